@@ -1,1 +1,34 @@
-//! placeholder
+//! headwater-core: what a file cache decides, apart from doing it.
+//!
+//! ```text
+//!   bytes ─► [units] ─► pages ─► [readahead] ─► extents ─► [plan] ─► runs for the device
+//!                                                   └─► [buddy] ─► blocks of memory
+//!   [limits] bounds every one of them
+//! ```
+//!
+//! Owns: the arithmetic between bytes and pages, the readahead policy, the planning of I/O, the division of
+//! memory, and the limits of all of these.
+//!
+//! Does not own: memory, files, devices, clocks, locks and threads. Every type here is plain state, and every
+//! function is a pure function of that state and its arguments, so the crate runs in an operating-system
+//! kernel and every test of it is exact and repeatable.
+//!
+//! Every public item is also exported at the root of the crate.
+
+#![no_std]
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+extern crate alloc;
+
+pub mod buddy;
+pub mod limits;
+pub mod plan;
+pub mod readahead;
+pub mod units;
+
+pub use buddy::{Block, Buddy, CHUNK_BYTES, ORDER_MAX, order_for_bytes};
+pub use limits::Limits;
+pub use plan::{Geometry, MergedRuns, Run, Runs, merge_pages, runs};
+pub use readahead::{LimitsError, ReadaheadLimits, SequentialStream};
+pub use units::{Alignment, ByteRange, PAGE_SHIFT, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};

@@ -1,1 +1,58 @@
-//! placeholder
+//! headwater: read files at the speed of the device, from any thread and any async runtime.
+//!
+//! ```text
+//!   File::read_at ───────────────► kernel's page cache if resident ─► else direct, in this thread
+//!   Reader / AsyncReader / ByteStream ─► ReadStream: readahead ─► requests in flight ─► frames, lent without a copy
+//!   Engine: one pool of frames and one queue for the whole process
+//! ```
+//!
+//! Files are read with direct I/O on io_uring where system and file system allow it, and in the best other way where
+//! they do not. No alignment is asked of the caller anywhere. What the kernel already holds of a file is taken from
+//! there, so a warm file is never slower than it was.
+//!
+//! ```
+//! use std::io::Read;
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path().join("numbers.log");
+//! # std::fs::write(&path, vec![7; 300_000])?;
+//! let file = headwater::File::open(&path)?;
+//!
+//! let mut header = [0; 16];
+//! file.read_exact_at(&mut header, 0)?;
+//!
+//! let mut everything = Vec::new();
+//! file.reader().read_to_end(&mut everything)?;
+//! assert_eq!(everything.len() as u64, file.len()?);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Owns: what a user of headwater sees.
+//! Does not own: policies (`headwater-core`), system calls (`headwater-io`).
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod async_reader;
+mod engine;
+mod error;
+mod file;
+mod read_at;
+mod reader;
+mod stream;
+
+pub use async_reader::{AsyncReader, ByteStream};
+pub use engine::{Engine, EngineBuilder, Info, Stats};
+pub use error::{Error, Operation, Result};
+pub use file::{File, IoMode, OpenOptions};
+pub use headwater_core::readahead::ReadaheadLimits;
+pub use reader::Reader;
+
+/// What tests and measuring tools need beyond reading files: drivers to choose from, faults to inject, what the kernel
+/// holds of a file.
+pub mod io {
+    pub use headwater_core::units::{ByteRange, PageIndex, PageRange};
+    pub use headwater_io::{
+        ArenaStats, DirectAlignment, DriverKind, DriverStats, FaultRange, MapAdvice, MappedFile, Polling, Residency,
+        SimControl, SimOptions, device_polls,
+    };
+}

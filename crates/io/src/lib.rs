@@ -1,1 +1,36 @@
-//! placeholder
+//! Linux I/O: the memory, files and request drivers below the headwater engine.
+//!
+//! ```text
+//!   engine ──► Driver::submit(Request) ──► slot ──► uring | threads | sim ──► device
+//!     ▲                                     │
+//!     └───────── Completion ◄── Finished ◄──┘        Extents travel inside the Request and come back
+//! ```
+//!
+//! This is the only crate of headwater with `unsafe` code. Its safe interface rests on one rule: the memory of a
+//! request ([`Extent`]) is *moved* into the driver and comes back only when the kernel is done with it, so no
+//! safe caller can touch, free or reuse memory that a device still writes to (invariants 1 and 4).
+//!
+//! Owns: frame memory, file descriptors, request slots, the three drivers.
+//! Does not own: caching, readahead, retries that change what is read; those are the engine's.
+
+#![warn(missing_docs)]
+
+mod arena;
+mod driver;
+mod file;
+mod mapped;
+mod request;
+mod sim;
+mod slots;
+mod sys;
+mod threads;
+mod uring;
+
+pub use arena::{Arena, ArenaStats, BudgetTooSmall, Extent, Extents, Urgency};
+pub use driver::{Completion, Driver, DriverKind, DriverOptions, DriverStats, Polling};
+pub use event_listener::{EventListener, Listener};
+pub use file::{Access, DirectAlignment, DirectIo, FileKind, OpenFile, Residency, device_polls};
+pub use mapped::{MapAdvice, MappedFile};
+pub use request::{Finished, Operation, Request, Route};
+pub use sim::{FaultRange, SimControl, SimOptions};
+pub use uring::uring_refusal;

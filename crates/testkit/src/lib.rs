@@ -1,1 +1,30 @@
-//! placeholder
+//! Testkit: what the tests of every crate of the project share.
+//!
+//! ```text
+//!   Pattern ──────── contents that are a function of the offset
+//!   Rng, SeedGuard ─ randomness that can be replayed
+//!   LoopMount ────── a real ext4, xfs or btrfs for one test
+//!   make_cold ────── the next read comes from the device
+//!   forbid_io_uring, run_self_with_env ─ what a container's seccomp does to us
+//! ```
+//!
+//! A dev-dependency only: no shipped crate may depend on it, and it depends on none of them, so that every one
+//! of them can use it in its own tests. `tests/tidy` holds the rules of the house that a machine can check.
+
+#![forbid(unsafe_code)]
+
+mod cold;
+mod forbid_uring;
+mod mounts;
+mod pattern;
+mod rng;
+mod scratch;
+mod skip;
+
+pub use cold::make_cold;
+pub use forbid_uring::{forbid_io_uring, run_self_with_env};
+pub use mounts::{FileSystem, LoopMount};
+pub use pattern::Pattern;
+pub use rng::{Rng, SeedGuard, mix, seed_from_env, with_seed};
+pub use scratch::{ScratchDir, scratch_dirs, target_tmp, tmpfs};
+pub use skip::{MUST_NOT_SKIP, Skip, skip};

@@ -1,0 +1,262 @@
+//! Buddy against a map of single pages, in which free blocks are found by looking at all of them.
+
+use headwater_core::{Block, Buddy, CHUNK_BYTES, ORDER_MAX, order_for_bytes};
+use proptest::prelude::*;
+
+const CHUNK_PAGES: usize = 512;
+
+/// Every page by itself; a free block is the largest aligned stretch of free pages around it.
+#[derive(Default)]
+struct NaiveBuddy {
+    chunks: Vec<[bool; CHUNK_PAGES]>,
+}
+
+impl NaiveBuddy {
+    fn is_free(&self, chunk: usize, page: usize, order: u8) -> bool {
+        self.chunks[chunk][page..page + (1 << order)].iter().all(|is_used| !is_used)
+    }
+
+    fn is_free_block(&self, chunk: usize, page: usize, order: u8) -> bool {
+        let parent = page & !((2 << order) - 1);
+        self.is_free(chunk, page, order) && (order == ORDER_MAX || !self.is_free(chunk, parent, order + 1))
+    }
+
+    fn find(&self, order: u8) -> Option<Block> {
+        (0..self.chunks.len())
+            .flat_map(|chunk| (0..CHUNK_PAGES).step_by(1 << order).map(move |page| (chunk, page)))
+            .find(|(chunk, page)| self.is_free_block(*chunk, *page, order))
+            .map(|(chunk, page)| Block { chunk: chunk as u32, page: page as u16, order })
+    }
+
+    fn allocate(&mut self, order: u8) -> Option<Block> {
+        let found = (order..=ORDER_MAX).find_map(|order| self.find(order))?;
+        let block = Block { order, ..found };
+        self.set(block, true);
+        Some(block)
+    }
+
+    fn set(&mut self, block: Block, is_used: bool) {
+        let page = block.page as usize;
+        self.chunks[block.chunk as usize][page..page + (1 << block.order)].fill(is_used);
+    }
+
+    fn free_pages(&self) -> u64 {
+        self.chunks.iter().flatten().filter(|is_used| !**is_used).count() as u64
+    }
+
+    fn largest_free_order(&self) -> Option<u8> {
+        (0..=ORDER_MAX).rev().find(|order| self.find(*order).is_some())
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    AddChunk,
+    Allocate(u8),
+    /// Free the live block at this part of the list.
+    Free(prop::sample::Index),
+    FreeAll,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        1 => Just(Step::AddChunk),
+        20 => (0..=ORDER_MAX).prop_map(Step::Allocate),
+        10 => (0..4u8).prop_map(Step::Allocate),
+        24 => any::<prop::sample::Index>().prop_map(Step::Free),
+        1 => Just(Step::FreeAll),
+    ]
+}
+
+struct Pair {
+    real: Buddy,
+    naive: NaiveBuddy,
+    live: Vec<Block>,
+}
+
+impl Pair {
+    fn with_chunk() -> Self {
+        let mut pair = Self { real: Buddy::new(), naive: NaiveBuddy::default(), live: Vec::new() };
+        pair.apply(Step::AddChunk);
+        pair
+    }
+
+    fn apply(&mut self, step: Step) {
+        match step {
+            Step::AddChunk => {
+                assert_eq!(self.real.add_chunk() as usize, self.naive.chunks.len());
+                self.naive.chunks.push([false; CHUNK_PAGES]);
+            }
+            Step::Allocate(order) => {
+                let block = self.real.allocate(order);
+                assert_eq!(block, self.naive.allocate(order));
+                self.live.extend(block);
+            }
+            Step::Free(which) if !self.live.is_empty() => {
+                let block = self.live.swap_remove(which.index(self.live.len()));
+                self.free(block);
+            }
+            Step::Free(_) => {}
+            Step::FreeAll => core::mem::take(&mut self.live).into_iter().for_each(|block| self.free(block)),
+        }
+    }
+
+    fn free(&mut self, block: Block) {
+        self.real.free(block);
+        self.naive.set(block, false);
+    }
+
+    fn compare(&self) {
+        self.real.check();
+        assert_eq!(self.real.free_pages(), self.naive.free_pages());
+        assert_eq!(self.real.largest_free_order(), self.naive.largest_free_order());
+        assert_eq!(self.real.chunk_count() as usize, self.naive.chunks.len());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Goal: B1 to B3, and that the very block promised is given. Method: random calls on both, compared
+    /// after each; at the end everything is freed and the chunks are whole again.
+    #[test]
+    fn equals_the_naive_model(steps in prop::collection::vec(step(), 1..120)) {
+        let mut pair = Pair::with_chunk();
+        for step in steps {
+            pair.apply(step);
+            pair.compare();
+        }
+        pair.apply(Step::FreeAll);
+        pair.compare();
+        prop_assert_eq!(pair.real.free_pages(), 512 * u64::from(pair.real.chunk_count()));
+        prop_assert_eq!(pair.real.largest_free_order(), Some(ORDER_MAX));
+    }
+
+    /// Goal: the order for a size is the smallest that holds it. Method: try all orders.
+    #[test]
+    fn order_for_bytes_is_the_smallest(bytes in 0..=CHUNK_BYTES + 4096) {
+        let naive = (0..=ORDER_MAX).find(|order| 4096usize << order >= bytes);
+        prop_assert_eq!(order_for_bytes(bytes), naive);
+    }
+}
+
+/// Goal: many chunks, beyond one word of the index and beyond one word of its summary. Method: take every
+/// page block of an eighth chunk, give some back far apart, and expect them lowest first.
+#[test]
+fn thousands_of_chunks_are_found_in_order() {
+    let mut buddy = Buddy::new();
+    (0..5000).for_each(|chunk| assert_eq!(buddy.add_chunk(), chunk));
+    let blocks: Vec<Block> = core::iter::from_fn(|| buddy.allocate(6)).collect();
+    assert_eq!(blocks.len(), 5000 * 8);
+    assert_eq!((buddy.free_pages(), buddy.largest_free_order()), (0, None));
+    assert_eq!(buddy.allocate(0), None);
+    for chunk in [4999, 4096, 64, 63, 0] {
+        buddy.free(blocks[chunk * 8 + 3]);
+    }
+    buddy.check();
+    let found: Vec<u32> = core::iter::from_fn(|| buddy.allocate(6)).map(|block| block.chunk).collect();
+    assert_eq!(found, [0, 63, 64, 4096, 4999]);
+}
+
+/// Goal: whole chunks stay whole: small blocks go where something is broken already. Method: break chunk 1,
+/// not 0, and see the next page come from chunk 1.
+#[test]
+fn broken_chunks_are_preferred() {
+    let mut buddy = Buddy::new();
+    buddy.add_chunk();
+    buddy.add_chunk();
+    let first = buddy.allocate(ORDER_MAX).unwrap();
+    let page = buddy.allocate(0).unwrap();
+    assert_eq!((first.chunk, page.chunk), (0, 1));
+    buddy.free(first);
+    assert_eq!(buddy.allocate(0).unwrap().chunk, 1);
+    assert_eq!(buddy.allocate(ORDER_MAX), Some(first));
+}
+
+/// Goal: an empty allocator refuses, and has nothing. Method: all getters.
+#[test]
+fn no_chunk_has_no_memory() {
+    let mut buddy = Buddy::new();
+    assert_eq!(buddy.allocate(0), None);
+    assert_eq!((buddy.free_pages(), buddy.largest_free_order(), buddy.chunk_count()), (0, None, 0));
+    buddy.check();
+}
+
+/// Goal: sizes and offsets of a block. Method: by hand.
+#[test]
+fn block_geometry() {
+    let block = Block { chunk: 7, page: 48, order: 4 };
+    assert_eq!((block.bytes(), block.offset_bytes()), (64 << 10, 192 << 10));
+}
+
+/// Takes two blocks of order 1 and one of order 0, and frees `wrong(them)`.
+fn free_wrongly(wrong: impl FnOnce(&mut Buddy, [Block; 3]) -> Block) {
+    let mut buddy = Buddy::new();
+    buddy.add_chunk();
+    let blocks = [1, 1, 0].map(|order| buddy.allocate(order).unwrap());
+    let block = wrong(&mut buddy, blocks);
+    buddy.free(block);
+}
+
+/// Goal: a block freed twice is caught while its buddy is in use. Method: panic.
+#[test]
+#[should_panic(expected = "not allocated")]
+fn double_free_is_caught() {
+    free_wrongly(|buddy, [block, ..]| {
+        buddy.free(block);
+        block
+    });
+}
+
+/// Goal: a block freed twice is caught when it has merged with its buddy. Method: panic.
+#[test]
+#[should_panic(expected = "not allocated")]
+fn double_free_after_merge_is_caught() {
+    free_wrongly(|buddy, [first, second, _]| {
+        buddy.free(first);
+        buddy.free(second);
+        first
+    });
+}
+
+/// Goal: freeing half of a block is caught. Method: panic.
+#[test]
+#[should_panic(expected = "not allocated")]
+fn free_of_a_smaller_order_is_caught() {
+    free_wrongly(|_, [block, ..]| Block { order: 0, ..block });
+}
+
+/// Goal: freeing two blocks as one is caught. Method: panic.
+#[test]
+#[should_panic(expected = "not allocated")]
+fn free_of_a_larger_order_is_caught() {
+    free_wrongly(|_, [block, ..]| Block { order: 2, ..block });
+}
+
+/// Goal: a block that no chunk can have is caught. Method: panic.
+#[test]
+#[should_panic(expected = "not at a multiple")]
+fn misplaced_block_is_caught() {
+    free_wrongly(|_, [block, ..]| Block { page: 1, ..block });
+}
+
+/// As above, beyond the chunk.
+#[test]
+#[should_panic(expected = "outside its chunk")]
+fn block_outside_its_chunk_is_caught() {
+    free_wrongly(|_, [block, ..]| Block { page: 512, ..block });
+}
+
+/// As above, beyond the chunks.
+#[test]
+#[should_panic(expected = "never added")]
+fn block_of_an_unknown_chunk_is_caught() {
+    free_wrongly(|_, [block, ..]| Block { chunk: 1, ..block });
+}
+
+/// As above, larger than a chunk.
+#[test]
+#[should_panic(expected = "larger than a chunk")]
+fn block_larger_than_a_chunk_is_caught() {
+    free_wrongly(|_, [block, ..]| Block { order: 10, page: 0, ..block });
+}

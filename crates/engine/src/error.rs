@@ -1,0 +1,113 @@
+//! Error: what failed, on which file, at which byte, and why.
+//!
+//! Owns: the error type and its conversion into [`std::io::Error`].
+//! Does not own: the decision which failures are errors.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The result of everything that can fail here.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What was being done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Operation {
+    /// Building an engine.
+    Build,
+    /// Opening a file.
+    Open,
+    /// Asking for a file's length.
+    Length,
+    /// Reading.
+    Read,
+    /// Changing a reader's position.
+    Seek,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Operation::Build => "build the engine",
+            Operation::Open => "open",
+            Operation::Length => "get the length of",
+            Operation::Read => "read",
+            Operation::Seek => "seek in",
+        })
+    }
+}
+
+/// A failure. Its text reads after "failed to": `read data.bin at byte 4096: Input/output error (os error 5)`.
+///
+/// ```
+/// let error = headwater::File::open("/nowhere").unwrap_err();
+/// assert_eq!(error.to_string(), "open /nowhere: No such file or directory (os error 2)");
+/// assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+/// ```
+#[derive(Debug, thiserror::Error)]
+pub struct Error {
+    operation: Operation,
+    path: Option<PathBuf>,
+    offset_bytes: Option<u64>,
+    source: io::Error,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.operation)?;
+        if let Some(path) = &self.path {
+            write!(f, " {}", path.display())?;
+        }
+        if let Some(offset) = self.offset_bytes {
+            write!(f, " at byte {offset}")?;
+        }
+        write!(f, ": {}", self.source)
+    }
+}
+
+impl Error {
+    pub(crate) fn build(source: io::Error) -> Error {
+        Error { operation: Operation::Build, path: None, offset_bytes: None, source }
+    }
+
+    pub(crate) fn on_file(operation: Operation, path: &Path, source: io::Error) -> Error {
+        Error { operation, path: Some(path.to_owned()), offset_bytes: None, source }
+    }
+
+    pub(crate) fn at(operation: Operation, path: &Path, offset_bytes: u64, source: io::Error) -> Error {
+        Error { operation, path: Some(path.to_owned()), offset_bytes: Some(offset_bytes), source }
+    }
+
+    /// The kind, as the standard library names it.
+    pub fn kind(&self) -> io::ErrorKind {
+        self.source.kind()
+    }
+
+    /// What was being done.
+    pub fn operation(&self) -> Operation {
+        self.operation
+    }
+
+    /// The file, if the failure belongs to one.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// First byte that could not be read.
+    pub fn offset_bytes(&self) -> Option<u64> {
+        self.offset_bytes
+    }
+
+    /// The kernel's error number, if the kernel reported one.
+    pub fn raw_os_error(&self) -> Option<i32> {
+        self.source.raw_os_error()
+    }
+}
+
+impl From<Error> for io::Error {
+    /// Keeps the kind and, as the inner error, everything else.
+    fn from(error: Error) -> io::Error {
+        io::Error::new(error.kind(), error)
+    }
+}

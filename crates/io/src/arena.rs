@@ -1,0 +1,392 @@
+//! Arena: the frame memory, in huge-page chunks cut into buddy extents.
+//!
+//! ```text
+//!   chunk (2 MiB, MADV_HUGEPAGE, MADV_DONTFORK)      budget = at most n chunks, mapped when first needed
+//!   ├── Extent 1 MiB ──┤├ 512 KiB ┤├ 256 ┤…├ 4 KiB ┤
+//!        allocate ──► Extent (unique owner, `&mut [u8]`) ──► drop: back to the arena
+//! ```
+//!
+//! Chunks are 2 MiB because physically contiguous memory is what makes direct I/O cheap: on a virtio disk, 128 KiB
+//! reads at depth 16 ran at 2.3–2.7 GB/s into huge pages and at 1.0–1.7 GB/s into 4 KiB pages. They are touched
+//! once, when mapped, and never given back before the arena is dropped: unmapping or `MADV_DONTNEED` costs
+//! 2–16 µs a page. `MADV_DONTFORK` keeps `fork` from copying the page tables of the pool; a forked child must
+//! not use the engine.
+//!
+//! Owns: chunk mappings, the buddy state, the budget, the list of those who wait for memory.
+//! Does not own: what the bytes mean, who may be evicted.
+//! Invariants: I1 an extent has one owner, so its bytes change only through it; I6 mapped memory never exceeds the
+//! budget, readahead leaves a share for demand.
+//! Locks: `state` is held for buddy operations only, never while memory is mapped or touched.
+//! Hot path: no syscall; one lock for an allocation and one for a free.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use event_listener::{Event, EventListener};
+use headwater_core::buddy::{Block, Buddy, CHUNK_BYTES, order_for_bytes};
+use headwater_core::units::PAGE_SIZE_BYTES;
+use smallvec::SmallVec;
+
+use crate::sys;
+
+/// The extents of one request: in the order of the file's bytes. Nearly always one.
+pub type Extents = SmallVec<[Extent; 1]>;
+
+/// Who asks for memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Urgency {
+    /// Somebody waits for the bytes: may use all of the budget.
+    Demand,
+    /// A guess about the future: leaves [`Arena::demand_reserve_bytes`] untouched and gives up instead of waiting.
+    Readahead,
+}
+
+/// A pool of frame memory with a fixed budget. Clones share the pool.
+#[derive(Clone)]
+pub struct Arena {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    freed: Event,
+    chunks_max: usize,
+}
+
+struct State {
+    buddy: Buddy,
+    chunks: Vec<Chunk>,
+    /// Chunks that a thread is mapping right now; they count against the budget.
+    chunks_growing: usize,
+    used_bytes: usize,
+}
+
+/// The budget of an arena is smaller than one chunk and the metadata beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BudgetTooSmall {
+    /// The smallest budget that works, bytes.
+    pub minimum_bytes: usize,
+}
+
+impl fmt::Display for BudgetTooSmall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "memory budget is below the minimum of {} KiB", self.minimum_bytes / 1024)
+    }
+}
+
+impl std::error::Error for BudgetTooSmall {}
+
+/// What an arena holds at one moment, all in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ArenaStats {
+    /// Memory the arena may map at most.
+    pub budget_bytes: usize,
+    /// Memory mapped so far.
+    pub mapped_bytes: usize,
+    /// Memory inside extents that somebody owns.
+    pub used_bytes: usize,
+}
+
+impl Arena {
+    /// An arena that maps at most `budget_bytes`, less a share for what the engine keeps beside its frames, rounded
+    /// down to whole chunks of 2 MiB. Nothing is mapped yet.
+    ///
+    /// # Errors
+    /// When the budget does not hold one chunk.
+    ///
+    /// ```
+    /// use headwater_io::{Arena, Urgency};
+    /// let arena = Arena::new(8 << 20)?;
+    /// let mut extent = arena.allocate(5000, Urgency::Demand).expect("the arena is empty");
+    /// assert_eq!(extent.len(), 8192);
+    /// extent[0] = 1;
+    /// # Ok::<(), headwater_io::BudgetTooSmall>(())
+    /// ```
+    pub fn new(budget_bytes: usize) -> Result<Arena, BudgetTooSmall> {
+        let chunks_max = budget_bytes.saturating_sub(METADATA_BYTES) / CHUNK_BYTES;
+        if chunks_max == 0 {
+            return Err(BudgetTooSmall { minimum_bytes: METADATA_BYTES + CHUNK_BYTES });
+        }
+        let state = State { buddy: Buddy::new(), chunks: Vec::new(), chunks_growing: 0, used_bytes: 0 };
+        Ok(Arena { shared: Arc::new(Shared { state: Mutex::new(state), freed: Event::new(), chunks_max }) })
+    }
+
+    /// One contiguous extent of at least `bytes`, rounded up to a power of two of pages; at most 2 MiB.
+    /// `None` when the budget (or for readahead its share) is used up or too fragmented. Does not wait for others,
+    /// but may map a chunk, which takes up to milliseconds.
+    ///
+    /// # Panics
+    /// If `bytes` is 0 or more than 2 MiB.
+    pub fn allocate(&self, bytes: usize, urgency: Urgency) -> Option<Extent> {
+        let order = order_for_bytes(bytes).expect("an extent has 1 byte to 2 MiB");
+        let mut state = self.shared.lock();
+        loop {
+            if urgency == Urgency::Readahead && !self.leaves_reserve(&state, order) {
+                return None;
+            }
+            if let Some(block) = state.buddy.allocate(order) {
+                return Some(self.claim(&mut state, block));
+            }
+            if state.chunks.len() + state.chunks_growing >= self.shared.chunks_max {
+                return None;
+            }
+            state = self.grow(state)?;
+        }
+    }
+
+    /// Extents of together at least `bytes`: one if memory is unfragmented, else several in halves. `None` when the
+    /// memory is not there, or for readahead also when it is in more than [`SEGMENTS_MAX`] pieces.
+    pub fn allocate_run(&self, bytes: usize, urgency: Urgency) -> Option<Extents> {
+        let mut extents = Extents::new();
+        let mut piece_bytes = bytes.next_power_of_two().max(PAGE_BYTES);
+        let mut missing_bytes = bytes;
+        while missing_bytes > 0 {
+            let want_bytes = piece_bytes.min(missing_bytes.next_power_of_two().max(PAGE_BYTES));
+            if let Some(extent) = self.allocate(want_bytes, urgency) {
+                missing_bytes = missing_bytes.saturating_sub(extent.len());
+                extents.push(extent);
+                if urgency == Urgency::Readahead && extents.len() == SEGMENTS_MAX && missing_bytes > 0 {
+                    return None;
+                }
+            } else if want_bytes == PAGE_BYTES {
+                return None;
+            } else {
+                piece_bytes = want_bytes / 2;
+            }
+        }
+        Some(extents)
+    }
+
+    /// Resolves when memory comes back to the arena. Listen first, then try to allocate again, then wait.
+    pub fn freed(&self) -> EventListener {
+        self.shared.freed.listen()
+    }
+
+    /// What readahead leaves for demand: an eighth of the budget.
+    pub fn demand_reserve_bytes(&self) -> usize {
+        self.shared.chunks_max * CHUNK_BYTES / DEMAND_RESERVE_DIVISOR
+    }
+
+    /// The arena's gauges.
+    pub fn stats(&self) -> ArenaStats {
+        let state = self.shared.lock();
+        ArenaStats {
+            budget_bytes: self.shared.chunks_max * CHUNK_BYTES,
+            mapped_bytes: state.chunks.len() * CHUNK_BYTES,
+            used_bytes: state.used_bytes,
+        }
+    }
+
+    fn leaves_reserve(&self, state: &State, order: u8) -> bool {
+        let after_bytes = state.used_bytes + (PAGE_BYTES << order);
+        after_bytes + self.demand_reserve_bytes() <= self.shared.chunks_max * CHUNK_BYTES
+    }
+
+    fn claim(&self, state: &mut State, block: Block) -> Extent {
+        state.used_bytes += block.bytes();
+        let chunk = &state.chunks[block.chunk as usize];
+        Extent { shared: self.shared.clone(), base: chunk.at(block.offset_bytes()), block }
+    }
+
+    /// Maps one chunk with the lock released; the growing count keeps others inside the budget meanwhile.
+    fn grow<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Option<MutexGuard<'a, State>> {
+        state.chunks_growing += 1;
+        drop(state);
+        let chunk = Chunk::map();
+        let mut state = self.shared.lock();
+        state.chunks_growing -= 1;
+        let index = chunk.map(|chunk| {
+            state.chunks.push(chunk);
+            state.buddy.add_chunk()
+        });
+        // Chunk numbers of the buddy and places in the vector are given out together, under one lock.
+        assert!(index.is_none_or(|index| index as usize + 1 == state.chunks.len()));
+        index.map(|_| {
+            self.shared.freed.notify(usize::MAX);
+            state
+        })
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic inside the lock can only come from an assertion of the buddy; its state is then still memory-safe.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Arena {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.stats().fmt(f)
+    }
+}
+
+/// A contiguous, page-aligned piece of frame memory with one owner. Its bytes are always initialised, but hold
+/// whatever was there before. Goes back to its arena when dropped.
+pub struct Extent {
+    shared: Arc<Shared>,
+    base: NonNull<u8>,
+    block: Block,
+}
+
+// SAFETY: an extent is the only owner of its bytes, like a `Box<[u8]>`; the arena behind it is shared by a lock.
+unsafe impl Send for Extent {}
+// SAFETY: through `&Extent` the bytes can only be read.
+unsafe impl Sync for Extent {}
+
+impl Extent {
+    /// Where the bytes begin; page-aligned.
+    pub(crate) fn as_raw(&self) -> NonNull<u8> {
+        self.base
+    }
+}
+
+impl Deref for Extent {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the block lies inside one chunk, which stays mapped and initialised while `shared` lives; the
+        // buddy hands a block to one owner at a time.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.block.bytes()) }
+    }
+}
+
+impl DerefMut for Extent {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` makes this the only access.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.block.bytes()) }
+    }
+}
+
+impl AsRef<[u8]> for Extent {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for Extent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Extent({} bytes)", self.block.bytes())
+    }
+}
+
+impl Drop for Extent {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.used_bytes -= self.block.bytes();
+        state.buddy.free(self.block);
+        drop(state);
+        self.shared.freed.notify(usize::MAX);
+    }
+}
+
+/// One mapped chunk; unmapped when dropped, which happens when the arena and all extents are gone.
+struct Chunk {
+    base: NonNull<u8>,
+}
+
+// SAFETY: the chunk is plain memory owned by this value; access goes through extents.
+unsafe impl Send for Chunk {}
+
+impl Chunk {
+    fn map() -> Option<Chunk> {
+        sys::map_chunk(CHUNK_BYTES).map(|base| Chunk { base })
+    }
+
+    fn at(&self, offset_bytes: usize) -> NonNull<u8> {
+        assert!(offset_bytes < CHUNK_BYTES);
+        // SAFETY: the offset lies inside the mapping.
+        unsafe { self.base.add(offset_bytes) }
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        // SAFETY: `base` came from `map_chunk` with this size, and no extent refers to it any more: each holds an
+        // `Arc` of the `Shared` that owns this chunk.
+        unsafe { sys::unmap_chunk(self.base, CHUNK_BYTES) }
+    }
+}
+
+const PAGE_BYTES: usize = PAGE_SIZE_BYTES as usize;
+
+/// Set aside from the budget for slots, the ring and the stacks of the driver's threads, so that "memory 4 MiB" means
+/// the whole process stays within 4 MiB beyond one that does nothing.
+const METADATA_BYTES: usize = 512 << 10;
+
+/// Readahead may take seven eighths. With the default budget the rest holds over a thousand single pages, so that
+/// many idle readers do not keep a new one from its first bytes.
+const DEMAND_RESERVE_DIVISOR: usize = 8;
+
+/// More pieces than this are no longer one cheap I/O; readahead does without.
+pub const SEGMENTS_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the budget holds at every moment and everything comes back. Method: take single pages until refused.
+    #[test]
+    fn budget_is_never_exceeded_and_returns_to_zero() {
+        let arena = Arena::new(METADATA_BYTES + 2 * CHUNK_BYTES).unwrap();
+        let mut held = Vec::new();
+        while let Some(extent) = arena.allocate(64 << 10, Urgency::Demand) {
+            held.push(extent);
+            assert!(arena.stats().mapped_bytes <= arena.stats().budget_bytes);
+        }
+        assert_eq!(arena.stats().used_bytes, 2 * CHUNK_BYTES);
+        held.clear();
+        assert_eq!(arena.stats().used_bytes, 0);
+        assert_eq!(arena.allocate(CHUNK_BYTES, Urgency::Demand).unwrap().len(), CHUNK_BYTES);
+    }
+
+    /// Goal: readahead leaves demand its share. Method: exhaust as readahead, then ask as demand.
+    #[test]
+    fn readahead_leaves_the_reserve_to_demand() {
+        let arena = Arena::new(METADATA_BYTES + CHUNK_BYTES).unwrap();
+        let mut held = Vec::new();
+        while let Some(extent) = arena.allocate(PAGE_BYTES, Urgency::Readahead) {
+            held.push(extent);
+        }
+        assert_eq!(CHUNK_BYTES - arena.stats().used_bytes, arena.demand_reserve_bytes());
+        assert!(arena.allocate(PAGE_BYTES, Urgency::Demand).is_some());
+    }
+
+    /// Goal: a fragmented arena still serves a large run. Method: free every second page, ask for 64 KiB.
+    #[test]
+    fn fragmented_memory_serves_a_run_in_pieces() {
+        let arena = Arena::new(METADATA_BYTES + CHUNK_BYTES).unwrap();
+        let all: Vec<_> = std::iter::from_fn(|| arena.allocate(PAGE_BYTES, Urgency::Demand)).collect();
+        let kept: Vec<_> = all.into_iter().enumerate().filter(|(i, _)| i % 2 == 0).map(|(_, e)| e).collect();
+        assert!(arena.allocate(2 * PAGE_BYTES, Urgency::Demand).is_none());
+        let run = arena.allocate_run(16 * PAGE_BYTES, Urgency::Demand).unwrap();
+        assert_eq!(run.len(), 16);
+        assert!(arena.allocate_run(32 * PAGE_BYTES, Urgency::Readahead).is_none());
+        drop((kept, run));
+        assert_eq!(arena.stats().used_bytes, 0);
+    }
+
+    /// Goal: extents never overlap. Method: fill each with its number, check all after.
+    #[test]
+    fn extents_do_not_overlap() {
+        let arena = Arena::new(METADATA_BYTES + CHUNK_BYTES).unwrap();
+        let sizes = [4096, 8192, 65536, 4096, 131072, 16384];
+        let mut extents: Vec<_> =
+            sizes.iter().map(|&bytes| arena.allocate(bytes, Urgency::Demand).unwrap()).collect();
+        for (number, extent) in extents.iter_mut().enumerate() {
+            extent.fill(number as u8);
+        }
+        for (number, extent) in extents.iter().enumerate() {
+            assert!(extent.iter().all(|&byte| byte == number as u8));
+        }
+    }
+
+    /// Goal: a budget below one chunk is refused with the minimum in the text.
+    #[test]
+    fn tiny_budget_is_an_error() {
+        let error = Arena::new(1 << 20).unwrap_err();
+        assert_eq!(error.to_string(), "memory budget is below the minimum of 2560 KiB");
+    }
+}

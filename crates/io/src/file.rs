@@ -1,0 +1,351 @@
+//! Open file: a file's descriptors, what direct I/O asks of them, and what the kernel already holds.
+//!
+//! ```text
+//!   open ──► ordinary descriptor ──► statx DIOALIGN ─┬─ alignment ─► reopen with O_DIRECT ─► Direct
+//!                                                    ├─ zero ──────► none
+//!                                                    └─ not told ──► reopen and probe with one page
+//! ```
+//!
+//! Owns: the descriptors.
+//! Does not own: offsets, caching, which route a request takes.
+//! Hot path: `read_resident` is one syscall (`preadv2` with `RWF_NOWAIT`) that never waits for a device.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES, PageRange};
+use rustix::io::{Errno, ReadWriteFlags};
+
+use crate::request::Route;
+use crate::sys;
+
+/// Whether a file is to be opened for direct I/O.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DirectIo {
+    /// Opening fails where the file system refuses `O_DIRECT`.
+    Required,
+    /// Direct where possible.
+    Preferred,
+    /// Only through the kernel's page cache.
+    Off,
+}
+
+/// What the descriptors are opened for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Reading.
+    Read,
+    /// Reading and writing.
+    ReadWrite,
+}
+
+/// What kind of file it is. Others have no positions and are refused at open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FileKind {
+    /// A regular file.
+    Regular,
+    /// A block device.
+    BlockDevice,
+}
+
+/// What `O_DIRECT` asks of memory and file offsets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DirectAlignment {
+    /// Of memory addresses.
+    pub memory: Alignment,
+    /// Of offsets and lengths.
+    pub offset: Alignment,
+}
+
+/// How much of a range the kernel's page cache holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Residency {
+    /// All of it.
+    Whole,
+    /// Some of it.
+    Part,
+    /// Nothing.
+    None,
+    /// The kernel does not tell this process.
+    Unknown,
+}
+
+/// A file open for positioned transfers.
+#[derive(Debug)]
+pub struct OpenFile {
+    buffered: File,
+    direct: Option<Direct>,
+    kind: FileKind,
+    /// Cleared when the file system turns out not to know `RWF_NOWAIT`.
+    nowait: AtomicBool,
+    /// Cleared when the kernel turns out not to tell this process what is resident.
+    cachestat: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Direct {
+    file: File,
+    alignment: DirectAlignment,
+}
+
+impl OpenFile {
+    /// Opens a regular file or block device.
+    ///
+    /// # Errors
+    /// What `open(2)` reports; `IsADirectory`; `Unsupported` for files without positions (FIFO, socket, character
+    /// device), and with [`DirectIo::Required`] where the file system refuses `O_DIRECT`.
+    pub fn open(path: &Path, direct_io: DirectIo, access: Access) -> io::Result<OpenFile> {
+        // Opening a FIFO would wait for its other end, so look before.
+        let kind = positioned_kind(&std::fs::metadata(path)?)?;
+        let buffered = OpenOptions::new().read(true).write(access == Access::ReadWrite).open(path)?;
+        positioned_kind(&buffered.metadata()?)?;
+        let direct = match direct_io {
+            DirectIo::Off => None,
+            DirectIo::Preferred => open_direct(&buffered, path, access).ok(),
+            DirectIo::Required => Some(open_direct(&buffered, path, access)?),
+        };
+        Ok(OpenFile {
+            buffered,
+            direct,
+            kind,
+            nowait: AtomicBool::new(true),
+            cachestat: AtomicBool::new(true),
+        })
+    }
+
+    /// What direct transfers must be aligned to; `None` when the file is open without `O_DIRECT`.
+    pub fn direct(&self) -> Option<DirectAlignment> {
+        self.direct.as_ref().map(|direct| direct.alignment)
+    }
+
+    /// Regular file or block device.
+    pub fn kind(&self) -> FileKind {
+        self.kind
+    }
+
+    /// The length now, bytes. One syscall.
+    ///
+    /// # Errors
+    /// What `fstat(2)` or `lseek(2)` report.
+    pub fn length_bytes(&self) -> io::Result<u64> {
+        match self.kind {
+            FileKind::Regular => Ok(self.buffered.metadata()?.len()),
+            FileKind::BlockDevice => Ok(rustix::fs::seek(&self.buffered, rustix::fs::SeekFrom::End(0))?),
+        }
+    }
+
+    /// Reads what the page cache holds of `[offset_bytes, offset_bytes + buffer.len())`, from its start up to the
+    /// first page that is missing, without waiting for a device and without starting readahead in the kernel.
+    /// `Ok(None)` means that nothing is known: missing page, or a file system without `RWF_NOWAIT`. `Ok(Some(0))` is
+    /// the end of the file.
+    ///
+    /// # Errors
+    /// What `preadv2(2)` reports, other than that it would have to wait.
+    pub fn read_resident(&self, buffer: &mut [u8], offset_bytes: u64) -> io::Result<Option<usize>> {
+        if !self.nowait.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        loop {
+            let flags = ReadWriteFlags::NOWAIT;
+            match rustix::io::preadv2(&self.buffered, &mut [IoSliceMut::new(buffer)], offset_bytes, flags) {
+                Ok(read_bytes) => return Ok(Some(read_bytes)),
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                    self.nowait.store(false, Ordering::Relaxed);
+                    return Ok(None);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// How much of `range` the kernel's page cache holds, clipped to the end of the file by the kernel. One or two
+    /// cheap syscalls. Where the kernel only answers the owner of the file, first and last page are probed and stand
+    /// for the rest.
+    pub fn residency(&self, range: ByteRange) -> Residency {
+        if range.is_empty() {
+            return Residency::None;
+        }
+        if self.cachestat.load(Ordering::Relaxed) {
+            let pages = PageRange::covering(range);
+            match sys::cachestat_pages(self.buffered.as_fd(), pages.bytes()) {
+                Ok(0) => return Residency::None,
+                Ok(cached) if cached >= pages.len().get() => return Residency::Whole,
+                Ok(_) => return Residency::Part,
+                Err(_) => self.cachestat.store(false, Ordering::Relaxed),
+            }
+        }
+        self.probe_ends(range)
+    }
+
+    /// Reads into borrowed memory and returns when it is done: until the buffer is full, the file ends, or an error.
+    /// Never touches the ring: a lone reader pays one `pread(2)` and no thread switch. With [`Route::Direct`] offset,
+    /// length and memory must be aligned.
+    ///
+    /// # Errors
+    /// What `pread(2)` reports, if nothing was read before.
+    pub fn read_blocking(&self, route: Route, buffer: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+        let file = self.file(route);
+        let mut done_bytes = 0;
+        while done_bytes < buffer.len() {
+            match file.read_at(&mut buffer[done_bytes..], offset_bytes + done_bytes as u64) {
+                Ok(0) => break,
+                Ok(read_bytes) => done_bytes += read_bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) if done_bytes > 0 => break,
+                Err(error) => return Err(error),
+            }
+            if self.ends_transfer(route, done_bytes) {
+                break;
+            }
+        }
+        Ok(done_bytes)
+    }
+
+    /// Whether a transfer that stands at `done_bytes` cannot be continued because the next offset would be unaligned:
+    /// on the direct route that happens only at the end of the file.
+    pub(crate) fn ends_transfer(&self, route: Route, done_bytes: usize) -> bool {
+        !done_bytes.is_multiple_of(self.transfer_alignment_bytes(route))
+    }
+
+    /// What offsets and lengths must be multiples of on this route.
+    pub(crate) fn transfer_alignment_bytes(&self, route: Route) -> usize {
+        match route {
+            Route::Buffered => 1,
+            Route::Direct => self.direct().map_or(1, |direct| direct.offset.get() as usize),
+        }
+    }
+
+    /// Forgets what the kernel caches of the whole file, as far as it is clean: makes it cold for a measurement.
+    ///
+    /// # Errors
+    /// What `posix_fadvise(2)` reports.
+    pub fn evict_from_kernel(&self) -> io::Result<()> {
+        Ok(rustix::fs::fadvise(&self.buffered, 0, None, rustix::fs::Advice::DontNeed)?)
+    }
+
+    pub(crate) fn descriptor(&self, route: Route) -> BorrowedFd<'_> {
+        self.file(route).as_fd()
+    }
+
+    /// The ordinary descriptor, for the ways of moving bytes that stay inside the kernel (`splice`, `sendfile`).
+    pub fn buffered(&self) -> BorrowedFd<'_> {
+        self.buffered.as_fd()
+    }
+
+    fn file(&self, route: Route) -> &File {
+        match route {
+            Route::Buffered => &self.buffered,
+            Route::Direct => &self.direct.as_ref().expect("requests check the route").file,
+        }
+    }
+
+    fn probe_ends(&self, range: ByteRange) -> Residency {
+        let mut byte = [0];
+        let mut holds = |offset| matches!(self.read_resident(&mut byte, offset), Ok(Some(1)));
+        if !self.nowait.load(Ordering::Relaxed) {
+            return Residency::Unknown;
+        }
+        match (holds(range.start), holds(range.end - 1)) {
+            (true, true) => Residency::Whole,
+            (false, false) => Residency::None,
+            _ => Residency::Part,
+        }
+    }
+}
+
+/// Whether the device below a file completes polled I/O (`io_poll` in its queue's sysfs folder), the condition for
+/// a ring with [`crate::Polling::On`] to be of use.
+///
+/// # Errors
+/// When the file has no metadata.
+pub fn device_polls(path: &Path) -> io::Result<bool> {
+    let metadata = std::fs::metadata(path)?;
+    let device = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let folder = format!("/sys/dev/block/{major}:{minor}");
+    // A partition has no queue of its own; its parent has.
+    Ok([format!("{folder}/queue/io_poll"), format!("{folder}/../queue/io_poll")]
+        .iter()
+        .any(|path| std::fs::read_to_string(path).is_ok_and(|text| text.trim() == "1")))
+}
+
+fn positioned_kind(metadata: &std::fs::Metadata) -> io::Result<FileKind> {
+    let file_type = metadata.file_type();
+    if file_type.is_file() {
+        Ok(FileKind::Regular)
+    } else if file_type.is_block_device() {
+        Ok(FileKind::BlockDevice)
+    } else if file_type.is_dir() {
+        Err(Errno::ISDIR.into())
+    } else {
+        let text = "not a regular file or block device: it can be streamed, but has no positions to read at";
+        Err(io::Error::new(io::ErrorKind::Unsupported, text))
+    }
+}
+
+fn open_direct(buffered: &File, path: &Path, access: Access) -> io::Result<Direct> {
+    let refused = || {
+        let text = "the file system does not support direct I/O (O_DIRECT) on this file";
+        io::Error::new(io::ErrorKind::Unsupported, text)
+    };
+    if is_memory_backed(buffered) {
+        return Err(refused());
+    }
+    let told = sys::statx_direct_alignment(buffered.as_fd());
+    if told.is_some_and(|(_, offset)| offset == 0) {
+        return Err(refused());
+    }
+    let file = reopen(buffered, path, access).map_err(|_| refused())?;
+    let alignment = match told {
+        Some((memory, offset)) => direct_alignment(memory, offset),
+        None => probe(&file),
+    };
+    Ok(Direct { file, alignment: alignment.ok_or_else(refused)? })
+}
+
+fn direct_alignment(memory: u64, offset: u64) -> Option<DirectAlignment> {
+    let (memory, offset) = (Alignment::new(memory)?, Alignment::new(offset)?);
+    // Extents and readahead are cut in pages; a file system that wants more is read through the page cache.
+    let fits = memory.get() <= PAGE_SIZE_BYTES && offset.get() <= PAGE_SIZE_BYTES;
+    fits.then_some(DirectAlignment { memory, offset })
+}
+
+/// tmpfs accepts `O_DIRECT` since Linux 6.6, but its page cache is the storage: reading around it gains nothing.
+fn is_memory_backed(file: &File) -> bool {
+    const TMPFS_MAGIC: i64 = 0x0102_1994;
+    const RAMFS_MAGIC: i64 = 0x8584_58f6;
+    rustix::fs::fstatfs(file).is_ok_and(|stat| [TMPFS_MAGIC, RAMFS_MAGIC].contains(&(stat.f_type as i64)))
+}
+
+/// Opens the same file again, with `O_DIRECT`: by descriptor, so that a rename in between does no harm; without
+/// /proc by path, checked to be the same file.
+fn reopen(buffered: &File, path: &Path, access: Access) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(access == Access::ReadWrite).custom_flags(libc::O_DIRECT);
+    let by_descriptor = options.open(format!("/proc/self/fd/{}", buffered.as_raw_fd()));
+    match by_descriptor {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let file = options.open(path)?;
+            let (ours, theirs) = (buffered.metadata()?, file.metadata()?);
+            let same = (ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino());
+            if same { Ok(file) } else { Err(Errno::STALE.into()) }
+        }
+        other => other,
+    }
+}
+
+/// Where `statx` does not tell, one aligned page shows whether direct reads work; page alignment is then assumed.
+fn probe(file: &File) -> Option<DirectAlignment> {
+    let mut page = PageBuffer([0; PAGE_SIZE_BYTES as usize]);
+    file.read_at(&mut page.0, 0).ok()?;
+    Some(DirectAlignment { memory: Alignment::PAGE, offset: Alignment::PAGE })
+}
+
+#[repr(C, align(4096))]
+struct PageBuffer([u8; PAGE_SIZE_BYTES as usize]);

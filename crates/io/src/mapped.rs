@@ -1,0 +1,87 @@
+//! Mapped file: a read-only mapping used to measure `mmap` and to ask for the residency of single pages.
+//!
+//! Owns: the mapping.
+//! Does not own: the descriptor, which may be closed.
+//! Invariants: no reference into the mapping ever leaves this module, because the file may change under it; bytes are
+//! read one at a time, volatile.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+
+use headwater_core::units::{PAGE_SIZE_BYTES, PageRange};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::sys;
+
+/// What the kernel is told about the order of accesses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MapAdvice {
+    /// Nothing.
+    Normal,
+    /// `MADV_SEQUENTIAL`.
+    Sequential,
+}
+
+/// A file mapped read-only from its start.
+#[derive(Debug)]
+pub struct MappedFile {
+    base: NonNull<u8>,
+    length_bytes: usize,
+}
+
+impl MappedFile {
+    /// Maps the first `length_bytes` of `file`.
+    ///
+    /// # Errors
+    /// What `mmap(2)` reports; `InvalidInput` for an empty file.
+    pub fn map(file: BorrowedFd<'_>, length_bytes: u64, advice: MapAdvice) -> io::Result<MappedFile> {
+        let length_bytes = usize::try_from(length_bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let nowhere = std::ptr::null_mut();
+        // SAFETY: a new mapping placed by the kernel disturbs nothing that exists.
+        let raw = unsafe {
+            rustix::mm::mmap(nowhere, length_bytes, ProtFlags::READ, MapFlags::SHARED, file, 0)?
+        };
+        let base = NonNull::new(raw.cast()).ok_or(io::ErrorKind::Other)?;
+        let mapped = MappedFile { base, length_bytes };
+        if advice == MapAdvice::Sequential {
+            // SAFETY: the range is the mapping just made; the advice changes no contents.
+            unsafe { rustix::mm::madvise(raw, length_bytes, Advice::Sequential) }?;
+        }
+        Ok(mapped)
+    }
+
+    /// Reads the first byte of each page and returns their sum (wrapping). Every page is faulted in on the way. If
+    /// another process truncates the file meanwhile, the kernel ends this process with SIGBUS: that is what `mmap`
+    /// offers, and why headwater does not read this way.
+    pub fn sum_of_pages(&self) -> u64 {
+        (0..self.length_bytes).step_by(PAGE_SIZE_BYTES as usize).fold(0, |sum, offset| {
+            // SAFETY: the offset lies within the mapping; the read is volatile, so a concurrent change is only a
+            // different value.
+            sum.wrapping_add(u64::from(unsafe { self.base.add(offset).read_volatile() }))
+        })
+    }
+
+    /// For each page of `pages` whether it is in the kernel's page cache, by `mincore(2)`. For a file that this
+    /// process neither owns nor may write to, the kernel answers "resident" always.
+    ///
+    /// # Errors
+    /// What `mincore(2)` reports; `InvalidInput` beyond the mapping.
+    pub fn residency(&self, pages: PageRange) -> io::Result<Vec<bool>> {
+        let (start, end) = (pages.bytes().start as usize, (pages.bytes().end as usize).min(self.length_bytes));
+        if start >= end {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let mut answer = vec![0; (end - start).div_ceil(PAGE_SIZE_BYTES as usize)];
+        // SAFETY: start is page-aligned and start..end lies within the mapping.
+        unsafe { sys::mincore(self.base.add(start), end - start, &mut answer)? };
+        Ok(answer.into_iter().map(|byte| byte & 1 == 1).collect())
+    }
+}
+
+impl Drop for MappedFile {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and nothing refers into it.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.length_bytes) };
+    }
+}

@@ -1,0 +1,306 @@
+//! Slots: the requests in flight and what became of them.
+//!
+//! ```text
+//!   Free ──begin──► InFlight ──attempt──► Done ──take──► Free
+//!                     │  ▲ └ again (short, EINTR) ┘
+//!                  abandon └──────────► Abandoned ──attempt──► Free   (memory goes back to the arena)
+//! ```
+//!
+//! States: Free -> InFlight [begin], InFlight -> Done [attempt], InFlight -> Abandoned [abandon],
+//! Abandoned -> Free [attempt], Done -> Free [take, abandon].
+//!
+//! Owns: the requests between submission and completion, and with them their memory; who waits for each.
+//! Does not own: how a request reaches the kernel.
+//! Invariants: I1, I4 memory leaves a slot only when no attempt is under way; I5 completing allocates nothing.
+//! Locks: `free` and one slot's lock are never held together, except that `release` pushes an index after the slot's
+//! lock is gone. Wakers run with no lock held.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::thread::Thread;
+
+use event_listener::{Event, EventListener};
+use headwater_core::limits::Limits;
+use smallvec::SmallVec;
+
+use crate::arena::Urgency;
+use crate::request::{Finished, Operation, Request};
+use crate::sys::{self, IoSegment};
+
+/// Names a request for as long as it is known: a slot and how often that slot was used before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SlotId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+pub(crate) struct Slots {
+    table: Box<[Mutex<Slot>]>,
+    free: Mutex<Vec<u32>>,
+    freed: Event,
+    demand_reserve: usize,
+    in_flight: AtomicUsize,
+}
+
+struct Slot {
+    generation: u32,
+    state: State,
+}
+
+enum State {
+    Free,
+    InFlight(Active, Option<Waiter>),
+    Abandoned(Active),
+    Done(Finished),
+}
+
+struct Active {
+    request: Request,
+    done_bytes: usize,
+    /// Attempts since the last byte moved.
+    fruitless_attempts: u32,
+    /// What the attempt under way moves. The kernel may read it until the attempt is over.
+    segments: SmallVec<[IoSegment; 1]>,
+}
+
+/// Who is told when a request is done.
+pub(crate) enum Waiter {
+    Thread(Thread),
+    Task(Waker),
+}
+
+impl Waiter {
+    pub(crate) fn wake(self) {
+        match self {
+            Waiter::Thread(thread) => thread.unpark(),
+            Waiter::Task(waker) => waker.wake(),
+        }
+    }
+}
+
+/// What follows from an attempt's result.
+pub(crate) enum Verdict {
+    /// The request is done; tell this waiter, with no lock held.
+    Finished(Option<Waiter>),
+    /// The rest must be attempted.
+    Again,
+}
+
+/// An attempt as a driver carries it out. The memory behind `segments` is valid until the attempt's result is given to
+/// [`Slots::attempt`].
+pub(crate) struct Attempt {
+    pub(crate) operation: Operation,
+    pub(crate) descriptor: std::os::fd::RawFd,
+    pub(crate) segments: *const [IoSegment],
+    pub(crate) offset_bytes: u64,
+}
+
+impl Slots {
+    /// `count` free slots; readahead leaves a quarter of them to demand.
+    pub(crate) fn new(count: u32) -> Slots {
+        let slot = || Mutex::new(Slot { generation: 0, state: State::Free });
+        Slots {
+            table: (0..count).map(|_| slot()).collect(),
+            free: Mutex::new((0..count).rev().collect()),
+            freed: Event::new(),
+            demand_reserve: count as usize / 4,
+            in_flight: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Requests that a driver works on: in flight or abandoned.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Acquire)
+    }
+
+    /// Slots in use, for gauges.
+    pub(crate) fn used(&self) -> usize {
+        self.count() - lock(&self.free).len()
+    }
+
+    /// Resolves when a slot becomes free; listen, try again, then wait.
+    pub(crate) fn freed(&self) -> EventListener {
+        self.freed.listen()
+    }
+
+    /// Free -> InFlight. Gives the request back when there is no slot for it.
+    pub(crate) fn begin(&self, request: Request, urgency: Urgency) -> Result<SlotId, Request> {
+        request.check();
+        let mut free = lock(&self.free);
+        if urgency == Urgency::Readahead && free.len() <= self.demand_reserve {
+            return Err(request);
+        }
+        let Some(index) = free.pop() else { return Err(request) };
+        drop(free);
+        let mut slot = self.slot(index);
+        assert!(matches!(slot.state, State::Free), "a slot on the free list is free");
+        let active = Active { request, done_bytes: 0, fruitless_attempts: 0, segments: SmallVec::new() };
+        slot.state = State::InFlight(active, None);
+        self.in_flight.fetch_add(1, Ordering::AcqRel);
+        Ok(SlotId { index, generation: slot.generation })
+    }
+
+    /// What the next attempt of a request in flight (or abandoned) has to move.
+    pub(crate) fn prepare(&self, id: SlotId) -> Attempt {
+        let mut slot = self.slot(id.index);
+        assert_eq!(slot.generation, id.generation, "only the driver works on a slot in flight");
+        let (State::InFlight(active, _) | State::Abandoned(active)) = &mut slot.state else {
+            unreachable!("a driver prepares only what it was given");
+        };
+        active.build_segments();
+        let request = &active.request;
+        Attempt {
+            operation: request.operation,
+            descriptor: std::os::fd::AsRawFd::as_raw_fd(&request.file.descriptor(request.route)),
+            // Slots sit in one boxed table and an active request stays where it is, so this address holds until the
+            // attempt is over.
+            segments: &raw const active.segments[..],
+            offset_bytes: request.offset_bytes + active.done_bytes as u64,
+        }
+    }
+
+    /// What the parts of a request in flight must be multiples of.
+    pub(crate) fn alignment_bytes(&self, id: SlotId) -> usize {
+        match &self.slot(id.index).state {
+            State::InFlight(active, _) | State::Abandoned(active) => {
+                active.request.file.transfer_alignment_bytes(active.request.route)
+            }
+            State::Free | State::Done(_) => unreachable!("asked only for a request in flight"),
+        }
+    }
+
+    /// Records the result of an attempt: InFlight -> Done, Abandoned -> Free, or once more.
+    pub(crate) fn attempt(&self, id: SlotId, result: io::Result<usize>) -> Verdict {
+        let mut slot = self.slot(id.index);
+        assert_eq!(slot.generation, id.generation, "one completion for each attempt");
+        let (State::InFlight(active, _) | State::Abandoned(active)) = &mut slot.state else {
+            unreachable!("a completion belongs to an attempt under way");
+        };
+        let Some(result) = active.record(result) else { return Verdict::Again };
+        match std::mem::replace(&mut slot.state, State::Free) {
+            State::InFlight(active, waiter) => {
+                slot.state = State::Done(Finished { extents: active.request.extents, result });
+                drop(slot);
+                self.in_flight.fetch_sub(1, Ordering::AcqRel);
+                Verdict::Finished(waiter)
+            }
+            State::Abandoned(active) => {
+                self.release(slot, id.index);
+                self.in_flight.fetch_sub(1, Ordering::AcqRel);
+                drop(active);
+                Verdict::Finished(None)
+            }
+            State::Free | State::Done(_) => unreachable!("checked above"),
+        }
+    }
+
+    /// Done -> Free with the result, or else leaves `waiter` to be told.
+    pub(crate) fn take(&self, id: SlotId, waiter: impl FnOnce() -> Waiter) -> Option<Finished> {
+        let mut slot = self.slot(id.index);
+        assert_eq!(slot.generation, id.generation, "a completion is taken once");
+        if let State::InFlight(_, place) = &mut slot.state {
+            let fresh = waiter();
+            let known = matches!((&*place, &fresh), (Some(Waiter::Task(old)), Waiter::Task(new)) if old.will_wake(new));
+            if !known {
+                *place = Some(fresh);
+            }
+            return None;
+        }
+        let State::Done(finished) = std::mem::replace(&mut slot.state, State::Free) else {
+            unreachable!("the owner of a completion sees it in flight or done");
+        };
+        self.release(slot, id.index);
+        Some(finished)
+    }
+
+    /// Whether the request is done and waits to be taken.
+    pub(crate) fn is_done(&self, id: SlotId) -> bool {
+        matches!(self.slot(id.index).state, State::Done(_))
+    }
+
+    /// InFlight -> Abandoned, or Done -> Free: nobody will ask for the result. Says whether I/O is still under way.
+    pub(crate) fn abandon(&self, id: SlotId) -> bool {
+        let mut slot = self.slot(id.index);
+        assert_eq!(slot.generation, id.generation, "a completion is dropped once");
+        match std::mem::replace(&mut slot.state, State::Free) {
+            State::InFlight(active, waiter) => {
+                slot.state = State::Abandoned(active);
+                drop(slot);
+                drop(waiter);
+                true
+            }
+            State::Done(finished) => {
+                self.release(slot, id.index);
+                drop(finished);
+                false
+            }
+            State::Free | State::Abandoned(_) => unreachable!("the owner of a completion drops it once"),
+        }
+    }
+
+    fn release(&self, mut slot: MutexGuard<'_, Slot>, index: u32) {
+        slot.generation = slot.generation.wrapping_add(1);
+        drop(slot);
+        lock(&self.free).push(index);
+        self.freed.notify_additional(1);
+    }
+
+    fn slot(&self, index: u32) -> MutexGuard<'_, Slot> {
+        lock(&self.table[index as usize])
+    }
+}
+
+impl Active {
+    /// Some(result) when the request is done, None when the rest must be attempted.
+    fn record(&mut self, result: io::Result<usize>) -> Option<io::Result<usize>> {
+        match result {
+            Ok(moved_bytes) => self.record_bytes(moved_bytes),
+            Err(error) if sys::is_transient(&error) && self.fruitless_attempts < Limits::RETRIES_MAX => {
+                self.fruitless_attempts += 1;
+                None
+            }
+            Err(error) if self.done_bytes == 0 => Some(Err(error)),
+            Err(_) => Some(Ok(self.done_bytes)),
+        }
+    }
+
+    fn record_bytes(&mut self, moved_bytes: usize) -> Option<io::Result<usize>> {
+        self.done_bytes += moved_bytes;
+        assert!(self.done_bytes <= self.request.length_bytes, "no more is moved than was asked for");
+        self.fruitless_attempts = 0;
+        let request = &self.request;
+        let whole = self.done_bytes == request.length_bytes;
+        let ends = request.file.ends_transfer(request.route, self.done_bytes);
+        if moved_bytes == 0 && request.operation == Operation::Write && self.done_bytes == 0 {
+            return Some(Err(io::ErrorKind::WriteZero.into()));
+        }
+        (whole || ends || moved_bytes == 0).then_some(Ok(self.done_bytes))
+    }
+
+    fn build_segments(&mut self) {
+        self.segments.clear();
+        let (mut skip_bytes, mut left_bytes) = (self.done_bytes, self.request.length_bytes - self.done_bytes);
+        for extent in &self.request.extents {
+            let skipped_bytes = skip_bytes.min(extent.len());
+            let used_bytes = (extent.len() - skipped_bytes).min(left_bytes);
+            skip_bytes -= skipped_bytes;
+            left_bytes -= used_bytes;
+            if used_bytes > 0 {
+                // SAFETY: `skipped_bytes` is within the extent.
+                let base = unsafe { extent.as_raw().add(skipped_bytes) };
+                self.segments.push(IoSegment::new(base, used_bytes));
+            }
+        }
+        assert_eq!(left_bytes, 0, "a request fits its extents");
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

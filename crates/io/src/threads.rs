@@ -1,0 +1,145 @@
+//! threads: positioned vectored reads and writes on a small pool, for where io_uring is missing or forbidden.
+//!
+//! Containers often forbid io_uring by seccomp; there this driver is chosen by itself.
+//!
+//! Owns: the workers and the queue of requests that wait for one.
+//! Does not own: request state and memory (slots).
+//! Invariants: I4 dropping the driver waits for the workers, which finish what is queued; I5 the queue never grows
+//! beyond its first capacity.
+//! Locks: `queue` for a push or pop only. Blocking: workers block in `preadv`/`pwritev`.
+//! Hot path: one futex wake and one syscall a request.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use headwater_core::limits::Limits;
+
+use crate::request::Finished;
+use crate::slots::{SlotId, Slots, Verdict, Waiter};
+use crate::sys;
+
+pub(crate) struct Threads {
+    shared: Arc<Shared>,
+    workers: Mutex<Vec<JoinHandle<()>>>,
+    workers_max: usize,
+}
+
+struct Shared {
+    slots: Arc<Slots>,
+    queue: Mutex<Queue>,
+    arrived: Condvar,
+}
+
+struct Queue {
+    waiting: VecDeque<SlotId>,
+    idle_workers: usize,
+    stopping: bool,
+}
+
+impl Threads {
+    pub(crate) fn new(slots: &Arc<Slots>) -> Threads {
+        let queue =
+            Queue { waiting: VecDeque::with_capacity(slots.count()), idle_workers: 0, stopping: false };
+        let shared = Shared { slots: slots.clone(), queue: Mutex::new(queue), arrived: Condvar::new() };
+        let workers_max = slots.count().min(Limits::THREADS_MAX as usize);
+        Threads { shared: Arc::new(shared), workers: Mutex::new(Vec::new()), workers_max }
+    }
+
+    pub(crate) fn start(&self, id: SlotId) {
+        let mut queue = self.shared.lock();
+        queue.waiting.push_back(id);
+        let short = queue.waiting.len() > queue.idle_workers;
+        drop(queue);
+        if short && !self.add_worker() {
+            // No worker and none to be had: this thread does the work.
+            self.shared.work_off_queue();
+        }
+        self.shared.arrived.notify_one();
+    }
+
+    /// The worker unparks this thread when the request is done.
+    pub(crate) fn wait(&self, id: SlotId) -> Finished {
+        loop {
+            if let Some(finished) = self.shared.slots.take(id, || Waiter::Thread(thread::current())) {
+                return finished;
+            }
+            thread::park();
+        }
+    }
+
+    /// Whether there is a worker after the call.
+    fn add_worker(&self) -> bool {
+        let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        if workers.len() < self.workers_max {
+            let shared = self.shared.clone();
+            let builder =
+                thread::Builder::new().name("headwater-io".into()).stack_size(THREAD_STACK_BYTES);
+            workers.extend(builder.spawn(move || shared.work()));
+        }
+        !workers.is_empty()
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.shared.lock().stopping = true;
+        self.shared.arrived.notify_all();
+        let me = thread::current().id();
+        let workers = std::mem::take(self.workers.get_mut().unwrap_or_else(PoisonError::into_inner));
+        // A waker that drops the last handle runs on a worker, which then ends by itself.
+        for worker in workers.into_iter().filter(|worker| worker.thread().id() != me) {
+            let _ = worker.join();
+        }
+    }
+}
+
+impl Shared {
+    fn work(&self) {
+        let mut queue = self.lock();
+        loop {
+            if let Some(id) = queue.waiting.pop_front() {
+                drop(queue);
+                self.carry_out(id);
+                queue = self.lock();
+            } else if queue.stopping {
+                return;
+            } else {
+                queue.idle_workers += 1;
+                queue = self.arrived.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue.idle_workers -= 1;
+            }
+        }
+    }
+
+    fn work_off_queue(&self) {
+        loop {
+            let next = self.lock().waiting.pop_front();
+            let Some(id) = next else { return };
+            self.carry_out(id);
+        }
+    }
+
+    fn carry_out(&self, id: SlotId) {
+        loop {
+            let attempt = self.slots.prepare(id);
+            // SAFETY: the slot keeps the segments, their memory and the open file until `attempt` is told the result.
+            let result = unsafe {
+                let file = BorrowedFd::borrow_raw(attempt.descriptor);
+                sys::transfer(attempt.operation, file, &*attempt.segments, attempt.offset_bytes)
+            };
+            if let Verdict::Finished(waiter) = self.slots.attempt(id, result) {
+                waiter.into_iter().for_each(Waiter::wake);
+                return;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Workers run a syscall and a waker; 256 KiB is what small executors give their workers.
+const THREAD_STACK_BYTES: usize = 256 << 10;

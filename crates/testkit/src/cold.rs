@@ -1,0 +1,39 @@
+//! Cold files: make the next read of one file come from the device.
+//!
+//! One file only, by `posix_fadvise`: dropping all the caches of the machine disturbs everything else that runs,
+//! and on virtual machines it hands memory back to the host, which makes the reads that follow far dearer than
+//! any cold read is.
+
+use std::fs::File;
+use std::io;
+
+use rustix::fs::{Advice, fadvise};
+
+/// Writes the file's dirty pages back and drops its pages from the kernel's cache. Pages that are mapped, or that
+/// others dirty meanwhile, may stay; on tmpfs all stay, because there the cache is the file.
+///
+/// # Errors
+/// What syncing or `posix_fadvise(2)` reports.
+pub fn make_cold(file: &File) -> io::Result<()> {
+    // The advice skips dirty pages, hence the sync before it.
+    file.sync_all()?;
+    // No length means to the end of the file.
+    Ok(fadvise(file, 0, None, Advice::DontNeed)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Pattern;
+
+    /// Goal: a file just written and read can be made cold, and still has its contents.
+    #[test]
+    #[cfg_attr(miri, ignore)]
+    fn contents_survive() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        Pattern::new(1).write_file(&path, 1 << 20).unwrap();
+        make_cold(&File::open(&path).unwrap()).unwrap();
+        assert_eq!(Pattern::new(1).mismatch(0, &std::fs::read(&path).unwrap()), None);
+    }
+}

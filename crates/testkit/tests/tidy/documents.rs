@@ -1,0 +1,80 @@
+//! Documents: words that belong to somebody's machine or tools, and ARCHITECTURE.md's list of dependencies.
+
+use crate::edges::{dependencies, package_name};
+use crate::repository::Finding;
+
+/// Names of tools that write text, and of directories of the machine it was written on.
+pub(crate) fn check_words(path: &str, text: &str) -> Vec<Finding> {
+    let foreign = foreign_words();
+    let mut findings = Vec::new();
+    for (line, content) in (1..).zip(text.lines().map(str::to_lowercase)) {
+        findings.extend(foreign.iter().filter(|word| content.contains(*word)).map(|word| {
+            Finding::new(path, line, format!("`{word}` is no part of the project; take it out"))
+        }));
+    }
+    findings
+}
+
+/// Every crate, and each of its dependencies in backticks: a reader has to find why it is there.
+pub(crate) fn check_architecture(architecture: &str, manifest: &str) -> Vec<Finding> {
+    let name = package_name(manifest);
+    let mut findings = Vec::new();
+    if !has_word(architecture, &name) {
+        let message = format!("the crate `{name}` is missing; say what it holds");
+        findings.push(Finding::new(ARCHITECTURE, 1, message));
+    }
+    let unexplained = dependencies(manifest)
+        .into_iter()
+        .filter(|dependency| !architecture.contains(&format!("`{}`", dependency.name)));
+    findings.extend(unexplained.map(|dependency| {
+        let message = format!("`{}`, a dependency of `{name}`, is missing; give its reason", dependency.name);
+        Finding::new(ARCHITECTURE, 1, message)
+    }));
+    findings
+}
+
+/// Put together from halves, so that this file does not hold them.
+fn foreign_words() -> Vec<String> {
+    let halves = [
+        ("cla", "ude"),
+        ("anthr", "opic"),
+        ("ai ag", "ent"),
+        ("chat", "gpt"),
+        ("copi", "lot"),
+        ("language mod", "el"),
+        ("/wo", "rk/"),
+        ("/ro", "ot/"),
+    ];
+    halves.map(|(first, second)| format!("{first}{second}")).to_vec()
+}
+
+/// Whether the word stands there and is no part of a longer name: `headwater` is not in `headwater-io`.
+fn has_word(text: &str, word: &str) -> bool {
+    let is_name = |letter: char| letter.is_alphanumeric() || letter == '-' || letter == '_';
+    text.split(|letter| !is_name(letter)).any(|found| found == word)
+}
+
+const ARCHITECTURE: &str = "ARCHITECTURE.md";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_words_are_found_in_any_case() {
+        for word in foreign_words() {
+            let text = format!("first line\nsee {} here\n", word.to_uppercase());
+            let findings = check_words("a.md", &text);
+            assert_eq!(findings.len(), 1, "{word}");
+            assert_eq!(findings[0].line, 2);
+        }
+        assert_eq!(check_words("a.md", "a framework/test and an agent of change"), Vec::new());
+    }
+
+    #[test]
+    fn missing_crates_and_dependencies_are_found() {
+        let manifest = "[package]\nname = \"headwater\"\n[dependencies]\nbytes = \"1\"\n[dev-dependencies]\ntokio = \"1\"\n";
+        assert_eq!(check_architecture("headwater-io reads bytes", manifest).len(), 2);
+        assert_eq!(check_architecture("headwater: `bytes` because", manifest), Vec::new());
+    }
+}

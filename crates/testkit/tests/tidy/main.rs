@@ -1,0 +1,112 @@
+//! Tidy: the rules of the house that a machine can check, over the whole repository.
+//!
+//! ```text
+//!   repository ─► checker (a pure function of path and text) ─► findings: file:line, what, how to mend
+//! ```
+//!
+//! One test a rule. The checkers have unit tests of their own, on snippets that break the rule, so that a checker
+//! that has gone blind is noticed.
+//!
+//! Owns: which rule applies to which files.
+//! Does not own: the rules themselves (see the modules).
+
+#![forbid(unsafe_code)]
+
+mod documents;
+mod edges;
+mod module_docs;
+mod repository;
+mod shape;
+mod unsafety;
+
+use std::fs;
+
+use repository::{Crate, Finding, SourceFile, crates, tracked_text_files};
+
+#[test]
+fn dependencies_between_crates_point_down_only() {
+    report(crates().iter().flat_map(|krate| edges::check(&krate.manifest_path(), &krate.manifest)));
+}
+
+#[test]
+fn crate_roots_forbid_unsafe_code() {
+    report(
+        sources(|krate| !may_be_unsafe(krate))
+            .filter_map(|file| unsafety::check_root(&file.path, &file.text)),
+    );
+}
+
+#[test]
+fn unsafe_stays_in_its_crates() {
+    report(
+        all_sources(|krate| !may_be_unsafe(krate))
+            .flat_map(|file| unsafety::check_none(&file.path, &file.text)),
+    );
+}
+
+#[test]
+fn unsafe_blocks_say_why_they_are_sound() {
+    report(all_sources(may_be_unsafe).flat_map(|file| unsafety::check_safety(&file.path, &file.text)));
+}
+
+#[test]
+fn modules_begin_with_their_doc() {
+    report(sources(|_| true).flat_map(|file| module_docs::check(&file.path, &file.text)));
+}
+
+#[test]
+fn functions_and_files_are_short() {
+    report(all_sources(|_| true).flat_map(|file| shape::check_lengths(&file.path, &file.text)));
+}
+
+#[test]
+fn most_functions_of_a_crate_are_short() {
+    report(crates().iter().filter_map(|krate| {
+        let lengths: Vec<usize> =
+            krate.sources().iter().flat_map(|file| shape::function_lengths(&file.text)).collect();
+        shape::check_share(&krate.manifest_path(), &lengths)
+    }));
+}
+
+#[test]
+fn public_functions_take_no_bool() {
+    report(sources(|_| true).flat_map(|file| shape::check_bool_parameters(&file.path, &file.text)));
+}
+
+#[test]
+fn no_placeholder_macros_are_left() {
+    report(all_sources(|_| true).flat_map(|file| shape::check_placeholders(&file.path, &file.text)));
+}
+
+#[test]
+fn files_name_only_what_belongs_to_the_project() {
+    report(tracked_text_files().iter().flat_map(|(path, text)| documents::check_words(path, text)));
+}
+
+#[test]
+fn the_architecture_gives_every_crate_and_dependency_its_reason() {
+    let path = repository::root().join("ARCHITECTURE.md");
+    let text =
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("ARCHITECTURE.md is missing: {error}"));
+    report(crates().iter().flat_map(|krate| documents::check_architecture(&text, &krate.manifest)));
+}
+
+/// `io` holds all the unsafe code there is; the benchmarks call competitors and the kernel in ways nobody ships.
+fn may_be_unsafe(krate: &Crate) -> bool {
+    ["io", "bench"].contains(&krate.folder.as_str())
+}
+
+/// What lies in `src` of the crates that match.
+fn sources(wanted: impl Fn(&Crate) -> bool) -> impl Iterator<Item = SourceFile> {
+    crates().into_iter().filter(wanted).flat_map(|krate| krate.sources())
+}
+
+/// The same, and tests, benches, examples and build scripts.
+fn all_sources(wanted: impl Fn(&Crate) -> bool) -> impl Iterator<Item = SourceFile> {
+    crates().into_iter().filter(wanted).flat_map(|krate| krate.all_sources())
+}
+
+fn report(findings: impl Iterator<Item = Finding>) {
+    let lines: Vec<String> = findings.map(|finding| finding.to_string()).collect();
+    assert!(lines.is_empty(), "{} to mend:\n{}\n", lines.len(), lines.join("\n"));
+}
