@@ -176,8 +176,8 @@ impl EngineBuilder {
         readahead.validate().map_err(|error| invalid(error.to_string()))?;
         let queue_depth = self.queue_depth.unwrap_or(Limits::QUEUE_DEPTH_DEFAULT);
         let kind = driver_from_environment(self.driver)?;
-        let driver = Driver::new(&DriverOptions { kind, queue_depth, polling: self.polling })
-            .map_err(Error::build)?;
+        let driver =
+            Driver::new(&DriverOptions { kind, queue_depth, polling: self.polling }).map_err(Error::build)?;
         let arena = Arena::new(memory_bytes as usize).map_err(|error| invalid(error.to_string()))?;
         let lent_bytes = Arc::default();
         let shared = Shared { arena, driver, readahead, lent_bytes, memory_bytes, queue_depth };
@@ -206,10 +206,13 @@ impl Drop for Lent {
 fn check_memory(memory_bytes: u64) -> Result<()> {
     if memory_bytes < Limits::MEMORY_BYTES_MIN {
         let (have, need) = (memory_bytes, Limits::MEMORY_BYTES_MIN >> 20);
-        return Err(invalid(format!("a memory budget of {have} bytes is too small, it takes at least {need} MiB")));
+        return Err(invalid(format!(
+            "a memory budget of {have} bytes is too small, it takes at least {need} MiB"
+        )));
     }
     if memory_bytes > MEMORY_BYTES_MAX {
-        let text = format!("a memory budget of {} GiB is more than an address space holds", memory_bytes >> 30);
+        let text =
+            format!("a memory budget of {} GiB is more than an address space holds", memory_bytes >> 30);
         return Err(invalid(text));
     }
     Ok(())

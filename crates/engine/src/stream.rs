@@ -42,6 +42,10 @@ pub(crate) struct ReadStream {
     bound_bytes: u64,
     /// Length of the file when last looked at.
     length_bytes: u64,
+    /// Up to here "resident" turned out to be untrue, so the device is asked.
+    distrust_end_bytes: u64,
+    /// Whether the wait for the first extent ahead has been counted.
+    wait_counted: bool,
     /// What an async task is waiting for besides I/O.
     listener: Option<EventListener>,
 }
@@ -52,8 +56,16 @@ enum Ahead {
     Resident(ByteRange),
     /// On its way from the device.
     Pending { range: ByteRange, completion: Completion, urgency: Urgency },
-    /// Arrived while it was waited for.
+    /// Arrived, not looked at yet.
     Arrived { range: ByteRange, finished: Finished, urgency: Urgency },
+}
+
+impl Ahead {
+    fn range(&self) -> ByteRange {
+        match self {
+            Ahead::Resident(range) | Ahead::Pending { range, .. } | Ahead::Arrived { range, .. } => *range,
+        }
+    }
 }
 
 /// The extent being consumed.
@@ -83,6 +95,14 @@ enum Obstacle {
     Slot,
 }
 
+/// What became of an extent that arrived.
+enum Published {
+    /// Its bytes are the current ones, or the extent must be asked for again: look once more.
+    Continue,
+    /// The file ends at the position.
+    End,
+}
+
 impl ReadStream {
     /// From byte 0 to the end, ramping up.
     pub(crate) fn new(file: &File) -> ReadStream {
@@ -105,6 +125,8 @@ impl ReadStream {
             position_bytes: range.start,
             bound_bytes: range.end,
             length_bytes: 0,
+            distrust_end_bytes: 0,
+            wait_counted: false,
             listener: None,
         }
     }
@@ -142,8 +164,7 @@ impl ReadStream {
         self.position_bytes += bytes as u64;
         if self.current.as_ref().is_some_and(|current| self.position_bytes >= current.range.end) {
             self.finish_current();
-            // An obstacle here is met again, and reported, by the next `step`.
-            let _ = self.top_up();
+            self.top_up();
         }
     }
 
@@ -159,7 +180,7 @@ impl ReadStream {
         self.position_bytes += length as u64;
         if self.position_bytes >= current.range.end {
             self.finish_current();
-            let _ = self.top_up();
+            self.top_up();
         }
         Some(bytes)
     }
@@ -194,24 +215,24 @@ impl ReadStream {
     /// Fills `buffer` straight from the kernel's page cache when the next extent is there: one copy instead of two.
     /// `None` when it is not, or bytes are already at hand.
     pub(crate) fn read_resident_into(&mut self, buffer: &mut [u8]) -> Result<Option<usize>> {
-        if self.current.is_some() || !matches!(self.first_ahead()?, Some(Ahead::Resident(_))) {
+        if self.current.is_some() || self.position_bytes >= self.bound_bytes {
             return Ok(None);
         }
-        let Some(Ahead::Resident(range)) = self.ahead.front() else { return Ok(None) };
+        if self.ahead.is_empty() && (self.is_at_end()? || self.start_demand().is_some()) {
+            return Ok(None);
+        }
+        let Some(&Ahead::Resident(range)) = self.ahead.front() else { return Ok(None) };
         let left_bytes = range.end.min(self.bound_bytes) - self.position_bytes;
         let length = buffer.len().min(usize::try_from(left_bytes).unwrap_or(usize::MAX));
-        let (end_bytes, position_bytes) = (range.end, self.position_bytes);
-        match self.file.read_resident(&mut buffer[..length], position_bytes)? {
-            None | Some(0) => Ok(None),
-            Some(read_bytes) => {
-                self.position_bytes += read_bytes as u64;
-                if self.position_bytes >= end_bytes {
-                    self.ahead.pop_front();
-                    self.catch_up();
-                }
-                Ok(Some(read_bytes))
-            }
+        let read = self.file.read_resident(&mut buffer[..length], self.position_bytes)?;
+        let Some(read_bytes) = read.filter(|&read_bytes| read_bytes > 0) else { return Ok(None) };
+        self.position_bytes += read_bytes as u64;
+        if self.position_bytes >= range.end {
+            self.ahead.pop_front();
+            self.catch_up();
+            self.top_up();
         }
+        Ok(Some(read_bytes))
     }
 
     /// Goes to `position_bytes`, keeping what is ahead if that is where it leads.
@@ -226,6 +247,7 @@ impl ReadStream {
             self.finish_current();
         }
         self.position_bytes = position_bytes;
+        self.wait_counted = false;
         while self.ahead.front().is_some_and(|ahead| ahead.range().end <= position_bytes) {
             self.ahead.pop_front();
         }
@@ -246,31 +268,235 @@ impl ReadStream {
             if self.position_bytes >= self.bound_bytes {
                 return Ok(Step::End);
             }
-            if self.first_ahead()?.is_none() {
+            if self.ahead.is_empty() {
                 if self.is_at_end()? {
                     return Ok(Step::End);
                 }
-                if let Some(obstacle) = self.start_demand() {
-                    return Ok(Step::Room(obstacle));
+                if let Some(listener) = self.start_demand() {
+                    return Ok(Step::Room(listener));
                 }
             }
-            match self.ahead.pop_front() {
-                None => {}
-                Some(Ahead::Resident(range)) => {
+            match self.ahead.pop_front().expect("a demanded extent was started") {
+                Ahead::Resident(range) => {
                     if let Some(listener) = self.copy_resident(range)? {
                         return Ok(Step::Room(listener));
                     }
                 }
-                Some(Ahead::Arrived { range, finished, urgency }) => {
-                    if self.publish(range, finished, urgency)? == Published::End {
+                Ahead::Pending { range, completion, urgency } if completion.is_done() => {
+                    let finished = completion.wait();
+                    self.ahead.push_front(Ahead::Arrived { range, finished, urgency });
+                }
+                Ahead::Arrived { range, finished, urgency } => {
+                    self.wait_counted = false;
+                    if let Published::End = self.publish(range, finished, urgency)? {
                         return Ok(Step::End);
                     }
                 }
-                Some(pending @ Ahead::Pending { .. }) => {
+                pending @ Ahead::Pending { .. } => {
                     self.ahead.push_front(pending);
+                    self.count_wait();
                     return Ok(Step::Io);
                 }
             }
         }
     }
+
+    /// Tells the policy, once, that the consumer waits; what it adds is under way before the wait begins.
+    fn count_wait(&mut self) {
+        if !std::mem::replace(&mut self.wait_counted, true) {
+            self.policy.on_wait();
+            self.top_up();
+        }
+    }
+
+    fn wait_for_first(&mut self) {
+        if let Some(Ahead::Pending { range, completion, urgency }) = self.ahead.pop_front() {
+            let finished = completion.wait();
+            self.ahead.push_front(Ahead::Arrived { range, finished, urgency });
+        }
+    }
+
+    fn poll_first(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if let Some(Ahead::Pending { range, completion, urgency }) = self.ahead.front_mut() {
+            let finished = ready!(completion.poll(context));
+            let arrived = Ahead::Arrived { range: *range, finished, urgency: *urgency };
+            self.ahead[0] = arrived;
+        }
+        Poll::Ready(())
+    }
+
+    /// Whether the file ends at the position, as far as its length tells. Files of length 0 may have contents all the
+    /// same (`/proc`), so they are read.
+    fn is_at_end(&mut self) -> Result<bool> {
+        if self.position_bytes >= self.length_bytes {
+            self.length_bytes = self.file.length_bytes()?;
+        }
+        Ok(self.length_bytes > 0 && self.position_bytes >= self.length_bytes)
+    }
+
+    /// Up to where extents may be planned.
+    fn end_bytes(&self) -> u64 {
+        let length_bytes = match self.length_bytes {
+            0 => self.position_bytes.saturating_add(UNSIZED_STEP_BYTES),
+            known => known,
+        };
+        length_bytes.min(self.bound_bytes)
+    }
+
+    /// Plans and starts what the policy wants ahead. Gives up without a word when memory or slots are short.
+    fn top_up(&mut self) {
+        let end_bytes = self.end_bytes();
+        while let Some(extent) = self.policy.next_extent(end_bytes) {
+            if self.start(extent, Urgency::Readahead).is_err() {
+                return self.policy.on_refused(extent);
+            }
+        }
+    }
+
+    /// Starts the extent at the position, then what the policy adds. Under pressure a single page will do; if not even
+    /// that can be had, returns what to wait for.
+    fn start_demand(&mut self) -> Option<EventListener> {
+        let extent = self.next_demand();
+        if self.start(extent, Urgency::Demand).is_err() {
+            let (memory, slot) = (self.file.shared().arena.freed(), self.file.shared().driver.slot_freed());
+            self.policy.on_failed(self.position_bytes);
+            let page = self.next_demand();
+            if let Err(obstacle) = self.start(page, Urgency::Demand) {
+                self.policy.on_failed(self.position_bytes);
+                return Some(match obstacle {
+                    Obstacle::Memory => memory,
+                    Obstacle::Slot => slot,
+                });
+            }
+        }
+        self.top_up();
+        None
+    }
+
+    fn next_demand(&mut self) -> ByteRange {
+        // Nothing is ahead, so whatever the policy counts as submitted is gone: a tail page that has grown since, or
+        // extents behind a failed one.
+        if self.policy.position_bytes() != self.position_bytes
+            || self.policy.submitted_bytes() > self.position_bytes
+        {
+            self.policy.resume_at(self.position_bytes);
+        }
+        self.policy
+            .next_extent(self.end_bytes())
+            .expect("the position is before the end, and nothing is ahead")
+    }
+
+    fn start(&mut self, range: ByteRange, urgency: Urgency) -> std::result::Result<(), Obstacle> {
+        let (file, shared) = (&self.file, self.file.shared());
+        let trusted = range.start >= self.distrust_end_bytes;
+        if trusted && file.is_resident(range.clip(self.length_bytes)) {
+            self.ahead.push_back(Ahead::Resident(range));
+            return Ok(());
+        }
+        let length_bytes = range.len() as usize;
+        let extents = shared.arena.allocate_run(length_bytes, urgency).ok_or(Obstacle::Memory)?;
+        let request = Request {
+            operation: Operation::Read,
+            file: file.open.clone(),
+            route: file.device_route(),
+            offset_bytes: range.start,
+            length_bytes,
+            extents,
+        };
+        let completion = shared.driver.try_submit(request, urgency).map_err(|_| Obstacle::Slot)?;
+        self.ahead.push_back(Ahead::Pending { range, completion, urgency });
+        Ok(())
+    }
+
+    /// Makes a part of a resident extent current. Where the page cache turns out not to have it, the device is asked.
+    fn copy_resident(&mut self, range: ByteRange) -> Result<Option<EventListener>> {
+        let arena = &self.file.shared().arena;
+        let wanted_bytes = (range.end - self.position_bytes).min(RESIDENT_COPY_BYTES) as usize;
+        let allocate = |bytes| arena.allocate(bytes, Urgency::Demand);
+        let freed = arena.freed();
+        let Some(mut extent) = allocate(wanted_bytes).or_else(|| allocate(PAGE_SIZE_BYTES as usize)) else {
+            self.ahead.push_front(Ahead::Resident(range));
+            self.file.shared().driver.attend();
+            return Ok(Some(freed));
+        };
+        let length = extent.len().min(wanted_bytes);
+        match self.file.read_resident(&mut extent[..length], self.position_bytes)? {
+            None | Some(0) => {
+                self.distrust_end_bytes = range.end;
+                self.forget_ahead();
+            }
+            Some(read_bytes) => {
+                let valid = ByteRange::at(self.position_bytes, read_bytes as u64);
+                if valid.end < range.end {
+                    self.ahead.push_front(Ahead::Resident(ByteRange::new(valid.end, range.end)));
+                }
+                let extents = Extents::from_iter([extent]);
+                self.current = Some(Current { extents, start_bytes: valid.start, range: valid });
+            }
+        }
+        Ok(None)
+    }
+
+    /// Makes an extent from the device current, as far as the file reached.
+    fn publish(&mut self, range: ByteRange, finished: Finished, urgency: Urgency) -> Result<Published> {
+        let read_bytes = match finished.result {
+            Ok(read_bytes) => read_bytes as u64,
+            Err(error) => return self.retry_or_report(range, urgency, error),
+        };
+        let wanted = ByteRange::new(self.position_bytes.max(range.start), range.end);
+        let valid = Run { range, wanted }.delivered(read_bytes);
+        if valid.is_empty() {
+            // The file ended before the position when this was read. If it was read ahead, that may be long ago.
+            self.forget_ahead();
+            return Ok(if urgency == Urgency::Demand { Published::End } else { Published::Continue });
+        }
+        if valid.end < range.end && valid.end != self.length_bytes {
+            // Shorter than the length told: what lies ahead was planned for another file.
+            self.ahead.clear();
+        }
+        self.current = Some(Current { extents: finished.extents, start_bytes: range.start, range: valid });
+        Ok(Published::Continue)
+    }
+
+    /// Nothing but a single page that was demanded fails for the caller; everything larger or earlier is tried again
+    /// in pages, so that the bytes before a bad sector arrive and the error names its place.
+    fn retry_or_report(
+        &mut self,
+        range: ByteRange,
+        urgency: Urgency,
+        error: std::io::Error,
+    ) -> Result<Published> {
+        self.ahead.clear();
+        self.policy.on_failed(self.position_bytes);
+        let smallest = range.len() <= Self::alignment(&self.file).get();
+        if smallest && urgency == Urgency::Demand {
+            return Err(self.file.read_error(self.position_bytes.max(range.start), error));
+        }
+        Ok(Published::Continue)
+    }
+
+    fn forget_ahead(&mut self) {
+        self.ahead.clear();
+        self.policy.resume_at(self.position_bytes);
+    }
+
+    fn finish_current(&mut self) {
+        self.current = None;
+        self.catch_up();
+    }
+
+    /// Tells the policy how far the consumer has come.
+    fn catch_up(&mut self) {
+        let (told_bytes, ahead_bytes) = (self.policy.position_bytes(), self.policy.submitted_bytes());
+        if (told_bytes..=ahead_bytes).contains(&self.position_bytes) {
+            self.policy.on_consumed(self.position_bytes - told_bytes);
+        }
+    }
 }
+
+/// Requests for files that do not tell their length, such as those in `/proc`: more than nearly all of them hold.
+const UNSIZED_STEP_BYTES: u64 = 64 << 10;
+
+/// What is copied at once out of the kernel's page cache: large against the cost of a syscall, small enough to stay
+/// in the processor's second-level cache until the consumer looks at it.
+const RESIDENT_COPY_BYTES: u64 = 256 << 10;

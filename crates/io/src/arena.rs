@@ -137,7 +137,7 @@ impl Arena {
     }
 
     /// Extents of together at least `bytes`: one if memory is unfragmented, else several in halves. `None` when the
-    /// memory is not there, or for readahead also when it is in more than [`SEGMENTS_MAX`] pieces.
+    /// memory is not there, or for readahead also when it is in more than 16 pieces.
     pub fn allocate_run(&self, bytes: usize, urgency: Urgency) -> Option<Extents> {
         let mut extents = Extents::new();
         let mut piece_bytes = bytes.next_power_of_two().max(PAGE_BYTES);
@@ -321,7 +321,7 @@ const METADATA_BYTES: usize = 512 << 10;
 const DEMAND_RESERVE_DIVISOR: usize = 8;
 
 /// More pieces than this are no longer one cheap I/O; readahead does without.
-pub const SEGMENTS_MAX: usize = 16;
+const SEGMENTS_MAX: usize = 16;
 
 #[cfg(test)]
 mod tests {

@@ -229,7 +229,15 @@ impl Backend {
         match self {
             Backend::Uring(uring) => uring.attend(),
             Backend::Threads(_) => {}
-            Backend::Sim(sim) => sim.step(),
+            Backend::Sim(sim) => sim.settle(),
+        }
+    }
+
+    /// Looks whether something is complete, without a syscall where possible.
+    fn glance(&self) {
+        match self {
+            Backend::Uring(uring) => uring.glance(),
+            Backend::Threads(_) | Backend::Sim(_) => {}
         }
     }
 }
@@ -258,11 +266,14 @@ impl Completion {
         let waiter = || Waiter::Task(context.waker().clone());
         let mut finished = self.inner.slots.take(self.id, waiter);
         if finished.is_none() {
-            self.inner.backend.attend();
-            if let Backend::Sim(_) = self.inner.backend {
-                // The simulation moves only when somebody asks, so ask again.
-                finished = self.inner.slots.take(self.id, waiter);
-                context.waker().wake_by_ref();
+            match &self.inner.backend {
+                // The simulation moves only when somebody asks, so it does, and is asked again.
+                Backend::Sim(sim) => {
+                    sim.step();
+                    finished = self.inner.slots.take(self.id, waiter);
+                    context.waker().wake_by_ref();
+                }
+                backend => backend.attend(),
             }
         }
         match finished {
@@ -274,8 +285,11 @@ impl Completion {
         }
     }
 
-    /// Whether the result is there. Does not look at the device.
+    /// Whether the result is there. No syscall.
     pub fn is_done(&self) -> bool {
+        if !self.inner.slots.is_done(self.id) {
+            self.inner.backend.glance();
+        }
         self.inner.slots.is_done(self.id)
     }
 }
@@ -288,7 +302,9 @@ impl fmt::Debug for Completion {
 
 impl Drop for Completion {
     fn drop(&mut self) {
-        if !self.taken && self.inner.slots.abandon(self.id) {
+        let under_way = !self.taken && self.inner.slots.abandon(self.id);
+        // The simulation completes what is abandoned with its later steps.
+        if under_way && !matches!(self.inner.backend, Backend::Sim(_)) {
             self.inner.backend.attend();
         }
     }

@@ -147,7 +147,7 @@ impl OpenFile {
     /// What `preadv2(2)` reports, other than that it would have to wait.
     pub fn read_resident(&self, buffer: &mut [u8], offset_bytes: u64) -> io::Result<Option<usize>> {
         if !self.nowait.load(Ordering::Relaxed) {
-            return Ok(None);
+            return self.read_if_cached(buffer, offset_bytes);
         }
         loop {
             let flags = ReadWriteFlags::NOWAIT;
@@ -157,7 +157,7 @@ impl OpenFile {
                 Err(Errno::INTR) => {}
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
                     self.nowait.store(false, Ordering::Relaxed);
-                    return Ok(None);
+                    return self.read_if_cached(buffer, offset_bytes);
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -245,6 +245,15 @@ impl OpenFile {
         }
     }
 
+    /// Without `RWF_NOWAIT` (tmpfs, FUSE, NFS): if all of the range is cached, an ordinary read does not wait either.
+    fn read_if_cached(&self, buffer: &mut [u8], offset_bytes: u64) -> io::Result<Option<usize>> {
+        let range = ByteRange::at(offset_bytes, buffer.len() as u64).clip(self.length_bytes()?);
+        if self.residency(range) != Residency::Whole {
+            return Ok(None);
+        }
+        self.read_blocking(Route::Buffered, buffer, offset_bytes).map(Some)
+    }
+
     fn probe_ends(&self, range: ByteRange) -> Residency {
         let mut byte = [0];
         let mut holds = |offset| matches!(self.read_resident(&mut byte, offset), Ok(Some(1)));
@@ -320,7 +329,7 @@ fn direct_alignment(memory: u64, offset: u64) -> Option<DirectAlignment> {
 fn is_memory_backed(file: &File) -> bool {
     const TMPFS_MAGIC: i64 = 0x0102_1994;
     const RAMFS_MAGIC: i64 = 0x8584_58f6;
-    rustix::fs::fstatfs(file).is_ok_and(|stat| [TMPFS_MAGIC, RAMFS_MAGIC].contains(&(stat.f_type as i64)))
+    rustix::fs::fstatfs(file).is_ok_and(|stat| [TMPFS_MAGIC, RAMFS_MAGIC].contains(&stat.f_type))
 }
 
 /// Opens the same file again, with `O_DIRECT`: by descriptor, so that a rename in between does no harm; without

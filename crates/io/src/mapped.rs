@@ -39,9 +39,8 @@ impl MappedFile {
         let length_bytes = usize::try_from(length_bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
         let nowhere = std::ptr::null_mut();
         // SAFETY: a new mapping placed by the kernel disturbs nothing that exists.
-        let raw = unsafe {
-            rustix::mm::mmap(nowhere, length_bytes, ProtFlags::READ, MapFlags::SHARED, file, 0)?
-        };
+        let raw =
+            unsafe { rustix::mm::mmap(nowhere, length_bytes, ProtFlags::READ, MapFlags::SHARED, file, 0)? };
         let base = NonNull::new(raw.cast()).ok_or(io::ErrorKind::Other)?;
         let mapped = MappedFile { base, length_bytes };
         if advice == MapAdvice::Sequential {
@@ -68,7 +67,8 @@ impl MappedFile {
     /// # Errors
     /// What `mincore(2)` reports; `InvalidInput` beyond the mapping.
     pub fn residency(&self, pages: PageRange) -> io::Result<Vec<bool>> {
-        let (start, end) = (pages.bytes().start as usize, (pages.bytes().end as usize).min(self.length_bytes));
+        let (start, end) =
+            (pages.bytes().start as usize, (pages.bytes().end as usize).min(self.length_bytes));
         if start >= end {
             return Err(io::ErrorKind::InvalidInput.into());
         }

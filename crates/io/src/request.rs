@@ -62,6 +62,9 @@ impl Request {
         assert!(self.length_bytes > 0, "a request transfers at least one byte");
         assert!(self.length_bytes <= capacity_bytes, "a request fits its extents");
         assert!(i64::try_from(self.offset_bytes).is_ok(), "file offsets are below 2^63");
-        assert!(self.route == Route::Buffered || self.file.direct().is_some(), "the file has a direct descriptor");
+        assert!(
+            self.route == Route::Buffered || self.file.direct().is_some(),
+            "the file has a direct descriptor"
+        );
     }
 }

@@ -85,7 +85,11 @@ impl SimControl {
 
     fn first_fault(&self, range: ByteRange) -> Option<FaultRange> {
         let faults = lock(&self.faults);
-        faults.iter().filter(|fault| !fault.range.intersect(range).is_empty()).min_by_key(|f| f.range.start).copied()
+        faults
+            .iter()
+            .filter(|fault| !fault.range.intersect(range).is_empty())
+            .min_by_key(|f| f.range.start)
+            .copied()
     }
 }
 
@@ -144,6 +148,13 @@ impl Sim {
         match self.slots.attempt(id, result) {
             Verdict::Finished(waiter) => waiter.into_iter().for_each(Waiter::wake),
             Verdict::Again => self.start(id),
+        }
+    }
+
+    /// Completes everything that is pending.
+    pub(crate) fn settle(&self) {
+        while !lock(&self.state).pending.is_empty() {
+            self.step();
         }
     }
 
@@ -237,7 +248,9 @@ impl State {
         if self.pending.is_empty() {
             return None;
         }
-        self.pending.iter_mut().for_each(|pending| pending.delay_steps = pending.delay_steps.saturating_sub(1));
+        self.pending
+            .iter_mut()
+            .for_each(|pending| pending.delay_steps = pending.delay_steps.saturating_sub(1));
         let ready = self.pending.iter().filter(|pending| pending.delay_steps == 0).count() as u64;
         let nth = if ready == 0 { return self.choose() } else { self.below(ready) as usize };
         let ready = self.pending.iter().enumerate().filter(|(_, pending)| pending.delay_steps == 0);

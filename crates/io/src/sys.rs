@@ -80,7 +80,8 @@ pub(crate) fn map_chunk(bytes: usize) -> Option<NonNull<u8>> {
     use rustix::mm::{Advice, MapFlags, ProtFlags};
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
     // SAFETY: a new private anonymous mapping, placed by the kernel, disturbs nothing that exists.
-    let raw = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), 2 * bytes, protection, flags) }.ok()?;
+    let raw =
+        unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), 2 * bytes, protection, flags) }.ok()?;
     let lead = raw.cast::<u8>().align_offset(bytes);
     let base = raw.cast::<u8>().wrapping_add(lead);
     // SAFETY: the three parts lie within the mapping just made, which nobody else knows yet; head and tail are cut

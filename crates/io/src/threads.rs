@@ -74,8 +74,7 @@ impl Threads {
         let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
         if workers.len() < self.workers_max {
             let shared = self.shared.clone();
-            let builder =
-                thread::Builder::new().name("headwater-io".into()).stack_size(THREAD_STACK_BYTES);
+            let builder = thread::Builder::new().name("headwater-io".into()).stack_size(THREAD_STACK_BYTES);
             workers.extend(builder.spawn(move || shared.work()));
         }
         !workers.is_empty()

@@ -74,6 +74,14 @@ impl Uring {
         self.shared.wait(id)
     }
 
+    /// Settles what the ring already shows as complete, unless somebody else is at it.
+    pub(crate) fn glance(&self) {
+        if let Ok(lead) = self.shared.reaper.try_lock() {
+            self.shared.settle(lead, Shared::drain_ready);
+            self.shared.hand_over();
+        }
+    }
+
     /// Sees to it that the driver thread reaps until nothing is in flight.
     pub(crate) fn attend(&self) {
         if self.shared.attended.swap(true, Ordering::SeqCst) {
@@ -306,12 +314,12 @@ fn build_entry(
         (Operation::Write, [one]) => {
             opcode::Write::new(file, one.base(), one.length_bytes() as u32).offset(offset_bytes).build()
         }
-        (Operation::Read, many) => {
-            opcode::Readv::new(file, IoSegment::as_iovec(many), many.len() as u32).offset(offset_bytes).build()
-        }
-        (Operation::Write, many) => {
-            opcode::Writev::new(file, IoSegment::as_iovec(many), many.len() as u32).offset(offset_bytes).build()
-        }
+        (Operation::Read, many) => opcode::Readv::new(file, IoSegment::as_iovec(many), many.len() as u32)
+            .offset(offset_bytes)
+            .build(),
+        (Operation::Write, many) => opcode::Writev::new(file, IoSegment::as_iovec(many), many.len() as u32)
+            .offset(offset_bytes)
+            .build(),
     }
 }
 

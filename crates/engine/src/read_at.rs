@@ -1,0 +1,288 @@
+//! Positional reads: blocking into the caller's buffer, asynchronous into a frame.
+//!
+//! ```text
+//!   read_at ─► page cache (RWF_NOWAIT) ─┬─ all there ─────────────────────────► done
+//!                                       └─ rest ─┬─ small ─► pread in this thread, through a frame if unaligned
+//!                                                └─ large ─► read stream: runs in flight at once, copied in order
+//!   read_at_async ─► page cache ─► else one request into one frame, lent as Bytes; large ones are assembled
+//! ```
+//!
+//! Owns: the two straight lines above.
+//! Does not own: readahead (a positional read starts none).
+//! Invariants: I4 memory of the caller goes to the kernel only inside blocking calls.
+//! Hot path: resident: 1 syscall, 1 copy, no allocation. Direct and aligned: 1 more syscall, no copy by us.
+
+use std::io;
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
+use headwater_core::plan::Run;
+use headwater_core::units::{Alignment, ByteRange};
+use headwater_io::{Extent, Extents, Finished, Listener, Operation, Request, Route, Urgency};
+
+use crate::error::Result;
+use crate::file::{File, Inner};
+use crate::stream::ReadStream;
+
+impl File {
+    /// Reads at `offset_bytes` into `buffer`, as `std::os::unix::fs::FileExt::read_at` does, and fills it unless the
+    /// file ends before. Returns the bytes read; 0 at or beyond the end. Blocks; needs no alignment.
+    ///
+    /// # Errors
+    /// What the device reports, with path and offset, if no byte was read.
+    pub fn read_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<usize> {
+        let inner = &*self.inner;
+        let range = addressable(inner, offset_bytes, buffer.len())?;
+        let buffer = &mut buffer[..range.len() as usize];
+        let mut done = 0;
+        if !buffer.is_empty()
+            && let Some(resident_bytes) = inner.read_resident(buffer, offset_bytes)?
+        {
+            done = resident_bytes;
+            if done == buffer.len() || offset_bytes + done as u64 >= inner.length_bytes()? {
+                return Ok(done);
+            }
+        }
+        let rest = ByteRange::new(range.start + done as u64, range.end);
+        match self.read_device(&mut buffer[done..], rest) {
+            Ok(read_bytes) => Ok(done + read_bytes),
+            Err(_) if done > 0 => Ok(done),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Fills `buffer` from `offset_bytes` on, as `std::os::unix::fs::FileExt::read_exact_at` does. Blocks.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` when the file ends before, else as [`File::read_at`]. The buffer's contents are then unspecified.
+    pub fn read_exact_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<()> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match self.read_at(&mut buffer[done..], offset_bytes + done as u64)? {
+                0 => return Err(self.inner.ended_early(offset_bytes + done as u64)),
+                read_bytes => done += read_bytes,
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads up to `length` bytes at `offset_bytes`; fewer only where the file ends. The bytes share an engine's frame
+    /// up to 2 MiB, beyond that they are assembled in memory of their own. The future is `Send`, runs on any executor
+    /// and may be dropped at any moment.
+    ///
+    /// # Errors
+    /// As [`File::read_at`].
+    pub fn read_at_async(
+        &self,
+        offset_bytes: u64,
+        length: usize,
+    ) -> impl Future<Output = Result<Bytes>> + Send + 'static + use<> {
+        let file = self.clone();
+        async move {
+            let range = addressable(&file.inner, offset_bytes, length)?;
+            let device_range = file.inner.offset_alignment().expand(range);
+            match device_range.len() {
+                0 => Ok(Bytes::new()),
+                bytes if bytes <= FRAME_BYTES_MAX => file.inner.read_frame(range, device_range).await,
+                _ => file.assemble(range).await,
+            }
+        }
+    }
+
+    /// Reads exactly `length` bytes at `offset_bytes`.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` when the file ends before, else as [`File::read_at`].
+    pub fn read_exact_at_async(
+        &self,
+        offset_bytes: u64,
+        length: usize,
+    ) -> impl Future<Output = Result<Bytes>> + Send + 'static + use<> {
+        let (file, reading) = (self.clone(), self.read_at_async(offset_bytes, length));
+        async move {
+            let bytes = reading.await?;
+            if bytes.len() == length {
+                Ok(bytes)
+            } else {
+                Err(file.inner.ended_early(offset_bytes + bytes.len() as u64))
+            }
+        }
+    }
+
+    fn read_device(&self, buffer: &mut [u8], range: ByteRange) -> Result<usize> {
+        let inner = &*self.inner;
+        if range.is_empty() {
+            return Ok(0);
+        }
+        if range.len() > IN_THREAD_BYTES_MAX {
+            return self.read_large(buffer, range);
+        }
+        match inner.open.direct() {
+            Some(direct) if !is_aligned(direct.memory, direct.offset, buffer, range) => {
+                inner.read_through_frame(buffer, range)
+            }
+            _ => inner
+                .shared()
+                .driver
+                .read_blocking(&inner.open, inner.device_route(), buffer, range.start)
+                .map_err(|error| inner.read_error(range.start, error)),
+        }
+    }
+
+    fn read_large(&self, buffer: &mut [u8], range: ByteRange) -> Result<usize> {
+        let mut stream = ReadStream::whole(self, range);
+        let mut done = 0;
+        loop {
+            match stream.fill_blocking() {
+                Ok([]) => return Ok(done),
+                Ok(chunk) => {
+                    let length = chunk.len();
+                    buffer[done..done + length].copy_from_slice(chunk);
+                    stream.consume(length);
+                    done += length;
+                }
+                Err(_) if done > 0 => return Ok(done),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn assemble(&self, range: ByteRange) -> Result<Bytes> {
+        let mut stream = ReadStream::whole(self, range);
+        let known_bytes = range.clip(self.len()?).len();
+        let mut assembled = BytesMut::with_capacity(known_bytes as usize);
+        loop {
+            match std::future::poll_fn(|context| stream.poll_fill(context)).await {
+                Ok(()) if stream.chunk().is_empty() => return Ok(assembled.freeze()),
+                Ok(()) => {
+                    let chunk = stream.chunk();
+                    let length = chunk.len();
+                    assembled.extend_from_slice(chunk);
+                    stream.consume(length);
+                }
+                Err(_) if !assembled.is_empty() => return Ok(assembled.freeze()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// One aligned read into a frame, and the wanted part of it copied out.
+    fn read_through_frame(&self, buffer: &mut [u8], range: ByteRange) -> Result<usize> {
+        let device_range = self.offset_alignment().expand(range);
+        let mut extent = self.allocate_blocking(device_range.len() as usize);
+        let target = &mut extent[..device_range.len() as usize];
+        let read_bytes = self
+            .shared()
+            .driver
+            .read_blocking(&self.open, Route::Direct, target, device_range.start)
+            .map_err(|error| self.read_error(range.start, error))?;
+        let used = delivered(device_range, range, read_bytes);
+        buffer[..used.len()].copy_from_slice(&extent[used.clone()]);
+        Ok(used.len())
+    }
+
+    async fn read_frame(&self, range: ByteRange, device_range: ByteRange) -> Result<Bytes> {
+        let mut extent = self.allocate_async(device_range.len() as usize).await;
+        let resident = self.read_resident(&mut extent[..range.len() as usize], range.start)?;
+        if let Some(read_bytes) = resident {
+            let whole = read_bytes as u64 == range.len();
+            if whole || range.start + read_bytes as u64 >= self.length_bytes()? {
+                return Ok(self.engine.lend(extent, 0..read_bytes));
+            }
+        }
+        let Finished { mut extents, result } = self.transfer(device_range, extent).await;
+        let read_bytes = result.map_err(|error| self.read_error(range.start, error))?;
+        let used = delivered(device_range, range, read_bytes);
+        let extent = extents.pop().expect("the request had one extent");
+        Ok(self.engine.lend(extent, used))
+    }
+
+    async fn transfer(&self, range: ByteRange, extent: Extent) -> Finished {
+        let mut request = Request {
+            operation: Operation::Read,
+            file: self.open.clone(),
+            route: self.device_route(),
+            offset_bytes: range.start,
+            length_bytes: range.len() as usize,
+            extents: Extents::from_iter([extent]),
+        };
+        let driver = &self.shared().driver;
+        let mut freed = None;
+        let mut completion = loop {
+            match driver.try_submit(request, Urgency::Demand) {
+                Ok(completion) => break completion,
+                Err(back) => request = back,
+            }
+            // Listen, try again, and only then wait: a slot freed in between is not missed.
+            match freed.take() {
+                None => freed = Some(driver.slot_freed()),
+                Some(listener) => listener.await,
+            }
+        };
+        std::future::poll_fn(|context| completion.poll(context)).await
+    }
+
+    fn allocate_blocking(&self, bytes: usize) -> Extent {
+        let shared = self.shared();
+        loop {
+            let freed = shared.arena.freed();
+            if let Some(extent) = shared.arena.allocate(bytes, Urgency::Demand) {
+                return extent;
+            }
+            shared.driver.attend();
+            freed.wait();
+        }
+    }
+
+    async fn allocate_async(&self, bytes: usize) -> Extent {
+        let shared = self.shared();
+        loop {
+            if let Some(extent) = shared.arena.allocate(bytes, Urgency::Demand) {
+                return extent;
+            }
+            let freed = shared.arena.freed();
+            shared.driver.attend();
+            if let Some(extent) = shared.arena.allocate(bytes, Urgency::Demand) {
+                return extent;
+            }
+            freed.await;
+        }
+    }
+
+    fn ended_early(&self, offset_bytes: u64) -> crate::Error {
+        self.read_error(offset_bytes, io::Error::new(io::ErrorKind::UnexpectedEof, "the file ends here"))
+    }
+}
+
+/// The bytes asked for, cut at the largest offset that files have.
+fn addressable(inner: &Inner, offset_bytes: u64, length: usize) -> Result<ByteRange> {
+    const OFFSET_BYTES_MAX: u64 = i64::MAX as u64;
+    if offset_bytes > OFFSET_BYTES_MAX {
+        let text = "offsets of files end at 2^63 - 1";
+        return Err(inner.read_error(offset_bytes, io::Error::new(io::ErrorKind::InvalidInput, text)));
+    }
+    // The last aligned unit is left out, so that rounding up stays addressable.
+    let end_bytes = offset_bytes.saturating_add(length as u64).min(Alignment::PAGE.down(OFFSET_BYTES_MAX));
+    Ok(ByteRange::new(offset_bytes, end_bytes.max(offset_bytes)))
+}
+
+fn is_aligned(memory: Alignment, offset: Alignment, buffer: &[u8], range: ByteRange) -> bool {
+    memory.is_aligned(buffer.as_ptr() as u64)
+        && offset.is_aligned(range.start)
+        && offset.is_aligned(range.end)
+}
+
+/// Which bytes of the memory of `device_range` are the part of `range` that was read.
+fn delivered(device_range: ByteRange, range: ByteRange, read_bytes: usize) -> Range<usize> {
+    let valid = Run { range: device_range, wanted: range }.delivered(read_bytes as u64);
+    let start = (valid.start - device_range.start) as usize;
+    start..start + valid.len() as usize
+}
+
+/// Up to here one `pread` in the calling thread is as fast as several requests in flight, and cheaper.
+const IN_THREAD_BYTES_MAX: u64 = 256 << 10;
+
+/// The largest frame.
+const FRAME_BYTES_MAX: u64 = 2 << 20;
