@@ -52,7 +52,7 @@ pub use reader::Reader;
 pub mod io {
     pub use headwater_core::units::{ByteRange, PageIndex, PageRange};
     pub use headwater_io::{
-        ArenaStats, DirectAlignment, DriverKind, DriverStats, FaultRange, MapAdvice, MappedFile, Polling,
-        Residency, SimControl, SimOptions, device_polls,
+        Arena, ArenaStats, DirectAlignment, DriverKind, DriverStats, FaultRange, MapAdvice, MappedFile,
+        Polling, Residency, SimControl, SimOptions, Urgency, device_polls, uring_refusal,
     };
 }
