@@ -1,1 +1,61 @@
-fn main() {}
+//! headwater-bench: measures headwater against its peers in the same run, arms interleaved, medians reported.
+//!
+//! ```text
+//!   bars ─► for each round: each arm in a child process of its own (or fio, cat, …) ─► medians ─► ratio against bar
+//! ```
+//!
+//! Development only: it needs fio, and for some rows GNU cat, uutils and root; what is missing is skipped and said.
+
+#![forbid(unsafe_code)]
+
+mod arms;
+mod bars;
+mod measure;
+mod tools;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Measures headwater against its peers on a file of yours.
+#[derive(Parser)]
+#[command(version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs the comparisons that headwater promises to win, and prints ratio and bar for each.
+    Bars(bars::Options),
+    /// Runs one arm in this process and prints a line of JSON; used by the others.
+    #[command(hide = true)]
+    Arm {
+        /// Name of the arm.
+        name: arms::Arm,
+        /// File to read.
+        file: PathBuf,
+        /// Memory budget of the engine, MiB.
+        #[arg(long, default_value_t = 32)]
+        memory_mib: u64,
+        /// Time limit of random arms, seconds.
+        #[arg(long, default_value_t = 3.0)]
+        seconds: f64,
+    },
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Bars(options) => bars::run(&options),
+        Command::Arm { name, file, memory_mib, seconds } => arms::run(name, &file, memory_mib, seconds),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("headwater-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

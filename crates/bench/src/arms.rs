@@ -1,0 +1,210 @@
+//! Arms: the things compared that run in a process of ours, each as plain as its users would write it.
+//!
+//! Owns: headwater's, std's and tokio's ways of scanning a file and of reading it at random.
+//! Does not own: external programs (tools), the order of runs (bars).
+
+use std::fs::File;
+use std::io::{self, BufRead, Read};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::Instant;
+
+use clap::ValueEnum;
+use headwater::{Engine, IoMode, OpenOptions};
+
+use crate::measure::Sample;
+
+/// What runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Arm {
+    /// A process that does nothing.
+    Nothing,
+    /// `headwater::Reader::fill_buf` to the end, direct.
+    ScanHeadwater,
+    /// `std::fs::File::read` into 128 KiB to the end.
+    ScanStd,
+    /// `pread` of 4 KiB with O_DIRECT at random places, one at a time.
+    RandomPread,
+    /// `headwater::File::read_at` of 4 KiB at random places, one at a time, direct.
+    RandomReadAt,
+    /// The same in auto mode.
+    RandomReadAtAuto,
+    /// `headwater::File::read_at_async`, 32 in flight from a tokio current-thread runtime.
+    RandomTokio,
+}
+
+pub(crate) fn run(arm: Arm, path: &Path, memory_mib: u64, seconds: f64) -> io::Result<()> {
+    let engine = Engine::builder().memory(memory_mib << 20).build()?;
+    let open = |mode| OpenOptions::new().engine(&engine).io(mode).open(path);
+    let start = (Instant::now(), cpu_seconds());
+    let bytes = match arm {
+        Arm::Nothing => 0,
+        Arm::ScanHeadwater => scan_headwater(&open(IoMode::Direct)?)?,
+        Arm::ScanStd => scan_std(path)?,
+        Arm::RandomPread => random_pread(path, seconds)?,
+        Arm::RandomReadAt => random_read_at(&open(IoMode::Direct)?, seconds)?,
+        Arm::RandomReadAtAuto => random_read_at(&open(IoMode::Auto)?, seconds)?,
+        Arm::RandomTokio => random_tokio(&open(IoMode::Direct)?, seconds)?,
+    };
+    let sample = sample(bytes, start.0.elapsed().as_secs_f64(), cpu_seconds() - start.1);
+    println!("{}", serde_json::to_string(&sample)?);
+    Ok(())
+}
+
+fn sample(bytes: u64, elapsed_s: f64, cpu_s: f64) -> Sample {
+    let mib = bytes as f64 / f64::from(1 << 20);
+    Sample {
+        mib_per_s: mib / elapsed_s,
+        iops: bytes as f64 / PAGE as f64 / elapsed_s,
+        cpu_s,
+        cpu_s_per_gib: cpu_s / (mib / 1024.0).max(f64::MIN_POSITIVE),
+        peak_rss_mib: peak_rss_mib(),
+    }
+}
+
+fn scan_headwater(file: &headwater::File) -> io::Result<u64> {
+    let mut reader = file.reader();
+    let mut total = Total::default();
+    loop {
+        let chunk = reader.fill_buf()?;
+        if chunk.is_empty() {
+            return Ok(total.finish());
+        }
+        total.add(chunk);
+        let length = chunk.len();
+        reader.consume(length);
+    }
+}
+
+fn scan_std(path: &Path) -> io::Result<u64> {
+    let mut file = File::open(path)?;
+    let mut buffer = vec![0; 128 << 10];
+    let mut total = Total::default();
+    loop {
+        let length = file.read(&mut buffer)?;
+        if length == 0 {
+            return Ok(total.finish());
+        }
+        total.add(&buffer[..length]);
+    }
+}
+
+fn random_pread(path: &Path, seconds: f64) -> io::Result<u64> {
+    let flags = rustix::fs::OFlags::DIRECT.bits() as i32;
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    let mut memory = PageBuffer::new();
+    random_loop(file.metadata()?.len(), seconds, |offset| file.read_exact_at(memory.page(), offset))
+}
+
+fn random_read_at(file: &headwater::File, seconds: f64) -> io::Result<u64> {
+    let mut memory = PageBuffer::new();
+    random_loop(file.len()?, seconds, |offset| Ok(file.read_exact_at(memory.page(), offset)?))
+}
+
+fn random_loop(
+    length_bytes: u64,
+    seconds: f64,
+    mut read: impl FnMut(u64) -> io::Result<()>,
+) -> io::Result<u64> {
+    let (start, mut offsets, mut bytes) = (Instant::now(), Offsets::new(1, length_bytes), 0);
+    while start.elapsed().as_secs_f64() < seconds {
+        read(offsets.next())?;
+        bytes += PAGE;
+    }
+    Ok(bytes)
+}
+
+fn random_tokio(file: &headwater::File, seconds: f64) -> io::Result<u64> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let length_bytes = file.len()?;
+    runtime.block_on(async {
+        let start = Instant::now();
+        let tasks: Vec<_> = (0..DEPTH)
+            .map(|seed| {
+                let (file, mut offsets) = (file.clone(), Offsets::new(seed, length_bytes));
+                tokio::spawn(async move {
+                    let mut bytes = 0;
+                    while start.elapsed().as_secs_f64() < seconds {
+                        bytes += file.read_exact_at_async(offsets.next(), PAGE as usize).await?.len() as u64;
+                    }
+                    io::Result::Ok(bytes)
+                })
+            })
+            .collect();
+        let mut bytes = 0;
+        for task in tasks {
+            bytes += task.await.map_err(io::Error::other)??;
+        }
+        Ok(bytes)
+    })
+}
+
+/// Bytes seen, and one byte of each page, so that every arm really looks at what it read.
+#[derive(Default)]
+struct Total {
+    bytes: u64,
+    sum: u64,
+}
+
+impl Total {
+    fn add(&mut self, chunk: &[u8]) {
+        self.bytes += chunk.len() as u64;
+        self.sum += chunk.iter().step_by(PAGE as usize).map(|&byte| u64::from(byte)).sum::<u64>();
+    }
+
+    fn finish(self) -> u64 {
+        std::hint::black_box(self.sum);
+        self.bytes
+    }
+}
+
+/// Page-aligned offsets in a pseudo-random order (xorshift64, Marsaglia 2003), the same for every arm.
+struct Offsets {
+    state: u64,
+    pages: u64,
+}
+
+impl Offsets {
+    fn new(seed: u64, length_bytes: u64) -> Offsets {
+        Offsets { state: (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15), pages: (length_bytes / PAGE).max(1) }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        self.state % self.pages * PAGE
+    }
+}
+
+/// A page of memory aligned for O_DIRECT.
+struct PageBuffer {
+    memory: Vec<u8>,
+}
+
+impl PageBuffer {
+    fn new() -> PageBuffer {
+        PageBuffer { memory: vec![0; 2 * PAGE as usize] }
+    }
+
+    fn page(&mut self) -> &mut [u8] {
+        let lead = self.memory.as_ptr().align_offset(PAGE as usize);
+        &mut self.memory[lead..lead + PAGE as usize]
+    }
+}
+
+fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+fn peak_rss_mib() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or("0 kB");
+    line.trim().trim_end_matches(" kB").parse().unwrap_or(0.0) / 1024.0
+}
+
+const PAGE: u64 = 4096;
+
+/// In flight for the asynchronous arm, as fio's `--iodepth=32`.
+const DEPTH: u64 = 32;

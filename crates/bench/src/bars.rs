@@ -1,0 +1,269 @@
+//! Bars: the comparisons that headwater promises to win.
+//!
+//! Owns: which arm is held against which, in what state of the page cache, and what ratio is promised.
+//! Does not own: how arms run.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::arms::Arm;
+use crate::measure::{Sample, interleave, median};
+use crate::tools;
+
+/// Options of `bars`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// File to read: larger is better, 8 GiB was used for the figures in the README. For the warm rows it should fit
+    /// in memory.
+    #[arg(long)]
+    file: PathBuf,
+    /// File for the warm rows of `cat`; by default the same.
+    #[arg(long)]
+    warm_file: Option<PathBuf>,
+    /// The headwater command.
+    #[arg(long, default_value = "target/release/headwater")]
+    headwater: PathBuf,
+    /// GNU cat.
+    #[arg(long, default_value = "/bin/cat")]
+    gnu_cat: PathBuf,
+    /// The uutils multi-call binary (`cargo install coreutils`); its rows are skipped without it.
+    #[arg(long, default_value = "coreutils")]
+    uutils: PathBuf,
+    /// Interleaved rounds; medians are reported.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Seconds of each random arm.
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Only these groups.
+    #[arg(long, value_delimiter = ',', default_values_t = [Group::Scan, Group::Memory, Group::Random, Group::Cat])]
+    only: Vec<Group>,
+}
+
+/// A group of comparisons that share arms.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum Group {
+    Scan,
+    Memory,
+    Random,
+    Cat,
+}
+
+impl std::fmt::Display for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", format!("{self:?}").to_lowercase())
+    }
+}
+
+/// One thing that is run.
+enum Runner {
+    Arm(Arm, u64),
+    Fio(&'static [&'static str]),
+    Shell(String),
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Cache {
+    Cold,
+    Warm,
+}
+
+struct Contest<'a> {
+    options: &'a Options,
+    file: &'a Path,
+    length_bytes: u64,
+}
+
+pub(crate) fn run(options: &Options) -> io::Result<()> {
+    let contest =
+        Contest { options, file: &options.file, length_bytes: std::fs::metadata(&options.file)?.len() };
+    println!("{:<66} {:>9} {:>7}  result", "comparison (medians)", "measured", "bar");
+    for group in &options.only {
+        match group {
+            Group::Scan => contest.scan()?,
+            Group::Memory => contest.memory()?,
+            Group::Random => contest.random()?,
+            Group::Cat => contest.cat()?,
+        }
+    }
+    Ok(())
+}
+
+impl Contest<'_> {
+    fn scan(&self) -> io::Result<()> {
+        let arms = [Runner::Arm(Arm::ScanHeadwater, 32), Runner::Fio(FIO_SCAN)];
+        let samples = self.rounds(&arms, Cache::Cold)?;
+        let (headwater, fio) = (rate(&samples[0]), rate(&samples[1]));
+        detail(&format!("headwater {headwater:.0} MiB/s, fio {fio:.0} MiB/s"));
+        report("scan, headwater : fio 1M x 32 huge pages", headwater / fio, Bar::AtLeast(0.95));
+        let readahead = match tools::KernelReadahead::of(self.file) {
+            Ok(readahead) => readahead,
+            Err(error) => return skipped("scan against std", &error),
+        };
+        let default_kib = readahead.default_kib().to_owned();
+        for (kib, bar) in [("128", 1.3), (default_kib.as_str(), 1.1)] {
+            if let Err(error) = readahead.set_kib(kib) {
+                skipped(&format!("scan against std with readahead {kib} KiB"), &error)?;
+                continue;
+            }
+            self.scan_against_std(kib, bar)?;
+        }
+        Ok(())
+    }
+
+    fn scan_against_std(&self, kib: &str, bar: f64) -> io::Result<()> {
+        let arms = [Runner::Arm(Arm::ScanHeadwater, 32), Runner::Arm(Arm::ScanStd, 32)];
+        let samples = self.rounds(&arms, Cache::Cold)?;
+        let cpu = |of: usize| median(samples[of].iter().map(|sample| sample.cpu_s_per_gib));
+        let rates = (rate(&samples[0]), rate(&samples[1]));
+        detail(&format!(
+            "headwater {:.0} MiB/s {:.3} CPU-s/GiB, std {:.0} MiB/s {:.3} CPU-s/GiB",
+            rates.0,
+            cpu(0),
+            rates.1,
+            cpu(1)
+        ));
+        report(
+            &format!("scan, headwater : std 128K, kernel readahead {kib} KiB"),
+            rates.0 / rates.1,
+            Bar::AtLeast(bar),
+        );
+        report(&format!("  its CPU per GiB, readahead {kib} KiB"), cpu(0) / cpu(1), Bar::AtMost(0.25));
+        Ok(())
+    }
+
+    fn memory(&self) -> io::Result<()> {
+        let arms = [
+            Runner::Arm(Arm::Nothing, 32),
+            Runner::Arm(Arm::ScanHeadwater, 32),
+            Runner::Arm(Arm::ScanHeadwater, 4),
+        ];
+        let samples = self.rounds(&arms, Cache::Cold)?;
+        let peak = |of: usize| median(samples[of].iter().map(|sample| sample.peak_rss_mib));
+        report(
+            "memory of a scan beyond a process that does nothing, MiB",
+            peak(1) - peak(0),
+            Bar::AtMost(40.0),
+        );
+        report("  the same with a budget of 4 MiB", peak(2) - peak(0), Bar::AtMost(4.0));
+        report("  its rate : with 32 MiB", rate(&samples[2]) / rate(&samples[1]), Bar::AtLeast(0.85));
+        Ok(())
+    }
+
+    fn random(&self) -> io::Result<()> {
+        let arms = [
+            Runner::Arm(Arm::RandomPread, 32),
+            Runner::Arm(Arm::RandomReadAt, 32),
+            Runner::Arm(Arm::RandomReadAtAuto, 32),
+            Runner::Arm(Arm::RandomTokio, 32),
+            Runner::Fio(FIO_RANDOM),
+        ];
+        let samples = self.rounds(&arms, Cache::Cold)?;
+        let iops: Vec<f64> =
+            samples.iter().map(|samples| median(samples.iter().map(|sample| sample.iops))).collect();
+        let cpu_us = |of: usize| median(samples[of].iter().map(|s| s.cpu_s_per_gib * 1e6 / 262_144.0));
+        detail(&format!(
+            "pread {:.0}, read_at {:.0}, read_at auto {:.0}, tokio x 32 {:.0} ({:.1} us CPU), fio x 32 {:.0} ({:.1} us CPU)",
+            iops[0],
+            iops[1],
+            iops[2],
+            iops[3],
+            cpu_us(3),
+            iops[4],
+            cpu_us(4)
+        ));
+        report("4 KiB read_at one at a time, direct : pread O_DIRECT", iops[1] / iops[0], Bar::AtLeast(0.95));
+        report("  the same in auto mode", iops[2] / iops[0], Bar::AtLeast(0.95));
+        report("4 KiB async x 32, one tokio thread : fio x 32", iops[3] / iops[4], Bar::AtLeast(0.9));
+        Ok(())
+    }
+
+    fn cat(&self) -> io::Result<()> {
+        let warm = self.options.warm_file.as_deref().unwrap_or(self.file);
+        self.cats("cold, to /dev/null", self.file, Cache::Cold, "> /dev/null", (1.3, 1.05))?;
+        self.cats("warm, to /dev/null", warm, Cache::Warm, "> /dev/null", (2.0, 1.0))?;
+        self.cats("warm, into a pipe", warm, Cache::Warm, "| wc -c > /dev/null", (3.0, 1.0))
+    }
+
+    fn cats(&self, title: &str, file: &Path, cache: Cache, to: &str, bars: (f64, f64)) -> io::Result<()> {
+        let contest = Contest { file, length_bytes: std::fs::metadata(file)?.len(), ..*self };
+        let options = self.options;
+        let command = |tool: &Path, verb: &str| {
+            Runner::Shell(format!("'{}' {verb} '{}' {to}", tool.display(), file.display()))
+        };
+        let mut arms = vec![command(&options.headwater, "cat"), command(&options.gnu_cat, "")];
+        let has_uutils = std::process::Command::new(&options.uutils).arg("--help").output().is_ok();
+        if has_uutils {
+            arms.push(command(&options.uutils, "cat"));
+        }
+        let samples = contest.rounds(&arms, cache)?;
+        let rates: Vec<String> = samples.iter().map(|samples| format!("{:.0}", rate(samples))).collect();
+        detail(&format!("headwater, GNU, uutils: {} MiB/s", rates.join(", ")));
+        report(
+            &format!("cat {title}: headwater : GNU"),
+            rate(&samples[0]) / rate(&samples[1]),
+            Bar::AtLeast(bars.0),
+        );
+        match samples.get(2) {
+            Some(uutils) => {
+                let ratio = rate(&samples[0]) / rate(uutils);
+                report(&format!("cat {title}: headwater : uutils"), ratio, Bar::AtLeast(bars.1));
+            }
+            None => skipped("uutils cat", &"not found; cargo install coreutils, or --uutils")?,
+        }
+        Ok(())
+    }
+
+    fn rounds(&self, arms: &[Runner], cache: Cache) -> io::Result<Vec<Vec<Sample>>> {
+        if cache == Cache::Warm {
+            // The first pass brings the pages in, the second marks them as used.
+            tools::make_warm(self.file)?;
+            tools::make_warm(self.file)?;
+        }
+        interleave(arms, self.options.rounds, |runner| {
+            if cache == Cache::Cold {
+                tools::make_cold(self.file)?;
+            }
+            match runner {
+                Runner::Arm(arm, memory_mib) => {
+                    tools::arm(*arm, self.file, *memory_mib, self.options.seconds)
+                }
+                Runner::Fio(arguments) => tools::fio(self.file, arguments),
+                Runner::Shell(command) => tools::shell(command, self.length_bytes),
+            }
+        })
+    }
+}
+
+enum Bar {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+fn report(title: &str, measured: f64, bar: Bar) {
+    let (sign, limit, met) = match bar {
+        Bar::AtLeast(limit) => (">=", limit, measured >= limit),
+        Bar::AtMost(limit) => ("<=", limit, measured <= limit),
+    };
+    let verdict = if met { "met" } else { "MISSED" };
+    println!("{title:<66} {measured:>9.3} {sign}{limit:>5}  {verdict}");
+}
+
+fn detail(text: &str) {
+    println!("  {text}");
+}
+
+fn skipped(title: &str, reason: &dyn std::fmt::Display) -> io::Result<()> {
+    println!("{title:<66} skipped: {reason}");
+    Ok(())
+}
+
+fn rate(samples: &[Sample]) -> f64 {
+    median(samples.iter().map(|sample| sample.mib_per_s))
+}
+
+/// What the device gives at most: large requests, deep queue, huge pages.
+const FIO_SCAN: &[&str] = &["--rw=read", "--bs=1M", "--iodepth=32", "--mem=mmaphuge"];
+
+/// Random reads at the depth of the asynchronous arm.
+const FIO_RANDOM: &[&str] = &["--rw=randread", "--bs=4k", "--iodepth=32", "--runtime=3", "--time_based"];

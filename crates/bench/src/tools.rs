@@ -1,0 +1,115 @@
+//! Tools: arms that run outside of this program, and the page cache's state around them.
+//!
+//! Owns: starting child processes, reading fio's report, making a file cold or warm, the kernel's readahead setting.
+//! Does not own: what is compared with what (bars).
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use clap::ValueEnum;
+
+use crate::arms::Arm;
+use crate::measure::Sample;
+
+/// Runs an arm of ours in a process of its own.
+pub(crate) fn arm(arm: Arm, file: &Path, memory_mib: u64, seconds: f64) -> io::Result<Sample> {
+    let name = arm.to_possible_value().expect("every arm has a name").get_name().to_owned();
+    let output = Command::new(std::env::current_exe()?)
+        .args([OsStr::new("arm"), OsStr::new(&name), file.as_os_str()])
+        .args(["--memory-mib", &memory_mib.to_string(), "--seconds", &seconds.to_string()])
+        .stderr(Stdio::inherit())
+        .output()?;
+    serde_json::from_slice(&output.stdout).map_err(|_| io::Error::other(format!("arm {name} failed")))
+}
+
+/// Runs fio with `arguments` on the file, read-only, and returns what its JSON says.
+pub(crate) fn fio(file: &Path, arguments: &[&str]) -> io::Result<Sample> {
+    let output = Command::new("fio")
+        .args(["--name=headwater", "--readonly", "--ioengine=io_uring", "--direct=1", "--output-format=json"])
+        .arg(format!("--filename={}", file.display()))
+        .args(arguments)
+        .stderr(Stdio::null())
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let start = text.find('{').ok_or_else(|| io::Error::other("fio printed no JSON"))?;
+    let report: serde_json::Value = serde_json::from_str(&text[start..])?;
+    let job = &report["jobs"][0];
+    let number = |value: &serde_json::Value| value.as_f64().unwrap_or(0.0);
+    let mib_per_s = number(&job["read"]["bw"]) / 1024.0;
+    let run_s = number(&job["read"]["runtime"]) / 1000.0;
+    let cpu_s = (number(&job["usr_cpu"]) + number(&job["sys_cpu"])) / 100.0 * run_s;
+    if mib_per_s == 0.0 {
+        return Err(io::Error::other(
+            "fio read nothing; --mem=mmaphuge needs vm.nr_hugepages of at least 40",
+        ));
+    }
+    let cpu_s_per_gib = cpu_s / (mib_per_s * run_s / 1024.0);
+    Ok(Sample { mib_per_s, iops: number(&job["read"]["iops"]), cpu_s, cpu_s_per_gib, peak_rss_mib: 0.0 })
+}
+
+/// Runs a shell command that reads the file once and reports its rate.
+pub(crate) fn shell(command: &str, length_bytes: u64) -> io::Result<Sample> {
+    let start = Instant::now();
+    let status = Command::new("sh").arg("-c").arg(command).stdin(Stdio::null()).status()?;
+    let elapsed_s = start.elapsed().as_secs_f64();
+    if !status.success() {
+        return Err(io::Error::other(format!("{command}: {status}")));
+    }
+    let mib_per_s = length_bytes as f64 / f64::from(1 << 20) / elapsed_s;
+    Ok(Sample { mib_per_s, ..Sample::default() })
+}
+
+/// Drops the file from the kernel's page cache. Never `drop_caches`, which falsifies the next run on virtual machines
+/// that hand free memory back to the host.
+pub(crate) fn make_cold(path: &Path) -> io::Result<()> {
+    let file = File::open(path)?;
+    rustix::fs::fsync(&file)?;
+    Ok(rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?)
+}
+
+/// Reads the file into the kernel's page cache.
+pub(crate) fn make_warm(path: &Path) -> io::Result<()> {
+    let mut file = File::open(path)?;
+    let mut buffer = vec![0; 1 << 20];
+    while file.read(&mut buffer)? > 0 {}
+    Ok(())
+}
+
+/// The kernel's readahead of the device below a file; put back when dropped.
+pub(crate) struct KernelReadahead {
+    setting: PathBuf,
+    before: String,
+}
+
+impl KernelReadahead {
+    /// Fails where sysfs does not show the device or may not be written.
+    pub(crate) fn of(path: &Path) -> io::Result<KernelReadahead> {
+        let device = rustix::fs::stat(path)?.st_dev;
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let folder = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+        let setting = [folder.join("queue/read_ahead_kb"), folder.join("../queue/read_ahead_kb")]
+            .into_iter()
+            .find(|path| path.exists())
+            .ok_or_else(|| io::Error::other("the device's read_ahead_kb is not to be found"))?;
+        let before = std::fs::read_to_string(&setting)?.trim().to_owned();
+        Ok(KernelReadahead { setting, before })
+    }
+
+    pub(crate) fn default_kib(&self) -> &str {
+        &self.before
+    }
+
+    pub(crate) fn set_kib(&self, kib: &str) -> io::Result<()> {
+        std::fs::write(&self.setting, kib)
+    }
+}
+
+impl Drop for KernelReadahead {
+    fn drop(&mut self) {
+        let _ = self.set_kib(&self.before);
+    }
+}
