@@ -170,15 +170,20 @@ impl Inner {
         self.open.direct().map_or(Alignment::ONE, |direct| direct.offset)
     }
 
-    /// Takes what the page cache holds at the start of the range; `None` when nothing is known to be there.
-    pub(crate) fn read_resident(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<Option<usize>> {
+    /// Takes what the page cache holds of the range; `None` when nothing is known to be there.
+    pub(crate) fn read_if_resident(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<Option<usize>> {
         match self.mode {
             IoMode::Direct => Ok(None),
             IoMode::Auto | IoMode::Buffered => self
                 .open
-                .read_resident(buffer, offset_bytes)
+                .read_if_resident(buffer, offset_bytes)
                 .map_err(|error| self.read_error(offset_bytes, error)),
         }
+    }
+
+    /// The same for a range that [`Inner::is_resident`] said is there.
+    pub(crate) fn read_resident(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<Option<usize>> {
+        self.open.read_resident(buffer, offset_bytes).map_err(|error| self.read_error(offset_bytes, error))
     }
 
     pub(crate) fn is_resident(&self, range: ByteRange) -> bool {

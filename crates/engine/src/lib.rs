@@ -50,9 +50,11 @@ pub use reader::Reader;
 /// What tests and measuring tools need beyond reading files: drivers to choose from, faults to inject, what the kernel
 /// holds of a file.
 pub mod io {
+    pub use headwater_core::limits::Limits;
     pub use headwater_core::units::{ByteRange, PageIndex, PageRange};
     pub use headwater_io::{
-        Arena, ArenaStats, DirectAlignment, DriverKind, DriverStats, FaultRange, MapAdvice, MappedFile,
-        Polling, Residency, SimControl, SimOptions, Urgency, device_polls, uring_refusal,
+        Access, Arena, ArenaStats, DirectAlignment, DirectIo, DriverKind, DriverStats, FaultRange, MapAdvice,
+        MappedFile, OpenFile, Polling, Residency, SimControl, SimOptions, Urgency, device_polls,
+        uring_refusal,
     };
 }

@@ -36,7 +36,7 @@ impl File {
         let buffer = &mut buffer[..range.len() as usize];
         let mut done = 0;
         if !buffer.is_empty()
-            && let Some(resident_bytes) = inner.read_resident(buffer, offset_bytes)?
+            && let Some(resident_bytes) = inner.read_if_resident(buffer, offset_bytes)?
         {
             done = resident_bytes;
             if done == buffer.len() || offset_bytes + done as u64 >= inner.length_bytes()? {
@@ -185,7 +185,7 @@ impl Inner {
 
     async fn read_frame(&self, range: ByteRange, device_range: ByteRange) -> Result<Bytes> {
         let mut extent = self.allocate_async(device_range.len() as usize).await;
-        let resident = self.read_resident(&mut extent[..range.len() as usize], range.start)?;
+        let resident = self.read_if_resident(&mut extent[..range.len() as usize], range.start)?;
         if let Some(read_bytes) = resident {
             let whole = read_bytes as u64 == range.len();
             if whole || range.start + read_bytes as u64 >= self.length_bytes()? {

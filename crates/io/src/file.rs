@@ -7,19 +7,18 @@
 //! ```
 //!
 //! Owns: the descriptors.
-//! Does not own: offsets, caching, which route a request takes.
-//! Hot path: `read_resident` is one syscall (`preadv2` with `RWF_NOWAIT`) that never waits for a device.
+//! Does not own: offsets, which route a request takes, what the kernel caches (kernel cache).
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES, PageRange};
-use rustix::io::{Errno, ReadWriteFlags};
+use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
+use rustix::io::Errno;
 
+use crate::kernel_cache::{KernelCache, Misses, Residency};
 use crate::request::Route;
 use crate::sys;
 
@@ -61,29 +60,13 @@ pub struct DirectAlignment {
     pub offset: Alignment,
 }
 
-/// How much of a range the kernel's page cache holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Residency {
-    /// All of it.
-    Whole,
-    /// Some of it.
-    Part,
-    /// Nothing.
-    None,
-    /// The kernel does not tell this process.
-    Unknown,
-}
-
 /// A file open for positioned transfers.
 #[derive(Debug)]
 pub struct OpenFile {
     buffered: File,
     direct: Option<Direct>,
     kind: FileKind,
-    /// Cleared when the file system turns out not to know `RWF_NOWAIT`.
-    nowait: AtomicBool,
-    /// Cleared when the kernel turns out not to tell this process what is resident.
-    cachestat: AtomicBool,
+    kernel_cache: KernelCache,
 }
 
 #[derive(Debug)]
@@ -108,13 +91,12 @@ impl OpenFile {
             DirectIo::Preferred => open_direct(&buffered, path, access).ok(),
             DirectIo::Required => Some(open_direct(&buffered, path, access)?),
         };
-        Ok(OpenFile {
-            buffered,
-            direct,
-            kind,
-            nowait: AtomicBool::new(true),
-            cachestat: AtomicBool::new(true),
-        })
+        let misses = if direct.is_some() { Misses::AreWasted } else { Misses::AreUseful };
+        if misses == Misses::AreWasted {
+            // What a miss brings in is then no more than what was asked for. Only advice; nothing is lost without it.
+            let _ = rustix::fs::fadvise(&buffered, 0, None, rustix::fs::Advice::Random);
+        }
+        Ok(OpenFile { buffered, direct, kind, kernel_cache: KernelCache::new(misses) })
     }
 
     /// What direct transfers must be aligned to; `None` when the file is open without `O_DIRECT`.
@@ -138,49 +120,29 @@ impl OpenFile {
         }
     }
 
-    /// Reads what the page cache holds of `[offset_bytes, offset_bytes + buffer.len())`, from its start up to the
-    /// first page that is missing, without waiting for a device and without starting readahead in the kernel.
-    /// `Ok(None)` means that nothing is known: missing page, or a file system without `RWF_NOWAIT`. `Ok(Some(0))` is
-    /// the end of the file.
+    /// Reads what the page cache holds of `[offset_bytes, offset_bytes + buffer.len())`, from its start up to the first
+    /// page that is missing, without waiting for a device. `Ok(None)` means that nothing is known to be there;
+    /// `Ok(Some(0))` is the end of the file. On a file that is open for direct I/O the range must be resident as a whole,
+    /// because a miss would make the kernel read what the direct route then reads again.
     ///
     /// # Errors
     /// What `preadv2(2)` reports, other than that it would have to wait.
-    pub fn read_resident(&self, buffer: &mut [u8], offset_bytes: u64) -> io::Result<Option<usize>> {
-        if !self.nowait.load(Ordering::Relaxed) {
-            return self.read_if_cached(buffer, offset_bytes);
-        }
-        loop {
-            let flags = ReadWriteFlags::NOWAIT;
-            match rustix::io::preadv2(&self.buffered, &mut [IoSliceMut::new(buffer)], offset_bytes, flags) {
-                Ok(read_bytes) => return Ok(Some(read_bytes)),
-                Err(Errno::AGAIN) => return Ok(None),
-                Err(Errno::INTR) => {}
-                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                    self.nowait.store(false, Ordering::Relaxed);
-                    return self.read_if_cached(buffer, offset_bytes);
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
+    pub fn read_if_resident(&self, buffer: &mut [u8], offset_bytes: u64) -> io::Result<Option<usize>> {
+        self.kernel_cache.read_if_resident(&self.buffered, buffer, offset_bytes)
     }
 
-    /// How much of `range` the kernel's page cache holds, clipped to the end of the file by the kernel. One or two
-    /// cheap syscalls. Where the kernel only answers the owner of the file, first and last page are probed and stand
-    /// for the rest.
+    /// The same for a range that [`OpenFile::residency`] said is resident: does not ask again.
+    ///
+    /// # Errors
+    /// As [`OpenFile::read_if_resident`].
+    pub fn read_resident(&self, buffer: &mut [u8], offset_bytes: u64) -> io::Result<Option<usize>> {
+        self.kernel_cache.read(&self.buffered, buffer, offset_bytes)
+    }
+
+    /// How much of `range`, as far as the file reaches, the kernel's page cache holds. One or two cheap syscalls. Where
+    /// the kernel only answers the owner of the file, first and last page are probed and stand for the rest.
     pub fn residency(&self, range: ByteRange) -> Residency {
-        if range.is_empty() {
-            return Residency::None;
-        }
-        if self.cachestat.load(Ordering::Relaxed) {
-            let pages = PageRange::covering(range);
-            match sys::cachestat_pages(self.buffered.as_fd(), pages.bytes()) {
-                Ok(0) => return Residency::None,
-                Ok(cached) if cached >= pages.len().get() => return Residency::Whole,
-                Ok(_) => return Residency::Part,
-                Err(_) => self.cachestat.store(false, Ordering::Relaxed),
-            }
-        }
-        self.probe_ends(range)
+        self.kernel_cache.residency(&self.buffered, range)
     }
 
     /// Reads into borrowed memory and returns when it is done: until the buffer is full, the file ends, or an error.
@@ -242,28 +204,6 @@ impl OpenFile {
         match route {
             Route::Buffered => &self.buffered,
             Route::Direct => &self.direct.as_ref().expect("requests check the route").file,
-        }
-    }
-
-    /// Without `RWF_NOWAIT` (tmpfs, FUSE, NFS): if all of the range is cached, an ordinary read does not wait either.
-    fn read_if_cached(&self, buffer: &mut [u8], offset_bytes: u64) -> io::Result<Option<usize>> {
-        let range = ByteRange::at(offset_bytes, buffer.len() as u64).clip(self.length_bytes()?);
-        if self.residency(range) != Residency::Whole {
-            return Ok(None);
-        }
-        self.read_blocking(Route::Buffered, buffer, offset_bytes).map(Some)
-    }
-
-    fn probe_ends(&self, range: ByteRange) -> Residency {
-        let mut byte = [0];
-        let mut holds = |offset| matches!(self.read_resident(&mut byte, offset), Ok(Some(1)));
-        if !self.nowait.load(Ordering::Relaxed) {
-            return Residency::Unknown;
-        }
-        match (holds(range.start), holds(range.end - 1)) {
-            (true, true) => Residency::Whole,
-            (false, false) => Residency::None,
-            _ => Residency::Part,
         }
     }
 }

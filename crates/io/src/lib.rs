@@ -18,6 +18,7 @@
 mod arena;
 mod driver;
 mod file;
+mod kernel_cache;
 mod mapped;
 mod request;
 mod sim;
@@ -29,7 +30,8 @@ mod uring;
 pub use arena::{Arena, ArenaStats, BudgetTooSmall, Extent, Extents, Urgency};
 pub use driver::{Completion, Driver, DriverKind, DriverOptions, DriverStats, Polling};
 pub use event_listener::{EventListener, Listener};
-pub use file::{Access, DirectAlignment, DirectIo, FileKind, OpenFile, Residency, device_polls};
+pub use file::{Access, DirectAlignment, DirectIo, FileKind, OpenFile, device_polls};
+pub use kernel_cache::Residency;
 pub use mapped::{MapAdvice, MappedFile};
 pub use request::{Finished, Operation, Request, Route};
 pub use sim::{FaultRange, SimControl, SimOptions};
