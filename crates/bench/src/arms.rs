@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use clap::ValueEnum;
-use headwater::{Engine, IoMode, OpenOptions};
+use headwater::{Engine, IoMode, OpenOptions, ReadaheadLimits};
 
 use crate::measure::Sample;
 
@@ -33,8 +33,25 @@ pub(crate) enum Arm {
     RandomTokio,
 }
 
-pub(crate) fn run(arm: Arm, path: &Path, memory_mib: u64, seconds: f64) -> io::Result<()> {
-    let engine = Engine::builder().memory(memory_mib << 20).build()?;
+/// How an arm runs.
+pub(crate) struct Settings {
+    /// Memory budget of the engine.
+    pub(crate) memory_mib: u64,
+    /// Time limit of random arms.
+    pub(crate) seconds: f64,
+    /// Size and distance of scans in KiB, where the defaults are not wanted.
+    pub(crate) readahead: Option<(u64, u64)>,
+}
+
+pub(crate) fn run(arm: Arm, path: &Path, settings: &Settings) -> io::Result<()> {
+    let mut builder = Engine::builder().memory(settings.memory_mib << 20);
+    if let Some((size_kib, distance_kib)) = settings.readahead {
+        let size_bytes_max = size_kib << 10;
+        let size_bytes_min = size_bytes_max.min(ReadaheadLimits::SIZE_BYTES_MIN_DEFAULT);
+        let distance_bytes_max = distance_kib << 10;
+        builder = builder.readahead(ReadaheadLimits { size_bytes_min, size_bytes_max, distance_bytes_max });
+    }
+    let (engine, seconds) = (builder.build()?, settings.seconds);
     let open = |mode| OpenOptions::new().engine(&engine).io(mode).open(path);
     let start = (Instant::now(), cpu_seconds());
     let bytes = match arm {

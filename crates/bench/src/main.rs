@@ -43,13 +43,22 @@ enum Command {
         /// Time limit of random arms, seconds.
         #[arg(long, default_value_t = 3.0)]
         seconds: f64,
+        /// Largest request of a scan, KiB; with it `--distance-kib`.
+        #[arg(long, requires = "distance_kib")]
+        size_kib: Option<u64>,
+        /// How far a scan reads ahead, KiB.
+        #[arg(long, requires = "size_kib")]
+        distance_kib: Option<u64>,
     },
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Bars(options) => bars::run(&options),
-        Command::Arm { name, file, memory_mib, seconds } => arms::run(name, &file, memory_mib, seconds),
+        Command::Arm { name, file, memory_mib, seconds, size_kib, distance_kib } => {
+            let readahead = size_kib.zip(distance_kib);
+            arms::run(name, &file, &arms::Settings { memory_mib, seconds, readahead })
+        }
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

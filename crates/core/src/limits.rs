@@ -46,7 +46,7 @@ impl Limits {
     /// 3 MiB: a chunk of 2 MiB, which holds the longest request, and 1 MiB for what is consumed meanwhile:
     /// one extent of the largest readahead size.
     pub const MEMORY_BYTES_MIN: u64 = 3 << 20;
-    /// 64 MiB: four streams at their full readahead distance, and small enough to be nobody's surprise.
+    /// 64 MiB: seven streams at their full readahead distance, and small enough to be nobody's surprise.
     pub const MEMORY_BYTES_DEFAULT: u64 = 64 << 20;
     /// 2 MiB: a huge page, so a run is one physically contiguous piece of memory. Devices gain nothing beyond
     /// 1 MiB.
