@@ -1,1 +1,36 @@
-fn main() {}
+//! Command line: `headwater cat` and `headwater bench`.
+//!
+//! ```text
+//!   args ─┬─ cat   ─► a file at a time: route ─► kernel (splice) | device (headwater) ─► standard output
+//!         └─ bench ─► scan ─► one child process a row (bench-row) ─► table, JSON
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod bench;
+mod cat;
+mod units;
+
+use std::process::ExitCode;
+
+use args::{Command, parse};
+
+fn main() -> ExitCode {
+    let command = match parse() {
+        Ok(command) => command,
+        Err(code) => return code,
+    };
+    match command {
+        Command::Cat(arguments) => cat::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
+        Command::BenchRow(arguments) => bench::run_row(&arguments),
+    }
+}
+
+/// Says on standard error what went wrong, in one line. A closed standard error is no reason to stop.
+fn complain(text: impl std::fmt::Display) {
+    use std::io::Write;
+    let line = text.to_string().replace('\n', " ");
+    let _ = writeln!(std::io::stderr(), "headwater: {line}");
+}

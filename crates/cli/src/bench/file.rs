@@ -1,0 +1,222 @@
+//! File to measure with: the user's own, or one made for it that leaves nothing behind.
+//!
+//! ```text
+//!   Existing ─► open
+//!   New ─► room enough? ─► a file without a name ─► incompressible bytes, synced and dropped as they are written
+//! ```
+//!
+//! Owns: the file, its contents, making it cold.
+//! Does not own: what is measured.
+//! Invariants: a new file has no name from the start, so the kernel removes it whatever ends this process.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use headwater::io::{Access, ByteRange, DirectIo, OpenFile, Residency};
+use rustix::fs::{Advice, FallocateFlags, fadvise};
+
+use crate::units::{ByteSize, readable};
+
+/// What the user asked for.
+#[derive(Clone, Debug)]
+pub(super) enum Wanted {
+    Existing { path: PathBuf, limit: Option<ByteSize> },
+    New { dir: Option<PathBuf>, size: ByteSize, fitting: Fitting },
+}
+
+/// What to do when the size asked for does not fit the room or the time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fitting {
+    Exact,
+    /// Make it as large as half of the free space and 20 s allow.
+    AsPossible,
+}
+
+pub(super) struct Target {
+    /// For `statfs` and the like: the file or the directory it was made in.
+    pub(super) path: PathBuf,
+    /// Whether it was made here.
+    pub(super) is_made: bool,
+    pub(super) bytes: u64,
+    /// Why there is no direct I/O.
+    pub(super) direct_refusal: Option<String>,
+    open: OpenFile,
+}
+
+/// Told how many bytes are written.
+pub(super) type OnWritten<'a> = &'a mut dyn FnMut(u64);
+
+impl Target {
+    /// Opens or makes the file.
+    ///
+    /// # Errors
+    /// One sentence for the user.
+    pub(super) fn prepare(wanted: &Wanted, on_written: OnWritten<'_>) -> Result<Target, String> {
+        match wanted {
+            Wanted::Existing { path, limit } => existing(path, *limit),
+            Wanted::New { dir, size, fitting } => made(dir.as_deref(), *size, *fitting, on_written),
+        }
+    }
+
+    /// A descriptor for a child.
+    pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.open.buffered().try_clone_to_owned()
+    }
+
+    /// Makes the kernel forget the file. Returns whether it did.
+    pub(super) fn make_cold(&self) -> bool {
+        for _ in 0..COLD_ATTEMPTS_MAX {
+            let evicted = self.open.evict_from_kernel();
+            match self.open.residency(ByteRange::new(0, self.bytes)) {
+                Residency::None => return true,
+                _ if evicted.is_err() => return false,
+                _ => std::thread::sleep(COLD_PAUSE),
+            }
+        }
+        false
+    }
+}
+
+fn existing(path: &Path, limit: Option<ByteSize>) -> Result<Target, String> {
+    let shown = path.display();
+    let open = OpenFile::open(path, DirectIo::Off, Access::Read)
+        .map_err(|error| format!("failed to open {shown}: {error}"))?;
+    let length_bytes =
+        open.length_bytes().map_err(|error| format!("failed to get the length of {shown}: {error}"))?;
+    if length_bytes == 0 {
+        return Err(format!("failed to measure with {shown}: it is empty"));
+    }
+    let bytes = limit.map_or(length_bytes, |limit| limit.0.min(length_bytes));
+    check_size(bytes.max(length_bytes.min(SIZE_BYTES_MIN)).min(bytes), length_bytes)?;
+    // What others have just written is dirty, and dirty pages cannot be made cold. Where syncing is not allowed, they
+    // show in the check before each measurement.
+    let _ = rustix::fs::fsync(open.buffered());
+    Ok(Target { path: path.to_owned(), is_made: false, bytes, direct_refusal: refusal(path), open })
+}
+
+fn check_size(bytes: u64, length_bytes: u64) -> Result<(), String> {
+    if bytes == 0 || (bytes < SIZE_BYTES_MIN && bytes < length_bytes) {
+        let minimum = readable(SIZE_BYTES_MIN);
+        return Err(format!(
+            "--size {} is too small to measure, it takes at least {minimum}",
+            ByteSize(bytes)
+        ));
+    }
+    Ok(())
+}
+
+fn made(
+    dir: Option<&Path>,
+    size: ByteSize,
+    fitting: Fitting,
+    on_written: OnWritten<'_>,
+) -> Result<Target, String> {
+    check_size(size.0, u64::MAX)?;
+    let (mut file, dir) = create_in(dir)?;
+    let size_bytes = fit(size, &dir, fitting)?;
+    let shown = dir.display();
+    let written_bytes = fill(&mut file, size_bytes, fitting, on_written)
+        .map_err(|error| format!("failed to write {} to {shown}: {error}", readable(size_bytes)))?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let open = OpenFile::open(&path, DirectIo::Off, Access::Read)
+        .map_err(|error| format!("failed to open the file made in {shown}: {error}"))?;
+    Ok(Target { direct_refusal: refusal(&path), path: dir, is_made: true, bytes: written_bytes, open })
+}
+
+/// Without a directory given: here, or where temporary files go if nothing can be made here.
+fn create_in(dir: Option<&Path>) -> Result<(File, PathBuf), String> {
+    let here = dir.unwrap_or(Path::new("."));
+    match (tempfile::tempfile_in(here), dir) {
+        (Ok(file), _) => Ok((file, here.to_owned())),
+        (Err(error), Some(dir)) => Err(format!("failed to make a file in {}: {error}", dir.display())),
+        (Err(error), None) => {
+            let other = std::env::temp_dir();
+            let made = tempfile::tempfile_in(&other);
+            made.map(|file| (file, other)).map_err(|_| {
+                format!("failed to make a file in the current directory: {error}; choose another with --dir")
+            })
+        }
+    }
+}
+
+fn fit(size: ByteSize, dir: &Path, fitting: Fitting) -> Result<u64, String> {
+    let status = rustix::fs::statvfs(dir)
+        .map_err(|error| format!("failed to ask for the free space of {}: {error}", dir.display()))?;
+    let free_bytes = status.f_bavail.saturating_mul(status.f_frsize);
+    let reachable_bytes = match fitting {
+        Fitting::Exact => size.0,
+        Fitting::AsPossible => size.0.min(free_bytes / 2) & !(SIZE_BYTES_MIN - 1),
+    };
+    let needed_bytes = reachable_bytes.max(SIZE_BYTES_MIN).saturating_add(SPARE_BYTES);
+    if needed_bytes > free_bytes {
+        return Err(format!(
+            "no room: {} are needed in {}, {} are free; give a smaller --size or another --dir",
+            readable(needed_bytes),
+            dir.display(),
+            readable(free_bytes),
+        ));
+    }
+    Ok(reachable_bytes)
+}
+
+/// Writes up to `size_bytes`, and returns how many when time is short.
+fn fill(file: &mut File, size_bytes: u64, fitting: Fitting, on_written: OnWritten<'_>) -> io::Result<u64> {
+    // Only so that the extents are long; file systems that cannot do it are read as they are.
+    let _ = rustix::fs::fallocate(&*file, FallocateFlags::empty(), 0, size_bytes);
+    let deadline = Instant::now() + FILL_LIMIT;
+    let mut block = vec![0_u8; BLOCK_BYTES];
+    let mut written_bytes = 0;
+    while written_bytes < size_bytes {
+        let length = (size_bytes - written_bytes).min(BLOCK_BYTES as u64) as usize;
+        scramble(written_bytes, &mut block[..length]);
+        file.write_all(&block[..length])?;
+        written_bytes += length as u64;
+        if written_bytes.is_multiple_of(SYNC_BYTES) || written_bytes == size_bytes {
+            file.sync_data()?;
+            fadvise(&*file, 0, None, Advice::DontNeed)?;
+            on_written(written_bytes);
+            if fitting == Fitting::AsPossible && Instant::now() >= deadline {
+                break;
+            }
+        }
+    }
+    file.set_len(written_bytes)?;
+    file.sync_all()?;
+    Ok(written_bytes)
+}
+
+/// Bytes that no device compresses: splitmix64 of the offset (Steele, Lea and Flood, OOPSLA 2014).
+fn scramble(offset_bytes: u64, block: &mut [u8]) {
+    let (words, _) = block.as_chunks_mut::<8>();
+    for (index, word) in (offset_bytes / 8..).zip(words) {
+        let mut mixed = index.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        *word = (mixed ^ (mixed >> 31)).to_le_bytes();
+    }
+}
+
+fn refusal(path: &Path) -> Option<String> {
+    OpenFile::open(path, DirectIo::Required, Access::Read).err().map(|error| error.to_string())
+}
+
+/// Below, rates say nothing.
+const SIZE_BYTES_MIN: u64 = 1 << 20;
+
+/// What a file system needs beside the data.
+const SPARE_BYTES: u64 = 16 << 20;
+
+const BLOCK_BYTES: usize = 1 << 20;
+
+/// Written back and dropped this often: the page cache keeps what others have in it.
+const SYNC_BYTES: u64 = 64 << 20;
+
+/// For the quick form, which has 90 s for all.
+const FILL_LIMIT: Duration = Duration::from_secs(20);
+
+/// Pages under writeback or in the hands of a process that just ended go a moment later.
+const COLD_ATTEMPTS_MAX: u32 = 10;
+const COLD_PAUSE: Duration = Duration::from_millis(20);

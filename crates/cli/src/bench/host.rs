@@ -1,0 +1,97 @@
+//! Host: what a reader of the results has to know about the machine.
+//!
+//! Owns: the facts and where they are found.
+//! Does not own: their interpretation.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use serde::Serialize;
+
+/// Empty texts and `None` mean that the system does not tell.
+#[derive(Serialize, Clone, Debug)]
+pub(super) struct Host {
+    pub(super) kernel: String,
+    pub(super) architecture: String,
+    pub(super) cpus: usize,
+    pub(super) memory_mib: u64,
+    pub(super) file_system: String,
+    pub(super) device: String,
+    pub(super) read_ahead_kb: Option<u64>,
+    pub(super) transparent_huge_pages: String,
+    /// Which driver headwater used; known when it has run.
+    pub(super) driver: Option<String>,
+    pub(super) headwater: &'static str,
+}
+
+impl Host {
+    pub(super) fn of(path: &Path) -> Host {
+        let names = rustix::system::uname();
+        let text = |name: &std::ffi::CStr| name.to_string_lossy().into_owned();
+        let device = device_of(path);
+        let (file_system, source) = device.and_then(mount_of).unwrap_or_default();
+        Host {
+            kernel: format!("{} {}", text(names.sysname()), text(names.release())),
+            architecture: text(names.machine()),
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_mib: memory_mib(),
+            file_system,
+            device: source,
+            read_ahead_kb: device.and_then(read_ahead_kb),
+            transparent_huge_pages: chosen("/sys/kernel/mm/transparent_hugepage/enabled"),
+            driver: None,
+            headwater: env!("CARGO_PKG_VERSION"),
+        }
+    }
+
+    /// One line for the head of a table.
+    pub(super) fn line(&self) -> String {
+        let known = |text: &str, otherwise: &str| if text.is_empty() { otherwise } else { text }.to_owned();
+        let read_ahead = self.read_ahead_kb.map_or("unknown".into(), |kb| format!("{kb} KiB"));
+        format!(
+            "{}, {} CPUs, {} MiB, {} on {}, kernel readahead {read_ahead}, driver {}",
+            self.kernel,
+            self.cpus,
+            self.memory_mib,
+            known(&self.file_system, "unknown file system"),
+            known(&self.device, "unknown device"),
+            self.driver.as_deref().unwrap_or("none"),
+        )
+    }
+}
+
+fn device_of(path: &Path) -> Option<(u32, u32)> {
+    let metadata = fs::metadata(path).ok()?;
+    let device = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
+    Some((rustix::fs::major(device), rustix::fs::minor(device)))
+}
+
+/// File system and source of the mount with this device: `proc_pid_mountinfo(5)`.
+fn mount_of((major, minor): (u32, u32)) -> Option<(String, String)> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let wanted = format!("{major}:{minor}");
+    let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some(&wanted))?;
+    let mut words = mount.split_once(" - ")?.1.split(' ');
+    Some((words.next()?.to_owned(), words.next()?.to_owned()))
+}
+
+fn read_ahead_kb((major, minor): (u32, u32)) -> Option<u64> {
+    let text = fs::read_to_string(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"));
+    // A partition shares the queue of its disk.
+    let text = text
+        .or_else(|_| fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/../queue/read_ahead_kb")));
+    text.ok()?.trim().parse().ok()
+}
+
+fn memory_mib() -> u64 {
+    let information = rustix::system::sysinfo();
+    (information.totalram as u64).saturating_mul(u64::from(information.mem_unit)) >> 20
+}
+
+/// The word in brackets of a file such as `always [madvise] never`.
+fn chosen(path: &str) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let inside = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    inside.map(|(word, _)| word.to_owned()).unwrap_or_default()
+}

@@ -1,0 +1,252 @@
+//! Report: medians, the table and the JSON.
+//!
+//! Owns: what counts of several measurements, the words and columns.
+//! Does not own: the measurements.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::file::Target;
+use super::host::Host;
+use super::row::Measurement;
+use super::rows::{BUFFERED_ID, Row};
+use crate::units::readable;
+
+/// A row and what it took, a measurement a round.
+pub(super) struct Outcome {
+    pub(super) row: Row,
+    pub(super) measurements: Vec<Measurement>,
+    /// In some round the page cache still held a part of the file.
+    pub(super) stayed_warm: bool,
+}
+
+#[derive(Serialize)]
+pub(super) struct Report {
+    suite: &'static str,
+    host: Host,
+    file: FileFacts,
+    rounds: u32,
+    rows: Vec<Line>,
+    skipped: Vec<Skipped>,
+    notes: Vec<String>,
+    fio: String,
+}
+
+#[derive(Serialize)]
+struct FileFacts {
+    path: String,
+    bytes: u64,
+    made_for_this: bool,
+}
+
+#[derive(Serialize, Clone)]
+struct Line {
+    id: String,
+    name: String,
+    mib_per_s: f64,
+    mib_per_s_min: f64,
+    mib_per_s_max: f64,
+    cpu_s_per_gib: f64,
+    peak_rss_mib: f64,
+    ratio_to_buffered: Option<f64>,
+    /// What was read, when it was not the whole file.
+    slice_bytes: Option<u64>,
+    #[serde(skip)]
+    is_headwater: bool,
+}
+
+#[derive(Serialize)]
+struct Skipped {
+    id: String,
+    name: String,
+    reason: String,
+}
+
+impl Outcome {
+    pub(super) fn new(row: Row) -> Outcome {
+        Outcome { row, measurements: Vec::new(), stayed_warm: false }
+    }
+}
+
+impl Report {
+    pub(super) fn new(
+        host: Host,
+        target: &Target,
+        outcomes: Vec<Outcome>,
+        skipped: &[(Row, String)],
+        idle_rss_kib: u64,
+        rounds: u32,
+    ) -> Report {
+        let mut rows: Vec<Line> =
+            outcomes.iter().map(|outcome| line(outcome, target.bytes, idle_rss_kib)).collect();
+        let buffered = rows.iter().find(|line| line.id == BUFFERED_ID).map(|line| line.mib_per_s);
+        for line in &mut rows {
+            line.ratio_to_buffered = buffered.map(|buffered| line.mib_per_s / buffered);
+        }
+        let skip = |(row, reason): &(Row, String)| Skipped {
+            id: row.id.clone(),
+            name: row.name.clone(),
+            reason: reason.clone(),
+        };
+        let file = FileFacts {
+            path: target.path.display().to_string(),
+            bytes: target.bytes,
+            made_for_this: target.is_made,
+        };
+        let (skipped, notes) = (skipped.iter().map(skip).collect(), notes(&outcomes));
+        Report { suite: "scan", host, file, rounds, rows, skipped, notes, fio: fio_line(target) }
+    }
+
+    /// The table on standard output. A reader that has gone is no error.
+    pub(super) fn print(&self) -> io::Result<()> {
+        match io::stdout().lock().write_all(self.text().as_bytes()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            other => other,
+        }
+    }
+
+    pub(super) fn write(&self, path: &Path) -> io::Result<()> {
+        let mut file = File::create(path)?;
+        serde_json::to_writer_pretty(&mut file, self)?;
+        file.write_all(b"\n")
+    }
+
+    fn text(&self) -> String {
+        let mut lines = vec![self.host.line(), self.file_line(), String::new()];
+        let width = self.rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
+        lines.push(format!(
+            "{:width$}  {:>7}  {:>13}  {:>9}  {:>8}  {:>10}",
+            "cold sequential read", "MiB/s", "min – max", "CPU s/GiB", "peak MiB", "× buffered"
+        ));
+        lines.extend(self.rows.iter().map(|row| row.text(width)));
+        lines.push(String::new());
+        lines.extend(self.skipped.iter().map(|row| format!("skipped {}: {}", row.name, row.reason)));
+        lines.extend(self.notes.iter().map(|note| format!("note: {note}")));
+        lines.extend(self.verdict());
+        lines.push(format!("the device's limit: {}", self.fio));
+        lines.join("\n") + "\n"
+    }
+
+    fn file_line(&self) -> String {
+        let (size, path) = (readable(self.file.bytes), &self.file.path);
+        let what = match self.file.made_for_this {
+            true => format!("{size} made in {path} and removed"),
+            false => format!("{size} of {path}"),
+        };
+        format!("{what}; made cold before each row, {} rounds, medians", self.rounds)
+    }
+
+    /// The winner, and what that means against plain reads.
+    fn verdict(&self) -> Option<String> {
+        let best = fastest(self.rows.iter())?;
+        let buffered = self.rows.iter().find(|row| row.id == BUFFERED_ID)?;
+        let against = |row: &Line| {
+            let (rate, ratio) = (row.mib_per_s, row.ratio_to_buffered.unwrap_or(1.0));
+            let cpu = row.cpu_s_per_gib / buffered.cpu_s_per_gib;
+            let name = &buffered.name;
+            format!("{rate:.0} MiB/s, {ratio:.2} × {name}, with {cpu:.2} × its processor time")
+        };
+        let mut text = format!("fastest: {} at {}", best.name, against(best));
+        if let Some(ours) =
+            fastest(self.rows.iter().filter(|row| row.is_headwater)).filter(|_| !best.is_headwater)
+        {
+            text += &format!("; best of headwater: {} at {}", ours.name, against(ours));
+        }
+        Some(text)
+    }
+}
+
+impl Line {
+    fn text(&self, width: usize) -> String {
+        let spread = format!("{:.0} – {:.0}", self.mib_per_s_min, self.mib_per_s_max);
+        let ratio = self.ratio_to_buffered.map_or("-".into(), |ratio| format!("{ratio:.2}"));
+        let slice = self.slice_bytes.map(|bytes| format!("  first {} only", readable(bytes & !0xfffff)));
+        format!(
+            "{:width$}  {:>7.0}  {spread:>13}  {:>9.3}  {:>8.1}  {ratio:>10}{}",
+            self.name,
+            self.mib_per_s,
+            self.cpu_s_per_gib,
+            self.peak_rss_mib,
+            slice.unwrap_or_default()
+        )
+    }
+}
+
+fn line(outcome: &Outcome, file_bytes: u64, idle_rss_kib: u64) -> Line {
+    let each = |value: &dyn Fn(&Measurement) -> f64| outcome.measurements.iter().map(value).collect();
+    let rates: Vec<f64> = each(&|measured| measured.bytes as f64 / MIB / measured.seconds);
+    let cpu: Vec<f64> = each(&|measured| measured.cpu_seconds * GIB / measured.bytes as f64);
+    let peaks: Vec<f64> =
+        each(&|measured| measured.peak_rss_kib.saturating_sub(idle_rss_kib) as f64 / 1024.0);
+    let read_bytes = outcome.measurements.iter().map(|measured| measured.bytes).min();
+    Line {
+        id: outcome.row.id.clone(),
+        name: outcome.row.name.clone(),
+        mib_per_s: median(rates.clone()),
+        mib_per_s_min: rates.iter().copied().fold(f64::INFINITY, f64::min),
+        mib_per_s_max: rates.iter().copied().fold(0.0, f64::max),
+        cpu_s_per_gib: median(cpu),
+        peak_rss_mib: peaks.iter().copied().fold(0.0, f64::max),
+        ratio_to_buffered: None,
+        slice_bytes: read_bytes.filter(|&bytes| bytes < file_bytes),
+        is_headwater: outcome.row.method.is_headwater(),
+    }
+}
+
+/// The middle one; of an even number the mean of the two in the middle.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match (values.len(), values.len() / 2) {
+        (0, _) => 0.0,
+        (odd, middle) if odd % 2 == 1 => values[middle],
+        (_, middle) => f64::midpoint(values[middle - 1], values[middle]),
+    }
+}
+
+fn fastest<'a>(rows: impl Iterator<Item = &'a Line>) -> Option<&'a Line> {
+    rows.max_by(|left, right| left.mib_per_s.total_cmp(&right.mib_per_s))
+}
+
+fn notes(outcomes: &[Outcome]) -> Vec<String> {
+    let warm: Vec<&str> = outcomes
+        .iter()
+        .filter(|outcome| outcome.stayed_warm)
+        .map(|outcome| outcome.row.name.as_str())
+        .collect();
+    if warm.is_empty() {
+        return Vec::new();
+    }
+    vec![format!("the page cache kept some of the file, so these rows were not cold: {}", warm.join("; "))]
+}
+
+/// What measures the device without headwater.
+fn fio_line(target: &Target) -> String {
+    let path = target.path.display();
+    let file = match target.is_made {
+        true => format!("--filename={path}/fio.tmp --unlink=1"),
+        false => format!("--filename={path}"),
+    };
+    let size = target.bytes;
+    format!(
+        "fio --name=limit {file} --size={size} --rw=read --ioengine=io_uring --direct=1 --bs=1M --iodepth=32 \
+         --mem=mmaphuge"
+    )
+}
+
+const MIB: f64 = (1 << 20) as f64;
+const GIB: f64 = (1 << 30) as f64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(vec![]), 0.0);
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+}

@@ -1,0 +1,162 @@
+//! Cat: writes files to standard output, each part the cheapest way there is.
+//!
+//! ```text
+//!   open ─┬─ FIFO, pipe, terminal, /proc, up to 128 KiB ─► stream
+//!         └─ regular file, block device ─► route ─┬─ in the page cache ─► splice (stays inside the kernel)
+//!                                                 └─ not there ─────────► Reader (direct, read ahead) ─► write
+//!            at the end as it was known ─► stream what has been added since
+//! ```
+//!
+//! Owns: opening, the order of files, error texts, exit codes.
+//! Does not own: the routes (`route`), moving bytes (`output`), readahead (the engine's).
+
+mod output;
+mod positioned;
+mod route;
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::args::{CatArguments, IoChoice};
+use crate::complain;
+use output::Output;
+use positioned::Positioned;
+
+pub(crate) fn run(arguments: &CatArguments) -> ExitCode {
+    let output = match Output::standard() {
+        Ok(output) => output,
+        Err(error) => {
+            complain(format_args!("failed to use standard output: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut cat = Cat { output, positioned: Positioned::new(arguments), io: arguments.io };
+    let standard_input = [OsStr::new(STANDARD_INPUT).to_owned()];
+    let names = if arguments.files.is_empty() { &standard_input } else { &arguments.files[..] };
+    let mut code = ExitCode::SUCCESS;
+    for name in names {
+        match cat.copy(name) {
+            Ok(()) => {}
+            Err(Failure::Input(text)) => {
+                complain(text);
+                code = ExitCode::FAILURE;
+            }
+            Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+                return ExitCode::from(EXIT_BROKEN_PIPE);
+            }
+            Err(Failure::Output(error)) => {
+                complain(format_args!("failed to write to standard output: {error}"));
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    code
+}
+
+/// Why a file was not copied to its end.
+enum Failure {
+    /// Something about this file, as a whole sentence; the next one may do better.
+    Input(String),
+    /// Nothing more can be written.
+    Output(io::Error),
+}
+
+impl Failure {
+    fn read(name: &OsStr, error: &io::Error) -> Failure {
+        Failure::Input(format!("failed to read {}: {error}", Path::new(name).display()))
+    }
+}
+
+struct Cat {
+    output: Output,
+    positioned: Positioned,
+    io: IoChoice,
+}
+
+impl Cat {
+    fn copy(&mut self, name: &OsStr) -> Result<(), Failure> {
+        let mut input = open(name)?;
+        let metadata = input.metadata().map_err(|error| Failure::read(name, &error))?;
+        self.refuse_own_output(name, &input, &metadata)?;
+        if self.has_positions(&metadata) {
+            let start_bytes = rustix::fs::tell(&input).unwrap_or(0);
+            let end_bytes = self.positioned.copy(name, &input, start_bytes, &mut self.output)?;
+            // Readers of a shared standard input go on where this one stopped.
+            let _ = rustix::fs::seek(&input, rustix::fs::SeekFrom::Start(end_bytes));
+        }
+        self.stream(name, &mut input, &metadata)
+    }
+
+    /// Whether it pays to look where the bytes are. Files in `/proc` say they are empty; small ones are read with one
+    /// syscall.
+    fn has_positions(&self, metadata: &std::fs::Metadata) -> bool {
+        let file_type = metadata.file_type();
+        let enough = self.io == IoChoice::Direct || metadata.len() > SMALL_BYTES;
+        file_type.is_block_device() || (file_type.is_file() && metadata.len() > 0 && enough)
+    }
+
+    /// A file that grows by what is read from it would fill the disk. As GNU cat: refused if the output's position
+    /// lies beyond the input's.
+    fn refuse_own_output(
+        &self,
+        name: &OsStr,
+        input: &File,
+        metadata: &std::fs::Metadata,
+    ) -> Result<(), Failure> {
+        let Some((device, inode, position_bytes)) = self.output.regular_file() else { return Ok(()) };
+        let same = (device, inode) == (metadata.dev(), metadata.ino());
+        if same && rustix::fs::tell(input).is_ok_and(|start_bytes| start_bytes < position_bytes) {
+            return Err(Failure::read(name, &io::Error::other("input file is output file")));
+        }
+        Ok(())
+    }
+
+    /// From where the descriptor stands to its end.
+    fn stream(
+        &mut self,
+        name: &OsStr,
+        input: &mut File,
+        metadata: &std::fs::Metadata,
+    ) -> Result<(), Failure> {
+        if metadata.file_type().is_fifo() && !self.output.splice_stream(input.as_fd())? {
+            return Ok(());
+        }
+        let mut buffer = self.output.take_buffer();
+        let done = loop {
+            match input.read(&mut buffer) {
+                Ok(0) => break Ok(()),
+                Ok(read_bytes) => {
+                    if let Err(failure) = self.output.write(&buffer[..read_bytes]) {
+                        break Err(failure);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => break Err(Failure::read(name, &error)),
+            }
+        };
+        self.output.give_buffer(buffer);
+        done
+    }
+}
+
+fn open(name: &OsStr) -> Result<File, Failure> {
+    if name == STANDARD_INPUT {
+        let duplicate = io::stdin().as_fd().try_clone_to_owned().map(File::from);
+        return duplicate.map_err(|error| Failure::read(name, &error));
+    }
+    File::open(name)
+        .map_err(|error| Failure::Input(format!("failed to open {}: {error}", Path::new(name).display())))
+}
+
+const STANDARD_INPUT: &str = "-";
+
+/// Up to here a read and a write cost less than asking where the bytes are.
+const SMALL_BYTES: u64 = 128 << 10;
+
+/// 128 + SIGPIPE: what a shell sees of a cat whose reader went away.
+const EXIT_BROKEN_PIPE: u8 = 141;

@@ -1,0 +1,210 @@
+//! Output: standard output, and the ways of moving bytes to it without a copy in this process.
+//!
+//! ```text
+//!   standard output is a pipe ─► splice: file ─► pipe
+//!   anything else ────────────► splice: file ─► own pipe ─► output
+//!   refused (O_APPEND, some file systems and devices) ─► read and write
+//! ```
+//!
+//! Owns: the descriptor, what kind it is, the pipe in between, the buffer for copies.
+//! Does not own: which parts of a file go this way.
+//! Hot path: one or two syscalls a MiB, no copy.
+
+use std::fs::File;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+
+use headwater::io::ByteRange;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::pipe::{SpliceFlags, fcntl_setpipe_size, splice};
+
+use super::Failure;
+
+pub(super) struct Output {
+    file: File,
+    kind: Kind,
+    between: Option<(PipeReader, PipeWriter)>,
+    buffer: Vec<u8>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Pipe,
+    /// Takes what comes out of a pipe, as far as is known.
+    Spliceable,
+    /// Only takes copies.
+    Plain,
+}
+
+/// What became of a move inside the kernel.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Moved {
+    /// All of the range, or up to the end of the file.
+    Done,
+    /// The kernel does not do it; the rest of the range has to be copied.
+    Refused,
+}
+
+impl Output {
+    pub(super) fn standard() -> io::Result<Output> {
+        let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+        let metadata = file.metadata()?;
+        let appends = rustix::fs::fcntl_getfl(&file)?.contains(OFlags::APPEND);
+        let kind = match () {
+            () if metadata.file_type().is_fifo() => Kind::Pipe,
+            () if appends => Kind::Plain,
+            () => Kind::Spliceable,
+        };
+        Ok(Output { file, kind, between: None, buffer: Vec::new() })
+    }
+
+    /// Device, inode and position of the next byte written, if the output is a regular file.
+    pub(super) fn regular_file(&self) -> Option<(u64, u64, u64)> {
+        let metadata = self.file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+        let appends = rustix::fs::fcntl_getfl(&self.file).is_ok_and(|flags| flags.contains(OFlags::APPEND));
+        let position = if appends { metadata.len() } else { rustix::fs::tell(&self.file).ok()? };
+        Some((metadata.dev(), metadata.ino(), position))
+    }
+
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.file.write_all(bytes).map_err(Failure::Output)
+    }
+
+    /// Moves a range of a file; its start follows the bytes that have arrived. An error of the file itself counts as
+    /// refused: copying the rest then meets it again and can tell it from one of the output.
+    pub(super) fn splice_file(
+        &mut self,
+        file: BorrowedFd<'_>,
+        range: &mut ByteRange,
+    ) -> Result<Moved, Failure> {
+        match self.kind {
+            Kind::Plain => Ok(Moved::Refused),
+            Kind::Pipe => {
+                enlarge(self.file.as_fd());
+                self.splice_straight(file, range)
+            }
+            Kind::Spliceable => self.splice_between(file, range),
+        }
+    }
+
+    /// Moves all that comes out of a pipe. `true` when the rest has to be copied.
+    pub(super) fn splice_stream(&mut self, pipe: BorrowedFd<'_>) -> Result<bool, Failure> {
+        while self.kind != Kind::Plain {
+            match splice(pipe, None, &self.file, None, PIPE_BYTES, SpliceFlags::empty()) {
+                Ok(0) => return Ok(false),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(Errno::PIPE) => return Err(Failure::Output(Errno::PIPE.into())),
+                Err(_) => return Ok(true),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Moves a range from one file to another with `copy_file_range(2)`, which on file systems with shared extents
+    /// copies nothing.
+    pub(super) fn clone_range(&mut self, file: BorrowedFd<'_>, range: &mut ByteRange) -> Moved {
+        while !range.is_empty() && self.kind == Kind::Spliceable {
+            let length = usize::try_from(range.len()).unwrap_or(usize::MAX).min(CLONE_BYTES_MAX);
+            match rustix::fs::copy_file_range(file, Some(&mut range.start), &self.file, None, length) {
+                Ok(0) => return Moved::Done,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(_) => return Moved::Refused,
+            }
+        }
+        if range.is_empty() { Moved::Done } else { Moved::Refused }
+    }
+
+    /// A buffer to copy through; comes back with [`Output::give_buffer`].
+    pub(super) fn take_buffer(&mut self) -> Vec<u8> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(COPY_BYTES, 0);
+        buffer
+    }
+
+    pub(super) fn give_buffer(&mut self, buffer: Vec<u8>) {
+        self.buffer = buffer;
+    }
+
+    /// The device of the file that is written to, if it is a regular one that may share extents.
+    pub(super) fn clone_target_device(&self) -> Option<u64> {
+        let metadata = self.file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+        (self.kind == Kind::Spliceable).then(|| metadata.dev())
+    }
+
+    fn splice_straight(&mut self, file: BorrowedFd<'_>, range: &mut ByteRange) -> Result<Moved, Failure> {
+        while !range.is_empty() {
+            let length = piece(*range);
+            match splice(file, Some(&mut range.start), &self.file, None, length, SpliceFlags::empty()) {
+                Ok(0) => return Ok(Moved::Done),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(Errno::PIPE) => return Err(Failure::Output(Errno::PIPE.into())),
+                Err(_) => return Ok(Moved::Refused),
+            }
+        }
+        Ok(Moved::Done)
+    }
+
+    fn splice_between(&mut self, file: BorrowedFd<'_>, range: &mut ByteRange) -> Result<Moved, Failure> {
+        if self.between.is_none() {
+            let Ok((reader, writer)) = io::pipe() else { return Ok(Moved::Refused) };
+            enlarge(writer.as_fd());
+            self.between = Some((reader, writer));
+        }
+        let (reader, writer) = self.between.as_mut().expect("it was just made");
+        while !range.is_empty() {
+            let length = piece(*range);
+            match splice(file, Some(&mut range.start), &*writer, None, length, SpliceFlags::empty()) {
+                Ok(0) => return Ok(Moved::Done),
+                Ok(moved_bytes) => {
+                    if drain(reader, &mut self.file, moved_bytes).map_err(Failure::Output)? == Moved::Refused
+                    {
+                        self.kind = Kind::Plain;
+                        return Ok(Moved::Refused);
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(_) => return Ok(Moved::Refused),
+            }
+        }
+        Ok(Moved::Done)
+    }
+}
+
+/// Empties the pipe in between. Where the output does not take its pages, they are copied, and that is said.
+fn drain(pipe: &mut PipeReader, output: &mut File, mut left_bytes: usize) -> io::Result<Moved> {
+    while left_bytes > 0 {
+        match splice(&*pipe, None, &*output, None, left_bytes, SpliceFlags::empty()) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(moved_bytes) => left_bytes -= moved_bytes,
+            Err(Errno::INTR) => {}
+            Err(Errno::INVAL | Errno::BADF | Errno::OPNOTSUPP | Errno::NOSYS) => {
+                let mut bytes = vec![0; left_bytes];
+                pipe.read_exact(&mut bytes)?;
+                output.write_all(&bytes)?;
+                return Ok(Moved::Refused);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Moved::Done)
+}
+
+/// As large as an unprivileged process may make a pipe; if not even that is allowed, it stays as it is.
+fn enlarge(pipe: BorrowedFd<'_>) {
+    let _ = fcntl_setpipe_size(pipe, PIPE_BYTES);
+}
+
+fn piece(range: ByteRange) -> usize {
+    range.len().min(PIPE_BYTES as u64) as usize
+}
+
+/// `/proc/sys/fs/pipe-max-size` as it comes. A pipe of 1 MiB moved warm files 4 × faster than one of 64 KiB.
+const PIPE_BYTES: usize = 1 << 20;
+
+/// For copies: at 128 KiB to 512 KiB a read and a write are cheapest, beyond that the processor's cache is too small.
+const COPY_BYTES: usize = 256 << 10;
+
+/// So that a signal is answered within a second on slow file systems.
+const CLONE_BYTES_MAX: usize = 1 << 30;
