@@ -142,7 +142,7 @@ impl Sim {
         let result = unsafe {
             let file = BorrowedFd::borrow_raw(attempt.descriptor);
             let alignment_bytes = self.slots.alignment_bytes(id);
-            let segments = SmallVec::from_slice(&*attempt.segments);
+            let segments = SmallVec::from_slice(attempt.segments.as_slice());
             self.attempt(attempt.operation, file, segments, attempt.offset_bytes, alignment_bytes)
         };
         match self.slots.attempt(id, result) {

@@ -93,12 +93,33 @@ pub(crate) enum Verdict {
 pub(crate) struct Attempt {
     pub(crate) operation: Operation,
     pub(crate) descriptor: std::os::fd::RawFd,
-    pub(crate) segments: *const [IoSegment],
+    pub(crate) segments: Segments,
     pub(crate) offset_bytes: u64,
 }
 
+/// What an attempt moves. It does not point into the slot: the owner may abandon the request, which moves it there,
+/// while the driver reads this.
+pub(crate) enum Segments {
+    One(IoSegment),
+    /// On the heap, where it stays until the attempt is over.
+    Many(*const [IoSegment]),
+}
+
+impl Segments {
+    /// # Safety
+    /// The attempt must be under way: its result not yet given to [`Slots::attempt`].
+    pub(crate) unsafe fn as_slice(&self) -> &[IoSegment] {
+        match self {
+            Segments::One(segment) => std::slice::from_ref(segment),
+            // SAFETY: the list belongs to the request, which the slot keeps, unchanged, until the attempt is over.
+            Segments::Many(segments) => unsafe { &**segments },
+        }
+    }
+}
+
 impl Slots {
-    /// `count` free slots; readahead leaves a quarter of them to demand.
+    /// `count` free slots; readahead leaves a quarter of them to demand, but at least one: what was read ahead keeps
+    /// its slot until its reader comes, who may be the thread that demands.
     pub(crate) fn new(count: u32) -> Slots {
         let slot = || Mutex::new(Slot { generation: 0, state: State::Free });
         Slots {
@@ -158,9 +179,11 @@ impl Slots {
         Attempt {
             operation: request.operation,
             descriptor: std::os::fd::AsRawFd::as_raw_fd(&request.file.descriptor(request.route)),
-            // Slots sit in one boxed table and an active request stays where it is, so this address holds until the
-            // attempt is over.
-            segments: &raw const active.segments[..],
+            segments: match active.segments[..] {
+                [one] => Segments::One(one),
+                // More than one are no longer inline.
+                ref many => Segments::Many(many),
+            },
             offset_bytes: request.offset_bytes + active.done_bytes as u64,
         }
     }
@@ -205,11 +228,10 @@ impl Slots {
         let mut slot = self.slot(id.index);
         assert_eq!(slot.generation, id.generation, "a completion is taken once");
         if let State::InFlight(_, place) = &mut slot.state {
-            let fresh = waiter();
-            let known = matches!((&*place, &fresh), (Some(Waiter::Task(old)), Waiter::Task(new)) if old.will_wake(new));
-            if !known {
-                *place = Some(fresh);
-            }
+            let replaced = place.replace(waiter());
+            drop(slot);
+            // Dropping a waker may drop a task, and with it other completions.
+            drop(replaced);
             return None;
         }
         let State::Done(finished) = std::mem::replace(&mut slot.state, State::Free) else {

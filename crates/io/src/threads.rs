@@ -126,7 +126,7 @@ impl Shared {
             // SAFETY: the slot keeps the segments, their memory and the open file until `attempt` is told the result.
             let result = unsafe {
                 let file = BorrowedFd::borrow_raw(attempt.descriptor);
-                sys::transfer(attempt.operation, file, &*attempt.segments, attempt.offset_bytes)
+                sys::transfer(attempt.operation, file, attempt.segments.as_slice(), attempt.offset_bytes)
             };
             if let Verdict::Finished(waiter) = self.slots.attempt(id, result) {
                 waiter.into_iter().for_each(Waiter::wake);

@@ -128,7 +128,7 @@ impl Shared {
     fn start(&self, id: SlotId) {
         let attempt = self.slots.prepare(id);
         // SAFETY: the slot keeps the segments and the memory behind them until the completion of this attempt.
-        let segments = unsafe { &*attempt.segments };
+        let segments = unsafe { attempt.segments.as_slice() };
         let entry = build_entry(attempt.operation, attempt.descriptor, segments, attempt.offset_bytes);
         self.push(&entry.user_data(encode(id)));
         self.submit();
