@@ -102,10 +102,19 @@ impl File {
         async move {
             let bytes = reading.await?;
             if bytes.len() == length {
-                Ok(bytes)
-            } else {
-                Err(file.inner.ended_early(offset_bytes + bytes.len() as u64))
+                return Ok(bytes);
             }
+            // The file ended, or the device failed there: asking for the rest tells which.
+            let mut assembled = BytesMut::from(bytes);
+            while assembled.len() < length {
+                let (end_bytes, left) = (offset_bytes + assembled.len() as u64, length - assembled.len());
+                let rest = file.read_at_async(end_bytes, left).await?;
+                if rest.is_empty() {
+                    return Err(file.inner.ended_early(end_bytes));
+                }
+                assembled.extend_from_slice(&rest);
+            }
+            Ok(assembled.freeze())
         }
     }
 
@@ -192,7 +201,7 @@ impl Inner {
                 return Ok(self.engine.lend(extent, 0..read_bytes));
             }
         }
-        let Finished { mut extents, result } = self.transfer(device_range, extent).await;
+        let Finished { mut extents, result, .. } = self.transfer(device_range, extent).await;
         let read_bytes = result.map_err(|error| self.read_error(range.start, error))?;
         let used = delivered(device_range, range, read_bytes);
         let extent = extents.pop().expect("the request had one extent");

@@ -443,16 +443,21 @@ impl ReadStream {
             Ok(read_bytes) => read_bytes as u64,
             Err(error) => return self.retry_or_report(range, urgency, error),
         };
-        let wanted = ByteRange::new(self.position_bytes.max(range.start), range.end);
+        assert!(range.start <= self.position_bytes, "extents follow each other without gaps");
+        let wanted = ByteRange::new(self.position_bytes, range.end);
         let valid = Run { range, wanted }.delivered(read_bytes);
         if valid.is_empty() {
+            if let Some(error) = finished.stopped_by {
+                return self.retry_or_report(range, urgency, error);
+            }
             // The file ended before the position when this was read. If it was read ahead, that may be long ago.
             self.forget_ahead();
             return Ok(if urgency == Urgency::Demand { Published::End } else { Published::Continue });
         }
         if valid.end < range.end && valid.end != self.length_bytes {
-            // Shorter than the length told: what lies ahead was planned for another file.
+            // Shorter than the length told: what lies ahead was planned for another file, or lies behind an error.
             self.ahead.clear();
+            self.policy.resume_at(valid.end);
         }
         self.current = Some(Current { extents: finished.extents, start_bytes: range.start, range: valid });
         Ok(Published::Continue)

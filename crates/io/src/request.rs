@@ -50,9 +50,10 @@ pub struct Request {
 pub struct Finished {
     /// The memory, back from the driver.
     pub extents: Extents,
-    /// Bytes transferred. Fewer than asked means that the file ended there, or that the bytes beyond could not be
-    /// transferred, which a new request at that offset will tell.
+    /// Bytes transferred. Fewer than asked means that the file ended there, unless `stopped_by` tells otherwise.
     pub result: io::Result<usize>,
+    /// Why the bytes beyond those transferred were not.
+    pub stopped_by: Option<io::Error>,
 }
 
 impl Request {

@@ -61,6 +61,8 @@ struct Active {
     done_bytes: usize,
     /// Attempts since the last byte moved.
     fruitless_attempts: u32,
+    /// The error behind the bytes that were moved.
+    stopped_by: Option<io::Error>,
     /// What the attempt under way moves. The kernel may read it until the attempt is over.
     segments: SmallVec<[IoSegment; 1]>,
 }
@@ -161,8 +163,7 @@ impl Slots {
         drop(free);
         let mut slot = self.slot(index);
         assert!(matches!(slot.state, State::Free), "a slot on the free list is free");
-        let active = Active { request, done_bytes: 0, fruitless_attempts: 0, segments: SmallVec::new() };
-        slot.state = State::InFlight(active, None);
+        slot.state = State::InFlight(Active::new(request), None);
         self.in_flight.fetch_add(1, Ordering::AcqRel);
         Ok(SlotId { index, generation: slot.generation })
     }
@@ -208,7 +209,8 @@ impl Slots {
         let Some(result) = active.record(result) else { return Verdict::Again };
         match std::mem::replace(&mut slot.state, State::Free) {
             State::InFlight(active, waiter) => {
-                slot.state = State::Done(Finished { extents: active.request.extents, result });
+                let (extents, stopped_by) = (active.request.extents, active.stopped_by);
+                slot.state = State::Done(Finished { extents, result, stopped_by });
                 drop(slot);
                 self.in_flight.fetch_sub(1, Ordering::AcqRel);
                 Verdict::Finished(waiter)
@@ -279,6 +281,11 @@ impl Slots {
 }
 
 impl Active {
+    fn new(request: Request) -> Active {
+        let segments = SmallVec::new();
+        Active { request, done_bytes: 0, fruitless_attempts: 0, stopped_by: None, segments }
+    }
+
     /// Some(result) when the request is done, None when the rest must be attempted.
     fn record(&mut self, result: io::Result<usize>) -> Option<io::Result<usize>> {
         match result {
@@ -288,7 +295,10 @@ impl Active {
                 None
             }
             Err(error) if self.done_bytes == 0 => Some(Err(error)),
-            Err(_) => Some(Ok(self.done_bytes)),
+            Err(error) => {
+                self.stopped_by = Some(error);
+                Some(Ok(self.done_bytes))
+            }
         }
     }
 
@@ -325,4 +335,218 @@ impl Active {
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
+    use super::*;
+    use crate::arena::{Arena, Extents};
+    use crate::file::{Access, DirectIo, OpenFile};
+    use crate::request::Route;
+
+    /// Slots without a driver: the tests play its part.
+    struct Bench {
+        slots: Slots,
+        arena: Arena,
+        file: Arc<OpenFile>,
+    }
+
+    impl Bench {
+        fn new(count: u32) -> Bench {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+            let file = Arc::new(OpenFile::open(&path, DirectIo::Off, Access::Read).unwrap());
+            Bench { slots: Slots::new(count), arena: Arena::new(4 << 20).unwrap(), file }
+        }
+
+        /// A read of all of `sizes`, each an extent of its own.
+        fn request(&self, sizes: &[usize]) -> Request {
+            let extents: Extents =
+                sizes.iter().map(|&bytes| self.arena.allocate(bytes, Urgency::Demand).unwrap()).collect();
+            Request {
+                operation: Operation::Read,
+                file: self.file.clone(),
+                route: Route::Buffered,
+                offset_bytes: 0,
+                length_bytes: sizes.iter().sum(),
+                extents,
+            }
+        }
+
+        fn begin(&self, sizes: &[usize]) -> SlotId {
+            self.slots.begin(self.request(sizes), Urgency::Demand).unwrap()
+        }
+
+        /// What the device does with an attempt: one byte value everywhere.
+        fn write(&self, attempt: &Attempt, byte: u8) {
+            // SAFETY: the attempt is under way, and nobody else touches the memory of its request.
+            unsafe {
+                for segment in attempt.segments.as_slice() {
+                    segment.base().write_bytes(byte, segment.length_bytes());
+                }
+            }
+        }
+
+        fn take(&self, id: SlotId) -> Option<Finished> {
+            self.slots.take(id, || Waiter::Task(Waker::noop().clone()))
+        }
+
+        fn assert_idle(&self) {
+            assert_eq!((self.slots.in_flight(), self.slots.used()), (0, 0));
+            assert_eq!(self.arena.stats().used_bytes, 0);
+        }
+    }
+
+    /// Counts how often it is woken and dropped.
+    #[derive(Default)]
+    struct Counter {
+        woken: AtomicUsize,
+    }
+
+    impl Wake for Counter {
+        fn wake(self: Arc<Self>) {
+            self.woken.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Goal: I4 the driver may go on with an attempt whose request was abandoned meanwhile: neither the list of segments
+    /// nor the memory moves. Method: under miri, abandon between prepare and transfer; one segment and several.
+    #[test]
+    fn an_attempt_survives_abandonment() {
+        for sizes in [&[4096][..], &[4096, 8192, 4096]] {
+            let bench = Bench::new(4);
+            let id = bench.begin(sizes);
+            let attempt = bench.slots.prepare(id);
+            assert!(bench.slots.abandon(id), "the I/O is under way");
+            assert_eq!((bench.slots.in_flight(), bench.slots.used()), (1, 1));
+            bench.write(&attempt, 7);
+            assert!(matches!(bench.slots.attempt(id, Ok(sizes.iter().sum())), Verdict::Finished(None)));
+            bench.assert_idle();
+        }
+    }
+
+    /// Goal: the same while the owner asks for the result in between, which writes into the slot.
+    #[test]
+    fn an_attempt_survives_being_asked_for() {
+        let bench = Bench::new(4);
+        let id = bench.begin(&[4096, 4096]);
+        let attempt = bench.slots.prepare(id);
+        assert!(bench.take(id).is_none());
+        assert!(!bench.slots.is_done(id));
+        bench.write(&attempt, 9);
+        let Verdict::Finished(Some(waiter)) = bench.slots.attempt(id, Ok(8192)) else { panic!("not done") };
+        waiter.wake();
+        let finished = bench.take(id).unwrap();
+        assert_eq!(finished.result.unwrap(), 8192);
+        assert!(finished.extents.iter().flat_map(|extent| extent.iter()).all(|&byte| byte == 9));
+        drop(finished.extents);
+        bench.assert_idle();
+    }
+
+    /// Goal: a short transfer is continued where it stopped, across the edge of an extent, until the file ends.
+    #[test]
+    fn short_transfers_are_continued() {
+        let bench = Bench::new(4);
+        let id = bench.begin(&[4096, 8192]);
+        let mut done_bytes = 0;
+        for moved_bytes in [1000, 3096, 5000, 0] {
+            let attempt = bench.slots.prepare(id);
+            assert_eq!(attempt.offset_bytes, done_bytes as u64);
+            // SAFETY: the attempt is under way.
+            let left: usize = unsafe { attempt.segments.as_slice() }.iter().map(|s| s.length_bytes()).sum();
+            assert_eq!(left, 12_288 - done_bytes);
+            bench.write(&attempt, moved_bytes as u8);
+            let again = matches!(bench.slots.attempt(id, Ok(moved_bytes)), Verdict::Again);
+            assert_eq!(again, moved_bytes > 0);
+            done_bytes += moved_bytes;
+        }
+        assert_eq!(bench.take(id).unwrap().result.unwrap(), 9096);
+        bench.assert_idle();
+    }
+
+    /// Goal: transient errors are retried up to the limit, counted anew after each byte moved; an error behind moved
+    /// bytes is kept beside their number.
+    #[test]
+    fn errors_are_retried_kept_or_reported() {
+        let bench = Bench::new(4);
+        let error = |errno| Err(io::Error::from_raw_os_error(errno));
+        let id = bench.begin(&[8192]);
+        for _ in 0..2 {
+            for _ in 0..Limits::RETRIES_MAX {
+                bench.slots.prepare(id);
+                assert!(matches!(bench.slots.attempt(id, error(libc::EINTR)), Verdict::Again));
+            }
+            bench.slots.prepare(id);
+            assert!(matches!(bench.slots.attempt(id, Ok(100)), Verdict::Again));
+        }
+        bench.slots.prepare(id);
+        assert!(matches!(bench.slots.attempt(id, error(libc::EIO)), Verdict::Finished(_)));
+        let finished = bench.take(id).unwrap();
+        assert_eq!(finished.result.unwrap(), 200);
+        assert_eq!(finished.stopped_by.unwrap().raw_os_error(), Some(libc::EIO));
+        let id = bench.begin(&[4096]);
+        bench.slots.prepare(id);
+        assert!(matches!(bench.slots.attempt(id, error(libc::EIO)), Verdict::Finished(_)));
+        assert_eq!(bench.take(id).unwrap().result.unwrap_err().raw_os_error(), Some(libc::EIO));
+        drop(finished.extents);
+        bench.assert_idle();
+    }
+
+    /// Goal: only the last waker is woken, once, and none is kept.
+    #[test]
+    fn the_last_waker_counts() {
+        let bench = Bench::new(4);
+        let id = bench.begin(&[4096]);
+        let counters: Vec<_> = (0..3).map(|_| Arc::new(Counter::default())).collect();
+        for counter in &counters {
+            assert!(bench.slots.take(id, || Waiter::Task(counter.clone().into())).is_none());
+        }
+        bench.slots.prepare(id);
+        if let Verdict::Finished(Some(waiter)) = bench.slots.attempt(id, Ok(4096)) {
+            waiter.wake();
+        }
+        let woken: Vec<_> = counters.iter().map(|counter| counter.woken.load(Ordering::Relaxed)).collect();
+        assert_eq!(woken, [0, 0, 1]);
+        assert!(counters.iter().all(|counter| Arc::strong_count(counter) == 1));
+        assert!(!bench.slots.abandon(id), "what is done is not under way");
+        bench.assert_idle();
+    }
+
+    /// Goal: slots run out for readahead before they do for demand, at every count; who waits is told of a free one.
+    #[test]
+    fn readahead_leaves_slots_to_demand() {
+        for (count, for_readahead) in [(1, 0), (2, 1), (4, 3), (16, 12)] {
+            let bench = Bench::new(count);
+            let begin = |urgency| bench.slots.begin(bench.request(&[4096]), urgency);
+            let ahead: Vec<_> = std::iter::from_fn(|| begin(Urgency::Readahead).ok()).collect();
+            assert_eq!(ahead.len(), for_readahead, "of {count}");
+            let demanded: Vec<_> = std::iter::from_fn(|| begin(Urgency::Demand).ok()).collect();
+            assert_eq!(demanded.len(), count as usize - for_readahead);
+            let freed = bench.slots.freed();
+            for id in ahead.into_iter().chain(demanded) {
+                bench.slots.prepare(id);
+                assert!(matches!(bench.slots.attempt(id, Ok(4096)), Verdict::Finished(None)));
+                assert!(!bench.slots.abandon(id));
+            }
+            event_listener::Listener::wait(freed);
+            bench.assert_idle();
+        }
+    }
+
+    /// Goal: a slot used again does not answer to its old name.
+    #[test]
+    #[should_panic(expected = "a completion is taken once")]
+    fn an_old_name_is_refused() {
+        let bench = Bench::new(1);
+        let old = bench.begin(&[4096]);
+        bench.slots.prepare(old);
+        bench.slots.attempt(old, Ok(4096));
+        drop(bench.take(old));
+        let _new = bench.begin(&[4096]);
+        let _ = bench.take(old);
+    }
 }
