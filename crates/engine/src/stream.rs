@@ -26,7 +26,9 @@ use bytes::Bytes;
 use headwater_core::plan::Run;
 use headwater_core::readahead::SequentialStream;
 use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
-use headwater_io::{Completion, EventListener, Extents, Finished, Listener, Operation, Request, Urgency};
+use headwater_io::{
+    Completion, EventListener, Extent, Extents, Finished, Listener, Operation, Request, Urgency,
+};
 
 use crate::error::Result;
 use crate::file::{File, Inner};
@@ -75,6 +77,15 @@ struct Current {
     start_bytes: u64,
     /// File bytes that are valid.
     range: ByteRange,
+}
+
+impl Current {
+    /// Gives away the first extent. There must be one.
+    fn take_first(&mut self) -> Extent {
+        let extent = self.extents.remove(0);
+        self.start_bytes += extent.len() as u64;
+        extent
+    }
 }
 
 /// What a caller has to do next.
@@ -172,10 +183,12 @@ impl ReadStream {
     pub(crate) fn take_chunk(&mut self) -> Option<Bytes> {
         let length = self.chunk().len();
         let current = self.current.as_mut().filter(|_| length > 0)?;
-        let skip_bytes = (self.position_bytes - current.start_bytes) as usize;
-        // Extents are given away front to back, so the one at the position is the first.
-        let extent = current.extents.remove(0);
-        current.start_bytes += extent.len() as u64;
+        let mut extent = current.take_first();
+        while current.start_bytes <= self.position_bytes {
+            // Passed by `consume`, which leaves extents where they are.
+            extent = current.take_first();
+        }
+        let skip_bytes = extent.len() - (current.start_bytes - self.position_bytes) as usize;
         let bytes = self.file.engine.lend(extent, skip_bytes..skip_bytes + length);
         self.position_bytes += length as u64;
         if self.position_bytes >= current.range.end {
