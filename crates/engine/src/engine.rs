@@ -113,12 +113,15 @@ impl Engine {
         }
     }
 
-    /// The bytes `used` of an extent as [`Bytes`]: the frame itself while less than half of the budget is lent out,
-    /// beyond that a copy.
+    /// The bytes `used` of an extent as [`Bytes`]: the frame itself while less than half of the budget is lent out and
+    /// memory is not short, else a copy.
     pub(crate) fn lend(&self, extent: Extent, used: std::ops::Range<usize>) -> Bytes {
         let lent_bytes = &self.shared.lent_bytes;
         let after_bytes = lent_bytes.load(Ordering::Relaxed) + extent.len();
-        if after_bytes > self.shared.arena.stats().budget_bytes / 2 {
+        let (arena, reserve_bytes) = (self.shared.arena.stats(), self.shared.arena.demand_reserve_bytes());
+        // What callers keep must not be the pages of the reserve: those come back when the next demand needs them.
+        let is_short = arena.used_bytes + reserve_bytes > arena.budget_bytes;
+        if is_short || after_bytes > arena.budget_bytes / 2 {
             return Bytes::copy_from_slice(&extent[used]);
         }
         lent_bytes.fetch_add(extent.len(), Ordering::Relaxed);

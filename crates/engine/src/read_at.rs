@@ -17,7 +17,7 @@ use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 use headwater_core::plan::Run;
-use headwater_core::units::{Alignment, ByteRange};
+use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
 use headwater_io::{Extent, Extents, Finished, Listener, Operation, Request, Route, Urgency};
 
 use crate::error::Result;
@@ -67,7 +67,7 @@ impl File {
     }
 
     /// Reads up to `length` bytes at `offset_bytes`; fewer only where the file ends. The bytes share an engine's frame
-    /// up to 2 MiB, beyond that they are assembled in memory of their own. The future is `Send`, runs on any executor
+    /// up to 2 MiB; beyond that, or when there is no frame of that size, they are assembled in memory of their own. The future is `Send`, runs on any executor
     /// and may be dropped at any moment.
     ///
     /// # Errors
@@ -80,11 +80,13 @@ impl File {
         let file = self.clone();
         async move {
             let range = addressable(&file.inner, offset_bytes, length)?;
+            if range.is_empty() {
+                return Ok(Bytes::new());
+            }
             let device_range = file.inner.offset_alignment().expand(range);
-            match device_range.len() {
-                0 => Ok(Bytes::new()),
-                bytes if bytes <= FRAME_BYTES_MAX => file.inner.read_frame(range, device_range).await,
-                _ => file.assemble(range).await,
+            match file.inner.allocate_async(device_range.len()).await {
+                Some(extent) => file.inner.read_frame(range, device_range, extent).await,
+                None => file.assemble(range).await,
             }
         }
     }
@@ -128,7 +130,11 @@ impl File {
         }
         match inner.open.direct() {
             Some(direct) if !is_aligned(direct.memory, direct.offset, buffer, range) => {
-                inner.read_through_frame(buffer, range)
+                let device_range = direct.offset.expand(range);
+                match inner.allocate_blocking(device_range.len()) {
+                    Some(extent) => inner.read_through_frame(buffer, range, device_range, extent),
+                    None => self.read_large(buffer, range),
+                }
             }
             _ => inner
                 .shared()
@@ -159,17 +165,20 @@ impl File {
     async fn assemble(&self, range: ByteRange) -> Result<Bytes> {
         let mut stream = ReadStream::whole(self, range);
         let known_bytes = range.clip(self.len()?).len();
-        let mut assembled = BytesMut::with_capacity(known_bytes as usize);
+        let mut assembled = Vec::new();
+        assembled
+            .try_reserve_exact(known_bytes as usize)
+            .map_err(|_| self.inner.read_error(range.start, io::ErrorKind::OutOfMemory.into()))?;
         loop {
             match std::future::poll_fn(|context| stream.poll_fill(context)).await {
-                Ok(()) if stream.chunk().is_empty() => return Ok(assembled.freeze()),
+                Ok(()) if stream.chunk().is_empty() => return Ok(assembled.into()),
                 Ok(()) => {
                     let chunk = stream.chunk();
                     let length = chunk.len();
                     assembled.extend_from_slice(chunk);
                     stream.consume(length);
                 }
-                Err(_) if !assembled.is_empty() => return Ok(assembled.freeze()),
+                Err(_) if !assembled.is_empty() => return Ok(assembled.into()),
                 Err(error) => return Err(error),
             }
         }
@@ -178,9 +187,13 @@ impl File {
 
 impl Inner {
     /// One aligned read into a frame, and the wanted part of it copied out.
-    fn read_through_frame(&self, buffer: &mut [u8], range: ByteRange) -> Result<usize> {
-        let device_range = self.offset_alignment().expand(range);
-        let mut extent = self.allocate_blocking(device_range.len() as usize);
+    fn read_through_frame(
+        &self,
+        buffer: &mut [u8],
+        range: ByteRange,
+        device_range: ByteRange,
+        mut extent: Extent,
+    ) -> Result<usize> {
         let target = &mut extent[..device_range.len() as usize];
         let read_bytes = self
             .shared()
@@ -192,8 +205,12 @@ impl Inner {
         Ok(used.len())
     }
 
-    async fn read_frame(&self, range: ByteRange, device_range: ByteRange) -> Result<Bytes> {
-        let mut extent = self.allocate_async(device_range.len() as usize).await;
+    async fn read_frame(
+        &self,
+        range: ByteRange,
+        device_range: ByteRange,
+        mut extent: Extent,
+    ) -> Result<Bytes> {
         let resident = self.read_if_resident(&mut extent[..range.len() as usize], range.start)?;
         if let Some(read_bytes) = resident {
             let whole = read_bytes as u64 == range.len();
@@ -230,31 +247,48 @@ impl Inner {
                 Some(listener) => listener.await,
             }
         };
+        // Kept, it could take a wake-up that is meant for others.
+        drop(freed);
         std::future::poll_fn(|context| completion.poll(context)).await
     }
 
-    fn allocate_blocking(&self, bytes: usize) -> Extent {
+    /// A frame of more than a page, which [`ReadStream`] can do without: taken if it is there, not waited for. Who
+    /// waits for contiguous memory may wait for frames that the same caller keeps.
+    fn try_allocate(&self, bytes: u64) -> Option<Extent> {
+        let fits = bytes <= FRAME_BYTES_MAX;
+        fits.then(|| self.shared().arena.allocate(bytes as usize, Urgency::Readahead)).flatten()
+    }
+
+    /// Waits for a page; `None` when more is asked for and not there.
+    fn allocate_blocking(&self, bytes: u64) -> Option<Extent> {
+        if bytes > PAGE_SIZE_BYTES {
+            return self.try_allocate(bytes);
+        }
         let shared = self.shared();
         loop {
             let freed = shared.arena.freed();
-            if let Some(extent) = shared.arena.allocate(bytes, Urgency::Demand) {
-                return extent;
+            if let Some(extent) = shared.arena.allocate(bytes as usize, Urgency::Demand) {
+                return Some(extent);
             }
             shared.driver.attend();
             freed.wait();
         }
     }
 
-    async fn allocate_async(&self, bytes: usize) -> Extent {
+    /// As [`Inner::allocate_blocking`].
+    async fn allocate_async(&self, bytes: u64) -> Option<Extent> {
+        if bytes > PAGE_SIZE_BYTES {
+            return self.try_allocate(bytes);
+        }
         let shared = self.shared();
         loop {
-            if let Some(extent) = shared.arena.allocate(bytes, Urgency::Demand) {
-                return extent;
+            if let Some(extent) = shared.arena.allocate(bytes as usize, Urgency::Demand) {
+                return Some(extent);
             }
             let freed = shared.arena.freed();
             shared.driver.attend();
-            if let Some(extent) = shared.arena.allocate(bytes, Urgency::Demand) {
-                return extent;
+            if let Some(extent) = shared.arena.allocate(bytes as usize, Urgency::Demand) {
+                return Some(extent);
             }
             freed.await;
         }
@@ -267,13 +301,11 @@ impl Inner {
 
 /// The bytes asked for, cut at the largest offset that files have.
 fn addressable(inner: &Inner, offset_bytes: u64, length: usize) -> Result<ByteRange> {
-    const OFFSET_BYTES_MAX: u64 = i64::MAX as u64;
     if offset_bytes > OFFSET_BYTES_MAX {
         let text = "offsets of files end at 2^63 - 1";
         return Err(inner.read_error(offset_bytes, io::Error::new(io::ErrorKind::InvalidInput, text)));
     }
-    // The last aligned unit is left out, so that rounding up stays addressable.
-    let end_bytes = offset_bytes.saturating_add(length as u64).min(Alignment::PAGE.down(OFFSET_BYTES_MAX));
+    let end_bytes = offset_bytes.saturating_add(length as u64).min(READABLE_BYTES_MAX);
     Ok(ByteRange::new(offset_bytes, end_bytes.max(offset_bytes)))
 }
 
@@ -289,6 +321,12 @@ fn delivered(device_range: ByteRange, range: ByteRange, read_bytes: usize) -> Ra
     let start = (valid.start - device_range.start) as usize;
     start..start + valid.len() as usize
 }
+
+/// The largest offset that files have.
+const OFFSET_BYTES_MAX: u64 = i64::MAX as u64;
+
+/// Where reading ends in any file. The last page of offsets is left out, so that rounding up stays addressable.
+pub(crate) const READABLE_BYTES_MAX: u64 = OFFSET_BYTES_MAX / PAGE_SIZE_BYTES * PAGE_SIZE_BYTES;
 
 /// Up to here one `pread` in the calling thread is as fast as several requests in flight, and cheaper.
 const IN_THREAD_BYTES_MAX: u64 = 256 << 10;

@@ -32,6 +32,7 @@ use headwater_io::{
 
 use crate::error::Result;
 use crate::file::{File, Inner};
+use crate::read_at::READABLE_BYTES_MAX;
 
 pub(crate) struct ReadStream {
     file: Arc<Inner>,
@@ -118,7 +119,11 @@ impl ReadStream {
     /// From byte 0 to the end, ramping up.
     pub(crate) fn new(file: &File) -> ReadStream {
         let (limits, alignment) = (file.inner.shared().readahead, Self::alignment(&file.inner));
-        Self::with_policy(file, SequentialStream::new(0, limits, alignment), ByteRange::new(0, u64::MAX))
+        Self::with_policy(
+            file,
+            SequentialStream::new(0, limits, alignment),
+            ByteRange::new(0, READABLE_BYTES_MAX),
+        )
     }
 
     /// One range that the caller wants all of: in flight at once as far as limits allow.
@@ -407,7 +412,10 @@ impl ReadStream {
             return Ok(());
         }
         let length_bytes = range.len() as usize;
-        let extents = shared.arena.allocate_run(length_bytes, urgency).ok_or(Obstacle::Memory)?;
+        let extents = shared
+            .arena
+            .allocate_run(length_bytes, for_memory(length_bytes, urgency))
+            .ok_or(Obstacle::Memory)?;
         let request = Request {
             operation: Operation::Read,
             file: file.open.clone(),
@@ -425,7 +433,7 @@ impl ReadStream {
     fn copy_resident(&mut self, range: ByteRange) -> Result<Option<EventListener>> {
         let arena = &self.file.shared().arena;
         let wanted_bytes = (range.end - self.position_bytes).min(RESIDENT_COPY_BYTES) as usize;
-        let allocate = |bytes| arena.allocate(bytes, Urgency::Demand);
+        let allocate = |bytes| arena.allocate(bytes, for_memory(bytes, Urgency::Demand));
         let freed = arena.freed();
         let Some(mut extent) = allocate(wanted_bytes).or_else(|| allocate(PAGE_SIZE_BYTES as usize)) else {
             self.ahead.push_front(Ahead::Resident(range));
@@ -510,6 +518,12 @@ impl ReadStream {
             self.policy.on_consumed(self.position_bytes - told_bytes);
         }
     }
+}
+
+/// As whom a stream asks for memory: what can be done in pages instead leaves the reserve to single pages, so that
+/// however much the readers of one thread hold while they rest, another one gets its next bytes.
+fn for_memory(bytes: usize, urgency: Urgency) -> Urgency {
+    if bytes as u64 > PAGE_SIZE_BYTES { Urgency::Readahead } else { urgency }
 }
 
 /// Requests for files that do not tell their length, such as those in `/proc`: more than nearly all of them hold.
