@@ -1,0 +1,114 @@
+//! Bad input: what cannot be opened or built is refused with a kind and one line; what is merely odd works.
+//!
+//! Owns: paths, kinds of files, settings of an engine.
+//! Does not own: offsets (see `positions`).
+
+use std::io::{ErrorKind, Read};
+use std::path::Path;
+
+use headwater::io::DriverKind;
+use headwater::{Engine, EngineBuilder, Error, IoMode, OpenOptions, ReadaheadLimits};
+use headwater_testkit::ScratchDir;
+
+use crate::rig::{Rig, block_on, rigs};
+
+/// Goal: each wrong path has its kind and a text of one line with the path in it.
+#[test]
+fn paths_that_cannot_be_read() {
+    let directory = ScratchDir::on_target().unwrap();
+    let fifo = directory.path().join("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let dangling = directory.path().join("dangling");
+    std::os::unix::fs::symlink("nowhere", &dangling).unwrap();
+    let missing = directory.path().join("missing");
+    let long = directory.path().join("x".repeat(300));
+    let cases = [
+        (missing.as_path(), ErrorKind::NotFound),
+        (directory.path(), ErrorKind::IsADirectory),
+        (&fifo, ErrorKind::Unsupported),
+        (&dangling, ErrorKind::NotFound),
+        (&long, ErrorKind::InvalidFilename),
+        (Path::new("/dev/null"), ErrorKind::Unsupported),
+        (Path::new(""), ErrorKind::NotFound),
+        (Path::new("a\0b"), ErrorKind::InvalidInput),
+    ];
+    let rig = Rig::new(DriverKind::Threads);
+    for (path, kind) in cases {
+        for mode in [IoMode::Auto, IoMode::Direct, IoMode::Buffered] {
+            let error = OpenOptions::new().engine(&rig.engine).io(mode).open(path).unwrap_err();
+            assert_eq!((error.kind(), error.path()), (kind, Some(path)), "{error}");
+            let text = error.to_string();
+            assert!(text.starts_with("open ") && text.lines().count() == 1, "{text}");
+        }
+    }
+}
+
+/// Goal: direct I/O where there is none is refused by name; without it the file is read.
+#[test]
+fn direct_io_where_there_is_none() {
+    let rig = Rig::new(DriverKind::Threads);
+    let error = OpenOptions::new().engine(&rig.engine).io(IoMode::Direct).open("/proc/version").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("O_DIRECT"), "{error}");
+    assert!(!rig.open(Path::new("/proc/version"), IoMode::Auto).is_direct());
+}
+
+/// Goal: files of `/proc` and `/sys`, whose lengths lie, are read as `cat` reads them, in all ways.
+#[test]
+fn files_that_lie_about_their_length() {
+    for path in [
+        "/proc/version",
+        "/proc/self/mounts",
+        "/proc/kallsyms",
+        "/sys/kernel/mm/transparent_hugepage/enabled",
+    ] {
+        let Ok(expected) = std::fs::read(path) else { continue };
+        for rig in rigs(1) {
+            for mode in [IoMode::Auto, IoMode::Buffered] {
+                let file = rig.open(Path::new(path), mode);
+                let mut contents = Vec::new();
+                file.reader().read_to_end(&mut contents).unwrap();
+                assert!(contents == expected, "{path}: {} bytes on {}", contents.len(), rig.name());
+                let mut buffer = vec![0; 100];
+                let read_bytes = file.read_at(&mut buffer, 3).unwrap();
+                assert_eq!(buffer[..read_bytes], expected[3..expected.len().min(103)], "{path}");
+                let bytes = block_on(file.read_at_async(5, 50)).unwrap();
+                assert_eq!(bytes, expected[5..expected.len().min(55)], "{path}");
+            }
+            rig.assert_idle();
+        }
+    }
+}
+
+/// Goal: settings out of range are refused with the setting and the range, absurd but possible ones work.
+#[test]
+fn settings_out_of_range() {
+    let refused = |builder: EngineBuilder, words: &str| {
+        let error: Error = builder.driver(DriverKind::Threads).build().unwrap_err();
+        let text = error.to_string();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{text}");
+        assert!(text.starts_with("build the engine: ") && text.contains(words), "{text}");
+        assert_eq!(text.lines().count(), 1);
+    };
+    for bytes in [0, 1, 4096, (3 << 20) - 1] {
+        refused(Engine::builder().memory(bytes), "at least 3 MiB");
+    }
+    for bytes in [(128 << 40) + 1, u64::MAX] {
+        refused(Engine::builder().memory(bytes), "more than an address space holds");
+    }
+    for depth in [0, 4097, 5000, u32::MAX] {
+        refused(Engine::builder().queue_depth(depth), "not within 1 to 4096");
+    }
+    let odd = ReadaheadLimits { size_bytes_min: 5000, ..ReadaheadLimits::default() };
+    refused(Engine::builder().readahead(odd), "power of two");
+    for memory_bytes in [3 << 20, (3 << 20) + 1, 128 << 40] {
+        for depth in [1, 4096] {
+            let builder = Engine::builder().memory(memory_bytes).queue_depth(depth);
+            let engine = builder.driver(DriverKind::Threads).build().unwrap();
+            let mut text = String::new();
+            let file = OpenOptions::new().engine(&engine).open("/proc/version").unwrap();
+            file.reader().read_to_string(&mut text).unwrap();
+            assert!(text.starts_with("Linux"));
+        }
+    }
+}

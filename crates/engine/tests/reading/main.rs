@@ -1,0 +1,25 @@
+//! Reading: the engine against an oracle, on every driver and file system, in peace and under duress.
+//!
+//! ```text
+//!   Rig (uring | threads | sim, small memory) ──► File ──► read_at, Reader, AsyncReader, ByteStream
+//!                                                   │                     │
+//!   Pattern ──► scratch file ───────────────────────┘      every byte checked against Pattern
+//! ```
+//!
+//! Owns: one module for each kind of adversity.
+//! Does not own: contents, seeds, mounts (testkit).
+
+#![forbid(unsafe_code)]
+
+mod bad_input;
+mod changing;
+mod drops;
+mod executors;
+mod faults;
+mod oracle;
+mod page_cache;
+mod positions;
+mod pressure;
+mod refusal;
+mod rig;
+mod tails;

@@ -1,0 +1,189 @@
+//! Pressure: less memory and fewer slots than everybody would like (invariant 6).
+//!
+//! Owns: the smallest budgets and depths, many handles in one thread, memory that callers keep.
+//! Does not own: dropped work (see `drops`).
+
+use std::io::{BufRead, Read};
+
+use futures_util::io::AsyncReadExt;
+use futures_util::{StreamExt, TryStreamExt};
+use headwater::IoMode;
+use headwater::Reader;
+use headwater_testkit::{Rng, with_seed};
+
+use crate::rig::{Rig, Scratch, block_on, drivers, watched};
+
+/// Goal: a merge over many readers in one thread ends, with right bytes, within the budget. Method: 50 readers, 3 MiB,
+/// a little from each in turn; through the page cache and around it, at depths 16 and 1.
+#[test]
+fn many_readers_in_one_thread() {
+    with_seed("pressure::many_readers_in_one_thread", |seed| {
+        let scratch = Scratch::new(seed, 900_000);
+        for (depth, mode) in
+            [(16, IoMode::Direct), (16, IoMode::Auto), (2, IoMode::Direct), (1, IoMode::Direct)]
+        {
+            for kind in drivers(seed) {
+                let rig = Rig::sized(kind, 3 << 20, depth);
+                if mode == IoMode::Auto {
+                    std::fs::read(scratch.path()).unwrap();
+                }
+                let file = rig.open(&scratch.path(), mode);
+                let mut readers: Vec<_> = (0..50).map(|_| (file.reader(), 0)).collect();
+                let what = format!("{} at depth {depth}, {mode:?}", rig.name());
+                watched(&what, || merge(&rig, &scratch, &mut readers, seed));
+                drop(readers);
+                rig.assert_idle();
+            }
+            scratch.make_cold();
+        }
+    });
+}
+
+fn merge(rig: &Rig, scratch: &Scratch, readers: &mut [(Reader, u64)], seed: u64) {
+    let mut rng = Rng::new(seed);
+    let mut buffer = vec![0; 9000];
+    for _ in 0..20 {
+        for (reader, position_bytes) in &mut *readers {
+            let wanted = rng.below(buffer.len() as u64) as usize;
+            let read_bytes = reader.read(&mut buffer[..wanted]).unwrap();
+            scratch.check(*position_bytes, &buffer[..read_bytes]);
+            *position_bytes += read_bytes as u64;
+        }
+        let arena = rig.engine.stats().arena;
+        assert!(arena.mapped_bytes <= arena.budget_bytes && arena.budget_bytes <= 3 << 20, "{arena:?}");
+    }
+}
+
+/// Goal: the same with async readers that are polled in turn by one task.
+#[test]
+fn many_async_readers_in_one_task() {
+    with_seed("pressure::many_async_readers_in_one_task", |seed| {
+        let scratch = Scratch::new(seed, 900_000);
+        for kind in drivers(seed) {
+            let rig = Rig::sized(kind, 3 << 20, 2);
+            let file = rig.open(&scratch.path(), IoMode::Direct);
+            let mut readers: Vec<_> = (0..50).map(|_| file.async_reader()).collect();
+            watched(rig.name(), || {
+                let mut buffer = vec![0; 5000];
+                for round in 0..20 {
+                    for reader in &mut readers {
+                        block_on(reader.read_exact(&mut buffer)).unwrap();
+                        scratch.check(round * 5000, &buffer);
+                    }
+                }
+            });
+            drop(readers);
+            rig.assert_idle();
+        }
+    });
+}
+
+/// Goal: a file larger than the budget can be collected whole: beyond half of the budget the bytes are copies.
+#[test]
+fn a_stream_collected_whole() {
+    with_seed("pressure::a_stream_collected_whole", |seed| {
+        let scratch = Scratch::new(seed, 12_345_678);
+        for kind in drivers(seed) {
+            let rig = Rig::sized(kind, 4 << 20, 16);
+            let file = rig.open(&scratch.path(), IoMode::Auto);
+            scratch.make_cold();
+            let parts: Vec<bytes::Bytes> =
+                watched(rig.name(), || block_on(file.stream().try_collect()).unwrap());
+            let stats = rig.engine.stats();
+            assert!(stats.lent_bytes > 0 && stats.lent_bytes <= stats.arena.budget_bytes / 2, "{stats:?}");
+            scratch.check_all(0, usize::MAX, &parts.concat());
+            // While all that is kept, everybody else still gets on.
+            let mut contents = Vec::new();
+            watched(rig.name(), || file.reader().read_to_end(&mut contents).unwrap());
+            scratch.check_all(0, usize::MAX, &contents);
+            drop(parts);
+            rig.assert_idle();
+        }
+    });
+}
+
+/// Goal: memory in pieces serves reads that would like it whole. Method: keep a page here and there, then read lengths
+/// that need up to a whole chunk, in every way.
+#[test]
+fn scattered_pages_kept_by_the_caller() {
+    with_seed("pressure::scattered_pages_kept_by_the_caller", |seed| {
+        let scratch = Scratch::new(seed, 3_000_000);
+        for kind in drivers(seed) {
+            let rig = Rig::sized(kind, 3 << 20, 16);
+            let file = rig.open(&scratch.path(), IoMode::Direct);
+            let page = |number: u64| block_on(file.read_at_async(number * 4096, 4096)).unwrap();
+            let all: Vec<_> = (0..256).map(page).collect();
+            let kept: Vec<_> = all.into_iter().step_by(16).collect();
+            watched(rig.name(), || {
+                for length in [5000, 70_000, 250_000, 600_000, (2 << 20) - 8192, 2_500_000] {
+                    let bytes = block_on(file.read_at_async(4097, length)).unwrap();
+                    scratch.check_all(4097, length, &bytes);
+                    drop(bytes);
+                    let mut buffer = vec![0; length];
+                    let read_bytes = file.read_at(&mut buffer, 4097).unwrap();
+                    scratch.check_all(4097, length, &buffer[..read_bytes]);
+                }
+                let mut contents = Vec::new();
+                file.reader().read_to_end(&mut contents).unwrap();
+                scratch.check_all(0, usize::MAX, &contents);
+            });
+            (0..).step_by(16).zip(&kept).for_each(|(number, bytes)| scratch.check(number * 4096, bytes));
+            drop(kept);
+            rig.assert_idle();
+        }
+    });
+}
+
+/// Goal: a reader made a stream in the middle of an extent that lies in several pieces goes on at its position.
+#[test]
+fn a_stream_from_the_middle_of_scattered_memory() {
+    with_seed("pressure::a_stream_from_the_middle_of_scattered_memory", |seed| {
+        let scratch = Scratch::new(seed, 2_000_000);
+        for kind in drivers(seed) {
+            let rig = Rig::sized(kind, 3 << 20, 16);
+            let file = rig.open(&scratch.path(), IoMode::Direct);
+            let page = |number: u64| block_on(file.read_at_async(number * 4096, 4096)).unwrap();
+            let all: Vec<_> = (0..256).map(page).collect();
+            let kept: Vec<_> = all.into_iter().step_by(8).collect();
+            for skip_bytes in [1, 4096, 40_000, 100_000, 131_000] {
+                let mut reader = file.async_reader();
+                block_on(reader.read_exact(&mut vec![0; skip_bytes])).unwrap();
+                let parts: Vec<bytes::Bytes> = block_on(reader.into_stream().try_collect()).unwrap();
+                scratch.check_all(skip_bytes as u64, usize::MAX, &parts.concat());
+            }
+            drop(kept);
+            rig.assert_idle();
+        }
+    });
+}
+
+/// Goal: one request at a time is slow and right. Method: everything at once in several threads at depth 1.
+#[test]
+fn depth_one() {
+    with_seed("pressure::depth_one", |seed| {
+        let scratch = Scratch::new(seed, 700_000);
+        for kind in drivers(seed) {
+            let rig = Rig::sized(kind, 3 << 20, 1);
+            let file = rig.open(&scratch.path(), IoMode::Direct);
+            watched(rig.name(), || {
+                std::thread::scope(|scope| {
+                    scope.spawn(|| {
+                        let mut contents = Vec::new();
+                        file.reader().read_to_end(&mut contents).unwrap();
+                        scratch.check_all(0, usize::MAX, &contents);
+                    });
+                    scope.spawn(|| {
+                        let parts: Vec<_> = block_on(file.stream().map(Result::unwrap).collect());
+                        scratch.check_all(0, usize::MAX, &parts.concat());
+                    });
+                    scope.spawn(|| {
+                        let whole = block_on(file.read_at_async(0, 700_000)).unwrap();
+                        scratch.check_all(0, 700_000, &whole);
+                    });
+                    scope.spawn(|| assert!(file.reader().split(b'\n').count() > 0));
+                });
+            });
+            rig.assert_idle();
+        }
+    });
+}

@@ -1,0 +1,77 @@
+//! Refusal: io_uring forbidden, as the seccomp profile of a container does, and the driver chosen by environment.
+//!
+//! Owns: what happens in a process of its own.
+//! Does not own: reading as such.
+
+use std::io::{ErrorKind, Read};
+
+use headwater::io::{DriverKind, uring_refusal};
+use headwater::{Engine, File};
+use headwater_testkit::{forbid_io_uring, run_self_with_env};
+
+use crate::rig::{Scratch, block_on};
+
+/// Goal: where io_uring is forbidden, the defaults read with threads and say why; a demand for io_uring is refused.
+#[test]
+fn io_uring_forbidden() {
+    if std::env::var_os(CHILD).is_none() {
+        return expect_success("refusal::io_uring_forbidden", CHILD, "1");
+    }
+    forbid_io_uring();
+    let info = Engine::global().unwrap().info();
+    assert_eq!(info.driver, "threads");
+    let reason = info.uring_refusal.unwrap();
+    assert!(reason.contains("not permitted") && reason.lines().count() == 1, "{reason}");
+    assert_eq!(uring_refusal(), Some(reason));
+    read_everything();
+    let error = Engine::builder().driver(DriverKind::Uring).build().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+    assert_eq!(error.to_string().lines().count(), 1);
+    println!("{REACHED_THE_END}");
+}
+
+/// Goal: `HEADWATER_DRIVER=threads` does. Method: the variable itself marks the child.
+#[test]
+fn threads_by_environment() {
+    if std::env::var(DRIVER).as_deref() != Ok("threads") {
+        return expect_success("refusal::threads_by_environment", DRIVER, "threads");
+    }
+    let info = Engine::global().unwrap().info();
+    assert_eq!((info.driver, info.uring_refusal), ("threads", None));
+    read_everything();
+    println!("{REACHED_THE_END}");
+}
+
+/// Goal: a wrong word is an error that names the right ones; who names a driver in the program is not concerned.
+#[test]
+fn nonsense_by_environment() {
+    if std::env::var(DRIVER).as_deref() != Ok("nonsense") {
+        return expect_success("refusal::nonsense_by_environment", DRIVER, "nonsense");
+    }
+    let error = File::open("/proc/version").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    let text = error.to_string();
+    assert!(text.ends_with(r#"HEADWATER_DRIVER is "nonsense"; it can be auto, uring or threads"#), "{text}");
+    assert!(Engine::builder().driver(DriverKind::Threads).build().is_ok());
+    println!("{REACHED_THE_END}");
+}
+
+fn expect_success(test_name: &str, key: &str, value: &str) {
+    let output = run_self_with_env(test_name, key, value);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains(REACHED_THE_END), "{output:?}");
+}
+
+fn read_everything() {
+    let scratch = Scratch::new(1, 1_000_000);
+    let file = File::open(scratch.path()).unwrap();
+    let mut contents = Vec::new();
+    file.reader().read_to_end(&mut contents).unwrap();
+    scratch.check_all(0, usize::MAX, &contents);
+    let bytes = block_on(file.read_at_async(12_345, 500_000)).unwrap();
+    scratch.check_all(12_345, 500_000, &bytes);
+}
+
+const DRIVER: &str = "HEADWATER_DRIVER";
+const CHILD: &str = "HEADWATER_TEST_CHILD";
+const REACHED_THE_END: &str = "reached the end";

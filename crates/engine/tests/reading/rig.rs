@@ -1,0 +1,184 @@
+//! Rig: the same small engine on each driver, scratch files with known contents, and the check that nothing is left.
+//!
+//! Owns: the choice of drivers, the wait for abandoned requests, an executor of a few lines.
+//! Does not own: what is tested.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use headwater::io::{DriverKind, SimControl, SimOptions, uring_refusal};
+use headwater::{Engine, File, IoMode, OpenOptions};
+use headwater_testkit::{Pattern, ScratchDir, skip};
+
+/// An engine on one driver.
+pub(crate) struct Rig {
+    pub(crate) engine: Engine,
+    /// Only on `sim`.
+    pub(crate) control: Option<SimControl>,
+}
+
+impl Rig {
+    /// 6 MiB, so that pressure is the rule, and 16 requests.
+    pub(crate) fn new(kind: DriverKind) -> Rig {
+        Rig::sized(kind, 6 << 20, 16)
+    }
+
+    pub(crate) fn sized(kind: DriverKind, memory_bytes: u64, queue_depth: u32) -> Rig {
+        let control = match &kind {
+            DriverKind::Sim(options) => Some(options.control.clone()),
+            _ => None,
+        };
+        let builder = Engine::builder().memory(memory_bytes).queue_depth(queue_depth).driver(kind);
+        Rig { engine: builder.build().unwrap(), control }
+    }
+
+    pub(crate) fn sim(seed: u64) -> Rig {
+        Rig::new(DriverKind::Sim(SimOptions::hostile(seed)))
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.engine.info().driver
+    }
+
+    pub(crate) fn control(&self) -> &SimControl {
+        self.control.as_ref().expect("a rig on sim")
+    }
+
+    pub(crate) fn open(&self, path: &Path, mode: IoMode) -> File {
+        OpenOptions::new().engine(&self.engine).io(mode).open(path).unwrap()
+    }
+
+    /// Every gauge goes back to zero. Abandoned requests are completed by the driver, so this waits for them; on `sim`
+    /// time passes only with requests, so it makes some: `/proc/version` is never read through the page cache.
+    pub(crate) fn assert_idle(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.is_idle() {
+            assert!(Instant::now() < deadline, "still in use: {:?}", self.engine);
+            if self.control.is_some() {
+                self.control().clear_faults();
+                let clock = self.open(Path::new("/proc/version"), IoMode::Buffered);
+                let _ = block_on(clock.read_at_async(0, 100));
+            } else {
+                thread::yield_now();
+            }
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        let stats = self.engine.stats();
+        assert!(stats.arena.mapped_bytes <= stats.arena.budget_bytes, "I6: {stats:?}");
+        stats.arena.used_bytes == 0
+            && stats.driver.in_flight == 0
+            && stats.driver.slots_used == 0
+            && stats.lent_bytes == 0
+    }
+}
+
+/// The drivers of this machine.
+pub(crate) fn drivers(seed: u64) -> Vec<DriverKind> {
+    let mut kinds = vec![DriverKind::Threads, DriverKind::Sim(SimOptions::hostile(seed))];
+    match uring_refusal() {
+        None => kinds.push(DriverKind::Uring),
+        Some(reason) => skip(format!("uring: {reason}")),
+    }
+    kinds
+}
+
+pub(crate) fn rigs(seed: u64) -> Vec<Rig> {
+    drivers(seed).into_iter().map(Rig::new).collect()
+}
+
+/// A file with contents known by position, on the file system the project is built on.
+pub(crate) struct Scratch {
+    directory: ScratchDir,
+    pub(crate) pattern: Pattern,
+    pub(crate) length_bytes: u64,
+}
+
+impl Scratch {
+    pub(crate) fn new(seed: u64, length_bytes: u64) -> Scratch {
+        Scratch::on(ScratchDir::on_target().unwrap(), seed, length_bytes)
+    }
+
+    pub(crate) fn on(directory: ScratchDir, seed: u64, length_bytes: u64) -> Scratch {
+        let scratch = Scratch { directory, pattern: Pattern::new(seed), length_bytes };
+        scratch.pattern.write_file(scratch.path(), length_bytes).unwrap();
+        scratch.make_cold();
+        scratch
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.directory.path().join("file")
+    }
+
+    pub(crate) fn make_cold(&self) {
+        headwater_testkit::make_cold(&self.file()).unwrap();
+    }
+
+    /// The file as the standard library has it, open for reading and writing.
+    pub(crate) fn file(&self) -> std::fs::File {
+        std::fs::File::options().read(true).write(true).open(self.path()).unwrap()
+    }
+
+    /// `bytes` are those of the file from `offset_bytes` on.
+    pub(crate) fn check(&self, offset_bytes: u64, bytes: &[u8]) {
+        let end_bytes = offset_bytes + bytes.len() as u64;
+        assert!(end_bytes <= self.length_bytes.max(offset_bytes), "bytes beyond the end: {end_bytes}");
+        assert_eq!(self.pattern.mismatch(offset_bytes, bytes), None, "of {offset_bytes}..{end_bytes}");
+    }
+
+    /// `bytes` are all that the file has in this range.
+    pub(crate) fn check_all(&self, offset_bytes: u64, wanted_bytes: usize, bytes: &[u8]) {
+        let left_bytes = self.length_bytes.saturating_sub(offset_bytes);
+        assert_eq!(bytes.len() as u64, left_bytes.min(wanted_bytes as u64), "read at {offset_bytes}");
+        self.check(offset_bytes, bytes);
+    }
+}
+
+/// Runs a future on this thread: park until woken.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = unparker();
+    let mut context = Context::from_waker(&waker);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// Wakes this thread.
+pub(crate) fn unparker() -> Waker {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    Waker::from(Arc::new(Unpark(thread::current())))
+}
+
+/// Ends the process, with a word, if the work takes so long that it must hang.
+pub(crate) fn watched<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    let (done, watched) = std::sync::mpsc::channel::<()>();
+    let what = what.to_owned();
+    let watchdog = thread::spawn(move || {
+        if watched.recv_timeout(PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            eprintln!("hangs: {what}");
+            std::process::abort();
+        }
+    });
+    let result = work();
+    drop(done);
+    watchdog.join().unwrap();
+    result
+}
+
+/// No test waits this long unless something hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
