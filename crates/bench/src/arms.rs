@@ -21,8 +21,14 @@ pub(crate) enum Arm {
     Nothing,
     /// `headwater::Reader::fill_buf` to the end, direct.
     ScanHeadwater,
+    /// `headwater::Reader::fill_buf` to the end, auto.
+    ScanHeadwaterAuto,
+    /// `headwater::Reader::read` into 128 KiB to the end, auto.
+    ScanHeadwaterCopy,
     /// `std::fs::File::read` into 128 KiB to the end.
     ScanStd,
+    /// `pread` of 4 KiB through the page cache at random places, one at a time.
+    RandomPreadBuffered,
     /// `pread` of 4 KiB with O_DIRECT at random places, one at a time.
     RandomPread,
     /// `headwater::File::read_at` of 4 KiB at random places, one at a time, direct.
@@ -57,8 +63,11 @@ pub(crate) fn run(arm: Arm, path: &Path, settings: &Settings) -> io::Result<()> 
     let bytes = match arm {
         Arm::Nothing => 0,
         Arm::ScanHeadwater => scan_headwater(&open(IoMode::Direct)?)?,
-        Arm::ScanStd => scan_std(path)?,
-        Arm::RandomPread => random_pread(path, seconds)?,
+        Arm::ScanHeadwaterAuto => scan_headwater(&open(IoMode::Auto)?)?,
+        Arm::ScanHeadwaterCopy => scan_copying(open(IoMode::Auto)?.reader())?,
+        Arm::ScanStd => scan_copying(File::open(path)?)?,
+        Arm::RandomPread => random_pread(path, rustix::fs::OFlags::DIRECT, seconds)?,
+        Arm::RandomPreadBuffered => random_pread(path, rustix::fs::OFlags::empty(), seconds)?,
         Arm::RandomReadAt => random_read_at(&open(IoMode::Direct)?, seconds)?,
         Arm::RandomReadAtAuto => random_read_at(&open(IoMode::Auto)?, seconds)?,
         Arm::RandomTokio => random_tokio(&open(IoMode::Direct)?, seconds)?,
@@ -93,8 +102,7 @@ fn scan_headwater(file: &headwater::File) -> io::Result<u64> {
     }
 }
 
-fn scan_std(path: &Path) -> io::Result<u64> {
-    let mut file = File::open(path)?;
+fn scan_copying(mut file: impl Read) -> io::Result<u64> {
     let mut buffer = vec![0; 128 << 10];
     let mut total = Total::default();
     loop {
@@ -106,9 +114,8 @@ fn scan_std(path: &Path) -> io::Result<u64> {
     }
 }
 
-fn random_pread(path: &Path, seconds: f64) -> io::Result<u64> {
-    let flags = rustix::fs::OFlags::DIRECT.bits() as i32;
-    let file = File::options().read(true).custom_flags(flags).open(path)?;
+fn random_pread(path: &Path, flags: rustix::fs::OFlags, seconds: f64) -> io::Result<u64> {
+    let file = File::options().read(true).custom_flags(flags.bits() as i32).open(path)?;
     let mut memory = PageBuffer::new();
     random_loop(file.metadata()?.len(), seconds, |offset| file.read_exact_at(memory.page(), offset))
 }

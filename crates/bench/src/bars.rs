@@ -36,7 +36,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
     /// Only these groups.
-    #[arg(long, value_delimiter = ',', default_values_t = [Group::Scan, Group::Memory, Group::Random, Group::Cat])]
+    #[arg(long, value_delimiter = ',', default_values_t = [Group::Scan, Group::Memory, Group::Random, Group::Warm, Group::Cat])]
     only: Vec<Group>,
 }
 
@@ -46,6 +46,7 @@ enum Group {
     Scan,
     Memory,
     Random,
+    Warm,
     Cat,
 }
 
@@ -83,6 +84,7 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
             Group::Scan => contest.scan()?,
             Group::Memory => contest.memory()?,
             Group::Random => contest.random()?,
+            Group::Warm => contest.warm()?,
             Group::Cat => contest.cat()?,
         }
     }
@@ -175,6 +177,22 @@ impl Contest<'_> {
         report("4 KiB read_at one at a time, direct : pread O_DIRECT", iops[1] / iops[0], Bar::AtLeast(0.95));
         report("  the same in auto mode", iops[2] / iops[0], Bar::AtLeast(0.95));
         report("4 KiB async x 32, one tokio thread : fio x 32", iops[3] / iops[4], Bar::AtLeast(0.9));
+        Ok(())
+    }
+
+    /// What is resident must not become slower by not being read directly.
+    fn warm(&self) -> io::Result<()> {
+        let file = self.options.warm_file.as_deref().unwrap_or(self.file);
+        let contest = Contest { file, ..*self };
+        let scans =
+            [Arm::ScanHeadwaterAuto, Arm::ScanHeadwaterCopy, Arm::ScanStd].map(|arm| Runner::Arm(arm, 32));
+        let samples = contest.rounds(&scans, Cache::Warm)?;
+        let std = rate(&samples[2]);
+        report("warm scan, fill_buf : std 128K", rate(&samples[0]) / std, Bar::AtLeast(1.0));
+        report("warm scan, read 128K : std 128K", rate(&samples[1]) / std, Bar::AtLeast(0.95));
+        let randoms = [Arm::RandomReadAtAuto, Arm::RandomPreadBuffered].map(|arm| Runner::Arm(arm, 32));
+        let samples = contest.rounds(&randoms, Cache::Warm)?;
+        report("warm 4 KiB read_at : pread", rate(&samples[0]) / rate(&samples[1]), Bar::AtLeast(0.9));
         Ok(())
     }
 

@@ -47,7 +47,8 @@ pub enum Polling {
     /// Completions come by interrupt.
     #[default]
     Off,
-    /// Waiting spins in the kernel. Only direct requests are possible; see [`crate::device_polls`] for whether it helps.
+    /// Waiting spins in the kernel. Only direct requests to a device that polls are possible, others fail with
+    /// `Unsupported`; [`crate::device_polls`] tells beforehand.
     On,
 }
 
