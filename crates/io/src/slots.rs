@@ -128,7 +128,7 @@ impl Slots {
             table: (0..count).map(|_| slot()).collect(),
             free: Mutex::new((0..count).rev().collect()),
             freed: Event::new(),
-            demand_reserve: count as usize / 4,
+            demand_reserve: (count as usize / 4).max(1),
             in_flight: AtomicUsize::new(0),
         }
     }
