@@ -1,0 +1,138 @@
+//! Bench: a driver, an arena and a file with known contents.
+//!
+//! Owns: building requests, checking what came back, the wait for gauges to return to zero.
+//! Does not own: what is tested.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use headwater_io::{
+    Access, Arena, DirectIo, Driver, DriverKind, DriverOptions, Extents, Finished, Listener, OpenFile,
+    Operation, Polling, Request, Route, SimOptions, Urgency, uring_refusal,
+};
+use headwater_testkit::{Pattern, Rng, ScratchDir, make_cold, skip};
+
+pub(crate) struct Bench {
+    pub(crate) driver: Driver,
+    pub(crate) arena: Arena,
+    pub(crate) file: Arc<OpenFile>,
+    pub(crate) pattern: Pattern,
+    directory: ScratchDir,
+}
+
+impl Bench {
+    pub(crate) fn new(kind: DriverKind, queue_depth: u32, seed: u64) -> Bench {
+        let directory = ScratchDir::on_target().unwrap();
+        let (path, pattern) = (directory.path().join("file"), Pattern::new(seed));
+        pattern.write_file(&path, LENGTH_BYTES).unwrap();
+        make_cold(&std::fs::File::open(&path).unwrap()).unwrap();
+        let file = Arc::new(OpenFile::open(&path, DirectIo::Preferred, Access::ReadWrite).unwrap());
+        let driver = Driver::new(&DriverOptions { kind, queue_depth, polling: Polling::Off }).unwrap();
+        Bench { driver, arena: Arena::new(9 << 20).unwrap(), file, pattern, directory }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.directory.path().join("file")
+    }
+
+    pub(crate) fn route(&self) -> Route {
+        if self.file.direct().is_some() { Route::Direct } else { Route::Buffered }
+    }
+
+    /// Memory may be refused for a moment, while other threads map what there is.
+    pub(crate) fn request(&self, offset_bytes: u64, length_bytes: usize) -> Request {
+        loop {
+            let freed = self.arena.freed();
+            if let Some(extents) = self.arena.allocate_run(length_bytes, Urgency::Demand) {
+                return self.request_into(offset_bytes, length_bytes, extents);
+            }
+            freed.wait();
+        }
+    }
+
+    pub(crate) fn request_into(&self, offset_bytes: u64, length_bytes: usize, extents: Extents) -> Request {
+        let (operation, file, route) = (Operation::Read, self.file.clone(), self.route());
+        Request { operation, file, route, offset_bytes, length_bytes, extents }
+    }
+
+    /// Pages somewhere in the file: offset and length.
+    pub(crate) fn draw(&self, rng: &mut Rng, pages_max: u64) -> (u64, usize) {
+        let pages = 1 + rng.below(pages_max);
+        (rng.below(LENGTH_BYTES / PAGE_BYTES - pages) * PAGE_BYTES, (pages * PAGE_BYTES) as usize)
+    }
+
+    pub(crate) fn check(&self, offset_bytes: u64, length_bytes: usize, finished: &Finished) {
+        assert_eq!(finished.result.as_ref().unwrap(), &length_bytes);
+        let bytes: Vec<u8> = finished.extents.iter().flat_map(|extent| extent.iter().copied()).collect();
+        assert_eq!(self.pattern.mismatch(offset_bytes, &bytes[..length_bytes]), None);
+    }
+
+    /// All gauges return to zero, once what was abandoned is done.
+    pub(crate) fn assert_idle(&self) {
+        self.driver.attend();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let (stats, arena) = (self.driver.stats(), self.arena.stats());
+            if stats.in_flight == 0 && stats.slots_used == 0 && arena.used_bytes == 0 {
+                return;
+            }
+            assert!(Instant::now() < deadline, "still in use: {stats:?} {arena:?}");
+            thread::yield_now();
+        }
+    }
+}
+
+/// The drivers of this machine.
+pub(crate) fn drivers(seed: u64) -> Vec<DriverKind> {
+    let mut kinds = vec![DriverKind::Threads, DriverKind::Sim(SimOptions::hostile(seed))];
+    match uring_refusal() {
+        None => kinds.push(DriverKind::Uring),
+        Some(reason) => skip(format!("uring: {reason}")),
+    }
+    kinds
+}
+
+/// Waits as a task on this thread.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(thread::current())).into();
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut std::task::Context::from_waker(&waker)) {
+            std::task::Poll::Ready(output) => return output,
+            std::task::Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// Ends the process, with a word, if the work takes so long that it must hang.
+pub(crate) fn watched<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    let (done, watched) = std::sync::mpsc::channel::<()>();
+    let what = what.to_owned();
+    let watchdog = thread::spawn(move || {
+        if watched.recv_timeout(PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            eprintln!("hangs: {what}");
+            std::process::abort();
+        }
+    });
+    let result = work();
+    drop(done);
+    watchdog.join().unwrap();
+    result
+}
+
+pub(crate) fn errno(result: &io::Result<usize>) -> Option<i32> {
+    result.as_ref().err().and_then(io::Error::raw_os_error)
+}
+
+pub(crate) const LENGTH_BYTES: u64 = 8 << 20;
+pub(crate) const PAGE_BYTES: u64 = 4096;
+const PATIENCE: Duration = Duration::from_secs(60);

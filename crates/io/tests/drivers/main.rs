@@ -1,0 +1,9 @@
+//! Drivers: requests on `uring`, `threads` and `sim`, below everything that makes them comfortable.
+//!
+//! Owns: one module for each side of a driver.
+//! Does not own: readers and files of the engine, which has tests of its own.
+
+mod bench;
+mod drops;
+mod transfers;
+mod waiting;

@@ -1,0 +1,142 @@
+//! Transfers: reads and writes, in one piece and in many, to the end and beyond, and the errors of the device.
+//!
+//! Owns: what one request does.
+//! Does not own: many at once (see `waiting`).
+
+use headwater_core::units::ByteRange;
+use headwater_io::{
+    Access, DirectIo, Driver, DriverKind, DriverOptions, Extents, FaultRange, OpenFile, Operation, Request,
+    SimOptions, Urgency,
+};
+use headwater_testkit::{Rng, with_seed};
+
+use crate::bench::{Bench, LENGTH_BYTES, drivers, errno};
+
+/// Goal: a request over scattered memory fills it in file order. Method: keep every second page of an arena.
+#[test]
+fn reads_into_scattered_memory() {
+    with_seed("transfers::reads_into_scattered_memory", |seed| {
+        for kind in drivers(seed) {
+            let (bench, mut rng) = (Bench::new(kind, 16, seed), Rng::new(seed));
+            let pages: Vec<_> = std::iter::from_fn(|| bench.arena.allocate(4096, Urgency::Demand)).collect();
+            let (kept, freed): (Vec<_>, Vec<_>) =
+                pages.into_iter().enumerate().partition(|(at, _)| at % 2 == 0);
+            drop(freed);
+            for _ in 0..60 {
+                let (offset_bytes, length_bytes) = bench.draw(&mut rng, 100);
+                let request = bench.request(offset_bytes, length_bytes);
+                assert_eq!(request.extents.len(), length_bytes / 4096);
+                let finished = bench.driver.submit_blocking(request).wait();
+                bench.check(offset_bytes, length_bytes, &finished);
+            }
+            drop(kept);
+            bench.assert_idle();
+        }
+    });
+}
+
+/// Goal: what is written is what a reader of the standard library finds, and nothing else has changed.
+#[test]
+fn writes_arrive() {
+    with_seed("transfers::writes_arrive", |seed| {
+        for kind in drivers(seed) {
+            let (bench, mut rng) = (Bench::new(kind, 16, seed), Rng::new(seed));
+            let mut expected = std::fs::read(bench.path()).unwrap();
+            for number in 0..20_u8 {
+                let (offset_bytes, length_bytes) = bench.draw(&mut rng, 60);
+                let mut request = bench.request(offset_bytes, length_bytes);
+                request.operation = Operation::Write;
+                request.extents.iter_mut().for_each(|extent| extent.fill(number));
+                let finished = bench.driver.submit_blocking(request).wait();
+                assert_eq!(finished.result.unwrap(), length_bytes);
+                expected[offset_bytes as usize..][..length_bytes].fill(number);
+            }
+            assert!(std::fs::read(bench.path()).unwrap() == expected, "{}", bench.driver.name());
+            bench.assert_idle();
+        }
+    });
+}
+
+/// Goal: a read across the end is short, one beyond it is empty, and neither is stopped by anything.
+#[test]
+fn reads_at_the_end() {
+    for kind in drivers(3) {
+        let bench = Bench::new(kind, 4, 3);
+        let ordinary = std::fs::File::options().write(true).open(bench.path()).unwrap();
+        ordinary.set_len(LENGTH_BYTES - 3000).unwrap();
+        for (offset_bytes, expected) in [(LENGTH_BYTES - 8192, 5192), (LENGTH_BYTES, 0), (1 << 40, 0)] {
+            let finished = bench.driver.submit_blocking(bench.request(offset_bytes, 65536)).wait();
+            assert_eq!(finished.result.unwrap(), expected, "at {offset_bytes}");
+            assert!(finished.stopped_by.is_none());
+        }
+        bench.assert_idle();
+    }
+}
+
+/// Goal: an error is the device's own number; a partly good read keeps its bytes and says what stopped it.
+#[test]
+fn errors_of_the_device() {
+    with_seed("transfers::errors_of_the_device", |seed| {
+        let options = SimOptions::hostile(seed);
+        let control = options.control.clone();
+        let bench = Bench::new(DriverKind::Sim(options), 4, seed);
+        control.add_fault(FaultRange { range: ByteRange::new(40_960, 45_056), errno: 5 });
+        let read =
+            |offset_bytes, length| bench.driver.submit_blocking(bench.request(offset_bytes, length)).wait();
+        assert_eq!(errno(&read(40_960, 8192).result), Some(5));
+        let partly_good = read(0, 65536);
+        assert_eq!(partly_good.result.as_ref().unwrap(), &40_960);
+        assert_eq!(partly_good.stopped_by.as_ref().and_then(std::io::Error::raw_os_error), Some(5));
+        control.clear_faults();
+        bench.check(0, 65536, &read(0, 65536));
+        drop(partly_good);
+        bench.assert_idle();
+    });
+}
+
+/// Goal: a write to a file open for reading fails with the kernel's word, on each driver.
+#[test]
+fn a_write_without_permission() {
+    for kind in drivers(4) {
+        let bench = Bench::new(kind, 4, 4);
+        let file = OpenFile::open(&bench.path(), DirectIo::Preferred, Access::Read).unwrap();
+        let mut request: Request = bench.request(0, 4096);
+        request.file = std::sync::Arc::new(file);
+        request.operation = Operation::Write;
+        let finished = bench.driver.submit_blocking(request).wait();
+        assert_eq!(errno(&finished.result), Some(libc::EBADF));
+        drop(finished);
+        bench.assert_idle();
+    }
+}
+
+/// Goal: a file without permission is refused at open. Method: a thread that gives up its rights over files.
+#[test]
+fn a_file_without_permission() {
+    let bench = Bench::new(DriverKind::Threads, 1, 5);
+    let path = bench.path();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
+    std::thread::spawn(move || {
+        // SAFETY: changes the identity of this thread alone in the eyes of file systems.
+        unsafe { libc::setfsuid(65534) };
+        let error = OpenFile::open(&path, DirectIo::Preferred, Access::Read).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+    })
+    .join()
+    .unwrap();
+}
+
+/// Goal: depths out of range are refused; a request that does not fit its memory is a panic before it is a request.
+#[test]
+fn what_cannot_be_submitted() {
+    for queue_depth in [0, 4097] {
+        let options = DriverOptions { queue_depth, kind: DriverKind::Threads, ..DriverOptions::default() };
+        assert_eq!(Driver::new(&options).unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
+    }
+    let bench = Bench::new(DriverKind::Threads, 1, 6);
+    let extents: Extents = [bench.arena.allocate(4096, Urgency::Demand).unwrap()].into_iter().collect();
+    let request = bench.request_into(0, 8192, extents);
+    let submit = std::panic::AssertUnwindSafe(|| bench.driver.submit_blocking(request));
+    assert!(std::panic::catch_unwind(submit).is_err());
+    bench.assert_idle();
+}
