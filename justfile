@@ -28,10 +28,11 @@ doc *arguments:
 no-std:
     cargo build -p headwater-core --target x86_64-unknown-none
 
-# The unit tests of core and io under miri.
-miri *arguments:
-    PROPTEST_CASES=8 MIRIFLAGS="-Zmiri-disable-isolation" cargo +nightly miri test -p headwater-core {{arguments}}
-    PROPTEST_CASES=8 MIRIFLAGS="-Zmiri-disable-isolation" cargo +nightly miri test -p headwater-io --lib {{arguments}}
+# The unsafe code of io, and what is quick of the core, under miri.
+miri:
+    PROPTEST_CASES=8 MIRIFLAGS="-Zmiri-disable-isolation" cargo +nightly miri test -p headwater-io --lib
+    PROPTEST_CASES=8 MIRIFLAGS="-Zmiri-disable-isolation" cargo +nightly miri test -p headwater-core \
+        --test models -- units:: plan:: buddy::
 
 # Licences, sources and advisories of the dependencies.
 deny:
@@ -40,3 +41,8 @@ deny:
 # Measures this machine's storage.
 bench *arguments:
     cargo run --release -- bench {{arguments}}
+
+# The comparisons of the README on a file of yours: needs fio (with huge pages), GNU cat, `cargo install coreutils`.
+bars file *arguments:
+    cargo build --release
+    cargo run --release -p headwater-bench -- bars --file {{file}} {{arguments}}

@@ -58,3 +58,8 @@ pub mod io {
         uring_refusal,
     };
 }
+
+/// The examples of the README, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;
