@@ -1,14 +1,16 @@
 //! Output: standard output, and the ways of moving bytes to it without a copy in this process.
 //!
 //! ```text
-//!   standard output is a pipe ─► splice: file ─► pipe
-//!   anything else ────────────► splice: file ─► own pipe ─► output
+//!   splice: file ─► own pipe ─► output        also when the output is a pipe
 //!   refused (O_APPEND, some file systems and devices) ─► read and write
 //! ```
 //!
+//! Straight from a file into a pipe that a reader empties in small pieces, the kernel would look up pages for each
+//! piece: 2.6 GB/s into `wc`. Out of the pipe in between it only passes them on: 7.6 GB/s.
+//!
 //! Owns: the descriptor, what kind it is, the pipe in between, the buffer for copies.
 //! Does not own: which parts of a file go this way.
-//! Hot path: one or two syscalls a MiB, no copy.
+//! Hot path: two syscalls a MiB, no copy.
 
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
@@ -81,11 +83,7 @@ impl Output {
     ) -> Result<Moved, Failure> {
         match self.kind {
             Kind::Plain => Ok(Moved::Refused),
-            Kind::Pipe => {
-                enlarge(self.file.as_fd());
-                self.splice_straight(file, range)
-            }
-            Kind::Spliceable => self.splice_between(file, range),
+            Kind::Pipe | Kind::Spliceable => self.splice_between(file, range),
         }
     }
 
@@ -133,23 +131,13 @@ impl Output {
         (self.kind == Kind::Spliceable).then(|| metadata.dev())
     }
 
-    fn splice_straight(&mut self, file: BorrowedFd<'_>, range: &mut ByteRange) -> Result<Moved, Failure> {
-        while !range.is_empty() {
-            let length = piece(*range);
-            match splice(file, Some(&mut range.start), &self.file, None, length, SpliceFlags::empty()) {
-                Ok(0) => return Ok(Moved::Done),
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(Errno::PIPE) => return Err(Failure::Output(Errno::PIPE.into())),
-                Err(_) => return Ok(Moved::Refused),
-            }
-        }
-        Ok(Moved::Done)
-    }
-
     fn splice_between(&mut self, file: BorrowedFd<'_>, range: &mut ByteRange) -> Result<Moved, Failure> {
         if self.between.is_none() {
             let Ok((reader, writer)) = io::pipe() else { return Ok(Moved::Refused) };
             enlarge(writer.as_fd());
+            if self.kind == Kind::Pipe {
+                enlarge(self.file.as_fd());
+            }
             self.between = Some((reader, writer));
         }
         let (reader, writer) = self.between.as_mut().expect("it was just made");

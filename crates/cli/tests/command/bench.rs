@@ -1,0 +1,98 @@
+//! Bench: that it measures, agrees with itself, says all it promises and leaves nothing behind.
+
+use std::fs;
+use std::path::Path;
+
+use headwater_testkit::{Pattern, ScratchDir, tmpfs};
+use serde_json::Value;
+
+use crate::{run, text, utf8};
+
+fn scan(arguments: &[&str], out: &Path) -> (String, Value) {
+    let common = ["bench", "scan", "--rounds", "1", "--json", utf8(out)];
+    let output = run(&[&common[..], arguments].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "", "no progress bar without a terminal");
+    let results = serde_json::from_slice(&fs::read(out).unwrap()).unwrap();
+    (text(&output.stdout), results)
+}
+
+fn row_ids(results: &Value) -> Vec<&str> {
+    results["rows"].as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap()).collect()
+}
+
+/// Goal: a file made for it is measured in all ways and is gone after. Method: 64 MiB, one round.
+#[test]
+fn scan_of_an_own_file() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let place = scratch.path().join("place");
+    fs::create_dir(&place).unwrap();
+    let out = scratch.path().join("out.json");
+    let (table, results) = scan(&["--size", "64M", "--dir", utf8(&place)], &out);
+    assert_eq!(fs::read_dir(&place).unwrap().count(), 0, "nothing is left");
+    assert_eq!(results["suite"], "scan");
+    assert_eq!(results["file"]["bytes"], 64 << 20);
+    assert!(results["host"]["kernel"].as_str().unwrap().starts_with("Linux"));
+    for row in results["rows"].as_array().unwrap() {
+        assert!(row["mib_per_s"].as_f64().unwrap() > 0.0, "{row}");
+        for field in ["cpu_s_per_gib", "peak_rss_mib", "ratio_to_buffered"] {
+            assert!(row[field].as_f64().unwrap() >= 0.0, "{field} of {row}");
+        }
+        assert!(table.contains(row["name"].as_str().unwrap()));
+    }
+    assert!(row_ids(&results).len() >= 13, "{results}");
+    for word in ["fastest: ", "fio --name=", "std buffered 128 KiB, with"] {
+        assert!(table.contains(word), "{word} in {table}");
+    }
+}
+
+/// Goal: a file of the user's, of odd length, is only read; a part of it if asked.
+#[test]
+fn scan_of_a_given_file() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let (path, out) = (scratch.path().join("file"), scratch.path().join("out.json"));
+    let length = (9 << 20) + 1234;
+    Pattern::new(5).write_file(&path, length).unwrap();
+    let (_, whole) = scan(&["--file", utf8(&path)], &out);
+    assert_eq!(whole["file"]["bytes"], length);
+    let (_, part) = scan(&["--file", utf8(&path), "--size", "4M", "--driver", "threads"], &out);
+    assert_eq!(part["file"]["bytes"], 4 << 20);
+    assert_eq!(part["host"]["driver"], "threads");
+    let bytes = fs::read(&path).unwrap();
+    assert_eq!((bytes.len() as u64, Pattern::new(5).mismatch(0, &bytes)), (length, None));
+}
+
+/// Goal: where there is no direct I/O the other rows remain, and the reason is said.
+#[test]
+fn scan_without_direct_io() {
+    let scratch = match tmpfs() {
+        Ok(scratch) => scratch,
+        Err(reason) => return headwater_testkit::skip(reason),
+    };
+    let out = scratch.path().join("out.json");
+    let (table, results) = scan(&["--size", "4M", "--dir", utf8(scratch.path())], &out);
+    assert_eq!(row_ids(&results), ["buffered-4k", "buffered-128k", "buffered-1m", "mmap", "mmap-sequential"]);
+    assert!(table.contains("does not support direct I/O"), "{table}");
+    assert!(table.contains("not cold"), "{table}");
+}
+
+/// Goal: without arguments it works where nothing can be written, for a user who is not root.
+#[test]
+fn quick_form_works_for_nobody() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    let place = tempfile::tempdir().unwrap();
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let binary = place.path().join("headwater");
+    fs::copy(env!("CARGO_BIN_EXE_headwater"), &binary).unwrap();
+    let mut command = std::process::Command::new(&binary);
+    command.arg("bench").current_dir(place.path());
+    if rustix::process::geteuid().is_root() {
+        command.uid(65534).gid(65534);
+    }
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("fastest: "));
+    let left = fs::read_dir(place.path()).unwrap().count();
+    assert_eq!(left, 1, "only the binary");
+}

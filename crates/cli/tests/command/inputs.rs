@@ -1,0 +1,61 @@
+//! Inputs: command lines that make no sense, and the help.
+
+use crate::{assert_one_line, run, text, utf8};
+
+#[test]
+fn nonsense_gets_one_line() {
+    let cases: [(&[&str], &str); 12] = [
+        (&["cat", "--memory", "1", "x"], "at least 3M"),
+        (&["cat", "--memory", "9999999T", "x"], "9999999T"),
+        (&["cat", "--memory", "much", "x"], "write it like 4M"),
+        (&["cat", "--queue-depth", "0", "x"], "--queue-depth"),
+        (&["cat", "--queue-depth", "99999", "x"], "--queue-depth"),
+        (&["cat", "--driver", "none", "x"], "--driver"),
+        (&["cat", "--nonsense"], "--nonsense"),
+        (&["meow"], "meow"),
+        (&["bench", "scan", "--size", "0"], "--size 0"),
+        (&["bench", "scan", "--size", "9999999T"], "9999999T"),
+        (&["bench", "scan", "--rounds", "0"], "--rounds"),
+        (&["bench", "scan", "--size", "1000T"], "no room"),
+    ];
+    for (arguments, named) in cases {
+        assert_one_line(&run(arguments), named);
+    }
+}
+
+#[test]
+fn what_cannot_be_measured_gets_one_line() {
+    let place = tempfile::tempdir().unwrap();
+    let fifo = place.path().join("fifo");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let empty = place.path().join("empty");
+    std::fs::write(&empty, "").unwrap();
+    let cases = [
+        ("--file", "/nowhere", "No such file"),
+        ("--file", utf8(place.path()), "directory"),
+        ("--file", utf8(&fifo), "not a regular file"),
+        ("--file", "/dev/zero", "not a regular file"),
+        ("--file", utf8(&empty), "empty"),
+        ("--dir", "/nowhere", "No such file"),
+        ("--dir", utf8(&empty), "Not a directory"),
+        ("--json", "/nowhere/out", "No such file"),
+    ];
+    for (option, value, named) in cases {
+        assert_one_line(&run(&["bench", "scan", option, value]), named);
+    }
+}
+
+#[test]
+fn help_has_examples_and_no_escape_codes() {
+    for arguments in [&["--help"][..], &["cat", "--help"], &["bench", "--help"], &["bench", "scan", "--help"]]
+    {
+        let output = run(arguments);
+        assert!(output.status.success());
+        let help = text(&output.stdout);
+        assert!(help.contains("Examples:\n  ") && help.contains("Usage: headwater"), "{help}");
+        assert!(!help.contains('\x1b') && !help.contains("bench-row"), "{help}");
+    }
+    let version = text(&run(&["--version"]).stdout);
+    assert_eq!(version, format!("headwater {}\n", env!("CARGO_PKG_VERSION")));
+}

@@ -1,0 +1,35 @@
+//! Command: the built binary, run as a user runs it.
+
+#![forbid(unsafe_code)]
+
+mod bench;
+mod cat;
+mod inputs;
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn headwater() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_headwater"))
+}
+
+fn run(arguments: &[&str]) -> Output {
+    headwater().args(arguments).output().expect("the binary starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn utf8(path: &Path) -> &str {
+    path.to_str().expect("test paths are UTF-8")
+}
+
+/// One line on standard error that begins like all of ours and names what is wrong; no panic.
+fn assert_one_line(output: &Output, named: &str) {
+    let said = text(&output.stderr);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.starts_with("headwater: ") && said.contains(named), "{said}");
+    assert!(matches!(output.status.code(), Some(1 | 2)), "{:?}: {said}", output.status);
+    assert!(!said.contains("panicked") && !said.contains('\x1b'), "{said}");
+}
