@@ -197,16 +197,12 @@ impl Arena {
         let chunk = Chunk::map();
         let mut state = self.shared.lock();
         state.chunks_growing -= 1;
-        let index = chunk.map(|chunk| {
-            state.chunks.push(chunk);
-            state.buddy.add_chunk()
-        });
-        // Chunk numbers of the buddy and places in the vector are given out together, under one lock.
-        assert!(index.is_none_or(|index| index as usize + 1 == state.chunks.len()));
-        index.map(|_| {
-            self.shared.freed.notify(usize::MAX);
-            state
-        })
+        // Others were refused meanwhile; whether this went well or not, they can try again.
+        self.shared.freed.notify(usize::MAX);
+        state.chunks.push(chunk?);
+        let index = state.buddy.add_chunk();
+        assert_eq!(index as usize + 1, state.chunks.len(), "the buddy numbers chunks as this vector does");
+        Some(state)
     }
 }
 

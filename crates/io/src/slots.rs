@@ -272,7 +272,8 @@ impl Slots {
         slot.generation = slot.generation.wrapping_add(1);
         drop(slot);
         lock(&self.free).push(index);
-        self.freed.notify_additional(1);
+        // All of them: the one that is first may be a task that nobody polls any more.
+        self.freed.notify(usize::MAX);
     }
 
     fn slot(&self, index: u32) -> MutexGuard<'_, Slot> {
