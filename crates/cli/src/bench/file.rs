@@ -90,7 +90,7 @@ fn existing(path: &Path, limit: Option<ByteSize>) -> Result<Target, String> {
         return Err(format!("failed to measure with {shown}: it is empty"));
     }
     let bytes = limit.map_or(length_bytes, |limit| limit.0.min(length_bytes));
-    check_size(bytes.max(length_bytes.min(SIZE_BYTES_MIN)).min(bytes), length_bytes)?;
+    check_size(bytes, length_bytes)?;
     // What others have just written is dirty, and dirty pages cannot be made cold. Where syncing is not allowed, they
     // show in the check before each measurement.
     let _ = rustix::fs::fsync(open.buffered());

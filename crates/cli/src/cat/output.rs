@@ -89,7 +89,10 @@ impl Output {
 
     /// Moves all that comes out of a pipe. `true` when the rest has to be copied.
     pub(super) fn splice_stream(&mut self, pipe: BorrowedFd<'_>) -> Result<bool, Failure> {
-        while self.kind != Kind::Plain {
+        if self.kind == Kind::Plain {
+            return Ok(true);
+        }
+        loop {
             match splice(pipe, None, &self.file, None, PIPE_BYTES, SpliceFlags::empty()) {
                 Ok(0) => return Ok(false),
                 Ok(_) | Err(Errno::INTR) => {}
@@ -97,7 +100,6 @@ impl Output {
                 Err(_) => return Ok(true),
             }
         }
-        Ok(true)
     }
 
     /// Moves a range from one file to another with `copy_file_range(2)`, which on file systems with shared extents
