@@ -8,14 +8,14 @@
 use std::fmt;
 use std::io::{self, SeekFrom};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures_core::Stream;
 use futures_io::{AsyncBufRead, AsyncRead, AsyncSeek};
 
-use crate::file::File;
-use crate::reader::resolve_seek;
+use crate::source::Source;
 use crate::stream::ReadStream;
 
 /// Reads a file from a position onwards: `AsyncRead + AsyncBufRead + AsyncSeek` of the `futures` crate. `Send`; works
@@ -39,8 +39,8 @@ pub struct AsyncReader {
 }
 
 impl AsyncReader {
-    pub(crate) fn new(file: &File) -> AsyncReader {
-        AsyncReader { stream: ReadStream::new(file) }
+    pub(crate) fn new(source: &Arc<Source>) -> AsyncReader {
+        AsyncReader { stream: ReadStream::new(source) }
     }
 
     /// The rest of the file as [`Bytes`].
@@ -79,9 +79,7 @@ impl AsyncBufRead for AsyncReader {
 
 impl AsyncSeek for AsyncReader {
     fn poll_seek(mut self: Pin<&mut Self>, _: &mut Context<'_>, target: SeekFrom) -> Poll<io::Result<u64>> {
-        let position_bytes = resolve_seek(&self.stream, target)?;
-        self.stream.seek(position_bytes);
-        Poll::Ready(Ok(position_bytes))
+        Poll::Ready(self.stream.seek(target).map_err(io::Error::from))
     }
 }
 
@@ -90,7 +88,7 @@ impl fmt::Debug for AsyncReader {
         write!(
             f,
             "AsyncReader({} at byte {})",
-            self.stream.file().path.display(),
+            self.stream.source().path.display(),
             self.stream.position_bytes()
         )
     }
@@ -136,7 +134,12 @@ impl fmt::Debug for ByteStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.stream {
             Some(stream) => {
-                write!(f, "ByteStream({} at byte {})", stream.file().path.display(), stream.position_bytes())
+                write!(
+                    f,
+                    "ByteStream({} at byte {})",
+                    stream.source().path.display(),
+                    stream.position_bytes()
+                )
             }
             None => f.write_str("ByteStream(ended)"),
         }

@@ -1,32 +1,19 @@
 //! File: a file open for reading at positions and from start to end.
 //!
-//! Owns: the path for error texts, the descriptors, the I/O mode.
-//! Does not own: memory and queue (the engine's), positions (the readers').
+//! Owns: what a user of a file sees, and the options of opening one.
+//! Does not own: descriptors and mode (the source's), memory and queue (the engine's), positions (the readers').
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use headwater_core::units::{Alignment, ByteRange};
-use headwater_io::{Access, DirectIo, OpenFile, Residency, Route};
+use headwater_core::units::ByteRange;
+use headwater_io::{Access, DirectIo, OpenFile, Residency};
 
 use crate::async_reader::{AsyncReader, ByteStream};
-use crate::engine::{Engine, Shared};
+use crate::engine::Engine;
 use crate::error::{Error, Operation, Result};
 use crate::reader::Reader;
-
-/// How bytes come from the device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum IoMode {
-    /// What the kernel's page cache holds is taken from there, the rest is read directly where the file system allows
-    /// it. The page cache is left as it is.
-    #[default]
-    Auto,
-    /// Always directly (`O_DIRECT`). Opening fails where the file system does not allow it.
-    Direct,
-    /// Always through the kernel's page cache.
-    Buffered,
-}
+use crate::source::{IoMode, Source};
 
 /// How to open a file.
 ///
@@ -82,23 +69,15 @@ impl OpenOptions {
         };
         let open = OpenFile::open(path, direct_io, Access::Read)
             .map_err(|error| Error::on_file(Operation::Open, path, error))?;
-        let inner = Inner { open: Arc::new(open), path: path.to_owned(), mode: self.mode, engine };
-        Ok(File { inner: Arc::new(inner) })
+        let source = Source { open: Arc::new(open), path: path.to_owned(), mode: self.mode, engine };
+        Ok(File { source: Arc::new(source) })
     }
 }
 
 /// A file open for reading. Clones share it; all methods take `&self` and may be called from any thread.
 #[derive(Clone, Debug)]
 pub struct File {
-    pub(crate) inner: Arc<Inner>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Inner {
-    pub(crate) open: Arc<OpenFile>,
-    pub(crate) path: PathBuf,
-    pub(crate) mode: IoMode,
-    pub(crate) engine: Engine,
+    pub(crate) source: Arc<Source>,
 }
 
 impl File {
@@ -116,85 +95,41 @@ impl File {
     /// What `fstat(2)` reports.
     #[allow(clippy::len_without_is_empty)] // The name is that of `std::fs::Metadata::len`, which has no `is_empty` either.
     pub fn len(&self) -> Result<u64> {
-        self.inner.length_bytes()
+        self.source.length_bytes()
     }
 
     /// The path it was opened by.
     pub fn path(&self) -> &Path {
-        &self.inner.path
+        &self.source.path
     }
 
     /// Whether device reads of this file go around the kernel's page cache.
     pub fn is_direct(&self) -> bool {
-        self.inner.open.direct().is_some()
+        self.source.open.direct().is_some()
     }
 
     /// How much of a byte range the kernel's page cache holds.
     pub fn residency(&self, range: ByteRange) -> Residency {
-        self.inner.open.residency(range)
+        self.source.open.residency(range)
     }
 
     /// The ordinary descriptor, for moving bytes inside the kernel (`splice`, `copy_file_range`).
     pub fn as_buffered_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.inner.open.buffered()
+        self.source.open.buffered()
     }
 
     /// A cursor at byte 0 for sequential reading in this thread.
     pub fn reader(&self) -> Reader {
-        Reader::new(self)
+        Reader::new(&self.source)
     }
 
     /// A cursor at byte 0 for sequential reading in async tasks, on any runtime.
     pub fn async_reader(&self) -> AsyncReader {
-        AsyncReader::new(self)
+        AsyncReader::new(&self.source)
     }
 
     /// The file from byte 0 to its end as a stream of [`bytes::Bytes`] that share the frames.
     pub fn stream(&self) -> ByteStream {
         self.async_reader().into_stream()
-    }
-}
-
-impl Inner {
-    pub(crate) fn shared(&self) -> &Shared {
-        &self.engine.shared
-    }
-
-    /// The route for what the page cache does not hold.
-    pub(crate) fn device_route(&self) -> Route {
-        if self.open.direct().is_some() { Route::Direct } else { Route::Buffered }
-    }
-
-    /// What offsets and lengths on the device route are rounded to.
-    pub(crate) fn offset_alignment(&self) -> Alignment {
-        self.open.direct().map_or(Alignment::ONE, |direct| direct.offset)
-    }
-
-    /// Takes what the page cache holds of the range; `None` when nothing is known to be there.
-    pub(crate) fn read_if_resident(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<Option<usize>> {
-        match self.mode {
-            IoMode::Direct => Ok(None),
-            IoMode::Auto | IoMode::Buffered => self
-                .open
-                .read_if_resident(buffer, offset_bytes)
-                .map_err(|error| self.read_error(offset_bytes, error)),
-        }
-    }
-
-    /// The same for a range that [`Inner::is_resident`] said is there.
-    pub(crate) fn read_resident(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<Option<usize>> {
-        self.open.read_resident(buffer, offset_bytes).map_err(|error| self.read_error(offset_bytes, error))
-    }
-
-    pub(crate) fn is_resident(&self, range: ByteRange) -> bool {
-        self.mode != IoMode::Direct && self.open.residency(range) == Residency::Whole
-    }
-
-    pub(crate) fn length_bytes(&self) -> Result<u64> {
-        self.open.length_bytes().map_err(|error| Error::on_file(Operation::Length, &self.path, error))
-    }
-
-    pub(crate) fn read_error(&self, offset_bytes: u64, error: io::Error) -> Error {
-        Error::at(Operation::Read, &self.path, offset_bytes, error)
     }
 }

@@ -38,14 +38,16 @@ mod error;
 mod file;
 mod read_at;
 mod reader;
+mod source;
 mod stream;
 
 pub use async_reader::{AsyncReader, ByteStream};
 pub use engine::{Engine, EngineBuilder, Info, Stats};
 pub use error::{Error, Operation, Result};
-pub use file::{File, IoMode, OpenOptions};
+pub use file::{File, OpenOptions};
 pub use headwater_core::readahead::ReadaheadLimits;
 pub use reader::Reader;
+pub use source::IoMode;
 
 /// What tests and measuring tools need beyond reading files: drivers to choose from, faults to inject, what the kernel
 /// holds of a file.

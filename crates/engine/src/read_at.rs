@@ -21,7 +21,8 @@ use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
 use headwater_io::{Extent, Extents, Finished, Listener, Operation, Request, Route, Urgency};
 
 use crate::error::Result;
-use crate::file::{File, Inner};
+use crate::file::File;
+use crate::source::{OFFSET_BYTES_MAX, READABLE_BYTES_MAX, Source};
 use crate::stream::ReadStream;
 
 impl File {
@@ -31,15 +32,15 @@ impl File {
     /// # Errors
     /// What the device reports, with path and offset, if no byte was read.
     pub fn read_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<usize> {
-        let inner = &*self.inner;
-        let range = addressable(inner, offset_bytes, buffer.len())?;
+        let source = &*self.source;
+        let range = addressable(source, offset_bytes, buffer.len())?;
         let buffer = &mut buffer[..range.len() as usize];
         let mut done = 0;
         if !buffer.is_empty()
-            && let Some(resident_bytes) = inner.read_if_resident(buffer, offset_bytes)?
+            && let Some(resident_bytes) = source.read_if_resident(buffer, offset_bytes)?
         {
             done = resident_bytes;
-            if done == buffer.len() || offset_bytes + done as u64 >= inner.length_bytes()? {
+            if done == buffer.len() || offset_bytes + done as u64 >= source.length_bytes()? {
                 return Ok(done);
             }
         }
@@ -59,7 +60,7 @@ impl File {
         let mut done = 0;
         while done < buffer.len() {
             match self.read_at(&mut buffer[done..], offset_bytes + done as u64)? {
-                0 => return Err(self.inner.ended_early(offset_bytes + done as u64)),
+                0 => return Err(self.source.ended_early(offset_bytes + done as u64)),
                 read_bytes => done += read_bytes,
             }
         }
@@ -79,13 +80,13 @@ impl File {
     ) -> impl Future<Output = Result<Bytes>> + Send + 'static + use<> {
         let file = self.clone();
         async move {
-            let range = addressable(&file.inner, offset_bytes, length)?;
+            let range = addressable(&file.source, offset_bytes, length)?;
             if range.is_empty() {
                 return Ok(Bytes::new());
             }
-            let device_range = file.inner.offset_alignment().expand(range);
-            match file.inner.allocate_async(device_range.len()).await {
-                Some(extent) => file.inner.read_frame(range, device_range, extent).await,
+            let device_range = file.source.offset_alignment().expand(range);
+            match file.source.allocate_async(device_range.len()).await {
+                Some(extent) => file.source.read_frame(range, device_range, extent).await,
                 None => file.assemble(range).await,
             }
         }
@@ -112,7 +113,7 @@ impl File {
                 let (end_bytes, left) = (offset_bytes + assembled.len() as u64, length - assembled.len());
                 let rest = file.read_at_async(end_bytes, left).await?;
                 if rest.is_empty() {
-                    return Err(file.inner.ended_early(end_bytes));
+                    return Err(file.source.ended_early(end_bytes));
                 }
                 assembled.extend_from_slice(&rest);
             }
@@ -121,31 +122,31 @@ impl File {
     }
 
     fn read_device(&self, buffer: &mut [u8], range: ByteRange) -> Result<usize> {
-        let inner = &*self.inner;
+        let source = &*self.source;
         if range.is_empty() {
             return Ok(0);
         }
         if range.len() > IN_THREAD_BYTES_MAX {
             return self.read_large(buffer, range);
         }
-        match inner.open.direct() {
+        match source.open.direct() {
             Some(direct) if !is_aligned(direct.memory, direct.offset, buffer, range) => {
                 let device_range = direct.offset.expand(range);
-                match inner.allocate_blocking(device_range.len()) {
-                    Some(extent) => inner.read_through_frame(buffer, range, device_range, extent),
+                match source.allocate_blocking(device_range.len()) {
+                    Some(extent) => source.read_through_frame(buffer, range, device_range, extent),
                     None => self.read_large(buffer, range),
                 }
             }
-            _ => inner
+            _ => source
                 .shared()
                 .driver
-                .read_blocking(&inner.open, inner.device_route(), buffer, range.start)
-                .map_err(|error| inner.read_error(range.start, error)),
+                .read_blocking(&source.open, source.device_route(), buffer, range.start)
+                .map_err(|error| source.read_error(range.start, error)),
         }
     }
 
     fn read_large(&self, buffer: &mut [u8], range: ByteRange) -> Result<usize> {
-        let mut stream = ReadStream::whole(self, range);
+        let mut stream = ReadStream::whole(&self.source, range);
         let mut done = 0;
         loop {
             match stream.fill_blocking() {
@@ -163,12 +164,12 @@ impl File {
     }
 
     async fn assemble(&self, range: ByteRange) -> Result<Bytes> {
-        let mut stream = ReadStream::whole(self, range);
+        let mut stream = ReadStream::whole(&self.source, range);
         let known_bytes = range.clip(self.len()?).len();
         let mut assembled = Vec::new();
         assembled
             .try_reserve_exact(known_bytes as usize)
-            .map_err(|_| self.inner.read_error(range.start, io::ErrorKind::OutOfMemory.into()))?;
+            .map_err(|_| self.source.read_error(range.start, io::ErrorKind::OutOfMemory.into()))?;
         loop {
             match std::future::poll_fn(|context| stream.poll_fill(context)).await {
                 Ok(()) if stream.chunk().is_empty() => return Ok(assembled.into()),
@@ -185,7 +186,7 @@ impl File {
     }
 }
 
-impl Inner {
+impl Source {
     /// One aligned read into a frame, and the wanted part of it copied out.
     fn read_through_frame(
         &self,
@@ -275,7 +276,7 @@ impl Inner {
         }
     }
 
-    /// As [`Inner::allocate_blocking`].
+    /// As [`Source::allocate_blocking`].
     async fn allocate_async(&self, bytes: u64) -> Option<Extent> {
         if bytes > PAGE_SIZE_BYTES {
             return self.try_allocate(bytes);
@@ -300,10 +301,10 @@ impl Inner {
 }
 
 /// The bytes asked for, cut at the largest offset that files have.
-fn addressable(inner: &Inner, offset_bytes: u64, length: usize) -> Result<ByteRange> {
+fn addressable(source: &Source, offset_bytes: u64, length: usize) -> Result<ByteRange> {
     if offset_bytes > OFFSET_BYTES_MAX {
         let text = "offsets of files end at 2^63 - 1";
-        return Err(inner.read_error(offset_bytes, io::Error::new(io::ErrorKind::InvalidInput, text)));
+        return Err(source.read_error(offset_bytes, io::Error::new(io::ErrorKind::InvalidInput, text)));
     }
     let end_bytes = offset_bytes.saturating_add(length as u64).min(READABLE_BYTES_MAX);
     Ok(ByteRange::new(offset_bytes, end_bytes.max(offset_bytes)))
@@ -321,12 +322,6 @@ fn delivered(device_range: ByteRange, range: ByteRange, read_bytes: usize) -> Ra
     let start = (valid.start - device_range.start) as usize;
     start..start + valid.len() as usize
 }
-
-/// The largest offset that files have.
-const OFFSET_BYTES_MAX: u64 = i64::MAX as u64;
-
-/// Where reading ends in any file. The last page of offsets is left out, so that rounding up stays addressable.
-pub(crate) const READABLE_BYTES_MAX: u64 = OFFSET_BYTES_MAX / PAGE_SIZE_BYTES * PAGE_SIZE_BYTES;
 
 /// Up to here one `pread` in the calling thread is as fast as several requests in flight, and cheaper.
 const IN_THREAD_BYTES_MAX: u64 = 256 << 10;

@@ -6,9 +6,9 @@
 
 use std::fmt;
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
+use std::sync::Arc;
 
-use crate::error::{Error, Operation};
-use crate::file::File;
+use crate::source::Source;
 use crate::stream::ReadStream;
 
 /// Reads a file from a position onwards: `Read + BufRead + Seek`. Dropping it at any moment is safe and does not wait.
@@ -32,8 +32,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn new(file: &File) -> Reader {
-        Reader { stream: ReadStream::new(file) }
+    pub(crate) fn new(source: &Arc<Source>) -> Reader {
+        Reader { stream: ReadStream::new(source) }
     }
 }
 
@@ -66,29 +66,14 @@ impl BufRead for Reader {
 
 impl Seek for Reader {
     fn seek(&mut self, target: SeekFrom) -> io::Result<u64> {
-        let position_bytes = resolve_seek(&self.stream, target)?;
-        self.stream.seek(position_bytes);
-        Ok(position_bytes)
+        Ok(self.stream.seek(target)?)
     }
 }
 
 impl fmt::Debug for Reader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Reader({} at byte {})", self.stream.file().path.display(), self.stream.position_bytes())
+        write!(f, "Reader({} at byte {})", self.stream.source().path.display(), self.stream.position_bytes())
     }
-}
-
-/// Where a seek leads. Beyond the end is allowed, as for files of the standard library; before the start is not.
-pub(crate) fn resolve_seek(stream: &ReadStream, target: SeekFrom) -> io::Result<u64> {
-    let position_bytes = match target {
-        SeekFrom::Start(offset_bytes) => Some(offset_bytes),
-        SeekFrom::Current(delta) => stream.position_bytes().checked_add_signed(delta),
-        SeekFrom::End(delta) => stream.file().length_bytes()?.checked_add_signed(delta),
-    };
-    position_bytes.filter(|&bytes| i64::try_from(bytes).is_ok()).ok_or_else(|| {
-        let source = io::Error::new(io::ErrorKind::InvalidInput, "position is negative or above 2^63 - 1");
-        Error::at(Operation::Seek, &stream.file().path, stream.position_bytes(), source).into()
-    })
 }
 
 /// Reads at least this large take what the kernel's page cache holds straight into the caller's buffer; below, a larger

@@ -18,6 +18,7 @@
 //! Hot path: no syscall, copy or allocation while the current extent has bytes; one submit an extent.
 
 use std::collections::VecDeque;
+use std::io::{self, SeekFrom};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -30,12 +31,11 @@ use headwater_io::{
     Completion, EventListener, Extent, Extents, Finished, Listener, Operation, Request, Urgency,
 };
 
-use crate::error::Result;
-use crate::file::{File, Inner};
-use crate::read_at::READABLE_BYTES_MAX;
+use crate::error::{self, Result};
+use crate::source::{OFFSET_BYTES_MAX, READABLE_BYTES_MAX, Source};
 
 pub(crate) struct ReadStream {
-    file: Arc<Inner>,
+    source: Arc<Source>,
     policy: SequentialStream,
     /// Extents from the current one on, in file order, without gaps.
     ahead: VecDeque<Ahead>,
@@ -119,24 +119,24 @@ enum Published {
 
 impl ReadStream {
     /// From byte 0 to the end, ramping up.
-    pub(crate) fn new(file: &File) -> ReadStream {
-        let (limits, alignment) = (file.inner.shared().readahead, Self::alignment(&file.inner));
+    pub(crate) fn new(source: &Arc<Source>) -> ReadStream {
+        let (limits, alignment) = (source.shared().readahead, Self::alignment(source));
         Self::with_policy(
-            file,
+            source,
             SequentialStream::new(0, limits, alignment),
             ByteRange::new(0, READABLE_BYTES_MAX),
         )
     }
 
     /// One range that the caller wants all of: in flight at once as far as limits allow.
-    pub(crate) fn whole(file: &File, range: ByteRange) -> ReadStream {
-        let (limits, alignment) = (file.inner.shared().readahead, Self::alignment(&file.inner));
-        Self::with_policy(file, SequentialStream::whole(range, limits, alignment), range)
+    pub(crate) fn whole(source: &Arc<Source>, range: ByteRange) -> ReadStream {
+        let (limits, alignment) = (source.shared().readahead, Self::alignment(source));
+        Self::with_policy(source, SequentialStream::whole(range, limits, alignment), range)
     }
 
-    fn with_policy(file: &File, policy: SequentialStream, range: ByteRange) -> ReadStream {
+    fn with_policy(source: &Arc<Source>, policy: SequentialStream, range: ByteRange) -> ReadStream {
         ReadStream {
-            file: file.inner.clone(),
+            source: source.clone(),
             policy,
             ahead: VecDeque::new(),
             current: None,
@@ -151,12 +151,12 @@ impl ReadStream {
     }
 
     /// Extents begin and end at pages, so that resident ones can be told apart.
-    fn alignment(file: &Inner) -> Alignment {
-        file.offset_alignment().max(Alignment::PAGE)
+    fn alignment(source: &Source) -> Alignment {
+        source.offset_alignment().max(Alignment::PAGE)
     }
 
-    pub(crate) fn file(&self) -> &Inner {
-        &self.file
+    pub(crate) fn source(&self) -> &Source {
+        &self.source
     }
 
     pub(crate) fn position_bytes(&self) -> u64 {
@@ -197,7 +197,7 @@ impl ReadStream {
             extent = current.take_first();
         }
         let skip_bytes = extent.len() - (current.start_bytes - self.position_bytes) as usize;
-        let bytes = self.file.engine.lend(extent, skip_bytes..skip_bytes + length);
+        let bytes = self.source.engine.lend(extent, skip_bytes..skip_bytes + length);
         self.position_bytes += length as u64;
         if self.position_bytes >= current.range.end {
             self.finish_current();
@@ -245,7 +245,7 @@ impl ReadStream {
         let Some(&Ahead::Resident(range)) = self.ahead.front() else { return Ok(None) };
         let left_bytes = range.end.min(self.bound_bytes) - self.position_bytes;
         let length = buffer.len().min(usize::try_from(left_bytes).unwrap_or(usize::MAX));
-        let read = self.file.read_resident(&mut buffer[..length], self.position_bytes)?;
+        let read = self.source.read_resident(&mut buffer[..length], self.position_bytes)?;
         let Some(read_bytes) = read.filter(|&read_bytes| read_bytes > 0) else { return Ok(None) };
         self.position_bytes += read_bytes as u64;
         if self.position_bytes >= range.end {
@@ -256,8 +256,24 @@ impl ReadStream {
         Ok(Some(read_bytes))
     }
 
-    /// Goes to `position_bytes`, keeping what is ahead if that is where it leads.
-    pub(crate) fn seek(&mut self, position_bytes: u64) {
+    /// Goes to `target` and returns the new position. Beyond the end is allowed, as for files of the standard library;
+    /// before the start is not.
+    pub(crate) fn seek(&mut self, target: SeekFrom) -> Result<u64> {
+        let position_bytes = match target {
+            SeekFrom::Start(offset_bytes) => Some(offset_bytes),
+            SeekFrom::Current(delta) => self.position_bytes.checked_add_signed(delta),
+            SeekFrom::End(delta) => self.source.length_bytes()?.checked_add_signed(delta),
+        };
+        let Some(position_bytes) = position_bytes.filter(|&bytes| bytes <= OFFSET_BYTES_MAX) else {
+            let error = io::Error::new(io::ErrorKind::InvalidInput, "position is negative or above 2^63 - 1");
+            return Err(self.source.error(error::Operation::Seek, self.position_bytes, error));
+        };
+        self.go_to(position_bytes);
+        Ok(position_bytes)
+    }
+
+    /// Keeps what is ahead if that is where the new position lies.
+    fn go_to(&mut self, position_bytes: u64) {
         self.listener = None;
         if let Some(current) = &self.current {
             // Extents before the position may have been given away.
@@ -350,7 +366,7 @@ impl ReadStream {
     /// same (`/proc`), so they are read.
     fn is_at_end(&mut self) -> Result<bool> {
         if self.position_bytes >= self.length_bytes {
-            self.length_bytes = self.file.length_bytes()?;
+            self.length_bytes = self.source.length_bytes()?;
         }
         Ok(self.length_bytes > 0 && self.position_bytes >= self.length_bytes)
     }
@@ -379,7 +395,8 @@ impl ReadStream {
     fn start_demand(&mut self) -> Option<EventListener> {
         let extent = self.next_demand();
         if self.start(extent, Urgency::Demand).is_err() {
-            let (memory, slot) = (self.file.shared().arena.freed(), self.file.shared().driver.slot_freed());
+            let (memory, slot) =
+                (self.source.shared().arena.freed(), self.source.shared().driver.slot_freed());
             self.policy.on_failed(self.position_bytes);
             let page = self.next_demand();
             if let Err(obstacle) = self.start(page, Urgency::Demand) {
@@ -408,7 +425,7 @@ impl ReadStream {
     }
 
     fn start(&mut self, range: ByteRange, urgency: Urgency) -> std::result::Result<(), Obstacle> {
-        let (file, shared) = (&self.file, self.file.shared());
+        let (file, shared) = (&self.source, self.source.shared());
         let trusted = range.start >= self.distrust_end_bytes;
         if trusted && file.is_resident(self.residency_sample(range)) {
             self.resident_extents += 1;
@@ -447,17 +464,17 @@ impl ReadStream {
 
     /// Makes a part of a resident extent current. Where the page cache turns out not to have it, the device is asked.
     fn copy_resident(&mut self, range: ByteRange) -> Result<Option<EventListener>> {
-        let arena = &self.file.shared().arena;
+        let arena = &self.source.shared().arena;
         let wanted_bytes = (range.end - self.position_bytes).min(RESIDENT_COPY_BYTES) as usize;
         let allocate = |bytes| arena.allocate(bytes, for_memory(bytes, Urgency::Demand));
         let freed = arena.freed();
         let Some(mut extent) = allocate(wanted_bytes).or_else(|| allocate(PAGE_SIZE_BYTES as usize)) else {
             self.ahead.push_front(Ahead::Resident(range));
-            self.file.shared().driver.attend();
+            self.source.shared().driver.attend();
             return Ok(Some(freed));
         };
         let length = extent.len().min(wanted_bytes);
-        match self.file.read_resident(&mut extent[..length], self.position_bytes)? {
+        match self.source.read_resident(&mut extent[..length], self.position_bytes)? {
             None | Some(0) => {
                 self.distrust_end_bytes = range.end;
                 self.resident_extents = 0;
@@ -503,17 +520,12 @@ impl ReadStream {
 
     /// Nothing but a single page that was demanded fails for the caller; everything larger or earlier is tried again
     /// in pages, so that the bytes before a bad sector arrive and the error names its place.
-    fn retry_or_report(
-        &mut self,
-        range: ByteRange,
-        urgency: Urgency,
-        error: std::io::Error,
-    ) -> Result<Published> {
+    fn retry_or_report(&mut self, range: ByteRange, urgency: Urgency, error: io::Error) -> Result<Published> {
         self.ahead.clear();
         self.policy.on_failed(self.position_bytes);
-        let smallest = range.len() <= Self::alignment(&self.file).get();
+        let smallest = range.len() <= Self::alignment(&self.source).get();
         if smallest && urgency == Urgency::Demand {
-            return Err(self.file.read_error(self.position_bytes.max(range.start), error));
+            return Err(self.source.read_error(self.position_bytes.max(range.start), error));
         }
         Ok(Published::Continue)
     }

@@ -20,12 +20,12 @@ use event_listener::{EventListener, Listener};
 use headwater_core::limits::Limits;
 
 use crate::arena::Urgency;
-use crate::file::OpenFile;
-use crate::request::{Finished, Request, Route};
+use crate::file::{OpenFile, Route};
+use crate::request::{Finished, Request};
 use crate::sim::{Sim, SimOptions};
 use crate::slots::{SlotId, Slots, Waiter};
 use crate::threads::Threads;
-use crate::uring::Uring;
+use crate::uring::{Polling, Uring};
 
 /// Which driver is wanted.
 #[derive(Clone, Debug, Default)]
@@ -39,17 +39,6 @@ pub enum DriverKind {
     Threads,
     /// Deterministic simulation on top of real files, for tests.
     Sim(SimOptions),
-}
-
-/// Whether the ring polls the device for completions (`IORING_SETUP_IOPOLL`) instead of taking interrupts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Polling {
-    /// Completions come by interrupt.
-    #[default]
-    Off,
-    /// Waiting spins in the kernel. Only direct requests to a device that polls are possible, others fail with
-    /// `Unsupported`; [`crate::device_polls`] tells beforehand.
-    On,
 }
 
 /// How a driver is built.

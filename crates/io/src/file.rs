@@ -19,8 +19,16 @@ use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
 use rustix::io::Errno;
 
 use crate::kernel_cache::{KernelCache, Misses, Residency};
-use crate::request::Route;
 use crate::sys;
+
+/// Which descriptor of the file a request uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Route {
+    /// The `O_DIRECT` descriptor: offset, length and memory must be aligned as [`OpenFile::direct`] says.
+    Direct,
+    /// The ordinary descriptor, through the kernel's page cache.
+    Buffered,
+}
 
 /// Whether a file is to be opened for direct I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

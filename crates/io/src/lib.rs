@@ -28,11 +28,12 @@ mod threads;
 mod uring;
 
 pub use arena::{Arena, ArenaStats, BudgetTooSmall, Extent, Extents, Urgency};
-pub use driver::{Completion, Driver, DriverKind, DriverOptions, DriverStats, Polling};
+pub use driver::{Completion, Driver, DriverKind, DriverOptions, DriverStats};
 pub use event_listener::{EventListener, Listener};
-pub use file::{Access, DirectAlignment, DirectIo, FileKind, OpenFile, device_polls};
+pub use file::{Access, DirectAlignment, DirectIo, FileKind, OpenFile, Route, device_polls};
 pub use kernel_cache::Residency;
 pub use mapped::{MapAdvice, MappedFile};
-pub use request::{Finished, Operation, Request, Route};
+pub use request::{Finished, Request};
 pub use sim::{FaultRange, SimControl, SimOptions};
-pub use uring::uring_refusal;
+pub use sys::Operation;
+pub use uring::{Polling, uring_refusal};

@@ -8,25 +8,8 @@ use std::io;
 use std::sync::Arc;
 
 use crate::arena::Extents;
-use crate::file::OpenFile;
-
-/// Direction of a transfer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Operation {
-    /// File to memory.
-    Read,
-    /// Memory to file.
-    Write,
-}
-
-/// Which descriptor of the file a request uses.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Route {
-    /// The `O_DIRECT` descriptor: offset, length and memory must be aligned as [`OpenFile::direct`] says.
-    Direct,
-    /// The ordinary descriptor, through the kernel's page cache.
-    Buffered,
-}
+use crate::file::{OpenFile, Route};
+use crate::sys::Operation;
 
 /// One transfer to be done.
 #[derive(Debug)]

@@ -23,10 +23,10 @@ use headwater_core::limits::Limits;
 use headwater_core::units::ByteRange;
 use smallvec::SmallVec;
 
-use crate::file::OpenFile;
-use crate::request::{Finished, Operation, Route};
+use crate::file::{OpenFile, Route};
+use crate::request::Finished;
 use crate::slots::{SlotId, Slots, Verdict, Waiter, lock};
-use crate::sys::{self, IoSegment};
+use crate::sys::{self, IoSegment, Operation};
 
 /// How adverse the simulation is.
 #[derive(Clone, Debug)]

@@ -26,8 +26,8 @@ use headwater_core::limits::Limits;
 use smallvec::SmallVec;
 
 use crate::arena::Urgency;
-use crate::request::{Finished, Operation, Request};
-use crate::sys::{self, IoSegment};
+use crate::request::{Finished, Request};
+use crate::sys::{self, IoSegment, Operation};
 
 /// Names a request for as long as it is known: a slot and how often that slot was used before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -347,8 +347,8 @@ mod tests {
 
     use super::*;
     use crate::arena::{Arena, Extents};
+    use crate::file::Route;
     use crate::file::{Access, DirectIo, OpenFile};
-    use crate::request::Route;
 
     /// Slots without a driver: the tests play its part.
     struct Bench {

@@ -9,7 +9,14 @@ use std::ptr::NonNull;
 
 use headwater_core::units::ByteRange;
 
-use crate::request::Operation;
+/// Direction of a transfer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// File to memory.
+    Read,
+    /// Memory to file.
+    Write,
+}
 
 /// One segment of a vectored request. A transparent wrapper, because `libc::iovec` holds a raw pointer and would
 /// make everything around it `!Send`.

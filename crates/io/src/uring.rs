@@ -25,10 +25,20 @@ use std::thread::{self, JoinHandle, Thread};
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use smallvec::SmallVec;
 
-use crate::driver::Polling;
-use crate::request::{Finished, Operation};
+use crate::request::Finished;
 use crate::slots::{SlotId, Slots, Verdict, Waiter, lock};
-use crate::sys::IoSegment;
+use crate::sys::{IoSegment, Operation};
+
+/// Whether the ring polls the device for completions (`IORING_SETUP_IOPOLL`) instead of taking interrupts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Polling {
+    /// Completions come by interrupt.
+    #[default]
+    Off,
+    /// Waiting spins in the kernel. Only direct requests to a device that polls are possible, others fail with
+    /// `Unsupported`; [`crate::device_polls`] tells beforehand.
+    On,
+}
 
 pub(crate) struct Uring {
     shared: Arc<Shared>,
