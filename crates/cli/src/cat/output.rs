@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Straight from a file into a pipe that a reader empties in small pieces, the kernel would look up pages for each
-//! piece: 2.6 GB/s into `wc`. Out of the pipe in between it only passes them on: 7.6 GB/s.
+//! piece; out of the pipe in between it only passes them on. Measured beside another cat that has such a pipe, `wc -c`
+//! reading: 0.84 of its rate without, 1.0 with.
 //!
 //! Owns: the descriptor, what kind it is, the pipe in between, the buffer for copies.
 //! Does not own: which parts of a file go this way.
@@ -190,7 +191,8 @@ fn piece(range: ByteRange) -> usize {
     range.len().min(PIPE_BYTES as u64) as usize
 }
 
-/// `/proc/sys/fs/pipe-max-size` as it comes. A pipe of 1 MiB moved warm files 4 × faster than one of 64 KiB.
+/// `/proc/sys/fs/pipe-max-size` as it comes. Warm, in 4 KiB pages, to /dev/null: 21 GB/s
+/// through 64 KiB, 34 through 256 KiB, 40 through 1 MiB.
 const PIPE_BYTES: usize = 1 << 20;
 
 /// For copies: at 128 KiB to 512 KiB a read and a write are cheapest, beyond that the processor's cache is too small.
