@@ -1,14 +1,14 @@
 //! Route: which parts of a file the kernel's page cache holds.
 //!
 //! ```text
-//!   window ─ looked at ─┬─ all of it ─► kernel,  next window twice as long
-//!                       ├─ none ──────► device,  next window twice as long
+//!   window ─ looked at ─┬─ all of it ─► kernel,  next window longer
+//!                       ├─ none ──────► device,  next window longer
 //!                       └─ some ──────► half the window, asked again; at 128 KiB: device
 //! ```
 //!
 //! Owns: the length of the windows.
 //! Does not own: the question itself (`cachestat`, or probing), moving the bytes.
-//! Hot path: nine cheap syscalls for 16 MiB of a file that is all cached, two where it is all cold.
+//! Hot path: one cheap syscall for 8 MiB of a file that is all cached, two a window where it is all cold.
 
 use headwater::io::{ByteRange, Residency};
 
@@ -50,7 +50,7 @@ impl Router {
                     continue;
                 }
             };
-            self.window_bytes = (self.window_bytes * 2).min(WINDOW_BYTES_MAX);
+            self.window_bytes = (self.window_bytes * WINDOW_GROWTH).min(WINDOW_BYTES_MAX);
             let source = self.keep_reading_ahead(source, window);
             self.last = Some(source);
             return (window, source);
@@ -65,33 +65,43 @@ impl Router {
 }
 
 /// Long windows are sampled first: counting every page took a quarter as long as moving it (27 and 100 ns). What follows
-/// cached pages and is cached at nine places counts as cached; a cold gap in between is then read by the kernel.
+/// cached pages and is cached every 8 MiB counts as cached; a cold gap in between is then read by the kernel.
 fn look(window: ByteRange, residency: &mut impl FnMut(ByteRange) -> Residency) -> Residency {
     if window.len() < SAMPLED_BYTES_MIN {
         return residency(window);
     }
-    let stride_bytes = (window.len() - SAMPLE_BYTES) / (SAMPLES - 1);
+    let samples = window.len().div_ceil(SAMPLE_EVERY_BYTES) + 1;
+    let stride_bytes = (window.len() - SAMPLE_BYTES) / (samples - 1);
     let sample = |index: u64| ByteRange::at(window.start + index * stride_bytes, SAMPLE_BYTES);
-    let all = (0..SAMPLES).all(|index| residency(sample(index)) == Residency::Whole);
-    if all { Residency::Whole } else { residency(window) }
+    let all = (0..samples).all(|index| residency(sample(index)) == Residency::Whole);
+    if all {
+        return Residency::Whole;
+    }
+    match residency(window) {
+        // Where the kernel does not tell, this comes from the ends of the window, and a sample knew better.
+        Residency::Whole => Residency::Part,
+        other => other,
+    }
 }
 
 const SAMPLED_BYTES_MIN: u64 = 4 << 20;
 
-/// Nine in 16 MiB leave no gap above 2 MiB unnoticed, and cost a hundredth of the time to move it.
-const SAMPLES: u64 = 9;
+/// Costs half a hundredth of the time to move that much.
+const SAMPLE_EVERY_BYTES: u64 = 8 << 20;
 
 const SAMPLE_BYTES: u64 = 4 << 10;
 
 const WINDOW_BYTES_FIRST: u64 = 1 << 20;
 
+/// From the first window to the longest in two steps; a wrong guess is halved until it is right.
+const WINDOW_GROWTH: u64 = 16;
+
 /// Below, the question costs as much as the answer saves; a mixed window is read from the device, which leaves the
 /// page cache as it was.
 const WINDOW_BYTES_MIN: u64 = 128 << 10;
 
-/// Pages may be evicted between the look and the move, and where the kernel does not tell, only the ends of a window
-/// are probed: it must not be long.
-const WINDOW_BYTES_MAX: u64 = 16 << 20;
+/// Pages may be evicted between the look and the move: 5 ms for this much.
+const WINDOW_BYTES_MAX: u64 = 256 << 20;
 
 const ISLAND_BYTES_MAX: u64 = 1 << 20;
 
