@@ -5,6 +5,7 @@
 //!   Rng, SeedGuard ─ randomness that can be replayed
 //!   LoopMount ────── a real ext4, xfs or btrfs for one test
 //!   make_cold ────── the next read comes from the device
+//!   block_on, watched ─ a runtime of one thread; an end to what hangs
 //!   forbid_io_uring, run_self_with_env ─ what a container's seccomp does to us
 //! ```
 //!
@@ -20,6 +21,7 @@ mod pattern;
 mod rng;
 mod scratch;
 mod skip;
+mod waiting;
 
 pub use cold::make_cold;
 pub use forbid_uring::{forbid_io_uring, run_self_with_env};
@@ -28,3 +30,4 @@ pub use pattern::Pattern;
 pub use rng::{Rng, SeedGuard, mix, seed_from_env, with_seed};
 pub use scratch::{ScratchDir, scratch_dirs, target_tmp, tmpfs};
 pub use skip::{MUST_NOT_SKIP, Skip, skip};
+pub use waiting::{PATIENCE, block_on, unparker, watched};

@@ -1,19 +1,16 @@
 //! Rig: the same small engine on each driver, scratch files with known contents, and the check that nothing is left.
 //!
-//! Owns: the choice of drivers, the wait for abandoned requests, an executor of a few lines.
+//! Owns: the choice of drivers, the wait for abandoned requests.
 //! Does not own: what is tested.
 
-use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::Instant;
 
 use headwater::io::{DriverKind, SimControl, SimOptions, uring_refusal};
 use headwater::{Engine, File, IoMode, OpenOptions};
-use headwater_testkit::{Pattern, ScratchDir, skip};
+use headwater_testkit::{PATIENCE, Pattern, ScratchDir, skip};
+pub(crate) use headwater_testkit::{block_on, unparker, watched};
 
 /// An engine on one driver.
 pub(crate) struct Rig {
@@ -139,46 +136,3 @@ impl Scratch {
         self.check(offset_bytes, bytes);
     }
 }
-
-/// Runs a future on this thread: park until woken.
-pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    let waker = unparker();
-    let mut context = Context::from_waker(&waker);
-    loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
-        }
-    }
-}
-
-/// Wakes this thread.
-pub(crate) fn unparker() -> Waker {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    Waker::from(Arc::new(Unpark(thread::current())))
-}
-
-/// Ends the process, with a word, if the work takes so long that it must hang.
-pub(crate) fn watched<T>(what: &str, work: impl FnOnce() -> T) -> T {
-    let (done, watched) = std::sync::mpsc::channel::<()>();
-    let what = what.to_owned();
-    let watchdog = thread::spawn(move || {
-        if watched.recv_timeout(PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-            eprintln!("hangs: {what}");
-            std::process::abort();
-        }
-    });
-    let result = work();
-    drop(done);
-    watchdog.join().unwrap();
-    result
-}
-
-/// No test waits this long unless something hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

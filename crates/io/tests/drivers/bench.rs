@@ -7,13 +7,14 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use headwater_io::{
     Access, Arena, DirectIo, Driver, DriverKind, DriverOptions, Extents, Finished, Listener, OpenFile,
     Operation, Polling, Request, Route, SimOptions, Urgency, uring_refusal,
 };
-use headwater_testkit::{Pattern, Rng, ScratchDir, make_cold, skip};
+use headwater_testkit::{PATIENCE, Pattern, Rng, ScratchDir, make_cold, skip};
+pub(crate) use headwater_testkit::{block_on, watched};
 
 pub(crate) struct Bench {
     pub(crate) driver: Driver,
@@ -95,44 +96,9 @@ pub(crate) fn drivers(seed: u64) -> Vec<DriverKind> {
     kinds
 }
 
-/// Waits as a task on this thread.
-pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(thread::Thread);
-    impl std::task::Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Arc::new(Unpark(thread::current())).into();
-    let mut future = std::pin::pin!(future);
-    loop {
-        match future.as_mut().poll(&mut std::task::Context::from_waker(&waker)) {
-            std::task::Poll::Ready(output) => return output,
-            std::task::Poll::Pending => thread::park(),
-        }
-    }
-}
-
-/// Ends the process, with a word, if the work takes so long that it must hang.
-pub(crate) fn watched<T>(what: &str, work: impl FnOnce() -> T) -> T {
-    let (done, watched) = std::sync::mpsc::channel::<()>();
-    let what = what.to_owned();
-    let watchdog = thread::spawn(move || {
-        if watched.recv_timeout(PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-            eprintln!("hangs: {what}");
-            std::process::abort();
-        }
-    });
-    let result = work();
-    drop(done);
-    watchdog.join().unwrap();
-    result
-}
-
 pub(crate) fn errno(result: &io::Result<usize>) -> Option<i32> {
     result.as_ref().err().and_then(io::Error::raw_os_error)
 }
 
 pub(crate) const LENGTH_BYTES: u64 = 8 << 20;
 pub(crate) const PAGE_BYTES: u64 = 4096;
-const PATIENCE: Duration = Duration::from_secs(60);

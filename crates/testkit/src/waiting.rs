@@ -1,0 +1,54 @@
+//! Waiting: a runtime of one thread, and a watchdog for tests that could hang.
+//!
+//! Owns: nothing.
+//! Does not own: what is waited for.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+/// Runs a future on this thread: park until woken.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = unparker();
+    let mut context = Context::from_waker(&waker);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// Wakes this thread.
+pub fn unparker() -> Waker {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    Waker::from(Arc::new(Unpark(thread::current())))
+}
+
+/// Ends the process, with a word, if the work takes so long that it must hang.
+pub fn watched<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    let (done, watched) = channel::<()>();
+    let what = what.to_owned();
+    let watchdog = thread::spawn(move || {
+        if watched.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            eprintln!("hangs: {what}");
+            std::process::abort();
+        }
+    });
+    let result = work();
+    drop(done);
+    watchdog.join().expect("the watchdog does not panic");
+    result
+}
+
+/// No test waits this long unless something hangs.
+pub const PATIENCE: Duration = Duration::from_secs(60);
