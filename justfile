@@ -30,8 +30,8 @@ no-std:
 
 # The unsafe code of io, and what is quick of the core, under miri.
 miri:
-    PROPTEST_CASES=8 MIRIFLAGS="-Zmiri-disable-isolation" cargo +nightly miri test -p headwater-io --lib
-    PROPTEST_CASES=8 MIRIFLAGS="-Zmiri-disable-isolation" cargo +nightly miri test -p headwater-core \
+    PROPTEST_CASES=2 MIRIFLAGS="-Zmiri-disable-isolation" cargo +nightly miri test -p headwater-io --lib
+    PROPTEST_CASES=2 MIRIFLAGS="-Zmiri-disable-isolation" cargo +nightly miri test -p headwater-core \
         --test models -- units:: plan:: buddy::
 
 # Licences, sources and advisories of the dependencies.
