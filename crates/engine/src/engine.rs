@@ -137,6 +137,10 @@ impl fmt::Debug for Engine {
 
 impl EngineBuilder {
     /// The memory budget in bytes, 3 MiB or more; a ceiling, not a reservation. Default 64 MiB.
+    ///
+    /// Readers at rest keep what they have read ahead, at the least a page of 4 KiB. Those get by in the eighth of the
+    /// budget that readahead leaves free: 64 of them with 3 MiB, nearly 2000 with 64 MiB. More, all at rest at once, make
+    /// further reads wait until one goes on or is dropped.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory_bytes = Some(bytes);
         self

@@ -18,7 +18,7 @@
 //! Hot path: one `io_uring_enter` to submit; waiting takes another one only when nothing is complete yet.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
@@ -198,6 +198,8 @@ impl Shared {
     fn follow(&self, id: SlotId) {
         lock(&self.followers).push(thread::current());
         self.follower_count.fetch_add(1, Ordering::SeqCst);
+        // Pairs with the fence in `hand_over`: either the leader sees this entry, or we see that it has left.
+        fence(Ordering::SeqCst);
         // The leader may have left between our try and our entry in the list; then nobody would wake us.
         match self.reaper.try_lock() {
             Ok(lead) => self.lead(lead, id),
@@ -213,6 +215,7 @@ impl Shared {
 
     /// Wakes one follower so that it can lead. Called by everyone who stops waiting, after it last held the lead.
     fn hand_over(&self) {
+        fence(Ordering::SeqCst);
         if self.follower_count.load(Ordering::SeqCst) == 0 {
             return;
         }
@@ -274,6 +277,7 @@ impl Shared {
             // who raises it later unparks us.
             self.attended.store(false, Ordering::SeqCst);
             if self.slots.in_flight() == 0 {
+                self.hand_over();
                 thread::park();
             } else {
                 self.attended.store(true, Ordering::SeqCst);
