@@ -113,11 +113,6 @@ impl File {
         self.source.open.residency(range)
     }
 
-    /// The ordinary descriptor, for moving bytes inside the kernel (`splice`, `copy_file_range`).
-    pub fn as_buffered_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.source.open.buffered()
-    }
-
     /// A cursor at byte 0 for sequential reading in this thread.
     pub fn reader(&self) -> Reader {
         Reader::new(&self.source)

@@ -60,9 +60,10 @@ impl Source {
         }
     }
 
-    /// The same for a range that [`Source::is_resident`] said is there.
-    pub(crate) fn read_resident(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<Option<usize>> {
-        self.open.read_resident(buffer, offset_bytes).map_err(|error| self.read_error(offset_bytes, error))
+    /// The same for a range that [`Source::is_resident`] said is there. `None` too where the page cache gives no bytes or
+    /// an error: the device is asked next, and its answer is the one that counts.
+    pub(crate) fn read_resident(&self, buffer: &mut [u8], offset_bytes: u64) -> Option<usize> {
+        self.open.read_resident(buffer, offset_bytes).ok().flatten().filter(|&read_bytes| read_bytes > 0)
     }
 
     pub(crate) fn is_resident(&self, range: ByteRange) -> bool {

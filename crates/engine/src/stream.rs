@@ -245,8 +245,8 @@ impl ReadStream {
         let Some(&Ahead::Resident(range)) = self.ahead.front() else { return Ok(None) };
         let left_bytes = range.end.min(self.bound_bytes) - self.position_bytes;
         let length = buffer.len().min(usize::try_from(left_bytes).unwrap_or(usize::MAX));
-        let read = self.source.read_resident(&mut buffer[..length], self.position_bytes)?;
-        let Some(read_bytes) = read.filter(|&read_bytes| read_bytes > 0) else { return Ok(None) };
+        let read = self.source.read_resident(&mut buffer[..length], self.position_bytes);
+        let Some(read_bytes) = read else { return Ok(None) };
         self.position_bytes += read_bytes as u64;
         if self.position_bytes >= range.end {
             self.ahead.pop_front();
@@ -315,7 +315,7 @@ impl ReadStream {
             }
             match self.ahead.pop_front().expect("a demanded extent was started") {
                 Ahead::Resident(range) => {
-                    if let Some(listener) = self.copy_resident(range)? {
+                    if let Some(listener) = self.copy_resident(range) {
                         return Ok(Step::Room(listener));
                     }
                 }
@@ -428,7 +428,7 @@ impl ReadStream {
         let (file, shared) = (&self.source, self.source.shared());
         let trusted = range.start >= self.distrust_end_bytes;
         if trusted && file.is_resident(self.residency_sample(range)) {
-            self.resident_extents += 1;
+            self.resident_extents = self.resident_extents.saturating_add(1);
             self.ahead.push_back(Ahead::Resident(range));
             return Ok(());
         }
@@ -463,7 +463,8 @@ impl ReadStream {
     }
 
     /// Makes a part of a resident extent current. Where the page cache turns out not to have it, the device is asked.
-    fn copy_resident(&mut self, range: ByteRange) -> Result<Option<EventListener>> {
+    /// Returns what to wait for when there is no frame.
+    fn copy_resident(&mut self, range: ByteRange) -> Option<EventListener> {
         let arena = &self.source.shared().arena;
         let wanted_bytes = (range.end - self.position_bytes).min(RESIDENT_COPY_BYTES) as usize;
         let allocate = |bytes| arena.allocate(bytes, for_memory(bytes, Urgency::Demand));
@@ -471,11 +472,11 @@ impl ReadStream {
         let Some(mut extent) = allocate(wanted_bytes).or_else(|| allocate(PAGE_SIZE_BYTES as usize)) else {
             self.ahead.push_front(Ahead::Resident(range));
             self.source.shared().driver.attend();
-            return Ok(Some(freed));
+            return Some(freed);
         };
         let length = extent.len().min(wanted_bytes);
-        match self.source.read_resident(&mut extent[..length], self.position_bytes)? {
-            None | Some(0) => {
+        match self.source.read_resident(&mut extent[..length], self.position_bytes) {
+            None => {
                 self.distrust_end_bytes = range.end;
                 self.resident_extents = 0;
                 self.forget_ahead();
@@ -489,7 +490,7 @@ impl ReadStream {
                 self.current = Some(Current { extents, start_bytes: valid.start, range: valid });
             }
         }
-        Ok(None)
+        None
     }
 
     /// Makes an extent from the device current, as far as the file reached.
