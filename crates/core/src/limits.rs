@@ -30,6 +30,8 @@ pub struct Limits {
     pub retries_max: u32,
     /// Most threads of the driver that works without a ring.
     pub threads_max: u32,
+    /// Most requests of one queue that wait for a place, are in flight, or are done and not taken.
+    pub outstanding_max: u32,
     /// Bounds of each sequential stream.
     pub readahead: ReadaheadLimits,
 }
@@ -57,6 +59,12 @@ impl Limits {
     /// 64 threads: a blocking read each, they reach the queue depth of a flash device; beyond it their stacks
     /// and switches cost more than depth gains.
     pub const THREADS_MAX: u32 = 64;
+    /// A million: each holds at least a page of the memory budget, so this is 4 GiB in flight or waiting for their
+    /// owners. Who has more has lost track of them.
+    pub const OUTSTANDING_MAX: u32 = 1 << 20;
+    /// Readahead leaves a quarter of the places in a queue to demand and writeback: enough that a demand finds one
+    /// without waiting, little enough to keep the device busy with guesses alone.
+    pub const DEMAND_SLOTS_DIVISOR: u32 = 4;
 }
 
 impl Default for Limits {
@@ -70,6 +78,7 @@ impl Default for Limits {
             run_bytes_max: Self::RUN_BYTES_MAX,
             retries_max: Self::RETRIES_MAX,
             threads_max: Self::THREADS_MAX,
+            outstanding_max: Self::OUTSTANDING_MAX,
             readahead: ReadaheadLimits::default(),
         }
     }

@@ -13,9 +13,13 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use headwater_core::limits::Limits;
 use headwater_core::readahead::ReadaheadLimits;
-use headwater_io::{Arena, ArenaStats, Driver, DriverKind, DriverOptions, DriverStats, Extent, Polling};
+use headwater_io::{
+    Arena, ArenaStats, Driver, DriverKind, DriverOptions, DriverStats, Extent, LocalDriver, PolledRings,
+    Polling, SubmissionPolling,
+};
 
 use crate::error::{Error, Result};
+use crate::local::LocalEngine;
 
 /// Memory and driver for any number of files. Clones share them. [`Engine::global`] is enough for most programs.
 #[derive(Clone)]
@@ -29,7 +33,6 @@ pub(crate) struct Shared {
     pub(crate) readahead: ReadaheadLimits,
     lent_bytes: Arc<AtomicUsize>,
     memory_bytes: u64,
-    queue_depth: u32,
 }
 
 /// Settings of an engine; see [`Engine::builder`].
@@ -38,7 +41,9 @@ pub struct EngineBuilder {
     memory_bytes: Option<u64>,
     queue_depth: Option<u32>,
     driver: DriverKind,
+    rings: Option<u32>,
     polling: Polling,
+    submission_polling: SubmissionPolling,
     readahead: Option<ReadaheadLimits>,
 }
 
@@ -50,6 +55,12 @@ pub struct Info {
     pub driver: &'static str,
     /// Why there is no ring, if one was wanted.
     pub uring_refusal: Option<String>,
+    /// Rings, 0 for other drivers.
+    pub rings: u32,
+    /// Whether there are rings that poll the device, and if not, why.
+    pub polled_rings: PolledRings,
+    /// Whether the kernel completes requests only when the engine's thread asks: on a [`LocalEngine`], from Linux 6.1.
+    pub completions_deferred: bool,
     /// The memory budget.
     pub memory_bytes: u64,
     /// Requests in flight at most.
@@ -96,11 +107,15 @@ impl Engine {
 
     /// Driver, limits, and why a wish was not met.
     pub fn info(&self) -> Info {
+        let driver = self.shared.driver.info();
         Info {
-            driver: self.shared.driver.name(),
-            uring_refusal: self.shared.driver.uring_refusal().map(str::to_owned),
+            driver: driver.name,
+            uring_refusal: driver.uring_refusal,
+            rings: driver.rings,
+            polled_rings: driver.polled_rings,
+            completions_deferred: driver.completions_deferred,
             memory_bytes: self.shared.memory_bytes,
-            queue_depth: self.shared.queue_depth,
+            queue_depth: driver.queue_depth,
         }
     }
 
@@ -146,7 +161,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Requests in flight at most, 1 to 4096. Default 128.
+    /// Requests in flight at most, 1 to 4096; more wait in the order they came. Default 128.
     pub fn queue_depth(mut self, requests: u32) -> Self {
         self.queue_depth = Some(requests);
         self
@@ -158,9 +173,23 @@ impl EngineBuilder {
         self
     }
 
-    /// Whether waiting polls the device. Direct requests only; pointless unless [`crate::io::device_polls`].
+    /// Rings that share the queue depth. By default one for each processor, but each with 32 requests at least.
+    pub fn rings(mut self, rings: u32) -> Self {
+        self.rings = Some(rings);
+        self
+    }
+
+    /// Whether devices that poll are polled. Requests of the calling thread itself (up to 256 KiB, blocking) take no ring
+    /// and are not.
     pub fn polling(mut self, polling: Polling) -> Self {
         self.polling = polling;
+        self
+    }
+
+    /// Whether a kernel thread for each ring watches for requests (`IORING_SETUP_SQPOLL`). It takes a processor for
+    /// itself: worth trying where there are some to spare and submitting is what limits.
+    pub fn submission_polling(mut self, submission_polling: SubmissionPolling) -> Self {
+        self.submission_polling = submission_polling;
         self
     }
 
@@ -177,17 +206,51 @@ impl EngineBuilder {
     /// `InvalidInput` for a setting out of range or an unknown `HEADWATER_DRIVER`; what the kernel says when
     /// [`DriverKind::Uring`] is demanded and refused.
     pub fn build(self) -> Result<Engine> {
+        let options = self.driver_options()?;
+        self.build_with(|| Driver::new(&options))
+    }
+
+    /// Builds an engine for this thread alone; see [`LocalEngine`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # std::fs::write(&path, b"abc")?;
+    /// let engine = headwater::Engine::builder().local()?;
+    /// let file = engine.open(&path)?;
+    /// let bytes = engine.block_on(file.read_at_async(0, 3))?;
+    /// assert_eq!(&bytes[..], b"abc");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`EngineBuilder::build`]; when there are no descriptors left.
+    pub fn local(self) -> Result<LocalEngine> {
+        let local = LocalDriver::new(&self.driver_options()?).map_err(Error::build)?;
+        let engine = self.build_with(|| Ok(local.driver().clone()))?;
+        Ok(LocalEngine::new(engine, local))
+    }
+
+    fn driver_options(&self) -> Result<DriverOptions> {
+        Ok(DriverOptions {
+            kind: driver_from_environment(self.driver.clone())?,
+            queue_depth: self.queue_depth.unwrap_or(Limits::QUEUE_DEPTH_DEFAULT),
+            rings: self.rings,
+            polling: self.polling,
+            submission_polling: self.submission_polling,
+            ..DriverOptions::default()
+        })
+    }
+
+    fn build_with(self, driver: impl FnOnce() -> io::Result<Driver>) -> Result<Engine> {
         let memory_bytes = self.memory_bytes.unwrap_or(Limits::MEMORY_BYTES_DEFAULT);
         check_memory(memory_bytes)?;
         let readahead = self.readahead.unwrap_or_else(|| readahead_for(memory_bytes));
         readahead.validate().map_err(|error| invalid(error.to_string()))?;
-        let queue_depth = self.queue_depth.unwrap_or(Limits::QUEUE_DEPTH_DEFAULT);
-        let kind = driver_from_environment(self.driver)?;
-        let driver =
-            Driver::new(&DriverOptions { kind, queue_depth, polling: self.polling }).map_err(Error::build)?;
+        let driver = driver().map_err(Error::build)?;
         let arena = Arena::new(memory_bytes as usize).map_err(|error| invalid(error.to_string()))?;
         let lent_bytes = Arc::default();
-        let shared = Shared { arena, driver, readahead, lent_bytes, memory_bytes, queue_depth };
+        let shared = Shared { arena, driver, readahead, lent_bytes, memory_bytes };
         Ok(Engine { shared: Arc::new(shared) })
     }
 }

@@ -7,6 +7,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use headwater_io::RejectReason;
+
 /// The result of everything that can fail here.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -46,14 +48,27 @@ impl fmt::Display for Operation {
 /// assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
 /// ```
 #[derive(Debug, thiserror::Error)]
-pub struct Error {
+#[non_exhaustive]
+pub enum Error {
+    /// The system, or a limit, said no.
+    #[error(transparent)]
+    Io(Failure),
+    /// The engine was built by the parent of this process, whose rings, memory and threads a `fork` does not copy. Build
+    /// a new engine in the child.
+    #[error(transparent)]
+    Forked(Failure),
+}
+
+/// What failed, where and why.
+#[derive(Debug, thiserror::Error)]
+pub struct Failure {
     operation: Operation,
     path: Option<PathBuf>,
     offset_bytes: Option<u64>,
     source: io::Error,
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.operation)?;
         if let Some(path) = &self.path {
@@ -68,40 +83,56 @@ impl fmt::Display for Error {
 
 impl Error {
     pub(crate) fn build(source: io::Error) -> Error {
-        Error { operation: Operation::Build, path: None, offset_bytes: None, source }
+        Failure { operation: Operation::Build, path: None, offset_bytes: None, source }.into()
     }
 
     pub(crate) fn on_file(operation: Operation, path: &Path, source: io::Error) -> Error {
-        Error { operation, path: Some(path.to_owned()), offset_bytes: None, source }
+        Failure { operation, path: Some(path.to_owned()), offset_bytes: None, source }.into()
     }
 
     pub(crate) fn at(operation: Operation, path: &Path, offset_bytes: u64, source: io::Error) -> Error {
-        Error { operation, path: Some(path.to_owned()), offset_bytes: Some(offset_bytes), source }
+        Failure { operation, path: Some(path.to_owned()), offset_bytes: Some(offset_bytes), source }.into()
+    }
+
+    fn failure(&self) -> &Failure {
+        match self {
+            Error::Io(failure) | Error::Forked(failure) => failure,
+        }
     }
 
     /// The kind, as the standard library names it.
     pub fn kind(&self) -> io::ErrorKind {
-        self.source.kind()
+        self.failure().source.kind()
     }
 
     /// What was being done.
     pub fn operation(&self) -> Operation {
-        self.operation
+        self.failure().operation
     }
 
     /// The file, if the failure belongs to one.
     pub fn path(&self) -> Option<&Path> {
-        self.path.as_deref()
+        self.failure().path.as_deref()
     }
 
     /// First byte that could not be read.
     pub fn offset_bytes(&self) -> Option<u64> {
-        self.offset_bytes
+        self.failure().offset_bytes
     }
 
     /// The kernel's error number, if the kernel reported one.
     pub fn raw_os_error(&self) -> Option<i32> {
-        self.source.raw_os_error()
+        self.failure().source.raw_os_error()
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Error {
+        let reason = failure.source.get_ref().and_then(|inner| inner.downcast_ref::<RejectReason>());
+        match reason {
+            Some(RejectReason::Forked) => Error::Forked(failure),
+            _ => Error::Io(failure),
+        }
     }
 }
 

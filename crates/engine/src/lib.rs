@@ -36,6 +36,7 @@ mod async_reader;
 mod engine;
 mod error;
 mod file;
+mod local;
 mod read_at;
 mod reader;
 mod source;
@@ -43,11 +44,49 @@ mod stream;
 
 pub use async_reader::{AsyncReader, ByteStream};
 pub use engine::{Engine, EngineBuilder, Info, Stats};
-pub use error::{Error, Operation, Result};
+pub use error::{Error, Failure, Operation, Result};
 pub use file::{File, OpenOptions};
 pub use headwater_core::readahead::ReadaheadLimits;
+pub use local::{Local, LocalEngine, LocalFile};
 pub use reader::Reader;
 pub use source::IoMode;
+
+/// The queue below the engine by itself: requests in memory of their own, submitted by any thread, batched, waited for by
+/// threads or by tasks on any executor, cancelled safely. For programs that bring their own cache.
+///
+/// ```
+/// use std::sync::Arc;
+/// use headwater::ring::{
+///     Access, Arena, DirectIo, Driver, DriverOptions, OpenFile, Operation, Route, Transfer, Urgency,
+/// };
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("data");
+/// # std::fs::write(&path, vec![7; 8192])?;
+/// let (driver, arena) = (Driver::new(&DriverOptions::default())?, Arena::new(4 << 20)?);
+/// let file = Arc::new(OpenFile::open(&path, DirectIo::Off, Access::Read)?);
+/// let read = |page: u64| Transfer {
+///     operation: Operation::Read,
+///     file: file.clone(),
+///     route: Route::Buffered,
+///     offset_bytes: page * 4096,
+///     length_bytes: 4096,
+///     extents: arena.allocate_run(4096, Urgency::Demand).expect("the arena is empty"),
+/// };
+/// let mut plug = driver.plug();
+/// let (first, second) = (plug.submit(read(0), Urgency::Demand)?, plug.submit(read(1), Urgency::Demand)?);
+/// drop(plug); // one system call for both
+/// assert_eq!(first.wait().extents[0][0], 7);
+/// assert_eq!(second.wait().result?, 4096);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub mod ring {
+    pub use headwater_io::{
+        Access, Arena, ArenaStats, Batch, BudgetTooSmall, Completion, DirectAlignment, DirectIo, Driver,
+        DriverInfo, DriverKind, DriverOptions, DriverStats, Extent, Extents, FileKind, Finished, LocalDriver,
+        OpenFile, Operation, Plug, PolledRings, Polling, RejectReason, Rejected, Request, Route, Sharing,
+        SubmissionPolling, Transfer, Urgency, uring_refusal,
+    };
+}
 
 /// What tests and measuring tools need beyond reading files: drivers to choose from, faults to inject, what the kernel
 /// holds of a file.

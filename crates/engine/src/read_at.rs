@@ -18,7 +18,7 @@ use std::ops::Range;
 use bytes::{Bytes, BytesMut};
 use headwater_core::plan::Run;
 use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
-use headwater_io::{Extent, Extents, Finished, Listener, Operation, Request, Route, Urgency};
+use headwater_io::{Extent, Extents, Finished, Listener, Operation, Route, Transfer, Urgency};
 
 use crate::error::Result;
 use crate::file::File;
@@ -33,6 +33,7 @@ impl File {
     /// What the device reports, with path and offset, if no byte was read.
     pub fn read_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<usize> {
         let source = &*self.source;
+        source.check_process(offset_bytes)?;
         let range = addressable(source, offset_bytes, buffer.len())?;
         let buffer = &mut buffer[..range.len() as usize];
         let mut done = 0;
@@ -80,6 +81,7 @@ impl File {
     ) -> impl Future<Output = Result<Bytes>> + Send + 'static + use<> {
         let file = self.clone();
         async move {
+            file.source.check_process(offset_bytes)?;
             let range = addressable(&file.source, offset_bytes, length)?;
             if range.is_empty() {
                 return Ok(Bytes::new());
@@ -219,15 +221,15 @@ impl Source {
                 return Ok(self.engine.lend(extent, 0..read_bytes));
             }
         }
-        let Finished { mut extents, result, .. } = self.transfer(device_range, extent).await;
+        let Finished { mut extents, result, .. } = self.transfer(device_range, extent).await?;
         let read_bytes = result.map_err(|error| self.read_error(range.start, error))?;
         let used = delivered(device_range, range, read_bytes);
         let extent = extents.pop().expect("the request had one extent");
         Ok(self.engine.lend(extent, used))
     }
 
-    async fn transfer(&self, range: ByteRange, extent: Extent) -> Finished {
-        let mut request = Request {
+    async fn transfer(&self, range: ByteRange, extent: Extent) -> Result<Finished> {
+        let request = Transfer {
             operation: Operation::Read,
             file: self.open.clone(),
             route: self.device_route(),
@@ -235,22 +237,10 @@ impl Source {
             length_bytes: range.len() as usize,
             extents: Extents::from_iter([extent]),
         };
-        let driver = &self.shared().driver;
-        let mut freed = None;
-        let mut completion = loop {
-            match driver.try_submit(request, Urgency::Demand) {
-                Ok(completion) => break completion,
-                Err(back) => request = back,
-            }
-            // Listen, try again, and only then wait: a slot freed in between is not missed.
-            match freed.take() {
-                None => freed = Some(driver.slot_freed()),
-                Some(listener) => listener.await,
-            }
-        };
-        // Kept, it could take a wake-up that is meant for others.
-        drop(freed);
-        std::future::poll_fn(|context| completion.poll(context)).await
+        let submitted = self.shared().driver.submit(request, Urgency::Demand);
+        let mut completion =
+            submitted.map_err(|rejected| self.read_error(range.start, rejected.reason.into()))?;
+        Ok(std::future::poll_fn(|context| completion.poll(context)).await)
     }
 
     /// A frame of more than a page, which [`ReadStream`] can do without: taken if it is there, not waited for. Who

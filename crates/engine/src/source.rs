@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
-use headwater_io::{OpenFile, Residency, Route};
+use headwater_io::{OpenFile, RejectReason, Residency, Route};
 
 use crate::engine::{Engine, Shared};
 use crate::error::{Error, Operation, Result};
@@ -37,6 +37,14 @@ pub(crate) struct Source {
 impl Source {
     pub(crate) fn shared(&self) -> &Shared {
         &self.engine.shared
+    }
+
+    /// Nothing of a parent's engine works in its child, not even waiting.
+    pub(crate) fn check_process(&self, offset_bytes: u64) -> Result<()> {
+        if !self.shared().driver.is_forked() {
+            return Ok(());
+        }
+        Err(self.read_error(offset_bytes, RejectReason::Forked.into()))
     }
 
     /// The route for what the page cache does not hold.

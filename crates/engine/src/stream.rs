@@ -28,7 +28,8 @@ use headwater_core::plan::Run;
 use headwater_core::readahead::SequentialStream;
 use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
 use headwater_io::{
-    Completion, EventListener, Extent, Extents, Finished, Listener, Operation, Request, Urgency,
+    Completion, EventListener, Extent, Extents, Finished, Listener, Operation, Plug, RejectReason, Transfer,
+    Urgency,
 };
 
 use crate::error::{self, Result};
@@ -99,14 +100,14 @@ enum Step {
     End,
     /// Wait for the first extent ahead.
     Io,
-    /// Wait for memory or a slot.
+    /// Wait for memory.
     Room(EventListener),
 }
 
 /// Why an extent was not started.
 enum Obstacle {
     Memory,
-    Slot,
+    Rejected(RejectReason),
 }
 
 /// What became of an extent that arrived.
@@ -239,7 +240,8 @@ impl ReadStream {
         if self.current.is_some() || self.position_bytes >= self.bound_bytes {
             return Ok(None);
         }
-        if self.ahead.is_empty() && (self.is_at_end()? || self.start_demand().is_some()) {
+        self.source.check_process(self.position_bytes)?;
+        if self.ahead.is_empty() && (self.is_at_end()? || self.start_demand()?.is_some()) {
             return Ok(None);
         }
         let Some(&Ahead::Resident(range)) = self.ahead.front() else { return Ok(None) };
@@ -298,6 +300,7 @@ impl ReadStream {
     }
 
     fn step(&mut self) -> Result<Step> {
+        self.source.check_process(self.position_bytes)?;
         loop {
             if !self.chunk().is_empty() {
                 return Ok(Step::Ready);
@@ -309,7 +312,7 @@ impl ReadStream {
                 if self.is_at_end()? {
                     return Ok(Step::End);
                 }
-                if let Some(listener) = self.start_demand() {
+                if let Some(listener) = self.start_demand()? {
                     return Ok(Step::Room(listener));
                 }
             }
@@ -380,11 +383,17 @@ impl ReadStream {
         length_bytes.min(self.bound_bytes)
     }
 
-    /// Plans and starts what the policy wants ahead. Gives up without a word when memory or slots are short.
+    /// Plans and starts what the policy wants ahead, with one system call. Gives up without a word when memory or places
+    /// in the queue are short.
     fn top_up(&mut self) {
+        let source = self.source.clone();
+        self.plan_ahead(&mut source.shared().driver.plug());
+    }
+
+    fn plan_ahead(&mut self, plug: &mut Plug<'_>) {
         let end_bytes = self.end_bytes();
         while let Some(extent) = self.policy.next_extent(end_bytes) {
-            if self.start(extent, Urgency::Readahead).is_err() {
+            if self.start(extent, Urgency::Readahead, plug).is_err() {
                 return self.policy.on_refused(extent);
             }
         }
@@ -392,23 +401,27 @@ impl ReadStream {
 
     /// Starts the extent at the position, then what the policy adds. Under pressure a single page will do; if not even
     /// that can be had, returns what to wait for.
-    fn start_demand(&mut self) -> Option<EventListener> {
+    fn start_demand(&mut self) -> Result<Option<EventListener>> {
+        let source = self.source.clone();
+        let mut plug = source.shared().driver.plug();
         let extent = self.next_demand();
-        if self.start(extent, Urgency::Demand).is_err() {
-            let (memory, slot) =
-                (self.source.shared().arena.freed(), self.source.shared().driver.slot_freed());
+        if self.start(extent, Urgency::Demand, &mut plug).is_err() {
+            let freed = source.shared().arena.freed();
+            source.shared().driver.attend();
             self.policy.on_failed(self.position_bytes);
             let page = self.next_demand();
-            if let Err(obstacle) = self.start(page, Urgency::Demand) {
+            if let Err(obstacle) = self.start(page, Urgency::Demand, &mut plug) {
                 self.policy.on_failed(self.position_bytes);
-                return Some(match obstacle {
-                    Obstacle::Memory => memory,
-                    Obstacle::Slot => slot,
-                });
+                return match obstacle {
+                    Obstacle::Memory => Ok(Some(freed)),
+                    Obstacle::Rejected(reason) => {
+                        Err(self.source.read_error(self.position_bytes, reason.into()))
+                    }
+                };
             }
         }
-        self.top_up();
-        None
+        self.plan_ahead(&mut plug);
+        Ok(None)
     }
 
     fn next_demand(&mut self) -> ByteRange {
@@ -424,7 +437,12 @@ impl ReadStream {
             .expect("the position is before the end, and nothing is ahead")
     }
 
-    fn start(&mut self, range: ByteRange, urgency: Urgency) -> std::result::Result<(), Obstacle> {
+    fn start(
+        &mut self,
+        range: ByteRange,
+        urgency: Urgency,
+        plug: &mut Plug<'_>,
+    ) -> std::result::Result<(), Obstacle> {
         let (file, shared) = (&self.source, self.source.shared());
         let trusted = range.start >= self.distrust_end_bytes;
         if trusted && file.is_resident(self.residency_sample(range)) {
@@ -438,7 +456,7 @@ impl ReadStream {
             .arena
             .allocate_run(length_bytes, for_memory(length_bytes, urgency))
             .ok_or(Obstacle::Memory)?;
-        let request = Request {
+        let request = Transfer {
             operation: Operation::Read,
             file: file.open.clone(),
             route: file.device_route(),
@@ -446,7 +464,8 @@ impl ReadStream {
             length_bytes,
             extents,
         };
-        let completion = shared.driver.try_submit(request, urgency).map_err(|_| Obstacle::Slot)?;
+        let completion =
+            plug.submit(request, urgency).map_err(|rejected| Obstacle::Rejected(rejected.reason))?;
         self.ahead.push_back(Ahead::Pending { range, completion, urgency });
         Ok(())
     }

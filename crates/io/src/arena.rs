@@ -9,8 +9,8 @@
 //! Chunks are 2 MiB because physically contiguous memory is what makes direct I/O cheap: on a virtio disk, 128 KiB
 //! reads at depth 16 ran at 2.3–2.7 GB/s into huge pages and at 1.0–1.7 GB/s into 4 KiB pages. They are touched
 //! once, when mapped, and never given back before the arena is dropped: unmapping or `MADV_DONTNEED` costs
-//! 2–16 µs a page. `MADV_DONTFORK` keeps `fork` from copying the page tables of the pool; a forked child must
-//! not use the engine.
+//! 2–16 µs a page. `MADV_DONTFORK` keeps `fork` from copying the page tables of the pool; a forked child has none of
+//! it.
 //!
 //! Owns: chunk mappings, the buddy state, the budget, the list of those who wait for memory.
 //! Does not own: what the bytes mean, who may be evicted.
@@ -29,6 +29,7 @@ use headwater_core::buddy::{Block, Buddy, CHUNK_BYTES, order_for_bytes};
 use headwater_core::units::PAGE_SIZE_BYTES;
 use smallvec::SmallVec;
 
+use crate::fork::ProcessMark;
 use crate::sys;
 
 /// The extents of one request: in the order of the file's bytes. Nearly always one.
@@ -53,6 +54,7 @@ struct Shared {
     state: Mutex<State>,
     freed: Event,
     chunks_max: usize,
+    mark: ProcessMark,
 }
 
 struct State {
@@ -110,17 +112,21 @@ impl Arena {
             return Err(BudgetTooSmall { minimum_bytes: METADATA_BYTES + CHUNK_BYTES });
         }
         let state = State { buddy: Buddy::new(), chunks: Vec::new(), chunks_growing: 0, used_bytes: 0 };
-        Ok(Arena { shared: Arc::new(Shared { state: Mutex::new(state), freed: Event::new(), chunks_max }) })
+        let (state, freed) = (Mutex::new(state), Event::new());
+        Ok(Arena { shared: Arc::new(Shared { state, freed, chunks_max, mark: ProcessMark::here() }) })
     }
 
     /// One contiguous extent of at least `bytes`, rounded up to a power of two of pages; at most 2 MiB.
-    /// `None` when the budget (or for readahead its share) is used up or too fragmented. Does not wait for others,
-    /// but may map a chunk, which takes up to milliseconds.
+    /// `None` when the budget (or for readahead its share) is used up or too fragmented, and in a forked child. Does not
+    /// wait for others, but may map a chunk, which takes up to milliseconds.
     ///
     /// # Panics
     /// If `bytes` is 0 or more than 2 MiB.
     pub fn allocate(&self, bytes: usize, urgency: Urgency) -> Option<Extent> {
         let order = order_for_bytes(bytes).expect("an extent has 1 byte to 2 MiB");
+        if !self.shared.mark.is_here() {
+            return None;
+        }
         let mut state = self.shared.lock();
         loop {
             if urgency == Urgency::Readahead && !self.leaves_reserve(&state, order) {
@@ -169,8 +175,11 @@ impl Arena {
         self.shared.chunks_max * CHUNK_BYTES / DEMAND_RESERVE_DIVISOR
     }
 
-    /// The arena's gauges.
+    /// The arena's gauges; all zero in a forked child.
     pub fn stats(&self) -> ArenaStats {
+        if !self.shared.mark.is_here() {
+            return ArenaStats { budget_bytes: 0, mapped_bytes: 0, used_bytes: 0 };
+        }
         let state = self.shared.lock();
         ArenaStats {
             budget_bytes: self.shared.chunks_max * CHUNK_BYTES,
@@ -270,6 +279,9 @@ impl fmt::Debug for Extent {
 
 impl Drop for Extent {
     fn drop(&mut self) {
+        if !self.shared.mark.is_here() {
+            return;
+        }
         let mut state = self.shared.lock();
         state.used_bytes -= self.block.bytes();
         state.buddy.free(self.block);
@@ -281,6 +293,7 @@ impl Drop for Extent {
 /// One mapped chunk; unmapped when dropped, which happens when the arena and all extents are gone.
 struct Chunk {
     base: NonNull<u8>,
+    mark: ProcessMark,
 }
 
 // SAFETY: the chunk is plain memory owned by this value; access goes through extents.
@@ -288,7 +301,7 @@ unsafe impl Send for Chunk {}
 
 impl Chunk {
     fn map() -> Option<Chunk> {
-        sys::map_chunk(CHUNK_BYTES).map(|base| Chunk { base })
+        sys::map_chunk(CHUNK_BYTES).map(|base| Chunk { base, mark: ProcessMark::here() })
     }
 
     fn at(&self, offset_bytes: usize) -> NonNull<u8> {
@@ -300,6 +313,10 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
+        if !self.mark.is_here() {
+            // A forked child never had the mapping, and something else may lie there now.
+            return;
+        }
         // SAFETY: `base` came from `map_chunk` with this size, and no extent refers to it any more: each holds an
         // `Arc` of the `Shared` that owns this chunk.
         unsafe { sys::unmap_chunk(self.base, CHUNK_BYTES) }

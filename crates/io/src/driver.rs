@@ -1,31 +1,33 @@
 //! Driver: hands requests to the kernel and gives them back, in one of three ways.
 //!
 //! ```text
-//!   try_submit ──► slot ──► Backend::start ─┬─ uring:   SQE, io_uring_enter
-//!                                           ├─ threads: queue, preadv/pwritev on a worker
-//!                                           └─ sim:     seeded order, delays, faults; runs when waited for
-//!   Completion: wait (blocks) | poll (any executor) | drop (the I/O goes on, its memory comes back after it)
+//!   submit ──► lane: the thread's own, or the least loaded ──► slot ─┬─ uring:   SQE, io_uring_enter
+//!                                                                    ├─ threads: queue, preadv/pwritev on a worker
+//!                                                                    └─ sim:     seeded order, delays, faults
+//!   lanes of a uring driver: a ring for each processor; polled ones beside them for devices that poll
 //! ```
 //!
-//! Owns: the choice of backend, the public handle of a request under way.
-//! Does not own: request state (slots), memory (arena).
+//! Owns: the lanes, and which of them a request takes.
+//! Does not own: request state (slots), memory (arena), how a lane works.
 //! Invariants: I4 dropping a [`Completion`] or the [`Driver`] at any moment frees nothing that the device still uses.
 
+use std::cell::Cell;
 use std::fmt;
 use std::io;
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use event_listener::{EventListener, Listener};
 use headwater_core::limits::Limits;
 
 use crate::arena::Urgency;
+use crate::completion::{Batch, Completion, Plug};
 use crate::file::{OpenFile, Route};
-use crate::request::{Finished, Request};
+use crate::lane::{Backend, Lane, Start};
+use crate::request::{RejectReason, Rejected, Request};
 use crate::sim::{Sim, SimOptions};
-use crate::slots::{SlotId, Slots, Waiter};
+use crate::slots::Slots;
 use crate::threads::Threads;
-use crate::uring::{Polling, Uring};
+use crate::uring::{DevicePolling, RingUse, Sharing, SubmissionPolling, Uring};
 
 /// Which driver is wanted.
 #[derive(Clone, Debug, Default)]
@@ -41,31 +43,92 @@ pub enum DriverKind {
     Sim(SimOptions),
 }
 
+/// Whether devices are asked for completions (`IORING_SETUP_IOPOLL`) instead of sending interrupts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Polling {
+    /// Never.
+    Off,
+    /// Direct requests to a device that polls (`io_poll` in its queue's sysfs folder, which for NVMe the administrator
+    /// sets up with `nvme.poll_queues`) take rings of their own, on which waiting spins in the kernel.
+    #[default]
+    Auto,
+}
+
 /// How a driver is built.
 #[derive(Clone, Debug)]
 pub struct DriverOptions {
     /// Which driver.
     pub kind: DriverKind,
-    /// Requests in flight at most, 1 to [`Limits::QUEUE_DEPTH_MAX`].
+    /// Requests in flight at most, 1 to [`Limits::QUEUE_DEPTH_MAX`]; more wait in order.
     pub queue_depth: u32,
+    /// Rings that share the queue depth, 1 to the queue depth; by default one for each processor, but each with 32
+    /// requests at least. Only for `uring`.
+    pub rings: Option<u32>,
     /// Only for `uring`.
     pub polling: Polling,
+    /// Who may use the driver. Only for `uring`; the others are usable by any thread.
+    pub sharing: Sharing,
+    /// Only for `uring`.
+    pub submission_polling: SubmissionPolling,
 }
 
 impl Default for DriverOptions {
     fn default() -> Self {
-        let queue_depth = Limits::QUEUE_DEPTH_DEFAULT;
-        DriverOptions { kind: DriverKind::Auto, queue_depth, polling: Polling::Off }
+        DriverOptions {
+            kind: DriverKind::Auto,
+            queue_depth: Limits::QUEUE_DEPTH_DEFAULT,
+            rings: None,
+            polling: Polling::default(),
+            sharing: Sharing::AnyThread,
+            submission_polling: SubmissionPolling::Off,
+        }
     }
+}
+
+/// What a driver turned out to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct DriverInfo {
+    /// `"uring"`, `"threads"` or `"sim"`.
+    pub name: &'static str,
+    /// Why [`DriverKind::Auto`] did not get a ring.
+    pub uring_refusal: Option<String>,
+    /// Rings, 0 for other drivers.
+    pub rings: u32,
+    /// Rings that poll the device.
+    pub polled_rings: PolledRings,
+    /// Whether the kernel runs completions only when the owning thread asks (`IORING_SETUP_DEFER_TASKRUN`).
+    pub completions_deferred: bool,
+    /// Requests in flight at most.
+    pub queue_depth: u32,
+}
+
+/// Whether there are polled rings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum PolledRings {
+    /// Not wanted.
+    Off,
+    /// No file on a device that polls was used yet.
+    NotNeeded,
+    /// The device polls, but the kernel gave no ring for it, so ordinary ones are used.
+    Refused(String),
+    /// So many.
+    On(u32),
 }
 
 /// A driver's gauges and counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct DriverStats {
     /// Requests in flight, abandoned ones included.
     pub in_flight: usize,
-    /// Slots in use: in flight, or done and not taken yet.
+    /// Requests that wait for a place in the queue.
+    pub queued: usize,
+    /// Requests whose memory the driver holds: queued, in flight, or done and not taken yet.
     pub slots_used: usize,
+    /// Calls of `io_uring_enter` so far.
+    pub enters: u64,
 }
 
 /// Carries out requests. Clones share the driver; the last one waits for what is still in flight.
@@ -75,102 +138,111 @@ pub struct Driver {
 }
 
 struct Inner {
-    slots: Arc<Slots>,
-    backend: Backend,
+    lanes: Box<[Arc<Lane>]>,
+    polled: OnceLock<Result<Box<[Arc<Lane>]>, String>>,
+    options: DriverOptions,
     refusal: Option<String>,
 }
 
-enum Backend {
-    Uring(Uring),
-    Threads(Threads),
-    Sim(Sim),
-}
-
 impl Driver {
-    /// Builds a driver. With [`DriverKind::Auto`] a refused ring is no error; [`Driver::uring_refusal`] tells why.
+    /// Builds a driver. With [`DriverKind::Auto`] a refused ring is no error; [`Driver::info`] tells why.
     ///
     /// # Errors
-    /// `InvalidInput` for a queue depth out of range; with [`DriverKind::Uring`] what the kernel says.
+    /// `InvalidInput` for a queue depth or a number of rings out of range; with [`DriverKind::Uring`] what the kernel
+    /// says.
     pub fn new(options: &DriverOptions) -> io::Result<Driver> {
+        check(options)?;
         let depth = options.queue_depth;
-        if !(1..=Limits::QUEUE_DEPTH_MAX).contains(&depth) {
-            let text = format!("queue depth {depth} is not within 1 to {}", Limits::QUEUE_DEPTH_MAX);
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
-        let slots = Arc::new(Slots::new(depth));
-        let (backend, refusal) = match &options.kind {
-            DriverKind::Uring => (Backend::Uring(Uring::new(&slots, options.polling)?), None),
-            DriverKind::Threads => (Backend::Threads(Threads::new(&slots)), None),
-            DriverKind::Sim(sim) => (Backend::Sim(Sim::new(&slots, sim)), None),
-            DriverKind::Auto => match Uring::new(&slots, options.polling) {
-                Ok(uring) => (Backend::Uring(uring), None),
-                Err(error) => (Backend::Threads(Threads::new(&slots)), Some(error.to_string())),
+        let single = |backend: fn(&Arc<Slots>) -> Backend| -> Box<[Arc<Lane>]> {
+            let slots = Arc::new(Slots::new(depth));
+            let backend = backend(&slots);
+            Box::new([Arc::new(Lane::new(slots, backend))])
+        };
+        let threads = || single(|slots| Backend::Threads(Threads::new(slots)));
+        let (lanes, refusal) = match &options.kind {
+            DriverKind::Uring => (rings(options, DevicePolling::Interrupts)?, None),
+            DriverKind::Threads => (threads(), None),
+            DriverKind::Sim(sim) => {
+                let slots = Arc::new(Slots::new(depth));
+                let backend = Backend::Sim(Sim::new(&slots, sim));
+                (Box::from([Arc::new(Lane::new(slots, backend))]), None)
+            }
+            DriverKind::Auto => match rings(options, DevicePolling::Interrupts) {
+                Ok(lanes) => (lanes, None),
+                Err(error) => (threads(), Some(error.to_string())),
             },
         };
-        Ok(Driver { inner: Arc::new(Inner { slots, backend, refusal }) })
+        let inner = Inner { lanes, polled: OnceLock::new(), options: options.clone(), refusal };
+        Ok(Driver { inner: Arc::new(inner) })
     }
 
-    /// `"uring"`, `"threads"` or `"sim"`.
-    pub fn name(&self) -> &'static str {
-        match self.inner.backend {
-            Backend::Uring(_) => "uring",
-            Backend::Threads(_) => "threads",
-            Backend::Sim(_) => "sim",
+    /// What kind of driver this is, and which wishes were not met.
+    pub fn info(&self) -> DriverInfo {
+        let lanes = &self.inner.lanes;
+        let (name, rings, completions_deferred) = match &lanes[0].backend {
+            Backend::Uring(uring) => ("uring", lanes.len() as u32, uring.is_deferred()),
+            Backend::Threads(_) => ("threads", 0, false),
+            Backend::Sim(_) => ("sim", 0, false),
+        };
+        let polled_rings = match self.inner.polled.get() {
+            None if rings == 0 || self.inner.options.polling == Polling::Off => PolledRings::Off,
+            None => PolledRings::NotNeeded,
+            Some(Ok(lanes)) => PolledRings::On(lanes.len() as u32),
+            Some(Err(reason)) => PolledRings::Refused(reason.clone()),
+        };
+        DriverInfo {
+            name,
+            uring_refusal: self.inner.refusal.clone(),
+            rings,
+            polled_rings,
+            completions_deferred,
+            queue_depth: self.inner.options.queue_depth,
         }
     }
 
-    /// Why [`DriverKind::Auto`] did not get a ring.
-    pub fn uring_refusal(&self) -> Option<&str> {
-        self.inner.refusal.as_deref()
-    }
-
-    /// Starts a request if a slot is free, else gives it back. Does not wait. Readahead leaves slots to demand.
+    /// Accepts a request. It starts at once if there is a place in the queue; else it waits in order, unless it is
+    /// readahead. Never blocks. Readahead leaves places to demand.
     ///
     /// # Errors
-    /// The request itself, when there is no slot: wait for [`Driver::slot_freed`] and try again.
+    /// The request itself with the reason; [`RejectReason::NoPlace`] only for readahead.
     ///
     /// # Panics
-    /// If the request does not fit its extents, or takes the direct route on a file without one.
+    /// If the request does not fit its extents, or takes the direct route on a file without one; on a local driver when
+    /// called by another thread than the one that built it.
     #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
-    pub fn try_submit(&self, request: Request, urgency: Urgency) -> Result<Completion, Request> {
-        let id = self.inner.slots.begin(request, urgency)?;
-        let completion = Completion { inner: self.inner.clone(), id, taken: false };
-        self.inner.backend.start(id);
-        Ok(completion)
+    pub fn submit(&self, request: impl Into<Request>, urgency: Urgency) -> Result<Completion, Rejected> {
+        let request = request.into();
+        let lane = self.pick(self.lanes_for(&request));
+        let id = lane.submit(request, urgency, Start::Now)?;
+        Ok(Completion::new(lane.clone(), id))
     }
 
-    /// Starts a request, waiting for a slot if need be. Blocks the thread.
-    pub fn submit_blocking(&self, mut request: Request) -> Completion {
-        loop {
-            match self.try_submit(request, Urgency::Demand) {
-                Ok(completion) => return completion,
-                Err(back) => request = back,
-            }
-            let freed = self.slot_freed();
-            match self.try_submit(request, Urgency::Demand) {
-                Ok(completion) => return completion,
-                Err(back) => request = back,
-            }
-            freed.wait();
-        }
+    /// A scope whose requests go to the kernel in one system call.
+    pub fn plug(&self) -> Plug<'_> {
+        Plug::new(self)
     }
 
-    /// Resolves when a slot becomes free. Listen, try again, then wait.
-    pub fn slot_freed(&self) -> EventListener {
-        let freed = self.inner.slots.freed();
-        self.inner.backend.attend();
-        freed
+    /// Requests to be submitted and waited for together.
+    pub fn batch(&self) -> Batch {
+        Batch::new(self)
     }
 
     /// Makes sure that requests whose owners are gone are completed although nobody waits for them.
     pub fn attend(&self) {
-        self.inner.backend.attend();
+        if !self.is_forked() {
+            self.all_lanes().filter(|lane| lane.slots.in_flight() > 0).for_each(|lane| lane.attend());
+        }
+    }
+
+    /// Whether this is a child of the process that built the driver, so that nothing can be done with it.
+    pub fn is_forked(&self) -> bool {
+        self.inner.lanes[0].is_forked()
     }
 
     /// Reads into borrowed memory in this thread; see [`OpenFile::read_blocking`].
     ///
     /// # Errors
-    /// As there, and what the `sim` driver injects.
+    /// As there, and what the `sim` driver injects; [`RejectReason::Forked`].
     pub fn read_blocking(
         &self,
         file: &OpenFile,
@@ -178,7 +250,10 @@ impl Driver {
         buffer: &mut [u8],
         offset_bytes: u64,
     ) -> io::Result<usize> {
-        match &self.inner.backend {
+        if self.is_forked() {
+            return Err(RejectReason::Forked.into());
+        }
+        match &self.inner.lanes[0].backend {
             Backend::Sim(sim) => sim.read_blocking(file, route, buffer, offset_bytes),
             Backend::Uring(_) | Backend::Threads(_) => file.read_blocking(route, buffer, offset_bytes),
         }
@@ -186,116 +261,129 @@ impl Driver {
 
     /// The driver's gauges.
     pub fn stats(&self) -> DriverStats {
-        let slots = &self.inner.slots;
-        DriverStats { in_flight: slots.in_flight(), slots_used: slots.used() }
+        let mut stats = DriverStats::default();
+        if self.is_forked() {
+            return stats;
+        }
+        for lane in self.all_lanes() {
+            stats.in_flight += lane.slots.in_flight();
+            stats.queued += lane.slots.queued();
+            stats.slots_used += lane.slots.used();
+            stats.enters += match &lane.backend {
+                Backend::Uring(uring) => uring.enters(),
+                Backend::Threads(_) | Backend::Sim(_) => 0,
+            };
+        }
+        stats
+    }
+
+    pub(crate) fn ordinary_lanes(&self) -> &[Arc<Lane>] {
+        &self.inner.lanes
+    }
+
+    pub(crate) fn all_lanes(&self) -> impl Iterator<Item = &Arc<Lane>> {
+        let polled = self.inner.polled.get().and_then(|polled| polled.as_ref().ok());
+        self.inner.lanes.iter().chain(polled.into_iter().flatten())
+    }
+
+    /// The lanes that a request may take.
+    pub(crate) fn lanes_for(&self, request: &Request) -> &[Arc<Lane>] {
+        match request {
+            Request::Transfer(transfer)
+                if transfer.route == Route::Direct
+                    && self.inner.options.polling == Polling::Auto
+                    && transfer.file.device_polls()
+                    && matches!(self.inner.lanes[0].backend, Backend::Uring(_)) =>
+            {
+                let polled = self.inner.polled.get_or_init(|| {
+                    rings(&self.inner.options, DevicePolling::Polled).map_err(|error| error.to_string())
+                });
+                polled.as_deref().unwrap_or(&self.inner.lanes)
+            }
+            _ => &self.inner.lanes,
+        }
+    }
+
+    /// The lane that this thread used last, unless it is half full or somebody is submitting there; then the least
+    /// loaded one.
+    pub(crate) fn pick<'a>(&self, lanes: &'a [Arc<Lane>]) -> &'a Arc<Lane> {
+        if let [lane] = lanes {
+            return lane;
+        }
+        let home = &lanes[HOME.get() % lanes.len()];
+        if !home.is_busy() && home.slots.in_flight() <= home.slots.depth() as usize / 2 {
+            return home;
+        }
+        let places = lanes.iter().enumerate();
+        let best = places.min_by_key(|(_, lane)| {
+            (lane.load() >= lane.slots.depth() as usize, lane.is_busy(), lane.load())
+        });
+        let (place, lane) = best.expect("a driver has a lane");
+        HOME.set(place);
+        lane
     }
 }
+
+thread_local! {
+    /// Threads begin at different lanes.
+    static HOME: Cell<usize> = Cell::new(NEXT_HOME.fetch_add(1, Ordering::Relaxed));
+}
+
+static NEXT_HOME: AtomicUsize = AtomicUsize::new(0);
 
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Driver").field("name", &self.name()).field("stats", &self.stats()).finish()
+        f.debug_struct("Driver").field("info", &self.info()).field("stats", &self.stats()).finish()
     }
 }
 
-impl Backend {
-    fn start(&self, id: SlotId) {
-        match self {
-            Backend::Uring(uring) => uring.start(id),
-            Backend::Threads(threads) => threads.start(id),
-            Backend::Sim(sim) => sim.start(id),
-        }
+fn check(options: &DriverOptions) -> io::Result<()> {
+    let invalid = |text: String| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    let depth = options.queue_depth;
+    if !(1..=Limits::QUEUE_DEPTH_MAX).contains(&depth) {
+        return invalid(format!("queue depth {depth} is not within 1 to {}", Limits::QUEUE_DEPTH_MAX));
     }
-
-    fn wait(&self, id: SlotId) -> Finished {
-        match self {
-            Backend::Uring(uring) => uring.wait(id),
-            Backend::Threads(threads) => threads.wait(id),
-            Backend::Sim(sim) => sim.wait(id),
+    match options.rings {
+        Some(rings) if !(1..=depth).contains(&rings) => {
+            invalid(format!("{rings} rings are not within 1 to the queue depth of {depth}"))
         }
-    }
-
-    /// Somebody waits without a thread of their own, or nobody waits at all: completions must still be reaped.
-    fn attend(&self) {
-        match self {
-            Backend::Uring(uring) => uring.attend(),
-            Backend::Threads(_) => {}
-            Backend::Sim(sim) => sim.settle(),
+        Some(rings) if rings > 1 && options.sharing == Sharing::Local => {
+            invalid(format!("a local driver has one ring, not {rings}: it belongs to one thread"))
         }
-    }
-
-    /// Looks whether something is complete, without a syscall where possible.
-    fn glance(&self) {
-        match self {
-            Backend::Uring(uring) => uring.glance(),
-            Backend::Threads(_) | Backend::Sim(_) => {}
-        }
+        _ => Ok(()),
     }
 }
 
-/// A request under way. Dropping it does not stop the I/O, whose memory returns to the arena afterwards.
-pub struct Completion {
-    inner: Arc<Inner>,
-    id: SlotId,
-    taken: bool,
+/// The rings of a driver, which share its queue depth.
+fn rings(options: &DriverOptions, polling: DevicePolling) -> io::Result<Box<[Arc<Lane>]>> {
+    let depth = options.queue_depth;
+    let by_processor = || {
+        let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
+        processors.min(depth / RING_DEPTH_MIN).max(1)
+    };
+    let count = match options.sharing {
+        Sharing::Local => 1,
+        Sharing::AnyThread => options.rings.unwrap_or_else(by_processor),
+    };
+    (0..count)
+        .map(|index| {
+            let depth = depth / count + u32::from(index < depth % count);
+            let slots = Arc::new(Slots::new(depth));
+            let wanted = RingUse {
+                submission_entries: depth.min(SUBMISSION_ENTRIES_MAX),
+                completion_entries: 2 * depth,
+                sharing: options.sharing,
+                polling,
+                submission_polling: options.submission_polling,
+            };
+            let uring = Uring::new(&slots, wanted)?;
+            Ok(Arc::new(Lane::new(slots, Backend::Uring(uring))))
+        })
+        .collect()
 }
 
-impl Completion {
-    /// Blocks until the request is done. In a lone thread on `uring` this costs no thread switch: it reaps for itself.
-    pub fn wait(mut self) -> Finished {
-        let finished = self.inner.backend.wait(self.id);
-        self.taken = true;
-        finished
-    }
+/// A ring with fewer places gains nothing: 32 requests of 1 MiB, or of 4 KiB, keep a flash device busy.
+const RING_DEPTH_MIN: u32 = 32;
 
-    /// The result if it is there, else arranges for the task to be woken.
-    ///
-    /// # Panics
-    /// If polled again after it was ready.
-    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Finished> {
-        assert!(!self.taken, "a completion is polled again after it was ready");
-        let waiter = || Waiter::Task(context.waker().clone());
-        let mut finished = self.inner.slots.take(self.id, waiter);
-        if finished.is_none() {
-            match &self.inner.backend {
-                // The simulation moves only when somebody asks, so it does, and is asked again.
-                Backend::Sim(sim) => {
-                    sim.step();
-                    finished = self.inner.slots.take(self.id, waiter);
-                    context.waker().wake_by_ref();
-                }
-                backend => backend.attend(),
-            }
-        }
-        match finished {
-            Some(finished) => {
-                self.taken = true;
-                Poll::Ready(finished)
-            }
-            None => Poll::Pending,
-        }
-    }
-
-    /// Whether the result is there. No syscall.
-    pub fn is_done(&self) -> bool {
-        if !self.inner.slots.is_done(self.id) {
-            self.inner.backend.glance();
-        }
-        self.inner.slots.is_done(self.id)
-    }
-}
-
-impl fmt::Debug for Completion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Completion({:?})", self.id)
-    }
-}
-
-impl Drop for Completion {
-    fn drop(&mut self) {
-        let under_way = !self.taken && self.inner.slots.abandon(self.id);
-        // The simulation completes what is abandoned with its later steps.
-        if under_way && !matches!(self.inner.backend, Backend::Sim(_)) {
-            self.inner.backend.attend();
-        }
-    }
-}
+/// Larger bursts than this are handed over in parts; an entry is 64 bytes of kernel memory.
+const SUBMISSION_ENTRIES_MAX: u32 = 256;

@@ -14,12 +14,13 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::OnceLock;
 
 use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
 use rustix::io::Errno;
 
 use crate::kernel_cache::{KernelCache, Misses, Residency};
-use crate::sys;
+use crate::{sys, uring};
 
 /// Which descriptor of the file a request uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,6 +76,7 @@ pub struct OpenFile {
     direct: Option<Direct>,
     kind: FileKind,
     kernel_cache: KernelCache,
+    polls: OnceLock<bool>,
 }
 
 #[derive(Debug)]
@@ -104,7 +106,8 @@ impl OpenFile {
             // What a miss brings in is then no more than what was asked for. Only advice; nothing is lost without it.
             let _ = rustix::fs::fadvise(&buffered, 0, None, rustix::fs::Advice::Random);
         }
-        Ok(OpenFile { buffered, direct, kind, kernel_cache: KernelCache::new(misses) })
+        let kernel_cache = KernelCache::new(misses);
+        Ok(OpenFile { buffered, direct, kind, kernel_cache, polls: OnceLock::new() })
     }
 
     /// What direct transfers must be aligned to; `None` when the file is open without `O_DIRECT`.
@@ -199,6 +202,16 @@ impl OpenFile {
         Ok(rustix::fs::fadvise(&self.buffered, 0, None, rustix::fs::Advice::DontNeed)?)
     }
 
+    /// Whether direct requests complete on a ring that polls the device. Looked up and tried once for each open file.
+    pub(crate) fn device_polls(&self) -> bool {
+        let look = || {
+            let Some(direct) = &self.direct else { return false };
+            let says_so = self.buffered.metadata().is_ok_and(|metadata| queue_polls(&metadata));
+            says_so && uring::polled_read_works(direct.file.as_fd())
+        };
+        *self.polls.get_or_init(look)
+    }
+
     pub(crate) fn descriptor(&self, route: Route) -> BorrowedFd<'_> {
         self.file(route).as_fd()
     }
@@ -217,19 +230,22 @@ impl OpenFile {
 }
 
 /// Whether the device below a file completes polled I/O (`io_poll` in its queue's sysfs folder), the condition for
-/// a ring with [`crate::Polling::On`] to be of use.
+/// [`crate::Polling::Auto`] to make a difference.
 ///
 /// # Errors
 /// When the file has no metadata.
 pub fn device_polls(path: &Path) -> io::Result<bool> {
-    let metadata = std::fs::metadata(path)?;
+    Ok(queue_polls(&std::fs::metadata(path)?))
+}
+
+fn queue_polls(metadata: &std::fs::Metadata) -> bool {
     let device = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let folder = format!("/sys/dev/block/{major}:{minor}");
     // A partition has no queue of its own; its parent has.
-    Ok([format!("{folder}/queue/io_poll"), format!("{folder}/../queue/io_poll")]
+    [format!("{folder}/queue/io_poll"), format!("{folder}/../queue/io_poll")]
         .iter()
-        .any(|path| std::fs::read_to_string(path).is_ok_and(|text| text.trim() == "1")))
+        .any(|path| std::fs::read_to_string(path).is_ok_and(|text| text.trim() == "1"))
 }
 
 fn positioned_kind(metadata: &std::fs::Metadata) -> io::Result<FileKind> {
@@ -304,5 +320,6 @@ fn probe(file: &File) -> Option<DirectAlignment> {
     Some(DirectAlignment { memory: Alignment::PAGE, offset: Alignment::PAGE })
 }
 
+/// A page for a trial read.
 #[repr(C, align(4096))]
-struct PageBuffer([u8; PAGE_SIZE_BYTES as usize]);
+pub(crate) struct PageBuffer(pub(crate) [u8; PAGE_SIZE_BYTES as usize]);

@@ -16,24 +16,33 @@
 #![warn(missing_docs)]
 
 mod arena;
+mod completion;
 mod driver;
 mod file;
+mod fork;
 mod kernel_cache;
+mod lane;
+mod local;
 mod mapped;
+mod pool;
 mod request;
 mod sim;
+mod slot;
 mod slots;
+mod sync;
 mod sys;
 mod threads;
 mod uring;
 
 pub use arena::{Arena, ArenaStats, BudgetTooSmall, Extent, Extents, Urgency};
-pub use driver::{Completion, Driver, DriverKind, DriverOptions, DriverStats};
+pub use completion::{Batch, Completion, Plug};
+pub use driver::{Driver, DriverInfo, DriverKind, DriverOptions, DriverStats, PolledRings, Polling};
 pub use event_listener::{EventListener, Listener};
 pub use file::{Access, DirectAlignment, DirectIo, FileKind, OpenFile, Route, device_polls};
 pub use kernel_cache::Residency;
+pub use local::LocalDriver;
 pub use mapped::{MapAdvice, MappedFile};
-pub use request::{Finished, Request};
+pub use request::{Finished, RejectReason, Rejected, Request, Transfer};
 pub use sim::{FaultRange, SimControl, SimOptions};
 pub use sys::Operation;
-pub use uring::{Polling, uring_refusal};
+pub use uring::{Sharing, SubmissionPolling, uring_refusal};

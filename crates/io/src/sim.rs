@@ -24,8 +24,9 @@ use headwater_core::units::ByteRange;
 use smallvec::SmallVec;
 
 use crate::file::{OpenFile, Route};
-use crate::request::Finished;
-use crate::slots::{SlotId, Slots, Verdict, Waiter, lock};
+use crate::pool::SlotId;
+use crate::slots::{Attempt, Completed, Slots, Verdict, Waiter};
+use crate::sync::lock;
 use crate::sys::{self, IoSegment, Operation};
 
 /// How adverse the simulation is.
@@ -111,7 +112,7 @@ struct Pending {
 
 impl Sim {
     pub(crate) fn new(slots: &Arc<Slots>, options: &SimOptions) -> Sim {
-        let state = State { random: options.seed, pending: Vec::with_capacity(slots.count()) };
+        let state = State { random: options.seed, pending: Vec::with_capacity(slots.depth() as usize) };
         Sim { slots: slots.clone(), options: options.clone(), state: Mutex::new(state) }
     }
 
@@ -121,11 +122,8 @@ impl Sim {
         state.pending.push(Pending { id, delay_steps });
     }
 
-    pub(crate) fn wait(&self, id: SlotId) -> Finished {
-        loop {
-            if let Some(finished) = self.slots.take(id, || Waiter::Thread(thread::current())) {
-                return finished;
-            }
+    pub(crate) fn wait(&self, id: SlotId) {
+        while !self.slots.is_done(id) {
             self.step();
         }
     }
@@ -137,17 +135,27 @@ impl Sim {
             // Another thread may be attempting the last one.
             return thread::yield_now();
         };
-        let attempt = self.slots.prepare(id);
-        // SAFETY: the slot keeps the segments, their memory and the open file until it is told the result.
-        let result = unsafe {
+        let mut completed = Completed::new();
+        // SAFETY: a pending request has this driver, and one thread takes it out. The slot keeps the segments, their
+        // memory and the open file until it is told the result.
+        if unsafe { self.slots.attempt(id, self.transfer(id), &mut completed) } == Verdict::Again {
+            return self.start(id);
+        }
+        let launched = self.slots.settle(&mut completed);
+        launched.into_iter().for_each(|id| self.start(id));
+        completed.waiters.drain(..).for_each(Waiter::wake);
+        completed.orphans.clear();
+    }
+
+    /// # Safety
+    /// The caller is the driver of this request.
+    unsafe fn transfer(&self, id: SlotId) -> io::Result<usize> {
+        // SAFETY: as the caller promises.
+        unsafe {
+            let Attempt::Transfer(attempt) = self.slots.prepare(id) else { return Ok(0) };
             let file = BorrowedFd::borrow_raw(attempt.descriptor);
-            let alignment_bytes = self.slots.alignment_bytes(id);
             let segments = SmallVec::from_slice(attempt.segments.as_slice());
-            self.attempt(attempt.operation, file, segments, attempt.offset_bytes, alignment_bytes)
-        };
-        match self.slots.attempt(id, result) {
-            Verdict::Finished(waiter) => waiter.into_iter().for_each(Waiter::wake),
-            Verdict::Again => self.start(id),
+            self.attempt(attempt.operation, file, segments, attempt.offset_bytes, attempt.alignment_bytes)
         }
     }
 

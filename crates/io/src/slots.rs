@@ -1,70 +1,48 @@
-//! Slots: the requests in flight and what became of them.
+//! Slots: requests in flight, and how far each has come.
 //!
 //! ```text
-//!   Free ──begin──► InFlight ──attempt──► Done ──take──► Free
-//!                     │  ▲ └ again (short, EINTR) ┘
-//!                  abandon └──────────► Abandoned ──attempt──► Free   (memory goes back to the arena)
+//!   begin ─► prepare ─► (kernel) ─► attempt ─┬─ done ───────────────────► finish ─► take
+//!               ▲                            └─ short, EINTR, EAGAIN ─┐
+//!               └─────────────────────────────────────────────────────┘
 //! ```
 //!
-//! States: Free -> InFlight [begin], InFlight -> Done [attempt], InFlight -> Abandoned [abandon],
-//! Abandoned -> Free [attempt], Done -> Free [take, abandon].
-//!
-//! Owns: the requests between submission and completion, and with them their memory; who waits for each.
-//! Does not own: how a request reaches the kernel.
-//! Invariants: I1, I4 memory leaves a slot only when no attempt is under way; I5 completing allocates nothing.
-//! Locks: `free` and one slot's lock are never held together, except that `release` pushes an index after the slot's
-//! lock is gone. Wakers run with no lock held.
+//! Owns: the progress of a request between its attempts; with the request its memory.
+//! Does not own: phases (slot), places and waiting (pool), how a request reaches the kernel.
+//! Invariants: I1, I4 memory leaves a slot only when no attempt is under way; I5 recording an attempt allocates nothing.
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
 use std::task::Waker;
-use std::thread::Thread;
+use std::thread::{self, Thread};
 
-use event_listener::{Event, EventListener};
 use headwater_core::limits::Limits;
-use smallvec::SmallVec;
 
-use crate::arena::Urgency;
-use crate::request::{Finished, Request};
+use crate::arena::{Extents, Urgency};
+use crate::pool::{Begun, Pool, Settled, SlotId, SlotIds};
+use crate::request::{Finished, Request, Transfer};
 use crate::sys::{self, IoSegment, Operation};
 
-/// Names a request for as long as it is known: a slot and how often that slot was used before.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct SlotId {
-    pub(crate) index: u32,
-    pub(crate) generation: u32,
-}
-
+/// The slots of one lane.
 pub(crate) struct Slots {
-    table: Box<[Mutex<Slot>]>,
-    free: Mutex<Vec<u32>>,
-    freed: Event,
-    demand_reserve: usize,
-    in_flight: AtomicUsize,
+    pool: Pool<Active, Waiter>,
 }
 
-struct Slot {
-    generation: u32,
-    state: State,
-}
+/// What a driver has finished since it last settled.
+pub(crate) type Completed = Settled<Active, Waiter>;
 
-enum State {
-    Free,
-    InFlight(Active, Option<Waiter>),
-    Abandoned(Active),
-    Done(Finished),
-}
-
-struct Active {
+pub(crate) struct Active {
     request: Request,
     done_bytes: usize,
     /// Attempts since the last byte moved.
     fruitless_attempts: u32,
+    /// When the request is done: bytes moved, or why none were.
+    result: io::Result<usize>,
     /// The error behind the bytes that were moved.
     stopped_by: Option<io::Error>,
-    /// What the attempt under way moves. The kernel may read it until the attempt is over.
-    segments: SmallVec<[IoSegment; 1]>,
+    /// What the attempt under way moves, if it is more than one segment. The kernel may read it until the attempt is
+    /// over.
+    segments: Vec<IoSegment>,
 }
 
 /// Who is told when a request is done.
@@ -83,24 +61,30 @@ impl Waiter {
 }
 
 /// What follows from an attempt's result.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
-    /// The request is done; tell this waiter, with no lock held.
-    Finished(Option<Waiter>),
+    Finished,
     /// The rest must be attempted.
     Again,
 }
 
-/// An attempt as a driver carries it out. The memory behind `segments` is valid until the attempt's result is given to
-/// [`Slots::attempt`].
-pub(crate) struct Attempt {
+/// An attempt as a driver carries it out.
+pub(crate) enum Attempt {
+    Nop,
+    Transfer(TransferAttempt),
+}
+
+/// The memory behind `segments` is valid until the attempt's result is given to [`Slots::attempt`].
+pub(crate) struct TransferAttempt {
     pub(crate) operation: Operation,
     pub(crate) descriptor: std::os::fd::RawFd,
     pub(crate) segments: Segments,
     pub(crate) offset_bytes: u64,
+    /// What partial transfers must be multiples of.
+    pub(crate) alignment_bytes: usize,
 }
 
-/// What an attempt moves. It does not point into the slot: the owner may abandon the request, which moves it there,
-/// while the driver reads this.
+/// What an attempt moves. It does not point into the slot, whose parts the driver borrows only one at a time.
 pub(crate) enum Segments {
     One(IoSegment),
     /// On the heap, where it stays until the attempt is over.
@@ -120,237 +104,297 @@ impl Segments {
 }
 
 impl Slots {
-    /// `count` free slots; readahead leaves a quarter of them to demand, but at least one: what was read ahead keeps
-    /// its slot until its reader comes, who may be the thread that demands.
-    pub(crate) fn new(count: u32) -> Slots {
-        let slot = || Mutex::new(Slot { generation: 0, state: State::Free });
-        Slots {
-            table: (0..count).map(|_| slot()).collect(),
-            free: Mutex::new((0..count).rev().collect()),
-            freed: Event::new(),
-            demand_reserve: (count as usize / 4).max(1),
-            in_flight: AtomicUsize::new(0),
-        }
+    pub(crate) fn new(depth: u32) -> Slots {
+        Slots { pool: Pool::new(depth) }
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.table.len()
+    /// Requests in flight at most.
+    pub(crate) fn depth(&self) -> u32 {
+        self.pool.depth()
     }
 
-    /// Requests that a driver works on: in flight or abandoned.
+    /// Requests that the driver works on, abandoned ones included.
     pub(crate) fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Acquire)
+        self.pool.in_flight()
+    }
+
+    /// Requests that wait for a place in the queue.
+    pub(crate) fn queued(&self) -> usize {
+        self.pool.queued()
     }
 
     /// Slots in use, for gauges.
     pub(crate) fn used(&self) -> usize {
-        self.count() - lock(&self.free).len()
+        self.pool.used()
     }
 
-    /// Resolves when a slot becomes free; listen, try again, then wait.
-    pub(crate) fn freed(&self) -> EventListener {
-        self.freed.listen()
-    }
-
-    /// Free -> InFlight. Gives the request back when there is no slot for it.
-    pub(crate) fn begin(&self, request: Request, urgency: Urgency) -> Result<SlotId, Request> {
+    /// Accepts a request, or gives it back; see [`Pool::begin`].
+    #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
+    pub(crate) fn begin(&self, request: Request, urgency: Urgency) -> Result<Begun, Request> {
         request.check();
-        let mut free = lock(&self.free);
-        if urgency == Urgency::Readahead && free.len() <= self.demand_reserve {
-            return Err(request);
-        }
-        let Some(index) = free.pop() else { return Err(request) };
-        drop(free);
-        let mut slot = self.slot(index);
-        assert!(matches!(slot.state, State::Free), "a slot on the free list is free");
-        slot.state = State::InFlight(Active::new(request), None);
-        self.in_flight.fetch_add(1, Ordering::AcqRel);
-        Ok(SlotId { index, generation: slot.generation })
+        self.pool.begin(Active::new(request), urgency).map_err(|active| active.request)
     }
 
-    /// What the next attempt of a request in flight (or abandoned) has to move.
-    pub(crate) fn prepare(&self, id: SlotId) -> Attempt {
-        let mut slot = self.slot(id.index);
-        assert_eq!(slot.generation, id.generation, "only the driver works on a slot in flight");
-        let (State::InFlight(active, _) | State::Abandoned(active)) = &mut slot.state else {
-            unreachable!("a driver prepares only what it was given");
+    /// Accepts the first of these demands, which were checked, as far as there are places for them. What is accepted is
+    /// taken out and a [`Request::Nop`] left.
+    #[inline]
+    pub(crate) fn begin_together(&self, requests: &mut [Request], ids: &mut SlotIds) {
+        let count = requests.len();
+        let write = |number: usize, body: &mut MaybeUninit<Active>| match &mut requests[number] {
+            // Apart, so that what does nothing also moves nothing.
+            Request::Nop => _ = body.write(Active::new(Request::Nop)),
+            request => _ = body.write(Active::new(std::mem::replace(request, Request::Nop))),
         };
-        active.build_segments();
-        let request = &active.request;
-        Attempt {
-            operation: request.operation,
-            descriptor: std::os::fd::AsRawFd::as_raw_fd(&request.file.descriptor(request.route)),
-            segments: match active.segments[..] {
-                [one] => Segments::One(one),
-                // More than one are no longer inline.
-                ref many => Segments::Many(many),
-            },
-            offset_bytes: request.offset_bytes + active.done_bytes as u64,
-        }
+        // SAFETY: each arm writes.
+        unsafe { self.pool.begin_together(count, ids, write) }
     }
 
-    /// What the parts of a request in flight must be multiples of.
-    pub(crate) fn alignment_bytes(&self, id: SlotId) -> usize {
-        match &self.slot(id.index).state {
-            State::InFlight(active, _) | State::Abandoned(active) => {
-                active.request.file.transfer_alignment_bytes(active.request.route)
+    /// What the next attempt of a request has to move.
+    ///
+    /// # Safety
+    /// The caller is the driver of this request.
+    pub(crate) unsafe fn prepare(&self, id: SlotId) -> Attempt {
+        // SAFETY: as the caller promises.
+        unsafe { self.pool.slot(id).with_active(Active::prepare) }
+    }
+
+    /// Records the result of an attempt. What is finished is collected in `completed`, to be settled and told.
+    ///
+    /// # Safety
+    /// The caller is the driver of this request, and the attempt is over.
+    pub(crate) unsafe fn attempt(
+        &self,
+        id: SlotId,
+        result: io::Result<usize>,
+        completed: &mut Completed,
+    ) -> Verdict {
+        let slot = self.pool.slot(id);
+        let may_end_early = || slot.may_end_early();
+        // SAFETY: as the caller promises.
+        unsafe {
+            let verdict = slot.with_active(|active| active.record(result, may_end_early));
+            if verdict == Verdict::Finished {
+                self.pool.finish(id, completed);
             }
-            State::Free | State::Done(_) => unreachable!("asked only for a request in flight"),
+            verdict
         }
     }
 
-    /// Records the result of an attempt: InFlight -> Done, Abandoned -> Free, or once more.
-    pub(crate) fn attempt(&self, id: SlotId, result: io::Result<usize>) -> Verdict {
-        let mut slot = self.slot(id.index);
-        assert_eq!(slot.generation, id.generation, "one completion for each attempt");
-        let (State::InFlight(active, _) | State::Abandoned(active)) = &mut slot.state else {
-            unreachable!("a completion belongs to an attempt under way");
+    /// Gives places back; the requests named got one and are to be started.
+    pub(crate) fn settle(&self, completed: &mut Completed) -> SlotIds {
+        self.pool.settle(completed)
+    }
+
+    /// The result, or else the task is told when there is one.
+    ///
+    /// # Safety
+    /// The caller is the owner, and no longer is when this gives the result.
+    pub(crate) unsafe fn take_or_wait(&self, id: SlotId, waker: &Waker) -> Option<Finished> {
+        let slot = self.pool.slot(id);
+        let keep_or_replace = |place: &mut Option<Waiter>| match place {
+            Some(Waiter::Task(known)) if known.will_wake(waker) => None,
+            place => place.replace(Waiter::Task(waker.clone())),
         };
-        let Some(result) = active.record(result) else { return Verdict::Again };
-        match std::mem::replace(&mut slot.state, State::Free) {
-            State::InFlight(active, waiter) => {
-                let (extents, stopped_by) = (active.request.extents, active.stopped_by);
-                slot.state = State::Done(Finished { extents, result, stopped_by });
-                drop(slot);
-                self.in_flight.fetch_sub(1, Ordering::AcqRel);
-                Verdict::Finished(waiter)
+        // SAFETY: as the caller promises.
+        unsafe {
+            match self.pool.take(id, Active::move_out) {
+                None if slot.register(keep_or_replace) => None,
+                None => self.pool.take(id, Active::move_out),
+                finished => finished,
             }
-            State::Abandoned(active) => {
-                self.release(slot, id.index);
-                self.in_flight.fetch_sub(1, Ordering::AcqRel);
-                drop(active);
-                Verdict::Finished(None)
-            }
-            State::Free | State::Done(_) => unreachable!("checked above"),
         }
     }
 
-    /// Done -> Free with the result, or else leaves `waiter` to be told.
-    pub(crate) fn take(&self, id: SlotId, waiter: impl FnOnce() -> Waiter) -> Option<Finished> {
-        let mut slot = self.slot(id.index);
-        assert_eq!(slot.generation, id.generation, "a completion is taken once");
-        if let State::InFlight(_, place) = &mut slot.state {
-            let replaced = place.replace(waiter());
-            drop(slot);
-            // Dropping a waker may drop a task, and with it other completions.
-            drop(replaced);
-            return None;
-        }
-        let State::Done(finished) = std::mem::replace(&mut slot.state, State::Free) else {
-            unreachable!("the owner of a completion sees it in flight or done");
-        };
-        self.release(slot, id.index);
-        Some(finished)
+    /// This thread is told when the request is done. False when it is done already.
+    ///
+    /// # Safety
+    /// The caller is the owner.
+    pub(crate) unsafe fn register_thread(&self, id: SlotId) -> bool {
+        // SAFETY: as the caller promises.
+        unsafe { self.pool.slot(id).register(|place| place.replace(Waiter::Thread(thread::current()))) }
+    }
+
+    /// The result if the request is done.
+    ///
+    /// # Safety
+    /// The caller is the owner, and no longer is when this gives the result.
+    pub(crate) unsafe fn take(&self, id: SlotId) -> Option<Finished> {
+        // SAFETY: as the caller promises.
+        unsafe { self.pool.take(id, Active::move_out) }
+    }
+
+    /// Several results, all of them done, counted from `place` on.
+    ///
+    /// # Safety
+    /// The caller is the owner of all and no longer is afterwards.
+    #[inline]
+    pub(crate) unsafe fn take_together(
+        &self,
+        ids: &[SlotId],
+        place: usize,
+        each: impl FnMut(usize, Finished),
+    ) {
+        // SAFETY: as the caller promises.
+        unsafe { self.pool.take_together(ids, place, Active::move_out, each) }
     }
 
     /// Whether the request is done and waits to be taken.
     pub(crate) fn is_done(&self, id: SlotId) -> bool {
-        matches!(self.slot(id.index).state, State::Done(_))
+        self.pool.slot(id).is_done()
     }
 
-    /// InFlight -> Abandoned, or Done -> Free: nobody will ask for the result. Says whether I/O is still under way.
-    pub(crate) fn abandon(&self, id: SlotId) -> bool {
-        let mut slot = self.slot(id.index);
-        assert_eq!(slot.generation, id.generation, "a completion is dropped once");
-        match std::mem::replace(&mut slot.state, State::Free) {
-            State::InFlight(active, waiter) => {
-                slot.state = State::Abandoned(active);
-                drop(slot);
-                drop(waiter);
-                true
-            }
-            State::Done(finished) => {
-                self.release(slot, id.index);
-                drop(finished);
-                false
-            }
-            State::Free | State::Abandoned(_) => unreachable!("the owner of a completion drops it once"),
-        }
+    /// Notes that the request may end without the device's answer.
+    pub(crate) fn set_cancelled(&self, id: SlotId) {
+        self.pool.slot(id).set_cancelled();
     }
 
-    fn release(&self, mut slot: MutexGuard<'_, Slot>, index: u32) {
-        slot.generation = slot.generation.wrapping_add(1);
-        drop(slot);
-        lock(&self.free).push(index);
-        // All of them: the one that is first may be a task that nobody polls any more.
-        self.freed.notify(usize::MAX);
+    /// Nobody will ask for the result. Says whether the driver is still at it.
+    ///
+    /// # Safety
+    /// The caller is the owner, and no longer is.
+    pub(crate) unsafe fn abandon(&self, id: SlotId) -> bool {
+        // SAFETY: as the caller promises.
+        unsafe { self.pool.abandon(id) }
     }
 
-    fn slot(&self, index: u32) -> MutexGuard<'_, Slot> {
-        lock(&self.table[index as usize])
+    #[cfg(all(test, not(headwater_loom)))]
+    pub(crate) fn check_idle(&self) {
+        self.pool.check_idle();
     }
 }
 
 impl Active {
     fn new(request: Request) -> Active {
-        let segments = SmallVec::new();
-        Active { request, done_bytes: 0, fruitless_attempts: 0, stopped_by: None, segments }
+        let count = match &request {
+            Request::Transfer(transfer) if transfer.extents.len() > 1 => transfer.extents.len(),
+            _ => 0,
+        };
+        // Now, because later attempts may be prepared while completions are handled (I5).
+        let segments = Vec::with_capacity(count);
+        Active { request, done_bytes: 0, fruitless_attempts: 0, result: Ok(0), stopped_by: None, segments }
     }
 
-    /// Some(result) when the request is done, None when the rest must be attempted.
-    fn record(&mut self, result: io::Result<usize>) -> Option<io::Result<usize>> {
-        match result {
-            Ok(moved_bytes) => self.record_bytes(moved_bytes),
-            Err(error) if sys::is_transient(&error) && self.fruitless_attempts < Limits::RETRIES_MAX => {
-                self.fruitless_attempts += 1;
-                None
+    /// Moves the outcome out of a slot. Its body must be there, and counts as moved from afterwards.
+    #[inline]
+    fn move_out(body: &mut MaybeUninit<Active>) -> Finished {
+        // SAFETY: the pool calls this once, with the body of a request that is done. Each field is read once; those that
+        // are not returned own nothing (numbers, and the request of a `Nop`) or are dropped here.
+        unsafe {
+            let active = body.assume_init_mut();
+            let extents = match &active.request {
+                // Apart, so that what does nothing also moves nothing.
+                Request::Nop => Extents::new(),
+                Request::Transfer(_) => std::ptr::read(&raw const active.request).into_extents(),
+            };
+            if active.segments.capacity() > 0 {
+                drop(std::ptr::read(&raw const active.segments));
             }
-            Err(error) if self.done_bytes == 0 => Some(Err(error)),
-            Err(error) => {
-                self.stopped_by = Some(error);
-                Some(Ok(self.done_bytes))
-            }
+            let result = std::ptr::read(&raw const active.result);
+            Finished { extents, result, stopped_by: std::ptr::read(&raw const active.stopped_by) }
         }
     }
 
-    fn record_bytes(&mut self, moved_bytes: usize) -> Option<io::Result<usize>> {
-        self.done_bytes += moved_bytes;
-        assert!(self.done_bytes <= self.request.length_bytes, "no more is moved than was asked for");
-        self.fruitless_attempts = 0;
-        let request = &self.request;
-        let whole = self.done_bytes == request.length_bytes;
-        let ends = request.file.ends_transfer(request.route, self.done_bytes);
-        if moved_bytes == 0 && request.operation == Operation::Write && self.done_bytes == 0 {
-            return Some(Err(io::ErrorKind::WriteZero.into()));
-        }
-        (whole || ends || moved_bytes == 0).then_some(Ok(self.done_bytes))
+    fn prepare(&mut self) -> Attempt {
+        let Request::Transfer(transfer) = &self.request else { return Attempt::Nop };
+        let segments = match &transfer.extents[..] {
+            [extent] => {
+                let left_bytes = transfer.length_bytes - self.done_bytes;
+                // SAFETY: `done_bytes` is within the extent, which holds `length_bytes`.
+                let base = unsafe { extent.as_raw().add(self.done_bytes) };
+                Segments::One(IoSegment::new(base, left_bytes))
+            }
+            _ => {
+                build_segments(transfer, self.done_bytes, &mut self.segments);
+                Segments::Many(&raw const self.segments[..])
+            }
+        };
+        Attempt::Transfer(TransferAttempt {
+            operation: transfer.operation,
+            descriptor: transfer.file.descriptor(transfer.route).as_raw_fd(),
+            segments,
+            offset_bytes: transfer.offset_bytes + self.done_bytes as u64,
+            alignment_bytes: transfer.file.transfer_alignment_bytes(transfer.route),
+        })
     }
 
-    fn build_segments(&mut self) {
-        self.segments.clear();
-        let (mut skip_bytes, mut left_bytes) = (self.done_bytes, self.request.length_bytes - self.done_bytes);
-        for extent in &self.request.extents {
-            let skipped_bytes = skip_bytes.min(extent.len());
-            let used_bytes = (extent.len() - skipped_bytes).min(left_bytes);
-            skip_bytes -= skipped_bytes;
-            left_bytes -= used_bytes;
-            if used_bytes > 0 {
-                // SAFETY: `skipped_bytes` is within the extent.
-                let base = unsafe { extent.as_raw().add(skipped_bytes) };
-                self.segments.push(IoSegment::new(base, used_bytes));
+    /// Whether the request is done, with its result noted, or the rest must be attempted.
+    fn record(&mut self, result: io::Result<usize>, may_end_early: impl Fn() -> bool) -> Verdict {
+        let Request::Transfer(transfer) = &self.request else {
+            self.result = result;
+            return Verdict::Finished;
+        };
+        let error = match result {
+            Ok(moved_bytes) => {
+                self.done_bytes += moved_bytes;
+                self.fruitless_attempts = 0;
+                if let Some(result) = ends(transfer, self.done_bytes, moved_bytes) {
+                    self.result = result;
+                    return Verdict::Finished;
+                }
+                // The rest of a read that nobody waits for need not be read; the rest of a write is written.
+                if transfer.operation == Operation::Write || !may_end_early() {
+                    return Verdict::Again;
+                }
+                io::Error::from_raw_os_error(libc::ECANCELED)
             }
+            Err(error) => error,
+        };
+        let cancelled = error.raw_os_error() == Some(libc::ECANCELED) && may_end_early();
+        if sys::is_transient(&error) && !cancelled && self.fruitless_attempts < Limits::RETRIES_MAX {
+            self.fruitless_attempts += 1;
+            return Verdict::Again;
         }
-        assert_eq!(left_bytes, 0, "a request fits its extents");
+        if self.done_bytes == 0 {
+            self.result = Err(error);
+        } else {
+            self.stopped_by = Some(error);
+            self.result = Ok(self.done_bytes);
+        }
+        Verdict::Finished
     }
 }
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// The result if nothing is left to be attempted.
+fn ends(transfer: &Transfer, done_bytes: usize, moved_bytes: usize) -> Option<io::Result<usize>> {
+    assert!(done_bytes <= transfer.length_bytes, "no more is moved than was asked for");
+    if moved_bytes == 0 && transfer.operation == Operation::Write && done_bytes == 0 {
+        return Some(Err(io::ErrorKind::WriteZero.into()));
+    }
+    let whole = done_bytes == transfer.length_bytes;
+    let ends = transfer.file.ends_transfer(transfer.route, done_bytes);
+    (whole || ends || moved_bytes == 0).then_some(Ok(done_bytes))
 }
 
-#[cfg(test)]
+fn build_segments(transfer: &Transfer, done_bytes: usize, segments: &mut Vec<IoSegment>) {
+    segments.clear();
+    let (mut skip_bytes, mut left_bytes) = (done_bytes, transfer.length_bytes - done_bytes);
+    for extent in &transfer.extents {
+        let skipped_bytes = skip_bytes.min(extent.len());
+        let used_bytes = (extent.len() - skipped_bytes).min(left_bytes);
+        skip_bytes -= skipped_bytes;
+        left_bytes -= used_bytes;
+        if used_bytes > 0 {
+            // SAFETY: `skipped_bytes` is within the extent.
+            let base = unsafe { extent.as_raw().add(skipped_bytes) };
+            segments.push(IoSegment::new(base, used_bytes));
+        }
+    }
+    assert_eq!(left_bytes, 0, "a request fits its extents");
+}
+
+#[cfg(all(test, not(headwater_loom)))]
 mod tests {
     use std::path::Path;
     use std::sync::Arc;
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
 
     use super::*;
-    use crate::arena::{Arena, Extents};
+    use crate::arena::Arena;
     use crate::file::Route;
     use crate::file::{Access, DirectIo, OpenFile};
 
-    /// Slots without a driver: the tests play its part.
+    /// Slots without a driver: the tests play its part, and the owners'.
     struct Bench {
         slots: Slots,
         arena: Arena,
@@ -368,22 +412,47 @@ mod tests {
         fn request(&self, sizes: &[usize]) -> Request {
             let extents: Extents =
                 sizes.iter().map(|&bytes| self.arena.allocate(bytes, Urgency::Demand).unwrap()).collect();
-            Request {
+            Request::Transfer(Transfer {
                 operation: Operation::Read,
                 file: self.file.clone(),
                 route: Route::Buffered,
                 offset_bytes: 0,
                 length_bytes: sizes.iter().sum(),
                 extents,
-            }
+            })
         }
 
         fn begin(&self, sizes: &[usize]) -> SlotId {
-            self.slots.begin(self.request(sizes), Urgency::Demand).unwrap()
+            self.slots.begin(self.request(sizes), Urgency::Demand).unwrap().id
+        }
+
+        fn prepare(&self, id: SlotId) -> TransferAttempt {
+            // SAFETY: the test is the only driver.
+            let attempt = unsafe { self.slots.prepare(id) };
+            let Attempt::Transfer(transfer) = attempt else { unreachable!("tests transfer") };
+            transfer
+        }
+
+        fn attempt(&self, id: SlotId, result: io::Result<usize>) -> (Verdict, Completed) {
+            let mut completed = Completed::new();
+            // SAFETY: as above.
+            let verdict = unsafe { self.slots.attempt(id, result, &mut completed) };
+            assert!(self.slots.settle(&mut completed).is_empty(), "nobody is queued here");
+            (verdict, completed)
+        }
+
+        fn verdict(&self, id: SlotId, result: io::Result<usize>) -> Verdict {
+            self.prepare(id);
+            self.attempt(id, result).0
+        }
+
+        fn abandon(&self, id: SlotId) -> bool {
+            // SAFETY: the test is the only owner.
+            unsafe { self.slots.abandon(id) }
         }
 
         /// What the device does with an attempt: one byte value everywhere.
-        fn write(&self, attempt: &Attempt, byte: u8) {
+        fn write(&self, attempt: &TransferAttempt, byte: u8) {
             // SAFETY: the attempt is under way, and nobody else touches the memory of its request.
             unsafe {
                 for segment in attempt.segments.as_slice() {
@@ -393,11 +462,12 @@ mod tests {
         }
 
         fn take(&self, id: SlotId) -> Option<Finished> {
-            self.slots.take(id, || Waiter::Task(Waker::noop().clone()))
+            // SAFETY: the test is the only owner.
+            unsafe { self.slots.take_or_wait(id, Waker::noop()) }
         }
 
         fn assert_idle(&self) {
-            assert_eq!((self.slots.in_flight(), self.slots.used()), (0, 0));
+            self.slots.check_idle();
             assert_eq!(self.arena.stats().used_bytes, 0);
         }
     }
@@ -421,11 +491,14 @@ mod tests {
         for sizes in [&[4096][..], &[4096, 8192, 4096]] {
             let bench = Bench::new(4);
             let id = bench.begin(sizes);
-            let attempt = bench.slots.prepare(id);
-            assert!(bench.slots.abandon(id), "the I/O is under way");
+            let attempt = bench.prepare(id);
+            assert!(bench.abandon(id), "the I/O is under way");
             assert_eq!((bench.slots.in_flight(), bench.slots.used()), (1, 1));
             bench.write(&attempt, 7);
-            assert!(matches!(bench.slots.attempt(id, Ok(sizes.iter().sum())), Verdict::Finished(None)));
+            let (verdict, completed) = bench.attempt(id, Ok(sizes.iter().sum()));
+            assert!(verdict == Verdict::Finished && completed.waiters.is_empty());
+            assert_eq!(completed.orphans.len(), 1);
+            drop(completed);
             bench.assert_idle();
         }
     }
@@ -435,12 +508,13 @@ mod tests {
     fn an_attempt_survives_being_asked_for() {
         let bench = Bench::new(4);
         let id = bench.begin(&[4096, 4096]);
-        let attempt = bench.slots.prepare(id);
+        let attempt = bench.prepare(id);
         assert!(bench.take(id).is_none());
         assert!(!bench.slots.is_done(id));
         bench.write(&attempt, 9);
-        let Verdict::Finished(Some(waiter)) = bench.slots.attempt(id, Ok(8192)) else { panic!("not done") };
-        waiter.wake();
+        let (verdict, mut completed) = bench.attempt(id, Ok(8192));
+        assert_eq!((verdict, completed.waiters.len()), (Verdict::Finished, 1));
+        completed.waiters.pop().unwrap().wake();
         let finished = bench.take(id).unwrap();
         assert_eq!(finished.result.unwrap(), 8192);
         assert!(finished.extents.iter().flat_map(|extent| extent.iter()).all(|&byte| byte == 9));
@@ -455,13 +529,13 @@ mod tests {
         let id = bench.begin(&[4096, 8192]);
         let mut done_bytes = 0;
         for moved_bytes in [1000, 3096, 5000, 0] {
-            let attempt = bench.slots.prepare(id);
+            let attempt = bench.prepare(id);
             assert_eq!(attempt.offset_bytes, done_bytes as u64);
             // SAFETY: the attempt is under way.
             let left: usize = unsafe { attempt.segments.as_slice() }.iter().map(|s| s.length_bytes()).sum();
             assert_eq!(left, 12_288 - done_bytes);
             bench.write(&attempt, moved_bytes as u8);
-            let again = matches!(bench.slots.attempt(id, Ok(moved_bytes)), Verdict::Again);
+            let again = bench.attempt(id, Ok(moved_bytes)).0 == Verdict::Again;
             assert_eq!(again, moved_bytes > 0);
             done_bytes += moved_bytes;
         }
@@ -478,20 +552,16 @@ mod tests {
         let id = bench.begin(&[8192]);
         for _ in 0..2 {
             for _ in 0..Limits::RETRIES_MAX {
-                bench.slots.prepare(id);
-                assert!(matches!(bench.slots.attempt(id, error(libc::EINTR)), Verdict::Again));
+                assert_eq!(bench.verdict(id, error(libc::EINTR)), Verdict::Again);
             }
-            bench.slots.prepare(id);
-            assert!(matches!(bench.slots.attempt(id, Ok(100)), Verdict::Again));
+            assert_eq!(bench.verdict(id, Ok(100)), Verdict::Again);
         }
-        bench.slots.prepare(id);
-        assert!(matches!(bench.slots.attempt(id, error(libc::EIO)), Verdict::Finished(_)));
+        assert_eq!(bench.verdict(id, error(libc::EIO)), Verdict::Finished);
         let finished = bench.take(id).unwrap();
         assert_eq!(finished.result.unwrap(), 200);
         assert_eq!(finished.stopped_by.unwrap().raw_os_error(), Some(libc::EIO));
         let id = bench.begin(&[4096]);
-        bench.slots.prepare(id);
-        assert!(matches!(bench.slots.attempt(id, error(libc::EIO)), Verdict::Finished(_)));
+        assert_eq!(bench.verdict(id, error(libc::EIO)), Verdict::Finished);
         assert_eq!(bench.take(id).unwrap().result.unwrap_err().raw_os_error(), Some(libc::EIO));
         drop(finished.extents);
         bench.assert_idle();
@@ -504,48 +574,48 @@ mod tests {
         let id = bench.begin(&[4096]);
         let counters: Vec<_> = (0..3).map(|_| Arc::new(Counter::default())).collect();
         for counter in &counters {
-            assert!(bench.slots.take(id, || Waiter::Task(counter.clone().into())).is_none());
+            // SAFETY: the test is the only owner.
+            assert!(unsafe { bench.slots.take_or_wait(id, &counter.clone().into()) }.is_none());
         }
-        bench.slots.prepare(id);
-        if let Verdict::Finished(Some(waiter)) = bench.slots.attempt(id, Ok(4096)) {
-            waiter.wake();
-        }
+        bench.prepare(id);
+        bench.attempt(id, Ok(4096)).1.waiters.drain(..).for_each(Waiter::wake);
         let woken: Vec<_> = counters.iter().map(|counter| counter.woken.load(Ordering::Relaxed)).collect();
         assert_eq!(woken, [0, 0, 1]);
         assert!(counters.iter().all(|counter| Arc::strong_count(counter) == 1));
-        assert!(!bench.slots.abandon(id), "what is done is not under way");
+        assert!(!bench.abandon(id), "what is done is not under way");
         bench.assert_idle();
     }
 
-    /// Goal: slots run out for readahead before they do for demand, at every count; who waits is told of a free one.
+    /// Goal: what is left of a read is not read for nobody: not after it was abandoned, and not after its owner asked for
+    /// an early end, who learns that this is why it is short.
     #[test]
-    fn readahead_leaves_slots_to_demand() {
-        for (count, for_readahead) in [(1, 0), (2, 1), (4, 3), (16, 12)] {
-            let bench = Bench::new(count);
-            let begin = |urgency| bench.slots.begin(bench.request(&[4096]), urgency);
-            let ahead: Vec<_> = std::iter::from_fn(|| begin(Urgency::Readahead).ok()).collect();
-            assert_eq!(ahead.len(), for_readahead, "of {count}");
-            let demanded: Vec<_> = std::iter::from_fn(|| begin(Urgency::Demand).ok()).collect();
-            assert_eq!(demanded.len(), count as usize - for_readahead);
-            let freed = bench.slots.freed();
-            for id in ahead.into_iter().chain(demanded) {
-                bench.slots.prepare(id);
-                assert!(matches!(bench.slots.attempt(id, Ok(4096)), Verdict::Finished(None)));
-                assert!(!bench.slots.abandon(id));
-            }
-            event_listener::Listener::wait(freed);
-            bench.assert_idle();
-        }
+    fn reads_that_nobody_wants_end_early() {
+        let bench = Bench::new(4);
+        let abandoned = bench.begin(&[8192]);
+        assert!(bench.abandon(abandoned));
+        assert_eq!(bench.verdict(abandoned, Ok(100)), Verdict::Finished);
+        let cancelled = bench.begin(&[8192]);
+        bench.slots.set_cancelled(cancelled);
+        assert_eq!(bench.verdict(cancelled, Ok(100)), Verdict::Finished);
+        let finished = bench.take(cancelled).unwrap();
+        assert_eq!(finished.result.unwrap(), 100);
+        assert_eq!(finished.stopped_by.unwrap().raw_os_error(), Some(libc::ECANCELED));
+        drop(finished.extents);
+        let unmoved = bench.begin(&[4096]);
+        bench.slots.set_cancelled(unmoved);
+        let canceled = Err(io::Error::from_raw_os_error(libc::ECANCELED));
+        assert_eq!(bench.verdict(unmoved, canceled), Verdict::Finished);
+        assert_eq!(bench.take(unmoved).unwrap().result.unwrap_err().raw_os_error(), Some(libc::ECANCELED));
+        bench.assert_idle();
     }
 
     /// Goal: a slot used again does not answer to its old name.
     #[test]
-    #[should_panic(expected = "a completion is taken once")]
+    #[should_panic(expected = "a slot is used by who owns it now")]
     fn an_old_name_is_refused() {
         let bench = Bench::new(1);
         let old = bench.begin(&[4096]);
-        bench.slots.prepare(old);
-        bench.slots.attempt(old, Ok(4096));
+        assert_eq!(bench.verdict(old, Ok(4096)), Verdict::Finished);
         drop(bench.take(old));
         let _new = bench.begin(&[4096]);
         let _ = bench.take(old);

@@ -10,20 +10,23 @@
 //! Hot path: one futex wake and one syscall a request.
 
 use std::collections::VecDeque;
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use headwater_core::limits::Limits;
 
-use crate::request::Finished;
-use crate::slots::{SlotId, Slots, Verdict, Waiter};
+use crate::fork::ProcessMark;
+use crate::pool::SlotId;
+use crate::slots::{Attempt, Completed, Slots, Verdict, Waiter};
 use crate::sys;
 
 pub(crate) struct Threads {
     shared: Arc<Shared>,
     workers: Mutex<Vec<JoinHandle<()>>>,
     workers_max: usize,
+    mark: ProcessMark,
 }
 
 struct Shared {
@@ -40,11 +43,15 @@ struct Queue {
 
 impl Threads {
     pub(crate) fn new(slots: &Arc<Slots>) -> Threads {
-        let queue =
-            Queue { waiting: VecDeque::with_capacity(slots.count()), idle_workers: 0, stopping: false };
+        let queue = Queue {
+            waiting: VecDeque::with_capacity(slots.depth() as usize),
+            idle_workers: 0,
+            stopping: false,
+        };
         let shared = Shared { slots: slots.clone(), queue: Mutex::new(queue), arrived: Condvar::new() };
-        let workers_max = slots.count().min(Limits::THREADS_MAX as usize);
-        Threads { shared: Arc::new(shared), workers: Mutex::new(Vec::new()), workers_max }
+        let workers_max = (slots.depth() as usize).min(Limits::THREADS_MAX as usize);
+        let mark = ProcessMark::here();
+        Threads { shared: Arc::new(shared), workers: Mutex::new(Vec::new()), workers_max, mark }
     }
 
     pub(crate) fn start(&self, id: SlotId) {
@@ -60,11 +67,9 @@ impl Threads {
     }
 
     /// The worker unparks this thread when the request is done.
-    pub(crate) fn wait(&self, id: SlotId) -> Finished {
-        loop {
-            if let Some(finished) = self.shared.slots.take(id, || Waiter::Thread(thread::current())) {
-                return finished;
-            }
+    pub(crate) fn wait(&self, id: SlotId) {
+        // SAFETY: who waits for a request owns it.
+        while unsafe { self.shared.slots.register_thread(id) } {
             thread::park();
         }
     }
@@ -83,6 +88,13 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
+        if !self.mark.is_here() {
+            // In a forked child there are no workers, and one that is gone may hold the lock.
+            std::mem::take(self.workers.get_mut().unwrap_or_else(PoisonError::into_inner))
+                .into_iter()
+                .for_each(std::mem::forget);
+            return;
+        }
         self.shared.lock().stopping = true;
         self.shared.arrived.notify_all();
         let me = thread::current().id();
@@ -121,17 +133,24 @@ impl Shared {
     }
 
     fn carry_out(&self, id: SlotId) {
-        loop {
-            let attempt = self.slots.prepare(id);
-            // SAFETY: the slot keeps the segments, their memory and the open file until `attempt` is told the result.
-            let result = unsafe {
-                let file = BorrowedFd::borrow_raw(attempt.descriptor);
-                sys::transfer(attempt.operation, file, attempt.segments.as_slice(), attempt.offset_bytes)
-            };
-            if let Verdict::Finished(waiter) = self.slots.attempt(id, result) {
-                waiter.into_iter().for_each(Waiter::wake);
-                return;
-            }
+        let mut completed = Completed::new();
+        // SAFETY: a request in the queue has this driver, and one worker takes it out. The slot keeps the segments,
+        // their memory and the open file until `attempt` is told the result.
+        while unsafe { self.slots.attempt(id, self.transfer(id), &mut completed) } == Verdict::Again {}
+        let launched = self.slots.settle(&mut completed);
+        self.lock().waiting.extend(launched);
+        completed.waiters.drain(..).for_each(Waiter::wake);
+        completed.orphans.clear();
+    }
+
+    /// # Safety
+    /// The caller is the driver of this request.
+    unsafe fn transfer(&self, id: SlotId) -> io::Result<usize> {
+        // SAFETY: as the caller promises.
+        unsafe {
+            let Attempt::Transfer(attempt) = self.slots.prepare(id) else { return Ok(0) };
+            let file = BorrowedFd::borrow_raw(attempt.descriptor);
+            sys::transfer(attempt.operation, file, attempt.segments.as_slice(), attempt.offset_bytes)
         }
     }
 

@@ -60,7 +60,7 @@ fn measure(arguments: &RowArguments) -> io::Result<Measurement> {
         Method::Direct { block_bytes, memory } => direct(&mut tally, block_bytes, memory)?,
         Method::Mapped(advice) => mapped(&mut tally, advice)?,
         Method::Headwater { limits, delivery, polls } => {
-            let polling = if polls { Polling::On } else { Polling::Off };
+            let polling = if polls { Polling::Auto } else { Polling::Off };
             headwater(&mut tally, &arguments.engine, limits, delivery, polling)?
         }
     };

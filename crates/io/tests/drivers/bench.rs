@@ -10,8 +10,8 @@ use std::thread;
 use std::time::Instant;
 
 use headwater_io::{
-    Access, Arena, DirectIo, Driver, DriverKind, DriverOptions, Extents, Finished, Listener, OpenFile,
-    Operation, Polling, Request, Route, SimOptions, Urgency, uring_refusal,
+    Access, Arena, Completion, DirectIo, Driver, DriverKind, DriverOptions, Extents, Finished, Listener,
+    OpenFile, Operation, Request, Route, SimOptions, Transfer, Urgency, uring_refusal,
 };
 use headwater_testkit::{PATIENCE, Pattern, Rng, ScratchDir, make_cold, skip};
 pub(crate) use headwater_testkit::{block_on, watched};
@@ -31,7 +31,7 @@ impl Bench {
         pattern.write_file(&path, LENGTH_BYTES).unwrap();
         make_cold(&std::fs::File::open(&path).unwrap()).unwrap();
         let file = Arc::new(OpenFile::open(&path, DirectIo::Preferred, Access::ReadWrite).unwrap());
-        let driver = Driver::new(&DriverOptions { kind, queue_depth, polling: Polling::Off }).unwrap();
+        let driver = Driver::new(&DriverOptions { kind, queue_depth, ..DriverOptions::default() }).unwrap();
         Bench { driver, arena: Arena::new(9 << 20).unwrap(), file, pattern, directory }
     }
 
@@ -44,7 +44,7 @@ impl Bench {
     }
 
     /// Memory may be refused for a moment, while other threads map what there is.
-    pub(crate) fn request(&self, offset_bytes: u64, length_bytes: usize) -> Request {
+    pub(crate) fn request(&self, offset_bytes: u64, length_bytes: usize) -> Transfer {
         loop {
             let freed = self.arena.freed();
             if let Some(extents) = self.arena.allocate_run(length_bytes, Urgency::Demand) {
@@ -54,9 +54,17 @@ impl Bench {
         }
     }
 
-    pub(crate) fn request_into(&self, offset_bytes: u64, length_bytes: usize, extents: Extents) -> Request {
+    pub(crate) fn request_into(&self, offset_bytes: u64, length_bytes: usize, extents: Extents) -> Transfer {
         let (operation, file, route) = (Operation::Read, self.file.clone(), self.route());
-        Request { operation, file, route, offset_bytes, length_bytes, extents }
+        Transfer { operation, file, route, offset_bytes, length_bytes, extents }
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.driver.info().name
+    }
+
+    pub(crate) fn submit(&self, request: impl Into<Request>) -> Completion {
+        self.driver.submit(request, Urgency::Demand).expect("demand is accepted")
     }
 
     /// Pages somewhere in the file: offset and length.

@@ -5,7 +5,7 @@
 
 use std::task::{Context, Waker};
 
-use headwater_io::{Driver, DriverKind, DriverOptions, Polling, Urgency};
+use headwater_io::{Driver, DriverKind, DriverOptions, Urgency};
 use headwater_testkit::{Rng, with_seed};
 
 use crate::bench::{Bench, drivers, watched};
@@ -18,7 +18,7 @@ fn late_io_writes_into_nobodys_memory() {
     with_seed("drops::late_io_writes_into_nobodys_memory", |seed| {
         for kind in drivers(seed) {
             let (bench, mut rng) = (Bench::new(kind, 16, seed), Rng::new(seed));
-            watched(bench.driver.name(), || (0..40).for_each(|_| drop_and_look(&bench, &mut rng)));
+            watched(bench.name(), || (0..40).for_each(|_| drop_and_look(&bench, &mut rng)));
             bench.assert_idle();
         }
     });
@@ -27,11 +27,7 @@ fn late_io_writes_into_nobodys_memory() {
 fn drop_and_look(bench: &Bench, rng: &mut Rng) {
     for _ in 0..12 {
         let (offset_bytes, length_bytes) = bench.draw(rng, 60);
-        let Ok(mut completion) =
-            bench.driver.try_submit(bench.request(offset_bytes, length_bytes), Urgency::Demand)
-        else {
-            continue;
-        };
+        let mut completion = bench.submit(bench.request(offset_bytes, length_bytes));
         for _ in 0..rng.below(4) {
             if completion.poll(&mut Context::from_waker(Waker::noop())).is_ready() {
                 break;
@@ -80,10 +76,11 @@ fn short_lived_drivers_leave_nothing() {
 }
 
 fn live_shortly(bench: &Bench, kind: DriverKind, rng: &mut Rng) {
-    let driver = Driver::new(&DriverOptions { kind, queue_depth: 8, polling: Polling::Off }).unwrap();
+    let driver = Driver::new(&DriverOptions { kind, queue_depth: 8, ..DriverOptions::default() }).unwrap();
     for _ in 0..rng.below(5) {
         let (offset_bytes, length_bytes) = bench.draw(rng, 20);
-        let mut completion = driver.submit_blocking(bench.request(offset_bytes, length_bytes));
+        let mut completion =
+            driver.submit(bench.request(offset_bytes, length_bytes), Urgency::Demand).unwrap();
         match rng.below(3) {
             0 => bench.check(offset_bytes, length_bytes, &completion.wait()),
             1 => drop(completion.poll(&mut Context::from_waker(Waker::noop()))),

@@ -5,7 +5,7 @@
 
 use headwater_core::units::ByteRange;
 use headwater_io::{
-    Access, DirectIo, Driver, DriverKind, DriverOptions, Extents, FaultRange, OpenFile, Operation, Request,
+    Access, DirectIo, Driver, DriverKind, DriverOptions, Extents, FaultRange, OpenFile, Operation,
     SimOptions, Urgency,
 };
 use headwater_testkit::{Rng, with_seed};
@@ -26,7 +26,7 @@ fn reads_into_scattered_memory() {
                 let (offset_bytes, length_bytes) = bench.draw(&mut rng, 100);
                 let request = bench.request(offset_bytes, length_bytes);
                 assert_eq!(request.extents.len(), length_bytes / 4096);
-                let finished = bench.driver.submit_blocking(request).wait();
+                let finished = bench.submit(request).wait();
                 bench.check(offset_bytes, length_bytes, &finished);
             }
             drop(kept);
@@ -47,11 +47,11 @@ fn writes_arrive() {
                 let mut request = bench.request(offset_bytes, length_bytes);
                 request.operation = Operation::Write;
                 request.extents.iter_mut().for_each(|extent| extent.fill(number));
-                let finished = bench.driver.submit_blocking(request).wait();
+                let finished = bench.submit(request).wait();
                 assert_eq!(finished.result.unwrap(), length_bytes);
                 expected[offset_bytes as usize..][..length_bytes].fill(number);
             }
-            assert!(std::fs::read(bench.path()).unwrap() == expected, "{}", bench.driver.name());
+            assert!(std::fs::read(bench.path()).unwrap() == expected, "{}", bench.name());
             bench.assert_idle();
         }
     });
@@ -65,7 +65,7 @@ fn reads_at_the_end() {
         let ordinary = std::fs::File::options().write(true).open(bench.path()).unwrap();
         ordinary.set_len(LENGTH_BYTES - 3000).unwrap();
         for (offset_bytes, expected) in [(LENGTH_BYTES - 8192, 5192), (LENGTH_BYTES, 0), (1 << 40, 0)] {
-            let finished = bench.driver.submit_blocking(bench.request(offset_bytes, 65536)).wait();
+            let finished = bench.submit(bench.request(offset_bytes, 65536)).wait();
             assert_eq!(finished.result.unwrap(), expected, "at {offset_bytes}");
             assert!(finished.stopped_by.is_none());
         }
@@ -81,8 +81,7 @@ fn errors_of_the_device() {
         let control = options.control.clone();
         let bench = Bench::new(DriverKind::Sim(options), 4, seed);
         control.add_fault(FaultRange { range: ByteRange::new(40_960, 45_056), errno: 5 });
-        let read =
-            |offset_bytes, length| bench.driver.submit_blocking(bench.request(offset_bytes, length)).wait();
+        let read = |offset_bytes, length| bench.submit(bench.request(offset_bytes, length)).wait();
         assert_eq!(errno(&read(40_960, 8192).result), Some(5));
         let partly_good = read(0, 65536);
         assert_eq!(partly_good.result.as_ref().unwrap(), &40_960);
@@ -100,10 +99,10 @@ fn a_write_without_permission() {
     for kind in drivers(4) {
         let bench = Bench::new(kind, 4, 4);
         let file = OpenFile::open(&bench.path(), DirectIo::Preferred, Access::Read).unwrap();
-        let mut request: Request = bench.request(0, 4096);
+        let mut request = bench.request(0, 4096);
         request.file = std::sync::Arc::new(file);
         request.operation = Operation::Write;
-        let finished = bench.driver.submit_blocking(request).wait();
+        let finished = bench.submit(request).wait();
         assert_eq!(errno(&finished.result), Some(libc::EBADF));
         drop(finished);
         bench.assert_idle();
@@ -136,7 +135,7 @@ fn what_cannot_be_submitted() {
     let bench = Bench::new(DriverKind::Threads, 1, 6);
     let extents: Extents = [bench.arena.allocate(4096, Urgency::Demand).unwrap()].into_iter().collect();
     let request = bench.request_into(0, 8192, extents);
-    let submit = std::panic::AssertUnwindSafe(|| bench.driver.submit_blocking(request));
+    let submit = std::panic::AssertUnwindSafe(|| bench.submit(request));
     assert!(std::panic::catch_unwind(submit).is_err());
     bench.assert_idle();
 }

@@ -1,0 +1,336 @@
+//! Completion: the handles of requests under way, one by one, together, or submitted together.
+//!
+//! ```text
+//!   Driver::submit ──► Completion: wait (blocks) | poll (any executor) | drop (the I/O goes on without its owner)
+//!   Driver::plug ────► Plug: submits at once when dropped ──► Completion each
+//!   Driver::batch ───► Batch: push, push, push, finish: one system call, one lock for all
+//! ```
+//!
+//! Owns: the right to a request's result.
+//! Does not own: the request, which is the slot's.
+//! Invariants: I4 dropping any of these at any moment frees nothing that the device still uses.
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use smallvec::SmallVec;
+
+use crate::arena::Urgency;
+use crate::driver::Driver;
+use crate::lane::{Backend, Lane, Start};
+use crate::pool::{SlotId, SlotIds};
+use crate::request::{Finished, RejectReason, Rejected, Request};
+
+/// A request under way. Dropping it does not stop the I/O, whose memory returns to the arena afterwards.
+pub struct Completion {
+    lane: Arc<Lane>,
+    id: SlotId,
+    taken: bool,
+}
+
+impl Completion {
+    pub(crate) fn new(lane: Arc<Lane>, id: SlotId) -> Completion {
+        Completion { lane, id, taken: false }
+    }
+
+    /// Blocks until the request is done. In a lone thread on `uring` this costs no thread switch: it reaps for itself.
+    ///
+    /// # Panics
+    /// In a forked child, where the request is not.
+    pub fn wait(mut self) -> Finished {
+        assert!(!self.lane.is_forked(), "a request of the parent process is waited for there");
+        self.lane.wait(self.id);
+        self.taken = true;
+        // SAFETY: this handle is the request's only owner, and gives that up.
+        unsafe { self.lane.slots.take(self.id) }.expect("waited for")
+    }
+
+    /// The result if it is there, else arranges for the task to be woken.
+    ///
+    /// # Panics
+    /// If polled again after it was ready, or in a forked child; on a local driver also outside of its `block_on`,
+    /// unless the feature `tokio` is on and a tokio runtime runs the task.
+    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Finished> {
+        assert!(!self.taken, "a completion is polled again after it was ready");
+        assert!(!self.lane.is_forked(), "a request of the parent process is waited for there");
+        let mut finished = self.take_or_wait(context);
+        if finished.is_none() {
+            match &self.lane.backend {
+                // The simulation moves only when somebody asks, so it does, and is asked again.
+                Backend::Sim(sim) => {
+                    sim.step();
+                    finished = self.take_or_wait(context);
+                    context.waker().wake_by_ref();
+                }
+                Backend::Uring(uring) => uring.attend_task(),
+                Backend::Threads(_) => {}
+            }
+        }
+        match finished {
+            Some(finished) => {
+                self.taken = true;
+                Poll::Ready(finished)
+            }
+            None => Poll::Pending,
+        }
+    }
+
+    fn take_or_wait(&self, context: &mut Context<'_>) -> Option<Finished> {
+        // SAFETY: this handle is the request's only owner; `poll` notes when it no longer is.
+        unsafe { self.lane.slots.take_or_wait(self.id, context.waker()) }
+    }
+
+    /// Whether the result is there. No syscall, except to collect what a local ring defers.
+    pub fn is_done(&self) -> bool {
+        if !self.lane.slots.is_done(self.id) && !self.lane.is_forked() {
+            self.lane.glance();
+        }
+        self.lane.slots.is_done(self.id)
+    }
+
+    /// Asks the kernel to end the request early. Whether it does shows in the result: `ECANCELED`, or fewer bytes with
+    /// `stopped_by`, or all of them. What a device is already transferring is mostly not stopped.
+    pub fn cancel(&self) {
+        if self.lane.is_forked() {
+            return;
+        }
+        self.lane.slots.set_cancelled(self.id);
+        if let Backend::Uring(uring) = &self.lane.backend {
+            uring.cancel(self.id);
+        }
+    }
+}
+
+impl fmt::Debug for Completion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Completion({:?})", self.id)
+    }
+}
+
+impl Drop for Completion {
+    fn drop(&mut self) {
+        if self.taken || self.lane.is_forked() {
+            return;
+        }
+        // SAFETY: this handle is the request's only owner, and gone after this.
+        let under_way = unsafe { self.lane.slots.abandon(self.id) };
+        // The simulation completes what is abandoned with its later steps.
+        if under_way && !matches!(self.lane.backend, Backend::Sim(_)) {
+            self.lane.attend();
+        }
+    }
+}
+
+/// Submits requests together: what is submitted through it is handed to the kernel in one system call when it is dropped
+/// or flushed, or when somebody waits for one of them before.
+pub struct Plug<'a> {
+    driver: &'a Driver,
+    /// Where something is staged, at most one of each kind of ring.
+    lanes: SmallVec<[Arc<Lane>; 2]>,
+}
+
+impl<'a> Plug<'a> {
+    pub(crate) fn new(driver: &'a Driver) -> Plug<'a> {
+        Plug { driver, lanes: SmallVec::new() }
+    }
+
+    /// As [`Driver::submit`].
+    ///
+    /// # Errors
+    /// As there.
+    #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
+    pub fn submit(&mut self, request: impl Into<Request>, urgency: Urgency) -> Result<Completion, Rejected> {
+        let request = request.into();
+        let lanes = self.driver.lanes_for(&request);
+        let chosen = self.lanes.iter().find(|chosen| lanes.iter().any(|lane| Arc::ptr_eq(lane, chosen)));
+        let lane = match chosen {
+            Some(lane) => lane.clone(),
+            None => {
+                let lane = self.driver.pick(lanes).clone();
+                self.lanes.push(lane.clone());
+                lane
+            }
+        };
+        let id = lane.submit(request, urgency, Start::Staged)?;
+        Ok(Completion::new(lane, id))
+    }
+
+    /// Hands over what was submitted so far.
+    pub fn flush(&mut self) {
+        self.lanes.drain(..).for_each(|lane| lane.flush());
+    }
+}
+
+impl fmt::Debug for Plug<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Plug({} rings)", self.lanes.len())
+    }
+}
+
+impl Drop for Plug<'_> {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+/// Requests that are submitted and waited for together, with one system call and one lock for up to 32 of them. Can be
+/// used again and again.
+///
+/// ```
+/// use headwater_io::{Driver, DriverOptions, Request};
+/// let driver = Driver::new(&DriverOptions::default())?;
+/// let mut batch = driver.batch();
+/// for _ in 0..32 {
+///     batch.push(Request::Nop)?;
+/// }
+/// let mut done = 0;
+/// batch.finish(|_, finished| done += usize::from(finished.result.is_ok()));
+/// assert_eq!(done, 32);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Batch {
+    driver: Driver,
+    /// The first `count` were pushed, the rest are `Nop` and own nothing.
+    requests: Vec<Request>,
+    count: usize,
+}
+
+impl Batch {
+    pub(crate) fn new(driver: &Driver) -> Batch {
+        Batch { driver: driver.clone(), requests: Vec::new(), count: 0 }
+    }
+
+    /// Adds a request. Nothing is submitted yet.
+    ///
+    /// # Errors
+    /// [`RejectReason::Forked`].
+    ///
+    /// # Panics
+    /// If the request does not fit its extents, or takes the direct route on a file without one.
+    #[inline]
+    pub fn push(&mut self, request: impl Into<Request>) -> Result<(), RejectReason> {
+        let request = request.into();
+        if self.driver.is_forked() {
+            return Err(RejectReason::Forked);
+        }
+        if self.count == self.requests.len() {
+            self.requests.push(Request::Nop);
+        }
+        if let Request::Transfer(_) = &request {
+            request.check();
+            self.requests[self.count] = request;
+        }
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Requests pushed and not finished.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Submits all, waits for all, and hands over each result with the place of its request. Blocks. The batch is empty
+    /// afterwards, also when `each` panics.
+    #[inline]
+    pub fn finish(&mut self, mut each: impl FnMut(usize, Finished)) {
+        let count = std::mem::take(&mut self.count);
+        let lane = {
+            let Some(first) = self.requests[..count].first() else { return };
+            // One lane takes all: an ordinary one unless every request can go to a polled one.
+            let mut lanes = self.driver.lanes_for(first);
+            if self.requests[..count]
+                .iter()
+                .any(|request| !std::ptr::eq(self.driver.lanes_for(request), lanes))
+            {
+                lanes = self.driver.ordinary_lanes();
+            }
+            self.driver.pick(lanes)
+        };
+        let mut under_way = UnderWay { lane, ids: SlotIds::new(), place: 0, handed_over: 0 };
+        // Should `each` panic, what was not submitted is dropped.
+        let mut requests = std::mem::take(&mut self.requests);
+        under_way.submit(&mut requests[..count], &mut each);
+        self.requests = requests;
+        under_way.wait(each);
+    }
+}
+
+/// The submitted part of a batch. Dropped early, it gives up what is left.
+struct UnderWay<'a> {
+    lane: &'a Arc<Lane>,
+    ids: SlotIds,
+    /// In the batch, of the first of `ids`.
+    place: usize,
+    /// Of `ids`, those that are nobody's any more.
+    handed_over: usize,
+}
+
+impl UnderWay<'_> {
+    fn submit(&mut self, requests: &mut [Request], each: &mut dyn FnMut(usize, Finished)) {
+        let mut left = requests;
+        while !left.is_empty() {
+            let before = self.ids.len();
+            self.lane.slots.begin_together(left, &mut self.ids);
+            let begun = self.ids.len() - before;
+            self.lane.stage(&self.ids[before..]);
+            left = &mut left[begun..];
+            if begun == 0 {
+                // No place is free: the next one queues.
+                self.submit_one(std::mem::replace(&mut left[0], Request::Nop), each);
+                left = &mut left[1..];
+            }
+        }
+    }
+
+    #[cold]
+    fn submit_one(&mut self, request: Request, each: &mut dyn FnMut(usize, Finished)) {
+        let again = match self.lane.submit(request, Urgency::Demand, Start::Staged) {
+            Ok(id) => return self.ids.push(id),
+            Err(rejected) => rejected.request,
+        };
+        // As many are outstanding as there can be: make room.
+        self.wait(&mut *each);
+        match self.lane.submit(again, Urgency::Demand, Start::Staged) {
+            Ok(id) => self.ids.push(id),
+            Err(Rejected { request, reason }) => {
+                let (extents, result) = (request.into_extents(), Err(reason.into()));
+                each(self.place, Finished { extents, result, stopped_by: None });
+                self.place += 1;
+            }
+        }
+    }
+
+    /// Waits for all that are submitted and hands them over.
+    #[inline]
+    fn wait(&mut self, each: impl FnMut(usize, Finished)) {
+        for &id in &self.ids {
+            if !self.lane.slots.is_done(id) {
+                self.lane.wait(id);
+            }
+        }
+        // Noted before, should `each` panic.
+        self.handed_over = self.ids.len();
+        // SAFETY: the batch is the only owner of its requests, all of which are done; they are its own no longer.
+        unsafe { self.lane.slots.take_together(&self.ids, self.place, each) };
+        self.place += self.ids.len();
+        self.ids.clear();
+        self.handed_over = 0;
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        for id in self.ids.drain(self.handed_over..) {
+            // SAFETY: the batch is the only owner of its requests, and gives them up.
+            unsafe { self.lane.slots.abandon(id) };
+            self.lane.attend();
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Lane: one queue of requests with the slots in it and what carries them out.
+//!
+//! Owns: the choice of backend for each call.
+//! Does not own: which lane a request takes (driver).
+//! Invariants: I4 a lane lives until its last completion is gone, and then waits for what is in flight.
+
+use std::sync::Arc;
+
+use crate::arena::Urgency;
+use crate::fork::ProcessMark;
+use crate::pool::SlotId;
+use crate::request::{RejectReason, Rejected, Request};
+use crate::sim::Sim;
+use crate::slots::Slots;
+use crate::threads::Threads;
+use crate::uring::Uring;
+
+pub(crate) struct Lane {
+    pub(crate) slots: Arc<Slots>,
+    pub(crate) backend: Backend,
+    mark: ProcessMark,
+}
+
+pub(crate) enum Backend {
+    Uring(Uring),
+    Threads(Threads),
+    Sim(Sim),
+}
+
+/// When a request is handed to the kernel.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Start {
+    Now,
+    /// With the next [`Lane::flush`].
+    Staged,
+}
+
+impl Lane {
+    pub(crate) fn new(slots: Arc<Slots>, backend: Backend) -> Lane {
+        Lane { slots, backend, mark: ProcessMark::here() }
+    }
+
+    pub(crate) fn is_forked(&self) -> bool {
+        !self.mark.is_here()
+    }
+
+    /// Requests between submission and completion.
+    pub(crate) fn load(&self) -> usize {
+        let in_flight = self.slots.in_flight();
+        // Counted only when it can be other than zero.
+        if in_flight < self.slots.depth() as usize { in_flight } else { in_flight + self.slots.queued() }
+    }
+
+    /// Whether another thread is submitting here at this moment.
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(&self.backend, Backend::Uring(uring) if uring.is_busy())
+    }
+
+    #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
+    pub(crate) fn submit(
+        &self,
+        request: Request,
+        urgency: Urgency,
+        start: Start,
+    ) -> Result<SlotId, Rejected> {
+        if self.is_forked() {
+            return Err(Rejected { request, reason: RejectReason::Forked });
+        }
+        let begun = self.slots.begin(request, urgency).map_err(|request| {
+            let reason =
+                if urgency == Urgency::Readahead { RejectReason::NoPlace } else { RejectReason::TooMany };
+            Rejected { request, reason }
+        })?;
+        match (begun.has_place, start) {
+            (true, Start::Now) => self.start(&[begun.id]),
+            (true, Start::Staged) => self.stage(&[begun.id]),
+            // Launched by whoever gives a place back; that somebody does is seen to when it is waited for.
+            (false, _) => {}
+        }
+        Ok(begun.id)
+    }
+
+    pub(crate) fn start(&self, ids: &[SlotId]) {
+        match &self.backend {
+            Backend::Uring(uring) => uring.start(ids),
+            Backend::Threads(threads) => ids.iter().for_each(|&id| threads.start(id)),
+            Backend::Sim(sim) => ids.iter().for_each(|&id| sim.start(id)),
+        }
+    }
+
+    /// As [`Lane::start`], but a ring is told with the next [`Lane::flush`].
+    pub(crate) fn stage(&self, ids: &[SlotId]) {
+        match &self.backend {
+            Backend::Uring(uring) => uring.stage(ids),
+            Backend::Threads(_) | Backend::Sim(_) => self.start(ids),
+        }
+    }
+
+    pub(crate) fn flush(&self) {
+        if let Backend::Uring(uring) = &self.backend {
+            uring.flush();
+        }
+    }
+
+    /// Blocks until the request is done.
+    pub(crate) fn wait(&self, id: SlotId) {
+        match &self.backend {
+            Backend::Uring(uring) => uring.wait(id),
+            Backend::Threads(threads) => threads.wait(id),
+            Backend::Sim(sim) => sim.wait(id),
+        }
+    }
+
+    /// Nobody waits, but requests must still be completed.
+    pub(crate) fn attend(&self) {
+        match &self.backend {
+            Backend::Uring(uring) => uring.attend(),
+            Backend::Threads(_) => {}
+            Backend::Sim(sim) => sim.settle(),
+        }
+    }
+
+    /// Looks whether something is complete, without a syscall where possible.
+    pub(crate) fn glance(&self) {
+        match &self.backend {
+            Backend::Uring(uring) => uring.glance(),
+            Backend::Threads(_) | Backend::Sim(_) => {}
+        }
+    }
+}

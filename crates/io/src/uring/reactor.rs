@@ -1,0 +1,177 @@
+//! Reactor: a task for each tokio runtime that reaps when the ring's descriptor becomes readable.
+//!
+//! ```text
+//!   a task polls a request ─► attend ─► first in this runtime? spawn the reactor
+//!   reactor: descriptor readable ─► lead, drain, wake tasks ─► run again behind them ─► submit what they left
+//! ```
+//!
+//! A runtime watches its own descriptors only while somebody runs it, so each runtime whose tasks wait has a reactor:
+//! none depends on another that may be standing still. No thread is added.
+//!
+//! Owns: the reactors and when they end.
+//! Does not own: reaping.
+//! Invariants: a reactor keeps the ring's descriptor (a duplicate, so that its number cannot come to mean something
+//! else), not the ring: the ring closes when its owner drops it.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, Weak};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::{Handle, Id};
+use tokio::task::AbortHandle;
+
+use super::Shared;
+use crate::sync::lock;
+
+/// The reactors of one ring.
+#[derive(Default)]
+pub(super) struct Reactors {
+    entries: Mutex<Vec<Entry>>,
+}
+
+struct Entry {
+    runtime: Id,
+    state: State,
+}
+
+enum State {
+    Starting,
+    Running(AbortHandle),
+    /// The runtime was built without I/O.
+    Impossible,
+}
+
+impl Reactors {
+    /// Whether this task's runtime reaps; starts its reactor if need be. False outside of tokio.
+    pub(super) fn attend(self: &Arc<Self>, shared: &Arc<Shared>) -> bool {
+        let Ok(runtime) = Handle::try_current() else { return false };
+        let id = runtime.id();
+        {
+            let mut entries = lock(&self.entries);
+            if let Some(entry) = entries.iter().find(|entry| entry.runtime == id) {
+                return !matches!(entry.state, State::Impossible);
+            }
+            entries.push(Entry { runtime: id, state: State::Starting });
+        }
+        let registration = Registration { reactors: Arc::downgrade(self), runtime: id };
+        let Some(descriptor) = watch(shared) else {
+            std::mem::forget(registration);
+            self.set(id, State::Impossible);
+            return false;
+        };
+        let reactor = Reactor {
+            shared: Arc::downgrade(shared),
+            descriptor,
+            burst_under_way: false,
+            _registration: registration,
+        };
+        // A runtime that is shutting down drops the task at once, and with it the registration.
+        let task = runtime.spawn(reactor).abort_handle();
+        self.set(id, State::Running(task))
+    }
+
+    /// Whether the runtime was still registered.
+    fn set(&self, runtime: Id, state: State) -> bool {
+        let mut entries = lock(&self.entries);
+        let entry = entries.iter_mut().find(|entry| entry.runtime == runtime);
+        entry.map(|entry| entry.state = state).is_some()
+    }
+
+    /// Ends all of them.
+    pub(super) fn stop(&self) {
+        // Taken out first: a task that is dropped here takes itself off the list.
+        let entries = std::mem::take(&mut *lock(&self.entries));
+        for entry in entries {
+            if let State::Running(task) = entry.state {
+                task.abort();
+            }
+        }
+    }
+}
+
+/// The descriptor in the care of the current runtime. `None` when that runtime has no I/O, which tokio tells only by
+/// panicking, or when there are no descriptors to be had.
+fn watch(shared: &Shared) -> Option<AsyncFd<OwnedFd>> {
+    // SAFETY: the ring is open while `shared` is borrowed.
+    let ring = unsafe { BorrowedFd::borrow_raw(shared.ring.as_raw_fd()) };
+    let duplicate = ring.try_clone_to_owned().ok()?;
+    let register = || {
+        // SAFETY: an `OwnedFd` has one descriptor, open until it is dropped.
+        unsafe { AsyncFd::register_with_interest(duplicate, Interest::READABLE) }
+    };
+    catch_unwind(AssertUnwindSafe(register)).ok()?.ok()
+}
+
+/// Takes the runtime off the list when its reactor ends.
+struct Registration {
+    reactors: Weak<Reactors>,
+    runtime: Id,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if let Some(reactors) = self.reactors.upgrade() {
+            lock(&reactors.entries).retain(|entry| entry.runtime != self.runtime);
+        }
+    }
+}
+
+struct Reactor {
+    shared: Weak<Shared>,
+    descriptor: AsyncFd<OwnedFd>,
+    /// Tasks were woken and may have left requests.
+    burst_under_way: bool,
+    _registration: Registration,
+}
+
+impl Future for Reactor {
+    type Output = ();
+
+    fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Some(shared) = self.shared.upgrade() else { return Poll::Ready(()) };
+        if std::mem::take(&mut self.burst_under_way) {
+            shared.end_burst();
+        }
+        match self.reap(&shared, context) {
+            Poll::Ready(Ok(())) => {
+                // Behind the tasks that were just woken.
+                self.burst_under_way = true;
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Poll::Ready(Err(_)) => Poll::Ready(()),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl Reactor {
+    /// Waits for completions and wakes their owners. An error means that the runtime is going away.
+    fn reap(&self, shared: &Shared, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut any = false;
+        loop {
+            let mut readable = match self.descriptor.poll_read_ready(context) {
+                Poll::Pending if any => return Poll::Ready(Ok(())),
+                other => ready!(other)?,
+            };
+            let Some(lead) = shared.try_lead() else {
+                // Who leads completes what is there, and tells us when it leaves.
+                if shared.follow_as_task(context.waker()) {
+                    continue;
+                }
+                return Poll::Pending;
+            };
+            let seen = shared.turn(lead);
+            shared.hand_over();
+            if seen {
+                any = true;
+            } else {
+                readable.clear_ready();
+            }
+        }
+    }
+}
