@@ -98,8 +98,8 @@ impl OpenFile {
         positioned_kind(&buffered.metadata()?)?;
         let direct = match direct_io {
             DirectIo::Off => None,
-            DirectIo::Preferred => open_direct(&buffered, path, access).ok(),
-            DirectIo::Required => Some(open_direct(&buffered, path, access)?),
+            DirectIo::Preferred => open_direct(&buffered, kind, path, access).ok(),
+            DirectIo::Required => Some(open_direct(&buffered, kind, path, access)?),
         };
         let misses = if direct.is_some() { Misses::AreWasted } else { Misses::AreUseful };
         if misses == Misses::AreWasted {
@@ -262,12 +262,13 @@ fn positioned_kind(metadata: &std::fs::Metadata) -> io::Result<FileKind> {
     }
 }
 
-fn open_direct(buffered: &File, path: &Path, access: Access) -> io::Result<Direct> {
+fn open_direct(buffered: &File, kind: FileKind, path: &Path, access: Access) -> io::Result<Direct> {
     let refused = || {
         let text = "the file system does not support direct I/O (O_DIRECT) on this file";
         io::Error::new(io::ErrorKind::Unsupported, text)
     };
-    if is_memory_backed(buffered) {
+    // A block device lies in a file system in memory (/dev), but its contents do not.
+    if kind == FileKind::Regular && is_memory_backed(buffered) {
         return Err(refused());
     }
     let told = sys::statx_direct_alignment(buffered.as_fd());
