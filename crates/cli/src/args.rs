@@ -6,12 +6,14 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use headwater::io::{DriverKind, Limits};
 use headwater::{Engine, EngineBuilder, IoMode};
 
+use crate::bench::Affinity;
 use crate::complain;
 use crate::units::ByteSize;
 
@@ -61,6 +63,9 @@ pub(crate) enum Suite {
     /// Read a cold file from start to end in every way there is.
     #[command(after_help = BENCH_EXAMPLES)]
     Scan(ScanArguments),
+    /// Measure what the ring itself costs, with batches of requests that do nothing.
+    #[command(after_help = NOP_EXAMPLES)]
+    Nop(NopArguments),
 }
 
 #[derive(Args, Debug)]
@@ -76,6 +81,32 @@ pub(crate) struct ScanArguments {
     pub(crate) rounds: u32,
     #[command(flatten)]
     pub(crate) common: BenchCommon,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct NopArguments {
+    /// How long each row is measured.
+    #[arg(long, value_name = "N", default_value = "5", value_parser = parse_seconds)]
+    pub(crate) seconds: Duration,
+    /// Measure rows with this many threads instead of the table [default: 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=THREADS_MAX))]
+    pub(crate) threads: Option<u32>,
+    /// Measure rows with this many entries in a ring instead of the table [default: what the threads need, 64 at least].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=Limits::QUEUE_DEPTH_MAX as i64))]
+    pub(crate) entries: Option<u32>,
+    /// Measure rows with this many requests in a batch instead of the table [default: 32].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=Limits::QUEUE_DEPTH_MAX as i64))]
+    pub(crate) batch: Option<u32>,
+    /// Where threads run: `none` leaves it to the kernel, `spread` gives each a processor of its own, a list such as
+    /// `0` or `0,2-3` keeps all of them on these.
+    #[arg(long, value_name = "WHERE", default_value = "none")]
+    pub(crate) affinity: Affinity,
+    /// Write the results to this file as JSON too.
+    #[arg(long, value_name = "OUT")]
+    pub(crate) json: Option<PathBuf>,
+    /// Draw the latencies, percentile by percentile, into this file as SVG.
+    #[arg(long, value_name = "OUT.svg")]
+    pub(crate) plot: Option<PathBuf>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -211,11 +242,24 @@ fn parse_memory(text: &str) -> Result<ByteSize, String> {
     Ok(size)
 }
 
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds: Option<f64> = text.parse().ok().filter(|seconds| SECONDS.contains(seconds));
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("it must be from {} to {} seconds", SECONDS.start(), SECONDS.end()))
+}
+
 /// What shells and clap use for a command line that makes no sense.
 const EXIT_USAGE: u8 = 2;
 
 /// The user half of a 48-bit address space.
 const MEMORY_BYTES_MAX: u64 = 128 << 40;
+
+/// Below it a row has too few batches for its percentiles; above it somebody has mistaken the unit.
+const SECONDS: std::ops::RangeInclusive<f64> = 0.01..=3600.0;
+
+/// Several for each processor of a large machine.
+const THREADS_MAX: i64 = 1024;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -233,7 +277,17 @@ const BENCH_EXAMPLES: &str = "\
 Examples:
   headwater bench                                     every suite in quick form
   headwater bench scan --dir /mnt/nvme --size 8G      on the file system mounted there
-  headwater bench scan --file big.log --json out.json with a file that exists";
+  headwater bench scan --file big.log --json out.json with a file that exists
+  headwater bench nop                                 what the ring costs, without storage";
+
+const NOP_EXAMPLES: &str = "\
+Examples:
+  headwater bench nop                          1 thread x 64 entries and 4 threads x 1024
+  headwater bench nop --plot latency.svg       with a drawing of the latencies
+  headwater bench nop --threads 8 --batch 16   a shape of your own
+  headwater bench nop --affinity 0             all threads on processor 0: what does that cost?
+
+A ring is used in two ways: one that all threads share, as any thread may, or a local one for each thread.";
 
 #[cfg(test)]
 mod tests {

@@ -9,39 +9,59 @@ use std::path::Path;
 
 use serde::Serialize;
 
-/// Empty texts and `None` mean that the system does not tell.
+/// The machine without its storage. Empty texts mean that the system does not tell.
 #[derive(Serialize, Clone, Debug)]
-pub(super) struct Host {
+pub(super) struct Machine {
     pub(super) kernel: String,
     pub(super) architecture: String,
     pub(super) cpus: usize,
     pub(super) memory_mib: u64,
-    pub(super) file_system: String,
-    pub(super) device: String,
-    pub(super) read_ahead_kb: Option<u64>,
     pub(super) transparent_huge_pages: String,
-    /// Which driver headwater used; known when it has run.
-    pub(super) driver: Option<String>,
     pub(super) headwater: &'static str,
 }
 
-impl Host {
-    pub(super) fn of(path: &Path) -> Host {
+/// The machine and what a file lies on. Empty texts and `None` mean that the system does not tell.
+#[derive(Serialize, Clone, Debug)]
+pub(super) struct Host {
+    #[serde(flatten)]
+    pub(super) machine: Machine,
+    pub(super) file_system: String,
+    pub(super) device: String,
+    pub(super) read_ahead_kb: Option<u64>,
+    /// Which driver headwater used; known when it has run.
+    pub(super) driver: Option<String>,
+}
+
+impl Machine {
+    pub(super) fn here() -> Machine {
         let names = rustix::system::uname();
         let text = |name: &std::ffi::CStr| name.to_string_lossy().into_owned();
-        let device = device_of(path);
-        let (file_system, source) = device.and_then(mount_of).unwrap_or_default();
-        Host {
+        Machine {
             kernel: format!("{} {}", text(names.sysname()), text(names.release())),
             architecture: text(names.machine()),
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
             memory_mib: memory_mib(),
+            transparent_huge_pages: chosen("/sys/kernel/mm/transparent_hugepage/enabled"),
+            headwater: env!("CARGO_PKG_VERSION"),
+        }
+    }
+
+    /// For the head of a table.
+    pub(super) fn words(&self) -> String {
+        format!("{}, {} CPUs, {} MiB", self.kernel, self.cpus, self.memory_mib)
+    }
+}
+
+impl Host {
+    pub(super) fn of(path: &Path) -> Host {
+        let device = device_of(path);
+        let (file_system, source) = device.and_then(mount_of).unwrap_or_default();
+        Host {
+            machine: Machine::here(),
             file_system,
             device: source,
             read_ahead_kb: device.and_then(read_ahead_kb),
-            transparent_huge_pages: chosen("/sys/kernel/mm/transparent_hugepage/enabled"),
             driver: None,
-            headwater: env!("CARGO_PKG_VERSION"),
         }
     }
 
@@ -50,10 +70,8 @@ impl Host {
         let known = |text: &str, otherwise: &str| if text.is_empty() { otherwise } else { text }.to_owned();
         let read_ahead = self.read_ahead_kb.map_or("unknown".into(), |kb| format!("{kb} KiB"));
         format!(
-            "{}, {} CPUs, {} MiB, {} on {}, kernel readahead {read_ahead}, driver {}",
-            self.kernel,
-            self.cpus,
-            self.memory_mib,
+            "{}, {} on {}, kernel readahead {read_ahead}, driver {}",
+            self.machine.words(),
             known(&self.file_system, "unknown file system"),
             known(&self.device, "unknown device"),
             self.driver.as_deref().unwrap_or("none"),

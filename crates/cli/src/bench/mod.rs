@@ -5,14 +5,17 @@
 
 mod file;
 mod host;
+mod nop;
 mod report;
 mod row;
 mod rows;
 mod scan;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+pub(crate) use nop::Affinity;
 pub(crate) use row::run as run_row;
 
 use crate::args::{BenchArguments, ScanArguments, Suite};
@@ -22,11 +25,12 @@ use file::Wanted;
 use scan::Plan;
 
 pub(crate) fn run(arguments: &BenchArguments) -> ExitCode {
-    let plan = match &arguments.suite {
-        Some(Suite::Scan(scan)) => full(scan),
-        None => quick(arguments),
+    let outcome = match &arguments.suite {
+        Some(Suite::Scan(scan)) => scan::run(&full(scan)),
+        Some(Suite::Nop(nop)) => nop::run(nop),
+        None => scan::run(&quick(arguments)),
     };
-    match scan::run(&plan) {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
             complain(text);
@@ -51,6 +55,21 @@ fn quick(arguments: &BenchArguments) -> Plan {
     let (dir, size) = (arguments.common.dir.clone(), ByteSize(QUICK_BYTES));
     let wanted = Wanted::New { dir, size, fitting: file::Fitting::AsPossible };
     Plan { wanted, rounds: QUICK_ROUNDS, limit: QUICK_LIMIT, common: arguments.common.clone() }
+}
+
+/// Not to be able to write the results is better known before the measurement. Leaves no file that was not there.
+fn check_output(path: &Path) -> Result<(), String> {
+    let was_there = path.exists();
+    std::fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(path)
+        .map_err(|error| format!("failed to open {}: {error}", path.display()))?;
+    if !was_there {
+        // Nothing is lost if it stays: it is written to in the end.
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
 }
 
 /// Longer than a second on the fastest devices, so that start and end do not show in the rate.

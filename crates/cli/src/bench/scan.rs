@@ -16,6 +16,7 @@ use std::time::Duration;
 use headwater::io::device_polls;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::check_output;
 use super::file::{Target, Wanted};
 use super::host::Host;
 use super::report::{Outcome, Report};
@@ -32,7 +33,9 @@ pub(super) struct Plan {
 }
 
 pub(super) fn run(plan: &Plan) -> Result<(), String> {
-    check_json(plan)?;
+    if let Some(path) = &plan.common.json {
+        check_output(path)?;
+    }
     let progress = progress_bar();
     let target = Target::prepare(&plan.wanted, &mut |written_bytes| {
         progress.set_message(format!("writing the file: {} MiB", written_bytes >> 20));
@@ -51,13 +54,6 @@ pub(super) fn run(plan: &Plan) -> Result<(), String> {
         }
         None => Ok(()),
     }
-}
-
-/// Not to be able to write the results is better known before the measurement.
-fn check_json(plan: &Plan) -> Result<(), String> {
-    let Some(path) = &plan.common.json else { return Ok(()) };
-    let opened = std::fs::OpenOptions::new().append(true).create(true).open(path);
-    opened.map(drop).map_err(|error| format!("failed to open {}: {error}", path.display()))
 }
 
 fn progress_bar() -> ProgressBar {

@@ -4,7 +4,7 @@ use crate::{assert_one_line, run, text, utf8};
 
 #[test]
 fn nonsense_gets_one_line() {
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 20] = [
         (&["cat", "--memory", "1", "x"], "at least 3M"),
         (&["cat", "--memory", "9999999T", "x"], "9999999T"),
         (&["cat", "--memory", "much", "x"], "write it like 4M"),
@@ -17,6 +17,14 @@ fn nonsense_gets_one_line() {
         (&["bench", "scan", "--size", "9999999T"], "9999999T"),
         (&["bench", "scan", "--rounds", "0"], "--rounds"),
         (&["bench", "scan", "--size", "1000T"], "no room"),
+        (&["bench", "nop", "--seconds", "0"], "0.01 to 3600"),
+        (&["bench", "nop", "--seconds", "nan"], "0.01 to 3600"),
+        (&["bench", "nop", "--threads", "0"], "--threads"),
+        (&["bench", "nop", "--entries", "99999"], "--entries"),
+        (&["bench", "nop", "--threads", "4", "--entries", "64"], "need 128 entries"),
+        (&["bench", "nop", "--affinity", "3-1"], "a list of processors"),
+        (&["bench", "nop", "--affinity", "1023"], "no processor 1023"),
+        (&["bench", "nop", "--plot", "/nowhere/out.svg"], "No such file"),
     ];
     for (arguments, named) in cases {
         assert_one_line(&run(arguments), named);
@@ -48,8 +56,8 @@ fn what_cannot_be_measured_gets_one_line() {
 
 #[test]
 fn help_has_examples_and_no_escape_codes() {
-    for arguments in [&["--help"][..], &["cat", "--help"], &["bench", "--help"], &["bench", "scan", "--help"]]
-    {
+    let suites = [&["bench", "scan", "--help"][..], &["bench", "nop", "--help"]];
+    for arguments in [&["--help"][..], &["cat", "--help"], &["bench", "--help"]].into_iter().chain(suites) {
         let output = run(arguments);
         assert!(output.status.success());
         let help = text(&output.stdout);

@@ -5,6 +5,7 @@
 mod bench;
 mod cat;
 mod inputs;
+mod nop;
 
 use std::path::Path;
 use std::process::{Command, Output};

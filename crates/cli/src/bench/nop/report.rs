@@ -1,0 +1,161 @@
+//! Report: the table, the JSON and the drawing of a nop suite.
+//!
+//! Owns: the words and columns, what is written where.
+//! Does not own: the measurements, how a drawing is made (`plot`).
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::batches::Measured;
+use super::latency::Percentiles;
+use super::{RingUse, Row, plot};
+use crate::args::NopArguments;
+use crate::bench::host::Machine;
+
+/// A row and what it took.
+pub(super) struct Outcome {
+    pub(super) row: Row,
+    pub(super) measured: Measured,
+}
+
+#[derive(Serialize)]
+pub(super) struct Report {
+    suite: &'static str,
+    host: Machine,
+    seconds: f64,
+    affinity: String,
+    rows: Vec<Line>,
+    #[serde(skip)]
+    outcomes: Vec<Outcome>,
+}
+
+#[derive(Serialize)]
+struct Line {
+    id: String,
+    name: String,
+    ring: &'static str,
+    threads: u32,
+    entries: u32,
+    batch: u32,
+    batches: u64,
+    batches_per_s: f64,
+    #[serde(flatten)]
+    latency: Percentiles,
+    enters_per_batch: f64,
+}
+
+impl Report {
+    pub(super) fn new(outcomes: Vec<Outcome>, arguments: &NopArguments) -> Report {
+        Report {
+            suite: "nop",
+            host: Machine::here(),
+            seconds: arguments.seconds.as_secs_f64(),
+            affinity: arguments.affinity.to_string(),
+            rows: outcomes.iter().map(line).collect(),
+            outcomes,
+        }
+    }
+
+    /// The table on standard output. A reader that has gone is no error.
+    pub(super) fn print(&self) -> io::Result<()> {
+        match io::stdout().lock().write_all(self.text().as_bytes()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            other => other,
+        }
+    }
+
+    pub(super) fn write_files(&self, arguments: &NopArguments) -> Result<(), String> {
+        if let Some(path) = &arguments.json {
+            let text = serde_json::to_string_pretty(self).map_err(|error| error.to_string())?;
+            write(path, &(text + "\n"))?;
+        }
+        if let Some(path) = &arguments.plot {
+            write(path, &plot::svg(&self.outcomes)?)?;
+        }
+        Ok(())
+    }
+
+    fn text(&self) -> String {
+        let what = format!(
+            "batches of {} requests that do nothing, {} s a row, affinity {}; latencies of a batch in µs",
+            self.rows.first().map_or(0, |row| row.batch),
+            self.seconds,
+            self.affinity
+        );
+        let mut lines = vec![self.host.words(), what, String::new()];
+        let width = self.rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
+        lines.push(format!(
+            "{:width$}  {:>10}  {:>9}  {:>7}  {:>7}  {:>7}  {:>7}  {:>8}  {:>8}  {:>8}  {:>8}  {:>6}",
+            "threads × entries",
+            "batches",
+            "batches/s",
+            "mean",
+            "p50",
+            "p90",
+            "p99",
+            "p99.9",
+            "p99.99",
+            "p99.999",
+            "max",
+            "enters"
+        ));
+        lines.extend(self.rows.iter().map(|row| row.text(width)));
+        lines.push(String::new());
+        lines.extend(self.verdict());
+        lines.join("\n") + "\n"
+    }
+
+    fn verdict(&self) -> Option<String> {
+        let cost_ns = |row: &Line| row.latency.mean_us * 1e3 / f64::from(row.batch);
+        let best = self.rows.iter().min_by(|left, right| cost_ns(left).total_cmp(&cost_ns(right)))?;
+        Some(format!("cheapest: {} with {:.0} ns a request", best.name, cost_ns(best)))
+    }
+}
+
+impl Line {
+    fn text(&self, width: usize) -> String {
+        let latency = &self.latency;
+        format!(
+            "{:width$}  {:>10}  {:>9.0}  {:>7.2}  {:>7.2}  {:>7.2}  {:>7.2}  {:>8.1}  {:>8.1}  {:>8.1}  \
+             {:>8.0}  {:>6.2}",
+            self.name,
+            self.batches,
+            self.batches_per_s,
+            latency.mean_us,
+            latency.p50_us,
+            latency.p90_us,
+            latency.p99_us,
+            latency.p99_9_us,
+            latency.p99_99_us,
+            latency.p99_999_us,
+            latency.max_us,
+            self.enters_per_batch,
+        )
+    }
+}
+
+fn line(outcome: &Outcome) -> Line {
+    let (row, measured) = (outcome.row, &outcome.measured);
+    let batches = measured.latencies.count();
+    Line {
+        id: row.id(),
+        name: row.name(),
+        ring: match row.sharing {
+            RingUse::AnyThread => "any-thread",
+            RingUse::Local => "local",
+        },
+        threads: row.shape.threads,
+        entries: row.shape.entries,
+        batch: row.shape.batch,
+        batches,
+        batches_per_s: batches as f64 / measured.elapsed.as_secs_f64(),
+        latency: measured.latencies.percentiles(),
+        enters_per_batch: measured.enters as f64 / batches.max(1) as f64,
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(path, text).map_err(|error| format!("failed to write {}: {error}", path.display()))
+}
