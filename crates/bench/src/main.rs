@@ -5,13 +5,18 @@
 //! ```
 //!
 //! Development only: it needs fio, and for some rows GNU cat, uutils and root; what is missing is skipped and said.
+//!
+//! Owns: the command line.
+//! Does not own: what is compared (bars), how arms run (arms), the tools around them (tools, syscalls).
 
 #![forbid(unsafe_code)]
 
 mod arms;
 mod bars;
 mod measure;
+mod syscalls;
 mod tools;
+mod verdict;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

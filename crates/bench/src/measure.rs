@@ -9,6 +9,8 @@ pub(crate) struct Sample {
     pub(crate) mib_per_s: f64,
     /// Requests a second, for random arms.
     pub(crate) iops: f64,
+    /// Requests in all, for random arms.
+    pub(crate) requests: f64,
     /// Processor time of the whole process, its kernel part included.
     pub(crate) cpu_s: f64,
     /// The same for each GiB read.
@@ -29,12 +31,12 @@ pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// Runs the arms in turn, `rounds` times, and returns the samples of each.
-pub(crate) fn interleave<A>(
+pub(crate) fn interleave<A, S>(
     arms: &[A],
     rounds: usize,
-    mut run: impl FnMut(&A) -> std::io::Result<Sample>,
-) -> std::io::Result<Vec<Vec<Sample>>> {
-    let mut samples = vec![Vec::new(); arms.len()];
+    mut run: impl FnMut(&A) -> std::io::Result<S>,
+) -> std::io::Result<Vec<Vec<S>>> {
+    let mut samples: Vec<Vec<S>> = arms.iter().map(|_| Vec::new()).collect();
     for _ in 0..rounds {
         for (arm, samples) in arms.iter().zip(&mut samples) {
             samples.push(run(arm)?);

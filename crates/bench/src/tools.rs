@@ -11,30 +11,59 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use clap::ValueEnum;
+use serde::de::DeserializeOwned;
 
 use crate::arms::Arm;
 use crate::measure::Sample;
 
 /// Runs an arm of ours in a process of its own.
 pub(crate) fn arm(arm: Arm, file: &Path, memory_mib: u64, seconds: f64) -> io::Result<Sample> {
-    let name = arm.to_possible_value().expect("every arm has a name").get_name().to_owned();
-    let output = Command::new(std::env::current_exe()?)
-        .args([OsStr::new("arm"), OsStr::new(&name), file.as_os_str()])
-        .args(["--memory-mib", &memory_mib.to_string(), "--seconds", &seconds.to_string()])
-        .stderr(Stdio::inherit())
-        .output()?;
-    serde_json::from_slice(&output.stdout).map_err(|_| io::Error::other(format!("arm {name} failed")))
+    json_of(arm_command(arm, file, memory_mib, seconds)?)
+}
+
+pub(crate) fn arm_command(arm: Arm, file: &Path, memory_mib: u64, seconds: f64) -> io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args([OsStr::new("arm"), OsStr::new(&name_of(arm)), file.as_os_str()]).args([
+        "--memory-mib",
+        &memory_mib.to_string(),
+        "--seconds",
+        &seconds.to_string(),
+    ]);
+    Ok(command)
+}
+
+/// As it is written on a command line.
+pub(crate) fn name_of(value: impl ValueEnum) -> String {
+    value.to_possible_value().expect("no value is hidden").get_name().to_owned()
+}
+
+/// Runs a command that prints a line of JSON.
+pub(crate) fn json_of<T: DeserializeOwned>(mut command: Command) -> io::Result<T> {
+    let output = command.stderr(Stdio::inherit()).output()?;
+    serde_json::from_slice(&output.stdout).map_err(|_| {
+        let words: Vec<_> = command.get_args().map(OsStr::to_string_lossy).collect();
+        io::Error::other(format!("{}: {}", words.join(" "), output.status))
+    })
 }
 
 /// Runs fio with `arguments` on the file, read-only, and returns what its JSON says.
-pub(crate) fn fio(file: &Path, arguments: &[&str]) -> io::Result<Sample> {
-    let output = Command::new("fio")
+pub(crate) fn fio(file: &Path, arguments: &[String]) -> io::Result<Sample> {
+    let output = fio_command(file, arguments).stderr(Stdio::null()).output()?;
+    fio_sample(&output.stdout)
+}
+
+pub(crate) fn fio_command(file: &Path, arguments: &[String]) -> Command {
+    let mut command = Command::new("fio");
+    command
         .args(["--name=headwater", "--readonly", "--ioengine=io_uring", "--direct=1", "--output-format=json"])
         .arg(format!("--filename={}", file.display()))
-        .args(arguments)
-        .stderr(Stdio::null())
-        .output()?;
-    let text = String::from_utf8_lossy(&output.stdout);
+        .args(arguments);
+    command
+}
+
+/// What fio's report says.
+pub(crate) fn fio_sample(stdout: &[u8]) -> io::Result<Sample> {
+    let text = String::from_utf8_lossy(stdout);
     let start = text.find('{').ok_or_else(|| io::Error::other("fio printed no JSON"))?;
     let report: serde_json::Value = serde_json::from_str(&text[start..])?;
     let job = &report["jobs"][0];
@@ -48,7 +77,8 @@ pub(crate) fn fio(file: &Path, arguments: &[&str]) -> io::Result<Sample> {
         ));
     }
     let cpu_s_per_gib = cpu_s / (mib_per_s * run_s / 1024.0);
-    Ok(Sample { mib_per_s, iops: number(&job["read"]["iops"]), cpu_s, cpu_s_per_gib, peak_rss_mib: 0.0 })
+    let (iops, requests) = (number(&job["read"]["iops"]), number(&job["read"]["total_ios"]));
+    Ok(Sample { mib_per_s, iops, requests, cpu_s, cpu_s_per_gib, peak_rss_mib: 0.0 })
 }
 
 /// Runs a shell command that reads the file once and reports its rate.
