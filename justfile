@@ -46,3 +46,7 @@ bench *arguments:
 bars file *arguments:
     cargo build --release
     cargo run --release -p headwater-bench -- bars --file {{file}} {{arguments}}
+
+# The ring against other io_uring libraries; `just nop --features rio` with the one under GPL-3.0 as well.
+nop *arguments:
+    cargo run --release -p headwater-bench {{arguments}} -- nop

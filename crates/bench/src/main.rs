@@ -2,18 +2,20 @@
 //!
 //! ```text
 //!   bars ─► for each round: each arm in a child process of its own (or fio, cat, …) ─► medians ─► ratio against bar
+//!   nop  ─► the same for the ring alone, against other io_uring libraries
 //! ```
 //!
 //! Development only: it needs fio, and for some rows GNU cat, uutils and root; what is missing is skipped and said.
 //!
 //! Owns: the command line.
-//! Does not own: what is compared (bars), how arms run (arms), the tools around them (tools, syscalls).
+//! Does not own: what is compared (bars, nop), how arms run (arms, nop), the tools around them (tools, syscalls).
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)] // One peer's queue can only be filled so: nop/raw.rs.
 
 mod arms;
 mod bars;
 mod measure;
+mod nop;
 mod syscalls;
 mod tools;
 mod verdict;
@@ -35,6 +37,11 @@ struct Arguments {
 enum Command {
     /// Runs the comparisons that headwater promises to win, and prints ratio and bar for each.
     Bars(bars::Options),
+    /// Compares the ring with other io_uring libraries: batches of requests that do nothing.
+    Nop(nop::Options),
+    /// Runs one arm of `nop` in this process and prints a line of JSON.
+    #[command(hide = true)]
+    NopArm(nop::ArmOptions),
     /// Runs one arm in this process and prints a line of JSON; used by the others.
     #[command(hide = true)]
     Arm {
@@ -60,6 +67,8 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Bars(options) => bars::run(&options),
+        Command::Nop(options) => nop::run(&options),
+        Command::NopArm(options) => nop::run_arm(&options),
         Command::Arm { name, file, memory_mib, seconds, size_kib, distance_kib } => {
             let readahead = size_kib.zip(distance_kib);
             arms::run(name, &file, &arms::Settings { memory_mib, seconds, readahead })

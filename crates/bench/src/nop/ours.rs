@@ -1,0 +1,50 @@
+//! Ours: headwater's ring, shared by all threads or one for each.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::latency::{Latencies, NopSample};
+// Stand-in, to be replaced by `use headwater::ring::{…}`.
+use super::stand_in::{Driver, DriverKind, DriverOptions, Request, Sharing};
+use super::{ArmOptions, crew};
+
+pub(super) fn any_thread(options: &ArmOptions) -> io::Result<NopSample> {
+    let driver = driver(options, Sharing::AnyThread)?;
+    let latencies = crew::run(options, || Ok(&driver), |driver| batches(options, driver))?;
+    Ok(latencies.sample(Some(driver.stats().enters)))
+}
+
+pub(super) fn local(options: &ArmOptions) -> io::Result<NopSample> {
+    let enters = AtomicU64::new(0);
+    let latencies = crew::run(
+        options,
+        || driver(options, Sharing::Local),
+        |driver| {
+            let latencies = batches(options, &driver);
+            enters.fetch_add(driver.stats().enters, Ordering::Relaxed);
+            latencies
+        },
+    )?;
+    Ok(latencies.sample(Some(enters.into_inner())))
+}
+
+fn driver(options: &ArmOptions, sharing: Sharing) -> io::Result<Driver> {
+    let queue_depth = options.entries;
+    Driver::new(&DriverOptions { kind: DriverKind::Uring, queue_depth, sharing, ..DriverOptions::default() })
+}
+
+fn batches(options: &ArmOptions, driver: &Driver) -> io::Result<Latencies> {
+    let mut batch = driver.batch();
+    crew::time_batches(options, || {
+        for _ in 0..options.batch {
+            batch.push(Request::Nop).map_err(|_| io::Error::other("the ring took no whole batch"))?;
+        }
+        let mut outcome = Ok(());
+        batch.finish(|_, finished| {
+            if let Err(error) = finished.result {
+                outcome = Err(error);
+            }
+        });
+        outcome
+    })
+}
