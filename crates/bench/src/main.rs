@@ -9,11 +9,14 @@
 //!
 //! Owns: the command line.
 //! Does not own: what is compared (bars, nop), how arms run (arms, nop), the tools around them (tools, syscalls).
+//!   guest ─► this program in a virtual machine whose disk polls ─► a table of checks
+//! `guest` needs QEMU and a kernel, which it fetches.
 
 #![deny(unsafe_code)] // One peer's queue can only be filled so: nop/raw.rs.
 
 mod arms;
 mod bars;
+mod guest;
 mod measure;
 mod nop;
 mod syscalls;
@@ -42,6 +45,8 @@ enum Command {
     /// Runs one arm of `nop` in this process and prints a line of JSON.
     #[command(hide = true)]
     NopArm(nop::ArmOptions),
+    /// Boots a virtual machine with an NVMe disk that polls, and checks polled I/O there.
+    Guest(guest::Options),
     /// Runs one arm in this process and prints a line of JSON; used by the others.
     #[command(hide = true)]
     Arm {
@@ -65,10 +70,15 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if guest::is_init() {
+        guest::run_init();
+        return ExitCode::SUCCESS;
+    }
     let outcome = match Arguments::parse().command {
         Command::Bars(options) => bars::run(&options),
         Command::Nop(options) => nop::run(&options),
         Command::NopArm(options) => nop::run_arm(&options),
+        Command::Guest(options) => guest::run(&options),
         Command::Arm { name, file, memory_mib, seconds, size_kib, distance_kib } => {
             let readahead = size_kib.zip(distance_kib);
             arms::run(name, &file, &arms::Settings { memory_mib, seconds, readahead })

@@ -1,0 +1,208 @@
+//! Checks: what is tried in the guest, on a disk whose contents are known.
+//!
+//! ```text
+//!   the disk polls ─► the same reads, polled and by interrupt: right bytes? how many interrupts? ─► compare
+//!                  ─► a file that cannot be polled, by interrupt
+//! ```
+//!
+//! Owns: the reads, and what counts as right.
+//! Does not own: the disk's contents (disk), who reads the results (init).
+
+use std::fs;
+use std::io::{self, BufRead};
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use headwater::io::{DriverKind, Polling, device_polls};
+use headwater::{Engine, File, IoMode, OpenOptions};
+use serde::{Deserialize, Serialize};
+
+use super::{disk, interrupts};
+use crate::arms::Offsets;
+
+/// What came of one check.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Check {
+    pub(crate) name: String,
+    pub(crate) ok: bool,
+    /// What was seen, or what went wrong.
+    pub(crate) detail: String,
+}
+
+/// Makes all checks, each reported as soon as it is made.
+pub(crate) fn run(mut report: impl FnMut(&Check)) {
+    let mut check = |name: &str, outcome: io::Result<String>| {
+        let (ok, detail) = match outcome {
+            Ok(detail) => (true, detail),
+            Err(error) => (false, error.to_string()),
+        };
+        report(&Check { name: name.to_owned(), ok, detail });
+    };
+    check("the disk polls", disk_polls());
+    for (pattern, read) in PATTERNS {
+        let read = *read;
+        let polled = in_time(move || measure(read, Polling::On));
+        check(&format!("{pattern}, polled: right bytes"), told(&polled));
+        let interrupted = in_time(move || measure(read, Polling::Off));
+        check(&format!("{pattern}, by interrupt: right bytes"), told(&interrupted));
+        if let (Ok(polled), Ok(interrupted)) = (polled, interrupted) {
+            check(&format!("{pattern}, polled: no interrupts"), compare(&polled, &interrupted));
+        }
+    }
+    check("file in memory, by interrupt: right bytes", in_time(|| file_in_memory(Polling::Off)));
+}
+
+/// Reads the disk in one way, compares every byte, and says how many reads that was.
+type Read = fn(&File) -> io::Result<u64>;
+
+const PATTERNS: &[(&str, Read)] = &[
+    ("4 KiB x 32", random::<PAGE_BYTES, 32, 4096>),
+    // More than the disk takes in one command.
+    ("1 MiB x 4", random::<MEBIBYTE, 4, 256>),
+    ("scan", scan),
+    ("two scans at once", two_scans),
+];
+
+/// What a run has cost.
+struct Cost {
+    reads: u64,
+    interrupts: u64,
+}
+
+fn disk_polls() -> io::Result<String> {
+    let setting = |folder: &str, name: &str| {
+        fs::read_to_string(format!("{folder}/{name}")).map(|text| text.trim().to_owned())
+    };
+    let (io_poll, poll_queues) = (setting(QUEUE, "io_poll")?, setting(DRIVER, "poll_queues")?);
+    let (sectors_kb, segments) = (setting(QUEUE, "max_sectors_kb")?, setting(QUEUE, "max_segments")?);
+    let told = device_polls(Path::new(DISK))?;
+    let detail = format!(
+        "io_poll {io_poll}, poll_queues {poll_queues}, device_polls {told}; \
+         max_sectors_kb {sectors_kb}, max_segments {segments}"
+    );
+    if io_poll == "1" && poll_queues == "2" && told { Ok(detail) } else { Err(io::Error::other(detail)) }
+}
+
+fn measure(read: Read, polling: Polling) -> io::Result<Cost> {
+    let engine = engine(polling)?;
+    let file = OpenOptions::new().engine(&engine).io(IoMode::Direct).open(DISK)?;
+    if file.len()? != disk::LENGTH_BYTES {
+        return Err(io::Error::other(format!("the disk has {} bytes", file.len()?)));
+    }
+    let before = interrupts::of_nvme()?;
+    let reads = read(&file)?;
+    Ok(Cost { reads, interrupts: interrupts::of_nvme()? - before })
+}
+
+fn told(cost: &io::Result<Cost>) -> io::Result<String> {
+    match cost {
+        Ok(Cost { reads, interrupts }) => Ok(format!("{reads} reads, {interrupts} interrupts")),
+        Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+    }
+}
+
+fn compare(polled: &Cost, interrupted: &Cost) -> io::Result<String> {
+    let detail = format!("{} against {}", polled.interrupts, interrupted.interrupts);
+    let is_polled = polled.interrupts * POLLED_SHARE <= interrupted.interrupts;
+    let is_told_apart = interrupted.interrupts * INTERRUPTED_SHARE >= interrupted.reads;
+    if is_polled && is_told_apart { Ok(detail) } else { Err(io::Error::other(detail)) }
+}
+
+/// What cannot be polled has to be readable as ever.
+fn file_in_memory(polling: Polling) -> io::Result<String> {
+    const LENGTH_BYTES: u64 = 1 << 20;
+    fs::write(FILE_IN_MEMORY, disk::contents(LENGTH_BYTES))?;
+    let file = OpenOptions::new().engine(&engine(polling)?).open(FILE_IN_MEMORY)?;
+    let reads = scan(&file)? + random::<PAGE_BYTES, 8, 64>(&file)?;
+    Ok(format!("{reads} reads"))
+}
+
+fn engine(polling: Polling) -> io::Result<Engine> {
+    Ok(Engine::builder().memory(MEMORY_BYTES).driver(DriverKind::Uring).polling(polling).build()?)
+}
+
+/// `READS` asynchronous reads of `BYTES` at random places, `DEPTH` of them in flight.
+fn random<const BYTES: u64, const DEPTH: u64, const READS: u64>(file: &File) -> io::Result<u64> {
+    let blocks = file.len()? / BYTES;
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    runtime.block_on(async {
+        let readers: Vec<_> = (0..DEPTH)
+            .map(|seed| {
+                let (file, mut places) = (file.clone(), Offsets::new(seed, blocks * PAGE_BYTES));
+                tokio::spawn(async move {
+                    for _ in 0..READS / DEPTH {
+                        let offset_bytes = places.next() / PAGE_BYTES * BYTES;
+                        let bytes = file.read_exact_at_async(offset_bytes, BYTES as usize).await?;
+                        disk::compare(offset_bytes, &bytes)?;
+                    }
+                    io::Result::Ok(())
+                })
+            })
+            .collect();
+        for reader in readers {
+            reader.await.map_err(io::Error::other)??;
+        }
+        Ok(READS)
+    })
+}
+
+fn scan(file: &File) -> io::Result<u64> {
+    let mut reader = file.reader();
+    let (mut offset_bytes, mut chunks) = (0, 0);
+    loop {
+        let chunk = reader.fill_buf()?;
+        if chunk.is_empty() {
+            break;
+        }
+        disk::compare(offset_bytes, chunk)?;
+        let length = chunk.len();
+        offset_bytes += length as u64;
+        chunks += 1;
+        reader.consume(length);
+    }
+    if offset_bytes == file.len()? { Ok(chunks) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+/// Two threads on one ring: whoever polls, polls for the other one too.
+fn two_scans(file: &File) -> io::Result<u64> {
+    thread::scope(|scope| {
+        let other = scope.spawn(|| scan(file));
+        Ok(scan(file)? + other.join().expect("a scan does not panic")?)
+    })
+}
+
+/// Polled I/O that goes wrong tends not to end, and the checks after it are of interest all the same.
+fn in_time<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || sender.send(work()));
+    let late = |_| io::Error::other(format!("not done after {} s", TIME_LIMIT.as_secs()));
+    receiver.recv_timeout(TIME_LIMIT).map_err(late)?
+}
+
+/// The first NVMe disk.
+pub(crate) const DISK: &str = "/dev/nvme0n1";
+
+/// Its settings, and those of its driver.
+const QUEUE: &str = "/sys/block/nvme0n1/queue";
+const DRIVER: &str = "/sys/module/nvme/parameters";
+
+/// The root of the guest is in memory.
+const FILE_IN_MEMORY: &str = "/in-memory";
+
+const MEMORY_BYTES: u64 = 32 << 20;
+const MEBIBYTE: u64 = 1 << 20;
+
+/// The unit of [`Offsets`].
+const PAGE_BYTES: u64 = 4096;
+
+/// Reads under polling take at most the twentieth of the interrupts of those without; the disk may have something else
+/// to say in between.
+const POLLED_SHARE: u64 = 20;
+
+/// At least one in so many reads by interrupt: one interrupt may tell of a whole queue.
+const INTERRUPTED_SHARE: u64 = 64;
+
+/// A check takes about a second on an emulated processor of a machine that is not busy.
+const TIME_LIMIT: Duration = Duration::from_secs(30);

@@ -1,0 +1,145 @@
+//! Kernel: the image to boot and the modules for an NVMe disk, given by hand or Debian's.
+//!
+//! ```text
+//!   apt-cache show linux-image-amd64 ─► linux-image-6.x.y-amd64 ─► apt-get download ─► dpkg-deb -x
+//!     ─► cache/linux-image-6.x.y-amd64/{vmlinuz, modules/}          9 MB of 400
+//! ```
+//!
+//! Owns: the cache of fetched kernels.
+//! Does not own: which modules depend on which (modules).
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::modules::{self, Module};
+use super::{Halt, about, process};
+
+pub(crate) struct Kernel {
+    pub(crate) vmlinuz: PathBuf,
+    /// In the order of loading.
+    pub(crate) modules: Vec<Module>,
+}
+
+impl Kernel {
+    pub(crate) fn given(vmlinuz: &Path, modules: &Path) -> Result<Kernel, Halt> {
+        fs::metadata(vmlinuz).map_err(|error| about(vmlinuz, error))?;
+        Ok(Kernel { vmlinuz: vmlinuz.to_owned(), modules: modules::with_dependencies(modules, DRIVER)? })
+    }
+
+    /// Debian's current kernel, from the cache if it has been fetched before.
+    pub(crate) fn fetched(cache: &Path) -> Result<Kernel, Halt> {
+        let package = current_package()?;
+        let folder = cache.join(&package);
+        if !folder.exists() {
+            let partial = cache.join(format!("{package}.partial-{}", std::process::id()));
+            let fetched = fetch(&package, &partial);
+            if fetched.is_ok() {
+                fs::rename(partial.join(KEPT), &folder)?;
+            }
+            fs::remove_dir_all(&partial)?;
+            fetched?;
+        }
+        Kernel::given(&folder.join(VMLINUZ), &folder.join(MODULES))
+    }
+}
+
+/// The package with the kernel that Debian's `linux-image-amd64` stands for now.
+fn current_package() -> Result<String, Halt> {
+    let output = Command::new("apt-cache")
+        .args(["show", "--no-all-versions", META_PACKAGE])
+        .env("LC_ALL", "C")
+        .output();
+    let shown = output.map_err(|error| process::missing(&error, "apt-cache", INSTEAD))?.stdout;
+    let shown = String::from_utf8_lossy(&shown);
+    let package = depended(&shown).map(str::to_owned);
+    package.ok_or_else(|| {
+        Halt::Missing(format!("apt knows no {META_PACKAGE}: run apt-get update on Debian, or {INSTEAD}"))
+    })
+}
+
+/// What the first `Depends:` of a package's description names first.
+fn depended(shown: &str) -> Option<&str> {
+    let value = shown.lines().find_map(|line| line.strip_prefix("Depends: "))?;
+    let name = value.split([' ', ',']).next()?;
+    name.starts_with("linux-image-").then_some(name)
+}
+
+/// Downloads and unpacks the package in the folder `partial`, and leaves what is needed of it in `partial/KEPT`.
+fn fetch(package: &str, partial: &Path) -> Result<(), Halt> {
+    fs::create_dir_all(partial).map_err(|error| about(partial, error))?;
+    let mut download = Command::new("apt-get");
+    // Without its unprivileged user, who may not write to the cache.
+    download.args(["download", "-q", "-o", "APT::Sandbox::User=root", package]).current_dir(partial);
+    if !succeeds(&format!("fetching {package}"), &mut download)? {
+        let text = format!("apt-get download {package} failed: try after apt-get update, or {INSTEAD}");
+        return Err(Halt::Missing(text));
+    }
+    let archive = find(partial, |name| name.ends_with(".deb"))?;
+    let unpacked = partial.join("unpacked");
+    let mut unpack = Command::new("dpkg-deb");
+    unpack.arg("-x").args([&archive, &unpacked]);
+    if !succeeds(&format!("unpacking {package}"), &mut unpack)? {
+        return Err(Halt::Failed(about(&archive, io::Error::other("dpkg-deb -x failed"))));
+    }
+    keep(&unpacked, &partial.join(KEPT))
+}
+
+fn keep(unpacked: &Path, kept: &Path) -> Result<(), Halt> {
+    let folder = kept.join(MODULES);
+    fs::create_dir_all(&folder)?;
+    let vmlinuz = find(&unpacked.join("boot"), |name| name.starts_with("vmlinuz"))?;
+    fs::rename(vmlinuz, kept.join(VMLINUZ))?;
+    for module in modules::with_dependencies(unpacked, DRIVER)? {
+        fs::write(folder.join(format!("{}.ko", module.name)), &module.image)?;
+    }
+    Ok(())
+}
+
+fn succeeds(title: &str, command: &mut Command) -> Result<bool, Halt> {
+    let program = command.get_program().to_owned();
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+    let child = child.map_err(|error| process::missing(&error, &program.to_string_lossy(), INSTEAD))?;
+    Ok(process::watch(title, child, FETCH_LIMIT)?.is_some_and(|status| status.success()))
+}
+
+fn find(folder: &Path, is_wanted: impl Fn(&str) -> bool) -> io::Result<PathBuf> {
+    let entries = fs::read_dir(folder).map_err(|error| about(folder, error))?;
+    let mut paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+    let found = paths.find(|path| path.file_name().and_then(OsStr::to_str).is_some_and(&is_wanted));
+    found.ok_or_else(|| about(folder, io::Error::other("what the package should hold is not there")))
+}
+
+const META_PACKAGE: &str = "linux-image-amd64";
+
+const INSTEAD: &str = "give a kernel with --kernel and --modules";
+
+/// The driver of NVMe disks.
+const DRIVER: &str = "nvme";
+
+/// Names in the cache.
+const KEPT: &str = "kept";
+const VMLINUZ: &str = "vmlinuz";
+const MODULES: &str = "modules";
+
+/// For 70 MB, over a slow line.
+const FETCH_LIMIT: Duration = Duration::from_secs(1800);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the kernel's package is found in the description of the package that depends on it.
+    #[test]
+    fn the_package_is_read_from_the_description() {
+        let shown = "Package: linux-image-amd64\nVersion: 6.1.1-1\n\
+                     Depends: linux-image-6.1.0-56-amd64 (= 6.1.1-1), other\nDescription: Linux\n";
+        assert_eq!(depended(shown), Some("linux-image-6.1.0-56-amd64"));
+        assert_eq!(depended("Depends: linux-image-6.1.0-amd64\n"), Some("linux-image-6.1.0-amd64"));
+        assert_eq!(depended("Package: linux-image-amd64\n"), None);
+        assert_eq!(depended("Depends: something\n"), None);
+    }
+}

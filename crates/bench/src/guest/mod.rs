@@ -1,0 +1,183 @@
+//! Guest: shows that polled I/O works, on a machine that may have no device that polls.
+//!
+//! ```text
+//!   host:   kernel ─┐
+//!           this program, its libraries, the modules ─► initramfs ─┴─► qemu (emulated processor, emulated NVMe)
+//!   guest:  /init = this program ─► mounts, modules ─► checks ─► console: a line of JSON each ─► power off
+//!   host:   console log ─► table
+//! ```
+//!
+//! `nvme.poll_queues` gives an NVMe disk queues without an interrupt, which is what `IORING_SETUP_IOPOLL` needs and what
+//! hardly any virtual disk has; QEMU's emulated one does. Speeds measured in there mean nothing and are not reported:
+//! what counts is that the right bytes arrive and that no interrupts do.
+//!
+//! ```sh
+//! headwater-bench guest                                        # fetches Debian's kernel with apt-get, once
+//! headwater-bench guest --kernel vmlinuz --modules /lib/modules/6.1.0-44-amd64
+//! ```
+//!
+//! Where QEMU or a kernel is missing it says so and counts as skipped, unless `--require`.
+//!
+//! Owns: the order of things on the host, the table.
+//! Does not own: what is checked (checks), what happens in the guest besides (init).
+
+mod checks;
+mod disk;
+mod init;
+mod initramfs;
+mod interrupts;
+mod kernel;
+mod modules;
+mod process;
+mod qemu;
+
+use std::fmt::Display;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use checks::Check;
+pub(crate) use init::{is_init, run as run_init};
+use initramfs::Archive;
+use kernel::Kernel;
+
+/// Options of `guest`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Kernel image (`vmlinuz`) to boot. By default Debian's is fetched with apt-get.
+    #[arg(long, requires = "modules")]
+    kernel: Option<PathBuf>,
+    /// Folder with that kernel's modules, searched with all below it.
+    #[arg(long, requires = "kernel")]
+    modules: Option<PathBuf>,
+    /// Where the fetched kernel is kept, and logs are. By default `headwater-guest` in the user's cache.
+    #[arg(long)]
+    cache_dir: Option<PathBuf>,
+    /// Seconds the guest may take. Without hardware support it boots in about twenty.
+    #[arg(long, default_value_t = 300)]
+    timeout: u64,
+    /// Fail where something is missing, instead of skipping.
+    #[arg(long)]
+    require: bool,
+}
+
+/// Why there is no result.
+enum Halt {
+    /// Something that this machine lacks, and how to mend that.
+    Missing(String),
+    Failed(io::Error),
+}
+
+impl From<io::Error> for Halt {
+    fn from(error: io::Error) -> Halt {
+        Halt::Failed(error)
+    }
+}
+
+/// # Errors
+/// When a check fails or the guest does not answer; with `--require` also when something is missing.
+pub(crate) fn run(options: &Options) -> io::Result<()> {
+    match attempt(options) {
+        Ok(()) => Ok(()),
+        Err(Halt::Missing(reason)) if !options.require => writeln!(io::stdout(), "skipped: {reason}"),
+        Err(Halt::Missing(reason)) => Err(io::Error::other(reason)),
+        Err(Halt::Failed(error)) => Err(error),
+    }
+}
+
+fn attempt(options: &Options) -> Result<(), Halt> {
+    if !cfg!(target_arch = "x86_64") {
+        return Err(Halt::Missing("the guest has this program's architecture, which is not x86-64".into()));
+    }
+    qemu::find()?;
+    let cache = cache_folder(options)?;
+    let kernel = match (&options.kernel, &options.modules) {
+        (Some(vmlinuz), Some(folder)) => Kernel::given(vmlinuz, folder)?,
+        _ => Kernel::fetched(&cache)?,
+    };
+    let run_folder = cache.join(format!("run-{}", std::process::id()));
+    fs::create_dir_all(&run_folder).map_err(|error| about(&run_folder, error))?;
+    let checks = boot(&kernel, &run_folder, Duration::from_secs(options.timeout))?;
+    if let Err(error) = judge(&checks) {
+        return Err(said_more(&error, &run_folder.join(CONSOLE_LOG)).into());
+    }
+    fs::remove_dir_all(&run_folder)?;
+    Ok(())
+}
+
+/// Boots the guest and returns what it reported. Of the run's folder only the console's log is left.
+fn boot(kernel: &Kernel, run_folder: &Path, timeout: Duration) -> io::Result<Vec<Check>> {
+    let initramfs = run_folder.join("initramfs");
+    let image = run_folder.join("disk");
+    let machine = qemu::Machine {
+        vmlinuz: &kernel.vmlinuz,
+        initramfs: &initramfs,
+        disk: &image,
+        console_log: &run_folder.join(CONSOLE_LOG),
+        timeout,
+    };
+    write_initramfs(kernel, &initramfs)?;
+    disk::write_image(&image)?;
+    let ended = machine.run();
+    fs::remove_file(&initramfs)?;
+    fs::remove_file(&image)?;
+    let ended = ended?;
+    let console = fs::read(machine.console_log)?;
+    let said = init::reported(&String::from_utf8_lossy(&console));
+    print_table(&said.checks)?;
+    if said.is_complete {
+        return Ok(said.checks);
+    }
+    let reason = match ended {
+        qemu::Ended::InTime(status) => format!("the guest ended ({status}) before all checks were done"),
+        qemu::Ended::TooLate => {
+            format!("the guest did not finish in {} s; --timeout grants more", timeout.as_secs())
+        }
+    };
+    Err(said_more(&reason, machine.console_log))
+}
+
+fn write_initramfs(kernel: &Kernel, path: &Path) -> io::Result<()> {
+    let mut archive = Archive::new();
+    archive.add_console();
+    ["proc", "sys", "dev"].into_iter().for_each(|folder| archive.add_folder(folder));
+    archive.add_program("init", &std::env::current_exe()?)?;
+    for (place, module) in kernel.modules.iter().enumerate() {
+        archive.add_file(&format!("modules/{place:02}-{}.ko", module.name), 0o644, &module.image);
+    }
+    fs::write(path, archive.finish())
+}
+
+fn print_table(checks: &[Check]) -> io::Result<()> {
+    for Check { name, ok, detail } in checks {
+        let verdict = if *ok { "ok" } else { "FAILED" };
+        writeln!(io::stdout(), "{name:<46} {verdict:<7} {detail}")?;
+    }
+    Ok(())
+}
+
+fn judge(checks: &[Check]) -> Result<(), String> {
+    match checks.iter().filter(|check| !check.ok).count() {
+        0 => Ok(()),
+        failed => Err(format!("{failed} of {} checks failed", checks.len())),
+    }
+}
+
+fn cache_folder(options: &Options) -> Result<PathBuf, Halt> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let in_cache = || variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")));
+    let folder = options.cache_dir.clone().or_else(|| in_cache().map(|cache| cache.join("headwater-guest")));
+    folder.ok_or_else(|| Halt::Missing("there is no HOME to keep a cache in; name a --cache-dir".into()))
+}
+
+fn said_more(reason: &dyn Display, console_log: &Path) -> io::Error {
+    io::Error::other(format!("{reason}; the guest's console is in {}", console_log.display()))
+}
+
+/// The error with the file it is about.
+fn about(path: &Path, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+const CONSOLE_LOG: &str = "console.log";
