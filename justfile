@@ -50,6 +50,7 @@ bars file *arguments:
 # The ring against other io_uring libraries; `just nop --features rio` with the one under GPL-3.0 as well.
 nop *arguments:
     cargo run --release -p headwater-bench {{arguments}} -- nop
+
 # Polled I/O in a virtual machine with an NVMe disk: needs qemu-system-x86, and apt-get for a kernel.
 guest *arguments:
     cargo run --release -p headwater-bench -- guest {{arguments}}

@@ -175,20 +175,16 @@ impl Total {
 /// Page-aligned offsets in a pseudo-random order (xorshift64, Marsaglia 2003), another in every run: what lies below the
 /// page cache, a controller or a host, remembers what was read. Of a file on a virtual disk, fio read pages new to the
 /// host at 9 k/s and others at 77 k/s.
-struct Offsets {
-/// Page-aligned offsets in a pseudo-random order (xorshift64, Marsaglia 2003), the same for every arm.
 pub(crate) struct Offsets {
     state: u64,
     pages: u64,
 }
 
 impl Offsets {
-    fn new(seed: u64, length_bytes: u64) -> Offsets {
+    pub(crate) fn new(seed: u64, length_bytes: u64) -> Offsets {
         // Zero would stay zero.
         let state = RandomState::new().hash_one(seed) | 1;
         Offsets { state, pages: (length_bytes / PAGE).max(1) }
-    pub(crate) fn new(seed: u64, length_bytes: u64) -> Offsets {
-        Offsets { state: (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15), pages: (length_bytes / PAGE).max(1) }
     }
 
     pub(crate) fn next(&mut self) -> u64 {

@@ -3,14 +3,14 @@
 //! ```text
 //!   bars ─► for each round: each arm in a child process of its own (or fio, cat, …) ─► medians ─► ratio against bar
 //!   nop  ─► the same for the ring alone, against other io_uring libraries
+//!   guest ─► this program in a virtual machine whose disk polls ─► a table of checks
 //! ```
 //!
 //! Development only: it needs fio, and for some rows GNU cat, uutils and root; what is missing is skipped and said.
+//! `guest` needs QEMU and a kernel, which it fetches.
 //!
 //! Owns: the command line.
-//! Does not own: what is compared (bars, nop), how arms run (arms, nop), the tools around them (tools, syscalls).
-//!   guest ─► this program in a virtual machine whose disk polls ─► a table of checks
-//! `guest` needs QEMU and a kernel, which it fetches.
+//! Does not own: what is compared (bars, nop), how arms run (arms, nop, guest), the tools around them (tools, syscalls).
 
 #![deny(unsafe_code)] // One peer's queue can only be filled so: nop/raw.rs.
 

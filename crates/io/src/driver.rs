@@ -49,7 +49,8 @@ pub enum Polling {
     /// Never.
     Off,
     /// Direct requests to a device that polls (`io_poll` in its queue's sysfs folder, which for NVMe the administrator
-    /// sets up with `nvme.poll_queues`) take rings of their own, on which waiting spins in the kernel.
+    /// sets up with `nvme.poll_queues`) take rings of their own, on which waiting spins in the kernel. Larger ones than
+    /// the device takes whole (`max_sectors_kb`) do not.
     #[default]
     Auto,
 }
@@ -292,7 +293,7 @@ impl Driver {
             Request::Transfer(transfer)
                 if transfer.route == Route::Direct
                     && self.inner.options.polling == Polling::Auto
-                    && transfer.file.device_polls()
+                    && transfer.length_bytes <= transfer.file.polled_bytes_max()
                     && matches!(self.inner.lanes[0].backend, Backend::Uring(_)) =>
             {
                 let polled = self.inner.polled.get_or_init(|| {

@@ -76,7 +76,7 @@ pub struct OpenFile {
     direct: Option<Direct>,
     kind: FileKind,
     kernel_cache: KernelCache,
-    polls: OnceLock<bool>,
+    polled_bytes_max: OnceLock<usize>,
 }
 
 #[derive(Debug)]
@@ -107,7 +107,7 @@ impl OpenFile {
             let _ = rustix::fs::fadvise(&buffered, 0, None, rustix::fs::Advice::Random);
         }
         let kernel_cache = KernelCache::new(misses);
-        Ok(OpenFile { buffered, direct, kind, kernel_cache, polls: OnceLock::new() })
+        Ok(OpenFile { buffered, direct, kind, kernel_cache, polled_bytes_max: OnceLock::new() })
     }
 
     /// What direct transfers must be aligned to; `None` when the file is open without `O_DIRECT`.
@@ -202,14 +202,18 @@ impl OpenFile {
         Ok(rustix::fs::fadvise(&self.buffered, 0, None, rustix::fs::Advice::DontNeed)?)
     }
 
-    /// Whether direct requests complete on a ring that polls the device. Looked up and tried once for each open file.
-    pub(crate) fn device_polls(&self) -> bool {
+    /// Direct requests of up to this many bytes complete on a ring that polls the device; 0 where none do. Looked up and
+    /// tried once for each open file.
+    pub(crate) fn polled_bytes_max(&self) -> usize {
         let look = || {
-            let Some(direct) = &self.direct else { return false };
-            let says_so = self.buffered.metadata().is_ok_and(|metadata| queue_polls(&metadata));
-            says_so && uring::polled_read_works(direct.file.as_fd())
+            let (Some(direct), Ok(metadata)) = (&self.direct, self.buffered.metadata()) else { return 0 };
+            match queue_polled_bytes_max(&metadata) {
+                0 => 0,
+                bytes if uring::polled_read_works(direct.file.as_fd()) => bytes,
+                _ => 0,
+            }
         };
-        *self.polls.get_or_init(look)
+        *self.polled_bytes_max.get_or_init(look)
     }
 
     pub(crate) fn descriptor(&self, route: Route) -> BorrowedFd<'_> {
@@ -235,17 +239,24 @@ impl OpenFile {
 /// # Errors
 /// When the file has no metadata.
 pub fn device_polls(path: &Path) -> io::Result<bool> {
-    Ok(queue_polls(&std::fs::metadata(path)?))
+    Ok(queue_polled_bytes_max(&std::fs::metadata(path)?) > 0)
 }
 
-fn queue_polls(metadata: &std::fs::Metadata) -> bool {
+/// The largest request that the device takes whole, if it polls, else 0. What the kernel has to split it does not poll
+/// for: Linux 6.1 (seen on 6.1.192, 1 MiB to an NVMe disk that takes 512 KiB) never completes it.
+fn queue_polled_bytes_max(metadata: &std::fs::Metadata) -> usize {
     let device = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let folder = format!("/sys/dev/block/{major}:{minor}");
+    let number = |queue: &str, name: &str| {
+        std::fs::read_to_string(format!("{queue}/{name}")).ok().and_then(|text| text.trim().parse().ok())
+    };
     // A partition has no queue of its own; its parent has.
-    [format!("{folder}/queue/io_poll"), format!("{folder}/../queue/io_poll")]
-        .iter()
-        .any(|path| std::fs::read_to_string(path).is_ok_and(|text| text.trim() == "1"))
+    let queues = [format!("{folder}/queue"), format!("{folder}/../queue")];
+    let Some(queue) = queues.iter().find(|queue| number(queue, "io_poll") == Some(1)) else { return 0 };
+    let sectors_bytes = number(queue, "max_sectors_kb").unwrap_or(0) * 1024;
+    let segments_bytes = number(queue, "max_segments").unwrap_or(0) * PAGE_SIZE_BYTES as usize;
+    sectors_bytes.min(segments_bytes)
 }
 
 fn positioned_kind(metadata: &std::fs::Metadata) -> io::Result<FileKind> {

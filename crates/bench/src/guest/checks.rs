@@ -16,7 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 use headwater::io::{DriverKind, Polling, device_polls};
-use headwater::{Engine, File, IoMode, OpenOptions};
+use headwater::{Engine, File, IoMode, OpenOptions, ReadaheadLimits};
 use serde::{Deserialize, Serialize};
 
 use super::{disk, interrupts};
@@ -41,28 +41,35 @@ pub(crate) fn run(mut report: impl FnMut(&Check)) {
         report(&Check { name: name.to_owned(), ok, detail });
     };
     check("the disk polls", disk_polls());
-    for (pattern, read) in PATTERNS {
-        let read = *read;
-        let polled = in_time(move || measure(read, Polling::On));
+    for &(pattern, read, expected) in PATTERNS {
+        let polled = in_time(move || measure(read, Polling::Auto));
         check(&format!("{pattern}, polled: right bytes"), told(&polled));
         let interrupted = in_time(move || measure(read, Polling::Off));
         check(&format!("{pattern}, by interrupt: right bytes"), told(&interrupted));
-        if let (Ok(polled), Ok(interrupted)) = (polled, interrupted) {
+        if let (Expected::Polled, Ok(polled), Ok(interrupted)) = (expected, polled, interrupted) {
             check(&format!("{pattern}, polled: no interrupts"), compare(&polled, &interrupted));
         }
     }
     check("file in memory, by interrupt: right bytes", in_time(|| file_in_memory(Polling::Off)));
+    check("file in memory, polling allowed: right bytes", in_time(|| file_in_memory(Polling::Auto)));
 }
 
 /// Reads the disk in one way, compares every byte, and says how many reads that was.
 type Read = fn(&File) -> io::Result<u64>;
 
-const PATTERNS: &[(&str, Read)] = &[
-    ("4 KiB x 32", random::<PAGE_BYTES, 32, 4096>),
-    // More than the disk takes in one command.
-    ("1 MiB x 4", random::<MEBIBYTE, 4, 256>),
-    ("scan", scan),
-    ("two scans at once", two_scans),
+/// How completions come where polling is allowed.
+#[derive(Clone, Copy)]
+enum Expected {
+    Polled,
+    /// The disk does not take such requests in one command, which the kernel does not poll for.
+    ByInterrupt,
+}
+
+const PATTERNS: &[(&str, Read, Expected)] = &[
+    ("4 KiB x 32", random::<PAGE_BYTES, 32, 4096>, Expected::Polled),
+    ("1 MiB x 4", random::<MEBIBYTE, 4, 256>, Expected::ByInterrupt),
+    ("scan", scan, Expected::Polled),
+    ("two scans at once", two_scans, Expected::Polled),
 ];
 
 /// What a run has cost.
@@ -120,13 +127,16 @@ fn file_in_memory(polling: Polling) -> io::Result<String> {
 }
 
 fn engine(polling: Polling) -> io::Result<Engine> {
-    Ok(Engine::builder().memory(MEMORY_BYTES).driver(DriverKind::Uring).polling(polling).build()?)
+    // Requests that the disk takes whole.
+    let readahead = ReadaheadLimits { size_bytes_max: 256 << 10, ..ReadaheadLimits::default() };
+    let builder = Engine::builder().memory(MEMORY_BYTES).readahead(readahead);
+    Ok(builder.driver(DriverKind::Uring).polling(polling).build()?)
 }
 
 /// `READS` asynchronous reads of `BYTES` at random places, `DEPTH` of them in flight.
 fn random<const BYTES: u64, const DEPTH: u64, const READS: u64>(file: &File) -> io::Result<u64> {
     let blocks = file.len()? / BYTES;
-    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let readers: Vec<_> = (0..DEPTH)
             .map(|seed| {

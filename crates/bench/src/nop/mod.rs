@@ -15,7 +15,6 @@ mod promises;
 mod raw;
 #[cfg(feature = "rio")]
 mod rio;
-mod stand_in;
 mod table;
 mod tokio_uring;
 

@@ -3,9 +3,9 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use headwater::ring::{Driver, DriverKind, DriverOptions, Request, Sharing};
+
 use super::latency::{Latencies, NopSample};
-// Stand-in, to be replaced by `use headwater::ring::{…}`.
-use super::stand_in::{Driver, DriverKind, DriverOptions, Request, Sharing};
 use super::{ArmOptions, crew};
 
 pub(super) fn any_thread(options: &ArmOptions) -> io::Result<NopSample> {

@@ -8,9 +8,9 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use headwater::ring::{Driver, DriverKind, DriverOptions, Request, Sharing};
+
 use super::latency::Latencies;
-// Stand-in, to be replaced by `use headwater::ring::{…}`.
-use super::stand_in::{Driver, DriverKind, DriverOptions, Request, Sharing};
 use super::{Affinity, RingUse, Row};
 
 /// What a row took.

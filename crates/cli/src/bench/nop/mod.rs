@@ -12,7 +12,6 @@ mod batches;
 mod latency;
 mod plot;
 mod report;
-mod stand_in;
 
 use std::io;
 use std::time::Duration;
