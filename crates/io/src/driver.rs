@@ -305,10 +305,13 @@ impl Driver {
         }
     }
 
-    /// The lane that this thread used last, unless it is half full or somebody is submitting there; then the least
-    /// loaded one.
+    /// The lane where a burst of tasks is under way, so that they submit together; else the one that this thread used
+    /// last, unless it is half full or somebody is submitting there; then the least loaded one.
     pub(crate) fn pick<'a>(&self, lanes: &'a [Arc<Lane>]) -> &'a Arc<Lane> {
         if let [lane] = lanes {
+            return lane;
+        }
+        if let Some(lane) = lanes.iter().find(|lane| lane.expects_more()) {
             return lane;
         }
         let home = &lanes[HOME.get() % lanes.len()];

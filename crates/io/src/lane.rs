@@ -56,6 +56,12 @@ impl Lane {
         matches!(&self.backend, Backend::Uring(uring) if uring.is_busy())
     }
 
+    /// Whether tasks that were woken together are expected to ask here again, and a place is free.
+    pub(crate) fn expects_more(&self) -> bool {
+        matches!(&self.backend, Backend::Uring(uring) if uring.expects_more())
+            && self.slots.in_flight() < self.slots.depth() as usize
+    }
+
     #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
     pub(crate) fn submit(
         &self,

@@ -167,6 +167,11 @@ impl Uring {
         self.shared.submitters.load(Ordering::Relaxed) > 0
     }
 
+    /// Whether tasks that were woken together are expected to ask here again.
+    pub(crate) fn expects_more(&self) -> bool {
+        self.shared.burst.load(Ordering::Relaxed) > 0
+    }
+
     pub(crate) fn enters(&self) -> u64 {
         self.shared.enters.load(Ordering::Relaxed)
     }
@@ -307,7 +312,9 @@ impl Shared {
         }
         // Acquire and release: who ends the burst sees the entries of all who were in it.
         let left = self.burst.fetch_sub(count as isize, Ordering::AcqRel) - count as isize;
-        left > 0 && staged < STAGED_MAX
+        // The busier the device is, the longer it can do without.
+        let in_kernel = self.slots.in_flight().saturating_sub(staged);
+        left > 0 && staged < (STAGED_MIN + in_kernel / 2).min(STAGED_MAX)
     }
 
     /// Ends the burst that an attendant began, and hands over what was left to it.
@@ -515,8 +522,10 @@ impl Shared {
         let completed = &mut harvest.completed;
         if reaper == Reaper::Attendant {
             let tasks = completed.waiters.iter().filter(|waiter| matches!(waiter, Waiter::Task(_))).count();
-            // What an earlier burst left is handed over by the attendant's next turn, whatever this says.
-            self.burst.store(if tasks > 1 { tasks as isize } else { 0 }, Ordering::Release);
+            // A lone task submits at once.
+            let before = self.burst.load(Ordering::Relaxed).clamp(0, TOGETHER as isize);
+            let burst = if before + tasks as isize > 1 { before + tasks as isize } else { 0 };
+            self.burst.store(burst, Ordering::Release);
         }
         completed.waiters.drain(..).for_each(Waiter::wake);
         completed.orphans.clear();
@@ -543,9 +552,11 @@ impl Harvest {
     }
 }
 
-/// Entries left to a burst at most: beyond it, a device that waits for work loses more than one system call a request
-/// saves.
-const STAGED_MAX: usize = 8;
+/// Entries left to a burst: at least so many when the device has nothing else to do, at most so many when it is busy.
+/// Random reads of 4 KiB, 32 in flight on a virtio disk, one tokio thread: 6 to 16 made 80.1 thousand a second at 0.19
+/// system calls each, always 8 made 76.0 at 0.19, always 2 made 83.9 at 0.5, always 16 made 71.1.
+const STAGED_MIN: usize = 6;
+const STAGED_MAX: usize = 16;
 
 /// Tries to hand entries to a kernel that is short of memory before leaving them to whoever waits next.
 const SUBMIT_ATTEMPTS: usize = 64;
