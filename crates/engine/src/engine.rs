@@ -63,6 +63,10 @@ pub struct Info {
     pub completions_deferred: bool,
     /// The memory budget.
     pub memory_bytes: u64,
+    /// Memory that the rings know beforehand; grows as memory is used.
+    pub registered_bytes: u64,
+    /// Why it is not more: mostly the limit of locked memory.
+    pub registration_refusal: Option<String>,
     /// Requests in flight at most.
     pub queue_depth: u32,
 }
@@ -115,6 +119,8 @@ impl Engine {
             polled_rings: driver.polled_rings,
             completions_deferred: driver.completions_deferred,
             memory_bytes: self.shared.memory_bytes,
+            registered_bytes: driver.registered_bytes,
+            registration_refusal: driver.registration_refusal,
             queue_depth: driver.queue_depth,
         }
     }
@@ -249,6 +255,7 @@ impl EngineBuilder {
         readahead.validate().map_err(|error| invalid(error.to_string()))?;
         let driver = driver().map_err(Error::build)?;
         let arena = Arena::new(memory_bytes as usize).map_err(|error| invalid(error.to_string()))?;
+        driver.register_memory(&arena);
         let lent_bytes = Arc::default();
         let shared = Shared { arena, driver, readahead, lent_bytes, memory_bytes };
         Ok(Engine { shared: Arc::new(shared) })

@@ -22,6 +22,7 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use event_listener::{Event, EventListener};
@@ -30,7 +31,7 @@ use headwater_core::units::PAGE_SIZE_BYTES;
 use smallvec::SmallVec;
 
 use crate::fork::ProcessMark;
-use crate::sys;
+use crate::sys::{self, IoSegment};
 
 /// The extents of one request: in the order of the file's bytes. Nearly always one.
 pub type Extents = SmallVec<[Extent; 1]>;
@@ -54,12 +55,13 @@ struct Shared {
     state: Mutex<State>,
     freed: Event,
     chunks_max: usize,
+    id: u64,
     mark: ProcessMark,
 }
 
 struct State {
     buddy: Buddy,
-    chunks: Vec<Chunk>,
+    chunks: Vec<MappedChunk>,
     /// Chunks that a thread is mapping right now; they count against the budget.
     chunks_growing: usize,
     used_bytes: usize,
@@ -112,8 +114,10 @@ impl Arena {
             return Err(BudgetTooSmall { minimum_bytes: METADATA_BYTES + CHUNK_BYTES });
         }
         let state = State { buddy: Buddy::new(), chunks: Vec::new(), chunks_growing: 0, used_bytes: 0 };
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let (state, freed) = (Mutex::new(state), Event::new());
-        Ok(Arena { shared: Arc::new(Shared { state, freed, chunks_max, mark: ProcessMark::here() }) })
+        let (id, mark) = (NEXT_ID.fetch_add(1, Ordering::Relaxed), ProcessMark::here());
+        Ok(Arena { shared: Arc::new(Shared { state, freed, chunks_max, id, mark }) })
     }
 
     /// One contiguous extent of at least `bytes`, rounded up to a power of two of pages; at most 2 MiB.
@@ -188,6 +192,11 @@ impl Arena {
         }
     }
 
+    /// What tells this arena from others.
+    pub(crate) fn key(&self) -> ArenaKey {
+        ArenaKey { id: self.shared.id, chunks_max: self.shared.chunks_max }
+    }
+
     fn leaves_reserve(&self, state: &State, order: u8) -> bool {
         let after_bytes = state.used_bytes + (PAGE_BYTES << order);
         after_bytes + self.demand_reserve_bytes() <= self.shared.chunks_max * CHUNK_BYTES
@@ -203,7 +212,7 @@ impl Arena {
     fn grow<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Option<MutexGuard<'a, State>> {
         state.chunks_growing += 1;
         drop(state);
-        let chunk = Chunk::map();
+        let chunk = MappedChunk::map();
         let mut state = self.shared.lock();
         state.chunks_growing -= 1;
         // Others were refused meanwhile; whether this went well or not, they can try again.
@@ -245,6 +254,13 @@ impl Extent {
     /// Where the bytes begin; page-aligned.
     pub(crate) fn as_raw(&self) -> NonNull<u8> {
         self.base
+    }
+
+    /// The chunk that the extent is part of.
+    pub(crate) fn chunk(&self) -> Chunk {
+        // SAFETY: the extent lies that far inside its chunk.
+        let base = unsafe { self.base.sub(self.block.offset_bytes()) };
+        Chunk { arena: self.shared.id, index: self.block.chunk as usize, base }
     }
 }
 
@@ -290,18 +306,41 @@ impl Drop for Extent {
     }
 }
 
+/// Names an arena.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ArenaKey {
+    pub(crate) id: u64,
+    pub(crate) chunks_max: usize,
+}
+
+/// Names a chunk of an arena and says where it lies.
+#[derive(Clone, Copy)]
+pub(crate) struct Chunk {
+    pub(crate) arena: u64,
+    pub(crate) index: usize,
+    base: NonNull<u8>,
+}
+
+impl Chunk {
+    pub(crate) const BYTES: usize = CHUNK_BYTES;
+
+    pub(crate) fn segment(&self) -> IoSegment {
+        IoSegment::new(self.base, CHUNK_BYTES)
+    }
+}
+
 /// One mapped chunk; unmapped when dropped, which happens when the arena and all extents are gone.
-struct Chunk {
+struct MappedChunk {
     base: NonNull<u8>,
     mark: ProcessMark,
 }
 
 // SAFETY: the chunk is plain memory owned by this value; access goes through extents.
-unsafe impl Send for Chunk {}
+unsafe impl Send for MappedChunk {}
 
-impl Chunk {
-    fn map() -> Option<Chunk> {
-        sys::map_chunk(CHUNK_BYTES).map(|base| Chunk { base, mark: ProcessMark::here() })
+impl MappedChunk {
+    fn map() -> Option<MappedChunk> {
+        sys::map_chunk(CHUNK_BYTES).map(|base| MappedChunk { base, mark: ProcessMark::here() })
     }
 
     fn at(&self, offset_bytes: usize) -> NonNull<u8> {
@@ -311,7 +350,7 @@ impl Chunk {
     }
 }
 
-impl Drop for Chunk {
+impl Drop for MappedChunk {
     fn drop(&mut self) {
         if !self.mark.is_here() {
             // A forked child never had the mapping, and something else may lie there now.

@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 
 use headwater_core::limits::Limits;
 
-use crate::arena::Urgency;
+use crate::arena::{Arena, ArenaKey, Urgency};
 use crate::completion::{Batch, Completion, Plug};
 use crate::file::{OpenFile, Route};
 use crate::lane::{Backend, Lane, Start};
@@ -100,6 +100,10 @@ pub struct DriverInfo {
     pub polled_rings: PolledRings,
     /// Whether the kernel runs completions only when the owning thread asks (`IORING_SETUP_DEFER_TASKRUN`).
     pub completions_deferred: bool,
+    /// Memory that the rings know beforehand, in bytes; see [`Driver::register_memory`].
+    pub registered_bytes: u64,
+    /// Why it is not more.
+    pub registration_refusal: Option<String>,
     /// Requests in flight at most.
     pub queue_depth: u32,
 }
@@ -141,6 +145,7 @@ pub struct Driver {
 struct Inner {
     lanes: Box<[Arc<Lane>]>,
     polled: OnceLock<Result<Box<[Arc<Lane>]>, String>>,
+    memory: OnceLock<ArenaKey>,
     options: DriverOptions,
     refusal: Option<String>,
 }
@@ -173,7 +178,8 @@ impl Driver {
                 Err(error) => (threads(), Some(error.to_string())),
             },
         };
-        let inner = Inner { lanes, polled: OnceLock::new(), options: options.clone(), refusal };
+        let options = options.clone();
+        let inner = Inner { lanes, polled: OnceLock::new(), memory: OnceLock::new(), options, refusal };
         Ok(Driver { inner: Arc::new(inner) })
     }
 
@@ -191,8 +197,11 @@ impl Driver {
             Some(Ok(lanes)) => PolledRings::On(lanes.len() as u32),
             Some(Err(reason)) => PolledRings::Refused(reason.clone()),
         };
+        let memory = || self.all_lanes().filter_map(|lane| lane.registered_memory());
         DriverInfo {
             name,
+            registered_bytes: memory().map(|(bytes, _)| bytes).max().unwrap_or(0),
+            registration_refusal: memory().find_map(|(_, refusal)| refusal).map(str::to_owned),
             uring_refusal: self.inner.refusal.clone(),
             rings,
             polled_rings,
@@ -226,6 +235,14 @@ impl Driver {
     /// Requests to be submitted and waited for together.
     pub fn batch(&self) -> Batch {
         Batch::new(self)
+    }
+
+    /// From now on, rings learn of each 2 MiB of this arena when it is first used, as far as the limit of locked memory
+    /// goes, so that the kernel need not look up pages for each request. Only one arena can be registered; others work
+    /// as before. Other drivers than `uring` ignore this.
+    pub fn register_memory(&self, arena: &Arena) {
+        let key = *self.inner.memory.get_or_init(|| arena.key());
+        self.all_lanes().for_each(|lane| lane.register_memory(key));
     }
 
     /// Makes sure that requests whose owners are gone are completed although nobody waits for them.
@@ -297,7 +314,12 @@ impl Driver {
                     && matches!(self.inner.lanes[0].backend, Backend::Uring(_)) =>
             {
                 let polled = self.inner.polled.get_or_init(|| {
-                    rings(&self.inner.options, DevicePolling::Polled).map_err(|error| error.to_string())
+                    let lanes = rings(&self.inner.options, DevicePolling::Polled);
+                    let lanes = lanes.map_err(|error| error.to_string())?;
+                    if let Some(&arena) = self.inner.memory.get() {
+                        lanes.iter().for_each(|lane| lane.register_memory(arena));
+                    }
+                    Ok(lanes)
                 });
                 polled.as_deref().unwrap_or(&self.inner.lanes)
             }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::arena::Urgency;
+use crate::arena::{ArenaKey, Urgency};
 use crate::fork::ProcessMark;
 use crate::pool::SlotId;
 use crate::request::{RejectReason, Rejected, Request};
@@ -123,6 +123,20 @@ impl Lane {
             Backend::Uring(uring) => uring.attend(),
             Backend::Threads(_) => {}
             Backend::Sim(sim) => sim.settle(),
+        }
+    }
+
+    pub(crate) fn register_memory(&self, arena: ArenaKey) {
+        if let Backend::Uring(uring) = &self.backend {
+            uring.register_memory(arena);
+        }
+    }
+
+    /// Bytes that the kernel knows beforehand, and why not more.
+    pub(crate) fn registered_memory(&self) -> Option<(u64, Option<&str>)> {
+        match &self.backend {
+            Backend::Uring(uring) => Some(uring.registered_memory()),
+            Backend::Threads(_) | Backend::Sim(_) => None,
         }
     }
 

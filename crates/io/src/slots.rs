@@ -18,7 +18,7 @@ use std::thread::{self, Thread};
 
 use headwater_core::limits::Limits;
 
-use crate::arena::{Extents, Urgency};
+use crate::arena::{Chunk, Extents, Urgency};
 use crate::pool::{Begun, Pool, Settled, SlotId, SlotIds};
 use crate::request::{Finished, Request, Transfer};
 use crate::sys::{self, IoSegment, Operation};
@@ -80,6 +80,8 @@ pub(crate) struct TransferAttempt {
     pub(crate) descriptor: std::os::fd::RawFd,
     pub(crate) segments: Segments,
     pub(crate) offset_bytes: u64,
+    /// Where all of the memory lies, if in one chunk.
+    pub(crate) chunk: Option<Chunk>,
     /// What partial transfers must be multiples of.
     pub(crate) alignment_bytes: usize,
 }
@@ -296,22 +298,23 @@ impl Active {
 
     fn prepare(&mut self) -> Attempt {
         let Request::Transfer(transfer) = &self.request else { return Attempt::Nop };
-        let segments = match &transfer.extents[..] {
+        let (segments, chunk) = match &transfer.extents[..] {
             [extent] => {
                 let left_bytes = transfer.length_bytes - self.done_bytes;
                 // SAFETY: `done_bytes` is within the extent, which holds `length_bytes`.
                 let base = unsafe { extent.as_raw().add(self.done_bytes) };
-                Segments::One(IoSegment::new(base, left_bytes))
+                (Segments::One(IoSegment::new(base, left_bytes)), Some(extent.chunk()))
             }
             _ => {
                 build_segments(transfer, self.done_bytes, &mut self.segments);
-                Segments::Many(&raw const self.segments[..])
+                (Segments::Many(&raw const self.segments[..]), None)
             }
         };
         Attempt::Transfer(TransferAttempt {
             operation: transfer.operation,
             descriptor: transfer.file.descriptor(transfer.route).as_raw_fd(),
             segments,
+            chunk,
             offset_bytes: transfer.offset_bytes + self.done_bytes as u64,
             alignment_bytes: transfer.file.transfer_alignment_bytes(transfer.route),
         })

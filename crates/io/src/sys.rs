@@ -46,6 +46,10 @@ impl IoSegment {
         IoSegment(libc::iovec { iov_base: self.0.iov_base, iov_len: length_bytes })
     }
 
+    pub(crate) fn into_iovec(self) -> libc::iovec {
+        self.0
+    }
+
     pub(crate) fn as_iovec(segments: &[IoSegment]) -> *const libc::iovec {
         segments.as_ptr().cast()
     }

@@ -8,18 +8,25 @@ use crate::pool::SlotId;
 use crate::slots::{Attempt, TransferAttempt};
 use crate::sys::{IoSegment, Operation};
 
-/// Writes the entry of an attempt into the queue, which must have room.
+/// Writes the entry of an attempt into the queue, which must have room. `registered` is where the kernel knows the memory.
 ///
 /// # Safety
 /// The attempt must be under way until its completion has been seen.
-pub(crate) unsafe fn push(queue: &mut squeue::SubmissionQueue<'_>, attempt: &Attempt, id: SlotId) {
+pub(crate) unsafe fn push(
+    queue: &mut squeue::SubmissionQueue<'_>,
+    attempt: &Attempt,
+    id: SlotId,
+    registered: Option<u16>,
+) {
     let user_data = encode(id);
     // SAFETY: as the caller promises.
     let pushed = unsafe {
         match attempt {
             // Each with its own push: a constant entry is then written in place.
             Attempt::Nop => queue.push(&opcode::Nop::new().build().user_data(user_data)),
-            Attempt::Transfer(transfer) => queue.push(&build_transfer(transfer).user_data(user_data)),
+            Attempt::Transfer(transfer) => {
+                queue.push(&build_transfer(transfer, registered).user_data(user_data))
+            }
         }
     };
     pushed.expect("the queue has room");
@@ -27,11 +34,22 @@ pub(crate) unsafe fn push(queue: &mut squeue::SubmissionQueue<'_>, attempt: &Att
 
 /// # Safety
 /// As for [`push`].
-unsafe fn build_transfer(attempt: &TransferAttempt) -> squeue::Entry {
+unsafe fn build_transfer(attempt: &TransferAttempt, registered: Option<u16>) -> squeue::Entry {
     let file = types::Fd(attempt.descriptor);
     let offset_bytes = attempt.offset_bytes;
     // SAFETY: as the caller promises.
     let segments = unsafe { attempt.segments.as_slice() };
+    if let (Some(index), [one]) = (registered, segments) {
+        let (base, length_bytes) = (one.base(), one.length_bytes() as u32);
+        return match attempt.operation {
+            Operation::Read => {
+                opcode::ReadFixed::new(file, base, length_bytes, index).offset(offset_bytes).build()
+            }
+            Operation::Write => {
+                opcode::WriteFixed::new(file, base, length_bytes, index).offset(offset_bytes).build()
+            }
+        };
+    }
     match (attempt.operation, segments) {
         (Operation::Read, [one]) => {
             opcode::Read::new(file, one.base(), one.length_bytes() as u32).offset(offset_bytes).build()

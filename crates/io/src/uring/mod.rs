@@ -27,13 +27,14 @@
 mod entry;
 #[cfg(feature = "tokio")]
 mod reactor;
+mod registered;
 mod setup;
 mod thread;
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::task::Waker;
 use std::thread::{Thread, ThreadId};
 use std::time::Duration;
@@ -41,10 +42,12 @@ use std::time::Duration;
 use io_uring::types;
 use smallvec::SmallVec;
 
+use crate::arena::{ArenaKey, Chunk};
 use crate::fork::ProcessMark;
 use crate::pool::{SlotId, SlotIds, TOGETHER};
-use crate::slots::{Completed, Slots, Verdict, Waiter};
+use crate::slots::{Attempt, Completed, Slots, Verdict, Waiter};
 use crate::sync::lock;
+use registered::{Lookup, RegisteredMemory};
 use setup::Ring;
 pub(crate) use setup::{DevicePolling, RingUse, polled_read_works};
 pub use setup::{Sharing, SubmissionPolling};
@@ -64,6 +67,7 @@ pub(crate) struct Shared {
     owner: Option<ThreadId>,
     /// Whether a device is asked for completions, which no descriptor shows.
     polling: DevicePolling,
+    memory: OnceLock<RegisteredMemory>,
     submission: Mutex<()>,
     reaper: Mutex<()>,
     followers: Mutex<Followers>,
@@ -116,6 +120,7 @@ impl Uring {
             mark: ProcessMark::here(),
             owner,
             polling: wanted.polling,
+            memory: OnceLock::new(),
             submission: Mutex::new(()),
             reaper: Mutex::new(()),
             followers: Mutex::default(),
@@ -179,6 +184,16 @@ impl Uring {
     /// Whether the kernel runs completions only when asked.
     pub(crate) fn is_deferred(&self) -> bool {
         self.shared.ring.deferred
+    }
+
+    /// From now on, memory of this arena is made known to the kernel when it is first used.
+    pub(crate) fn register_memory(&self, arena: ArenaKey) {
+        self.shared.memory.get_or_init(|| RegisteredMemory::new(&self.shared.ring, arena));
+    }
+
+    /// Bytes that the kernel knows, and why not more.
+    pub(crate) fn registered_memory(&self) -> (u64, Option<&str>) {
+        self.shared.memory.get().map_or((0, None), |memory| (memory.bytes(), memory.refusal()))
     }
 
     /// Asks the kernel to end a request early (`IORING_REGISTER_SYNC_CANCEL`, Linux 6.0). It may be too late for that.
@@ -281,6 +296,7 @@ impl Shared {
     /// Writes entries into the submission queue; says how many are there now.
     fn push(&self, ids: &[SlotId]) -> usize {
         let mut left = ids;
+        let mut wanted: Option<Chunk> = None;
         loop {
             let staged = {
                 let _guard = lock(&self.submission);
@@ -293,16 +309,37 @@ impl Shared {
                     }
                     // SAFETY: these requests have places and were given to this driver. Their memory is theirs until
                     // their completions are seen; the queue is not full.
-                    unsafe { entry::push(&mut queue, &self.slots.prepare(id), id) }
+                    unsafe {
+                        let attempt = self.slots.prepare(id);
+                        let registered = self.look_up(&attempt, &mut wanted);
+                        entry::push(&mut queue, &attempt, id, registered);
+                    }
                     left = rest;
                 }
                 queue.len()
             };
+            if let (Some(chunk), Some(memory)) = (wanted.take(), self.memory.get()) {
+                memory.register(&self.ring, &chunk);
+            }
             if left.is_empty() {
                 return staged;
             }
             self.flush();
         }
+    }
+
+    /// Where the kernel knows the memory of an attempt. A chunk to be made known is left in `wanted`.
+    fn look_up(&self, attempt: &Attempt, wanted: &mut Option<Chunk>) -> Option<u16> {
+        let (Some(memory), Attempt::Transfer(transfer)) = (self.memory.get(), attempt) else { return None };
+        let chunk = transfer.chunk.as_ref()?;
+        match memory.look_up(chunk) {
+            Lookup::Registered(index) => return Some(index),
+            Lookup::Wanted if wanted.is_none() => *wanted = Some(*chunk),
+            // Only one is made known at a time; the next request wants the other.
+            Lookup::Wanted => memory.want_later(chunk),
+            Lookup::Unregistered => {}
+        }
+        None
     }
 
     /// Whether the tasks that were woken with this one will see to its request.
