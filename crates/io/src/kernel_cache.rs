@@ -182,7 +182,8 @@ impl KernelCache {
             Ok(cached) if cached >= pages.len().get() => Residency::Whole,
             Ok(cached) => {
                 // Fewer than asked for: absent pages, or the range reaches beyond the end of the file.
-                let length_bytes = file.metadata().map_or(u64::MAX, |metadata| metadata.len());
+                // By seeking, because the length in the metadata of a block device is 0.
+                let length_bytes = rustix::fs::seek(file, rustix::fs::SeekFrom::End(0)).unwrap_or(u64::MAX);
                 let real = PageRange::covering(range.clip(length_bytes));
                 if cached >= real.len().get() { Residency::Whole } else { Residency::Part }
             }

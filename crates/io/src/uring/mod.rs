@@ -29,28 +29,30 @@ mod entry;
 mod reactor;
 mod registered;
 mod setup;
+mod submission;
 mod thread;
+mod waiting;
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
-use std::task::Waker;
-use std::thread::{Thread, ThreadId};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use io_uring::types;
 use smallvec::SmallVec;
 
-use crate::arena::{ArenaKey, Chunk};
+use crate::arena::ArenaKey;
 use crate::fork::ProcessMark;
 use crate::pool::{SlotId, SlotIds, TOGETHER};
-use crate::slots::{Attempt, Completed, Slots, Verdict, Waiter};
+use crate::slots::{Completed, Slots, Verdict, Waiter};
 use crate::sync::lock;
-use registered::{Lookup, RegisteredMemory};
+use registered::RegisteredMemory;
 use setup::Ring;
 pub(crate) use setup::{DevicePolling, RingUse, polled_read_works};
 pub use setup::{Sharing, SubmissionPolling};
+use waiting::Followers;
 
 pub(crate) struct Uring {
     shared: Arc<Shared>,
@@ -81,13 +83,6 @@ pub(crate) struct Shared {
     enters: AtomicU64,
     attended: AtomicBool,
     stopping: AtomicBool,
-}
-
-/// Who waits for the lead to become free.
-#[derive(Default)]
-struct Followers {
-    threads: Vec<Thread>,
-    tasks: Vec<Waker>,
 }
 
 /// Who reaps.
@@ -284,118 +279,6 @@ impl Drop for Uring {
 }
 
 impl Shared {
-    fn start(&self, ids: &[SlotId]) {
-        self.submitters.fetch_add(1, Ordering::Relaxed);
-        let staged = self.push(ids);
-        if !self.leaves_to_burst(ids.len(), staged) {
-            self.flush();
-        }
-        self.submitters.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Writes entries into the submission queue; says how many are there now.
-    fn push(&self, ids: &[SlotId]) -> usize {
-        let mut left = ids;
-        let mut wanted: Option<Chunk> = None;
-        loop {
-            let staged = {
-                let _guard = lock(&self.submission);
-                // SAFETY: the `submission` lock makes this the only access to the queue's tail; the handle, which
-                // publishes the tail when dropped, goes before the guard does.
-                let mut queue = unsafe { self.ring.submission_shared() };
-                while let Some((&id, rest)) = left.split_first() {
-                    if queue.is_full() {
-                        break;
-                    }
-                    // SAFETY: these requests have places and were given to this driver. Their memory is theirs until
-                    // their completions are seen; the queue is not full.
-                    unsafe {
-                        let attempt = self.slots.prepare(id);
-                        let registered = self.look_up(&attempt, &mut wanted);
-                        entry::push(&mut queue, &attempt, id, registered);
-                    }
-                    left = rest;
-                }
-                queue.len()
-            };
-            if let (Some(chunk), Some(memory)) = (wanted.take(), self.memory.get()) {
-                memory.register(&self.ring, &chunk);
-            }
-            if left.is_empty() {
-                return staged;
-            }
-            self.flush();
-        }
-    }
-
-    /// Where the kernel knows the memory of an attempt. A chunk to be made known is left in `wanted`.
-    fn look_up(&self, attempt: &Attempt, wanted: &mut Option<Chunk>) -> Option<u16> {
-        let (Some(memory), Attempt::Transfer(transfer)) = (self.memory.get(), attempt) else { return None };
-        let chunk = transfer.chunk.as_ref()?;
-        match memory.look_up(chunk) {
-            Lookup::Registered(index) => return Some(index),
-            Lookup::Wanted if wanted.is_none() => *wanted = Some(*chunk),
-            // Only one is made known at a time; the next request wants the other.
-            Lookup::Wanted => memory.want_later(chunk),
-            Lookup::Unregistered => {}
-        }
-        None
-    }
-
-    /// Whether the tasks that were woken with this one will see to its request.
-    fn leaves_to_burst(&self, count: usize, staged: usize) -> bool {
-        if self.burst.load(Ordering::Relaxed) <= 0 {
-            return false;
-        }
-        // Acquire and release: who ends the burst sees the entries of all who were in it.
-        let left = self.burst.fetch_sub(count as isize, Ordering::AcqRel) - count as isize;
-        // The busier the device is, the longer it can do without.
-        let in_kernel = self.slots.in_flight().saturating_sub(staged);
-        left > 0 && staged < (STAGED_MIN + in_kernel / 2).min(STAGED_MAX)
-    }
-
-    /// Ends the burst that an attendant began, and hands over what was left to it.
-    fn end_burst(&self) {
-        self.burst.swap(0, Ordering::AcqRel);
-        if self.has_staged() {
-            self.flush();
-        }
-    }
-
-    fn has_staged(&self) -> bool {
-        let _guard = lock(&self.submission);
-        // SAFETY: as in `push`.
-        !unsafe { self.ring.submission_shared() }.is_empty()
-    }
-
-    /// Hands staged entries to the kernel. Entries that it does not take now are taken by the next call, at the
-    /// latest when somebody waits.
-    fn flush(&self) {
-        for _ in 0..SUBMIT_ATTEMPTS {
-            match self.enter(0, None) {
-                Ok(_) => return,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The kernel is short of memory or of room for completions: make room.
-                Err(_) => match self.try_lead() {
-                    Some(lead) => self.reap_ready(lead),
-                    None => std::thread::yield_now(),
-                },
-            }
-        }
-    }
-
-    fn enter(&self, want: usize, limit: Option<Duration>) -> io::Result<usize> {
-        self.check_owner();
-        self.enters.fetch_add(1, Ordering::Relaxed);
-        match limit {
-            None => self.ring.submitter().submit_and_wait(want),
-            Some(limit) => {
-                let limit = types::Timespec::from(limit);
-                self.ring.submitter().submit_with_args(want, &types::SubmitArgs::new().timespec(&limit))
-            }
-        }
-    }
-
     fn is_foreign(&self) -> bool {
         self.owner.is_some_and(|owner| owner != std::thread::current().id())
     }
@@ -410,76 +293,6 @@ impl Shared {
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
-    }
-
-    fn wait(&self, id: SlotId) {
-        while !self.slots.is_done(id) {
-            match self.try_lead() {
-                Some(lead) => self.lead(lead, id),
-                None => {
-                    if self.has_staged() {
-                        self.flush();
-                    }
-                    self.follow(id);
-                }
-            }
-        }
-        self.hand_over();
-    }
-
-    /// Reaps once, unless the request was completed by the last leader in the meantime.
-    fn lead(&self, lead: MutexGuard<'_, ()>, id: SlotId) {
-        if !self.slots.is_done(id) {
-            self.reap(lead, Reaper::Waiting, None);
-        }
-    }
-
-    /// Parks until the request is done or the leader hands over.
-    fn follow(&self, id: SlotId) {
-        // SAFETY: who waits for a request owns it.
-        if !unsafe { self.slots.register_thread(id) } {
-            return;
-        }
-        lock(&self.followers).threads.push(std::thread::current());
-        self.follower_count.fetch_add(1, Ordering::SeqCst);
-        // Pairs with the fence in `hand_over`: either the leader sees this entry, or we see that it has left.
-        fence(Ordering::SeqCst);
-        // The leader may have left between our try and our entry in the list; then nobody would wake us.
-        match self.try_lead() {
-            Some(lead) => self.lead(lead, id),
-            None => std::thread::park(),
-        }
-        let me = std::thread::current().id();
-        let mut followers = lock(&self.followers);
-        if let Some(place) = followers.threads.iter().position(|thread| thread.id() == me) {
-            followers.threads.swap_remove(place);
-            self.follower_count.fetch_sub(1, Ordering::SeqCst);
-        }
-    }
-
-    /// A task follows: it is woken when the lead becomes free. Says whether it is free already.
-    #[cfg(feature = "tokio")]
-    fn follow_as_task(&self, waker: &Waker) -> bool {
-        lock(&self.followers).tasks.push(waker.clone());
-        self.follower_count.fetch_add(1, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        self.reaper.try_lock().is_ok()
-    }
-
-    /// Wakes one thread that follows so that it can lead, and all tasks, because one alone may be a task that nobody
-    /// polls any more. Called by everyone who stops waiting, after it last held the lead.
-    fn hand_over(&self) {
-        fence(Ordering::SeqCst);
-        if self.follower_count.load(Ordering::SeqCst) == 0 {
-            return;
-        }
-        let (thread, tasks) = {
-            let mut followers = lock(&self.followers);
-            (followers.threads.pop(), std::mem::take(&mut followers.tasks))
-        };
-        self.follower_count.fetch_sub(usize::from(thread.is_some()) + tasks.len(), Ordering::SeqCst);
-        thread.iter().for_each(Thread::unpark);
-        tasks.into_iter().for_each(Waker::wake);
     }
 
     /// Completes what is complete; waits for one completion if there is none.
@@ -588,15 +401,6 @@ impl Harvest {
         Harvest { seen: 0, completed: Completed::new(), again: SlotIds::new() }
     }
 }
-
-/// Entries left to a burst: at least so many when the device has nothing else to do, at most so many when it is busy.
-/// Random reads of 4 KiB, 32 in flight on a virtio disk, one tokio thread: 6 to 16 made 80.1 thousand a second at 0.19
-/// system calls each, always 8 made 76.0 at 0.19, always 2 made 83.9 at 0.5, always 16 made 71.1.
-const STAGED_MIN: usize = 6;
-const STAGED_MAX: usize = 16;
-
-/// Tries to hand entries to a kernel that is short of memory before leaving them to whoever waits next.
-const SUBMIT_ATTEMPTS: usize = 64;
 
 /// How long a request may be left to a burst whose other tasks do something else. A tenth of a millisecond is about one
 /// read of a flash device.

@@ -1,12 +1,11 @@
-//! Registered memory: frames that the kernel knows beforehand (`IORING_REGISTER_BUFFERS2`), so that it need not look up
-//! and pin pages for each request.
+//! Registered: memory that the kernel knows beforehand, so that it need not look up and pin pages for each request.
 //!
 //! ```text
 //!   chunk: Unknown ─ first request ─► Wanted ─ after it was submitted ─► Registered: READ_FIXED from then on
 //!                                                                     └► Refused: nothing more is tried
 //! ```
 //!
-//! fio with registered buffers took 7.0 to 7.7 instead of 7.4 to 8.3 µs of processor time for a random read of 4 KiB. What
+//! That is `IORING_REGISTER_BUFFERS2`. fio with it took 7.0 to 7.7 instead of 7.4 to 8.3 µs of processor time for a random read of 4 KiB. What
 //! is registered counts against `ulimit -l` (8 MiB for ordinary users), so a refusal is a normal case.
 //!
 //! Owns: which chunks of the arena this ring knows.

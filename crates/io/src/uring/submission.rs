@@ -1,0 +1,141 @@
+//! Submission: requests become entries of the ring, handed to the kernel alone or with others.
+//!
+//! Owns: the tail of the submission queue (under the `submission` lock), and when the kernel is entered for it.
+//! Does not own: completions; which memory the kernel knows (registered).
+//! Locks: `submission`, for writing entries only; the kernel is entered without it.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use io_uring::types;
+
+use super::registered::Lookup;
+use super::{Shared, entry};
+use crate::arena::Chunk;
+use crate::pool::SlotId;
+use crate::slots::Attempt;
+use crate::sync::lock;
+
+impl Shared {
+    pub(super) fn start(&self, ids: &[SlotId]) {
+        self.submitters.fetch_add(1, Ordering::Relaxed);
+        let staged = self.push(ids);
+        if !self.leaves_to_burst(ids.len(), staged) {
+            self.flush();
+        }
+        self.submitters.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Writes entries into the submission queue; says how many are there now.
+    pub(super) fn push(&self, ids: &[SlotId]) -> usize {
+        let mut left = ids;
+        let mut wanted: Option<Chunk> = None;
+        loop {
+            let staged = {
+                let _guard = lock(&self.submission);
+                // SAFETY: the `submission` lock makes this the only access to the queue's tail; the handle, which
+                // publishes the tail when dropped, goes before the guard does.
+                let mut queue = unsafe { self.ring.submission_shared() };
+                while let Some((&id, rest)) = left.split_first() {
+                    if queue.is_full() {
+                        break;
+                    }
+                    // SAFETY: these requests have places and were given to this driver. Their memory is theirs until
+                    // their completions are seen; the queue is not full.
+                    unsafe {
+                        let attempt = self.slots.prepare(id);
+                        let registered = self.look_up(&attempt, &mut wanted);
+                        entry::push(&mut queue, &attempt, id, registered);
+                    }
+                    left = rest;
+                }
+                queue.len()
+            };
+            if let (Some(chunk), Some(memory)) = (wanted.take(), self.memory.get()) {
+                memory.register(&self.ring, &chunk);
+            }
+            if left.is_empty() {
+                return staged;
+            }
+            self.flush();
+        }
+    }
+
+    /// Where the kernel knows the memory of an attempt. A chunk to be made known is left in `wanted`.
+    pub(super) fn look_up(&self, attempt: &Attempt, wanted: &mut Option<Chunk>) -> Option<u16> {
+        let (Some(memory), Attempt::Transfer(transfer)) = (self.memory.get(), attempt) else { return None };
+        let chunk = transfer.chunk.as_ref()?;
+        match memory.look_up(chunk) {
+            Lookup::Registered(index) => return Some(index),
+            Lookup::Wanted if wanted.is_none() => *wanted = Some(*chunk),
+            // Only one is made known at a time; the next request wants the other.
+            Lookup::Wanted => memory.want_later(chunk),
+            Lookup::Unregistered => {}
+        }
+        None
+    }
+
+    /// Whether the tasks that were woken with this one will see to its request.
+    pub(super) fn leaves_to_burst(&self, count: usize, staged: usize) -> bool {
+        if self.burst.load(Ordering::Relaxed) <= 0 {
+            return false;
+        }
+        // Acquire and release: who ends the burst sees the entries of all who were in it.
+        let left = self.burst.fetch_sub(count as isize, Ordering::AcqRel) - count as isize;
+        // The busier the device is, the longer it can do without.
+        let in_kernel = self.slots.in_flight().saturating_sub(staged);
+        left > 0 && staged < (STAGED_MIN + in_kernel / 2).min(STAGED_MAX)
+    }
+
+    /// Ends the burst that an attendant began, and hands over what was left to it.
+    pub(super) fn end_burst(&self) {
+        self.burst.swap(0, Ordering::AcqRel);
+        if self.has_staged() {
+            self.flush();
+        }
+    }
+
+    pub(super) fn has_staged(&self) -> bool {
+        let _guard = lock(&self.submission);
+        // SAFETY: as in `push`.
+        !unsafe { self.ring.submission_shared() }.is_empty()
+    }
+
+    /// Hands staged entries to the kernel. Entries that it does not take now are taken by the next call, at the
+    /// latest when somebody waits.
+    pub(super) fn flush(&self) {
+        for _ in 0..SUBMIT_ATTEMPTS {
+            match self.enter(0, None) {
+                Ok(_) => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // The kernel is short of memory or of room for completions: make room.
+                Err(_) => match self.try_lead() {
+                    Some(lead) => self.reap_ready(lead),
+                    None => std::thread::yield_now(),
+                },
+            }
+        }
+    }
+
+    pub(super) fn enter(&self, want: usize, limit: Option<Duration>) -> io::Result<usize> {
+        self.check_owner();
+        self.enters.fetch_add(1, Ordering::Relaxed);
+        match limit {
+            None => self.ring.submitter().submit_and_wait(want),
+            Some(limit) => {
+                let limit = types::Timespec::from(limit);
+                self.ring.submitter().submit_with_args(want, &types::SubmitArgs::new().timespec(&limit))
+            }
+        }
+    }
+}
+
+/// Entries left to a burst: at least so many when the device has nothing else to do, at most so many when it is busy.
+/// Random reads of 4 KiB, 32 in flight on a virtio disk, one tokio thread: 6 to 16 made 80.1 thousand a second at 0.19
+/// system calls each, always 8 made 76.0 at 0.19, always 2 made 83.9 at 0.5, always 16 made 71.1.
+const STAGED_MIN: usize = 6;
+const STAGED_MAX: usize = 16;
+
+/// Tries to hand entries to a kernel that is short of memory before leaving them to whoever waits next.
+const SUBMIT_ATTEMPTS: usize = 64;
