@@ -78,6 +78,8 @@ pub(crate) struct Shared {
     submitters: AtomicUsize,
     /// Tasks woken together that have not asked again yet.
     burst: AtomicIsize,
+    /// Who woke them, and hands over what they leave.
+    burst_attendant: AtomicUsize,
     /// Somebody drives the tasks that wait for this ring; see [`Uring::drive_locally`].
     driven_locally: AtomicUsize,
     enters: AtomicU64,
@@ -91,7 +93,20 @@ enum Reaper {
     /// A thread that waits for something itself.
     Waiting,
     /// Who does nothing else: tasks that it wakes may leave their requests to it.
-    Attendant,
+    Attendant(Attendant),
+}
+
+/// Tells attendants apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Attendant(usize);
+
+impl Attendant {
+    const THREAD: Attendant = Attendant(1);
+    /// The loop of a local driver.
+    const LOOP: Attendant = Attendant(2);
+    /// Reactors are numbered from here on.
+    #[cfg(feature = "tokio")]
+    const FIRST_REACTOR: usize = 3;
 }
 
 /// Why the kernel gives this process no ring, or `None` when it does.
@@ -122,6 +137,7 @@ impl Uring {
             follower_count: AtomicUsize::new(0),
             submitters: AtomicUsize::new(0),
             burst: AtomicIsize::new(0),
+            burst_attendant: AtomicUsize::new(0),
             driven_locally: AtomicUsize::new(0),
             enters: AtomicU64::new(0),
             attended: AtomicBool::new(false),
@@ -156,6 +172,9 @@ impl Uring {
 
     /// Settles what the ring already shows as complete, unless somebody else is at it.
     pub(crate) fn glance(&self) {
+        if self.shared.burst.load(Ordering::Relaxed) > 0 {
+            self.shared.end_burst();
+        }
         if let Some(lead) = self.shared.try_lead() {
             self.shared.reap_ready(lead);
             self.shared.hand_over();
@@ -199,20 +218,34 @@ impl Uring {
         let _ = self.shared.ring.submitter().register_sync_cancel(Some(types::Timespec::new()), builder);
     }
 
-    /// Somebody waits without a thread: sees to it that completions are reaped until nothing is in flight.
+    /// Somebody waits without a thread: sees to it that completions are reaped until nothing is in flight, and that what
+    /// was left to a burst does not wait for an attendant that this task's runtime does not run.
     pub(crate) fn attend_task(&self) {
+        let attendant = self.attendant();
+        if self.shared.burst.load(Ordering::Relaxed) > 0
+            && self.shared.burst_attendant.load(Ordering::Relaxed) != attendant.0
+        {
+            self.shared.end_burst();
+        }
+    }
+
+    /// Who reaps for the task that runs here.
+    fn attendant(&self) -> Attendant {
         if self.shared.driven_locally.load(Ordering::Relaxed) > 0 {
-            return;
+            return Attendant::LOOP;
         }
         #[cfg(feature = "tokio")]
-        if self.shared.polling == DevicePolling::Interrupts && self.reactors.attend(&self.shared) {
-            return;
+        if self.shared.polling == DevicePolling::Interrupts
+            && let Some(reactor) = self.reactors.attend(&self.shared)
+        {
+            return reactor;
         }
         assert!(
             self.shared.owner.is_none(),
             "futures of a local engine run inside its `block_on`, or on tokio with the feature `tokio`"
         );
         self.thread.attend(&self.shared);
+        Attendant::THREAD
     }
 
     /// Nobody waits, but what is in flight must come back.
@@ -231,7 +264,7 @@ impl Uring {
     /// Hands over what is staged and settles what is complete. Says whether anything was.
     pub(crate) fn turn(&self) -> bool {
         let Some(lead) = self.shared.try_lead() else { return false };
-        let seen = self.shared.turn(lead);
+        let seen = self.shared.turn(lead, Attendant::LOOP);
         self.shared.hand_over();
         seen
     }
@@ -317,14 +350,14 @@ impl Shared {
     }
 
     /// Hands over what is staged, if anything, and completes what is complete by then.
-    fn turn(&self, lead: MutexGuard<'_, ()>) -> bool {
+    fn turn(&self, lead: MutexGuard<'_, ()>, attendant: Attendant) -> bool {
         let mut harvest = Harvest::new();
         if self.has_staged() {
             let _ = self.enter(0, None);
         }
         self.collect_deferred();
         self.drain_ready(&mut harvest);
-        self.conclude(lead, &mut harvest, Reaper::Attendant);
+        self.conclude(lead, &mut harvest, Reaper::Attendant(attendant));
         harvest.seen > 0
     }
 
@@ -370,11 +403,12 @@ impl Shared {
             self.flush();
         }
         let completed = &mut harvest.completed;
-        if reaper == Reaper::Attendant {
+        if let Reaper::Attendant(attendant) = reaper {
             let tasks = completed.waiters.iter().filter(|waiter| matches!(waiter, Waiter::Task(_))).count();
             // A lone task submits at once.
             let before = self.burst.load(Ordering::Relaxed).clamp(0, TOGETHER as isize);
             let burst = if before + tasks as isize > 1 { before + tasks as isize } else { 0 };
+            self.burst_attendant.store(attendant.0, Ordering::Relaxed);
             self.burst.store(burst, Ordering::Release);
         }
         completed.waiters.drain(..).for_each(Waiter::wake);

@@ -16,6 +16,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, ready};
 
@@ -24,7 +25,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Handle, Id};
 use tokio::task::AbortHandle;
 
-use super::Shared;
+use super::{Attendant, Shared};
 use crate::sync::lock;
 
 /// The reactors of one ring.
@@ -35,6 +36,7 @@ pub(super) struct Reactors {
 
 struct Entry {
     runtime: Id,
+    reactor: Attendant,
     state: State,
 }
 
@@ -46,32 +48,35 @@ enum State {
 }
 
 impl Reactors {
-    /// Whether this task's runtime reaps; starts its reactor if need be. False outside of tokio.
-    pub(super) fn attend(self: &Arc<Self>, shared: &Arc<Shared>) -> bool {
-        let Ok(runtime) = Handle::try_current() else { return false };
+    /// The reactor of this task's runtime, started if need be. `None` outside of tokio.
+    pub(super) fn attend(self: &Arc<Self>, shared: &Arc<Shared>) -> Option<Attendant> {
+        static NEXT: AtomicUsize = AtomicUsize::new(Attendant::FIRST_REACTOR);
+        let runtime = Handle::try_current().ok()?;
         let id = runtime.id();
-        {
+        let reactor = {
             let mut entries = lock(&self.entries);
             if let Some(entry) = entries.iter().find(|entry| entry.runtime == id) {
-                return !matches!(entry.state, State::Impossible);
+                return (!matches!(entry.state, State::Impossible)).then_some(entry.reactor);
             }
-            entries.push(Entry { runtime: id, state: State::Starting });
-        }
-        let registration = Registration { reactors: Arc::downgrade(self), runtime: id };
-        let Some(descriptor) = watch(shared) else {
-            std::mem::forget(registration);
-            self.set(id, State::Impossible);
-            return false;
+            let reactor = Attendant(NEXT.fetch_add(1, Ordering::Relaxed));
+            entries.push(Entry { runtime: id, reactor, state: State::Starting });
+            reactor
         };
-        let reactor = Reactor {
+        let Some(descriptor) = watch(shared) else {
+            self.set(id, State::Impossible);
+            return None;
+        };
+        let registration = Registration { reactors: Arc::downgrade(self), runtime: id };
+        let task = Reactor {
             shared: Arc::downgrade(shared),
             descriptor,
             burst_under_way: false,
+            number: reactor,
             _registration: registration,
         };
         // A runtime that is shutting down drops the task at once, and with it the registration.
-        let task = runtime.spawn(reactor).abort_handle();
-        self.set(id, State::Running(task))
+        let task = runtime.spawn(task).abort_handle();
+        self.set(id, State::Running(task)).then_some(reactor)
     }
 
     /// Whether the runtime was still registered.
@@ -125,6 +130,7 @@ struct Reactor {
     descriptor: AsyncFd<OwnedFd>,
     /// Tasks were woken and may have left requests.
     burst_under_way: bool,
+    number: Attendant,
     _registration: Registration,
 }
 
@@ -165,7 +171,7 @@ impl Reactor {
                 }
                 return Poll::Pending;
             };
-            let seen = shared.turn(lead);
+            let seen = shared.turn(lead, self.number);
             shared.hand_over();
             if seen {
                 any = true;

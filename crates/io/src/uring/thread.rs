@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::{BURST_LIMIT, Reaper, Shared};
+use super::{Attendant, BURST_LIMIT, Reaper, Shared};
 use crate::sync::lock;
 
 #[derive(Default)]
@@ -72,11 +72,12 @@ impl Shared {
             }
             // Stays in the kernel for a moment although nothing is in flight: the task just woken will most likely
             // submit again, and that completion then needs no unpark of this thread.
-            if self.reap(lock(&self.reaper), Reaper::Attendant, Some(LINGER)) {
+            if self.reap(lock(&self.reaper), Reaper::Attendant(Attendant::THREAD), Some(LINGER)) {
                 continue;
             }
             // Lower the flag, then look once more: who raised it before this line has its request counted already,
             // who raises it later unparks us.
+            self.end_burst();
             self.attended.store(false, Ordering::SeqCst);
             if self.slots.in_flight() == 0 {
                 self.hand_over();
@@ -90,7 +91,7 @@ impl Shared {
     fn lead_for_tasks(&self) {
         let in_burst = self.burst.load(Ordering::Relaxed) > 0;
         let limit = in_burst.then_some(BURST_LIMIT);
-        let seen = self.reap(lock(&self.reaper), Reaper::Attendant, limit);
+        let seen = self.reap(lock(&self.reaper), Reaper::Attendant(Attendant::THREAD), limit);
         if in_burst && !seen {
             self.end_burst();
         }
