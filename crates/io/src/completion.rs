@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 use crate::arena::Urgency;
 use crate::driver::Driver;
 use crate::lane::{Backend, Lane, Start};
-use crate::pool::{SlotId, SlotIds};
+use crate::pool::{SlotId, SlotIds, TOGETHER};
 use crate::request::{Finished, RejectReason, Rejected, Request};
 
 /// A request under way. Dropping it does not stop the I/O, whose memory returns to the arena afterwards.
@@ -81,8 +81,12 @@ impl Completion {
         unsafe { self.lane.slots.take_or_wait(self.id, context.waker()) }
     }
 
-    /// Whether the result is there. No syscall, except to collect what a local ring defers.
+    /// Whether the result is there, or was taken. No syscall, except to collect what a local ring defers.
     pub fn is_done(&self) -> bool {
+        if self.taken {
+            // The slot is somebody else's by now.
+            return true;
+        }
         if !self.lane.slots.is_done(self.id) && !self.lane.is_forked() {
             self.lane.glance();
         }
@@ -92,7 +96,7 @@ impl Completion {
     /// Asks the kernel to end the request early. Whether it does shows in the result: `ECANCELED`, or fewer bytes with
     /// `stopped_by`, or all of them. What a device is already transferring is mostly not stopped.
     pub fn cancel(&self) {
-        if self.lane.is_forked() {
+        if self.taken || self.lane.is_forked() {
             return;
         }
         self.lane.slots.set_cancelled(self.id);
@@ -309,17 +313,19 @@ impl UnderWay<'_> {
 
     /// Waits for all that are submitted and hands them over.
     #[inline]
-    fn wait(&mut self, each: impl FnMut(usize, Finished)) {
+    fn wait(&mut self, mut each: impl FnMut(usize, Finished)) {
         for &id in &self.ids {
             if !self.lane.slots.is_done(id) {
                 self.lane.wait(id);
             }
         }
-        // Noted before, should `each` panic.
-        self.handed_over = self.ids.len();
-        // SAFETY: the batch is the only owner of its requests, all of which are done; they are its own no longer.
-        unsafe { self.lane.slots.take_together(&self.ids, self.place, each) };
-        self.place += self.ids.len();
+        for ids in self.ids.chunks(TOGETHER) {
+            // Noted before, should `each` panic.
+            self.handed_over += ids.len();
+            // SAFETY: the batch is the only owner of its requests, all of which are done; these are its own no longer.
+            unsafe { self.lane.slots.take_together(ids, self.place, &mut each) };
+            self.place += ids.len();
+        }
         self.ids.clear();
         self.handed_over = 0;
     }

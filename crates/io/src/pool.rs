@@ -263,7 +263,8 @@ impl<A, W> Pool<A, W> {
         }
     }
 
-    /// Takes several results, all of them done, counted from `place` on. What is not handed over because `each` panics is dropped.
+    /// Takes up to [`TOGETHER`] results, all of them done, counted from `place` on. What is not handed over because
+    /// `each` panics is dropped.
     ///
     /// # Safety
     /// The caller is the owner of all and no longer is afterwards; `read` moves all out of the body.
@@ -275,15 +276,13 @@ impl<A, W> Pool<A, W> {
         read: impl Fn(&mut MaybeUninit<A>) -> D,
         mut each: impl FnMut(usize, D),
     ) {
-        for ids in ids.chunks(TOGETHER) {
-            let mut taking = Taking { pool: self, ids: ids.iter(), in_hand: None, freed: SmallVec::new() };
-            while let Some(slot) = taking.next() {
-                // Given on from where it is read: stored in between, it would be copied again.
-                // SAFETY: as the caller promises; each is taken once.
-                unsafe { slot.read_done(|body| each(place, read(body))) };
-                taking.put_down();
-                place += 1;
-            }
+        let mut taking = Taking { pool: self, ids: ids.iter(), in_hand: None, freed: SmallVec::new() };
+        while let Some(slot) = taking.next() {
+            // Given on from where it is read: stored in between, it would be copied again.
+            // SAFETY: as the caller promises; each is taken once.
+            unsafe { slot.read_done(|body| each(place, read(body))) };
+            taking.put_down();
+            place += 1;
         }
     }
 
