@@ -11,6 +11,10 @@ ci:
 test *arguments:
     cargo test --workspace {{arguments}}
 
+# A minute of chaos on each driver, and ten thousand short-lived rings.
+chaos seconds="60":
+    HEADWATER_CHAOS_SECONDS={{seconds}} cargo test --release -p headwater-io --test drivers -- --nocapture chaos rings_leave
+
 # Formatting and lints.
 lint:
     cargo fmt --all --check

@@ -26,12 +26,16 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new(kind: DriverKind, queue_depth: u32, seed: u64) -> Bench {
+        Bench::with(&DriverOptions { kind, queue_depth, ..DriverOptions::default() }, seed)
+    }
+
+    pub(crate) fn with(options: &DriverOptions, seed: u64) -> Bench {
         let directory = ScratchDir::on_target().unwrap();
         let (path, pattern) = (directory.path().join("file"), Pattern::new(seed));
         pattern.write_file(&path, LENGTH_BYTES).unwrap();
         make_cold(&std::fs::File::open(&path).unwrap()).unwrap();
         let file = Arc::new(OpenFile::open(&path, DirectIo::Preferred, Access::ReadWrite).unwrap());
-        let driver = Driver::new(&DriverOptions { kind, queue_depth, ..DriverOptions::default() }).unwrap();
+        let driver = Driver::new(options).unwrap();
         Bench { driver, arena: Arena::new(9 << 20).unwrap(), file, pattern, directory }
     }
 
@@ -110,3 +114,9 @@ pub(crate) fn errno(result: &io::Result<usize>) -> Option<i32> {
 
 pub(crate) const LENGTH_BYTES: u64 = 8 << 20;
 pub(crate) const PAGE_BYTES: u64 = 4096;
+
+/// How long who wants a soak wants it for.
+pub(crate) fn chaos_seconds() -> Option<u64> {
+    let text = std::env::var("HEADWATER_CHAOS_SECONDS").ok()?;
+    Some(text.parse().expect("HEADWATER_CHAOS_SECONDS is a number of seconds"))
+}

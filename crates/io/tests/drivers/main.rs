@@ -3,7 +3,9 @@
 //! Owns: one module for each side of a driver.
 //! Does not own: readers and files of the engine, which has tests of its own.
 
+mod batches;
 mod bench;
+mod chaos;
 mod drops;
 mod transfers;
 mod waiting;
