@@ -146,6 +146,9 @@ impl<'a> Plug<'a> {
     #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
     pub fn submit(&mut self, request: impl Into<Request>, urgency: Urgency) -> Result<Completion, Rejected> {
         let request = request.into();
+        if self.driver.is_forked() {
+            return Err(Rejected { request, reason: RejectReason::Forked });
+        }
         let lanes = self.driver.lanes_for(&request);
         let chosen = self.lanes.iter().find(|chosen| lanes.iter().any(|lane| Arc::ptr_eq(lane, chosen)));
         let lane = match chosen {
@@ -162,7 +165,9 @@ impl<'a> Plug<'a> {
 
     /// Hands over what was submitted so far.
     pub fn flush(&mut self) {
-        self.lanes.drain(..).for_each(|lane| lane.flush());
+        // What a parent staged is for the parent to hand over.
+        let lanes = self.lanes.drain(..).filter(|lane| !lane.is_forked());
+        lanes.for_each(|lane| lane.flush());
     }
 }
 
@@ -241,10 +246,15 @@ impl Batch {
     }
 
     /// Submits all, waits for all, and hands over each result with the place of its request. Blocks. The batch is empty
-    /// afterwards, also when `each` panics.
+    /// afterwards, also when `each` panics. In a forked child each result is [`RejectReason::Forked`].
     #[inline]
     pub fn finish(&mut self, mut each: impl FnMut(usize, Finished)) {
         let count = std::mem::take(&mut self.count);
+        if self.driver.is_forked() {
+            return self.requests.drain(..).take(count).enumerate().for_each(|(place, request)| {
+                each(place, Finished::rejected(request, RejectReason::Forked));
+            });
+        }
         let lane = {
             let Some(first) = self.requests[..count].first() else { return };
             // One lane takes all: an ordinary one unless every request can go to a polled one.
@@ -304,8 +314,7 @@ impl UnderWay<'_> {
         match self.lane.submit(again, Urgency::Demand, Start::Staged) {
             Ok(id) => self.ids.push(id),
             Err(Rejected { request, reason }) => {
-                let (extents, result) = (request.into_extents(), Err(reason.into()));
-                each(self.place, Finished { extents, result, stopped_by: None });
+                each(self.place, Finished::rejected(request, reason));
                 self.place += 1;
             }
         }

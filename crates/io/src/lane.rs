@@ -56,6 +56,7 @@ impl Lane {
         matches!(&self.backend, Backend::Uring(uring) if uring.is_busy())
     }
 
+    /// Not in a forked child, which is for the caller to know.
     #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
     pub(crate) fn submit(
         &self,
@@ -63,9 +64,6 @@ impl Lane {
         urgency: Urgency,
         start: Start,
     ) -> Result<SlotId, Rejected> {
-        if self.is_forked() {
-            return Err(Rejected { request, reason: RejectReason::Forked });
-        }
         let begun = self.slots.begin(request, urgency).map_err(|request| {
             let reason =
                 if urgency == Urgency::Readahead { RejectReason::NoPlace } else { RejectReason::TooMany };

@@ -84,7 +84,8 @@ impl LocalDriver {
     }
 
     fn rings(&self) -> impl Iterator<Item = &crate::uring::Uring> {
-        self.driver.all_lanes().filter_map(|lane| match &lane.backend {
+        // The rings of a parent are not here.
+        self.driver.all_lanes().filter(|lane| !lane.is_forked()).filter_map(|lane| match &lane.backend {
             Backend::Uring(uring) => Some(uring),
             Backend::Threads(_) | Backend::Sim(_) => None,
         })

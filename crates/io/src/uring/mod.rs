@@ -553,3 +553,80 @@ const SUBMIT_ATTEMPTS: usize = 64;
 /// How long a request may be left to a burst whose other tasks do something else. A tenth of a millisecond is about one
 /// read of a flash device.
 const BURST_LIMIT: Duration = Duration::from_micros(100);
+
+#[cfg(all(test, not(headwater_loom)))]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use super::*;
+    use crate::arena::{Arena, Extents, Urgency};
+    use crate::file::{Access, DirectIo, OpenFile, Route};
+    use crate::request::{Request, Transfer};
+    use crate::sys::Operation;
+
+    /// Goal: neither a submission queue of two entries nor a completion queue of two, which the kernel has to overflow,
+    /// loses or doubles anything. Method: threads that start 64 at once, half of them reads, and all wait.
+    #[test]
+    #[cfg_attr(miri, ignore)] // needs the kernel's rings
+    fn tiny_queues_lose_nothing() {
+        let slots = Arc::new(Slots::new(DEPTH));
+        let wanted = RingUse {
+            submission_entries: 2,
+            completion_entries: 2,
+            sharing: Sharing::AnyThread,
+            polling: DevicePolling::Interrupts,
+            submission_polling: SubmissionPolling::Off,
+        };
+        let uring = match Uring::new(&slots, wanted) {
+            Ok(uring) => uring,
+            Err(error) => return headwater_testkit::skip(format!("uring: {error}")),
+        };
+        let arena = Arena::new(4 << 20).unwrap();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/uring/mod.rs");
+        let contents = std::fs::read(path).unwrap();
+        let file = Arc::new(OpenFile::open(path.as_ref(), DirectIo::Off, Access::Read).unwrap());
+        let read = || Transfer {
+            operation: Operation::Read,
+            file: file.clone(),
+            route: Route::Buffered,
+            offset_bytes: 0,
+            length_bytes: 4096,
+            extents: arena.allocate(4096, Urgency::Demand).into_iter().collect::<Extents>(),
+        };
+        headwater_testkit::watched("tiny queues", || {
+            for _ in 0..ROUNDS {
+                burst(&uring, &slots, &read, &contents[..4096]);
+                slots.check_idle();
+            }
+        });
+    }
+
+    /// From each of four threads as many as there are places for it.
+    fn burst(uring: &Uring, slots: &Slots, read: &(dyn Fn() -> Transfer + Sync), contents: &[u8]) {
+        let barrier = Barrier::new(THREADS);
+        let work = || {
+            let begin = |request| slots.begin(request, Urgency::Demand).unwrap();
+            let begun: Vec<_> = (0..DEPTH as usize / THREADS)
+                .map(|n| begin(if n % 2 == 0 { Request::Nop } else { read().into() }))
+                .collect();
+            assert!(begun.iter().all(|begun| begun.has_place));
+            let ids: Vec<SlotId> = begun.iter().map(|begun| begun.id).collect();
+            barrier.wait();
+            uring.start(&ids);
+            for id in ids {
+                uring.wait(id);
+                // SAFETY: this thread began it and is its owner.
+                let finished = unsafe { slots.take(id) }.unwrap();
+                let bytes: Vec<u8> = finished.extents.iter().flat_map(|extent| extent.to_vec()).collect();
+                assert_eq!(finished.result.unwrap(), bytes.len());
+                assert!(bytes.is_empty() || bytes == contents);
+            }
+        };
+        thread::scope(|scope| (0..THREADS).for_each(|_| _ = scope.spawn(work)));
+    }
+
+    const DEPTH: u32 = 64;
+    const THREADS: usize = 4;
+    const ROUNDS: usize = 200;
+}

@@ -21,7 +21,7 @@ pub(crate) struct Bench {
     pub(crate) arena: Arena,
     pub(crate) file: Arc<OpenFile>,
     pub(crate) pattern: Pattern,
-    directory: ScratchDir,
+    pub(crate) directory: ScratchDir,
 }
 
 impl Bench {
@@ -119,4 +119,15 @@ pub(crate) const PAGE_BYTES: u64 = 4096;
 pub(crate) fn chaos_seconds() -> Option<u64> {
     let text = std::env::var("HEADWATER_CHAOS_SECONDS").ok()?;
     Some(text.parse().expect("HEADWATER_CHAOS_SECONDS is a number of seconds"))
+}
+
+/// Runs the test again in a process of its own and says whether this is that process.
+pub(crate) fn in_child(test_name: &str) -> bool {
+    const CHILD: &str = "HEADWATER_TEST_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        return true;
+    }
+    let output = headwater_testkit::run_self_with_env(test_name, CHILD, "1");
+    assert!(output.status.success(), "{output:?}");
+    false
 }

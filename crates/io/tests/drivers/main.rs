@@ -7,5 +7,6 @@ mod batches;
 mod bench;
 mod chaos;
 mod drops;
+mod forks;
 mod transfers;
 mod waiting;
