@@ -149,12 +149,14 @@ impl<'a> Plug<'a> {
         if self.driver.is_forked() {
             return Err(Rejected { request, reason: RejectReason::Forked });
         }
+        self.driver.check_thread();
         let lanes = self.driver.lanes_for(&request);
         let chosen = self.lanes.iter().find(|chosen| lanes.iter().any(|lane| Arc::ptr_eq(lane, chosen)));
         let lane = match chosen {
             Some(lane) => lane.clone(),
             None => {
                 let lane = self.driver.pick(lanes).clone();
+                lane.plug();
                 self.lanes.push(lane.clone());
                 lane
             }
@@ -167,7 +169,7 @@ impl<'a> Plug<'a> {
     pub fn flush(&mut self) {
         // What a parent staged is for the parent to hand over.
         let lanes = self.lanes.drain(..).filter(|lane| !lane.is_forked());
-        lanes.for_each(|lane| lane.flush());
+        lanes.for_each(|lane| lane.unplug());
     }
 }
 
@@ -247,8 +249,13 @@ impl Batch {
 
     /// Submits all, waits for all, and hands over each result with the place of its request. Blocks. The batch is empty
     /// afterwards, also when `each` panics. In a forked child each result is [`RejectReason::Forked`].
+    ///
+    /// # Panics
+    /// On a local driver when called by another thread than the one that built it.
     #[inline]
     pub fn finish(&mut self, mut each: impl FnMut(usize, Finished)) {
+        // Before anything is taken out: the thread that may finish it finds it whole.
+        self.driver.check_thread();
         let count = std::mem::take(&mut self.count);
         if self.driver.is_forked() {
             return self.requests.drain(..).take(count).enumerate().for_each(|(place, request)| {

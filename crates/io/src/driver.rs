@@ -217,6 +217,7 @@ impl Driver {
         if self.is_forked() {
             return Err(Rejected { request, reason: RejectReason::Forked });
         }
+        self.check_thread();
         let lane = self.pick(self.lanes_for(&request));
         let id = lane.submit(request, urgency, Start::Now)?;
         Ok(Completion::new(lane.clone(), id))
@@ -280,6 +281,12 @@ impl Driver {
             };
         }
         stats
+    }
+
+    /// # Panics
+    /// On a local driver in another thread than its own.
+    pub(crate) fn check_thread(&self) {
+        self.inner.lanes[0].check_thread();
     }
 
     pub(crate) fn ordinary_lanes(&self) -> &[Arc<Lane>] {

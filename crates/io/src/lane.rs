@@ -31,7 +31,7 @@ pub(crate) enum Backend {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
     Now,
-    /// With the next [`Lane::flush`].
+    /// With [`Lane::unplug`], or by who waits.
     Staged,
 }
 
@@ -56,7 +56,15 @@ impl Lane {
         matches!(&self.backend, Backend::Uring(uring) if uring.is_busy())
     }
 
-    /// Not in a forked child, which is for the caller to know.
+    /// # Panics
+    /// On a lane of a local driver in another thread than its own.
+    pub(crate) fn check_thread(&self) {
+        if let Backend::Uring(uring) = &self.backend {
+            uring.check_thread();
+        }
+    }
+
+    /// Not in a forked child, nor on a local driver in a foreign thread, which is for the caller to know.
     #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
     pub(crate) fn submit(
         &self,
@@ -86,7 +94,7 @@ impl Lane {
         }
     }
 
-    /// As [`Lane::start`], but a ring is told with the next [`Lane::flush`].
+    /// As [`Lane::start`], but a ring is told with [`Lane::unplug`], or by who waits.
     pub(crate) fn stage(&self, ids: &[SlotId]) {
         match &self.backend {
             Backend::Uring(uring) => uring.stage(ids),
@@ -94,9 +102,16 @@ impl Lane {
         }
     }
 
-    pub(crate) fn flush(&self) {
+    /// A plug begins to stage requests here; [`Lane::unplug`] follows.
+    pub(crate) fn plug(&self) {
         if let Backend::Uring(uring) = &self.backend {
-            uring.flush();
+            uring.plug();
+        }
+    }
+
+    pub(crate) fn unplug(&self) {
+        if let Backend::Uring(uring) = &self.backend {
+            uring.unplug();
         }
     }
 

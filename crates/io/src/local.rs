@@ -95,7 +95,10 @@ impl LocalDriver {
     fn sleep(&self) {
         let wakeup = &self.wakeup;
         wakeup.sleeping.store(true, Ordering::SeqCst);
-        if !wakeup.woken.load(Ordering::SeqCst) {
+        self.rings().for_each(|uring| uring.silence());
+        // Once more: what was rung for before is not rung for again.
+        let moved = self.rings().fold(false, |moved, uring| uring.turn() | moved);
+        if !moved && !wakeup.woken.load(Ordering::SeqCst) {
             // A polled ring shows nothing by its descriptor, so it is asked again and again.
             let spins = self.rings().any(|uring| uring.must_spin());
             let limit = spins.then(rustix::time::Timespec::default);

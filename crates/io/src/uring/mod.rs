@@ -31,7 +31,7 @@ mod setup;
 mod thread;
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::Waker;
@@ -72,6 +72,8 @@ pub(crate) struct Shared {
     submitters: AtomicUsize,
     /// Tasks woken together that have not asked again yet.
     burst: AtomicIsize,
+    /// Plugs that have something staged here.
+    plugs: AtomicUsize,
     /// Somebody drives the tasks that wait for this ring; see [`Uring::drive_locally`].
     driven_locally: AtomicUsize,
     enters: AtomicU64,
@@ -122,6 +124,7 @@ impl Uring {
             follower_count: AtomicUsize::new(0),
             submitters: AtomicUsize::new(0),
             burst: AtomicIsize::new(0),
+            plugs: AtomicUsize::new(0),
             driven_locally: AtomicUsize::new(0),
             enters: AtomicU64::new(0),
             attended: AtomicBool::new(false),
@@ -140,12 +143,19 @@ impl Uring {
         self.shared.start(ids);
     }
 
-    /// Writes requests into the ring; [`Uring::flush`] hands them over.
+    /// Writes requests into the ring; [`Uring::unplug`], or who waits, hands them over.
     pub(crate) fn stage(&self, ids: &[SlotId]) {
         self.shared.push(ids);
     }
 
-    pub(crate) fn flush(&self) {
+    /// A plug begins to stage requests here; [`Uring::unplug`] follows.
+    pub(crate) fn plug(&self) {
+        self.shared.plugs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Hands over what is staged.
+    pub(crate) fn unplug(&self) {
+        self.shared.plugs.fetch_sub(1, Ordering::Relaxed);
         self.shared.flush();
     }
 
@@ -189,14 +199,16 @@ impl Uring {
         if self.shared.driven_locally.load(Ordering::Relaxed) > 0 {
             return;
         }
+        assert!(!self.shared.is_foreign(), "{RUNS_INSIDE}");
+        // What the task waits for may be staged by a plug that stays open until then.
+        if self.shared.plugs.load(Ordering::Relaxed) > 0 {
+            self.shared.flush_staged();
+        }
         #[cfg(feature = "tokio")]
         if self.shared.polling == DevicePolling::Interrupts && self.reactors.attend(&self.shared) {
             return;
         }
-        assert!(
-            self.shared.owner.is_none(),
-            "futures of a local engine run inside its `block_on`, or on tokio with the feature `tokio`"
-        );
+        assert!(self.shared.owner.is_none(), "{RUNS_INSIDE}");
         self.thread.attend(&self.shared);
     }
 
@@ -228,8 +240,18 @@ impl Uring {
 
     /// What becomes readable when something is complete.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        // SAFETY: the ring is open for as long as `self` lives.
-        unsafe { BorrowedFd::borrow_raw(self.shared.ring.as_raw_fd()) }
+        self.shared.ring.watched()
+    }
+
+    /// See [`Ring::silence`].
+    pub(crate) fn silence(&self) {
+        self.shared.ring.silence();
+    }
+
+    /// # Panics
+    /// On a local ring in another thread than its own.
+    pub(crate) fn check_thread(&self) {
+        self.shared.check_owner();
     }
 }
 
@@ -313,6 +335,10 @@ impl Shared {
     /// Ends the burst that an attendant began, and hands over what was left to it.
     fn end_burst(&self) {
         self.burst.swap(0, Ordering::AcqRel);
+        self.flush_staged();
+    }
+
+    fn flush_staged(&self) {
         if self.has_staged() {
             self.flush();
         }
@@ -369,13 +395,12 @@ impl Shared {
     }
 
     fn wait(&self, id: SlotId) {
+        self.check_owner();
         while !self.slots.is_done(id) {
             match self.try_lead() {
                 Some(lead) => self.lead(lead, id),
                 None => {
-                    if self.has_staged() {
-                        self.flush();
-                    }
+                    self.flush_staged();
                     self.follow(id);
                 }
             }
@@ -542,6 +567,8 @@ impl Harvest {
         Harvest { seen: 0, completed: Completed::new(), again: SlotIds::new() }
     }
 }
+
+const RUNS_INSIDE: &str = "futures of a local engine run inside its `block_on`, or on tokio (current thread) with the feature `tokio`";
 
 /// Entries left to a burst at most: beyond it, a device that waits for work loses more than one system call a request
 /// saves.

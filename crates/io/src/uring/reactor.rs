@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A runtime watches its own descriptors only while somebody runs it, so each runtime whose tasks wait has a reactor:
-//! none depends on another that may be standing still. No thread is added.
+//! none depends on another that may be standing still. No thread is added. For the same reason tasks leave requests only
+//! to the burst of their own runtime.
 //!
 //! Owns: the reactors and when they end.
 //! Does not own: reaping.
@@ -14,14 +15,15 @@
 //! else), not the ring: the ring closes when its owner drops it.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::runtime::{Handle, Id};
+use tokio::runtime::{Handle, Id, RuntimeFlavor};
 use tokio::task::AbortHandle;
 
 use super::Shared;
@@ -36,6 +38,7 @@ pub(super) struct Reactors {
 struct Entry {
     runtime: Id,
     state: State,
+    burst_under_way: Arc<AtomicBool>,
 }
 
 enum State {
@@ -49,14 +52,29 @@ impl Reactors {
     /// Whether this task's runtime reaps; starts its reactor if need be. False outside of tokio.
     pub(super) fn attend(self: &Arc<Self>, shared: &Arc<Shared>) -> bool {
         let Ok(runtime) = Handle::try_current() else { return false };
-        let id = runtime.id();
+        // Tasks of other runtimes, and with them the reactor, may run in threads that cannot enter a local ring.
+        if shared.owner.is_some() && runtime.runtime_flavor() != RuntimeFlavor::CurrentThread {
+            return false;
+        }
+        let (id, burst_under_way) = (runtime.id(), Arc::new(AtomicBool::new(false)));
         {
             let mut entries = lock(&self.entries);
             if let Some(entry) = entries.iter().find(|entry| entry.runtime == id) {
-                return !matches!(entry.state, State::Impossible);
+                if matches!(entry.state, State::Impossible) {
+                    return false;
+                }
+                let left_to_own = entry.burst_under_way.load(Ordering::Acquire);
+                drop(entries);
+                // Left to the burst of another runtime, the request would wait for one that may be standing still.
+                if !left_to_own {
+                    shared.flush_staged();
+                }
+                return true;
             }
-            entries.push(Entry { runtime: id, state: State::Starting });
+            let burst_under_way = burst_under_way.clone();
+            entries.push(Entry { runtime: id, state: State::Starting, burst_under_way });
         }
+        shared.flush_staged();
         let registration = Registration { reactors: Arc::downgrade(self), runtime: id };
         let Some(descriptor) = watch(shared) else {
             std::mem::forget(registration);
@@ -66,7 +84,7 @@ impl Reactors {
         let reactor = Reactor {
             shared: Arc::downgrade(shared),
             descriptor,
-            burst_under_way: false,
+            burst_under_way,
             _registration: registration,
         };
         // A runtime that is shutting down drops the task at once, and with it the registration.
@@ -96,9 +114,7 @@ impl Reactors {
 /// The descriptor in the care of the current runtime. `None` when that runtime has no I/O, which tokio tells only by
 /// panicking, or when there are no descriptors to be had.
 fn watch(shared: &Shared) -> Option<AsyncFd<OwnedFd>> {
-    // SAFETY: the ring is open while `shared` is borrowed.
-    let ring = unsafe { BorrowedFd::borrow_raw(shared.ring.as_raw_fd()) };
-    let duplicate = ring.try_clone_to_owned().ok()?;
+    let duplicate = shared.ring.watched().try_clone_to_owned().ok()?;
     let register = || {
         // SAFETY: an `OwnedFd` has one descriptor, open until it is dropped.
         unsafe { AsyncFd::register_with_interest(duplicate, Interest::READABLE) }
@@ -123,28 +139,33 @@ impl Drop for Registration {
 struct Reactor {
     shared: Weak<Shared>,
     descriptor: AsyncFd<OwnedFd>,
-    /// Tasks were woken and may have left requests.
-    burst_under_way: bool,
+    /// Tasks are being woken, or were, and may leave requests; this reactor hands those over.
+    burst_under_way: Arc<AtomicBool>,
     _registration: Registration,
 }
 
 impl Future for Reactor {
     type Output = ();
 
-    fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+    fn poll(self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let Some(shared) = self.shared.upgrade() else { return Poll::Ready(()) };
-        if std::mem::take(&mut self.burst_under_way) {
+        if self.burst_under_way.swap(false, Ordering::AcqRel) {
             shared.end_burst();
         }
+        // Before the first is woken. Who sees it lowered has put its request where this reactor does not look any more.
+        self.burst_under_way.store(true, Ordering::Release);
         match self.reap(&shared, context) {
             Poll::Ready(Ok(())) => {
                 // Behind the tasks that were just woken.
-                self.burst_under_way = true;
                 context.waker().wake_by_ref();
                 Poll::Pending
             }
             Poll::Ready(Err(_)) => Poll::Ready(()),
-            Poll::Pending => Poll::Pending,
+            Poll::Pending => {
+                self.burst_under_way.store(false, Ordering::Release);
+                shared.flush_staged();
+                Poll::Pending
+            }
         }
     }
 }
