@@ -38,6 +38,10 @@ miri:
     PROPTEST_CASES=2 MIRIFLAGS="-Zmiri-disable-isolation" cargo +nightly miri test -p headwater-core \
         --test models -- units:: plan:: buddy::
 
+# Slots and pool under loom: every order in which two threads can meet.
+loom:
+    RUSTFLAGS="--cfg headwater_loom" CARGO_TARGET_DIR=target/loom cargo test -p headwater-io --release --lib loom
+
 # Licences, sources and advisories of the dependencies.
 deny:
     cargo deny check
