@@ -45,6 +45,7 @@ fn fork_once(bench: &mut Option<Bench>, seed: u64) {
     let mut held = bench.as_ref().map(|bench| hold(bench, rng));
     let here = bench.as_ref().expect("there is a bench");
     thread::scope(|scope| {
+        let _stops = Stops(&stopping);
         for number in 0..2 {
             let stopping = &stopping;
             scope.spawn(move || keep_busy(here, &mut Rng::new(seed ^ number), stopping));
@@ -73,7 +74,6 @@ fn fork_once(bench: &mut Option<Bench>, seed: u64) {
         drop(plugged);
         here.check(4096, 4096, &staged.wait());
         pushed.expect("taken by the child alone").finish(|_, finished| assert!(finished.result.is_ok()));
-        stopping.store(true, Ordering::Relaxed);
     });
     for (offset_bytes, length_bytes, completion) in held.take().expect("taken by the child alone") {
         here.check(offset_bytes, length_bytes, &completion.wait());
@@ -91,6 +91,15 @@ fn fork_once(bench: &mut Option<Bench>, seed: u64) {
     let (held, kept) = everything.expect("taken by the child alone");
     *bench = kept;
     drop(held);
+}
+
+/// Ends the busy threads, also after a panic.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 type Held = Vec<(u64, usize, Completion)>;
