@@ -57,7 +57,7 @@ fn fork_while_reading(rig: &Rig, scratch: &Scratch) {
     let (file, mut reader, reads) = everything.expect("taken by the child alone");
     for (number, (started, read)) in started.into_iter().zip(reads).enumerate() {
         let bytes = started.unwrap_or_else(|| block_on(read)).unwrap();
-        scratch.check_all(number as u64 * 400_000, 100_000, &bytes.to_vec());
+        scratch.check_all(number as u64 * 400_000, 100_000, &bytes);
     }
     let mut rest = Vec::new();
     reader.read_to_end(&mut rest).unwrap();

@@ -53,7 +53,7 @@ async fn read_in_all_ways(engine: &LocalEngine, scratch: &Scratch) {
 
 async fn read(file: &LocalFile, scratch: &Scratch, offset_bytes: u64, length: usize) {
     let bytes = file.read_at_async(offset_bytes, length).await.unwrap();
-    scratch.check_all(offset_bytes, length, &bytes.to_vec());
+    scratch.check_all(offset_bytes, length, &bytes);
 }
 
 /// All has come back; what is abandoned is completed while the engine's thread waits for something.

@@ -214,7 +214,7 @@ fn a_runtime_that_stands_still() {
                 });
                 running.block_on(read_much(&scratch, &file, seed + round, 8));
                 for (number, read) in (0..).zip(still.block_on(future::join_all(reads))) {
-                    scratch.check_all(number * 400_000, 100_000, &read.unwrap().unwrap().to_vec());
+                    scratch.check_all(number * 400_000, 100_000, &read.unwrap().unwrap());
                 }
             }
         });
