@@ -11,6 +11,10 @@ ci:
 test *arguments:
     cargo test --workspace {{arguments}}
 
+# A minute of chaos on each driver, and ten thousand short-lived rings.
+chaos seconds="60":
+    HEADWATER_CHAOS_SECONDS={{seconds}} cargo test --release -p headwater-io --test drivers -- --nocapture chaos rings_leave
+
 # Formatting and lints.
 lint:
     cargo fmt --all --check
@@ -33,6 +37,10 @@ miri:
     PROPTEST_CASES=2 MIRIFLAGS="-Zmiri-disable-isolation" cargo +nightly miri test -p headwater-io --lib
     PROPTEST_CASES=2 MIRIFLAGS="-Zmiri-disable-isolation" cargo +nightly miri test -p headwater-core \
         --test models -- units:: plan:: buddy::
+
+# Slots and pool under loom: every order in which two threads can meet.
+loom:
+    RUSTFLAGS="--cfg headwater_loom" CARGO_TARGET_DIR=target/loom cargo test -p headwater-io --release --lib loom
 
 # Licences, sources and advisories of the dependencies.
 deny:

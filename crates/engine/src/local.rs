@@ -32,7 +32,26 @@ use crate::source::IoMode;
 /// processors but [`Bytes`] that are sent on purpose. Built by
 /// [`EngineBuilder::local`](crate::EngineBuilder::local).
 ///
-/// Its futures run inside [`LocalEngine::block_on`], or with the feature `tokio` in a tokio runtime on this thread.
+/// Its futures run inside [`LocalEngine::block_on`], or with the feature `tokio` in a current-thread tokio runtime on this
+/// thread. Neither they nor engine, files and readers leave it:
+///
+/// ```compile_fail,E0277
+/// let engine = headwater::Engine::builder().local().unwrap();
+/// std::thread::spawn(move || engine.info());
+/// ```
+///
+/// ```compile_fail,E0277
+/// # let engine = headwater::Engine::builder().local().unwrap();
+/// let file = engine.open("/proc/version").unwrap();
+/// std::thread::spawn(move || file.len());
+/// ```
+///
+/// ```compile_fail,E0277
+/// # let engine = headwater::Engine::builder().local().unwrap();
+/// # let file = engine.open("/proc/version").unwrap();
+/// let read = file.read_at_async(0, 10);
+/// std::thread::spawn(move || drop(read));
+/// ```
 #[derive(Debug)]
 pub struct LocalEngine {
     engine: Engine,

@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 use crate::arena::Urgency;
 use crate::driver::Driver;
 use crate::lane::{Backend, Lane, Start};
-use crate::pool::{SlotId, SlotIds};
+use crate::pool::{SlotId, SlotIds, TOGETHER};
 use crate::request::{Finished, RejectReason, Rejected, Request};
 
 /// A request under way. Dropping it does not stop the I/O, whose memory returns to the arena afterwards.
@@ -81,8 +81,12 @@ impl Completion {
         unsafe { self.lane.slots.take_or_wait(self.id, context.waker()) }
     }
 
-    /// Whether the result is there. No syscall, except to collect what a local ring defers.
+    /// Whether the result is there, or was taken. No syscall, except to collect what a local ring defers.
     pub fn is_done(&self) -> bool {
+        if self.taken {
+            // The slot is somebody else's by now.
+            return true;
+        }
         if !self.lane.slots.is_done(self.id) && !self.lane.is_forked() {
             self.lane.glance();
         }
@@ -92,7 +96,7 @@ impl Completion {
     /// Asks the kernel to end the request early. Whether it does shows in the result: `ECANCELED`, or fewer bytes with
     /// `stopped_by`, or all of them. What a device is already transferring is mostly not stopped.
     pub fn cancel(&self) {
-        if self.lane.is_forked() {
+        if self.taken || self.lane.is_forked() {
             return;
         }
         self.lane.slots.set_cancelled(self.id);
@@ -142,12 +146,17 @@ impl<'a> Plug<'a> {
     #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
     pub fn submit(&mut self, request: impl Into<Request>, urgency: Urgency) -> Result<Completion, Rejected> {
         let request = request.into();
+        if self.driver.is_forked() {
+            return Err(Rejected { request, reason: RejectReason::Forked });
+        }
+        self.driver.check_thread();
         let lanes = self.driver.lanes_for(&request);
         let chosen = self.lanes.iter().find(|chosen| lanes.iter().any(|lane| Arc::ptr_eq(lane, chosen)));
         let lane = match chosen {
             Some(lane) => lane.clone(),
             None => {
                 let lane = self.driver.pick(lanes).clone();
+                lane.plug();
                 self.lanes.push(lane.clone());
                 lane
             }
@@ -158,7 +167,9 @@ impl<'a> Plug<'a> {
 
     /// Hands over what was submitted so far.
     pub fn flush(&mut self) {
-        self.lanes.drain(..).for_each(|lane| lane.flush());
+        // What a parent staged is for the parent to hand over.
+        let lanes = self.lanes.drain(..).filter(|lane| !lane.is_forked());
+        lanes.for_each(|lane| lane.unplug());
     }
 }
 
@@ -237,10 +248,20 @@ impl Batch {
     }
 
     /// Submits all, waits for all, and hands over each result with the place of its request. Blocks. The batch is empty
-    /// afterwards, also when `each` panics.
+    /// afterwards, also when `each` panics. In a forked child each result is [`RejectReason::Forked`].
+    ///
+    /// # Panics
+    /// On a local driver when called by another thread than the one that built it.
     #[inline]
     pub fn finish(&mut self, mut each: impl FnMut(usize, Finished)) {
+        // Before anything is taken out: the thread that may finish it finds it whole.
+        self.driver.check_thread();
         let count = std::mem::take(&mut self.count);
+        if self.driver.is_forked() {
+            return self.requests.drain(..).take(count).enumerate().for_each(|(place, request)| {
+                each(place, Finished::rejected(request, RejectReason::Forked));
+            });
+        }
         let lane = {
             let Some(first) = self.requests[..count].first() else { return };
             // One lane takes all: an ordinary one unless every request can go to a polled one.
@@ -300,8 +321,7 @@ impl UnderWay<'_> {
         match self.lane.submit(again, Urgency::Demand, Start::Staged) {
             Ok(id) => self.ids.push(id),
             Err(Rejected { request, reason }) => {
-                let (extents, result) = (request.into_extents(), Err(reason.into()));
-                each(self.place, Finished { extents, result, stopped_by: None });
+                each(self.place, Finished::rejected(request, reason));
                 self.place += 1;
             }
         }
@@ -309,17 +329,19 @@ impl UnderWay<'_> {
 
     /// Waits for all that are submitted and hands them over.
     #[inline]
-    fn wait(&mut self, each: impl FnMut(usize, Finished)) {
+    fn wait(&mut self, mut each: impl FnMut(usize, Finished)) {
         for &id in &self.ids {
             if !self.lane.slots.is_done(id) {
                 self.lane.wait(id);
             }
         }
-        // Noted before, should `each` panic.
-        self.handed_over = self.ids.len();
-        // SAFETY: the batch is the only owner of its requests, all of which are done; they are its own no longer.
-        unsafe { self.lane.slots.take_together(&self.ids, self.place, each) };
-        self.place += self.ids.len();
+        for ids in self.ids.chunks(TOGETHER) {
+            // Noted before, should `each` panic.
+            self.handed_over += ids.len();
+            // SAFETY: the batch is the only owner of its requests, all of which are done; these are its own no longer.
+            unsafe { self.lane.slots.take_together(ids, self.place, &mut each) };
+            self.place += ids.len();
+        }
         self.ids.clear();
         self.handed_over = 0;
     }

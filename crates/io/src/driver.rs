@@ -222,6 +222,11 @@ impl Driver {
     #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
     pub fn submit(&self, request: impl Into<Request>, urgency: Urgency) -> Result<Completion, Rejected> {
         let request = request.into();
+        // First of all: another thread of the parent may hold the locks that even the choice of a lane takes.
+        if self.is_forked() {
+            return Err(Rejected { request, reason: RejectReason::Forked });
+        }
+        self.check_thread();
         let lane = self.pick(self.lanes_for(&request));
         let id = lane.submit(request, urgency, Start::Now)?;
         Ok(Completion::new(lane.clone(), id))
@@ -293,6 +298,12 @@ impl Driver {
             };
         }
         stats
+    }
+
+    /// # Panics
+    /// On a local driver in another thread than its own.
+    pub(crate) fn check_thread(&self) {
+        self.inner.lanes[0].check_thread();
     }
 
     pub(crate) fn ordinary_lanes(&self) -> &[Arc<Lane>] {

@@ -31,7 +31,7 @@ pub(crate) enum Backend {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
     Now,
-    /// With the next [`Lane::flush`].
+    /// With [`Lane::unplug`], or by who waits.
     Staged,
 }
 
@@ -62,6 +62,15 @@ impl Lane {
             && self.slots.in_flight() < self.slots.depth() as usize
     }
 
+    /// # Panics
+    /// On a lane of a local driver in another thread than its own.
+    pub(crate) fn check_thread(&self) {
+        if let Backend::Uring(uring) = &self.backend {
+            uring.check_thread();
+        }
+    }
+
+    /// Not in a forked child, nor on a local driver in a foreign thread, which is for the caller to know.
     #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
     pub(crate) fn submit(
         &self,
@@ -69,9 +78,6 @@ impl Lane {
         urgency: Urgency,
         start: Start,
     ) -> Result<SlotId, Rejected> {
-        if self.is_forked() {
-            return Err(Rejected { request, reason: RejectReason::Forked });
-        }
         let begun = self.slots.begin(request, urgency).map_err(|request| {
             let reason =
                 if urgency == Urgency::Readahead { RejectReason::NoPlace } else { RejectReason::TooMany };
@@ -94,7 +100,7 @@ impl Lane {
         }
     }
 
-    /// As [`Lane::start`], but a ring is told with the next [`Lane::flush`].
+    /// As [`Lane::start`], but a ring is told with [`Lane::unplug`], or by who waits.
     pub(crate) fn stage(&self, ids: &[SlotId]) {
         match &self.backend {
             Backend::Uring(uring) => uring.stage(ids),
@@ -102,9 +108,16 @@ impl Lane {
         }
     }
 
-    pub(crate) fn flush(&self) {
+    /// A plug begins to stage requests here; [`Lane::unplug`] follows.
+    pub(crate) fn plug(&self) {
         if let Backend::Uring(uring) = &self.backend {
-            uring.flush();
+            uring.plug();
+        }
+    }
+
+    pub(crate) fn unplug(&self) {
+        if let Backend::Uring(uring) = &self.backend {
+            uring.unplug();
         }
     }
 

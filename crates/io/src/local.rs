@@ -84,7 +84,8 @@ impl LocalDriver {
     }
 
     fn rings(&self) -> impl Iterator<Item = &crate::uring::Uring> {
-        self.driver.all_lanes().filter_map(|lane| match &lane.backend {
+        // The rings of a parent are not here.
+        self.driver.all_lanes().filter(|lane| !lane.is_forked()).filter_map(|lane| match &lane.backend {
             Backend::Uring(uring) => Some(uring),
             Backend::Threads(_) | Backend::Sim(_) => None,
         })
@@ -94,7 +95,10 @@ impl LocalDriver {
     fn sleep(&self) {
         let wakeup = &self.wakeup;
         wakeup.sleeping.store(true, Ordering::SeqCst);
-        if !wakeup.woken.load(Ordering::SeqCst) {
+        self.rings().for_each(|uring| uring.silence());
+        // Once more: what was rung for before is not rung for again.
+        let moved = self.rings().fold(false, |moved, uring| uring.turn() | moved);
+        if !moved && !wakeup.woken.load(Ordering::SeqCst) {
             // A polled ring shows nothing by its descriptor, so it is asked again and again.
             let spins = self.rings().any(|uring| uring.must_spin());
             let limit = spins.then(rustix::time::Timespec::default);

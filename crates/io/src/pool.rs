@@ -263,7 +263,8 @@ impl<A, W> Pool<A, W> {
         }
     }
 
-    /// Takes several results, all of them done, counted from `place` on. What is not handed over because `each` panics is dropped.
+    /// Takes up to [`TOGETHER`] results, all of them done, counted from `place` on. What is not handed over because
+    /// `each` panics is dropped.
     ///
     /// # Safety
     /// The caller is the owner of all and no longer is afterwards; `read` moves all out of the body.
@@ -275,15 +276,13 @@ impl<A, W> Pool<A, W> {
         read: impl Fn(&mut MaybeUninit<A>) -> D,
         mut each: impl FnMut(usize, D),
     ) {
-        for ids in ids.chunks(TOGETHER) {
-            let mut taking = Taking { pool: self, ids: ids.iter(), in_hand: None, freed: SmallVec::new() };
-            while let Some(slot) = taking.next() {
-                // Given on from where it is read: stored in between, it would be copied again.
-                // SAFETY: as the caller promises; each is taken once.
-                unsafe { slot.read_done(|body| each(place, read(body))) };
-                taking.put_down();
-                place += 1;
-            }
+        let mut taking = Taking { pool: self, ids: ids.iter(), in_hand: None, freed: SmallVec::new() };
+        while let Some(slot) = taking.next() {
+            // Given on from where it is read: stored in between, it would be copied again.
+            // SAFETY: as the caller promises; each is taken once.
+            unsafe { slot.read_done(|body| each(place, read(body))) };
+            taking.put_down();
+            place += 1;
         }
     }
 
@@ -475,6 +474,42 @@ mod tests {
             }
         }
         pool.check_idle();
+    }
+
+    /// Goal: results that are taken together come in order, once each, and none is lost when their receiver panics.
+    #[test]
+    fn a_receiver_that_panics_loses_nothing() {
+        let pool = Pool::<std::rc::Rc<u32>, ()>::new(8);
+        let results: Vec<_> = (0..8).map(std::rc::Rc::new).collect();
+        for panics_at in 0..=8 {
+            let mut ids = SlotIds::new();
+            // SAFETY: the test writes the body, and is the only driver and owner.
+            unsafe {
+                pool.begin_together(8, &mut ids, |number, body| _ = body.write(results[number].clone()));
+                let mut settled = Settled::new();
+                ids.iter().for_each(|&id| pool.finish(id, &mut settled));
+                pool.settle(&mut settled);
+                let mut seen = Vec::new();
+                let take = std::panic::AssertUnwindSafe(|| {
+                    pool.take_together(
+                        &ids,
+                        100,
+                        |body| body.assume_init_read(),
+                        |place, result| {
+                            assert_eq!(place, 100 + *result as usize);
+                            seen.push(*result);
+                            if *result == panics_at {
+                                std::panic::resume_unwind(Box::new(()));
+                            }
+                        },
+                    );
+                });
+                assert_eq!(std::panic::catch_unwind(take).is_err(), panics_at < 8);
+                assert!(seen.into_iter().eq(0..=panics_at.min(7)));
+            }
+            assert!(results.iter().all(|result| std::rc::Rc::strong_count(result) == 1));
+            pool.check_idle();
+        }
     }
 
     /// Goal: every index finds its own slot in the growing table.

@@ -117,6 +117,13 @@ impl Request {
     }
 }
 
+impl Finished {
+    /// What became of a request that was not even begun.
+    pub(crate) fn rejected(request: Request, reason: RejectReason) -> Finished {
+        Finished { extents: request.into_extents(), result: Err(reason.into()), stopped_by: None }
+    }
+}
+
 impl Request {
     pub(crate) fn into_extents(self) -> Extents {
         match self {

@@ -24,6 +24,7 @@ use headwater_core::units::ByteRange;
 use smallvec::SmallVec;
 
 use crate::file::{OpenFile, Route};
+use crate::fork::ProcessMark;
 use crate::pool::SlotId;
 use crate::slots::{Attempt, Completed, Slots, Verdict, Waiter};
 use crate::sync::lock;
@@ -98,6 +99,7 @@ pub(crate) struct Sim {
     slots: Arc<Slots>,
     options: SimOptions,
     state: Mutex<State>,
+    mark: ProcessMark,
 }
 
 struct State {
@@ -113,7 +115,12 @@ struct Pending {
 impl Sim {
     pub(crate) fn new(slots: &Arc<Slots>, options: &SimOptions) -> Sim {
         let state = State { random: options.seed, pending: Vec::with_capacity(slots.depth() as usize) };
-        Sim { slots: slots.clone(), options: options.clone(), state: Mutex::new(state) }
+        Sim {
+            slots: slots.clone(),
+            options: options.clone(),
+            state: Mutex::new(state),
+            mark: ProcessMark::here(),
+        }
     }
 
     pub(crate) fn start(&self, id: SlotId) {
@@ -245,6 +252,10 @@ impl Sim {
 
 impl Drop for Sim {
     fn drop(&mut self) {
+        if !self.mark.is_here() {
+            // In a forked child, a thread that is gone may hold the lock, or be at the last request.
+            return;
+        }
         while self.slots.in_flight() > 0 {
             self.step();
         }

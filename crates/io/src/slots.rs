@@ -225,7 +225,7 @@ impl Slots {
         unsafe { self.pool.take(id, Active::move_out) }
     }
 
-    /// Several results, all of them done, counted from `place` on.
+    /// Several results, all of them done, counted from `place` on; see [`Pool::take_together`].
     ///
     /// # Safety
     /// The caller is the owner of all and no longer is afterwards.
@@ -614,13 +614,17 @@ mod tests {
 
     /// Goal: a slot used again does not answer to its old name.
     #[test]
-    #[should_panic(expected = "a slot is used by who owns it now")]
     fn an_old_name_is_refused() {
         let bench = Bench::new(1);
         let old = bench.begin(&[4096]);
         assert_eq!(bench.verdict(old, Ok(4096)), Verdict::Finished);
         drop(bench.take(old));
-        let _new = bench.begin(&[4096]);
-        let _ = bench.take(old);
+        let new = bench.begin(&[4096]);
+        let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| bench.take(old))).unwrap_err();
+        let text = refused.downcast_ref::<String>().unwrap();
+        assert!(text.contains("a slot is used by who owns it now"), "{text}");
+        assert_eq!(bench.verdict(new, Ok(4096)), Verdict::Finished);
+        drop(bench.take(new));
+        bench.assert_idle();
     }
 }

@@ -7,15 +7,18 @@
 //!   make_cold ────── the next read comes from the device
 //!   block_on, watched ─ a runtime of one thread; an end to what hangs
 //!   forbid_io_uring, run_self_with_env ─ what a container's seccomp does to us
+//!   run_forked ───── what is left of us in a child
 //! ```
 //!
 //! A dev-dependency only: no shipped crate may depend on it, and it depends on none of them, so that every one
 //! of them can use it in its own tests. `tests/tidy` holds the rules of the house that a machine can check.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)] // not forbidden, for the sake of `fork`
 
 mod cold;
 mod forbid_uring;
+#[allow(unsafe_code)] // `fork(2)` is nowhere to be had without
+mod fork;
 mod mounts;
 mod pattern;
 mod rng;
@@ -25,6 +28,7 @@ mod waiting;
 
 pub use cold::make_cold;
 pub use forbid_uring::{forbid_io_uring, run_self_with_env};
+pub use fork::run_forked;
 pub use mounts::{FileSystem, LoopMount};
 pub use pattern::Pattern;
 pub use rng::{Rng, SeedGuard, mix, seed_from_env, with_seed};

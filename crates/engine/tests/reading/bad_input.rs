@@ -99,6 +99,19 @@ fn settings_out_of_range() {
     for depth in [0, 4097, 5000, u32::MAX] {
         refused(Engine::builder().queue_depth(depth), "not within 1 to 4096");
     }
+    for (rings, depth) in [(0, 8), (9, 8), (u32::MAX, 4096)] {
+        refused(Engine::builder().rings(rings).queue_depth(depth), "not within 1 to the queue depth");
+    }
+    for (builder, words) in [
+        (Engine::builder().rings(2), "a local driver has one ring, not 2"),
+        (Engine::builder().rings(0), "not within 1 to the queue depth"),
+        (Engine::builder().queue_depth(0), "not within 1 to 4096"),
+        (Engine::builder().memory(4096), "at least 3 MiB"),
+    ] {
+        let error = builder.local().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().contains(words), "{error}");
+    }
     let odd = ReadaheadLimits { size_bytes_min: 5000, ..ReadaheadLimits::default() };
     refused(Engine::builder().readahead(odd), "power of two");
     for memory_bytes in [3 << 20, (3 << 20) + 1, 128 << 40] {

@@ -16,10 +16,14 @@ mod changing;
 mod drops;
 mod executors;
 mod faults;
+mod forks;
+mod local;
 mod oracle;
 mod page_cache;
 mod positions;
 mod pressure;
 mod refusal;
 mod rig;
+#[cfg(feature = "tokio")]
+mod runtimes;
 mod tails;

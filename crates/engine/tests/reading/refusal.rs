@@ -5,9 +5,11 @@
 
 use std::io::{ErrorKind, Read};
 
-use headwater::io::{DriverKind, uring_refusal};
-use headwater::{Engine, File};
+use headwater::io::{DriverKind, Polling, device_polls, uring_refusal};
+use headwater::ring::PolledRings;
+use headwater::{Engine, File, IoMode, OpenOptions};
 use headwater_testkit::{forbid_io_uring, run_self_with_env};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::rig::{Scratch, block_on};
 
@@ -28,6 +30,46 @@ fn io_uring_forbidden() {
     assert_eq!(error.kind(), ErrorKind::PermissionDenied);
     assert_eq!(error.to_string().lines().count(), 1);
     println!("{REACHED_THE_END}");
+}
+
+/// Goal: without any locked memory allowed, io_uring reads (from Linux 5.12 on) or says what to do, and the default reads.
+#[test]
+fn no_locked_memory() {
+    if !in_child("refusal::no_locked_memory") {
+        return;
+    }
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    setrlimit(Resource::Memlock, none).unwrap();
+    if let Err(error) = Engine::builder().driver(DriverKind::Uring).build() {
+        let text = error.to_string();
+        assert!(uring_refusal().is_some() || text.contains("ulimit -l"), "{text}");
+    }
+    read_everything();
+    let info = Engine::global().unwrap().info();
+    assert_eq!(info.driver == "uring", info.uring_refusal.is_none(), "{info:?}");
+}
+
+/// Goal: devices that do not poll need no polled ring, those that do get one, and both are read; not so where polling is
+/// off.
+#[test]
+fn polling_where_the_device_does_not() {
+    if uring_refusal().is_some() {
+        return;
+    }
+    let scratch = Scratch::new(1, 1_000_000);
+    for polling in [Polling::Auto, Polling::Off] {
+        let engine = Engine::builder().driver(DriverKind::Uring).polling(polling).build().unwrap();
+        let file = OpenOptions::new().engine(&engine).io(IoMode::Direct).open(scratch.path()).unwrap();
+        let bytes = block_on(file.read_at_async(4096, 65_536)).unwrap();
+        scratch.check_all(4096, 65_536, &bytes);
+        match (polling, engine.info().polled_rings) {
+            (Polling::Off, PolledRings::Off) => {}
+            (Polling::Auto, PolledRings::NotNeeded) if !device_polls(&scratch.path()).unwrap() => {}
+            (Polling::Auto, PolledRings::On(_) | PolledRings::Refused(_))
+                if device_polls(&scratch.path()).unwrap() => {}
+            (_, other) => panic!("{other:?} with {polling:?}"),
+        }
+    }
 }
 
 /// Goal: `HEADWATER_DRIVER=threads` does. Method: the variable itself marks the child.
@@ -54,6 +96,16 @@ fn nonsense_by_environment() {
     assert!(text.ends_with(r#"HEADWATER_DRIVER is "nonsense"; it can be auto, uring or threads"#), "{text}");
     assert!(Engine::builder().driver(DriverKind::Threads).build().is_ok());
     println!("{REACHED_THE_END}");
+}
+
+/// Runs the test again in a process of its own and says whether this is that process.
+pub(crate) fn in_child(test_name: &str) -> bool {
+    if std::env::var_os(CHILD).is_some() {
+        return true;
+    }
+    let output = run_self_with_env(test_name, CHILD, "1");
+    assert!(output.status.success(), "{output:?}");
+    false
 }
 
 fn expect_success(test_name: &str, key: &str, value: &str) {

@@ -34,7 +34,7 @@ mod thread;
 mod waiting;
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::ThreadId;
@@ -80,6 +80,8 @@ pub(crate) struct Shared {
     burst: AtomicIsize,
     /// Who woke them, and hands over what they leave.
     burst_attendant: AtomicUsize,
+    /// Plugs that have something staged here.
+    plugs: AtomicUsize,
     /// Somebody drives the tasks that wait for this ring; see [`Uring::drive_locally`].
     driven_locally: AtomicUsize,
     enters: AtomicU64,
@@ -138,6 +140,7 @@ impl Uring {
             submitters: AtomicUsize::new(0),
             burst: AtomicIsize::new(0),
             burst_attendant: AtomicUsize::new(0),
+            plugs: AtomicUsize::new(0),
             driven_locally: AtomicUsize::new(0),
             enters: AtomicU64::new(0),
             attended: AtomicBool::new(false),
@@ -156,12 +159,19 @@ impl Uring {
         self.shared.start(ids);
     }
 
-    /// Writes requests into the ring; [`Uring::flush`] hands them over.
+    /// Writes requests into the ring; [`Uring::unplug`], or who waits, hands them over.
     pub(crate) fn stage(&self, ids: &[SlotId]) {
         self.shared.push(ids);
     }
 
-    pub(crate) fn flush(&self) {
+    /// A plug begins to stage requests here; [`Uring::unplug`] follows.
+    pub(crate) fn plug(&self) {
+        self.shared.plugs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Hands over what is staged.
+    pub(crate) fn unplug(&self) {
+        self.shared.plugs.fetch_sub(1, Ordering::Relaxed);
         self.shared.flush();
     }
 
@@ -234,16 +244,18 @@ impl Uring {
         if self.shared.driven_locally.load(Ordering::Relaxed) > 0 {
             return Attendant::LOOP;
         }
+        assert!(!self.shared.is_foreign(), "{RUNS_INSIDE}");
+        // What the task waits for may be staged by a plug that stays open until then.
+        if self.shared.plugs.load(Ordering::Relaxed) > 0 {
+            self.shared.flush_staged();
+        }
         #[cfg(feature = "tokio")]
         if self.shared.polling == DevicePolling::Interrupts
             && let Some(reactor) = self.reactors.attend(&self.shared)
         {
             return reactor;
         }
-        assert!(
-            self.shared.owner.is_none(),
-            "futures of a local engine run inside its `block_on`, or on tokio with the feature `tokio`"
-        );
+        assert!(self.shared.owner.is_none(), "{RUNS_INSIDE}");
         self.thread.attend(&self.shared);
         Attendant::THREAD
     }
@@ -276,8 +288,18 @@ impl Uring {
 
     /// What becomes readable when something is complete.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        // SAFETY: the ring is open for as long as `self` lives.
-        unsafe { BorrowedFd::borrow_raw(self.shared.ring.as_raw_fd()) }
+        self.shared.ring.watched()
+    }
+
+    /// See [`Ring::silence`].
+    pub(crate) fn silence(&self) {
+        self.shared.ring.silence();
+    }
+
+    /// # Panics
+    /// On a local ring in another thread than its own.
+    pub(crate) fn check_thread(&self) {
+        self.shared.check_owner();
     }
 }
 
@@ -436,6 +458,85 @@ impl Harvest {
     }
 }
 
+const RUNS_INSIDE: &str = "futures of a local engine run inside its `block_on`, or on tokio (current thread) with the feature `tokio`";
+
 /// How long a request may be left to a burst whose other tasks do something else. A tenth of a millisecond is about one
 /// read of a flash device.
 const BURST_LIMIT: Duration = Duration::from_micros(100);
+
+#[cfg(all(test, not(headwater_loom)))]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use super::*;
+    use crate::arena::{Arena, Extents, Urgency};
+    use crate::file::{Access, DirectIo, OpenFile, Route};
+    use crate::request::{Request, Transfer};
+    use crate::sys::Operation;
+
+    /// Goal: neither a submission queue of two entries nor a completion queue of two, which the kernel has to overflow,
+    /// loses or doubles anything. Method: threads that start 64 at once, half of them reads, and all wait.
+    #[test]
+    #[cfg_attr(miri, ignore)] // needs the kernel's rings
+    fn tiny_queues_lose_nothing() {
+        let slots = Arc::new(Slots::new(DEPTH));
+        let wanted = RingUse {
+            submission_entries: 2,
+            completion_entries: 2,
+            sharing: Sharing::AnyThread,
+            polling: DevicePolling::Interrupts,
+            submission_polling: SubmissionPolling::Off,
+        };
+        let uring = match Uring::new(&slots, wanted) {
+            Ok(uring) => uring,
+            Err(error) => return headwater_testkit::skip(format!("uring: {error}")),
+        };
+        let arena = Arena::new(4 << 20).unwrap();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/uring/mod.rs");
+        let contents = std::fs::read(path).unwrap();
+        let file = Arc::new(OpenFile::open(path.as_ref(), DirectIo::Off, Access::Read).unwrap());
+        let read = || Transfer {
+            operation: Operation::Read,
+            file: file.clone(),
+            route: Route::Buffered,
+            offset_bytes: 0,
+            length_bytes: 4096,
+            extents: arena.allocate(4096, Urgency::Demand).into_iter().collect::<Extents>(),
+        };
+        headwater_testkit::watched("tiny queues", || {
+            for _ in 0..ROUNDS {
+                burst(&uring, &slots, &read, &contents[..4096]);
+                slots.check_idle();
+            }
+        });
+    }
+
+    /// From each of four threads as many as there are places for it.
+    fn burst(uring: &Uring, slots: &Slots, read: &(dyn Fn() -> Transfer + Sync), contents: &[u8]) {
+        let barrier = Barrier::new(THREADS);
+        let work = || {
+            let begin = |request| slots.begin(request, Urgency::Demand).unwrap();
+            let begun: Vec<_> = (0..DEPTH as usize / THREADS)
+                .map(|n| begin(if n % 2 == 0 { Request::Nop } else { read().into() }))
+                .collect();
+            assert!(begun.iter().all(|begun| begun.has_place));
+            let ids: Vec<SlotId> = begun.iter().map(|begun| begun.id).collect();
+            barrier.wait();
+            uring.start(&ids);
+            for id in ids {
+                uring.wait(id);
+                // SAFETY: this thread began it and is its owner.
+                let finished = unsafe { slots.take(id) }.unwrap();
+                let bytes: Vec<u8> = finished.extents.iter().flat_map(|extent| extent.to_vec()).collect();
+                assert_eq!(finished.result.unwrap(), bytes.len());
+                assert!(bytes.is_empty() || bytes == contents);
+            }
+        };
+        thread::scope(|scope| (0..THREADS).for_each(|_| _ = scope.spawn(work)));
+    }
+
+    const DEPTH: u32 = 64;
+    const THREADS: usize = 4;
+    const ROUNDS: usize = 200;
+}

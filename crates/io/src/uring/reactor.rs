@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A runtime watches its own descriptors only while somebody runs it, so each runtime whose tasks wait has a reactor:
-//! none depends on another that may be standing still. No thread is added.
+//! none depends on another that may be standing still. No thread is added. For the same reason tasks leave requests only
+//! to the burst of their own runtime.
 //!
 //! Owns: the reactors and when they end.
 //! Does not own: reaping.
@@ -14,7 +15,7 @@
 //! else), not the ring: the ring closes when its owner drops it.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -22,7 +23,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::runtime::{Handle, Id};
+use tokio::runtime::{Handle, Id, RuntimeFlavor};
 use tokio::task::AbortHandle;
 
 use super::{Attendant, Shared};
@@ -52,6 +53,10 @@ impl Reactors {
     pub(super) fn attend(self: &Arc<Self>, shared: &Arc<Shared>) -> Option<Attendant> {
         static NEXT: AtomicUsize = AtomicUsize::new(Attendant::FIRST_REACTOR);
         let runtime = Handle::try_current().ok()?;
+        // Tasks of other runtimes, and with them the reactor, may run in threads that cannot enter a local ring.
+        if shared.owner.is_some() && runtime.runtime_flavor() != RuntimeFlavor::CurrentThread {
+            return None;
+        }
         let id = runtime.id();
         let reactor = {
             let mut entries = lock(&self.entries);
@@ -101,9 +106,7 @@ impl Reactors {
 /// The descriptor in the care of the current runtime. `None` when that runtime has no I/O, which tokio tells only by
 /// panicking, or when there are no descriptors to be had.
 fn watch(shared: &Shared) -> Option<AsyncFd<OwnedFd>> {
-    // SAFETY: the ring is open while `shared` is borrowed.
-    let ring = unsafe { BorrowedFd::borrow_raw(shared.ring.as_raw_fd()) };
-    let duplicate = ring.try_clone_to_owned().ok()?;
+    let duplicate = shared.ring.watched().try_clone_to_owned().ok()?;
     let register = || {
         // SAFETY: an `OwnedFd` has one descriptor, open until it is dropped.
         unsafe { AsyncFd::register_with_interest(duplicate, Interest::READABLE) }

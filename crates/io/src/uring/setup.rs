@@ -7,11 +7,12 @@
 use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use headwater_core::units::PAGE_SIZE_BYTES;
 use io_uring::register::Restriction;
 use io_uring::{IoUring, Probe, cqueue, opcode, types};
+use rustix::event::{EventfdFlags, eventfd};
 
 use crate::file::PageBuffer;
 use crate::fork::ProcessMark;
@@ -67,6 +68,8 @@ pub(crate) enum DevicePolling {
 pub(crate) struct Ring {
     ring: ManuallyDrop<IoUring>,
     mark: ProcessMark,
+    /// Rung when a completion is deferred, which the ring's own descriptor does not show to who polls it already.
+    bell: Option<OwnedFd>,
     /// Whether the kernel runs completions only when asked.
     pub(crate) deferred: bool,
 }
@@ -79,15 +82,32 @@ impl Ring {
         // The best first; a kernel that does not know a flag says EINVAL.
         for level in [Level::Linux6_6, Level::Linux6_1, Level::Linux5_6] {
             match build(wanted, level) {
-                Ok(ring) => {
-                    let deferred = wanted.sharing == Sharing::Local && level != Level::Linux5_6;
-                    return Ok(Ring { ring: ManuallyDrop::new(ring), mark: ProcessMark::here(), deferred });
+                Ok((ring, bell)) => {
+                    let (deferred, mark) = (bell.is_some(), ProcessMark::here());
+                    return Ok(Ring { ring: ManuallyDrop::new(ring), mark, bell, deferred });
                 }
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => refusal = Some(error),
                 Err(error) => return Err(explain(error)),
             }
         }
         Err(refusal.expect("the levels are not empty"))
+    }
+
+    /// What becomes readable when there is something to collect.
+    pub(crate) fn watched(&self) -> BorrowedFd<'_> {
+        match &self.bell {
+            Some(bell) => bell.as_fd(),
+            // SAFETY: the ring is open for as long as `self` lives.
+            None => unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) },
+        }
+    }
+
+    /// From now on, only what comes later makes [`Ring::watched`] readable, if it is a bell.
+    pub(crate) fn silence(&self) {
+        if let Some(bell) = &self.bell {
+            // An error means that it was silent.
+            let _ = rustix::io::read(bell, &mut [0; 8]);
+        }
     }
 }
 
@@ -144,15 +164,16 @@ enum Level {
     Linux6_6,
 }
 
-fn build(wanted: RingUse, level: Level) -> io::Result<IoUring> {
+fn build(wanted: RingUse, level: Level) -> io::Result<(IoUring, Option<OwnedFd>)> {
     let mut builder = IoUring::builder();
     builder.dontfork().setup_clamp().setup_cqsize(wanted.completion_entries.next_power_of_two());
     if level >= Level::Linux6_6 {
         builder.setup_no_sqarray();
     }
+    let defers = level >= Level::Linux6_1 && wanted.sharing == Sharing::Local;
     if level >= Level::Linux6_1 {
         builder.setup_submit_all().setup_r_disabled();
-        if wanted.sharing == Sharing::Local {
+        if defers {
             builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
         }
     }
@@ -169,10 +190,19 @@ fn build(wanted: RingUse, level: Level) -> io::Result<IoUring> {
         let text = "this kernel's io_uring lacks read or write";
         return Err(io::Error::new(io::ErrorKind::Unsupported, text));
     }
+    let bell = if defers { Some(hang_bell(&ring)?) } else { None };
     if level >= Level::Linux6_1 {
         restrict(&ring)?;
     }
-    Ok(ring)
+    Ok((ring, bell))
+}
+
+/// With `IORING_SETUP_DEFER_TASKRUN` a completion wakes who waits inside `io_uring_enter` and whoever has an eventfd, but
+/// since Linux 6.3 not who polls the ring (`io_req_local_work_add` in io_uring/io_uring.c).
+fn hang_bell(ring: &IoUring) -> io::Result<OwnedFd> {
+    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    ring.submitter().register_eventfd(bell.as_raw_fd())?;
+    Ok(bell)
 }
 
 /// Whoever gets hold of the descriptor can do nothing with it but what this crate does.

@@ -91,6 +91,10 @@ impl Shared {
     /// Ends the burst that an attendant began, and hands over what was left to it.
     pub(super) fn end_burst(&self) {
         self.burst.swap(0, Ordering::AcqRel);
+        self.flush_staged();
+    }
+
+    pub(super) fn flush_staged(&self) {
         if self.has_staged() {
             self.flush();
         }

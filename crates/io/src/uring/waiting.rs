@@ -22,13 +22,12 @@ pub(super) struct Followers {
 
 impl Shared {
     pub(super) fn wait(&self, id: SlotId) {
+        self.check_owner();
         while !self.slots.is_done(id) {
             match self.try_lead() {
                 Some(lead) => self.lead(lead, id),
                 None => {
-                    if self.has_staged() {
-                        self.flush();
-                    }
+                    self.flush_staged();
                     self.follow(id);
                 }
             }

@@ -21,17 +21,21 @@ pub(crate) struct Bench {
     pub(crate) arena: Arena,
     pub(crate) file: Arc<OpenFile>,
     pub(crate) pattern: Pattern,
-    directory: ScratchDir,
+    pub(crate) directory: ScratchDir,
 }
 
 impl Bench {
     pub(crate) fn new(kind: DriverKind, queue_depth: u32, seed: u64) -> Bench {
+        Bench::with(&DriverOptions { kind, queue_depth, ..DriverOptions::default() }, seed)
+    }
+
+    pub(crate) fn with(options: &DriverOptions, seed: u64) -> Bench {
         let directory = ScratchDir::on_target().unwrap();
         let (path, pattern) = (directory.path().join("file"), Pattern::new(seed));
         pattern.write_file(&path, LENGTH_BYTES).unwrap();
         make_cold(&std::fs::File::open(&path).unwrap()).unwrap();
         let file = Arc::new(OpenFile::open(&path, DirectIo::Preferred, Access::ReadWrite).unwrap());
-        let driver = Driver::new(&DriverOptions { kind, queue_depth, ..DriverOptions::default() }).unwrap();
+        let driver = Driver::new(options).unwrap();
         Bench { driver, arena: Arena::new(9 << 20).unwrap(), file, pattern, directory }
     }
 
@@ -110,3 +114,20 @@ pub(crate) fn errno(result: &io::Result<usize>) -> Option<i32> {
 
 pub(crate) const LENGTH_BYTES: u64 = 8 << 20;
 pub(crate) const PAGE_BYTES: u64 = 4096;
+
+/// How long who wants a soak wants it for.
+pub(crate) fn chaos_seconds() -> Option<u64> {
+    let text = std::env::var("HEADWATER_CHAOS_SECONDS").ok()?;
+    Some(text.parse().expect("HEADWATER_CHAOS_SECONDS is a number of seconds"))
+}
+
+/// Runs the test again in a process of its own and says whether this is that process.
+pub(crate) fn in_child(test_name: &str) -> bool {
+    const CHILD: &str = "HEADWATER_TEST_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        return true;
+    }
+    let output = headwater_testkit::run_self_with_env(test_name, CHILD, "1");
+    assert!(output.status.success(), "{output:?}");
+    false
+}

@@ -5,10 +5,10 @@
 
 use std::task::{Context, Waker};
 
-use headwater_io::{Driver, DriverKind, DriverOptions, Urgency};
+use headwater_io::{Driver, DriverKind, DriverOptions, Sharing, Urgency};
 use headwater_testkit::{Rng, with_seed};
 
-use crate::bench::{Bench, drivers, watched};
+use crate::bench::{Bench, chaos_seconds, drivers, in_child, watched};
 
 /// Goal: I1, I4: memory that comes back is never written by the I/O of a completion dropped before. Method: drop
 /// requests in flight after random polls; take memory as it comes back, fill it with a canary, let all the I/O end, and
@@ -57,11 +57,8 @@ fn drop_and_look(bench: &Bench, rng: &mut Rng) {
 fn short_lived_drivers_leave_nothing() {
     with_seed("drops::short_lived_drivers_leave_nothing", |seed| {
         // In a process of its own: other tests open files too.
-        const CHILD: &str = "HEADWATER_TEST_CHILD";
-        if std::env::var_os(CHILD).is_none() {
-            let name = "drops::short_lived_drivers_leave_nothing";
-            let output = headwater_testkit::run_self_with_env(name, CHILD, "1");
-            return assert!(output.status.success(), "{output:?}");
+        if !in_child("drops::short_lived_drivers_leave_nothing") {
+            return;
         }
         for kind in drivers(seed) {
             let (bench, mut rng) = (Bench::new(kind.clone(), 4, seed), Rng::new(seed));
@@ -91,6 +88,47 @@ fn live_shortly(bench: &Bench, kind: DriverKind, rng: &mut Rng) {
     assert_eq!(bench.arena.stats().used_bytes, 0, "dropping a driver waits for what is in flight");
 }
 
+/// Goal: thousands of rings (with `HEADWATER_CHAOS_SECONDS` ten thousand) leave no descriptor and no thread, whether they were never used, used, or dropped with a
+/// request in flight that nobody, a thread or a task waits for. Method: as above; one small ring each.
+#[test]
+fn rings_leave_nothing() {
+    with_seed("drops::rings_leave_nothing", |seed| {
+        if !drivers(seed).iter().any(|kind| matches!(kind, DriverKind::Uring))
+            || !in_child("drops::rings_leave_nothing")
+        {
+            return;
+        }
+        let (bench, mut rng) = (Bench::new(DriverKind::Uring, 4, seed), Rng::new(seed));
+        let before = (count("/proc/self/fd"), count("/proc/self/task"));
+        let rings = if chaos_seconds().is_some() { 10_000 } else { RINGS };
+        watched("short-lived rings", || (0..rings).for_each(|_| live_as_one_ring(&bench, &mut rng)));
+        assert_eq!((count("/proc/self/fd"), count("/proc/self/task")), before);
+        bench.assert_idle();
+    });
+}
+
+fn live_as_one_ring(bench: &Bench, rng: &mut Rng) {
+    let sharing = if rng.chance(1, 2) { Sharing::AnyThread } else { Sharing::Local };
+    let (kind, rings) = (DriverKind::Uring, Some(1));
+    let options = DriverOptions { kind, rings, sharing, queue_depth: 2, ..DriverOptions::default() };
+    let driver = Driver::new(&options).unwrap();
+    let (offset_bytes, length_bytes) = bench.draw(rng, 4);
+    let submit = || driver.submit(bench.request(offset_bytes, length_bytes), Urgency::Demand).unwrap();
+    match rng.below(8) {
+        0 | 1 => drop(submit()),
+        2 => bench.check(offset_bytes, length_bytes, &submit().wait()),
+        3 if sharing == Sharing::AnyThread => {
+            drop(submit().poll(&mut Context::from_waker(Waker::noop())));
+        }
+        _ => {}
+    }
+    drop(driver);
+    assert_eq!(bench.arena.stats().used_bytes, 0, "dropping a driver waits for what is in flight");
+}
+
 fn count(directory: &str) -> usize {
     std::fs::read_dir(directory).unwrap().count()
 }
+
+/// In every run of the tests.
+const RINGS: usize = 3000;

@@ -3,7 +3,10 @@
 //! Owns: one module for each side of a driver.
 //! Does not own: readers and files of the engine, which has tests of its own.
 
+mod batches;
 mod bench;
+mod chaos;
 mod drops;
+mod forks;
 mod transfers;
 mod waiting;

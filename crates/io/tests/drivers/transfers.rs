@@ -3,6 +3,9 @@
 //! Owns: what one request does.
 //! Does not own: many at once (see `waiting`).
 
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
 use headwater_core::units::ByteRange;
 use headwater_io::{
     Access, DirectIo, Driver, DriverKind, DriverOptions, Extents, FaultRange, OpenFile, Operation,
@@ -10,7 +13,7 @@ use headwater_io::{
 };
 use headwater_testkit::{Rng, with_seed};
 
-use crate::bench::{Bench, LENGTH_BYTES, drivers, errno};
+use crate::bench::{Bench, LENGTH_BYTES, drivers, errno, in_child, watched};
 
 /// Goal: a request over scattered memory fills it in file order. Method: keep every second page of an arena.
 #[test]
@@ -105,6 +108,45 @@ fn a_write_without_permission() {
         let finished = bench.submit(request).wait();
         assert_eq!(errno(&finished.result), Some(libc::EBADF));
         drop(finished);
+        bench.assert_idle();
+    }
+}
+
+/// Goal: a descriptor that somebody closes under requests is an error of those that come too late, and hangs nobody.
+/// Method: one place, so that most of them wait; in a process of its own, where nobody takes the number.
+#[test]
+fn a_descriptor_closed_under_a_request() {
+    if !in_child("transfers::a_descriptor_closed_under_a_request") {
+        return;
+    }
+    for kind in drivers(8) {
+        let mut bench = Bench::new(kind, 1, 8);
+        bench.file = Arc::new(OpenFile::open(&bench.path(), DirectIo::Off, Access::Read).unwrap());
+        let number = bench.file.buffered().as_raw_fd();
+        watched(bench.name(), || {
+            let requests: Vec<_> =
+                (0..20).map(|page| bench.submit(bench.request(page * 4096, 4096))).collect();
+            // SAFETY: what the program's mistake would be; the number is given back its meaning below.
+            let kept = unsafe { libc::dup(number) };
+            // SAFETY: as above.
+            unsafe { libc::close(number) };
+            let mut errors = 0;
+            for (page, completion) in (0..).zip(requests) {
+                let finished = completion.wait();
+                match errno(&finished.result) {
+                    None => bench.check(page * 4096, 4096, &finished),
+                    errno => {
+                        assert_eq!(errno, Some(libc::EBADF));
+                        errors += 1;
+                    }
+                }
+            }
+            assert!(errors > 0, "{}: at the least the last one came too late", bench.name());
+            // SAFETY: the number was closed above and nobody else has taken it.
+            assert_eq!(unsafe { libc::dup2(kept, number) }, number);
+            // SAFETY: opened above.
+            unsafe { libc::close(kept) };
+        });
         bench.assert_idle();
     }
 }

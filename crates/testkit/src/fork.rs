@@ -1,0 +1,39 @@
+//! Fork: a child process that goes on with what its parent had, for a test to look at.
+//!
+//! Owns: starting the child and its end; the only unsafe code of this crate.
+//! Does not own: what the child does.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+use crate::PATIENCE;
+
+/// Does the work in a forked child, which ends with it: no destructor and no exit handler runs there. Waits for the child.
+///
+/// # Panics
+/// When the work panics, crashes or hangs.
+pub fn run_forked(work: impl FnOnce()) {
+    // SAFETY: the child has this thread alone, and locks that others held stay locked there. The C library makes its own
+    // usable again, of which the allocator is the one that matters; that ours are not taken is what the test is about.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let panicked = catch_unwind(AssertUnwindSafe(work)).is_err();
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(i32::from(panicked)) };
+    }
+    let pid = Pid::from_raw(pid).expect("a child is forked");
+    let deadline = Instant::now() + PATIENCE / 3;
+    loop {
+        if let Some((_, status)) = waitpid(Some(pid), WaitOptions::NOHANG).expect("the child is ours") {
+            return assert_eq!(status.exit_status(), Some(0), "the forked child: {status:?}");
+        }
+        if Instant::now() > deadline {
+            kill_process(pid, Signal::KILL).expect("the child is ours");
+            panic!("the forked child hangs");
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
