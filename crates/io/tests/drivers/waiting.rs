@@ -3,7 +3,7 @@
 //! Owns: leaders and followers, slots as a limit, threads that end.
 //! Does not own: single requests (see `transfers`).
 
-use std::sync::Mutex;
+use std::sync::{Barrier, Mutex};
 use std::task::{Context, Waker};
 use std::thread;
 
@@ -30,6 +30,29 @@ fn eight_threads_wait_in_random_order() {
             bench.assert_idle();
         }
     });
+}
+
+/// Goal: who leaves the lead wakes who follows, also when that is the last one and nobody else will come. Method: two
+/// threads alone that wait at the same moment, one of them for a request that takes much longer.
+#[test]
+fn the_last_follower_leads() {
+    for kind in drivers(6) {
+        let (bench, barrier) = (Bench::new(kind, 12, 6), Barrier::new(2));
+        let wait_often = |length_bytes| {
+            for _ in 0..300 {
+                barrier.wait();
+                let completion = bench.submit(bench.request(4096, length_bytes));
+                bench.check(4096, length_bytes, &completion.wait());
+            }
+        };
+        watched(bench.name(), || {
+            thread::scope(|scope| {
+                scope.spawn(|| wait_often(4096));
+                scope.spawn(|| wait_often(1 << 20));
+            });
+        });
+        bench.assert_idle();
+    }
 }
 
 /// Goal: the same with tasks and blocking waiters mixed, each completion asked for in a manner of its own.
