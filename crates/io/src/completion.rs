@@ -265,12 +265,10 @@ impl Batch {
         let lane = {
             let Some(first) = self.requests[..count].first() else { return };
             // One lane takes all: an ordinary one unless every request can go to a polled one.
-            let mut lanes = self.driver.lanes_for(first);
-            if self.requests[..count]
-                .iter()
-                .any(|request| !std::ptr::eq(self.driver.lanes_for(request), lanes))
-            {
-                lanes = self.driver.ordinary_lanes();
+            let (ordinary, mut lanes) = (self.driver.ordinary_lanes(), self.driver.lanes_for(first));
+            let is_ordinary = |request: &Request| std::ptr::eq(self.driver.lanes_for(request), ordinary);
+            if !std::ptr::eq(lanes, ordinary) && self.requests[..count].iter().any(is_ordinary) {
+                lanes = ordinary;
             }
             self.driver.pick(lanes)
         };

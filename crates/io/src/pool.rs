@@ -189,10 +189,10 @@ impl<A, W> Pool<A, W> {
         let mut indexes = SmallVec::<[u32; TOGETHER]>::new();
         let mut state = self.state();
         let admitted = count.min(TOGETHER).min(state.places as usize);
-        while indexes.len() < admitted {
-            let Some(index) = self.free_slot(&mut state) else { break };
-            indexes.push(index);
-        }
+        while state.free.len() < admitted && self.grow(&mut state) {}
+        let kept = state.free.len().saturating_sub(admitted);
+        indexes.extend_from_slice(&state.free[kept..]);
+        state.free.truncate(kept);
         state.places -= indexes.len() as u32;
         drop(state);
         self.in_flight.fetch_add(indexes.len(), Ordering::AcqRel);
