@@ -23,8 +23,10 @@ fn draw(text: &mut String, outcomes: &[Outcome]) -> Result<(), Box<dyn std::erro
     let mut chart = ChartBuilder::on(&root)
         .caption("Latency of a batch of requests that do nothing", ("sans-serif", 22))
         .margin(16)
+        // Half of the last label of the axis stands out.
+        .margin_right(40)
         .x_label_area_size(48)
-        .y_label_area_size(72)
+        .y_label_area_size(88)
         .build_cartesian_2d(Nines, (low..high).log_scale())?;
     chart
         .configure_mesh()
