@@ -81,7 +81,8 @@ impl Completion {
         unsafe { self.lane.slots.take_or_wait(self.id, context.waker()) }
     }
 
-    /// Whether the result is there, or was taken. No syscall, except to collect what a local ring defers.
+    /// Whether the result is there, or was taken. No syscall, except to collect what a local ring defers, and to hand over
+    /// what was left to a burst.
     pub fn is_done(&self) -> bool {
         if self.taken {
             // The slot is somebody else's by now.

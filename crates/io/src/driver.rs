@@ -158,20 +158,20 @@ impl Driver {
     /// says.
     pub fn new(options: &DriverOptions) -> io::Result<Driver> {
         check(options)?;
-        let depth = options.queue_depth;
-        let single = |backend: fn(&Arc<Slots>) -> Backend| -> Box<[Arc<Lane>]> {
-            let slots = Arc::new(Slots::new(depth));
-            let backend = backend(&slots);
-            Box::new([Arc::new(Lane::new(slots, backend))])
+        let slots = || Arc::new(Slots::new(options.queue_depth));
+        let single = |slots, backend| -> Box<[_]> { Box::new([Arc::new(Lane::new(slots, backend))]) };
+        let threads = || {
+            let slots = slots();
+            let backend = Backend::Threads(Threads::new(&slots));
+            single(slots, backend)
         };
-        let threads = || single(|slots| Backend::Threads(Threads::new(slots)));
         let (lanes, refusal) = match &options.kind {
             DriverKind::Uring => (rings(options, DevicePolling::Interrupts)?, None),
             DriverKind::Threads => (threads(), None),
             DriverKind::Sim(sim) => {
-                let slots = Arc::new(Slots::new(depth));
+                let slots = slots();
                 let backend = Backend::Sim(Sim::new(&slots, sim));
-                (Box::from([Arc::new(Lane::new(slots, backend))]), None)
+                (single(slots, backend), None)
             }
             DriverKind::Auto => match rings(options, DevicePolling::Interrupts) {
                 Ok(lanes) => (lanes, None),

@@ -26,7 +26,7 @@ use smallvec::SmallVec;
 use crate::file::{OpenFile, Route};
 use crate::fork::ProcessMark;
 use crate::pool::SlotId;
-use crate::slots::{Attempt, Completed, Slots, Verdict, Waiter};
+use crate::slots::{Attempt, Completed, Slots, Verdict};
 use crate::sync::lock;
 use crate::sys::{self, IoSegment, Operation};
 
@@ -150,8 +150,7 @@ impl Sim {
         }
         let launched = self.slots.settle(&mut completed);
         launched.into_iter().for_each(|id| self.start(id));
-        completed.waiters.drain(..).for_each(Waiter::wake);
-        completed.orphans.clear();
+        completed.conclude();
     }
 
     /// # Safety

@@ -31,6 +31,14 @@ pub(crate) struct Slots {
 /// What a driver has finished since it last settled.
 pub(crate) type Completed = Settled<Active, Waiter>;
 
+impl Completed {
+    /// Tells the owners, and drops what has none any more. No lock is held.
+    pub(crate) fn conclude(&mut self) {
+        self.waiters.drain(..).for_each(Waiter::wake);
+        self.orphans.clear();
+    }
+}
+
 pub(crate) struct Active {
     request: Request,
     done_bytes: usize,

@@ -19,7 +19,7 @@ use headwater_core::limits::Limits;
 
 use crate::fork::ProcessMark;
 use crate::pool::SlotId;
-use crate::slots::{Attempt, Completed, Slots, Verdict, Waiter};
+use crate::slots::{Attempt, Completed, Slots, Verdict};
 use crate::sys;
 
 pub(crate) struct Threads {
@@ -139,8 +139,7 @@ impl Shared {
         while unsafe { self.slots.attempt(id, self.transfer(id), &mut completed) } == Verdict::Again {}
         let launched = self.slots.settle(&mut completed);
         self.lock().waiting.extend(launched);
-        completed.waiters.drain(..).for_each(Waiter::wake);
-        completed.orphans.clear();
+        completed.conclude();
     }
 
     /// # Safety

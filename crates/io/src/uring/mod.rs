@@ -169,10 +169,10 @@ impl Uring {
         self.shared.plugs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Hands over what is staged.
+    /// Hands over what is staged. Nothing may be, where the queue had no place for readahead.
     pub(crate) fn unplug(&self) {
         self.shared.plugs.fetch_sub(1, Ordering::Relaxed);
-        self.shared.flush();
+        self.shared.flush_staged();
     }
 
     /// Blocks until the request is done. What is staged is handed over first.
@@ -386,12 +386,12 @@ impl Shared {
     /// Lets the kernel write down completions that it keeps: those deferred until asked for, and those for which the
     /// queue had no room.
     fn collect_deferred(&self) {
-        let _guard = lock(&self.submission);
-        // SAFETY: as in `push`.
-        let queue = unsafe { self.ring.submission_shared() };
-        let keeps = queue.cq_overflow() || queue.taskrun();
-        drop(queue);
-        drop(_guard);
+        let keeps = {
+            let _guard = lock(&self.submission);
+            // SAFETY: as in `push`.
+            let queue = unsafe { self.ring.submission_shared() };
+            queue.cq_overflow() || queue.taskrun()
+        };
         if keeps && !self.is_foreign() {
             let _ = self.enter(0, None);
         }
@@ -424,17 +424,16 @@ impl Shared {
             self.push(&next);
             self.flush();
         }
-        let completed = &mut harvest.completed;
         if let Reaper::Attendant(attendant) = reaper {
-            let tasks = completed.waiters.iter().filter(|waiter| matches!(waiter, Waiter::Task(_))).count();
+            let waiters = &harvest.completed.waiters;
+            let tasks = waiters.iter().filter(|waiter| matches!(waiter, Waiter::Task(_))).count();
             // A lone task submits at once.
             let before = self.burst.load(Ordering::Relaxed).clamp(0, TOGETHER as isize);
             let burst = if before + tasks as isize > 1 { before + tasks as isize } else { 0 };
             self.burst_attendant.store(attendant.0, Ordering::Relaxed);
             self.burst.store(burst, Ordering::Release);
         }
-        completed.waiters.drain(..).for_each(Waiter::wake);
-        completed.orphans.clear();
+        harvest.completed.conclude();
     }
 
     fn drain(&self) {

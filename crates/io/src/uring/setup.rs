@@ -209,8 +209,7 @@ fn hang_bell(ring: &IoUring) -> io::Result<OwnedFd> {
 fn restrict(ring: &IoUring) -> io::Result<()> {
     let operations = NEEDED.iter().chain(&FIXED).map(|&code| Restriction::sqe_op(code));
     let registrations = REGISTRATIONS.iter().map(|&code| Restriction::register_op(code));
-    let flags = [Restriction::sqe_flags_allowed(SQE_FIXED_FILE)];
-    let mut restrictions: Vec<Restriction> = operations.chain(registrations).chain(flags).collect();
+    let mut restrictions: Vec<Restriction> = operations.chain(registrations).collect();
     ring.submitter().register_restrictions(&mut restrictions)?;
     ring.submitter().register_enable_rings()
 }
@@ -229,9 +228,5 @@ const NEEDED: [u8; 5] =
 
 const FIXED: [u8; 2] = [opcode::ReadFixed::CODE, opcode::WriteFixed::CODE];
 
-/// Of <linux/io_uring.h>: FILES2, FILES_UPDATE2, BUFFERS2, BUFFERS_UPDATE, FILES_UPDATE, SYNC_CANCEL, RING_FDS and its
-/// counterpart.
-const REGISTRATIONS: [u8; 8] = [13, 14, 15, 16, 6, 24, 20, 21];
-
-/// `IOSQE_FIXED_FILE`.
-const SQE_FIXED_FILE: u8 = 1;
+/// Of <linux/io_uring.h>: `IORING_REGISTER_BUFFERS2`, `_BUFFERS_UPDATE`, `_SYNC_CANCEL`.
+const REGISTRATIONS: [u8; 3] = [15, 16, 24];

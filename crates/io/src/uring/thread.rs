@@ -75,9 +75,9 @@ impl Shared {
             if self.reap(lock(&self.reaper), Reaper::Attendant(Attendant::THREAD), Some(LINGER)) {
                 continue;
             }
+            self.end_burst();
             // Lower the flag, then look once more: who raised it before this line has its request counted already,
             // who raises it later unparks us.
-            self.end_burst();
             self.attended.store(false, Ordering::SeqCst);
             if self.slots.in_flight() == 0 {
                 self.hand_over();
