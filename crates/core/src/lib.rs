@@ -31,4 +31,6 @@ pub use buddy::{Block, Buddy, CHUNK_BYTES, ORDER_MAX, order_for_bytes};
 pub use limits::Limits;
 pub use plan::{Geometry, MergedRuns, Run, Runs, merge_pages, runs};
 pub use readahead::{LimitsError, ReadaheadLimits, SequentialStream};
-pub use units::{Alignment, ByteRange, PAGE_SHIFT, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
+pub use units::{
+    Alignment, ByteRange, FrameId, PAGE_SHIFT, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange,
+};

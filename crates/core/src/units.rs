@@ -228,6 +228,22 @@ impl ByteRange {
     }
 }
 
+/// Number of a frame: a page of the arena's memory, counted through its chunks.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FrameId(u32);
+
+impl FrameId {
+    /// The frame with this number.
+    pub const fn new(index: u32) -> Self {
+        Self(index)
+    }
+
+    /// The number itself.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
 /// A power of two that offsets, lengths or addresses must be multiples of.
 ///
 /// ```
