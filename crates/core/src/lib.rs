@@ -21,10 +21,14 @@
 
 extern crate alloc;
 
+pub mod backing;
 pub mod buddy;
+pub mod frame;
 pub mod limits;
 pub mod plan;
 pub mod readahead;
+mod sync;
+pub mod table;
 pub mod units;
 
 pub use buddy::{Block, Buddy, CHUNK_BYTES, ORDER_MAX, order_for_bytes};

@@ -1,0 +1,10 @@
+//! Sync: the atomics, loom's when it explores every order of their accesses.
+//!
+//! Owns: the choice.
+//! Does not own: what is done with them.
+
+#[cfg(not(headwater_loom))]
+pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+#[cfg(headwater_loom)]
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
