@@ -64,7 +64,7 @@ pub(crate) fn run(arm: Arm, path: &Path, settings: &Settings) -> io::Result<()> 
         let size_bytes_max = size_kib << 10;
         let size_bytes_min = size_bytes_max.min(ReadaheadLimits::SIZE_BYTES_MIN_DEFAULT);
         let distance_bytes_max = distance_kib << 10;
-        builder = builder.readahead(ReadaheadLimits { size_bytes_min, size_bytes_max, distance_bytes_max });
+        builder = builder.readahead(ReadaheadLimits { size_bytes_min, size_bytes_max, distance_bytes_max, ..ReadaheadLimits::default() });
     }
     let (engine, seconds) = (builder.build()?, settings.seconds);
     let open = |mode| OpenOptions::new().engine(&engine).io(mode).open(path);

@@ -21,7 +21,8 @@
 //! what.
 //!
 //! States of a node: free -> split into two free `[allocate]`; free -> allocated `[allocate]`;
-//! allocated -> free `[free]`; two free buddies -> one free parent `[free]`.
+//! allocated -> free `[free]`; two free buddies -> one free parent `[free]`; allocated -> its pages allocated one by one
+//! `[break_up]`.
 //!
 //! Invariants:
 //!
@@ -37,7 +38,7 @@ mod index;
 use alloc::vec::Vec;
 
 use self::index::ChunkIndex;
-use crate::units::PAGE_SIZE_BYTES;
+use crate::units::{FrameId, PAGE_SIZE_BYTES};
 
 /// Size of a chunk: a huge page of x86-64. Reads into huge pages were measured at 1.5 to 2 times the speed of
 /// reads into scattered 4 KiB pages.
@@ -81,6 +82,18 @@ impl Block {
     /// Distance from the start of the chunk in bytes.
     pub const fn offset_bytes(&self) -> usize {
         self.page as usize * PAGE_BYTES
+    }
+
+    /// Numbers of its pages, counted through the chunks.
+    pub const fn frames(&self) -> core::ops::Range<u32> {
+        let first = self.chunk * CHUNK_PAGES as u32 + self.page as u32;
+        first..first + (1 << self.order)
+    }
+
+    /// The block that is just this page.
+    pub const fn of_frame(frame: FrameId) -> Self {
+        let pages = CHUNK_PAGES as u32;
+        Self { chunk: frame.get() / pages, page: (frame.get() % pages) as u16, order: 0 }
     }
 
     /// The block's node. Panics if there is no such block in a chunk.
@@ -162,6 +175,19 @@ impl Buddy {
             order += 1;
         }
         self.mark_free(chunk, node, order);
+    }
+
+    /// From now on each page of an allocated block is a block of its own, to be freed by itself. Panics as
+    /// [`Buddy::free`] does.
+    pub fn break_up(&mut self, block: Block) {
+        let allocated = &mut self.chunks[block.chunk as usize].allocated;
+        assert!(
+            allocated.contains(block.node()),
+            "block is not allocated: freed before, or of another order"
+        );
+        allocated.remove(block.node());
+        let pages = block.page..block.page + (1 << block.order);
+        pages.for_each(|page| allocated.insert(Block { page, order: 0, ..block }.node()));
     }
 
     /// Pages that are free, in blocks of whatever order.

@@ -14,7 +14,9 @@
 //! | from | to | by | who may touch the bytes afterwards |
 //! |---|---|---|---|
 //! | Free | Loading | [`Frame::begin_load`] | the I/O |
-//! | Loading | Resident | [`Frame::complete_load`] | whoever has pinned it, reading |
+//! | Loading | Resident | [`Frame::complete_load`] | nobody |
+//! | Resident | Resident, pinned | [`Frame::pin`] | whoever has pinned it, reading |
+//! | Resident, pinned | Resident | [`Frame::unpin`], the last | nobody |
 //! | Loading | Stale | [`Frame::invalidate`] | the I/O: what it brings is thrown away |
 //! | Stale | Free | [`Frame::complete_load`], [`Frame::fail_load`] | the allocator |
 //! | Loading | Free | [`Frame::fail_load`] | the allocator |
@@ -36,19 +38,21 @@
 //! Locks: none here. All transitions but `pin` and `unpin` are made by whoever holds the cache's control lock.
 //! Hot path: `pin` is two loads and one compare-and-swap, `unpin` one subtraction.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
+mod chunks;
 
-use once_cell::race::OnceBox;
+use crate::sync::{AtomicU64, Ordering, fence};
+use crate::units::{PAGE_SIZE_BYTES, PageIndex};
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::units::{FrameId, PAGE_SIZE_BYTES, PageIndex};
+pub use chunks::{CHUNK_FRAMES, Frames};
 
 /// Number of a file within one cache.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FileId(u32);
 
 impl FileId {
+    /// The last file that there can be: a million at once.
+    pub const MAX: Self = Self((1 << (u64::BITS - PAGE_BITS)) - 1);
+
     /// The file with this number.
     pub const fn new(index: u32) -> Self {
         Self(index)
@@ -65,9 +69,9 @@ impl FileId {
 pub struct LoadId(u32);
 
 impl LoadId {
-    /// The load with this number.
+    /// The load with this number, of which the upper four bits are left out: there are 2^28.
     pub const fn new(index: u32) -> Self {
-        Self(index)
+        Self(index & (u32::MAX >> 4))
     }
 
     /// The number itself.
@@ -81,11 +85,13 @@ impl LoadId {
 pub enum LoadKind {
     /// Somebody waits for it.
     Demand,
-    /// A guess. Its first use does not count as a reference, as the use of a demanded page that causes the load does not.
+    /// A guess.
     Ahead,
-    /// A guess whose first use is to be reported: more is to be read ahead then.
-    AheadMarked,
 }
+
+/// What [`Frame::glance`] saw.
+#[derive(Clone, Copy, Debug)]
+pub struct Glance(u64);
 
 /// State of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,8 +113,8 @@ pub enum FrameState {
 pub enum Pin {
     /// Pinned; [`Frame::unpin`] must follow.
     Pinned(FirstUse),
-    /// An I/O is bringing it.
-    Pending,
+    /// This load is bringing it.
+    Pending(LoadId),
     /// The frame holds something else.
     Absent,
 }
@@ -171,20 +177,31 @@ pub enum Unpinned {
 #[derive(Debug)]
 pub struct Frame {
     word: AtomicU64,
-    page: AtomicU64,
-    file: AtomicU32,
-    load: AtomicU32,
+    identity: AtomicU64,
 }
 
 impl Frame {
     /// A frame that holds nothing.
     pub fn new() -> Self {
-        Self {
-            word: AtomicU64::new(FREE),
-            page: AtomicU64::new(0),
-            file: AtomicU32::new(0),
-            load: AtomicU32::new(0),
-        }
+        Self { word: AtomicU64::new(FREE), identity: AtomicU64::new(0) }
+    }
+
+    /// Looks whether the frame holds the page, and whether reading it would change nothing but pins: its references are
+    /// counted to the full, and nothing waits for its first use. Then a few bytes may be read without a pin, if
+    /// [`Frame::is_unchanged`] afterwards.
+    #[inline]
+    pub fn glance(&self, file: FileId, page: PageIndex) -> Option<Glance> {
+        let word = self.word.load(Ordering::Acquire);
+        let is_settled = word & (STATE | REFERENCES | MARK | AHEAD | FRESH) == RESIDENT | REFERENCES;
+        (is_settled && self.holds(file, page)).then_some(Glance(word & (STATE | VERSION)))
+    }
+
+    /// Whether the frame has held the same page since the glance: then whatever was read of it meanwhile is of that page.
+    #[inline]
+    pub fn is_unchanged(&self, glance: Glance) -> bool {
+        // What was read before stays before.
+        fence(Ordering::Acquire);
+        self.word.load(Ordering::Relaxed) & (STATE | VERSION) == glance.0
     }
 
     /// Pins the page if this frame holds it. `within_bytes` is where in the page the read begins and `end_bytes` where
@@ -201,7 +218,7 @@ impl Frame {
                 return Pin::Absent;
             }
             if state == LOADING {
-                return Pin::Pending;
+                return Pin::Pending(load_of(word));
             }
             assert!(word & PINS != PINS, "fewer than 65535 readers hold one page at once");
             let pinned = touched(word, within_bytes, end_bytes) + PIN;
@@ -213,34 +230,45 @@ impl Frame {
     }
 
     /// Gives up a pin.
+    ///
+    /// Panics if nobody has pinned it.
     #[inline]
     pub fn unpin(&self) -> Unpinned {
-        let before = self.word.fetch_sub(PIN, Ordering::AcqRel);
-        assert!(before & PINS != 0, "F1: only what is pinned is unpinned");
+        // Sequentially consistent, as the load in `evict` is: of one who unpins and then looks whether somebody is short
+        // of memory, and one who says so and then looks for what is not pinned, one sees the other.
+        let before = self.word.fetch_sub(PIN, Ordering::SeqCst);
+        if before & PINS == 0 {
+            self.refuse_unpin();
+        }
         if before & (PINS | STATE) != PIN | DOOMED {
             return Unpinned::Kept;
         }
-        self.turn(DOOMED, FREE);
+        let doomed = self.word.fetch_xor(DOOMED ^ FREE, Ordering::AcqRel);
+        assert!(doomed & STATE == DOOMED, "one at a time changes the state");
         Unpinned::Freed
+    }
+
+    /// The pin that was not there was taken from the version next to it: gives it back.
+    #[cold]
+    fn refuse_unpin(&self) -> ! {
+        self.word.fetch_add(PIN, Ordering::AcqRel);
+        panic!("F1: only what is pinned is unpinned");
     }
 
     /// Free -> Loading.
     ///
-    /// Panics if the frame is not free.
+    /// Panics if the frame is not free, or beyond [`FileId::MAX`] or [`PAGES_MAX`].
     pub fn begin_load(&self, file: FileId, page: PageIndex, load: LoadId, kind: LoadKind) {
         let word = self.word.load(Ordering::Acquire);
         assert!(word & (STATE | PINS) == FREE, "F4: only a free frame is loaded");
         // F2: nobody compares the identity of a free frame to any effect.
-        self.page.store(page.get(), Ordering::Release);
-        self.file.store(file.0, Ordering::Release);
-        self.load.store(load.0, Ordering::Release);
+        self.identity.store(identity(file, page), Ordering::Release);
         let flags = match kind {
-            LoadKind::Demand => 0,
+            LoadKind::Demand => FRESH,
             LoadKind::Ahead => AHEAD,
-            LoadKind::AheadMarked => AHEAD | MARK,
         };
         let version = (word & VERSION).wrapping_add(VERSION_ONE);
-        self.word.store(version | flags | LOADING, Ordering::Release);
+        self.word.store(version | u64::from(load.0) << LOAD_SHIFT | flags | LOADING, Ordering::Release);
     }
 
     /// Loading -> Resident, or Stale -> Free.
@@ -249,11 +277,11 @@ impl Frame {
     pub fn complete_load(&self) -> Ended {
         match self.word.load(Ordering::Acquire) & STATE {
             LOADING => {
-                self.turn(LOADING, RESIDENT);
+                self.end_load(RESIDENT);
                 Ended::Current
             }
             STALE => {
-                self.turn(STALE, FREE);
+                self.end_load(FREE);
                 Ended::Stale
             }
             _ => panic!("F4: only a load that was begun is completed"),
@@ -266,11 +294,11 @@ impl Frame {
     pub fn fail_load(&self) -> Ended {
         match self.word.load(Ordering::Acquire) & STATE {
             LOADING => {
-                self.turn(LOADING, FREE);
+                self.end_load(FREE);
                 Ended::Current
             }
             STALE => {
-                self.turn(STALE, FREE);
+                self.end_load(FREE);
                 Ended::Stale
             }
             _ => panic!("F4: only a load that was begun fails"),
@@ -279,7 +307,15 @@ impl Frame {
 
     /// Somebody waits for the page: from now on it counts as demanded. Says what its first use would have said.
     pub fn demand(&self) -> FirstUse {
-        first_use(self.word.fetch_and(!(AHEAD | MARK), Ordering::AcqRel))
+        let mut word = self.word.load(Ordering::Acquire);
+        loop {
+            let fresh = if word & AHEAD == 0 { word & FRESH } else { FRESH };
+            let next = word & !(AHEAD | MARK) | fresh;
+            match self.word.compare_exchange(word, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return first_use(word),
+                Err(now) => word = now,
+            }
+        }
     }
 
     /// The next use of the page is to be reported.
@@ -289,7 +325,7 @@ impl Frame {
 
     /// Resident -> Free, unless pinned. Says whether the page was read ahead and never used, or `None` if it stays.
     pub fn evict(&self) -> Option<Usage> {
-        let word = self.word.load(Ordering::Acquire);
+        let word = self.word.load(Ordering::SeqCst);
         if word & (STATE | PINS) != RESIDENT {
             return None;
         }
@@ -351,41 +387,52 @@ impl Frame {
 
     /// Readers that have it pinned.
     pub fn pins(&self) -> u32 {
-        ((self.word.load(Ordering::Acquire) & PINS) >> PINS_SHIFT) as u32
+        let word = self.word.load(Ordering::Acquire);
+        if is_loading(word) { 0 } else { ((word & PINS) >> PINS_SHIFT) as u32 }
     }
 
     /// The file of the page that it holds or loads.
     pub fn file(&self) -> FileId {
-        FileId(self.file.load(Ordering::Acquire))
+        FileId((self.identity.load(Ordering::Acquire) >> PAGE_BITS) as u32)
     }
 
     /// The page that it holds or loads.
     pub fn page(&self) -> PageIndex {
-        PageIndex::new(self.page.load(Ordering::Acquire))
+        PageIndex::new(self.identity.load(Ordering::Acquire) & (PAGES_MAX - 1))
     }
 
-    /// The load under way, or the last one.
-    pub fn load(&self) -> LoadId {
-        LoadId(self.load.load(Ordering::Acquire))
+    /// The load under way.
+    pub fn load(&self) -> Option<LoadId> {
+        let word = self.word.load(Ordering::Acquire);
+        is_loading(word).then(|| load_of(word))
     }
 
     /// Asserts F1 and that the word has no other bits.
     pub fn check(&self) {
         let word = self.word.load(Ordering::Acquire);
         assert!(word & STATE <= DOOMED, "there is no such state");
-        let may_be_pinned = matches!(word & STATE, RESIDENT | DOOMED);
+        assert!(word & (FRESH | AHEAD) != FRESH | AHEAD, "a page is demanded, or a guess");
+        let may_be_pinned = word & STATE != FREE;
         assert!(word & PINS == 0 || may_be_pinned, "F1: pinned in a state without bytes to read");
     }
 
     #[inline]
     fn holds(&self, file: FileId, page: PageIndex) -> bool {
-        self.page.load(Ordering::Acquire) == page.get() && self.file.load(Ordering::Acquire) == file.0
+        let is_possible = page.get() < PAGES_MAX;
+        is_possible && self.identity.load(Ordering::Acquire) == u64::from(file.0) << PAGE_BITS | page.get()
     }
 
-    /// Changes the state, whatever references and pins are counted meanwhile.
-    fn turn(&self, from: u64, to: u64) {
-        let before = self.word.fetch_xor(from ^ to, Ordering::AcqRel);
-        assert!(before & STATE == from, "one at a time changes the state");
+    /// Leaves Loading or Stale, and with it the load, whatever is noted of the page meanwhile.
+    fn end_load(&self, to: u64) {
+        let mut word = self.word.load(Ordering::Acquire);
+        loop {
+            assert!(matches!(word & STATE, LOADING | STALE), "one at a time changes the state");
+            let next = word & !(STATE | LOAD) | to;
+            match self.word.compare_exchange(word, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return,
+                Err(now) => word = now,
+            }
+        }
     }
 }
 
@@ -404,72 +451,20 @@ pub enum Usage {
     Unused,
 }
 
-/// The frames of all chunks that memory may grow to; those of a chunk exist once it is there.
-#[derive(Debug)]
-pub struct Frames {
-    chunks: Box<[OnceBox<[Frame; CHUNK_FRAMES]>]>,
+fn identity(file: FileId, page: PageIndex) -> u64 {
+    assert!(
+        file <= FileId::MAX && page.get() < PAGES_MAX,
+        "file or page has a number that frames cannot hold"
+    );
+    u64::from(file.0) << PAGE_BITS | page.get()
 }
 
-/// Frames of one chunk.
-pub const CHUNK_FRAMES: usize = crate::buddy::CHUNK_BYTES / PAGE_SIZE_BYTES as usize;
-
-impl Frames {
-    /// Room for this many chunks, none of which is there yet.
-    pub fn new(chunks_max: u32) -> Self {
-        Self { chunks: (0..chunks_max).map(|_| OnceBox::new()).collect() }
-    }
-
-    /// Makes the frames of a chunk, if they are not there.
-    ///
-    /// # Errors
-    /// When there is no memory for them.
-    ///
-    /// Panics if there can be no such chunk.
-    pub fn add_chunk(&self, chunk: u32) -> Result<(), alloc::collections::TryReserveError> {
-        let place = &self.chunks[chunk as usize];
-        if place.get().is_some() {
-            return Ok(());
-        }
-        let mut frames = Vec::new();
-        frames.try_reserve_exact(CHUNK_FRAMES)?;
-        frames.extend((0..CHUNK_FRAMES).map(|_| Frame::new()));
-        let frames: Box<[Frame; CHUNK_FRAMES]> =
-            frames.into_boxed_slice().try_into().expect("as many as were made");
-        // Another thread may have been first; then these go.
-        let _ = place.set(frames);
-        Ok(())
-    }
-
-    /// The frame with this number, if its chunk is there.
-    #[inline]
-    pub fn get(&self, frame: FrameId) -> Option<&Frame> {
-        let (chunk, place) = (frame.get() as usize / CHUNK_FRAMES, frame.get() as usize % CHUNK_FRAMES);
-        Some(&self.chunks.get(chunk)?.get()?[place])
-    }
-
-    /// All frames there are.
-    pub fn iter(&self) -> impl Iterator<Item = (FrameId, &Frame)> {
-        let chunks = self.chunks.iter().enumerate();
-        chunks.filter_map(|(chunk, place)| Some((chunk, place.get()?))).flat_map(|(chunk, frames)| {
-            let numbered = frames.iter().enumerate();
-            numbered.map(move |(place, frame)| (FrameId::new((chunk * CHUNK_FRAMES + place) as u32), frame))
-        })
-    }
-
-    /// Memory of the frames that are there, bytes.
-    pub fn metadata_bytes(&self) -> usize {
-        let chunks = self.chunks.iter().filter(|place| place.get().is_some()).count();
-        chunks * CHUNK_FRAMES * size_of::<Frame>() + size_of_val(&*self.chunks)
-    }
+fn is_loading(word: u64) -> bool {
+    matches!(word & STATE, LOADING | STALE)
 }
 
-impl core::ops::Index<FrameId> for Frames {
-    type Output = Frame;
-
-    /// Panics if its chunk is not there.
-    fn index(&self, frame: FrameId) -> &Frame {
-        self.get(frame).expect("the frame's chunk is there")
-    }
+fn load_of(word: u64) -> LoadId {
+    LoadId(((word & LOAD) >> LOAD_SHIFT) as u32)
 }
 
 fn first_use(word: u64) -> FirstUse {
@@ -488,10 +483,11 @@ fn usage(word: u64) -> Usage {
 /// The word after a read from `within_bytes` to `end_bytes` of the page.
 #[inline]
 fn touched(word: u64, within_bytes: u32, end_bytes: u32) -> u64 {
-    // The first use of a page that was read ahead is what a demand's load is: no reference. Neither is going on.
+    // The use that a page was loaded for is no reference. Neither is going on. The first use of a page that was read
+    // ahead is one, which the policy knows how to take.
     let goes_on = within_bytes != 0 && word & CURSOR == cursor(within_bytes);
-    let counts = word & AHEAD == 0 && !goes_on && word & REFERENCES != REFERENCES;
-    let word = word & !(AHEAD | MARK | CURSOR) | cursor(end_bytes);
+    let counts = word & FRESH == 0 && !goes_on && word & REFERENCES != REFERENCES;
+    let word = word & !(FRESH | AHEAD | MARK | CURSOR) | cursor(end_bytes);
     if counts { word + REFERENCE } else { word }
 }
 
@@ -520,12 +516,23 @@ const MARK: u64 = 1 << 5;
 /// Read ahead and not used yet.
 const AHEAD: u64 = 1 << 6;
 
+/// Loaded on demand and not used yet.
+const FRESH: u64 = 1 << 7;
+
 const CURSOR_SHIFT: u32 = 8;
 const CURSOR: u64 = (PAGE_SIZE_BYTES - 1) << CURSOR_SHIFT;
 
 const PINS_SHIFT: u32 = 20;
 const PIN: u64 = 1 << PINS_SHIFT;
 const PINS: u64 = 0xffff << PINS_SHIFT;
+
+/// In place of cursor and pins, while there are none: the load under way.
+const LOAD_SHIFT: u32 = CURSOR_SHIFT;
+const LOAD: u64 = CURSOR | PINS;
+
+/// Pages of one file that frames can hold: those of 64 PiB.
+pub const PAGES_MAX: u64 = 1 << PAGE_BITS;
+const PAGE_BITS: u32 = 44;
 
 const VERSION_SHIFT: u32 = 36;
 const VERSION_ONE: u64 = 1 << VERSION_SHIFT;
@@ -534,4 +541,7 @@ const VERSION_ONE: u64 = 1 << VERSION_SHIFT;
 const VERSION: u64 = !0 << VERSION_SHIFT;
 
 const _: () = assert!(CURSOR & PINS == 0 && PINS & VERSION == 0 && REFERENCES & STATE == 0);
-const _: () = assert!(size_of::<Frame>() == 24 || cfg!(headwater_loom), "the memory budget counts on it");
+const _: () = assert!(size_of::<Frame>() == 16 || cfg!(headwater_loom), "the memory budget counts on it");
+
+#[cfg(all(test, headwater_loom))]
+mod loom_tests;

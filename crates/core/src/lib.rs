@@ -3,17 +3,19 @@
 //! ```text
 //!   bytes ─► [units] ─► pages ─► [readahead] ─► extents ─► [plan] ─► runs for the device
 //!                                                   └─► [buddy] ─► blocks of memory
+//!   [replacement] ─► which page leaves when memory is full
 //!   [limits] bounds every one of them
 //! ```
 //!
 //! Owns: the arithmetic between bytes and pages, the readahead policy, the planning of I/O, the division of
-//! memory, and the limits of all of these.
+//! memory, the replacement of pages, and the limits of all of these.
 //!
 //! Does not own: memory, files, devices, clocks, locks and threads. Every type here is plain state, and every
 //! function is a pure function of that state and its arguments, so the crate runs in an operating-system
 //! kernel and every test of it is exact and repeatable.
 //!
-//! Every public item is also exported at the root of the crate.
+//! What has one meaning in the whole crate is also exported at its root; the types of cache, frames, readahead and
+//! replacement are found in their modules.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -23,10 +25,12 @@ extern crate alloc;
 
 pub mod backing;
 pub mod buddy;
+pub mod cache;
 pub mod frame;
 pub mod limits;
 pub mod plan;
 pub mod readahead;
+pub mod replacement;
 mod sync;
 pub mod table;
 pub mod units;
@@ -34,7 +38,10 @@ pub mod units;
 pub use buddy::{Block, Buddy, CHUNK_BYTES, ORDER_MAX, order_for_bytes};
 pub use limits::Limits;
 pub use plan::{Geometry, MergedRuns, Run, Runs, merge_pages, runs};
-pub use readahead::{LimitsError, ReadaheadLimits, SequentialStream};
+pub use readahead::{
+    Access, Advice, LimitsError, Lookup, Outcome, Plan, PlannedRead, Presence, Purpose, ReadId, ReadResult,
+    Readahead, ReadaheadLimits, ReadaheadPolicy, ReadaheadStats, SequentialStream,
+};
 pub use units::{
     Alignment, ByteRange, FrameId, PAGE_SHIFT, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange,
 };

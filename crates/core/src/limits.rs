@@ -21,6 +21,8 @@ pub struct Limits {
     pub queue_depth_default: u32,
     /// Smallest memory budget in bytes that can be configured.
     pub memory_bytes_min: u64,
+    /// Largest memory budget in bytes that can be configured.
+    pub memory_bytes_max: u64,
     /// Memory budget in bytes unless configured.
     pub memory_bytes_default: u64,
     /// Longest request to a device in bytes.
@@ -48,6 +50,9 @@ impl Limits {
     /// 3 MiB: a chunk of 2 MiB, which holds the longest request, and 1 MiB for what is consumed meanwhile:
     /// one extent of the largest readahead size.
     pub const MEMORY_BYTES_MIN: u64 = 3 << 20;
+    /// 4 TiB: a billion frames, whose numbers fit 32 bits with room for marks; the lists of chunks and nodes take a
+    /// hundred-thousandth of that at once.
+    pub const MEMORY_BYTES_MAX: u64 = 4 << 40;
     /// 64 MiB: seven streams at their full readahead distance, and small enough to be nobody's surprise.
     pub const MEMORY_BYTES_DEFAULT: u64 = 64 << 20;
     /// 2 MiB: a huge page, so a run is one physically contiguous piece of memory. Devices gain nothing beyond
@@ -74,6 +79,7 @@ impl Default for Limits {
             queue_depth_max: Self::QUEUE_DEPTH_MAX,
             queue_depth_default: Self::QUEUE_DEPTH_DEFAULT,
             memory_bytes_min: Self::MEMORY_BYTES_MIN,
+            memory_bytes_max: Self::MEMORY_BYTES_MAX,
             memory_bytes_default: Self::MEMORY_BYTES_DEFAULT,
             run_bytes_max: Self::RUN_BYTES_MAX,
             retries_max: Self::RETRIES_MAX,

@@ -20,7 +20,7 @@
 //! Does not own: frames.
 //! Invariants: T1 a page that is there has one path, all of whose nodes are this table's. T2 no node is empty but a root
 //! of nothing. T3 a node in no table has empty slots, but for the number of the next free one.
-//! Locks: `find` none; everything that takes [`FreeNodes`] is called by whoever holds the cache's control lock.
+//! Locks: `find` and `next` none; everything that takes [`FreeNodes`] is called by whoever holds the cache's control lock.
 //! Hot path: `find` loads the root, a slot for each level, nothing else.
 
 use alloc::boxed::Box;
@@ -104,7 +104,7 @@ impl PageTable {
     /// # Errors
     /// When there is no node for it; nothing has changed then.
     ///
-    /// Panics if the page is there already.
+    /// Panics if the page is there already, and for numbers that no page or frame has.
     pub fn insert(
         &self,
         nodes: &Nodes,
@@ -112,9 +112,10 @@ impl PageTable {
         page: PageIndex,
         frame: FrameId,
     ) -> Result<(), NoNode> {
-        // At most a whole new path, and as many new roots.
-        nodes.leaves.prepare(&mut free.leaves, 1)?;
-        nodes.directories.prepare(&mut free.directories, 2 * LEVELS_MAX)?;
+        let entry = frame.get().checked_add(1).expect("the largest number is no frame's");
+        let (leaves, directories) = self.missing(nodes, page);
+        nodes.leaves.prepare(&mut free.leaves, leaves)?;
+        nodes.directories.prepare(&mut free.directories, directories)?;
         self.deepen(nodes, free, page);
         let (mut node, mut level) = unpack(self.root.load(Ordering::Acquire)).expect("there is a root now");
         while level > 0 {
@@ -131,8 +132,31 @@ impl PageTable {
         }
         let slot = &nodes.leaves[node][slot_of(page, 0)];
         assert!(slot.load(Ordering::Acquire) == 0, "T1: a page is entered once");
-        slot.store(frame.get() + 1, Ordering::Release);
+        slot.store(entry, Ordering::Release);
         Ok(())
+    }
+
+    /// How many leaves and directories the path to the page lacks.
+    fn missing(&self, nodes: &Nodes, page: PageIndex) -> (u32, u32) {
+        let top = level_for(page);
+        let Some((mut node, mut level)) = unpack(self.root.load(Ordering::Acquire)) else {
+            return (1, top);
+        };
+        if top > level {
+            // Roots above the root, and a path of its own below the topmost: the others lead to what was there.
+            return (1, top - level + top - 1);
+        }
+        while level > 0 {
+            level -= 1;
+            node = match nodes.directories[node][slot_of(page, level + 1)]
+                .load(Ordering::Acquire)
+                .checked_sub(1)
+            {
+                Some(child) => child,
+                None => return (1, level),
+            };
+        }
+        (0, 0)
     }
 
     /// Puts roots above the root until the page is within reach.
@@ -159,15 +183,16 @@ impl PageTable {
     /// Panics if the page is not there.
     pub fn remove(&self, nodes: &Nodes, free: &mut FreeNodes, page: PageIndex) -> FrameId {
         let (root, level) = unpack(self.root.load(Ordering::Acquire)).expect("the page is there");
-        let frame = nodes.remove(free, root, level, page);
-        if nodes.is_empty(root, level) {
+        assert!(page.get() >> pages_shift(level) == 0, "the page is there");
+        let (frame, left) = nodes.remove(free, root, level, page);
+        if left == Left::Nothing {
             self.root.store(0, Ordering::Release);
             nodes.give_back(free, root, level);
         }
         frame
     }
 
-    /// The first page from `from` on that is there. Exact only for whoever holds the lock.
+    /// The first page from `from` on that is there. Without the lock, no truer than `find`.
     pub fn next(&self, nodes: &Nodes, from: PageIndex) -> Option<(PageIndex, FrameId)> {
         let (root, level) = unpack(self.root.load(Ordering::Acquire))?;
         if from.get() >> pages_shift(level) != 0 {
@@ -190,8 +215,8 @@ impl PageTable {
 impl Nodes {
     /// Nodes for as many pages as there can be frames, however they lie.
     pub fn new(frames_max: u32) -> Self {
-        // A page in each leaf; directories enough for one in each 2 MiB of what is cached: files up to hundreds of times
-        // the memory, touched anywhere. Beyond that fewer pages are cached.
+        // A page in each leaf; a directory of 4 MiB for each 128 KiB of memory: files up to 32 times the memory, touched
+        // anywhere. Beyond that fewer pages are cached.
         let directories_max = frames_max / FRAMES_PER_DIRECTORY + 4 * LEVELS_MAX;
         Self { leaves: Pool::new(frames_max), directories: Pool::new(directories_max) }
     }
@@ -215,37 +240,44 @@ impl Nodes {
         }
     }
 
-    fn slots(&self, node: u32, level: u32) -> &[AtomicU32] {
+    fn get(&self, node: u32, level: u32) -> Option<&[AtomicU32]> {
         match level {
-            0 => &self.leaves[node],
-            _ => &self.directories[node],
+            0 => Some(self.leaves.get(node)?),
+            _ => Some(self.directories.get(node)?),
         }
+    }
+
+    fn slots(&self, node: u32, level: u32) -> &[AtomicU32] {
+        self.get(node, level).expect("nodes in use are there")
     }
 
     fn is_empty(&self, node: u32, level: u32) -> bool {
         self.slots(node, level).iter().all(|slot| slot.load(Ordering::Acquire) == 0)
     }
 
-    fn remove(&self, free: &mut FreeNodes, node: u32, level: u32, page: PageIndex) -> FrameId {
+    fn remove(&self, free: &mut FreeNodes, node: u32, level: u32, page: PageIndex) -> (FrameId, Left) {
         let slot = &self.slots(node, level)[slot_of(page, level)];
         let child = slot.load(Ordering::Acquire).checked_sub(1).expect("the page is there");
-        if level == 0 {
-            slot.store(0, Ordering::Release);
-            return FrameId::new(child);
-        }
-        let frame = self.remove(free, child, level - 1, page);
-        if self.is_empty(child, level - 1) {
-            slot.store(0, Ordering::Release);
+        let frame = match level {
+            0 => FrameId::new(child),
+            _ => match self.remove(free, child, level - 1, page) {
+                (frame, Left::Something) => return (frame, Left::Something),
+                (frame, Left::Nothing) => frame,
+            },
+        };
+        slot.store(0, Ordering::Release);
+        if level > 0 {
             self.give_back(free, child, level - 1);
         }
-        frame
+        (frame, if self.is_empty(node, level) { Left::Nothing } else { Left::Something })
     }
 
     /// `before` are the pages left of the node; the result is not left of `from`.
     fn next(&self, node: u32, level: u32, before: u64, from: u64) -> Option<(PageIndex, FrameId)> {
         let span_shift = slot_shift(level);
         let first = from.saturating_sub(before) >> span_shift;
-        let slots = self.slots(node, level).iter().enumerate().skip(first as usize);
+        // Without the lock, a node that has become another level's leads to numbers that no node has.
+        let slots = self.get(node, level)?.iter().enumerate().skip(first as usize);
         slots
             .filter_map(|(place, slot)| Some((place, slot.load(Ordering::Acquire).checked_sub(1)?)))
             .find_map(|(place, child)| {
@@ -275,11 +307,23 @@ impl FreeNodes {
     }
 }
 
+/// What is left of a node after a page was taken out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Left {
+    Nothing,
+    Something,
+}
+
 /// Nodes of one kind.
 #[derive(Debug)]
 struct Pool<const SLOTS: usize> {
-    segments: Box<[OnceBox<[[AtomicU32; SLOTS]; SEGMENT_NODES]>]>,
+    segments: Box<[OnceBox<[Node<SLOTS>; SEGMENT_NODES]>]>,
 }
+
+/// The slots of one node; aligned, or a leaf would lie in two cache lines.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Node<const SLOTS: usize>([AtomicU32; SLOTS]);
 
 /// The free nodes of one kind: a list through their first slots.
 #[derive(Debug, Default)]
@@ -302,7 +346,7 @@ impl<const SLOTS: usize> Pool<SLOTS> {
     #[inline]
     fn get(&self, node: u32) -> Option<&[AtomicU32; SLOTS]> {
         let (segment, place) = (node as usize / SEGMENT_NODES, node as usize % SEGMENT_NODES);
-        Some(&self.segments.get(segment)?.get()?[place])
+        Some(&self.segments.get(segment)?.get()?[place].0)
     }
 
     /// Makes sure that this many nodes are free.
@@ -311,7 +355,7 @@ impl<const SLOTS: usize> Pool<SLOTS> {
             let segment = self.segments.get(free.made as usize / SEGMENT_NODES).ok_or(NoNode)?;
             let mut nodes = Vec::new();
             nodes.try_reserve_exact(SEGMENT_NODES).map_err(|_| NoNode)?;
-            nodes.extend((0..SEGMENT_NODES).map(|_| core::array::from_fn(|_| AtomicU32::new(0))));
+            nodes.extend((0..SEGMENT_NODES).map(|_| Node(core::array::from_fn(|_| AtomicU32::new(0)))));
             let nodes = nodes.into_boxed_slice().try_into().expect("as many as were made");
             assert!(segment.set(nodes).is_ok(), "one at a time makes nodes");
             let made = free.made;
@@ -343,7 +387,7 @@ impl<const SLOTS: usize> Pool<SLOTS> {
 
     fn metadata_bytes(&self) -> usize {
         let there = self.segments.iter().filter(|segment| segment.get().is_some()).count();
-        there * SEGMENT_NODES * SLOTS * size_of::<AtomicU32>() + size_of_val(&*self.segments)
+        there * SEGMENT_NODES * size_of::<Node<SLOTS>>() + size_of_val(&*self.segments)
     }
 }
 
@@ -405,7 +449,10 @@ const LEVELS_MAX: u32 = 8;
 /// Nodes are made this many at a time: 4 KiB of leaves, 16 KiB of directories.
 const SEGMENT_NODES: usize = 64;
 
-/// 8 bytes for each frame at most, 0.2 % of the memory.
-const FRAMES_PER_DIRECTORY: u32 = 32;
+/// 22 bytes for each frame at most, 0.5 % of the memory: with all other metadata at its worst 3 %. A directory above
+/// leaves reaches over 4 MiB, so this many hold pages spread over 85 times the memory.
+const FRAMES_PER_DIRECTORY: u32 = 12;
 
 const _: () = assert!(LEAF_BITS + DIRECTORY_BITS * LEVELS_MAX >= u64::BITS - crate::units::PAGE_SHIFT);
+const _: () =
+    assert!(size_of::<Node<LEAF_SLOTS>>() == 64 || cfg!(headwater_loom), "a leaf is one cache line");

@@ -301,7 +301,7 @@ fn readahead_for(memory_bytes: u64) -> ReadaheadLimits {
     let distance_bytes_max = defaults.distance_bytes_max.min(memory_bytes / 2);
     let size_bytes_max = defaults.size_bytes_max.min((distance_bytes_max / DEPTH_MIN).next_power_of_two());
     let size_bytes_min = defaults.size_bytes_min.min(size_bytes_max);
-    ReadaheadLimits { size_bytes_min, size_bytes_max, distance_bytes_max }
+    ReadaheadLimits { size_bytes_min, size_bytes_max, distance_bytes_max, ..ReadaheadLimits::default() }
 }
 
 fn driver_from_environment(wanted: DriverKind) -> Result<DriverKind> {

@@ -4,6 +4,7 @@
 //!   Pattern ──────── contents that are a function of the offset
 //!   Rng, SeedGuard ─ randomness that can be replayed
 //!   LoopMount ────── a real ext4, xfs or btrfs for one test
+//!   Trace ────────── accesses to pages, for what decides which of them stay in memory
 //!   make_cold ────── the next read comes from the device
 //!   block_on, watched ─ a runtime of one thread; an end to what hangs
 //!   forbid_io_uring, run_self_with_env ─ what a container's seccomp does to us
@@ -24,6 +25,7 @@ mod pattern;
 mod rng;
 mod scratch;
 mod skip;
+mod traces;
 mod waiting;
 
 pub use cold::make_cold;
@@ -34,4 +36,5 @@ pub use pattern::Pattern;
 pub use rng::{Rng, SeedGuard, mix, seed_from_env, with_seed};
 pub use scratch::{ScratchDir, scratch_dirs, target_tmp, tmpfs};
 pub use skip::{MUST_NOT_SKIP, Skip, skip};
+pub use traces::{Trace, TraceShape};
 pub use waiting::{PATIENCE, block_on, unparker, watched};

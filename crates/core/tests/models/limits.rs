@@ -18,7 +18,12 @@ fn defaults_fit_together() {
 /// Goal: each rule of the readahead limits is told apart. Method: break one at a time.
 #[test]
 fn readahead_limits_name_the_broken_rule() {
-    let good = ReadaheadLimits { size_bytes_min: 4096, size_bytes_max: 8192, distance_bytes_max: 8192 };
+    let good = ReadaheadLimits {
+        size_bytes_min: 4096,
+        size_bytes_max: 8192,
+        distance_bytes_max: 8192,
+        ..ReadaheadLimits::default()
+    };
     assert_eq!(good.validate(), Ok(()));
     let broken = [
         (ReadaheadLimits { size_bytes_min: 0, ..good }, LimitsError::SizeZero),

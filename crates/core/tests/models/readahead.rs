@@ -38,7 +38,12 @@ fn limits() -> impl Strategy<Value = ReadaheadLimits> {
     (0..6u32, 0..6u32, 0..3 * MIB).prop_map(|(min, more, distance)| {
         let size_bytes_max = 4096 << (min + more);
         let distance_bytes_max = size_bytes_max + distance;
-        ReadaheadLimits { size_bytes_min: 4096 << min, size_bytes_max, distance_bytes_max }
+        ReadaheadLimits {
+            size_bytes_min: 4096 << min,
+            size_bytes_max,
+            distance_bytes_max,
+            ..ReadaheadLimits::default()
+        }
     })
 }
 

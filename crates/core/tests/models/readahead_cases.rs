@@ -130,7 +130,12 @@ fn last_offsets_do_not_wrap() {
     let extents = drain(&mut stream, u64::MAX);
     assert_eq!(extents.last().unwrap().end, Alignment::PAGE.down(u64::MAX));
     let huge = 1 << 63;
-    let limits = ReadaheadLimits { size_bytes_min: huge, size_bytes_max: huge, distance_bytes_max: u64::MAX };
+    let limits = ReadaheadLimits {
+        size_bytes_min: huge,
+        size_bytes_max: huge,
+        distance_bytes_max: u64::MAX,
+        ..ReadaheadLimits::default()
+    };
     let mut stream = SequentialStream::new(1, limits, Alignment::PAGE);
     assert_eq!(drain(&mut stream, u64::MAX).len(), 2);
     stream.on_wait();
@@ -153,7 +158,12 @@ fn restart_ramps_anew() {
 /// Goal: R2 with an alignment above every limit. Method: 2 MiB alignment on the smallest limits.
 #[test]
 fn alignment_wins_over_limits() {
-    let limits = ReadaheadLimits { size_bytes_min: 4096, size_bytes_max: 4096, distance_bytes_max: 4096 };
+    let limits = ReadaheadLimits {
+        size_bytes_min: 4096,
+        size_bytes_max: 4096,
+        distance_bytes_max: 4096,
+        ..ReadaheadLimits::default()
+    };
     let mut stream = SequentialStream::new(3 * MIB, limits, Alignment::new(2 * MIB).unwrap());
     assert_eq!(drain(&mut stream, 100 * MIB), [ByteRange::new(2 * MIB, 4 * MIB)]);
     stream.check();

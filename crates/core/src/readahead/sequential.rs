@@ -1,4 +1,4 @@
-//! Readahead: what to read next, how much at once, and how far ahead of the reader.
+//! Sequential stream: what a reader that only goes on reads next, how much at once, and how far ahead.
 //!
 //! ```text
 //!   consumed       submitted, not consumed yet           not asked for yet
@@ -36,7 +36,8 @@
 //!
 //! Hot path: a few comparisons when the distance is filled; no allocation ever.
 
-use crate::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
+use super::limits::ReadaheadLimits;
+use crate::units::{Alignment, ByteRange};
 
 /// One sequential stream of reads.
 ///
@@ -290,93 +291,3 @@ impl SequentialStream {
 /// reader whose speed is close to the device's swings between waiting and shrinking; much longer, and memory
 /// stays bound to a stream that got slow.
 pub const HOLD_OFF: u64 = 4;
-
-/// Bounds of a stream's two controls.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ReadaheadLimits {
-    /// Size of a stream's first extent in bytes; a power of two, at least a page.
-    pub size_bytes_min: u64,
-    /// Size the extents grow to in bytes; a power of two, at least `size_bytes_min`.
-    pub size_bytes_max: u64,
-    /// Farthest that a stream reads ahead of its consumer in bytes, at least `size_bytes_max`. Below twice of
-    /// it a consumer waits for every extent.
-    pub distance_bytes_max: u64,
-}
-
-impl ReadaheadLimits {
-    /// First extent: 128 KiB, what Linux reads ahead by default. Smaller costs more per byte on every device;
-    /// larger is wasted on a file of which only the header is read.
-    pub const SIZE_BYTES_MIN_DEFAULT: u64 = 128 << 10;
-    /// Largest extent: 1 MiB. Cold scans of a virtio disk (2.7 GB/s) ran equally fast from 256 KiB to 2 MiB, at
-    /// 0.033 CPU-s/GiB with 256 KiB, 0.019 with 1 MiB and 0.015 with 2 MiB; on a memory-backed device (11 GB/s)
-    /// 1 MiB gave 1.17 times the rate of 256 KiB.
-    pub const SIZE_BYTES_MAX_DEFAULT: u64 = 1 << 20;
-    /// Distance: 8 MiB. On the same disk 8 MiB ran at 2752 MiB/s, 16 MiB at 2629 and 32 MiB at 2496: a queue
-    /// deeper than the device needs only makes it slower. At 7 GB/s it still covers a latency of 1 ms.
-    pub const DISTANCE_BYTES_MAX_DEFAULT: u64 = 8 << 20;
-
-    /// Says which rule the limits break, if any.
-    pub fn validate(&self) -> Result<(), LimitsError> {
-        if self.size_bytes_min == 0 {
-            return Err(LimitsError::SizeZero);
-        }
-        let is_size = |bytes: u64| bytes.is_power_of_two() && bytes.is_multiple_of(PAGE_SIZE_BYTES);
-        if !is_size(self.size_bytes_min) || !is_size(self.size_bytes_max) {
-            return Err(LimitsError::SizeNotPagesPowerOfTwo);
-        }
-        if self.size_bytes_min > self.size_bytes_max {
-            return Err(LimitsError::SizeMinAboveMax);
-        }
-        if self.distance_bytes_max < self.size_bytes_max {
-            return Err(LimitsError::DistanceBelowSize);
-        }
-        Ok(())
-    }
-
-    /// The limits, raised where the alignment asks for more. Panics if they are not valid.
-    fn normalised(self, alignment: Alignment) -> Self {
-        assert!(self.validate() == Ok(()), "readahead limits are not valid");
-        let size_bytes_max = self.size_bytes_max.max(alignment.get());
-        Self {
-            size_bytes_min: self.size_bytes_min.max(alignment.get()),
-            size_bytes_max,
-            distance_bytes_max: self.distance_bytes_max.max(size_bytes_max),
-        }
-    }
-}
-
-impl Default for ReadaheadLimits {
-    fn default() -> Self {
-        Self {
-            size_bytes_min: Self::SIZE_BYTES_MIN_DEFAULT,
-            size_bytes_max: Self::SIZE_BYTES_MAX_DEFAULT,
-            distance_bytes_max: Self::DISTANCE_BYTES_MAX_DEFAULT,
-        }
-    }
-}
-
-/// Why limits cannot be used. Reads after "failed to apply the limits:".
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LimitsError {
-    /// The smallest size is zero.
-    SizeZero,
-    /// A size is not a power of two, or less than a page.
-    SizeNotPagesPowerOfTwo,
-    /// The smallest size is larger than the largest.
-    SizeMinAboveMax,
-    /// The distance does not hold one extent of the largest size.
-    DistanceBelowSize,
-}
-
-impl core::fmt::Display for LimitsError {
-    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        formatter.write_str(match self {
-            Self::SizeZero => "smallest readahead size is zero",
-            Self::SizeNotPagesPowerOfTwo => "readahead size is not a power of two of at least a page",
-            Self::SizeMinAboveMax => "smallest readahead size is larger than the largest",
-            Self::DistanceBelowSize => "readahead distance is less than the largest size",
-        })
-    }
-}
-
-impl core::error::Error for LimitsError {}

@@ -1,0 +1,410 @@
+//! Cache: pages of files in frames, from the first miss to eviction; what is decided, apart from memory and I/O.
+//!
+//! ```text
+//!   pin ─┬─ Pinned ─► read the bytes ─► unpin                                      (no lock)
+//!        ├─ Pending ─► wait for its load ─► pin again
+//!        └─ Absent ─► begin_load ─► I/O ─► end_load ─► pin again                    (under the control lock)
+//!                         └─ no frame ─► evict ─► its memory ─► begin_load
+//! ```
+//!
+//! Two halves: [`Cache`] is shared by all threads and only ever read or pinned through; [`Control`] is what changes it,
+//! and belongs behind one lock of whatever kind the system has. Nothing here waits, allocates on a hit, or touches a
+//! byte of a page. The memory is the caller's: it names a frame for each page that it loads, and gets frames named whose
+//! memory it may use again.
+//!
+//! Owns: frames' states, page tables, replacement, the numbers of files.
+//! Does not own: memory, I/O, who waits for it, what a file is.
+//! Invariants: C1 a page in a table is Loading or Resident, with that file and page for its identity. C2 the replacement
+//! policy knows exactly the Resident frames that are in tables. C3 frames are named to the caller exactly once when they
+//! become Free.
+//! Locks: methods of [`Control`] need `&mut`; the caller's lock must not be held across I/O.
+//! Hot path: `pin` walks the table, compares the identity, one compare-and-swap.
+
+use alloc::collections::TryReserveError;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::frame::{
+    Ended, FileId, FirstUse, Frame, FrameState, Frames, Glance, Invalidated, LoadId, LoadKind, PAGES_MAX,
+    Pin, Unpinned, Usage,
+};
+use crate::replacement::{self, Origin, Policy, Replacement};
+use crate::table::{FreeNodes, NoNode, Nodes, PageTable};
+use crate::units::{FrameId, PageIndex, PageRange};
+
+/// The half that everybody sees.
+#[derive(Debug)]
+pub struct Cache {
+    frames: Frames,
+    nodes: Nodes,
+}
+
+/// The half that changes it: behind a lock.
+#[derive(Debug)]
+pub struct Control {
+    free: FreeNodes,
+    tables: Vec<Option<Arc<PageTable>>>,
+    /// Places in `tables` where nothing is.
+    vacant: Vec<u32>,
+    replacement: Replacement,
+    /// Frames that the policy has room for.
+    frames: u32,
+    loading: u32,
+}
+
+/// What looking for a page gives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lookup {
+    /// It is in this frame and stays there until [`Cache::unpin`].
+    Pinned(FrameId, FirstUse),
+    /// This load brings it.
+    Pending(LoadId),
+    /// It is not there, as far as can be told without the lock.
+    Absent,
+}
+
+/// How a load ended for one page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LoadResult {
+    /// Its bytes are there.
+    Read,
+    /// They are not: an error, or the end of the file.
+    Failed,
+}
+
+/// A page that made room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Evicted {
+    /// Whose memory may be used again.
+    pub frame: FrameId,
+    /// The file.
+    pub file: FileId,
+    /// The page.
+    pub page: PageIndex,
+    /// Whether it was of use.
+    pub usage: Usage,
+}
+
+impl Cache {
+    /// A cache of at most `chunks_max` chunks of frames, none of which is there yet, and its control.
+    pub fn new(chunks_max: u32, policy: Policy) -> (Self, Control) {
+        let frames_max = chunks_max * crate::frame::CHUNK_FRAMES as u32;
+        let cache = Self { frames: Frames::new(chunks_max), nodes: Nodes::new(frames_max) };
+        let replacement = Replacement::new(policy);
+        let (tables, vacant) = (Vec::new(), Vec::new());
+        (cache, Control { free: FreeNodes::default(), tables, vacant, replacement, frames: 0, loading: 0 })
+    }
+
+    /// Finds the frame that seems to hold a page. So that whoever has the memory can have the bytes fetched before
+    /// [`Cache::pin`] waits for the frame's word.
+    #[inline]
+    pub fn find(&self, table: &PageTable, page: PageIndex) -> Option<FrameId> {
+        table.find(&self.nodes, page)
+    }
+
+    /// The frame with this number, if its chunk is there.
+    #[inline]
+    pub fn frame(&self, found: FrameId) -> Option<&Frame> {
+        self.frames.get(found)
+    }
+
+    /// Pins a page that was found. `within_bytes` and `end_bytes` say which part of it will be read.
+    #[inline]
+    pub fn pin(
+        &self,
+        table: &PageTable,
+        page: PageIndex,
+        found: FrameId,
+        within_bytes: u32,
+        end_bytes: u32,
+    ) -> Lookup {
+        let Some(frame) = self.frames.get(found) else { return Lookup::Absent };
+        match frame.pin(table.file(), page, within_bytes, end_bytes) {
+            Pin::Pinned(first_use) => Lookup::Pinned(found, first_use),
+            Pin::Pending(load) => Lookup::Pending(load),
+            Pin::Absent => Lookup::Absent,
+        }
+    }
+
+    /// Looks whether a page that was found can be read without a pin; see [`Frame::glance`].
+    #[inline]
+    pub fn glance(&self, table: &PageTable, page: PageIndex, found: FrameId) -> Option<(&Frame, Glance)> {
+        let frame = self.frames.get(found)?;
+        Some((frame, frame.glance(table.file(), page)?))
+    }
+
+    /// In what state the page is, as far as can be told without the lock; `None` if it is not there.
+    pub fn state(&self, table: &PageTable, page: PageIndex) -> Option<FrameState> {
+        let frame = self.frames.get(table.find(&self.nodes, page)?)?;
+        let state = frame.state();
+        let is_held = matches!(state, FrameState::Loading | FrameState::Resident);
+        (is_held && (frame.file(), frame.page()) == (table.file(), page)).then_some(state)
+    }
+
+    /// Whether the page is there or on its way, as far as can be told without the lock.
+    pub fn holds(&self, table: &PageTable, page: PageIndex) -> bool {
+        self.state(table, page).is_some()
+    }
+
+    /// Gives up a pin. [`Unpinned::Freed`] means that the frame's memory is the caller's again.
+    #[inline]
+    pub fn unpin(&self, frame: FrameId) -> Unpinned {
+        self.frames[frame].unpin()
+    }
+
+    /// How many have the frame pinned.
+    pub fn pins(&self, frame: FrameId) -> u32 {
+        self.frames[frame].pins()
+    }
+
+    /// Memory of frames and nodes, bytes.
+    pub fn metadata_bytes(&self) -> usize {
+        self.frames.metadata_bytes() + self.nodes.metadata_bytes()
+    }
+}
+
+impl Control {
+    /// Makes frames for a chunk of memory. Chunks come in order.
+    ///
+    /// # Errors
+    /// When there is no memory for them.
+    pub fn add_chunk(&mut self, cache: &Cache, chunk: u32) -> Result<(), TryReserveError> {
+        let (chunk_frames, chunks_max) = (crate::frame::CHUNK_FRAMES as u32, cache.frames.chunks_max());
+        cache.frames.add_chunk(chunk)?;
+        if (chunk + 1) * chunk_frames > self.frames {
+            // More than is needed, because the queues are copied each time.
+            let chunks = (self.frames / chunk_frames / GROWTH_DIVISOR + chunk + 1).min(chunks_max);
+            self.replacement.grow(chunks * chunk_frames)?;
+            self.frames = chunks * chunk_frames;
+        }
+        Ok(())
+    }
+
+    /// Makes the table of a file.
+    ///
+    /// # Errors
+    /// When there is no memory to note it, or no number left.
+    pub fn add_file(&mut self) -> Result<Arc<PageTable>, NoNode> {
+        if self.vacant.is_empty() {
+            if self.tables.len() > FileId::MAX.get() as usize {
+                return Err(NoNode);
+            }
+            self.tables.try_reserve(1).map_err(|_| NoNode)?;
+            // So that forgetting a file needs no memory.
+            self.vacant.try_reserve(self.tables.len() + 1).map_err(|_| NoNode)?;
+            self.vacant.push(self.tables.len() as u32);
+            self.tables.push(None);
+        }
+        let place = self.vacant.pop().expect("made above");
+        let table = Arc::new(PageTable::new(FileId::new(place)));
+        self.tables[place as usize] = Some(table.clone());
+        Ok(table)
+    }
+
+    /// Forgets a file.
+    ///
+    /// Panics if it has pages.
+    pub fn remove_file(&mut self, table: &PageTable) {
+        assert!(table.is_empty(), "a file without pages is forgotten");
+        let known = self.tables[table.file().get() as usize].take();
+        assert!(known.is_some_and(|known| core::ptr::eq(&*known, table)), "the file is of this cache");
+        self.vacant.push(table.file().get());
+    }
+
+    /// Whether the page is there or on its way; exact.
+    pub fn state(&self, cache: &Cache, table: &PageTable, page: PageIndex) -> Option<FrameState> {
+        table.find(&cache.nodes, page).map(|frame| cache.frames[frame].state())
+    }
+
+    /// The page becomes Loading, in this frame.
+    ///
+    /// # Errors
+    /// When the table has no node for it, or frames no number ([`PAGES_MAX`]); nothing has changed then.
+    ///
+    /// Panics if the frame is not free, or the page is there.
+    pub fn begin_load(
+        &mut self,
+        cache: &Cache,
+        table: &PageTable,
+        page: PageIndex,
+        frame: FrameId,
+        load: (LoadId, LoadKind),
+    ) -> Result<(), NoNode> {
+        if page.get() >= PAGES_MAX {
+            return Err(NoNode);
+        }
+        cache.frames[frame].begin_load(table.file(), page, load.0, load.1);
+        match table.insert(&cache.nodes, &mut self.free, page, frame) {
+            Ok(()) => {
+                self.loading += 1;
+                Ok(())
+            }
+            Err(no_node) => {
+                cache.frames[frame].fail_load();
+                Err(no_node)
+            }
+        }
+    }
+
+    /// The load of a frame is over. With [`LoadResult::Read`] and [`Ended::Current`] the page is there now, else the
+    /// frame's memory is the caller's again.
+    ///
+    /// Panics if none was begun.
+    pub fn end_load(&mut self, cache: &Cache, id: FrameId, result: LoadResult) -> Ended {
+        let frame = &cache.frames[id];
+        self.loading -= 1;
+        let origin = match frame.usage() {
+            Usage::Used => Origin::Demand,
+            Usage::Unused => Origin::Readahead,
+        };
+        match (frame.state(), result) {
+            (FrameState::Loading, LoadResult::Read) => {
+                // While nobody can use it yet, so that it enters without references.
+                self.replacement.insert(id, origin, &mut Eyes { cache, evicted: None });
+                frame.complete_load()
+            }
+            (FrameState::Loading, LoadResult::Failed) => {
+                self.take_out(cache, id);
+                frame.fail_load()
+            }
+            _ => frame.fail_load(),
+        }
+    }
+
+    /// Somebody waits for a page on its way; see [`crate::frame::Frame::demand`]. `None` if it is not on its way.
+    pub fn demand(&mut self, cache: &Cache, table: &PageTable, page: PageIndex) -> Option<FirstUse> {
+        let frame = &cache.frames[table.find(&cache.nodes, page)?];
+        (frame.state() == FrameState::Loading).then(|| frame.demand())
+    }
+
+    /// The next use of the page is to be reported, if it is there or on its way.
+    pub fn mark(&mut self, cache: &Cache, table: &PageTable, page: PageIndex) {
+        if let Some(frame) = table.find(&cache.nodes, page) {
+            cache.frames[frame].mark();
+        }
+    }
+
+    /// Makes room for one page. `None` when every page is pinned, or none is Resident.
+    pub fn evict(&mut self, cache: &Cache) -> Option<Evicted> {
+        let mut eyes = Eyes { cache, evicted: None };
+        let id = self.replacement.evict(&mut eyes)?;
+        let usage = eyes.evicted.expect("the policy names what it had evicted");
+        let frame = &cache.frames[id];
+        let evicted = Evicted { frame: id, file: frame.file(), page: frame.page(), usage };
+        self.take_out(cache, id);
+        Some(evicted)
+    }
+
+    /// Takes pages of a file out of use, ascending, and tells of each what became of it.
+    pub fn invalidate(
+        &mut self,
+        cache: &Cache,
+        table: &PageTable,
+        pages: PageRange,
+        mut each: impl FnMut(FrameId, PageIndex, Invalidated, Usage),
+    ) {
+        let mut from = pages.start;
+        while let Some((page, id)) = table.next(&cache.nodes, from).filter(|(page, _)| *page < pages.end) {
+            let (became, usage) = cache.frames[id].invalidate();
+            if became != Invalidated::Stale {
+                self.replacement.remove(id);
+            }
+            table.remove(&cache.nodes, &mut self.free, page);
+            each(id, page, became, usage);
+            from = PageIndex::new(page.get() + 1);
+        }
+    }
+
+    /// The first page from `from` on that is there or on its way.
+    pub fn next(&self, cache: &Cache, table: &PageTable, from: PageIndex) -> Option<PageIndex> {
+        table.next(&cache.nodes, from).map(|(page, _)| page)
+    }
+
+    /// Pages that can be read.
+    pub fn resident_pages(&self) -> u32 {
+        self.replacement.len()
+    }
+
+    /// Pages on their way, those that nobody wants any more included.
+    pub fn loading_pages(&self) -> u32 {
+        self.loading
+    }
+
+    /// Memory of the queues and of the list of files, bytes.
+    pub fn metadata_bytes(&self) -> usize {
+        let files = self.tables.capacity() * size_of::<Option<Arc<PageTable>>>();
+        self.replacement.memory_bytes() + files + self.vacant.capacity() * size_of::<u32>()
+    }
+
+    /// Asserts C1, C2 and what its parts assert of themselves.
+    pub fn check(&self, cache: &Cache) {
+        self.replacement.check();
+        cache.frames.iter().for_each(|(_, frame)| frame.check());
+        let mut resident = 0;
+        for table in self.tables.iter().flatten() {
+            let mut from = Some(PageIndex::new(0));
+            let mut pages = 0;
+            while let Some((page, id)) = from.and_then(|from| table.next(&cache.nodes, from)) {
+                let frame = &cache.frames[id];
+                assert!(
+                    (frame.file(), frame.page()) == (table.file(), page),
+                    "C1: the frame has another identity"
+                );
+                let is_resident = frame.state() == FrameState::Resident;
+                assert!(
+                    is_resident || frame.state() == FrameState::Loading,
+                    "C1: neither Loading nor Resident"
+                );
+                assert!(
+                    is_resident == self.replacement.contains(id),
+                    "C2: the policy knows what is Resident"
+                );
+                resident += u32::from(is_resident);
+                pages += 1;
+                from = Some(PageIndex::new(page.get() + 1));
+            }
+            assert!(table.check(&cache.nodes) == pages, "T1: a page cannot be reached");
+        }
+        assert!(resident == self.replacement.len(), "C2: the policy knows a frame that is in no table");
+    }
+
+    fn take_out(&mut self, cache: &Cache, id: FrameId) {
+        // A free frame keeps its identity until it is loaded again.
+        let (file, page) = (cache.frames[id].file(), cache.frames[id].page());
+        let table = self.tables[file.get() as usize].as_ref().expect("a file with pages is known");
+        table.remove(&cache.nodes, &mut self.free, page);
+    }
+}
+
+/// What the policy sees of the frames.
+struct Eyes<'a> {
+    cache: &'a Cache,
+    evicted: Option<Usage>,
+}
+
+impl replacement::Frames for Eyes<'_> {
+    fn take_references(&mut self, frame: FrameId) -> u8 {
+        self.cache.frames[frame].take_references()
+    }
+
+    fn set_references(&mut self, frame: FrameId, count: u8) {
+        self.cache.frames[frame].set_references(count);
+    }
+
+    fn fingerprint(&self, frame: FrameId) -> u64 {
+        let frame = &self.cache.frames[frame];
+        // Page numbers have 52 bits; files that share the low bits of their numbers are far apart in time.
+        frame.page().get() ^ u64::from(frame.file().get()) << 44
+    }
+
+    fn try_evict(&mut self, frame: FrameId) -> replacement::Evicted {
+        self.evicted = self.cache.frames[frame].evict();
+        match self.evicted {
+            Some(_) => replacement::Evicted::Yes,
+            None => replacement::Evicted::Busy,
+        }
+    }
+}
+
+/// The policy's room grows by a quarter at a time.
+const GROWTH_DIVISOR: u32 = 4;

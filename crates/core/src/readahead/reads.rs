@@ -1,0 +1,140 @@
+//! Planned reads: what a policy wants to have read, in the order in which it is to be submitted.
+//!
+//! ```text
+//!   request        ├──────────────┤
+//!   at                   ▼ (the first page that is not there)
+//!   plan                 ├─ Demand ┤├─ Ahead ──────┤├─ Ahead ──────┤
+//!   marks                           ▼               ▼
+//! ```
+//!
+//! Owns: the reusable list, and cutting what is demanded into extents.
+//!
+//! Does not own: the choice of what to read ahead; skipping what is cached (the executor does).
+//!
+//! Invariants:
+//!
+//! - P1 Demanded reads come first, ascending, without gap or overlap.
+//! - P2 No read is empty, ends beyond the end of the file, or is longer than the largest extent.
+//! - P3 A mark lies within the range of its read.
+
+use alloc::vec::Vec;
+
+use crate::units::{PageCount, PageIndex, PageRange};
+
+/// Number of a planned read; no two of one file are equal.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ReadId(u64);
+
+impl ReadId {
+    /// The number itself.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// Who waits for a read.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Purpose {
+    /// The reader that made the access; every page of the range is part of its request.
+    Demand,
+    /// Nobody yet. Without a frame or a slot at hand it is refused rather than waited for.
+    Ahead,
+}
+
+/// One read that a policy asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PlannedRead {
+    /// What [`Readahead::complete`](super::Readahead::complete) is told.
+    pub id: ReadId,
+    /// Which pages; some or all may be cached or on their way, and the executor skips those. A read of which
+    /// all pages are skipped still sets its mark, and completes as read.
+    pub range: PageRange,
+    /// The page whose next use is reported as [`Outcome::Hit`](super::Outcome::Hit). The executor sets it
+    /// whether the page is read now, is on its way or is cached.
+    pub mark: Option<PageIndex>,
+    /// Who waits for it.
+    pub purpose: Purpose,
+}
+
+/// A reusable list of planned reads: cleared by each access, allocating only while it grows.
+#[derive(Clone, Default, Debug)]
+pub struct Plan {
+    reads: Vec<PlannedRead>,
+}
+
+impl Plan {
+    /// An empty plan.
+    pub const fn new() -> Self {
+        Self { reads: Vec::new() }
+    }
+
+    /// The reads, in the order in which to submit them.
+    pub fn reads(&self) -> &[PlannedRead] {
+        &self.reads
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.reads.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.reads.clear();
+    }
+
+    fn push(&mut self, read: PlannedRead) {
+        assert!(!read.range.is_empty(), "an empty read is planned");
+        assert!(read.mark.is_none_or(|mark| read.range.start <= mark && mark < read.range.end), "P3");
+        self.reads.push(read);
+    }
+}
+
+/// A plan in the making for one file.
+pub(super) struct Planner<'a> {
+    pub(super) plan: &'a mut Plan,
+    pub(super) next_id: &'a mut u64,
+    /// One past the last page of the file.
+    pub(super) end: PageIndex,
+    pub(super) extent_pages_max: u64,
+}
+
+impl Planner<'_> {
+    /// Plans all of `range` that lies within the file, cut at multiples of the largest extent.
+    pub(super) fn demand(&mut self, range: PageRange, mark: Option<PageIndex>) {
+        self.push_cut(range, mark, Purpose::Demand);
+    }
+
+    /// Plans all of `range` that lies within the file as reads ahead, cut as [`Planner::demand`] does.
+    pub(super) fn ahead_all(&mut self, range: PageRange, mark: Option<PageIndex>) {
+        self.push_cut(range, mark, Purpose::Ahead);
+    }
+
+    fn push_cut(&mut self, range: PageRange, mark: Option<PageIndex>, purpose: Purpose) {
+        let end = range.end.min(self.end);
+        let mut start = range.start;
+        while start < end {
+            let cut = self.boundary_after(start).min(end);
+            let own_mark = mark.filter(|mark| start <= *mark && *mark < cut);
+            self.push(PageRange::new(start, cut), own_mark, purpose);
+            start = cut;
+        }
+    }
+
+    fn push(&mut self, range: PageRange, mark: Option<PageIndex>, purpose: Purpose) {
+        let id = ReadId(*self.next_id);
+        *self.next_id += 1;
+        self.plan.push(PlannedRead { id, range, mark, purpose });
+    }
+
+    fn boundary_after(&self, start: PageIndex) -> PageIndex {
+        let size = self.extent_pages_max;
+        let boundary = (start.get() & !(size - 1)).saturating_add(size);
+        PageIndex::new(boundary.min(PageIndex::MAX.get()))
+    }
+}
+
+/// This many pages after `page`, or the last there is.
+pub(super) fn saturating_add(page: PageIndex, count: u64) -> PageIndex {
+    let rest = (PageIndex::MAX - page).get();
+    page + PageCount::new(count.min(rest))
+}
