@@ -4,6 +4,7 @@
 //!   chunk (2 MiB, MADV_HUGEPAGE, MADV_DONTFORK)      budget = at most n chunks, mapped when first needed
 //!   ├── Extent 1 MiB ──┤├ 512 KiB ┤├ 256 ┤…├ 4 KiB ┤
 //!        allocate ──► Extent (unique owner, `&mut [u8]`) ──► drop: back to the arena
+//!                        └─ adopt ──► frames of the page cache ──► give_back
 //! ```
 //!
 //! Chunks are 2 MiB because physically contiguous memory is what makes direct I/O cheap: on a virtio disk, 128 KiB
@@ -20,14 +21,15 @@
 //! Hot path: no syscall; one lock for an allocation and one for a free.
 
 use std::fmt;
-use std::ops::{Deref, DerefMut};
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use event_listener::{Event, EventListener};
 use headwater_core::buddy::{Block, Buddy, CHUNK_BYTES, order_for_bytes};
-use headwater_core::units::PAGE_SIZE_BYTES;
+use headwater_core::units::{FrameId, PAGE_SIZE_BYTES};
 use smallvec::SmallVec;
 
 use crate::fork::ProcessMark;
@@ -53,6 +55,8 @@ pub struct Arena {
 
 struct Shared {
     state: Mutex<State>,
+    /// Where each chunk lies; null for those that are not mapped. What is set stays as long as the arena.
+    bases: Box<[AtomicPtr<u8>]>,
     freed: Event,
     chunks_max: usize,
     id: u64,
@@ -65,6 +69,8 @@ struct State {
     /// Chunks that a thread is mapping right now; they count against the budget.
     chunks_growing: usize,
     used_bytes: usize,
+    /// In frames of the page cache.
+    cached_bytes: usize,
 }
 
 /// The budget of an arena is smaller than one chunk and the metadata beside it.
@@ -91,6 +97,8 @@ pub struct ArenaStats {
     pub mapped_bytes: usize,
     /// Memory inside extents that somebody owns.
     pub used_bytes: usize,
+    /// Memory in frames of a page cache.
+    pub cached_bytes: usize,
 }
 
 impl Arena {
@@ -113,11 +121,13 @@ impl Arena {
         if chunks_max == 0 {
             return Err(BudgetTooSmall { minimum_bytes: METADATA_BYTES + CHUNK_BYTES });
         }
-        let state = State { buddy: Buddy::new(), chunks: Vec::new(), chunks_growing: 0, used_bytes: 0 };
+        let (buddy, chunks) = (Buddy::new(), Vec::new());
+        let state = State { buddy, chunks, chunks_growing: 0, used_bytes: 0, cached_bytes: 0 };
+        let bases = (0..chunks_max).map(|_| AtomicPtr::new(std::ptr::null_mut())).collect();
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let (state, freed) = (Mutex::new(state), Event::new());
         let (id, mark) = (NEXT_ID.fetch_add(1, Ordering::Relaxed), ProcessMark::here());
-        Ok(Arena { shared: Arc::new(Shared { state, freed, chunks_max, id, mark }) })
+        Ok(Arena { shared: Arc::new(Shared { state, bases, freed, chunks_max, id, mark }) })
     }
 
     /// One contiguous extent of at least `bytes`, rounded up to a power of two of pages; at most 2 MiB.
@@ -182,14 +192,77 @@ impl Arena {
     /// The arena's gauges; all zero in a forked child.
     pub fn stats(&self) -> ArenaStats {
         if !self.shared.mark.is_here() {
-            return ArenaStats { budget_bytes: 0, mapped_bytes: 0, used_bytes: 0 };
+            return ArenaStats { budget_bytes: 0, mapped_bytes: 0, used_bytes: 0, cached_bytes: 0 };
         }
         let state = self.shared.lock();
         ArenaStats {
             budget_bytes: self.shared.chunks_max * CHUNK_BYTES,
             mapped_bytes: state.chunks.len() * CHUNK_BYTES,
             used_bytes: state.used_bytes,
+            cached_bytes: state.cached_bytes,
         }
+    }
+
+    /// Chunks at most.
+    pub(crate) fn chunks_max(&self) -> usize {
+        self.shared.chunks_max
+    }
+
+    /// Whether the memory can be used: it is not there in a forked child.
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        self.shared.mark.is_here()
+    }
+
+    /// Wakes those who wait for memory, because some may be had that was not before.
+    pub(crate) fn announce(&self) {
+        self.shared.freed.notify(usize::MAX);
+    }
+
+    /// Whether the extent is of this arena.
+    pub(crate) fn owns(&self, extent: &Extent) -> bool {
+        Arc::ptr_eq(&extent.shared, &self.shared)
+    }
+
+    /// An extent becomes frames, each of which [`Arena::give_back`] takes by itself. Says which: as many as the extent
+    /// has pages, from the first on.
+    ///
+    /// # Panics
+    /// If the extent is another arena's.
+    pub(crate) fn adopt(&self, extent: Extent) -> Range<u32> {
+        assert!(self.owns(&extent), "the extent is this arena's");
+        let extent = ManuallyDrop::new(extent);
+        // SAFETY: read once, from a value that is not dropped; the other fields own nothing.
+        drop(unsafe { std::ptr::read(&raw const extent.shared) });
+        let mut state = self.shared.lock();
+        state.used_bytes -= extent.block.bytes();
+        state.cached_bytes += extent.block.bytes();
+        state.buddy.break_up(extent.block);
+        extent.block.frames()
+    }
+
+    /// Frames that nobody uses any more.
+    ///
+    /// # Safety
+    /// They come from [`Arena::adopt`], and are given back once each.
+    pub(crate) unsafe fn give_back(&self, frames: &[FrameId]) {
+        if frames.is_empty() || !self.shared.mark.is_here() {
+            return;
+        }
+        let mut state = self.shared.lock();
+        state.cached_bytes -= frames.len() * PAGE_BYTES;
+        frames.iter().for_each(|frame| state.buddy.free(Block::of_frame(*frame)));
+        drop(state);
+        self.announce();
+    }
+
+    /// Where a frame's bytes begin, if its chunk was ever mapped.
+    #[inline]
+    pub(crate) fn frame(&self, frame: FrameId) -> Option<NonNull<u8>> {
+        let (chunk, place) = (frame.get() as usize / CHUNK_PAGES, frame.get() as usize % CHUNK_PAGES);
+        let base = NonNull::new(self.shared.bases.get(chunk)?.load(Ordering::Acquire))?;
+        // SAFETY: the place lies inside the chunk.
+        Some(unsafe { base.add(place * PAGE_BYTES) })
     }
 
     /// What tells this arena from others.
@@ -217,7 +290,9 @@ impl Arena {
         state.chunks_growing -= 1;
         // Others were refused meanwhile; whether this went well or not, they can try again.
         self.shared.freed.notify(usize::MAX);
-        state.chunks.push(chunk?);
+        let chunk = chunk?;
+        self.shared.bases[state.chunks.len()].store(chunk.base.as_ptr(), Ordering::Release);
+        state.chunks.push(chunk);
         let index = state.buddy.add_chunk();
         assert_eq!(index as usize + 1, state.chunks.len(), "the buddy numbers chunks as this vector does");
         Some(state)
@@ -251,6 +326,11 @@ unsafe impl Send for Extent {}
 unsafe impl Sync for Extent {}
 
 impl Extent {
+    /// The frames that it consists of.
+    pub(crate) fn frames(&self) -> Range<u32> {
+        self.block.frames()
+    }
+
     /// Where the bytes begin; page-aligned.
     pub(crate) fn as_raw(&self) -> NonNull<u8> {
         self.base
@@ -363,6 +443,8 @@ impl Drop for MappedChunk {
 }
 
 const PAGE_BYTES: usize = PAGE_SIZE_BYTES as usize;
+
+const CHUNK_PAGES: usize = CHUNK_BYTES / PAGE_BYTES;
 
 /// Set aside from the budget for slots, the ring and the stacks of the driver's threads, so that "memory 4 MiB" means
 /// the whole process stays within 4 MiB beyond one that does nothing.

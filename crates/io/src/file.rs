@@ -11,11 +11,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::OnceLock;
 
+use headwater_core::backing::{Backing, Form};
+use headwater_core::readahead::Advice;
 use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
 use rustix::io::Errno;
 
@@ -58,6 +61,93 @@ pub enum FileKind {
     Regular,
     /// A block device.
     BlockDevice,
+    /// A character device: no length, and what is read need not be the same twice.
+    CharacterDevice,
+}
+
+/// Tells files apart, whatever their names.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct FileKey {
+    device: u64,
+    inode: u64,
+}
+
+impl FileKey {
+    fn of(metadata: &std::fs::Metadata) -> FileKey {
+        FileKey { device: metadata.dev(), inode: metadata.ino() }
+    }
+}
+
+/// What tells whether a file has changed since it was looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileStamp {
+    /// Length, bytes.
+    pub length_bytes: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+    age: StampAge,
+}
+
+/// How long before the look the last change was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum StampAge {
+    /// So shortly that another change would not move the time.
+    Fresh,
+    /// So shortly that the write may still be under way: it moves the time when it begins.
+    Young,
+    /// Long ago.
+    Old,
+}
+
+/// How much a stamp has to prove.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StampTrust {
+    /// A write that began before the first look, and was still under way then, may be missed until the stamp is old.
+    Settling,
+    /// Nothing may be missed.
+    Strict,
+}
+
+impl FileStamp {
+    fn of(metadata: &std::fs::Metadata, length_bytes: u64) -> FileStamp {
+        let changed = (metadata.ctime(), metadata.ctime_nsec());
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        let passed = i128::from(now.tv_sec - changed.0) * 1_000_000_000 + i128::from(now.tv_nsec - changed.1);
+        // A time in the future is another clock's (a network file system's): its ticks are not ours.
+        let age = if passed <= -TICK_NANOSECONDS || passed >= WRITE_NANOSECONDS {
+            StampAge::Old
+        } else if passed >= TICK_NANOSECONDS {
+            StampAge::Young
+        } else {
+            StampAge::Fresh
+        };
+        FileStamp { length_bytes, modified: (metadata.mtime(), metadata.mtime_nsec()), changed, age }
+    }
+
+    /// Whether what was read of a file after it had this stamp is still right when it has the other one later.
+    pub fn proves_unchanged(&self, later: &FileStamp, trust: StampTrust) -> bool {
+        let times = |stamp: &FileStamp| (stamp.length_bytes, stamp.modified, stamp.changed);
+        let is_equal = times(self) == times(later);
+        match self.age {
+            StampAge::Fresh => false,
+            // What was read while a write may have been under way goes once, when that must be over.
+            StampAge::Young => is_equal && trust == StampTrust::Settling && later.age == StampAge::Young,
+            StampAge::Old => is_equal,
+        }
+    }
+}
+
+/// The longest tick of the kernel's clock for file times: 10 ms with `CONFIG_HZ=100`.
+const TICK_NANOSECONDS: i128 = 10_000_000;
+
+/// The longest that one write of another process is taken to last: 30 s, in which a slow disk writes the 2 GiB that a system
+/// call takes at most at 70 MB/s.
+const WRITE_NANOSECONDS: i128 = 30_000_000_000;
+
+/// Time since some moment, as of the kernel's last tick: cheaper to ask than the exact time.
+pub fn coarse_clock() -> std::time::Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    std::time::Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 /// What `O_DIRECT` asks of memory and file offsets.
@@ -86,11 +176,11 @@ struct Direct {
 }
 
 impl OpenFile {
-    /// Opens a regular file or block device.
+    /// Opens a regular file, block device or character device; the last without `O_DIRECT`.
     ///
     /// # Errors
-    /// What `open(2)` reports; `IsADirectory`; `Unsupported` for files without positions (FIFO, socket, character
-    /// device), and with [`DirectIo::Required`] where the file system refuses `O_DIRECT`.
+    /// What `open(2)` reports; `IsADirectory`; `Unsupported` for files without positions (FIFO, socket), and with
+    /// [`DirectIo::Required`] for a character device and where the file system refuses `O_DIRECT`.
     pub fn open(path: &Path, direct_io: DirectIo, access: Access) -> io::Result<OpenFile> {
         // Opening a FIFO would wait for its other end, so look before.
         let kind = positioned_kind(&std::fs::metadata(path)?)?;
@@ -115,7 +205,7 @@ impl OpenFile {
         self.direct.as_ref().map(|direct| direct.alignment)
     }
 
-    /// Regular file or block device.
+    /// What kind of file.
     pub fn kind(&self) -> FileKind {
         self.kind
     }
@@ -126,9 +216,22 @@ impl OpenFile {
     /// What `fstat(2)` or `lseek(2)` report.
     pub fn length_bytes(&self) -> io::Result<u64> {
         match self.kind {
-            FileKind::Regular => Ok(self.buffered.metadata()?.len()),
+            FileKind::Regular | FileKind::CharacterDevice => Ok(self.buffered.metadata()?.len()),
             FileKind::BlockDevice => Ok(rustix::fs::seek(&self.buffered, rustix::fs::SeekFrom::End(0))?),
         }
+    }
+
+    /// Which file this is, and what tells whether it has changed. One syscall.
+    ///
+    /// # Errors
+    /// As [`OpenFile::length_bytes`].
+    pub fn identity(&self) -> io::Result<(FileKey, FileStamp)> {
+        let metadata = self.buffered.metadata()?;
+        let length_bytes = match self.kind {
+            FileKind::Regular | FileKind::CharacterDevice => metadata.len(),
+            FileKind::BlockDevice => self.length_bytes()?,
+        };
+        Ok((FileKey::of(&metadata), FileStamp::of(&metadata, length_bytes)))
     }
 
     /// Reads what the page cache holds of `[offset_bytes, offset_bytes + buffer.len())`, from its start up to the first
@@ -154,6 +257,12 @@ impl OpenFile {
     /// the kernel only answers the owner of the file, first and last page are probed and stand for the rest.
     pub fn residency(&self, range: ByteRange) -> Residency {
         self.kernel_cache.residency(&self.buffered, range)
+    }
+
+    /// How many pages of `range`, as far as the file reaches, the kernel's page cache holds. `None` where the kernel does
+    /// not tell: before Linux 6.5, and of files that this process neither owns nor may write to. One syscall.
+    pub fn resident_pages(&self, range: ByteRange) -> Option<u64> {
+        self.kernel_cache.resident_pages(&self.buffered, range)
     }
 
     /// Reads into borrowed memory and returns when it is done: until the buffer is full, the file ends, or an error.
@@ -202,6 +311,28 @@ impl OpenFile {
         Ok(rustix::fs::fadvise(&self.buffered, 0, None, rustix::fs::Advice::DontNeed)?)
     }
 
+    /// Gives the kernel advice about the ordinary descriptor, for which it reads ahead and caches. An empty range means
+    /// nothing, not the rest of the file; with one that reaches the end, the last page counts as whole.
+    ///
+    /// # Errors
+    /// What `posix_fadvise(2)` and `fstat(2)` report.
+    pub fn advise_kernel(&self, advice: Advice, range: ByteRange) -> io::Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let reaches_end = range.end >= self.length_bytes()?;
+        let length = if reaches_end { None } else { NonZeroU64::new(range.len()) };
+        let advice = match advice {
+            Advice::Normal => rustix::fs::Advice::Normal,
+            Advice::Sequential => rustix::fs::Advice::Sequential,
+            Advice::Random => rustix::fs::Advice::Random,
+            Advice::NoReuse => rustix::fs::Advice::NoReuse,
+            Advice::WillNeed => rustix::fs::Advice::WillNeed,
+            Advice::DontNeed => rustix::fs::Advice::DontNeed,
+        };
+        Ok(rustix::fs::fadvise(&self.buffered, range.start, length, advice)?)
+    }
+
     /// Direct requests of up to this many bytes complete on a ring that polls the device; 0 where none do. Looked up and
     /// tried once for each open file.
     pub(crate) fn polled_bytes_max(&self) -> usize {
@@ -230,6 +361,28 @@ impl OpenFile {
             Route::Buffered => &self.buffered,
             Route::Direct => &self.direct.as_ref().expect("requests check the route").file,
         }
+    }
+}
+
+impl Backing for OpenFile {
+    type Error = io::Error;
+
+    fn form(&self) -> Form {
+        match self.kind {
+            FileKind::Regular | FileKind::BlockDevice => Form::Cached,
+            FileKind::CharacterDevice => Form::Direct,
+        }
+    }
+
+    fn length_bytes(&self) -> io::Result<Option<u64>> {
+        match self.kind {
+            FileKind::Regular | FileKind::BlockDevice => OpenFile::length_bytes(self).map(Some),
+            FileKind::CharacterDevice => Ok(None),
+        }
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+        self.read_blocking(Route::Buffered, buffer, offset_bytes)
     }
 }
 
@@ -265,10 +418,12 @@ fn positioned_kind(metadata: &std::fs::Metadata) -> io::Result<FileKind> {
         Ok(FileKind::Regular)
     } else if file_type.is_block_device() {
         Ok(FileKind::BlockDevice)
+    } else if file_type.is_char_device() {
+        Ok(FileKind::CharacterDevice)
     } else if file_type.is_dir() {
         Err(Errno::ISDIR.into())
     } else {
-        let text = "not a regular file or block device: it can be streamed, but has no positions to read at";
+        let text = "a FIFO or socket can be streamed, but has no positions to read at";
         Err(io::Error::new(io::ErrorKind::Unsupported, text))
     }
 }
@@ -278,6 +433,10 @@ fn open_direct(buffered: &File, kind: FileKind, path: &Path, access: Access) -> 
         let text = "the file system does not support direct I/O (O_DIRECT) on this file";
         io::Error::new(io::ErrorKind::Unsupported, text)
     };
+    if kind == FileKind::CharacterDevice {
+        let text = "a character device has no direct I/O (O_DIRECT)";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+    }
     // A block device lies in a file system in memory (/dev), but its contents do not.
     if kind == FileKind::Regular && is_memory_backed(buffered) {
         return Err(refused());

@@ -96,6 +96,15 @@ impl KernelCache {
         }
     }
 
+    /// How many pages of `range`, as far as the file reaches, are resident; `None` where the kernel does not tell.
+    pub(crate) fn resident_pages(&self, file: &File, range: ByteRange) -> Option<u64> {
+        // To the kernel a length of 0 is the rest of the file.
+        if range.is_empty() {
+            return Some(0);
+        }
+        sys::cachestat_pages(file.as_fd(), PageRange::covering(range).bytes()).ok()
+    }
+
     /// Reads from a range thought to be resident, up to the first page that is not. `Ok(None)`: not even the first.
     pub(crate) fn read(
         &self,
@@ -231,5 +240,24 @@ mod tests {
         let residency = cache.residency(&file, ByteRange::new(0, 1 << 20));
         assert!(matches!(residency, Residency::Whole | Residency::Unknown), "{residency:?}");
         assert_eq!(cache.read_if_resident(&file, &mut [0; 8192], 0).unwrap(), Some(6000));
+    }
+
+    /// Goal: resident pages are counted for each range by itself, also across the end of the file. Method: three pages,
+    /// the last a short one, written and so resident.
+    #[test]
+    #[cfg_attr(miri, ignore)] // needs the kernel's page cache
+    fn resident_pages_are_counted() {
+        let mut file = tempfile::tempfile().unwrap();
+        io::Write::write_all(&mut file, &[1; 8192 + 100]).unwrap();
+        let cache = KernelCache::new(Misses::AreUseful);
+        let count = |start, end| cache.resident_pages(&file, ByteRange::new(start, end));
+        if count(0, 1).is_none() {
+            return; // before Linux 6.5
+        }
+        let expected = [((0, 0), 0), ((0, 1), 1), ((4095, 4097), 2), ((4096, 1 << 20), 2), ((0, 1 << 20), 3)];
+        for ((start, end), pages) in expected {
+            assert_eq!(count(start, end), Some(pages), "{start}..{end}");
+        }
+        assert_eq!(count(1 << 20, 2 << 20), Some(0));
     }
 }

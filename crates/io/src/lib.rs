@@ -24,6 +24,7 @@ mod kernel_cache;
 mod lane;
 mod local;
 mod mapped;
+mod page_cache;
 mod pool;
 mod request;
 mod sim;
@@ -37,11 +38,18 @@ mod uring;
 pub use arena::{Arena, ArenaStats, BudgetTooSmall, Extent, Extents, Urgency};
 pub use completion::{Batch, Completion, Plug};
 pub use driver::{Driver, DriverInfo, DriverKind, DriverOptions, DriverStats, PolledRings, Polling};
-pub use event_listener::{EventListener, Listener};
-pub use file::{Access, DirectAlignment, DirectIo, FileKind, OpenFile, Route, device_polls};
+pub use event_listener::{Event, EventListener, Listener};
+pub use file::{
+    Access, DirectAlignment, DirectIo, FileKey, FileKind, FileStamp, OpenFile, Route, StampTrust,
+    coarse_clock, device_polls,
+};
 pub use kernel_cache::Residency;
 pub use local::LocalDriver;
 pub use mapped::{MapAdvice, MappedFile};
+pub use page_cache::{
+    Dropped, FilePages, Found, Glanced, Loading, NotBegun, OwnedPage, PageCache, PageCacheStats, PageCounts,
+    PinnedPage,
+};
 pub use request::{Finished, RejectReason, Rejected, Request, Transfer};
 pub use sim::{FaultRange, SimControl, SimOptions};
 pub use sys::Operation;

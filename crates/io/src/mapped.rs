@@ -2,8 +2,8 @@
 //!
 //! Owns: the mapping.
 //! Does not own: the descriptor, which may be closed.
-//! Invariants: no reference into the mapping ever leaves this module, because the file may change under it; bytes are
-//! read one at a time, volatile.
+//! Invariants: no reference into the mapping is ever made, because the file may change under it; bytes are read one at a
+//! time, volatile, or copied out through raw pointers.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -61,6 +61,17 @@ impl MappedFile {
         })
     }
 
+    /// Copies bytes from `offset_bytes` on into `buffer`, and returns how many there are before the end of the mapping.
+    /// Faults pages in; ends with SIGBUS as [`MappedFile::sum_of_pages`] does.
+    pub fn copy_at(&self, buffer: &mut [u8], offset_bytes: u64) -> usize {
+        let start = usize::try_from(offset_bytes).map_or(self.length_bytes, |at| at.min(self.length_bytes));
+        let length = buffer.len().min(self.length_bytes - start);
+        // SAFETY: start..start + length lies within the mapping and is disjoint from `buffer`, as the mapping lends nothing.
+        // Who writes to the file meanwhile is outside of this process or the kernel; all values of bytes are valid.
+        unsafe { self.base.as_ptr().add(start).copy_to_nonoverlapping(buffer.as_mut_ptr(), length) };
+        length
+    }
+
     /// For each page of `pages` whether it is in the kernel's page cache, by `mincore(2)`. For a file that this
     /// process neither owns nor may write to, the kernel answers "resident" always.
     ///
@@ -83,5 +94,35 @@ impl Drop for MappedFile {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours and nothing refers into it.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.length_bytes) };
+    }
+}
+
+// SAFETY: the mapping is only read, and unmapped once, by its owner; addresses are the same in all threads.
+unsafe impl Send for MappedFile {}
+
+// SAFETY: as above: shared use only reads.
+unsafe impl Sync for MappedFile {}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    /// Goal: copies are the file's bytes, cut at the end of the mapping.
+    #[test]
+    #[cfg_attr(miri, ignore)] // miri maps no files
+    fn copies_end_with_the_mapping() {
+        let bytes: Vec<u8> = (0..9000_u32).map(|index| index as u8).collect();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&bytes).unwrap();
+        let mapped = MappedFile::map(file.as_fd(), 9000, MapAdvice::Normal).unwrap();
+        let mut buffer = [0; 4096];
+        for (offset, length) in [(0, 4096), (4095, 4096), (8990, 10), (9000, 0), (u64::MAX, 0)] {
+            assert_eq!(mapped.copy_at(&mut buffer, offset), length, "at {offset}");
+            let start = offset.min(9000) as usize;
+            assert_eq!(buffer[..length], bytes[start..start + length], "at {offset}");
+        }
     }
 }

@@ -6,6 +6,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use headwater_core::units::ByteRange;
 
@@ -197,3 +198,39 @@ pub(crate) fn statx_direct_alignment(file: BorrowedFd<'_>) -> Option<(u64, u64)>
 
 /// The same number on every architecture: added after the tables were unified.
 const SYS_CACHESTAT: libc::c_long = 451;
+
+/// Has the processor fetch what lies there, if it can, and goes on.
+#[inline]
+pub(crate) fn prefetch(base: NonNull<u8>, offset_bytes: usize) {
+    let address = base.as_ptr().wrapping_add(offset_bytes);
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch reads nothing that the program could see, and does not fault, wherever the address points.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = address;
+}
+
+/// Copies bytes that others may be writing to; the copy is of no use then, and no harm is done. Word by word, from the
+/// words around.
+///
+/// # Safety
+/// The words that `range` touches, counted from `base`, are mapped, and `base` is aligned to them. Whoever else writes
+/// to them does it atomically, or is not this program.
+#[inline]
+pub(crate) unsafe fn copy_racing(base: NonNull<u8>, range: std::ops::Range<usize>, buffer: &mut [u8]) {
+    const WORD_BYTES: usize = size_of::<u64>();
+    let mut at = range.start;
+    let mut rest = &mut buffer[..range.len()];
+    while at < range.end {
+        let (start, skip) = (at / WORD_BYTES * WORD_BYTES, at % WORD_BYTES);
+        // SAFETY: as the caller promises.
+        let word = unsafe { AtomicU64::from_ptr(base.as_ptr().add(start).cast()) }.load(Ordering::Relaxed);
+        let length = (WORD_BYTES - skip).min(range.end - at);
+        let (part, behind) = rest.split_at_mut(length);
+        part.copy_from_slice(&word.to_ne_bytes()[skip..skip + length]);
+        (rest, at) = (behind, at + length);
+    }
+}

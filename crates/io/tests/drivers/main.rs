@@ -3,10 +3,12 @@
 //! Owns: one module for each side of a driver.
 //! Does not own: readers and files of the engine, which has tests of its own.
 
+mod backing;
 mod batches;
 mod bench;
 mod chaos;
 mod drops;
 mod forks;
+mod page_cache;
 mod transfers;
 mod waiting;
