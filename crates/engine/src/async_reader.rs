@@ -1,6 +1,6 @@
 //! Async reader: a cursor with readahead for tasks on any runtime, and a stream of shared frames.
 //!
-//! Owns: nothing but the read stream.
+//! Owns: nothing but the cursor.
 //! Does not own: an executor; wakers are called from whatever thread sees a completion.
 //! Invariants: I4 dropping a future or reader between polls frees nothing that the device still uses.
 //! Blocking: polls never wait for the device.
@@ -8,15 +8,14 @@
 use std::fmt;
 use std::io::{self, SeekFrom};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures_core::Stream;
 use futures_io::{AsyncBufRead, AsyncRead, AsyncSeek};
 
-use crate::source::Source;
-use crate::stream::ReadStream;
+use crate::cursor::Cursor;
+use crate::file::Contents;
 
 /// Reads a file from a position onwards: `AsyncRead + AsyncBufRead + AsyncSeek` of the `futures` crate. `Send`; works
 /// on every executor; may be dropped at any moment.
@@ -35,17 +34,17 @@ use crate::stream::ReadStream;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct AsyncReader {
-    stream: ReadStream,
+    cursor: Cursor,
 }
 
 impl AsyncReader {
-    pub(crate) fn new(source: &Arc<Source>) -> AsyncReader {
-        AsyncReader { stream: ReadStream::new(source) }
+    pub(crate) fn new(contents: &Contents) -> AsyncReader {
+        AsyncReader { cursor: Cursor::new(contents) }
     }
 
     /// The rest of the file as [`Bytes`].
     pub fn into_stream(self) -> ByteStream {
-        ByteStream { stream: Some(self.stream) }
+        ByteStream { cursor: Some(self.cursor) }
     }
 }
 
@@ -65,36 +64,32 @@ impl AsyncRead for AsyncReader {
 
 impl AsyncBufRead for AsyncReader {
     fn poll_fill_buf(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
-        let stream = &mut self.get_mut().stream;
-        ready!(stream.poll_fill(context))?;
-        Poll::Ready(Ok(stream.chunk()))
+        let cursor = &mut self.get_mut().cursor;
+        ready!(cursor.poll_fill(context))?;
+        Poll::Ready(Ok(cursor.chunk()))
     }
 
     /// # Panics
     /// If `bytes` is more than `poll_fill_buf` showed.
     fn consume(mut self: Pin<&mut Self>, bytes: usize) {
-        self.stream.consume(bytes);
+        self.cursor.consume(bytes);
     }
 }
 
 impl AsyncSeek for AsyncReader {
     fn poll_seek(mut self: Pin<&mut Self>, _: &mut Context<'_>, target: SeekFrom) -> Poll<io::Result<u64>> {
-        Poll::Ready(self.stream.seek(target).map_err(io::Error::from))
+        Poll::Ready(self.cursor.seek(target).map_err(io::Error::from))
     }
 }
 
 impl fmt::Debug for AsyncReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "AsyncReader({} at byte {})",
-            self.stream.source().path.display(),
-            self.stream.position_bytes()
-        )
+        let cursor = &self.cursor;
+        write!(f, "AsyncReader({} at byte {})", cursor.path().display(), cursor.position_bytes())
     }
 }
 
-/// A file as a `Stream` of [`Bytes`] of up to a few MiB each, in order. They share the engine's frames; a caller who
+/// A file as a `Stream` of [`Bytes`] of up to a few MiB each (of a file in memory: all at once), in order. They share the engine's frames; a caller who
 /// keeps them beyond half of the memory budget gets copies. Ends at the end of the file or after the first error.
 ///
 /// ```
@@ -111,20 +106,20 @@ impl fmt::Debug for AsyncReader {
 /// ```
 pub struct ByteStream {
     /// `None` once the stream has ended.
-    stream: Option<ReadStream>,
+    cursor: Option<Cursor>,
 }
 
 impl Stream for ByteStream {
     type Item = io::Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
-        let Some(stream) = &mut self.stream else { return Poll::Ready(None) };
-        let item = match ready!(stream.poll_fill(context)) {
-            Ok(()) => stream.take_chunk().map(Ok),
+        let Some(cursor) = &mut self.cursor else { return Poll::Ready(None) };
+        let item = match ready!(cursor.poll_fill(context)) {
+            Ok(()) => cursor.take_chunk().map(Ok),
             Err(error) => Some(Err(error.into())),
         };
         if !matches!(item, Some(Ok(_))) {
-            self.stream = None;
+            self.cursor = None;
         }
         Poll::Ready(item)
     }
@@ -132,14 +127,9 @@ impl Stream for ByteStream {
 
 impl fmt::Debug for ByteStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.stream {
-            Some(stream) => {
-                write!(
-                    f,
-                    "ByteStream({} at byte {})",
-                    stream.source().path.display(),
-                    stream.position_bytes()
-                )
+        match &self.cursor {
+            Some(cursor) => {
+                write!(f, "ByteStream({} at byte {})", cursor.path().display(), cursor.position_bytes())
             }
             None => f.write_str("ByteStream(ended)"),
         }

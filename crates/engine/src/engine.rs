@@ -12,14 +12,17 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use headwater_core::limits::Limits;
-use headwater_core::readahead::ReadaheadLimits;
+use headwater_core::readahead::{ReadaheadLimits, ReadaheadPolicy};
+use headwater_core::replacement::Policy;
 use headwater_io::{
-    Arena, ArenaStats, Driver, DriverKind, DriverOptions, DriverStats, Extent, LocalDriver, PolledRings,
-    Polling, SubmissionPolling,
+    Arena, ArenaStats, Driver, DriverKind, DriverOptions, DriverStats, Extent, FilePages, LocalDriver,
+    PinnedPage, PolledRings, Polling, SubmissionPolling,
 };
 
 use crate::error::{Error, Result};
 use crate::local::LocalEngine;
+use crate::memory::CacheParts;
+use crate::stats::CacheStats;
 
 /// Memory and driver for any number of files. Clones share them. [`Engine::global`] is enough for most programs.
 #[derive(Clone)]
@@ -31,7 +34,10 @@ pub(crate) struct Shared {
     pub(crate) arena: Arena,
     pub(crate) driver: Driver,
     pub(crate) readahead: ReadaheadLimits,
+    pub(crate) readahead_policy: ReadaheadPolicy,
+    pub(crate) cache: CacheParts,
     lent_bytes: Arc<AtomicUsize>,
+    lent_bytes_max: usize,
     memory_bytes: u64,
 }
 
@@ -45,6 +51,8 @@ pub struct EngineBuilder {
     polling: Polling,
     submission_polling: SubmissionPolling,
     readahead: Option<ReadaheadLimits>,
+    readahead_policy: ReadaheadPolicy,
+    replacement: Policy,
 }
 
 /// What an engine turned out to be.
@@ -71,7 +79,8 @@ pub struct Info {
     pub queue_depth: u32,
 }
 
-/// Gauges of an engine; all but `arena.budget_bytes` and `arena.mapped_bytes` are zero when nobody uses it.
+/// Gauges of an engine; all but `arena.budget_bytes`, `arena.mapped_bytes` and those of the cache are zero when nobody uses
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -81,6 +90,8 @@ pub struct Stats {
     pub driver: DriverStats,
     /// Frame memory inside [`Bytes`] that users hold.
     pub lent_bytes: usize,
+    /// The cache: what it did, and what it holds.
+    pub cache: CacheStats,
 }
 
 impl Engine {
@@ -125,28 +136,62 @@ impl Engine {
         }
     }
 
-    /// The gauges now.
+    /// The gauges now. What was read ahead and has arrived meanwhile becomes resident by this.
     pub fn stats(&self) -> Stats {
+        if !self.shared.driver.is_forked() {
+            self.shared.cache.loads.conclude_arrived(&self.shared);
+        }
         Stats {
             arena: self.shared.arena.stats(),
             driver: self.shared.driver.stats(),
             lent_bytes: self.shared.lent_bytes.load(Ordering::Relaxed),
+            cache: self.shared.cache_stats(),
         }
     }
 
     /// The bytes `used` of an extent as [`Bytes`]: the frame itself while less than half of the budget is lent out and
     /// memory is not short, else a copy.
     pub(crate) fn lend(&self, extent: Extent, used: std::ops::Range<usize>) -> Bytes {
-        let lent_bytes = &self.shared.lent_bytes;
-        let after_bytes = lent_bytes.load(Ordering::Relaxed) + extent.len();
         let (arena, reserve_bytes) = (self.shared.arena.stats(), self.shared.arena.demand_reserve_bytes());
         // What callers keep must not be the pages of the reserve: those come back when the next demand needs them.
         let is_short = arena.used_bytes + reserve_bytes > arena.budget_bytes;
-        if is_short || after_bytes > arena.budget_bytes / 2 {
-            return Bytes::copy_from_slice(&extent[used]);
+        match self.shared.count_lent(extent.len()) {
+            Some(lent_bytes) if !is_short => {
+                Bytes::from_owner(Lent { memory: extent, lent_bytes }).slice(used)
+            }
+            _ => Bytes::copy_from_slice(&extent[used]),
         }
-        lent_bytes.fetch_add(extent.len(), Ordering::Relaxed);
-        Bytes::from_owner(Lent { extent, lent_bytes: lent_bytes.clone() }).slice(used)
+    }
+}
+
+impl Engine {
+    /// A part of a page as [`Bytes`]: the page itself under the same condition as in [`Engine::lend`], else a copy.
+    pub(crate) fn lend_page(
+        &self,
+        page: PinnedPage<'_>,
+        file: &FilePages,
+        part: std::ops::Range<usize>,
+    ) -> Bytes {
+        // A copy of less is cheaper than its bookkeeping.
+        if part.len() < LENT_BYTES_MIN || page.pins() > LENT_TIMES_MAX {
+            return Bytes::copy_from_slice(&page[part]);
+        }
+        match self.shared.count_lent(page.len()) {
+            Some(lent_bytes) => {
+                Bytes::from_owner(Lent { memory: page.into_owned(file), lent_bytes }).slice(part)
+            }
+            None => Bytes::copy_from_slice(&page[part]),
+        }
+    }
+}
+
+impl Shared {
+    /// Counts so much as lent, unless that is too much.
+    fn count_lent(&self, bytes: usize) -> Option<LentBytes> {
+        // Added first, so that threads that lend at once do not exceed it together.
+        let before_bytes = self.lent_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let lent_bytes = LentBytes { total: self.lent_bytes.clone(), bytes };
+        (before_bytes + bytes <= self.lent_bytes_max).then_some(lent_bytes)
     }
 }
 
@@ -206,10 +251,23 @@ impl EngineBuilder {
         self
     }
 
+    /// Which policy cached files follow, unless they are opened with another. Default [`ReadaheadPolicy::Adaptive`].
+    pub fn readahead_policy(mut self, policy: ReadaheadPolicy) -> Self {
+        self.readahead_policy = policy;
+        self
+    }
+
+    /// Which pages leave the cache first. Default [`Policy::Clock2QPlus`]; the others are there to compare with.
+    pub fn replacement(mut self, policy: Policy) -> Self {
+        self.replacement = policy;
+        self
+    }
+
     /// Builds the engine. Maps no frame memory yet.
     ///
     /// # Errors
-    /// `InvalidInput` for a setting out of range or an unknown `HEADWATER_DRIVER`; what the kernel says when
+    /// `InvalidInput` for a setting out of range (a readahead size of more than 2 MiB is), an unknown `HEADWATER_DRIVER`, or
+    /// a replacement that needs to hear of each hit ([`Policy::Lru`]); what the kernel says when
     /// [`DriverKind::Uring`] is demanded and refused.
     pub fn build(self) -> Result<Engine> {
         let options = self.driver_options()?;
@@ -251,32 +309,52 @@ impl EngineBuilder {
     fn build_with(self, driver: impl FnOnce() -> io::Result<Driver>) -> Result<Engine> {
         let memory_bytes = self.memory_bytes.unwrap_or(Limits::MEMORY_BYTES_DEFAULT);
         check_memory(memory_bytes)?;
+        check_replacement(self.replacement)?;
         let readahead = self.readahead.unwrap_or_else(|| readahead_for(memory_bytes));
         readahead.validate().map_err(|error| invalid(error.to_string()))?;
+        check_size(readahead.size_bytes_max)?;
         let driver = driver().map_err(Error::build)?;
         let arena = Arena::new(memory_bytes as usize).map_err(|error| invalid(error.to_string()))?;
         driver.register_memory(&arena);
-        let lent_bytes = Arc::default();
-        let shared = Shared { arena, driver, readahead, lent_bytes, memory_bytes };
+        let (lent_bytes, lent_bytes_max) = (Arc::default(), arena.stats().budget_bytes / 2);
+        let cache = CacheParts::new(&arena, self.replacement);
+        let readahead_policy = self.readahead_policy;
+        let shared = Shared {
+            arena,
+            driver,
+            readahead,
+            readahead_policy,
+            cache,
+            lent_bytes,
+            lent_bytes_max,
+            memory_bytes,
+        };
         Ok(Engine { shared: Arc::new(shared) })
     }
 }
 
-/// A frame in the hands of a user.
-struct Lent {
-    extent: Extent,
-    lent_bytes: Arc<AtomicUsize>,
+/// A frame or page in the hands of a user.
+struct Lent<M: AsRef<[u8]>> {
+    memory: M,
+    #[expect(dead_code, reason = "dropped with the memory")]
+    lent_bytes: LentBytes,
 }
 
-impl AsRef<[u8]> for Lent {
+impl<M: AsRef<[u8]>> AsRef<[u8]> for Lent<M> {
     fn as_ref(&self) -> &[u8] {
-        &self.extent
+        self.memory.as_ref()
     }
 }
 
-impl Drop for Lent {
+/// A part of what is counted as lent, until it is dropped.
+struct LentBytes {
+    total: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Drop for LentBytes {
     fn drop(&mut self) {
-        self.lent_bytes.fetch_sub(self.extent.len(), Ordering::Relaxed);
+        self.total.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -287,12 +365,31 @@ fn check_memory(memory_bytes: u64) -> Result<()> {
             "a memory budget of {have} bytes is too small, it takes at least {need} MiB"
         )));
     }
-    if memory_bytes > MEMORY_BYTES_MAX {
-        let text =
-            format!("a memory budget of {} GiB is more than an address space holds", memory_bytes >> 30);
-        return Err(invalid(text));
+    if memory_bytes > Limits::MEMORY_BYTES_MAX {
+        let (have, most) = (memory_bytes >> 30, Limits::MEMORY_BYTES_MAX >> 40);
+        return Err(invalid(format!("a memory budget of {have} GiB is more than {most} TiB")));
     }
     Ok(())
+}
+
+/// What is read at once has to fit a piece of memory.
+fn check_size(size_bytes_max: u64) -> Result<()> {
+    let most = Limits::RUN_BYTES_MAX;
+    if size_bytes_max > most {
+        return Err(invalid(format!("a readahead size of {size_bytes_max} bytes is more than {most}")));
+    }
+    Ok(())
+}
+
+/// A hit only counts itself in the page's word; nobody is called who could put the page at the end of a list.
+fn check_replacement(policy: Policy) -> Result<()> {
+    match policy {
+        Policy::Clock2QPlus | Policy::Clock | Policy::S3Fifo => Ok(()),
+        Policy::Lru => {
+            let text = "the replacement lru needs to hear of every hit, which takes a lock; choose one that counts references";
+            Err(invalid(text.to_owned()))
+        }
+    }
 }
 
 /// The default limits, cut so that one reader leaves half of the frames to others and to demand.
@@ -301,7 +398,8 @@ fn readahead_for(memory_bytes: u64) -> ReadaheadLimits {
     let distance_bytes_max = defaults.distance_bytes_max.min(memory_bytes / 2);
     let size_bytes_max = defaults.size_bytes_max.min((distance_bytes_max / DEPTH_MIN).next_power_of_two());
     let size_bytes_min = defaults.size_bytes_min.min(size_bytes_max);
-    ReadaheadLimits { size_bytes_min, size_bytes_max, distance_bytes_max, ..ReadaheadLimits::default() }
+    let share_bytes_max = memory_bytes / SHARE_DIVISOR;
+    ReadaheadLimits { size_bytes_min, size_bytes_max, distance_bytes_max, share_bytes_max, ..defaults }
 }
 
 fn driver_from_environment(wanted: DriverKind) -> Result<DriverKind> {
@@ -320,9 +418,16 @@ fn invalid(text: String) -> Error {
     Error::build(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
+/// A frame counts to 65 535. Half of that is for those who read at this moment.
+const LENT_TIMES_MAX: u32 = 32_768;
+
+/// Lending a page allocates 72 bytes and pins it; copying less than this takes no longer.
+const LENT_BYTES_MIN: usize = 512;
+
 /// With little memory, requests shrink until this many fit the distance: depth matters more than size on devices with
 /// queues (128 KiB × 16 reached 0.9 of the rate of 1 MiB × 32 on a virtio disk).
 const DEPTH_MIN: u64 = 8;
 
-/// 128 TiB, the user half of a 48-bit address space.
-const MEMORY_BYTES_MAX: u64 = 128 << 40;
+/// Of the memory, what all streams of a file may have read ahead: enough for many streams at the full distance where
+/// there is much, and never so much that what one reads pushes out what another is about to use.
+const SHARE_DIVISOR: u64 = 4;

@@ -26,6 +26,8 @@ pub enum Operation {
     Read,
     /// Changing a reader's position.
     Seek,
+    /// Taking advice.
+    Advise,
 }
 
 impl fmt::Display for Operation {
@@ -36,6 +38,7 @@ impl fmt::Display for Operation {
             Operation::Length => "get the length of",
             Operation::Read => "read",
             Operation::Seek => "seek in",
+            Operation::Advise => "take advice on",
         })
     }
 }

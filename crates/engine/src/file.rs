@@ -3,15 +3,25 @@
 //! Owns: what a user of a file sees, and the options of opening one.
 //! Does not own: descriptors and mode (the source's), memory and queue (the engine's), positions (the readers').
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
+use bytes::Bytes;
+use headwater_core::backing::{Backing, Form};
+use headwater_core::readahead::ReadaheadPolicy;
 use headwater_core::units::ByteRange;
 use headwater_io::{Access, DirectIo, OpenFile, Residency};
 
 use crate::async_reader::{AsyncReader, ByteStream};
+use crate::counters::FileStats;
 use crate::engine::Engine;
 use crate::error::{Error, Operation, Result};
+use crate::events::{self, Directness};
+use crate::in_memory::MemoryFile;
+use crate::inode::REVALIDATE_INTERVAL;
 use crate::reader::Reader;
 use crate::source::{IoMode, Source};
 
@@ -31,6 +41,21 @@ use crate::source::{IoMode, Source};
 pub struct OpenOptions {
     mode: IoMode,
     engine: Option<Engine>,
+    caching: Caching,
+    readahead: Option<ReadaheadPolicy>,
+    revalidate: Option<Duration>,
+}
+
+/// Whether what is read of a file is kept in the engine's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Caching {
+    /// If the file is read directly; what comes through the kernel's page cache is kept there already.
+    #[default]
+    Auto,
+    /// Yes.
+    On,
+    /// No: each read is the device's, or the kernel's page cache's.
+    Off,
 }
 
 impl OpenOptions {
@@ -51,11 +76,39 @@ impl OpenOptions {
         self
     }
 
-    /// Opens a regular file or a block device. Blocks for as long as `open(2)` does.
+    /// Sets whether positional reads go through the engine's cache.
+    pub fn caching(&mut self, caching: Caching) -> &mut Self {
+        self.caching = caching;
+        self
+    }
+
+    /// Sets how positional reads through the cache read ahead, for all who have the file open with this engine.
+    pub fn readahead(&mut self, policy: ReadaheadPolicy) -> &mut Self {
+        self.readahead = Some(policy);
+        self
+    }
+
+    /// Sets how long what was seen of the file's length and times is trusted: what others have written to it shows in cached
+    /// reads after this time at the latest. Default 10 ms. [`Duration::ZERO`] asks the kernel at each read;
+    /// [`Duration::MAX`] never again, for files that nobody else writes.
+    ///
+    /// A write changes the times when it begins. Pages that are read while a single long write of another process is under
+    /// way may stay as they were before it for up to 30 s after its beginning, except with [`Duration::ZERO`], which keeps
+    /// nothing of a file that was written in the last 30 s.
+    pub fn revalidate(&mut self, interval: Duration) -> &mut Self {
+        // What the clock can count: longer is for ever as well.
+        self.revalidate = Some(interval.min(Duration::from_nanos(u64::MAX)));
+        self
+    }
+
+    /// Opens a regular file, a block device or a character device. Blocks for as long as `open(2)` does.
+    ///
+    /// A character device has no length and gives other bytes each time (`/dev/zero`, `/dev/urandom`): its reads are the
+    /// device's, never cached and never direct, whatever [`OpenOptions::caching`] says.
     ///
     /// # Errors
-    /// What `open(2)` reports; `IsADirectory`; `Unsupported` for a FIFO, socket or character device, and for
-    /// [`IoMode::Direct`] where the file system has none; what [`Engine::global`] reports.
+    /// What `open(2)` reports; `IsADirectory`; `Unsupported` for a FIFO or socket, and for [`IoMode::Direct`] where the
+    /// file system, or the kind of file, has none; what [`Engine::global`] reports.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
         let path = path.as_ref();
         let engine = match &self.engine {
@@ -67,17 +120,56 @@ impl OpenOptions {
             IoMode::Direct => DirectIo::Required,
             IoMode::Buffered => DirectIo::Off,
         };
-        let open = OpenFile::open(path, direct_io, Access::Read)
-            .map_err(|error| Error::on_file(Operation::Open, path, error))?;
-        let source = Source { open: Arc::new(open), path: path.to_owned(), mode: self.mode, engine };
-        Ok(File { source: Arc::new(source) })
+        let failed = |error| Error::on_file(Operation::Open, path, error);
+        let open = OpenFile::open(path, direct_io, Access::Read).map_err(failed)?;
+        let inode = match self.is_cached(&open).map_err(failed)? {
+            true => {
+                let inode = engine.shared.cache.inodes.open(&engine.shared, &open, self.readahead);
+                Some(inode.map_err(failed)?)
+            }
+            false => None,
+        };
+        let direct = open.direct().map_or(Directness::Buffered, |_| Directness::Direct);
+        events::opened(path, direct, inode.as_deref());
+        static NEXT_HANDLE: AtomicU32 = AtomicU32::new(0);
+        let source = Source {
+            open: Arc::new(open),
+            path: path.to_owned(),
+            mode: self.mode,
+            engine,
+            inode,
+            revalidate: self.revalidate.unwrap_or(REVALIDATE_INTERVAL),
+            handle: NEXT_HANDLE.fetch_add(1, Ordering::Relaxed),
+        };
+        Ok(File { contents: Contents::Stored(Arc::new(source)) })
+    }
+
+    /// Only what gives the same bytes twice is: files of `/proc` say that they are empty.
+    fn is_cached(&self, open: &OpenFile) -> io::Result<bool> {
+        let wanted = match self.caching {
+            Caching::Auto => open.direct().is_some(),
+            Caching::On => true,
+            Caching::Off => false,
+        };
+        Ok(wanted
+            && open.form() == Form::Cached
+            && Backing::length_bytes(open)?.is_some_and(|length| length > 0))
     }
 }
 
 /// A file open for reading. Clones share it; all methods take `&self` and may be called from any thread.
 #[derive(Clone, Debug)]
 pub struct File {
-    pub(crate) source: Arc<Source>,
+    pub(crate) contents: Contents,
+}
+
+/// Where the bytes are.
+#[derive(Clone, Debug)]
+pub(crate) enum Contents {
+    /// In a file.
+    Stored(Arc<Source>),
+    /// In memory already.
+    Memory(Arc<MemoryFile>),
 }
 
 impl File {
@@ -89,38 +181,78 @@ impl File {
         OpenOptions::new().open(path)
     }
 
-    /// The length now, bytes: one syscall. Files in `/proc` say 0 although they have contents.
+    /// A file of these bytes, named `<memory>` in errors. It needs no engine, and everything that reads a file reads it:
+    /// positional reads copy, [`File::read_at_async`] and [`File::stream`] share the bytes, readers show them as they lie
+    /// there.
+    ///
+    /// ```
+    /// use std::io::{BufRead, Read};
+    /// let file = headwater::File::from_bytes("one\ntwo\n");
+    /// let mut word = [0; 3];
+    /// file.read_exact_at(&mut word, 4)?;
+    /// assert_eq!((&word, file.reader().lines().count()), (b"two", 2));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn from_bytes(bytes: impl Into<Bytes>) -> File {
+        File::from_bytes_named("<memory>", bytes)
+    }
+
+    /// The same with a name of one's own.
+    pub fn from_bytes_named(name: impl Into<PathBuf>, bytes: impl Into<Bytes>) -> File {
+        File { contents: Contents::Memory(Arc::new(MemoryFile::new(name.into(), bytes.into()))) }
+    }
+
+    /// The length now, bytes: one syscall. Files in `/proc` and character devices say 0 although they have contents.
     ///
     /// # Errors
     /// What `fstat(2)` reports.
     #[allow(clippy::len_without_is_empty)] // The name is that of `std::fs::Metadata::len`, which has no `is_empty` either.
     pub fn len(&self) -> Result<u64> {
-        self.source.length_bytes()
+        match &self.contents {
+            Contents::Stored(source) => source.length_bytes(),
+            Contents::Memory(memory) => Ok(memory.length_bytes()),
+        }
     }
 
-    /// The path it was opened by.
+    /// The path it was opened by, or the name that it was given.
     pub fn path(&self) -> &Path {
-        &self.source.path
+        match &self.contents {
+            Contents::Stored(source) => source.path(),
+            Contents::Memory(memory) => memory.path(),
+        }
     }
 
     /// Whether device reads of this file go around the kernel's page cache.
     pub fn is_direct(&self) -> bool {
-        self.source.open.direct().is_some()
+        match &self.contents {
+            Contents::Stored(source) => source.open.direct().is_some(),
+            Contents::Memory(_) => false,
+        }
     }
 
-    /// How much of a byte range the kernel's page cache holds.
+    /// How much of a byte range the kernel's page cache holds. [`Residency::Whole`] for a file in memory.
     pub fn residency(&self, range: ByteRange) -> Residency {
-        self.source.open.residency(range)
+        match &self.contents {
+            Contents::Stored(source) => source.open.residency(range),
+            Contents::Memory(_) => Residency::Whole,
+        }
+    }
+
+    /// What cached reads of this file met so far, through all handles, and what the cache holds of it now. All zero for a
+    /// file that is not cached, or is in memory.
+    pub fn stats(&self) -> FileStats {
+        let Contents::Stored(source) = &self.contents else { return FileStats::default() };
+        source.inode.as_ref().map_or_else(FileStats::default, |inode| inode.stats())
     }
 
     /// A cursor at byte 0 for sequential reading in this thread.
     pub fn reader(&self) -> Reader {
-        Reader::new(&self.source)
+        Reader::new(&self.contents)
     }
 
     /// A cursor at byte 0 for sequential reading in async tasks, on any runtime.
     pub fn async_reader(&self) -> AsyncReader {
-        AsyncReader::new(&self.source)
+        AsyncReader::new(&self.contents)
     }
 
     /// The file from byte 0 to its end as a stream of [`bytes::Bytes`] that share the frames.

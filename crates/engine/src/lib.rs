@@ -1,7 +1,8 @@
 //! headwater: read files at the speed of the device, from any thread and any async runtime.
 //!
 //! ```text
-//!   File::read_at ───────────────► kernel's page cache if resident ─► else direct, in this thread
+//!   File::read_at ─┬─ cached ─────► page in a frame ─► copy;  missing ─► readahead ─► requests ─► frames
+//!                  └─ not cached ─► kernel's page cache if resident ─► else direct, in this thread
 //!   Reader / AsyncReader / ByteStream ─► ReadStream: readahead ─► requests in flight ─► frames, lent without a copy
 //!   Engine: one pool of frames and one queue for the whole process
 //! ```
@@ -32,24 +33,43 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod advice;
 mod async_reader;
+mod cached;
+mod counters;
+mod cursor;
 mod engine;
 mod error;
+mod events;
 mod file;
+mod in_memory;
+mod inode;
+mod listeners;
+mod loads;
 mod local;
+mod memory;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod read_at;
+mod read_many;
 mod reader;
 mod source;
+mod start;
+mod stats;
 mod stream;
 
 pub use async_reader::{AsyncReader, ByteStream};
+pub use counters::{Counts, FileStats};
 pub use engine::{Engine, EngineBuilder, Info, Stats};
 pub use error::{Error, Failure, Operation, Result};
-pub use file::{File, OpenOptions};
-pub use headwater_core::readahead::ReadaheadLimits;
+pub use file::{Caching, File, OpenOptions};
+pub use headwater_core::readahead::{Advice, ReadaheadLimits, ReadaheadPolicy};
+pub use listeners::EvictionListener;
 pub use local::{Local, LocalEngine, LocalFile};
+pub use read_many::ManyRead;
 pub use reader::Reader;
 pub use source::IoMode;
+pub use stats::{CacheStats, Latency};
 
 /// The queue below the engine by itself: requests in memory of their own, submitted by any thread, batched, waited for by
 /// threads or by tasks on any executor, cancelled safely. For programs that bring their own cache.
@@ -88,16 +108,56 @@ pub mod ring {
     };
 }
 
+/// The page cache below files by itself: pages of anything, loaded by whoever brings their bytes into extents of an arena,
+/// found and pinned by any thread without a lock.
+///
+/// ```
+/// use headwater::pages::{FilePages, Found, LoadId, PageCache, Policy};
+/// use headwater::io::PageIndex;
+/// use headwater::ring::{Arena, Extents, Urgency};
+/// let arena = Arena::new(4 << 20)?;
+/// let cache = PageCache::new(&arena, Policy::Clock2QPlus);
+/// let file: FilePages = cache.add_file()?;
+/// let mut extent = arena.allocate(8192, Urgency::Demand).expect("the arena is empty");
+/// extent.fill(7);
+/// let (pages, extents) = (headwater::io::PageRange::new(PageIndex::new(0), PageIndex::new(2)), Extents::from_iter([extent]));
+/// let loading = file.begin_load(pages, &extents, LoadId::new(0), pages.end).expect("nobody has loaded them");
+/// loading.publish(extents, 8192);
+/// let Found::Page(page) = file.pin(PageIndex::new(1), 0..4096) else { panic!("it was loaded") };
+/// assert_eq!(page[0], 7);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub mod pages {
+    pub use headwater_core::cache::Evicted;
+    pub use headwater_core::frame::{FileId, FirstUse, LoadId, Usage};
+    pub use headwater_core::replacement::Policy;
+    pub use headwater_io::{
+        Dropped, FilePages, Found, Glanced, Loading, NotBegun, OwnedPage, PageCache, PageCacheStats,
+        PageCounts, PinnedPage,
+    };
+}
+
 /// What tests and measuring tools need beyond reading files: drivers to choose from, faults to inject, what the kernel
 /// holds of a file.
 pub mod io {
     pub use headwater_core::limits::Limits;
     pub use headwater_core::units::{ByteRange, PageIndex, PageRange};
     pub use headwater_io::{
-        Access, Arena, ArenaStats, DirectAlignment, DirectIo, DriverKind, DriverStats, FaultRange, MapAdvice,
-        MappedFile, OpenFile, Polling, Residency, SimControl, SimOptions, Urgency, device_polls,
+        Access, Arena, ArenaStats, DirectAlignment, DirectIo, DriverKind, DriverStats, FaultRange, FileKind,
+        MapAdvice, MappedFile, OpenFile, Polling, Residency, SimControl, SimOptions, Urgency, device_polls,
         uring_refusal,
     };
+}
+
+/// The cache's replacement and readahead by themselves, without memory or files: for programs that bring their own cache,
+/// and for simulations. [`policy::Replacement`] and [`policy::Readahead`] have an example each.
+pub mod policy {
+    pub use headwater_core::readahead::{
+        Access, Advice, Lookup, Outcome, Plan, PlannedRead, Presence, Purpose, ReadId, ReadResult, Readahead,
+        ReadaheadLimits, ReadaheadPolicy, ReadaheadStats,
+    };
+    pub use headwater_core::replacement::{Evicted, Frames, Origin, Policy, Replacement, UnknownPolicy};
+    pub use headwater_core::units::{ByteRange, FrameId, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
 }
 
 /// The examples of the README, compiled.

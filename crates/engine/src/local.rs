@@ -18,12 +18,16 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use futures_core::Stream;
 use futures_io::{AsyncBufRead, AsyncRead};
+use headwater_core::readahead::Advice;
+use headwater_core::units::{ByteRange, PageRange};
 use headwater_io::LocalDriver;
 
 use crate::async_reader::{AsyncReader, ByteStream};
+use crate::counters::FileStats;
 use crate::engine::{Engine, Info, Stats};
 use crate::error::Result;
 use crate::file::{File, OpenOptions};
+use crate::listeners::EvictionListener;
 use crate::reader::Reader;
 use crate::source::IoMode;
 
@@ -150,6 +154,35 @@ impl LocalFile {
         length: usize,
     ) -> impl Future<Output = Result<Bytes>> + 'static + use<> {
         stay(self.file.read_exact_at_async(offset_bytes, length))
+    }
+
+    /// As [`File::advise`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn advise(&self, advice: Advice, range: ByteRange) -> Result<()> {
+        self.file.advise(advice, range)
+    }
+
+    /// As [`File::advise_all`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn advise_all(&self, advice: Advice) -> Result<()> {
+        self.file.advise_all(advice)
+    }
+
+    /// As [`File::on_evicted`].
+    pub fn on_evicted(
+        &self,
+        listener: impl Fn(PageRange) + Send + Sync + 'static,
+    ) -> Local<EvictionListener> {
+        Local::new(self.file.on_evicted(listener))
+    }
+
+    /// As [`File::stats`].
+    pub fn stats(&self) -> FileStats {
+        self.file.stats()
     }
 
     /// As [`File::reader`].

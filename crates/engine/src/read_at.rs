@@ -1,27 +1,34 @@
 //! Positional reads: blocking into the caller's buffer, asynchronous into a frame.
 //!
 //! ```text
-//!   read_at ─► page cache (RWF_NOWAIT) ─┬─ all there ─────────────────────────► done
-//!                                       └─ rest ─┬─ small ─► pread in this thread, through a frame if unaligned
-//!                                                └─ large ─► read stream: runs in flight at once, copied in order
-//!   read_at_async ─► page cache ─► else one request into one frame, lent as Bytes; large ones are assembled
+//!   read_at ─┬─ in memory ─────────► copied
+//!            ├─ cached ────────────► a few bytes: glance, else through the cache (`cached`)
+//!            ├─ character device ──► pread
+//!            └─ else ─► page cache (RWF_NOWAIT) ─┬─ all there ─► done
+//!                                                └─ rest ─┬─ small ─► pread in this thread, through a frame if unaligned
+//!                                                         └─ large ─► read stream: runs in flight at once, copied in order
+//!   read_at_async ─► the same ways; without the cache one request into one frame, lent as Bytes; large ones are assembled
 //! ```
 //!
-//! Owns: the two straight lines above.
-//! Does not own: readahead (a positional read starts none).
+//! Owns: the choice between these, and reading without the cache.
+//! Does not own: the cache (cached), readahead (a positional read around the cache starts none).
 //! Invariants: I4 memory of the caller goes to the kernel only inside blocking calls.
-//! Hot path: resident: 1 syscall, 1 copy, no allocation. Direct and aligned: 1 more syscall, no copy by us.
+//! Hot path: cached: see `cached`. Resident: 1 syscall, 1 copy, no allocation. Direct and aligned: 1 more syscall, no copy by
+//! us.
 
 use std::io;
 use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use headwater_core::backing::{Backing, Form};
 use headwater_core::plan::Run;
 use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
-use headwater_io::{Extent, Extents, Finished, Listener, Operation, Route, Transfer, Urgency};
+use headwater_io::{Extent, Extents, Finished, Glanced, Listener, Route, Transfer, Urgency};
 
-use crate::error::Result;
-use crate::file::File;
+use crate::error::{Error, Operation, Result};
+use crate::file::{Contents, File};
 use crate::source::{OFFSET_BYTES_MAX, READABLE_BYTES_MAX, Source};
 use crate::stream::ReadStream;
 
@@ -31,25 +38,14 @@ impl File {
     ///
     /// # Errors
     /// What the device reports, with path and offset, if no byte was read.
+    #[inline]
     pub fn read_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<usize> {
-        let source = &*self.source;
-        source.check_process(offset_bytes)?;
-        let range = addressable(source, offset_bytes, buffer.len())?;
-        let buffer = &mut buffer[..range.len() as usize];
-        let mut done = 0;
-        if !buffer.is_empty()
-            && let Some(resident_bytes) = source.read_if_resident(buffer, offset_bytes)?
-        {
-            done = resident_bytes;
-            if done == buffer.len() || offset_bytes + done as u64 >= source.length_bytes()? {
-                return Ok(done);
+        match &self.contents {
+            Contents::Stored(source) if source.glance(buffer, offset_bytes) == Glanced::Copied => {
+                Ok(buffer.len())
             }
-        }
-        let rest = ByteRange::new(range.start + done as u64, range.end);
-        match self.read_device(&mut buffer[done..], rest) {
-            Ok(read_bytes) => Ok(done + read_bytes),
-            Err(_) if done > 0 => Ok(done),
-            Err(error) => Err(error),
+            Contents::Stored(source) => source.read_at(buffer, offset_bytes),
+            Contents::Memory(memory) => memory.read_at(buffer, offset_bytes),
         }
     }
 
@@ -61,7 +57,7 @@ impl File {
         let mut done = 0;
         while done < buffer.len() {
             match self.read_at(&mut buffer[done..], offset_bytes + done as u64)? {
-                0 => return Err(self.source.ended_early(offset_bytes + done as u64)),
+                0 => return Err(self.ended_early(offset_bytes + done as u64)),
                 read_bytes => done += read_bytes,
             }
         }
@@ -69,8 +65,9 @@ impl File {
     }
 
     /// Reads up to `length` bytes at `offset_bytes`; fewer only where the file ends. The bytes share an engine's frame
-    /// up to 2 MiB; beyond that, or when there is no frame of that size, they are assembled in memory of their own. The future is `Send`, runs on any executor
-    /// and may be dropped at any moment.
+    /// up to 2 MiB; beyond that, or when there is no frame of that size, they are assembled in memory of their own. The
+    /// bytes of a file in memory are shared, however many. The future is `Send`, runs on any executor and may be dropped
+    /// at any moment.
     ///
     /// # Errors
     /// As [`File::read_at`].
@@ -81,15 +78,9 @@ impl File {
     ) -> impl Future<Output = Result<Bytes>> + Send + 'static + use<> {
         let file = self.clone();
         async move {
-            file.source.check_process(offset_bytes)?;
-            let range = addressable(&file.source, offset_bytes, length)?;
-            if range.is_empty() {
-                return Ok(Bytes::new());
-            }
-            let device_range = file.source.offset_alignment().expand(range);
-            match file.source.allocate_async(device_range.len()).await {
-                Some(extent) => file.source.read_frame(range, device_range, extent).await,
-                None => file.assemble(range).await,
+            match &file.contents {
+                Contents::Stored(source) => source.read_at_async(offset_bytes, length).await,
+                Contents::Memory(memory) => memory.slice(offset_bytes, length),
             }
         }
     }
@@ -115,7 +106,7 @@ impl File {
                 let (end_bytes, left) = (offset_bytes + assembled.len() as u64, length - assembled.len());
                 let rest = file.read_at_async(end_bytes, left).await?;
                 if rest.is_empty() {
-                    return Err(file.source.ended_early(end_bytes));
+                    return Err(file.ended_early(end_bytes));
                 }
                 assembled.extend_from_slice(&rest);
             }
@@ -123,32 +114,106 @@ impl File {
         }
     }
 
-    fn read_device(&self, buffer: &mut [u8], range: ByteRange) -> Result<usize> {
-        let source = &*self.source;
+    fn ended_early(&self, offset_bytes: u64) -> Error {
+        let error = io::Error::new(io::ErrorKind::UnexpectedEof, "the file ends here");
+        Error::at(Operation::Read, self.path(), offset_bytes, error)
+    }
+}
+
+impl Source {
+    /// All of it, if it is a few bytes of a cached page that is much in use.
+    #[inline]
+    fn glance(&self, buffer: &mut [u8], offset_bytes: u64) -> Glanced {
+        match &self.inode {
+            Some(inode) => inode.glance(buffer, offset_bytes, self.revalidate),
+            None => Glanced::Not,
+        }
+    }
+
+    fn read_at(self: &Arc<Self>, buffer: &mut [u8], offset_bytes: u64) -> Result<usize> {
+        self.check_process(offset_bytes)?;
+        let range = addressable(self.path(), offset_bytes, buffer.len())?;
+        let buffer = &mut buffer[..range.len() as usize];
+        match (&self.inode, self.open.form()) {
+            (Some(inode), _) => {
+                let read_bytes = self.read_cached(inode, buffer, range)?;
+                inode.after_read(ByteRange::at(range.start, read_bytes as u64));
+                Ok(read_bytes)
+            }
+            (None, Form::Direct | Form::InMemory) => {
+                let read = Backing::read_at(&*self.open, buffer, range.start);
+                read.map_err(|error| self.read_error(range.start, error))
+            }
+            (None, Form::Cached) => self.read_uncached(buffer, range),
+        }
+    }
+
+    /// What the kernel's page cache holds comes from there, the rest from the device.
+    fn read_uncached(self: &Arc<Self>, buffer: &mut [u8], range: ByteRange) -> Result<usize> {
+        let mut done = 0;
+        if !buffer.is_empty()
+            && let Some(resident_bytes) = self.read_if_resident(buffer, range.start)?
+        {
+            done = resident_bytes;
+            if done == buffer.len() || range.start + done as u64 >= self.length_bytes()? {
+                return Ok(done);
+            }
+        }
+        let rest = ByteRange::new(range.start + done as u64, range.end);
+        match self.read_device(&mut buffer[done..], rest) {
+            Ok(read_bytes) => Ok(done + read_bytes),
+            Err(_) if done > 0 => Ok(done),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn read_at_async(self: &Arc<Self>, offset_bytes: u64, length: usize) -> Result<Bytes> {
+        self.check_process(offset_bytes)?;
+        let range = addressable(self.path(), offset_bytes, length)?;
+        if range.is_empty() {
+            return Ok(Bytes::new());
+        }
+        let Some(inode) = &self.inode else { return self.read_device_async(range).await };
+        let bytes = self.read_cached_async(inode, range).await?;
+        inode.after_read(ByteRange::at(range.start, bytes.len() as u64));
+        Ok(bytes)
+    }
+
+    /// Reads without the cache.
+    pub(crate) async fn read_device_async(self: &Arc<Self>, range: ByteRange) -> Result<Bytes> {
+        let device_range = self.offset_alignment().expand(range);
+        match self.allocate_async(device_range.len()).await {
+            Some(extent) => self.read_frame(range, device_range, extent).await,
+            None => self.assemble(range).await,
+        }
+    }
+
+    /// Reads without the cache. Blocks.
+    pub(crate) fn read_device(self: &Arc<Self>, buffer: &mut [u8], range: ByteRange) -> Result<usize> {
         if range.is_empty() {
             return Ok(0);
         }
         if range.len() > IN_THREAD_BYTES_MAX {
             return self.read_large(buffer, range);
         }
-        match source.open.direct() {
+        match self.open.direct() {
             Some(direct) if !is_aligned(direct.memory, direct.offset, buffer, range) => {
                 let device_range = direct.offset.expand(range);
-                match source.allocate_blocking(device_range.len()) {
-                    Some(extent) => source.read_through_frame(buffer, range, device_range, extent),
+                match self.allocate_blocking(device_range.len()) {
+                    Some(extent) => self.read_through_frame(buffer, range, device_range, extent),
                     None => self.read_large(buffer, range),
                 }
             }
-            _ => source
+            _ => self
                 .shared()
                 .driver
-                .read_blocking(&source.open, source.device_route(), buffer, range.start)
-                .map_err(|error| source.read_error(range.start, error)),
+                .read_blocking(&self.open, self.device_route(), buffer, range.start)
+                .map_err(|error| self.read_error(range.start, error)),
         }
     }
 
-    fn read_large(&self, buffer: &mut [u8], range: ByteRange) -> Result<usize> {
-        let mut stream = ReadStream::whole(&self.source, range);
+    fn read_large(self: &Arc<Self>, buffer: &mut [u8], range: ByteRange) -> Result<usize> {
+        let mut stream = ReadStream::whole(self, range);
         let mut done = 0;
         loop {
             match stream.fill_blocking() {
@@ -165,13 +230,13 @@ impl File {
         }
     }
 
-    async fn assemble(&self, range: ByteRange) -> Result<Bytes> {
-        let mut stream = ReadStream::whole(&self.source, range);
-        let known_bytes = range.clip(self.len()?).len();
+    async fn assemble(self: &Arc<Self>, range: ByteRange) -> Result<Bytes> {
+        let mut stream = ReadStream::whole(self, range);
+        let known_bytes = range.clip(self.length_bytes()?).len();
         let mut assembled = Vec::new();
         assembled
             .try_reserve_exact(known_bytes as usize)
-            .map_err(|_| self.source.read_error(range.start, io::ErrorKind::OutOfMemory.into()))?;
+            .map_err(|_| self.read_error(range.start, io::ErrorKind::OutOfMemory.into()))?;
         loop {
             match std::future::poll_fn(|context| stream.poll_fill(context)).await {
                 Ok(()) if stream.chunk().is_empty() => return Ok(assembled.into()),
@@ -186,9 +251,7 @@ impl File {
             }
         }
     }
-}
 
-impl Source {
     /// One aligned read into a frame, and the wanted part of it copied out.
     fn read_through_frame(
         &self,
@@ -230,7 +293,7 @@ impl Source {
 
     async fn transfer(&self, range: ByteRange, extent: Extent) -> Result<Finished> {
         let request = Transfer {
-            operation: Operation::Read,
+            operation: headwater_io::Operation::Read,
             file: self.open.clone(),
             route: self.device_route(),
             offset_bytes: range.start,
@@ -247,7 +310,7 @@ impl Source {
     /// waits for contiguous memory may wait for frames that the same caller keeps.
     fn try_allocate(&self, bytes: u64) -> Option<Extent> {
         let fits = bytes <= FRAME_BYTES_MAX;
-        fits.then(|| self.shared().arena.allocate(bytes as usize, Urgency::Readahead)).flatten()
+        fits.then(|| self.shared().allocate(bytes as usize, Urgency::Readahead)).flatten()
     }
 
     /// Waits for a page; `None` when more is asked for and not there.
@@ -258,7 +321,7 @@ impl Source {
         let shared = self.shared();
         loop {
             let freed = shared.arena.freed();
-            if let Some(extent) = shared.arena.allocate(bytes as usize, Urgency::Demand) {
+            if let Some(extent) = shared.allocate(bytes as usize, Urgency::Demand) {
                 return Some(extent);
             }
             shared.driver.attend();
@@ -273,28 +336,25 @@ impl Source {
         }
         let shared = self.shared();
         loop {
-            if let Some(extent) = shared.arena.allocate(bytes as usize, Urgency::Demand) {
+            if let Some(extent) = shared.allocate(bytes as usize, Urgency::Demand) {
                 return Some(extent);
             }
             let freed = shared.arena.freed();
             shared.driver.attend();
-            if let Some(extent) = shared.arena.allocate(bytes as usize, Urgency::Demand) {
+            if let Some(extent) = shared.allocate(bytes as usize, Urgency::Demand) {
                 return Some(extent);
             }
             freed.await;
         }
     }
-
-    fn ended_early(&self, offset_bytes: u64) -> crate::Error {
-        self.read_error(offset_bytes, io::Error::new(io::ErrorKind::UnexpectedEof, "the file ends here"))
-    }
 }
 
 /// The bytes asked for, cut at the largest offset that files have.
-fn addressable(source: &Source, offset_bytes: u64, length: usize) -> Result<ByteRange> {
+pub(crate) fn addressable(path: &Path, offset_bytes: u64, length: usize) -> Result<ByteRange> {
     if offset_bytes > OFFSET_BYTES_MAX {
         let text = "offsets of files end at 2^63 - 1";
-        return Err(source.read_error(offset_bytes, io::Error::new(io::ErrorKind::InvalidInput, text)));
+        let error = io::Error::new(io::ErrorKind::InvalidInput, text);
+        return Err(Error::at(Operation::Read, path, offset_bytes, error));
     }
     let end_bytes = offset_bytes.saturating_add(length as u64).min(READABLE_BYTES_MAX);
     Ok(ByteRange::new(offset_bytes, end_bytes.max(offset_bytes)))

@@ -1,15 +1,14 @@
 //! Reader: a blocking cursor with readahead.
 //!
-//! Owns: nothing but the stream.
+//! Owns: nothing but the cursor.
 //! Does not own: readahead, memory; see the read stream.
 //! Blocking: every read may wait for the device; a thread that waits alone pays no thread switch.
 
 use std::fmt;
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
-use std::sync::Arc;
 
-use crate::source::Source;
-use crate::stream::ReadStream;
+use crate::cursor::Cursor;
+use crate::file::Contents;
 
 /// Reads a file from a position onwards: `Read + BufRead + Seek`. Dropping it at any moment is safe and does not wait.
 ///
@@ -28,51 +27,51 @@ use crate::stream::ReadStream;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Reader {
-    stream: ReadStream,
+    cursor: Cursor,
 }
 
 impl Reader {
-    pub(crate) fn new(source: &Arc<Source>) -> Reader {
-        Reader { stream: ReadStream::new(source) }
+    pub(crate) fn new(contents: &Contents) -> Reader {
+        Reader { cursor: Cursor::new(contents) }
     }
 }
 
 impl Read for Reader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if buffer.len() >= STRAIGHT_READ_BYTES_MIN
-            && let Some(read_bytes) = self.stream.read_resident_into(buffer)?
+            && let Some(read_bytes) = self.cursor.read_resident_into(buffer)?
         {
             return Ok(read_bytes);
         }
-        let chunk = self.stream.fill_blocking()?;
+        let chunk = self.cursor.fill_blocking()?;
         let length = chunk.len().min(buffer.len());
         buffer[..length].copy_from_slice(&chunk[..length]);
-        self.stream.consume(length);
+        self.cursor.consume(length);
         Ok(length)
     }
 }
 
 impl BufRead for Reader {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        Ok(self.stream.fill_blocking()?)
+        Ok(self.cursor.fill_blocking()?)
     }
 
     /// # Panics
     /// If `bytes` is more than `fill_buf` showed.
     fn consume(&mut self, bytes: usize) {
-        self.stream.consume(bytes);
+        self.cursor.consume(bytes);
     }
 }
 
 impl Seek for Reader {
     fn seek(&mut self, target: SeekFrom) -> io::Result<u64> {
-        Ok(self.stream.seek(target)?)
+        Ok(self.cursor.seek(target)?)
     }
 }
 
 impl fmt::Debug for Reader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Reader({} at byte {})", self.stream.source().path.display(), self.stream.position_bytes())
+        write!(f, "Reader({} at byte {})", self.cursor.path().display(), self.cursor.position_bytes())
     }
 }
 

@@ -4,14 +4,17 @@
 //! Does not own: positions and what is in flight (the readers').
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use headwater_core::backing::Backing;
 use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
-use headwater_io::{OpenFile, RejectReason, Residency, Route};
+use headwater_io::{Extents, OpenFile, RejectReason, Residency, Route};
 
 use crate::engine::{Engine, Shared};
 use crate::error::{Error, Operation, Result};
+use crate::inode::Inode;
 
 /// How bytes come from the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -32,9 +35,34 @@ pub(crate) struct Source {
     pub(crate) path: PathBuf,
     pub(crate) mode: IoMode,
     pub(crate) engine: Engine,
+    /// The file in the cache, unless it is read without.
+    pub(crate) inode: Option<Arc<Inode>>,
+    /// How long what was seen of the file is trusted.
+    pub(crate) revalidate: Duration,
+    /// Tells the handles of a file apart, for readahead.
+    pub(crate) handle: u32,
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        if let Some(inode) = &self.inode
+            && !self.shared().driver.is_forked()
+        {
+            self.shared().cache.inodes.close(self.shared(), inode);
+        }
+    }
 }
 
 impl Source {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it tells a length: character devices do not.
+    pub(crate) fn has_length(&self) -> bool {
+        matches!(Backing::length_bytes(&*self.open), Ok(Some(_)))
+    }
+
     pub(crate) fn shared(&self) -> &Shared {
         &self.engine.shared
     }
@@ -68,18 +96,63 @@ impl Source {
         }
     }
 
-    /// The same for a range that [`Source::is_resident`] said is there. `None` too where the page cache gives no bytes or
+    /// The same for a range that [`Source::is_resident`] said is there. `None` too where the bytes have left meanwhile, or
     /// an error: the device is asked next, and its answer is the one that counts.
     pub(crate) fn read_resident(&self, buffer: &mut [u8], offset_bytes: u64) -> Option<usize> {
+        let cached = self.inode.as_ref().and_then(|inode| inode.copy_resident(buffer, offset_bytes));
+        cached.or_else(|| self.read_from_kernel(buffer, offset_bytes))
+    }
+
+    /// Whether the engine's cache or the kernel's has all of the range.
+    pub(crate) fn is_resident(&self, range: ByteRange) -> bool {
+        let is_cached = self.inode.as_ref().is_some_and(|inode| {
+            inode.revalidate(&self.open, self.revalidate).is_ok() && inode.is_resident(range)
+        });
+        is_cached || self.is_in_kernel(range)
+    }
+
+    fn read_from_kernel(&self, buffer: &mut [u8], offset_bytes: u64) -> Option<usize> {
+        if self.mode == IoMode::Direct {
+            return None;
+        }
         self.open.read_resident(buffer, offset_bytes).ok().flatten().filter(|&read_bytes| read_bytes > 0)
     }
 
-    pub(crate) fn is_resident(&self, range: ByteRange) -> bool {
+    fn is_in_kernel(&self, range: ByteRange) -> bool {
         self.mode != IoMode::Direct && self.open.residency(range) == Residency::Whole
     }
 
     pub(crate) fn length_bytes(&self) -> Result<u64> {
-        self.open.length_bytes().map_err(|error| Error::on_file(Operation::Length, &self.path, error))
+        // Files without a length say 0.
+        let length = Backing::length_bytes(&*self.open).map_err(|error| self.length_error(error))?;
+        Ok(length.unwrap_or(0))
+    }
+
+    pub(crate) fn open(&self) -> &Arc<OpenFile> {
+        &self.open
+    }
+
+    /// Fills the extents with the bytes of `range`, if the kernel's page cache has all of them; says how many.
+    pub(crate) fn copy_from_kernel(&self, range: ByteRange, extents: &mut Extents) -> Option<usize> {
+        if range.is_empty() || !self.is_in_kernel(range) {
+            return None;
+        }
+        let (mut left_bytes, mut at) = (range.len() as usize, range.start);
+        for extent in extents {
+            let part_bytes = left_bytes.min(extent.len());
+            if self.read_from_kernel(&mut extent[..part_bytes], at)? < part_bytes {
+                return None;
+            }
+            (left_bytes, at) = (left_bytes - part_bytes, at + part_bytes as u64);
+            if left_bytes == 0 {
+                break;
+            }
+        }
+        Some(range.len() as usize)
+    }
+
+    pub(crate) fn length_error(&self, error: io::Error) -> Error {
+        Error::on_file(Operation::Length, &self.path, error)
     }
 
     pub(crate) fn read_error(&self, offset_bytes: u64, error: io::Error) -> Error {

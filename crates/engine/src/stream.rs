@@ -18,7 +18,7 @@
 //! Hot path: no syscall, copy or allocation while the current extent has bytes; one submit an extent.
 
 use std::collections::VecDeque;
-use std::io::{self, SeekFrom};
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -32,8 +32,9 @@ use headwater_io::{
     Urgency,
 };
 
-use crate::error::{self, Result};
-use crate::source::{OFFSET_BYTES_MAX, READABLE_BYTES_MAX, Source};
+use crate::error::Result;
+use crate::listeners::defer;
+use crate::source::{READABLE_BYTES_MAX, Source};
 
 pub(crate) struct ReadStream {
     source: Arc<Source>,
@@ -258,24 +259,8 @@ impl ReadStream {
         Ok(Some(read_bytes))
     }
 
-    /// Goes to `target` and returns the new position. Beyond the end is allowed, as for files of the standard library;
-    /// before the start is not.
-    pub(crate) fn seek(&mut self, target: SeekFrom) -> Result<u64> {
-        let position_bytes = match target {
-            SeekFrom::Start(offset_bytes) => Some(offset_bytes),
-            SeekFrom::Current(delta) => self.position_bytes.checked_add_signed(delta),
-            SeekFrom::End(delta) => self.source.length_bytes()?.checked_add_signed(delta),
-        };
-        let Some(position_bytes) = position_bytes.filter(|&bytes| bytes <= OFFSET_BYTES_MAX) else {
-            let error = io::Error::new(io::ErrorKind::InvalidInput, "position is negative or above 2^63 - 1");
-            return Err(self.source.error(error::Operation::Seek, self.position_bytes, error));
-        };
-        self.go_to(position_bytes);
-        Ok(position_bytes)
-    }
-
-    /// Keeps what is ahead if that is where the new position lies.
-    fn go_to(&mut self, position_bytes: u64) {
+    /// Goes to a position, at most the largest of files. Keeps what is ahead if that is where it lies.
+    pub(crate) fn go_to(&mut self, position_bytes: u64) {
         self.listener = None;
         if let Some(current) = &self.current {
             // Extents before the position may have been given away.
@@ -387,6 +372,7 @@ impl ReadStream {
     /// in the queue are short.
     fn top_up(&mut self) {
         let source = self.source.clone();
+        let _deferral = defer();
         self.plan_ahead(&mut source.shared().driver.plug());
     }
 
@@ -403,6 +389,7 @@ impl ReadStream {
     /// that can be had, returns what to wait for.
     fn start_demand(&mut self) -> Result<Option<EventListener>> {
         let source = self.source.clone();
+        let _deferral = defer();
         let mut plug = source.shared().driver.plug();
         let extent = self.next_demand();
         if self.start(extent, Urgency::Demand, &mut plug).is_err() {
@@ -452,10 +439,8 @@ impl ReadStream {
         }
         self.resident_extents = 0;
         let length_bytes = range.len() as usize;
-        let extents = shared
-            .arena
-            .allocate_run(length_bytes, for_memory(length_bytes, urgency))
-            .ok_or(Obstacle::Memory)?;
+        let extents =
+            shared.allocate_run(length_bytes, for_memory(length_bytes, urgency)).ok_or(Obstacle::Memory)?;
         let request = Transfer {
             operation: Operation::Read,
             file: file.open.clone(),
@@ -486,7 +471,7 @@ impl ReadStream {
     fn copy_resident(&mut self, range: ByteRange) -> Option<EventListener> {
         let arena = &self.source.shared().arena;
         let wanted_bytes = (range.end - self.position_bytes).min(RESIDENT_COPY_BYTES) as usize;
-        let allocate = |bytes| arena.allocate(bytes, for_memory(bytes, Urgency::Demand));
+        let allocate = |bytes| self.source.shared().allocate(bytes, for_memory(bytes, Urgency::Demand));
         let freed = arena.freed();
         let Some(mut extent) = allocate(wanted_bytes).or_else(|| allocate(PAGE_SIZE_BYTES as usize)) else {
             self.ahead.push_front(Ahead::Resident(range));

@@ -28,7 +28,6 @@ fn paths_that_cannot_be_read() {
         (&fifo, ErrorKind::Unsupported),
         (&dangling, ErrorKind::NotFound),
         (&long, ErrorKind::InvalidFilename),
-        (Path::new("/dev/null"), ErrorKind::Unsupported),
         (Path::new(""), ErrorKind::NotFound),
         (Path::new("a\0b"), ErrorKind::InvalidInput),
     ];
@@ -93,8 +92,8 @@ fn settings_out_of_range() {
     for bytes in [0, 1, 4096, (3 << 20) - 1] {
         refused(Engine::builder().memory(bytes), "at least 3 MiB");
     }
-    for bytes in [(128 << 40) + 1, u64::MAX] {
-        refused(Engine::builder().memory(bytes), "more than an address space holds");
+    for bytes in [(4 << 40) + 1, u64::MAX] {
+        refused(Engine::builder().memory(bytes), "more than 4 TiB");
     }
     for depth in [0, 4097, 5000, u32::MAX] {
         refused(Engine::builder().queue_depth(depth), "not within 1 to 4096");
@@ -114,7 +113,7 @@ fn settings_out_of_range() {
     }
     let odd = ReadaheadLimits { size_bytes_min: 5000, ..ReadaheadLimits::default() };
     refused(Engine::builder().readahead(odd), "power of two");
-    for memory_bytes in [3 << 20, (3 << 20) + 1, 128 << 40] {
+    for memory_bytes in [3 << 20, (3 << 20) + 1, 4 << 40] {
         for depth in [1, 4096] {
             let builder = Engine::builder().memory(memory_bytes).queue_depth(depth);
             let engine = builder.driver(DriverKind::Threads).build().unwrap();

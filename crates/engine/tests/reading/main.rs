@@ -11,9 +11,13 @@
 
 #![forbid(unsafe_code)]
 
+mod advice;
 mod bad_input;
 mod changing;
+mod contents;
 mod drops;
+mod events;
+mod evictions;
 mod executors;
 mod faults;
 mod forks;
@@ -23,7 +27,9 @@ mod page_cache;
 mod positions;
 mod pressure;
 mod refusal;
+#[allow(dead_code)] // shared with other tests
 mod rig;
 #[cfg(feature = "tokio")]
 mod runtimes;
+mod statistics;
 mod tails;

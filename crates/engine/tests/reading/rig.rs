@@ -57,13 +57,17 @@ impl Rig {
         let deadline = Instant::now() + PATIENCE;
         while !self.is_idle() {
             assert!(Instant::now() < deadline, "still in use: {:?}", self.engine);
-            if self.control.is_some() {
-                self.control().clear_faults();
-                let clock = self.open(Path::new("/proc/version"), IoMode::Buffered);
-                let _ = block_on(clock.read_at_async(0, 100));
-            } else {
-                thread::yield_now();
-            }
+            self.pass_time();
+        }
+    }
+
+    pub(crate) fn pass_time(&self) {
+        if self.control.is_some() {
+            self.control().clear_faults();
+            let clock = self.open(Path::new("/proc/version"), IoMode::Buffered);
+            let _ = block_on(clock.read_at_async(0, 100));
+        } else {
+            thread::yield_now();
         }
     }
 
@@ -85,6 +89,18 @@ pub(crate) fn drivers(seed: u64) -> Vec<DriverKind> {
         Some(reason) => skip(format!("uring: {reason}")),
     }
     kinds
+}
+
+/// A simulated device that delivers at once, whole and without errors.
+pub(crate) fn calm_device(seed: u64) -> DriverKind {
+    let (delay_steps_max, short_per_mille, transient_per_mille) = (0, 0, 0);
+    let control = SimControl::default();
+    DriverKind::Sim(SimOptions { seed, delay_steps_max, short_per_mille, transient_per_mille, control })
+}
+
+/// Such a device, 64 MiB, 64 requests.
+pub(crate) fn calm(seed: u64) -> Rig {
+    Rig::sized(calm_device(seed), 64 << 20, 64)
 }
 
 pub(crate) fn rigs(seed: u64) -> Vec<Rig> {
@@ -116,6 +132,18 @@ impl Scratch {
 
     pub(crate) fn make_cold(&self) {
         headwater_testkit::make_cold(&self.file()).unwrap();
+    }
+
+    /// Lets time pass until the file was written long enough ago that its times would tell of another write: before that,
+    /// what is cached is dropped at each look at them.
+    pub(crate) fn age(&self) {
+        let is_young = || {
+            let changed = std::fs::metadata(self.path()).unwrap().modified().unwrap();
+            changed.elapsed().is_ok_and(|age| age < std::time::Duration::from_millis(20))
+        };
+        while is_young() {
+            thread::yield_now();
+        }
     }
 
     /// The file as the standard library has it, open for reading and writing.

@@ -1,0 +1,232 @@
+//! Counters: what a file's reads met, counted without threads getting in each other's way.
+//!
+//! Owns: the counters of one file, and the latencies of an engine.
+//! Does not own: what is counted.
+//! Hot path: a hit adds to a cache line that other threads rarely touch.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use headwater_core::frame::Usage;
+
+/// What reads of a file met so far.
+#[derive(Debug, Default)]
+pub(crate) struct FileCounters {
+    hits: Striped,
+    pub(crate) misses: AtomicU64,
+    pub(crate) sync_misses: AtomicU64,
+    pub(crate) joined: AtomicU64,
+    pub(crate) bypassed: AtomicU64,
+    pub(crate) device_reads: AtomicU64,
+    pub(crate) device_read_bytes: AtomicU64,
+    pub(crate) read_ahead: AtomicU64,
+    pub(crate) used: AtomicU64,
+    pub(crate) late: AtomicU64,
+    unused: AtomicU64,
+    evictions: AtomicU64,
+}
+
+impl FileCounters {
+    #[inline]
+    pub(crate) fn hit(&self, pages: u64) {
+        self.hits.add(pages);
+    }
+
+    pub(crate) fn evicted(&self, pages: u64, usage: Usage) {
+        self.evictions.fetch_add(pages, Ordering::Relaxed);
+        if usage == Usage::Unused {
+            self.unused.fetch_add(pages, Ordering::Relaxed);
+        }
+    }
+
+    /// All of them, as they are at about this moment.
+    pub(crate) fn counts(&self) -> Counts {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counts {
+            hits: self.hits.sum(),
+            misses: load(&self.misses),
+            sync_misses: load(&self.sync_misses),
+            joined: load(&self.joined),
+            bypassed: load(&self.bypassed),
+            device_reads: load(&self.device_reads),
+            device_read_bytes: load(&self.device_read_bytes),
+            read_ahead: load(&self.read_ahead),
+            used: load(&self.used),
+            late: load(&self.late),
+            unused: load(&self.unused),
+            evictions: load(&self.evictions),
+        }
+    }
+}
+
+/// What reads met, counted from when the file was first opened, or the engine built. In pages, unless said otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Read from the cache, those included that were waited for. Several reads of one page are as many.
+    pub hits: u64,
+    /// Not found, and not on their way.
+    pub misses: u64,
+    /// Reads (not pages) that waited for a page that nothing had asked for before.
+    pub sync_misses: u64,
+    /// Reads (not pages) that met a page on its way, and waited for that instead of reading it again.
+    pub joined: u64,
+    /// Reads (not pages) that went to the device without the cache, because there was no memory, or a page had failed.
+    pub bypassed: u64,
+    /// Requests to the device, or to the kernel's page cache where that holds the pages.
+    pub device_reads: u64,
+    /// Bytes of these.
+    pub device_read_bytes: u64,
+    /// Read before they were asked for.
+    pub read_ahead: u64,
+    /// Of those, used.
+    pub used: u64,
+    /// Of those, asked for before they had arrived.
+    pub late: u64,
+    /// Of those, evicted without ever being used.
+    pub unused: u64,
+    /// Left the cache: to make room, on advice, or because the file had changed.
+    pub evictions: u64,
+}
+
+/// What a file's cached reads met, and what the cache holds of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct FileStats {
+    /// Since it was first opened.
+    pub counts: Counts,
+    /// Pages that can be read without the device.
+    pub resident_pages: u64,
+    /// Pages on their way.
+    pub loading_pages: u64,
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Counts) {
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.sync_misses += other.sync_misses;
+        self.joined += other.joined;
+        self.bypassed += other.bypassed;
+        self.device_reads += other.device_reads;
+        self.device_read_bytes += other.device_read_bytes;
+        self.read_ahead += other.read_ahead;
+        self.used += other.used;
+        self.late += other.late;
+        self.unused += other.unused;
+        self.evictions += other.evictions;
+    }
+}
+
+/// A counter in several places: one for each of a few threads, which adds to it without an atomic operation's cost, and
+/// one for all others.
+#[derive(Debug, Default)]
+struct Striped {
+    own: [Stripe; STRIPES],
+    shared: Stripe,
+}
+
+/// Two cache lines, which processors fetch in pairs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Stripe(AtomicU64);
+
+impl Striped {
+    #[inline]
+    fn add(&self, count: u64) {
+        let stripe = STRIPE.try_with(|stripe| stripe.0).unwrap_or(STRIPES);
+        match self.own.get(stripe) {
+            // Nobody else writes to it while this thread lives.
+            Some(Stripe(own)) => own.store(own.load(Ordering::Relaxed) + count, Ordering::Relaxed),
+            None => _ = self.shared.0.fetch_add(count, Ordering::Relaxed),
+        }
+    }
+
+    fn sum(&self) -> u64 {
+        self.own.iter().chain([&self.shared]).map(|stripe| stripe.0.load(Ordering::Relaxed)).sum()
+    }
+}
+
+thread_local! {
+    static STRIPE: OwnStripe = OwnStripe::claim();
+}
+
+/// The right of a thread to a stripe of every counter; none if all are taken.
+struct OwnStripe(usize);
+
+impl OwnStripe {
+    fn claim() -> OwnStripe {
+        let mut taken = TAKEN.load(Ordering::Acquire);
+        loop {
+            let stripe = (!taken).trailing_zeros() as usize;
+            if stripe >= STRIPES {
+                return OwnStripe(STRIPES);
+            }
+            match TAKEN.compare_exchange(taken, taken | 1 << stripe, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return OwnStripe(stripe),
+                Err(now) => taken = now,
+            }
+        }
+    }
+}
+
+impl Drop for OwnStripe {
+    fn drop(&mut self) {
+        if self.0 < STRIPES {
+            // What this thread has counted is seen by the next that has the stripe.
+            TAKEN.fetch_and(!(1 << self.0), Ordering::AcqRel);
+        }
+    }
+}
+
+/// A bit for each stripe that a thread has.
+static TAKEN: AtomicU64 = AtomicU64::new(0);
+
+/// A kilobyte for each file that is known.
+const STRIPES: usize = 7;
+
+/// How long things took.
+#[derive(Debug)]
+pub(crate) struct Latencies {
+    loads: Mutex<Histogram<u64>>,
+    waits: Mutex<Histogram<u64>>,
+}
+
+impl Latencies {
+    pub(crate) fn new() -> Latencies {
+        let histogram =
+            || Histogram::new_with_bounds(1, NANOSECONDS_MAX, DIGITS).expect("the bounds are valid");
+        Latencies { loads: Mutex::new(histogram()), waits: Mutex::new(histogram()) }
+    }
+
+    /// A load was under way for so long, until its pages could be read.
+    pub(crate) fn note_load(&self, time: Duration) {
+        note(&self.loads, time);
+    }
+
+    /// A reader waited for so long.
+    pub(crate) fn note_wait(&self, time: Duration) {
+        note(&self.waits, time);
+    }
+
+    /// Copies of both.
+    pub(crate) fn histograms(&self) -> (Histogram<u64>, Histogram<u64>) {
+        let copy = |histogram: &Mutex<Histogram<u64>>| {
+            histogram.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        };
+        (copy(&self.loads), copy(&self.waits))
+    }
+}
+
+fn note(histogram: &Mutex<Histogram<u64>>, time: Duration) {
+    let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    histogram.lock().unwrap_or_else(PoisonError::into_inner).saturating_record(nanoseconds.max(1));
+}
+
+/// Longer than a minute is a minute.
+const NANOSECONDS_MAX: u64 = 60_000_000_000;
+
+/// Two significant digits: 1 % is finer than any device repeats itself, and 36 KiB.
+const DIGITS: u8 = 2;

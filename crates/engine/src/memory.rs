@@ -1,0 +1,133 @@
+//! Memory: frames for whoever needs them, from the arena or from what the cache gives up.
+//!
+//! ```text
+//!   frames ─► arena, one piece ─► evict, one piece ─► arena, in pieces ─► what has arrived unasked ─► none
+//! ```
+//!
+//! The cache fills what nobody else uses, up to seven eighths of the budget: the last eighth is for those who read
+//! without it. Whoever finds the arena empty has pages evicted.
+//!
+//! Owns: the parts of the cache, and the order in which memory is looked for.
+//! Does not own: the memory.
+//! Invariants: I6 the arena's budget is that of all; readahead gives up where a demand goes on.
+
+use std::time::{Duration, Instant};
+
+use headwater_core::readahead::Purpose;
+use headwater_core::replacement::Policy;
+use headwater_core::units::PAGE_SIZE_BYTES;
+use headwater_io::{Arena, Extent, Extents, PageCache, Urgency};
+
+use crate::counters::Latencies;
+use crate::engine::Shared;
+use crate::events;
+use crate::inode::Inodes;
+use crate::loads::Loads;
+
+/// The cache of an engine.
+#[derive(Debug)]
+pub(crate) struct CacheParts {
+    pub(crate) pages: PageCache,
+    pub(crate) loads: Loads,
+    pub(crate) inodes: Inodes,
+    pub(crate) latencies: Latencies,
+    started: Instant,
+}
+
+impl CacheParts {
+    pub(crate) fn new(arena: &Arena, policy: Policy) -> CacheParts {
+        CacheParts {
+            pages: PageCache::new(arena, policy),
+            loads: Loads::default(),
+            inodes: Inodes::default(),
+            latencies: Latencies::new(),
+            started: Instant::now(),
+        }
+    }
+}
+
+impl Shared {
+    /// Time as the policies know it.
+    pub(crate) fn now(&self) -> Duration {
+        self.cache.started.elapsed()
+    }
+
+    /// Frames for pages of the cache. `None` when there are none to be had without waiting, or for readahead only in small
+    /// pieces.
+    pub(crate) fn frames(&self, bytes: usize, purpose: Purpose) -> Option<Extents> {
+        let urgency = match purpose {
+            Purpose::Demand if bytes <= PAGE_BYTES => Urgency::Demand,
+            Purpose::Demand | Purpose::Ahead => Urgency::Readahead,
+        };
+        let one_piece = || Some(Extents::from_iter([self.arena.allocate(bytes, urgency)?]));
+        if self.leaves_share(bytes)
+            && let Some(extents) = one_piece()
+        {
+            return Some(extents);
+        }
+        let evicted_pages = self.make_room(bytes);
+        if !self.leaves_share(bytes) {
+            return None;
+        }
+        if evicted_pages > 0
+            && let Some(extents) = one_piece()
+        {
+            return Some(extents);
+        }
+        self.arena.allocate_run(bytes, urgency)
+    }
+
+    /// One extent for somebody who reads without the cache, which makes room if need be.
+    pub(crate) fn allocate(&self, bytes: usize, urgency: Urgency) -> Option<Extent> {
+        self.arena.allocate(bytes, urgency).or_else(|| {
+            self.make_room(bytes);
+            self.arena.allocate(bytes, urgency)
+        })
+    }
+
+    /// As [`Shared::allocate`], in pieces if need be.
+    pub(crate) fn allocate_run(&self, bytes: usize, urgency: Urgency) -> Option<Extents> {
+        self.arena.allocate_run(bytes, urgency).or_else(|| {
+            self.make_room(bytes);
+            self.arena.allocate_run(bytes, urgency)
+        })
+    }
+
+    /// Has pages evicted, with what has arrived and nobody asked for first among those that can be. Says how many.
+    fn make_room(&self, bytes: usize) -> usize {
+        let pages = (bytes / PAGE_BYTES).max(EVICT_PAGES_MIN);
+        match self.evict(pages) {
+            0 if self.cache.loads.conclude_arrived(self) > 0 => self.evict(pages),
+            evicted => evicted,
+        }
+    }
+
+    pub(crate) fn evict(&self, pages: usize) -> usize {
+        let mut evicted = Vec::with_capacity(pages);
+        self.cache.pages.evict(pages, &mut evicted);
+        if !evicted.is_empty() {
+            events::evicted(&evicted, pages);
+        }
+        self.cache.inodes.on_evicted(&evicted);
+        evicted.len()
+    }
+
+    fn leaves_share(&self, bytes: usize) -> bool {
+        let on_their_way_bytes = self.cache.pages.loading_pages() * PAGE_BYTES;
+        (self.arena.stats().cached_bytes + on_their_way_bytes + bytes) as u64 <= self.cache_bytes_max()
+    }
+
+    /// What the cache can hold at most.
+    pub(crate) fn cache_bytes_max(&self) -> u64 {
+        let budget_bytes = self.arena.stats().budget_bytes;
+        (budget_bytes / UNCACHED_DIVISOR * (UNCACHED_DIVISOR - 1)) as u64
+    }
+}
+
+const PAGE_BYTES: usize = PAGE_SIZE_BYTES as usize;
+
+/// The part of the budget that the cache leaves to others: as much as readahead leaves to demands.
+const UNCACHED_DIVISOR: usize = 8;
+
+/// Pages that leave together, so that a lock is taken once for several single pages.
+const EVICT_PAGES_MIN: usize = 16;

@@ -1,0 +1,253 @@
+//! Start: planned reads become requests.
+//!
+//! ```text
+//!   plan ─► missing runs, neighbours merged ─► frames ─┬─ none: refused, with all that comes after
+//!                                                      └─ begin_load ─┬─ the kernel has it ─► copied, published
+//!                                                                     ├─ small and alone ──► pread in this thread
+//!                                                                     └─ else ─────────────► submitted, one plug for all
+//! ```
+//!
+//! Owns: the way from a plan to loads.
+//! Does not own: what is planned (`headwater-core`), who waits (loads).
+//! Invariants: I2 only what is missing is begun; I5 no lock is held while submitting; I6 readahead without a frame or a
+//! place in the queue gives up.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use headwater_core::readahead::{PlannedRead, Purpose, ReadResult};
+use headwater_core::units::{PageCount, PageIndex, PageRange};
+use headwater_io::{
+    Extents, Finished, Loading, NotBegun, Operation, Plug, Rejected, Request, Transfer, Urgency,
+};
+
+use crate::inode::Inode;
+use crate::listeners::defer;
+use crate::loads::{Load, ReadIds};
+use crate::source::Source;
+
+/// Starts planned reads.
+pub(crate) struct Starter<'a> {
+    pub(crate) source: &'a Source,
+    pub(crate) inode: &'a Arc<Inode>,
+    pub(crate) caller: Caller,
+}
+
+/// Who reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Caller {
+    /// A thread, which may read a small demand by itself.
+    Thread,
+    /// A task, which may not wait.
+    Task,
+}
+
+/// Adjacent pages that are missing, to be read at once.
+#[derive(Debug)]
+struct Run {
+    pages: PageRange,
+    /// From here on nobody waits for them.
+    ahead_from: PageIndex,
+    /// The planned reads that are done when this is.
+    ids: ReadIds,
+}
+
+/// There is no frame, or no place in the queue.
+struct Refused;
+
+type Started = Result<(), Refused>;
+
+impl Starter<'_> {
+    /// Submits what is not there of each, in order, with one system call. Waits for no device, except that a thread reads
+    /// a small demand that is alone by itself.
+    pub(crate) fn start_all(&self, plan: &[PlannedRead]) {
+        let _deferral = defer();
+        let mut runs = self.missing(plan).into_iter();
+        let is_lone = runs.len() == 1 && self.caller == Caller::Thread;
+        let alone = if is_lone { Alone::Yes } else { Alone::No };
+        let mut plug = self.source.shared().driver.plug();
+        for run in runs.by_ref() {
+            let ids = run.ids.clone();
+            if self.start(run, alone, &mut plug).is_err() {
+                self.inode.complete(self.source.shared(), &ids, ReadResult::Refused);
+                break;
+            }
+        }
+        // What one cannot have, those behind it cannot have either.
+        runs.for_each(|run| self.inode.complete(self.source.shared(), &run.ids, ReadResult::Refused));
+        plan.iter().filter_map(|read| read.mark).for_each(|mark| self.inode.pages.mark(mark));
+    }
+
+    /// What is to be read for a plan. Neighbours are read together, be they demanded or not: one request costs the device
+    /// less than two.
+    fn missing(&self, plan: &[PlannedRead]) -> Vec<Run> {
+        let (mut runs, mut missing) = (Vec::<Run>::new(), Vec::new());
+        for read in plan {
+            missing.clear();
+            self.inode.pages.missing(read.range, &mut missing);
+            if missing.is_empty() {
+                self.inode.complete(self.source.shared(), &[read.id], ReadResult::Read);
+            }
+            for (place, pages) in missing.iter().enumerate() {
+                let is_last = place + 1 == missing.len();
+                let ids = if is_last { ReadIds::from_iter([read.id]) } else { ReadIds::new() };
+                let ahead_from = match read.purpose {
+                    Purpose::Demand => pages.end,
+                    Purpose::Ahead => pages.start,
+                };
+                let run = Run { pages: *pages, ahead_from, ids };
+                match runs.last_mut() {
+                    Some(last) if last.takes(&run) => last.append(run),
+                    _ => runs.push(run),
+                }
+            }
+        }
+        runs
+    }
+
+    /// Starts a run. Of a demand that cannot have the memory for all, the first part that can.
+    fn start(&self, run: Run, alone: Alone, plug: &mut Plug<'_>) -> Started {
+        let shared = self.source.shared();
+        let bytes = run.pages.len().bytes() as usize;
+        let Some(extents) = shared.frames(bytes, run.purpose()) else {
+            let Some(part) = run.smaller() else { return Err(Refused) };
+            self.start(part, Alone::No, plug)?;
+            return Err(Refused);
+        };
+        let load = shared.cache.loads.begin(self.inode, run.ids.clone(), run.purpose());
+        let begin = || self.inode.pages.begin_load(run.pages, &extents, load.id(), run.ahead_from);
+        let mut begun = begin();
+        if matches!(begun, Err(NotBegun::NoTable)) {
+            // Pages that lie far apart fill the tables before the frames.
+            shared.evict(TABLE_PAGES);
+            begun = begin();
+        }
+        match begun {
+            Ok(loading) => self.bring(&run, &load, loading, extents, alone, plug),
+            Err(NotBegun::NoTable) => {
+                load.refused(shared);
+                Err(Refused)
+            }
+            Err(NotBegun::Present) => {
+                // Somebody else was faster, which is as good.
+                load.over(shared, run.pages.bytes(), ReadResult::Read);
+                Ok(())
+            }
+        }
+    }
+
+    /// Brings the pages: from the kernel's page cache, in this thread, or by a request.
+    fn bring(
+        &self,
+        run: &Run,
+        load: &Arc<Load>,
+        loading: Loading,
+        mut extents: Extents,
+        alone: Alone,
+        plug: &mut Plug<'_>,
+    ) -> Started {
+        let (source, shared) = (self.source, self.source.shared());
+        let range = loading.pages().bytes();
+        let pages = loading.pages();
+        if let Some(read_bytes) = source.copy_from_kernel(range.clip(self.inode.length_bytes()), &mut extents)
+        {
+            self.count(pages, run.ahead_from);
+            loading.publish(extents, read_bytes);
+            load.over(shared, range, ReadResult::Read);
+            return Ok(());
+        }
+        let length_bytes = range.len() as usize;
+        if let ([extent], Alone::Yes, Purpose::Demand) = (&mut extents[..], alone, run.purpose())
+            && range.len() <= IN_THREAD_BYTES_MAX
+        {
+            self.count(pages, run.ahead_from);
+            let (route, buffer) = (source.device_route(), &mut extent[..length_bytes]);
+            let result = shared.driver.read_blocking(source.open(), route, buffer, range.start);
+            load.conclude(shared, Finished { extents, result, stopped_by: None }, loading);
+            return Ok(());
+        }
+        let request = Transfer {
+            operation: Operation::Read,
+            file: source.open().clone(),
+            route: source.device_route(),
+            offset_bytes: range.start,
+            length_bytes,
+            extents,
+        };
+        match plug.submit(request, run.urgency()) {
+            Ok(completion) => {
+                self.count(pages, run.ahead_from);
+                load.under_way(completion, loading);
+                Ok(())
+            }
+            Err(Rejected { request, .. }) => {
+                let Request::Transfer(transfer) = request else { unreachable!("a transfer was submitted") };
+                loading.fail(transfer.extents);
+                load.refused(shared);
+                Err(Refused)
+            }
+        }
+    }
+
+    fn count(&self, pages: PageRange, ahead_from: PageIndex) {
+        let counters = &self.inode.counters;
+        let demanded = ahead_from.clamp(pages.start, pages.end) - pages.start;
+        counters.misses.fetch_add(demanded.get(), Ordering::Relaxed);
+        counters.read_ahead.fetch_add(pages.len().get() - demanded.get(), Ordering::Relaxed);
+        counters.device_reads.fetch_add(1, Ordering::Relaxed);
+        counters.device_read_bytes.fetch_add(pages.len().bytes(), Ordering::Relaxed);
+    }
+}
+
+impl Run {
+    fn purpose(&self) -> Purpose {
+        if self.ahead_from > self.pages.start { Purpose::Demand } else { Purpose::Ahead }
+    }
+
+    fn urgency(&self) -> Urgency {
+        match self.purpose() {
+            Purpose::Demand => Urgency::Demand,
+            Purpose::Ahead => Urgency::Readahead,
+        }
+    }
+
+    /// Whether `next` can be read together with this: it follows, and demanded pages stay in front.
+    fn takes(&self, next: &Run) -> bool {
+        let pages = self.pages.len().get() + next.pages.len().get();
+        let in_order = self.ahead_from == self.pages.end || next.purpose() == Purpose::Ahead;
+        self.pages.end == next.pages.start && pages <= RUN_PAGES_MAX && in_order
+    }
+
+    fn append(&mut self, next: Run) {
+        if self.ahead_from == self.pages.end {
+            self.ahead_from = next.ahead_from;
+        }
+        self.pages.end = next.pages.end;
+        self.ids.extend(next.ids);
+    }
+
+    /// What to try when there is no memory for all: the demanded part, then half of that.
+    fn smaller(&self) -> Option<Run> {
+        let demanded = self.ahead_from.clamp(self.pages.start, self.pages.end) - self.pages.start;
+        let pages = if demanded < self.pages.len() { demanded.get() } else { demanded.get() / 2 };
+        let end = self.pages.start + PageCount::new(pages);
+        let part = PageRange::new(self.pages.start, end);
+        (pages > 0).then(|| Run { pages: part, ahead_from: end, ids: ReadIds::new() })
+    }
+}
+
+/// Whether a run is all that there is to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Alone {
+    Yes,
+    No,
+}
+
+/// Longest run that neighbours are merged to: 1 MiB, beyond which devices gain nothing.
+const RUN_PAGES_MAX: u64 = 256;
+
+/// Pages that leave when tables are full: enough for some of them to have been alone in their nodes.
+const TABLE_PAGES: usize = 64;
+
+/// Up to here one `pread` in the calling thread is as fast as a request, and cheaper.
+const IN_THREAD_BYTES_MAX: u64 = 256 << 10;
