@@ -1,21 +1,28 @@
 //! Arms: the things compared that run in a process of ours, each as plain as its users would write it.
 //!
+//! Positional reads go around headwater's cache, but for the arms that are named after it.
+//!
 //! Owns: headwater's and std's ways of scanning a file and of reading it at random.
 //! Does not own: external programs (tools), the order of runs (bars).
 
+mod hot_set;
 mod in_flight;
 
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, BufRead, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::ValueEnum;
-use headwater::{Engine, IoMode, OpenOptions, ReadaheadLimits};
+use headwater::{Caching, Engine, IoMode, OpenOptions, ReadaheadLimits};
 
 use crate::measure::Sample;
+use crate::tools;
+
+pub(crate) use hot_set::HotFiles;
+use hot_set::HotSet;
 
 /// What runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -28,6 +35,12 @@ pub(crate) enum Arm {
     ScanHeadwaterAuto,
     /// `headwater::Reader::read` into 128 KiB to the end, auto.
     ScanHeadwaterCopy,
+    /// `headwater::File::read_at` of 64 KiB to the end, direct, through headwater's cache.
+    #[value(name = "scan-cached-64k")]
+    ScanCached64k,
+    /// The same with 1 MiB.
+    #[value(name = "scan-cached-1m")]
+    ScanCached1m,
     /// `std::fs::File::read` into 128 KiB to the end.
     ScanStd,
     /// `pread` of 4 KiB through the page cache at random places, one at a time.
@@ -56,37 +69,63 @@ pub(crate) struct Settings {
     pub(crate) seconds: f64,
     /// Size and distance of scans in KiB, where the defaults are not wanted.
     pub(crate) readahead: Option<(u64, u64)>,
+    /// Folder of [`HotFiles`], to be hot in the engine's cache when the arm starts.
+    pub(crate) hot: Option<PathBuf>,
 }
 
 pub(crate) fn run(arm: Arm, path: &Path, settings: &Settings) -> io::Result<()> {
+    let engine = build_engine(settings)?;
+    let hot_set = settings.hot.as_deref().map(|folder| HotSet::heat(&engine, folder)).transpose()?;
+    if hot_set.is_some() {
+        tools::make_cold(path)?;
+    }
+    let start = (Instant::now(), cpu_seconds());
+    let bytes = read(arm, path, &engine, settings.seconds)?;
+    let mut sample = sample(bytes, start.0.elapsed().as_secs_f64(), cpu_seconds() - start.1);
+    if let Some(hot_set) = hot_set {
+        sample.hot_share = hot_set.resident_share()?;
+    }
+    println!("{}", serde_json::to_string(&sample)?);
+    Ok(())
+}
+
+fn build_engine(settings: &Settings) -> io::Result<Engine> {
     let mut builder = Engine::builder().memory(settings.memory_mib << 20);
     if let Some((size_kib, distance_kib)) = settings.readahead {
         let size_bytes_max = size_kib << 10;
         let size_bytes_min = size_bytes_max.min(ReadaheadLimits::SIZE_BYTES_MIN_DEFAULT);
         let distance_bytes_max = distance_kib << 10;
-        builder = builder.readahead(ReadaheadLimits { size_bytes_min, size_bytes_max, distance_bytes_max, ..ReadaheadLimits::default() });
+        builder = builder.readahead(ReadaheadLimits {
+            size_bytes_min,
+            size_bytes_max,
+            distance_bytes_max,
+            ..ReadaheadLimits::default()
+        });
     }
-    let (engine, seconds) = (builder.build()?, settings.seconds);
-    let open = |mode| OpenOptions::new().engine(&engine).io(mode).open(path);
-    let start = (Instant::now(), cpu_seconds());
-    let bytes = match arm {
-        Arm::Nothing => 0,
-        Arm::ScanHeadwater => scan_headwater(&open(IoMode::Direct)?)?,
-        Arm::ScanHeadwaterAuto => scan_headwater(&open(IoMode::Auto)?)?,
-        Arm::ScanHeadwaterCopy => scan_copying(open(IoMode::Auto)?.reader())?,
-        Arm::ScanStd => scan_copying(File::open(path)?)?,
-        Arm::RandomPread => random_pread(path, rustix::fs::OFlags::DIRECT, seconds)?,
-        Arm::RandomPreadBuffered => random_pread(path, rustix::fs::OFlags::empty(), seconds)?,
-        Arm::RandomReadAt => random_read_at(&open(IoMode::Direct)?, seconds)?,
-        Arm::RandomReadAtAuto => random_read_at(&open(IoMode::Auto)?, seconds)?,
-        Arm::RandomTokio => in_flight::tokio_current(&open(IoMode::Direct)?, seconds)?,
-        Arm::RandomTokioMulti => in_flight::tokio_multi(&open(IoMode::Direct)?, seconds)?,
-        Arm::RandomSmol => in_flight::smol(&open(IoMode::Direct)?, seconds)?,
-        Arm::RandomThreads => in_flight::threads(&open(IoMode::Direct)?, seconds)?,
-    };
-    let sample = sample(bytes, start.0.elapsed().as_secs_f64(), cpu_seconds() - start.1);
-    println!("{}", serde_json::to_string(&sample)?);
-    Ok(())
+    Ok(builder.build()?)
+}
+
+fn read(arm: Arm, path: &Path, engine: &Engine, seconds: f64) -> io::Result<u64> {
+    let open_as = |mode, caching| OpenOptions::new().engine(engine).io(mode).caching(caching).open(path);
+    let open = |mode| open_as(mode, Caching::Off);
+    let open_cached = || open_as(IoMode::Direct, Caching::On);
+    match arm {
+        Arm::Nothing => Ok(0),
+        Arm::ScanHeadwater => scan_headwater(&open(IoMode::Direct)?),
+        Arm::ScanHeadwaterAuto => scan_headwater(&open(IoMode::Auto)?),
+        Arm::ScanHeadwaterCopy => scan_copying(open(IoMode::Auto)?.reader()),
+        Arm::ScanCached64k => scan_read_at(&open_cached()?, 64 << 10),
+        Arm::ScanCached1m => scan_read_at(&open_cached()?, 1 << 20),
+        Arm::ScanStd => scan_copying(File::open(path)?),
+        Arm::RandomPread => random_pread(path, rustix::fs::OFlags::DIRECT, seconds),
+        Arm::RandomPreadBuffered => random_pread(path, rustix::fs::OFlags::empty(), seconds),
+        Arm::RandomReadAt => random_read_at(&open(IoMode::Direct)?, seconds),
+        Arm::RandomReadAtAuto => random_read_at(&open(IoMode::Auto)?, seconds),
+        Arm::RandomTokio => in_flight::tokio_current(&open(IoMode::Direct)?, seconds),
+        Arm::RandomTokioMulti => in_flight::tokio_multi(&open(IoMode::Direct)?, seconds),
+        Arm::RandomSmol => in_flight::smol(&open(IoMode::Direct)?, seconds),
+        Arm::RandomThreads => in_flight::threads(&open(IoMode::Direct)?, seconds),
+    }
 }
 
 fn sample(bytes: u64, elapsed_s: f64, cpu_s: f64) -> Sample {
@@ -98,6 +137,7 @@ fn sample(bytes: u64, elapsed_s: f64, cpu_s: f64) -> Sample {
         cpu_s,
         cpu_s_per_gib: cpu_s / (mib / 1024.0).max(f64::MIN_POSITIVE),
         peak_rss_mib: peak_rss_mib(),
+        hot_share: 0.0,
     }
 }
 
@@ -120,6 +160,18 @@ fn scan_copying(mut file: impl Read) -> io::Result<u64> {
     let mut total = Total::default();
     loop {
         let length = file.read(&mut buffer)?;
+        if length == 0 {
+            return Ok(total.finish());
+        }
+        total.add(&buffer[..length]);
+    }
+}
+
+fn scan_read_at(file: &headwater::File, buffer_bytes: usize) -> io::Result<u64> {
+    let mut buffer = vec![0; buffer_bytes];
+    let mut total = Total::default();
+    loop {
+        let length = file.read_at(&mut buffer, total.bytes)?;
         if length == 0 {
             return Ok(total.finish());
         }

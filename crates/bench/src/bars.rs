@@ -3,6 +3,7 @@
 //! Owns: which arm is held against which, in what state of the page cache, and what ratio is promised.
 //! Does not own: how arms run.
 
+mod cached;
 mod ring;
 
 use std::io::{self, Write};
@@ -51,10 +52,12 @@ enum Group {
     Random,
     Ring,
     Warm,
+    Cache,
     Cat,
 }
 
-const GROUPS: [Group; 6] = [Group::Scan, Group::Memory, Group::Random, Group::Ring, Group::Warm, Group::Cat];
+const GROUPS: [Group; 7] =
+    [Group::Scan, Group::Memory, Group::Random, Group::Ring, Group::Warm, Group::Cache, Group::Cat];
 
 impl std::fmt::Display for Group {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -64,7 +67,10 @@ impl std::fmt::Display for Group {
 
 /// One thing that is run.
 enum Runner {
+    /// With so many MiB of memory.
     Arm(Arm, u64),
+    /// The same beside a hot set, whose files are in this folder.
+    Beside(Arm, u64, PathBuf),
     Fio(Vec<String>),
     Shell(String),
 }
@@ -92,6 +98,7 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
             Group::Random => contest.random()?,
             Group::Ring => contest.ring()?,
             Group::Warm => contest.warm()?,
+            Group::Cache => contest.cached()?,
             Group::Cat => contest.cat()?,
         }
     }
@@ -197,7 +204,8 @@ impl Contest<'_> {
         report("warm scan, read 128K : std 128K", rate(&samples[1]) / std, Bar::AtLeast(0.95))?;
         let randoms = [Arm::RandomReadAtAuto, Arm::RandomPreadBuffered].map(|arm| Runner::Arm(arm, 32));
         let samples = contest.rounds(&randoms, Cache::Warm)?;
-        report("warm 4 KiB read_at : pread", rate(&samples[0]) / rate(&samples[1]), Bar::AtLeast(0.9))?;
+        let ratio = rate(&samples[0]) / rate(&samples[1]);
+        report("warm 4 KiB read_at, the kernel's page cache : pread", ratio, Bar::AtLeast(0.9))?;
         Ok(())
     }
 
@@ -256,6 +264,9 @@ impl Contest<'_> {
             match runner {
                 Runner::Arm(arm, memory_mib) => {
                     tools::arm(*arm, self.file, *memory_mib, self.options.seconds)
+                }
+                Runner::Beside(arm, memory_mib, hot) => {
+                    tools::arm_beside(*arm, self.file, *memory_mib, self.options.seconds, hot)
                 }
                 Runner::Fio(arguments) => tools::fio(self.file, arguments),
                 Runner::Shell(command) => tools::shell(command, self.length_bytes),

@@ -3,6 +3,7 @@
 //! ```text
 //!   bars ─► for each round: each arm in a child process of its own (or fio, cat, …) ─► medians ─► ratio against bar
 //!   nop  ─► the same for the ring alone, against other io_uring libraries
+//!   cache ─► the same for a get of a cached page, against cache libraries and the kernel
 //!   guest ─► this program in a virtual machine whose disk polls ─► a table of checks
 //! ```
 //!
@@ -10,12 +11,13 @@
 //! `guest` needs QEMU and a kernel, which it fetches.
 //!
 //! Owns: the command line.
-//! Does not own: what is compared (bars, nop), how arms run (arms, nop, guest), the tools around them (tools, syscalls).
+//! Does not own: what is compared (bars, nop, cache), how arms run (arms, nop, cache, guest), the tools around them (tools, syscalls).
 
 #![deny(unsafe_code)] // One peer's queue can only be filled so: nop/raw.rs.
 
 mod arms;
 mod bars;
+mod cache;
 mod guest;
 mod measure;
 mod nop;
@@ -45,6 +47,11 @@ enum Command {
     /// Runs one arm of `nop` in this process and prints a line of JSON.
     #[command(hide = true)]
     NopArm(nop::ArmOptions),
+    /// Compares the cache with other caches: gets of pages that are there.
+    Cache(cache::Options),
+    /// Runs one arm of `cache` in this process and prints a line of JSON.
+    #[command(hide = true)]
+    CacheArm(cache::ArmOptions),
     /// Boots a virtual machine with an NVMe disk that polls, and checks polled I/O there.
     Guest(guest::Options),
     /// Runs one arm in this process and prints a line of JSON; used by the others.
@@ -66,6 +73,9 @@ enum Command {
         /// How far a scan reads ahead, KiB.
         #[arg(long, requires = "size_kib")]
         distance_kib: Option<u64>,
+        /// Folder of files that are to be hot in the engine's cache before.
+        #[arg(long)]
+        hot: Option<PathBuf>,
     },
 }
 
@@ -78,10 +88,12 @@ fn main() -> ExitCode {
         Command::Bars(options) => bars::run(&options),
         Command::Nop(options) => nop::run(&options),
         Command::NopArm(options) => nop::run_arm(&options),
+        Command::Cache(options) => cache::run(&options),
+        Command::CacheArm(options) => cache::run_arm(&options),
         Command::Guest(options) => guest::run(&options),
-        Command::Arm { name, file, memory_mib, seconds, size_kib, distance_kib } => {
+        Command::Arm { name, file, memory_mib, seconds, size_kib, distance_kib, hot } => {
             let readahead = size_kib.zip(distance_kib);
-            arms::run(name, &file, &arms::Settings { memory_mib, seconds, readahead })
+            arms::run(name, &file, &arms::Settings { memory_mib, seconds, readahead, hot })
         }
     };
     match outcome {

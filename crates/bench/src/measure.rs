@@ -17,6 +17,8 @@ pub(crate) struct Sample {
     pub(crate) cpu_s_per_gib: f64,
     /// Peak resident memory (`VmHWM`) of the process.
     pub(crate) peak_rss_mib: f64,
+    /// Of a hot set, what was still in the cache afterwards.
+    pub(crate) hot_share: f64,
 }
 
 /// The middle value; the mean of the two middle ones for an even count.

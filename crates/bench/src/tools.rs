@@ -21,6 +21,19 @@ pub(crate) fn arm(arm: Arm, file: &Path, memory_mib: u64, seconds: f64) -> io::R
     json_of(arm_command(arm, file, memory_mib, seconds)?)
 }
 
+/// The same in an engine in whose cache the files of `hot`, a folder, are hot.
+pub(crate) fn arm_beside(
+    arm: Arm,
+    file: &Path,
+    memory_mib: u64,
+    seconds: f64,
+    hot: &Path,
+) -> io::Result<Sample> {
+    let mut command = arm_command(arm, file, memory_mib, seconds)?;
+    command.arg("--hot").arg(hot);
+    json_of(command)
+}
+
 pub(crate) fn arm_command(arm: Arm, file: &Path, memory_mib: u64, seconds: f64) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args([OsStr::new("arm"), OsStr::new(&name_of(arm)), file.as_os_str()]).args([
@@ -78,7 +91,7 @@ pub(crate) fn fio_sample(stdout: &[u8]) -> io::Result<Sample> {
     }
     let cpu_s_per_gib = cpu_s / (mib_per_s * run_s / 1024.0);
     let (iops, requests) = (number(&job["read"]["iops"]), number(&job["read"]["total_ios"]));
-    Ok(Sample { mib_per_s, iops, requests, cpu_s, cpu_s_per_gib, peak_rss_mib: 0.0 })
+    Ok(Sample { mib_per_s, iops, requests, cpu_s, cpu_s_per_gib, ..Sample::default() })
 }
 
 /// Runs a shell command that reads the file once and reports its rate.

@@ -11,10 +11,12 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use headwater::io::{DriverKind, Limits};
-use headwater::{Engine, EngineBuilder, IoMode};
+use headwater::policy::{PAGE_SIZE_BYTES, Policy};
+use headwater::{Engine, EngineBuilder, IoMode, ReadaheadPolicy};
 
 use crate::bench::Affinity;
 use crate::complain;
+use crate::readahead;
 use crate::units::ByteSize;
 
 /// Reads files at the speed of the device, and leaves the kernel's page cache as it is.
@@ -30,9 +32,15 @@ pub(crate) enum Command {
     /// Write files to standard output.
     #[command(after_help = CAT_EXAMPLES)]
     Cat(CatArguments),
+    /// Say what the kernel caches of files, how they can be read, and what lies below them.
+    #[command(after_help = STAT_EXAMPLES)]
+    Stat(StatArguments),
     /// Measure this machine's storage. Without a suite: all of them, in quick form.
     #[command(after_help = BENCH_EXAMPLES, args_conflicts_with_subcommands = true)]
     Bench(BenchArguments),
+    /// Run traces of other systems' accesses through the cache's decisions, without their data.
+    #[command(after_help = TRACE_EXAMPLES)]
+    Trace(TraceArguments),
     /// One measurement in a process of its own.
     #[command(hide = true)]
     BenchRow(RowArguments),
@@ -51,6 +59,16 @@ pub(crate) struct CatArguments {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct StatArguments {
+    /// Files and block devices to look at; nothing is read but a page where the file system does not tell about direct I/O.
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// Print JSON instead: an array with an object for each file.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct BenchArguments {
     #[command(subcommand)]
     pub(crate) suite: Option<Suite>,
@@ -63,6 +81,12 @@ pub(crate) enum Suite {
     /// Read a cold file from start to end in every way there is.
     #[command(after_help = BENCH_EXAMPLES)]
     Scan(ScanArguments),
+    /// Read again what is cached: how long does one read take, and how does it scale?
+    #[command(after_help = CACHE_EXAMPLES)]
+    Cache(CacheArguments),
+    /// Read a cold file in all kinds of orders: what does readahead make of them?
+    #[command(after_help = READAHEAD_EXAMPLES)]
+    Readahead(ReadaheadArguments),
     /// Measure what the ring itself costs, with batches of requests that do nothing.
     #[command(after_help = NOP_EXAMPLES)]
     Nop(NopArguments),
@@ -76,6 +100,48 @@ pub(crate) struct ScanArguments {
     /// How much to read: the size of the file to make (4G if not given), or the part of --file to read (all of it).
     #[arg(long)]
     pub(crate) size: Option<ByteSize>,
+    /// How often every row is measured; the median counts.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+    #[command(flatten)]
+    pub(crate) common: BenchCommon,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CacheArguments {
+    /// Measure with this file; it is only read.
+    #[arg(long, conflicts_with = "dir")]
+    pub(crate) file: Option<PathBuf>,
+    /// How much is cached and read: the size of the file to make, or the part of --file. headwater gets this much memory
+    /// and a quarter more.
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_set)]
+    pub(crate) set: ByteSize,
+    /// How often every row is measured; the median counts.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+    /// How long each row is measured in a round.
+    #[arg(long, value_name = "N", default_value = "0.5", value_parser = parse_seconds)]
+    pub(crate) seconds: Duration,
+    #[command(flatten)]
+    pub(crate) place: PlaceArguments,
+    #[command(flatten)]
+    pub(crate) queue: QueueArguments,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ReadaheadArguments {
+    /// Measure with this file; it is only read.
+    #[arg(long, conflicts_with = "dir")]
+    pub(crate) file: Option<PathBuf>,
+    /// How much to read in each row at most: the size of the file to make, or the part of --file to read.
+    #[arg(long, default_value = "1G")]
+    pub(crate) size: ByteSize,
+    /// How many reads strides, runs and random orders make at most.
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) places: u64,
+    /// How headwater reads ahead, a column each; the last one is compared with the kernel.
+    #[arg(long, value_name = "POLICY[,POLICY..]", default_value = "off,linux,adaptive", value_delimiter = ',', value_parser = readahead::parse)]
+    pub(crate) policy: Vec<ReadaheadPolicy>,
     /// How often every row is measured; the median counts.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: u32,
@@ -109,23 +175,80 @@ pub(crate) struct NopArguments {
     pub(crate) plot: Option<PathBuf>,
 }
 
+#[derive(Args, Debug)]
+pub(crate) struct TraceArguments {
+    #[command(subcommand)]
+    pub(crate) action: TraceAction,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum TraceAction {
+    /// Count the misses and the reads of the device that a trace causes, by replacement policy and size of the cache.
+    #[command(after_help = REPLAY_EXAMPLES)]
+    Replay(ReplayArguments),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ReplayArguments {
+    /// The trace, not compressed.
+    #[arg(value_name = "TRACE")]
+    pub(crate) trace: PathBuf,
+    /// Which pages leave the cache when it is full.
+    #[arg(long, value_name = "POLICY", default_value = "all")]
+    pub(crate) policy: PolicyChoice,
+    /// Size of the cache, or several separated by commas.
+    #[arg(long, value_name = "SIZE[,SIZE..]", required = true, value_delimiter = ',', value_parser = parse_cache)]
+    pub(crate) cache: Vec<ByteSize>,
+    /// How the trace is written.
+    #[arg(long, value_name = "FORMAT", default_value = "auto")]
+    pub(crate) format: FormatChoice,
+    /// Which pages are read before they are asked for.
+    #[arg(long, value_name = "off|linux|adaptive|fixed:N", default_value = "off", value_parser = readahead::parse)]
+    pub(crate) readahead: ReadaheadPolicy,
+    /// Write the results to this file as JSON too.
+    #[arg(long, value_name = "OUT")]
+    pub(crate) json: Option<PathBuf>,
+}
+
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BenchCommon {
+    #[command(flatten)]
+    pub(crate) place: PlaceArguments,
+    #[command(flatten)]
+    pub(crate) engine: EngineArguments,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PlaceArguments {
     /// Where to make the file to measure with [default: the current directory]. It never outlives the measurement.
     #[arg(long)]
     pub(crate) dir: Option<PathBuf>,
     /// Write the results to this file as JSON too.
     #[arg(long, value_name = "OUT")]
     pub(crate) json: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) engine: EngineArguments,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RowSuite {
+    Scan,
+    Cache,
+    Readahead,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct RowArguments {
+    /// Of which suite.
+    #[arg(long)]
+    pub(crate) suite: RowSuite,
     /// Which row.
     #[arg(long)]
     pub(crate) row: String,
+    /// Reads at most, where a row has a limit of them.
+    #[arg(long, default_value_t = u64::MAX)]
+    pub(crate) places: u64,
+    /// What random orders begin with: the same in all rows of a round.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
     /// How many bytes of standard input, from its start.
     #[arg(long)]
     pub(crate) bytes: u64,
@@ -141,6 +264,12 @@ pub(crate) struct EngineArguments {
     /// Memory for reading ahead, at most.
     #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = parse_memory)]
     pub(crate) memory: ByteSize,
+    #[command(flatten)]
+    pub(crate) queue: QueueArguments,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct QueueArguments {
     /// How requests reach the kernel.
     #[arg(long, value_name = "DRIVER", default_value = "auto")]
     pub(crate) driver: DriverChoice,
@@ -151,13 +280,13 @@ pub(crate) struct EngineArguments {
 
 impl EngineArguments {
     pub(crate) fn builder(&self) -> EngineBuilder {
-        let driver = match self.driver {
+        let driver = match self.queue.driver {
             DriverChoice::Auto => DriverKind::Auto,
             DriverChoice::Uring => DriverKind::Uring,
             DriverChoice::Threads => DriverKind::Threads,
         };
         let builder = Engine::builder().memory(self.memory.0).driver(driver);
-        match self.queue_depth {
+        match self.queue.queue_depth {
             Some(depth) => builder.queue_depth(depth),
             None => builder,
         }
@@ -165,9 +294,9 @@ impl EngineArguments {
 
     /// The same as arguments for a child process.
     pub(crate) fn to_arguments(&self) -> Vec<String> {
-        let driver = self.driver.to_possible_value().expect("no driver is hidden").get_name().to_owned();
+        let driver = name_of(self.queue.driver);
         let mut arguments = vec!["--memory".into(), self.memory.0.to_string(), "--driver".into(), driver];
-        if let Some(depth) = self.queue_depth {
+        if let Some(depth) = self.queue.queue_depth {
             arguments.extend(["--queue-depth".into(), depth.to_string()]);
         }
         arguments
@@ -204,6 +333,48 @@ pub(crate) enum DriverChoice {
     Threads,
 }
 
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PolicyChoice {
+    /// Clock2Q+, the policy of headwater's cache.
+    #[value(name = "clock2q+")]
+    Clock2QPlus,
+    /// CLOCK: one queue and a reference bit.
+    Clock,
+    /// S3-FIFO.
+    S3Fifo,
+    /// Least recently used.
+    Lru,
+    /// Each of these.
+    All,
+}
+
+impl PolicyChoice {
+    pub(crate) fn policies(self) -> Vec<Policy> {
+        match self {
+            PolicyChoice::Clock2QPlus => vec![Policy::Clock2QPlus],
+            PolicyChoice::Clock => vec![Policy::Clock],
+            PolicyChoice::S3Fifo => vec![Policy::S3Fifo],
+            PolicyChoice::Lru => vec![Policy::Lru],
+            PolicyChoice::All => Policy::ALL.to_vec(),
+        }
+    }
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FormatChoice {
+    /// CSV if it is text, else oracle-general.
+    Auto,
+    /// The binary oracleGeneral format of libCacheSim.
+    OracleGeneral,
+    /// Lines of values separated by commas, below a header.
+    Csv,
+}
+
+/// As it is written on a command line.
+pub(crate) fn name_of(value: impl ValueEnum) -> String {
+    value.to_possible_value().expect("no value is hidden").get_name().to_owned()
+}
+
 /// The command of this process, or the exit code when it has been answered already.
 pub(crate) fn parse() -> Result<Command, ExitCode> {
     match Arguments::try_parse() {
@@ -236,8 +407,25 @@ fn parse_memory(text: &str) -> Result<ByteSize, String> {
     if size.0 < Limits::MEMORY_BYTES_MIN {
         return Err(format!("headwater needs at least {}", ByteSize(Limits::MEMORY_BYTES_MIN)));
     }
-    if size.0 > MEMORY_BYTES_MAX {
-        return Err(format!("an address space holds {} at most", ByteSize(MEMORY_BYTES_MAX)));
+    if size.0 > Limits::MEMORY_BYTES_MAX {
+        return Err(format!("headwater manages {} at most", ByteSize(Limits::MEMORY_BYTES_MAX)));
+    }
+    Ok(size)
+}
+
+fn parse_cache(text: &str) -> Result<ByteSize, String> {
+    let size: ByteSize = text.parse()?;
+    if !CACHE_BYTES.contains(&size.0) {
+        let (least, most) = (ByteSize(*CACHE_BYTES.start()), ByteSize(*CACHE_BYTES.end()));
+        return Err(format!("a cache has from {least} to {most}"));
+    }
+    Ok(size)
+}
+
+fn parse_set(text: &str) -> Result<ByteSize, String> {
+    let size: ByteSize = text.parse()?;
+    if size.0 < SET_BYTES_MIN {
+        return Err(format!("a set of less than {} says nothing", ByteSize(SET_BYTES_MIN)));
     }
     Ok(size)
 }
@@ -252,8 +440,11 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 /// What shells and clap use for a command line that makes no sense.
 const EXIT_USAGE: u8 = 2;
 
-/// The user half of a 48-bit address space.
-const MEMORY_BYTES_MAX: u64 = 128 << 40;
+/// From ten pages, as policies divide the cache into tenths, to as many as there are numbers for frames.
+const CACHE_BYTES: std::ops::RangeInclusive<u64> = 10 * PAGE_SIZE_BYTES..=8 << 40;
+
+/// Sixteen of the largest reads.
+const SET_BYTES_MIN: u64 = 1 << 20;
 
 /// Below it a row has too few batches for its percentiles; above it somebody has mistaken the unit.
 const SECONDS: std::ops::RangeInclusive<f64> = 0.01..=3600.0;
@@ -264,8 +455,10 @@ const THREADS_MAX: i64 = 1024;
 const EXAMPLES: &str = "\
 Examples:
   headwater cat big.log | grep -c error     read a file at device speed, whatever is cached stays cached
+  headwater stat big.log                    what is cached of it, and how it can be read
   headwater bench                           a quick look at this machine's storage
-  headwater bench scan --size 8G            the full table";
+  headwater bench scan --size 8G            the full table
+  headwater trace replay t.csv --cache 1G   what a cache would make of a trace";
 
 const CAT_EXAMPLES: &str = "\
 Examples:
@@ -273,12 +466,42 @@ Examples:
   zcat a.gz | headwater cat header - > b    standard input between files
   headwater cat --io direct --memory 4M f   with 4 MiB of memory, around the page cache";
 
+const STAT_EXAMPLES: &str = "\
+Examples:
+  headwater stat big.log                        is it cached, and can it be read directly?
+  headwater stat --json *.parquet               for programs
+  headwater stat /dev/nvme0n1                   a whole device
+
+Of a file that is cached in part a map is shown: each mark stands for an equal part of the file,
+  # all cached, + half or more, - less, . nothing";
+
 const BENCH_EXAMPLES: &str = "\
 Examples:
   headwater bench                                     every suite in quick form
   headwater bench scan --dir /mnt/nvme --size 8G      on the file system mounted there
   headwater bench scan --file big.log --json out.json with a file that exists
+  headwater bench cache --set 256M                    what a read of cached bytes costs
+  headwater bench readahead --size 512M               orders other than from start to end
   headwater bench nop                                 what the ring costs, without storage";
+
+const CACHE_EXAMPLES: &str = "\
+Examples:
+  headwater bench cache                        8 bytes, 4 KiB and 64 KiB at random, of 1 GiB that is cached
+  headwater bench cache --set 64M              of a set that fits the processor's caches better
+  headwater bench cache --file big.log         of a file that exists
+
+headwater's rows read from headwater's memory, with nothing of the file in the kernel's page cache; pread and mmap from
+a page cache that holds all of it.";
+
+const READAHEAD_EXAMPLES: &str = "\
+Examples:
+  headwater bench readahead                    streams, backwards, strides, runs, at random, and a consumer that hashes
+  headwater bench readahead --policy off,fixed:32,adaptive
+  headwater bench readahead --memory 8M        with less memory to read ahead into
+  headwater bench readahead --file big.log     with a file that exists
+
+The kernel's rows are measured with the readahead of the device as it is set, and for root with 128 KiB as well. That
+setting is changed only for the moment in which a row opens its file.";
 
 const NOP_EXAMPLES: &str = "\
 Examples:
@@ -288,6 +511,36 @@ Examples:
   headwater bench nop --affinity 0             all threads on processor 0: what does that cost?
 
 A ring is used in two ways: one that all threads share, as any thread may, or a local one for each thread.";
+
+const TRACE_EXAMPLES: &str = "\
+Examples:
+  headwater trace replay w92.oracleGeneral.bin --cache 256M,1G
+  headwater trace replay --help                 which formats are read, and what is counted";
+
+const REPLAY_EXAMPLES: &str = "\
+Examples:
+  headwater trace replay w92.oracleGeneral.bin --cache 256M,1G
+  headwater trace replay disk.csv --cache 64M --policy clock2q+ --json out.json
+  headwater trace replay disk.csv --cache 64M --policy clock2q+ --readahead adaptive
+
+The format oracle-general has records of 24 bytes, little-endian: time (4 bytes), object (8),
+size (4), next access (8). Each object is taken for one page of 4 KiB, whatever its size, and
+each access for a read.
+
+The format csv has a header that names its columns, then a request a line. Columns, in any order:
+  offset  where the request starts, in bytes; or instead
+  lbn     the same in sectors of 512 bytes; or
+  obj_id  the number of an object, taken for one page of 4 KiB
+  size    in bytes; needed with offset and lbn, else not looked at
+  op      read or write, r or w; without it every request is a read
+Others, such as time, are not looked at.
+
+A write brings its pages into the cache as well, but of those that are missing it reads only what
+it overwrites in part. Adjacent missing pages of one request are one read of the device.
+
+Readahead hears of reads, not of writes; adjacent missing pages of what it plans at once are one
+read, up to 2 MiB. Every read arrives at once, and files have no end. Columns: pages that were read ahead, those
+of them that were used, and those that left the cache without having been used.";
 
 #[cfg(test)]
 mod tests {
@@ -309,5 +562,15 @@ mod tests {
             ["headwater".to_owned(), "cat".to_owned()].into_iter().chain(parsed.engine.to_arguments());
         let Command::Cat(again) = Arguments::parse_from(again).command else { panic!("cat was asked for") };
         assert_eq!(format!("{:?}", again.engine), format!("{:?}", parsed.engine));
+    }
+
+    /// Goal: a policy is called the same here as in the library.
+    #[test]
+    fn policies_have_their_names() {
+        for choice in PolicyChoice::value_variants().iter().filter(|&&choice| choice != PolicyChoice::All) {
+            let name = choice.to_possible_value().expect("no policy is hidden").get_name().to_owned();
+            assert_eq!(choice.policies(), [name.parse().unwrap()]);
+        }
+        assert_eq!(PolicyChoice::All.policies(), Policy::ALL);
     }
 }

@@ -1,8 +1,10 @@
-//! Command line: `headwater cat` and `headwater bench`.
+//! Command line: `headwater cat`, `headwater stat`, `headwater bench` and `headwater trace`.
 //!
 //! ```text
 //!   args ─┬─ cat   ─► a file at a time: route ─► kernel (splice) | device (headwater) ─► standard output
-//!         └─ bench ─► scan ─► one child process a row (bench-row) ─► table, JSON
+//!         ├─ stat  ─► a file at a time: what is cached, how it can be read, what lies below ─► text, JSON
+//!         ├─ bench ─► suites ─► one child process a row (bench-row) ─► table, JSON
+//!         └─ trace ─► replay ─► a simulated cache for each policy and size ─► table, JSON
 //! ```
 
 #![forbid(unsafe_code)]
@@ -10,6 +12,10 @@
 mod args;
 mod bench;
 mod cat;
+mod readahead;
+mod stat;
+mod storage;
+mod trace;
 mod units;
 
 use std::process::ExitCode;
@@ -23,7 +29,9 @@ fn main() -> ExitCode {
     };
     match command {
         Command::Cat(arguments) => cat::run(&arguments),
+        Command::Stat(arguments) => stat::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Trace(arguments) => trace::run(&arguments),
         Command::BenchRow(arguments) => bench::run_row(&arguments),
     }
 }

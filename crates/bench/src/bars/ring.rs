@@ -50,7 +50,9 @@ impl Contest<'_> {
                 let (count, stdout) = syscalls::count(&command)?;
                 (count, tools::fio_sample(&stdout)?.requests)
             }
-            Runner::Shell(_) => return Err(io::Error::other("a shell command has no requests")),
+            Runner::Beside(..) | Runner::Shell(_) => {
+                return Err(io::Error::other("only arms of random reads have requests"));
+            }
         };
         Ok(count / requests)
     }

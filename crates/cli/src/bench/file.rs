@@ -15,9 +15,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use headwater::io::{Access, ByteRange, DirectIo, OpenFile, Residency};
+use headwater::io::{Access, ByteRange, DirectIo, FileKind, OpenFile, Residency};
 use rustix::fs::{Advice, FallocateFlags, fadvise};
 
+use super::suite::mixed;
 use crate::units::{ByteSize, readable};
 
 /// What the user asked for.
@@ -61,6 +62,11 @@ impl Target {
         }
     }
 
+    /// By which the file can be looked at, with a name or without.
+    pub(super) fn input_path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.open.buffered().as_raw_fd()))
+    }
+
     /// A descriptor for a child.
     pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
         self.open.buffered().try_clone_to_owned()
@@ -84,6 +90,9 @@ fn existing(path: &Path, limit: Option<ByteSize>) -> Result<Target, String> {
     let shown = path.display();
     let open = OpenFile::open(path, DirectIo::Off, Access::Read)
         .map_err(|error| format!("failed to open {shown}: {error}"))?;
+    if open.kind() == FileKind::CharacterDevice {
+        return Err(format!("failed to measure with {shown}: it is a character device, which has no end"));
+    }
     let length_bytes =
         open.length_bytes().map_err(|error| format!("failed to get the length of {shown}: {error}"))?;
     if length_bytes == 0 {
@@ -188,14 +197,11 @@ fn fill(file: &mut File, size_bytes: u64, fitting: Fitting, on_written: OnWritte
     Ok(written_bytes)
 }
 
-/// Bytes that no device compresses: splitmix64 of the offset (Steele, Lea and Flood, OOPSLA 2014).
+/// Bytes that no device compresses.
 fn scramble(offset_bytes: u64, block: &mut [u8]) {
     let (words, _) = block.as_chunks_mut::<8>();
     for (index, word) in (offset_bytes / 8..).zip(words) {
-        let mut mixed = index.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        *word = (mixed ^ (mixed >> 31)).to_le_bytes();
+        *word = mixed(index).to_le_bytes();
     }
 }
 

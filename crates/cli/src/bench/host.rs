@@ -1,13 +1,14 @@
 //! Host: what a reader of the results has to know about the machine.
 //!
-//! Owns: the facts and where they are found.
-//! Does not own: their interpretation.
+//! Owns: the facts about the machine and where they are found.
+//! Does not own: those about storage (`storage`), their interpretation.
 
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use serde::Serialize;
+
+use crate::storage::Storage;
 
 /// The machine without its storage. Empty texts mean that the system does not tell.
 #[derive(Serialize, Clone, Debug)]
@@ -25,9 +26,8 @@ pub(super) struct Machine {
 pub(super) struct Host {
     #[serde(flatten)]
     pub(super) machine: Machine,
-    pub(super) file_system: String,
-    pub(super) device: String,
-    pub(super) read_ahead_kb: Option<u64>,
+    #[serde(flatten)]
+    pub(super) storage: Storage,
     /// Which driver headwater used; known when it has run.
     pub(super) driver: Option<String>,
 }
@@ -54,52 +54,21 @@ impl Machine {
 
 impl Host {
     pub(super) fn of(path: &Path) -> Host {
-        let device = device_of(path);
-        let (file_system, source) = device.and_then(mount_of).unwrap_or_default();
-        Host {
-            machine: Machine::here(),
-            file_system,
-            device: source,
-            read_ahead_kb: device.and_then(read_ahead_kb),
-            driver: None,
-        }
+        Host { machine: Machine::here(), storage: Storage::of(path), driver: None }
     }
 
     /// One line for the head of a table.
     pub(super) fn line(&self) -> String {
         let known = |text: &str, otherwise: &str| if text.is_empty() { otherwise } else { text }.to_owned();
-        let read_ahead = self.read_ahead_kb.map_or("unknown".into(), |kb| format!("{kb} KiB"));
+        let read_ahead = self.storage.read_ahead_kb.map_or("unknown".into(), |kb| format!("{kb} KiB"));
         format!(
             "{}, {} on {}, kernel readahead {read_ahead}, driver {}",
             self.machine.words(),
-            known(&self.file_system, "unknown file system"),
-            known(&self.device, "unknown device"),
+            known(&self.storage.file_system, "unknown file system"),
+            known(&self.storage.device, "unknown device"),
             self.driver.as_deref().unwrap_or("none"),
         )
     }
-}
-
-fn device_of(path: &Path) -> Option<(u32, u32)> {
-    let metadata = fs::metadata(path).ok()?;
-    let device = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
-    Some((rustix::fs::major(device), rustix::fs::minor(device)))
-}
-
-/// File system and source of the mount with this device: `proc_pid_mountinfo(5)`.
-fn mount_of((major, minor): (u32, u32)) -> Option<(String, String)> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let wanted = format!("{major}:{minor}");
-    let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some(&wanted))?;
-    let mut words = mount.split_once(" - ")?.1.split(' ');
-    Some((words.next()?.to_owned(), words.next()?.to_owned()))
-}
-
-fn read_ahead_kb((major, minor): (u32, u32)) -> Option<u64> {
-    let text = fs::read_to_string(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"));
-    // A partition shares the queue of its disk.
-    let text = text
-        .or_else(|_| fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/../queue/read_ahead_kb")));
-    text.ok()?.trim().parse().ok()
 }
 
 fn memory_mib() -> u64 {

@@ -3,16 +3,13 @@
 //! Owns: what counts of several measurements, the words and columns.
 //! Does not own: the measurements.
 
-use std::fs::File;
-use std::io::{self, Write};
-use std::path::Path;
-
 use serde::Serialize;
 
 use super::file::Target;
 use super::host::Host;
 use super::row::Measurement;
 use super::rows::{BUFFERED_ID, Row};
+use super::suite::{GIB, MIB, median};
 use crate::units::readable;
 
 /// A row and what it took, a measurement a round.
@@ -100,21 +97,7 @@ impl Report {
         Report { suite: "scan", host, file, rounds, rows, skipped, notes, fio: fio_line(target) }
     }
 
-    /// The table on standard output. A reader that has gone is no error.
-    pub(super) fn print(&self) -> io::Result<()> {
-        match io::stdout().lock().write_all(self.text().as_bytes()) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            other => other,
-        }
-    }
-
-    pub(super) fn write(&self, path: &Path) -> io::Result<()> {
-        let mut file = File::create(path)?;
-        serde_json::to_writer_pretty(&mut file, self)?;
-        file.write_all(b"\n")
-    }
-
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let mut lines = vec![self.host.line(), self.file_line(), String::new()];
         let width = self.rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
         lines.push(format!(
@@ -185,24 +168,14 @@ fn line(outcome: &Outcome, file_bytes: u64, idle_rss_kib: u64) -> Line {
     Line {
         id: outcome.row.id.clone(),
         name: outcome.row.name.clone(),
-        mib_per_s: median(rates.clone()),
+        mib_per_s: median(rates.iter().copied()),
         mib_per_s_min: rates.iter().copied().fold(f64::INFINITY, f64::min),
         mib_per_s_max: rates.iter().copied().fold(0.0, f64::max),
-        cpu_s_per_gib: median(cpu),
+        cpu_s_per_gib: median(cpu.into_iter()),
         peak_rss_mib: peaks.iter().copied().fold(0.0, f64::max),
         ratio_to_buffered: None,
         slice_bytes: read_bytes.filter(|&bytes| bytes < file_bytes),
         is_headwater: outcome.row.method.is_headwater(),
-    }
-}
-
-/// The middle one; of an even number the mean of the two in the middle.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match (values.len(), values.len() / 2) {
-        (0, _) => 0.0,
-        (odd, middle) if odd % 2 == 1 => values[middle],
-        (_, middle) => f64::midpoint(values[middle - 1], values[middle]),
     }
 }
 
@@ -234,19 +207,4 @@ fn fio_line(target: &Target) -> String {
         "fio --name=limit {file} --size={size} --rw=read --ioengine=io_uring --direct=1 --bs=1M --iodepth=32 \
          --mem=mmaphuge"
     )
-}
-
-const MIB: f64 = (1 << 20) as f64;
-const GIB: f64 = (1 << 30) as f64;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn medians() {
-        assert_eq!(median(vec![]), 0.0);
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
-    }
 }

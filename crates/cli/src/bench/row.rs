@@ -1,4 +1,4 @@
-//! Row, the child's side: reads standard input once in one way, and prints what that cost as one line of JSON.
+//! Row, the child's side: reads standard input once in one way, and says what that cost.
 //!
 //! A process of its own, so that memory and processor time are those of this row and nothing else.
 //!
@@ -10,17 +10,15 @@ use std::io::{self, BufRead, Read};
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use headwater::io::{Arena, MapAdvice, MappedFile, Polling, Urgency};
 use headwater::{IoMode, ReadaheadLimits};
-use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::rows::{self, Delivery, Memory, Method};
+use super::suite::{INPUT, PAGE_BYTES, cpu_seconds};
 use crate::args::{EngineArguments, RowArguments};
-use crate::complain;
 
 /// What one pass over the file, or the part of it that time allowed, has cost.
 #[derive(Serialize, Deserialize, Clone, Debug, Default)]
@@ -35,20 +33,7 @@ pub(super) struct Measurement {
     pub(super) driver: Option<String>,
 }
 
-pub(crate) fn run(arguments: &RowArguments) -> ExitCode {
-    match measure(arguments).and_then(|measured| serde_json::to_string(&measured).map_err(io::Error::from)) {
-        Ok(line) => {
-            println!("{line}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            complain(format_args!("failed to measure {}: {error}", arguments.row));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn measure(arguments: &RowArguments) -> io::Result<Measurement> {
+pub(super) fn measure(arguments: &RowArguments) -> io::Result<Measurement> {
     let row = rows::by_id(&arguments.row, &arguments.engine)
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "there is no such row"))?;
     let started = Instant::now();
@@ -190,11 +175,6 @@ impl Tally {
     }
 }
 
-fn cpu_seconds() -> f64 {
-    let now = clock_gettime(ClockId::ProcessCPUTime);
-    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
-}
-
 /// `VmHWM` of `proc_pid_status(5)`.
 fn peak_rss_kib() -> io::Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
@@ -202,11 +182,6 @@ fn peak_rss_kib() -> io::Result<u64> {
     let number = line.and_then(|line| line.split_whitespace().next()).and_then(|word| word.parse().ok());
     number.ok_or_else(|| io::Error::other("/proc/self/status has no VmHWM"))
 }
-
-/// The file is handed over as standard input and opened again from there: it may have no name any more.
-const INPUT: &str = "/proc/self/fd/0";
-
-const PAGE_BYTES: u64 = 4096;
 
 /// Sums are noted this often, so that rows that came unequally far can be compared.
 pub(super) const SUM_BYTES: u64 = 4 << 20;

@@ -98,11 +98,15 @@ pub(super) fn by_id(id: &str, engine: &EngineArguments) -> Option<Row> {
 }
 
 fn headwater_rows(engine: &EngineArguments) -> Vec<Row> {
-    let depth = u64::from(engine.queue_depth.unwrap_or(DEPTH_DEFAULT));
+    let depth = u64::from(engine.queue.queue_depth.unwrap_or(DEPTH_DEFAULT));
     let fixed = |size_bytes: u64| {
         let distance_bytes_max = size_bytes * depth.min(engine.memory.0 / 2 / size_bytes).max(1);
-        let limits =
-            ReadaheadLimits { size_bytes_min: size_bytes, size_bytes_max: size_bytes, distance_bytes_max, ..ReadaheadLimits::default() };
+        let limits = ReadaheadLimits {
+            size_bytes_min: size_bytes,
+            size_bytes_max: size_bytes,
+            distance_bytes_max,
+            ..ReadaheadLimits::default()
+        };
         let method = Method::Headwater { limits: Some(limits), delivery: Delivery::ZeroCopy, polls: false };
         let (id, depth) = (format!("headwater-{}", short(size_bytes)), distance_bytes_max / size_bytes);
         row(id, format!("headwater {} × {depth}", readable(size_bytes)), method)

@@ -4,62 +4,38 @@
 //!   file ─► rounds × rows: make cold ─► child (bench-row) ─► measurement ─► medians ─► table, JSON
 //! ```
 //!
-//! Rounds go through the rows forwards and backwards in turn, so that no row always follows the same other one.
-//!
-//! Owns: the order, the children, the comparison of the sums.
-//! Does not own: the loops (`row`), the words (`report`).
+//! Owns: what is measured on which part of the file, the comparison of the sums.
+//! Does not own: order and children (`suite`), the loops (`row`), the words (`report`).
 
 use std::collections::HashMap;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use headwater::io::device_polls;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
-use super::check_output;
-use super::file::{Target, Wanted};
+use super::file::Target;
 use super::host::Host;
 use super::report::{Outcome, Report};
 use super::row::{Measurement, SUM_BYTES};
 use super::rows::{self, BUFFERED_ID, IDLE_ID, Method, Row};
-use crate::args::BenchCommon;
+use super::suite::{self, Findings, Task};
+use crate::args::{EngineArguments, RowSuite};
 
 pub(super) struct Plan {
-    pub(super) wanted: Wanted,
     pub(super) rounds: u32,
     /// For one measurement of one row.
     pub(super) limit: Duration,
-    pub(super) common: BenchCommon,
+    pub(super) engine: EngineArguments,
 }
 
-pub(super) fn run(plan: &Plan) -> Result<(), String> {
-    if let Some(path) = &plan.common.json {
-        check_output(path)?;
-    }
-    let progress = progress_bar();
-    let target = Target::prepare(&plan.wanted, &mut |written_bytes| {
-        progress.set_message(format!("writing the file: {} MiB", written_bytes >> 20));
-        progress.tick();
-    })?;
-    let mut scan = Scan::new(plan, &target, progress);
+pub(super) fn run(plan: &Plan, target: &Target) -> Result<Findings, String> {
+    let mut scan = Scan::new(plan, target);
     for round in 0..plan.rounds {
         scan.round(round)?;
     }
     scan.progress.finish_and_clear();
     let report = scan.into_report();
-    report.print().map_err(|error| format!("failed to write to standard output: {error}"))?;
-    match &plan.common.json {
-        Some(path) => {
-            report.write(path).map_err(|error| format!("failed to write {}: {error}", path.display()))
-        }
-        None => Ok(()),
-    }
-}
-
-fn progress_bar() -> ProgressBar {
-    // Hidden when standard error is no terminal. Without colours, so NO_COLOR asks for nothing else.
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}, {eta} left");
-    ProgressBar::new(0).with_style(style.expect("the template is well-formed"))
+    Ok(Findings::new(report.text(), &report))
 }
 
 struct Scan<'a> {
@@ -74,28 +50,22 @@ struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    fn new(plan: &'a Plan, target: &'a Target, progress: ProgressBar) -> Scan<'a> {
+    fn new(plan: &'a Plan, target: &'a Target) -> Scan<'a> {
         let (mut outcomes, mut skipped) = (Vec::new(), Vec::new());
-        for row in rows::all(&plan.common.engine) {
+        for row in rows::all(&plan.engine) {
             match reason_to_skip(&row, target) {
                 None => outcomes.push(Outcome::new(row)),
                 Some(reason) => skipped.push((row, reason)),
             }
         }
-        progress.set_length(u64::from(plan.rounds) * outcomes.len() as u64);
-        progress.set_position(0);
-        progress.reset_eta();
+        let progress = suite::progress_bar(u64::from(plan.rounds) * outcomes.len() as u64);
         let (sums, idle_rss_kib, driver) = (HashMap::new(), 0, None);
         Scan { plan, target, outcomes, skipped, sums, idle_rss_kib, driver, progress }
     }
 
     fn round(&mut self, round: u32) -> Result<(), String> {
         self.idle_rss_kib = self.idle_rss_kib.max(self.child(IDLE_ID, self.target.bytes)?.peak_rss_kib);
-        let mut order: Vec<usize> = (0..self.outcomes.len()).collect();
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        for index in order {
+        for index in suite::order(self.outcomes.len(), round) {
             self.progress.set_message(self.outcomes[index].row.name.clone());
             self.progress.tick();
             self.measure(index)?;
@@ -128,22 +98,8 @@ impl<'a> Scan<'a> {
     }
 
     fn child(&self, row_id: &str, bytes: u64) -> Result<Measurement, String> {
-        let failed = |error: String| format!("failed to measure {row_id}: {error}");
-        let program = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
-        let descriptor = self.target.descriptor().map_err(|error| failed(error.to_string()))?;
-        let output = Command::new(program)
-            .args(["bench-row", "--row", row_id, "--bytes", &bytes.to_string()])
-            .args(["--limit-ms", &self.plan.limit.as_millis().to_string()])
-            .args(self.plan.common.engine.to_arguments())
-            .stdin(Stdio::from(descriptor))
-            .output()
-            .map_err(|error| failed(error.to_string()))?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            let said = said.trim().trim_start_matches("headwater: ");
-            return Err(if said.is_empty() { failed(output.status.to_string()) } else { said.to_owned() });
-        }
-        serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))
+        let (suite, limit, engine) = (RowSuite::Scan, self.plan.limit, &self.plan.engine);
+        Task { suite, row: row_id, bytes, limit, places: u64::MAX, seed: 0, engine }.run(self.target)
     }
 
     /// All rows read the same bytes, or the table is worthless.

@@ -85,14 +85,22 @@ fn quick_form_works_for_nobody() {
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let binary = place.path().join("headwater");
     fs::copy(env!("CARGO_BIN_EXE_headwater"), &binary).unwrap();
+    let json = fs::File::create(place.path().join("out.json")).unwrap();
+    json.set_permissions(fs::Permissions::from_mode(0o666)).unwrap();
     let mut command = std::process::Command::new(&binary);
-    command.arg("bench").current_dir(place.path());
+    command.args(["bench", "--json", "out.json"]).current_dir(place.path());
     if rustix::process::geteuid().is_root() {
         command.uid(65534).gid(65534);
     }
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("fastest: "));
+    for suite in ["fastest: ", "headwater reads 8 bytes in", "64 KiB into BLAKE3"] {
+        assert!(text(&output.stdout).contains(suite), "{suite}");
+    }
+    let results: Value = serde_json::from_slice(&fs::read(place.path().join("out.json")).unwrap()).unwrap();
+    let suites = results["suites"].as_array().unwrap();
+    let names: Vec<&str> = suites.iter().map(|report| report["suite"].as_str().unwrap()).collect();
+    assert_eq!(names, ["scan", "cache", "readahead"]);
     let left = fs::read_dir(place.path()).unwrap().count();
-    assert_eq!(left, 1, "only the binary");
+    assert_eq!(left, 2, "only the binary and the results");
 }

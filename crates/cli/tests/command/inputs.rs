@@ -4,7 +4,7 @@ use crate::{assert_one_line, run, text, utf8};
 
 #[test]
 fn nonsense_gets_one_line() {
-    let cases: [(&[&str], &str); 20] = [
+    let cases: [(&[&str], &str); 25] = [
         (&["cat", "--memory", "1", "x"], "at least 3M"),
         (&["cat", "--memory", "9999999T", "x"], "9999999T"),
         (&["cat", "--memory", "much", "x"], "write it like 4M"),
@@ -17,6 +17,11 @@ fn nonsense_gets_one_line() {
         (&["bench", "scan", "--size", "9999999T"], "9999999T"),
         (&["bench", "scan", "--rounds", "0"], "--rounds"),
         (&["bench", "scan", "--size", "1000T"], "no room"),
+        (&["bench", "cache", "--set", "4K"], "less than 1M"),
+        (&["bench", "cache", "--set", "1000T"], "no room"),
+        (&["bench", "cache", "--seconds", "x"], "0.01 to 3600"),
+        (&["bench", "readahead", "--places", "0"], "--places"),
+        (&["bench", "readahead", "--size", "0"], "--size 0"),
         (&["bench", "nop", "--seconds", "0"], "0.01 to 3600"),
         (&["bench", "nop", "--seconds", "nan"], "0.01 to 3600"),
         (&["bench", "nop", "--threads", "0"], "--threads"),
@@ -42,22 +47,25 @@ fn what_cannot_be_measured_gets_one_line() {
     let cases = [
         ("--file", "/nowhere", "No such file"),
         ("--file", utf8(place.path()), "directory"),
-        ("--file", utf8(&fifo), "not a regular file"),
-        ("--file", "/dev/zero", "not a regular file"),
+        ("--file", utf8(&fifo), "a FIFO or socket"),
+        ("--file", "/dev/zero", "a character device"),
         ("--file", utf8(&empty), "empty"),
         ("--dir", "/nowhere", "No such file"),
         ("--dir", utf8(&empty), "Not a directory"),
         ("--json", "/nowhere/out", "No such file"),
     ];
-    for (option, value, named) in cases {
-        assert_one_line(&run(&["bench", "scan", option, value]), named);
+    for suite in ["scan", "cache", "readahead"] {
+        for (option, value, named) in cases {
+            assert_one_line(&run(&["bench", suite, option, value]), named);
+        }
     }
 }
 
 #[test]
 fn help_has_examples_and_no_escape_codes() {
-    let suites = [&["bench", "scan", "--help"][..], &["bench", "nop", "--help"]];
-    for arguments in [&["--help"][..], &["cat", "--help"], &["bench", "--help"]].into_iter().chain(suites) {
+    let suites = ["scan", "cache", "readahead", "nop"].map(|suite| vec!["bench", suite, "--help"]);
+    let commands = [vec!["--help"], vec!["cat", "--help"], vec!["stat", "--help"], vec!["bench", "--help"]];
+    for arguments in commands.iter().chain(&suites) {
         let output = run(arguments);
         assert!(output.status.success());
         let help = text(&output.stdout);

@@ -3,9 +3,13 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod cache;
 mod cat;
 mod inputs;
 mod nop;
+mod readahead;
+mod stat;
+mod trace;
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,0 +1,212 @@
+//! Cache: what it costs to get a page that is cached, against cache libraries and the kernel's page cache.
+//!
+//! ```text
+//!   rounds × arms, each in a process of its own (cache-arm) ─► fill, all there? ─► keys × threads ─► medians ─► table
+//!                                                                                       ─► ratios against bars
+//! ```
+//!
+//! Owns: the arms, the file that some of them read, the order of runs.
+//! Does not own: how an arm uses its library (ours, peers, kernel), the loop (gets), what is promised (promises).
+
+mod gets;
+mod kernel;
+mod keys;
+mod ours;
+mod peers;
+mod promises;
+mod table;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use clap::ValueEnum;
+use serde::Serialize;
+use tempfile::NamedTempFile;
+
+use crate::measure::interleave;
+use crate::tools;
+use gets::Cell;
+use table::Table;
+
+/// Options of `cache`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Pages of 4 KiB in each cache: enough that processors do not cache them, 1 GiB.
+    #[arg(long, default_value_t = 262_144, value_parser = clap::value_parser!(u32).range(64..))]
+    pages: u32,
+    /// Seconds of each cell: keys in an order, a number of threads.
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// Interleaved rounds; medians are reported.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Where to make the file that headwater and the kernel cache. It is removed in the end.
+    #[arg(long, default_value = ".")]
+    dir: PathBuf,
+    /// What the cache libraries hold pages as. The default is what they are faster with.
+    #[arg(long, default_value = "bytes")]
+    values: Values,
+    /// Only these arms.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<Arm>,
+    /// Write the results to this file as JSON too.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+/// One arm, in a process of its own.
+#[derive(clap::Args, Clone)]
+pub(crate) struct ArmOptions {
+    arm: Arm,
+    #[arg(long)]
+    file: PathBuf,
+    #[arg(long)]
+    pages: u32,
+    #[arg(long)]
+    seconds: f64,
+    #[arg(long)]
+    values: Values,
+}
+
+/// How a user of a cache library shares a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Values {
+    /// `bytes::Bytes`: the count of holders lies apart from the page.
+    Bytes,
+    /// `Arc<[u8]>`: it lies in front of the page, so that to hold a page is to touch it.
+    Arc,
+}
+
+/// A cache, and what is got from it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Arm {
+    /// The loop and its keys alone.
+    Nothing,
+    /// headwater, finding a page and pinning it.
+    HeadwaterPin,
+    /// headwater, 8 bytes of a page.
+    Headwater8,
+    /// headwater, a copy of a page.
+    Headwater4k,
+    /// headwater, copies of 16 pages in one call.
+    HeadwaterMany,
+    /// `quick_cache::sync::Cache`.
+    QuickCache,
+    /// `foyer_memory::Cache` with S3-FIFO.
+    FoyerS3fifo,
+    /// `foyer_memory::Cache` with LRU, its default.
+    FoyerLru,
+    /// `moka::sync::Cache`.
+    Moka,
+    /// `pread` of 8 bytes from the kernel's page cache.
+    Pread8,
+    /// `pread` of a page from there.
+    Pread4k,
+    /// The kernel's page cache mapped, 8 bytes.
+    Mmap8,
+    /// The same, a copy of a page.
+    Mmap4k,
+}
+
+impl Arm {
+    /// What the kernel's page cache has to hold of the file before.
+    fn prepare(self, file: &Path) -> io::Result<()> {
+        match self {
+            Arm::Headwater8 | Arm::Headwater4k | Arm::HeadwaterMany => tools::make_cold(file),
+            Arm::Pread8 | Arm::Pread4k | Arm::Mmap8 | Arm::Mmap4k => {
+                // The first pass brings the pages in, the second marks them as used.
+                tools::make_warm(file)?;
+                tools::make_warm(file)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+pub(crate) fn run(options: &Options) -> io::Result<()> {
+    let arms: Vec<Arm> = match &options.only[..] {
+        [] => Arm::value_variants().to_vec(),
+        only => only.to_vec(),
+    };
+    let file = make_file(options)?;
+    let samples = interleave(&arms, options.rounds, |&arm| {
+        arm.prepare(file.path())?;
+        tools::json_of::<Vec<Cell>>(command(arm, file.path(), options)?)
+    })?;
+    let table = Table::new(&arms, &samples);
+    table.print(options)?;
+    promises::judge(&table)?;
+    match &options.json {
+        Some(path) => std::fs::write(path, table.json(options)? + "\n"),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn run_arm(options: &ArmOptions) -> io::Result<()> {
+    let cells = match options.arm {
+        Arm::Nothing => gets::measure(options, || |_| true),
+        Arm::HeadwaterPin => ours::pin(options),
+        Arm::Headwater8 => ours::read(options, 8),
+        Arm::Headwater4k => ours::read(options, PAGE_BYTES),
+        Arm::HeadwaterMany => ours::read_many(options),
+        peer @ (Arm::QuickCache | Arm::FoyerS3fifo | Arm::FoyerLru | Arm::Moka) => match options.values {
+            Values::Bytes => peers::measure::<Bytes>(options, peer),
+            Values::Arc => peers::measure::<Arc<[u8]>>(options, peer),
+        },
+        Arm::Pread8 => kernel::pread(options, 8),
+        Arm::Pread4k => kernel::pread(options, PAGE_BYTES),
+        Arm::Mmap8 => kernel::mmap(options, 8),
+        Arm::Mmap4k => kernel::mmap(options, PAGE_BYTES),
+    }?;
+    println!("{}", serde_json::to_string(&cells)?);
+    Ok(())
+}
+
+fn command(arm: Arm, file: &Path, options: &Options) -> io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .args(["cache-arm", &tools::name_of(arm), "--pages", &options.pages.to_string()])
+        .args([
+            "--seconds",
+            &options.seconds.to_string(),
+            "--values",
+            &tools::name_of(options.values),
+            "--file",
+        ])
+        .arg(file);
+    Ok(command)
+}
+
+/// In each page its number, over and over.
+fn make_file(options: &Options) -> io::Result<NamedTempFile> {
+    let mut file = NamedTempFile::new_in(&options.dir)?;
+    let mut block = vec![0; PAGE_BYTES * PAGES_AT_ONCE as usize];
+    for first in (0..options.pages).step_by(PAGES_AT_ONCE as usize) {
+        let pages = PAGES_AT_ONCE.min(options.pages - first);
+        let block = &mut block[..PAGE_BYTES * pages as usize];
+        for (page, bytes) in (first..).zip(block.as_chunks_mut::<PAGE_BYTES>().0) {
+            fill_page(page, bytes);
+        }
+        file.write_all(block)?;
+    }
+    file.as_file().sync_all()?;
+    Ok(file)
+}
+
+fn fill_page(page: u32, bytes: &mut [u8; PAGE_BYTES]) {
+    bytes.as_chunks_mut().0.fill(u64::from(page).to_le_bytes());
+}
+
+/// Whether these are the first bytes of the page.
+fn is_page(page: u32, bytes: &[u8]) -> bool {
+    bytes.first_chunk().is_some_and(|word| u64::from_le_bytes(*word) == u64::from(page))
+}
+
+const PAGE_BYTES: usize = 4096;
+
+const PAGES_AT_ONCE: u32 = 256;

@@ -1,0 +1,115 @@
+//! Ours: headwater's cache, filled by reading the file once.
+//!
+//! What headwater offers beyond `read_at` (a look-up that pins a page, several reads in one call) becomes an arm here,
+//! and is then named below for the promises that are about it.
+//!
+//! Owns: filling the cache, the arms.
+//! Does not own: the measured loop (`gets`), the promises.
+
+use std::hint::black_box;
+use std::io;
+
+use headwater::io::{PageIndex, PageRange};
+use headwater::pages::{FilePages, Found, LoadId, PageCache, Policy};
+use headwater::ring::{Arena, Urgency};
+use headwater::{Engine, File, ManyRead, OpenOptions};
+
+use super::gets::{self, Cell};
+use super::{Arm, ArmOptions, PAGE_BYTES, is_page};
+
+/// The cheapest way to a cached page.
+pub(super) const LOOK_UP: Arm = Arm::HeadwaterPin;
+
+/// Several pages in one call.
+pub(super) const BATCHED: Arm = Arm::HeadwaterMany;
+
+/// Finding and pinning pages, without reading them.
+pub(super) fn pin(options: &ArmOptions) -> io::Result<Vec<Cell>> {
+    let length_bytes = options.pages as usize * PAGE_BYTES;
+    let arena =
+        Arena::new(length_bytes + length_bytes / 4 + MEMORY_BYTES_MIN as usize).map_err(io::Error::other)?;
+    let cache = PageCache::new(&arena, Policy::Clock2QPlus);
+    let file = cache.add_file()?;
+    for first in (0..options.pages).step_by(FILL_BYTES / PAGE_BYTES) {
+        load(&arena, &file, first, options.pages.min(first + (FILL_BYTES / PAGE_BYTES) as u32))?;
+    }
+    gets::measure(options, || {
+        let file = &file;
+        move |page| match file.pin(PageIndex::new(page.into()), 0..8) {
+            Found::Page(pinned) => pinned.first_use() == black_box(pinned.first_use()),
+            Found::Pending(_) | Found::Absent => false,
+        }
+    })
+}
+
+fn load(arena: &Arena, file: &FilePages, first: u32, end: u32) -> io::Result<()> {
+    let pages = PageRange::new(PageIndex::new(first.into()), PageIndex::new(end.into()));
+    let extents = arena.allocate_run(pages.bytes().len() as usize, Urgency::Demand);
+    let extents = extents.ok_or(io::ErrorKind::OutOfMemory)?;
+    let loading = file.begin_load(pages, &extents, LoadId::new(0), pages.end);
+    let loading = loading.map_err(|obstacle| io::Error::other(format!("not loaded: {obstacle:?}")))?;
+    loading.publish(extents, pages.bytes().len() as usize);
+    Ok(())
+}
+
+/// Copies of pages, 16 of them in one call.
+pub(super) fn read_many(options: &ArmOptions) -> io::Result<Vec<Cell>> {
+    let file = cached_file(options)?;
+    gets::measure(options, || {
+        let (file, mut buffers, mut asked) =
+            (&file, vec![0; TOGETHER * PAGE_BYTES], Vec::with_capacity(TOGETHER));
+        move |page| {
+            asked.push(page);
+            if asked.len() < TOGETHER {
+                return true;
+            }
+            let places = asked.drain(..).zip(buffers.as_chunks_mut::<PAGE_BYTES>().0);
+            let mut pages = [0; TOGETHER];
+            let mut reads: Vec<ManyRead<'_>> = Vec::with_capacity(TOGETHER);
+            for (place, (page, buffer)) in places.enumerate() {
+                pages[place] = page;
+                reads.push(ManyRead::new(u64::from(page) * PAGE_BYTES as u64, buffer));
+            }
+            let done = file.read_many(&mut reads).is_ok();
+            done && reads.iter().zip(pages).all(|(read, page)| is_page(page, read.buffer))
+        }
+    })
+}
+
+/// The first `bytes` of each page by `read_at`.
+pub(super) fn read(options: &ArmOptions, bytes: usize) -> io::Result<Vec<Cell>> {
+    let file = cached_file(options)?;
+    gets::measure(options, || {
+        let (file, mut buffer) = (&file, vec![0; bytes]);
+        move |page| {
+            let read = file.read_at(&mut buffer, u64::from(page) * PAGE_BYTES as u64);
+            read.is_ok_and(|length| length == bytes) && is_page(page, &buffer)
+        }
+    })
+}
+
+fn cached_file(options: &ArmOptions) -> io::Result<File> {
+    let length_bytes = u64::from(options.pages) * PAGE_BYTES as u64;
+    let memory_bytes = (length_bytes + length_bytes / 4).max(MEMORY_BYTES_MIN);
+    let engine = Engine::builder().memory(memory_bytes).build()?;
+    let file = OpenOptions::new().engine(&engine).open(&options.file)?;
+    fill(&file, length_bytes)?;
+    Ok(file)
+}
+
+fn fill(file: &File, length_bytes: u64) -> io::Result<()> {
+    let mut buffer = vec![0; FILL_BYTES];
+    for offset_bytes in (0..length_bytes).step_by(FILL_BYTES) {
+        let length = (length_bytes - offset_bytes).min(FILL_BYTES as u64) as usize;
+        file.read_exact_at(&mut buffer[..length], offset_bytes)?;
+    }
+    Ok(())
+}
+
+/// Reads in one call.
+const TOGETHER: usize = 16;
+
+const FILL_BYTES: usize = 1 << 20;
+
+/// A quarter more than a few pages is not much.
+const MEMORY_BYTES_MIN: u64 = 16 << 20;

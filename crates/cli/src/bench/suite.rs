@@ -1,0 +1,183 @@
+//! Suite: what the suites that read a file do alike.
+//!
+//! ```text
+//!   file ─► rounds × rows, forwards and backwards in turn: child (bench-row) ─► a line of JSON ─► findings ─► output
+//! ```
+//!
+//! Owns: the order of rows, children, the progress bar, medians, where results go.
+//! Does not own: what a row does, what is made of its figures.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::file::{Target, Wanted};
+use crate::args::{EngineArguments, RowSuite, name_of};
+
+/// What a suite has found out: a table for people, JSON for programs.
+pub(super) struct Findings {
+    text: String,
+    json: String,
+}
+
+impl Findings {
+    pub(super) fn new(text: String, report: &impl Serialize) -> Findings {
+        let json = serde_json::to_string_pretty(report).expect("numbers and texts can be written");
+        Findings { text, json }
+    }
+
+    /// The table on standard output, `before` in front of it. A reader that has gone is no error.
+    pub(super) fn print(&self, before: &str) -> Result<(), String> {
+        match write!(io::stdout().lock(), "{before}{}", self.text) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                Err(format!("failed to write to standard output: {error}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Writes one report as it is, several as those of the quick form.
+pub(super) fn write_json(findings: &[Findings], path: Option<&Path>) -> Result<(), String> {
+    let Some(path) = path else { return Ok(()) };
+    let text = match findings {
+        [one] => one.json.clone() + "\n",
+        several => {
+            let reports: Vec<&str> = several.iter().map(|findings| findings.json.as_str()).collect();
+            format!("{{\"suite\": \"quick\", \"suites\": [\n{}\n]}}\n", reports.join(",\n"))
+        }
+    };
+    std::fs::write(path, text).map_err(|error| format!("failed to write {}: {error}", path.display()))
+}
+
+/// Opens or makes the file, and shows how far that is.
+pub(super) fn prepare(wanted: &Wanted) -> Result<Target, String> {
+    let progress = progress_bar(0);
+    let target = Target::prepare(wanted, &mut |written_bytes| {
+        progress.set_message(format!("writing the file: {} MiB", written_bytes >> 20));
+        progress.tick();
+    });
+    progress.finish_and_clear();
+    target
+}
+
+pub(super) fn progress_bar(steps: u64) -> ProgressBar {
+    // Hidden when standard error is no terminal. Without colours, so NO_COLOR asks for nothing else.
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}, {eta} left");
+    ProgressBar::new(steps).with_style(style.expect("the template is well-formed"))
+}
+
+/// Rounds go through the rows forwards and backwards in turn, so that no row always follows the same other one.
+pub(super) fn order(rows: usize, round: u32) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..rows).collect();
+    if round % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
+/// For the head of a table.
+pub(super) fn rounds_words(rounds: u32) -> String {
+    if rounds == 1 { "1 round".to_owned() } else { format!("{rounds} rounds") }
+}
+
+/// What a child is to measure.
+pub(super) struct Task<'a> {
+    pub(super) suite: RowSuite,
+    pub(super) row: &'a str,
+    pub(super) bytes: u64,
+    pub(super) limit: Duration,
+    pub(super) places: u64,
+    pub(super) seed: u64,
+    pub(super) engine: &'a EngineArguments,
+}
+
+impl Task<'_> {
+    /// Measures in a process of its own, which gets the file as standard input.
+    ///
+    /// # Errors
+    /// What the child complains of.
+    pub(super) fn run<T: DeserializeOwned>(&self, target: &Target) -> Result<T, String> {
+        let failed = |error: String| format!("failed to measure {}: {error}", self.row);
+        let program = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
+        let descriptor = target.descriptor().map_err(|error| failed(error.to_string()))?;
+        let output = Command::new(program)
+            .args(["bench-row", "--suite", &name_of(self.suite), "--row", self.row])
+            .args(["--bytes", &self.bytes.to_string(), "--limit-ms", &self.limit.as_millis().to_string()])
+            .args(["--places", &self.places.to_string(), "--seed", &self.seed.to_string()])
+            .args(self.engine.to_arguments())
+            .stdin(Stdio::from(descriptor))
+            .output()
+            .map_err(|error| failed(error.to_string()))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let said = said.trim().trim_start_matches("headwater: ");
+            return Err(if said.is_empty() { failed(output.status.to_string()) } else { said.to_owned() });
+        }
+        serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))
+    }
+}
+
+/// The middle one; of an even number the mean of the two in the middle.
+pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    match (values.len(), values.len() / 2) {
+        (0, _) => 0.0,
+        (odd, middle) if odd % 2 == 1 => values[middle],
+        (_, middle) => f64::midpoint(values[middle - 1], values[middle]),
+    }
+}
+
+/// Processor time of this process, all of its threads and the kernel's part included.
+pub(super) fn cpu_seconds() -> f64 {
+    let now = clock_gettime(ClockId::ProcessCPUTime);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+}
+
+/// splitmix64 (Steele, Lea and Flood, OOPSLA 2014): a number without a pattern for each number.
+pub(super) fn mixed(number: u64) -> u64 {
+    let mut mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// The file is handed over as standard input and opened again from there: it may have no name any more.
+pub(super) const INPUT: &str = "/proc/self/fd/0";
+
+pub(super) const PAGE_BYTES: u64 = 4096;
+
+pub(super) const MIB: f64 = (1 << 20) as f64;
+pub(super) const GIB: f64 = (1 << 30) as f64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median([].into_iter()), 0.0);
+        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), 2.0);
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0].into_iter()), 2.5);
+    }
+
+    /// Goal: one report stands by itself, several in a list, and both are JSON.
+    #[test]
+    fn reports_are_json() {
+        let path = tempfile::NamedTempFile::new().unwrap();
+        let read =
+            || -> serde_json::Value { serde_json::from_slice(&std::fs::read(path.path()).unwrap()).unwrap() };
+        let findings = || Findings::new(String::new(), &[1, 2]);
+        write_json(&[findings()], Some(path.path())).unwrap();
+        assert_eq!(read(), serde_json::json!([1, 2]));
+        write_json(&[findings(), findings()], Some(path.path())).unwrap();
+        assert_eq!(read()["suites"], serde_json::json!([[1, 2], [1, 2]]));
+    }
+}

@@ -1,0 +1,321 @@
+//! Stat: what the kernel caches of files, how they can be read, and what lies below them.
+//!
+//! ```text
+//!   open, O_DIRECT if it may ─► length ─► resident pages, part by part ─► storage ─► text | JSON
+//! ```
+//!
+//! Owns: the facts about a file, their words, the map, exit codes.
+//! Does not own: facts about the storage (`storage`), counting resident pages (headwater's).
+
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::ExitCode;
+
+use headwater::io::{Access, ByteRange, DirectAlignment, DirectIo, FileKind, OpenFile};
+use serde::Serialize;
+
+use crate::args::StatArguments;
+use crate::complain;
+use crate::storage::Storage;
+use crate::units::readable;
+
+pub(crate) fn run(arguments: &StatArguments) -> ExitCode {
+    let mut code = ExitCode::SUCCESS;
+    let mut found = Vec::new();
+    for path in &arguments.files {
+        let looked = look(path);
+        if let Err(text) = &looked {
+            complain(text);
+            code = ExitCode::FAILURE;
+        }
+        if arguments.json {
+            found.push(Entry::new(path, looked));
+        } else if let Ok(facts) = looked
+            && let Err(error) = print(&facts.text(path))
+        {
+            return output_failed(&error);
+        }
+    }
+    if arguments.json
+        && let Err(error) = print(&json(&found))
+    {
+        return output_failed(&error);
+    }
+    code
+}
+
+/// What there is to know about a file.
+#[derive(Serialize)]
+struct Facts {
+    length_bytes: u64,
+    pages: u64,
+    /// `None` where the kernel does not tell.
+    resident_pages: Option<u64>,
+    /// Of equal parts of the file, the last may be shorter; empty where nothing is told.
+    parts: Parts,
+    direct: Direct,
+    preferred_block_bytes: u64,
+    #[serde(flatten)]
+    storage: Storage,
+    /// What headwater would do.
+    reads: &'static str,
+}
+
+#[derive(Serialize, Default)]
+struct Parts {
+    part_bytes: u64,
+    resident_pages: Vec<u64>,
+}
+
+#[derive(Serialize)]
+struct Direct {
+    memory_alignment_bytes: Option<u64>,
+    offset_alignment_bytes: Option<u64>,
+    /// Why there is none.
+    refusal: Option<String>,
+}
+
+/// A file in the JSON: facts, or what was wrong.
+#[derive(Serialize)]
+struct Entry {
+    path: String,
+    error: Option<String>,
+    #[serde(flatten)]
+    facts: Option<Facts>,
+}
+
+impl Entry {
+    fn new(path: &Path, looked: Result<Facts, String>) -> Entry {
+        let path = path.display().to_string();
+        match looked {
+            Ok(facts) => Entry { path, error: None, facts: Some(facts) },
+            Err(text) => Entry { path, error: Some(text), facts: None },
+        }
+    }
+}
+
+fn look(path: &Path) -> Result<Facts, String> {
+    let failed = |what: &str, error: io::Error| format!("failed to {what} {}: {error}", path.display());
+    let (open, direct) = open(path).map_err(|error| failed("open", error))?;
+    if open.kind() == FileKind::CharacterDevice {
+        let shown = path.display();
+        return Err(format!(
+            "failed to look at {shown}: it is a character device, of which nothing is cached"
+        ));
+    }
+    let length_bytes = open.length_bytes().map_err(|error| failed("get the length of", error))?;
+    let metadata = std::fs::metadata(path).map_err(|error| failed("look at", error))?;
+    let parts = Parts::of(&open, length_bytes);
+    Ok(Facts {
+        length_bytes,
+        pages: length_bytes.div_ceil(PAGE_BYTES),
+        resident_pages: parts.as_ref().map(|parts| parts.resident_pages.iter().sum()),
+        parts: parts.unwrap_or_default(),
+        reads: if direct.refusal.is_none() { "direct" } else { "buffered" },
+        direct,
+        preferred_block_bytes: metadata.blksize(),
+        storage: Storage::of(path),
+    })
+}
+
+/// With `O_DIRECT` if that is allowed, without if not.
+fn open(path: &Path) -> io::Result<(OpenFile, Direct)> {
+    match OpenFile::open(path, DirectIo::Required, Access::Read) {
+        Ok(open) => {
+            let direct = Direct::with(open.direct(), None);
+            Ok((open, direct))
+        }
+        Err(error) => {
+            let open = OpenFile::open(path, DirectIo::Off, Access::Read)?;
+            Ok((open, Direct::with(None, Some(error.to_string()))))
+        }
+    }
+}
+
+impl Direct {
+    fn with(alignment: Option<DirectAlignment>, refusal: Option<String>) -> Direct {
+        Direct {
+            memory_alignment_bytes: alignment.map(|alignment| alignment.memory.get()),
+            offset_alignment_bytes: alignment.map(|alignment| alignment.offset.get()),
+            refusal,
+        }
+    }
+}
+
+impl Parts {
+    /// Asks for one part after the other; `None` where the kernel does not tell.
+    fn of(open: &OpenFile, length_bytes: u64) -> Option<Parts> {
+        let part_bytes = part_bytes(length_bytes);
+        let starts = (0..length_bytes).step_by(part_bytes as usize);
+        let pages = starts.map(|start| {
+            let end = (start + part_bytes).min(length_bytes);
+            open.resident_pages(ByteRange::new(start, end))
+        });
+        // Of an empty file nothing is asked, and nothing is resident.
+        Some(Parts { part_bytes, resident_pages: pages.collect::<Option<_>>()? })
+    }
+
+    /// A mark for each part, in lines of up to [`LINE_PARTS`].
+    fn map(&self, length_bytes: u64) -> Vec<String> {
+        let mark = |(index, &pages): (u64, &u64)| {
+            let start = index * self.part_bytes;
+            mark(pages, self.part_bytes.min(length_bytes - start).div_ceil(PAGE_BYTES))
+        };
+        let marks: Vec<char> = (0..).zip(&self.resident_pages).map(mark).collect();
+        marks.chunks(LINE_PARTS).map(|line| line.iter().collect()).collect()
+    }
+}
+
+/// Whole pages, as many as give the map its size.
+fn part_bytes(length_bytes: u64) -> u64 {
+    let lines = if length_bytes > ONE_LINE_BYTES_MAX { MAP_LINES } else { 1 };
+    let parts = (lines * LINE_PARTS) as u64;
+    (length_bytes.div_ceil(PAGE_BYTES).div_ceil(parts)).max(1) * PAGE_BYTES
+}
+
+fn mark(resident_pages: u64, pages: u64) -> char {
+    match resident_pages {
+        0 => '.',
+        all if all >= pages => '#',
+        most if 2 * most >= pages => '+',
+        _ => '-',
+    }
+}
+
+impl Facts {
+    fn text(&self, path: &Path) -> String {
+        let mut lines = vec![path.display().to_string()];
+        let mut line = |name: &str, text: String| lines.push(format!("  {name:<12}{text}"));
+        line("length", format!("{} ({} bytes)", readable(self.length_bytes), self.length_bytes));
+        line("cached", self.cached());
+        for (index, map) in self.map().into_iter().enumerate() {
+            line(if index == 0 { "map" } else { "" }, format!("|{map}|"));
+        }
+        line("lies on", self.place());
+        line("device", self.device());
+        line("direct I/O", self.direct_words());
+        line("blocks", self.blocks());
+        line("headwater", self.advice().to_owned());
+        lines.join("\n") + "\n"
+    }
+
+    fn cached(&self) -> String {
+        let Some(resident) = self.resident_pages else {
+            return "not told: the kernel answers (from Linux 6.5 on) those who own the file or may write to it"
+                .to_owned();
+        };
+        let (pages, bytes) = (self.pages, (resident * PAGE_BYTES).min(self.length_bytes));
+        let percent = 100.0 * resident as f64 / pages.max(1) as f64;
+        format!("{resident} of {pages} pages, {percent:.1} %, {}", readable(bytes))
+    }
+
+    /// Where all or nothing is cached the words above say it.
+    fn map(&self) -> Vec<String> {
+        let is_part = self.resident_pages.is_some_and(|resident| 0 < resident && resident < self.pages);
+        if is_part { self.parts.map(self.length_bytes) } else { Vec::new() }
+    }
+
+    fn place(&self) -> String {
+        let known = |text: &str, otherwise: &str| if text.is_empty() { otherwise } else { text }.to_owned();
+        let device = known(&self.storage.device, "unknown device");
+        let number = known(&self.storage.device_number, "no number");
+        match self.storage.file_system.as_str() {
+            "" => format!("{device} ({number})"),
+            file_system => format!("{file_system} on {device} ({number})"),
+        }
+    }
+
+    fn device(&self) -> String {
+        let storage = &self.storage;
+        let either = |known: Option<bool>, yes: &'static str, no: &'static str| match known {
+            Some(true) => yes,
+            Some(false) => no,
+            None => "",
+        };
+        let words = [
+            either(storage.rotational, "rotational", "not rotational"),
+            either(storage.polls, "completes polled I/O", "does not complete polled I/O"),
+            &storage.read_ahead_kb.map(|kb| format!("kernel readahead {kb} KiB")).unwrap_or_default(),
+        ]
+        .map(str::to_owned);
+        let words: Vec<String> = words.into_iter().filter(|word| !word.is_empty()).collect();
+        if words.is_empty() { "the system tells nothing".to_owned() } else { words.join(", ") }
+    }
+
+    fn direct_words(&self) -> String {
+        let direct = &self.direct;
+        match (direct.memory_alignment_bytes, direct.offset_alignment_bytes, &direct.refusal) {
+            (Some(memory), Some(offset), _) => {
+                format!("allowed, memory aligned to {memory} bytes, offsets and lengths to {offset}")
+            }
+            (_, _, refusal) => format!("no: {}", refusal.as_deref().unwrap_or("refused")),
+        }
+    }
+
+    fn blocks(&self) -> String {
+        let logical = self.storage.logical_block_bytes;
+        let logical = logical.map_or("unknown".to_owned(), |bytes| format!("{bytes} bytes"));
+        format!("device {logical}, preferred by the file system {} bytes", self.preferred_block_bytes)
+    }
+
+    fn advice(&self) -> &'static str {
+        match self.reads {
+            "direct" => {
+                "takes what is cached from there, reads the rest directly and leaves the cache as it is"
+            }
+            _ => "reads through the page cache",
+        }
+    }
+}
+
+fn json(found: &[Entry]) -> String {
+    serde_json::to_string_pretty(found).expect("numbers and texts can be written") + "\n"
+}
+
+fn print(text: &str) -> io::Result<()> {
+    io::stdout().lock().write_all(text.as_bytes())
+}
+
+/// A reader that has gone is no error.
+fn output_failed(error: &io::Error) -> ExitCode {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        return ExitCode::SUCCESS;
+    }
+    complain(format_args!("failed to write to standard output: {error}"));
+    ExitCode::FAILURE
+}
+
+const PAGE_BYTES: u64 = 4096;
+
+/// Fits a terminal of 80 columns.
+const LINE_PARTS: usize = 64;
+
+/// A file of 1 GiB has marks of 16 MiB in one line; a larger one is worth more lines.
+const ONE_LINE_BYTES_MAX: u64 = 1 << 30;
+const MAP_LINES: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: parts cover the file in whole pages, and there are never more than the map has marks.
+    #[test]
+    fn parts_cover_the_file() {
+        for length_bytes in [1, 4096, 4097, 64 * 4096, 64 * 4096 + 1, 1 << 30, (1 << 30) + 1, 1 << 50] {
+            let part = part_bytes(length_bytes);
+            assert!(part.is_multiple_of(PAGE_BYTES), "{length_bytes}");
+            let lines = if length_bytes > ONE_LINE_BYTES_MAX { MAP_LINES } else { 1 };
+            assert!(length_bytes.div_ceil(part) <= (lines * LINE_PARTS) as u64, "{length_bytes}");
+        }
+    }
+
+    /// Goal: marks tell all, most, some and nothing apart, also in a last part that is shorter.
+    #[test]
+    fn marks() {
+        let parts = Parts { part_bytes: 4 * PAGE_BYTES, resident_pages: vec![4, 3, 2, 1, 0, 1] };
+        assert_eq!(parts.map(5 * 4 * PAGE_BYTES + 1), ["#++-.#"]);
+        let long = Parts { part_bytes: PAGE_BYTES, resident_pages: vec![1; 65] };
+        assert_eq!(long.map(65 * PAGE_BYTES), ["#".repeat(64), "#".to_owned()]);
+    }
+}

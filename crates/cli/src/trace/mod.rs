@@ -1,0 +1,89 @@
+//! Trace: accesses of other systems, run through the decisions of the cache.
+//!
+//! ```text
+//!   file ─► requests (csv, oracle-general) ─ a batch at a time ─► a simulated cache for each policy and size ─► table
+//! ```
+//!
+//! Owns: the order of things, progress.
+//! Does not own: formats (`requests`), what a cache does (`replay`, `ahead`), words and columns (`report`).
+
+mod ahead;
+mod csv;
+mod oracle_general;
+mod replay;
+mod report;
+mod requests;
+
+use std::process::ExitCode;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::args::{ReplayArguments, TraceAction, TraceArguments};
+use crate::bench::check_output;
+use crate::complain;
+use replay::Cache;
+use report::Report;
+use requests::{Request, Requests};
+
+pub(crate) fn run(arguments: &TraceArguments) -> ExitCode {
+    let TraceAction::Replay(replay) = &arguments.action;
+    match run_replay(replay) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            complain(text);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_replay(arguments: &ReplayArguments) -> Result<(), String> {
+    arguments.json.iter().try_for_each(|path| check_output(path))?;
+    let mut requests = Requests::open(&arguments.trace, arguments.format)?;
+    let mut caches = caches(arguments);
+    replay(&mut requests, &mut caches)?;
+    let report = Report::new(arguments, requests.format(), &caches);
+    report.print().map_err(|error| format!("failed to write to standard output: {error}"))?;
+    match &arguments.json {
+        Some(path) => {
+            report.write(path).map_err(|error| format!("failed to write {}: {error}", path.display()))
+        }
+        None => Ok(()),
+    }
+}
+
+/// All policies of the first size, then of the next.
+fn caches(arguments: &ReplayArguments) -> Vec<Cache> {
+    let policies = arguments.policy.policies();
+    let of_size = |size| policies.iter().map(move |&policy| Cache::new(policy, size, arguments.readahead));
+    arguments.cache.iter().copied().flat_map(of_size).collect()
+}
+
+/// The trace is read once: every batch goes through one cache after the other.
+fn replay(requests: &mut Requests, caches: &mut [Cache]) -> Result<(), String> {
+    let progress = progress_bar(requests.length_bytes());
+    let mut batch: Vec<Request> = Vec::with_capacity(BATCH);
+    loop {
+        batch.clear();
+        while batch.len() < BATCH {
+            let Some(request) = requests.next_request()? else { break };
+            batch.push(request);
+        }
+        if batch.is_empty() {
+            progress.finish_and_clear();
+            return requests.check_not_empty();
+        }
+        for cache in &mut *caches {
+            batch.iter().try_for_each(|request| cache.serve(request))?;
+        }
+        progress.set_position(requests.position_bytes());
+    }
+}
+
+fn progress_bar(length_bytes: u64) -> ProgressBar {
+    // Hidden when standard error is no terminal. Without colours, so NO_COLOR asks for nothing else.
+    let style = ProgressStyle::with_template("{bar:30} {bytes} of {total_bytes}, {eta} left");
+    ProgressBar::new(length_bytes).with_style(style.expect("the template is well-formed"))
+}
+
+/// Requests for each cache in turn: enough that a cache's tables stay near the processor for a while, in 1 MiB.
+const BATCH: usize = 32 << 10;
