@@ -15,6 +15,10 @@ test *arguments:
 chaos seconds="60":
     HEADWATER_CHAOS_SECONDS={{seconds}} cargo test --release -p headwater-io --test drivers -- --nocapture chaos rings_leave
 
+# The cache under everything at once, on all drivers: `just soak 10m`.
+soak time="10m":
+    HEADWATER_SOAK_SECONDS={{time}} cargo test --release -p headwater --test caching -- --nocapture soak::soak
+
 # Formatting and lints.
 lint:
     cargo fmt --all --check
@@ -38,9 +42,9 @@ miri:
     PROPTEST_CASES=2 MIRIFLAGS="-Zmiri-disable-isolation" cargo +nightly miri test -p headwater-core \
         --test models -- units:: plan:: buddy::
 
-# Slots and pool under loom: every order in which two threads can meet.
+# Slots, pool and frames under loom: every order in which two threads can meet.
 loom:
-    RUSTFLAGS="--cfg headwater_loom" CARGO_TARGET_DIR=target/loom cargo test -p headwater-io --release --lib loom
+    RUSTFLAGS="--cfg headwater_loom" CARGO_TARGET_DIR=target/loom cargo test -p headwater-io -p headwater-core --release --lib loom
 
 # Licences, sources and advisories of the dependencies.
 deny:
@@ -50,6 +54,7 @@ deny:
 bench *arguments:
     cargo run --release -- bench {{arguments}}
 
+# `--only cache`: a scan through headwater's cache beside a hot set, with a file of 2 GiB or more.
 # The comparisons of the README on a file of yours: needs fio (with huge pages), GNU cat, `cargo install coreutils`.
 bars file *arguments:
     cargo build --release
@@ -58,6 +63,10 @@ bars file *arguments:
 # The ring against other io_uring libraries; `just nop --features rio` with the one under GPL-3.0 as well.
 nop *arguments:
     cargo run --release -p headwater-bench {{arguments}} -- nop
+
+# The cache against quick_cache, foyer, moka, pread and mmap; needs 3 GiB of memory and 1 GiB where it runs (or --dir).
+cache *arguments:
+    cargo run --release -p headwater-bench -- cache {{arguments}}
 
 # Polled I/O in a virtual machine with an NVMe disk: needs qemu-system-x86, and apt-get for a kernel.
 guest *arguments:
