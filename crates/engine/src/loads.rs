@@ -19,6 +19,7 @@
 //! Locks: `loads` for the list, `progress` of a load; neither is held while waiting, publishing or waking.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
@@ -29,7 +30,7 @@ use headwater_core::readahead::{Purpose, ReadId, ReadResult};
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES};
 use smallvec::SmallVec;
 
-use headwater_io::{Completion, Event, Finished, Listener, Loading};
+use headwater_io::{Completion, Event, EventListener, Finished, Listener, Loading};
 
 use crate::engine::Shared;
 use crate::events;
@@ -171,7 +172,7 @@ impl Load {
     /// Resolves when the load is over. May be dropped at any moment.
     pub(crate) async fn ready(self: &Arc<Self>, shared: &Shared) {
         loop {
-            let listener = self.done.listen();
+            let listener = Told { listener: Some(self.done.listen()), shared };
             match self.poll_device() {
                 Looked::Over => return,
                 Looked::Arrived(finished, loading) => return self.conclude(shared, finished, loading),
@@ -265,6 +266,30 @@ impl Shared {
 }
 
 const PAGE_BYTES: usize = PAGE_SIZE_BYTES as usize;
+
+/// A place among those who are told that a load is over.
+struct Told<'a> {
+    listener: Option<EventListener>,
+    shared: &'a Shared,
+}
+
+impl Future for Told<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let listener = self.listener.as_mut().expect("there until it is dropped");
+        Pin::new(listener).poll(context)
+    }
+}
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        if self.shared.driver.is_forked() {
+            // Leaving takes the list's lock, which in a forked child a thread that is gone may hold.
+            std::mem::forget(self.listener.take());
+        }
+    }
+}
 
 /// What a look at a load gave.
 enum Looked {

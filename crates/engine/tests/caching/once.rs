@@ -39,6 +39,24 @@ fn many_readers_of_one_cold_file_read_it_once() {
     });
 }
 
+/// Goal: a task whose reads are all hits lets its executor run others. Method: one poll of a task that has very many reads
+/// to do comes back before all are done.
+#[test]
+fn hits_let_others_run() {
+    let scratch = Scratch::new(1, 100_000);
+    let rig = Rig::sized(DriverKind::Threads, 16 << 20, 16);
+    let file = open(&rig, &scratch, ReadaheadPolicy::Adaptive);
+    file.read_exact_at(&mut vec![0; 100_000], 0).unwrap();
+    let mut task = Box::pin(async {
+        for page in 0..100_000 {
+            file.read_at_async(page % 20 * 4096, 100).await.unwrap();
+        }
+    });
+    assert!(task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    drop(task);
+    rig.assert_idle();
+}
+
 fn read_together(file: &File, scratch: &Scratch, seed: u64) {
     let start = Barrier::new(READERS);
     thread::scope(|scope| {

@@ -19,7 +19,7 @@ use std::thread;
 use futures_util::future;
 use headwater::io::DriverKind;
 use headwater::ring::{Driver, DriverOptions, Request, Urgency};
-use headwater::{Engine, File, IoMode};
+use headwater::{Caching, Engine, File, IoMode, OpenOptions};
 use headwater_testkit::{PATIENCE, Rng, skip, with_seed};
 use tokio::runtime::{Builder, Runtime};
 
@@ -34,6 +34,13 @@ fn rig() -> Option<Rig> {
     }
     let builder = Engine::builder().memory(8 << 20).queue_depth(16).rings(1).driver(DriverKind::Uring);
     Some(Rig { engine: builder.build().unwrap(), control: None })
+}
+
+/// These tests are about the ring: each read shall take it.
+fn uncached(rig: &Rig, scratch: &Scratch) -> File {
+    let mut options = OpenOptions::new();
+    options.engine(&rig.engine).io(IoMode::Direct).caching(Caching::Off);
+    options.open(scratch.path()).unwrap()
 }
 
 fn runtimes() -> [Runtime; 2] {
@@ -72,7 +79,7 @@ fn runtimes_wait_without_a_thread() {
             return;
         }
         let scratch = Scratch::new(seed, 2_000_000);
-        let file = rig.open(&scratch.path(), IoMode::Direct);
+        let file = uncached(&rig, &scratch);
         watched("tasks", || {
             for runtime in runtimes() {
                 runtime.block_on(read_much(&scratch, &file, seed, TASKS));
@@ -99,7 +106,7 @@ fn tasks_beside_threads() {
     with_seed("runtimes::tasks_beside_threads", |seed| {
         let Some(rig) = rig() else { return };
         let scratch = Scratch::new(seed, 2_000_000);
-        let file = rig.open(&scratch.path(), IoMode::Direct);
+        let file = uncached(&rig, &scratch);
         watched("tasks and threads", || {
             thread::scope(|scope| {
                 let (scratch, file) = (&scratch, &file);
@@ -140,7 +147,7 @@ fn a_runtime_without_io() {
     with_seed("runtimes::a_runtime_without_io", |seed| {
         let Some(rig) = rig() else { return };
         let scratch = Scratch::new(seed, 2_000_000);
-        let file = rig.open(&scratch.path(), IoMode::Direct);
+        let file = uncached(&rig, &scratch);
         watched("tasks", || {
             thread::scope(|scope| {
                 let without = [
@@ -165,7 +172,7 @@ fn a_runtime_dropped_in_the_middle() {
     with_seed("runtimes::a_runtime_dropped_in_the_middle", |seed| {
         let Some(rig) = rig() else { return };
         let scratch = Scratch::new(seed, 2_000_000);
-        let file = rig.open(&scratch.path(), IoMode::Direct);
+        let file = uncached(&rig, &scratch);
         watched("those who stay", || {
             thread::scope(|scope| {
                 let (scratch, file) = (&scratch, &file);
@@ -200,7 +207,7 @@ fn a_runtime_that_stands_still() {
     with_seed("runtimes::a_runtime_that_stands_still", |seed| {
         let Some(rig) = rig() else { return };
         let scratch = Scratch::new(seed, 2_000_000);
-        let file = rig.open(&scratch.path(), IoMode::Direct);
+        let file = uncached(&rig, &scratch);
         watched("the other runtime", || {
             let (still, running) = (current_thread(), current_thread());
             for round in 0..50 {
@@ -229,7 +236,7 @@ fn a_task_that_blocks_for_another_runtime() {
     with_seed("runtimes::a_task_that_blocks_for_another_runtime", |seed| {
         let Some(rig) = rig() else { return };
         let scratch = Scratch::new(seed, 2_000_000);
-        let file = rig.open(&scratch.path(), IoMode::Direct);
+        let file = uncached(&rig, &scratch);
         let (ask, asked) = channel::<()>();
         let (answer, answered) = channel::<()>();
         let other_file = file.clone();
