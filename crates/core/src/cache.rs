@@ -95,8 +95,8 @@ impl Cache {
         (cache, Control { free: FreeNodes::default(), tables, vacant, replacement, frames: 0, loading: 0 })
     }
 
-    /// Finds the frame that seems to hold a page. So that whoever has the memory can have the bytes fetched before
-    /// [`Cache::pin`] waits for the frame's word.
+    /// Finds the frame that seems to hold a page: the first half of a pin or a glance, and all that is needed to have the
+    /// bytes of several pages fetched before the first of them is pinned.
     #[inline]
     pub fn find(&self, table: &PageTable, page: PageIndex) -> Option<FrameId> {
         table.find(&self.nodes, page)

@@ -234,9 +234,7 @@ impl Frame {
     /// Panics if nobody has pinned it.
     #[inline]
     pub fn unpin(&self) -> Unpinned {
-        // Sequentially consistent, as the load in `evict` is: of one who unpins and then looks whether somebody is short
-        // of memory, and one who says so and then looks for what is not pinned, one sees the other.
-        let before = self.word.fetch_sub(PIN, Ordering::SeqCst);
+        let before = self.word.fetch_sub(PIN, Ordering::AcqRel);
         if before & PINS == 0 {
             self.refuse_unpin();
         }
@@ -325,7 +323,7 @@ impl Frame {
 
     /// Resident -> Free, unless pinned. Says whether the page was read ahead and never used, or `None` if it stays.
     pub fn evict(&self) -> Option<Usage> {
-        let word = self.word.load(Ordering::SeqCst);
+        let word = self.word.load(Ordering::Acquire);
         if word & (STATE | PINS) != RESIDENT {
             return None;
         }
