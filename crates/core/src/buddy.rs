@@ -22,11 +22,12 @@
 //!
 //! States of a node: free -> split into two free `[allocate]`; free -> allocated `[allocate]`;
 //! allocated -> free `[free]`; two free buddies -> one free parent `[free]`; allocated -> its pages allocated one by one
-//! `[break_up]`.
+//! `[break_up]`. A chunk that is one free block can leave circulation `[retire]` and come back `[restore]`: it has no
+//! blocks in between.
 //!
 //! Invariants:
 //!
-//! - B1 Every page is in exactly one block, which is either free or allocated.
+//! - B1 Every page of a chunk in circulation is in exactly one block, which is either free or allocated.
 //! - B2 No two buddies are both free: they are their parent.
 //! - B3 The index of an order holds exactly the chunks that have a free block of it.
 //!
@@ -122,6 +123,8 @@ pub struct Buddy {
     chunks: Vec<Chunk>,
     /// For each order, the chunks that have a free block of just that order.
     index: [ChunkIndex; ORDERS],
+    /// Chunks out of circulation.
+    retired: ChunkIndex,
     free_pages: u64,
 }
 
@@ -137,6 +140,7 @@ impl Buddy {
         let chunk = u32::try_from(self.chunks.len()).expect("chunks are numbered in 32 bits");
         self.chunks.push(Chunk::default());
         self.index.iter_mut().for_each(|index| index.grow(self.chunks.len()));
+        self.retired.grow(self.chunks.len());
         self.mark_free(chunk, ROOT, ORDER_MAX);
         self.free_pages += CHUNK_PAGES as u64;
         chunk
@@ -190,6 +194,39 @@ impl Buddy {
         pages.for_each(|page| allocated.insert(Block { page, order: 0, ..block }.node()));
     }
 
+    /// Takes the wholly free chunk with the highest number out of circulation, because allocation prefers the lowest:
+    /// no block of it is given out until [`Buddy::restore`]. `None` if no chunk is wholly free.
+    ///
+    /// ```
+    /// # use headwater_core::buddy::Buddy;
+    /// let mut buddy = Buddy::new();
+    /// buddy.add_chunk();
+    /// assert_eq!((buddy.retire(), buddy.allocate(0)), (Some(0), None));
+    /// buddy.restore(0);
+    /// assert_eq!((buddy.allocate(0).is_some(), buddy.retire()), (true, None));
+    /// ```
+    pub fn retire(&mut self) -> Option<u32> {
+        let chunk = self.index[ORDER_MAX as usize].last()?;
+        self.unmark_free(chunk, ROOT, ORDER_MAX);
+        self.retired.insert(chunk);
+        self.free_pages -= CHUNK_PAGES as u64;
+        Some(chunk)
+    }
+
+    /// Puts a chunk back into circulation, wholly free. Panics unless it was retired.
+    pub fn restore(&mut self, chunk: u32) {
+        assert!((chunk as usize) < self.chunks.len(), "a chunk that was never added");
+        assert!(self.retired.contains(chunk), "a chunk that is in circulation");
+        self.retired.remove(chunk);
+        self.mark_free(chunk, ROOT, ORDER_MAX);
+        self.free_pages += CHUNK_PAGES as u64;
+    }
+
+    /// Pages of one chunk that are free; none of a retired one. Panics if there is no such chunk.
+    pub fn free_pages_in(&self, chunk: u32) -> u32 {
+        self.chunks[chunk as usize].free_pages()
+    }
+
     /// Pages that are free, in blocks of whatever order.
     pub fn free_pages(&self) -> u64 {
         self.free_pages
@@ -209,14 +246,18 @@ impl Buddy {
     pub fn check(&self) {
         let mut free_pages = 0;
         for (chunk, state) in (0u32..).zip(&self.chunks) {
-            free_pages += state.check();
+            if self.retired.contains(chunk) {
+                state.check_retired();
+            } else {
+                free_pages += state.check();
+            }
             for order in 0..=ORDER_MAX {
                 let is_indexed = self.index[order as usize].contains(chunk);
                 assert!(is_indexed == state.has_free(order), "B3: chunk {chunk}, order {order}");
             }
         }
         assert!(free_pages == self.free_pages, "the count of free pages is off");
-        self.index.iter().for_each(ChunkIndex::check);
+        self.index.iter().chain([&self.retired]).for_each(ChunkIndex::check);
     }
 
     fn mark_free(&mut self, chunk: u32, node: usize, order: u8) {
@@ -248,6 +289,16 @@ impl Chunk {
     /// The free node of this order at the lowest page. Panics if there is none, against B3.
     fn first_free(&self, order: u8) -> usize {
         self.free.first_of(order).expect("B3: an indexed chunk has a free block of the order")
+    }
+
+    fn free_pages(&self) -> u32 {
+        (0..=ORDER_MAX).map(|order| self.free.count_of(order) << order).sum()
+    }
+
+    /// Asserts that there are no blocks.
+    fn check_retired(&self) {
+        let nodes = self.free.0.iter().chain(&self.allocated.0);
+        assert!(nodes.copied().all(|word| word == 0), "B1: a retired chunk has blocks");
     }
 
     /// Asserts B1 and B2 and returns how many pages are free.
@@ -289,6 +340,15 @@ impl NodeSet {
 
     fn remove(&mut self, node: usize) {
         self.0[node / 64] &= !(1 << (node % 64));
+    }
+
+    /// How many members are of this order.
+    fn count_of(&self, order: u8) -> u32 {
+        let first = first_node(order);
+        if first < 64 {
+            return (self.0[0] & (((1 << first) - 1) << first)).count_ones();
+        }
+        self.0[first / 64..first / 32].iter().map(|word| word.count_ones()).sum()
     }
 
     /// The lowest member of this order. The orders from 4 up share the first word, the others have words to

@@ -5,6 +5,9 @@
 //!        ├─ Pending ─► wait for its load ─► pin again
 //!        └─ Absent ─► begin_load ─► I/O ─► end_load ─► pin again                    (under the control lock)
 //!                         └─ no frame ─► evict ─► its memory ─► begin_load
+//!   write ─┬─ unpinned, in part ─► begin_write ─► bytes ─► end_write                  (no lock)
+//!          └─ pinned, whole, new ─► another frame ─► install, which replaces the page (under the control lock)
+//!   writeback: hold ─► the file has it ─► clean ─► unpin                              (no lock)
 //! ```
 //!
 //! Two halves: [`Cache`] is shared by all threads and only ever read or pinned through; [`Control`] is what changes it,
@@ -14,8 +17,8 @@
 //!
 //! Owns: frames' states, page tables, replacement, the numbers of files.
 //! Does not own: memory, I/O, who waits for it, what a file is.
-//! Invariants: C1 a page in a table is Loading or Resident, with that file and page for its identity. C2 the replacement
-//! policy knows exactly the Resident frames that are in tables. C3 frames are named to the caller exactly once when they
+//! Invariants: C1 a page in a table is Loading, Resident, Dirty or Writing, with that file and page for its identity. C2 the
+//! replacement policy knows exactly the frames that are in tables and not Loading. C3 frames are named to the caller exactly once when they
 //! become Free.
 //! Locks: methods of [`Control`] need `&mut`; the caller's lock must not be held across I/O.
 //! Hot path: `pin` walks the table, compares the identity, one compare-and-swap.
@@ -25,8 +28,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::frame::{
-    Ended, FileId, FirstUse, Frame, FrameState, Frames, Glance, Invalidated, LoadId, LoadKind, PAGES_MAX,
-    Pin, Unpinned, Usage,
+    Ended, FileId, FirstUse, Frame, FrameState, Frames, Glance, Held, Invalidated, LoadId, LoadKind,
+    PAGES_MAX, Pin, Unpinned, Usage, WriteLatch,
 };
 use crate::replacement::{self, Origin, Policy, Replacement};
 use crate::table::{FreeNodes, NoNode, Nodes, PageTable};
@@ -59,8 +62,26 @@ pub enum Lookup {
     Pinned(FrameId, FirstUse),
     /// This load brings it.
     Pending(LoadId),
+    /// A writer is at it, for as long as copying at most a page takes: try again.
+    Busy,
     /// It is not there, as far as can be told without the lock.
     Absent,
+}
+
+/// Whether dirty pages are taken out of use with the others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DirtyToo {
+    /// Yes: what was written is lost.
+    Yes,
+    /// They stay.
+    No,
+}
+
+/// A page that was installed, and the frame that held the page before, whose memory may be used again at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Installed {
+    /// `None` too if readers hold it, or its load is under way: the memory comes back with the end of that.
+    pub freed: Option<FrameId>,
 }
 
 /// How a load ended for one page.
@@ -122,6 +143,7 @@ impl Cache {
         match frame.pin(table.file(), page, within_bytes, end_bytes) {
             Pin::Pinned(first_use) => Lookup::Pinned(found, first_use),
             Pin::Pending(load) => Lookup::Pending(load),
+            Pin::Busy => Lookup::Busy,
             Pin::Absent => Lookup::Absent,
         }
     }
@@ -137,13 +159,44 @@ impl Cache {
     pub fn state(&self, table: &PageTable, page: PageIndex) -> Option<FrameState> {
         let frame = self.frames.get(table.find(&self.nodes, page)?)?;
         let state = frame.state();
-        let is_held = matches!(state, FrameState::Loading | FrameState::Resident);
+        let is_held = !matches!(state, FrameState::Free | FrameState::Stale | FrameState::Doomed);
         (is_held && (frame.file(), frame.page()) == (table.file(), page)).then_some(state)
     }
 
     /// Whether the page is there or on its way, as far as can be told without the lock.
     pub fn holds(&self, table: &PageTable, page: PageIndex) -> bool {
         self.state(table, page).is_some()
+    }
+
+    /// Latches a page that was found, to write a part of it in place; see [`Frame::begin_write`].
+    #[inline]
+    pub fn begin_write(
+        &self,
+        table: &PageTable,
+        page: PageIndex,
+        found: FrameId,
+        within_bytes: u32,
+        end_bytes: u32,
+    ) -> WriteLatch {
+        let Some(frame) = self.frames.get(found) else { return WriteLatch::Absent };
+        frame.begin_write(table.file(), page, within_bytes, end_bytes)
+    }
+
+    /// The page is written.
+    pub fn end_write(&self, frame: FrameId) {
+        self.frames[frame].end_write();
+    }
+
+    /// Pins a dirty page, for writing it to its file.
+    pub fn hold(&self, table: &PageTable, page: PageIndex) -> Option<FrameId> {
+        let found = table.find(&self.nodes, page)?;
+        let held = self.frames.get(found)?.hold(table.file(), page);
+        (held == Held::Yes).then_some(found)
+    }
+
+    /// The file has the bytes of a page that is held.
+    pub fn clean(&self, frame: FrameId) {
+        self.frames[frame].clean();
     }
 
     /// Gives up a pin. [`Unpinned::Freed`] means that the frame's memory is the caller's again.
@@ -295,23 +348,81 @@ impl Control {
         Some(evicted)
     }
 
+    /// The frame, whose memory holds the page as it was written, takes the place of the one that held it before, if any.
+    ///
+    /// # Errors
+    /// When the table has no node for it, or frames no number ([`PAGES_MAX`]); nothing has changed then.
+    ///
+    /// Panics if the frame is not free.
+    pub fn install(
+        &mut self,
+        cache: &Cache,
+        table: &PageTable,
+        page: PageIndex,
+        frame: FrameId,
+    ) -> Result<Installed, NoNode> {
+        if page.get() >= PAGES_MAX {
+            return Err(NoNode);
+        }
+        cache.frames[frame].install(table.file(), page);
+        let mut freed = None;
+        if let Some(before) = table.find(&cache.nodes, page) {
+            let (became, _) = cache.frames[before].invalidate();
+            if became != Invalidated::Stale {
+                self.replacement.remove(before);
+            }
+            freed = (became == Invalidated::Freed).then_some(before);
+            table.replace(&cache.nodes, page, frame);
+        } else if let Err(no_node) = table.insert(&cache.nodes, &mut self.free, page, frame) {
+            cache.frames[frame].invalidate();
+            return Err(no_node);
+        }
+        self.replacement.insert(frame, Origin::Demand, &mut Eyes { cache, evicted: None });
+        Ok(Installed { freed })
+    }
+
+    /// Evicts the page in this frame, whatever its turn is. `None` when it is pinned, or the frame holds none that can be
+    /// evicted.
+    pub fn evict_frame(&mut self, cache: &Cache, id: FrameId) -> Option<Evicted> {
+        if !self.replacement.contains(id) {
+            return None;
+        }
+        let frame = &cache.frames[id];
+        let usage = frame.evict()?;
+        self.replacement.remove(id);
+        let evicted = Evicted { frame: id, file: frame.file(), page: frame.page(), usage };
+        self.take_out(cache, id);
+        Some(evicted)
+    }
+
+    /// Whether the frame holds a page that [`Control::evict_frame`] would evict, as far as can be told before.
+    pub fn is_evictable(&self, cache: &Cache, id: FrameId) -> bool {
+        self.replacement.contains(id) && cache.pins(id) == 0
+    }
+
     /// Takes pages of a file out of use, ascending, and tells of each what became of it.
     pub fn invalidate(
         &mut self,
         cache: &Cache,
         table: &PageTable,
         pages: PageRange,
+        dirty_too: DirtyToo,
         mut each: impl FnMut(FrameId, PageIndex, Invalidated, Usage),
     ) {
         let mut from = pages.start;
         while let Some((page, id)) = table.next(&cache.nodes, from).filter(|(page, _)| *page < pages.end) {
-            let (became, usage) = cache.frames[id].invalidate();
+            from = PageIndex::new(page.get() + 1);
+            let frame = &cache.frames[id];
+            let left = match dirty_too {
+                DirtyToo::Yes => Some(frame.invalidate()),
+                DirtyToo::No => frame.invalidate_clean(),
+            };
+            let Some((became, usage)) = left else { continue };
             if became != Invalidated::Stale {
                 self.replacement.remove(id);
             }
             table.remove(&cache.nodes, &mut self.free, page);
             each(id, page, became, usage);
-            from = PageIndex::new(page.get() + 1);
         }
     }
 
@@ -350,16 +461,12 @@ impl Control {
                     (frame.file(), frame.page()) == (table.file(), page),
                     "C1: the frame has another identity"
                 );
-                let is_resident = frame.state() == FrameState::Resident;
-                assert!(
-                    is_resident || frame.state() == FrameState::Loading,
-                    "C1: neither Loading nor Resident"
-                );
-                assert!(
-                    is_resident == self.replacement.contains(id),
-                    "C2: the policy knows what is Resident"
-                );
-                resident += u32::from(is_resident);
+                let is_held =
+                    !matches!(frame.state(), FrameState::Free | FrameState::Stale | FrameState::Doomed);
+                assert!(is_held, "C1: the frame holds nothing");
+                let is_there = frame.state() != FrameState::Loading;
+                assert!(is_there == self.replacement.contains(id), "C2: the policy knows what is there");
+                resident += u32::from(is_there);
                 pages += 1;
                 from = Some(PageIndex::new(page.get() + 1));
             }

@@ -9,6 +9,11 @@
 //!    ├──── complete_load, fail ── Stale         pins         │ Doomed
 //!    └───────────────────────────────────────────────────────┘  │ unpin, the last
 //!    └──────────────────────────────────────────────────────────┘
+//!
+//!             begin_write          end_write          clean
+//!   Resident ─────────────► Writing ────────► Dirty ────────► Resident      Dirty: as Resident, but not evicted
+//!                              ▲───────────────┘ ▲
+//!   Free ──────────────────────── install ───────┘
 //! ```
 //!
 //! | from | to | by | who may touch the bytes afterwards |
@@ -17,68 +22,52 @@
 //! | Loading | Resident | [`Frame::complete_load`] | nobody |
 //! | Resident | Resident, pinned | [`Frame::pin`] | whoever has pinned it, reading |
 //! | Resident, pinned | Resident | [`Frame::unpin`], the last | nobody |
-//! | Loading | Stale | [`Frame::invalidate`] | the I/O: what it brings is thrown away |
+//! | Loading | Stale | [`Frame::invalidate`], [`Frame::invalidate_clean`] | the I/O: what it brings is thrown away |
 //! | Stale | Free | [`Frame::complete_load`], [`Frame::fail_load`] | the allocator |
 //! | Loading | Free | [`Frame::fail_load`] | the allocator |
-//! | Resident | Free | [`Frame::evict`], [`Frame::invalidate`] | the allocator |
-//! | Resident, pinned | Doomed | [`Frame::invalidate`] | those who have pinned it, reading |
+//! | Resident | Free | [`Frame::evict`], [`Frame::invalidate`], [`Frame::invalidate_clean`] | the allocator |
+//! | Resident, pinned | Doomed | [`Frame::invalidate`], [`Frame::invalidate_clean`] | those who have pinned it, reading |
 //! | Doomed | Free | [`Frame::unpin`], the last | the allocator |
+//! | Free | Dirty | [`Frame::install`] | nobody: the page was written before |
+//! | Resident | Writing | [`Frame::begin_write`] | the writer |
+//! | Dirty | Writing | [`Frame::begin_write`] | the writer |
+//! | Writing | Dirty | [`Frame::end_write`] | nobody |
+//! | Dirty | Dirty, pinned | [`Frame::pin`], [`Frame::hold`] | whoever has pinned it, reading |
+//! | Dirty, pinned | Dirty | [`Frame::unpin`], the last | nobody |
+//! | Dirty, pinned | Resident, pinned | [`Frame::clean`] | whoever has pinned it, reading |
+//! | Dirty | Free | [`Frame::invalidate`] | the allocator |
+//! | Dirty, pinned | Doomed | [`Frame::invalidate`] | those who have pinned it, reading |
 //!
 //! The word holds state, pins, a count of references for the replacement policy, what readahead wants to know, where
-//! the last read within the page ended, and a version that grows with every load. A reader without any lock loads the
-//! word, compares the identity (file and page), and pins with one compare-and-swap: if that succeeds the word has not
-//! changed meanwhile, version and all, so the identity is that of the bytes (a sequence lock whose read side ends in a
-//! pin; compare LeanStore, Leis et al. 2018, and the latches of vmcache, Leis et al. 2023).
+//! the last read within the page ended, and a version that grows with every load and every write. A reader without any
+//! lock loads the word, compares the identity (file and page), and pins with one compare-and-swap: if that succeeds the
+//! word has not changed meanwhile, version and all, so the identity is that of the bytes (a sequence lock whose read side
+//! ends in a pin; compare LeanStore, Leis et al. 2018, and the latches of vmcache, Leis et al. 2023).
 //!
 //! Owns: the word, the identity, every transition.
 //! Does not own: the bytes (whoever owns the memory trusts these states), the table that leads here, the decision what
 //! to evict.
-//! Invariants: F1 pins are zero unless Resident or Doomed. F2 the identity changes only while Free and before
-//! Loading is seen. F3 the version grows with each load. F4 one load is under way while Loading or Stale.
-//! Locks: none here. All transitions but `pin` and `unpin` are made by whoever holds the cache's control lock.
+//! A page is written in place only while nobody has it pinned; else the writer installs a copy in another frame, and this
+//! one is doomed (the loan of UVM, Cranor and Parulkar 1999, broken by a write). So what is pinned never changes, be it
+//! pinned by a reader, by a view or by a write of it to the device.
+//!
+//! Invariants: F1 pins are zero unless Resident, Dirty or Doomed. F2 the identity changes only while Free and before
+//! Loading or Dirty is seen. F3 the version grows with each load and each write. F4 one load is under way while Loading or
+//! Stale. F5 one writer is at it while Writing. F6 a page becomes clean only while who wrote it to its file has it pinned.
+//! Locks: none here. All transitions but those of `pin`, `hold`, `unpin`, `begin_write`, `end_write` and `clean` are made by
+//! whoever holds the cache's control lock. `invalidate` waits for a writer, who copies at most a page.
 //! Hot path: `pin` is two loads and one compare-and-swap, `unpin` one subtraction.
 
 mod chunks;
+mod ids;
+mod writing;
 
-use crate::sync::{AtomicU64, Ordering, fence};
+use crate::sync::{AtomicU64, Ordering, fence, spin};
 use crate::units::{PAGE_SIZE_BYTES, PageIndex};
 
 pub use chunks::{CHUNK_FRAMES, Frames};
-
-/// Number of a file within one cache.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct FileId(u32);
-
-impl FileId {
-    /// The last file that there can be: a million at once.
-    pub const MAX: Self = Self((1 << (u64::BITS - PAGE_BITS)) - 1);
-
-    /// The file with this number.
-    pub const fn new(index: u32) -> Self {
-        Self(index)
-    }
-
-    /// The number itself.
-    pub const fn get(self) -> u32 {
-        self.0
-    }
-}
-
-/// Number of a load under way, for whoever meets one of its pages and wants to wait.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct LoadId(u32);
-
-impl LoadId {
-    /// The load with this number, of which the upper four bits are left out: there are 2^28.
-    pub const fn new(index: u32) -> Self {
-        Self(index & (u32::MAX >> 4))
-    }
-
-    /// The number itself.
-    pub const fn get(self) -> u32 {
-        self.0
-    }
-}
+pub use ids::{FileId, LoadId};
+pub use writing::{Held, WriteLatch};
 
 /// What a page is loaded for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,6 +95,10 @@ pub enum FrameState {
     Stale,
     /// Holds what the page was before it changed, for those who had pinned it.
     Doomed,
+    /// Holds the page of its identity as it was written, which its file has not yet.
+    Dirty,
+    /// A writer changes the page of its identity.
+    Writing,
 }
 
 /// What trying to pin gives.
@@ -115,6 +108,8 @@ pub enum Pin {
     Pinned(FirstUse),
     /// This load is bringing it.
     Pending(LoadId),
+    /// A writer is at it, for as long as copying at most a page takes: try again.
+    Busy,
     /// The frame holds something else.
     Absent,
 }
@@ -188,11 +183,13 @@ impl Frame {
 
     /// Looks whether the frame holds the page, and whether reading it would change nothing but pins: its references are
     /// counted to the full, and nothing waits for its first use. Then a few bytes may be read without a pin, if
-    /// [`Frame::is_unchanged`] afterwards.
+    /// [`Frame::is_unchanged`] afterwards. Whoever stores into the memory of a frame that a page has left does so by atomic
+    /// operations, after a release fence: who sees what they stored sees then that the page has left.
     #[inline]
     pub fn glance(&self, file: FileId, page: PageIndex) -> Option<Glance> {
         let word = self.word.load(Ordering::Acquire);
-        let is_settled = word & (STATE | REFERENCES | MARK | AHEAD | FRESH) == RESIDENT | REFERENCES;
+        let seen = word & (STATE | REFERENCES | MARK | AHEAD | FRESH);
+        let is_settled = seen == RESIDENT | REFERENCES || seen == DIRTY | REFERENCES;
         (is_settled && self.holds(file, page)).then_some(Glance(word & (STATE | VERSION)))
     }
 
@@ -211,14 +208,14 @@ impl Frame {
         let mut word = self.word.load(Ordering::Acquire);
         loop {
             let state = word & STATE;
-            if state != RESIDENT && state != LOADING {
-                return Pin::Absent;
-            }
-            if !self.holds(file, page) {
+            if !matches!(state, RESIDENT | DIRTY | LOADING | WRITING) || !self.holds(file, page) {
                 return Pin::Absent;
             }
             if state == LOADING {
                 return Pin::Pending(load_of(word));
+            }
+            if state == WRITING {
+                return Pin::Busy;
             }
             assert!(word & PINS != PINS, "fewer than 65535 readers hold one page at once");
             let pinned = touched(word, within_bytes, end_bytes) + PIN;
@@ -333,24 +330,44 @@ impl Frame {
         Some(usage(word))
     }
 
-    /// Takes the page out of use, whatever it is doing.
+    /// Takes the page out of use, whatever it is doing; waits for a writer to have copied.
     ///
     /// Panics if the frame holds nothing.
     pub fn invalidate(&self) -> (Invalidated, Usage) {
-        let mut word = self.word.load(Ordering::Acquire);
         loop {
-            let (to, became) = match word & STATE {
-                LOADING => (STALE, Invalidated::Stale),
-                RESIDENT if word & PINS == 0 => (FREE, Invalidated::Freed),
-                RESIDENT => (DOOMED, Invalidated::Doomed),
-                _ => panic!("what is invalidated is loading or resident"),
+            let word = self.word.load(Ordering::Acquire);
+            let next = match word & STATE {
+                WRITING => None,
+                DIRTY => Some(without(word)),
+                _ => Some(without_clean(word).expect("what is invalidated is loading, or holds a page")),
             };
-            let next = word & !STATE | to;
-            match self.word.compare_exchange(word, next, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return (became, usage(word)),
-                Err(now) => word = now,
+            match next.and_then(|(next, became)| self.leave(word, next, became)) {
+                Some(left) => return left,
+                None => spin(),
             }
         }
+    }
+
+    /// The same, unless the page is dirty or about to be: `None` then.
+    ///
+    /// Panics if the frame holds nothing.
+    pub fn invalidate_clean(&self) -> Option<(Invalidated, Usage)> {
+        loop {
+            let word = self.word.load(Ordering::Acquire);
+            if matches!(word & STATE, DIRTY | WRITING) {
+                return None;
+            }
+            let (next, became) =
+                without_clean(word).expect("what is invalidated is loading, or holds a page");
+            if let Some(left) = self.leave(word, next, became) {
+                return Some(left);
+            }
+        }
+    }
+
+    fn leave(&self, word: u64, next: u64, became: Invalidated) -> Option<(Invalidated, Usage)> {
+        self.word.compare_exchange(word, next, Ordering::AcqRel, Ordering::Acquire).ok()?;
+        Some((became, usage(word)))
     }
 
     /// How often the page was referenced since this was last asked, 0 to 3; sets it to zero.
@@ -374,6 +391,8 @@ impl Frame {
             RESIDENT => FrameState::Resident,
             STALE => FrameState::Stale,
             DOOMED => FrameState::Doomed,
+            DIRTY => FrameState::Dirty,
+            WRITING => FrameState::Writing,
             state => unreachable!("there is no state {state}"),
         }
     }
@@ -408,9 +427,9 @@ impl Frame {
     /// Asserts F1 and that the word has no other bits.
     pub fn check(&self) {
         let word = self.word.load(Ordering::Acquire);
-        assert!(word & STATE <= DOOMED, "there is no such state");
+        assert!(word & STATE <= WRITING, "there is no such state");
         assert!(word & (FRESH | AHEAD) != FRESH | AHEAD, "a page is demanded, or a guess");
-        let may_be_pinned = word & STATE != FREE;
+        let may_be_pinned = !matches!(word & STATE, FREE | WRITING);
         assert!(word & PINS == 0 || may_be_pinned, "F1: pinned in a state without bytes to read");
     }
 
@@ -447,6 +466,22 @@ pub enum Usage {
     Used,
     /// It was read ahead in vain.
     Unused,
+}
+
+/// The word of a page that leaves, from Resident or Dirty.
+fn without(word: u64) -> (u64, Invalidated) {
+    let (to, became) =
+        if word & PINS == 0 { (FREE, Invalidated::Freed) } else { (DOOMED, Invalidated::Doomed) };
+    (word & !STATE | to, became)
+}
+
+/// The same from Resident or Loading; `None` in other states.
+fn without_clean(word: u64) -> Option<(u64, Invalidated)> {
+    match word & STATE {
+        LOADING => Some((word & !STATE | STALE, Invalidated::Stale)),
+        RESIDENT => Some(without(word)),
+        _ => None,
+    }
 }
 
 fn identity(file: FileId, page: PageIndex) -> u64 {
@@ -500,6 +535,8 @@ const LOADING: u64 = 1;
 const RESIDENT: u64 = 2;
 const STALE: u64 = 3;
 const DOOMED: u64 = 4;
+const DIRTY: u64 = 5;
+const WRITING: u64 = 6;
 
 const REFERENCES_SHIFT: u32 = 3;
 const REFERENCE: u64 = 1 << REFERENCES_SHIFT;

@@ -26,6 +26,7 @@ extern crate alloc;
 pub mod backing;
 pub mod buddy;
 pub mod cache;
+pub mod dirty;
 pub mod frame;
 pub mod limits;
 pub mod plan;

@@ -8,3 +8,10 @@ pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 #[cfg(headwater_loom)]
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// Called while another thread does something short.
+#[cfg(not(headwater_loom))]
+pub(crate) use core::hint::spin_loop as spin;
+
+#[cfg(headwater_loom)]
+pub(crate) use loom::thread::yield_now as spin;

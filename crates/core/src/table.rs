@@ -136,6 +136,16 @@ impl PageTable {
         Ok(())
     }
 
+    /// Enters another frame for a page that is there. Who looks without the lock finds one or the other.
+    ///
+    /// Panics if the page is not there.
+    pub fn replace(&self, nodes: &Nodes, page: PageIndex, frame: FrameId) {
+        let entry = frame.get().checked_add(1).expect("the largest number is no frame's");
+        let slot = self.leaf_slot(nodes, page).expect("the page is there");
+        assert!(slot.load(Ordering::Acquire) != 0, "T1: only a page that is there is replaced");
+        slot.store(entry, Ordering::Release);
+    }
+
     /// How many leaves and directories the path to the page lacks.
     fn missing(&self, nodes: &Nodes, page: PageIndex) -> (u32, u32) {
         let top = level_for(page);

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use headwater_core::cache::Evicted;
+use headwater_core::cache::{DirtyToo, Evicted};
 use headwater_core::frame::{FileId, Usage};
 use headwater_core::readahead::{
     Access, Advice, Lookup, Plan, PlannedRead, Presence, ReadId, ReadResult, Readahead, ReadaheadPolicy,
@@ -320,13 +320,13 @@ impl Inode {
         let mut dropped = Vec::new();
         if changed {
             // Under the lock: a read that begins after it sees none of the old pages.
-            self.pages.invalidate(ALL_PAGES, |page| dropped.push(page));
+            self.pages.invalidate(ALL_PAGES, DirtyToo::Yes, |page| dropped.push(page));
         }
         // After the pages: who does not look must not read beyond the old end in the old last page.
         self.length_bytes.store(now.length_bytes, Ordering::Release);
         if changed && length_before != now.length_bytes {
             // And what was loaded in between, up to the old end.
-            self.pages.invalidate(ALL_PAGES, |page| dropped.push(page));
+            self.pages.invalidate(ALL_PAGES, DirtyToo::Yes, |page| dropped.push(page));
         }
         drop(stamp);
         if changed {
@@ -339,7 +339,7 @@ impl Inode {
     /// Takes pages out of the cache.
     pub(crate) fn drop_pages(&self, pages: PageRange) {
         let mut dropped = Vec::new();
-        self.pages.invalidate(pages, |page| dropped.push(page));
+        self.pages.invalidate(pages, DirtyToo::Yes, |page| dropped.push(page));
         self.on_dropped(&dropped);
     }
 

@@ -163,7 +163,7 @@ impl Starter<'_> {
             self.count(pages, run.ahead_from);
             let (route, buffer) = (source.device_route(), &mut extent[..length_bytes]);
             let result = shared.driver.read_blocking(source.open(), route, buffer, range.start);
-            load.conclude(shared, Finished { extents, result, stopped_by: None }, loading);
+            load.conclude(shared, Finished { extents, result, stopped_by: None, pages: None }, loading);
             return Ok(());
         }
         let request = Transfer {

@@ -9,9 +9,9 @@
 //!
 //! Chunks are 2 MiB because physically contiguous memory is what makes direct I/O cheap: on a virtio disk, 128 KiB
 //! reads at depth 16 ran at 2.3–2.7 GB/s into huge pages and at 1.0–1.7 GB/s into 4 KiB pages. They are touched
-//! once, when mapped, and never given back before the arena is dropped: unmapping or `MADV_DONTNEED` costs
-//! 2–16 µs a page. `MADV_DONTFORK` keeps `fork` from copying the page tables of the pool; a forked child has none of
-//! it.
+//! once, when mapped, and given back only under pressure, whole (`elastic`): `MADV_DONTNEED` costs 2–16 µs a page. A whole
+//! chunk that moves into live memory leaves zeros behind, which fault when next touched.
+//! `MADV_DONTFORK` keeps `fork` from copying the page tables of the pool; a forked child has none of it.
 //!
 //! Owns: chunk mappings, the buddy state, the budget, the list of those who wait for memory.
 //! Does not own: what the bytes mean, who may be evicted.
@@ -20,11 +20,13 @@
 //! Locks: `state` is held for buddy operations only, never while memory is mapped or touched.
 //! Hot path: no syscall; one lock for an allocation and one for a free.
 
+mod elastic;
+
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use event_listener::{Event, EventListener};
@@ -33,7 +35,9 @@ use headwater_core::units::{FrameId, PAGE_SIZE_BYTES};
 use smallvec::SmallVec;
 
 use crate::fork::ProcessMark;
+use crate::pressure::Pressure;
 use crate::sys::{self, IoSegment};
+use elastic::{Growth, Rings};
 
 /// The extents of one request: in the order of the file's bytes. Nearly always one.
 pub type Extents = SmallVec<[Extent; 1]>;
@@ -59,15 +63,26 @@ struct Shared {
     bases: Box<[AtomicPtr<u8>]>,
     freed: Event,
     chunks_max: usize,
+    growth: Growth,
+    /// Chunks that are never mapped as long as somebody else has their share of the budget. Changes under the lock.
+    chunks_lent: AtomicUsize,
+    rings: Arc<Rings>,
     id: u64,
     mark: ProcessMark,
 }
 
+#[derive(Default)]
 struct State {
     buddy: Buddy,
     chunks: Vec<MappedChunk>,
-    /// Chunks that a thread is mapping right now; they count against the budget.
+    /// Chunks without memory: given back to the system, and out of the buddy's circulation.
+    released: Vec<u32>,
+    /// Chunks with memory.
+    chunks_mapped: usize,
+    /// Chunks that a thread is putting memory behind right now; they count against the budget.
     chunks_growing: usize,
+    /// Given back to the system so far.
+    released_bytes: u64,
     used_bytes: usize,
     /// In frames of the page cache.
     cached_bytes: usize,
@@ -89,21 +104,31 @@ impl fmt::Display for BudgetTooSmall {
 impl std::error::Error for BudgetTooSmall {}
 
 /// What an arena holds at one moment, all in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ArenaStats {
     /// Memory the arena may map at most.
     pub budget_bytes: usize,
-    /// Memory mapped so far.
+    /// Memory mapped now.
     pub mapped_bytes: usize,
+    /// Memory given back to the system under pressure, from the beginning; what was mapped again counts again.
+    pub released_bytes: u64,
     /// Memory inside extents that somebody owns.
     pub used_bytes: usize,
     /// Memory in frames of a page cache.
     pub cached_bytes: usize,
+    /// Memory that others have instead, see [`Arena::lend_out`]. No part of the budget as it is told here.
+    pub lent_out_bytes: usize,
+}
+
+/// A part of an arena's budget that somebody uses for other memory. Dropped, it is the arena's again.
+pub struct LentOut {
+    shared: Arc<Shared>,
+    chunks: usize,
 }
 
 impl Arena {
     /// An arena that maps at most `budget_bytes`, less a share for what the engine keeps beside its frames, rounded
-    /// down to whole chunks of 2 MiB. Nothing is mapped yet.
+    /// down to whole chunks of 2 MiB. Nothing is mapped yet. It grows whatever the system says; see [`Arena::elastic`].
     ///
     /// # Errors
     /// When the budget does not hold one chunk.
@@ -117,17 +142,31 @@ impl Arena {
     /// # Ok::<(), headwater_io::BudgetTooSmall>(())
     /// ```
     pub fn new(budget_bytes: usize) -> Result<Arena, BudgetTooSmall> {
+        Arena::with_growth(budget_bytes, Growth::unlimited())
+    }
+
+    /// As [`Arena::new`], but beyond its first 4 MiB it grows only while the headroom stays above the reserve; else it
+    /// refuses memory as if the budget were used up.
+    ///
+    /// # Errors
+    /// As [`Arena::new`].
+    pub fn elastic(budget_bytes: usize, pressure: Pressure) -> Result<Arena, BudgetTooSmall> {
+        Arena::with_growth(budget_bytes, Growth::under(pressure))
+    }
+
+    fn with_growth(budget_bytes: usize, growth: Growth) -> Result<Arena, BudgetTooSmall> {
         let chunks_max = budget_bytes.saturating_sub(METADATA_BYTES) / CHUNK_BYTES;
         if chunks_max == 0 {
             return Err(BudgetTooSmall { minimum_bytes: METADATA_BYTES + CHUNK_BYTES });
         }
-        let (buddy, chunks) = (Buddy::new(), Vec::new());
-        let state = State { buddy, chunks, chunks_growing: 0, used_bytes: 0, cached_bytes: 0 };
+        let state = State::default();
         let bases = (0..chunks_max).map(|_| AtomicPtr::new(std::ptr::null_mut())).collect();
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let (state, freed) = (Mutex::new(state), Event::new());
         let (id, mark) = (NEXT_ID.fetch_add(1, Ordering::Relaxed), ProcessMark::here());
-        Ok(Arena { shared: Arc::new(Shared { state, bases, freed, chunks_max, id, mark }) })
+        let (rings, chunks_lent) = (Arc::default(), AtomicUsize::new(0));
+        let shared = Shared { state, bases, freed, chunks_max, growth, chunks_lent, rings, id, mark };
+        Ok(Arena { shared: Arc::new(shared) })
     }
 
     /// One contiguous extent of at least `bytes`, rounded up to a power of two of pages; at most 2 MiB.
@@ -143,13 +182,18 @@ impl Arena {
         }
         let mut state = self.shared.lock();
         loop {
-            if urgency == Urgency::Readahead && !self.leaves_reserve(&state, order) {
+            let leaves_reserve = |chunks| urgency == Urgency::Demand || state.leaves_reserve(order, chunks);
+            if !leaves_reserve(self.shared.chunks_max - self.shared.chunks_lent()) {
                 return None;
             }
-            if let Some(block) = state.buddy.allocate(order) {
+            // While the system refuses more, what is mapped is all there is.
+            let is_limited = self.shared.growth.is_limited();
+            if (!is_limited || leaves_reserve(state.chunks_mapped))
+                && let Some(block) = state.buddy.allocate(order)
+            {
                 return Some(self.claim(&mut state, block));
             }
-            if state.chunks.len() + state.chunks_growing >= self.shared.chunks_max {
+            if !self.may_grow(&state) {
                 return None;
             }
             state = self.grow(state)?;
@@ -192,15 +236,51 @@ impl Arena {
     /// The arena's gauges; all zero in a forked child.
     pub fn stats(&self) -> ArenaStats {
         if !self.shared.mark.is_here() {
-            return ArenaStats { budget_bytes: 0, mapped_bytes: 0, used_bytes: 0, cached_bytes: 0 };
+            return ArenaStats::default();
         }
         let state = self.shared.lock();
         ArenaStats {
-            budget_bytes: self.shared.chunks_max * CHUNK_BYTES,
-            mapped_bytes: state.chunks.len() * CHUNK_BYTES,
+            budget_bytes: self.budget_bytes(),
+            mapped_bytes: state.chunks_mapped * CHUNK_BYTES,
+            released_bytes: state.released_bytes,
             used_bytes: state.used_bytes,
             cached_bytes: state.cached_bytes,
+            lent_out_bytes: self.shared.chunks_lent() * CHUNK_BYTES,
         }
+    }
+
+    /// Memory the arena may map at most, bytes.
+    pub fn budget_bytes(&self) -> usize {
+        (self.shared.chunks_max - self.shared.chunks_lent()) * CHUNK_BYTES
+    }
+
+    /// Lowers the budget by `bytes`, rounded up to whole chunks, for as long as the result lives, so that as much other memory can
+    /// be used in its place.
+    ///
+    /// # Errors
+    /// How many bytes there would be: what is mapped stays so, and an eighth is never lent.
+    ///
+    /// ```
+    /// let arena = headwater_io::Arena::new(17 << 20)?;
+    /// let lent = arena.lend_out(3 << 20).expect("nothing is mapped yet");
+    /// assert_eq!((arena.stats().budget_bytes, arena.stats().lent_out_bytes), (12 << 20, 4 << 20));
+    /// assert!(arena.lend_out(12 << 20).is_err());
+    /// drop(lent);
+    /// assert_eq!(arena.stats().lent_out_bytes, 0);
+    /// # Ok::<(), headwater_io::BudgetTooSmall>(())
+    /// ```
+    pub fn lend_out(&self, bytes: usize) -> Result<LentOut, usize> {
+        let chunks = bytes.div_ceil(CHUNK_BYTES);
+        let state = self.shared.lock();
+        let kept =
+            (state.chunks_mapped + state.chunks_growing).max(self.shared.chunks_max.div_ceil(KEPT_DIVISOR));
+        let lendable = self.shared.chunks_max.saturating_sub(self.shared.chunks_lent() + kept);
+        if chunks > lendable {
+            return Err(lendable * CHUNK_BYTES);
+        }
+        self.shared.chunks_lent.fetch_add(chunks, Ordering::AcqRel);
+        drop(state);
+        Ok(LentOut { shared: self.shared.clone(), chunks })
     }
 
     /// Chunks at most.
@@ -265,14 +345,16 @@ impl Arena {
         Some(unsafe { base.add(place * PAGE_BYTES) })
     }
 
-    /// What tells this arena from others.
-    pub(crate) fn key(&self) -> ArenaKey {
-        ArenaKey { id: self.shared.id, chunks_max: self.shared.chunks_max }
+    /// The chunk that a frame is part of, if it was ever mapped.
+    pub(crate) fn chunk_of(&self, frame: FrameId) -> Option<Chunk> {
+        let index = frame.get() as usize / CHUNK_PAGES;
+        let base = NonNull::new(self.shared.bases.get(index)?.load(Ordering::Acquire))?;
+        Some(Chunk { arena: self.shared.id, index, base })
     }
 
-    fn leaves_reserve(&self, state: &State, order: u8) -> bool {
-        let after_bytes = state.used_bytes + (PAGE_BYTES << order);
-        after_bytes + self.demand_reserve_bytes() <= self.shared.chunks_max * CHUNK_BYTES
+    /// What tells this arena from others.
+    pub(crate) fn key(&self) -> ArenaKey {
+        ArenaKey { id: self.shared.id, chunks_max: self.shared.chunks_max, rings: self.shared.rings.clone() }
     }
 
     fn claim(&self, state: &mut State, block: Block) -> Extent {
@@ -280,26 +362,21 @@ impl Arena {
         let chunk = &state.chunks[block.chunk as usize];
         Extent { shared: self.shared.clone(), base: chunk.at(block.offset_bytes()), block }
     }
+}
 
-    /// Maps one chunk with the lock released; the growing count keeps others inside the budget meanwhile.
-    fn grow<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Option<MutexGuard<'a, State>> {
-        state.chunks_growing += 1;
-        drop(state);
-        let chunk = MappedChunk::map();
-        let mut state = self.shared.lock();
-        state.chunks_growing -= 1;
-        // Others were refused meanwhile; whether this went well or not, they can try again.
-        self.shared.freed.notify(usize::MAX);
-        let chunk = chunk?;
-        self.shared.bases[state.chunks.len()].store(chunk.base.as_ptr(), Ordering::Release);
-        state.chunks.push(chunk);
-        let index = state.buddy.add_chunk();
-        assert_eq!(index as usize + 1, state.chunks.len(), "the buddy numbers chunks as this vector does");
-        Some(state)
+impl State {
+    /// Whether demand still has its share of so many chunks when a block of this order is taken.
+    fn leaves_reserve(&self, order: u8, chunks: usize) -> bool {
+        let (after_bytes, all_bytes) = (self.used_bytes + (PAGE_BYTES << order), chunks * CHUNK_BYTES);
+        after_bytes + all_bytes / DEMAND_RESERVE_DIVISOR <= all_bytes
     }
 }
 
 impl Shared {
+    fn chunks_lent(&self) -> usize {
+        self.chunks_lent.load(Ordering::Acquire)
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic inside the lock can only come from an assertion of the buddy; its state is then still memory-safe.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -326,6 +403,20 @@ unsafe impl Send for Extent {}
 unsafe impl Sync for Extent {}
 
 impl Extent {
+    /// Copies bytes into it. As fast as through the slice, but never mistaken for a change of a page by those who look at
+    /// frames without pinning them.
+    ///
+    /// # Panics
+    /// If they reach beyond the extent.
+    pub fn store(&mut self, offset_bytes: usize, bytes: &[u8]) {
+        assert!(offset_bytes.checked_add(bytes.len()).is_some_and(|end_bytes| end_bytes <= self.len()));
+        // A late glance that sees these bytes sees as well that its page has left.
+        fence(Ordering::Release);
+        // SAFETY: the bytes lie in this extent, which has one owner, borrowed mutably; its base is page-aligned. A late
+        // glance at what its frames held before reads atomically.
+        unsafe { sys::store_streaming(self.base, offset_bytes..offset_bytes + bytes.len(), bytes) };
+    }
+
     /// The frames that it consists of.
     pub(crate) fn frames(&self) -> Range<u32> {
         self.block.frames()
@@ -386,11 +477,30 @@ impl Drop for Extent {
     }
 }
 
+impl Drop for LentOut {
+    fn drop(&mut self) {
+        if !self.shared.mark.is_here() {
+            return;
+        }
+        let state = self.shared.lock();
+        self.shared.chunks_lent.fetch_sub(self.chunks, Ordering::AcqRel);
+        drop(state);
+        self.shared.freed.notify(usize::MAX);
+    }
+}
+
+impl fmt::Debug for LentOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LentOut({} bytes)", self.chunks * CHUNK_BYTES)
+    }
+}
+
 /// Names an arena.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ArenaKey {
     pub(crate) id: u64,
     pub(crate) chunks_max: usize,
+    rings: Arc<Rings>,
 }
 
 /// Names a chunk of an arena and says where it lies.
@@ -453,6 +563,9 @@ const METADATA_BYTES: usize = 512 << 10;
 /// Readahead may take seven eighths. With the default budget the rest holds over a thousand single pages, so that
 /// many idle readers do not keep a new one from its first bytes.
 const DEMAND_RESERVE_DIVISOR: usize = 8;
+
+/// What is left to the arena whatever others would like: an eighth, a chunk at the least.
+const KEPT_DIVISOR: usize = 8;
 
 /// More pieces than this are no longer one cheap I/O; readahead does without.
 const SEGMENTS_MAX: usize = 16;

@@ -220,7 +220,7 @@ impl Batch {
     /// [`RejectReason::Forked`].
     ///
     /// # Panics
-    /// If the request does not fit its extents, or takes the direct route on a file without one.
+    /// If the request does not fit its memory, or takes the direct route on a file without one.
     #[inline]
     pub fn push(&mut self, request: impl Into<Request>) -> Result<(), RejectReason> {
         let request = request.into();
@@ -230,7 +230,7 @@ impl Batch {
         if self.count == self.requests.len() {
             self.requests.push(Request::Nop);
         }
-        if let Request::Transfer(_) = &request {
+        if !matches!(request, Request::Nop) {
             request.check();
             self.requests[self.count] = request;
         }

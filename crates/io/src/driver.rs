@@ -18,14 +18,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use headwater_core::limits::Limits;
+use headwater_core::units::ByteRange;
 
 use crate::arena::{Arena, ArenaKey, Urgency};
 use crate::completion::{Batch, Completion, Plug};
-use crate::file::{OpenFile, Route};
+use crate::file::{Allocated, OpenFile, Route};
 use crate::lane::{Backend, Lane, Start};
 use crate::request::{RejectReason, Rejected, Request};
 use crate::sim::{Sim, SimOptions};
 use crate::slots::Slots;
+use crate::sys::SyncScope;
 use crate::threads::Threads;
 use crate::uring::{DevicePolling, RingUse, Sharing, SubmissionPolling, Uring};
 
@@ -217,7 +219,7 @@ impl Driver {
     /// The request itself with the reason; [`RejectReason::NoPlace`] only for readahead.
     ///
     /// # Panics
-    /// If the request does not fit its extents, or takes the direct route on a file without one; on a local driver when
+    /// If the request does not fit its memory, or takes the direct route on a file without one; on a local driver when
     /// called by another thread than the one that built it.
     #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
     pub fn submit(&self, request: impl Into<Request>, urgency: Urgency) -> Result<Completion, Rejected> {
@@ -246,8 +248,8 @@ impl Driver {
     /// goes, so that the kernel need not look up pages for each request. Only one arena can be registered; others work
     /// as before. Other drivers than `uring` ignore this.
     pub fn register_memory(&self, arena: &Arena) {
-        let key = *self.inner.memory.get_or_init(|| arena.key());
-        self.all_lanes().for_each(|lane| lane.register_memory(key));
+        let key = self.inner.memory.get_or_init(|| arena.key());
+        self.all_lanes().for_each(|lane| lane.register_memory(key.clone()));
     }
 
     /// Makes sure that requests whose owners are gone are completed although nobody waits for them.
@@ -273,13 +275,71 @@ impl Driver {
         buffer: &mut [u8],
         offset_bytes: u64,
     ) -> io::Result<usize> {
+        match self.simulation()? {
+            Some(sim) => sim.read_blocking(file, route, buffer, offset_bytes),
+            None => file.read_blocking(route, buffer, offset_bytes),
+        }
+    }
+
+    /// Writes borrowed memory in this thread; see [`OpenFile::write_blocking`].
+    ///
+    /// # Errors
+    /// As there, and what the `sim` driver injects; [`RejectReason::Forked`].
+    pub fn write_blocking(
+        &self,
+        file: &OpenFile,
+        route: Route,
+        bytes: &[u8],
+        offset_bytes: u64,
+    ) -> io::Result<usize> {
+        match self.simulation()? {
+            Some(sim) => sim.write_blocking(file, route, bytes, offset_bytes),
+            None => file.write_blocking(route, bytes, offset_bytes),
+        }
+    }
+
+    /// Has the device keep what was written, in this thread; see [`OpenFile::sync`].
+    ///
+    /// # Errors
+    /// As there, and what the `sim` driver injects; [`RejectReason::Forked`].
+    pub fn sync_blocking(&self, file: &OpenFile, scope: SyncScope) -> io::Result<()> {
+        match self.simulation()? {
+            Some(sim) => sim.sync_blocking(file, scope),
+            None => file.sync(scope),
+        }
+    }
+
+    /// Cuts or extends the file; see [`OpenFile::set_len`].
+    ///
+    /// # Errors
+    /// As there, and what the `sim` driver injects; [`RejectReason::Forked`].
+    pub fn set_len_blocking(&self, file: &OpenFile, length_bytes: u64) -> io::Result<()> {
+        match self.simulation()? {
+            Some(sim) => sim.set_len(file, length_bytes),
+            None => file.set_len(length_bytes),
+        }
+    }
+
+    /// Sets space aside; see [`OpenFile::allocate`].
+    ///
+    /// # Errors
+    /// As there, and what the `sim` driver injects; [`RejectReason::Forked`].
+    pub fn allocate_blocking(&self, file: &OpenFile, range: ByteRange) -> io::Result<Allocated> {
+        match self.simulation()? {
+            Some(sim) => sim.allocate(file, range),
+            None => file.allocate(range),
+        }
+    }
+
+    /// What stands for the device, if anything does.
+    fn simulation(&self) -> io::Result<Option<&Sim>> {
         if self.is_forked() {
             return Err(RejectReason::Forked.into());
         }
-        match &self.inner.lanes[0].backend {
-            Backend::Sim(sim) => sim.read_blocking(file, route, buffer, offset_bytes),
-            Backend::Uring(_) | Backend::Threads(_) => file.read_blocking(route, buffer, offset_bytes),
-        }
+        Ok(match &self.inner.lanes[0].backend {
+            Backend::Sim(sim) => Some(sim),
+            Backend::Uring(_) | Backend::Threads(_) => None,
+        })
     }
 
     /// The driver's gauges.
@@ -315,7 +375,7 @@ impl Driver {
         self.inner.lanes.iter().chain(polled.into_iter().flatten())
     }
 
-    /// The lanes that a request may take.
+    /// The lanes that a request may take. Polled rings know neither syncs nor those who would spin for what is written back.
     pub(crate) fn lanes_for(&self, request: &Request) -> &[Arc<Lane>] {
         match request {
             Request::Transfer(transfer)
@@ -327,8 +387,8 @@ impl Driver {
                 let polled = self.inner.polled.get_or_init(|| {
                     let lanes = rings(&self.inner.options, DevicePolling::Polled);
                     let lanes = lanes.map_err(|error| error.to_string())?;
-                    if let Some(&arena) = self.inner.memory.get() {
-                        lanes.iter().for_each(|lane| lane.register_memory(arena));
+                    if let Some(arena) = self.inner.memory.get() {
+                        lanes.iter().for_each(|lane| lane.register_memory(arena.clone()));
                     }
                     Ok(lanes)
                 });

@@ -9,6 +9,8 @@
 //! Owns: the descriptors.
 //! Does not own: offsets, which route a request takes, what the kernel caches (kernel cache).
 
+mod writing;
+
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::num::NonZeroU64;
@@ -24,6 +26,8 @@ use rustix::io::Errno;
 
 use crate::kernel_cache::{KernelCache, Misses, Residency};
 use crate::{sys, uring};
+
+pub use writing::{Allocated, Creation};
 
 /// Which descriptor of the file a request uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,9 +50,10 @@ pub enum DirectIo {
 }
 
 /// What the descriptors are opened for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Access {
     /// Reading.
+    #[default]
     Read,
     /// Reading and writing.
     ReadWrite,
@@ -73,8 +78,21 @@ pub struct FileKey {
 }
 
 impl FileKey {
+    /// Which file a path leads to.
+    ///
+    /// # Errors
+    /// What `stat(2)` reports.
+    pub fn of_path(path: &Path) -> io::Result<FileKey> {
+        Ok(FileKey::of(&std::fs::metadata(path)?))
+    }
+
     fn of(metadata: &std::fs::Metadata) -> FileKey {
         FileKey { device: metadata.dev(), inode: metadata.ino() }
+    }
+
+    pub(crate) fn of_descriptor(file: BorrowedFd<'_>) -> io::Result<FileKey> {
+        let stat = rustix::fs::fstat(file)?;
+        Ok(FileKey { device: stat.st_dev, inode: stat.st_ino })
     }
 }
 
@@ -122,6 +140,11 @@ impl FileStamp {
             StampAge::Fresh
         };
         FileStamp { length_bytes, modified: (metadata.mtime(), metadata.mtime_nsec()), changed, age }
+    }
+
+    /// The stamp of a change whose author knows that it is over: who changes the file next moves the times.
+    pub fn settled(self) -> FileStamp {
+        FileStamp { age: StampAge::Old, ..self }
     }
 
     /// Whether what was read of a file after it had this stamp is still right when it has the other one later.
@@ -183,9 +206,19 @@ impl OpenFile {
     /// [`DirectIo::Required`] for a character device and where the file system refuses `O_DIRECT`.
     pub fn open(path: &Path, direct_io: DirectIo, access: Access) -> io::Result<OpenFile> {
         // Opening a FIFO would wait for its other end, so look before.
-        let kind = positioned_kind(&std::fs::metadata(path)?)?;
+        positioned_kind(&std::fs::metadata(path)?)?;
         let buffered = OpenOptions::new().read(true).write(access == Access::ReadWrite).open(path)?;
-        positioned_kind(&buffered.metadata()?)?;
+        OpenFile::from_ordinary(buffered, path, direct_io, access)
+    }
+
+    /// Adds to the ordinary descriptor what else is wanted.
+    fn from_ordinary(
+        buffered: File,
+        path: &Path,
+        direct_io: DirectIo,
+        access: Access,
+    ) -> io::Result<OpenFile> {
+        let kind = positioned_kind(&buffered.metadata()?)?;
         let direct = match direct_io {
             DirectIo::Off => None,
             DirectIo::Preferred => open_direct(&buffered, kind, path, access).ok(),

@@ -10,7 +10,7 @@
 //! request ([`Extent`]) is *moved* into the driver and comes back only when the kernel is done with it, so no
 //! safe caller can touch, free or reuse memory that a device still writes to (invariants 1 and 4).
 //!
-//! Owns: frame memory, file descriptors, request slots, the three drivers.
+//! Owns: frame memory, the look at what the system has left of it, file descriptors, request slots, the three drivers.
 //! Does not own: caching, readahead, retries that change what is read; those are the engine's.
 
 #![warn(missing_docs)]
@@ -22,10 +22,13 @@ mod file;
 mod fork;
 mod kernel_cache;
 mod lane;
+mod lease;
+mod live;
 mod local;
 mod mapped;
 mod page_cache;
 mod pool;
+mod pressure;
 mod request;
 mod sim;
 mod slot;
@@ -35,22 +38,25 @@ mod sys;
 mod threads;
 mod uring;
 
-pub use arena::{Arena, ArenaStats, BudgetTooSmall, Extent, Extents, Urgency};
+pub use arena::{Arena, ArenaStats, BudgetTooSmall, Extent, Extents, LentOut, Urgency};
 pub use completion::{Batch, Completion, Plug};
 pub use driver::{Driver, DriverInfo, DriverKind, DriverOptions, DriverStats, PolledRings, Polling};
 pub use event_listener::{Event, EventListener, Listener};
 pub use file::{
-    Access, DirectAlignment, DirectIo, FileKey, FileKind, FileStamp, OpenFile, Route, StampTrust,
-    coarse_clock, device_polls,
+    Access, Allocated, Creation, DirectAlignment, DirectIo, FileKey, FileKind, FileStamp, OpenFile, Route,
+    StampTrust, coarse_clock, device_polls,
 };
 pub use kernel_cache::Residency;
+pub use lease::{Lease, LeaseOwner, LeaseState, LeaseWatch};
+pub use live::{LiveMemory, live_support};
 pub use local::LocalDriver;
 pub use mapped::{MapAdvice, MappedFile};
 pub use page_cache::{
-    Dropped, FilePages, Found, Glanced, Loading, NotBegun, OwnedPage, PageCache, PageCacheStats, PageCounts,
-    PinnedPage,
+    Dropped, FilePages, Found, Glanced, Loading, Modified, NotBegun, Overwritten, OwnedPage, PageCache,
+    PageCacheStats, PageCounts, PinnedPage, PinnedRun,
 };
-pub use request::{Finished, RejectReason, Rejected, Request, Transfer};
-pub use sim::{FaultRange, SimControl, SimOptions};
-pub use sys::Operation;
+pub use pressure::{Headroom, Pressure, Stall};
+pub use request::{Finished, RejectReason, Rejected, Request, Sync, Transfer, WriteBack};
+pub use sim::{DeviceEvent, FaultOn, FaultRange, SimControl, SimOptions};
+pub use sys::{Operation, SyncScope, at_exit};
 pub use uring::{Sharing, SubmissionPolling, uring_refusal};

@@ -19,6 +19,9 @@
 //! Hot path: `pin` and the drop of its result: no lock, no syscall, no allocation.
 
 mod loading;
+mod pinned_run;
+mod shrinking;
+mod writing;
 
 use std::fmt;
 use std::io;
@@ -27,7 +30,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use headwater_core::cache::{Cache, Control, Evicted, Lookup};
+use headwater_core::cache::{Cache, Control, DirtyToo, Evicted, Lookup};
 use headwater_core::frame::{
     CHUNK_FRAMES, FileId, FirstUse, FrameState, Invalidated, LoadId, LoadKind, Unpinned, Usage,
 };
@@ -41,6 +44,8 @@ use crate::sync::lock;
 use crate::sys;
 
 pub use loading::Loading;
+pub use pinned_run::PinnedRun;
+pub use writing::{Modified, Overwritten};
 
 /// A cache of pages in the memory of an arena. Clones share it.
 #[derive(Clone)]
@@ -52,7 +57,7 @@ struct Shared {
     arena: Arena,
     cache: Cache,
     control: Mutex<Controlled>,
-    /// Owned pages.
+    /// Owned pages, and those of runs.
     owned_pages: AtomicUsize,
 }
 
@@ -70,7 +75,7 @@ pub struct PageCacheStats {
     pub resident_pages: usize,
     /// Pages on their way.
     pub loading_pages: usize,
-    /// Pages that somebody keeps, as [`OwnedPage`].
+    /// Pages that somebody keeps, as [`OwnedPage`] or in a [`PinnedRun`].
     pub pinned_pages: usize,
     /// Memory of tables, states and queues, bytes.
     pub metadata_bytes: usize,
@@ -225,10 +230,18 @@ impl FilePages {
         let (shared, table) = (&*self.file.shared, &*self.file.table);
         let Some((found, base)) = self.find(page) else { return Found::Absent };
         match shared.cache.pin(table, page, found, part.start, part.end) {
+            Lookup::Pinned(frame, first_use) => Found::Page(PinnedPage { shared, frame, base, first_use }),
             Lookup::Pending(load) => Found::Pending(load),
             Lookup::Absent => Found::Absent,
-            Lookup::Pinned(frame, first_use) => Found::Page(PinnedPage { shared, frame, base, first_use }),
+            Lookup::Busy => self.pin_after_write(page, part),
         }
+    }
+
+    /// A writer copies at most a page, but may have lost its processor meanwhile.
+    #[cold]
+    fn pin_after_write(&self, page: PageIndex, part: Range<u32>) -> Found<'_> {
+        std::thread::yield_now();
+        self.pin(page, part)
     }
 
     /// Has the processor fetch the beginning of `part` of a page that is there, and what pinning it takes.
@@ -290,7 +303,8 @@ impl FilePages {
 
     /// Whether the page can be read now, as far as can be told without a lock.
     pub fn is_resident(&self, page: PageIndex) -> bool {
-        self.file.shared.cache.state(&self.file.table, page) == Some(FrameState::Resident)
+        let state = self.file.shared.cache.state(&self.file.table, page);
+        state.is_some_and(|state| state != FrameState::Loading)
     }
 
     /// Whether the page is there or on its way, as far as can be told without a lock.
@@ -357,9 +371,10 @@ impl FilePages {
         shared.lock().control.mark(&shared.cache, &self.file.table, page);
     }
 
-    /// Takes pages out of use. Who has pinned one keeps its bytes; what is on its way is thrown away when it comes.
-    pub fn invalidate(&self, pages: PageRange, mut each: impl FnMut(Dropped)) {
-        self.file.invalidate(pages, &mut each);
+    /// Takes pages out of use, dirty ones perhaps with them. Who has pinned one keeps its bytes; what is on its way is thrown
+    /// away when it comes.
+    pub fn invalidate(&self, pages: PageRange, dirty_too: DirtyToo, mut each: impl FnMut(Dropped)) {
+        self.file.invalidate(pages, dirty_too, &mut each);
     }
 
     /// Pages of this file that can be read or are on their way, counted one by one.
@@ -372,8 +387,8 @@ impl FilePages {
             controlled.control.next(&shared.cache, table, from).filter(|page| *page < pages.end)
         {
             match controlled.control.state(&shared.cache, table, page) {
-                Some(FrameState::Resident) => counts.resident += 1,
-                _ => counts.loading += 1,
+                Some(FrameState::Loading) => counts.loading += 1,
+                _ => counts.resident += 1,
             }
             from = page + PageCount::new(1);
         }
@@ -406,7 +421,7 @@ impl fmt::Debug for FilePages {
 }
 
 impl Pages {
-    fn invalidate(&self, pages: PageRange, each: &mut dyn FnMut(Dropped)) {
+    fn invalidate(&self, pages: PageRange, dirty_too: DirtyToo, each: &mut dyn FnMut(Dropped)) {
         let mut freed: SmallVec<[FrameId; 64]> = SmallVec::new();
         let mut dropped: SmallVec<[Dropped; 64]> = SmallVec::new();
         let note = |frame, page, became, usage| {
@@ -417,7 +432,7 @@ impl Pages {
                 dropped.push(Dropped { page, usage });
             }
         };
-        self.shared.lock().control.invalidate(&self.shared.cache, &self.table, pages, note);
+        self.shared.lock().control.invalidate(&self.shared.cache, &self.table, pages, dirty_too, note);
         // SAFETY: the cache has just named each of them free.
         unsafe { self.shared.arena.give_back(&freed) };
         dropped.into_iter().for_each(each);
@@ -431,7 +446,7 @@ impl Drop for Pages {
             return;
         }
         let all = PageRange::new(PageIndex::new(0), PageIndex::MAX);
-        self.invalidate(all, &mut |_| {});
+        self.invalidate(all, DirtyToo::Yes, &mut |_| {});
         self.shared.lock().control.remove_file(&self.table);
     }
 }
@@ -553,7 +568,7 @@ mod tests {
     use super::*;
     use crate::arena::Urgency;
 
-    fn bench() -> (Arena, PageCache, FilePages) {
+    pub(super) fn bench() -> (Arena, PageCache, FilePages) {
         let arena = Arena::new(3 << 20).unwrap();
         let cache = PageCache::new(&arena, Policy::Clock2QPlus);
         let file = cache.add_file().unwrap();
@@ -568,7 +583,7 @@ mod tests {
     }
 
     /// Each page is full of its number.
-    fn load(arena: &Arena, file: &FilePages, pages: Range<u64>) -> Result<(), NotBegun> {
+    pub(super) fn load(arena: &Arena, file: &FilePages, pages: Range<u64>) -> Result<(), NotBegun> {
         let (loading, mut extents) = begin(arena, file, pages.clone())?;
         let frames = extents.iter_mut().flat_map(|extent| extent.as_chunks_mut::<PAGE_BYTES>().0);
         frames.zip(pages.clone()).for_each(|(frame, page)| frame.fill(page as u8));
@@ -576,14 +591,14 @@ mod tests {
         Ok(())
     }
 
-    fn pin(file: &FilePages, page: u64) -> Option<PinnedPage<'_>> {
+    pub(super) fn pin(file: &FilePages, page: u64) -> Option<PinnedPage<'_>> {
         match file.pin(PageIndex::new(page), 0..4096) {
             Found::Page(pinned) => Some(pinned),
             Found::Pending(_) | Found::Absent => None,
         }
     }
 
-    fn assert_idle(arena: &Arena) {
+    pub(super) fn assert_idle(arena: &Arena) {
         let stats = arena.stats();
         assert_eq!((stats.used_bytes, stats.cached_bytes), (0, 0));
     }
@@ -595,7 +610,7 @@ mod tests {
         load(&arena, &file, 0..3).unwrap();
         let owned = pin(&file, 1).unwrap().into_owned(&file);
         assert_eq!(cache.evict(10, &mut Vec::new()), 2);
-        file.invalidate(PageRange::new(PageIndex::new(0), PageIndex::MAX), |_| {});
+        file.invalidate(PageRange::new(PageIndex::new(0), PageIndex::MAX), DirtyToo::Yes, |_| {});
         load(&arena, &file, 1..2).unwrap();
         assert_eq!(arena.stats().cached_bytes, 2 * PAGE_BYTES);
         cache.check();
@@ -613,9 +628,8 @@ mod tests {
         for is_abandoned in [false, true] {
             let (arena, cache, file) = bench();
             let (loading, extents) = begin(&arena, &file, 4..6).unwrap();
-            file.invalidate(PageRange::new(PageIndex::new(5), PageIndex::new(6)), |_| {
-                panic!("none was there")
-            });
+            let overtaken = PageRange::new(PageIndex::new(5), PageIndex::new(6));
+            file.invalidate(overtaken, DirtyToo::No, |_| panic!("none was there"));
             load(&arena, &file, 5..6).unwrap();
             if is_abandoned {
                 drop(loading);
@@ -668,6 +682,212 @@ mod tests {
                 let _ = load(&arena, &file, round % 2..round % 2 + 1);
                 cache.evict(1, &mut Vec::new());
             }
+        });
+        cache.check();
+        drop((file, cache));
+        assert_idle(&arena);
+    }
+
+    fn page(number: u64) -> PageIndex {
+        PageIndex::new(number)
+    }
+
+    fn pages(range: Range<u64>) -> PageRange {
+        PageRange::new(page(range.start), page(range.end))
+    }
+
+    /// Extents full of one byte.
+    fn full_of(arena: &Arena, count: u64, byte: u8) -> Extents {
+        let mut extents = arena.allocate_run(count as usize * PAGE_BYTES, Urgency::Demand).unwrap();
+        for extent in &mut extents {
+            let contents = vec![byte; extent.len()];
+            extent.store(0, &contents);
+        }
+        extents
+    }
+
+    fn overwrite(file: &FilePages, number: u64, start: u32, bytes: &[u8]) -> Overwritten {
+        file.overwrite(page(number), start, bytes)
+    }
+
+    /// Goal: a part of a page is written in place, at any offset and length, and nothing beside it; the page is dirty then.
+    #[test]
+    fn a_part_is_overwritten_in_place() {
+        let (arena, cache, file) = bench();
+        load(&arena, &file, 0..2).unwrap();
+        let mut expected = vec![1; PAGE_BYTES];
+        for (start, length) in [(0, 1), (3, 2), (7, 9), (16, 8), (4095, 1), (100, 333), (0, 4096), (50, 0)] {
+            let bytes = vec![(start + length) as u8; length];
+            let written = overwrite(&file, 1, start as u32, &bytes);
+            assert!(matches!(written, Overwritten::Done(_)), "{written:?}");
+            expected[start..start + length].copy_from_slice(&bytes);
+            assert!(pin(&file, 1).unwrap()[..] == expected, "{start} {length}");
+        }
+        assert!(pin(&file, 0).unwrap().iter().all(|&byte| byte == 0));
+        assert_eq!(file.file.shared.cache.state(&file.file.table, page(1)), Some(FrameState::Dirty));
+        assert_eq!(overwrite(&file, 7, 0, b"nowhere"), Overwritten::Absent);
+        cache.check();
+        drop((file, cache));
+        assert_idle(&arena);
+    }
+
+    /// Goal: what is pinned or on its way is not written to.
+    #[test]
+    fn what_is_pinned_or_pending_is_not_overwritten() {
+        let (arena, cache, file) = bench();
+        load(&arena, &file, 0..1).unwrap();
+        let pinned = pin(&file, 0).unwrap();
+        assert_eq!(overwrite(&file, 0, 5, b"new"), Overwritten::Pinned);
+        assert!(pinned.iter().all(|&byte| byte == 0));
+        drop(pinned);
+        let (loading, extents) = begin(&arena, &file, 1..2).unwrap();
+        assert_eq!(overwrite(&file, 1, 5, b"new"), Overwritten::Pending(LoadId::new(0)));
+        loading.fail(extents);
+        assert_eq!(overwrite(&file, 1, 5, b"new"), Overwritten::Absent);
+        assert!(matches!(overwrite(&file, 0, 5, b"new"), Overwritten::Done(_)));
+        cache.check();
+        drop((file, cache));
+        assert_idle(&arena);
+    }
+
+    /// Goal: what is installed over a pinned page, one on its way, one that is there and none is what all find from then on;
+    /// who had it pinned keeps the old bytes, whose memory comes back after him.
+    #[test]
+    fn what_is_installed_replaces_what_was_there() {
+        let (arena, cache, file) = bench();
+        load(&arena, &file, 0..2).unwrap();
+        let owned = pin(&file, 1).unwrap().into_owned(&file);
+        let (loading, extents) = begin(&arena, &file, 2..3).unwrap();
+        assert_eq!(file.install(pages(0..4), full_of(&arena, 4, 0xAB)), PageCount::new(4));
+        assert!((0..4).all(|number| pin(&file, number).unwrap().iter().all(|&byte| byte == 0xAB)));
+        loading.publish(extents, PAGE_BYTES);
+        assert!(pin(&file, 2).unwrap().iter().all(|&byte| byte == 0xAB), "an overtaken load brings nothing");
+        cache.check();
+        assert_eq!(arena.stats().cached_bytes, 5 * PAGE_BYTES);
+        assert!(owned.iter().all(|&byte| byte == 1));
+        drop(owned);
+        assert_eq!(arena.stats().cached_bytes, 4 * PAGE_BYTES);
+        // Memory for more than the pages goes back at once.
+        assert_eq!(file.install(pages(0..1), full_of(&arena, 2, 0xCD)), PageCount::new(1));
+        assert_eq!(arena.stats().cached_bytes, 4 * PAGE_BYTES);
+        drop((file, cache));
+        assert_idle(&arena);
+    }
+
+    /// Goal: what is dirty is neither evicted nor dropped with what is clean; what was held and is clean leaves again, but
+    /// not while it is held; what was replaced meanwhile stays dirty.
+    #[test]
+    fn what_is_dirty_stays_until_it_is_clean() {
+        let (arena, cache, file) = bench();
+        load(&arena, &file, 0..1).unwrap();
+        file.install(pages(1..4), full_of(&arena, 3, 0xAB));
+        assert!(matches!(overwrite(&file, 0, 0, b"new"), Overwritten::Done(_)));
+        let all = PageRange::new(page(0), PageIndex::MAX);
+        let evict = || cache.evict(10, &mut Vec::new());
+        assert_eq!(evict(), 0);
+        file.invalidate(all, DirtyToo::No, |_| panic!("all are dirty"));
+        let run = file.hold(pages(0..3));
+        assert_eq!((run.len_bytes(), cache.stats().pinned_pages), (3 * PAGE_BYTES, 3));
+        assert_eq!(overwrite(&file, 0, 0, b"newer"), Overwritten::Pinned);
+        file.install(pages(0..1), full_of(&arena, 1, 0xCD));
+        run.clean();
+        assert_eq!(evict(), 0, "held");
+        cache.check();
+        drop(run);
+        assert_eq!(cache.stats().pinned_pages, 0);
+        assert_eq!(evict(), 2, "1 and 2 are clean, 0 was replaced, 3 is dirty");
+        assert_eq!(pin(&file, 0).unwrap()[0], 0xCD);
+        let mut left = Vec::new();
+        file.invalidate(all, DirtyToo::Yes, |dropped| left.push(dropped.page.get()));
+        assert_eq!(left, [0, 3]);
+        cache.check();
+        drop((file, cache));
+        assert_idle(&arena);
+    }
+
+    /// Goal: a run that is not cleaned leaves its pages dirty; one whose cache is gone is memory for as long as it is held.
+    #[test]
+    fn a_run_that_failed_leaves_pages_dirty() {
+        let (arena, cache, file) = bench();
+        file.install(pages(0..2), full_of(&arena, 2, 0xAB));
+        drop(file.hold(pages(0..2)));
+        assert_eq!(cache.evict(10, &mut Vec::new()), 0);
+        let run = file.hold(pages(0..2));
+        drop((file, cache));
+        run.clean();
+        assert_eq!(arena.stats().cached_bytes, 2 * PAGE_BYTES);
+        drop(run);
+        assert_idle(&arena);
+    }
+
+    /// Goal: I1: readers of a page race with writes in place, with its replacement and with its writing to a device, and see
+    /// whole writes through pins, which do not change, and whole words in glances. Method: each write fills the page.
+    #[test]
+    fn readers_race_with_writers() {
+        let (arena, cache, file) = bench();
+        load(&arena, &file, 0..1).unwrap();
+        let look = || {
+            if let Some(pinned) = pin(&file, 0) {
+                let first = pinned[0];
+                assert!(pinned.iter().step_by(257).all(|&byte| byte == first), "a torn page");
+            }
+            let mut glanced = [0; 64];
+            if file.glance(page(0), 100..164, &mut glanced) == Glanced::Copied {
+                assert!(glanced.iter().all(|&byte| byte == glanced[0]), "a torn glance: {glanced:?}");
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| (0..ROUNDS).for_each(|_| look()));
+            }
+            for round in 0..ROUNDS {
+                let contents = [round as u8; PAGE_BYTES];
+                match overwrite(&file, 0, 0, &contents) {
+                    Overwritten::Done(_) if round % 3 == 0 => file.hold(pages(0..1)).clean(),
+                    Overwritten::Done(_) => {}
+                    Overwritten::Pinned => {
+                        file.install(pages(0..1), full_of(&arena, 1, round as u8));
+                    }
+                    other => panic!("{other:?}, and nobody else takes the page away"),
+                }
+                assert_eq!(pin(&file, 0).unwrap()[4095], round as u8);
+            }
+        });
+        cache.check();
+        drop((file, cache));
+        assert_idle(&arena);
+    }
+
+    /// Goal: the same with eviction and loads of what is on the device: what is found is the last that was written, or absent
+    /// after it was clean. Method: the device is a word.
+    #[test]
+    fn writers_race_with_eviction() {
+        let (arena, cache, file) = bench();
+        let is_done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Acquire) {
+                    cache.evict(1, &mut Vec::new());
+                    file.invalidate(pages(0..1), DirtyToo::No, |_| {});
+                    std::thread::yield_now();
+                }
+            });
+            let mut device = 0;
+            for round in 0..ROUNDS {
+                let byte = round as u8;
+                if let Some(pinned) = pin(&file, 0) {
+                    assert_eq!((pinned[0], pinned[4095]), (device, device));
+                }
+                if !matches!(overwrite(&file, 0, 0, &[byte; PAGE_BYTES]), Overwritten::Done(_)) {
+                    file.install(pages(0..1), full_of(&arena, 1, byte));
+                }
+                // It is dirty, so it must be there.
+                assert_eq!(pin(&file, 0).unwrap()[77], byte);
+                let run = file.hold(pages(0..1));
+                device = byte;
+                run.clean();
+            }
+            is_done.store(true, Ordering::Release);
         });
         cache.check();
         drop((file, cache));

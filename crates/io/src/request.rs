@@ -1,8 +1,14 @@
-//! Request: one positioned transfer between a file and frame memory, and what became of it.
+//! Request: what a driver is asked to do with a file, and what became of it.
 //!
-//! Owns: the frame memory while the transfer is under way, and a share of the file so that its descriptor stays open.
+//! ```text
+//!   Transfer ── file ◄─► extents, which nobody else has meanwhile
+//!   WriteBack ─ pages of the cache ─► file: pinned, so that they stay as they are
+//!   Sync ────── what was written before ─► the device
+//! ```
+//!
+//! Owns: the memory or the pins while the request is under way, and a share of the file so that its descriptor stays open.
 //! Does not own: the slot that it occupies.
-//! Invariants: I1, I4: the extents are inside the request from submission to completion.
+//! Invariants: I1, I4: extents and pins are inside the request from submission to completion.
 
 use std::fmt;
 use std::io;
@@ -10,7 +16,8 @@ use std::sync::Arc;
 
 use crate::arena::Extents;
 use crate::file::{OpenFile, Route};
-use crate::sys::Operation;
+use crate::page_cache::PinnedRun;
+use crate::sys::{IO_SEGMENTS_MAX, Operation, SyncScope};
 
 /// What a driver is asked to do.
 #[derive(Debug)]
@@ -20,6 +27,10 @@ pub enum Request {
     Nop,
     /// Moves bytes.
     Transfer(Transfer),
+    /// Writes pages of the cache.
+    WriteBack(WriteBack),
+    /// Has the device keep what was written.
+    Sync(Sync),
 }
 
 /// One transfer to be done.
@@ -39,12 +50,42 @@ pub struct Transfer {
     pub extents: Extents,
 }
 
+/// Pages of the cache to be written to the file. Goes through ordinary rings, also where the device polls: nobody spins for
+/// it. Nothing is written if it is abandoned while it still waits for a place in the queue; once it is in flight it is
+/// carried out, and keeps its pins until then.
+#[derive(Debug)]
+pub struct WriteBack {
+    /// The file.
+    pub file: Arc<OpenFile>,
+    /// Which of its descriptors.
+    pub route: Route,
+    /// First byte in the file.
+    pub offset_bytes: u64,
+    /// Bytes to write; no more than the pages hold, and at most 2 GiB.
+    pub length_bytes: usize,
+    /// The pages, in file order, in at most 1024 pieces of memory.
+    pub pages: PinnedRun,
+}
+
+/// Has the device keep what was written to a file, by whatever descriptor, and was done when this is submitted. The result
+/// is 0 bytes. An error tells of what was lost, and the kernel tells it once.
+#[derive(Debug)]
+pub struct Sync {
+    /// The file.
+    pub file: Arc<OpenFile>,
+    /// How much of it.
+    pub scope: SyncScope,
+}
+
 /// A request that the kernel is done with.
 #[derive(Debug)]
 pub struct Finished {
     /// The memory, back from the driver.
     pub extents: Extents,
-    /// Bytes transferred. Fewer than asked means that the file ended there, unless `stopped_by` tells otherwise.
+    /// The pages of a [`WriteBack`].
+    pub pages: Option<PinnedRun>,
+    /// Bytes transferred. Fewer than asked means that the file ended there, unless `stopped_by` tells otherwise, which it
+    /// always does for writes.
     pub result: io::Result<usize>,
     /// Why the bytes beyond those transferred were not.
     pub stopped_by: Option<io::Error>,
@@ -105,36 +146,91 @@ impl From<RejectReason> for io::Error {
 impl Request {
     /// Asserts what the kernel or the driver would otherwise trip over later.
     pub(crate) fn check(&self) {
-        let Request::Transfer(transfer) = self else { return };
-        let capacity_bytes: usize = transfer.extents.iter().map(|extent| extent.len()).sum();
-        assert!(transfer.length_bytes > 0, "a request transfers at least one byte");
-        assert!(transfer.length_bytes <= capacity_bytes, "a request fits its extents");
-        assert!(i64::try_from(transfer.offset_bytes).is_ok(), "file offsets are below 2^63");
+        let (length_bytes, capacity_bytes) = match self {
+            Request::Nop | Request::Sync(_) => return,
+            Request::Transfer(transfer) => {
+                (transfer.length_bytes, transfer.extents.iter().map(|extent| extent.len()).sum())
+            }
+            Request::WriteBack(write) => {
+                assert!(write.pages.pieces() <= IO_SEGMENTS_MAX, "the kernel takes as many pieces");
+                (write.length_bytes, write.pages.len_bytes())
+            }
+        };
+        let span = self.span().expect("this request moves bytes");
+        assert!(length_bytes > 0, "a request transfers at least one byte");
+        assert!(length_bytes <= capacity_bytes, "a request fits its memory");
+        assert!(i64::try_from(span.offset_bytes).is_ok(), "file offsets are below 2^63");
         assert!(
-            transfer.route == Route::Buffered || transfer.file.direct().is_some(),
+            span.route == Route::Buffered || span.file.direct().is_some(),
             "the file has a direct descriptor"
         );
     }
+
+    /// What moves and where, if anything does.
+    #[inline]
+    pub(crate) fn span(&self) -> Option<Span<'_>> {
+        match self {
+            Request::Nop | Request::Sync(_) => None,
+            Request::Transfer(Transfer { operation, file, route, offset_bytes, length_bytes, .. }) => {
+                Some(Span {
+                    operation: *operation,
+                    file,
+                    route: *route,
+                    offset_bytes: *offset_bytes,
+                    length_bytes: *length_bytes,
+                })
+            }
+            Request::WriteBack(WriteBack { file, route, offset_bytes, length_bytes, .. }) => Some(Span {
+                operation: Operation::Write,
+                file,
+                route: *route,
+                offset_bytes: *offset_bytes,
+                length_bytes: *length_bytes,
+            }),
+        }
+    }
+
+    /// The memory, or the pins.
+    pub(crate) fn into_memory(self) -> (Extents, Option<PinnedRun>) {
+        match self {
+            Request::Nop | Request::Sync(_) => (Extents::new(), None),
+            Request::Transfer(transfer) => (transfer.extents, None),
+            Request::WriteBack(write) => (Extents::new(), Some(write.pages)),
+        }
+    }
+}
+
+/// The part of a file that a request moves, whatever its memory.
+pub(crate) struct Span<'a> {
+    pub(crate) operation: Operation,
+    pub(crate) file: &'a OpenFile,
+    pub(crate) route: Route,
+    pub(crate) offset_bytes: u64,
+    pub(crate) length_bytes: usize,
 }
 
 impl Finished {
     /// What became of a request that was not even begun.
     pub(crate) fn rejected(request: Request, reason: RejectReason) -> Finished {
-        Finished { extents: request.into_extents(), result: Err(reason.into()), stopped_by: None }
-    }
-}
-
-impl Request {
-    pub(crate) fn into_extents(self) -> Extents {
-        match self {
-            Request::Nop => Extents::new(),
-            Request::Transfer(transfer) => transfer.extents,
-        }
+        let (extents, pages) = request.into_memory();
+        Finished { extents, pages, result: Err(reason.into()), stopped_by: None }
     }
 }
 
 impl From<Transfer> for Request {
     fn from(transfer: Transfer) -> Request {
         Request::Transfer(transfer)
+    }
+}
+
+impl From<WriteBack> for Request {
+    fn from(write: WriteBack) -> Request {
+        Request::WriteBack(write)
+    }
+}
+
+impl From<Sync> for Request {
+    fn from(sync: Sync) -> Request {
+        Request::Sync(sync)
     }
 }

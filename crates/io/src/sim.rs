@@ -7,15 +7,17 @@
 //! Nothing runs by itself: a step is taken when somebody waits, polls or drops. With one thread, the same seed and the
 //! same calls give the same order, delays and faults.
 //!
-//! Owns: the order, the injected faults.
-//! Does not own: file contents (they are real files), request state (slots).
+//! Owns: the order, and what becomes of each attempt.
+//! Does not own: file contents (they are real files), request state (slots), what a test wants to fail (control).
 //! Invariants: I4 dropping the driver completes what is pending.
 //! Locks: `state` while drawing, never across a transfer.
+
+mod control;
+mod record;
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -23,12 +25,16 @@ use headwater_core::limits::Limits;
 use headwater_core::units::ByteRange;
 use smallvec::SmallVec;
 
-use crate::file::{OpenFile, Route};
+use crate::file::{Allocated, FileKey, OpenFile, Route};
 use crate::fork::ProcessMark;
 use crate::pool::SlotId;
-use crate::slots::{Attempt, Completed, Slots, Verdict};
+use crate::slots::{Attempt, Completed, Slots, TransferAttempt, Verdict};
 use crate::sync::lock;
-use crate::sys::{self, IoSegment, Operation};
+use crate::sys::{self, IoSegment, Operation, SyncScope};
+
+pub use control::{FaultOn, FaultRange, SimControl};
+pub use record::DeviceEvent;
+use record::{Recording, Ticket};
 
 /// How adverse the simulation is.
 #[derive(Clone, Debug)]
@@ -53,48 +59,6 @@ impl SimOptions {
     }
 }
 
-/// A part of every file that fails.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FaultRange {
-    /// The bytes that cannot be transferred.
-    pub range: ByteRange,
-    /// The error number reported, such as `5` for EIO.
-    pub errno: i32,
-}
-
-/// Changes a running simulation. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub struct SimControl {
-    faults: Arc<Mutex<Vec<FaultRange>>>,
-    attempts: Arc<AtomicU64>,
-}
-
-impl SimControl {
-    /// Makes a range fail from now on.
-    pub fn add_fault(&self, fault: FaultRange) {
-        lock(&self.faults).push(fault);
-    }
-
-    /// Heals all ranges.
-    pub fn clear_faults(&self) {
-        lock(&self.faults).clear();
-    }
-
-    /// Attempts made so far.
-    pub fn attempts(&self) -> u64 {
-        self.attempts.load(Ordering::Relaxed)
-    }
-
-    fn first_fault(&self, range: ByteRange) -> Option<FaultRange> {
-        let faults = lock(&self.faults);
-        faults
-            .iter()
-            .filter(|fault| !fault.range.intersect(range).is_empty())
-            .min_by_key(|f| f.range.start)
-            .copied()
-    }
-}
-
 pub(crate) struct Sim {
     slots: Arc<Slots>,
     options: SimOptions,
@@ -110,6 +74,8 @@ struct State {
 struct Pending {
     id: SlotId,
     delay_steps: u32,
+    /// Its entry in the log.
+    ticket: Option<Ticket>,
 }
 
 impl Sim {
@@ -123,10 +89,17 @@ impl Sim {
         }
     }
 
+    /// The device has the request from now on, and may have done part of it.
     pub(crate) fn start(&self, id: SlotId) {
+        // SAFETY: a request that is started has this driver, and no attempt of it is under way.
+        let describe = || unsafe { describe(&self.slots.prepare(id)) };
+        self.enqueue(id, self.control().begin(describe));
+    }
+
+    fn enqueue(&self, id: SlotId, ticket: Option<Ticket>) {
         let mut state = lock(&self.state);
         let delay_steps = state.below(u64::from(self.options.delay_steps_max) + 1) as u32;
-        state.pending.push(Pending { id, delay_steps });
+        state.pending.push(Pending { id, delay_steps, ticket });
     }
 
     pub(crate) fn wait(&self, id: SlotId) {
@@ -138,16 +111,23 @@ impl Sim {
     /// Time passes: every pending request comes one step nearer, and one that is ready is attempted.
     pub(crate) fn step(&self) {
         let chosen = lock(&self.state).choose();
-        let Some(id) = chosen else {
+        let Some(Pending { id, ticket, .. }) = chosen else {
             // Another thread may be attempting the last one.
             return thread::yield_now();
         };
         let mut completed = Completed::new();
         // SAFETY: a pending request has this driver, and one thread takes it out. The slot keeps the segments, their
         // memory and the open file until it is told the result.
-        if unsafe { self.slots.attempt(id, self.transfer(id), &mut completed) } == Verdict::Again {
-            return self.start(id);
+        let result = unsafe { self.carry_out_once(id, ticket) };
+        let has_moved = result.is_ok();
+        // SAFETY: as above; the attempt is over.
+        if unsafe { self.slots.attempt(id, result, &mut completed) } == Verdict::Again {
+            // SAFETY: as above; the next attempt has not begun.
+            let describe = || unsafe { describe(&self.slots.prepare(id)) };
+            let ticket = if has_moved { self.control().go_on(ticket, describe) } else { ticket };
+            return self.enqueue(id, ticket);
         }
+        self.control().note(ticket, Recording::forget);
         let launched = self.slots.settle(&mut completed);
         launched.into_iter().for_each(|id| self.start(id));
         completed.conclude();
@@ -155,13 +135,17 @@ impl Sim {
 
     /// # Safety
     /// The caller is the driver of this request.
-    unsafe fn transfer(&self, id: SlotId) -> io::Result<usize> {
+    unsafe fn carry_out_once(&self, id: SlotId, ticket: Option<Ticket>) -> io::Result<usize> {
         // SAFETY: as the caller promises.
         unsafe {
-            let Attempt::Transfer(attempt) = self.slots.prepare(id) else { return Ok(0) };
-            let file = BorrowedFd::borrow_raw(attempt.descriptor);
-            let segments = SmallVec::from_slice(attempt.segments.as_slice());
-            self.attempt(attempt.operation, file, segments, attempt.offset_bytes, attempt.alignment_bytes)
+            match self.slots.prepare(id) {
+                Attempt::Nop => Ok(0),
+                Attempt::Sync(sync) => {
+                    let file = BorrowedFd::borrow_raw(sync.descriptor);
+                    self.attempt_sync(file, sync.scope, ticket).map(|()| 0)
+                }
+                Attempt::Transfer(attempt) => self.attempt(Piece::of(&attempt), ticket),
+            }
         }
     }
 
@@ -179,22 +163,56 @@ impl Sim {
         buffer: &mut [u8],
         offset_bytes: u64,
     ) -> io::Result<usize> {
-        let (mut done_bytes, mut fruitless_attempts) = (0, 0);
-        while done_bytes < buffer.len() {
-            let rest = &mut buffer[done_bytes..];
-            let segment = IoSegment::new(NonNull::from(&mut *rest).cast(), rest.len());
-            let (fd, at) = (file.descriptor(route), offset_bytes + done_bytes as u64);
-            // SAFETY: the segment is the rest of the caller's buffer, borrowed for the whole call.
-            let result = unsafe {
-                let alignment_bytes = file.transfer_alignment_bytes(route);
-                self.attempt(Operation::Read, fd, SmallVec::from_slice(&[segment]), at, alignment_bytes)
+        let (base, length_bytes) = (NonNull::from(&mut *buffer).cast(), buffer.len());
+        // SAFETY: the memory is the caller's buffer, borrowed for the whole call.
+        unsafe { self.transfer_blocking(Operation::Read, file, route, (base, length_bytes), offset_bytes) }
+    }
+
+    pub(crate) fn write_blocking(
+        &self,
+        file: &OpenFile,
+        route: Route,
+        bytes: &[u8],
+        offset_bytes: u64,
+    ) -> io::Result<usize> {
+        let (base, length_bytes) = (NonNull::from(bytes).cast(), bytes.len());
+        // SAFETY: the memory is the caller's, borrowed for the whole call, and only read.
+        unsafe { self.transfer_blocking(Operation::Write, file, route, (base, length_bytes), offset_bytes) }
+    }
+
+    /// # Safety
+    /// As for [`sys::transfer`], with the memory that begins here and has so many bytes.
+    unsafe fn transfer_blocking(
+        &self,
+        operation: Operation,
+        file: &OpenFile,
+        route: Route,
+        (base, length_bytes): (NonNull<u8>, usize),
+        offset_bytes: u64,
+    ) -> io::Result<usize> {
+        let mut done_bytes = 0;
+        while done_bytes < length_bytes {
+            let piece = || Piece {
+                operation,
+                file: file.descriptor(route),
+                // SAFETY: what is done is within the memory, for which the caller vouches.
+                segments: SmallVec::from_buf([unsafe {
+                    IoSegment::new(base.add(done_bytes), length_bytes - done_bytes)
+                }]),
+                offset_bytes: offset_bytes + done_bytes as u64,
+                alignment_bytes: file.transfer_alignment_bytes(route),
             };
-            match result {
-                Ok(0) => break,
-                Ok(read_bytes) => (done_bytes, fruitless_attempts) = (done_bytes + read_bytes, 0),
-                Err(error) if sys::is_transient(&error) && fruitless_attempts < Limits::RETRIES_MAX => {
-                    fruitless_attempts += 1;
+            // SAFETY: the caller vouches for the memory.
+            let ticket = self.control().begin(|| unsafe { piece().describe() });
+            // SAFETY: as above.
+            let moved = self.retry(|| unsafe { self.attempt(piece(), ticket) });
+            self.control().note(ticket, Recording::forget);
+            match moved {
+                Ok(0) if operation == Operation::Write && done_bytes == 0 => {
+                    return Err(io::ErrorKind::WriteZero.into());
                 }
+                Ok(0) => break,
+                Ok(moved_bytes) => done_bytes += moved_bytes,
                 Err(_) if done_bytes > 0 => break,
                 Err(error) => return Err(error),
             }
@@ -205,42 +223,106 @@ impl Sim {
         Ok(done_bytes)
     }
 
+    pub(crate) fn sync_blocking(&self, file: &OpenFile, scope: SyncScope) -> io::Result<()> {
+        let ticket = self.control().begin(|| describe_sync(file.buffered(), scope));
+        let result = self.retry(|| self.attempt_sync(file.buffered(), scope, ticket));
+        self.control().note(ticket, Recording::forget);
+        result
+    }
+
+    pub(crate) fn set_len(&self, file: &OpenFile, length_bytes: u64) -> io::Result<()> {
+        let key = FileKey::of_descriptor(file.buffered())?;
+        self.control().admit_set_len()?;
+        let event = DeviceEvent::SetLen { file: key, length_bytes, began: 0, ended: None };
+        let ticket = self.control().begin(|| Ok(Some(event)));
+        let result = file.set_len(length_bytes);
+        if result.is_ok() {
+            self.control().note_set_len(key, length_bytes);
+            self.control().note(ticket, Recording::end);
+        }
+        self.control().note(ticket, Recording::forget);
+        result
+    }
+
+    pub(crate) fn allocate(&self, file: &OpenFile, range: ByteRange) -> io::Result<Allocated> {
+        let key = FileKey::of_descriptor(file.buffered())?;
+        self.control().admit_allocate(key, range)?;
+        let event = DeviceEvent::Allocate { file: key, range, began: 0, ended: None };
+        let ticket = self.control().begin(|| Ok(Some(event)));
+        let result = file.allocate(range);
+        if matches!(result, Ok(Allocated::Yes)) {
+            self.control().note_allocate(key, range);
+            self.control().note(ticket, Recording::end);
+        }
+        self.control().note(ticket, Recording::forget);
+        result
+    }
+
+    /// Until the device answers, or has given none too often.
+    fn retry<T>(&self, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        for _ in 0..Limits::RETRIES_MAX {
+            match attempt() {
+                Err(error) if sys::is_transient(&error) => {}
+                result => return result,
+            }
+        }
+        attempt()
+    }
+
+    fn attempt_sync(&self, file: BorrowedFd<'_>, scope: SyncScope, ticket: Option<Ticket>) -> io::Result<()> {
+        self.draw_transient()?;
+        let result = self.control().admit_sync().and_then(|()| sys::sync(file, scope));
+        match &result {
+            Err(error) if sys::is_transient(error) => return result,
+            Ok(()) => self.control().note_sync(),
+            Err(_) => {}
+        }
+        self.control().note(ticket, |recording, ticket| recording.end_sync(ticket, &result));
+        result
+    }
+
     /// One transfer as this device does it.
     ///
     /// # Safety
     /// As for [`sys::transfer`].
-    unsafe fn attempt(
-        &self,
-        operation: Operation,
-        file: BorrowedFd<'_>,
-        mut segments: SmallVec<[IoSegment; 1]>,
-        offset_bytes: u64,
-        alignment_bytes: usize,
-    ) -> io::Result<usize> {
-        self.options.control.attempts.fetch_add(1, Ordering::Relaxed);
-        let length_bytes: usize = segments.iter().map(IoSegment::length_bytes).sum();
-        let mut moved_bytes = self.draw_length(length_bytes, alignment_bytes)?;
-        let range = ByteRange::at(offset_bytes, moved_bytes as u64);
-        if let Some(fault) = self.options.control.first_fault(range) {
-            let good_bytes = fault.range.start.saturating_sub(offset_bytes) as usize;
-            moved_bytes = good_bytes / alignment_bytes * alignment_bytes;
-            if moved_bytes == 0 {
-                return Err(io::Error::from_raw_os_error(fault.errno));
-            }
-        }
-        truncate(&mut segments, moved_bytes);
+    unsafe fn attempt(&self, mut piece: Piece<'_>, ticket: Option<Ticket>) -> io::Result<usize> {
+        self.control().note_attempt();
+        let wanted_bytes = self.draw_length(piece.length_bytes(), piece.alignment_bytes)?;
+        let (operation, file, offset_bytes) = (piece.operation, piece.file, piece.offset_bytes);
+        let (key, wanted) = (FileKey::of_descriptor(file)?, ByteRange::at(offset_bytes, wanted_bytes as u64));
+        let admitted_bytes = self.control().admit(operation, key, wanted, piece.alignment_bytes as u64)?;
+        truncate(&mut piece.segments, admitted_bytes as usize);
         debug_assert!(file.as_raw_fd() >= 0);
         // SAFETY: the segments are those that the caller vouches for, or a part of them.
-        unsafe { sys::transfer(operation, file, &segments, offset_bytes) }
+        let moved_bytes = unsafe { sys::transfer(operation, file, &piece.segments, offset_bytes) }?;
+        if operation == Operation::Write && moved_bytes > 0 {
+            self.control().note_write(key, ByteRange::at(offset_bytes, moved_bytes as u64));
+            truncate(&mut piece.segments, moved_bytes);
+            // SAFETY: as above, and a write does not change it.
+            let end =
+                |recording: &mut Recording, ticket| recording.end_write(ticket, unsafe { piece.bytes() });
+            self.control().note(ticket, end);
+        }
+        Ok(moved_bytes)
+    }
+
+    fn control(&self) -> &SimControl {
+        &self.options.control
+    }
+
+    fn draw_transient(&self) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        if state.below(1000) >= u64::from(self.options.transient_per_mille) {
+            return Ok(());
+        }
+        let errno = [libc::EINTR, libc::EAGAIN, libc::ECANCELED][state.below(3) as usize];
+        Err(io::Error::from_raw_os_error(errno))
     }
 
     /// Everything, or a transient error, or an aligned part.
     fn draw_length(&self, length_bytes: usize, alignment_bytes: usize) -> io::Result<usize> {
+        self.draw_transient()?;
         let mut state = lock(&self.state);
-        if state.below(1000) < u64::from(self.options.transient_per_mille) {
-            let errno = [libc::EINTR, libc::EAGAIN, libc::ECANCELED][state.below(3) as usize];
-            return Err(io::Error::from_raw_os_error(errno));
-        }
         let units = length_bytes / alignment_bytes;
         if units > 1 && state.below(1000) < u64::from(self.options.short_per_mille) {
             return Ok((1 + state.below(units as u64 - 1) as usize) * alignment_bytes);
@@ -262,7 +344,7 @@ impl Drop for Sim {
 }
 
 impl State {
-    fn choose(&mut self) -> Option<SlotId> {
+    fn choose(&mut self) -> Option<Pending> {
         if self.pending.is_empty() {
             return None;
         }
@@ -273,7 +355,7 @@ impl State {
         let nth = if ready == 0 { return self.choose() } else { self.below(ready) as usize };
         let ready = self.pending.iter().enumerate().filter(|(_, pending)| pending.delay_steps == 0);
         let (place, _) = ready.into_iter().nth(nth)?;
-        Some(self.pending.swap_remove(place).id)
+        Some(self.pending.swap_remove(place))
     }
 
     fn below(&mut self, bound: u64) -> u64 {
@@ -284,6 +366,86 @@ impl State {
         word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (word ^ (word >> 31)) % bound
     }
+}
+
+/// What one attempt is to move.
+struct Piece<'a> {
+    operation: Operation,
+    file: BorrowedFd<'a>,
+    segments: SmallVec<[IoSegment; 1]>,
+    offset_bytes: u64,
+    alignment_bytes: usize,
+}
+
+impl Piece<'_> {
+    /// # Safety
+    /// The attempt is under way, or to be made next, and its result is not told while this is used.
+    unsafe fn of(attempt: &TransferAttempt) -> Piece<'static> {
+        // SAFETY: as the caller promises.
+        let (file, segments) =
+            unsafe { (BorrowedFd::borrow_raw(attempt.descriptor), attempt.segments.as_slice()) };
+        Piece {
+            operation: attempt.operation,
+            file,
+            segments: SmallVec::from_slice(segments),
+            offset_bytes: attempt.offset_bytes,
+            alignment_bytes: attempt.alignment_bytes,
+        }
+    }
+
+    fn length_bytes(&self) -> usize {
+        self.segments.iter().map(IoSegment::length_bytes).sum()
+    }
+
+    /// What the log says of it. Nothing, if it is a read.
+    ///
+    /// # Safety
+    /// As for [`Piece::bytes`].
+    unsafe fn describe(&self) -> io::Result<Option<DeviceEvent>> {
+        if self.operation == Operation::Read {
+            return Ok(None);
+        }
+        // SAFETY: as the caller promises.
+        let bytes = unsafe { self.bytes() };
+        let (file, offset_bytes) = (FileKey::of_descriptor(self.file)?, self.offset_bytes);
+        Ok(Some(DeviceEvent::Write { file, offset_bytes, bytes, began: 0, ended: None }))
+    }
+
+    /// A copy of what is written.
+    ///
+    /// # Safety
+    /// The segments are valid for reads, and nobody writes to them meanwhile.
+    unsafe fn bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.length_bytes());
+        for segment in &self.segments {
+            // SAFETY: as the caller promises.
+            bytes.extend_from_slice(unsafe {
+                std::slice::from_raw_parts(segment.base(), segment.length_bytes())
+            });
+        }
+        bytes
+    }
+}
+
+/// What the log says of a request.
+///
+/// # Safety
+/// The attempt is under way, or to be made next.
+unsafe fn describe(attempt: &Attempt) -> io::Result<Option<DeviceEvent>> {
+    // SAFETY: as the caller promises; the slot keeps descriptors open and memory where it is, and nobody writes to what is
+    // to be written.
+    unsafe {
+        match attempt {
+            Attempt::Nop => Ok(None),
+            Attempt::Sync(sync) => describe_sync(BorrowedFd::borrow_raw(sync.descriptor), sync.scope),
+            Attempt::Transfer(attempt) => Piece::of(attempt).describe(),
+        }
+    }
+}
+
+fn describe_sync(file: BorrowedFd<'_>, scope: SyncScope) -> io::Result<Option<DeviceEvent>> {
+    let file = FileKey::of_descriptor(file)?;
+    Ok(Some(DeviceEvent::Sync { file, scope, began: 0, ended: None, succeeded: false }))
 }
 
 fn truncate(segments: &mut SmallVec<[IoSegment; 1]>, mut length_bytes: usize) {

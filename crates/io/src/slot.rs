@@ -316,6 +316,11 @@ impl<A, W> Slot<A, W> {
         phase(word) == ABANDONED || word & CANCELLED != 0
     }
 
+    /// Whether its owner asked for an early end.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.word.load(Ordering::Acquire) & CANCELLED != 0
+    }
+
     /// Makes the slot free for its next use. The caller is the only one who knows it.
     fn vacate(&self, word: u64) {
         let generation = (word >> GENERATION_SHIFT).wrapping_add(1);

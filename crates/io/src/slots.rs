@@ -13,15 +13,17 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
 use std::task::Waker;
 use std::thread::{self, Thread};
 
 use headwater_core::limits::Limits;
 
 use crate::arena::{Chunk, Extents, Urgency};
+use crate::file::Route;
 use crate::pool::{Begun, Pool, Settled, SlotId, SlotIds};
-use crate::request::{Finished, Request, Transfer};
-use crate::sys::{self, IoSegment, Operation};
+use crate::request::{Finished, Request, Span, Transfer};
+use crate::sys::{self, IoSegment, Operation, SyncScope};
 
 /// The slots of one lane.
 pub(crate) struct Slots {
@@ -80,6 +82,7 @@ pub(crate) enum Verdict {
 pub(crate) enum Attempt {
     Nop,
     Transfer(TransferAttempt),
+    Sync(SyncAttempt),
 }
 
 /// The memory behind `segments` is valid until the attempt's result is given to [`Slots::attempt`].
@@ -92,6 +95,12 @@ pub(crate) struct TransferAttempt {
     pub(crate) chunk: Option<Chunk>,
     /// What partial transfers must be multiples of.
     pub(crate) alignment_bytes: usize,
+}
+
+/// The descriptor is open until the attempt's result is given to [`Slots::attempt`].
+pub(crate) struct SyncAttempt {
+    pub(crate) descriptor: std::os::fd::RawFd,
+    pub(crate) scope: SyncScope,
 }
 
 /// What an attempt moves. It does not point into the slot, whose parts the driver borrows only one at a time.
@@ -179,7 +188,8 @@ impl Slots {
         completed: &mut Completed,
     ) -> Verdict {
         let slot = self.pool.slot(id);
-        let may_end_early = || slot.may_end_early();
+        // What is to be stored is stored, although nobody waits for it, unless its owner wanted it stopped.
+        let may_end_early = |changes| if changes { slot.is_cancelled() } else { slot.may_end_early() };
         // SAFETY: as the caller promises.
         unsafe {
             let verdict = slot.with_active(|active| active.record(result, may_end_early));
@@ -277,6 +287,7 @@ impl Active {
     fn new(request: Request) -> Active {
         let count = match &request {
             Request::Transfer(transfer) if transfer.extents.len() > 1 => transfer.extents.len(),
+            Request::WriteBack(write) if write.pages.pieces() > 1 => write.pages.pieces(),
             _ => 0,
         };
         // Now, because later attempts may be prepared while completions are handled (I5).
@@ -291,106 +302,150 @@ impl Active {
         // are not returned own nothing (numbers, and the request of a `Nop`) or are dropped here.
         unsafe {
             let active = body.assume_init_mut();
-            let extents = match &active.request {
+            let (extents, pages) = match &active.request {
                 // Apart, so that what does nothing also moves nothing.
-                Request::Nop => Extents::new(),
-                Request::Transfer(_) => std::ptr::read(&raw const active.request).into_extents(),
+                Request::Nop => (Extents::new(), None),
+                _ => std::ptr::read(&raw const active.request).into_memory(),
             };
             if active.segments.capacity() > 0 {
                 drop(std::ptr::read(&raw const active.segments));
             }
             let result = std::ptr::read(&raw const active.result);
-            Finished { extents, result, stopped_by: std::ptr::read(&raw const active.stopped_by) }
+            Finished { extents, pages, result, stopped_by: std::ptr::read(&raw const active.stopped_by) }
         }
     }
 
     fn prepare(&mut self) -> Attempt {
-        let Request::Transfer(transfer) = &self.request else { return Attempt::Nop };
-        let (segments, chunk) = match &transfer.extents[..] {
-            [extent] => {
-                let left_bytes = transfer.length_bytes - self.done_bytes;
-                // SAFETY: `done_bytes` is within the extent, which holds `length_bytes`.
-                let base = unsafe { extent.as_raw().add(self.done_bytes) };
-                (Segments::One(IoSegment::new(base, left_bytes)), Some(extent.chunk()))
+        let (segments, chunk) = match &self.request {
+            Request::Nop => return Attempt::Nop,
+            Request::Sync(sync) => {
+                let descriptor = sync.file.descriptor(Route::Buffered).as_raw_fd();
+                return Attempt::Sync(SyncAttempt { descriptor, scope: sync.scope });
             }
-            _ => {
-                build_segments(transfer, self.done_bytes, &mut self.segments);
-                (Segments::Many(&raw const self.segments[..]), None)
-            }
+            Request::Transfer(transfer) => match &transfer.extents[..] {
+                [extent] => (self.one_segment(extent.as_raw(), transfer.length_bytes), Some(extent.chunk())),
+                _ => (self.many_segments(), None),
+            },
+            Request::WriteBack(write) => match write.pages.only_piece() {
+                Some((base, chunk)) => (self.one_segment(base, write.length_bytes), Some(chunk)),
+                None => (self.many_segments(), None),
+            },
         };
+        let span = self.request.span().expect("this request moves bytes");
         Attempt::Transfer(TransferAttempt {
-            operation: transfer.operation,
-            descriptor: transfer.file.descriptor(transfer.route).as_raw_fd(),
+            operation: span.operation,
+            descriptor: span.file.descriptor(span.route).as_raw_fd(),
             segments,
             chunk,
-            offset_bytes: transfer.offset_bytes + self.done_bytes as u64,
-            alignment_bytes: transfer.file.transfer_alignment_bytes(transfer.route),
+            offset_bytes: span.offset_bytes + self.done_bytes as u64,
+            alignment_bytes: span.file.transfer_alignment_bytes(span.route),
         })
     }
 
-    /// Whether the request is done, with its result noted, or the rest must be attempted.
-    fn record(&mut self, result: io::Result<usize>, may_end_early: impl Fn() -> bool) -> Verdict {
-        let Request::Transfer(transfer) = &self.request else {
-            self.result = result;
-            return Verdict::Finished;
+    fn one_segment(&self, base: NonNull<u8>, length_bytes: usize) -> Segments {
+        // SAFETY: `done_bytes` is within the memory, which holds `length_bytes`.
+        let base = unsafe { base.add(self.done_bytes) };
+        Segments::One(IoSegment::new(base, length_bytes - self.done_bytes))
+    }
+
+    fn many_segments(&mut self) -> Segments {
+        let (done_bytes, segments) = (self.done_bytes, &mut self.segments);
+        match &self.request {
+            Request::Transfer(transfer) => {
+                let memory = transfer.extents.iter().map(|extent| (extent.as_raw(), extent.len()));
+                build_segments(memory, done_bytes, transfer.length_bytes, segments);
+            }
+            Request::WriteBack(write) => {
+                build_segments(write.pages.segments(), done_bytes, write.length_bytes, segments);
+            }
+            Request::Nop | Request::Sync(_) => unreachable!("these have no memory"),
+        }
+        Segments::Many(&raw const self.segments[..])
+    }
+
+    /// Whether the request is done, with its result noted, or the rest must be attempted. `may_end_early` is told whether
+    /// the request changes what is stored.
+    fn record(&mut self, result: io::Result<usize>, may_end_early: impl Fn(bool) -> bool) -> Verdict {
+        let changes = match &self.request {
+            Request::Nop => {
+                self.result = result;
+                return Verdict::Finished;
+            }
+            Request::Sync(_) => true,
+            Request::Transfer(Transfer { operation, .. }) => *operation == Operation::Write,
+            Request::WriteBack(_) => true,
         };
-        let error = match result {
-            Ok(moved_bytes) => {
+        let error = match (result, self.request.span()) {
+            (Ok(moved_bytes), Some(span)) => {
                 self.done_bytes += moved_bytes;
                 self.fruitless_attempts = 0;
-                if let Some(result) = ends(transfer, self.done_bytes, moved_bytes) {
-                    self.result = result;
-                    return Verdict::Finished;
+                if let Some(ending) = ends(&span, self.done_bytes, moved_bytes) {
+                    return self.finish(ending);
                 }
                 // The rest of a read that nobody waits for need not be read; the rest of a write is written.
-                if transfer.operation == Operation::Write || !may_end_early() {
+                if changes || !may_end_early(changes) {
                     return Verdict::Again;
                 }
                 io::Error::from_raw_os_error(libc::ECANCELED)
             }
-            Err(error) => error,
+            (Ok(_), None) => return Verdict::Finished,
+            (Err(error), _) => error,
         };
-        let cancelled = error.raw_os_error() == Some(libc::ECANCELED) && may_end_early();
+        let cancelled = error.raw_os_error() == Some(libc::ECANCELED) && may_end_early(changes);
         if sys::is_transient(&error) && !cancelled && self.fruitless_attempts < Limits::RETRIES_MAX {
             self.fruitless_attempts += 1;
             return Verdict::Again;
         }
-        if self.done_bytes == 0 {
-            self.result = Err(error);
-        } else {
-            self.stopped_by = Some(error);
-            self.result = Ok(self.done_bytes);
+        self.finish(Err(error))
+    }
+
+    /// Notes how the request ended: after all that could be moved, or by an error.
+    fn finish(&mut self, ending: io::Result<()>) -> Verdict {
+        match ending {
+            Err(error) if self.done_bytes == 0 => self.result = Err(error),
+            ending => (self.result, self.stopped_by) = (Ok(self.done_bytes), ending.err()),
         }
         Verdict::Finished
     }
 }
 
-/// The result if nothing is left to be attempted.
-fn ends(transfer: &Transfer, done_bytes: usize, moved_bytes: usize) -> Option<io::Result<usize>> {
-    assert!(done_bytes <= transfer.length_bytes, "no more is moved than was asked for");
-    if moved_bytes == 0 && transfer.operation == Operation::Write && done_bytes == 0 {
-        return Some(Err(io::ErrorKind::WriteZero.into()));
+/// How the request ends, if nothing is left to be attempted. A read ends where the file does; a write that cannot go on is
+/// stopped.
+fn ends(span: &Span<'_>, done_bytes: usize, moved_bytes: usize) -> Option<io::Result<()>> {
+    assert!(done_bytes <= span.length_bytes, "no more is moved than was asked for");
+    if done_bytes == span.length_bytes {
+        return Some(Ok(()));
     }
-    let whole = done_bytes == transfer.length_bytes;
-    let ends = transfer.file.ends_transfer(transfer.route, done_bytes);
-    (whole || ends || moved_bytes == 0).then_some(Ok(done_bytes))
+    if moved_bytes > 0 && !span.file.ends_transfer(span.route, done_bytes) {
+        return None;
+    }
+    match span.operation {
+        Operation::Read => Some(Ok(())),
+        Operation::Write => Some(Err(io::ErrorKind::WriteZero.into())),
+    }
 }
 
-fn build_segments(transfer: &Transfer, done_bytes: usize, segments: &mut Vec<IoSegment>) {
+/// The memory behind the bytes that are done.
+fn build_segments(
+    memory: impl Iterator<Item = (NonNull<u8>, usize)>,
+    done_bytes: usize,
+    length_bytes: usize,
+    segments: &mut Vec<IoSegment>,
+) {
     segments.clear();
-    let (mut skip_bytes, mut left_bytes) = (done_bytes, transfer.length_bytes - done_bytes);
-    for extent in &transfer.extents {
-        let skipped_bytes = skip_bytes.min(extent.len());
-        let used_bytes = (extent.len() - skipped_bytes).min(left_bytes);
+    let (mut skip_bytes, mut left_bytes) = (done_bytes, length_bytes - done_bytes);
+    for (base, piece_bytes) in memory {
+        let skipped_bytes = skip_bytes.min(piece_bytes);
+        let used_bytes = (piece_bytes - skipped_bytes).min(left_bytes);
         skip_bytes -= skipped_bytes;
         left_bytes -= used_bytes;
         if used_bytes > 0 {
-            // SAFETY: `skipped_bytes` is within the extent.
-            let base = unsafe { extent.as_raw().add(skipped_bytes) };
+            // SAFETY: `skipped_bytes` is within the piece.
+            let base = unsafe { base.add(skipped_bytes) };
             segments.push(IoSegment::new(base, used_bytes));
         }
     }
-    assert_eq!(left_bytes, 0, "a request fits its extents");
+    assert_eq!(left_bytes, 0, "a request fits its memory");
 }
 
 #[cfg(all(test, not(headwater_loom)))]
@@ -402,7 +457,6 @@ mod tests {
 
     use super::*;
     use crate::arena::Arena;
-    use crate::file::Route;
     use crate::file::{Access, DirectIo, OpenFile};
 
     /// Slots without a driver: the tests play its part, and the owners'.
@@ -617,6 +671,38 @@ mod tests {
         let canceled = Err(io::Error::from_raw_os_error(libc::ECANCELED));
         assert_eq!(bench.verdict(unmoved, canceled), Verdict::Finished);
         assert_eq!(bench.take(unmoved).unwrap().result.unwrap_err().raw_os_error(), Some(libc::ECANCELED));
+        bench.assert_idle();
+    }
+
+    /// Goal: what is left of a write is written although nobody waits for it, also when the kernel gives it up because the
+    /// thread that submitted it is gone; only its owner ends it early. One that cannot go on says why it is short.
+    #[test]
+    fn writes_that_nobody_wants_are_carried_out() {
+        let bench = Bench::new(4);
+        let begin = || {
+            let Request::Transfer(read) = bench.request(&[8192]) else { unreachable!("it is a transfer") };
+            let write = Transfer { operation: Operation::Write, ..read };
+            bench.slots.begin(write.into(), Urgency::Demand).unwrap().id
+        };
+        let canceled = || Err(io::Error::from_raw_os_error(libc::ECANCELED));
+        let abandoned = begin();
+        assert!(bench.abandon(abandoned));
+        for result in [Ok(100), canceled(), Ok(100)] {
+            assert_eq!(bench.verdict(abandoned, result), Verdict::Again);
+        }
+        assert_eq!(bench.verdict(abandoned, Ok(7992)), Verdict::Finished);
+        let cancelled = begin();
+        bench.slots.set_cancelled(cancelled);
+        assert_eq!(bench.verdict(cancelled, Ok(100)), Verdict::Again);
+        assert_eq!(bench.verdict(cancelled, canceled()), Verdict::Finished);
+        assert_eq!(bench.take(cancelled).unwrap().result.unwrap(), 100);
+        let stuck = begin();
+        assert_eq!(bench.verdict(stuck, Ok(100)), Verdict::Again);
+        assert_eq!(bench.verdict(stuck, Ok(0)), Verdict::Finished);
+        let finished = bench.take(stuck).unwrap();
+        assert_eq!(finished.result.unwrap(), 100);
+        assert_eq!(finished.stopped_by.unwrap().kind(), io::ErrorKind::WriteZero);
+        drop(finished.extents);
         bench.assert_idle();
     }
 

@@ -1,4 +1,4 @@
-//! threads: positioned vectored reads and writes on a small pool, for where io_uring is missing or forbidden.
+//! threads: positioned vectored reads and writes, and syncs, on a small pool, for where io_uring is missing or forbidden.
 //!
 //! Containers often forbid io_uring by seccomp; there this driver is chosen by itself.
 //!
@@ -136,7 +136,7 @@ impl Shared {
         let mut completed = Completed::new();
         // SAFETY: a request in the queue has this driver, and one worker takes it out. The slot keeps the segments,
         // their memory and the open file until `attempt` is told the result.
-        while unsafe { self.slots.attempt(id, self.transfer(id), &mut completed) } == Verdict::Again {}
+        while unsafe { self.slots.attempt(id, self.carry_out_once(id), &mut completed) } == Verdict::Again {}
         let launched = self.slots.settle(&mut completed);
         self.lock().waiting.extend(launched);
         completed.conclude();
@@ -144,12 +144,19 @@ impl Shared {
 
     /// # Safety
     /// The caller is the driver of this request.
-    unsafe fn transfer(&self, id: SlotId) -> io::Result<usize> {
+    unsafe fn carry_out_once(&self, id: SlotId) -> io::Result<usize> {
         // SAFETY: as the caller promises.
         unsafe {
-            let Attempt::Transfer(attempt) = self.slots.prepare(id) else { return Ok(0) };
-            let file = BorrowedFd::borrow_raw(attempt.descriptor);
-            sys::transfer(attempt.operation, file, attempt.segments.as_slice(), attempt.offset_bytes)
+            match self.slots.prepare(id) {
+                Attempt::Nop => Ok(0),
+                Attempt::Transfer(attempt) => {
+                    let file = BorrowedFd::borrow_raw(attempt.descriptor);
+                    sys::transfer(attempt.operation, file, attempt.segments.as_slice(), attempt.offset_bytes)
+                }
+                Attempt::Sync(attempt) => {
+                    sys::sync(BorrowedFd::borrow_raw(attempt.descriptor), attempt.scope).map(|()| 0)
+                }
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! Forbidding io_uring: what the seccomp profile of a container runtime does, for a test to do to itself.
+//! Forbidding system calls: what the seccomp profile of a container runtime does, for a test to do to itself.
 //!
 //! A filter cannot be taken off again, so the part of a test that wants it runs in a child process:
 //!
@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::env;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use rustix::io::Errno;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter_all_threads};
@@ -24,8 +24,20 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_fi
 /// # Panics
 /// When the kernel refuses the filter.
 pub fn forbid_io_uring() {
+    forbid(&IO_URING_CALLS);
+}
+
+/// The same for `userfaultfd(2)`.
+///
+/// # Panics
+/// As there.
+pub fn forbid_userfaultfd() {
+    forbid(&[libc::SYS_userfaultfd]);
+}
+
+fn forbid(calls: &[i64]) {
     let filter = SeccompFilter::new(
-        IO_URING_CALLS.map(|call| (call, Vec::new())).into_iter().collect::<BTreeMap<_, _>>(),
+        calls.iter().map(|&call| (call, Vec::new())).collect::<BTreeMap<_, _>>(),
         SeccompAction::Allow,
         SeccompAction::Errno(Errno::PERM.raw_os_error() as u32),
         TargetArch::try_from(env::consts::ARCH).expect("seccompiler knows this architecture"),
@@ -41,15 +53,26 @@ pub fn forbid_io_uring() {
 /// When the child does not start, or found no test of that name: it would otherwise pass having run nothing.
 #[must_use]
 pub fn run_self_with_env(test_name: &str, key: &str, value: &str) -> Output {
-    let binary = env::current_exe().expect("a test binary knows its path");
-    let output = Command::new(binary)
-        .args(["--exact", test_name, "--include-ignored", "--nocapture"])
-        .env(key, value)
-        .output()
-        .expect("the test binary starts");
+    let output = this_test(test_name, key, value).output().expect("the test binary starts");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("running 1 test"), "the child ran no test named {test_name}:\n{text}");
     output
+}
+
+/// The same without waiting: its standard output is a pipe, and whoever starts it ends it. The harness may print to the pipe
+/// too, before the test does.
+///
+/// # Panics
+/// When the child does not start.
+#[must_use]
+pub fn spawn_self_with_env(test_name: &str, key: &str, value: &str) -> Child {
+    this_test(test_name, key, value).stdout(Stdio::piped()).spawn().expect("the test binary starts")
+}
+
+fn this_test(test_name: &str, key: &str, value: &str) -> Command {
+    let mut command = Command::new(env::current_exe().expect("a test binary knows its path"));
+    command.args(["--exact", test_name, "--include-ignored", "--nocapture"]).env(key, value);
+    command
 }
 
 /// `io_uring_setup`, `io_uring_enter`, `io_uring_register`: the same numbers on every architecture but alpha.

@@ -1,6 +1,6 @@
 //! Fork: a child process that goes on with what its parent had, for a test to look at.
 //!
-//! Owns: starting the child and its end; the only unsafe code of this crate.
+//! Owns: starting the child and its end, how long that takes; the only unsafe code of this crate.
 //! Does not own: what the child does.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,4 +36,24 @@ pub fn run_forked(work: impl FnOnce()) {
         }
         thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Forks a child that ends at once, and waits for it. How long that took is what a fork costs this process with the memory
+/// it has now.
+///
+/// # Panics
+/// When the system has no room for another process.
+#[must_use]
+pub fn time_fork() -> Duration {
+    let start = Instant::now();
+    // SAFETY: the child does nothing but end.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: ends the process at once.
+        unsafe { libc::_exit(0) };
+    }
+    let pid = Pid::from_raw(pid.max(0)).expect("a child is forked");
+    let ended = waitpid(Some(pid), WaitOptions::empty()).expect("the child is ours");
+    assert_eq!(ended.and_then(|(_, status)| status.exit_status()), Some(0), "the forked child");
+    start.elapsed()
 }

@@ -6,17 +6,24 @@
 //!   LoopMount ────── a real ext4, xfs or btrfs for one test
 //!   Trace ────────── accesses to pages, for what decides which of them stay in memory
 //!   make_cold ────── the next read comes from the device
+//!   CrashImages ──── what may be left of a file when the power fails
 //!   block_on, watched ─ a runtime of one thread; an end to what hangs
 //!   forbid_io_uring, run_self_with_env ─ what a container's seccomp does to us
+//!   forbid_nameless_files ─ what file systems without O_TMPFILE do to us
 //!   run_forked ───── what is left of us in a child
+//!   time_fork ────── what a child costs
+//!   MemoryCgroup ─── a limit of memory for a child
 //! ```
 //!
-//! A dev-dependency only: no shipped crate may depend on it, and it depends on none of them, so that every one
+//! A dependency of tests and benchmarks only: no shipped crate may depend on it, and it depends on none of them, so that every one
 //! of them can use it in its own tests. `tests/tidy` holds the rules of the house that a machine can check.
 
 #![deny(unsafe_code)] // not forbidden, for the sake of `fork`
 
+mod cgroups;
 mod cold;
+mod crash;
+mod forbid_nameless;
 mod forbid_uring;
 #[allow(unsafe_code)] // `fork(2)` is nowhere to be had without
 mod fork;
@@ -28,13 +35,16 @@ mod skip;
 mod traces;
 mod waiting;
 
+pub use cgroups::{MemoryCgroup, enter_cgroup};
 pub use cold::make_cold;
-pub use forbid_uring::{forbid_io_uring, run_self_with_env};
-pub use fork::run_forked;
+pub use crash::{CrashEvent, CrashEventKind, CrashImages};
+pub use forbid_nameless::forbid_nameless_files;
+pub use forbid_uring::{forbid_io_uring, forbid_userfaultfd, run_self_with_env, spawn_self_with_env};
+pub use fork::{run_forked, time_fork};
 pub use mounts::{FileSystem, LoopMount};
 pub use pattern::Pattern;
 pub use rng::{Rng, SeedGuard, mix, seed_from_env, with_seed};
 pub use scratch::{ScratchDir, scratch_dirs, target_tmp, tmpfs};
 pub use skip::{MUST_NOT_SKIP, Skip, skip};
 pub use traces::{Trace, TraceShape};
-pub use waiting::{PATIENCE, block_on, unparker, watched};
+pub use waiting::{PATIENCE, block_on, soak_seconds, unparker, watched};

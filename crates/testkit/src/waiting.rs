@@ -1,4 +1,4 @@
-//! Waiting: a runtime of one thread, and a watchdog for tests that could hang.
+//! Waiting: a runtime of one thread, a watchdog for tests that could hang, and how long a soak lasts.
 //!
 //! Owns: nothing.
 //! Does not own: what is waited for.
@@ -48,6 +48,21 @@ pub fn watched<T>(what: &str, work: impl FnOnce() -> T) -> T {
     drop(done);
     watchdog.join().expect("the watchdog does not panic");
     result
+}
+
+/// How long `HEADWATER_SOAK_SECONDS` wants tests to go on that can go on for ever: `90`, `90s`, `10m` or `2h`.
+///
+/// # Panics
+/// When it holds anything else.
+#[must_use]
+pub fn soak_seconds() -> Option<u64> {
+    let text = std::env::var("HEADWATER_SOAK_SECONDS").ok()?;
+    let (number, unit) = match text.trim_end_matches(['s', 'm', 'h']) {
+        number if text.ends_with('m') => (number, 60),
+        number if text.ends_with('h') => (number, 3600),
+        number => (number, 1),
+    };
+    Some(unit * number.parse::<u64>().expect("HEADWATER_SOAK_SECONDS is a number of seconds, or 10m, or 2h"))
 }
 
 /// No test waits this long unless something hangs.

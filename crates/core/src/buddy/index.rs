@@ -1,4 +1,4 @@
-//! Chunk index: a set of chunk numbers that finds its smallest member quickly.
+//! Chunk index: a set of chunk numbers that finds its smallest and largest members quickly.
 //!
 //! ```text
 //!   summary   bit w: word w is not zero          1 word for 4096 chunks (8 GiB)
@@ -54,6 +54,13 @@ impl ChunkIndex {
         Some(chunk as u32)
     }
 
+    /// The largest member.
+    pub(super) fn last(&self) -> Option<u32> {
+        let word = last_bit(&self.summary)?;
+        let chunk = word * 64 + last_bit(&self.words[word..=word])?;
+        Some(chunk as u32)
+    }
+
     /// Asserts C1.
     pub(super) fn check(&self) {
         for (word, members) in self.words.iter().enumerate() {
@@ -70,4 +77,9 @@ const fn bit(number: usize) -> u64 {
 fn first_bit(words: &[u64]) -> Option<usize> {
     let word = words.iter().position(|word| *word != 0)?;
     Some(word * 64 + words[word].trailing_zeros() as usize)
+}
+
+fn last_bit(words: &[u64]) -> Option<usize> {
+    let word = words.iter().rposition(|word| *word != 0)?;
+    Some(word * 64 + words[word].ilog2() as usize)
 }

@@ -9,8 +9,10 @@
 //! compare-and-swap hides that somebody else loaded earlier, and with it whole orders. Therefore every step of a model
 //! begins with an access that collides with all others and orders nothing ([`Page::step`]).
 //!
-//! Owns: the models.
-//! Does not own: calls one after another, which `tests/models/frame.rs` tries exhaustively.
+//! Owns: the page that all models are about, those of loading and leaving.
+//! Does not own: those of writing (`writing`); calls one after another, which `tests/models/frame.rs` tries exhaustively.
+
+mod writing;
 
 use alloc::rc::Rc;
 
@@ -30,6 +32,9 @@ const OTHER_FILE: Identity = (FileId::new(2), PageIndex::new(7), 27);
 
 /// What the allocator leaves in memory that it has back.
 const GARBAGE: u32 = 0;
+
+/// What only a writer may see.
+const TORN: u32 = u32::MAX;
 
 /// A frame with its memory; shared by count, as loom's threads take turns on one.
 struct Page {
@@ -67,6 +72,19 @@ impl Page {
         self.steps.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Written before, and not in its file.
+    fn dirty() -> Rc<Page> {
+        let page = Page::free();
+        page.install(A.2);
+        page
+    }
+
+    fn install(&self, contents: u32) {
+        self.bytes.set(contents);
+        self.step();
+        self.frame.install(A.0, A.1);
+    }
+
     fn begin(&self, (file, index, _): Identity, kind: LoadKind) {
         self.step();
         self.frame.begin_load(file, index, LoadId::new(0), kind);
@@ -99,6 +117,50 @@ impl Page {
             }
         }
         pin
+    }
+
+    /// Adds one to the bytes, if that can be done in place, with a moment in between at which they are neither.
+    fn write(&self) -> WriteLatch {
+        self.step();
+        let latch = self.frame.begin_write(A.0, A.1, 0, 4096);
+        if let WriteLatch::Latched(_) = latch {
+            let written = self.bytes.get() + 1;
+            self.bytes.set(TORN);
+            self.step();
+            self.bytes.set(written);
+            self.frame.end_write();
+        }
+        latch
+    }
+
+    /// Pins, looks twice, unpins; what it saw.
+    fn look(&self) -> Option<u32> {
+        let pin = self.pin(A);
+        assert!(!matches!(pin, Pin::Pending(_)));
+        is_pinned(pin).then(|| {
+            let seen = self.bytes.get();
+            self.step();
+            assert_eq!(self.bytes.get(), seen, "I1: it changed while it was pinned");
+            if self.frame.unpin() == Unpinned::Freed {
+                self.give_back();
+            }
+            seen
+        })
+    }
+
+    /// Writes the page to a device, if it is dirty: what the device has then.
+    fn write_back(&self) -> Option<u32> {
+        self.step();
+        (self.frame.hold(A.0, A.1) == Held::Yes).then(|| {
+            let written = self.bytes.get();
+            self.step();
+            self.frame.clean();
+            self.step();
+            if self.frame.unpin() == Unpinned::Freed {
+                self.give_back();
+            }
+            written
+        })
     }
 
     fn give_back(&self) {
@@ -135,6 +197,10 @@ impl Page {
 fn spawn<T: 'static>(page: &Rc<Page>, work: impl FnOnce(&Page) -> T + 'static) -> thread::JoinHandle<T> {
     let page = page.clone();
     thread::spawn(move || work(&page))
+}
+
+fn is_latched(latch: WriteLatch) -> bool {
+    matches!(latch, WriteLatch::Latched(_))
 }
 
 fn is_pinned(pin: Pin) -> bool {

@@ -9,6 +9,8 @@ const CHUNK_PAGES: usize = 512;
 #[derive(Default)]
 struct NaiveBuddy {
     chunks: Vec<[bool; CHUNK_PAGES]>,
+    /// Out of circulation; all their pages count as used.
+    retired: Vec<u32>,
 }
 
 impl NaiveBuddy {
@@ -35,6 +37,24 @@ impl NaiveBuddy {
         Some(block)
     }
 
+    fn retire(&mut self) -> Option<u32> {
+        let chunk = (0..self.chunks.len()).rev().find(|chunk| self.is_free(*chunk, 0, ORDER_MAX))?;
+        self.chunks[chunk].fill(true);
+        self.retired.push(chunk as u32);
+        Some(chunk as u32)
+    }
+
+    fn restore(&mut self, which: prop::sample::Index) -> Option<u32> {
+        let place = (!self.retired.is_empty()).then(|| which.index(self.retired.len()))?;
+        let chunk = self.retired.swap_remove(place);
+        self.chunks[chunk as usize].fill(false);
+        Some(chunk)
+    }
+
+    fn free_pages_in(&self, chunk: u32) -> u32 {
+        self.chunks[chunk as usize].iter().filter(|is_used| !**is_used).count() as u32
+    }
+
     fn set(&mut self, block: Block, is_used: bool) {
         let page = block.page as usize;
         self.chunks[block.chunk as usize][page..page + (1 << block.order)].fill(is_used);
@@ -56,6 +76,9 @@ enum Step {
     /// Free the live block at this part of the list.
     Free(prop::sample::Index),
     FreeAll,
+    Retire,
+    /// Put the retired chunk at this part of the list back.
+    Restore(prop::sample::Index),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -64,7 +87,9 @@ fn step() -> impl Strategy<Value = Step> {
         20 => (0..=ORDER_MAX).prop_map(Step::Allocate),
         10 => (0..4u8).prop_map(Step::Allocate),
         24 => any::<prop::sample::Index>().prop_map(Step::Free),
-        1 => Just(Step::FreeAll),
+        2 => Just(Step::FreeAll),
+        3 => Just(Step::Retire),
+        2 => any::<prop::sample::Index>().prop_map(Step::Restore),
     ]
 }
 
@@ -97,6 +122,10 @@ impl Pair {
                 self.free(block);
             }
             Step::Free(_) => {}
+            Step::Retire => assert_eq!(self.real.retire(), self.naive.retire()),
+            Step::Restore(which) => {
+                self.naive.restore(which).into_iter().for_each(|chunk| self.real.restore(chunk))
+            }
             Step::FreeAll => core::mem::take(&mut self.live).into_iter().for_each(|block| self.free(block)),
         }
     }
@@ -111,6 +140,8 @@ impl Pair {
         assert_eq!(self.real.free_pages(), self.naive.free_pages());
         assert_eq!(self.real.largest_free_order(), self.naive.largest_free_order());
         assert_eq!(self.real.chunk_count() as usize, self.naive.chunks.len());
+        (0..self.real.chunk_count())
+            .for_each(|chunk| assert_eq!(self.real.free_pages_in(chunk), self.naive.free_pages_in(chunk)));
     }
 }
 
@@ -128,6 +159,10 @@ proptest! {
             pair.compare();
         }
         pair.apply(Step::FreeAll);
+        for chunk in core::mem::take(&mut pair.naive.retired) {
+            pair.naive.chunks[chunk as usize].fill(false);
+            pair.real.restore(chunk);
+        }
         pair.compare();
         prop_assert_eq!(pair.real.free_pages(), 512 * u64::from(pair.real.chunk_count()));
         prop_assert_eq!(pair.real.largest_free_order(), Some(ORDER_MAX));
@@ -173,6 +208,34 @@ fn broken_chunks_are_preferred() {
     buddy.free(first);
     assert_eq!(buddy.allocate(0).unwrap().chunk, 1);
     assert_eq!(buddy.allocate(ORDER_MAX), Some(first));
+}
+
+/// Goal: of many chunks, beyond one word of the index and of its summary, the last that is wholly free is retired, and
+/// what is retired is given out no more. Method: thousands, of which some are in use.
+#[test]
+#[cfg_attr(miri, ignore)] // thousands of chunks take minutes there
+fn the_last_free_chunk_is_retired() {
+    let mut buddy = Buddy::new();
+    (0..5000).for_each(|_| _ = buddy.add_chunk());
+    let blocks: Vec<Block> = core::iter::from_fn(|| buddy.allocate(ORDER_MAX)).collect();
+    assert_eq!(buddy.retire(), None);
+    let free = [4999, 4096, 4095, 64, 63, 0];
+    free.iter().for_each(|chunk| buddy.free(blocks[*chunk]));
+    let retired: Vec<u32> = core::iter::from_fn(|| buddy.retire()).collect();
+    assert_eq!(retired, free.map(|chunk| chunk as u32));
+    assert_eq!((buddy.allocate(0), buddy.free_pages()), (None, 0));
+    buddy.restore(64);
+    buddy.check();
+    assert_eq!(buddy.allocate(0).map(|block| block.chunk), Some(64));
+}
+
+/// Goal: a chunk that is in use is not put back. Method: panic.
+#[test]
+#[should_panic(expected = "in circulation")]
+fn restoring_what_was_not_retired_is_caught() {
+    let mut buddy = Buddy::new();
+    buddy.add_chunk();
+    buddy.restore(0);
 }
 
 /// Goal: an empty allocator refuses, and has nothing. Method: all getters.

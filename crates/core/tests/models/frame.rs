@@ -6,8 +6,8 @@ use std::panic::catch_unwind;
 
 use headwater_core::PageIndex;
 use headwater_core::frame::{
-    Ended, FileId, FirstUse, Frame, FrameState, Invalidated, LoadId, LoadKind, Pin, REFERENCES_MAX, Unpinned,
-    Usage,
+    Ended, FileId, FirstUse, Frame, FrameState, Held, Invalidated, LoadId, LoadKind, Pin, REFERENCES_MAX,
+    Unpinned, Usage, WriteLatch,
 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -17,6 +17,8 @@ enum State {
     Resident,
     Stale,
     Doomed,
+    Dirty,
+    Writing,
 }
 
 /// What a frame is to remember. What it need not remember any more stays here too, so that every past of a free frame
@@ -50,9 +52,15 @@ enum Call {
     BeginLoad(usize, LoadKind),
     CompleteLoad,
     FailLoad,
+    Install(usize),
     Invalidate,
+    InvalidateClean,
     Pin(usize, (u32, u32)),
+    Hold(usize),
     Unpin,
+    BeginWrite(usize, (u32, u32)),
+    EndWrite,
+    Clean,
     Evict,
     TakeReferences,
     SetReferences(u8),
@@ -64,8 +72,10 @@ enum Call {
 enum Answer {
     Nothing,
     Ended(Ended),
-    Invalidated(Invalidated, Usage),
+    Invalidated(Option<(Invalidated, Usage)>),
     Pin(Pin),
+    Held(Held),
+    WriteLatch(WriteLatch),
     Unpinned(Unpinned),
     Evicted(Option<Usage>),
     References(u8),
@@ -77,10 +87,13 @@ fn calls() -> Vec<Call> {
     let kinds = [LoadKind::Demand, LoadKind::Ahead];
     let identities = 0..IDENTITIES.len();
     let begins = identities.clone().flat_map(|identity| kinds.map(|kind| BeginLoad(identity, kind)));
-    let pins = identities.flat_map(|identity| READS.map(|read| Pin(identity, read)));
+    let pins = identities.clone().flat_map(|identity| READS.map(|read| Pin(identity, read)));
+    let writes = identities.clone().flat_map(|identity| READS.map(|part| BeginWrite(identity, part)));
+    let whole = identities.flat_map(|identity| [Install(identity), Hold(identity)]);
     let sets = (0..=REFERENCES_MAX + 1).map(SetReferences);
-    let others = [CompleteLoad, FailLoad, Invalidate, Unpin, Evict, TakeReferences, Demand, Mark];
-    begins.chain(pins).chain(sets).chain(others).collect()
+    let loads = [CompleteLoad, FailLoad, Invalidate, InvalidateClean, Unpin, EndWrite, Clean];
+    let others = [Evict, TakeReferences, Demand, Mark];
+    begins.chain(pins).chain(writes).chain(whole).chain(sets).chain(loads).chain(others).collect()
 }
 
 impl Call {
@@ -90,9 +103,15 @@ impl Call {
             Call::BeginLoad(..) => "begin_load",
             Call::CompleteLoad => "complete_load",
             Call::FailLoad => "fail_load",
+            Call::Install(_) => "install",
             Call::Invalidate => "invalidate",
+            Call::InvalidateClean => "invalidate_clean",
             Call::Pin(..) => "pin",
+            Call::Hold(_) => "hold",
             Call::Unpin => "unpin",
+            Call::BeginWrite(..) => "begin_write",
+            Call::EndWrite => "end_write",
+            Call::Clean => "clean",
             Call::Evict => "evict",
             Call::TakeReferences => "take_references",
             Call::SetReferences(_) => "set_references",
@@ -103,33 +122,43 @@ impl Call {
 
     fn make(self, frame: &Frame) -> Answer {
         match self {
-            Call::BeginLoad(identity, kind) => {
-                let (file, page) = IDENTITIES[identity];
-                frame.begin_load(file, page, load_of(identity), kind);
-                Answer::Nothing
-            }
             Call::CompleteLoad => Answer::Ended(frame.complete_load()),
             Call::FailLoad => Answer::Ended(frame.fail_load()),
-            Call::Invalidate => {
-                let (became, usage) = frame.invalidate();
-                Answer::Invalidated(became, usage)
-            }
+            Call::Invalidate => Answer::Invalidated(Some(frame.invalidate())),
+            Call::InvalidateClean => Answer::Invalidated(frame.invalidate_clean()),
             Call::Pin(identity, (within, end)) => {
                 let (file, page) = IDENTITIES[identity];
                 Answer::Pin(frame.pin(file, page, within, end))
             }
+            Call::Hold(identity) => Answer::Held(frame.hold(IDENTITIES[identity].0, IDENTITIES[identity].1)),
             Call::Unpin => Answer::Unpinned(frame.unpin()),
+            Call::BeginWrite(identity, (within, end)) => {
+                let (file, page) = IDENTITIES[identity];
+                Answer::WriteLatch(frame.begin_write(file, page, within, end))
+            }
             Call::Evict => Answer::Evicted(frame.evict()),
             Call::TakeReferences => Answer::References(frame.take_references()),
-            Call::SetReferences(count) => {
-                frame.set_references(count);
-                Answer::Nothing
-            }
             Call::Demand => Answer::FirstUse(frame.demand()),
-            Call::Mark => {
-                frame.mark();
+            _ => {
+                self.make_silent(frame);
                 Answer::Nothing
             }
+        }
+    }
+
+    /// Those that answer nothing.
+    fn make_silent(self, frame: &Frame) {
+        match self {
+            Call::BeginLoad(identity, kind) => {
+                let (file, page) = IDENTITIES[identity];
+                frame.begin_load(file, page, load_of(identity), kind);
+            }
+            Call::Install(identity) => frame.install(IDENTITIES[identity].0, IDENTITIES[identity].1),
+            Call::EndWrite => frame.end_write(),
+            Call::Clean => frame.clean(),
+            Call::SetReferences(count) => frame.set_references(count),
+            Call::Mark => frame.mark(),
+            _ => unreachable!("{self:?} answers something"),
         }
     }
 }
@@ -161,7 +190,12 @@ impl Model {
     };
 
     fn is_in_table(&self) -> bool {
-        matches!(self.state, State::Loading | State::Resident)
+        matches!(self.state, State::Loading | State::Resident | State::Dirty | State::Writing)
+    }
+
+    /// Whether its bytes are the page's, and stay so while nobody writes.
+    fn is_readable(&self) -> bool {
+        matches!(self.state, State::Resident | State::Dirty)
     }
 
     fn usage(&self) -> Usage {
@@ -187,21 +221,32 @@ impl Model {
             Call::BeginLoad(identity, kind) if self.state == State::Free => {
                 Gives(Answer::Nothing, Self::loading(identity, kind))
             }
+            Call::Install(identity) if self.state == State::Free => {
+                Gives(Answer::Nothing, Model { state: State::Dirty, identity, ..Self::NEW })
+            }
             Call::CompleteLoad | Call::FailLoad => self.end_load(call),
-            Call::Invalidate if self.is_in_table() => self.invalidate(),
+            // Waits for the writer.
+            Call::Invalidate if self.state == State::Writing => Outside,
+            Call::InvalidateClean if matches!(self.state, State::Dirty | State::Writing) => {
+                Gives(Answer::Invalidated(None), self)
+            }
+            Call::Invalidate | Call::InvalidateClean if self.is_in_table() => self.invalidate(),
             Call::Unpin if self.pins > 0 => self.unpin(),
-            Call::BeginLoad(..) | Call::Invalidate | Call::Unpin => Panics,
+            Call::EndWrite if self.state == State::Writing => Gives(Answer::Nothing, self.to(State::Dirty)),
+            Call::BeginLoad(..) | Call::Install(_) | Call::EndWrite | Call::Unpin => Panics,
+            Call::Invalidate | Call::InvalidateClean => Panics,
+            Call::Clean if self.state == State::Dirty && self.pins == 0 => Panics,
+            Call::Clean if self.state == State::Dirty => Gives(Answer::Nothing, self.to(State::Resident)),
+            Call::Clean => Gives(Answer::Nothing, self),
             Call::SetReferences(count) if count > REFERENCES_MAX => Panics,
             Call::Pin(identity, read) => self.pin(identity, read),
+            Call::Hold(identity) => self.hold(identity),
+            Call::BeginWrite(identity, part) => self.begin_write(identity, part),
             Call::Evict => match (self.state, self.pins) {
                 (State::Resident, 0) => Gives(Answer::Evicted(Some(self.usage())), self.to(State::Free)),
                 _ => Gives(Answer::Evicted(None), self),
             },
-            Call::TakeReferences | Call::SetReferences(_) | Call::Demand | Call::Mark
-                if !self.is_in_table() =>
-            {
-                Outside
-            }
+            _ if !self.is_in_table() => Outside,
             Call::TakeReferences => {
                 Gives(Answer::References(self.references), Model { references: 0, ..self })
             }
@@ -236,7 +281,7 @@ impl Model {
             (_, 0) => (Invalidated::Freed, State::Free),
             _ => (Invalidated::Doomed, State::Doomed),
         };
-        Verdict::Gives(Answer::Invalidated(became, self.usage()), self.to(to))
+        Verdict::Gives(Answer::Invalidated(Some((became, self.usage()))), self.to(to))
     }
 
     fn unpin(self) -> Verdict {
@@ -247,28 +292,50 @@ impl Model {
         }
     }
 
-    fn pin(self, identity: usize, (within_bytes, end_bytes): (u32, u32)) -> Verdict {
-        if !self.is_in_table() || identity != self.identity {
-            return Verdict::Gives(Answer::Pin(Pin::Absent), self);
+    fn pin(self, identity: usize, read: (u32, u32)) -> Verdict {
+        let answered = |pin| Verdict::Gives(Answer::Pin(pin), self);
+        match self.state {
+            _ if !self.is_in_table() || identity != self.identity => answered(Pin::Absent),
+            State::Loading => answered(Pin::Pending(load_of(identity))),
+            State::Writing => answered(Pin::Busy),
+            _ if self.pins == PINS_MAX => Verdict::Outside,
+            _ => {
+                let pinned = Model { pins: self.pins + 1, mark: false, ..self.used(read) };
+                Verdict::Gives(Answer::Pin(Pin::Pinned(self.first_use())), pinned)
+            }
         }
-        if self.state == State::Loading {
-            return Verdict::Gives(Answer::Pin(Pin::Pending(load_of(identity))), self);
+    }
+
+    fn hold(self, identity: usize) -> Verdict {
+        match self.state {
+            State::Dirty if identity == self.identity && self.pins == PINS_MAX => Verdict::Outside,
+            State::Dirty if identity == self.identity => {
+                Verdict::Gives(Answer::Held(Held::Yes), Model { pins: self.pins + 1, ..self })
+            }
+            _ => Verdict::Gives(Answer::Held(Held::No), self),
         }
-        if self.pins == PINS_MAX {
-            return Verdict::Outside;
+    }
+
+    fn begin_write(self, identity: usize, part: (u32, u32)) -> Verdict {
+        let answered = |latch| Verdict::Gives(Answer::WriteLatch(latch), self);
+        match self.state {
+            _ if !self.is_in_table() || identity != self.identity => answered(WriteLatch::Absent),
+            State::Loading => answered(WriteLatch::Pending(load_of(identity))),
+            State::Writing => answered(WriteLatch::Busy),
+            _ if self.pins > 0 => answered(WriteLatch::Pinned),
+            _ => {
+                let latch = WriteLatch::Latched(self.first_use());
+                Verdict::Gives(Answer::WriteLatch(latch), self.used(part).to(State::Writing))
+            }
         }
+    }
+
+    /// After a use that does not ask for the mark.
+    fn used(self, (within_bytes, end_bytes): (u32, u32)) -> Model {
         let goes_on = within_bytes != 0 && within_bytes == self.cursor_bytes;
         let counted = u8::from(!self.fresh && !goes_on);
-        let pinned = Model {
-            pins: self.pins + 1,
-            references: (self.references + counted).min(REFERENCES_MAX),
-            ahead: false,
-            fresh: false,
-            mark: false,
-            cursor_bytes: end_bytes % 4096,
-            ..self
-        };
-        Verdict::Gives(Answer::Pin(Pin::Pinned(self.first_use())), pinned)
+        let references = (self.references + counted).min(REFERENCES_MAX);
+        Model { references, ahead: false, fresh: false, cursor_bytes: end_bytes % 4096, ..self }
     }
 
     /// As the documentation calls the state.
@@ -280,6 +347,9 @@ impl Model {
             (State::Resident, _) => "Resident, pinned",
             (State::Stale, _) => "Stale",
             (State::Doomed, _) => "Doomed",
+            (State::Dirty, 0) => "Dirty",
+            (State::Dirty, _) => "Dirty, pinned",
+            (State::Writing, _) => "Writing",
         }
     }
 
@@ -292,6 +362,8 @@ impl Model {
             State::Resident => FrameState::Resident,
             State::Stale => FrameState::Stale,
             State::Doomed => FrameState::Doomed,
+            State::Dirty => FrameState::Dirty,
+            State::Writing => FrameState::Writing,
         };
         assert_eq!((frame.state(), frame.pins()), (state, self.pins), "{path:?}");
         if self.state != State::Free {
@@ -301,7 +373,7 @@ impl Model {
             assert_eq!((identity, frame.load()), (IDENTITIES[self.identity], load), "{path:?}");
             let is_settled = self.references == REFERENCES_MAX && !self.ahead && !self.fresh && !self.mark;
             let glance = frame.glance(identity.0, identity.1);
-            assert_eq!(glance.is_some(), is_settled && self.state == State::Resident, "{path:?}");
+            assert_eq!(glance.is_some(), is_settled && self.is_readable(), "{path:?}");
             assert!(glance.is_none_or(|glance| frame.is_unchanged(glance)), "{path:?}");
         }
         if self.is_in_table() {

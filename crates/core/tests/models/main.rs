@@ -3,6 +3,8 @@
 
 mod backing;
 mod buddy;
+mod cache;
+mod dirty;
 mod frame;
 mod limits;
 mod lookup;

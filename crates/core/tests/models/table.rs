@@ -94,6 +94,15 @@ impl Pair {
         }
     }
 
+    /// Enters another frame for the page, if it is there.
+    fn replace(&mut self, table: usize, page: u64) {
+        if let Some(frame) = self.naive.pages[table].get_mut(&page) {
+            self.frames += 1;
+            *frame = self.frames;
+            self.tables[table].replace(&self.nodes, PageIndex::new(page), FrameId::new(self.frames));
+        }
+    }
+
     fn next(&self, table: usize, from: u64) -> Option<(u64, u32)> {
         let next = self.tables[table].next(&self.nodes, PageIndex::new(from));
         next.map(|(page, frame)| (page.get(), frame.get()))
@@ -140,7 +149,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     /// Goal: T1 and T2; what is entered is found, in order, and nothing else; a table that finds no node is as it was; at
-    /// the end every node is free. Method: random pages of three tables are entered and removed in turn.
+    /// the end every node is free. Method: random pages of three tables are entered and removed in turn, and others replaced.
     #[test]
     #[cfg_attr(miri, ignore)] // minutes there
     fn equals_a_sorted_map(
@@ -150,6 +159,7 @@ proptest! {
         let mut pair = Pair::new(frames_max);
         for (table, page, other) in steps {
             pair.toggle(table, page);
+            pair.replace(table, other);
             pair.compare();
             pair.compare_at(table, page);
             pair.compare_at((table + 1) % TABLES, page);
@@ -199,8 +209,12 @@ fn impossible_calls_panic_and_change_nothing() {
         for absent in [1, 16, there ^ (1 << 4), there ^ (1 << 30), PAGES] {
             let removed = catch_unwind(|| tables[0].remove(nodes, &mut locked(), index(absent)));
             assert!(removed.is_err(), "removed {absent:#x} with only {there:#x} there");
+            let replaced = catch_unwind(|| tables[0].replace(nodes, index(absent), FrameId::new(9)));
+            assert!(replaced.is_err(), "replaced {absent:#x} with only {there:#x} there");
         }
         assert!(catch_unwind(|| tables[1].remove(nodes, &mut locked(), index(there))).is_err());
+        assert!(catch_unwind(|| tables[1].replace(nodes, index(there), FrameId::new(9))).is_err());
+        assert!(catch_unwind(|| tables[0].replace(nodes, index(there), FrameId::new(u32::MAX))).is_err());
         for (page, frame) in [(there, 9), (PAGES, 9), (there ^ (1 << 30), u32::MAX)] {
             let insert = || tables[0].insert(nodes, &mut locked(), index(page), FrameId::new(frame));
             assert!(catch_unwind(insert).is_err(), "entered {page:#x} with {there:#x} there");

@@ -179,7 +179,7 @@ fn a_failed_prefetch_fails_no_read() {
         for rig in [calm(seed), Rig::sim(seed)] {
             let file = cached(&rig, &scratch);
             let range = ByteRange::new(409_600, 413_696);
-            rig.control().add_fault(FaultRange { range, errno: EIO });
+            rig.control().add_fault(FaultRange::new(range, EIO));
             let mut buffer = [0; 4096];
             for page in 0..100 {
                 file.read_exact_at(&mut buffer, page * 4096).unwrap();

@@ -27,7 +27,7 @@ impl Faulty {
         let scratch = Scratch::new(seed, LENGTH_BYTES);
         let rig = Rig::sim(seed);
         let file = rig.open(&scratch.path(), IoMode::Direct);
-        rig.control().add_fault(FaultRange { range: bad, errno: EIO });
+        rig.control().add_fault(FaultRange::new(bad, EIO));
         let from = bad.start.saturating_sub(8192);
         let lost_bytes = from + file.read_at(&mut [0; 8192], from).unwrap_or(0) as u64;
         assert!(lost_bytes <= bad.start && bad.start - lost_bytes < 4096, "lost from {lost_bytes} on");

@@ -14,7 +14,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering, fence};
 
 use headwater_core::cache::LoadResult;
 use headwater_core::frame::Ended;
@@ -101,7 +101,9 @@ fn zero_tail(extents: &mut Extents, read_bytes: usize) {
     for extent in extents {
         if skip_bytes < extent.len() {
             let tail_bytes = skip_bytes.next_multiple_of(PAGE_BYTES) - skip_bytes;
-            // Atomically, because one who glanced at what the frame held before may still look.
+            // Atomically, because one who glanced at what the frame held before may still look; he sees as well then that
+            // it has left.
+            fence(Ordering::Release);
             for byte in &mut extent[skip_bytes..skip_bytes + tail_bytes] {
                 // SAFETY: the byte is borrowed mutably, so it is valid and writable.
                 unsafe { AtomicU8::from_ptr(byte) }.store(0, Ordering::Relaxed);

@@ -1,12 +1,15 @@
 //! Entry: how an attempt is told to the kernel, and how the kernel's answer is read.
+//!
+//! Owns: the layout of entries and of the number that comes back with each.
+//! Does not own: the queue; the attempt and its memory (slots).
 
 use std::io;
 
 use io_uring::{opcode, squeue, types};
 
 use crate::pool::SlotId;
-use crate::slots::{Attempt, TransferAttempt};
-use crate::sys::{IoSegment, Operation};
+use crate::slots::{Attempt, SyncAttempt, TransferAttempt};
+use crate::sys::{IoSegment, Operation, SyncScope};
 
 /// Writes the entry of an attempt into the queue, which must have room. `registered` is where the kernel knows the memory.
 ///
@@ -27,6 +30,7 @@ pub(crate) unsafe fn push(
             Attempt::Transfer(transfer) => {
                 queue.push(&build_transfer(transfer, registered).user_data(user_data))
             }
+            Attempt::Sync(sync) => queue.push(&build_sync(sync).user_data(user_data)),
         }
     };
     pushed.expect("the queue has room");
@@ -64,6 +68,14 @@ unsafe fn build_transfer(attempt: &TransferAttempt, registered: Option<u16>) -> 
             .offset(offset_bytes)
             .build(),
     }
+}
+
+fn build_sync(attempt: &SyncAttempt) -> squeue::Entry {
+    let flags = match attempt.scope {
+        SyncScope::Data => types::FsyncFlags::DATASYNC,
+        SyncScope::All => types::FsyncFlags::empty(),
+    };
+    opcode::Fsync::new(types::Fd(attempt.descriptor)).flags(flags).build()
 }
 
 pub(crate) fn encode(id: SlotId) -> u64 {

@@ -43,11 +43,12 @@ use std::time::Duration;
 use io_uring::types;
 use smallvec::SmallVec;
 
-use crate::arena::ArenaKey;
+use crate::arena::{ArenaKey, Chunk};
 use crate::fork::ProcessMark;
 use crate::pool::{SlotId, SlotIds, TOGETHER};
 use crate::slots::{Completed, Slots, Verdict, Waiter};
 use crate::sync::lock;
+pub(crate) use registered::Forgotten;
 use registered::RegisteredMemory;
 use setup::Ring;
 pub(crate) use setup::{DevicePolling, RingUse, polled_read_works};
@@ -121,6 +122,14 @@ pub fn uring_refusal() -> Option<String> {
         submission_polling: SubmissionPolling::Off,
     };
     Ring::new(wanted).err().map(|error| error.to_string())
+}
+
+impl Shared {
+    /// The memory of a chunk that nobody owns is about to be given back. Says whether the ring does not know it.
+    pub(crate) fn forget_memory(&self, chunk: &Chunk) -> Forgotten {
+        let Some(memory) = self.memory.get() else { return Forgotten::Yes };
+        if self.is_foreign() { Forgotten::No } else { memory.forget(&self.ring, chunk) }
+    }
 }
 
 impl Uring {
@@ -212,7 +221,10 @@ impl Uring {
 
     /// From now on, memory of this arena is made known to the kernel when it is first used.
     pub(crate) fn register_memory(&self, arena: ArenaKey) {
-        self.shared.memory.get_or_init(|| RegisteredMemory::new(&self.shared.ring, arena));
+        self.shared.memory.get_or_init(|| {
+            arena.add_ring(&self.shared);
+            RegisteredMemory::new(&self.shared.ring, arena)
+        });
     }
 
     /// Bytes that the kernel knows, and why not more.

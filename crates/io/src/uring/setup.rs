@@ -187,7 +187,7 @@ fn build(wanted: RingUse, level: Level) -> io::Result<(IoUring, Option<OwnedFd>)
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
     if !NEEDED.iter().all(|&code| probe.is_supported(code)) {
-        let text = "this kernel's io_uring lacks read or write";
+        let text = "this kernel's io_uring lacks read, write or fsync";
         return Err(io::Error::new(io::ErrorKind::Unsupported, text));
     }
     let bell = if defers { Some(hang_bell(&ring)?) } else { None };
@@ -223,8 +223,14 @@ fn explain(error: io::Error) -> io::Error {
     io::Error::new(io::ErrorKind::OutOfMemory, text)
 }
 
-const NEEDED: [u8; 5] =
-    [opcode::Nop::CODE, opcode::Read::CODE, opcode::Readv::CODE, opcode::Write::CODE, opcode::Writev::CODE];
+const NEEDED: [u8; 6] = [
+    opcode::Nop::CODE,
+    opcode::Read::CODE,
+    opcode::Readv::CODE,
+    opcode::Write::CODE,
+    opcode::Writev::CODE,
+    opcode::Fsync::CODE,
+];
 
 const FIXED: [u8; 2] = [opcode::ReadFixed::CODE, opcode::WriteFixed::CODE];
 

@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::thread;
 
+use headwater_core::cache::DirtyToo;
 use headwater_core::frame::LoadId;
 use headwater_core::replacement::Policy;
 use headwater_core::units::{PageIndex, PageRange};
@@ -200,7 +201,7 @@ impl Model {
     fn invalidate_pages(&mut self, file: usize, first: u64, end: u64) {
         let pages = PageRange::new(PageIndex::new(first), PageIndex::new(end));
         let mut dropped = Vec::new();
-        self.files[file].invalidate(pages, |page| dropped.push(page.page.get()));
+        self.files[file].invalidate(pages, DirtyToo::Yes, |page| dropped.push(page.page.get()));
         let loading: Vec<u64> =
             (first..end.min(first + 100)).filter(|page| self.is_loading(file, *page)).collect();
         for load in self.loading.iter_mut().filter(|load| load.file == file) {
@@ -353,7 +354,9 @@ impl Dweller<'_> {
             }
             7 if self.rng.chance(1, 8) => {
                 let range = PageRange::new(PageIndex::new(page), PageIndex::new(page + 40));
-                pages.invalidate(range, |dropped| assert!((page..page + 40).contains(&dropped.page.get())));
+                pages.invalidate(range, DirtyToo::Yes, |dropped| {
+                    assert!((page..page + 40).contains(&dropped.page.get()))
+                });
             }
             8 => pages.mark(PageIndex::new(page)),
             _ => {

@@ -83,7 +83,7 @@ fn errors_of_the_device() {
         let options = SimOptions::hostile(seed);
         let control = options.control.clone();
         let bench = Bench::new(DriverKind::Sim(options), 4, seed);
-        control.add_fault(FaultRange { range: ByteRange::new(40_960, 45_056), errno: 5 });
+        control.add_fault(FaultRange::new(ByteRange::new(40_960, 45_056), 5));
         let read = |offset_bytes, length| bench.submit(bench.request(offset_bytes, length)).wait();
         assert_eq!(errno(&read(40_960, 8192).result), Some(5));
         let partly_good = read(0, 65536);

@@ -1,0 +1,235 @@
+//! Dirty pages: which pages of a file are to be written, and which are being written.
+//!
+//! ```text
+//!             mark                take               complete, written
+//!   clean ───────────► dirty ───────────► writing ───────────────────────► clean
+//!                        ▲                  │  │ mark
+//!                        └── complete,  ────┘  ▼
+//!                            failed         dirty and writing: written once more when this write is done
+//! ```
+//!
+//! Two bits a page in leaves of 64 pages, in order: whoever takes pages gets them sorted and in runs as long as there are,
+//! which is what makes random writes cheap for the device.
+//!
+//! Owns: the bits, and their counts.
+//! Does not own: the pages, when they are written, who waits.
+//! Invariants: D1 (invariant 3 of the engine) a page that is being written is not taken. D2 the counts are those of the
+//! bits. D3 there is no leaf without bits.
+
+use alloc::collections::BTreeMap;
+
+use crate::units::{PageCount, PageIndex, PageRange};
+
+/// The pages of one file that its device does not have yet.
+///
+/// ```
+/// # use headwater_core::dirty::{DirtyPages, Written};
+/// # use headwater_core::{PageIndex, PageRange};
+/// let pages = |start, end| PageRange::new(PageIndex::new(start), PageIndex::new(end));
+/// let mut dirty = DirtyPages::new();
+/// dirty.mark(pages(7, 9));
+/// dirty.mark(pages(5, 7));
+/// let run = dirty.take(pages(0, 100), 64).unwrap();
+/// assert_eq!(run, pages(5, 9));
+/// dirty.complete(run, Written::Yes);
+/// assert!(dirty.is_empty());
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct DirtyPages {
+    leaves: BTreeMap<u64, Leaf>,
+    dirty_pages: u64,
+    writing_pages: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Leaf {
+    dirty: u64,
+    writing: u64,
+}
+
+/// How writing pages ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Written {
+    /// The device has them.
+    Yes,
+    /// It has not, so they are dirty again.
+    No,
+}
+
+impl DirtyPages {
+    /// None.
+    pub const fn new() -> Self {
+        Self { leaves: BTreeMap::new(), dirty_pages: 0, writing_pages: 0 }
+    }
+
+    /// The pages have changed. Says how many of them were not dirty before.
+    pub fn mark(&mut self, pages: PageRange) -> u64 {
+        let mut marked = 0;
+        each_leaf(pages, |number, mask| {
+            let leaf = self.leaves.entry(number).or_default();
+            marked += u64::from((mask & !leaf.dirty).count_ones());
+            leaf.dirty |= mask;
+        });
+        self.dirty_pages += marked;
+        marked
+    }
+
+    /// Takes the first run of dirty pages within a range that are not being written, at most `pages_max` of them: they are
+    /// being written from now on.
+    pub fn take(&mut self, within: PageRange, pages_max: u64) -> Option<PageRange> {
+        let run = self.first_run(within, pages_max, |leaf| leaf.dirty & !leaf.writing)?;
+        each_leaf(run, |number, mask| {
+            let leaf = self.leaves.get_mut(&number).expect("a run lies in leaves");
+            leaf.dirty &= !mask;
+            leaf.writing |= mask;
+        });
+        self.dirty_pages -= run.len().get();
+        self.writing_pages += run.len().get();
+        Some(run)
+    }
+
+    /// Pages that were taken are written, or not.
+    ///
+    /// Panics if one of them is not being written.
+    pub fn complete(&mut self, pages: PageRange, written: Written) {
+        let mut again = 0;
+        each_leaf(pages, |number, mask| {
+            let leaf = self.leaves.get_mut(&number).expect("what is completed was taken");
+            assert!(leaf.writing & mask == mask, "D1: what is completed is being written");
+            leaf.writing &= !mask;
+            if written == Written::No {
+                again += u64::from((mask & !leaf.dirty).count_ones());
+                leaf.dirty |= mask;
+            }
+            self.shed(number);
+        });
+        self.writing_pages -= pages.len().get();
+        self.dirty_pages += again;
+    }
+
+    /// What was written to the pages is of no interest any more. Those that are being written go on being so. Says how many
+    /// were dirty.
+    pub fn forget(&mut self, pages: PageRange) -> u64 {
+        let mut forgotten = 0;
+        let mut from = pages.start;
+        while let Some(run) = self.first_run(PageRange::new(from, pages.end), u64::MAX, |leaf| leaf.dirty) {
+            each_leaf(run, |number, mask| {
+                self.leaves.get_mut(&number).expect("a run lies in leaves").dirty &= !mask;
+                self.shed(number);
+            });
+            forgotten += run.len().get();
+            from = run.end;
+        }
+        self.dirty_pages -= forgotten;
+        forgotten
+    }
+
+    /// The first run, within a range, of pages that the device does not have: dirty, being written, or both.
+    pub fn first_unwritten(&self, within: PageRange) -> Option<PageRange> {
+        self.first_run(within, u64::MAX, |leaf| leaf.dirty | leaf.writing)
+    }
+
+    /// The first run of pages that are dirty and being written: they changed after their write began.
+    pub fn first_rewritten(&self, within: PageRange) -> Option<PageRange> {
+        self.first_run(within, u64::MAX, |leaf| leaf.dirty & leaf.writing)
+    }
+
+    /// Whether all of the pages are dirty, and none is being written.
+    pub fn is_whole(&self, pages: PageRange) -> bool {
+        let run = self.first_run(pages, u64::MAX, |leaf| leaf.dirty & !leaf.writing);
+        run == Some(pages)
+    }
+
+    /// Dirty pages, those included that are being written and have changed since.
+    pub fn dirty_pages(&self) -> PageCount {
+        PageCount::new(self.dirty_pages)
+    }
+
+    /// Pages that are being written.
+    pub fn writing_pages(&self) -> PageCount {
+        PageCount::new(self.writing_pages)
+    }
+
+    /// Whether the device has all.
+    pub fn is_empty(&self) -> bool {
+        self.leaves.is_empty()
+    }
+
+    /// Asserts D2 and D3.
+    pub fn check(&self) {
+        let sum = |bits: fn(&Leaf) -> u64| -> u64 {
+            self.leaves.values().map(|leaf| u64::from(bits(leaf).count_ones())).sum()
+        };
+        assert_eq!(
+            (sum(|leaf| leaf.dirty), sum(|leaf| leaf.writing)),
+            (self.dirty_pages, self.writing_pages)
+        );
+        assert!(self.leaves.values().all(|leaf| leaf.dirty | leaf.writing != 0), "D3");
+    }
+
+    fn shed(&mut self, number: u64) {
+        if self.leaves.get(&number).is_some_and(|leaf| leaf.dirty | leaf.writing == 0) {
+            self.leaves.remove(&number);
+        }
+    }
+
+    /// The first run of pages with a bit, of at most `pages_max`.
+    fn first_run(&self, within: PageRange, pages_max: u64, bits: impl Fn(&Leaf) -> u64) -> Option<PageRange> {
+        if within.is_empty() || pages_max == 0 {
+            return None;
+        }
+        let (first, last) = (within.start.get() / LEAF_PAGES, (within.end.get() - 1) / LEAF_PAGES);
+        let mut run: Option<PageRange> = None;
+        for (&number, leaf) in self.leaves.range(first..=last) {
+            let mut bits = bits(leaf) & mask_of(within, number);
+            while bits != 0 {
+                let start = number * LEAF_PAGES + u64::from(bits.trailing_zeros());
+                let length = u64::from((!(bits >> bits.trailing_zeros())).trailing_zeros()).min(LEAF_PAGES);
+                let piece = PageRange::new(PageIndex::new(start), PageIndex::new(start + length));
+                match &mut run {
+                    None => run = Some(piece),
+                    Some(run) if run.end == piece.start => run.end = piece.end,
+                    Some(_) => return cut(run, pages_max),
+                }
+                if run.is_some_and(|run| run.len().get() >= pages_max) {
+                    return cut(run, pages_max);
+                }
+                bits &= !bits_between(start % LEAF_PAGES, start % LEAF_PAGES + length);
+            }
+        }
+        run
+    }
+}
+
+fn cut(run: Option<PageRange>, pages_max: u64) -> Option<PageRange> {
+    run.map(|run| {
+        let end = run.start.get().saturating_add(pages_max).min(run.end.get());
+        PageRange::new(run.start, PageIndex::new(end))
+    })
+}
+
+/// Each leaf of a range, with the bits of its pages.
+fn each_leaf(pages: PageRange, mut each: impl FnMut(u64, u64)) {
+    if pages.is_empty() {
+        return;
+    }
+    for number in pages.start.get() / LEAF_PAGES..=(pages.end.get() - 1) / LEAF_PAGES {
+        each(number, mask_of(pages, number));
+    }
+}
+
+/// The bits of a leaf that belong to pages of a range.
+fn mask_of(pages: PageRange, number: u64) -> u64 {
+    let base = number * LEAF_PAGES;
+    let start = pages.start.get().saturating_sub(base).min(LEAF_PAGES);
+    let end = pages.end.get().saturating_sub(base).min(LEAF_PAGES);
+    bits_between(start, end)
+}
+
+fn bits_between(start: u64, end: u64) -> u64 {
+    let below = |end: u64| if end >= LEAF_PAGES { u64::MAX } else { (1 << end) - 1 };
+    below(end) & !below(start)
+}
+
+/// As many as a word has bits: 256 KiB of a file.
+const LEAF_PAGES: u64 = 64;

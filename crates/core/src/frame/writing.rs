@@ -1,0 +1,119 @@
+//! Writing: the states of a page that changes in memory, and of one that goes to its file.
+//!
+//! Owns: the transitions between Resident, Writing and Dirty, and how a written page enters.
+//! Does not own: the word (frame), who may call when: the bytes are the caller's while Writing.
+//! Invariants: F5 one writer is at it while Writing. F3 each write is another version.
+
+use super::*;
+
+/// What trying to write in place gives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WriteLatch {
+    /// The bytes are the caller's; [`Frame::end_write`] must follow.
+    Latched(FirstUse),
+    /// Somebody has it pinned: its bytes must stay as they are.
+    Pinned,
+    /// This load is bringing it.
+    Pending(LoadId),
+    /// Another writer is at it: try again.
+    Busy,
+    /// The frame holds something else.
+    Absent,
+}
+
+/// Whether [`Frame::hold`] pinned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Held {
+    /// It did; [`Frame::unpin`] must follow.
+    Yes,
+    /// The frame does not hold that page, or the file has it already.
+    No,
+}
+
+impl Frame {
+    /// Pins a dirty page, for writing it to its file: no use of it. Says whether it did.
+    pub fn hold(&self, file: FileId, page: PageIndex) -> Held {
+        let mut word = self.word.load(Ordering::Acquire);
+        while word & STATE == DIRTY && self.holds(file, page) {
+            assert!(word & PINS != PINS, "fewer than 65535 readers hold one page at once");
+            match self.word.compare_exchange_weak(word, word + PIN, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Held::Yes,
+                Err(now) => word = now,
+            }
+        }
+        Held::No
+    }
+
+    /// Resident or Dirty, and not pinned -> Writing. The bytes from `within_bytes` to `end_bytes` will be written; what is
+    /// stored must be stored by atomic operations, because of [`Frame::glance`].
+    pub fn begin_write(
+        &self,
+        file: FileId,
+        page: PageIndex,
+        within_bytes: u32,
+        end_bytes: u32,
+    ) -> WriteLatch {
+        let mut word = self.word.load(Ordering::Acquire);
+        loop {
+            let state = word & STATE;
+            if !matches!(state, RESIDENT | DIRTY | LOADING | WRITING) || !self.holds(file, page) {
+                return WriteLatch::Absent;
+            }
+            match state {
+                LOADING => return WriteLatch::Pending(load_of(word)),
+                WRITING => return WriteLatch::Busy,
+                _ if word & PINS != 0 => return WriteLatch::Pinned,
+                _ => {}
+            }
+            // A write is a use, but not what readahead wants to hear of.
+            let latched = touched(word, within_bytes, end_bytes) & !STATE | WRITING | word & MARK;
+            match self.word.compare_exchange_weak(word, latched, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    // Who glances at a byte that is stored after this sees that it is being written.
+                    fence(Ordering::Release);
+                    return WriteLatch::Latched(first_use(word));
+                }
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Writing -> Dirty.
+    ///
+    /// Panics if nobody is writing.
+    pub fn end_write(&self) {
+        const { assert!(WRITING == DIRTY + 1, "one addition changes state and version") };
+        let before = self.word.fetch_add(VERSION_ONE - 1, Ordering::AcqRel);
+        if before & STATE != WRITING {
+            self.word.fetch_sub(VERSION_ONE - 1, Ordering::AcqRel);
+            panic!("F5: only what is being written is ended");
+        }
+    }
+
+    /// Free -> Dirty: the memory holds the page as it was written.
+    ///
+    /// Panics if the frame is not free, or beyond [`FileId::MAX`] or [`PAGES_MAX`].
+    pub fn install(&self, file: FileId, page: PageIndex) {
+        let word = self.word.load(Ordering::Acquire);
+        assert!(word & (STATE | PINS) == FREE, "F2: only a free frame changes its page");
+        self.identity.store(identity(file, page), Ordering::Release);
+        let version = (word & VERSION).wrapping_add(VERSION_ONE);
+        self.word.store(version | DIRTY, Ordering::Release);
+    }
+
+    /// Dirty -> Resident: the file has the bytes. The caller has pinned the page since before they were taken, so nobody has
+    /// written to it meanwhile. Nothing happens if the page was replaced.
+    ///
+    /// Panics if the page is there and nobody has pinned it.
+    pub fn clean(&self) {
+        let mut word = self.word.load(Ordering::Acquire);
+        while word & STATE == DIRTY {
+            assert!(word & PINS != 0, "F6: only what is pinned, and so was not written to, becomes clean");
+            let next = word & !STATE | RESIDENT;
+            match self.word.compare_exchange_weak(word, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return,
+                Err(now) => word = now,
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Writing: what changes an open file, in the calling thread, and what has the device keep it.
+//!
+//! Owns: loops around what may be interrupted or short, and the reading of `fallocate`'s answers.
+//! Does not own: requests (drivers), when something is written.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use headwater_core::units::ByteRange;
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
+use super::{Access, DirectIo, FileKind, OpenFile, Route, positioned_kind};
+use crate::sys::{self, SyncScope};
+
+/// How a file comes to be when it is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Creation {
+    /// A new one where there is none.
+    IfMissing,
+    /// A new one, or an error where there is one already, or a symbolic link.
+    New,
+    /// A new one where there is none; else the one that is there, emptied.
+    Truncated,
+}
+
+/// Whether space was set aside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Allocated {
+    /// It was, and the file is at least so long.
+    Yes,
+    /// The file system does not do that; nothing has changed.
+    Unsupported,
+}
+
+impl OpenFile {
+    /// As [`OpenFile::open`], but makes the file if need be, for all to read and write whom the process's mask does not
+    /// exclude. An existing file is emptied last: not if it cannot be opened as wanted. A new one stays also then.
+    ///
+    /// # Errors
+    /// As there; `AlreadyExists` with [`Creation::New`]; `InvalidInput` with [`Access::Read`].
+    pub fn create(
+        path: &Path,
+        direct_io: DirectIo,
+        access: Access,
+        creation: Creation,
+    ) -> io::Result<OpenFile> {
+        if access == Access::Read {
+            let text = "a file that is created is opened for writing";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let file = OpenFile::from_ordinary(create(path, creation)?, path, direct_io, access)?;
+        if creation == Creation::Truncated && file.kind == FileKind::Regular {
+            file.set_len(0)?;
+        }
+        Ok(file)
+    }
+
+    /// Cuts the file, or extends it by zeroes without storing them.
+    ///
+    /// # Errors
+    /// What `ftruncate(2)` reports.
+    pub fn set_len(&self, length_bytes: u64) -> io::Result<()> {
+        self.buffered.set_len(length_bytes)
+    }
+
+    /// Sets space aside for `range`, zeroes where nothing is stored yet, so that writing there does not find the file
+    /// system full. Extends the file to the end of the range.
+    ///
+    /// # Errors
+    /// What `fallocate(2)` reports, other than that it is not supported. Part of the space may be set aside then.
+    pub fn allocate(&self, range: ByteRange) -> io::Result<Allocated> {
+        if range.is_empty() {
+            return Ok(Allocated::Yes);
+        }
+        if i64::try_from(range.end).is_err() {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        loop {
+            match rustix::fs::fallocate(&self.buffered, FallocateFlags::empty(), range.start, range.len()) {
+                Ok(()) => return Ok(Allocated::Yes),
+                Err(Errno::INTR) => {}
+                // INVAL: the range is a good one, so it is the file system that takes none.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return Ok(Allocated::Unsupported),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Writes borrowed memory and returns when the kernel has it all, or the bytes that it took before an error. With
+    /// [`Route::Direct`] offset, length and memory must be aligned.
+    ///
+    /// # Errors
+    /// What `pwrite(2)` reports, if nothing was written before.
+    pub fn write_blocking(&self, route: Route, bytes: &[u8], offset_bytes: u64) -> io::Result<usize> {
+        let file = self.file(route);
+        let mut done_bytes = 0;
+        while done_bytes < bytes.len() {
+            match file.write_at(&bytes[done_bytes..], offset_bytes + done_bytes as u64) {
+                Ok(0) if done_bytes == 0 => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(0) => break,
+                Ok(written_bytes) => done_bytes += written_bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) if done_bytes > 0 => break,
+                Err(error) => return Err(error),
+            }
+            if self.ends_transfer(route, done_bytes) {
+                break;
+            }
+        }
+        Ok(done_bytes)
+    }
+
+    /// Has the device keep what was written, by whatever descriptor. Blocks.
+    ///
+    /// # Errors
+    /// What `fsync(2)` reports: something that was written is lost. The kernel says so once.
+    pub fn sync(&self, scope: SyncScope) -> io::Result<()> {
+        loop {
+            match sys::sync(self.buffered(), scope) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+}
+
+/// The ordinary descriptor of a file that may be new.
+fn create(path: &Path, creation: Creation) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    if creation == Creation::New {
+        return options.create_new(true).open(path);
+    }
+    // Opening a FIFO would wait for its other end, so look before.
+    match std::fs::metadata(path) {
+        Ok(metadata) => _ = positioned_kind(&metadata)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    options.create(true).truncate(false).open(path)
+}

@@ -1,0 +1,474 @@
+//! Pressure: how much memory this process can still take before its cgroup or the system runs out of it.
+//!
+//! ```text
+//!   /proc/self/cgroup, mountinfo ─► memory cgroup and its ancestors ─┐
+//!   /proc/meminfo ─► the system ─────────────────────────────────────┴─► headroom: of the tightest of them
+//!   memory.pressure, /proc/pressure/memory ─► stalling?
+//! ```
+//!
+//! Direct I/O into memory of its own takes a cache out of the kernel's reach: the kernel cannot take such pages back when
+//! somebody needs them, and kills instead. So the cache has to look by itself, before and often.
+//!
+//! What the kernel can drop at once counts as free: clean pages of files. Version 1 of cgroups and version 2 are both
+//! looked for; a system may have the memory controller in either. What cannot be found, as in a container that hides it,
+//! is not known and limits nothing.
+//!
+//! Owns: the descriptors of the files that tell.
+//! Does not own: what is done about it (the arena refuses to grow, the engine evicts).
+//! Locks: none. A look costs one system call for each file, 15 to 25 µs together with one level of cgroups.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Knows where to look. The cgroup is the one that the process is in when this is made.
+#[derive(Debug)]
+pub struct Pressure {
+    cgroups: Box<[Cgroup]>,
+    meminfo: Option<Kept>,
+    cgroup_stalls: Stalls,
+    system_stalls: Stalls,
+}
+
+/// How much memory can still be taken, where that is least beside what should stay free there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Headroom {
+    /// Bytes until the limit, with what the kernel can drop at once counted as free.
+    pub free_bytes: u64,
+    /// Bytes that should stay free: what others may take before the next look.
+    pub reserve_bytes: u64,
+}
+
+/// Whether threads wait for memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stall {
+    /// Not to speak of, or not known.
+    No,
+    /// More than a seventh of the time.
+    Yes,
+}
+
+impl Headroom {
+    /// Nothing is known, so nothing is short.
+    pub const UNKNOWN: Headroom = Headroom { free_bytes: u64::MAX, reserve_bytes: 0 };
+
+    /// What there is beyond the reserve; negative when the reserve is touched.
+    fn surplus_bytes(&self) -> i128 {
+        i128::from(self.free_bytes) - i128::from(self.reserve_bytes)
+    }
+
+    fn of(limit_bytes: u64, free_bytes: u64) -> Headroom {
+        let share_bytes = limit_bytes / RESERVE_DIVISOR;
+        Headroom { free_bytes, reserve_bytes: share_bytes.clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX) }
+    }
+}
+
+impl Pressure {
+    /// Looks for the cgroup of this process. What is not found is not known; there is no error.
+    pub fn new() -> Pressure {
+        Pressure::at(Path::new("/"))
+    }
+
+    /// As [`Pressure::new`], with all paths below this root: for tests.
+    pub fn at(root: &Path) -> Pressure {
+        let (cgroups, directory) = find_cgroups(root);
+        let pressure = directory.map(|directory| directory.join("memory.pressure"));
+        Pressure {
+            cgroups,
+            meminfo: Kept::open(&root.join("proc/meminfo")),
+            cgroup_stalls: pressure.map(|path| Stalls::open(&path)).unwrap_or_default(),
+            system_stalls: Stalls::open(&root.join("proc/pressure/memory")),
+        }
+    }
+
+    /// The headroom now, of whichever of the system and the cgroups has least beyond its reserve.
+    pub fn headroom(&self) -> Headroom {
+        self.headrooms().min_by_key(Headroom::surplus_bytes).unwrap_or(Headroom::UNKNOWN)
+    }
+
+    /// Bytes until the nearest limit; `u64::MAX` if nothing is known.
+    pub fn headroom_bytes(&self) -> u64 {
+        self.headrooms().map(|headroom| headroom.free_bytes).min().unwrap_or(u64::MAX)
+    }
+
+    /// Whether threads of this cgroup lose time to waiting for memory, or those of a system that is short of it. (A
+    /// system has stalls also when only some other cgroup is at its limit, which is none of our business.)
+    pub fn is_stalling(&self) -> Stall {
+        let system = self.system_headroom().unwrap_or(Headroom::UNKNOWN);
+        let system_is_scarce = system.free_bytes / SCARCE_RESERVES < system.reserve_bytes;
+        // Both are asked, as that takes back what their triggers have said.
+        let (cgroup, system) = (self.cgroup_stalls.now(), self.system_stalls.now());
+        if cgroup || system && system_is_scarce { Stall::Yes } else { Stall::No }
+    }
+
+    fn headrooms(&self) -> impl Iterator<Item = Headroom> {
+        self.cgroups.iter().filter_map(Cgroup::headroom).chain(self.system_headroom())
+    }
+
+    fn system_headroom(&self) -> Option<Headroom> {
+        self.meminfo.as_ref()?.text(|text| {
+            let bytes = |key| Some(value_of(text, key)? * 1024);
+            Some(Headroom::of(bytes("MemTotal:")?, bytes("MemAvailable:")?))
+        })?
+    }
+}
+
+impl Default for Pressure {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// One cgroup that the process is in, directly or not.
+#[derive(Debug)]
+struct Cgroup {
+    /// The hard limit, and where there is one the limit above which the kernel throttles.
+    limits: Vec<Kept>,
+    usage: Kept,
+    stat: Option<Kept>,
+    version: Version,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Version {
+    One,
+    Two,
+}
+
+impl Version {
+    fn limit_files(self) -> &'static [&'static str] {
+        match self {
+            Version::One => &["memory.limit_in_bytes"],
+            Version::Two => &["memory.max", "memory.high"],
+        }
+    }
+
+    fn usage_file(self) -> &'static str {
+        match self {
+            Version::One => "memory.usage_in_bytes",
+            Version::Two => "memory.current",
+        }
+    }
+
+    /// Keys of `memory.stat`: pages of files, and those of them that must be written first.
+    fn file_pages(self) -> ([&'static str; 2], [&'static str; 2]) {
+        match self {
+            // Without the prefix they leave out the cgroups below.
+            Version::One => {
+                (["total_inactive_file", "total_active_file"], ["total_dirty", "total_writeback"])
+            }
+            Version::Two => (["inactive_file", "active_file"], ["file_dirty", "file_writeback"]),
+        }
+    }
+
+    /// Whether this line of mountinfo, from the type of the file system on, is where these cgroups are mounted.
+    fn is_mounted(self, kind: &str, options: &str) -> bool {
+        match self {
+            Version::One => kind == "cgroup" && options.split(',').any(|option| option == "memory"),
+            Version::Two => kind == "cgroup2",
+        }
+    }
+
+    /// The path in a line of `/proc/self/cgroup`, if the line is about this.
+    fn path_in(self, line: &str) -> Option<&str> {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        let is_it = match self {
+            Version::One => controllers.split(',').any(|controller| controller == "memory"),
+            Version::Two => controllers.is_empty(),
+        };
+        is_it.then_some(path)
+    }
+}
+
+impl Cgroup {
+    /// `None` if the directory has no such controller: the root of a hierarchy has no limit to look at.
+    fn open(directory: &Path, version: Version) -> Option<Cgroup> {
+        let limits: Vec<Kept> =
+            version.limit_files().iter().filter_map(|name| Kept::open(&directory.join(name))).collect();
+        if limits.is_empty() {
+            return None;
+        }
+        let usage = Kept::open(&directory.join(version.usage_file()))?;
+        Some(Cgroup { limits, usage, stat: Kept::open(&directory.join("memory.stat")), version })
+    }
+
+    /// `None` without a limit.
+    fn headroom(&self) -> Option<Headroom> {
+        let limit_bytes = self.limits.iter().filter_map(|file| file.text(limit_bytes)?).min()?;
+        let used_bytes: u64 = self.usage.text(|text| text.trim().parse().ok())??;
+        let file_bytes = self.stat.as_ref().and_then(|stat| stat.text(|text| self.file_bytes(text)));
+        let kept_bytes = used_bytes.saturating_sub(file_bytes.unwrap_or(0));
+        Some(Headroom::of(limit_bytes, limit_bytes.saturating_sub(kept_bytes)))
+    }
+
+    /// Clean pages of files, which the kernel drops when somebody needs the memory.
+    fn file_bytes(&self, stat: &str) -> u64 {
+        let sum = |keys: [&str; 2]| keys.iter().filter_map(|key| value_of(stat, key)).sum::<u64>();
+        let (pages, to_be_written) = self.version.file_pages();
+        sum(pages).saturating_sub(sum(to_be_written))
+    }
+}
+
+/// The cgroup of this process and its ancestors as far as they can be seen, from the inside out; and the directory of the
+/// first.
+fn find_cgroups(root: &Path) -> (Box<[Cgroup]>, Option<PathBuf>) {
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_default();
+    let (memberships, mounts) = (read("proc/self/cgroup"), read("proc/self/mountinfo"));
+    for version in [Version::Two, Version::One] {
+        let Some(path) = memberships.lines().find_map(|line| version.path_in(line)) else { continue };
+        for (mounted_path, mount_point) in mounts.lines().filter_map(|line| mount_in(line, version)) {
+            let top = root.join(mount_point.trim_start_matches('/'));
+            let below = Path::new(path).strip_prefix(mounted_path).unwrap_or(Path::new(""));
+            let directory = top.join(below);
+            let levels = directory.ancestors().take_while(|level| level.starts_with(&top));
+            let cgroups: Box<[Cgroup]> = levels.filter_map(|level| Cgroup::open(level, version)).collect();
+            if !cgroups.is_empty() {
+                return (cgroups, Some(directory));
+            }
+        }
+    }
+    (Box::default(), None)
+}
+
+/// From a line of mountinfo: which part of the hierarchy is mounted, and where (`proc_pid_mountinfo(5)`).
+fn mount_in(line: &str, version: Version) -> Option<(&str, &str)> {
+    let (place, file_system) = line.split_once(" - ")?;
+    let (mut place, mut file_system) = (place.split(' '), file_system.split(' '));
+    let (mounted_path, mount_point) = (place.nth(3)?, place.next()?);
+    let (kind, options) = (file_system.next()?, file_system.nth(1).unwrap_or_default());
+    version.is_mounted(kind, options).then_some((mounted_path, mount_point))
+}
+
+/// `None` for none: `max`, or in version 1 a number that no machine has.
+fn limit_bytes(text: &str) -> Option<u64> {
+    text.trim().parse().ok().filter(|bytes| *bytes < NO_LIMIT_BYTES)
+}
+
+/// The number behind a key at the beginning of a line.
+fn value_of(text: &str, key: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Stalls of a cgroup or of the system, by PSI (Linux's `Documentation/accounting/psi.rst`).
+#[derive(Debug, Default)]
+struct Stalls {
+    /// Becomes readable when threads have lost that much time within a second or two.
+    trigger: Option<File>,
+    average: Option<Kept>,
+}
+
+impl Stalls {
+    fn open(path: &Path) -> Stalls {
+        let trigger = TRIGGERS.iter().find_map(|text| open_trigger(path, text).ok());
+        Stalls { trigger, average: Kept::open(path) }
+    }
+
+    fn now(&self) -> bool {
+        let triggered = self.trigger.as_ref().is_some_and(|trigger| {
+            let mut descriptors = [PollFd::new(trigger, PollFlags::PRI)];
+            poll(&mut descriptors, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(1)
+                && descriptors[0].revents().contains(PollFlags::PRI)
+        });
+        triggered || self.average.as_ref().and_then(|file| file.text(some_percent)?) >= Some(STALL_PERCENT)
+    }
+}
+
+fn open_trigger(path: &Path, text: &str) -> io::Result<File> {
+    let mut file = OpenOptions::new().read(true).write(true).open(path)?;
+    if !rustix::fs::fstatfs(&file).is_ok_and(|system| TRIGGER_FILE_SYSTEMS.contains(&system.f_type)) {
+        // An ordinary file would be written to.
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    file.write_all(text.as_bytes())?;
+    Ok(file)
+}
+
+/// `avg10` of the line `some`, whole percent.
+fn some_percent(text: &str) -> Option<u32> {
+    let (_, average) = text.lines().find(|line| line.starts_with("some "))?.split_once("avg10=")?;
+    average.split('.').next()?.parse().ok()
+}
+
+/// A file that is read again and again. Files of procfs and cgroupfs are made anew by a read from their beginning.
+#[derive(Debug)]
+struct Kept(File);
+
+impl Kept {
+    fn open(path: &Path) -> Option<Kept> {
+        File::open(path).ok().map(Kept)
+    }
+
+    /// What it says now; `None` when it says nothing any more, as of a cgroup that was removed.
+    fn text<R>(&self, read: impl FnOnce(&str) -> R) -> Option<R> {
+        let mut buffer = [0; TEXT_BYTES_MAX];
+        let length = self.0.read_at(&mut buffer, 0).ok()?;
+        std::str::from_utf8(&buffer[..length]).ok().map(read)
+    }
+}
+
+/// Of a limit, so much is to stay free: a quarter, which is what a burst of 100 MiB in a cgroup of 256 MiB took to be
+/// survived on a machine whose processors had four times as much to do as they could.
+const RESERVE_DIVISOR: u64 = 4;
+
+/// The least that stays free. One thread that touches new memory takes 1 to 4 GB/s: this lasts it for 4 to 16 ms.
+const RESERVE_BYTES_MIN: u64 = 16 << 20;
+
+/// Large limits need no larger share: this lasts one thread for 128 ms at the least, and several for tens.
+const RESERVE_BYTES_MAX: u64 = 512 << 20;
+
+/// A system with less free than so many reserves is short of memory.
+const SCARCE_RESERVES: u64 = 4;
+
+/// Version 1 says that there is no limit by the largest multiple of a page below 2^63.
+const NO_LIMIT_BYTES: u64 = 1 << 60;
+
+/// 150 ms of a second; without privileges only windows of two seconds are granted (Linux 6.6).
+const TRIGGERS: [&str; 2] = ["some 150000 1000000\0", "some 300000 2000000\0"];
+
+/// The same as the triggers say, averaged over ten seconds, for kernels that grant none.
+const STALL_PERCENT: u32 = 15;
+
+/// `PROC_SUPER_MAGIC` and `CGROUP2_SUPER_MAGIC` of <linux/magic.h>.
+const TRIGGER_FILE_SYSTEMS: [rustix::fs::FsWord; 2] = [0x9fa0, 0x6367_7270];
+
+/// `memory.stat` and `meminfo` have 1.5 to 3 KiB.
+const TEXT_BYTES_MAX: usize = 8192;
+
+#[cfg(all(test, not(headwater_loom)))]
+mod tests {
+    use super::*;
+    use headwater_testkit::ScratchDir;
+
+    /// Files below a root of its own.
+    struct Sample(ScratchDir);
+
+    impl Sample {
+        fn new(files: &[(&str, &str)]) -> Sample {
+            let sample = Sample(ScratchDir::on_target().unwrap());
+            files.iter().for_each(|(path, text)| sample.write(path, text));
+            sample
+        }
+
+        fn write(&self, path: &str, text: &str) {
+            let path = self.0.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+
+        fn pressure(&self) -> Pressure {
+            Pressure::at(self.0.path())
+        }
+    }
+
+    const MIB: u64 = 1 << 20;
+
+    const MOUNTS: &str = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory\n\
+        41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
+
+    /// Goal: version 1 beside an empty version 2: the inner cgroup's limit, less what is used but for clean file pages.
+    #[test]
+    #[cfg_attr(miri, ignore)]
+    fn version_1_is_found_beside_an_empty_version_2() {
+        let sample = Sample::new(&[
+            ("proc/self/cgroup", "5:cpu:/x\n4:memory:/outer/inner\n0::/\n"),
+            ("proc/self/mountinfo", MOUNTS),
+            ("sys/fs/cgroup/unified/cgroup.procs", "1\n"),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("sys/fs/cgroup/memory/memory.usage_in_bytes", "1\n"),
+            ("sys/fs/cgroup/memory/outer/inner/memory.limit_in_bytes", "268435456\n"),
+            ("sys/fs/cgroup/memory/outer/inner/memory.usage_in_bytes", "209715200\n"),
+            (
+                "sys/fs/cgroup/memory/outer/inner/memory.stat",
+                "inactive_file 1\nactive_file 1\ntotal_dirty 1048576\ntotal_writeback 1048576\n\
+                 total_inactive_file 10485760\ntotal_active_file 2097152\n",
+            ),
+        ]);
+        let headroom = sample.pressure().headroom();
+        assert_eq!(headroom, Headroom { free_bytes: (56 + 10) * MIB, reserve_bytes: 64 * MIB });
+    }
+
+    /// Goal: version 2, where the ancestor is what is tight, and `memory.high` counts as a limit; later changes are seen.
+    #[test]
+    #[cfg_attr(miri, ignore)]
+    fn the_tightest_of_version_2_counts() {
+        let inner = "sys/fs/cgroup/outer/inner";
+        let sample = Sample::new(&[
+            ("proc/self/cgroup", "0::/outer/inner\n"),
+            ("proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n"),
+            ("sys/fs/cgroup/outer/memory.max", "1073741824\n"),
+            ("sys/fs/cgroup/outer/memory.high", "536870912\n"),
+            ("sys/fs/cgroup/outer/memory.current", "524288000\n"),
+            (&format!("{inner}/memory.max"), "max\n"),
+            (&format!("{inner}/memory.high"), "max\n"),
+            (&format!("{inner}/memory.current"), "1048576\n"),
+            ("proc/meminfo", "MemTotal:       67108864 kB\nMemFree: 1 kB\nMemAvailable:   33554432 kB\n"),
+        ]);
+        let pressure = sample.pressure();
+        assert_eq!(pressure.headroom(), Headroom { free_bytes: 12 * MIB, reserve_bytes: 128 * MIB });
+        sample.write(&format!("{inner}/memory.max"), "2097152\n");
+        assert_eq!(pressure.headroom_bytes(), MIB);
+        sample.write("proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 4 kB\n");
+        assert_eq!(pressure.headroom(), Headroom { free_bytes: 4096, reserve_bytes: 512 * MIB });
+    }
+
+    /// Goal: in a container that mounts only its own part of the hierarchy, the path is that below the part.
+    #[test]
+    #[cfg_attr(miri, ignore)]
+    fn a_part_of_the_hierarchy_is_enough() {
+        let sample = Sample::new(&[
+            ("proc/self/cgroup", "4:memory:/docker/abc/job\n"),
+            (
+                "proc/self/mountinfo",
+                "9 1 0:32 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n",
+            ),
+            ("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "1048576\n"),
+            ("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "4096\n"),
+        ]);
+        assert_eq!(sample.pressure().headroom_bytes(), MIB - 4096);
+    }
+
+    /// Goal: where nothing can be found nothing is short; nor where it says something that nobody understands.
+    #[test]
+    #[cfg_attr(miri, ignore)]
+    fn without_knowledge_there_is_no_limit() {
+        let sample = Sample::new(&[]);
+        assert_eq!(sample.pressure().headroom(), Headroom::UNKNOWN);
+        assert_eq!(sample.pressure().is_stalling(), Stall::No);
+        sample.write("proc/meminfo", "nonsense");
+        sample.write("proc/self/cgroup", "nonsense\n4:memory\n");
+        sample.write("proc/self/mountinfo", "nonsense - \n");
+        assert_eq!(sample.pressure().headroom_bytes(), u64::MAX);
+    }
+
+    /// Goal: the system's stalls count where memory is scarce, and not where it is not.
+    #[test]
+    #[cfg_attr(miri, ignore)]
+    fn stalls_elsewhere_do_not_count() {
+        let stalls =
+            |percent| format!("some avg10={percent} avg60=0.00 avg300=0.00 total=0\nfull avg10=99.00\n");
+        let sample = Sample::new(&[("proc/pressure/memory", &stalls("15.20"))]);
+        for (available, expected) in [("1000 kB", Stall::Yes), ("7000000 kB", Stall::No)] {
+            sample.write("proc/meminfo", &format!("MemTotal: 8000000 kB\nMemAvailable: {available}\n"));
+            assert_eq!(sample.pressure().is_stalling(), expected);
+        }
+        sample.write("proc/meminfo", "MemTotal: 8000000 kB\nMemAvailable: 1000 kB\n");
+        sample.write("proc/pressure/memory", &stalls("14.99"));
+        assert_eq!(sample.pressure().is_stalling(), Stall::No);
+        let text = std::fs::read_to_string(sample.0.path().join("proc/pressure/memory")).unwrap();
+        assert_eq!(text, stalls("14.99"), "no trigger is written to an ordinary file");
+    }
+
+    /// Goal: on the system itself something is found, and plausible.
+    #[test]
+    #[cfg_attr(miri, ignore)]
+    fn this_system_has_memory() {
+        let headroom = Pressure::new().headroom();
+        assert!(headroom.free_bytes > 0 && headroom.reserve_bytes <= RESERVE_BYTES_MAX);
+        assert_ne!(headroom, Headroom::UNKNOWN, "procfs says how much memory there is");
+    }
+}
