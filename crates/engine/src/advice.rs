@@ -18,6 +18,7 @@ use headwater_core::units::{ByteRange, PageRange};
 use crate::error::{Error, Operation, Result};
 use crate::file::{Contents, File};
 use crate::inode::Inode;
+use crate::put_pages::Put;
 use crate::source::{IoMode, OFFSET_BYTES_MAX, Source};
 use crate::start::{Caller, Starter};
 
@@ -121,7 +122,7 @@ impl Source {
             (None, _) => self.advise_kernel(advice, range),
             (Some(inode), Advice::WillNeed) => self.will_need(inode, range),
             (Some(inode), Advice::DontNeed) => {
-                inode.drop_pages(inode.whole_pages(range));
+                self.shared().put_pages(inode, inode.whole_pages(range), Put::Free);
                 self.tell_kernel(advice, range)
             }
             (Some(inode), Advice::Normal | Advice::Sequential | Advice::Random | Advice::NoReuse) => {

@@ -25,7 +25,7 @@ use bytes::Bytes;
 use headwater_core::frame::{FirstUse, LoadId};
 use headwater_core::readahead::{Access, Outcome};
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
-use headwater_io::{Found, PinnedPage};
+use headwater_io::{Found, PinnedPage, PinnedRun};
 
 use crate::error::Result;
 use crate::events;
@@ -174,15 +174,7 @@ impl<'a> CachedRead<'a> {
                 break None;
             }
             let (page, part) = self.part();
-            let step = match self.inode.pages.pin(page, part.clone()) {
-                Found::Page(pinned) => {
-                    self.note_use(page, &pinned);
-                    Step::Page(pinned)
-                }
-                Found::Pending(load) => self.pending(page, part.clone(), load),
-                Found::Absent => self.absent(page, part.clone()),
-            };
-            let pinned = match step {
+            let pinned = match self.step(page, &part) {
                 Step::Page(pinned) => pinned,
                 Step::Next(next) => break Some(next),
             };
@@ -192,6 +184,33 @@ impl<'a> CachedRead<'a> {
         };
         self.inode.counters.hit(hits);
         next
+    }
+
+    /// Pins the pages from the next byte on, as far as nothing has to be waited for. `None` when that was all.
+    pub(crate) fn pin(&mut self, run: &mut PinnedRun) -> Option<Next> {
+        while self.done < self.length() {
+            let (page, part) = self.part();
+            match self.step(page, &part) {
+                Step::Page(pinned) => run.push(pinned),
+                Step::Next(next) => return Some(next),
+            }
+            self.inode.counters.hit(1);
+            self.done += part.len();
+        }
+        None
+    }
+
+    /// The page of the next byte, if it is there.
+    #[inline]
+    fn step(&mut self, page: PageIndex, part: &Range<u32>) -> Step<'a> {
+        match self.inode.pages.pin(page, part.clone()) {
+            Found::Page(pinned) => {
+                self.note_use(page, &pinned);
+                Step::Page(pinned)
+            }
+            Found::Pending(load) => self.pending(page, part.clone(), load),
+            Found::Absent => self.absent(page, part.clone()),
+        }
     }
 
     /// All of it without a copy, if it lies in one page that is there, and that much can be lent.
@@ -260,6 +279,9 @@ impl<'a> CachedRead<'a> {
         if let Some(step) = self.look_again(page, &part) {
             return step;
         }
+        if let Some(part) = self.in_window(page, part.start) {
+            return Step::Next(Next::Bypass(part));
+        }
         let again = self.told.is_some_and(|told| told.page == page);
         let attempts = if again { self.told.expect("looked at above").attempts } else { 0 };
         if attempts < ATTEMPTS_MAX {
@@ -285,9 +307,17 @@ impl<'a> CachedRead<'a> {
     /// From the next byte to the next page that is there, or the end of the read.
     fn absent_range(&self, page: PageIndex, within_bytes: u32) -> ByteRange {
         let rest = PageRange::new(page, PageRange::covering(self.range).end);
-        let held = rest.iter().skip(1).find(|page| self.inode.pages.holds(*page)).unwrap_or(rest.end);
+        let windows = &self.inode.unwritten.windows;
+        let is_held = |page: &PageIndex| self.inode.pages.holds(*page) || windows.holds(*page);
+        let held = rest.iter().skip(1).find(is_held).unwrap_or(rest.end);
         let start_bytes = page.start_bytes() + u64::from(within_bytes);
         ByteRange::new(start_bytes, held.start_bytes().min(self.range.end))
+    }
+
+    /// From the next byte on, what a window has instead of the cache.
+    fn in_window(&self, page: PageIndex, within_bytes: u32) -> Option<ByteRange> {
+        let rest = ByteRange::new(page.start_bytes() + u64::from(within_bytes), self.range.end);
+        self.inode.unwritten.windows.first(rest).filter(|part| part.start == rest.start)
     }
 
     fn look_again(&mut self, page: PageIndex, part: &Range<u32>) -> Option<Step<'a>> {

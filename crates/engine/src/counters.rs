@@ -26,12 +26,22 @@ pub(crate) struct FileCounters {
     pub(crate) late: AtomicU64,
     unused: AtomicU64,
     evictions: AtomicU64,
+    device_writes: AtomicU64,
+    device_write_pages: AtomicU64,
+    device_write_bytes: AtomicU64,
 }
 
 impl FileCounters {
     #[inline]
     pub(crate) fn hit(&self, pages: u64) {
         self.hits.add(pages);
+    }
+
+    /// A write to the device is over.
+    pub(crate) fn wrote(&self, pages: u64, bytes: u64) {
+        self.device_writes.fetch_add(1, Ordering::Relaxed);
+        self.device_write_pages.fetch_add(pages, Ordering::Relaxed);
+        self.device_write_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn evicted(&self, pages: u64, usage: Usage) {
@@ -57,6 +67,9 @@ impl FileCounters {
             late: load(&self.late),
             unused: load(&self.unused),
             evictions: load(&self.evictions),
+            device_writes: load(&self.device_writes),
+            device_write_pages: load(&self.device_write_pages),
+            device_write_bytes: load(&self.device_write_bytes),
         }
     }
 }
@@ -89,6 +102,12 @@ pub struct Counts {
     pub unused: u64,
     /// Left the cache: to make room, on advice, or because the file had changed.
     pub evictions: u64,
+    /// Write requests to the device, those that failed included.
+    pub device_writes: u64,
+    /// Pages of these.
+    pub device_write_pages: u64,
+    /// Bytes of these.
+    pub device_write_bytes: u64,
 }
 
 /// What a file's cached reads met, and what the cache holds of it.
@@ -101,6 +120,8 @@ pub struct FileStats {
     pub resident_pages: u64,
     /// Pages on their way.
     pub loading_pages: u64,
+    /// Pages that were written and that the device does not have yet.
+    pub unwritten_pages: u64,
 }
 
 impl std::ops::AddAssign for Counts {
@@ -117,6 +138,9 @@ impl std::ops::AddAssign for Counts {
         self.late += other.late;
         self.unused += other.unused;
         self.evictions += other.evictions;
+        self.device_writes += other.device_writes;
+        self.device_write_pages += other.device_write_pages;
+        self.device_write_bytes += other.device_write_bytes;
     }
 }
 

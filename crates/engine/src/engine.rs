@@ -16,10 +16,14 @@ use headwater_core::readahead::{ReadaheadLimits, ReadaheadPolicy};
 use headwater_core::replacement::Policy;
 use headwater_io::{
     Arena, ArenaStats, Driver, DriverKind, DriverOptions, DriverStats, Extent, FilePages, LocalDriver,
-    PinnedPage, PolledRings, Polling, SubmissionPolling,
+    PinnedPage, PolledRings, Polling, Pressure, SubmissionPolling,
 };
 
+use crate::elastic::{Elasticity, Relieving};
 use crate::error::{Error, Result};
+use crate::events;
+use crate::keeper::{Keeper, Presence};
+use crate::leases::Leases;
 use crate::local::LocalEngine;
 use crate::memory::CacheParts;
 use crate::stats::CacheStats;
@@ -36,15 +40,19 @@ pub(crate) struct Shared {
     pub(crate) readahead: ReadaheadLimits,
     pub(crate) readahead_policy: ReadaheadPolicy,
     pub(crate) cache: CacheParts,
+    pub(crate) keeper: Keeper,
+    pub(crate) leases: Leases,
     lent_bytes: Arc<AtomicUsize>,
     lent_bytes_max: usize,
     memory_bytes: u64,
+    pub(crate) relieving: Relieving,
 }
 
 /// Settings of an engine; see [`Engine::builder`].
 #[derive(Clone, Debug, Default)]
 pub struct EngineBuilder {
     memory_bytes: Option<u64>,
+    elasticity: Elasticity,
     queue_depth: Option<u32>,
     driver: DriverKind,
     rings: Option<u32>,
@@ -79,8 +87,8 @@ pub struct Info {
     pub queue_depth: u32,
 }
 
-/// Gauges of an engine; all but `arena.budget_bytes`, `arena.mapped_bytes` and those of the cache are zero when nobody uses
-/// it.
+/// Gauges of an engine; all but `arena.budget_bytes`, `arena.mapped_bytes`, `arena.released_bytes` and those of the cache are
+/// zero when nobody uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -112,12 +120,36 @@ impl Engine {
     /// # Errors
     /// When it cannot be built, at each call anew.
     pub fn global() -> Result<Engine> {
-        static GLOBAL: OnceLock<Engine> = OnceLock::new();
         if let Some(engine) = GLOBAL.get() {
             return Ok(engine.clone());
         }
         let engine = Engine::builder().build()?;
-        Ok(GLOBAL.get_or_init(|| engine).clone())
+        let mut is_first = false;
+        let global = GLOBAL.get_or_init(|| {
+            is_first = true;
+            engine
+        });
+        if is_first {
+            headwater_io::at_exit(flush_global).map_err(Error::build)?;
+        }
+        Ok(global.clone())
+    }
+
+    /// Writes back what was written to all files through this engine, and waits for that; see [`File::sync_data`](crate::File::sync_data) for
+    /// what survives a loss of power. Dropping the last handle of an engine, its files included, does the same.
+    ///
+    /// # Errors
+    /// The first failure among the files that could not be written; all of them stay as they were written.
+    pub fn flush(&self) -> Result<()> {
+        if self.shared.driver.is_forked() {
+            return Err(Error::build(headwater_io::RejectReason::Forked.into()));
+        }
+        self.shared.flush_all();
+        let files = self.shared.cache.writes.dirty_files();
+        match files.iter().find_map(|inode| inode.unwritten.failing()) {
+            Some(error) => Err(Error::flush(error)),
+            None => Ok(()),
+        }
     }
 
     /// Driver, limits, and why a wish was not met.
@@ -140,6 +172,8 @@ impl Engine {
     pub fn stats(&self) -> Stats {
         if !self.shared.driver.is_forked() {
             self.shared.cache.loads.conclude_arrived(&self.shared);
+            self.shared.cache.writes.conclude_arrived(&self.shared);
+            self.shared.cache.inodes.conclude_syncs();
         }
         Stats {
             arena: self.shared.arena.stats(),
@@ -187,11 +221,45 @@ impl Engine {
 
 impl Shared {
     /// Counts so much as lent, unless that is too much.
-    fn count_lent(&self, bytes: usize) -> Option<LentBytes> {
+    pub(crate) fn count_lent(&self, bytes: usize) -> Option<LentBytes> {
         // Added first, so that threads that lend at once do not exceed it together.
         let before_bytes = self.lent_bytes.fetch_add(bytes, Ordering::Relaxed);
         let lent_bytes = LentBytes { total: self.lent_bytes.clone(), bytes };
         (before_bytes + bytes <= self.lent_bytes_max).then_some(lent_bytes)
+    }
+}
+
+impl Drop for Shared {
+    /// What is dirty is written, or lost and told to whoever listens.
+    fn drop(&mut self) {
+        if self.driver.is_forked() {
+            return;
+        }
+        self.keeper.stop();
+        self.leases.stop();
+        self.flush_all();
+        for inode in self.cache.writes.dirty_files() {
+            events::lost(&inode, inode.unwritten.pages());
+        }
+    }
+}
+
+/// The engine of those who name none.
+static GLOBAL: OnceLock<Engine> = OnceLock::new();
+
+/// Statics are not dropped. Runs in a thread of its own, because thread-locals of this one may be gone.
+extern "C" fn flush_global() {
+    let Some(engine) = GLOBAL.get().filter(|engine| !engine.shared.driver.is_forked()) else { return };
+    // Files with windows count as dirty.
+    if engine.shared.cache.writes.dirty_files().is_empty() {
+        return;
+    }
+    let flushed = std::thread::Builder::new().spawn(|| engine.shared.flush_all());
+    let is_done = flushed.is_ok_and(|thread| thread.join().is_ok());
+    if !is_done || engine.shared.cache.writes.unwritten_pages() > 0 {
+        engine.shared.cache.writes.dirty_files().iter().for_each(|inode| {
+            events::lost(inode, inode.unwritten.pages());
+        });
     }
 }
 
@@ -202,13 +270,22 @@ impl fmt::Debug for Engine {
 }
 
 impl EngineBuilder {
-    /// The memory budget in bytes, 3 MiB or more; a ceiling, not a reservation. Default 64 MiB.
+    /// The memory budget in bytes, 3 MiB or more. Default 64 MiB. It is a ceiling, not a reservation: memory is taken when
+    /// it is needed, while the system and the cgroups of this process have some to spare, and given back when they run
+    /// short ([`EngineBuilder::elasticity`]). So it can be as large as what is read: the cache fills what nobody else wants.
     ///
     /// Readers at rest keep what they have read ahead, at the least a page of 4 KiB. Those get by in the eighth of the
     /// budget that readahead leaves free: 64 of them with 3 MiB, nearly 2000 with 64 MiB. More, all at rest at once, make
     /// further reads wait until one goes on or is dropped.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory_bytes = Some(bytes);
+        self
+    }
+
+    /// Whether memory follows what the system has to spare. Default [`Elasticity::On`]. What the cgroups are is looked up
+    /// when the engine is built.
+    pub fn elasticity(mut self, elasticity: Elasticity) -> Self {
+        self.elasticity = elasticity;
         self
     }
 
@@ -271,7 +348,11 @@ impl EngineBuilder {
     /// [`DriverKind::Uring`] is demanded and refused.
     pub fn build(self) -> Result<Engine> {
         let options = self.driver_options()?;
-        self.build_with(|| Driver::new(&options))
+        let presence = match options.kind {
+            DriverKind::Sim(_) => Presence::Absent,
+            DriverKind::Auto | DriverKind::Uring | DriverKind::Threads => Presence::Present,
+        };
+        self.build_with(presence, || Driver::new(&options))
     }
 
     /// Builds an engine for this thread alone; see [`LocalEngine`].
@@ -291,7 +372,7 @@ impl EngineBuilder {
     /// As [`EngineBuilder::build`]; when there are no descriptors left.
     pub fn local(self) -> Result<LocalEngine> {
         let local = LocalDriver::new(&self.driver_options()?).map_err(Error::build)?;
-        let engine = self.build_with(|| Ok(local.driver().clone()))?;
+        let engine = self.build_with(Presence::Absent, || Ok(local.driver().clone()))?;
         Ok(LocalEngine::new(engine, local))
     }
 
@@ -306,7 +387,7 @@ impl EngineBuilder {
         })
     }
 
-    fn build_with(self, driver: impl FnOnce() -> io::Result<Driver>) -> Result<Engine> {
+    fn build_with(self, presence: Presence, driver: impl FnOnce() -> io::Result<Driver>) -> Result<Engine> {
         let memory_bytes = self.memory_bytes.unwrap_or(Limits::MEMORY_BYTES_DEFAULT);
         check_memory(memory_bytes)?;
         check_replacement(self.replacement)?;
@@ -314,7 +395,11 @@ impl EngineBuilder {
         readahead.validate().map_err(|error| invalid(error.to_string()))?;
         check_size(readahead.size_bytes_max)?;
         let driver = driver().map_err(Error::build)?;
-        let arena = Arena::new(memory_bytes as usize).map_err(|error| invalid(error.to_string()))?;
+        let arena = match self.elasticity {
+            Elasticity::On => Arena::elastic(memory_bytes as usize, Pressure::new()),
+            Elasticity::Off => Arena::new(memory_bytes as usize),
+        };
+        let arena = arena.map_err(|error| invalid(error.to_string()))?;
         driver.register_memory(&arena);
         let (lent_bytes, lent_bytes_max) = (Arc::default(), arena.stats().budget_bytes / 2);
         let cache = CacheParts::new(&arena, self.replacement);
@@ -325,11 +410,16 @@ impl EngineBuilder {
             readahead,
             readahead_policy,
             cache,
+            keeper: Keeper::new(presence),
+            leases: Leases::default(),
             lent_bytes,
             lent_bytes_max,
             memory_bytes,
+            relieving: Relieving::default(),
         };
-        Ok(Engine { shared: Arc::new(shared) })
+        let shared = Arc::new(shared);
+        shared.keeper.keep(&shared);
+        Ok(Engine { shared })
     }
 }
 
@@ -347,9 +437,18 @@ impl<M: AsRef<[u8]>> AsRef<[u8]> for Lent<M> {
 }
 
 /// A part of what is counted as lent, until it is dropped.
-struct LentBytes {
+pub(crate) struct LentBytes {
     total: Arc<AtomicUsize>,
     bytes: usize,
+}
+
+impl LentBytes {
+    /// A part of it, to be dropped by itself.
+    pub(crate) fn split(&mut self, bytes: usize) -> LentBytes {
+        assert!(bytes <= self.bytes, "no more is split off than there is");
+        self.bytes -= bytes;
+        LentBytes { total: self.total.clone(), bytes }
+    }
 }
 
 impl Drop for LentBytes {

@@ -24,7 +24,15 @@ pub enum Operation {
     Length,
     /// Reading.
     Read,
-    /// Changing a reader's position.
+    /// Writing.
+    Write,
+    /// Changing a file's length.
+    SetLength,
+    /// Making what was written durable.
+    Sync,
+    /// Making a view.
+    View,
+    /// Changing a reader's or writer's position.
     Seek,
     /// Taking advice.
     Advise,
@@ -37,6 +45,10 @@ impl fmt::Display for Operation {
             Operation::Open => "open",
             Operation::Length => "get the length of",
             Operation::Read => "read",
+            Operation::Write => "write",
+            Operation::SetLength => "set the length of",
+            Operation::Sync => "sync",
+            Operation::View => "view",
             Operation::Seek => "seek in",
             Operation::Advise => "take advice on",
         })
@@ -87,6 +99,10 @@ impl fmt::Display for Failure {
 impl Error {
     pub(crate) fn build(source: io::Error) -> Error {
         Failure { operation: Operation::Build, path: None, offset_bytes: None, source }.into()
+    }
+
+    pub(crate) fn flush(source: io::Error) -> Error {
+        Failure { operation: Operation::Sync, path: None, offset_bytes: None, source }.into()
     }
 
     pub(crate) fn on_file(operation: Operation, path: &Path, source: io::Error) -> Error {

@@ -1,20 +1,21 @@
 //! Events: what an engine does, told to whoever listens through `tracing`.
 //!
 //! The target is `headwater`. A file is told by its path when it is opened, and by its number (`file`) from then on. Levels:
-//! `debug` for what happens once for a file or is worth a look (opening, invalidation, reads around the cache), `trace` for
+//! `warn` for what was not written to a device, `error` for what never will be, `debug` for what happens once for a file or is worth a look (opening, invalidation, reads around the cache), `trace` for
 //! what happens at each miss. A hit tells nothing; with no subscriber each event is one atomic load.
 //!
 //! Owns: names and fields.
 //! Does not own: counts (counters).
 
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use headwater_core::cache::Evicted;
 use headwater_core::frame::FileId;
 use headwater_core::readahead::{Outcome, Purpose, ReadResult};
-use headwater_core::units::{ByteRange, PageIndex};
-use tracing::{debug, trace};
+use headwater_core::units::{ByteRange, PageIndex, PageRange};
+use tracing::{debug, error, trace, warn};
 
 use crate::inode::Inode;
 
@@ -42,10 +43,39 @@ pub(crate) fn loaded(inode: &Inode, range: ByteRange, purpose: Purpose, result: 
     trace!(target: TARGET, file, offset, length, ?purpose, ?result, ?took, "load");
 }
 
+/// Pages were written to the device, or not.
+pub(crate) fn wrote(inode: &Inode, pages: PageRange, outcome: &io::Result<()>, took: Duration) {
+    let (file, offset, length) = (number(inode.pages.id()), pages.start.start_bytes(), pages.len().bytes());
+    match outcome {
+        Ok(()) => trace!(target: TARGET, file, offset, length, ?took, "write back"),
+        Err(error) => warn!(target: TARGET, file, offset, length, %error, "write back failed"),
+    }
+}
+
+/// The engine goes, and pages could not be written.
+pub(crate) fn lost(inode: &Inode, pages: u64) {
+    error!(target: TARGET, file = number(inode.pages.id()), pages, "lost what could not be written");
+}
+
+/// Nobody else writes to a file until we let him.
+pub(crate) fn leased(inode: &Inode) {
+    debug!(target: TARGET, file = number(inode.pages.id()), "lease");
+}
+
+/// The kernel grants no lease.
+pub(crate) fn lease_refused(inode: &Inode, error: &io::Error) {
+    trace!(target: TARGET, file = number(inode.pages.id()), %error, "lease refused");
+}
+
 /// Pages made room.
 pub(crate) fn evicted(evicted: &[Evicted], wanted_pages: usize) {
     let (pages, first) = (evicted.len(), evicted.first().map(|page| number(page.file)));
     trace!(target: TARGET, pages, wanted_pages, first_file = first, "evict");
+}
+
+/// The system was short of memory, and some went back.
+pub(crate) fn relieved(headroom_bytes: u64, wanted_bytes: usize, released_bytes: usize, pages: usize) {
+    debug!(target: TARGET, headroom_bytes, wanted_bytes, released_bytes, pages, "relieve");
 }
 
 /// Somebody wrote to a file, and its pages left.

@@ -1,4 +1,4 @@
-//! File: a file open for reading at positions and from start to end.
+//! File: a file open for reading and writing at positions, and from start to end.
 //!
 //! Owns: what a user of a file sees, and the options of opening one.
 //! Does not own: descriptors and mode (the source's), memory and queue (the engine's), positions (the readers').
@@ -6,24 +6,25 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use headwater_core::backing::{Backing, Form};
 use headwater_core::readahead::ReadaheadPolicy;
 use headwater_core::units::ByteRange;
-use headwater_io::{Access, DirectIo, OpenFile, Residency};
+use headwater_io::{Access, Creation, DirectIo, OpenFile, Residency};
 
 use crate::async_reader::{AsyncReader, ByteStream};
+use crate::coherence::Coherence;
 use crate::counters::FileStats;
 use crate::engine::Engine;
 use crate::error::{Error, Operation, Result};
 use crate::events::{self, Directness};
 use crate::in_memory::MemoryFile;
-use crate::inode::REVALIDATE_INTERVAL;
 use crate::reader::Reader;
 use crate::source::{IoMode, Source};
+use crate::writer::Writer;
 
 /// How to open a file.
 ///
@@ -44,6 +45,18 @@ pub struct OpenOptions {
     caching: Caching,
     readahead: Option<ReadaheadPolicy>,
     revalidate: Option<Duration>,
+    coherence: Coherence,
+    access: Access,
+    creation: Option<Creation>,
+    truncate: Truncate,
+}
+
+/// Whether a file is cut to length 0 when it is opened: by the engine, which may have pages of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Truncate {
+    Yes,
+    #[default]
+    No,
 }
 
 /// Whether what is read of a file is kept in the engine's memory.
@@ -89,7 +102,8 @@ impl OpenOptions {
     }
 
     /// Sets how long what was seen of the file's length and times is trusted: what others have written to it shows in cached
-    /// reads after this time at the latest. Default 10 ms. [`Duration::ZERO`] asks the kernel at each read;
+    /// reads after this time at the latest. Default 10 ms; not asked while the file is leased, see [`Coherence`].
+    /// [`Duration::ZERO`] asks the kernel at each read;
     /// [`Duration::MAX`] never again, for files that nobody else writes.
     ///
     /// A write changes the times when it begins. Pages that are read while a single long write of another process is under
@@ -99,6 +113,54 @@ impl OpenOptions {
         // What the clock can count: longer is for ever as well.
         self.revalidate = Some(interval.min(Duration::from_nanos(u64::MAX)));
         self
+    }
+
+    /// Sets how reads through the cache see what other processes write. Default [`Coherence::Revalidated`], because a lease
+    /// has others wait. What it is, [`File::coherence`] says.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # std::fs::write(&path, b"abc")?;
+    /// use headwater::{Caching, Coherence, OpenOptions};
+    /// let mut options = OpenOptions::new();
+    /// let file = options.caching(Caching::On).coherence(Coherence::Leased).open(&path)?;
+    /// let mut seen = [0; 3];
+    /// file.read_exact_at(&mut seen, 0)?;
+    /// // Waits, in another process or in this one, until what is cached of the file was dropped.
+    /// std::fs::write(&path, b"xyz")?;
+    /// file.read_exact_at(&mut seen, 0)?;
+    /// assert_eq!(&seen, b"xyz");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn coherence(&mut self, wished: Coherence) -> &mut Self {
+        self.coherence = wished;
+        self
+    }
+
+    /// Opens for reading and writing. Default: reading.
+    pub fn write(&mut self) -> &mut Self {
+        self.access = Access::ReadWrite;
+        self
+    }
+
+    /// Makes the file if it is not there, with the permissions that the process's mask leaves of `0o666`; opens it for writing
+    /// too.
+    pub fn create(&mut self) -> &mut Self {
+        self.creation.get_or_insert(Creation::IfMissing);
+        self.write()
+    }
+
+    /// Makes the file, which must not be there; opens it for writing too.
+    pub fn create_new(&mut self) -> &mut Self {
+        self.creation = Some(Creation::New);
+        self.write()
+    }
+
+    /// Cuts the file to length 0; opens it for writing too.
+    pub fn truncate(&mut self) -> &mut Self {
+        self.truncate = Truncate::Yes;
+        self.write()
     }
 
     /// Opens a regular file, a block device or a character device. Blocks for as long as `open(2)` does.
@@ -121,8 +183,11 @@ impl OpenOptions {
             IoMode::Buffered => DirectIo::Off,
         };
         let failed = |error| Error::on_file(Operation::Open, path, error);
-        let open = OpenFile::open(path, direct_io, Access::Read).map_err(failed)?;
-        let inode = match self.is_cached(&open).map_err(failed)? {
+        if self.access == Access::ReadWrite {
+            engine.shared.leases.make_way(&engine.shared, path);
+        }
+        let open = self.open_file(path, direct_io).map_err(failed)?;
+        let inode = match is_known(&open, self.access).map_err(failed)? {
             true => {
                 let inode = engine.shared.cache.inodes.open(&engine.shared, &open, self.readahead);
                 Some(inode.map_err(failed)?)
@@ -130,34 +195,57 @@ impl OpenOptions {
             false => None,
         };
         let direct = open.direct().map_or(Directness::Buffered, |_| Directness::Direct);
+        let (inode, beside) = if self.is_cached(&open) { (inode, None) } else { (None, inode) };
         events::opened(path, direct, inode.as_deref());
         static NEXT_HANDLE: AtomicU32 = AtomicU32::new(0);
         let source = Source {
             open: Arc::new(open),
+            access: self.access,
             path: path.to_owned(),
             mode: self.mode,
             engine,
             inode,
-            revalidate: self.revalidate.unwrap_or(REVALIDATE_INTERVAL),
+            beside,
+            told_failures: AtomicU64::new(0),
+            coherence: self.coherence,
+            revalidate: self.coherence.interval(self.revalidate),
             handle: NEXT_HANDLE.fetch_add(1, Ordering::Relaxed),
         };
-        Ok(File { contents: Contents::Stored(Arc::new(source)) })
+        if let Some(inode) = source.known() {
+            source.note_told(inode);
+        }
+        source.begin_coherence();
+        let file = File { contents: Contents::Stored(Arc::new(source)) };
+        if self.truncate == Truncate::Yes {
+            file.set_len(0)?;
+        }
+        Ok(file)
     }
 
-    /// Only what gives the same bytes twice is: files of `/proc` say that they are empty.
-    fn is_cached(&self, open: &OpenFile) -> io::Result<bool> {
-        let wanted = match self.caching {
+    fn open_file(&self, path: &Path, direct_io: DirectIo) -> io::Result<OpenFile> {
+        match self.creation {
+            Some(creation) => OpenFile::create(path, direct_io, self.access, creation),
+            None => OpenFile::open(path, direct_io, self.access),
+        }
+    }
+
+    fn is_cached(&self, open: &OpenFile) -> bool {
+        match self.caching {
             Caching::Auto => open.direct().is_some(),
             Caching::On => true,
             Caching::Off => false,
-        };
-        Ok(wanted
-            && open.form() == Form::Cached
-            && Backing::length_bytes(open)?.is_some_and(|length| length > 0))
+        }
     }
 }
 
-/// A file open for reading. Clones share it; all methods take `&self` and may be called from any thread.
+/// Only what gives the same bytes twice is: files of `/proc` say that they are empty.
+fn is_known(open: &OpenFile, access: Access) -> io::Result<bool> {
+    let length_bytes = Backing::length_bytes(open)?;
+    let may_have_bytes = access == Access::ReadWrite || length_bytes.is_some_and(|length| length > 0);
+    Ok(open.form() == Form::Cached && may_have_bytes)
+}
+
+/// A file open for reading, or for reading and writing. Clones share it; all methods take `&self` and may be called from any thread.
 #[derive(Clone, Debug)]
 pub struct File {
     pub(crate) contents: Contents,
@@ -179,6 +267,14 @@ impl File {
     /// As [`OpenOptions::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<File> {
         OpenOptions::new().open(path)
+    }
+
+    /// Opens `path` for reading and writing, empty: made if it is not there, else cut to length 0.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn create(path: impl AsRef<Path>) -> Result<File> {
+        OpenOptions::new().create().truncate().open(path)
     }
 
     /// A file of these bytes, named `<memory>` in errors. It needs no engine, and everything that reads a file reads it:
@@ -230,6 +326,16 @@ impl File {
         }
     }
 
+    /// How what other processes write is seen now: [`Coherence::Leased`] while the file is leased, for whichever handle;
+    /// else [`Coherence::Revalidated`], if another was not wished. What is not cached is read anew, and counts as that.
+    /// [`Coherence::Private`] for a file in memory.
+    pub fn coherence(&self) -> Coherence {
+        match &self.contents {
+            Contents::Stored(source) => source.coherence(),
+            Contents::Memory(_) => Coherence::Private,
+        }
+    }
+
     /// How much of a byte range the kernel's page cache holds. [`Residency::Whole`] for a file in memory.
     pub fn residency(&self, range: ByteRange) -> Residency {
         match &self.contents {
@@ -243,6 +349,11 @@ impl File {
     pub fn stats(&self) -> FileStats {
         let Contents::Stored(source) = &self.contents else { return FileStats::default() };
         source.inode.as_ref().map_or_else(FileStats::default, |inode| inode.stats())
+    }
+
+    /// A cursor at byte 0 for writing in this thread.
+    pub fn writer(&self) -> Writer {
+        Writer::new(self)
     }
 
     /// A cursor at byte 0 for sequential reading in this thread.

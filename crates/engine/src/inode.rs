@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   open ─► Inodes: by device and number ─► known? same stamp? ─► pages are kept : dropped
-//!   read ─► checked lately? ─► yes: the length as it was
+//!   read ─► leased, or checked lately? ─► yes: the length as it was
 //!                           └► no: fstat ─► stamp changed? ─► pages dropped
 //! ```
 //!
@@ -20,7 +20,8 @@
 //! Locks: `inodes` for the maps; `stamp` and `readahead` of one inode, `stamp` across `fstat` and across `control` when
 //! pages are dropped; none is held across any other I/O.
 
-use std::collections::{HashMap, VecDeque};
+mod inodes;
+
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -28,17 +29,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use headwater_core::cache::{DirtyToo, Evicted};
-use headwater_core::frame::{FileId, Usage};
+use headwater_core::frame::{FileId, FirstUse, Usage};
 use headwater_core::readahead::{
     Access, Advice, Lookup, Plan, PlannedRead, Presence, ReadId, ReadResult, Readahead, ReadaheadPolicy,
 };
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
-use headwater_io::{Dropped, FileKey, FilePages, FileStamp, Found, Glanced, OpenFile, PageCache, StampTrust};
+use headwater_io::{
+    Dropped, Extents, FileKey, FilePages, FileStamp, Found, Glanced, OpenFile, Overwritten, PageCache,
+    StampTrust,
+};
 
+use crate::coherence::Leasing;
 use crate::counters::{Counts, FileCounters, FileStats};
 use crate::engine::Shared;
 use crate::events;
 use crate::listeners::Listeners;
+use crate::put_pages::Put;
+use crate::sync::SyncTurns;
+use crate::unwritten::{Moment, Unwritten};
+
+pub(crate) use inodes::Inodes;
 
 /// A file that is, or was, open.
 pub(crate) struct Inode {
@@ -47,10 +57,13 @@ pub(crate) struct Inode {
     key: FileKey,
     length_bytes: AtomicU64,
     /// When the stamp was last looked at, in ticks of the coarse clock.
-    checked_nanoseconds: AtomicU64,
+    pub(crate) checked_nanoseconds: AtomicU64,
     stamp: Mutex<Option<FileStamp>>,
     readahead: Mutex<Reading>,
     pub(crate) listeners: Arc<Listeners>,
+    pub(crate) unwritten: Unwritten,
+    pub(crate) sync_turns: SyncTurns,
+    pub(crate) leasing: Leasing,
     once: AtomicBool,
     opens: AtomicUsize,
     /// Whether it is in the list of closed files; changes under the lock of the maps.
@@ -66,150 +79,6 @@ pub(crate) struct Reading {
     pub(crate) plan: Plan,
 }
 
-/// All files of an engine that are open or have pages.
-#[derive(Default)]
-pub(crate) struct Inodes {
-    known: Mutex<Known>,
-}
-
-#[derive(Default)]
-struct Known {
-    by_key: HashMap<FileKey, Arc<Inode>>,
-    by_id: HashMap<FileId, Arc<Inode>>,
-    /// Closed, the longest first; some may be open again, or forgotten.
-    closed: VecDeque<Weak<Inode>>,
-    /// What was counted for files that are not known any more.
-    forgotten: Counts,
-}
-
-impl Inodes {
-    /// The inode of a file that is being opened.
-    pub(crate) fn open(
-        &self,
-        shared: &Shared,
-        file: &OpenFile,
-        policy: Option<ReadaheadPolicy>,
-    ) -> io::Result<Arc<Inode>> {
-        let (key, _) = file.identity()?;
-        let mut known = self.lock();
-        let inode = match known.by_key.get(&key) {
-            Some(inode) => inode.clone(),
-            None => {
-                let inode = Arc::new(Inode::new(&shared.cache.pages, key, shared)?);
-                known.by_key.insert(key, inode.clone());
-                known.by_id.insert(inode.pages.id(), inode.clone());
-                inode
-            }
-        };
-        inode.opens.fetch_add(1, Ordering::AcqRel);
-        inode.is_reopened.store(true, Ordering::Relaxed);
-        drop(known);
-        let settled = inode.refresh(file, REVALIDATE_INTERVAL);
-        let settled = settled.and_then(|()| policy.map_or(Ok(()), |policy| inode.set_policy(policy, shared)));
-        if let Err(error) = settled {
-            self.close(shared, &inode);
-            return Err(error);
-        }
-        Ok(inode)
-    }
-
-    /// One who had it open is done. With the last, readahead on its way is given up; pages stay, in case it is opened
-    /// again.
-    pub(crate) fn close(&self, shared: &Shared, inode: &Arc<Inode>) {
-        if inode.opens.fetch_sub(1, Ordering::AcqRel) > 1 {
-            return;
-        }
-        shared.cache.loads.abandon(shared, inode);
-        let mut known = self.lock();
-        // What is taken from the list is let go of without the lock: an inode takes locks of its own when it goes.
-        let (mut leaving, mut kept) = (Vec::new(), Vec::new());
-        if !inode.has_pages() {
-            leaving.push(inode.clone());
-        } else if !inode.is_listed.swap(true, Ordering::Relaxed) {
-            // Once, however often it is opened and closed: else it would push itself out.
-            inode.is_reopened.store(false, Ordering::Relaxed);
-            known.closed.push_back(Arc::downgrade(inode));
-        }
-        while known.closed.len() > CLOSED_MAX {
-            let Some(oldest) = known.closed.pop_front().and_then(|oldest| oldest.upgrade()) else { continue };
-            if oldest.is_reopened.swap(false, Ordering::Relaxed) {
-                // Used since: another round.
-                known.closed.push_back(Arc::downgrade(&oldest));
-                kept.push(oldest);
-                continue;
-            }
-            oldest.is_listed.store(false, Ordering::Relaxed);
-            leaving.push(oldest);
-        }
-        drop(known);
-        drop(kept);
-        leaving.iter().for_each(|inode| self.forget(inode));
-    }
-
-    /// Forgets a file, unless it is open (again). Its counts go into the total with its last pages gone.
-    fn forget(&self, inode: &Arc<Inode>) {
-        if !self.lock().is_closed(inode) {
-            return;
-        }
-        inode.drop_pages(ALL_PAGES);
-        let forgotten = self.lock().forget_closed(inode);
-        // The inode takes locks of its own when it goes.
-        drop(forgotten);
-    }
-
-    /// Pages left the cache to make room.
-    pub(crate) fn on_evicted(&self, evicted: &[Evicted]) {
-        let mut rest = evicted;
-        while let Some(first) = rest.first() {
-            let run = rest.chunk_by(follows).next().expect("there is a first");
-            rest = &rest[run.len()..];
-            let Some(inode) = self.lock().by_id.get(&first.file).cloned() else { continue };
-            let pages = PageRange::new(first.page, first.page + PageCount::new(run.len() as u64));
-            if first.usage == Usage::Unused {
-                inode.reading().policy.on_unused(pages);
-            }
-            inode.on_left(pages, first.usage);
-        }
-    }
-
-    /// What the reads of all files met, those included that are forgotten.
-    pub(crate) fn counts(&self) -> Counts {
-        let known = self.lock();
-        let mut counts = known.forgotten;
-        known.by_id.values().for_each(|inode| counts += inode.counters.counts());
-        counts
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Known {
-    /// Whether this inode, not another that has its number by now, is known and nobody has it open.
-    fn is_closed(&self, inode: &Arc<Inode>) -> bool {
-        let is_known = self.by_id.get(&inode.pages.id()).is_some_and(|known| Arc::ptr_eq(known, inode));
-        is_known && inode.opens.load(Ordering::Acquire) == 0
-    }
-
-    /// Forgets a file, unless it was opened again meanwhile.
-    fn forget_closed(&mut self, inode: &Arc<Inode>) -> Option<Arc<Inode>> {
-        if !self.is_closed(inode) {
-            return None;
-        }
-        let inode = self.by_id.remove(&inode.pages.id())?;
-        self.by_key.remove(&inode.key);
-        self.forgotten += inode.counters.counts();
-        Some(inode)
-    }
-}
-
-impl fmt::Debug for Inodes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Inodes({})", self.lock().by_id.len())
-    }
-}
-
 impl Inode {
     fn new(pages: &PageCache, key: FileKey, shared: &Shared) -> io::Result<Inode> {
         let kind = shared.readahead_policy;
@@ -223,6 +92,9 @@ impl Inode {
             stamp: Mutex::new(None),
             readahead: Mutex::new(Reading { policy, kind, plan: Plan::new() }),
             listeners: Arc::default(),
+            unwritten: Unwritten::default(),
+            sync_turns: SyncTurns::default(),
+            leasing: Leasing::default(),
             once: AtomicBool::new(false),
             opens: AtomicUsize::new(0),
             is_listed: AtomicBool::new(false),
@@ -266,10 +138,17 @@ impl Inode {
         for page in PageRange::covering(range).iter() {
             let part = range.intersect(PageRange::new(page, page + PageCount::new(1)).bytes());
             let within = (part.start - page.start_bytes()) as u32..(part.end - page.start_bytes()) as u32;
-            let Found::Page(pinned) = self.pages.pin(page, within.clone()) else { break };
-            let bytes = &pinned[within.start as usize..within.end as usize];
-            buffer[done_bytes..done_bytes + bytes.len()].copy_from_slice(bytes);
-            done_bytes += bytes.len();
+            let target = &mut buffer[done_bytes..done_bytes + within.len()];
+            match self.pages.pin(page, within.clone()) {
+                Found::Page(pinned) => {
+                    target.copy_from_slice(&pinned[within.start as usize..within.end as usize]);
+                }
+                Found::Pending(_) | Found::Absent => match self.unwritten.windows.covering(part) {
+                    Some(window) if window.read(target, part.start).is_ok() => {}
+                    _ => break,
+                },
+            }
+            done_bytes += target.len();
             self.counters.hit(1);
         }
         (done_bytes > 0).then_some(done_bytes)
@@ -283,9 +162,12 @@ impl Inode {
         self.pages.fetch(page, start as u32..(start + length as u64).min(PAGE_SIZE_BYTES) as u32);
     }
 
-    /// Whether the file was not looked at for as long as `interval`.
+    /// Whether the file is not leased, and was not looked at for as long as `interval`.
     #[inline]
     fn is_due(&self, interval: Duration) -> bool {
+        if self.leasing.is_trusted() {
+            return false;
+        }
         let checked = self.checked_nanoseconds.load(Ordering::Relaxed);
         coarse_nanoseconds().wrapping_sub(checked) >= interval.as_nanos() as u64
     }
@@ -302,9 +184,9 @@ impl Inode {
         if self.is_due(interval) { self.look(file, trust_for(interval)) } else { Ok(()) }
     }
 
-    /// Looks at the file now.
+    /// Looks at the file now, unless it is leased.
     pub(crate) fn refresh(&self, file: &OpenFile, interval: Duration) -> io::Result<()> {
-        self.look(file, trust_for(interval))
+        if self.leasing.is_trusted() { Ok(()) } else { self.look(file, trust_for(interval)) }
     }
 
     #[cold]
@@ -312,22 +194,21 @@ impl Inode {
         // Before the look, so that what is changed after it is not taken for seen.
         self.checked_nanoseconds.store(coarse_nanoseconds(), Ordering::Relaxed);
         let mut stamp = self.stamp.lock().unwrap_or_else(PoisonError::into_inner);
+        let (is_own, moment) = (self.unwritten.take_device_change(), self.unwritten.moment());
         // Under the lock: of two who look at once, the one who saw less must not have the last word.
-        let (_, now) = file.identity()?;
-        let changed = stamp.as_ref().is_some_and(|known| !known.proves_unchanged(&now, trust));
-        let length_before = self.length_bytes.load(Ordering::Acquire);
+        let mut now = {
+            let mut device_length = self.unwritten.device_length();
+            let (_, now) = file.identity()?;
+            *device_length = now.length_bytes;
+            now
+        };
+        if is_own {
+            // What others did meanwhile cannot be told apart from that.
+            now = now.settled();
+        }
+        let changed = !is_own && stamp.as_ref().is_some_and(|known| !known.proves_unchanged(&now, trust));
         *stamp = Some(now);
-        let mut dropped = Vec::new();
-        if changed {
-            // Under the lock: a read that begins after it sees none of the old pages.
-            self.pages.invalidate(ALL_PAGES, DirtyToo::Yes, |page| dropped.push(page));
-        }
-        // After the pages: who does not look must not read beyond the old end in the old last page.
-        self.length_bytes.store(now.length_bytes, Ordering::Release);
-        if changed && length_before != now.length_bytes {
-            // And what was loaded in between, up to the old end.
-            self.pages.invalidate(ALL_PAGES, DirtyToo::Yes, |page| dropped.push(page));
-        }
+        let dropped = self.take_length(now.length_bytes, changed, moment);
         drop(stamp);
         if changed {
             events::changed(self, now.length_bytes, dropped.len());
@@ -336,14 +217,92 @@ impl Inode {
         Ok(())
     }
 
-    /// Takes pages out of the cache.
+    /// The length is what was seen, unless this engine has written since, or has still to write; pages leave if the file was
+    /// changed by others, but for dirty ones.
+    fn take_length(&self, length_bytes: u64, changed: bool, moment: Moment) -> Vec<Dropped> {
+        let mut dropped = Vec::new();
+        let state = self.unwritten.lock();
+        let length_before = self.length_bytes.load(Ordering::Acquire);
+        let is_settled = state.dirty.is_empty() && self.unwritten.moment() == moment;
+        let changed = changed || is_settled && length_before > length_bytes;
+        if changed {
+            // Under the lock: a read that begins after it sees none of the old pages.
+            self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| dropped.push(page));
+            self.unwritten.note_written();
+            self.unwritten.note_change();
+        }
+        if is_settled {
+            // After the pages: who does not look must not read beyond the old end in the old last page.
+            self.length_bytes.store(length_bytes, Ordering::Release);
+        }
+        if changed && length_before != length_bytes {
+            // And what was loaded in between, up to the old end.
+            self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| dropped.push(page));
+        }
+        dropped
+    }
+
+    /// The file reaches to `end_bytes` at the least. Under the lock of what is unwritten.
+    pub(crate) fn grow(&self, end_bytes: u64) {
+        self.length_bytes.fetch_max(end_bytes, Ordering::AcqRel);
+    }
+
+    /// The file was cut. Under the lock of what is unwritten.
+    pub(crate) fn set_length(&self, length_bytes: u64) {
+        self.length_bytes.store(length_bytes, Ordering::Release);
+    }
+
+    /// Zeroes a dirty page from `start_bytes` on, in `spare` if somebody has it pinned. Under the lock of what is unwritten.
+    pub(crate) fn zero_tail(&self, page: PageIndex, start_bytes: u32, mut spare: Extents) {
+        let zeros = &ZEROS[start_bytes as usize..];
+        if self.pages.overwrite(page, start_bytes, zeros) != Overwritten::Pinned {
+            return;
+        }
+        if let Found::Page(pinned) = self.pages.pin(page, 0..PAGE_SIZE_BYTES as u32) {
+            spare[0].store(0, &pinned);
+        }
+        spare[0].store(start_bytes as usize, zeros);
+        self.pages.install(PageRange::new(page, page + PageCount::new(1)), spare);
+    }
+
+    /// Whether nobody has it open.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.opens.load(Ordering::Acquire) == 0
+    }
+
+    /// The device has all that was written. If nobody has the file open, it is let go of, with a last look by which somebody
+    /// else's changes are told from ours later.
+    pub(crate) fn on_clean(&self, shared: &Shared) {
+        if !self.is_closed() {
+            return;
+        }
+        let file = self
+            .unwritten
+            .change(shared, |state| if state.dirty.is_empty() { state.file.take() } else { None });
+        if let Some(file) = file
+            && self.look(&file, StampTrust::Settling).is_err()
+        {
+            // It cannot be looked at, so nothing is known of it.
+            *self.stamp.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            self.drop_pages(ALL_PAGES);
+        }
+    }
+
+    /// A page that was read ahead was written to, and so used.
+    pub(crate) fn note_written_ahead(&self, first_use: FirstUse) {
+        if first_use.is_ahead() {
+            self.counters.used.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes pages out of the cache, but for dirty ones.
     pub(crate) fn drop_pages(&self, pages: PageRange) {
         let mut dropped = Vec::new();
-        self.pages.invalidate(pages, DirtyToo::Yes, |page| dropped.push(page));
+        self.pages.invalidate(pages, DirtyToo::No, |page| dropped.push(page));
         self.on_dropped(&dropped);
     }
 
-    fn on_dropped(&self, dropped: &[Dropped]) {
+    pub(crate) fn on_dropped(&self, dropped: &[Dropped]) {
         for run in dropped.chunk_by(|a, b| a.page + PageCount::new(1) == b.page && a.usage == b.usage) {
             let first = run[0].page;
             let pages = PageRange::new(first, first + PageCount::new(run.len() as u64));
@@ -362,7 +321,7 @@ impl Inode {
     pub(crate) fn plan(&self, access: Access, end: PageIndex, now: Duration) -> Vec<PlannedRead> {
         let mut reading = self.reading();
         let Reading { policy, plan, .. } = &mut *reading;
-        policy.on_read(access, end, now, &Present(&self.pages), plan);
+        policy.on_read(access, end, now, &Present(self), plan);
         plan.reads().to_vec()
     }
 
@@ -380,6 +339,7 @@ impl Inode {
             counts: self.counters.counts(),
             resident_pages: held.resident,
             loading_pages: held.loading,
+            unwritten_pages: self.unwritten.pages(),
         }
     }
 
@@ -437,11 +397,12 @@ impl Inode {
 }
 
 /// What the policy sees of the cache.
-struct Present<'a>(&'a FilePages);
+struct Present<'a>(&'a Inode);
 
 impl Lookup for Present<'_> {
     fn is_cached(&self, page: PageIndex) -> Presence {
-        if self.0.holds(page) { Presence::Cached } else { Presence::Absent }
+        let is_there = self.0.pages.holds(page) || self.0.unwritten.windows.holds(page);
+        if is_there { Presence::Cached } else { Presence::Absent }
     }
 }
 
@@ -456,10 +417,6 @@ fn trust_for(interval: Duration) -> StampTrust {
     if interval.is_zero() { StampTrust::Strict } else { StampTrust::Settling }
 }
 
-fn follows(a: &Evicted, b: &Evicted) -> bool {
-    (a.file, a.page + PageCount::new(1), a.usage) == (b.file, b.page, b.usage)
-}
-
 fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, error)
 }
@@ -472,7 +429,7 @@ fn coarse_nanoseconds() -> u64 {
 /// the coarse clock of the kernel moves every 1 to 10 ms, so much less is the same.
 pub(crate) const REVALIDATE_INTERVAL: Duration = Duration::from_millis(10);
 
-const ALL_PAGES: PageRange = PageRange { start: PageIndex::new(0), end: PageIndex::MAX };
+/// A page of nothing.
+pub(crate) static ZEROS: [u8; PAGE_SIZE_BYTES as usize] = [0; PAGE_SIZE_BYTES as usize];
 
-/// Files remembered after they were closed. Each takes a few kilobytes beside its pages.
-const CLOSED_MAX: usize = 4096;
+pub(crate) const ALL_PAGES: PageRange = PageRange { start: PageIndex::new(0), end: PageIndex::MAX };

@@ -1,13 +1,15 @@
-//! headwater: read files at the speed of the device, from any thread and any async runtime.
+//! headwater: read and write files at the speed of the device, from any thread and any async runtime.
 //!
 //! ```text
 //!   File::read_at ─┬─ cached ─────► page in a frame ─► copy;  missing ─► readahead ─► requests ─► frames
 //!                  └─ not cached ─► kernel's page cache if resident ─► else direct, in this thread
+//!   File::write_at ──► page in a frame, dirty ─► written back in runs, early;  sync ─► all of it, then fdatasync
+//!   File::view ──────► pages pinned as they are;  File::map ─► the same pages, live
 //!   Reader / AsyncReader / ByteStream ─► ReadStream: readahead ─► requests in flight ─► frames, lent without a copy
 //!   Engine: one pool of frames and one queue for the whole process
 //! ```
 //!
-//! Files are read with direct I/O on io_uring where system and file system allow it, and in the best other way where
+//! Files are read and written with direct I/O on io_uring where system and file system allow it, and in the best other way where
 //! they do not. No alignment is asked of the caller anywhere. What the kernel already holds of a file is taken from
 //! there, so a warm file is never slower than it was.
 //!
@@ -24,8 +26,16 @@
 //! let mut everything = Vec::new();
 //! file.reader().read_to_end(&mut everything)?;
 //! assert_eq!(everything.len() as u64, file.len()?);
+//!
+//! let log = headwater::File::create(dir.path().join("log"))?;
+//! log.append(b"one line\n")?;
+//! log.sync_data()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! What is written is in memory at once, for all who use the same engine, and on the device after a sync. Until then it is
+//! lost if the process is killed, as with every cache in user space; if it ends in an orderly way, or the engine is dropped,
+//! it is written.
 //!
 //! Owns: what a user of headwater sees.
 //! Does not own: policies (`headwater-core`), system calls (`headwater-io`).
@@ -36,30 +46,50 @@
 mod advice;
 mod async_reader;
 mod cached;
+mod cached_write;
+mod coherence;
+mod contiguous;
 mod counters;
 mod cursor;
+mod elastic;
 mod engine;
 mod error;
 mod events;
 mod file;
 mod in_memory;
 mod inode;
+mod joint;
+mod keeper;
+mod leases;
 mod listeners;
 mod loads;
 mod local;
 mod memory;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod put_pages;
 mod read_at;
 mod read_many;
 mod reader;
+mod shared_view;
 mod source;
 mod start;
 mod stats;
 mod stream;
+mod sync;
+mod unwritten;
+mod view;
+mod window_flush;
+mod windows;
+mod write_at;
+mod write_back;
+mod writer;
+mod writes;
 
 pub use async_reader::{AsyncReader, ByteStream};
+pub use coherence::Coherence;
 pub use counters::{Counts, FileStats};
+pub use elastic::{Elasticity, Relief};
 pub use engine::{Engine, EngineBuilder, Info, Stats};
 pub use error::{Error, Failure, Operation, Result};
 pub use file::{Caching, File, OpenOptions};
@@ -68,8 +98,11 @@ pub use listeners::EvictionListener;
 pub use local::{Local, LocalEngine, LocalFile};
 pub use read_many::ManyRead;
 pub use reader::Reader;
+pub use shared_view::SharedView;
 pub use source::IoMode;
 pub use stats::{CacheStats, Latency};
+pub use view::View;
+pub use writer::Writer;
 
 /// The queue below the engine by itself: requests in memory of their own, submitted by any thread, batched, waited for by
 /// threads or by tasks on any executor, cancelled safely. For programs that bring their own cache.
@@ -102,9 +135,9 @@ pub use stats::{CacheStats, Latency};
 pub mod ring {
     pub use headwater_io::{
         Access, Arena, ArenaStats, Batch, BudgetTooSmall, Completion, DirectAlignment, DirectIo, Driver,
-        DriverInfo, DriverKind, DriverOptions, DriverStats, Extent, Extents, FileKind, Finished, LocalDriver,
-        OpenFile, Operation, Plug, PolledRings, Polling, RejectReason, Rejected, Request, Route, Sharing,
-        SubmissionPolling, Transfer, Urgency, uring_refusal,
+        DriverInfo, DriverKind, DriverOptions, DriverStats, Extent, Extents, FileKind, Finished, Headroom,
+        LocalDriver, OpenFile, Operation, Plug, PolledRings, Polling, Pressure, RejectReason, Rejected,
+        Request, Route, Sharing, Stall, SubmissionPolling, Transfer, Urgency, uring_refusal,
     };
 }
 
@@ -128,12 +161,13 @@ pub mod ring {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub mod pages {
-    pub use headwater_core::cache::Evicted;
+    pub use headwater_core::cache::{DirtyToo, Evicted};
+    pub use headwater_core::dirty::{DirtyPages, Written};
     pub use headwater_core::frame::{FileId, FirstUse, LoadId, Usage};
     pub use headwater_core::replacement::Policy;
     pub use headwater_io::{
-        Dropped, FilePages, Found, Glanced, Loading, NotBegun, OwnedPage, PageCache, PageCacheStats,
-        PageCounts, PinnedPage,
+        Dropped, FilePages, Found, Glanced, Loading, NotBegun, Overwritten, OwnedPage, PageCache,
+        PageCacheStats, PageCounts, PinnedPage, PinnedRun,
     };
 }
 
@@ -143,9 +177,9 @@ pub mod io {
     pub use headwater_core::limits::Limits;
     pub use headwater_core::units::{ByteRange, PageIndex, PageRange};
     pub use headwater_io::{
-        Access, Arena, ArenaStats, DirectAlignment, DirectIo, DriverKind, DriverStats, FaultRange, FileKind,
-        MapAdvice, MappedFile, OpenFile, Polling, Residency, SimControl, SimOptions, Urgency, device_polls,
-        uring_refusal,
+        Access, Arena, ArenaStats, DeviceEvent, DirectAlignment, DirectIo, DriverKind, DriverStats, FaultOn,
+        FaultRange, FileKind, MapAdvice, MappedFile, OpenFile, Polling, Residency, SimControl, SimOptions,
+        Urgency, device_polls, uring_refusal,
     };
 }
 

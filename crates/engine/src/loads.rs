@@ -1,28 +1,23 @@
 //! Loads: pages on their way, and those who wait for them.
 //!
 //! ```text
-//!   begin ─► Starting ─► under_way ─► UnderWay ─┬─ a thread waits ──► Taken ─► conclude
-//!                                               ├─ a task polls ready ───────► conclude
-//!                                               └─ nobody: until a reader meets a page, memory is short, or the
-//!                                                  file is closed
-//!   conclude: pages published or failed ─► policy told ─► Done ─► all who wait are woken, in the order they came
+//!   begin ─► request ─► joint ─► whoever meets one of the pages takes the result ─► conclude
+//!   conclude: pages published or failed ─► policy told ─► all who wait are woken
 //! ```
 //!
 //! A read ahead has no owner who waits. Its result stays with the driver until the first reader meets one of its pages
 //! and takes it: no thread, task or callback per load, and publishing a whole extent costs one lock. Who finds a page
 //! pending never reads it again, but waits here.
 //!
-//! Owns: the completions, and with them who is told.
-//! Does not own: the pages (page cache), what to read (readahead), memory (the request's).
+//! Owns: which loads there are.
+//! Does not own: who takes their results (joint), the pages (page cache), what to read (readahead), memory (the request's).
 //! Invariants: I2 one load a page; I4 dropping a load gives nothing away that the device still uses; I9 an error wakes
 //! those who wait, who read again and get their own.
-//! Locks: `loads` for the list, `progress` of a load; neither is held while waiting, publishing or waking.
+//! Locks: `list`, not held while waiting, publishing or waking.
 
 use std::collections::BTreeMap;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
 use std::time::Instant;
 
 use headwater_core::frame::LoadId;
@@ -30,11 +25,12 @@ use headwater_core::readahead::{Purpose, ReadId, ReadResult};
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES};
 use smallvec::SmallVec;
 
-use headwater_io::{Completion, Event, EventListener, Finished, Listener, Loading};
+use headwater_io::{Completion, Finished, Loading};
 
 use crate::engine::Shared;
 use crate::events;
 use crate::inode::Inode;
+use crate::joint::{Abandoned, Joint};
 
 /// All loads of an engine.
 #[derive(Debug, Default)]
@@ -56,31 +52,16 @@ pub(crate) struct Load {
     reads: ReadIds,
     purpose: Purpose,
     began: Instant,
-    progress: Mutex<Progress>,
-    done: Event,
-}
-
-#[derive(Debug)]
-enum Progress {
-    /// Its request is not submitted yet.
-    Starting,
-    /// The pages come first, in this order they are dropped: a frame is free before its memory is.
-    UnderWay {
-        loading: Loading,
-        completion: Completion,
-    },
-    /// A thread waits for the device.
-    Taken,
-    Done,
+    /// The pages are dropped before the request: a frame is free before its memory is.
+    joint: Joint<Loading>,
 }
 
 impl Loads {
     /// A load whose request is about to be submitted.
     pub(crate) fn begin(&self, inode: &Arc<Inode>, reads: ReadIds, purpose: Purpose) -> Arc<Load> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let (progress, done) = (Mutex::new(Progress::Starting), Event::new());
         let (id, inode, began) = (LoadId::new(id), inode.clone(), Instant::now());
-        let load = Arc::new(Load { id, inode, reads, purpose, began, progress, done });
+        let load = Arc::new(Load { id, inode, reads, purpose, began, joint: Joint::new() });
         self.lock().insert(id.get(), load.clone());
         load
     }
@@ -125,9 +106,7 @@ impl Load {
 
     /// The request is submitted: from now on anybody may take its result.
     pub(crate) fn under_way(&self, completion: Completion, loading: Loading) {
-        *self.lock() = Progress::UnderWay { completion, loading };
-        // Some wait for a load that they could not take yet.
-        self.done.notify(usize::MAX);
+        self.joint.under_way(completion, loading);
     }
 
     /// The load is over without a request of the driver's: this thread read the pages, or could not begin.
@@ -145,70 +124,27 @@ impl Load {
     }
 
     fn forget(&self, shared: &Shared) {
-        *self.lock() = Progress::Done;
         shared.cache.loads.lock().remove(&self.id.get());
-        self.done.notify(usize::MAX);
+        self.joint.over();
     }
 
     /// Blocks until the load is over.
     pub(crate) fn wait(&self, shared: &Shared) {
-        loop {
-            let listener = self.done.listen();
-            let mut progress = self.lock();
-            match std::mem::replace(&mut *progress, Progress::Taken) {
-                Progress::UnderWay { completion, loading } => {
-                    drop(progress);
-                    return self.conclude(shared, completion.wait(), loading);
-                }
-                Progress::Done => return *progress = Progress::Done,
-                Progress::Starting => *progress = Progress::Starting,
-                Progress::Taken => {}
-            }
-            drop(progress);
-            listener.wait();
+        if let Some((finished, loading)) = self.joint.wait() {
+            self.conclude(shared, finished, loading);
         }
     }
 
     /// Resolves when the load is over. May be dropped at any moment.
-    pub(crate) async fn ready(self: &Arc<Self>, shared: &Shared) {
-        loop {
-            let listener = Told { listener: Some(self.done.listen()), shared };
-            match self.poll_device() {
-                Looked::Over => return,
-                Looked::Arrived(finished, loading) => return self.conclude(shared, finished, loading),
-                Looked::NotYet => listener.await,
-            }
-        }
-    }
-
-    /// Asks the driver; it will wake all who wait.
-    fn poll_device(self: &Arc<Self>) -> Looked {
-        let mut progress = self.lock();
-        let Progress::UnderWay { completion, .. } = &mut *progress else {
-            return if matches!(*progress, Progress::Done) { Looked::Over } else { Looked::NotYet };
-        };
-        let waker = Waker::from(self.clone());
-        let Poll::Ready(finished) = completion.poll(&mut Context::from_waker(&waker)) else {
-            return Looked::NotYet;
-        };
-        match std::mem::replace(&mut *progress, Progress::Taken) {
-            Progress::UnderWay { loading, .. } => Looked::Arrived(finished, loading),
-            _ => unreachable!("it was under way"),
+    pub(crate) async fn ready(&self, shared: &Shared) {
+        if let Some((finished, loading)) = self.joint.ready(shared).await {
+            self.conclude(shared, finished, loading);
         }
     }
 
     fn conclude_if_arrived(&self, shared: &Shared) -> bool {
-        let mut progress = self.lock();
-        if !matches!(&*progress, Progress::UnderWay { completion, .. } if completion.is_done()) {
-            return false;
-        }
-        let Progress::UnderWay { completion, loading } = std::mem::replace(&mut *progress, Progress::Taken)
-        else {
-            unreachable!("it was under way")
-        };
-        drop(progress);
-        self.conclude(shared, completion.wait(), loading);
-        true
+        let arrived = self.joint.take_arrived();
+        arrived.map(|(finished, loading)| self.conclude(shared, finished, loading)).is_some()
     }
 
     /// Publishes what was read, tells the policy, wakes all.
@@ -233,19 +169,10 @@ impl Load {
 
     /// A load that somebody is at (the file was opened again meanwhile) goes on.
     fn abandon(&self, shared: &Shared) {
-        let mut progress = self.lock();
-        if !matches!(*progress, Progress::UnderWay { .. }) {
-            return;
+        if self.joint.abandon() == Abandoned::Yes {
+            self.inode.complete(shared, &self.reads, ReadResult::Refused);
+            self.forget(shared);
         }
-        let abandoned = std::mem::replace(&mut *progress, Progress::Taken);
-        drop(progress);
-        drop(abandoned);
-        self.inode.complete(shared, &self.reads, ReadResult::Refused);
-        self.forget(shared);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -258,7 +185,7 @@ impl Shared {
     }
 
     /// As [`Shared::wait`], for a task. One that gives up is not counted.
-    pub(crate) async fn ready(&self, load: &Arc<Load>) {
+    pub(crate) async fn ready(&self, load: &Load) {
         let began = Instant::now();
         load.ready(self).await;
         self.cache.latencies.note_wait(began.elapsed());
@@ -266,40 +193,3 @@ impl Shared {
 }
 
 const PAGE_BYTES: usize = PAGE_SIZE_BYTES as usize;
-
-/// A place among those who are told that a load is over.
-struct Told<'a> {
-    listener: Option<EventListener>,
-    shared: &'a Shared,
-}
-
-impl Future for Told<'_> {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let listener = self.listener.as_mut().expect("there until it is dropped");
-        Pin::new(listener).poll(context)
-    }
-}
-
-impl Drop for Told<'_> {
-    fn drop(&mut self) {
-        if self.shared.driver.is_forked() {
-            // Leaving takes the list's lock, which in a forked child a thread that is gone may hold.
-            std::mem::forget(self.listener.take());
-        }
-    }
-}
-
-/// What a look at a load gave.
-enum Looked {
-    Over,
-    Arrived(Finished, Loading),
-    NotYet,
-}
-
-impl Wake for Load {
-    fn wake(self: Arc<Self>) {
-        self.done.notify(usize::MAX);
-    }
-}

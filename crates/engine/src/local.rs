@@ -7,7 +7,7 @@
 //! Owns: keeping what belongs to a thread in that thread (`!Send`).
 //! Does not own: reading, which is that of any [`File`].
 
-use std::io::{self, BufRead, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
@@ -30,6 +30,8 @@ use crate::file::{File, OpenOptions};
 use crate::listeners::EvictionListener;
 use crate::reader::Reader;
 use crate::source::IoMode;
+use crate::view::View;
+use crate::writer::Writer;
 
 /// An engine for one thread, for programs with a thread on each processor. The kernel completes its requests when this
 /// thread asks for that (`IORING_SETUP_DEFER_TASKRUN`), without interrupting it, and nothing is shared between
@@ -81,6 +83,26 @@ impl LocalEngine {
     /// As [`OpenOptions::open`].
     pub fn open_as(&self, path: impl AsRef<Path>, mode: IoMode) -> Result<LocalFile> {
         let file = OpenOptions::new().io(mode).engine(&self.engine).open(path)?;
+        Ok(LocalFile { file: Local::new(file) })
+    }
+
+    /// Opens a file with these options, whose engine is this one then.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// let engine = headwater::Engine::builder().local()?;
+    /// let file = engine.open_with(headwater::OpenOptions::new().create(), dir.path().join("log"))?;
+    /// engine.block_on(async {
+    ///     file.append_async("first\n").await?;
+    ///     file.sync_data_async().await
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn open_with(&self, options: &OpenOptions, path: impl AsRef<Path>) -> Result<LocalFile> {
+        let file = options.clone().engine(&self.engine).open(path)?;
         Ok(LocalFile { file: Local::new(file) })
     }
 
@@ -154,6 +176,123 @@ impl LocalFile {
         length: usize,
     ) -> impl Future<Output = Result<Bytes>> + 'static + use<> {
         stay(self.file.read_exact_at_async(offset_bytes, length))
+    }
+
+    /// As [`File::write_at`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_at(&self, bytes: &[u8], offset_bytes: u64) -> Result<usize> {
+        self.file.write_at(bytes, offset_bytes)
+    }
+
+    /// As [`File::write_all_at`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_all_at(&self, bytes: &[u8], offset_bytes: u64) -> Result<()> {
+        self.file.write_all_at(bytes, offset_bytes)
+    }
+
+    /// As [`File::append`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn append(&self, bytes: &[u8]) -> Result<u64> {
+        self.file.append(bytes)
+    }
+
+    /// As [`File::set_len`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_len(&self, length_bytes: u64) -> Result<()> {
+        self.file.set_len(length_bytes)
+    }
+
+    /// As [`File::sync_data`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sync_data(&self) -> Result<()> {
+        self.file.sync_data()
+    }
+
+    /// As [`File::sync_all`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sync_all(&self) -> Result<()> {
+        self.file.sync_all()
+    }
+
+    /// As [`File::write_all_at_async`], for this thread.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_all_at_async(
+        &self,
+        bytes: impl Into<Bytes>,
+        offset_bytes: u64,
+    ) -> impl Future<Output = Result<()>> + 'static {
+        stay(self.file.write_all_at_async(bytes.into(), offset_bytes))
+    }
+
+    /// As [`File::append_async`], for this thread.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn append_async(&self, bytes: impl Into<Bytes>) -> impl Future<Output = Result<u64>> + 'static {
+        stay(self.file.append_async(bytes.into()))
+    }
+
+    /// As [`File::set_len_async`], for this thread.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_len_async(&self, length_bytes: u64) -> impl Future<Output = Result<()>> + 'static {
+        stay(self.file.set_len_async(length_bytes))
+    }
+
+    /// As [`File::sync_data_async`], for this thread.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sync_data_async(&self) -> impl Future<Output = Result<()>> + 'static {
+        stay(self.file.sync_data_async())
+    }
+
+    /// As [`File::sync_all_async`], for this thread.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sync_all_async(&self) -> impl Future<Output = Result<()>> + 'static {
+        stay(self.file.sync_all_async())
+    }
+
+    /// As [`File::view`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn view(&self, offset_bytes: u64, length: usize) -> Result<View> {
+        self.file.view(offset_bytes, length)
+    }
+
+    /// As [`File::view_async`], for this thread.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn view_async(
+        &self,
+        offset_bytes: u64,
+        length: usize,
+    ) -> impl Future<Output = Result<View>> + 'static + use<> {
+        stay(self.file.view_async(offset_bytes, length))
+    }
+
+    /// As [`File::writer`].
+    pub fn writer(&self) -> Local<Writer> {
+        Local::new(self.file.writer())
     }
 
     /// As [`File::advise`].
@@ -249,6 +388,16 @@ impl<T: BufRead> BufRead for Local<T> {
 
     fn consume(&mut self, amount: usize) {
         self.inner.consume(amount);
+    }
+}
+
+impl<T: Write> Write for Local<T> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.inner.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
     }
 }
 

@@ -5,33 +5,78 @@
 //! ```
 //!
 //! The cache fills what nobody else uses, up to seven eighths of the budget: the last eighth is for those who read
-//! without it. Whoever finds the arena empty has pages evicted.
+//! without it. Whoever finds the arena empty has pages evicted; where it is the system that has no more to give, some of
+//! its memory goes back besides (elastic).
 //!
 //! Owns: the parts of the cache, and the order in which memory is looked for.
 //! Does not own: the memory.
 //! Invariants: I6 the arena's budget is that of all; readahead gives up where a demand goes on.
 
+use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use headwater_core::readahead::Purpose;
 use headwater_core::replacement::Policy;
-use headwater_core::units::PAGE_SIZE_BYTES;
-use headwater_io::{Arena, Extent, Extents, PageCache, Urgency};
+use headwater_core::units::{PAGE_SIZE_BYTES, PageCount};
+use headwater_io::{Arena, EventListener, Extent, Extents, Listener, PageCache, Urgency};
 
 use crate::counters::Latencies;
 use crate::engine::Shared;
 use crate::events;
 use crate::inode::Inodes;
-use crate::loads::Loads;
+use crate::joint::Told;
+use crate::loads::{Load, Loads};
+use crate::writes::{PageWrite, Writes};
 
 /// The cache of an engine.
 #[derive(Debug)]
 pub(crate) struct CacheParts {
     pub(crate) pages: PageCache,
     pub(crate) loads: Loads,
+    pub(crate) writes: Writes,
     pub(crate) inodes: Inodes,
     pub(crate) latencies: Latencies,
     started: Instant,
+}
+
+/// What gives memory to somebody who cannot do without.
+pub(crate) enum Room {
+    /// When this is over, pages can be evicted.
+    Load(Arc<Load>),
+    /// When this is over, pages are clean.
+    Write(Arc<PageWrite>),
+    /// When somebody gives up what he holds.
+    Freed(EventListener),
+    /// Nothing, because what is dirty cannot be written.
+    Failing(io::Error),
+}
+
+impl Room {
+    /// Blocks until it may be worth another try.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub(crate) fn wait(self, shared: &Shared) -> io::Result<()> {
+        match self {
+            Room::Load(load) => shared.wait(&load),
+            Room::Write(write) => write.wait(shared),
+            Room::Freed(listener) => listener.wait(),
+            Room::Failing(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// The same for a task.
+    pub(crate) async fn ready(self, shared: &Shared) -> io::Result<()> {
+        match self {
+            Room::Load(load) => shared.ready(&load).await,
+            Room::Write(write) => write.ready(shared).await,
+            Room::Freed(listener) => Told { listener: Some(listener), shared }.await,
+            Room::Failing(error) => return Err(error),
+        }
+        Ok(())
+    }
 }
 
 impl CacheParts {
@@ -39,6 +84,7 @@ impl CacheParts {
         CacheParts {
             pages: PageCache::new(arena, policy),
             loads: Loads::default(),
+            writes: Writes::default(),
             inodes: Inodes::default(),
             latencies: Latencies::new(),
             started: Instant::now(),
@@ -77,6 +123,37 @@ impl Shared {
         self.arena.allocate_run(bytes, urgency)
     }
 
+    /// Frames for written pages: for all of them, or the first few. Else what to wait for.
+    pub(crate) fn frames_for_write(&self, pages: PageCount) -> Result<(Extents, PageCount), Room> {
+        let smaller = |pages: u64| (pages > 1).then_some(pages / 2);
+        for pages in std::iter::successors(Some(pages.get()), |&pages| smaller(pages)) {
+            let pages = PageCount::new(pages);
+            if let Some(extents) = self.frames(pages.bytes() as usize, Purpose::Demand) {
+                return Ok((extents, pages));
+            }
+        }
+        let freed = self.arena.freed();
+        self.cache.writes.conclude_arrived(self);
+        if let Some(extents) = self.frames(PAGE_BYTES, Purpose::Demand) {
+            return Ok((extents, PageCount::new(1)));
+        }
+        if self.cache.writes.oldest().is_none() {
+            self.write_back_any();
+        }
+        if let Some(write) = self.cache.writes.oldest() {
+            return Err(Room::Write(write));
+        }
+        if let Some(load) = self.cache.loads.oldest() {
+            return Err(Room::Load(load));
+        }
+        let failing = self.cache.writes.dirty_files().iter().find_map(|inode| inode.unwritten.failing());
+        if let Some(error) = failing {
+            return Err(Room::Failing(error));
+        }
+        self.driver.attend();
+        Err(Room::Freed(freed))
+    }
+
     /// One extent for somebody who reads without the cache, which makes room if need be.
     pub(crate) fn allocate(&self, bytes: usize, urgency: Urgency) -> Option<Extent> {
         self.arena.allocate(bytes, urgency).or_else(|| {
@@ -95,6 +172,9 @@ impl Shared {
 
     /// Has pages evicted, with what has arrived and nobody asked for first among those that can be. Says how many.
     fn make_room(&self, bytes: usize) -> usize {
+        if self.arena.take_refusal() {
+            self.relieve();
+        }
         let pages = (bytes / PAGE_BYTES).max(EVICT_PAGES_MIN);
         match self.evict(pages) {
             0 if self.cache.loads.conclude_arrived(self) > 0 => self.evict(pages),
@@ -119,8 +199,7 @@ impl Shared {
 
     /// What the cache can hold at most.
     pub(crate) fn cache_bytes_max(&self) -> u64 {
-        let budget_bytes = self.arena.stats().budget_bytes;
-        (budget_bytes / UNCACHED_DIVISOR * (UNCACHED_DIVISOR - 1)) as u64
+        (self.arena.budget_bytes() / UNCACHED_DIVISOR * (UNCACHED_DIVISOR - 1)) as u64
     }
 }
 

@@ -31,6 +31,7 @@ use crate::error::{Error, Operation, Result};
 use crate::file::{Contents, File};
 use crate::source::{OFFSET_BYTES_MAX, READABLE_BYTES_MAX, Source};
 use crate::stream::ReadStream;
+use crate::windows::Window;
 
 impl File {
     /// Reads at `offset_bytes` into `buffer`, as `std::os::unix::fs::FileExt::read_at` does, and fills it unless the
@@ -114,7 +115,7 @@ impl File {
         }
     }
 
-    fn ended_early(&self, offset_bytes: u64) -> Error {
+    pub(crate) fn ended_early(&self, offset_bytes: u64) -> Error {
         let error = io::Error::new(io::ErrorKind::UnexpectedEof, "the file ends here");
         Error::at(Operation::Read, self.path(), offset_bytes, error)
     }
@@ -134,7 +135,7 @@ impl Source {
         self.check_process(offset_bytes)?;
         let range = addressable(self.path(), offset_bytes, buffer.len())?;
         let buffer = &mut buffer[..range.len() as usize];
-        match (&self.inode, self.open.form()) {
+        match (self.inode_for(range), self.open.form()) {
             (Some(inode), _) => {
                 let read_bytes = self.read_cached(inode, buffer, range)?;
                 inode.after_read(ByteRange::at(range.start, read_bytes as u64));
@@ -173,7 +174,7 @@ impl Source {
         if range.is_empty() {
             return Ok(Bytes::new());
         }
-        let Some(inode) = &self.inode else { return self.read_device_async(range).await };
+        let Some(inode) = self.inode_for(range) else { return self.read_device_async(range).await };
         let bytes = self.read_cached_async(inode, range).await?;
         inode.after_read(ByteRange::at(range.start, bytes.len() as u64));
         Ok(bytes)
@@ -181,6 +182,11 @@ impl Source {
 
     /// Reads without the cache.
     pub(crate) async fn read_device_async(self: &Arc<Self>, range: ByteRange) -> Result<Bytes> {
+        if let Some(window) = self.window_for(range) {
+            let mut bytes = BytesMut::zeroed(range.len() as usize);
+            let read = window.read(&mut bytes, range.start);
+            return read.map(|()| bytes.freeze()).map_err(|error| self.read_error(range.start, error));
+        }
         let device_range = self.offset_alignment().expand(range);
         match self.allocate_async(device_range.len()).await {
             Some(extent) => self.read_frame(range, device_range, extent).await,
@@ -192,6 +198,10 @@ impl Source {
     pub(crate) fn read_device(self: &Arc<Self>, buffer: &mut [u8], range: ByteRange) -> Result<usize> {
         if range.is_empty() {
             return Ok(0);
+        }
+        if let Some(window) = self.window_for(range) {
+            let read = window.read(buffer, range.start).map(|()| buffer.len());
+            return read.map_err(|error| self.read_error(range.start, error));
         }
         if range.len() > IN_THREAD_BYTES_MAX {
             return self.read_large(buffer, range);
@@ -228,6 +238,11 @@ impl Source {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// The window that has the bytes in the device's place.
+    fn window_for(&self, range: ByteRange) -> Option<Arc<Window>> {
+        self.known()?.unwritten.windows.covering(range)
     }
 
     async fn assemble(self: &Arc<Self>, range: ByteRange) -> Result<Bytes> {

@@ -6,12 +6,14 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use headwater_core::backing::Backing;
 use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
-use headwater_io::{Extents, OpenFile, RejectReason, Residency, Route};
+use headwater_io::{Access, Extents, OpenFile, RejectReason, Residency, Route};
 
+use crate::coherence::Coherence;
 use crate::engine::{Engine, Shared};
 use crate::error::{Error, Operation, Result};
 use crate::inode::Inode;
@@ -29,15 +31,31 @@ pub enum IoMode {
     Buffered,
 }
 
+/// Where bytes are to be had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Whence {
+    /// From the engine's cache only.
+    Cache,
+    /// From the device too.
+    Anywhere,
+}
+
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) open: Arc<OpenFile>,
+    pub(crate) access: Access,
     pub(crate) path: PathBuf,
     pub(crate) mode: IoMode,
     pub(crate) engine: Engine,
     /// The file in the cache, unless it is read without.
     pub(crate) inode: Option<Arc<Inode>>,
-    /// How long what was seen of the file is trusted.
+    /// The file in the cache, if it is read without: others may have written to it there.
+    pub(crate) beside: Option<Arc<Inode>>,
+    /// How many failures to write were reported to this handle, or were there before it.
+    pub(crate) told_failures: AtomicU64,
+    /// How it is wished to see what others write.
+    pub(crate) coherence: Coherence,
+    /// How long what was seen of the file is trusted, while it is not leased.
     pub(crate) revalidate: Duration,
     /// Tells the handles of a file apart, for readahead.
     pub(crate) handle: u32,
@@ -45,9 +63,12 @@ pub(crate) struct Source {
 
 impl Drop for Source {
     fn drop(&mut self) {
-        if let Some(inode) = &self.inode
+        if let Some(inode) = self.known()
             && !self.shared().driver.is_forked()
         {
+            if self.access == Access::ReadWrite {
+                inode.leasing.remove_writer();
+            }
             self.shared().cache.inodes.close(self.shared(), inode);
         }
     }
@@ -65,6 +86,45 @@ impl Source {
 
     pub(crate) fn shared(&self) -> &Shared {
         &self.engine.shared
+    }
+
+    /// The file in the cache, whether this handle reads it there or not.
+    pub(crate) fn known(&self) -> Option<&Arc<Inode>> {
+        self.inode.as_ref().or(self.beside.as_ref())
+    }
+
+    /// The file in the cache, if a range of it has to be read there: it is cached, or was written and is not on the device.
+    pub(crate) fn inode_for(&self, range: ByteRange) -> Option<&Arc<Inode>> {
+        let is_needed = |inode: &&Arc<Inode>| inode.unwritten.overlaps(range);
+        self.inode.as_ref().or_else(|| self.beside.as_ref().filter(is_needed))
+    }
+
+    /// Has others wait before they write, or be noted, as was wished.
+    pub(crate) fn begin_coherence(&self) {
+        let Some(inode) = self.known() else { return };
+        if self.access == Access::ReadWrite {
+            inode.leasing.add_writer();
+        } else if self.coherence == Coherence::Leased && self.inode.is_some() {
+            self.shared().leases.enlist(self.shared(), inode, &self.open);
+        }
+    }
+
+    /// How what others write is seen now.
+    pub(crate) fn coherence(&self) -> Coherence {
+        let is_leased = self.inode.as_ref().is_some_and(|inode| inode.leasing.is_trusted());
+        match self.coherence {
+            Coherence::Private => Coherence::Private,
+            _ if is_leased => Coherence::Leased,
+            _ => Coherence::Revalidated,
+        }
+    }
+
+    /// As [`Source::check_process`], for what has no offset.
+    pub(crate) fn check_process_for(&self, operation: Operation) -> Result<()> {
+        if !self.shared().driver.is_forked() {
+            return Ok(());
+        }
+        Err(Error::on_file(operation, &self.path, RejectReason::Forked.into()))
     }
 
     /// Nothing of a parent's engine works in its child, not even waiting.
@@ -99,13 +159,30 @@ impl Source {
     /// The same for a range that [`Source::is_resident`] said is there. `None` too where the bytes have left meanwhile, or
     /// an error: the device is asked next, and its answer is the one that counts.
     pub(crate) fn read_resident(&self, buffer: &mut [u8], offset_bytes: u64) -> Option<usize> {
-        let cached = self.inode.as_ref().and_then(|inode| inode.copy_resident(buffer, offset_bytes));
-        cached.or_else(|| self.read_from_kernel(buffer, offset_bytes))
+        let cached = self.known().and_then(|inode| inode.copy_resident(buffer, offset_bytes));
+        // The kernel does not have what was written since it was asked.
+        let (part, _) = self.first_part(ByteRange::at(offset_bytes, buffer.len() as u64));
+        cached.or_else(|| self.read_from_kernel(&mut buffer[..part.len() as usize], offset_bytes))
+    }
+
+    /// The first part of a range that is all to be had from the cache alone, because it was written and is not on the
+    /// device, or all from anywhere.
+    pub(crate) fn first_part(&self, range: ByteRange) -> (ByteRange, Whence) {
+        let Some(inode) = self.known().filter(|inode| inode.unwritten.may_lack()) else {
+            return (range, Whence::Anywhere);
+        };
+        match inode.unwritten.first(range) {
+            None => (range, Whence::Anywhere),
+            Some(run) if run.start > range.start => {
+                (ByteRange::new(range.start, run.start), Whence::Anywhere)
+            }
+            Some(run) => (ByteRange::new(range.start, run.end.min(range.end)), Whence::Cache),
+        }
     }
 
     /// Whether the engine's cache or the kernel's has all of the range.
     pub(crate) fn is_resident(&self, range: ByteRange) -> bool {
-        let is_cached = self.inode.as_ref().is_some_and(|inode| {
+        let is_cached = self.known().is_some_and(|inode| {
             inode.revalidate(&self.open, self.revalidate).is_ok() && inode.is_resident(range)
         });
         is_cached || self.is_in_kernel(range)
@@ -118,11 +195,17 @@ impl Source {
         self.open.read_resident(buffer, offset_bytes).ok().flatten().filter(|&read_bytes| read_bytes > 0)
     }
 
+    /// What was written and is not on the device, the kernel has not either.
     fn is_in_kernel(&self, range: ByteRange) -> bool {
-        self.mode != IoMode::Direct && self.open.residency(range) == Residency::Whole
+        self.mode != IoMode::Direct
+            && self.open.residency(range) == Residency::Whole
+            && !self.known().is_some_and(|inode| inode.unwritten.overlaps(range))
     }
 
     pub(crate) fn length_bytes(&self) -> Result<u64> {
+        if let Some(inode) = self.known().filter(|inode| inode.unwritten.pages() > 0) {
+            return Ok(inode.length_bytes());
+        }
         // Files without a length say 0.
         let length = Backing::length_bytes(&*self.open).map_err(|error| self.length_error(error))?;
         Ok(length.unwrap_or(0))

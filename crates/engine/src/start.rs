@@ -85,6 +85,7 @@ impl Starter<'_> {
         for read in plan {
             missing.clear();
             self.inode.pages.missing(read.range, &mut missing);
+            self.inode.unwritten.windows.leave_out(&mut missing);
             if missing.is_empty() {
                 self.inode.complete(self.source.shared(), &[read.id], ReadResult::Read);
             }
@@ -123,6 +124,12 @@ impl Starter<'_> {
             begun = begin();
         }
         match begun {
+            // A window has been made since it was looked what is missing, and takes out of the cache only what was there.
+            Ok(loading) if self.inode.unwritten.windows.touches(run.pages) => {
+                loading.fail(extents);
+                load.over(shared, run.pages.bytes(), ReadResult::Failed);
+                Ok(())
+            }
             Ok(loading) => self.bring(&run, &load, loading, extents, alone, plug),
             Err(NotBegun::NoTable) => {
                 load.refused(shared);
@@ -163,7 +170,7 @@ impl Starter<'_> {
             self.count(pages, run.ahead_from);
             let (route, buffer) = (source.device_route(), &mut extent[..length_bytes]);
             let result = shared.driver.read_blocking(source.open(), route, buffer, range.start);
-            load.conclude(shared, Finished { extents, result, stopped_by: None, pages: None }, loading);
+            load.conclude(shared, Finished { extents, pages: None, result, stopped_by: None }, loading);
             return Ok(());
         }
         let request = Transfer {

@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use crate::counters::Counts;
 use crate::engine::Shared;
 
-/// What the cache of an engine did since it was built, and holds now. Nothing is written yet, so no page is ever dirty.
+/// What the cache of an engine did since it was built, and holds now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct CacheStats {
@@ -20,8 +20,10 @@ pub struct CacheStats {
     pub resident_pages: u64,
     /// Pages on their way, those included that nobody wants any more.
     pub loading_pages: u64,
-    /// Pages that users hold as [`bytes::Bytes`], which cannot be evicted meanwhile.
+    /// Pages that users hold as [`bytes::Bytes`] or [`View`](crate::View)s, and pages being written, which cannot be evicted meanwhile.
     pub pinned_pages: u64,
+    /// Pages that were written and that their devices do not have yet; cannot be evicted either.
+    pub unwritten_pages: u64,
     /// Memory of tables, states and queues, bytes, beside the budget of the pages themselves.
     pub metadata_bytes: u64,
     /// Loads under way: requests, not pages. None is owed to a reader that is gone.
@@ -86,6 +88,7 @@ impl Shared {
             resident_pages: pages.resident_pages as u64,
             loading_pages: pages.loading_pages as u64,
             pinned_pages: pages.pinned_pages as u64,
+            unwritten_pages: cache.writes.unwritten_pages(),
             metadata_bytes: pages.metadata_bytes as u64,
             loads: cache.loads.len() as u64,
             load_latency: Latency::of(&loads),

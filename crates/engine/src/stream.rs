@@ -17,6 +17,8 @@
 //! copy slow.
 //! Hot path: no syscall, copy or allocation while the current extent has bytes; one submit an extent.
 
+mod ahead;
+
 use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
@@ -28,13 +30,13 @@ use headwater_core::plan::Run;
 use headwater_core::readahead::SequentialStream;
 use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
 use headwater_io::{
-    Completion, EventListener, Extent, Extents, Finished, Listener, Operation, Plug, RejectReason, Transfer,
-    Urgency,
+    EventListener, Extents, Finished, Listener, Operation, Plug, RejectReason, Transfer, Urgency,
 };
 
 use crate::error::Result;
 use crate::listeners::defer;
-use crate::source::{READABLE_BYTES_MAX, Source};
+use crate::source::{READABLE_BYTES_MAX, Source, Whence};
+use ahead::{Ahead, Asked, Current};
 
 pub(crate) struct ReadStream {
     source: Arc<Source>,
@@ -55,42 +57,6 @@ pub(crate) struct ReadStream {
     wait_counted: bool,
     /// What an async task is waiting for besides I/O.
     listener: Option<EventListener>,
-}
-
-/// An extent that was planned and not consumed yet.
-enum Ahead {
-    /// The kernel's page cache held it when it was planned.
-    Resident(ByteRange),
-    /// On its way from the device.
-    Pending { range: ByteRange, completion: Completion, urgency: Urgency },
-    /// Arrived, not looked at yet.
-    Arrived { range: ByteRange, finished: Finished, urgency: Urgency },
-}
-
-impl Ahead {
-    fn range(&self) -> ByteRange {
-        match self {
-            Ahead::Resident(range) | Ahead::Pending { range, .. } | Ahead::Arrived { range, .. } => *range,
-        }
-    }
-}
-
-/// The extent being consumed.
-struct Current {
-    extents: Extents,
-    /// File offset of the first byte in `extents`.
-    start_bytes: u64,
-    /// File bytes that are valid.
-    range: ByteRange,
-}
-
-impl Current {
-    /// Gives away the first extent. There must be one.
-    fn take_first(&mut self) -> Extent {
-        let extent = self.extents.remove(0);
-        self.start_bytes += extent.len() as u64;
-        extent
-    }
 }
 
 /// What a caller has to do next.
@@ -307,13 +273,13 @@ impl ReadStream {
                         return Ok(Step::Room(listener));
                     }
                 }
-                Ahead::Pending { range, completion, urgency } if completion.is_done() => {
+                Ahead::Pending { asked, completion } if completion.is_done() => {
                     let finished = completion.wait();
-                    self.ahead.push_front(Ahead::Arrived { range, finished, urgency });
+                    self.ahead.push_front(Ahead::Arrived { asked, finished });
                 }
-                Ahead::Arrived { range, finished, urgency } => {
+                Ahead::Arrived { asked, finished } => {
                     self.wait_counted = false;
-                    if let Published::End = self.publish(range, finished, urgency)? {
+                    if let Published::End = self.publish(asked, finished)? {
                         return Ok(Step::End);
                     }
                 }
@@ -335,16 +301,16 @@ impl ReadStream {
     }
 
     fn wait_for_first(&mut self) {
-        if let Some(Ahead::Pending { range, completion, urgency }) = self.ahead.pop_front() {
+        if let Some(Ahead::Pending { asked, completion }) = self.ahead.pop_front() {
             let finished = completion.wait();
-            self.ahead.push_front(Ahead::Arrived { range, finished, urgency });
+            self.ahead.push_front(Ahead::Arrived { asked, finished });
         }
     }
 
     fn poll_first(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if let Some(Ahead::Pending { range, completion, urgency }) = self.ahead.front_mut() {
+        if let Some(Ahead::Pending { asked, completion }) = self.ahead.front_mut() {
             let finished = ready!(completion.poll(context));
-            let arrived = Ahead::Arrived { range: *range, finished, urgency: *urgency };
+            let arrived = Ahead::Arrived { asked: *asked, finished };
             self.ahead[0] = arrived;
         }
         Poll::Ready(())
@@ -424,13 +390,41 @@ impl ReadStream {
             .expect("the position is before the end, and nothing is ahead")
     }
 
+    /// Starts an extent: what was written and is not on the device comes from the cache, the rest from where it is. All of it
+    /// or nothing.
     fn start(
         &mut self,
         range: ByteRange,
         urgency: Urgency,
         plug: &mut Plug<'_>,
     ) -> std::result::Result<(), Obstacle> {
+        let (before, mut at_bytes) = (self.ahead.len(), range.start);
+        while at_bytes < range.end {
+            let (part, whence) = self.source.first_part(ByteRange::new(at_bytes, range.end));
+            let started = match whence {
+                Whence::Cache => {
+                    self.ahead.push_back(Ahead::Resident(part));
+                    Ok(())
+                }
+                Whence::Anywhere => self.start_part(part, urgency, plug),
+            };
+            if let Err(obstacle) = started {
+                self.ahead.truncate(before);
+                return Err(obstacle);
+            }
+            at_bytes = part.end;
+        }
+        Ok(())
+    }
+
+    fn start_part(
+        &mut self,
+        range: ByteRange,
+        urgency: Urgency,
+        plug: &mut Plug<'_>,
+    ) -> std::result::Result<(), Obstacle> {
         let (file, shared) = (&self.source, self.source.shared());
+        let moment = file.known().map(|inode| inode.unwritten.moment());
         let trusted = range.start >= self.distrust_end_bytes;
         if trusted && file.is_resident(self.residency_sample(range)) {
             self.resident_extents = self.resident_extents.saturating_add(1);
@@ -451,7 +445,7 @@ impl ReadStream {
         };
         let completion =
             plug.submit(request, urgency).map_err(|rejected| Obstacle::Rejected(rejected.reason))?;
-        self.ahead.push_back(Ahead::Pending { range, completion, urgency });
+        self.ahead.push_back(Ahead::Pending { asked: Asked { range, urgency, moment }, completion });
         Ok(())
     }
 
@@ -498,7 +492,12 @@ impl ReadStream {
     }
 
     /// Makes an extent from the device current, as far as the file reached.
-    fn publish(&mut self, range: ByteRange, finished: Finished, urgency: Urgency) -> Result<Published> {
+    fn publish(&mut self, asked: Asked, finished: Finished) -> Result<Published> {
+        let Asked { range, urgency, .. } = asked;
+        if urgency == Urgency::Readahead && self.is_overtaken(asked) {
+            self.forget_ahead();
+            return Ok(Published::Continue);
+        }
         let read_bytes = match finished.result {
             Ok(read_bytes) => read_bytes as u64,
             Err(error) => return self.retry_or_report(range, urgency, error),
@@ -521,6 +520,12 @@ impl ReadStream {
         }
         self.current = Some(Current { extents: finished.extents, start_bytes: range.start, range: valid });
         Ok(Published::Continue)
+    }
+
+    /// Whether what was read ahead has been written to since.
+    fn is_overtaken(&self, asked: Asked) -> bool {
+        let (Some(inode), Some(moment)) = (self.source.known(), asked.moment) else { return false };
+        inode.unwritten.has_changed(moment, asked.range)
     }
 
     /// Nothing but a single page that was demanded fails for the caller; everything larger or earlier is tried again

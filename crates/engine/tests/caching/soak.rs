@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use headwater::io::DriverKind;
 use headwater::{Caching, OpenOptions};
-use headwater_testkit::{Rng, ScratchDir, tmpfs, with_seed};
+use headwater_testkit::{Rng, ScratchDir, soak_seconds, tmpfs, with_seed};
 
 use crate::rig::{Rig, Scratch, block_on, drivers, watched};
 use crate::world::{Dweller, Shelf, assert_exact};
@@ -127,17 +127,6 @@ fn check_or_zero(scratch: &Scratch, offset_bytes: u64, bytes: &[u8]) {
     for (at, &byte) in (offset_bytes..).zip(bytes) {
         assert!(byte == 0 || byte == scratch.pattern.byte(at), "garbage at {at}");
     }
-}
-
-/// `90`, `90s`, `10m` or `2h`.
-fn soak_seconds() -> Option<u64> {
-    let text = std::env::var("HEADWATER_SOAK_SECONDS").ok()?;
-    let (number, unit) = match text.trim_end_matches(['s', 'm', 'h']) {
-        number if text.ends_with('m') => (number, 60),
-        number if text.ends_with('h') => (number, 3600),
-        number => (number, 1),
-    };
-    Some(unit * number.parse::<u64>().expect("HEADWATER_SOAK_SECONDS is a number of seconds, or 10m, or 2h"))
 }
 
 const SECONDS: u64 = 1;

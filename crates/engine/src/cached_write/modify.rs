@@ -1,0 +1,159 @@
+//! Modify: a word of a cached page, read, changed and written with nothing in between.
+//!
+//! ```text
+//!   modify ─► in place ─┬─ Done, Unchanged
+//!                       ├─ pinned ─► copy of the page, changed ─► install      (loan-break)
+//!                       └─ pending, absent ─► as for any write of a part of a page ─► again
+//! ```
+//!
+//! Owns: the order of these steps.
+//! Does not own: those that it shares with all writes (cached write).
+//! Invariants: nothing writes to the word between reading and writing it: in place, because the page is latched; in a copy, because
+//! all writes to a file have the lock of what is unwritten; in a window, because it is exchanged.
+
+use std::sync::atomic::Ordering;
+
+use headwater_core::units::{PageCount, PageRange};
+use headwater_io::Modified;
+
+use super::*;
+
+impl Source {
+    /// Has `change` say what becomes of the aligned eight bytes at `offset_bytes`, in the processor's order: `None` leaves them. Of
+    /// several calls the last one holds, so it should note what it was given. Blocks.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` when the file ends before the end of the word; as for writes.
+    pub(crate) fn modify_cached(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        offset_bytes: u64,
+        change: &mut dyn FnMut(u64) -> Option<u64>,
+    ) -> Result<()> {
+        let place = Place::Within(offset_bytes);
+        let mut write = CachedWrite::new(self, inode, Caller::Thread, WORD_BYTES as usize, place)?;
+        loop {
+            match write.modify(change)? {
+                Step::Over => return Ok(()),
+                Step::Again => {}
+                Step::Next(WriteNext::Turn) => write.turn = Some(inode.unwritten.turn.take()),
+                Step::Next(WriteNext::Wait(room)) => write.try_again(room.wait(self.shared()))?,
+                Step::Next(WriteNext::Read(range)) => {
+                    let moment = inode.unwritten.moment();
+                    let mut bytes = vec![0; PAGE_BYTES];
+                    self.read_device(&mut bytes[..range.len() as usize], range)?;
+                    write.base = Some(Base { page: PageIndex::containing(range.start), bytes, moment });
+                }
+            }
+        }
+    }
+}
+
+/// How far a change has come.
+enum Step {
+    /// It is made, or not wanted.
+    Over,
+    Next(WriteNext),
+    Again,
+}
+
+impl CachedWrite<'_> {
+    /// Tries once.
+    fn modify(&mut self, change: &mut dyn FnMut(u64) -> Option<u64>) -> Result<Step> {
+        if self.range.end > self.inode.length_bytes() {
+            return self.beyond_end().map(Step::Next);
+        }
+        if let Some(next) = self.limit()? {
+            return Ok(Step::Next(next));
+        }
+        let (page, part) = self.part();
+        if self.inode.unwritten.windows.holds(page) {
+            return self.modify_window(change);
+        }
+        let mut found = Modified::Absent;
+        self.commit(self.range, |inode, _| {
+            found = inode.pages.modify(page, part.start, change);
+            matches!(found, Modified::Done(_)).then_some(WORD_BYTES)
+        })?;
+        match found {
+            Modified::Done(first_use) | Modified::Unchanged(first_use) => {
+                self.inode.note_written_ahead(first_use);
+                self.source.shared().write_back_early(self.inode);
+                Ok(Step::Over)
+            }
+            Modified::Pending(load) => {
+                let load = self.source.shared().cache.loads.find(load);
+                Ok(load.map_or(Step::Again, |load| Step::Next(WriteNext::Wait(Room::Load(load)))))
+            }
+            Modified::Pinned => self.modify_copy(page, part, change),
+            Modified::Absent if self.base.as_ref().is_some_and(|base| base.page == page) => {
+                self.modify_copy(page, part, change)
+            }
+            Modified::Absent => Ok(self.bring(page)?.map_or(Step::Again, Step::Next)),
+        }
+    }
+
+    /// In a window there is nobody to come to terms with: others change the word as this does.
+    fn modify_window(&mut self, change: &mut dyn FnMut(u64) -> Option<u64>) -> Result<Step> {
+        let (range, mut is_over) = (self.range, false);
+        let next = self.commit_to_window(range, |window| {
+            let word = window.memory.atomic_u64(window.place(range.start))?;
+            is_over = true;
+            let mut before = word.load(Ordering::Acquire);
+            loop {
+                let after = change(before)?;
+                match word.compare_exchange_weak(before, after, Ordering::AcqRel, Ordering::Acquire) {
+                    Ok(_) => return Some(()),
+                    Err(now) => before = now,
+                }
+            }
+        })?;
+        Ok(match next {
+            _ if is_over => Step::Over,
+            None => Step::Again,
+            Some(next) => Step::Next(next),
+        })
+    }
+
+    /// Puts another frame in the place of the page, with the word as it becomes.
+    fn modify_copy(
+        &mut self,
+        page: PageIndex,
+        part: Range<u32>,
+        change: &mut dyn FnMut(u64) -> Option<u64>,
+    ) -> Result<Step> {
+        let (mut extents, _) = match self.memory(PageCount::new(1)) {
+            Ok(found) => found,
+            Err(next) => return Ok(Step::Next(next)),
+        };
+        let base = self.base.take();
+        let mut step = Step::Again;
+        let pages = PageRange::new(page, page + PageCount::new(1));
+        self.commit(self.range, |inode, state| {
+            match inode.pages.pin(page, part.clone()) {
+                Found::Page(pinned) => extents[0].store(0, &pinned),
+                Found::Absent => {
+                    let is_clean = state.dirty.first_unwritten(pages).is_none();
+                    let base = base.filter(|base| is_clean && base.moment == inode.unwritten.moment())?;
+                    extents[0].store(0, &base.bytes);
+                }
+                Found::Pending(_) => return None,
+            }
+            let word = extents[0][part.start as usize..].first_chunk().expect("the word lies in the page");
+            let Some(next) = change(u64::from_ne_bytes(*word)) else {
+                step = Step::Over;
+                return None;
+            };
+            extents[0].store(part.start as usize, &next.to_ne_bytes());
+            let installed = inode.pages.install(pages, std::mem::take(&mut extents));
+            if installed < PageCount::new(1) {
+                return None;
+            }
+            step = Step::Over;
+            Some(WORD_BYTES)
+        })?;
+        Ok(step)
+    }
+}
+
+const WORD_BYTES: u64 = size_of::<u64>() as u64;

@@ -1,0 +1,239 @@
+//! Coherence: how what other processes do to a file comes to be seen, and the lease by which it is.
+//!
+//! ```text
+//!   no lease ──lease [Inode::lease]──► held ──look: all that was written before──► trusted: no read looks
+//!      ▲                                │                                            │
+//!      └── give up: pages stay ◄────────┴──────── break: not trusted, pages leave ◄──┘
+//! ```
+//!
+//! While a file is leased ([`headwater_io::Lease`]) nobody has it open for writing, so what was seen of it stays right and
+//! nothing is asked. When somebody wants to write, the order is: no read trusts the lease any more, pages leave, the lease is
+//! given up, he gets on. A read that begins after his write looks at the file; one that began before has the bytes from
+//! before, and if it puts a page of them into the cache, the next look at the stamp, which is still that of the leased file,
+//! drops it. A lease that was refused before finds the pages dropped as well: while somebody had the file mapped for writing,
+//! the stamp did not tell of all he did. The same after this engine has written, among whose changes those of others hide.
+//!
+//! Owns: the lease of an inode, from taking to giving up; what users see of it.
+//! Does not own: when it is tried again, the thread that hears of writers (leases).
+//! Invariants: C1 `is_trusted` only while the kernel's lease is held and after a look that began under it; C2 pages leave
+//! before the lease does, if somebody asked for it.
+//! Locks: `state` before those of what is unwritten and of the cache; no user's code runs under it, and no look.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use headwater_core::cache::DirtyToo;
+use headwater_io::{Dropped, Lease, LeaseOwner, LeaseState, OpenFile};
+
+use crate::events;
+use crate::inode::{ALL_PAGES, Inode, REVALIDATE_INTERVAL};
+
+/// How reads through the cache come to see what other processes write to a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Coherence {
+    /// Every read sees what was written before it began, and asks nothing for that: the kernel has other writers wait while
+    /// the file is leased. Granted for regular files on ext4, XFS, Btrfs, F2FS and tmpfs, opened for reading, to their owner
+    /// or with `CAP_LEASE`, while nobody has them open for writing or mapped for it, this process included.
+    ///
+    /// Where it is not granted, and until it is again, each read asks the kernel for length and times instead
+    /// ([`Duration::ZERO`], unless [`crate::OpenOptions::revalidate`] says otherwise). It is tried at each opening that wishes
+    /// it, and once a second.
+    ///
+    /// What was cached before the file was leased is kept if length and times tell that it is right, with the limits of
+    /// [`Coherence::Revalidated`]: writes through `mmap` that ended before the file was opened may be missed.
+    ///
+    /// Another process that opens a leased file for writing, or truncates it, waits until the cached pages are dropped: some
+    /// 0.1 ms, if this process gets a processor. If it is stopped (`SIGSTOP`, a frozen cgroup), others wait until it goes on,
+    /// at most `/proc/sys/fs/lease-break-time` seconds (45); when it goes on after longer, reads may see old bytes until its
+    /// thread for that has run. An open with `O_NONBLOCK` fails once instead of waiting.
+    Leased,
+    /// The kernel is asked for length and times now and then: what was written shows after the time of
+    /// [`crate::OpenOptions::revalidate`] at the latest. Nobody waits for us.
+    #[default]
+    Revalidated,
+    /// Never asked after the opening, as with [`Duration::MAX`]: the user promises that nobody else changes the file while it
+    /// is open.
+    Private,
+}
+
+impl Coherence {
+    /// How long what was seen of a file without a lease is trusted.
+    pub(crate) fn interval(self, chosen: Option<Duration>) -> Duration {
+        match self {
+            Coherence::Leased => chosen.unwrap_or(Duration::ZERO),
+            Coherence::Revalidated => chosen.unwrap_or(REVALIDATE_INTERVAL),
+            Coherence::Private => Duration::from_nanos(u64::MAX),
+        }
+    }
+}
+
+/// The lease of a file, if there is one.
+#[derive(Debug, Default)]
+pub(crate) struct Leasing {
+    is_trusted: AtomicBool,
+    /// Handles of this engine that are open for writing: as long as there are any, no lease is granted.
+    writers: AtomicUsize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Open for reading, for as long as somebody who wishes a lease has the file open.
+    file: Option<Arc<OpenFile>>,
+    lease: Option<Lease>,
+    /// Tells leases apart.
+    number: u64,
+    history: History,
+}
+
+/// Whether others have written since the pages were right for sure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum History {
+    #[default]
+    Quiet,
+    /// A lease was refused or asked for, or this engine wrote: somebody may have written in ways of which no stamp tells.
+    Contested,
+}
+
+impl Leasing {
+    /// Whether nothing of the file can have changed.
+    #[inline]
+    pub(crate) fn is_trusted(&self) -> bool {
+        self.is_trusted.load(Ordering::Acquire)
+    }
+
+    /// A handle of this engine was opened for writing. What others do meanwhile cannot be told from what we do.
+    pub(crate) fn add_writer(&self) {
+        self.writers.fetch_add(1, Ordering::AcqRel);
+        self.lock().history = History::Contested;
+    }
+
+    /// It was closed.
+    pub(crate) fn remove_writer(&self) {
+        self.writers.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inode {
+    /// Somebody who has the file open for reading wishes a lease.
+    pub(crate) fn wish_lease(&self, file: &Arc<OpenFile>) {
+        self.leasing.lock().file.get_or_insert_with(|| file.clone());
+    }
+
+    /// Leases the file if that is wished and nobody writes.
+    pub(crate) fn lease(&self, owner: &LeaseOwner) {
+        let Some((file, number, history)) = self.begin_lease(owner) else { return };
+        if history == History::Contested {
+            let dropped = self.drop_contents();
+            self.on_dropped(&dropped);
+        }
+        // Whoever wrote before has closed the file, so one strict look sees all he did.
+        let looked = self.refresh(&file, Duration::ZERO);
+        let mut state = self.leasing.lock();
+        if state.number != number || state.lease.is_none() {
+            // It was asked for meanwhile.
+            return;
+        }
+        match looked {
+            Ok(()) => {
+                state.history = History::Quiet;
+                self.leasing.is_trusted.store(true, Ordering::Release);
+                events::leased(self);
+            }
+            // Reads look, and report what they meet.
+            Err(_) => state.lease = None,
+        }
+    }
+
+    fn begin_lease(&self, owner: &LeaseOwner) -> Option<(Arc<OpenFile>, u64, History)> {
+        self.close_writer()?;
+        let mut state = self.leasing.lock();
+        if state.lease.is_some() || self.is_closed() {
+            return None;
+        }
+        let file = state.file.clone()?;
+        match Lease::take(&file, owner) {
+            Ok(lease) => state.lease = Some(lease),
+            Err(error) => {
+                if error.kind() == io::ErrorKind::WouldBlock {
+                    state.history = History::Contested;
+                } else {
+                    // Nor will it be granted another time.
+                    state.file = None;
+                }
+                events::lease_refused(self, &error);
+                return None;
+            }
+        }
+        state.number += 1;
+        Some((file, state.number, state.history))
+    }
+
+    /// Closes what is left open for writing when this engine has nothing to write any more; `None` while it has.
+    fn close_writer(&self) -> Option<()> {
+        let mut unwritten = self.unwritten.lock();
+        let is_writing = self.leasing.writers.load(Ordering::Acquire) > 0 || !unwritten.dirty.is_empty();
+        let file = if is_writing { return None } else { unwritten.file.take() };
+        drop(unwritten);
+        drop(file);
+        Some(())
+    }
+
+    /// Gives the lease up if somebody waits for that; says which pages left. Those who listen are still to be told.
+    pub(crate) fn break_lease(&self) -> Option<Vec<Dropped>> {
+        let mut state = self.leasing.lock();
+        if state.lease.as_ref()?.state() == LeaseState::Held {
+            return None;
+        }
+        state.history = History::Contested;
+        self.distrust();
+        let dropped = self.drop_contents();
+        // Now he gets on.
+        state.lease = None;
+        Some(dropped)
+    }
+
+    /// Gives the lease up. What was seen under it is right until somebody writes, which the next look tells.
+    pub(crate) fn give_up_lease(&self) {
+        let mut state = self.leasing.lock();
+        self.distrust();
+        state.lease = None;
+    }
+
+    /// Nobody has the file open any more. What is to be dropped, unless somebody has again.
+    pub(crate) fn end_leasing(&self) -> Option<Ended> {
+        let mut state = self.leasing.lock();
+        if !self.is_closed() {
+            return None;
+        }
+        self.distrust();
+        Some(Ended(state.lease.take(), state.file.take()))
+    }
+
+    /// From now on reads look.
+    fn distrust(&self) {
+        self.leasing.is_trusted.store(false, Ordering::Release);
+        self.checked_nanoseconds.store(0, Ordering::Release);
+    }
+
+    /// Takes what is clean out of the cache, and what is on its way: others may have written, or are about to.
+    fn drop_contents(&self) -> Vec<Dropped> {
+        let mut dropped = Vec::new();
+        let _state = self.unwritten.lock();
+        self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| dropped.push(page));
+        self.unwritten.note_written();
+        self.unwritten.note_change();
+        dropped
+    }
+}
+
+/// A lease and the file that it is of, in the order in which they end.
+#[derive(Debug)]
+#[expect(dead_code, reason = "dropped, when no lock is held")]
+pub(crate) struct Ended(Option<Lease>, Option<Arc<OpenFile>>);

@@ -1,0 +1,186 @@
+//! Inodes: which files an engine knows: those that are open, and those that have pages.
+//!
+//! Owns: the maps, and which closed file is forgotten first.
+//! Does not own: what is known of a file (inode).
+//! Locks: `known`, in which nothing else is locked but an inode's own flags; what is forgotten is let go of without it.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::*;
+
+/// All files of an engine that are open or have pages.
+#[derive(Default)]
+pub(crate) struct Inodes {
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    by_key: HashMap<FileKey, Arc<Inode>>,
+    by_id: HashMap<FileId, Arc<Inode>>,
+    /// Closed, the longest first; some may be open again, or forgotten.
+    closed: VecDeque<Weak<Inode>>,
+    /// What was counted for files that are not known any more.
+    forgotten: Counts,
+}
+
+impl Inodes {
+    /// The inode of a file that is being opened.
+    pub(crate) fn open(
+        &self,
+        shared: &Shared,
+        file: &OpenFile,
+        policy: Option<ReadaheadPolicy>,
+    ) -> io::Result<Arc<Inode>> {
+        let (key, _) = file.identity()?;
+        let mut known = self.lock();
+        let inode = match known.by_key.get(&key) {
+            Some(inode) => inode.clone(),
+            None => {
+                let inode = Arc::new(Inode::new(&shared.cache.pages, key, shared)?);
+                known.by_key.insert(key, inode.clone());
+                known.by_id.insert(inode.pages.id(), inode.clone());
+                inode
+            }
+        };
+        inode.opens.fetch_add(1, Ordering::AcqRel);
+        inode.is_reopened.store(true, Ordering::Relaxed);
+        drop(known);
+        shared.keeper.wake();
+        let settled = inode.refresh(file, REVALIDATE_INTERVAL);
+        let settled = settled.and_then(|()| policy.map_or(Ok(()), |policy| inode.set_policy(policy, shared)));
+        if let Err(error) = settled {
+            self.close(shared, &inode);
+            return Err(error);
+        }
+        Ok(inode)
+    }
+
+    /// One who had it open is done. With the last, readahead on its way is given up; pages stay, in case it is opened
+    /// again.
+    pub(crate) fn close(&self, shared: &Shared, inode: &Arc<Inode>) {
+        if inode.opens.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        shared.leases.delist(inode);
+        shared.cache.loads.abandon(shared, inode);
+        if inode.unwritten.pages() > 0 {
+            // The keeper sees to what is left after these, or fails.
+            shared.put_pages(inode, ALL_PAGES, Put::Clean);
+        } else {
+            inode.on_clean(shared);
+        }
+        let mut known = self.lock();
+        // What is taken from the list is let go of without the lock: an inode takes locks of its own when it goes.
+        let (mut leaving, mut kept) = (Vec::new(), Vec::new());
+        if !inode.has_pages() {
+            leaving.push(inode.clone());
+        } else if !inode.is_listed.swap(true, Ordering::Relaxed) {
+            // Once, however often it is opened and closed: else it would push itself out.
+            inode.is_reopened.store(false, Ordering::Relaxed);
+            known.closed.push_back(Arc::downgrade(inode));
+        }
+        while known.closed.len() > CLOSED_MAX {
+            let Some(oldest) = known.closed.pop_front().and_then(|oldest| oldest.upgrade()) else { continue };
+            if oldest.is_reopened.swap(false, Ordering::Relaxed) {
+                // Used since: another round.
+                known.closed.push_back(Arc::downgrade(&oldest));
+                kept.push(oldest);
+                continue;
+            }
+            oldest.is_listed.store(false, Ordering::Relaxed);
+            leaving.push(oldest);
+        }
+        drop(known);
+        drop(kept);
+        leaving.iter().for_each(|inode| self.forget(inode));
+    }
+
+    /// Forgets a file, unless it is open (again). Its counts go into the total with its last pages gone.
+    fn forget(&self, inode: &Arc<Inode>) {
+        if !self.lock().is_closed(inode) {
+            return;
+        }
+        if inode.unwritten.may_lack() {
+            return;
+        }
+        inode.drop_pages(ALL_PAGES);
+        let forgotten = self.lock().forget_closed(inode);
+        // The inode takes locks of its own when it goes.
+        drop(forgotten);
+    }
+
+    /// Pages left the cache to make room.
+    pub(crate) fn on_evicted(&self, evicted: &[Evicted]) {
+        let mut rest = evicted;
+        while let Some(first) = rest.first() {
+            let run = rest.chunk_by(follows).next().expect("there is a first");
+            rest = &rest[run.len()..];
+            let Some(inode) = self.lock().by_id.get(&first.file).cloned() else { continue };
+            let pages = PageRange::new(first.page, first.page + PageCount::new(run.len() as u64));
+            if first.usage == Usage::Unused {
+                inode.reading().policy.on_unused(pages);
+            }
+            inode.on_left(pages, first.usage);
+        }
+    }
+
+    pub(crate) fn find(&self, key: FileKey) -> Option<Arc<Inode>> {
+        self.lock().by_key.get(&key).cloned()
+    }
+
+    /// Whether a file is open.
+    pub(crate) fn are_open(&self) -> bool {
+        self.lock().by_id.values().any(|inode| !inode.is_closed())
+    }
+
+    /// Takes the answers of syncs that nobody waits for.
+    pub(crate) fn conclude_syncs(&self) {
+        let inodes: Vec<Arc<Inode>> = self.lock().by_id.values().cloned().collect();
+        inodes.iter().for_each(|inode| inode.conclude_sync());
+    }
+
+    /// What the reads of all files met, those included that are forgotten.
+    pub(crate) fn counts(&self) -> Counts {
+        let known = self.lock();
+        let mut counts = known.forgotten;
+        known.by_id.values().for_each(|inode| counts += inode.counters.counts());
+        counts
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// Whether this inode, not another that has its number by now, is known and nobody has it open.
+    fn is_closed(&self, inode: &Arc<Inode>) -> bool {
+        let is_known = self.by_id.get(&inode.pages.id()).is_some_and(|known| Arc::ptr_eq(known, inode));
+        is_known && inode.opens.load(Ordering::Acquire) == 0
+    }
+
+    /// Forgets a file, unless it was opened again meanwhile.
+    fn forget_closed(&mut self, inode: &Arc<Inode>) -> Option<Arc<Inode>> {
+        if !self.is_closed(inode) || inode.unwritten.may_lack() {
+            return None;
+        }
+        let inode = self.by_id.remove(&inode.pages.id())?;
+        self.by_key.remove(&inode.key);
+        self.forgotten += inode.counters.counts();
+        Some(inode)
+    }
+}
+
+impl fmt::Debug for Inodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Inodes({})", self.lock().by_id.len())
+    }
+}
+
+fn follows(a: &Evicted, b: &Evicted) -> bool {
+    (a.file, a.page + PageCount::new(1), a.usage) == (b.file, b.page, b.usage)
+}
+
+/// Files remembered after they were closed. Each takes a few kilobytes beside its pages.
+const CLOSED_MAX: usize = 4096;

@@ -1,0 +1,55 @@
+//! Ahead: the extents of a stream, from the one at the position on.
+//!
+//! Owns: what is known of each.
+//! Does not own: when one becomes the next.
+
+use headwater_core::units::ByteRange;
+use headwater_io::{Completion, Extent, Extents, Finished, Urgency};
+
+use crate::unwritten::Moment;
+
+/// An extent that was planned and not consumed yet.
+pub(super) enum Ahead {
+    /// The kernel's page cache held it when it was planned.
+    Resident(ByteRange),
+    /// On its way from the device.
+    Pending { asked: Asked, completion: Completion },
+    /// Arrived, not looked at yet.
+    Arrived { asked: Asked, finished: Finished },
+}
+
+/// What the device was asked for, and when.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) range: ByteRange,
+    pub(super) urgency: Urgency,
+    /// What the file was then.
+    pub(super) moment: Option<Moment>,
+}
+
+impl Ahead {
+    pub(super) fn range(&self) -> ByteRange {
+        match self {
+            Ahead::Resident(range) => *range,
+            Ahead::Pending { asked, .. } | Ahead::Arrived { asked, .. } => asked.range,
+        }
+    }
+}
+
+/// The extent being consumed.
+pub(super) struct Current {
+    pub(super) extents: Extents,
+    /// File offset of the first byte in `extents`.
+    pub(super) start_bytes: u64,
+    /// File bytes that are valid.
+    pub(super) range: ByteRange,
+}
+
+impl Current {
+    /// Gives away the first extent. There must be one.
+    pub(super) fn take_first(&mut self) -> Extent {
+        let extent = self.extents.remove(0);
+        self.start_bytes += extent.len() as u64;
+        extent
+    }
+}

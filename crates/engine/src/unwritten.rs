@@ -1,0 +1,334 @@
+//! Unwritten: what was written to a file in memory and its device does not have yet.
+//!
+//! ```text
+//!   write ─► page changed, marked ─► dirty ─► take ─► held, in flight ─┬─ written ─► clean
+//!                                      ▲                               └─ failed ──► dirty again, noted
+//!                                      └───────────────────────────────────┘
+//! ```
+//!
+//! Owns: which pages are dirty, which of them are in flight, the length on the device, what failed and who was told.
+//! Does not own: the pages, the requests, when they are made (write back).
+//! Invariants: I3 at most one write of a page is in flight; U1 a page that is marked dirty is dirty in the cache too, and in
+//! the table; U2 a page below the length that is not in the cache lies below the length on the device.
+//! Locks: `state`, for as long as pages are changed or chosen: page cache and arena are locked inside it, nothing waits.
+//! `device_length` across what changes the length on the device, and nothing else. The turn is taken before either, and
+//! kept while waiting.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use headwater_core::dirty::DirtyPages;
+use headwater_core::units::{ByteRange, PageIndex, PageRange};
+use headwater_io::{Event, Listener, OpenFile};
+
+use crate::engine::Shared;
+use crate::joint::Told;
+use crate::windows::Windows;
+use crate::writes::PageWrite;
+
+/// What a file's device does not have yet.
+#[derive(Debug, Default)]
+pub(crate) struct Unwritten {
+    state: Mutex<State>,
+    /// Pages that are dirty or being written.
+    pages: AtomicU64,
+    /// Grows with every change of what the file holds.
+    generation: AtomicU64,
+    /// Grows with every write to the device, and what else changes pages that are not dirty then.
+    written: AtomicU64,
+    /// Whether this engine has changed the file on the device since its stamp was looked at.
+    has_changed_device: AtomicBool,
+    /// What the device says the length is, at the least.
+    pub(crate) device_length: Mutex<u64>,
+    pub(crate) turn: Turn,
+    /// Pages that are in nobody's frames, but in live memory.
+    pub(crate) windows: Windows,
+    failures: Mutex<Failures>,
+}
+
+/// What a file was when somebody looked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Moment {
+    generation: u64,
+    written: u64,
+}
+
+/// What changes together.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) dirty: DirtyPages,
+    /// Open for writing, as long as there is something to write.
+    pub(crate) file: Option<Arc<OpenFile>>,
+    pub(crate) in_flight: BTreeMap<u64, Arc<PageWrite>>,
+    /// Pages from here on are not written: the file is being cut.
+    pub(crate) barrier: Option<PageIndex>,
+    /// Where the last write ended, to know who writes in order.
+    pub(crate) next_bytes: u64,
+    /// Where to go on looking for pages to write early.
+    pub(crate) sweep: PageIndex,
+    /// When the oldest of the dirty pages became so.
+    pub(crate) dirty_since: Option<Instant>,
+    /// The last write failed; when.
+    pub(crate) failed_at: Option<Instant>,
+}
+
+/// What failed, for those who have not been told.
+#[derive(Debug, Default)]
+struct Failures {
+    /// How many there were.
+    count: u64,
+    last: Option<Cause>,
+    /// The device lost something that it had taken: nothing is durable for sure any more.
+    latched: Option<Cause>,
+}
+
+/// An error that several are told of.
+#[derive(Clone, Debug)]
+pub(crate) struct Cause {
+    errno: Option<i32>,
+    kind: io::ErrorKind,
+    text: String,
+}
+
+impl Unwritten {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state, and has the counts follow.
+    pub(crate) fn change<R>(&self, shared: &Shared, change: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.lock();
+        let result = change(&mut state);
+        self.settle(shared, &mut state);
+        result
+    }
+
+    /// Has the counts follow what was changed.
+    pub(crate) fn settle(&self, shared: &Shared, state: &mut State) {
+        let pages = state.dirty.dirty_pages().get() + state.dirty.writing_pages().get();
+        let before = self.pages.swap(pages, Ordering::AcqRel);
+        shared.cache.writes.note_unwritten(before, pages);
+        if state.dirty.dirty_pages().get() == 0 {
+            state.dirty_since = None;
+        } else if state.dirty_since.is_none() {
+            state.dirty_since = Some(Instant::now());
+        }
+    }
+
+    /// Pages that the device does not have yet.
+    #[inline]
+    pub(crate) fn pages(&self) -> u64 {
+        self.pages.load(Ordering::Acquire)
+    }
+
+    /// Whether there may be anything that the device lacks.
+    pub(crate) fn may_lack(&self) -> bool {
+        self.pages() > 0 || !self.windows.is_empty()
+    }
+
+    /// Whether the device lacks something of a range, or might by now, because others write to it without a word.
+    pub(crate) fn overlaps(&self, range: ByteRange) -> bool {
+        self.windows.overlaps(range)
+            || self.pages() > 0 && self.lock().dirty.first_unwritten(PageRange::covering(range)).is_some()
+    }
+
+    /// The first part that the device lacks of a range.
+    pub(crate) fn first(&self, range: ByteRange) -> Option<ByteRange> {
+        let dirty = self.lock().dirty.first_unwritten(PageRange::covering(range));
+        let dirty = dirty.map(|run| run.bytes().intersect(range));
+        dirty.into_iter().chain(self.windows.first(range)).min_by_key(|part| part.start)
+    }
+
+    /// What the file is now, for [`Unwritten::has_changed`].
+    pub(crate) fn moment(&self) -> Moment {
+        Moment { generation: self.generation(), written: self.written.load(Ordering::Acquire) }
+    }
+
+    /// Whether a range may have been written to since that moment, when the device had all of it.
+    pub(crate) fn has_changed(&self, moment: Moment, range: ByteRange) -> bool {
+        if self.windows.overlaps(range) {
+            return true;
+        }
+        if self.generation() == moment.generation {
+            return false;
+        }
+        // What changed, and is not on the device yet, can be told from the rest.
+        self.written.load(Ordering::Acquire) != moment.written || self.overlaps(range)
+    }
+
+    /// The device has what it lacked, or a part of it; or the file was changed by other means than writing to pages.
+    pub(crate) fn note_written(&self) {
+        self.written.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Grows with every change of what the file holds, after it.
+    #[inline]
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// What the file holds has changed.
+    pub(crate) fn note_change(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// This engine has changed the file on the device.
+    pub(crate) fn note_device_change(&self) {
+        self.has_changed_device.store(true, Ordering::Release);
+    }
+
+    /// Whether what has changed on the device since this was last asked may be this engine's doing.
+    pub(crate) fn take_device_change(&self) -> bool {
+        self.has_changed_device.swap(false, Ordering::AcqRel) || self.pages() > 0
+    }
+
+    /// The length on the device.
+    pub(crate) fn device_length(&self) -> MutexGuard<'_, u64> {
+        self.device_length.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A write failed.
+    pub(crate) fn note_failure(&self, error: &io::Error) {
+        let mut failures = self.failures();
+        failures.count += 1;
+        failures.last = Some(Cause::of(error));
+    }
+
+    /// The device failed to keep what it had taken: from now on nobody is told otherwise.
+    pub(crate) fn latch(&self, error: &io::Error) {
+        let mut failures = self.failures();
+        failures.count += 1;
+        failures.latched.get_or_insert(Cause::of(error));
+    }
+
+    /// How many failures there were.
+    pub(crate) fn failure_count(&self) -> u64 {
+        self.failures().count
+    }
+
+    /// The failure that a handle has not been told of: the last one, once; or for ever, that a sync failed.
+    pub(crate) fn report(&self, told: &AtomicU64) -> Option<io::Error> {
+        let failures = self.failures();
+        if let Some(latched) = &failures.latched {
+            return Some(latched.latched());
+        }
+        let is_told = told.swap(failures.count, Ordering::AcqRel) == failures.count;
+        failures.last.as_ref().filter(|_| !is_told).map(Cause::error)
+    }
+
+    /// The last failure, if the last write failed.
+    pub(crate) fn failing(&self) -> Option<io::Error> {
+        self.lock().failed_at?;
+        self.failures().last.as_ref().map(Cause::error)
+    }
+
+    fn failures(&self) -> MutexGuard<'_, Failures> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Cause {
+    fn of(error: &io::Error) -> Cause {
+        Cause { errno: error.raw_os_error(), kind: error.kind(), text: error.to_string() }
+    }
+
+    fn error(&self) -> io::Error {
+        match self.errno {
+            Some(errno) => io::Error::from_raw_os_error(errno),
+            None => io::Error::new(self.kind, self.text.clone()),
+        }
+    }
+
+    fn latched(&self) -> io::Error {
+        let text = format!("an earlier sync failed, so what was written before may be lost: {}", self.text);
+        io::Error::new(self.kind, text)
+    }
+}
+
+/// The right to change the length of a file: one at a time has it, also while it waits for memory or for the device.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    is_taken: AtomicBool,
+    given_up: Event,
+}
+
+/// Gives the turn up when dropped.
+#[derive(Debug)]
+pub(crate) struct TurnGuard<'a>(&'a Turn);
+
+impl Turn {
+    /// Blocks until it is this thread's turn.
+    pub(crate) fn take(&self) -> TurnGuard<'_> {
+        loop {
+            if let Some(guard) = self.try_take() {
+                return guard;
+            }
+            let listener = self.given_up.listen();
+            if let Some(guard) = self.try_take() {
+                return guard;
+            }
+            listener.wait();
+        }
+    }
+
+    /// The same for a task. May be dropped at any moment.
+    pub(crate) async fn take_async(&self, shared: &Shared) -> TurnGuard<'_> {
+        loop {
+            if let Some(guard) = self.try_take() {
+                return guard;
+            }
+            let listener = Told { listener: Some(self.given_up.listen()), shared };
+            if let Some(guard) = self.try_take() {
+                return guard;
+            }
+            listener.await;
+        }
+    }
+
+    fn try_take(&self) -> Option<TurnGuard<'_>> {
+        // Made only if it is theirs: a guard that is dropped gives the turn up, whosever it is.
+        (!self.is_taken.swap(true, Ordering::AcqRel)).then(|| TurnGuard(self))
+    }
+}
+
+impl Drop for TurnGuard<'_> {
+    fn drop(&mut self) {
+        self.0.is_taken.store(false, Ordering::Release);
+        self.0.given_up.notify(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::Turn;
+
+    /// Goal: one has the turn until it gives it up, however many want it. Method: a look that fails, and threads that add one
+    /// in two steps.
+    #[test]
+    fn one_has_the_turn() {
+        let turn = Turn::default();
+        let taken = turn.take();
+        assert!(turn.try_take().is_none());
+        assert!(turn.try_take().is_none(), "looking gives up what is another's");
+        drop(taken);
+        let sum = std::sync::atomic::AtomicU64::new(0);
+        let add = || {
+            let _taken = turn.take();
+            let before = sum.load(std::sync::atomic::Ordering::Relaxed);
+            thread::yield_now();
+            sum.store(before + 1, std::sync::atomic::Ordering::Relaxed);
+        };
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..500).for_each(|_| add()));
+            }
+        });
+        assert_eq!(sum.into_inner(), 2000);
+        assert!(turn.try_take().is_some());
+    }
+}

@@ -1,0 +1,389 @@
+//! Positional writes: into the cache, and from there to the file.
+//!
+//! Owns: the interface.
+//! Does not own: writeback.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use headwater_core::cache::DirtyToo;
+use headwater_core::frame::PAGES_MAX;
+use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
+use headwater_io::{Access, Dropped, Extents, FileKind, RejectReason, Route, SyncScope};
+
+use crate::cached_write::Place;
+use crate::error::{Error, Operation, Result};
+use crate::file::{Contents, File};
+use crate::inode::Inode;
+use crate::source::{READABLE_BYTES_MAX, Source};
+use crate::unwritten::{State, TurnGuard};
+use crate::writes::PageWrite;
+
+impl File {
+    /// Writes `bytes` at `offset_bytes`, as `std::os::unix::fs::FileExt::write_at` does; needs no alignment. A write beyond
+    /// the end makes the file longer, with zeros in between. Returns the bytes written. The bytes can be read at once by
+    /// everybody who uses the same engine, by others after [`File::sync_data`]; unless synced, they are lost if the process
+    /// is killed. May block: for pages that are written in part, and while too much is unwritten.
+    ///
+    /// # Errors
+    /// `PermissionDenied` when the file is not open for writing; `InvalidInput` or `FileTooLarge` for offsets that files do
+    /// not have; what the device reports, with path and offset, if no byte was written.
+    pub fn write_at(&self, bytes: &[u8], offset_bytes: u64) -> Result<usize> {
+        self.writable(Operation::Write)?.write_at(bytes, offset_bytes)
+    }
+
+    /// Writes all of `bytes` at `offset_bytes`.
+    ///
+    /// # Errors
+    /// As [`File::write_at`]; some of the bytes may be written then.
+    pub fn write_all_at(&self, bytes: &[u8], offset_bytes: u64) -> Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            done += self.write_at(&bytes[done..], offset_bytes + done as u64)?;
+        }
+        Ok(())
+    }
+
+    /// Writes all of `bytes` at the end of the file, and says where that was. Appends through any handle of the same engine
+    /// never overlap.
+    ///
+    /// # Errors
+    /// As [`File::write_at`].
+    pub fn append(&self, bytes: &[u8]) -> Result<u64> {
+        self.writable(Operation::Write)?.append(bytes)
+    }
+
+    /// Cuts the file, or makes it longer with zeros that take no room. Blocks.
+    ///
+    /// # Errors
+    /// `PermissionDenied` when the file is not open for writing; what `ftruncate(2)` reports.
+    pub fn set_len(&self, length_bytes: u64) -> Result<()> {
+        self.writable(Operation::SetLength)?.set_len(length_bytes)
+    }
+
+    /// Returns when all that was written before, through whatever handle of the same engine, survives a loss of power: data,
+    /// and the length if it changed. Blocks. Callers at the same time share one `fdatasync(2)`.
+    ///
+    /// # Errors
+    /// What the device reports, once to each handle; after a failed `fdatasync(2)` for ever.
+    pub fn sync_data(&self) -> Result<()> {
+        self.sync(SyncScope::Data)
+    }
+
+    /// As [`File::sync_data`], with times and permissions.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sync_all(&self) -> Result<()> {
+        self.sync(SyncScope::All)
+    }
+
+    /// As [`File::write_all_at`], for tasks on any executor. May be dropped at any moment; some of the bytes may be written
+    /// then.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_all_at_async(
+        &self,
+        bytes: impl Into<Bytes>,
+        offset_bytes: u64,
+    ) -> impl Future<Output = Result<()>> + Send + 'static {
+        let (file, bytes) = (self.clone(), bytes.into());
+        async move {
+            let source = file.writable(Operation::Write)?;
+            let mut done = 0;
+            while done < bytes.len() {
+                done += source.write_at_async(&bytes[done..], offset_bytes + done as u64).await?;
+            }
+            Ok(())
+        }
+    }
+
+    /// As [`File::append`], for tasks.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn append_async(
+        &self,
+        bytes: impl Into<Bytes>,
+    ) -> impl Future<Output = Result<u64>> + Send + 'static {
+        let (file, bytes) = (self.clone(), bytes.into());
+        async move { file.writable(Operation::Write)?.append_async(&bytes).await }
+    }
+
+    /// As [`File::set_len`], for tasks.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_len_async(&self, length_bytes: u64) -> impl Future<Output = Result<()>> + Send + 'static {
+        let file = self.clone();
+        async move { file.writable(Operation::SetLength)?.set_len_async(length_bytes).await }
+    }
+
+    /// As [`File::sync_data`], for tasks.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sync_data_async(&self) -> impl Future<Output = Result<()>> + Send + 'static {
+        let file = self.clone();
+        async move { file.sync_async(SyncScope::Data).await }
+    }
+
+    /// As [`File::sync_all`], for tasks.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sync_all_async(&self) -> impl Future<Output = Result<()>> + Send + 'static {
+        let file = self.clone();
+        async move { file.sync_async(SyncScope::All).await }
+    }
+
+    /// Nothing is to be done for bytes in memory.
+    fn sync(&self, scope: SyncScope) -> Result<()> {
+        match &self.contents {
+            Contents::Stored(source) => source.sync(scope),
+            Contents::Memory(_) => Ok(()),
+        }
+    }
+
+    async fn sync_async(&self, scope: SyncScope) -> Result<()> {
+        match &self.contents {
+            Contents::Stored(source) => source.sync_async(scope).await,
+            Contents::Memory(_) => Ok(()),
+        }
+    }
+
+    pub(crate) fn writable(&self, operation: Operation) -> Result<&Arc<Source>> {
+        let refused = || {
+            let error = io::Error::new(io::ErrorKind::PermissionDenied, "the file is not open for writing");
+            Error::on_file(operation, self.path(), error)
+        };
+        match &self.contents {
+            Contents::Stored(source) if source.access == Access::ReadWrite => Ok(source),
+            _ => Err(refused()),
+        }
+    }
+}
+
+impl Source {
+    fn write_at(self: &Arc<Self>, bytes: &[u8], offset_bytes: u64) -> Result<usize> {
+        self.check_write(offset_bytes, bytes.len())?;
+        match self.known() {
+            Some(inode) => self.write_cached(inode, bytes, Place::At(offset_bytes)),
+            None => self.write_through(bytes, offset_bytes),
+        }
+    }
+
+    async fn write_at_async(self: &Arc<Self>, bytes: &[u8], offset_bytes: u64) -> Result<usize> {
+        self.check_write(offset_bytes, bytes.len())?;
+        match self.known() {
+            Some(inode) => self.write_cached_async(inode, bytes, Place::At(offset_bytes)).await,
+            None => self.write_through(bytes, offset_bytes),
+        }
+    }
+
+    /// What has no positions or no pages: devices that are not blocks.
+    fn write_through(&self, bytes: &[u8], offset_bytes: u64) -> Result<usize> {
+        let written = self.shared().driver.write_blocking(&self.open, Route::Buffered, bytes, offset_bytes);
+        written.map_err(|error| self.error(Operation::Write, offset_bytes, error))
+    }
+
+    fn append(self: &Arc<Self>, bytes: &[u8]) -> Result<u64> {
+        self.check_write(0, bytes.len())?;
+        let Some(inode) = self.known() else { return Err(self.no_end()) };
+        let turn = inode.unwritten.turn.take();
+        let end_bytes = self.end_bytes(inode)?;
+        self.check_write(end_bytes, bytes.len())?;
+        let written_bytes = self.write_cached(inode, bytes, Place::End(end_bytes, turn))?;
+        if written_bytes < bytes.len() {
+            return Err(self.cut_off(end_bytes + written_bytes as u64, inode));
+        }
+        Ok(end_bytes)
+    }
+
+    async fn append_async(self: &Arc<Self>, bytes: &[u8]) -> Result<u64> {
+        self.check_write(0, bytes.len())?;
+        let Some(inode) = self.known() else { return Err(self.no_end()) };
+        let turn = inode.unwritten.turn.take_async(self.shared()).await;
+        let end_bytes = self.end_bytes(inode)?;
+        self.check_write(end_bytes, bytes.len())?;
+        let written_bytes = self.write_cached_async(inode, bytes, Place::End(end_bytes, turn)).await?;
+        if written_bytes < bytes.len() {
+            return Err(self.cut_off(end_bytes + written_bytes as u64, inode));
+        }
+        Ok(end_bytes)
+    }
+
+    /// Where the file ends, as far as this engine knows.
+    fn end_bytes(&self, inode: &Inode) -> Result<u64> {
+        let looked = inode.revalidate(&self.open, self.revalidate);
+        looked.map(|()| inode.length_bytes()).map_err(|error| self.length_error(error))
+    }
+
+    fn no_end(&self) -> Error {
+        let error = io::Error::new(io::ErrorKind::NotSeekable, "a device without a length has no end");
+        Error::on_file(Operation::Write, self.path(), error)
+    }
+
+    /// Not all of what was to be appended was.
+    fn cut_off(&self, offset_bytes: u64, inode: &Inode) -> Error {
+        let error = inode.unwritten.failing().unwrap_or_else(|| io::ErrorKind::WriteZero.into());
+        self.error(Operation::Write, offset_bytes, error)
+    }
+
+    fn check_write(&self, offset_bytes: u64, length: usize) -> Result<()> {
+        if self.shared().driver.is_forked() {
+            return Err(self.error(Operation::Write, offset_bytes, RejectReason::Forked.into()));
+        }
+        let end_bytes = offset_bytes.checked_add(length as u64);
+        let error = match end_bytes {
+            None => io::Error::new(io::ErrorKind::InvalidInput, "offsets of files end at 2^63 - 1"),
+            Some(end_bytes) if end_bytes > WRITABLE_BYTES_MAX => io::ErrorKind::FileTooLarge.into(),
+            Some(end_bytes)
+                if self.open.kind() == FileKind::BlockDevice && end_bytes > self.length_bytes()? =>
+            {
+                io::ErrorKind::StorageFull.into()
+            }
+            Some(_) => return Ok(()),
+        };
+        Err(self.error(Operation::Write, offset_bytes, error))
+    }
+
+    fn set_len(self: &Arc<Self>, length_bytes: u64) -> Result<()> {
+        let Some(inode) = self.check_set_len(length_bytes)? else { return Ok(()) };
+        let cut = Cut::new(self, inode, inode.unwritten.turn.take(), length_bytes)?;
+        while let Some(write) = cut.in_the_way() {
+            write.wait(self.shared());
+        }
+        loop {
+            match self.shared().frames_for_write(PageCount::new(1)) {
+                Ok((spare, _)) => return cut.finish(spare),
+                Err(room) => room.wait(self.shared()).map_err(|error| cut.error(error))?,
+            }
+        }
+    }
+
+    async fn set_len_async(self: &Arc<Self>, length_bytes: u64) -> Result<()> {
+        let Some(inode) = self.check_set_len(length_bytes)? else { return Ok(()) };
+        let turn = inode.unwritten.turn.take_async(self.shared()).await;
+        let cut = Cut::new(self, inode, turn, length_bytes)?;
+        while let Some(write) = cut.in_the_way() {
+            write.ready(self.shared()).await;
+        }
+        loop {
+            match self.shared().frames_for_write(PageCount::new(1)) {
+                Ok((spare, _)) => return cut.finish(spare),
+                Err(room) => room.ready(self.shared()).await.map_err(|error| cut.error(error))?,
+            }
+        }
+    }
+
+    /// The file, if there is a length to be set.
+    fn check_set_len(&self, length_bytes: u64) -> Result<Option<&Arc<Inode>>> {
+        self.check_process_for(Operation::SetLength)?;
+        let refused = |error| Err(Error::on_file(Operation::SetLength, self.path(), error));
+        if self.open.kind() != FileKind::Regular {
+            let text = "only regular files have a length that can be set";
+            return refused(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        if length_bytes > WRITABLE_BYTES_MAX {
+            return refused(io::ErrorKind::FileTooLarge.into());
+        }
+        Ok(self.known())
+    }
+}
+
+/// A change of the length. Dropped early, nothing has changed.
+struct Cut<'a> {
+    source: &'a Source,
+    inode: &'a Arc<Inode>,
+    length_bytes: u64,
+    #[expect(dead_code, reason = "nobody else changes the length meanwhile")]
+    turn: TurnGuard<'a>,
+}
+
+impl<'a> Cut<'a> {
+    /// From here on nothing is begun to be written from the page on in which the file will end.
+    fn new(
+        source: &'a Source,
+        inode: &'a Arc<Inode>,
+        turn: TurnGuard<'a>,
+        length_bytes: u64,
+    ) -> Result<Cut<'a>> {
+        source.end_bytes(inode)?;
+        inode.unwritten.lock().barrier = Some(PageIndex::containing(length_bytes));
+        Ok(Cut { source, inode, length_bytes, turn })
+    }
+
+    /// A write in flight behind the new end, which would make the file longer again if it came after the cut.
+    fn in_the_way(&self) -> Option<Arc<PageWrite>> {
+        let state = self.inode.unwritten.lock();
+        let barrier = PageIndex::containing(self.length_bytes);
+        state.in_flight.values().find(|write| write.pages().end > barrier).cloned()
+    }
+
+    fn error(&self, error: io::Error) -> Error {
+        Error::on_file(Operation::SetLength, self.source.path(), error)
+    }
+
+    /// `spare` is for the last page, should somebody have it pinned.
+    fn finish(self, spare: Extents) -> Result<()> {
+        let (inode, shared) = (self.inode, self.source.shared());
+        {
+            let mut device_length = inode.unwritten.device_length();
+            inode.unwritten.note_device_change();
+            let set = shared.driver.set_len_blocking(&self.source.open, self.length_bytes);
+            set.map_err(|error| self.error(error))?;
+            *device_length = self.length_bytes;
+        }
+        let mut dropped = Vec::new();
+        inode.unwritten.change(shared, |state| {
+            let before_bytes = inode.length_bytes();
+            let is_cut = self.length_bytes < before_bytes;
+            // Nobody sees what was beyond an end.
+            let changed =
+                ByteRange::new(before_bytes.min(self.length_bytes), before_bytes.max(self.length_bytes));
+            inode.unwritten.windows.zero(changed);
+            inode.set_length(self.length_bytes);
+            if is_cut {
+                self.drop_rest(state, spare, &mut dropped);
+            }
+            inode.unwritten.note_written();
+            inode.unwritten.note_change();
+            if state.dirty.is_empty() {
+                shared.cache.writes.forget(inode);
+            }
+        });
+        inode.on_dropped(&dropped);
+        Ok(())
+    }
+
+    /// Takes out what lies behind the end. Under the lock of the state.
+    fn drop_rest(&self, state: &mut State, spare: Extents, dropped: &mut Vec<Dropped>) {
+        let end = PageRange::covering(ByteRange::new(0, self.length_bytes)).end;
+        let rest = PageRange::new(end, PageIndex::MAX);
+        state.dirty.forget(rest);
+        self.inode.pages.invalidate(rest, DirtyToo::Yes, |page| dropped.push(page));
+        let last = PageIndex::containing(self.length_bytes);
+        if last == end {
+            return;
+        }
+        // What lies behind the end in the last page is zeros. The device has made them so; a page as it has it is read again.
+        self.inode.pages.invalidate(PageRange::new(last, end), DirtyToo::No, |page| dropped.push(page));
+        self.inode.zero_tail(last, (self.length_bytes - last.start_bytes()) as u32, spare);
+    }
+}
+
+impl Drop for Cut<'_> {
+    fn drop(&mut self) {
+        self.inode.unwritten.lock().barrier = None;
+    }
+}
+
+/// Where writing ends in any file: what frames can number.
+const WRITABLE_BYTES_MAX: u64 = if READABLE_BYTES_MAX < PAGES_MAX * PAGE_SIZE_BYTES {
+    READABLE_BYTES_MAX
+} else {
+    PAGES_MAX * PAGE_SIZE_BYTES
+};

@@ -1,0 +1,261 @@
+//! Write back: dirty pages become requests, in order and in runs.
+//!
+//! ```text
+//!   dirty pages ─► take runs, ascending, up to 1 MiB ─► hold ─► beyond the device's length? allocate ─► submit, one plug
+//!                                                                 └─ the unaligned tail ─► through the kernel's page cache
+//!   when: a block of 1 MiB is written whole ─ too much is dirty ─ the age ─ a file is closed ─ sync
+//! ```
+//!
+//! A direct write goes in whole blocks, so the end of a file that is none is written through the kernel's page cache, in
+//! exactly its bytes: the file is never longer than it is, not even if power goes. Space beyond the length that the device
+//! knows is allocated before it is written, which makes the file longer by zeros that nobody has synced: writes that extend
+//! a file one by one would wait for each other.
+//!
+//! Owns: the way from dirty pages to requests, the limits of what is dirty.
+//! Does not own: which pages are dirty (unwritten), who waits (writes).
+//! Invariants: I3; I5 no lock but `device_length` is held while submitting or allocating; I10 nothing is written beyond the
+//! length.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageIndex, PageRange};
+use headwater_io::{Allocated, OpenFile, PinnedRun, Rejected, Route, Urgency, WriteBack};
+
+use crate::engine::Shared;
+use crate::inode::{ALL_PAGES, Inode};
+use crate::put_pages::Put;
+use crate::unwritten::State;
+use crate::writes::PageWrite;
+
+/// What was begun to be written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begun {
+    pub(crate) pages: u64,
+    /// From here on nothing was looked at.
+    pub(crate) next: PageIndex,
+    /// Whether something was left out because the file is being cut.
+    pub(crate) is_held_back: bool,
+}
+
+/// A write that is prepared.
+struct Piece {
+    write: Arc<PageWrite>,
+    run: PinnedRun,
+    bytes: ByteRange,
+    route: Route,
+}
+
+impl Shared {
+    /// Begins to write dirty pages of a range, ascending, in at most `runs_max` runs. Waits for no device, but for the file
+    /// system to find space.
+    pub(crate) fn write_back(&self, inode: &Arc<Inode>, within: PageRange, runs_max: usize) -> Begun {
+        let mut begun = Begun { pages: 0, next: within.end, is_held_back: false };
+        let (file, pieces) = inode.unwritten.change(self, |state| {
+            let Some(file) = state.file.clone() else { return (None, Vec::new()) };
+            let mut pieces = Vec::new();
+            let end = state.barrier.map_or(within.end, |barrier| barrier.min(within.end));
+            let behind = PageRange::new(end.max(within.start), within.end);
+            begun.is_held_back = state.dirty.first_unwritten(behind).is_some();
+            let mut from = within.start;
+            for _ in 0..runs_max {
+                let Some(run) = state.dirty.take(PageRange::new(from, end.max(from)), RUN_PAGES_MAX) else {
+                    from = within.end;
+                    break;
+                };
+                from = run.end;
+                begun.pages += run.len().get();
+                self.prepare(inode, state, &file, run, &mut pieces);
+            }
+            begun.next = from;
+            (Some(file), pieces)
+        });
+        if let Some(file) = file {
+            self.submit_pieces(inode, &file, pieces);
+        }
+        begun
+    }
+
+    /// Pins a run that was taken. Its tail goes by itself, if the device cannot write it as it is.
+    fn prepare(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut State,
+        file: &OpenFile,
+        run: PageRange,
+        pieces: &mut Vec<Piece>,
+    ) {
+        let length_bytes = inode.length_bytes();
+        let mut add = |pages: PageRange, route: Route| {
+            let bytes = pages.bytes().clip(length_bytes);
+            if pages.is_empty() || bytes.is_empty() {
+                assert!(pages.is_empty(), "U1: what is dirty lies below the length");
+                return;
+            }
+            let write = self.cache.writes.begin(inode, pages, bytes.len() as usize);
+            state.in_flight.insert(write.id(), write.clone());
+            pieces.push(Piece { write, run: inode.pages.hold(pages), bytes, route });
+        };
+        let Some(direct) = file.direct() else { return add(run, Route::Buffered) };
+        let is_whole = run.bytes().end <= length_bytes || direct.offset.is_aligned(length_bytes);
+        let tail = if is_whole { run.end } else { PageIndex::new(run.end.get() - 1) };
+        add(PageRange::new(run.start, tail), Route::Direct);
+        add(PageRange::new(tail, run.end), Route::Buffered);
+    }
+
+    fn submit_pieces(&self, inode: &Inode, file: &Arc<OpenFile>, pieces: Vec<Piece>) {
+        let mut plug = self.driver.plug();
+        let mut ready = Vec::with_capacity(pieces.len());
+        for (range, pieces) in together(pieces) {
+            match self.lengthen(inode, file, range) {
+                Ok(()) => ready.extend(pieces),
+                Err(error) => pieces.into_iter().for_each(|piece| {
+                    drop(piece.run);
+                    piece.write.over(self, Err(again(&error)));
+                }),
+            }
+        }
+        for Piece { write, run, bytes, route } in ready {
+            let request = WriteBack {
+                file: file.clone(),
+                route,
+                offset_bytes: bytes.start,
+                length_bytes: bytes.len() as usize,
+                pages: run,
+            };
+            match plug.submit(request, Urgency::Demand) {
+                Ok(completion) => write.under_way(completion),
+                Err(Rejected { request, reason }) => {
+                    drop(request);
+                    write.over(self, Err(reason.into()));
+                }
+            }
+        }
+    }
+
+    /// Sees to it that the file on the device reaches to the end of a range that is about to be written.
+    fn lengthen(&self, inode: &Inode, file: &OpenFile, range: ByteRange) -> io::Result<()> {
+        let mut device_length = inode.unwritten.device_length();
+        if range.end <= *device_length {
+            return Ok(());
+        }
+        inode.unwritten.note_device_change();
+        let beyond = ByteRange::new(range.start.max(*device_length), range.end);
+        // Others may have made it longer.
+        if self.driver.allocate_blocking(file, beyond)? == Allocated::Unsupported
+            && file.length_bytes()? < range.end
+        {
+            self.driver.set_len_blocking(file, range.end)?;
+        }
+        *device_length = range.end;
+        Ok(())
+    }
+
+    /// Begins to write what ought to be written by now, because much is dirty: of this file first, then of the others.
+    pub(crate) fn write_back_early(&self, inode: &Arc<Inode>) {
+        if self.cache.writes.unwritten_pages() < self.dirty_pages_max() / BACKGROUND_DIVISOR {
+            return;
+        }
+        let (in_flight, dirty_pages) = {
+            let state = inode.unwritten.lock();
+            (state.in_flight.len(), state.dirty.dirty_pages().get())
+        };
+        // A few more come together with the next.
+        if in_flight < EARLY_RUNS && dirty_pages >= RUN_PAGES_MAX * self.stream_runs() {
+            self.sweep(inode, EARLY_RUNS - in_flight);
+        }
+    }
+
+    /// Goes on where the last sweep of the file ended, so that writes go up and down the file no more than needed.
+    fn sweep(&self, inode: &Arc<Inode>, runs_max: usize) -> u64 {
+        let from = inode.unwritten.lock().sweep;
+        let mut begun = self.write_back(inode, PageRange::new(from, PageIndex::MAX), runs_max);
+        if begun.pages == 0 && from > PageIndex::new(0) {
+            begun = self.write_back(inode, PageRange::new(PageIndex::new(0), from), runs_max);
+        }
+        inode.unwritten.lock().sweep =
+            if begun.next == PageIndex::MAX { PageIndex::new(0) } else { begun.next };
+        begun.pages
+    }
+
+    /// Begins to write of any file, those that failed just now left out. Says how many pages.
+    pub(crate) fn write_back_any(&self) -> u64 {
+        let files = self.cache.writes.dirty_files();
+        let is_failing = |inode: &Inode| {
+            inode.unwritten.lock().failed_at.is_some_and(|failed| failed.elapsed() < RETRY_AGE)
+        };
+        files.iter().filter(|inode| !is_failing(inode)).map(|inode| self.sweep(inode, EARLY_RUNS)).sum()
+    }
+
+    /// Begins to write what is old, or of files that nobody has open; what failed is tried again after a while.
+    pub(crate) fn write_back_old(&self) {
+        for inode in self.cache.writes.dirty_files() {
+            self.flush_old_windows(&inode);
+            let is_due = {
+                let state = inode.unwritten.lock();
+                let passed = |since: Option<Instant>, age| since.is_some_and(|since| since.elapsed() >= age);
+                let is_old = passed(state.dirty_since, DIRTY_AGE) || inode.is_closed();
+                is_old && state.failed_at.is_none_or(|failed| failed.elapsed() >= RETRY_AGE)
+            };
+            if is_due {
+                self.put_pages(&inode, ALL_PAGES, Put::Clean);
+            }
+        }
+    }
+
+    /// So many runs of what is written in order are begun together: space is found and requests are submitted for all with one
+    /// call each. Fewer where hardly more may be dirty.
+    pub(crate) fn stream_runs(&self) -> u64 {
+        if self.dirty_pages_max() >= STREAM_RUNS * RUN_PAGES_MAX * 4 { STREAM_RUNS } else { 1 }
+    }
+
+    /// Pages that may be dirty before who writes more has to wait: half of the cache, so that readers keep the other.
+    pub(crate) fn dirty_pages_max(&self) -> u64 {
+        self.cache_bytes_max() / PAGE_SIZE_BYTES / 2
+    }
+}
+
+/// Neighbours beyond the length of the device are allocated together.
+fn together(pieces: Vec<Piece>) -> Vec<(ByteRange, Vec<Piece>)> {
+    let mut groups: Vec<(ByteRange, Vec<Piece>)> = Vec::new();
+    for piece in pieces {
+        match groups.last_mut() {
+            Some((range, group)) if range.end == piece.bytes.start => {
+                range.end = piece.bytes.end;
+                group.push(piece);
+            }
+            _ => groups.push((piece.bytes, vec![piece])),
+        }
+    }
+    groups
+}
+
+fn again(error: &io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(errno) => io::Error::from_raw_os_error(errno),
+        None => io::Error::new(error.kind(), error.to_string()),
+    }
+}
+
+/// Longest run in one request: 1 MiB, beyond which devices gain nothing.
+pub(crate) const RUN_PAGES_MAX: u64 = 256;
+
+/// 4 MiB: beyond it calls cost little beside the copy.
+const STREAM_RUNS: u64 = 4;
+
+/// Runs that early writing keeps in flight of a file: as many as disks gain from.
+pub(crate) const EARLY_RUNS: usize = 32;
+
+/// Runs that a sync begins before it waits for the oldest.
+pub(crate) const SYNC_RUNS: usize = 128;
+
+/// Early writing begins at half of what may be dirty: the other half is there while it is under way.
+const BACKGROUND_DIVISOR: u64 = 2;
+
+/// Long enough for what is written again and again to be written to the device once in a while only; the kernel waits 5 to
+/// 30 s.
+const DIRTY_AGE: Duration = Duration::from_secs(5);
+
+/// A full device is not asked more often than that.
+const RETRY_AGE: Duration = Duration::from_secs(1);

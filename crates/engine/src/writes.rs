@@ -1,0 +1,203 @@
+//! Writes: pages on their way to their files, and those who wait for that.
+//!
+//! ```text
+//!   begin ─► request ─► joint ─► whoever needs it done takes the result ─► conclude
+//!   conclude: pages clean, or dirty again and the failure noted ─► unpinned ─► all who wait are woken
+//! ```
+//!
+//! Owns: which writes there are, which files have dirty pages, how many those are.
+//! Does not own: who takes results (joint), which pages are written (write back).
+//! Invariants: I3 a page is in one write at most; I4 a write keeps its pages pinned until the device is done with them; I7 a
+//! write that failed leaves its pages dirty.
+//! Locks: `list` and `files`, not held while waiting, concluding or waking; taken inside a file's `state`.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use headwater_core::dirty::Written;
+use headwater_core::frame::FileId;
+use headwater_core::units::PageRange;
+use headwater_io::{Completion, Finished};
+
+use crate::engine::Shared;
+use crate::events;
+use crate::inode::Inode;
+use crate::joint::Joint;
+
+/// All writes of an engine.
+#[derive(Debug, Default)]
+pub(crate) struct Writes {
+    next: AtomicU64,
+    /// By number, so nearly by age.
+    list: Mutex<BTreeMap<u64, Arc<PageWrite>>>,
+    /// Files with dirty pages, which are known as long as they have any.
+    files: Mutex<BTreeMap<FileId, Arc<Inode>>>,
+    unwritten_pages: AtomicU64,
+}
+
+/// Whether a file was known to have dirty pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Noted {
+    New,
+    Known,
+}
+
+/// Pages of a file on their way to it.
+#[derive(Debug)]
+pub(crate) struct PageWrite {
+    id: u64,
+    inode: Arc<Inode>,
+    pages: PageRange,
+    length_bytes: usize,
+    began: Instant,
+    joint: Joint<()>,
+}
+
+impl Writes {
+    /// A write whose request is about to be submitted.
+    pub(crate) fn begin(&self, inode: &Arc<Inode>, pages: PageRange, length_bytes: usize) -> Arc<PageWrite> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (inode, began, joint) = (inode.clone(), Instant::now(), Joint::new());
+        let write = Arc::new(PageWrite { id, inode, pages, length_bytes, began, joint });
+        self.lock().insert(id, write.clone());
+        write
+    }
+
+    /// One of the writes that have been under way for longest.
+    pub(crate) fn oldest(&self) -> Option<Arc<PageWrite>> {
+        self.lock().values().next().cloned()
+    }
+
+    /// Concludes what has arrived and nobody waits for. Says how many.
+    pub(crate) fn conclude_arrived(&self, shared: &Shared) -> usize {
+        let writes: Vec<Arc<PageWrite>> = self.lock().values().cloned().collect();
+        writes.iter().filter(|write| write.conclude_if_arrived(shared)).count()
+    }
+
+    /// The pages of a file that are not on its device were so many, and are now so many.
+    pub(crate) fn note_unwritten(&self, before: u64, now: u64) {
+        if now >= before {
+            self.unwritten_pages.fetch_add(now - before, Ordering::AcqRel);
+        } else {
+            self.unwritten_pages.fetch_sub(before - now, Ordering::AcqRel);
+        }
+    }
+
+    /// Pages that devices do not have yet.
+    #[inline]
+    pub(crate) fn unwritten_pages(&self) -> u64 {
+        self.unwritten_pages.load(Ordering::Acquire)
+    }
+
+    /// The file has dirty pages. Says whether that is new.
+    pub(crate) fn note_dirty(&self, inode: &Arc<Inode>) -> Noted {
+        match self.files().insert(inode.pages.id(), inode.clone()) {
+            None => Noted::New,
+            Some(_) => Noted::Known,
+        }
+    }
+
+    /// Files that have, or had until just now, dirty pages.
+    pub(crate) fn dirty_files(&self) -> Vec<Arc<Inode>> {
+        self.files().values().cloned().collect()
+    }
+
+    /// The file has none any more. One with windows may get some at any moment, and stays.
+    pub(crate) fn forget(&self, inode: &Arc<Inode>) {
+        if !inode.unwritten.windows.is_empty() {
+            return;
+        }
+        let forgotten = self.files().remove(&inode.pages.id());
+        // The inode takes locks of its own when it goes.
+        drop(forgotten);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<PageWrite>>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn files(&self) -> MutexGuard<'_, BTreeMap<FileId, Arc<Inode>>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PageWrite {
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn pages(&self) -> PageRange {
+        self.pages
+    }
+
+    /// The request is submitted: from now on anybody may take its result.
+    pub(crate) fn under_way(&self, completion: Completion) {
+        self.joint.under_way(completion, ());
+    }
+
+    /// Blocks until the write is over.
+    pub(crate) fn wait(&self, shared: &Shared) {
+        if let Some((finished, ())) = self.joint.wait() {
+            self.conclude(shared, finished);
+        }
+    }
+
+    /// Resolves when the write is over. May be dropped at any moment.
+    pub(crate) async fn ready(&self, shared: &Shared) {
+        if let Some((finished, ())) = self.joint.ready(shared).await {
+            self.conclude(shared, finished);
+        }
+    }
+
+    fn conclude_if_arrived(&self, shared: &Shared) -> bool {
+        self.joint.take_arrived().map(|(finished, ())| self.conclude(shared, finished)).is_some()
+    }
+
+    fn conclude(&self, shared: &Shared, finished: Finished) {
+        let Finished { result, stopped_by, pages, .. } = finished;
+        let outcome = match (result, stopped_by) {
+            (Ok(written_bytes), _) if written_bytes >= self.length_bytes => Ok(()),
+            (Ok(_), Some(error)) | (Err(error), _) => Err(error),
+            (Ok(_), None) => Err(io::ErrorKind::WriteZero.into()),
+        };
+        if let (Ok(()), Some(pages)) = (&outcome, &pages) {
+            pages.clean();
+        }
+        // Before they may be evicted: who finds one missing reads the device, which has it.
+        drop(pages);
+        self.over(shared, outcome);
+    }
+
+    /// The write is over, with or without a request.
+    pub(crate) fn over(&self, shared: &Shared, outcome: io::Result<()>) {
+        let unwritten = &self.inode.unwritten;
+        if let Err(error) = &outcome {
+            unwritten.note_failure(error);
+        }
+        unwritten.note_device_change();
+        // Before the pages count as written.
+        unwritten.note_written();
+        let is_clean = unwritten.change(shared, |state| {
+            let written = if outcome.is_ok() { Written::Yes } else { Written::No };
+            state.dirty.complete(self.pages, written);
+            state.failed_at = outcome.is_err().then(Instant::now);
+            state.in_flight.remove(&self.id);
+            let is_clean = state.dirty.is_empty();
+            if is_clean {
+                // Under the lock: who writes next notes the file anew.
+                shared.cache.writes.forget(&self.inode);
+            }
+            is_clean
+        });
+        self.inode.counters.wrote(self.pages.len().get(), self.length_bytes as u64);
+        events::wrote(&self.inode, self.pages, &outcome, self.began.elapsed());
+        shared.cache.writes.lock().remove(&self.id);
+        self.joint.over();
+        if is_clean {
+            self.inode.on_clean(shared);
+        }
+    }
+}

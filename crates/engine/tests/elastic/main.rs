@@ -1,0 +1,197 @@
+//! Elastic: an engine that may use more memory than its cgroup has.
+//!
+//! ```text
+//!   test ─► cgroup of 256 MiB ─► the same test in a child in it ─► engine of 800 MiB over a file of 800 MiB
+//! ```
+//!
+//! Owns: what happens at the limit: every byte right, nobody killed, nothing swapped.
+//! Does not own: arithmetic of headroom, chunks that are released (beside their code).
+
+#![forbid(unsafe_code)]
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use headwater::{Caching, Elasticity, Engine, File, IoMode, OpenOptions};
+use headwater_testkit::{
+    MemoryCgroup, Pattern, Rng, ScratchDir, enter_cgroup, make_cold, run_self_with_env, skip,
+};
+
+/// Goal: a file three times as large as the cgroup is read again and again by an engine whose budget holds all of it.
+#[test]
+fn a_working_set_beyond_the_cgroup() {
+    run_limited("a_working_set_beyond_the_cgroup", |world| {
+        let reread = |world: &World| {
+            world.read_all();
+            world.read_all();
+            world.read_at_random(30_000, 1);
+        };
+        world.with_keeper(reread);
+        world.read_at_random(10_000, 2);
+    });
+}
+
+/// Goal: the same without anybody who keeps watch: whoever is refused memory sees to it.
+#[test]
+fn without_a_keeper() {
+    run_limited("without_a_keeper", |world| {
+        world.read_all();
+        world.read_at_random(30_000, 1);
+    });
+}
+
+/// Goal: others in the cgroup take half of it, and get it, and the cache has it again when they are done. Method: steps that
+/// the reserve has room for, so that it does not matter how fast anybody is; pages are read meanwhile.
+#[test]
+fn others_take_memory_in_steps() {
+    run_limited("others_take_memory_in_steps", |world| {
+        world.read_all();
+        let mut taken = Vec::new();
+        for step in 1..5_u8 {
+            taken.push(vec![step; STEP_BYTES]);
+            world.read_at_random(3000, u64::from(step));
+            world.engine.relieve();
+        }
+        let mapped_bytes = world.engine.stats().arena.mapped_bytes as u64;
+        assert!(mapped_bytes + 4 * STEP_BYTES as u64 <= LIMIT_BYTES, "{mapped_bytes} bytes are mapped");
+        assert!(
+            taken.iter().zip(1..).all(|(memory, step)| memory.iter().step_by(4096).all(|&byte| byte == step))
+        );
+        drop(taken);
+        world.read_all();
+        assert!(world.engine.stats().arena.mapped_bytes as u64 > mapped_bytes, "it grows again");
+    });
+}
+
+/// Goal: others take far more than the reserve at once, again and again, and get it. Method: 100 MiB are touched as fast as
+/// can be, beside a keeper. That takes some 100 ms, within which the keeper has to get a processor a few times: with a
+/// keeper that comes by every 100 ms the kernel kills.
+#[test]
+#[ignore = "a race against a keeper, which a busy machine may lose"]
+fn others_take_memory_suddenly() {
+    run_limited("others_take_memory_suddenly", |world| {
+        world.with_keeper(|world| {
+            world.read_all();
+            for round in 0..10 {
+                let began = Instant::now();
+                let taken = vec![round as u8 + 1; TAKEN_BYTES];
+                println!("round {round}: {:?} for {} MiB", began.elapsed(), TAKEN_BYTES >> 20);
+                world.read_at_random(500, round);
+                assert!(taken.iter().step_by(4096).all(|&byte| byte == round as u8 + 1));
+                drop(taken);
+                world.read_at_random(8000, round);
+            }
+        });
+    });
+}
+
+/// What a test in a cgroup works with.
+struct World {
+    engine: Engine,
+    file: File,
+}
+
+impl World {
+    fn new(path: &Path) -> World {
+        let engine = Engine::builder().memory(FILE_BYTES).elasticity(Elasticity::On).build().unwrap();
+        let mut options = OpenOptions::new();
+        options.engine(&engine).io(IoMode::Direct).caching(Caching::On);
+        let file = options.open(path).unwrap();
+        World { engine, file }
+    }
+
+    fn read_all(&self) {
+        let mut buffer = vec![0; 256 << 10];
+        for offset_bytes in (0..FILE_BYTES).step_by(buffer.len()) {
+            self.file.read_exact_at(&mut buffer, offset_bytes).unwrap();
+            assert_eq!(PATTERN.mismatch(offset_bytes, &buffer), None);
+        }
+    }
+
+    fn read_at_random(&self, reads: usize, seed: u64) {
+        let (mut rng, mut buffer) = (Rng::new(seed), [0; 4096]);
+        for _ in 0..reads {
+            let offset_bytes = rng.below(FILE_BYTES - buffer.len() as u64);
+            self.file.read_exact_at(&mut buffer, offset_bytes).unwrap();
+            assert_eq!(PATTERN.mismatch(offset_bytes, &buffer), None);
+        }
+    }
+
+    /// Works beside a thread that relieves as often as it is told to.
+    fn with_keeper(&self, work: impl FnOnce(&World)) {
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let keeper = scope.spawn(|| {
+                let (mut looks, mut longest) = (0, Duration::ZERO);
+                while !done.load(Ordering::Relaxed) {
+                    let began = Instant::now();
+                    let relief = self.engine.relieve();
+                    (looks, longest) = (looks + 1, longest.max(began.elapsed()));
+                    std::thread::park_timeout(relief.look_again);
+                }
+                println!("the keeper looked {looks} times, for {longest:?} at most");
+            });
+            let ended = Ended(&done, keeper.thread().clone());
+            work(self);
+            drop(ended);
+        });
+    }
+
+    /// The cache was of use, stayed below the limit, and can be emptied.
+    fn check(&self) {
+        let stats = self.engine.stats();
+        println!("{stats:#?}");
+        let arena = stats.arena;
+        assert!(arena.mapped_bytes as u64 <= LIMIT_BYTES, "{arena:?}");
+        assert!(arena.cached_bytes as u64 > LIMIT_BYTES / 4, "{arena:?}");
+        assert_eq!(arena.used_bytes, 0);
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        assert!(status.lines().any(|line| line.split_whitespace().eq(["VmSwap:", "0", "kB"])), "{status}");
+    }
+}
+
+/// Lets the keeper go, also when the work has failed.
+struct Ended<'a>(&'a AtomicBool, std::thread::Thread);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+        self.1.unpark();
+    }
+}
+
+/// Does the work in a child that is limited by a cgroup, on a cold file, and checks that it survives.
+fn run_limited(test_name: &str, work: impl FnOnce(&World)) {
+    if let Some(place) = std::env::var_os(CHILD) {
+        let place = PathBuf::from(place);
+        enter_cgroup(Path::new(&std::fs::read_to_string(place.join("cgroup")).unwrap()));
+        let world = World::new(&place.join("file"));
+        work(&world);
+        return world.check();
+    }
+    let cgroup = match MemoryCgroup::new(LIMIT_BYTES) {
+        Ok(cgroup) => cgroup,
+        Err(reason) => return skip(reason),
+    };
+    let scratch = ScratchDir::on_target().unwrap();
+    let file = scratch.path().join("file");
+    PATTERN.write_file(&file, FILE_BYTES).unwrap();
+    make_cold(&std::fs::File::open(&file).unwrap()).unwrap();
+    std::fs::write(scratch.path().join("cgroup"), cgroup.path().to_str().unwrap()).unwrap();
+    let output = run_self_with_env(test_name, CHILD, scratch.path().to_str().unwrap());
+    let text = String::from_utf8_lossy(&output.stdout);
+    println!("{text}{}", String::from_utf8_lossy(&output.stderr));
+    println!("{} kills, {} times at the limit", cgroup.kills(), cgroup.limit_hits());
+    assert_eq!(cgroup.kills(), 0, "the kernel killed in the cgroup");
+    assert!(output.status.success(), "{:?}", output.status);
+}
+
+const CHILD: &str = "HEADWATER_TEST_ELASTIC";
+const PATTERN: Pattern = Pattern::new(25);
+const LIMIT_BYTES: u64 = 256 << 20;
+const FILE_BYTES: u64 = 800 << 20;
+const TAKEN_BYTES: usize = 100 << 20;
+
+/// Half of the reserve of such a cgroup.
+const STEP_BYTES: usize = 32 << 20;

@@ -1,0 +1,333 @@
+//! Failures: who is told of what could not be written, how often, and what becomes of it.
+//!
+//! Owns: devices that fail for a while, or for ever.
+//! Does not own: single failures (faults), file systems that are full (space).
+
+use std::cell::RefCell;
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Waker};
+use std::thread;
+
+use headwater::io::{ByteRange, DriverKind, FaultOn, FaultRange, SimOptions};
+use headwater::{File, IoMode, Operation};
+use headwater_testkit::{Pattern, ScratchDir};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+use crate::faults::{EIO, is_latched};
+use crate::model::same;
+use crate::rig::{Rig, block_on, watched};
+use crate::threads::open;
+
+struct Bench {
+    rig: Rig,
+    directory: ScratchDir,
+}
+
+impl Bench {
+    fn new(seed: u64) -> Bench {
+        let rig = Rig::sized(DriverKind::Sim(SimOptions::hostile(seed)), 3 << 20, 8);
+        Bench { rig, directory: ScratchDir::on_target().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn open(&self, name: &str) -> File {
+        open(&self.rig, &self.path(name), IoMode::Auto)
+    }
+
+    /// Nothing can be written from here on, in any file.
+    fn break_from(&self, offset_bytes: u64) {
+        let range = ByteRange::new(offset_bytes, 1 << 40);
+        let fault = FaultRange { operation: FaultOn::Writes, ..FaultRange::new(range, EIO) };
+        self.rig.control().add_fault(fault);
+    }
+
+    fn heal(&self) {
+        self.rig.control().clear_faults();
+    }
+
+    fn check_disk(&self, name: &str, expected: &[u8]) {
+        same(name, 0, expected, &fs::read(self.path(name)).unwrap()).unwrap();
+    }
+}
+
+fn contents(seed: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    Pattern::new(seed).fill(0, &mut bytes);
+    bytes
+}
+
+/// Goal: a failed write is told once to each handle that was open then, by whatever kind of sync, and to none that is opened
+/// later; the next that fails is told again.
+#[test]
+fn each_handle_is_told_once() {
+    let bench = Bench::new(1);
+    let (first, second, third) = (bench.open("a"), bench.open("a"), bench.open("a"));
+    let bytes = contents(1, 10_000);
+    for round in 0..2 {
+        bench.break_from(0);
+        first.write_all_at(&bytes, round).unwrap();
+        let error = first.sync_data().unwrap_err();
+        assert_eq!((error.operation(), error.raw_os_error()), (Operation::Sync, Some(EIO)));
+        assert_eq!(error.path(), Some(&*bench.path("a")));
+        bench.heal();
+        let later = bench.open("a");
+        later.sync_data().unwrap();
+        assert_eq!(second.sync_all().unwrap_err().raw_os_error(), Some(EIO));
+        assert_eq!(block_on(third.sync_data_async()).unwrap_err().raw_os_error(), Some(EIO));
+        for file in [&first, &second, &third, &later] {
+            file.sync_data().unwrap();
+            block_on(file.sync_all_async()).unwrap();
+        }
+    }
+    bench.check_disk("a", &[&bytes[..1], &bytes[..]].concat());
+    drop((first, second, third));
+    bench.rig.assert_idle();
+}
+
+/// Goal: after a sync that failed no sync of that file succeeds, through whatever handle; reading, writing and other files go
+/// on.
+#[test]
+fn a_failed_sync_is_for_ever() {
+    let bench = Bench::new(2);
+    let (first, second, other) = (bench.open("a"), bench.open("a"), bench.open("b"));
+    let bytes = contents(2, 10_000);
+    first.write_all_at(&bytes, 0).unwrap();
+    bench.rig.control().fail_syncs(EIO, 1);
+    assert_eq!(first.sync_data().unwrap_err().raw_os_error(), Some(EIO));
+    let third = bench.open("a");
+    for file in [&first, &second, &third, &first] {
+        for error in [file.sync_data(), file.sync_all(), block_on(file.sync_data_async())] {
+            let error = error.unwrap_err();
+            assert!(is_latched(&error) && error.path() == Some(&*bench.path("a")), "{error}");
+        }
+    }
+    second.write_all_at(&bytes, 5000).unwrap();
+    let mut found = vec![0; 10_000];
+    first.read_exact_at(&mut found, 5000).unwrap();
+    assert_eq!(found, bytes);
+    other.write_all_at(&bytes, 0).unwrap();
+    other.sync_data().unwrap();
+    drop((first, second, third, other));
+    bench.rig.engine.flush().unwrap();
+    bench.check_disk("a", &[&bytes[..5000], &bytes[..]].concat());
+    // Also for who opens it when nobody had it open.
+    assert!(is_latched(&bench.open("a").sync_data().unwrap_err()));
+    bench.rig.assert_idle();
+}
+
+/// Goal: a file that cannot be written does not stop the others, though it has as much unwritten as may be; nobody is told of
+/// another file's failure.
+#[test]
+fn a_failing_file_stops_no_other() {
+    for seed in 0..8 {
+        let bench = Bench::new(seed);
+        let (bad, good) = (bench.open("bad"), bench.open("good"));
+        bench.break_from(BAD_FROM);
+        watched(&format!("seed {seed}"), || {
+            let piece = contents(3, 50_000);
+            let mut at = BAD_FROM;
+            let error = loop {
+                match bad.write_at(&piece, at) {
+                    Ok(written) => at += written as u64,
+                    Err(error) => break error,
+                }
+                assert!(at < BAD_FROM + (64 << 20), "more than there is memory for was acknowledged");
+            };
+            assert_eq!((error.path(), error.raw_os_error()), (Some(&*bench.path("bad")), Some(EIO)));
+            let bytes = contents(4, 6 << 20);
+            for (number, piece) in bytes.chunks(70_000).enumerate() {
+                good.write_all_at(piece, number as u64 * 70_000).unwrap();
+            }
+            good.sync_data().unwrap();
+            bench.check_disk("good", &bytes);
+            bad.sync_data().unwrap_err();
+            bench.heal();
+            bad.sync_data().unwrap();
+            let mut expected = vec![0; (at - BAD_FROM) as usize];
+            expected.chunks_mut(piece.len()).for_each(|part| part.copy_from_slice(&piece[..part.len()]));
+            assert_eq!(bad.len().unwrap(), at);
+            let mut found = vec![0; expected.len()];
+            fs::File::open(bench.path("bad")).unwrap().read_exact_at(&mut found, BAD_FROM).unwrap();
+            same("bad, healed", 0, &expected, &found).unwrap();
+        });
+        drop((bad, good));
+        bench.rig.assert_idle();
+    }
+}
+
+/// Beyond all that the good file has.
+const BAD_FROM: u64 = 100 << 20;
+
+/// Goal: what is left in a file that was closed while it cannot be written stays, is found by who opens it again, and is
+/// written when the device is well.
+#[test]
+fn what_is_closed_unwritten_is_kept() {
+    let bench = Bench::new(5);
+    let bytes = contents(5, 30_000);
+    bench.break_from(0);
+    bench.open("a").write_all_at(&bytes, 0).unwrap();
+    let error = bench.rig.engine.flush().unwrap_err();
+    assert_eq!((error.operation(), error.raw_os_error()), (Operation::Sync, Some(EIO)), "{error}");
+    let mut found = vec![0; 30_000];
+    bench.open("a").read_exact_at(&mut found, 0).unwrap();
+    assert_eq!(found, bytes);
+    bench.rig.engine.flush().unwrap_err();
+    bench.heal();
+    bench.rig.engine.flush().unwrap();
+    bench.check_disk("a", &bytes);
+    bench.open("a").sync_data().unwrap();
+    bench.rig.assert_idle();
+}
+
+/// Goal: a sync that failed counts though nobody waited for its answer: the device does not say so again. Method: syncs that are
+/// dropped while they are under way.
+#[test]
+fn a_sync_that_was_dropped_fails_for_all() {
+    let mut dropped = 0;
+    for seed in 0..40 {
+        let bench = Bench::new(seed);
+        let (file, other) = (bench.open("a"), bench.open("a"));
+        file.write_all_at(&contents(seed, 5000), 0).unwrap();
+        bench.rig.control().fail_syncs(EIO, 1);
+        let mut syncing = Box::pin(file.sync_data_async());
+        let polled = syncing.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        dropped += u64::from(polled.is_pending());
+        drop(syncing);
+        // Long enough for the device to answer, sometimes.
+        (0..seed % 20).for_each(|_| bench.rig.pass_time());
+        let error = match seed % 2 {
+            0 => other.sync_data().unwrap_err(),
+            _ => block_on(other.sync_all_async()).unwrap_err(),
+        };
+        // The one that fails may be this one.
+        assert!(is_latched(&error) || error.raw_os_error() == Some(EIO), "{error}");
+        assert!(is_latched(&file.sync_data().unwrap_err()));
+        drop((file, other));
+        bench.rig.assert_idle();
+    }
+    assert!(dropped > 0, "every sync was over at once, which tells nothing");
+}
+
+/// Goal: a sync that is dropped while it is under way leaves nothing behind, and is no sync of those who come later.
+#[test]
+fn a_sync_that_was_dropped_leaves_nothing() {
+    for seed in 0..40 {
+        let bench = Bench::new(seed);
+        let file = bench.open("a");
+        file.write_all_at(&contents(seed, 5000), 0).unwrap();
+        let mut syncing = Box::pin(file.sync_data_async());
+        let _ = syncing.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        drop(syncing);
+        if seed % 2 == 0 {
+            let before = bench.rig.control().syncs();
+            file.sync_data().unwrap();
+            assert!(bench.rig.control().syncs() > before);
+        }
+        bench.rig.assert_idle();
+    }
+}
+
+/// Goal: threads that sync one file at once each find on disk what they had written; once a sync has failed, none that begins
+/// later succeeds, whoever it was that asked the device. Method: the device fails one sync in the middle.
+#[test]
+fn syncs_at_once_fail_together() {
+    for seed in 0..10 {
+        let bench = Bench::new(seed);
+        let (has_failed, succeeded) = (AtomicBool::new(false), AtomicU64::new(0));
+        let work = &|number: u64| {
+            let file = bench.open("a");
+            for round in 0..30 {
+                let (bytes, at) = (contents(number * 100 + round, 3000), number * 3000);
+                file.write_all_at(&bytes, at).unwrap();
+                let must_fail = has_failed.load(Ordering::Acquire);
+                match file.sync_data() {
+                    Ok(()) => {
+                        assert!(!must_fail, "success after a sync that failed");
+                        let mut found = vec![0; 3000];
+                        fs::File::open(bench.path("a")).unwrap().read_exact_at(&mut found, at).unwrap();
+                        same("synced", at, &bytes, &found).unwrap();
+                        if succeeded.fetch_add(1, Ordering::Relaxed) == 20 {
+                            bench.rig.control().fail_syncs(EIO, 1);
+                        }
+                    }
+                    Err(error) => {
+                        assert!(is_latched(&error) || error.raw_os_error() == Some(EIO), "{error}");
+                        has_failed.store(true, Ordering::Release);
+                    }
+                }
+            }
+        };
+        watched(&format!("seed {seed}"), || {
+            thread::scope(|scope| (0..4).for_each(|number| _ = scope.spawn(move || work(number))));
+        });
+        assert!(has_failed.into_inner());
+        bench.rig.assert_idle();
+    }
+}
+
+thread_local! {
+    /// Errors told in this thread.
+    static HEARD: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Keeps the errors.
+struct Errors;
+
+impl Subscriber for Errors {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "headwater" && *metadata.level() == Level::ERROR
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        HEARD.with_borrow_mut(|heard| heard.push(text.0));
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0 += &format!("{}={value:?} ", field.name());
+    }
+}
+
+/// Goal: what cannot be written when the engine goes is told to who listens, once for each file, and how much it is; what
+/// can is written.
+#[test]
+fn what_is_lost_is_told() {
+    let Bench { rig, directory } = Bench::new(6);
+    let bench = Bench { rig, directory };
+    let bytes = contents(6, 30_000);
+    bench.break_from(8192);
+    bench.open("lost").write_all_at(&bytes, 8192).unwrap();
+    bench.open("kept").write_all_at(&bytes[..8192], 0).unwrap();
+    let Bench { rig, directory } = bench;
+    tracing::subscriber::with_default(Errors, || watched("the engine goes", || drop(rig)));
+    let heard = HEARD.take();
+    assert_eq!(heard.len(), 1, "{heard:?}");
+    assert!(heard[0].contains("lost") && heard[0].contains("pages=8 "), "{heard:?}");
+    same("kept", 0, &bytes[..8192], &fs::read(directory.path().join("kept")).unwrap()).unwrap();
+}

@@ -1,0 +1,81 @@
+//! Local: writing in an engine that stays in one thread, which has no keeper.
+//!
+//! Owns: the ways of writing there, and what becomes of what nobody synced.
+//! Does not own: writing as such, which is that of every engine.
+
+use futures_util::future::join_all;
+use headwater::{Engine, LocalEngine, LocalFile, OpenOptions};
+use headwater_testkit::{Pattern, ScratchDir, watched, with_seed};
+
+use crate::rig::drivers;
+
+const PARTS: u64 = 40;
+const PART_BYTES: u64 = 70_001;
+
+fn open(engine: &LocalEngine, directory: &ScratchDir) -> LocalFile {
+    engine.open_with(OpenOptions::new().create(), directory.path().join("file")).unwrap()
+}
+
+async fn write_part(file: &LocalFile, pattern: Pattern, part: u64) {
+    let mut bytes = vec![0; PART_BYTES as usize];
+    pattern.fill(part * PART_BYTES, &mut bytes);
+    file.write_all_at_async(bytes, part * PART_BYTES).await.unwrap();
+}
+
+fn check(directory: &ScratchDir, pattern: Pattern) {
+    let contents = std::fs::read(directory.path().join("file")).unwrap();
+    assert_eq!(contents.len() as u64, PARTS * PART_BYTES);
+    assert_eq!(pattern.mismatch(0, &contents), None);
+}
+
+/// Goal: tasks of one thread write more than may be dirty, all at once, sync together, and it is all there.
+#[test]
+fn tasks_write_and_sync_together() {
+    with_seed("local::tasks_write_and_sync_together", |seed| {
+        for driver in drivers(seed) {
+            let (directory, pattern) = (ScratchDir::on_target().unwrap(), Pattern::new(seed));
+            let engine = Engine::builder().memory(4 << 20).queue_depth(8).driver(driver).local().unwrap();
+            let file = open(&engine, &directory);
+            watched("a local engine", || {
+                engine.block_on(async {
+                    join_all((0..PARTS).map(|part| write_part(&file, pattern, part))).await;
+                    join_all([file.sync_data_async(), file.sync_data_async()]).await;
+                    file.sync_all_async().await.unwrap();
+                });
+            });
+            check(&directory, pattern);
+            let view = file.view(PART_BYTES - 5, 10).unwrap();
+            assert_eq!(pattern.mismatch(PART_BYTES - 5, &view.to_vec()), None);
+            assert_eq!(engine.stats().cache.unwritten_pages, 0);
+        }
+    });
+}
+
+/// Goal: what nobody synced is written when the last handle goes, be it the engine's or a file's.
+#[test]
+fn the_last_handle_writes_what_is_left() {
+    with_seed("local::the_last_handle_writes_what_is_left", |seed| {
+        for driver in drivers(seed) {
+            for engine_first in [false, true] {
+                let (directory, pattern) = (ScratchDir::on_target().unwrap(), Pattern::new(seed));
+                let engine = Engine::builder().memory(16 << 20).driver(driver.clone()).local().unwrap();
+                let file = open(&engine, &directory);
+                engine.block_on(async {
+                    for part in 0..PARTS {
+                        write_part(&file, pattern, part).await;
+                    }
+                });
+                watched("a local engine", || {
+                    if engine_first {
+                        drop(engine);
+                        drop(file);
+                    } else {
+                        drop(file);
+                        drop(engine);
+                    }
+                });
+                check(&directory, pattern);
+            }
+        }
+    });
+}

@@ -1,0 +1,320 @@
+//! Views: what was seen stays as it was, whatever is written, cut, evicted or closed afterwards.
+//!
+//! Owns: views by themselves, and as the source of writes.
+//! Does not own: views among all other operations (oracle).
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::thread;
+
+use bytes::Bytes;
+use headwater::io::ByteRange;
+use headwater::{Advice, File, IoMode, Operation, View};
+use headwater_testkit::{Pattern, Rng, with_seed};
+
+use crate::model::same;
+use crate::rig::{Rig, Scratch, block_on, rigs, watched};
+use crate::threads::open;
+
+/// Goal: views and lent bytes are snapshots. Method: take some of all sizes, do everything to the file that changes it, and
+/// look at them after each step; at last without file and engine.
+#[test]
+fn snapshots_survive_everything() {
+    for rig in rigs(1) {
+        let (scratch, other) = (Scratch::new(1, 1_000_003), Scratch::new(2, 12 << 20));
+        let file = open(&rig, &scratch.path(), IoMode::Auto);
+        let ranges =
+            [(0, 1), (4096, 4096), (4090, 12), (100_000, 70_001), (999_000, 1003), (300_000, 300_000)];
+        let views: Vec<(View, u64)> =
+            ranges.iter().map(|&(at, length)| (file.view(at, length).unwrap(), at)).collect();
+        let lent: Vec<(Bytes, u64)> = ranges
+            .iter()
+            .map(|&(at, length)| (block_on(file.read_at_async(at, length)).unwrap(), at))
+            .collect();
+        let check = |step: &str| {
+            eprintln!("{step}");
+            views.iter().for_each(|(view, at)| scratch.check(*at, &view.to_vec()));
+            lent.iter().for_each(|(bytes, at)| scratch.check(*at, bytes));
+        };
+        check("made");
+        file.write_all_at(&[0x11; 500_000], 1).unwrap();
+        check("written over");
+        file.sync_data().unwrap();
+        check("synced");
+        file.write_all_at(&[0x22; 1_000_003], 0).unwrap();
+        check("written over again");
+        file.set_len(4099).unwrap();
+        check("cut within a page of theirs");
+        file.set_len(0).unwrap();
+        file.set_len(2_000_000).unwrap();
+        check("cut to nothing and made longer");
+        file.advise(Advice::DontNeed, ByteRange::new(0, 2_000_000)).unwrap();
+        let pressure = open(&rig, &other.path(), IoMode::Auto);
+        let mut buffer = vec![0; 100_000];
+        for at in (0..12 << 20).step_by(100_000) {
+            pressure.read_at(&mut buffer, at).unwrap();
+        }
+        check("evicted around");
+        file.sync_data().unwrap();
+        assert_eq!(std::fs::read(scratch.path()).unwrap(), vec![0; 2_000_000]);
+        drop((file, pressure));
+        check("closed");
+        drop(rig);
+        check("without an engine");
+    }
+}
+
+/// Goal: a view of what is not on disk yet stays when that is written over before it got there; the disk has the last.
+#[test]
+fn a_view_of_what_is_not_synced() {
+    for rig in rigs(2) {
+        let scratch = Scratch::new(3, 0);
+        let file = open(&rig, &scratch.path(), IoMode::Auto);
+        let mut views = Vec::new();
+        for round in 0..20_u8 {
+            file.write_all_at(&[round; 9000], 1000).unwrap();
+            views.push((file.view(500, 9500).unwrap(), round));
+            if round % 7 == 6 {
+                file.sync_data().unwrap();
+                assert_eq!(std::fs::read(scratch.path()).unwrap()[1000..], [round; 9000]);
+            }
+        }
+        for (view, round) in views {
+            assert_eq!(view.to_vec(), [vec![0; 500], vec![round; 9000]].concat());
+        }
+        file.sync_data().unwrap();
+        drop(file);
+        rig.assert_idle();
+    }
+}
+
+/// Goal: writing a view to where it was made, or beside, ends, with the bytes that were seen.
+#[test]
+fn views_as_the_source_of_writes() {
+    with_seed("views::views_as_the_source_of_writes", |seed| {
+        for rig in rigs(seed) {
+            let (mut rng, scratch) = (Rng::new(seed), Scratch::new(seed, 3_000_000));
+            let file = open(&rig, &scratch.path(), IoMode::Auto);
+            let mut expected = vec![0; 3_000_000];
+            scratch.pattern.fill(0, &mut expected);
+            watched(rig.name(), || {
+                for _ in 0..60 {
+                    write_one(&file, &mut expected, &mut rng);
+                }
+            });
+            file.sync_data().unwrap();
+            same("on disk", 0, &expected, &std::fs::read(scratch.path()).unwrap()).unwrap();
+            drop(file);
+            rig.assert_idle();
+        }
+    });
+}
+
+fn write_one(file: &File, expected: &mut [u8], rng: &mut Rng) {
+    let length = [1, 100, 4096, 9000, 200_000, 1_200_000][rng.below(6) as usize];
+    let from = rng.below(expected.len() as u64 - length) as usize;
+    // Dirty, clean or absent.
+    match rng.below(3) {
+        0 => {
+            Pattern::new(rng.next_u64()).fill(0, &mut expected[from..from + length as usize]);
+            file.write_all_at(&expected[from..from + length as usize], from as u64).unwrap();
+        }
+        1 => file.sync_data().unwrap(),
+        _ => file.advise(Advice::DontNeed, ByteRange::new(0, expected.len() as u64)).unwrap(),
+    }
+    let to = match rng.below(3) {
+        0 => from,
+        1 => (from + rng.below(length) as usize).min(expected.len() - length as usize),
+        _ => from.saturating_sub(rng.below(length) as usize),
+    };
+    let view = file.view(from as u64, length as usize).unwrap();
+    if rng.chance(1, 2) {
+        block_on(file.write_all_at_async(view.into_bytes(), to as u64)).unwrap();
+    } else {
+        let mut at = to as u64;
+        for chunk in view.chunks() {
+            file.write_all_at(chunk, at).unwrap();
+            at += chunk.len() as u64;
+        }
+        same("the view", from as u64, &expected[from..from + length as usize], &view.to_vec()).unwrap();
+    }
+    expected.copy_within(from..from + length as usize, to);
+    let mut found = vec![0; expected.len()];
+    file.read_exact_at(&mut found, 0).unwrap();
+    same("after a view was written", 0, expected, &found).unwrap();
+}
+
+/// Goal: a view is as long as was asked for, or an error that says where of what.
+#[test]
+fn views_past_the_end() {
+    for rig in rigs(3) {
+        let scratch = Scratch::new(4, 10_000);
+        let file = open(&rig, &scratch.path(), IoMode::Auto);
+        for (offset_bytes, length) in [(0, 10_001), (9_999, 2), (10_000, 1), (20_000, 5), (0, 1 << 20)] {
+            let error = file.view(offset_bytes, length).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "{error}");
+            assert_eq!((error.operation(), error.path()), (Operation::View, Some(&*scratch.path())));
+            let (text, at) = (error.to_string(), error.offset_bytes().expect("it says where"));
+            assert!((offset_bytes..=offset_bytes.max(10_000)).contains(&at), "{text}");
+            let begin = format!("view {} at byte {at}: ", scratch.path().display());
+            assert!(text.starts_with(&begin) && text.lines().count() == 1, "{text}");
+        }
+        // What was written a moment ago counts.
+        file.write_all_at(&[1], 10_000).unwrap();
+        assert_eq!(file.view(9_999, 2).unwrap().to_vec()[1], 1);
+        file.set_len(9_999).unwrap();
+        assert_eq!(file.view(9_998, 2).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+        file.sync_data().unwrap();
+        drop(file);
+        rig.assert_idle();
+    }
+}
+
+/// Goal: lengths that no memory holds, and offsets that no file has, are errors.
+#[test]
+fn views_of_absurd_ranges() {
+    let (rig, scratch) = (Rig::sim(1), Scratch::new(4, 10_000));
+    let file = open(&rig, &scratch.path(), IoMode::Auto);
+    for offset_bytes in [u64::MAX, u64::MAX - 5, i64::MAX as u64, i64::MAX as u64 - 5] {
+        let error = file.view(offset_bytes, 10).unwrap_err();
+        assert_eq!((error.operation(), error.path()), (Operation::View, Some(&*scratch.path())), "{error}");
+    }
+}
+
+/// Goal: as above for lengths, before memory is asked for.
+#[test]
+fn views_of_absurd_lengths() {
+    let (rig, scratch) = (Rig::sim(1), Scratch::new(4, 10_000));
+    let file = open(&rig, &scratch.path(), IoMode::Auto);
+    for length in [usize::MAX, isize::MAX as usize, 1 << 50] {
+        let error = file.view(0, length).unwrap_err();
+        assert_eq!((error.operation(), error.path()), (Operation::View, Some(&*scratch.path())), "{error}");
+    }
+}
+
+/// Goal: nothing is a view too.
+#[test]
+fn empty_views() {
+    let (rig, scratch) = (Rig::sim(2), Scratch::new(5, 10_000));
+    let file = open(&rig, &scratch.path(), IoMode::Auto);
+    for offset_bytes in [0, 1, 4096, 9_999, 10_000] {
+        let view = file.view(offset_bytes, 0).unwrap();
+        assert!(view.is_empty() && view.chunks().all(<[u8]>::is_empty));
+        assert_eq!((view.len(), view.as_slice(), view.to_vec()), (0, Some(&[][..]), Vec::new()));
+        file.write_all_at(view.chunks().next().unwrap_or(&[]), 20_000).unwrap();
+        assert!(view.into_bytes().is_empty());
+    }
+    assert_eq!(file.len().unwrap(), 10_000, "an empty write is no write");
+}
+
+/// Goal: all that a view says about its bytes agrees, in every size.
+#[test]
+fn a_view_in_all_its_forms() {
+    fn is_shared<T: Send + Sync + 'static>(_: &T) {}
+    for rig in rigs(6) {
+        let scratch = Scratch::new(6, 2_000_000);
+        let (file, text) = (open(&rig, &scratch.path(), IoMode::Auto), scratch.path());
+        for (at, length) in [(5, 1), (4095, 2), (0, 4096), (8192, 100_000), (1, 1_999_999)] {
+            let view = file.view(at, length).unwrap();
+            is_shared(&view);
+            let pieces: usize = view.chunks().map(<[u8]>::len).sum();
+            assert_eq!((view.len(), pieces), (length, length));
+            scratch.check(at, &view.chunks().collect::<Vec<_>>().concat());
+            scratch.check(at, &view.to_vec());
+            if let Some(bytes) = view.as_slice() {
+                scratch.check_all(at, length, bytes);
+            }
+            assert!(format!("{view:?}").contains(&length.to_string()), "{view:?} of {}", text.display());
+            scratch.check_all(at, length, &view.into_bytes());
+        }
+        drop(file);
+        rig.assert_idle();
+    }
+}
+
+/// Goal: who keeps all views gets copies in the end, and others can still read, write and sync.
+#[test]
+fn how_much_can_be_lent() {
+    for rig in rigs(7) {
+        let scratch = Scratch::new(7, 12 << 20);
+        let (file, budget_bytes) = (open(&rig, &scratch.path(), IoMode::Auto), 6 << 20);
+        watched(rig.name(), || {
+            let mut views = Vec::new();
+            for at in (0..12 << 20).step_by(48 << 10) {
+                views.push((file.view(at, 48 << 10).unwrap(), at));
+                let stats = rig.engine.stats();
+                assert!(stats.lent_bytes <= budget_bytes / 2, "{stats:?}");
+                assert!(stats.arena.mapped_bytes <= stats.arena.budget_bytes, "{stats:?}");
+            }
+            write_beside(&file);
+            views.iter().for_each(|(view, at)| scratch.check(*at, &view.to_vec()));
+        });
+        file.sync_data().unwrap();
+        drop(file);
+        rig.assert_idle();
+    }
+}
+
+/// All pages of the file, in parts and as a whole.
+fn write_beside(file: &File) {
+    let mut expected = vec![0x77; 12 << 20];
+    for at in (0..12 << 20).step_by(1 << 20) {
+        file.write_all_at(&expected[at..at + (1 << 20)], at as u64).unwrap();
+        file.write_all_at(b"odd", at as u64 + 4095).unwrap();
+        expected[at + 4095..at + 4098].copy_from_slice(b"odd");
+    }
+    file.sync_data().unwrap();
+    let mut found = vec![0; 12 << 20];
+    file.read_exact_at(&mut found, 0).unwrap();
+    same("beside views", 0, &expected, &found).unwrap();
+}
+
+/// Goal: views of bytes in memory are these bytes.
+#[test]
+fn views_of_bytes_in_memory() {
+    let file = File::from_bytes(vec![7; 100]);
+    assert_eq!(file.view(10, 20).unwrap().to_vec(), [7; 20]);
+    let error = file.view(90, 20).unwrap_err();
+    assert_eq!(
+        (error.kind(), error.path()),
+        (ErrorKind::UnexpectedEof, Some(Path::new("<memory>"))),
+        "{error}"
+    );
+}
+
+/// Goal: a view is the same when another thread looks at it, while others write and cut. Method: views of a file of which
+/// every write sets all bytes, so that a page of a view has one value.
+#[test]
+fn views_in_other_threads() {
+    with_seed("views::views_in_other_threads", |seed| {
+        for rig in rigs(seed) {
+            let (scratch, mut rng) = (Scratch::new(seed, 0), Rng::new(seed));
+            let file = open(&rig, &scratch.path(), IoMode::Auto);
+            file.write_all_at(&[0; 40_960], 0).unwrap();
+            let (sender, receiver) = std::sync::mpsc::sync_channel::<(View, Vec<u8>)>(40);
+            watched(rig.name(), || {
+                thread::scope(|scope| {
+                    scope.spawn(|| {
+                        (0..400_u32).for_each(|round| file.write_all_at(&[round as u8; 40_960], 0).unwrap())
+                    });
+                    scope.spawn(move || {
+                        for (view, first_look) in receiver {
+                            assert_eq!(view.to_vec(), first_look);
+                            let page_is_one = |page: &[u8]| page.iter().all(|byte| *byte == page[0]);
+                            assert!(first_look.chunks(4096).all(page_is_one), "a page half written");
+                        }
+                    });
+                    for _ in 0..200 {
+                        let view = file.view(4096 * rng.below(5), 4096 * 5).unwrap();
+                        let bytes = view.to_vec();
+                        sender.send((view, bytes)).unwrap();
+                    }
+                    drop(sender);
+                });
+            });
+            file.sync_data().unwrap();
+            drop(file);
+            rig.assert_idle();
+        }
+    });
+}
