@@ -14,12 +14,13 @@ use headwater::io::{DriverKind, Limits};
 use headwater::policy::{PAGE_SIZE_BYTES, Policy};
 use headwater::{Engine, EngineBuilder, IoMode, ReadaheadPolicy};
 
-use crate::bench::Affinity;
+use crate::bench::{Affinity, UBC_EXAMPLES, UbcArguments};
 use crate::complain;
+use crate::cp::CopyArguments;
 use crate::readahead;
 use crate::units::ByteSize;
 
-/// Reads files at the speed of the device, and leaves the kernel's page cache as it is.
+/// Reads and copies files at the speed of the device, and leaves the kernel's page cache as it is.
 #[derive(Parser, Debug)]
 #[command(name = "headwater", version, about, after_help = EXAMPLES)]
 struct Arguments {
@@ -32,6 +33,9 @@ pub(crate) enum Command {
     /// Write files to standard output.
     #[command(after_help = CAT_EXAMPLES)]
     Cat(CatArguments),
+    /// Copy files, keeping holes, sharing blocks where the file system can.
+    #[command(after_help = crate::cp::EXAMPLES)]
+    Cp(CopyArguments),
     /// Say what the kernel caches of files, how they can be read, and what lies below them.
     #[command(after_help = STAT_EXAMPLES)]
     Stat(StatArguments),
@@ -44,6 +48,9 @@ pub(crate) enum Command {
     /// One measurement in a process of its own.
     #[command(hide = true)]
     BenchRow(RowArguments),
+    /// Removes an unfinished copy if its maker ends.
+    #[command(hide = true)]
+    CpGuard(GuardArguments),
 }
 
 #[derive(Args, Debug)]
@@ -87,6 +94,9 @@ pub(crate) enum Suite {
     /// Read a cold file in all kinds of orders: what does readahead make of them?
     #[command(after_help = READAHEAD_EXAMPLES)]
     Readahead(ReadaheadArguments),
+    /// Read and write files as the paper on UBC did, in every way there is, and read one again and again.
+    #[command(after_help = UBC_EXAMPLES)]
+    Ubc(UbcArguments),
     /// Measure what the ring itself costs, with batches of requests that do nothing.
     #[command(after_help = NOP_EXAMPLES)]
     Nop(NopArguments),
@@ -233,6 +243,7 @@ pub(crate) enum RowSuite {
     Scan,
     Cache,
     Readahead,
+    Ubc,
 }
 
 #[derive(Args, Debug)]
@@ -259,6 +270,12 @@ pub(crate) struct RowArguments {
     pub(crate) engine: EngineArguments,
 }
 
+#[derive(Args, Debug)]
+pub(crate) struct GuardArguments {
+    /// The copy.
+    pub(crate) path: PathBuf,
+}
+
 #[derive(Args, Clone, Debug)]
 pub(crate) struct EngineArguments {
     /// Memory for reading ahead, at most.
@@ -278,18 +295,20 @@ pub(crate) struct QueueArguments {
     pub(crate) queue_depth: Option<u32>,
 }
 
-impl EngineArguments {
+impl QueueArguments {
+    /// With memory by default.
     pub(crate) fn builder(&self) -> EngineBuilder {
-        let driver = match self.queue.driver {
-            DriverChoice::Auto => DriverKind::Auto,
-            DriverChoice::Uring => DriverKind::Uring,
-            DriverChoice::Threads => DriverKind::Threads,
-        };
-        let builder = Engine::builder().memory(self.memory.0).driver(driver);
-        match self.queue.queue_depth {
+        let builder = Engine::builder().driver(self.driver.kind());
+        match self.queue_depth {
             Some(depth) => builder.queue_depth(depth),
             None => builder,
         }
+    }
+}
+
+impl EngineArguments {
+    pub(crate) fn builder(&self) -> EngineBuilder {
+        self.queue.builder().memory(self.memory.0)
     }
 
     /// The same as arguments for a child process.
@@ -331,6 +350,16 @@ pub(crate) enum DriverChoice {
     Uring,
     /// A small pool of threads.
     Threads,
+}
+
+impl DriverChoice {
+    pub(crate) fn kind(self) -> DriverKind {
+        match self {
+            DriverChoice::Auto => DriverKind::Auto,
+            DriverChoice::Uring => DriverKind::Uring,
+            DriverChoice::Threads => DriverKind::Threads,
+        }
+    }
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -455,6 +484,7 @@ const THREADS_MAX: i64 = 1024;
 const EXAMPLES: &str = "\
 Examples:
   headwater cat big.log | grep -c error     read a file at device speed, whatever is cached stays cached
+  headwater cp big.log /backup/             copy it, the whole or nothing
   headwater stat big.log                    what is cached of it, and how it can be read
   headwater bench                           a quick look at this machine's storage
   headwater bench scan --size 8G            the full table
@@ -482,6 +512,7 @@ Examples:
   headwater bench scan --file big.log --json out.json with a file that exists
   headwater bench cache --set 256M                    what a read of cached bytes costs
   headwater bench readahead --size 512M               orders other than from start to end
+  headwater bench ubc --dir /mnt/nvme                 new files, overwritten ones, and one read again
   headwater bench nop                                 what the ring costs, without storage";
 
 const CACHE_EXAMPLES: &str = "\

@@ -1,7 +1,8 @@
-//! Command line: `headwater cat`, `headwater stat`, `headwater bench` and `headwater trace`.
+//! Command line: `headwater cat`, `headwater cp`, `headwater stat`, `headwater bench` and `headwater trace`.
 //!
 //! ```text
 //!   args ─┬─ cat   ─► a file at a time: route ─► kernel (splice) | device (headwater) ─► standard output
+//!         ├─ cp    ─► a file at a time: file without a name ─► shared blocks | direct reads and writes ─► its name
 //!         ├─ stat  ─► a file at a time: what is cached, how it can be read, what lies below ─► text, JSON
 //!         ├─ bench ─► suites ─► one child process a row (bench-row) ─► table, JSON
 //!         └─ trace ─► replay ─► a simulated cache for each policy and size ─► table, JSON
@@ -12,6 +13,7 @@
 mod args;
 mod bench;
 mod cat;
+mod cp;
 mod readahead;
 mod stat;
 mod storage;
@@ -29,10 +31,12 @@ fn main() -> ExitCode {
     };
     match command {
         Command::Cat(arguments) => cat::run(&arguments),
+        Command::Cp(arguments) => cp::run(&arguments),
         Command::Stat(arguments) => stat::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Trace(arguments) => trace::run(&arguments),
         Command::BenchRow(arguments) => bench::run_row(&arguments),
+        Command::CpGuard(arguments) => cp::run_guard(&arguments.path),
     }
 }
 

@@ -67,6 +67,11 @@ impl Target {
         PathBuf::from(format!("/proc/self/fd/{}", self.open.buffered().as_raw_fd()))
     }
 
+    /// Whether it is a block device, and no file.
+    pub(super) fn is_device(&self) -> bool {
+        self.open.kind() == FileKind::BlockDevice
+    }
+
     /// A descriptor for a child.
     pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
         self.open.buffered().try_clone_to_owned()
@@ -151,23 +156,46 @@ fn create_in(dir: Option<&Path>) -> Result<(File, PathBuf), String> {
     }
 }
 
-fn fit(size: ByteSize, dir: &Path, fitting: Fitting) -> Result<u64, String> {
+/// Where files can be made.
+///
+/// # Errors
+/// One sentence for the user.
+pub(super) fn usable_directory(dir: Option<&Path>) -> Result<PathBuf, String> {
+    create_in(dir).map(|(_, dir)| dir)
+}
+
+/// # Errors
+/// One sentence for the user.
+pub(super) fn free_bytes_in(dir: &Path) -> Result<u64, String> {
     let status = rustix::fs::statvfs(dir)
         .map_err(|error| format!("failed to ask for the free space of {}: {error}", dir.display()))?;
-    let free_bytes = status.f_bavail.saturating_mul(status.f_frsize);
+    Ok(status.f_bavail.saturating_mul(status.f_frsize))
+}
+
+/// Refuses what does not fit.
+///
+/// # Errors
+/// One sentence for the user.
+pub(super) fn require_room(bytes: u64, dir: &Path) -> Result<(), String> {
+    let (needed_bytes, free_bytes) = (bytes.saturating_add(SPARE_BYTES), free_bytes_in(dir)?);
+    if needed_bytes <= free_bytes {
+        return Ok(());
+    }
+    Err(format!(
+        "no room: {} are needed in {}, {} are free; give a smaller --size or another --dir",
+        readable(needed_bytes),
+        dir.display(),
+        readable(free_bytes),
+    ))
+}
+
+fn fit(size: ByteSize, dir: &Path, fitting: Fitting) -> Result<u64, String> {
+    let free_bytes = free_bytes_in(dir)?;
     let reachable_bytes = match fitting {
         Fitting::Exact => size.0,
         Fitting::AsPossible => size.0.min(free_bytes / 2) & !(SIZE_BYTES_MIN - 1),
     };
-    let needed_bytes = reachable_bytes.max(SIZE_BYTES_MIN).saturating_add(SPARE_BYTES);
-    if needed_bytes > free_bytes {
-        return Err(format!(
-            "no room: {} are needed in {}, {} are free; give a smaller --size or another --dir",
-            readable(needed_bytes),
-            dir.display(),
-            readable(free_bytes),
-        ));
-    }
+    require_room(reachable_bytes.max(SIZE_BYTES_MIN), dir)?;
     Ok(reachable_bytes)
 }
 
@@ -210,7 +238,7 @@ fn refusal(path: &Path) -> Option<String> {
 }
 
 /// Below, rates say nothing.
-const SIZE_BYTES_MIN: u64 = 1 << 20;
+pub(super) const SIZE_BYTES_MIN: u64 = 1 << 20;
 
 /// What a file system needs beside the data.
 const SPARE_BYTES: u64 = 16 << 20;

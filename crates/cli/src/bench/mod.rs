@@ -13,6 +13,7 @@ mod row;
 mod rows;
 mod scan;
 mod suite;
+mod ubc;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,7 @@ use headwater::ReadaheadPolicy;
 use serde::Serialize;
 
 pub(crate) use nop::Affinity;
+pub(crate) use ubc::{EXAMPLES as UBC_EXAMPLES, UbcArguments};
 
 use crate::args::{
     BenchArguments, CacheArguments, PlaceArguments, ReadaheadArguments, RowArguments, RowSuite,
@@ -39,6 +41,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> ExitCode {
         Some(Suite::Scan(arguments)) => scan(arguments),
         Some(Suite::Cache(arguments)) => cache(arguments),
         Some(Suite::Readahead(arguments)) => readahead(arguments),
+        Some(Suite::Ubc(arguments)) => ubc(arguments),
         Some(Suite::Nop(arguments)) => nop::run(arguments),
         None => quick(arguments),
     };
@@ -57,6 +60,7 @@ pub(crate) fn run_row(arguments: &RowArguments) -> ExitCode {
         RowSuite::Scan => row::measure(arguments).and_then(|measured| line_of(&measured)),
         RowSuite::Cache => cache::measure_row(arguments).and_then(|measured| line_of(&measured)),
         RowSuite::Readahead => readahead::measure_row(arguments).and_then(|measured| line_of(&measured)),
+        RowSuite::Ubc => ubc::measure_row(arguments).and_then(|measured| line_of(&measured)),
     };
     match line {
         Ok(line) => {
@@ -97,6 +101,18 @@ fn readahead(arguments: &ReadaheadArguments) -> Result<(), String> {
     let policies = arguments.policy.clone();
     let plan = readahead::Plan { bytes_max: u64::MAX, places, rounds, limit: FULL_LIMIT, engine, policies };
     measure(&wanted, &common.place, &[&|target| readahead::run(&plan, target)])
+}
+
+fn ubc(arguments: &UbcArguments) -> Result<(), String> {
+    let place = &arguments.place;
+    let wanted = match &arguments.file {
+        Some(path) => {
+            Wanted::Existing { path: path.clone(), limit: Some(arguments.size.unwrap_or(ubc::SIZE_DEFAULT)) }
+        }
+        None => ubc::wanted(arguments.size, place.dir.as_deref())?,
+    };
+    let plan = ubc::Plan { rounds: arguments.rounds, limit: UBC_LIMIT, queue: arguments.queue.clone() };
+    measure(&wanted, place, &[&|target| ubc::run(&plan, target)])
 }
 
 /// All suites that read a file, on one file.
@@ -175,6 +191,9 @@ const FULL_BYTES: u64 = 4 << 30;
 /// A fast row reads 4 GiB within it on any flash device; what is slower is measured on a slice. The 60 rows of readahead
 /// take nine minutes at most.
 const FULL_LIMIT: Duration = Duration::from_secs(3);
+
+/// A hard disk moves the 1 GiB by default within it.
+const UBC_LIMIT: Duration = Duration::from_secs(20);
 
 const QUICK_BYTES: u64 = 1 << 30;
 

@@ -94,7 +94,7 @@ impl Report {
             made_for_this: target.is_made,
         };
         let (skipped, notes) = (skipped.iter().map(skip).collect(), notes(&outcomes));
-        Report { suite: "scan", host, file, rounds, rows, skipped, notes, fio: fio_line(target) }
+        Report { suite: "scan", host, file, rounds, rows, skipped, notes, fio: fio_line(target, "read") }
     }
 
     pub(super) fn text(&self) -> String {
@@ -196,7 +196,7 @@ fn notes(outcomes: &[Outcome]) -> Vec<String> {
 }
 
 /// What measures the device without headwater.
-fn fio_line(target: &Target) -> String {
+pub(super) fn fio_line(target: &Target, direction: &str) -> String {
     let path = target.path.display();
     let file = match target.is_made {
         true => format!("--filename={path}/fio.tmp --unlink=1"),
@@ -204,7 +204,7 @@ fn fio_line(target: &Target) -> String {
     };
     let size = target.bytes;
     format!(
-        "fio --name=limit {file} --size={size} --rw=read --ioengine=io_uring --direct=1 --bs=1M --iodepth=32 \
+        "fio --name=limit {file} --size={size} --rw={direction} --ioengine=io_uring --direct=1 --bs=1M --iodepth=32 \
          --mem=mmaphuge"
     )
 }

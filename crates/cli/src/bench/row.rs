@@ -129,9 +129,9 @@ fn headwater(
 }
 
 /// Consumes what every row delivers, in the same way: the first byte of each page.
-struct Tally {
-    position_bytes: u64,
-    end_bytes: u64,
+pub(super) struct Tally {
+    pub(super) position_bytes: u64,
+    pub(super) end_bytes: u64,
     sum: u64,
     sums: Vec<(u64, u64)>,
     deadline: Instant,
@@ -139,17 +139,23 @@ struct Tally {
 }
 
 impl Tally {
-    fn new(end_bytes: u64, deadline: Instant) -> Tally {
+    pub(super) fn new(end_bytes: u64, deadline: Instant) -> Tally {
         Tally { position_bytes: 0, end_bytes, sum: 0, sums: Vec::new(), deadline, look_at_clock_bytes: 0 }
     }
 
-    fn take(&mut self, chunk: &[u8]) -> ControlFlow<()> {
+    pub(super) fn take(&mut self, chunk: &[u8]) -> ControlFlow<()> {
         let left_bytes = usize::try_from(self.end_bytes - self.position_bytes).unwrap_or(usize::MAX);
         let chunk = &chunk[..chunk.len().min(left_bytes)];
         let first = (self.position_bytes.wrapping_neg() % PAGE_BYTES) as usize;
         let firsts = chunk.get(first..).unwrap_or_default().iter().step_by(PAGE_BYTES as usize);
-        self.sum = firsts.fold(self.sum, |sum, &byte| sum + u64::from(byte));
-        self.position_bytes += chunk.len() as u64;
+        let firsts = firsts.fold(0, |sum, &byte| sum + u64::from(byte));
+        self.count(chunk.len() as u64, firsts)
+    }
+
+    /// The same when others have made the sum of the first bytes.
+    pub(super) fn count(&mut self, bytes: u64, firsts: u64) -> ControlFlow<()> {
+        self.sum += firsts;
+        self.position_bytes += bytes;
         if self.position_bytes.is_multiple_of(SUM_BYTES) {
             self.sums.push((self.position_bytes, self.sum));
         }
@@ -167,7 +173,7 @@ impl Tally {
         Instant::now() >= self.deadline
     }
 
-    fn finish(mut self) -> (u64, Vec<(u64, u64)>) {
+    pub(super) fn finish(mut self) -> (u64, Vec<(u64, u64)>) {
         if self.sums.last().is_none_or(|&(offset, _)| offset != self.position_bytes) {
             self.sums.push((self.position_bytes, self.sum));
         }

@@ -8,6 +8,7 @@
 //! Does not own: what a row does, what is made of its figures.
 
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -104,9 +105,17 @@ impl Task<'_> {
     /// # Errors
     /// What the child complains of.
     pub(super) fn run<T: DeserializeOwned>(&self, target: &Target) -> Result<T, String> {
+        let descriptor = target.descriptor();
+        self.run_on(descriptor.map_err(|error| format!("failed to measure {}: {error}", self.row))?)
+    }
+
+    /// The same with a file that is no target.
+    ///
+    /// # Errors
+    /// What the child complains of.
+    pub(super) fn run_on<T: DeserializeOwned>(&self, descriptor: OwnedFd) -> Result<T, String> {
         let failed = |error: String| format!("failed to measure {}: {error}", self.row);
         let program = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
-        let descriptor = target.descriptor().map_err(|error| failed(error.to_string()))?;
         let output = Command::new(program)
             .args(["bench-row", "--suite", &name_of(self.suite), "--row", self.row])
             .args(["--bytes", &self.bytes.to_string(), "--limit-ms", &self.limit.as_millis().to_string()])

@@ -26,6 +26,7 @@ use crate::args::{CatArguments, IoChoice};
 use crate::complain;
 use output::Output;
 use positioned::Positioned;
+pub(crate) use positioned::cause;
 
 pub(crate) fn run(arguments: &CatArguments) -> ExitCode {
     let output = match Output::standard() {

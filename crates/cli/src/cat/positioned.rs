@@ -215,7 +215,7 @@ fn reading(name: &OsStr, error: io::Error) -> Failure {
 }
 
 /// What the kernel said, without the path by descriptor that the engine's error names.
-fn cause(error: io::Error) -> io::Error {
+pub(crate) fn cause(error: io::Error) -> io::Error {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<headwater::Error>());
     let Some(inner) = inner else { return error };
     match (inner.raw_os_error(), std::error::Error::source(inner)) {

@@ -4,7 +4,7 @@ use crate::{assert_one_line, run, text, utf8};
 
 #[test]
 fn nonsense_gets_one_line() {
-    let cases: [(&[&str], &str); 25] = [
+    let cases: [(&[&str], &str); 30] = [
         (&["cat", "--memory", "1", "x"], "at least 3M"),
         (&["cat", "--memory", "9999999T", "x"], "9999999T"),
         (&["cat", "--memory", "much", "x"], "write it like 4M"),
@@ -22,6 +22,11 @@ fn nonsense_gets_one_line() {
         (&["bench", "cache", "--seconds", "x"], "0.01 to 3600"),
         (&["bench", "readahead", "--places", "0"], "--places"),
         (&["bench", "readahead", "--size", "0"], "--size 0"),
+        (&["bench", "ubc", "--size", "0"], "--size 0"),
+        (&["bench", "ubc", "--size", "1000T"], "no room"),
+        (&["cp"], "<PATH>"),
+        (&["cp", "--sparse", "always", "a", "b"], "--sparse"),
+        (&["cp", "--queue-depth", "0", "a", "b"], "--queue-depth"),
         (&["bench", "nop", "--seconds", "0"], "0.01 to 3600"),
         (&["bench", "nop", "--seconds", "nan"], "0.01 to 3600"),
         (&["bench", "nop", "--threads", "0"], "--threads"),
@@ -54,7 +59,7 @@ fn what_cannot_be_measured_gets_one_line() {
         ("--dir", utf8(&empty), "Not a directory"),
         ("--json", "/nowhere/out", "No such file"),
     ];
-    for suite in ["scan", "cache", "readahead"] {
+    for suite in ["scan", "cache", "readahead", "ubc"] {
         for (option, value, named) in cases {
             assert_one_line(&run(&["bench", suite, option, value]), named);
         }
@@ -63,8 +68,14 @@ fn what_cannot_be_measured_gets_one_line() {
 
 #[test]
 fn help_has_examples_and_no_escape_codes() {
-    let suites = ["scan", "cache", "readahead", "nop"].map(|suite| vec!["bench", suite, "--help"]);
-    let commands = [vec!["--help"], vec!["cat", "--help"], vec!["stat", "--help"], vec!["bench", "--help"]];
+    let suites = ["scan", "cache", "readahead", "ubc", "nop"].map(|suite| vec!["bench", suite, "--help"]);
+    let commands = [
+        vec!["--help"],
+        vec!["cat", "--help"],
+        vec!["cp", "--help"],
+        vec!["stat", "--help"],
+        vec!["bench", "--help"],
+    ];
     for arguments in commands.iter().chain(&suites) {
         let output = run(arguments);
         assert!(output.status.success());

@@ -5,11 +5,13 @@
 mod bench;
 mod cache;
 mod cat;
+mod cp;
 mod inputs;
 mod nop;
 mod readahead;
 mod stat;
 mod trace;
+mod ubc;
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,0 +1,361 @@
+//! Row, the child's side of the UBC suite: reads or writes standard input in one way, once or again and again.
+//!
+//! Owns: the measured loops, the clocks, the sums that prove that the right bytes arrived.
+//! Does not own: which file that is, making it cold.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, Read, Write};
+use std::ops::ControlFlow;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use headwater::Engine;
+use headwater::io::{MapAdvice, MappedFile, Urgency};
+use headwater::ring::{
+    Access, Arena, Completion, DirectIo, Driver, DriverOptions, Extent, Extents, Finished, OpenFile,
+    Operation, Route, Transfer,
+};
+use rustix::fs::FallocateFlags;
+use serde::{Deserialize, Serialize};
+
+use super::{Way, Work};
+use crate::args::RowArguments;
+use crate::bench::row::Tally;
+use crate::bench::suite::{INPUT, PAGE_BYTES, cpu_seconds};
+
+/// What a child has done.
+#[derive(Serialize, Deserialize, Clone, Debug)]
+pub(in crate::bench) struct Measured {
+    pub(super) passes: Vec<Pass>,
+    /// Which driver headwater used.
+    pub(super) driver: Option<String>,
+}
+
+/// Once over the file, or as much of it as time allowed.
+#[derive(Serialize, Deserialize, Clone, Debug)]
+pub(super) struct Pass {
+    pub(super) bytes: u64,
+    pub(super) seconds: f64,
+    pub(super) cpu_seconds: f64,
+    /// Sums of what was looked at up to these offsets.
+    pub(super) sums: Vec<(u64, u64)>,
+}
+
+/// # Errors
+/// What reading or writing reports; an unknown row.
+pub(in crate::bench) fn measure(arguments: &RowArguments) -> io::Result<Measured> {
+    let unknown = || io::Error::new(io::ErrorKind::InvalidInput, "there is no such row");
+    let (work, way) = arguments.row.split_once(':').ok_or_else(unknown)?;
+    let work = Work::ALL.into_iter().find(|known| known.id() == work).ok_or_else(unknown)?;
+    let way = Way::ALL.into_iter().find(|known| known.id() == way && known.can(work)).ok_or_else(unknown)?;
+    let mut clock = Clock::start(arguments);
+    let mut passes = Vec::new();
+    let driver = if work.writes() {
+        let driver = write(arguments, work, way, &mut clock)?;
+        passes.push(clock.pass(Vec::new()));
+        driver
+    } else {
+        let opened = Opened::new(arguments, way)?;
+        for _ in 0..work.passes() {
+            let mut tally = Tally::new(arguments.bytes, clock.deadline);
+            opened.read(work, &mut tally)?;
+            let (bytes, sums) = tally.finish();
+            clock.bytes = bytes;
+            // The device's row looks at nothing.
+            passes.push(clock.pass(if way == Way::Device { Vec::new() } else { sums }));
+        }
+        opened.driver()
+    };
+    Ok(Measured { passes, driver })
+}
+
+/// Both clocks, from the start of a pass.
+struct Clock {
+    limit: Duration,
+    started: Instant,
+    deadline: Instant,
+    cpu_seconds: f64,
+    bytes: u64,
+}
+
+impl Clock {
+    fn start(arguments: &RowArguments) -> Clock {
+        let (limit, started) = (Duration::from_millis(arguments.limit_ms), Instant::now());
+        Clock { limit, started, deadline: started + limit, cpu_seconds: cpu_seconds(), bytes: 0 }
+    }
+
+    /// Ends a pass and begins the next.
+    fn pass(&mut self, sums: Vec<(u64, u64)>) -> Pass {
+        let seconds = self.started.elapsed().as_secs_f64();
+        let pass = Pass { bytes: self.bytes, seconds, cpu_seconds: cpu_seconds() - self.cpu_seconds, sums };
+        self.started = Instant::now();
+        (self.deadline, self.cpu_seconds, self.bytes) = (self.started + self.limit, cpu_seconds(), 0);
+        pass
+    }
+
+    /// Counts what was written, and tells whether to go on.
+    fn wrote(&mut self, bytes: u64) -> ControlFlow<()> {
+        self.bytes += bytes;
+        if Instant::now() >= self.deadline { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// A file that is open for reading in one way.
+enum Opened {
+    Kernel(File, usize),
+    Direct(File),
+    Mapped(File),
+    Headwater(Engine, headwater::File, Taking),
+    Device(Ring),
+}
+
+/// What becomes of headwater's bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Taking {
+    Copied,
+    Seen,
+}
+
+impl Opened {
+    fn new(arguments: &RowArguments, way: Way) -> io::Result<Opened> {
+        let taking = if way == Way::View { Taking::Seen } else { Taking::Copied };
+        Ok(match way {
+            Way::Buffered => Opened::Kernel(File::open(INPUT)?, BUFFERED_BYTES),
+            Way::Direct => {
+                Opened::Direct(OpenOptions::new().read(true).custom_flags(direct_flag()).open(INPUT)?)
+            }
+            Way::Mapped => Opened::Mapped(File::open(INPUT)?),
+            Way::Headwater | Way::View => {
+                let engine = arguments.engine.builder().build()?;
+                let file = headwater::OpenOptions::new().engine(&engine).open(INPUT)?;
+                Opened::Headwater(engine, file, taking)
+            }
+            Way::Device => Opened::Device(Ring::new(Access::Read)?),
+        })
+    }
+
+    fn driver(&self) -> Option<String> {
+        match self {
+            Opened::Headwater(engine, ..) => Some(engine.info().driver.to_owned()),
+            _ => None,
+        }
+    }
+
+    fn read(&self, work: Work, tally: &mut Tally) -> io::Result<()> {
+        match self {
+            Opened::Kernel(file, block_bytes) => {
+                read_at_all(tally, &mut vec![0; *block_bytes], |buffer, offset| file.read_at(buffer, offset))
+            }
+            Opened::Direct(file) => {
+                let mut extent = block()?;
+                read_at_all(tally, &mut extent, |buffer, offset| file.read_at(buffer, offset))
+            }
+            Opened::Mapped(file) => mapped(tally, file),
+            Opened::Headwater(_, file, Taking::Copied) if work == Work::Raw => {
+                let mut reader = file.reader();
+                read_at_all(tally, &mut vec![0; BLOCK_BYTES], |buffer, _| reader.read(buffer))
+            }
+            Opened::Headwater(_, file, Taking::Copied) => {
+                read_at_all(tally, &mut vec![0; BLOCK_BYTES], |buffer, offset| {
+                    Ok(file.read_at(buffer, offset)?)
+                })
+            }
+            Opened::Headwater(_, file, Taking::Seen) if work == Work::Raw => lent(tally, &mut file.reader()),
+            Opened::Headwater(_, file, Taking::Seen) => viewed(tally, file),
+            Opened::Device(ring) => ring.read(tally),
+        }
+    }
+}
+
+fn read_at_all(
+    tally: &mut Tally,
+    buffer: &mut [u8],
+    mut read: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
+) -> io::Result<()> {
+    loop {
+        let read_bytes = read(buffer, tally.position_bytes)?;
+        if read_bytes == 0 || tally.take(&buffer[..read_bytes]).is_break() {
+            return Ok(());
+        }
+    }
+}
+
+fn mapped(tally: &mut Tally, file: &File) -> io::Result<()> {
+    let mapped = MappedFile::map(file.as_fd(), tally.end_bytes, MapAdvice::Normal)?;
+    loop {
+        let mut firsts = 0;
+        let end_bytes = tally.end_bytes.min(tally.position_bytes + BUFFERED_BYTES as u64);
+        for offset in (tally.position_bytes..end_bytes).step_by(PAGE_BYTES as usize) {
+            let mut first = [0];
+            mapped.copy_at(&mut first, offset);
+            firsts += u64::from(first[0]);
+        }
+        if tally.count(end_bytes - tally.position_bytes, firsts).is_break() {
+            return Ok(());
+        }
+    }
+}
+
+fn lent(tally: &mut Tally, reader: &mut impl BufRead) -> io::Result<()> {
+    loop {
+        let chunk = reader.fill_buf()?;
+        let length = chunk.len();
+        if length == 0 || tally.take(chunk).is_break() {
+            return Ok(());
+        }
+        reader.consume(length);
+    }
+}
+
+fn viewed(tally: &mut Tally, file: &headwater::File) -> io::Result<()> {
+    loop {
+        let left_bytes = tally.end_bytes - tally.position_bytes;
+        let view = file.view(tally.position_bytes, left_bytes.min(BLOCK_BYTES as u64) as usize)?;
+        for chunk in view.chunks() {
+            if tally.take(chunk).is_break() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Writes zeros, and returns when they are on the device.
+fn write(arguments: &RowArguments, work: Work, way: Way, clock: &mut Clock) -> io::Result<Option<String>> {
+    let mut options = OpenOptions::new();
+    options.write(true);
+    match way {
+        Way::Direct => {
+            let file = options.custom_flags(direct_flag()).open(INPUT)?;
+            let mut zeros = block()?;
+            zeros.fill(0);
+            write_all(arguments.bytes, clock, &zeros, |bytes, offset| file.write_all_at(bytes, offset))?;
+            file.sync_all()?;
+        }
+        Way::Headwater => {
+            let engine = arguments.engine.builder().build()?;
+            let file = headwater::OpenOptions::new().engine(&engine).write().open(INPUT)?;
+            let zeros = vec![0; BLOCK_BYTES];
+            write_all(arguments.bytes, clock, &zeros, |bytes, offset| Ok(file.write_all_at(bytes, offset)?))?;
+            file.sync_all()?;
+            return Ok(Some(engine.info().driver.to_owned()));
+        }
+        Way::Device => {
+            let ring = Ring::new(Access::ReadWrite)?;
+            if work == Work::New {
+                // Allocation is the file system's part, not the device's. Where it cannot be done ahead it shows.
+                let _ =
+                    rustix::fs::fallocate(ring.file.buffered(), FallocateFlags::empty(), 0, arguments.bytes);
+            }
+            ring.write(arguments.bytes, clock)?;
+        }
+        Way::Buffered | Way::Mapped | Way::View => {
+            let mut file = options.open(INPUT)?;
+            let zeros = vec![0; BUFFERED_BYTES];
+            write_all(arguments.bytes, clock, &zeros, |bytes, _| file.write_all(bytes))?;
+            file.sync_all()?;
+        }
+    }
+    Ok(None)
+}
+
+fn write_all(
+    end_bytes: u64,
+    clock: &mut Clock,
+    zeros: &[u8],
+    mut write: impl FnMut(&[u8], u64) -> io::Result<()>,
+) -> io::Result<()> {
+    while clock.bytes < end_bytes {
+        let length = zeros.len().min((end_bytes - clock.bytes) as usize);
+        write(&zeros[..length], clock.bytes)?;
+        if clock.wrote(length as u64).is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Direct requests, many in flight, whose bytes nobody looks at.
+struct Ring {
+    driver: Driver,
+    arena: Arena,
+    file: Arc<OpenFile>,
+}
+
+impl Ring {
+    fn new(access: Access) -> io::Result<Ring> {
+        let driver = Driver::new(&DriverOptions::default())?;
+        let arena = Arena::new(RING_BYTES).map_err(io::Error::other)?;
+        driver.register_memory(&arena);
+        let file = Arc::new(OpenFile::open(Path::new(INPUT), DirectIo::Required, access)?);
+        Ok(Ring { driver, arena, file })
+    }
+
+    fn read(&self, tally: &mut Tally) -> io::Result<()> {
+        let end_bytes = tally.end_bytes;
+        self.transfer(Operation::Read, end_bytes, |bytes| tally.count(bytes, 0))
+    }
+
+    fn write(&self, end_bytes: u64, clock: &mut Clock) -> io::Result<()> {
+        self.transfer(Operation::Write, end_bytes, |bytes| clock.wrote(bytes))?;
+        rustix::fs::fsync(self.file.buffered())?;
+        Ok(())
+    }
+
+    fn transfer(
+        &self,
+        operation: Operation,
+        end_bytes: u64,
+        mut done: impl FnMut(u64) -> ControlFlow<()>,
+    ) -> io::Result<()> {
+        let mut under_way: VecDeque<(u64, Completion)> = VecDeque::new();
+        let mut offset_bytes = 0;
+        loop {
+            while under_way.len() < RING_DEPTH && offset_bytes < end_bytes {
+                let extents = Extents::from_iter([extent_of(&self.arena)?]);
+                let wanted_bytes = (end_bytes - offset_bytes).min(BLOCK_BYTES as u64);
+                let length_bytes = wanted_bytes.next_multiple_of(PAGE_BYTES) as usize;
+                let (file, route) = (self.file.clone(), Route::Direct);
+                let transfer = Transfer { operation, file, route, offset_bytes, length_bytes, extents };
+                let completion = self.driver.submit(transfer, Urgency::Demand);
+                under_way.push_back((wanted_bytes, completion.map_err(|rejected| rejected.reason)?));
+                offset_bytes += wanted_bytes;
+            }
+            let Some((wanted_bytes, completion)) = under_way.pop_front() else { return Ok(()) };
+            let Finished { result, .. } = completion.wait();
+            let arrived_bytes = (result? as u64).min(wanted_bytes);
+            if done(arrived_bytes).is_break() {
+                under_way.drain(..).for_each(|(_, completion)| drop(completion.wait()));
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// A buffer for direct I/O in a huge page where there are any.
+fn block() -> io::Result<Extent> {
+    extent_of(&Arena::new(RING_BYTES).map_err(io::Error::other)?)
+}
+
+fn extent_of(arena: &Arena) -> io::Result<Extent> {
+    arena.allocate(BLOCK_BYTES, Urgency::Demand).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+}
+
+fn direct_flag() -> i32 {
+    rustix::fs::OFlags::DIRECT.bits() as i32
+}
+
+/// At which copies from and to the page cache are cheapest: beyond, the processor's cache is too small.
+const BUFFERED_BYTES: usize = 128 << 10;
+
+/// At which one direct request at a time is fastest.
+const BLOCK_BYTES: usize = 1 << 20;
+
+/// At which flash devices reach their rate.
+const RING_DEPTH: usize = 32;
+
+/// As much memory, and a chunk for what the arena keeps beside it.
+const RING_BYTES: usize = (RING_DEPTH + 2) * BLOCK_BYTES;

@@ -1,0 +1,76 @@
+//! Arguments: what `headwater cp` can be told, and its help.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use crate::args::QueueArguments;
+
+#[derive(Args, Debug)]
+#[command(
+    override_usage = "headwater cp [OPTIONS] <SOURCE> <DEST>\n       headwater cp [OPTIONS] <SOURCE>... <DIRECTORY>"
+)]
+pub(crate) struct CopyArguments {
+    /// Regular files and block devices to copy, then where to: a file, or a directory that exists.
+    #[arg(value_name = "PATH", required = true, num_args = 2..)]
+    pub(crate) paths: Vec<PathBuf>,
+    /// What becomes of holes in the source.
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub(crate) sparse: Sparse,
+    /// Whether the copy may share the source's blocks, on file systems that can (Btrfs, XFS, bcachefs).
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub(crate) reflink: Reflink,
+    /// Give the copy the source's times of access and modification too. Its permissions it gets anyway.
+    #[arg(long)]
+    pub(crate) preserve: bool,
+    /// Return only when the copy, its name included, survives a loss of power.
+    #[arg(long)]
+    pub(crate) sync: bool,
+    /// Read both files again before the copy gets its name, around all caches where that is possible, and compare
+    /// them byte by byte.
+    #[arg(long)]
+    pub(crate) verify: bool,
+    /// Replace a file that is write-protected, or that has further names, as well.
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) queue: QueueArguments,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sparse {
+    /// Holes stay holes.
+    Auto,
+    /// Holes are written out as zeros, and no blocks are shared.
+    Never,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reflink {
+    /// Blocks are shared where that is possible, else copied.
+    Auto,
+    /// All bytes are copied.
+    Never,
+    /// Blocks are shared, or the copy fails.
+    Always,
+}
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  headwater cp disk.img /backup/            into a directory
+  headwater cp --sync --verify disk.img copy.img
+  headwater cp --reflink never a b          move the bytes, whatever the file system could share
+  headwater cp /dev/nvme0n1p2 part.img      a whole partition
+
+The copy is made in a file without a name, in the directory of DEST, and gets its name when it is
+complete. So DEST is the old file or the whole new one at any moment, and an interrupted copy
+leaves nothing behind. A file that is replaced takes up room until then, and its owner and
+permissions go with it. Where the file system has no files without a name, it is called
+.NAME.headwater-N meanwhile, and removed when the copy fails or is interrupted.
+
+If DEST is a symbolic link, the file that it leads to is replaced. Of a file with several names
+only DEST is replaced, and the others keep the old contents: that takes --force. Devices, FIFOs
+and sockets are no destination.
+
+What the kernel's page cache holds of the source is taken from there; the rest is read directly,
+and written directly, without a copy in between. The page cache stays as it is.";

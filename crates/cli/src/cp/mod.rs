@@ -1,0 +1,375 @@
+//! Copy: copies files, as fast as their devices allow, and never leaves half of one.
+//!
+//! ```text
+//!   source ─► destination refused? ─► file without a name ─┬─ blocks shared (reflink)
+//!                                                          └─ runs of data ─► pipeline
+//!          ─► permissions, times ─► verify? sync? ─► it gets the destination's name
+//! ```
+//!
+//! Owns: the order of files and steps, error texts, exit codes.
+//! Does not own: moving bytes (`pipeline`), names (`destination`), holes (`runs`), the comparison (`verify`).
+
+mod arguments;
+mod destination;
+mod guard;
+mod pipeline;
+mod progress;
+mod runs;
+mod verify;
+
+use std::collections::HashSet;
+use std::fs::{File, FileTimes, Metadata, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use headwater::Engine;
+use headwater::io::ByteRange;
+use headwater::ring::{Access, DirectIo, FileKind, OpenFile, Route};
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
+pub(crate) use arguments::{CopyArguments, EXAMPLES, Reflink, Sparse};
+pub(crate) use guard::run as run_guard;
+
+use crate::complain;
+use crate::units::readable;
+use destination::{Destination, Replace, Unfinished};
+use pipeline::{OnCopied, Pipeline};
+use progress::Progress;
+use verify::Depth;
+
+pub(crate) fn run(arguments: &CopyArguments) -> ExitCode {
+    let (into, sources) = arguments.paths.split_last().expect("there are two paths at least");
+    let is_directory = into.is_dir();
+    if sources.len() > 1 && !is_directory {
+        complain(format_args!(
+            "failed to copy {} files to {}: it is not a directory",
+            sources.len(),
+            into.display()
+        ));
+        return ExitCode::FAILURE;
+    }
+    let mut copier = Copier { arguments, pipeline: None, engine: None, made: HashSet::new() };
+    let mut code = ExitCode::SUCCESS;
+    for source in sources {
+        let shown = match source.file_name().filter(|_| is_directory) {
+            Some(name) => into.join(name),
+            None => into.clone(),
+        };
+        if let Err(text) = copier.copy(source, shown) {
+            complain(text);
+            code = ExitCode::FAILURE;
+        }
+    }
+    code
+}
+
+/// What went wrong with which of the two files.
+struct Failure {
+    side: Side,
+    offset_bytes: Option<u64>,
+    error: io::Error,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Side {
+    Source,
+    Target,
+}
+
+impl Failure {
+    fn of_target(error: impl Into<io::Error>) -> Failure {
+        Failure { side: Side::Target, offset_bytes: None, error: error.into() }
+    }
+
+    fn of_source(error: impl Into<io::Error>) -> Failure {
+        Failure { side: Side::Source, offset_bytes: None, error: error.into() }
+    }
+}
+
+struct Copier<'a> {
+    arguments: &'a CopyArguments,
+    /// Built for the first file that is worth it.
+    pipeline: Option<Pipeline>,
+    /// For reading again.
+    engine: Option<Engine>,
+    /// What this command has made, so that it does not replace its own copies.
+    made: HashSet<PathBuf>,
+}
+
+/// A source that is open.
+struct Source<'a> {
+    path: &'a Path,
+    open: Arc<OpenFile>,
+    /// As it was before anything was read.
+    metadata: Metadata,
+    length_bytes: u64,
+}
+
+impl Copier<'_> {
+    fn copy(&mut self, path: &Path, shown: PathBuf) -> Result<(), String> {
+        let source = Source::open(path)?;
+        let destination = Destination::find(shown)?;
+        self.check(&source, &destination)?;
+        let told = |failure| tell(&failure, &source, &destination);
+        let unfinished = destination.begin().map_err(|error| told(Failure::of_target(error)))?;
+        self.fill(&source, &destination, &unfinished).map_err(told)?;
+        destination.complete(unfinished).map_err(|error| told(Failure::of_target(error)))?;
+        if self.arguments.sync {
+            destination.sync_directory().map_err(|error| told(Failure::of_target(error)))?;
+        }
+        self.made.insert(destination.shown);
+        Ok(())
+    }
+
+    fn check(&self, source: &Source<'_>, destination: &Destination) -> Result<(), String> {
+        let (from, to) = (source.path.display(), destination.shown.display());
+        if destination.is(&source.metadata) {
+            return Err(format!("failed to copy {from}: {to} is the same file"));
+        }
+        if self.made.contains(&destination.shown) {
+            return Err(format!("failed to copy {from}: {to} was just made of another source"));
+        }
+        destination.check(if self.arguments.force { Replace::Forced } else { Replace::Ordinary })
+    }
+
+    /// Everything between an empty file and one that only lacks its name.
+    fn fill(
+        &mut self,
+        source: &Source<'_>,
+        destination: &Destination,
+        unfinished: &Unfinished,
+    ) -> Result<(), Failure> {
+        let open = OpenFile::open(&unfinished.path(), DirectIo::Preferred, Access::ReadWrite);
+        let target = Arc::new(open.map_err(Failure::of_target)?);
+        if !self.share_blocks(source, &target)? {
+            self.copy_bytes(source, &target)?;
+        }
+        self.dress(source, unfinished.file()).map_err(Failure::of_target)?;
+        if self.arguments.sync || self.arguments.verify {
+            unfinished.file().sync_all().map_err(Failure::of_target)?;
+        }
+        if self.arguments.verify {
+            self.verify(source, destination, &target)?;
+        }
+        Ok(())
+    }
+
+    /// `false` when all bytes have to be copied.
+    fn share_blocks(&self, source: &Source<'_>, target: &OpenFile) -> Result<bool, Failure> {
+        let wanted = self.arguments.reflink;
+        let is_possible = source.open.kind() == FileKind::Regular && source.length_bytes > 0;
+        let keeps_holes = self.arguments.sparse == Sparse::Auto;
+        if wanted == Reflink::Never || (wanted == Reflink::Auto && !(is_possible && keeps_holes)) {
+            return Ok(false);
+        }
+        match rustix::fs::ioctl_ficlone(target.buffered(), source.open.buffered()) {
+            Ok(()) => Ok(true),
+            Err(_) if wanted == Reflink::Auto => Ok(false),
+            Err(error) => {
+                let text =
+                    format!("its blocks cannot be shared with the source ({})", io::Error::from(error));
+                Err(Failure::of_target(io::Error::new(io::ErrorKind::Unsupported, text)))
+            }
+        }
+    }
+
+    fn copy_bytes(&mut self, source: &Source<'_>, target: &Arc<OpenFile>) -> Result<(), Failure> {
+        if source.length_bytes == 0 {
+            // Files in /proc say they are empty.
+            return through_kernel(&source.open, target, ByteRange::new(0, u64::MAX), &mut |_| {});
+        }
+        let runs = match self.arguments.sparse {
+            Sparse::Auto => runs::with_data(source.open.buffered(), source.length_bytes),
+            Sparse::Never => Ok(runs::whole(source.length_bytes)),
+        };
+        let runs = runs.map_err(Failure::of_source)?;
+        let data_bytes = runs.iter().map(|run| run.len()).sum();
+        // First of all the length: whatever is written then lies inside, and the end is exact.
+        target.set_len(source.length_bytes).map_err(Failure::of_target)?;
+        reserve(target, &runs)?;
+        let mut progress = Progress::new("copying", source.path, data_bytes);
+        let mut on_copied = |bytes| progress.add(bytes);
+        if data_bytes < QUEUE_BYTES_MIN || (source.open.direct().is_none() && target.direct().is_none()) {
+            return runs.iter().try_for_each(|&run| {
+                let end_bytes = through_kernel_to(&source.open, target, run, &mut on_copied)?;
+                if end_bytes < run.end { Err(pipeline::became_shorter(run)) } else { Ok(()) }
+            });
+        }
+        self.pipeline()?.copy(&source.open, target, &runs, &mut on_copied)
+    }
+
+    fn pipeline(&mut self) -> Result<&Pipeline, Failure> {
+        if self.pipeline.is_none() {
+            let queue = &self.arguments.queue;
+            let built = Pipeline::new(queue.driver.kind(), queue.queue_depth);
+            self.pipeline = Some(built.map_err(|error| {
+                Failure::of_target(io::Error::other(format!("no queue for its requests: {error}")))
+            })?);
+        }
+        Ok(self.pipeline.as_ref().expect("it was just built"))
+    }
+
+    /// Permissions, and times if wanted.
+    fn dress(&self, source: &Source<'_>, target: &File) -> io::Result<()> {
+        let mode = match source.open.kind() {
+            FileKind::Regular => source.metadata.permissions().mode() & PERMISSION_BITS,
+            // Those of a device say who may use it, not its contents.
+            _ => PRIVATE,
+        };
+        target.set_permissions(Permissions::from_mode(mode))?;
+        if self.arguments.preserve {
+            let metadata = &source.metadata;
+            let times =
+                FileTimes::new().set_accessed(metadata.accessed()?).set_modified(metadata.modified()?);
+            target.set_times(times)?;
+        }
+        Ok(())
+    }
+
+    fn verify(
+        &mut self,
+        source: &Source<'_>,
+        destination: &Destination,
+        target: &OpenFile,
+    ) -> Result<(), Failure> {
+        if self.engine.is_none() {
+            let built = self.arguments.queue.builder().build();
+            self.engine = Some(built.map_err(|error| Failure::of_target(io::Error::from(error)))?);
+        }
+        let engine = self.engine.as_ref().expect("it was just built");
+        let mut progress = Progress::new("verifying", &destination.shown, source.length_bytes);
+        let depth = verify::compare(engine, &source.open, target, &mut |bytes| progress.add(bytes))?;
+        drop(progress);
+        let from = match depth {
+            Depth::Devices => "both read again from their devices",
+            Depth::PageCache => "read again, through the page cache as there is no direct I/O",
+        };
+        let (length, shown) = (readable(source.length_bytes), destination.shown.display());
+        println!("{shown}: {length} agree with {}, {from}", source.path.display());
+        Ok(())
+    }
+}
+
+impl Source<'_> {
+    fn open(path: &Path) -> Result<Source<'_>, String> {
+        let failed = |error: io::Error| format!("failed to open {}: {error}", path.display());
+        let open =
+            OpenFile::open(path, DirectIo::Preferred, Access::Read).map_err(|error| match error.kind() {
+                io::ErrorKind::IsADirectory => {
+                    format!("failed to copy {}: it is a directory", path.display())
+                }
+                _ => failed(error),
+            })?;
+        if open.kind() == FileKind::CharacterDevice {
+            let path = path.display();
+            return Err(format!("failed to copy {path}: it is a character device, which has no end"));
+        }
+        let descriptor = open.buffered().try_clone_to_owned().map_err(failed)?;
+        let metadata = File::from(descriptor).metadata().map_err(failed)?;
+        let length_bytes = open.length_bytes().map_err(failed)?;
+        Ok(Source { path, open: Arc::new(open), metadata, length_bytes })
+    }
+}
+
+/// Claims room for all data at once: in long extents, and what is too much is known before anything is written.
+fn reserve(target: &OpenFile, runs: &[ByteRange]) -> Result<(), Failure> {
+    // Of files in memory, that would fill them with zeros first.
+    let runs = runs.iter().filter(|run| target.direct().is_some() && run.len() >= RESERVED_BYTES_MIN);
+    for run in runs {
+        match rustix::fs::fallocate(target.buffered(), FallocateFlags::empty(), run.start, run.len()) {
+            Ok(()) => {}
+            Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
+                return Err(Failure::of_target(error));
+            }
+            // Only a help: what cannot be claimed is written as it is.
+            Err(_) => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+fn through_kernel(
+    source: &OpenFile,
+    target: &OpenFile,
+    range: ByteRange,
+    on_copied: OnCopied<'_>,
+) -> Result<(), Failure> {
+    through_kernel_to(source, target, range, on_copied).map(|_| ())
+}
+
+/// Copies by way of a buffer, up to the end of the range or of the file. Returns where that was.
+fn through_kernel_to(
+    source: &OpenFile,
+    target: &OpenFile,
+    range: ByteRange,
+    on_copied: OnCopied<'_>,
+) -> Result<u64, Failure> {
+    let mut buffer = vec![0; COPY_BYTES.min(usize::try_from(range.len()).unwrap_or(usize::MAX))];
+    let mut position_bytes = range.start;
+    while position_bytes < range.end {
+        let length = buffer.len().min(usize::try_from(range.end - position_bytes).unwrap_or(usize::MAX));
+        let of = |side| move |error| Failure { side, offset_bytes: Some(position_bytes), error };
+        let read = source.read_blocking(Route::Buffered, &mut buffer[..length], position_bytes);
+        let read_bytes = read.map_err(of(Side::Source))?;
+        if read_bytes == 0 {
+            break;
+        }
+        let written = target.write_blocking(Route::Buffered, &buffer[..read_bytes], position_bytes);
+        written.map_err(of(Side::Target))?;
+        position_bytes += read_bytes as u64;
+        on_copied(read_bytes as u64);
+    }
+    Ok(position_bytes)
+}
+
+/// One sentence for the user.
+fn tell(failure: &Failure, source: &Source<'_>, destination: &Destination) -> String {
+    let place = failure.offset_bytes.map(|offset| format!(" at byte {offset}")).unwrap_or_default();
+    let error = &failure.error;
+    let (from, to) = (source.path.display(), destination.shown.display());
+    match failure.side {
+        Side::Source => format!("failed to read {from}{place}: {error}"),
+        Side::Target if error.kind() == io::ErrorKind::StorageFull => {
+            format!("failed to write {to}: {}", no_room(source, destination))
+        }
+        Side::Target => format!("failed to write {to}{place}: {error}"),
+    }
+}
+
+/// How much is missing, as far as the file system tells.
+fn no_room(source: &Source<'_>, destination: &Destination) -> String {
+    let directory = destination.directory();
+    let words = format!("no space left in {}", directory.display());
+    let Ok(status) = rustix::fs::statvfs(directory) else { return words };
+    let blocks = if rustix::process::geteuid().is_root() { status.f_bfree } else { status.f_bavail };
+    let free_bytes = blocks.saturating_mul(status.f_frsize);
+    let needed_bytes = runs::with_data(source.open.buffered(), source.length_bytes)
+        .map_or(source.length_bytes, |runs| runs.iter().map(|run| run.len()).sum());
+    match needed_bytes.checked_sub(free_bytes) {
+        None | Some(0) => words,
+        Some(missing_bytes) => {
+            let (needed, free, missing) =
+                (readable(needed_bytes), readable(free_bytes), readable(missing_bytes));
+            format!("{words}: {needed} are needed, {free} are free, {missing} are missing")
+        }
+    }
+}
+
+/// Who may read, write and execute; what runs with another user's rights does not become ours by being copied.
+const PERMISSION_BITS: u32 = 0o777;
+
+/// As a partition holds the files of all users.
+const PRIVATE: u32 = 0o600;
+
+/// Below, a queue takes longer to build than the bytes to copy.
+const QUEUE_BYTES_MIN: u64 = 1 << 20;
+
+/// Shorter runs fit between others.
+const RESERVED_BYTES_MIN: u64 = 1 << 20;
+
+/// As in `headwater cat`.
+const COPY_BYTES: usize = 256 << 10;

@@ -1,0 +1,278 @@
+//! Pipeline: moves the data of one file into another, each part read and written from the same memory.
+//!
+//! ```text
+//!   parts of 1 MiB ─┬─ cached by the kernel, or no direct I/O ─► copied from there ─┐
+//!                   └─ else ─► direct read, several in flight ──────────────────────┴─► extent
+//!   extent ─┬─ whole pages ─► direct write, several in flight ─► memory is free again
+//!           └─ the rest of the last page, or no direct I/O ─► written through the page cache
+//! ```
+//!
+//! Owns: parts under way and their memory, how many there are.
+//! Does not own: which ranges hold data (`runs`), the lengths of the files, when what is written is durable.
+//! Invariants: an extent is read into, then written from, and nobody else's meanwhile.
+//! Hot path: two requests a MiB, no copy in this process.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use headwater::io::{ByteRange, DriverKind, Residency};
+use headwater::ring::{
+    Arena, Completion, Driver, DriverOptions, Extents, OpenFile, Operation, Route, Transfer, Urgency,
+};
+use rustix::io::Errno;
+
+use super::{Failure, Side};
+
+/// The queue and the memory of all files that one command copies.
+pub(super) struct Pipeline {
+    driver: Driver,
+    arena: Arena,
+    parts_max: usize,
+}
+
+/// Told how many bytes have arrived since the last time.
+pub(super) type OnCopied<'a> = &'a mut dyn FnMut(u64);
+
+impl Pipeline {
+    /// # Errors
+    /// What the kernel says to a ring that was asked for by name, or to this much memory.
+    pub(super) fn new(kind: DriverKind, queue_depth: Option<u32>) -> io::Result<Pipeline> {
+        let parts_max = queue_depth.unwrap_or(PARTS_DEFAULT);
+        let kind = if matches!(kind, DriverKind::Auto) { kind_of_environment()? } else { kind };
+        let options = DriverOptions { kind, queue_depth: parts_max, ..DriverOptions::default() };
+        let driver = Driver::new(&options)?;
+        let memory_bytes = (parts_max as usize * PART_BYTES as usize).next_multiple_of(CHUNK_BYTES);
+        let arena = Arena::new(memory_bytes + METADATA_BYTES).map_err(io::Error::other)?;
+        driver.register_memory(&arena);
+        Ok(Pipeline { driver, arena, parts_max: parts_max as usize })
+    }
+
+    /// Copies the ranges `runs` of `source` to the same places of `target`, whose length is set already. Blocks. After an
+    /// error some of it is written.
+    ///
+    /// # Errors
+    /// What reading or writing reports; `UnexpectedEof` of the source if it became shorter meanwhile.
+    pub(super) fn copy(
+        &self,
+        source: &Arc<OpenFile>,
+        target: &Arc<OpenFile>,
+        runs: &[ByteRange],
+        on_copied: OnCopied<'_>,
+    ) -> Result<(), Failure> {
+        let (reads, writes) = (VecDeque::new(), VecDeque::new());
+        let mut copy = Copy { pipeline: self, source, target, reads, writes, on_copied };
+        copy.run(&mut runs.iter().copied().flat_map(parts).peekable())
+    }
+}
+
+/// One file under way.
+struct Copy<'a> {
+    pipeline: &'a Pipeline,
+    source: &'a Arc<OpenFile>,
+    target: &'a Arc<OpenFile>,
+    reads: VecDeque<Part>,
+    writes: VecDeque<Part>,
+    on_copied: OnCopied<'a>,
+}
+
+/// A part of a file under way from the device, or to it.
+struct Part {
+    range: ByteRange,
+    completion: Completion,
+}
+
+impl Copy<'_> {
+    fn run(
+        &mut self,
+        parts: &mut std::iter::Peekable<impl Iterator<Item = ByteRange>>,
+    ) -> Result<(), Failure> {
+        loop {
+            self.start_reads(parts)?;
+            // The oldest read first: what it brings keeps the other device busy.
+            if let Some(read) = self.reads.pop_front() {
+                self.complete_read(read)?;
+            } else if let Some(write) = self.writes.pop_front() {
+                self.complete_write(write)?;
+            } else {
+                return match parts.peek() {
+                    None => Ok(()),
+                    // Nothing is under way, so nothing will come back.
+                    Some(&range) => Err(reading(range, io::ErrorKind::OutOfMemory.into())),
+                };
+            }
+            while let Some(write) = self.writes.pop_front_if(|write| write.completion.is_done()) {
+                self.complete_write(write)?;
+            }
+        }
+    }
+
+    /// Fills the queue again, with one system call once several places are free.
+    fn start_reads(
+        &mut self,
+        parts: &mut std::iter::Peekable<impl Iterator<Item = ByteRange>>,
+    ) -> Result<(), Failure> {
+        let mut plug = self.pipeline.driver.plug();
+        while self.reads.len() + self.writes.len() < self.pipeline.parts_max {
+            let Some(&range) = parts.peek() else { break };
+            let Some(mut extents) = self.pipeline.arena.allocate_run(range.len() as usize, Urgency::Demand)
+            else {
+                break;
+            };
+            parts.next();
+            if self.source.direct().is_none() || self.source.residency(range) == Residency::Whole {
+                self.read_through_kernel(range, &mut extents)?;
+                self.write(range, extents)?;
+                continue;
+            }
+            let request = transfer(Operation::Read, self.source, range, extents);
+            let submitted = plug.submit(request, Urgency::Demand);
+            let completion = submitted.map_err(|rejected| reading(range, rejected.reason.into()))?;
+            self.reads.push_back(Part { range, completion });
+        }
+        Ok(())
+    }
+
+    fn read_through_kernel(&self, range: ByteRange, extents: &mut Extents) -> Result<(), Failure> {
+        let mut start_bytes = range.start;
+        for extent in extents {
+            let length = extent.len().min((range.end - start_bytes) as usize);
+            let read = self.source.read_blocking(Route::Buffered, &mut extent[..length], start_bytes);
+            match read.map_err(|error| reading(range, error))? {
+                read_bytes if read_bytes == length => start_bytes += length as u64,
+                _ => return Err(became_shorter(range)),
+            }
+        }
+        Ok(())
+    }
+
+    fn complete_read(&mut self, read: Part) -> Result<(), Failure> {
+        let finished = read.completion.wait();
+        let range = read.range;
+        match (finished.result, finished.stopped_by) {
+            (Ok(read_bytes), _) if read_bytes as u64 >= range.len() => self.write(range, finished.extents),
+            (Err(error), _) if is_refusal(&error) => {
+                let mut extents = finished.extents;
+                self.read_through_kernel(range, &mut extents)?;
+                self.write(range, extents)
+            }
+            (Err(error), _) | (Ok(_), Some(error)) => Err(reading(range, error)),
+            (Ok(_), None) => Err(became_shorter(range)),
+        }
+    }
+
+    /// Sends a part on its way. Only whole pages can go directly.
+    fn write(&mut self, range: ByteRange, extents: Extents) -> Result<(), Failure> {
+        let direct_end = match self.target.direct() {
+            Some(_) => range.start + range.len() / PAGE_BYTES * PAGE_BYTES,
+            None => range.start,
+        };
+        self.write_through_kernel(ByteRange::new(direct_end, range.end), direct_end - range.start, &extents)?;
+        if direct_end == range.start {
+            (self.on_copied)(range.len());
+            return Ok(());
+        }
+        let request =
+            transfer(Operation::Write, self.target, ByteRange::new(range.start, direct_end), extents);
+        let submitted = self.pipeline.driver.submit(request, Urgency::Demand);
+        let completion = submitted.map_err(|rejected| writing(range, rejected.reason.into()))?;
+        self.writes.push_back(Part { range, completion });
+        Ok(())
+    }
+
+    /// Writes a range that begins after `skipped_bytes` of the extents.
+    fn write_through_kernel(
+        &self,
+        range: ByteRange,
+        skipped_bytes: u64,
+        extents: &Extents,
+    ) -> Result<(), Failure> {
+        let (mut start_bytes, mut skipped) = (range.start, skipped_bytes as usize);
+        for extent in extents {
+            let begin = skipped.min(extent.len());
+            skipped -= begin;
+            let length = (extent.len() - begin).min((range.end - start_bytes) as usize);
+            let bytes = &extent[begin..begin + length];
+            let written = self.target.write_blocking(Route::Buffered, bytes, start_bytes);
+            written.map_err(|error| writing(range, error))?;
+            start_bytes += length as u64;
+        }
+        Ok(())
+    }
+
+    fn complete_write(&mut self, write: Part) -> Result<(), Failure> {
+        let finished = write.completion.wait();
+        let range = write.range;
+        let wanted_bytes = range.len() / PAGE_BYTES * PAGE_BYTES;
+        match (finished.result, finished.stopped_by) {
+            (Ok(written_bytes), _) if written_bytes as u64 == wanted_bytes => {
+                (self.on_copied)(range.len());
+                Ok(())
+            }
+            (Err(error), _) if is_refusal(&error) => {
+                let direct = ByteRange::new(range.start, range.start + wanted_bytes);
+                self.write_through_kernel(direct, 0, &finished.extents)?;
+                (self.on_copied)(range.len());
+                Ok(())
+            }
+            (Err(error), _) | (Ok(_), Some(error)) => Err(writing(range, error)),
+            (Ok(_), None) => Err(writing(range, io::ErrorKind::WriteZero.into())),
+        }
+    }
+}
+
+/// Some file systems open a file for direct I/O, and then refuse it for some of its parts.
+fn is_refusal(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::INVAL | Errno::OPNOTSUPP))
+}
+
+/// As the engine does it.
+fn kind_of_environment() -> io::Result<DriverKind> {
+    match std::env::var("HEADWATER_DRIVER").as_deref() {
+        Err(_) | Ok("" | "auto") => Ok(DriverKind::Auto),
+        Ok("uring") => Ok(DriverKind::Uring),
+        Ok("threads") => Ok(DriverKind::Threads),
+        Ok(other) => {
+            let text = format!("HEADWATER_DRIVER is {other:?}; it can be auto, uring or threads");
+            Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+        }
+    }
+}
+
+fn transfer(operation: Operation, file: &Arc<OpenFile>, range: ByteRange, extents: Extents) -> Transfer {
+    // The last page of a file is read as a whole; what arrives tells where the file ends.
+    let length_bytes = range.len().next_multiple_of(PAGE_BYTES) as usize;
+    let (file, offset_bytes, route) = (file.clone(), range.start, Route::Direct);
+    Transfer { operation, file, route, offset_bytes, length_bytes, extents }
+}
+
+/// Pieces of a run, each at a multiple of a page.
+fn parts(run: ByteRange) -> impl Iterator<Item = ByteRange> {
+    let starts = (run.start..run.end).step_by(PART_BYTES as usize);
+    starts.map(move |start| ByteRange::new(start, run.end.min(start + PART_BYTES)))
+}
+
+fn reading(range: ByteRange, error: io::Error) -> Failure {
+    Failure { side: Side::Source, offset_bytes: Some(range.start), error }
+}
+
+fn writing(range: ByteRange, error: io::Error) -> Failure {
+    Failure { side: Side::Target, offset_bytes: Some(range.start), error }
+}
+
+pub(super) fn became_shorter(range: ByteRange) -> Failure {
+    let text = "it became shorter while it was copied";
+    reading(range, io::Error::new(io::ErrorKind::UnexpectedEof, text))
+}
+
+const PAGE_BYTES: u64 = 4096;
+
+/// The size at which devices reach their rate.
+const PART_BYTES: u64 = 1 << 20;
+
+/// Read and written at the same time, together.
+const PARTS_DEFAULT: u32 = 32;
+
+/// The arena's own unit, and what it keeps for itself.
+const CHUNK_BYTES: usize = 2 << 20;
+const METADATA_BYTES: usize = 1 << 20;

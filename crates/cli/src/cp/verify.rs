@@ -1,0 +1,99 @@
+//! Verify: reads two files to their ends and compares them.
+//!
+//! Owns: the comparison, and making the kernel forget both before.
+//! Does not own: what is said about it.
+
+use std::io::{self, BufRead};
+use std::os::fd::AsRawFd;
+
+use headwater::io::OpenFile;
+use headwater::{Caching, Engine, File, IoMode, OpenOptions, Reader};
+
+use super::pipeline::OnCopied;
+use super::{Failure, Side};
+use crate::cat::cause;
+
+/// From where the bytes came that agreed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Depth {
+    /// Both from their devices.
+    Devices,
+    /// One of them at least through the kernel's page cache, as there is no direct I/O.
+    PageCache,
+}
+
+/// Compares what `source` and `target` hold. `target` has been synced, so that the kernel can forget it.
+///
+/// # Errors
+/// What reading reports; `InvalidData` of the target with the first byte that differs.
+pub(super) fn compare(
+    engine: &Engine,
+    source: &OpenFile,
+    target: &OpenFile,
+    on_compared: OnCopied<'_>,
+) -> Result<Depth, Failure> {
+    let of = |side| move |error| Failure { side, offset_bytes: None, error: cause(error) };
+    let (first, first_direct) = cold_reader(engine, source).map_err(of(Side::Source))?;
+    let (second, second_direct) = cold_reader(engine, target).map_err(of(Side::Target))?;
+    compare_readers(first, second, on_compared)?;
+    Ok(if first_direct && second_direct { Depth::Devices } else { Depth::PageCache })
+}
+
+/// A reader from the start, and whether it reads the device.
+fn cold_reader(engine: &Engine, open: &OpenFile) -> io::Result<(Reader, bool)> {
+    // What stays is read around if the file has direct I/O, and is all there is if not.
+    open.evict_from_kernel()?;
+    let path = format!("/proc/self/fd/{}", open.buffered().as_raw_fd());
+    let mode = if open.direct().is_some() { IoMode::Direct } else { IoMode::Buffered };
+    let file: File = OpenOptions::new().engine(engine).io(mode).caching(Caching::Off).open(path)?;
+    Ok((file.reader(), open.direct().is_some()))
+}
+
+fn compare_readers(mut first: Reader, mut second: Reader, on_compared: OnCopied<'_>) -> Result<(), Failure> {
+    let mut position_bytes = 0;
+    let failed = |side, offset, error| Failure { side, offset_bytes: Some(offset), error: cause(error) };
+    loop {
+        let left = first.fill_buf().map_err(|error| failed(Side::Source, position_bytes, error))?;
+        let right = second.fill_buf().map_err(|error| failed(Side::Target, position_bytes, error))?;
+        let length = left.len().min(right.len());
+        if length == 0 && left.len() == right.len() {
+            return Ok(());
+        }
+        let (left, right) = (&left[..length], &right[..length]);
+        if length == 0 || left != right {
+            let equal = left.iter().zip(right).take_while(|(left, right)| left == right).count();
+            let error = io::Error::new(io::ErrorKind::InvalidData, "it differs from the source");
+            return Err(failed(Side::Target, position_bytes + equal as u64, error));
+        }
+        first.consume(length);
+        second.consume(length);
+        position_bytes += length as u64;
+        on_compared(length as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compared(first: &[u8], second: &[u8]) -> (Result<(), (Side, Option<u64>)>, u64) {
+        let readers = [first, second].map(|bytes| File::from_bytes(bytes.to_vec()).reader());
+        let [first, second] = readers;
+        let mut compared_bytes = 0;
+        let result = compare_readers(first, second, &mut |bytes| compared_bytes += bytes);
+        (result.map_err(|failure| (failure.side, failure.offset_bytes)), compared_bytes)
+    }
+
+    /// Goal: the first byte that differs is named, in the middle and where one of them ends.
+    #[test]
+    fn differences_are_found() {
+        let bytes = vec![7; 300_000];
+        assert_eq!(compared(&bytes, &bytes), (Ok(()), 300_000));
+        assert_eq!(compared(&[], &[]), (Ok(()), 0));
+        let mut other = bytes.clone();
+        other[123_456] = 8;
+        assert_eq!(compared(&bytes, &other).0, Err((Side::Target, Some(123_456))));
+        assert_eq!(compared(&bytes, &bytes[..1000]).0, Err((Side::Target, Some(1000))));
+        assert_eq!(compared(&bytes[..1000], &bytes).0, Err((Side::Target, Some(1000))));
+    }
+}
