@@ -181,15 +181,15 @@ fn scan_read_at(file: &headwater::File, buffer_bytes: usize) -> io::Result<u64> 
 
 fn random_pread(path: &Path, flags: rustix::fs::OFlags, seconds: f64) -> io::Result<u64> {
     let file = File::options().read(true).custom_flags(flags.bits() as i32).open(path)?;
-    let mut memory = PageBuffer::new();
+    let mut memory = AlignedBuffer::of_a_page();
     let offsets = Offsets::new(1, file.metadata()?.len());
-    random_loop(offsets, seconds, |offset| file.read_exact_at(memory.page(), offset))
+    random_loop(offsets, seconds, |offset| file.read_exact_at(memory.bytes(), offset))
 }
 
 fn random_read_at(file: &headwater::File, seconds: f64) -> io::Result<u64> {
-    let mut memory = PageBuffer::new();
+    let mut memory = AlignedBuffer::of_a_page();
     let offsets = Offsets::new(1, file.len()?);
-    random_loop(offsets, seconds, |offset| Ok(file.read_exact_at(memory.page(), offset)?))
+    random_loop(offsets, seconds, |offset| Ok(file.read_exact_at(memory.bytes(), offset)?))
 }
 
 fn random_loop(
@@ -247,23 +247,29 @@ impl Offsets {
     }
 }
 
-/// A page of memory aligned for O_DIRECT.
-struct PageBuffer {
+/// Memory aligned for O_DIRECT.
+pub(crate) struct AlignedBuffer {
     memory: Vec<u8>,
 }
 
-impl PageBuffer {
-    fn new() -> PageBuffer {
-        PageBuffer { memory: vec![0; 2 * PAGE as usize] }
+impl AlignedBuffer {
+    pub(crate) fn new(length_bytes: usize) -> AlignedBuffer {
+        AlignedBuffer { memory: vec![0; length_bytes + PAGE as usize] }
     }
 
-    fn page(&mut self) -> &mut [u8] {
+    fn of_a_page() -> AlignedBuffer {
+        AlignedBuffer::new(PAGE as usize)
+    }
+
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
         let lead = self.memory.as_ptr().align_offset(PAGE as usize);
-        &mut self.memory[lead..lead + PAGE as usize]
+        let length_bytes = self.memory.len() - PAGE as usize;
+        &mut self.memory[lead..lead + length_bytes]
     }
 }
 
-fn cpu_seconds() -> f64 {
+/// Of all threads of this process so far, those of the kernel that work for it included.
+pub(crate) fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
@@ -274,4 +280,4 @@ fn peak_rss_mib() -> f64 {
     line.trim().trim_end_matches(" kB").parse().unwrap_or(0.0) / 1024.0
 }
 
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;

@@ -13,6 +13,7 @@ use crate::arms::Arm;
 use crate::measure::{Sample, interleave, median};
 use crate::tools;
 use crate::verdict::{Bar, detail, report, skipped};
+use crate::write;
 
 /// Options of `bars`.
 #[derive(clap::Args)]
@@ -42,6 +43,8 @@ pub(crate) struct Options {
     /// Only these groups.
     #[arg(long, value_delimiter = ',', default_values_t = GROUPS)]
     only: Vec<Group>,
+    #[command(flatten)]
+    write: write::Options,
 }
 
 /// A group of comparisons that share arms.
@@ -54,10 +57,19 @@ enum Group {
     Warm,
     Cache,
     Cat,
+    Write,
 }
 
-const GROUPS: [Group; 7] =
-    [Group::Scan, Group::Memory, Group::Random, Group::Ring, Group::Warm, Group::Cache, Group::Cat];
+const GROUPS: [Group; 8] = [
+    Group::Scan,
+    Group::Memory,
+    Group::Random,
+    Group::Ring,
+    Group::Warm,
+    Group::Cache,
+    Group::Cat,
+    Group::Write,
+];
 
 impl std::fmt::Display for Group {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -100,6 +112,7 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
             Group::Warm => contest.warm()?,
             Group::Cache => contest.cached()?,
             Group::Cat => contest.cat()?,
+            Group::Write => contest.write()?,
         }
     }
     Ok(())
@@ -214,6 +227,13 @@ impl Contest<'_> {
         self.cats("cold, to /dev/null", self.file, Cache::Cold, "> /dev/null", (1.3, 1.05))?;
         self.cats("warm, to /dev/null", warm, Cache::Warm, "> /dev/null", (2.0, 1.0))?;
         self.cats("warm, into a pipe", warm, Cache::Warm, "| wc -c > /dev/null", (3.0, 1.0))
+    }
+
+    /// On files of its own beside the file.
+    fn write(&self) -> io::Result<()> {
+        let Options { write: options, headwater, rounds, seconds, .. } = self.options;
+        let setup = write::Setup { options, file: self.file, headwater, rounds: *rounds, seconds: *seconds };
+        write::run(&setup)
     }
 
     fn cats(&self, title: &str, file: &Path, cache: Cache, to: &str, bars: (f64, f64)) -> io::Result<()> {

@@ -11,7 +11,7 @@
 //! `guest` needs QEMU and a kernel, which it fetches.
 //!
 //! Owns: the command line.
-//! Does not own: what is compared (bars, nop, cache), how arms run (arms, nop, cache, guest), the tools around them (tools, syscalls).
+//! Does not own: what is compared (bars, nop, cache, write), how arms run (arms, nop, cache, write, guest), the tools around them (tools, syscalls).
 
 #![deny(unsafe_code)] // One peer's queue can only be filled so: nop/raw.rs.
 
@@ -24,6 +24,7 @@ mod nop;
 mod syscalls;
 mod tools;
 mod verdict;
+mod write;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -52,6 +53,9 @@ enum Command {
     /// Runs one arm of `cache` in this process and prints a line of JSON.
     #[command(hide = true)]
     CacheArm(cache::ArmOptions),
+    /// Runs one arm of the group `write` of `bars` in this process and prints a line of JSON.
+    #[command(hide = true)]
+    WriteArm(write::ArmOptions),
     /// Boots a virtual machine with an NVMe disk that polls, and checks polled I/O there.
     Guest(guest::Options),
     /// Runs one arm in this process and prints a line of JSON; used by the others.
@@ -90,6 +94,7 @@ fn main() -> ExitCode {
         Command::NopArm(options) => nop::run_arm(&options),
         Command::Cache(options) => cache::run(&options),
         Command::CacheArm(options) => cache::run_arm(&options),
+        Command::WriteArm(options) => write::run_arm(&options),
         Command::Guest(options) => guest::run(&options),
         Command::Arm { name, file, memory_mib, seconds, size_kib, distance_kib, hot } => {
             let readahead = size_kib.zip(distance_kib);

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use clap::ValueEnum;
 use serde::de::DeserializeOwned;
+use tempfile::TempDir;
 
 use crate::arms::Arm;
 use crate::measure::Sample;
@@ -59,38 +60,59 @@ pub(crate) fn json_of<T: DeserializeOwned>(mut command: Command) -> io::Result<T
     })
 }
 
+/// A folder next to `file`, so on the same device, that is removed when dropped.
+pub(crate) fn folder_beside(file: &Path) -> io::Result<TempDir> {
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    TempDir::new_in(parent.unwrap_or(Path::new(".")))
+}
+
 /// Runs fio with `arguments` on the file, read-only, and returns what its JSON says.
 pub(crate) fn fio(file: &Path, arguments: &[String]) -> io::Result<Sample> {
     let output = fio_command(file, arguments).stderr(Stdio::null()).output()?;
     fio_sample(&output.stdout)
 }
 
+/// The same with arguments that make it write to the file.
+pub(crate) fn fio_writing(file: &Path, arguments: &[&str]) -> io::Result<Sample> {
+    let output = fio_on(file).args(arguments).stderr(Stdio::null()).output()?;
+    fio_figures(&output.stdout, "write")
+}
+
 pub(crate) fn fio_command(file: &Path, arguments: &[String]) -> Command {
-    let mut command = Command::new("fio");
-    command
-        .args(["--name=headwater", "--readonly", "--ioengine=io_uring", "--direct=1", "--output-format=json"])
-        .arg(format!("--filename={}", file.display()))
-        .args(arguments);
+    let mut command = fio_on(file);
+    command.arg("--readonly").args(arguments);
     command
 }
 
-/// What fio's report says.
+fn fio_on(file: &Path) -> Command {
+    let mut command = Command::new("fio");
+    command
+        .args(["--name=headwater", "--ioengine=io_uring", "--direct=1", "--output-format=json"])
+        .arg(format!("--filename={}", file.display()));
+    command
+}
+
+/// What fio's report says of its reads.
 pub(crate) fn fio_sample(stdout: &[u8]) -> io::Result<Sample> {
+    fio_figures(stdout, "read")
+}
+
+fn fio_figures(stdout: &[u8], of: &str) -> io::Result<Sample> {
     let text = String::from_utf8_lossy(stdout);
     let start = text.find('{').ok_or_else(|| io::Error::other("fio printed no JSON"))?;
     let report: serde_json::Value = serde_json::from_str(&text[start..])?;
     let job = &report["jobs"][0];
     let number = |value: &serde_json::Value| value.as_f64().unwrap_or(0.0);
-    let mib_per_s = number(&job["read"]["bw"]) / 1024.0;
-    let run_s = number(&job["read"]["runtime"]) / 1000.0;
+    let mib_per_s = number(&job[of]["bw"]) / 1024.0;
+    let run_s = number(&job[of]["runtime"]) / 1000.0;
     let cpu_s = (number(&job["usr_cpu"]) + number(&job["sys_cpu"])) / 100.0 * run_s;
     if mib_per_s == 0.0 {
         return Err(io::Error::other(
-            "fio read nothing; --mem=mmaphuge needs vm.nr_hugepages of at least 40",
+            "fio moved nothing; --mem=mmaphuge needs vm.nr_hugepages of at least 40",
         ));
     }
     let cpu_s_per_gib = cpu_s / (mib_per_s * run_s / 1024.0);
-    let (iops, requests) = (number(&job["read"]["iops"]), number(&job["read"]["total_ios"]));
+    let (iops, requests) = (number(&job[of]["iops"]), number(&job[of]["total_ios"]));
     Ok(Sample { mib_per_s, iops, requests, cpu_s, cpu_s_per_gib, ..Sample::default() })
 }
 
@@ -112,6 +134,15 @@ pub(crate) fn make_cold(path: &Path) -> io::Result<()> {
     let file = File::open(path)?;
     rustix::fs::fsync(&file)?;
     Ok(rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?)
+}
+
+/// How often somebody dropped all of the kernel's page cache since the system started.
+pub(crate) fn page_cache_drops() -> io::Result<u64> {
+    let counters = std::fs::read_to_string("/proc/vmstat")?;
+    let drops = counters.lines().find_map(|line| line.strip_prefix("drop_pagecache "));
+    drops
+        .and_then(|drops| drops.trim().parse().ok())
+        .ok_or_else(|| io::Error::other("/proc/vmstat has no drop_pagecache"))
 }
 
 /// Reads the file into the kernel's page cache.

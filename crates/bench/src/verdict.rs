@@ -21,6 +21,25 @@ impl Bar {
     }
 }
 
+/// A promise, and what was measured.
+#[derive(Debug, Serialize)]
+pub(crate) struct Verdict {
+    title: String,
+    measured: f64,
+    bar: Bar,
+    is_met: bool,
+}
+
+impl Verdict {
+    pub(crate) fn new(title: String, measured: f64, bar: Bar) -> Verdict {
+        Verdict { title, measured, bar, is_met: bar.is_met(measured) }
+    }
+
+    pub(crate) fn print(&self) -> io::Result<()> {
+        report(&self.title, self.measured, self.bar)
+    }
+}
+
 pub(crate) fn report(title: &str, measured: f64, bar: Bar) -> io::Result<()> {
     let (sign, limit) = match bar {
         Bar::AtLeast(limit) => (">=", limit),

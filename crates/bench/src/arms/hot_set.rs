@@ -16,7 +16,7 @@ use std::path::Path;
 use headwater::{Advice, Caching, Engine, IoMode, OpenOptions};
 use tempfile::TempDir;
 
-use super::{PAGE, PageBuffer};
+use super::{AlignedBuffer, PAGE};
 use crate::tools;
 
 /// Files for a hot set, removed when dropped.
@@ -27,8 +27,7 @@ pub(crate) struct HotFiles {
 impl HotFiles {
     /// In a folder of their own next to `file`, so that they lie on the same device.
     pub(crate) fn beside(file: &Path) -> io::Result<HotFiles> {
-        let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let files = HotFiles { folder: TempDir::new_in(parent.unwrap_or(Path::new(".")))? };
+        let files = HotFiles { folder: tools::folder_beside(file)? };
         let (hot, block) = (files.folder().join(HOT), vec![1; 1 << 20]);
         let mut writer = File::create(&hot)?;
         for _ in 0..HOT_BYTES >> 20 {
@@ -85,11 +84,11 @@ impl HotSet {
 
     /// Reads each page once, in another order each time.
     fn touch(&self) -> io::Result<()> {
-        let (order, mut memory) = (RandomState::new(), PageBuffer::new());
+        let (order, mut memory) = (RandomState::new(), AlignedBuffer::of_a_page());
         let mut pages: Vec<u64> = (0..HOT_BYTES / PAGE).collect();
         pages.sort_by_cached_key(|page| order.hash_one(page));
         for page in pages {
-            self.file.read_exact_at(memory.page(), page * PAGE)?;
+            self.file.read_exact_at(memory.bytes(), page * PAGE)?;
         }
         Ok(())
     }

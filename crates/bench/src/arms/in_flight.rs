@@ -6,7 +6,7 @@
 use std::io;
 use std::time::Instant;
 
-use super::{Offsets, PAGE, PageBuffer, random_loop};
+use super::{AlignedBuffer, Offsets, PAGE, random_loop};
 
 pub(super) fn tokio_current(file: &headwater::File, seconds: f64) -> io::Result<u64> {
     tokio_tasks(&mut tokio::runtime::Builder::new_current_thread(), file, seconds)
@@ -48,9 +48,9 @@ pub(super) fn smol(file: &headwater::File, seconds: f64) -> io::Result<u64> {
 pub(super) fn threads(file: &headwater::File, seconds: f64) -> io::Result<u64> {
     let length_bytes = file.len()?;
     let read = |seed| {
-        let mut memory = PageBuffer::new();
+        let mut memory = AlignedBuffer::of_a_page();
         let offsets = Offsets::new(seed, length_bytes);
-        random_loop(offsets, seconds, |offset| Ok(file.read_exact_at(memory.page(), offset)?))
+        random_loop(offsets, seconds, |offset| Ok(file.read_exact_at(memory.bytes(), offset)?))
     };
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..DEPTH).map(|seed| scope.spawn(move || read(seed))).collect();

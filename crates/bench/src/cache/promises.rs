@@ -5,24 +5,13 @@
 
 use std::io;
 
-use serde::Serialize;
-
 use super::Arm;
 use super::gets::ORDERS;
 use super::keys::Order;
 use super::ours::{BATCHED, LOOK_UP};
 use super::table::Table;
 use crate::tools::name_of;
-use crate::verdict::{Bar, report};
-
-/// A promise, and what was measured.
-#[derive(Serialize)]
-pub(super) struct Verdict {
-    title: String,
-    measured: f64,
-    bar: Bar,
-    is_met: bool,
-}
+use crate::verdict::{Bar, Verdict};
 
 /// What is held against the bar.
 enum Measure {
@@ -42,7 +31,7 @@ struct Promise {
 
 pub(super) fn judge(table: &Table) -> io::Result<()> {
     for verdict in verdicts(table) {
-        report(&verdict.title, verdict.measured, verdict.bar)?;
+        verdict.print()?;
     }
     Ok(())
 }
@@ -86,6 +75,6 @@ impl Promise {
                 (table.of(self.ours, order, 2)?.scaling, format!("{ours}, {keys}: 2 threads : 1"))
             }
         };
-        Some(Verdict { title, measured, bar: self.bar, is_met: self.bar.is_met(measured) })
+        Some(Verdict::new(title, measured, self.bar))
     }
 }

@@ -9,10 +9,11 @@ use serde::Serialize;
 
 use super::gets::{Cell, ORDERS, THREADS};
 use super::keys::Order;
-use super::promises::{self, Verdict};
+use super::promises;
 use super::{Arm, Options, Values};
 use crate::measure::median;
 use crate::tools::name_of;
+use crate::verdict::Verdict;
 
 #[derive(Serialize)]
 pub(super) struct Table {
