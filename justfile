@@ -19,6 +19,14 @@ chaos seconds="60":
 soak time="10m":
     HEADWATER_SOAK_SECONDS={{time}} cargo test --release -p headwater --test caching -- --nocapture soak::soak
 
+# Random operations on files that are written, against a model, on all drivers, alone and beside each other: `just soak-write 10m`.
+soak-write time="10m":
+    HEADWATER_SOAK_SECONDS={{time}} cargo test --release -p headwater --test writing -- --nocapture oracle::soak oracle::files_share
+
+# What is left after a crash at any moment of random writes: `just soak-crash 10m`.
+soak-crash time="10m":
+    HEADWATER_SOAK_SECONDS={{time}} cargo test --release -p headwater --test crash -- --nocapture
+
 # Formatting and lints.
 lint:
     cargo fmt --all --check
@@ -54,6 +62,11 @@ deny:
 bench *arguments:
     cargo run --release -- bench {{arguments}}
 
+# The table of the UBC paper on this machine's storage: `just ubc /mnt/nvme --size 4G`.
+ubc dir *arguments:
+    cargo run --release -- bench ubc --dir {{dir}} {{arguments}}
+
+# `--only write`: what writing costs, on files of its own beside yours: 16 GiB of room, or `--shrink 8`.
 # `--only cache`: a scan through headwater's cache beside a hot set, with a file of 2 GiB or more.
 # The comparisons of the README on a file of yours: needs fio (with huge pages), GNU cat, `cargo install coreutils`.
 bars file *arguments:
