@@ -29,6 +29,7 @@ use crate::error::Result;
 use crate::file::{File, OpenOptions};
 use crate::listeners::EvictionListener;
 use crate::reader::Reader;
+use crate::shared_view::SharedView;
 use crate::source::IoMode;
 use crate::view::View;
 use crate::writer::Writer;
@@ -288,6 +289,22 @@ impl LocalFile {
         length: usize,
     ) -> impl Future<Output = Result<View>> + 'static + use<> {
         stay(self.file.view_async(offset_bytes, length))
+    }
+
+    /// As [`File::map`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn map(&self, range: ByteRange) -> Result<Local<SharedView>> {
+        self.file.map(range).map(Local::new)
+    }
+
+    /// As [`File::map_contiguous`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn map_contiguous(&self, range: ByteRange) -> Result<Local<SharedView>> {
+        self.file.map_contiguous(range).map(Local::new)
     }
 
     /// As [`File::writer`].

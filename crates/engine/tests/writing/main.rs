@@ -13,6 +13,7 @@
 mod actor;
 mod appends;
 mod bad_input;
+mod exits;
 mod failures;
 mod faults;
 mod forked;
