@@ -102,6 +102,8 @@ impl File {
 
     /// As [`File::append`], for tasks.
     ///
+    /// Until it is done or dropped it has to be polled when woken: others who append, cut or sync the file may wait for it.
+    ///
     /// # Errors
     /// As there.
     pub fn append_async(
@@ -114,6 +116,8 @@ impl File {
 
     /// As [`File::set_len`], for tasks.
     ///
+    /// Until it is done or dropped it has to be polled when woken: others who append, cut or sync the file may wait for it.
+    ///
     /// # Errors
     /// As there.
     pub fn set_len_async(&self, length_bytes: u64) -> impl Future<Output = Result<()>> + Send + 'static {
@@ -123,6 +127,8 @@ impl File {
 
     /// As [`File::sync_data`], for tasks.
     ///
+    /// Until it is done or dropped it has to be polled when woken: others who append, cut or sync the file may wait for it.
+    ///
     /// # Errors
     /// As there.
     pub fn sync_data_async(&self) -> impl Future<Output = Result<()>> + Send + 'static {
@@ -131,6 +137,8 @@ impl File {
     }
 
     /// As [`File::sync_all`], for tasks.
+    ///
+    /// Until it is done or dropped it has to be polled when woken: others who append, cut or sync the file may wait for it.
     ///
     /// # Errors
     /// As there.
