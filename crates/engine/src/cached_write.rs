@@ -7,7 +7,7 @@
 //!                                                          ├─ pending ─► wait for its load ─► again
 //!                                                          └─ absent ─┬─ nothing of it was there ─► zeros around ─► install
 //!                                                                     └─ else ─► loaded ─► again
-//!   a MiB is whole ─► its write begins at once
+//!   4 MiB written in order, or a MiB at once ─► their write begins
 //! ```
 //!
 //! The source is copied before any lock or latch is taken: it may be a view of the same file, or memory that has to be
@@ -31,12 +31,11 @@ use smallvec::SmallVec;
 use crate::cached::{CachedRead, Next};
 use crate::error::{Error, Operation, Result};
 use crate::inode::{Inode, ZEROS};
-use crate::memory::Room;
+use crate::memory::{RUN_PAGES_MAX, Room};
 use crate::put_pages::Put;
 use crate::source::Source;
 use crate::start::Caller;
 use crate::unwritten::{Moment, State, TurnGuard};
-use crate::write_back::RUN_PAGES_MAX;
 use crate::writes::Noted;
 
 mod into_window;
@@ -446,8 +445,7 @@ impl<'a> CachedWrite<'a> {
             return Err(self.source.error(Operation::Write, written.start, error));
         }
         if self.attempts > ATTEMPTS_MAX {
-            // Pages that lie far apart fill the tables before the frames.
-            self.source.shared().evict(TABLE_PAGES);
+            self.source.shared().make_room_in_tables();
         }
         Ok(())
     }
@@ -515,6 +513,3 @@ const ATTEMPTS_MAX: u32 = 4;
 
 /// How often nothing at all can be done in a row.
 const NOTHING_MAX: u32 = 10_000;
-
-/// Pages that leave when tables are full: enough for some of them to have been alone in their nodes.
-const TABLE_PAGES: usize = 64;

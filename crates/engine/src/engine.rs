@@ -378,7 +378,7 @@ impl EngineBuilder {
 
     fn driver_options(&self) -> Result<DriverOptions> {
         Ok(DriverOptions {
-            kind: driver_from_environment(self.driver.clone())?,
+            kind: self.driver.clone().or_environment().map_err(Error::build)?,
             queue_depth: self.queue_depth.unwrap_or(Limits::QUEUE_DEPTH_DEFAULT),
             rings: self.rings,
             polling: self.polling,
@@ -499,18 +499,6 @@ fn readahead_for(memory_bytes: u64) -> ReadaheadLimits {
     let size_bytes_min = defaults.size_bytes_min.min(size_bytes_max);
     let share_bytes_max = memory_bytes / SHARE_DIVISOR;
     ReadaheadLimits { size_bytes_min, size_bytes_max, distance_bytes_max, share_bytes_max, ..defaults }
-}
-
-fn driver_from_environment(wanted: DriverKind) -> Result<DriverKind> {
-    if !matches!(wanted, DriverKind::Auto) {
-        return Ok(wanted);
-    }
-    match std::env::var("HEADWATER_DRIVER").as_deref() {
-        Err(_) | Ok("" | "auto") => Ok(DriverKind::Auto),
-        Ok("uring") => Ok(DriverKind::Uring),
-        Ok("threads") => Ok(DriverKind::Threads),
-        Ok(other) => Err(invalid(format!("HEADWATER_DRIVER is {other:?}; it can be auto, uring or threads"))),
-    }
 }
 
 fn invalid(text: String) -> Error {

@@ -182,7 +182,12 @@ impl Shared {
         }
     }
 
-    pub(crate) fn evict(&self, pages: usize) -> usize {
+    /// Pages that lie far apart fill the tables before the frames: some leave.
+    pub(crate) fn make_room_in_tables(&self) {
+        self.evict(TABLE_PAGES);
+    }
+
+    fn evict(&self, pages: usize) -> usize {
         let mut evicted = Vec::with_capacity(pages);
         self.cache.pages.evict(pages, &mut evicted);
         if !evicted.is_empty() {
@@ -207,6 +212,12 @@ const PAGE_BYTES: usize = PAGE_SIZE_BYTES as usize;
 
 /// The part of the budget that the cache leaves to others: as much as readahead leaves to demands.
 const UNCACHED_DIVISOR: usize = 8;
+
+/// Longest run in one request, read or written: 1 MiB, beyond which devices gain nothing.
+pub(crate) const RUN_PAGES_MAX: u64 = 256;
+
+/// Pages that leave when tables are full: enough for some of them to have been alone in their nodes.
+const TABLE_PAGES: usize = 64;
 
 /// Pages that leave together, so that a lock is taken once for several single pages.
 const EVICT_PAGES_MIN: usize = 16;

@@ -24,6 +24,7 @@ use headwater_io::{
 use crate::inode::Inode;
 use crate::listeners::defer;
 use crate::loads::{Load, ReadIds};
+use crate::memory::RUN_PAGES_MAX;
 use crate::source::Source;
 
 /// Starts planned reads.
@@ -119,8 +120,7 @@ impl Starter<'_> {
         let begin = || self.inode.pages.begin_load(run.pages, &extents, load.id(), run.ahead_from);
         let mut begun = begin();
         if matches!(begun, Err(NotBegun::NoTable)) {
-            // Pages that lie far apart fill the tables before the frames.
-            shared.evict(TABLE_PAGES);
+            shared.make_room_in_tables();
             begun = begin();
         }
         match begun {
@@ -249,12 +249,6 @@ enum Alone {
     Yes,
     No,
 }
-
-/// Longest run that neighbours are merged to: 1 MiB, beyond which devices gain nothing.
-const RUN_PAGES_MAX: u64 = 256;
-
-/// Pages that leave when tables are full: enough for some of them to have been alone in their nodes.
-const TABLE_PAGES: usize = 64;
 
 /// Up to here one `pread` in the calling thread is as fast as a request, and cheaper.
 const IN_THREAD_BYTES_MAX: u64 = 256 << 10;

@@ -231,11 +231,11 @@ impl Unwritten {
 }
 
 impl Cause {
-    fn of(error: &io::Error) -> Cause {
+    pub(crate) fn of(error: &io::Error) -> Cause {
         Cause { errno: error.raw_os_error(), kind: error.kind(), text: error.to_string() }
     }
 
-    fn error(&self) -> io::Error {
+    pub(crate) fn error(&self) -> io::Error {
         match self.errno {
             Some(errno) => io::Error::from_raw_os_error(errno),
             None => io::Error::new(self.kind, self.text.clone()),

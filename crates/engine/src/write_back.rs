@@ -3,7 +3,7 @@
 //! ```text
 //!   dirty pages ─► take runs, ascending, up to 1 MiB ─► hold ─► beyond the device's length? allocate ─► submit, one plug
 //!                                                                 └─ the unaligned tail ─► through the kernel's page cache
-//!   when: a block of 1 MiB is written whole ─ too much is dirty ─ the age ─ a file is closed ─ sync
+//!   when: 4 MiB were written in order, or 1 MiB at once ─ too much is dirty ─ the age ─ a file is closed ─ sync
 //! ```
 //!
 //! A direct write goes in whole blocks, so the end of a file that is none is written through the kernel's page cache, in
@@ -25,8 +25,9 @@ use headwater_io::{Allocated, OpenFile, PinnedRun, Rejected, Route, Urgency, Wri
 
 use crate::engine::Shared;
 use crate::inode::{ALL_PAGES, Inode};
+use crate::memory::RUN_PAGES_MAX;
 use crate::put_pages::Put;
-use crate::unwritten::State;
+use crate::unwritten::{Cause, State};
 use crate::writes::PageWrite;
 
 /// What was begun to be written.
@@ -112,7 +113,7 @@ impl Shared {
                 Ok(()) => ready.extend(pieces),
                 Err(error) => pieces.into_iter().for_each(|piece| {
                     drop(piece.run);
-                    piece.write.over(self, Err(again(&error)));
+                    piece.write.over(self, Err(Cause::of(&error).error()));
                 }),
             }
         }
@@ -152,7 +153,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Begins to write what ought to be written by now, because much is dirty: of this file first, then of the others.
+    /// Begins to write what ought to be written by now, because much is dirty: of this file, as who writes the others sees to those.
     pub(crate) fn write_back_early(&self, inode: &Arc<Inode>) {
         if self.cache.writes.unwritten_pages() < self.dirty_pages_max() / BACKGROUND_DIVISOR {
             return;
@@ -230,16 +231,6 @@ fn together(pieces: Vec<Piece>) -> Vec<(ByteRange, Vec<Piece>)> {
     }
     groups
 }
-
-fn again(error: &io::Error) -> io::Error {
-    match error.raw_os_error() {
-        Some(errno) => io::Error::from_raw_os_error(errno),
-        None => io::Error::new(error.kind(), error.to_string()),
-    }
-}
-
-/// Longest run in one request: 1 MiB, beyond which devices gain nothing.
-pub(crate) const RUN_PAGES_MAX: u64 = 256;
 
 /// 4 MiB: beyond it calls cost little beside the copy.
 const STREAM_RUNS: u64 = 4;

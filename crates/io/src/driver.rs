@@ -45,6 +45,27 @@ pub enum DriverKind {
     Sim(SimOptions),
 }
 
+impl DriverKind {
+    /// What `HEADWATER_DRIVER` (`auto`, `uring`, `threads`) says, if this is [`DriverKind::Auto`]; else this.
+    ///
+    /// # Errors
+    /// `InvalidInput` for another value of it.
+    pub fn or_environment(self) -> io::Result<DriverKind> {
+        if !matches!(self, DriverKind::Auto) {
+            return Ok(self);
+        }
+        match std::env::var("HEADWATER_DRIVER").as_deref() {
+            Err(_) | Ok("" | "auto") => Ok(DriverKind::Auto),
+            Ok("uring") => Ok(DriverKind::Uring),
+            Ok("threads") => Ok(DriverKind::Threads),
+            Ok(other) => {
+                let text = format!("HEADWATER_DRIVER is {other:?}; it can be auto, uring or threads");
+                Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+            }
+        }
+    }
+}
+
 /// Whether devices are asked for completions (`IORING_SETUP_IOPOLL`) instead of sending interrupts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Polling {

@@ -39,7 +39,7 @@ impl Pipeline {
     /// What the kernel says to a ring that was asked for by name, or to this much memory.
     pub(super) fn new(kind: DriverKind, queue_depth: Option<u32>) -> io::Result<Pipeline> {
         let parts_max = queue_depth.unwrap_or(PARTS_DEFAULT);
-        let kind = if matches!(kind, DriverKind::Auto) { kind_of_environment()? } else { kind };
+        let kind = kind.or_environment()?;
         let options = DriverOptions { kind, queue_depth: parts_max, ..DriverOptions::default() };
         let driver = Driver::new(&options)?;
         let memory_bytes = (parts_max as usize * PART_BYTES as usize).next_multiple_of(CHUNK_BYTES);
@@ -224,19 +224,6 @@ impl Copy<'_> {
 /// Some file systems open a file for direct I/O, and then refuse it for some of its parts.
 fn is_refusal(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::INVAL | Errno::OPNOTSUPP))
-}
-
-/// As the engine does it.
-fn kind_of_environment() -> io::Result<DriverKind> {
-    match std::env::var("HEADWATER_DRIVER").as_deref() {
-        Err(_) | Ok("" | "auto") => Ok(DriverKind::Auto),
-        Ok("uring") => Ok(DriverKind::Uring),
-        Ok("threads") => Ok(DriverKind::Threads),
-        Ok(other) => {
-            let text = format!("HEADWATER_DRIVER is {other:?}; it can be auto, uring or threads");
-            Err(io::Error::new(io::ErrorKind::InvalidInput, text))
-        }
-    }
 }
 
 fn transfer(operation: Operation, file: &Arc<OpenFile>, range: ByteRange, extents: Extents) -> Transfer {
