@@ -16,7 +16,7 @@ use headwater_core::readahead::{ReadaheadLimits, ReadaheadPolicy};
 use headwater_core::replacement::Policy;
 use headwater_io::{
     Arena, ArenaStats, Driver, DriverKind, DriverOptions, DriverStats, Extent, FilePages, LocalDriver,
-    PinnedPage, PolledRings, Polling, Pressure, SubmissionPolling,
+    OpenFile, PinnedPage, PolledRings, Polling, Pressure, SubmissionPolling,
 };
 
 use crate::elastic::{Elasticity, Relieving};
@@ -26,6 +26,7 @@ use crate::keeper::{Keeper, Presence};
 use crate::leases::Leases;
 use crate::local::LocalEngine;
 use crate::memory::CacheParts;
+use crate::profiles::{Profiles, Tuned};
 use crate::stats::CacheStats;
 
 /// Memory and driver for any number of files. Clones share them. [`Engine::global`] is enough for most programs.
@@ -37,14 +38,17 @@ pub struct Engine {
 pub(crate) struct Shared {
     pub(crate) arena: Arena,
     pub(crate) driver: Driver,
+    /// Where no profile says otherwise.
     pub(crate) readahead: ReadaheadLimits,
+    /// `None` when there are none, or limits were given.
+    tuned: Option<Tuned>,
     pub(crate) readahead_policy: ReadaheadPolicy,
     pub(crate) cache: CacheParts,
     pub(crate) keeper: Keeper,
     pub(crate) leases: Leases,
     lent_bytes: Arc<AtomicUsize>,
     lent_bytes_max: usize,
-    memory_bytes: u64,
+    pub(crate) memory_bytes: u64,
     pub(crate) relieving: Relieving,
 }
 
@@ -61,6 +65,7 @@ pub struct EngineBuilder {
     readahead: Option<ReadaheadLimits>,
     readahead_policy: ReadaheadPolicy,
     replacement: Policy,
+    profiles: Profiles,
 }
 
 /// What an engine turned out to be.
@@ -85,6 +90,8 @@ pub struct Info {
     pub registration_refusal: Option<String>,
     /// Requests in flight at most.
     pub queue_depth: u32,
+    /// For how many devices there are profiles; see [`EngineBuilder::profiles`].
+    pub profiles: usize,
 }
 
 /// Gauges of an engine; all but `arena.budget_bytes`, `arena.mapped_bytes`, `arena.released_bytes` and those of the cache are
@@ -165,6 +172,7 @@ impl Engine {
             registered_bytes: driver.registered_bytes,
             registration_refusal: driver.registration_refusal,
             queue_depth: driver.queue_depth,
+            profiles: self.shared.tuned.as_ref().map_or(0, Tuned::count),
         }
     }
 
@@ -220,6 +228,11 @@ impl Engine {
 }
 
 impl Shared {
+    /// The readahead of a file that is being opened.
+    pub(crate) fn readahead_of(&self, file: &OpenFile) -> ReadaheadLimits {
+        self.tuned.as_ref().and_then(|tuned| tuned.limits(file)).unwrap_or(self.readahead)
+    }
+
     /// Counts so much as lent, unless that is too much.
     pub(crate) fn count_lent(&self, bytes: usize) -> Option<LentBytes> {
         // Added first, so that threads that lend at once do not exceed it together.
@@ -321,10 +334,30 @@ impl EngineBuilder {
         self
     }
 
-    /// How far and in which sizes readers read ahead. By default up to 1 MiB a request and 8 MiB ahead, less when the
-    /// memory budget is small.
+    /// How far and in which sizes readers read ahead, on all devices. By default as the profile of a file's device says,
+    /// else up to 1 MiB a request and 8 MiB ahead; less when the memory budget is small.
     pub fn readahead(mut self, limits: ReadaheadLimits) -> Self {
         self.readahead = Some(limits);
+        self
+    }
+
+    /// Where profiles of devices come from, which `headwater tune` measures and stores. Read once, when the engine is built;
+    /// each device is looked up when its first file is opened. Limits given by [`EngineBuilder::readahead`] go before
+    /// profiles. A file of profiles that cannot be used is warned of through `tracing` and is as none.
+    ///
+    /// ```
+    /// use headwater::{Engine, OpenOptions, Profiles, ReadaheadLimits};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # std::fs::write(&path, b"abc")?;
+    /// let engine = Engine::builder().profiles(Profiles::Off).build()?;
+    /// assert_eq!(engine.info().profiles, 0);
+    /// let file = OpenOptions::new().engine(&engine).open(&path)?;
+    /// assert_eq!(file.readahead_limits(), Some(ReadaheadLimits::default()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn profiles(mut self, profiles: Profiles) -> Self {
+        self.profiles = profiles;
         self
     }
 
@@ -391,7 +424,11 @@ impl EngineBuilder {
         let memory_bytes = self.memory_bytes.unwrap_or(Limits::MEMORY_BYTES_DEFAULT);
         check_memory(memory_bytes)?;
         check_replacement(self.replacement)?;
-        let readahead = self.readahead.unwrap_or_else(|| readahead_for(memory_bytes));
+        let defaults = ReadaheadLimits::default();
+        let readahead = self.readahead.unwrap_or_else(|| {
+            readahead_for(memory_bytes, defaults.size_bytes_max, defaults.distance_bytes_max)
+        });
+        let tuned = self.tuned(memory_bytes);
         readahead.validate().map_err(|error| invalid(error.to_string()))?;
         check_size(readahead.size_bytes_max)?;
         let driver = driver().map_err(Error::build)?;
@@ -408,6 +445,7 @@ impl EngineBuilder {
             arena,
             driver,
             readahead,
+            tuned,
             readahead_policy,
             cache,
             keeper: Keeper::new(presence),
@@ -420,6 +458,14 @@ impl EngineBuilder {
         let shared = Arc::new(shared);
         shared.keeper.keep(&shared);
         Ok(Engine { shared })
+    }
+
+    /// The profiles, where they count.
+    fn tuned(&self, memory_bytes: u64) -> Option<Tuned> {
+        // What is simulated has to be the same on every machine.
+        let is_simulated = matches!(self.driver, DriverKind::Sim(_)) && self.profiles == Profiles::Default;
+        let is_decided = self.readahead.is_some() || is_simulated;
+        if is_decided { None } else { Tuned::load(&self.profiles, memory_bytes) }
     }
 }
 
@@ -491,11 +537,13 @@ fn check_replacement(policy: Policy) -> Result<()> {
     }
 }
 
-/// The default limits, cut so that one reader leaves half of the frames to others and to demand.
-fn readahead_for(memory_bytes: u64) -> ReadaheadLimits {
+/// Limits of this size and distance, cut so that one reader leaves half of the frames to others and to demand.
+pub(crate) fn readahead_for(memory_bytes: u64, size_bytes: u64, distance_bytes: u64) -> ReadaheadLimits {
     let defaults = ReadaheadLimits::default();
-    let distance_bytes_max = defaults.distance_bytes_max.min(memory_bytes / 2);
-    let size_bytes_max = defaults.size_bytes_max.min((distance_bytes_max / DEPTH_MIN).next_power_of_two());
+    let distance_bytes_max = distance_bytes.min(memory_bytes / 2);
+    // Where memory cuts the distance, not more requests are fitted into it than were wanted.
+    let depth = (distance_bytes / size_bytes).clamp(2, DEPTH_MIN);
+    let size_bytes_max = size_bytes.min((distance_bytes_max / depth).next_power_of_two());
     let size_bytes_min = defaults.size_bytes_min.min(size_bytes_max);
     let share_bytes_max = memory_bytes / SHARE_DIVISOR;
     ReadaheadLimits { size_bytes_min, size_bytes_max, distance_bytes_max, share_bytes_max, ..defaults }
@@ -506,10 +554,10 @@ fn invalid(text: String) -> Error {
 }
 
 /// A frame counts to 65 535. Half of that is for those who read at this moment.
-const LENT_TIMES_MAX: u32 = 32_768;
+pub(crate) const LENT_TIMES_MAX: u32 = 32_768;
 
 /// Lending a page allocates 72 bytes and pins it; copying less than this takes no longer.
-const LENT_BYTES_MIN: usize = 512;
+pub(crate) const LENT_BYTES_MIN: usize = 512;
 
 /// With little memory, requests shrink until this many fit the distance: depth matters more than size on devices with
 /// queues (128 KiB × 16 reached 0.9 of the rate of 1 MiB × 32 on a virtio disk).

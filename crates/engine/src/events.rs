@@ -1,7 +1,7 @@
 //! Events: what an engine does, told to whoever listens through `tracing`.
 //!
 //! The target is `headwater`. A file is told by its path when it is opened, and by its number (`file`) from then on. Levels:
-//! `warn` for what was not written to a device, `error` for what never will be, `debug` for what happens once for a file or is worth a look (opening, invalidation, reads around the cache), `trace` for
+//! `warn` for what was not written to a device and for profiles that cannot be read, `error` for what never will be, `debug` for what happens once for a file or is worth a look (opening, invalidation, reads around the cache), `trace` for
 //! what happens at each miss. A hit tells nothing; with no subscriber each event is one atomic load.
 //!
 //! Owns: names and fields.
@@ -23,6 +23,11 @@ use crate::inode::Inode;
 pub(crate) fn opened(path: &Path, direct: Directness, inode: Option<&Inode>) {
     let file = inode.map(|inode| number(inode.pages.id()));
     debug!(target: TARGET, path = %path.display(), ?direct, file, "open");
+}
+
+/// A file of profiles that is no use.
+pub(crate) fn profiles_ignored(path: &Path, error: &io::Error) {
+    warn!(target: TARGET, path = %path.display(), %error, "profiles ignored");
 }
 
 /// How the device is read.

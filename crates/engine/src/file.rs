@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use headwater_core::backing::{Backing, Form};
-use headwater_core::readahead::ReadaheadPolicy;
+use headwater_core::readahead::{ReadaheadLimits, ReadaheadPolicy};
 use headwater_core::units::ByteRange;
-use headwater_io::{Access, Creation, DirectIo, OpenFile, Residency};
+use headwater_io::{Access, Creation, DirectIo, FileKind, OpenFile, Residency};
 
 use crate::async_reader::{AsyncReader, ByteStream};
 use crate::coherence::Coherence;
@@ -187,9 +187,11 @@ impl OpenOptions {
             engine.shared.leases.make_way(&engine.shared, path);
         }
         let open = self.open_file(path, direct_io).map_err(failed)?;
-        let inode = match is_known(&open, self.access).map_err(failed)? {
+        let readahead = engine.shared.readahead_of(&open);
+        let inode = match is_known(&open, self.access) {
             true => {
-                let inode = engine.shared.cache.inodes.open(&engine.shared, &open, self.readahead);
+                let inodes = &engine.shared.cache.inodes;
+                let inode = inodes.open(&engine.shared, &open, self.readahead, readahead);
                 Some(inode.map_err(failed)?)
             }
             false => None,
@@ -210,6 +212,7 @@ impl OpenOptions {
             coherence: self.coherence,
             revalidate: self.coherence.interval(self.revalidate),
             handle: NEXT_HANDLE.fetch_add(1, Ordering::Relaxed),
+            readahead,
         };
         if let Some(inode) = source.known() {
             source.note_told(inode);
@@ -239,10 +242,9 @@ impl OpenOptions {
 }
 
 /// Only what gives the same bytes twice is: files of `/proc` say that they are empty.
-fn is_known(open: &OpenFile, access: Access) -> io::Result<bool> {
-    let length_bytes = Backing::length_bytes(open)?;
-    let may_have_bytes = access == Access::ReadWrite || length_bytes.is_some_and(|length| length > 0);
-    Ok(open.form() == Form::Cached && may_have_bytes)
+fn is_known(open: &OpenFile, access: Access) -> bool {
+    let says_empty = open.kind() == FileKind::Regular && open.opened().stamp.length_bytes == 0;
+    open.form() == Form::Cached && (access == Access::ReadWrite || !says_empty)
 }
 
 /// A file open for reading, or for reading and writing. Clones share it; all methods take `&self` and may be called from any thread.
@@ -310,6 +312,17 @@ impl File {
         }
     }
 
+    /// What the length was when the file was opened, or is in the cache if it was written there: no system call.
+    pub(crate) fn opened_length_bytes(&self) -> u64 {
+        match &self.contents {
+            Contents::Stored(source) => match source.known().filter(|inode| inode.unwritten.pages() > 0) {
+                Some(inode) => inode.length_bytes(),
+                None => source.open.opened().stamp.length_bytes,
+            },
+            Contents::Memory(memory) => memory.length_bytes(),
+        }
+    }
+
     /// The path it was opened by, or the name that it was given.
     pub fn path(&self) -> &Path {
         match &self.contents {
@@ -323,6 +336,16 @@ impl File {
         match &self.contents {
             Contents::Stored(source) => source.open.direct().is_some(),
             Contents::Memory(_) => false,
+        }
+    }
+
+    /// How far and in which sizes readahead goes in this file: the limits of the engine's builder, else those of the
+    /// profile of its device ([`EngineBuilder::profiles`](crate::EngineBuilder::profiles)), else the defaults. `None` for a file in memory, of which
+    /// nothing is read ahead.
+    pub fn readahead_limits(&self) -> Option<ReadaheadLimits> {
+        match &self.contents {
+            Contents::Stored(source) => Some(source.readahead),
+            Contents::Memory(_) => None,
         }
     }
 

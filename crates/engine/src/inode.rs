@@ -31,11 +31,12 @@ use std::time::Duration;
 use headwater_core::cache::{DirtyToo, Evicted};
 use headwater_core::frame::{FileId, FirstUse, Usage};
 use headwater_core::readahead::{
-    Access, Advice, Lookup, Plan, PlannedRead, Presence, ReadId, ReadResult, Readahead, ReadaheadPolicy,
+    Access, Advice, Lookup, Plan, PlannedRead, Presence, ReadId, ReadResult, Readahead, ReadaheadLimits,
+    ReadaheadPolicy,
 };
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
 use headwater_io::{
-    Dropped, Extents, FileKey, FilePages, FileStamp, Found, Glanced, OpenFile, Overwritten, PageCache,
+    Dropped, Extents, FileKey, FileKind, FilePages, FileStamp, Found, Glanced, OpenFile, Opened, Overwritten,
     StampTrust,
 };
 
@@ -60,6 +61,8 @@ pub(crate) struct Inode {
     pub(crate) checked_nanoseconds: AtomicU64,
     stamp: Mutex<Option<FileStamp>>,
     readahead: Mutex<Reading>,
+    /// The bounds of its readahead, as its device had them when it was first opened.
+    limits: ReadaheadLimits,
     pub(crate) listeners: Arc<Listeners>,
     pub(crate) unwritten: Unwritten,
     pub(crate) sync_turns: SyncTurns,
@@ -80,17 +83,18 @@ pub(crate) struct Reading {
 }
 
 impl Inode {
-    fn new(pages: &PageCache, key: FileKey, shared: &Shared) -> io::Result<Inode> {
+    fn new(key: FileKey, shared: &Shared, limits: ReadaheadLimits) -> io::Result<Inode> {
         let kind = shared.readahead_policy;
-        let policy = Readahead::new(kind, shared.readahead).map_err(invalid)?;
+        let policy = Readahead::new(kind, limits).map_err(invalid)?;
         Ok(Inode {
-            pages: pages.add_file()?,
+            pages: shared.cache.pages.add_file()?,
             counters: FileCounters::default(),
             key,
             length_bytes: AtomicU64::new(0),
             checked_nanoseconds: AtomicU64::new(0),
             stamp: Mutex::new(None),
             readahead: Mutex::new(Reading { policy, kind, plan: Plan::new() }),
+            limits,
             listeners: Arc::default(),
             unwritten: Unwritten::default(),
             sync_turns: SyncTurns::default(),
@@ -187,6 +191,39 @@ impl Inode {
     /// Looks at the file now, unless it is leased.
     pub(crate) fn refresh(&self, file: &OpenFile, interval: Duration) -> io::Result<()> {
         if self.leasing.is_trusted() { Ok(()) } else { self.look(file, trust_for(interval)) }
+    }
+
+    /// The same for a file that was just opened: what was seen then is enough, unless it says that something has changed.
+    fn refresh_opened(&self, file: &OpenFile, interval: Duration) -> io::Result<()> {
+        let opened = file.opened();
+        if self.leasing.is_trusted() {
+            return Ok(());
+        }
+        let mut stamp = self.stamp.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_as_known = match stamp.as_ref() {
+            Some(known) => known.proves_unchanged(&opened.stamp, trust_for(interval)),
+            None => file.kind() == FileKind::Regular,
+        };
+        if !is_as_known {
+            drop(stamp);
+            return self.look(file, trust_for(interval));
+        }
+        if stamp.replace(opened.stamp).is_none() {
+            // Nobody has written through this inode yet: who could would have looked before.
+            *self.unwritten.device_length() = opened.stamp.length_bytes;
+            self.length_bytes.store(opened.stamp.length_bytes, Ordering::Release);
+        }
+        self.checked_nanoseconds.fetch_max(opened.looked_at.as_nanos() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether the file, seen by its path just now, holds what is cached of it, all of which is on the device.
+    pub(crate) fn is_as_seen(&self, seen: &Opened) -> bool {
+        let stamp = self.stamp.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same = stamp
+            .as_ref()
+            .is_some_and(|known| known.proves_unchanged(&seen.stamp, trust_for(REVALIDATE_INTERVAL)));
+        is_same && !self.unwritten.may_lack() && self.length_bytes() == seen.stamp.length_bytes
     }
 
     #[cold]
@@ -348,8 +385,8 @@ impl Inode {
     }
 
     /// Changes the policy, for all who have the file open.
-    pub(crate) fn set_policy(&self, kind: ReadaheadPolicy, shared: &Shared) -> io::Result<()> {
-        let mut policy = Readahead::new(kind, shared.readahead).map_err(invalid)?;
+    pub(crate) fn set_policy(&self, kind: ReadaheadPolicy) -> io::Result<()> {
+        let mut policy = Readahead::new(kind, self.limits).map_err(invalid)?;
         let mut reading = self.reading();
         if reading.kind != kind {
             policy.advise(reading.policy.advice());

@@ -67,6 +67,7 @@ mod local;
 mod memory;
 #[cfg(feature = "metrics")]
 mod metrics;
+pub mod profiles;
 mod put_pages;
 mod read_at;
 mod read_many;
@@ -79,6 +80,7 @@ mod stream;
 mod sync;
 mod unwritten;
 mod view;
+mod whole;
 mod window_flush;
 mod windows;
 mod write_at;
@@ -96,12 +98,14 @@ pub use file::{Caching, File, OpenOptions};
 pub use headwater_core::readahead::{Advice, ReadaheadLimits, ReadaheadPolicy};
 pub use listeners::EvictionListener;
 pub use local::{Local, LocalEngine, LocalFile};
+pub use profiles::Profiles;
 pub use read_many::ManyRead;
 pub use reader::Reader;
 pub use shared_view::SharedView;
 pub use source::IoMode;
 pub use stats::{CacheStats, Latency};
 pub use view::View;
+pub use whole::read;
 pub use writer::Writer;
 
 /// The queue below the engine by itself: requests in memory of their own, submitted by any thread, batched, waited for by
@@ -179,7 +183,7 @@ pub mod io {
     pub use headwater_io::{
         Access, Arena, ArenaStats, DeviceEvent, DirectAlignment, DirectIo, DriverKind, DriverStats, FaultOn,
         FaultRange, FileKind, MapAdvice, MappedFile, OpenFile, Polling, Residency, SimControl, SimOptions,
-        Urgency, device_polls, uring_refusal,
+        Urgency, children_cpu_time, device_polls, resident_pages, uring_refusal,
     };
 }
 

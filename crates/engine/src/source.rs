@@ -10,8 +10,9 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use headwater_core::backing::Backing;
+use headwater_core::readahead::ReadaheadLimits;
 use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
-use headwater_io::{Access, Extents, OpenFile, RejectReason, Residency, Route};
+use headwater_io::{Access, Extents, FileKind, OpenFile, RejectReason, Residency, Route};
 
 use crate::coherence::Coherence;
 use crate::engine::{Engine, Shared};
@@ -59,6 +60,8 @@ pub(crate) struct Source {
     pub(crate) revalidate: Duration,
     /// Tells the handles of a file apart, for readahead.
     pub(crate) handle: u32,
+    /// How far and in which sizes readers read ahead.
+    pub(crate) readahead: ReadaheadLimits,
 }
 
 impl Drop for Source {
@@ -81,7 +84,7 @@ impl Source {
 
     /// Whether it tells a length: character devices do not.
     pub(crate) fn has_length(&self) -> bool {
-        matches!(Backing::length_bytes(&*self.open), Ok(Some(_)))
+        self.open.kind() != FileKind::CharacterDevice
     }
 
     pub(crate) fn shared(&self) -> &Shared {

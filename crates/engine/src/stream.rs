@@ -88,7 +88,7 @@ enum Published {
 impl ReadStream {
     /// From byte 0 to the end, ramping up.
     pub(crate) fn new(source: &Arc<Source>) -> ReadStream {
-        let (limits, alignment) = (source.shared().readahead, Self::alignment(source));
+        let (limits, alignment) = (source.readahead, Self::alignment(source));
         Self::with_policy(
             source,
             SequentialStream::new(0, limits, alignment),
@@ -98,7 +98,7 @@ impl ReadStream {
 
     /// One range that the caller wants all of: in flight at once as far as limits allow.
     pub(crate) fn whole(source: &Arc<Source>, range: ByteRange) -> ReadStream {
-        let (limits, alignment) = (source.shared().readahead, Self::alignment(source));
+        let (limits, alignment) = (source.readahead, Self::alignment(source));
         Self::with_policy(source, SequentialStream::whole(range, limits, alignment), range)
     }
 

@@ -1,32 +1,39 @@
 //! Open file: a file's descriptors, what direct I/O asks of them, and what the kernel already holds.
 //!
 //! ```text
-//!   open ──► ordinary descriptor ──► statx DIOALIGN ─┬─ alignment ─► reopen with O_DIRECT ─► Direct
-//!                                                    ├─ zero ──────► none
-//!                                                    └─ not told ──► reopen and probe with one page
+//!   open ──► ordinary descriptor ──► statx: kind, identity, stamp, alignment for O_DIRECT ──► Direct, or none
 //! ```
 //!
 //! Owns: the descriptors.
 //! Does not own: offsets, which route a request takes, what the kernel caches (kernel cache).
 
+mod direct;
+mod once;
+mod status;
 mod writing;
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::num::NonZeroU64;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use headwater_core::backing::{Backing, Form};
 use headwater_core::readahead::Advice;
-use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
-use rustix::io::Errno;
+use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES};
 
 use crate::kernel_cache::{KernelCache, Misses, Residency};
-use crate::{sys, uring};
+use crate::uring;
 
+use direct::{Direct, Opening};
+use status::{Status, positioned_kind};
+
+pub use direct::DirectAlignment;
+pub use once::WholeFile;
+pub use status::{FileKey, FileStamp, StampTrust};
 pub use writing::{Allocated, Creation};
 
 /// Which descriptor of the file a request uses.
@@ -70,116 +77,10 @@ pub enum FileKind {
     CharacterDevice,
 }
 
-/// Tells files apart, whatever their names.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct FileKey {
-    device: u64,
-    inode: u64,
-}
-
-impl FileKey {
-    /// Which file a path leads to.
-    ///
-    /// # Errors
-    /// What `stat(2)` reports.
-    pub fn of_path(path: &Path) -> io::Result<FileKey> {
-        Ok(FileKey::of(&std::fs::metadata(path)?))
-    }
-
-    fn of(metadata: &std::fs::Metadata) -> FileKey {
-        FileKey { device: metadata.dev(), inode: metadata.ino() }
-    }
-
-    pub(crate) fn of_descriptor(file: BorrowedFd<'_>) -> io::Result<FileKey> {
-        let stat = rustix::fs::fstat(file)?;
-        Ok(FileKey { device: stat.st_dev, inode: stat.st_ino })
-    }
-}
-
-/// What tells whether a file has changed since it was looked at.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FileStamp {
-    /// Length, bytes.
-    pub length_bytes: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-    age: StampAge,
-}
-
-/// How long before the look the last change was.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum StampAge {
-    /// So shortly that another change would not move the time.
-    Fresh,
-    /// So shortly that the write may still be under way: it moves the time when it begins.
-    Young,
-    /// Long ago.
-    Old,
-}
-
-/// How much a stamp has to prove.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum StampTrust {
-    /// A write that began before the first look, and was still under way then, may be missed until the stamp is old.
-    Settling,
-    /// Nothing may be missed.
-    Strict,
-}
-
-impl FileStamp {
-    fn of(metadata: &std::fs::Metadata, length_bytes: u64) -> FileStamp {
-        let changed = (metadata.ctime(), metadata.ctime_nsec());
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-        let passed = i128::from(now.tv_sec - changed.0) * 1_000_000_000 + i128::from(now.tv_nsec - changed.1);
-        // A time in the future is another clock's (a network file system's): its ticks are not ours.
-        let age = if passed <= -TICK_NANOSECONDS || passed >= WRITE_NANOSECONDS {
-            StampAge::Old
-        } else if passed >= TICK_NANOSECONDS {
-            StampAge::Young
-        } else {
-            StampAge::Fresh
-        };
-        FileStamp { length_bytes, modified: (metadata.mtime(), metadata.mtime_nsec()), changed, age }
-    }
-
-    /// The stamp of a change whose author knows that it is over: who changes the file next moves the times.
-    pub fn settled(self) -> FileStamp {
-        FileStamp { age: StampAge::Old, ..self }
-    }
-
-    /// Whether what was read of a file after it had this stamp is still right when it has the other one later.
-    pub fn proves_unchanged(&self, later: &FileStamp, trust: StampTrust) -> bool {
-        let times = |stamp: &FileStamp| (stamp.length_bytes, stamp.modified, stamp.changed);
-        let is_equal = times(self) == times(later);
-        match self.age {
-            StampAge::Fresh => false,
-            // What was read while a write may have been under way goes once, when that must be over.
-            StampAge::Young => is_equal && trust == StampTrust::Settling && later.age == StampAge::Young,
-            StampAge::Old => is_equal,
-        }
-    }
-}
-
-/// The longest tick of the kernel's clock for file times: 10 ms with `CONFIG_HZ=100`.
-const TICK_NANOSECONDS: i128 = 10_000_000;
-
-/// The longest that one write of another process is taken to last: 30 s, in which a slow disk writes the 2 GiB that a system
-/// call takes at most at 70 MB/s.
-const WRITE_NANOSECONDS: i128 = 30_000_000_000;
-
 /// Time since some moment, as of the kernel's last tick: cheaper to ask than the exact time.
-pub fn coarse_clock() -> std::time::Duration {
+pub fn coarse_clock() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
-    std::time::Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
-}
-
-/// What `O_DIRECT` asks of memory and file offsets.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DirectAlignment {
-    /// Of memory addresses.
-    pub memory: Alignment,
-    /// Of offsets and lengths.
-    pub offset: Alignment,
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 /// A file open for positioned transfers.
@@ -188,49 +89,81 @@ pub struct OpenFile {
     buffered: File,
     direct: Option<Direct>,
     kind: FileKind,
+    opened: Opened,
     kernel_cache: KernelCache,
     polled_bytes_max: OnceLock<usize>,
 }
 
-#[derive(Debug)]
-struct Direct {
-    file: File,
-    alignment: DirectAlignment,
+/// What was seen of a file when it was opened, or by its path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opened {
+    /// Which file.
+    pub key: FileKey,
+    /// What tells whether it has changed since.
+    pub stamp: FileStamp,
+    /// By [`coarse_clock`], just before.
+    pub looked_at: Duration,
+}
+
+impl Opened {
+    /// Looks at a regular file, which is not opened. One system call.
+    ///
+    /// # Errors
+    /// What `statx(2)` reports; `Unsupported` for other kinds of files.
+    pub fn at(path: &Path) -> io::Result<Opened> {
+        let looked_at = coarse_clock();
+        let Status { kind, key, stamp, .. } = Status::at(path)?;
+        if kind != FileKind::Regular {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        Ok(Opened { key, stamp, looked_at })
+    }
+}
+
+/// Whether this process, as its effective user, may read the file. One system call.
+///
+/// # Errors
+/// What `faccessat2(2)` reports, if it may not.
+pub fn check_readable(path: &Path) -> io::Result<()> {
+    let (readable, as_effective) = (rustix::fs::Access::READ_OK, rustix::fs::AtFlags::EACCESS);
+    Ok(rustix::fs::accessat(rustix::fs::CWD, path, readable, as_effective)?)
 }
 
 impl OpenFile {
-    /// Opens a regular file, block device or character device; the last without `O_DIRECT`.
+    /// Opens a regular file, block device or character device; the last without `O_DIRECT`. Three system calls, where
+    /// the file system tells what `O_DIRECT` asks for: the descriptor for it is then opened when it is first used.
     ///
     /// # Errors
     /// What `open(2)` reports; `IsADirectory`; `Unsupported` for files without positions (FIFO, socket), and with
     /// [`DirectIo::Required`] for a character device and where the file system refuses `O_DIRECT`.
     pub fn open(path: &Path, direct_io: DirectIo, access: Access) -> io::Result<OpenFile> {
-        // Opening a FIFO would wait for its other end, so look before.
-        positioned_kind(&std::fs::metadata(path)?)?;
-        let buffered = OpenOptions::new().read(true).write(access == Access::ReadWrite).open(path)?;
-        OpenFile::from_ordinary(buffered, path, direct_io, access)
+        let looked_at = coarse_clock();
+        let (buffered, status) = open_ordinary(path, access)?;
+        OpenFile::from_ordinary(buffered, status, looked_at, path, (direct_io, access))
     }
 
     /// Adds to the ordinary descriptor what else is wanted.
     fn from_ordinary(
         buffered: File,
+        status: Status,
+        looked_at: Duration,
         path: &Path,
-        direct_io: DirectIo,
-        access: Access,
+        (direct_io, access): (DirectIo, Access),
     ) -> io::Result<OpenFile> {
-        let kind = positioned_kind(&buffered.metadata()?)?;
         let direct = match direct_io {
             DirectIo::Off => None,
-            DirectIo::Preferred => open_direct(&buffered, kind, path, access).ok(),
-            DirectIo::Required => Some(open_direct(&buffered, kind, path, access)?),
+            DirectIo::Preferred => Direct::find(&buffered, &status, path, access, Opening::WhenUsed).ok(),
+            DirectIo::Required => Some(Direct::find(&buffered, &status, path, access, Opening::Now)?),
         };
         let misses = if direct.is_some() { Misses::AreWasted } else { Misses::AreUseful };
-        if misses == Misses::AreWasted {
-            // What a miss brings in is then no more than what was asked for. Only advice; nothing is lost without it.
-            let _ = rustix::fs::fadvise(&buffered, 0, None, rustix::fs::Advice::Random);
-        }
-        let kernel_cache = KernelCache::new(misses);
-        Ok(OpenFile { buffered, direct, kind, kernel_cache, polled_bytes_max: OnceLock::new() })
+        let opened = Opened { key: status.key, stamp: status.stamp, looked_at };
+        let (kind, kernel_cache, polled_bytes_max) = (status.kind, KernelCache::new(misses), OnceLock::new());
+        Ok(OpenFile { buffered, direct, kind, opened, kernel_cache, polled_bytes_max })
+    }
+
+    /// What was seen of the file when it was opened, its length unless it is a block device.
+    pub fn opened(&self) -> Opened {
+        self.opened
     }
 
     /// What direct transfers must be aligned to; `None` when the file is open without `O_DIRECT`.
@@ -259,12 +192,12 @@ impl OpenFile {
     /// # Errors
     /// As [`OpenFile::length_bytes`].
     pub fn identity(&self) -> io::Result<(FileKey, FileStamp)> {
-        let metadata = self.buffered.metadata()?;
+        let Status { key, stamp, .. } = Status::of(&self.buffered)?;
         let length_bytes = match self.kind {
-            FileKind::Regular | FileKind::CharacterDevice => metadata.len(),
+            FileKind::Regular | FileKind::CharacterDevice => stamp.length_bytes,
             FileKind::BlockDevice => self.length_bytes()?,
         };
-        Ok((FileKey::of(&metadata), FileStamp::of(&metadata, length_bytes)))
+        Ok((key, stamp.with_length(length_bytes)))
     }
 
     /// Reads what the page cache holds of `[offset_bytes, offset_bytes + buffer.len())`, from its start up to the first
@@ -353,6 +286,7 @@ impl OpenFile {
         if range.is_empty() {
             return Ok(());
         }
+        self.kernel_cache.leave_advice_to_others();
         let reaches_end = range.end >= self.length_bytes()?;
         let length = if reaches_end { None } else { NonZeroU64::new(range.len()) };
         let advice = match advice {
@@ -366,14 +300,17 @@ impl OpenFile {
         Ok(rustix::fs::fadvise(&self.buffered, range.start, length, advice)?)
     }
 
-    /// Direct requests of up to this many bytes complete on a ring that polls the device; 0 where none do. Looked up and
-    /// tried once for each open file.
+    /// Direct requests of up to this many bytes complete on a ring that polls the device; 0 where none do. Looked up once for
+    /// each device, and tried once for each open file.
     pub(crate) fn polled_bytes_max(&self) -> usize {
         let look = || {
-            let (Some(direct), Ok(metadata)) = (&self.direct, self.buffered.metadata()) else { return 0 };
-            match queue_polled_bytes_max(&metadata) {
+            let (Some(direct), Ok(stat)) = (&self.direct, rustix::fs::fstat(&self.buffered)) else {
+                return 0;
+            };
+            let device = if self.kind == FileKind::BlockDevice { stat.st_rdev } else { stat.st_dev };
+            match known_polled_bytes_max(device) {
                 0 => 0,
-                bytes if uring::polled_read_works(direct.file.as_fd()) => bytes,
+                bytes if uring::polled_read_works(direct.file_or(&self.buffered).as_fd()) => bytes,
                 _ => 0,
             }
         };
@@ -392,7 +329,7 @@ impl OpenFile {
     fn file(&self, route: Route) -> &File {
         match route {
             Route::Buffered => &self.buffered,
-            Route::Direct => &self.direct.as_ref().expect("requests check the route").file,
+            Route::Direct => self.direct.as_ref().expect("requests check the route").file_or(&self.buffered),
         }
     }
 }
@@ -425,13 +362,31 @@ impl Backing for OpenFile {
 /// # Errors
 /// When the file has no metadata.
 pub fn device_polls(path: &Path) -> io::Result<bool> {
-    Ok(queue_polled_bytes_max(&std::fs::metadata(path)?) > 0)
+    let metadata = std::fs::metadata(path)?;
+    let is_device = metadata.file_type().is_block_device();
+    Ok(queue_polled_bytes_max(if is_device { metadata.rdev() } else { metadata.dev() }) > 0)
 }
+
+/// The same, remembered: opening one small file after the other must not read sysfs for each.
+fn known_polled_bytes_max(device: u64) -> usize {
+    static KNOWN: Mutex<Vec<(u64, usize)>> = Mutex::new(Vec::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(&(_, bytes)) = known.iter().find(|(of, _)| *of == device) {
+        return bytes;
+    }
+    let bytes = queue_polled_bytes_max(device);
+    if known.len() < DEVICES_KNOWN_MAX {
+        known.push((device, bytes));
+    }
+    bytes
+}
+
+/// More than a machine has file systems in use at once.
+const DEVICES_KNOWN_MAX: usize = 64;
 
 /// The largest request that the device takes whole, if it polls, else 0. What the kernel has to split it does not poll
 /// for: Linux 6.1 (seen on 6.1.192, 1 MiB to an NVMe disk that takes 512 KiB) never completes it.
-fn queue_polled_bytes_max(metadata: &std::fs::Metadata) -> usize {
-    let device = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
+fn queue_polled_bytes_max(device: u64) -> usize {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let folder = format!("/sys/dev/block/{major}:{minor}");
     let number = |queue: &str, name: &str| {
@@ -445,83 +400,27 @@ fn queue_polled_bytes_max(metadata: &std::fs::Metadata) -> usize {
     sectors_bytes.min(segments_bytes)
 }
 
-fn positioned_kind(metadata: &std::fs::Metadata) -> io::Result<FileKind> {
-    let file_type = metadata.file_type();
-    if file_type.is_file() {
-        Ok(FileKind::Regular)
-    } else if file_type.is_block_device() {
-        Ok(FileKind::BlockDevice)
-    } else if file_type.is_char_device() {
-        Ok(FileKind::CharacterDevice)
-    } else if file_type.is_dir() {
-        Err(Errno::ISDIR.into())
-    } else {
-        let text = "a FIFO or socket can be streamed, but has no positions to read at";
-        Err(io::Error::new(io::ErrorKind::Unsupported, text))
-    }
-}
-
-fn open_direct(buffered: &File, kind: FileKind, path: &Path, access: Access) -> io::Result<Direct> {
-    let refused = || {
-        let text = "the file system does not support direct I/O (O_DIRECT) on this file";
-        io::Error::new(io::ErrorKind::Unsupported, text)
-    };
-    if kind == FileKind::CharacterDevice {
-        let text = "a character device has no direct I/O (O_DIRECT)";
-        return Err(io::Error::new(io::ErrorKind::Unsupported, text));
-    }
-    // A block device lies in a file system in memory (/dev), but its contents do not.
-    if kind == FileKind::Regular && is_memory_backed(buffered) {
-        return Err(refused());
-    }
-    let told = sys::statx_direct_alignment(buffered.as_fd());
-    if told.is_some_and(|(_, offset)| offset == 0) {
-        return Err(refused());
-    }
-    let file = reopen(buffered, path, access).map_err(|_| refused())?;
-    let alignment = match told {
-        Some((memory, offset)) => direct_alignment(memory, offset),
-        None => probe(&file),
-    };
-    Ok(Direct { file, alignment: alignment.ok_or_else(refused)? })
-}
-
-fn direct_alignment(memory: u64, offset: u64) -> Option<DirectAlignment> {
-    let (memory, offset) = (Alignment::new(memory)?, Alignment::new(offset)?);
-    // Extents and readahead are cut in pages; a file system that wants more is read through the page cache.
-    let fits = memory.get() <= PAGE_SIZE_BYTES && offset.get() <= PAGE_SIZE_BYTES;
-    fits.then_some(DirectAlignment { memory, offset })
-}
-
-/// tmpfs accepts `O_DIRECT` since Linux 6.6, but its page cache is the storage: reading around it gains nothing.
-fn is_memory_backed(file: &File) -> bool {
-    const TMPFS_MAGIC: i64 = 0x0102_1994;
-    const RAMFS_MAGIC: i64 = 0x8584_58f6;
-    rustix::fs::fstatfs(file).is_ok_and(|stat| [TMPFS_MAGIC, RAMFS_MAGIC].contains(&stat.f_type))
-}
-
-/// Opens the same file again, with `O_DIRECT`: by descriptor, so that a rename in between does no harm; without
-/// /proc by path, checked to be the same file.
-fn reopen(buffered: &File, path: &Path, access: Access) -> io::Result<File> {
+/// The ordinary descriptor. Opening does not wait for the other end of a FIFO, which is refused.
+fn open_ordinary(path: &Path, access: Access) -> io::Result<(File, Status)> {
     let mut options = OpenOptions::new();
-    options.read(true).write(access == Access::ReadWrite).custom_flags(libc::O_DIRECT);
-    let by_descriptor = options.open(format!("/proc/self/fd/{}", buffered.as_raw_fd()));
-    match by_descriptor {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let file = options.open(path)?;
-            let (ours, theirs) = (buffered.metadata()?, file.metadata()?);
-            let same = (ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino());
-            if same { Ok(file) } else { Err(Errno::STALE.into()) }
+    options.read(true).write(access == Access::ReadWrite);
+    match options.clone().custom_flags(libc::O_NONBLOCK).open(path) {
+        Ok(file) => {
+            let status = Status::of(&file)?;
+            // On a ring, the flag would have requests fail that must wait.
+            rustix::fs::fcntl_setfl(&file, rustix::fs::OFlags::empty())?;
+            Ok((file, status))
         }
-        other => other,
+        // What others hold a lease on has to be waited for. A socket cannot be opened at all, which is better said so.
+        Err(error) if [Some(libc::EAGAIN), Some(libc::ENXIO)].contains(&error.raw_os_error()) => {
+            let mode = std::fs::metadata(path)?.mode();
+            positioned_kind(rustix::fs::FileType::from_raw_mode(mode))?;
+            let file = options.open(path)?;
+            let status = Status::of(&file)?;
+            Ok((file, status))
+        }
+        Err(error) => Err(error),
     }
-}
-
-/// Where `statx` does not tell, one aligned page shows whether direct reads work; page alignment is then assumed.
-fn probe(file: &File) -> Option<DirectAlignment> {
-    let mut page = PageBuffer([0; PAGE_SIZE_BYTES as usize]);
-    file.read_at(&mut page.0, 0).ok()?;
-    Some(DirectAlignment { memory: Alignment::PAGE, offset: Alignment::PAGE })
 }
 
 /// A page for a trial read.

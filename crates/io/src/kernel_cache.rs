@@ -19,7 +19,7 @@
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -41,6 +41,16 @@ pub enum Residency {
     Unknown,
 }
 
+/// As [`crate::OpenFile::resident_pages`], for any descriptor of a file, also one for direct I/O: for programs that read
+/// many small files once each and open them by themselves. One syscall.
+pub fn resident_pages(file: BorrowedFd<'_>, range: ByteRange) -> Option<u64> {
+    // To the kernel a length of 0 is the rest of the file.
+    if range.is_empty() {
+        return Some(0);
+    }
+    sys::cachestat_pages(file, PageRange::covering(range).bytes()).ok()
+}
+
 /// What a miss of `RWF_NOWAIT` costs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Misses {
@@ -58,6 +68,8 @@ pub(crate) struct KernelCache {
     nowait: AtomicBool,
     /// Cleared when the kernel turns out not to tell this process what is resident.
     cachestat: AtomicBool,
+    /// Whether the kernel knows how the file is read.
+    is_advised: AtomicBool,
     /// Reads in a row that were resident.
     warm_streak: AtomicU32,
     /// Reads to let pass before probing again, where the kernel does not tell.
@@ -72,10 +84,16 @@ impl KernelCache {
             misses,
             nowait: AtomicBool::new(true),
             cachestat: AtomicBool::new(true),
+            is_advised: AtomicBool::new(misses == Misses::AreUseful),
             warm_streak: AtomicU32::new(0),
             skips: AtomicU32::new(0),
             backoff: AtomicU32::new(0),
         }
+    }
+
+    /// Somebody else tells the kernel how the file is read.
+    pub(crate) fn leave_advice_to_others(&self) {
+        self.is_advised.store(true, Ordering::Relaxed);
     }
 
     /// How much of `range`, as far as the file reaches, is resident. Where the kernel does not tell, the first and last
@@ -98,11 +116,7 @@ impl KernelCache {
 
     /// How many pages of `range`, as far as the file reaches, are resident; `None` where the kernel does not tell.
     pub(crate) fn resident_pages(&self, file: &File, range: ByteRange) -> Option<u64> {
-        // To the kernel a length of 0 is the rest of the file.
-        if range.is_empty() {
-            return Some(0);
-        }
-        sys::cachestat_pages(file.as_fd(), PageRange::covering(range).bytes()).ok()
+        resident_pages(file.as_fd(), range)
     }
 
     /// Reads from a range thought to be resident, up to the first page that is not. `Ok(None)`: not even the first.
@@ -112,6 +126,10 @@ impl KernelCache {
         buffer: &mut [u8],
         offset_bytes: u64,
     ) -> io::Result<Option<usize>> {
+        if !self.is_advised.load(Ordering::Relaxed) && !self.is_advised.swap(true, Ordering::Relaxed) {
+            // What a miss brings in is then no more than what was asked for. Only advice; nothing is lost without it.
+            let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Random);
+        }
         while self.nowait.load(Ordering::Relaxed) {
             let mut buffers = [IoSliceMut::new(buffer)];
             match rustix::io::preadv2(file, &mut buffers, offset_bytes, ReadWriteFlags::NOWAIT) {

@@ -20,6 +20,7 @@ mod completion;
 mod driver;
 mod file;
 mod fork;
+mod identity;
 mod kernel_cache;
 mod lane;
 mod lease;
@@ -43,10 +44,11 @@ pub use completion::{Batch, Completion, Plug};
 pub use driver::{Driver, DriverInfo, DriverKind, DriverOptions, DriverStats, PolledRings, Polling};
 pub use event_listener::{Event, EventListener, Listener};
 pub use file::{
-    Access, Allocated, Creation, DirectAlignment, DirectIo, FileKey, FileKind, FileStamp, OpenFile, Route,
-    StampTrust, coarse_clock, device_polls,
+    Access, Allocated, Creation, DirectAlignment, DirectIo, FileKey, FileKind, FileStamp, OpenFile, Opened,
+    Route, StampTrust, WholeFile, check_readable, coarse_clock, device_polls,
 };
-pub use kernel_cache::Residency;
+pub use identity::{device_number, file_system_uuid};
+pub use kernel_cache::{Residency, resident_pages};
 pub use lease::{Lease, LeaseOwner, LeaseState, LeaseWatch};
 pub use live::{LiveMemory, live_support};
 pub use local::LocalDriver;
@@ -58,5 +60,5 @@ pub use page_cache::{
 pub use pressure::{Headroom, Pressure, Stall};
 pub use request::{Finished, RejectReason, Rejected, Request, Sync, Transfer, WriteBack};
 pub use sim::{DeviceEvent, FaultOn, FaultRange, SimControl, SimOptions};
-pub use sys::{Operation, SyncScope, at_exit};
+pub use sys::{Operation, SyncScope, at_exit, children_cpu_time};
 pub use uring::{Sharing, SubmissionPolling, uring_refusal};

@@ -21,6 +21,8 @@ pub enum MapAdvice {
     Normal,
     /// `MADV_SEQUENTIAL`.
     Sequential,
+    /// `MADV_RANDOM`.
+    Random,
 }
 
 /// A file mapped read-only from its start.
@@ -43,10 +45,13 @@ impl MappedFile {
             unsafe { rustix::mm::mmap(nowhere, length_bytes, ProtFlags::READ, MapFlags::SHARED, file, 0)? };
         let base = NonNull::new(raw.cast()).ok_or(io::ErrorKind::Other)?;
         let mapped = MappedFile { base, length_bytes };
-        if advice == MapAdvice::Sequential {
-            // SAFETY: the range is the mapping just made; the advice changes no contents.
-            unsafe { rustix::mm::madvise(raw, length_bytes, Advice::Sequential) }?;
-        }
+        let advice = match advice {
+            MapAdvice::Normal => return Ok(mapped),
+            MapAdvice::Sequential => Advice::Sequential,
+            MapAdvice::Random => Advice::Random,
+        };
+        // SAFETY: the range is the mapping just made; the advice changes no contents.
+        unsafe { rustix::mm::madvise(raw, length_bytes, advice) }?;
         Ok(mapped)
     }
 

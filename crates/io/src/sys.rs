@@ -1,13 +1,15 @@
 //! Raw system calls: what neither `rustix` nor `io-uring` offers, each behind the smallest interface.
 //!
-//! Owns: how memory is mapped, vectored I/O on raw memory, syncs, `cachestat`, `mincore`, the direct-I/O half of `statx`,
-//! copies of bytes that others change meanwhile.
+//! Owns: how memory is mapped, vectored I/O on raw memory, syncs, `cachestat`, `mincore`, copies of bytes that others
+//! change meanwhile, the processor time of children.
 //! Does not own: any state.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use headwater_core::units::ByteRange;
 
@@ -110,6 +112,19 @@ pub fn at_exit(call: extern "C" fn()) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::ErrorKind::OutOfMemory.into()),
     }
+}
+
+/// Processor time, the kernel's part included, of all children of this process that have ended and were waited for, and of
+/// theirs.
+pub fn children_cpu_time() -> Duration {
+    let mut usage = MaybeUninit::<libc::rusage>::uninit();
+    // SAFETY: the kernel fills the whole of what it is given a place for.
+    let result = unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()) };
+    assert_eq!(result, 0, "`getrusage` fails only for other arguments");
+    // SAFETY: it was just filled.
+    let usage = unsafe { usage.assume_init() };
+    let time = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
+    time(usage.ru_utime) + time(usage.ru_stime)
 }
 
 /// Interrupted, momentarily short of something, or cancelled because the thread that submitted it ended: none of them
@@ -293,25 +308,6 @@ pub(crate) unsafe fn mincore(base: NonNull<u8>, bytes: usize, pages: &mut [u8]) 
     // SAFETY: the caller vouches for the mapping; `pages` has a byte for each page of it.
     let result = unsafe { libc::mincore(base.as_ptr().cast(), bytes, pages.as_mut_ptr()) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// Alignment of memory and of file offsets that `O_DIRECT` asks for on this file, by `statx(2)` with `STATX_DIOALIGN`
-/// (Linux 6.1). `None` when kernel or file system does not say; zeros mean that direct I/O is not supported.
-pub(crate) fn statx_direct_alignment(file: BorrowedFd<'_>) -> Option<(u64, u64)> {
-    // `struct statx` of <linux/stat.h> as 32-bit words: not every libc has the fields of Linux 6.1 yet.
-    const STATX_DIOALIGN: u32 = 0x2000;
-    const MASK_WORD: usize = 0;
-    const MEMORY_WORD: usize = 38;
-    const OFFSET_WORD: usize = 39;
-    let mut words = [0_u32; 64];
-    // SAFETY: the path is an empty C string, which with AT_EMPTY_PATH means the descriptor itself; the kernel writes
-    // the 256 bytes of the structure and no more.
-    let result = unsafe {
-        let (path, flags) = (c"".as_ptr(), libc::AT_EMPTY_PATH);
-        libc::syscall(libc::SYS_statx, file.as_raw_fd(), path, flags, STATX_DIOALIGN, words.as_mut_ptr())
-    };
-    let told = result == 0 && words[MASK_WORD] & STATX_DIOALIGN != 0;
-    told.then(|| (u64::from(words[MEMORY_WORD]), u64::from(words[OFFSET_WORD])))
 }
 
 /// The same number on every architecture: added after the tables were unified.

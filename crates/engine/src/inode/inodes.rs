@@ -5,6 +5,9 @@
 //! Locks: `known`, in which nothing else is locked but an inode's own flags; what is forgotten is let go of without it.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU32;
 
 use super::*;
 
@@ -12,6 +15,8 @@ use super::*;
 #[derive(Default)]
 pub(crate) struct Inodes {
     known: Mutex<Known>,
+    /// Marks of files that were read by their path, around the cache.
+    read: OnceLock<Box<[AtomicU32]>>,
 }
 
 #[derive(Default)]
@@ -31,13 +36,14 @@ impl Inodes {
         shared: &Shared,
         file: &OpenFile,
         policy: Option<ReadaheadPolicy>,
+        limits: ReadaheadLimits,
     ) -> io::Result<Arc<Inode>> {
-        let (key, _) = file.identity()?;
+        let key = file.opened().key;
         let mut known = self.lock();
         let inode = match known.by_key.get(&key) {
             Some(inode) => inode.clone(),
             None => {
-                let inode = Arc::new(Inode::new(&shared.cache.pages, key, shared)?);
+                let inode = Arc::new(Inode::new(key, shared, limits)?);
                 known.by_key.insert(key, inode.clone());
                 known.by_id.insert(inode.pages.id(), inode.clone());
                 inode
@@ -46,9 +52,9 @@ impl Inodes {
         inode.opens.fetch_add(1, Ordering::AcqRel);
         inode.is_reopened.store(true, Ordering::Relaxed);
         drop(known);
-        shared.keeper.wake();
-        let settled = inode.refresh(file, REVALIDATE_INTERVAL);
-        let settled = settled.and_then(|()| policy.map_or(Ok(()), |policy| inode.set_policy(policy, shared)));
+        shared.keeper.note_open();
+        let settled = inode.refresh_opened(file, REVALIDATE_INTERVAL);
+        let settled = settled.and_then(|()| policy.map_or(Ok(()), |policy| inode.set_policy(policy)));
         if let Err(error) = settled {
             self.close(shared, &inode);
             return Err(error);
@@ -80,7 +86,7 @@ impl Inodes {
             inode.is_reopened.store(false, Ordering::Relaxed);
             known.closed.push_back(Arc::downgrade(inode));
         }
-        while known.closed.len() > CLOSED_MAX {
+        while known.closed.len() > shared.closed_files_max() {
             let Some(oldest) = known.closed.pop_front().and_then(|oldest| oldest.upgrade()) else { continue };
             if oldest.is_reopened.swap(false, Ordering::Relaxed) {
                 // Used since: another round.
@@ -127,6 +133,25 @@ impl Inodes {
 
     pub(crate) fn find(&self, key: FileKey) -> Option<Arc<Inode>> {
         self.lock().by_key.get(&key).cloned()
+    }
+
+    /// Whether a file that is not known was read by its path before, as far as can be told: notes that it is now.
+    pub(crate) fn was_read(&self, key: FileKey) -> bool {
+        let read = self.read.get_or_init(|| (0..READ_ONCE_MAX).map(|_| AtomicU32::new(0)).collect());
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        let hash = hasher.finish();
+        // Files whose marks are the same, one in two billion, are mistaken for each other: nothing but a place in the cache
+        // hangs on it.
+        let (set, mark) = (hash as usize % (READ_ONCE_MAX / READ_ONCE_WAYS), (hash >> 32) as u32 | 1);
+        let places = &read[set * READ_ONCE_WAYS..][..READ_ONCE_WAYS];
+        let holds = |wanted: u32| places.iter().position(|place| place.load(Ordering::Relaxed) == wanted);
+        if holds(mark).is_some() {
+            return true;
+        }
+        let place = holds(0).unwrap_or((hash >> 29) as usize % READ_ONCE_WAYS);
+        places[place].store(mark, Ordering::Relaxed);
+        false
     }
 
     /// Whether a file is open.
@@ -182,5 +207,22 @@ fn follows(a: &Evicted, b: &Evicted) -> bool {
     (a.file, a.page + PageCount::new(1), a.usage) == (b.file, b.page, b.usage)
 }
 
-/// Files remembered after they were closed. Each takes a few kilobytes beside its pages.
-const CLOSED_MAX: usize = 4096;
+impl Shared {
+    /// Files remembered after they were closed. Each takes some three kilobytes beside its pages: beyond the least number
+    /// a twentieth of the memory budget.
+    fn closed_files_max(&self) -> usize {
+        let by_memory = usize::try_from(self.memory_bytes / CLOSED_FILE_BYTES).unwrap_or(usize::MAX);
+        by_memory.max(CLOSED_MAX_LEAST)
+    }
+}
+
+/// Files read once that are remembered: 128 KiB, for eight times the files that are remembered with their pages.
+const READ_ONCE_MAX: usize = 32 << 10;
+
+/// Places that a mark can be in: with one, a quarter of 10 000 files pushed each other out again and again.
+const READ_ONCE_WAYS: usize = 8;
+
+/// With budgets up to 256 MiB.
+const CLOSED_MAX_LEAST: usize = 4096;
+
+const CLOSED_FILE_BYTES: u64 = 64 << 10;

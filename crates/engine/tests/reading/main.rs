@@ -26,6 +26,7 @@ mod oracle;
 mod page_cache;
 mod positions;
 mod pressure;
+mod profiles;
 mod refusal;
 #[allow(dead_code)] // shared with other tests
 mod rig;
@@ -33,3 +34,4 @@ mod rig;
 mod runtimes;
 mod statistics;
 mod tails;
+mod whole;

@@ -5,14 +5,15 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use headwater_core::units::ByteRange;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
-use super::{Access, DirectIo, FileKind, OpenFile, Route, positioned_kind};
+use super::status::{Status, positioned_kind};
+use super::{Access, DirectIo, FileKind, OpenFile, Route};
 use crate::sys::{self, SyncScope};
 
 /// How a file comes to be when it is opened.
@@ -51,7 +52,9 @@ impl OpenFile {
             let text = "a file that is created is opened for writing";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        let file = OpenFile::from_ordinary(create(path, creation)?, path, direct_io, access)?;
+        let (looked_at, created) = (super::coarse_clock(), create(path, creation)?);
+        let status = Status::of(&created)?;
+        let file = OpenFile::from_ordinary(created, status, looked_at, path, (direct_io, access))?;
         if creation == Creation::Truncated && file.kind == FileKind::Regular {
             file.set_len(0)?;
         }
@@ -136,7 +139,7 @@ fn create(path: &Path, creation: Creation) -> io::Result<File> {
     }
     // Opening a FIFO would wait for its other end, so look before.
     match std::fs::metadata(path) {
-        Ok(metadata) => _ = positioned_kind(&metadata)?,
+        Ok(metadata) => _ = positioned_kind(rustix::fs::FileType::from_raw_mode(metadata.mode()))?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }

@@ -1,0 +1,148 @@
+//! Direct: the descriptor with `O_DIRECT`, and what it asks of transfers.
+//!
+//! ```text
+//!   statx tells ─┬─ alignment ─► opened when first used; if that fails, the ordinary descriptor serves
+//!                ├─ zero ──────► none
+//!                └─ nothing ───► opened now, and tried with one page
+//! ```
+//!
+//! A small file that is cached somewhere is read and closed without it: opening it costs as much as opening the file did.
+//!
+//! Owns: the descriptor.
+//! Does not own: the ordinary one, which route a request takes.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::OnceLock;
+
+use headwater_core::units::{Alignment, PAGE_SIZE_BYTES};
+use rustix::io::Errno;
+
+use super::status::Status;
+use super::{Access, FileKind, PageBuffer};
+
+/// What `O_DIRECT` asks of memory and file offsets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DirectAlignment {
+    /// Of memory addresses.
+    pub memory: Alignment,
+    /// Of offsets and lengths.
+    pub offset: Alignment,
+}
+
+#[derive(Debug)]
+pub(super) struct Direct {
+    /// Empty until it is used; `None` in it if it could not be opened then.
+    file: OnceLock<Option<File>>,
+    pub(super) alignment: DirectAlignment,
+}
+
+/// When the descriptor is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Opening {
+    /// At once, so that it is known to work.
+    Now,
+    /// When it is first used, if the kernel tells beforehand that it works.
+    WhenUsed,
+}
+
+impl Direct {
+    /// # Errors
+    /// `Unsupported` where there is no direct I/O.
+    pub(super) fn find(
+        buffered: &File,
+        status: &Status,
+        path: &Path,
+        access: Access,
+        opening: Opening,
+    ) -> io::Result<Direct> {
+        let refused = || {
+            let text = "the file system does not support direct I/O (O_DIRECT) on this file";
+            io::Error::new(io::ErrorKind::Unsupported, text)
+        };
+        let in_memory = || status.key.is_on_no_device() && is_memory_backed(buffered);
+        match (status.kind, status.direct) {
+            (FileKind::CharacterDevice, _) => {
+                let text = "a character device has no direct I/O (O_DIRECT)";
+                return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+            }
+            (_, Some((_, 0))) => return Err(refused()),
+            // A block device lies in a file system in memory (/dev), but its contents do not.
+            (FileKind::Regular, _) if in_memory() => return Err(refused()),
+            (FileKind::Regular, Some((memory, offset)))
+                if opening == Opening::WhenUsed && access == Access::Read && has_proc() =>
+            {
+                let alignment = direct_alignment(memory, offset).ok_or_else(refused)?;
+                return Ok(Direct { file: OnceLock::new(), alignment });
+            }
+            _ => {}
+        }
+        let file = reopen(buffered, path, access).map_err(|_| refused())?;
+        let alignment = match status.direct {
+            Some((memory, offset)) => direct_alignment(memory, offset),
+            None => probe(&file),
+        };
+        Ok(Direct { file: OnceLock::from(Some(file)), alignment: alignment.ok_or_else(refused)? })
+    }
+
+    /// The descriptor; the ordinary one if it cannot be opened any more, for want of descriptors for instance: what is
+    /// aligned for the one can be read with the other too.
+    pub(super) fn file_or<'a>(&'a self, buffered: &'a File) -> &'a File {
+        let open = || by_descriptor(buffered, Access::Read).ok();
+        self.file.get_or_init(open).as_ref().unwrap_or(buffered)
+    }
+}
+
+/// Whether files can be opened by descriptor. Looked up once.
+fn has_proc() -> bool {
+    static HAS_PROC: OnceLock<bool> = OnceLock::new();
+    *HAS_PROC.get_or_init(|| Path::new("/proc/self/fd").exists())
+}
+
+fn direct_alignment(memory: u64, offset: u64) -> Option<DirectAlignment> {
+    let (memory, offset) = (Alignment::new(memory)?, Alignment::new(offset)?);
+    // Extents and readahead are cut in pages; a file system that wants more is read through the page cache.
+    let fits = memory.get() <= PAGE_SIZE_BYTES && offset.get() <= PAGE_SIZE_BYTES;
+    fits.then_some(DirectAlignment { memory, offset })
+}
+
+/// tmpfs accepts `O_DIRECT` since Linux 6.6, but its page cache is the storage: reading around it gains nothing.
+fn is_memory_backed(file: &File) -> bool {
+    const TMPFS_MAGIC: i64 = 0x0102_1994;
+    const RAMFS_MAGIC: i64 = 0x8584_58f6;
+    rustix::fs::fstatfs(file).is_ok_and(|stat| [TMPFS_MAGIC, RAMFS_MAGIC].contains(&stat.f_type))
+}
+
+/// Opens the same file again, with `O_DIRECT`: by descriptor, so that a rename in between does no harm; without
+/// /proc by path, checked to be the same file.
+fn reopen(buffered: &File, path: &Path, access: Access) -> io::Result<File> {
+    match by_descriptor(buffered, access) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let file = direct_options(access).open(path)?;
+            let (ours, theirs) = (buffered.metadata()?, file.metadata()?);
+            let same = (ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino());
+            if same { Ok(file) } else { Err(Errno::STALE.into()) }
+        }
+        other => other,
+    }
+}
+
+fn by_descriptor(buffered: &File, access: Access) -> io::Result<File> {
+    direct_options(access).open(format!("/proc/self/fd/{}", buffered.as_raw_fd()))
+}
+
+fn direct_options(access: Access) -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(access == Access::ReadWrite).custom_flags(libc::O_DIRECT);
+    options
+}
+
+/// Where `statx` does not tell, one aligned page shows whether direct reads work; page alignment is then assumed.
+fn probe(file: &File) -> Option<DirectAlignment> {
+    let mut page = PageBuffer([0; PAGE_SIZE_BYTES as usize]);
+    file.read_at(&mut page.0, 0).ok()?;
+    Some(DirectAlignment { memory: Alignment::PAGE, offset: Alignment::PAGE })
+}

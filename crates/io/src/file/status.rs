@@ -1,0 +1,192 @@
+//! Status: what one system call tells of an open file: kind, identity, stamp, and what direct I/O asks.
+//!
+//! Owns: what tells files apart, and whether one has changed.
+//! Does not own: descriptors, what is done about a change.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags, makedev, statx};
+use rustix::io::Errno;
+
+use super::FileKind;
+
+/// What `statx(2)` says of an open file.
+pub(super) struct Status {
+    pub(super) kind: FileKind,
+    pub(super) key: FileKey,
+    pub(super) stamp: FileStamp,
+    /// Alignment of memory and of offsets that `O_DIRECT` asks for (Linux 6.1); zeros mean that there is none. `None` where
+    /// kernel or file system does not say.
+    pub(super) direct: Option<(u64, u64)>,
+}
+
+impl Status {
+    /// One system call. A block device's length is not in it.
+    ///
+    /// # Errors
+    /// What `statx(2)` reports; `IsADirectory`; `Unsupported` for files without positions.
+    pub(super) fn of(file: &File) -> io::Result<Status> {
+        let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
+        match statx(file, "", AtFlags::EMPTY_PATH, wanted) {
+            Ok(told) => Status::told(&told),
+            // Sandboxes that are older than the call forbid it, one way or the other.
+            Err(Errno::NOSYS | Errno::PERM) => Status::of_metadata(&file.metadata()?),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The same by path.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn at(path: &Path) -> io::Result<Status> {
+        match statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS) {
+            Ok(told) => Status::told(&told),
+            Err(Errno::NOSYS | Errno::PERM) => Status::of_metadata(&std::fs::metadata(path)?),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn told(told: &Statx) -> io::Result<Status> {
+        let time = |time: rustix::fs::StatxTimestamp| (time.tv_sec, i64::from(time.tv_nsec));
+        let is_told = told.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+        let direct = (u64::from(told.stx_dio_mem_align), u64::from(told.stx_dio_offset_align));
+        Ok(Status {
+            kind: positioned_kind(FileType::from_raw_mode(u32::from(told.stx_mode)))?,
+            key: FileKey { device: makedev(told.stx_dev_major, told.stx_dev_minor), inode: told.stx_ino },
+            stamp: FileStamp::of(told.stx_size, time(told.stx_mtime), time(told.stx_ctime)),
+            direct: is_told.then_some(direct),
+        })
+    }
+
+    fn of_metadata(metadata: &std::fs::Metadata) -> io::Result<Status> {
+        let (modified, changed) =
+            ((metadata.mtime(), metadata.mtime_nsec()), (metadata.ctime(), metadata.ctime_nsec()));
+        Ok(Status {
+            kind: positioned_kind(FileType::from_raw_mode(metadata.mode()))?,
+            key: FileKey { device: metadata.dev(), inode: metadata.ino() },
+            stamp: FileStamp::of(metadata.len(), modified, changed),
+            direct: None,
+        })
+    }
+}
+
+/// What kind of file it is, if it is one that has positions.
+pub(super) fn positioned_kind(file_type: FileType) -> io::Result<FileKind> {
+    match file_type {
+        FileType::RegularFile => Ok(FileKind::Regular),
+        FileType::BlockDevice => Ok(FileKind::BlockDevice),
+        FileType::CharacterDevice => Ok(FileKind::CharacterDevice),
+        FileType::Directory => Err(Errno::ISDIR.into()),
+        _ => {
+            let text = "a FIFO or socket can be streamed, but has no positions to read at";
+            Err(io::Error::new(io::ErrorKind::Unsupported, text))
+        }
+    }
+}
+
+/// Tells files apart, whatever their names.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct FileKey {
+    device: u64,
+    inode: u64,
+}
+
+impl FileKey {
+    /// Whether its file system has no block device of its own: in memory, on a network, or above others.
+    pub(super) fn is_on_no_device(self) -> bool {
+        rustix::fs::major(self.device) == 0
+    }
+
+    /// Which file a path leads to.
+    ///
+    /// # Errors
+    /// What `stat(2)` reports.
+    pub fn of_path(path: &Path) -> io::Result<FileKey> {
+        let metadata = std::fs::metadata(path)?;
+        Ok(FileKey { device: metadata.dev(), inode: metadata.ino() })
+    }
+
+    pub(crate) fn of_descriptor(file: BorrowedFd<'_>) -> io::Result<FileKey> {
+        let stat = rustix::fs::fstat(file)?;
+        Ok(FileKey { device: stat.st_dev, inode: stat.st_ino })
+    }
+}
+
+/// What tells whether a file has changed since it was looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileStamp {
+    /// Length, bytes.
+    pub length_bytes: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+    age: StampAge,
+}
+
+/// How long before the look the last change was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum StampAge {
+    /// So shortly that another change would not move the time.
+    Fresh,
+    /// So shortly that the write may still be under way: it moves the time when it begins.
+    Young,
+    /// Long ago.
+    Old,
+}
+
+/// How much a stamp has to prove.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StampTrust {
+    /// A write that began before the first look, and was still under way then, may be missed until the stamp is old.
+    Settling,
+    /// Nothing may be missed.
+    Strict,
+}
+
+impl FileStamp {
+    fn of(length_bytes: u64, modified: (i64, i64), changed: (i64, i64)) -> FileStamp {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        let passed = i128::from(now.tv_sec - changed.0) * 1_000_000_000 + i128::from(now.tv_nsec - changed.1);
+        // A time in the future is another clock's (a network file system's): its ticks are not ours.
+        let age = if passed <= -TICK_NANOSECONDS || passed >= WRITE_NANOSECONDS {
+            StampAge::Old
+        } else if passed >= TICK_NANOSECONDS {
+            StampAge::Young
+        } else {
+            StampAge::Fresh
+        };
+        FileStamp { length_bytes, modified, changed, age }
+    }
+
+    pub(super) fn with_length(self, length_bytes: u64) -> FileStamp {
+        FileStamp { length_bytes, ..self }
+    }
+
+    /// The stamp of a change whose author knows that it is over: who changes the file next moves the times.
+    pub fn settled(self) -> FileStamp {
+        FileStamp { age: StampAge::Old, ..self }
+    }
+
+    /// Whether what was read of a file after it had this stamp is still right when it has the other one later.
+    pub fn proves_unchanged(&self, later: &FileStamp, trust: StampTrust) -> bool {
+        let times = |stamp: &FileStamp| (stamp.length_bytes, stamp.modified, stamp.changed);
+        let is_equal = times(self) == times(later);
+        match self.age {
+            StampAge::Fresh => false,
+            // What was read while a write may have been under way goes once, when that must be over.
+            StampAge::Young => is_equal && trust == StampTrust::Settling && later.age == StampAge::Young,
+            StampAge::Old => is_equal,
+        }
+    }
+}
+
+/// The longest tick of the kernel's clock for file times: 10 ms with `CONFIG_HZ=100`.
+const TICK_NANOSECONDS: i128 = 10_000_000;
+
+/// The longest that one write of another process is taken to last: 30 s, in which a slow disk writes the 2 GiB that a system
+/// call takes at most at 70 MB/s.
+const WRITE_NANOSECONDS: i128 = 30_000_000_000;
