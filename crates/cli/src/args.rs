@@ -9,15 +9,23 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use headwater::io::{DriverKind, Limits};
 use headwater::policy::{PAGE_SIZE_BYTES, Policy};
 use headwater::{Engine, EngineBuilder, IoMode, ReadaheadPolicy};
 
-use crate::bench::{Affinity, UBC_EXAMPLES, UbcArguments};
+use crate::bench::{Affinity, CatSuiteArguments, RandomArguments, UBC_EXAMPLES, UbcArguments};
 use crate::complain;
 use crate::cp::CopyArguments;
+use crate::examples::{
+    BENCH_EXAMPLES, CACHE_EXAMPLES, CAT_EXAMPLES, CAT_JSON, EXAMPLES, NOP_EXAMPLES, READAHEAD_EXAMPLES,
+    REPLAY_EXAMPLES, STAT_EXAMPLES, TRACE_EXAMPLES,
+};
+use crate::manual::{CompletionsArguments, ManArguments};
+use crate::output::JsonArguments;
 use crate::readahead;
+use crate::scan::ScanFilesArguments;
+use crate::tune::TuneArguments;
 use crate::units::ByteSize;
 
 /// Reads and copies files at the speed of the device, and leaves the kernel's page cache as it is.
@@ -39,21 +47,34 @@ pub(crate) enum Command {
     /// Say what the kernel caches of files, how they can be read, and what lies below them.
     #[command(after_help = STAT_EXAMPLES)]
     Stat(StatArguments),
+    /// Read files and whole trees at the speed of the device: hash them, verify them, or find what cannot be read.
+    #[command(after_help = crate::scan::EXAMPLES)]
+    Scan(ScanFilesArguments),
+    /// Find the request size and the queue depth that suit a device, and use them from then on.
+    #[command(after_help = crate::tune::EXAMPLES)]
+    Tune(TuneArguments),
     /// Measure this machine's storage. Without a suite: all of them, in quick form.
     #[command(after_help = BENCH_EXAMPLES, args_conflicts_with_subcommands = true)]
     Bench(BenchArguments),
     /// Run traces of other systems' accesses through the cache's decisions, without their data.
     #[command(after_help = TRACE_EXAMPLES)]
     Trace(TraceArguments),
+    /// Print man pages.
+    #[command(after_help = crate::manual::MAN_EXAMPLES)]
+    Man(ManArguments),
+    /// Print what lets a shell complete commands and options.
+    #[command(after_help = crate::manual::COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArguments),
     /// One measurement in a process of its own.
     #[command(hide = true)]
     BenchRow(RowArguments),
-    /// Removes an unfinished copy if its maker ends.
+    /// Removes an unfinished copy, or the cgroup of a measurement, if its maker ends.
     #[command(hide = true)]
     CpGuard(GuardArguments),
 }
 
 #[derive(Args, Debug)]
+#[command(mut_arg("json", |json| json.help(CAT_JSON).long_help(CAT_JSON)))]
 pub(crate) struct CatArguments {
     /// Files to write one after the other; `-` is standard input, and so is no file at all.
     #[arg(value_name = "FILE")]
@@ -61,6 +82,8 @@ pub(crate) struct CatArguments {
     /// Where bytes come from.
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub(crate) io: IoChoice,
+    #[command(flatten)]
+    pub(crate) json: JsonArguments,
     #[command(flatten)]
     pub(crate) engine: EngineArguments,
 }
@@ -70,9 +93,8 @@ pub(crate) struct StatArguments {
     /// Files and block devices to look at; nothing is read but a page where the file system does not tell about direct I/O.
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// Print JSON instead: an array with an object for each file.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonArguments,
 }
 
 #[derive(Args, Debug)]
@@ -97,6 +119,12 @@ pub(crate) enum Suite {
     /// Read and write files as the paper on UBC did, in every way there is, and read one again and again.
     #[command(after_help = UBC_EXAMPLES)]
     Ubc(UbcArguments),
+    /// Write a file to nothing in seven steps, from a byte at a time to headwater's, beside all other ways and programs.
+    #[command(after_help = crate::bench::CAT_EXAMPLES)]
+    Cat(CatSuiteArguments),
+    /// Read 4 KiB at random, from as much as memory holds and from more than that.
+    #[command(after_help = crate::bench::RANDOM_EXAMPLES)]
+    Random(RandomArguments),
     /// Measure what the ring itself costs, with batches of requests that do nothing.
     #[command(after_help = NOP_EXAMPLES)]
     Nop(NopArguments),
@@ -177,9 +205,8 @@ pub(crate) struct NopArguments {
     /// `0` or `0,2-3` keeps all of them on these.
     #[arg(long, value_name = "WHERE", default_value = "none")]
     pub(crate) affinity: Affinity,
-    /// Write the results to this file as JSON too.
-    #[arg(long, value_name = "OUT")]
-    pub(crate) json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) results: ResultArguments,
     /// Draw the latencies, percentile by percentile, into this file as SVG.
     #[arg(long, value_name = "OUT.svg")]
     pub(crate) plot: Option<PathBuf>,
@@ -215,9 +242,8 @@ pub(crate) struct ReplayArguments {
     /// Which pages are read before they are asked for.
     #[arg(long, value_name = "off|linux|adaptive|fixed:N", default_value = "off", value_parser = readahead::parse)]
     pub(crate) readahead: ReadaheadPolicy,
-    /// Write the results to this file as JSON too.
-    #[arg(long, value_name = "OUT")]
-    pub(crate) json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) json: JsonArguments,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -233,9 +259,18 @@ pub(crate) struct PlaceArguments {
     /// Where to make the file to measure with [default: the current directory]. It never outlives the measurement.
     #[arg(long)]
     pub(crate) dir: Option<PathBuf>,
-    /// Write the results to this file as JSON too.
-    #[arg(long, value_name = "OUT")]
-    pub(crate) json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) results: ResultArguments,
+}
+
+/// Where the results of a measurement go, beside the table.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ResultArguments {
+    #[command(flatten)]
+    pub(crate) json: JsonArguments,
+    /// Write a report to this file as well: one page of HTML with tables, plots and how every figure was taken.
+    #[arg(long, value_name = "OUT.html")]
+    pub(crate) html: Option<PathBuf>,
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -244,6 +279,8 @@ pub(crate) enum RowSuite {
     Cache,
     Readahead,
     Ubc,
+    Cat,
+    Random,
 }
 
 #[derive(Args, Debug)]
@@ -266,13 +303,16 @@ pub(crate) struct RowArguments {
     /// When to stop, in milliseconds from the start.
     #[arg(long)]
     pub(crate) limit_ms: u64,
+    /// The cgroup to measure in.
+    #[arg(long)]
+    pub(crate) cgroup: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) engine: EngineArguments,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct GuardArguments {
-    /// The copy.
+    /// The copy, or the cgroup.
     pub(crate) path: PathBuf,
 }
 
@@ -404,6 +444,11 @@ pub(crate) fn name_of(value: impl ValueEnum) -> String {
     value.to_possible_value().expect("no value is hidden").get_name().to_owned()
 }
 
+/// All commands and options.
+pub(crate) fn definition() -> clap::Command {
+    Arguments::command()
+}
+
 /// The command of this process, or the exit code when it has been answered already.
 pub(crate) fn parse() -> Result<Command, ExitCode> {
     match Arguments::try_parse() {
@@ -459,7 +504,7 @@ fn parse_set(text: &str) -> Result<ByteSize, String> {
     Ok(size)
 }
 
-fn parse_seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds: Option<f64> = text.parse().ok().filter(|seconds| SECONDS.contains(seconds));
     seconds
         .map(Duration::from_secs_f64)
@@ -481,102 +526,8 @@ const SECONDS: std::ops::RangeInclusive<f64> = 0.01..=3600.0;
 /// Several for each processor of a large machine.
 const THREADS_MAX: i64 = 1024;
 
-const EXAMPLES: &str = "\
-Examples:
-  headwater cat big.log | grep -c error     read a file at device speed, whatever is cached stays cached
-  headwater cp big.log /backup/             copy it, the whole or nothing
-  headwater stat big.log                    what is cached of it, and how it can be read
-  headwater bench                           a quick look at this machine's storage
-  headwater bench scan --size 8G            the full table
-  headwater trace replay t.csv --cache 1G   what a cache would make of a trace";
-
-const CAT_EXAMPLES: &str = "\
-Examples:
-  headwater cat part-* > whole              join files
-  zcat a.gz | headwater cat header - > b    standard input between files
-  headwater cat --io direct --memory 4M f   with 4 MiB of memory, around the page cache";
-
-const STAT_EXAMPLES: &str = "\
-Examples:
-  headwater stat big.log                        is it cached, and can it be read directly?
-  headwater stat --json *.parquet               for programs
-  headwater stat /dev/nvme0n1                   a whole device
-
-Of a file that is cached in part a map is shown: each mark stands for an equal part of the file,
-  # all cached, + half or more, - less, . nothing";
-
-const BENCH_EXAMPLES: &str = "\
-Examples:
-  headwater bench                                     every suite in quick form
-  headwater bench scan --dir /mnt/nvme --size 8G      on the file system mounted there
-  headwater bench scan --file big.log --json out.json with a file that exists
-  headwater bench cache --set 256M                    what a read of cached bytes costs
-  headwater bench readahead --size 512M               orders other than from start to end
-  headwater bench ubc --dir /mnt/nvme                 new files, overwritten ones, and one read again
-  headwater bench nop                                 what the ring costs, without storage";
-
-const CACHE_EXAMPLES: &str = "\
-Examples:
-  headwater bench cache                        8 bytes, 4 KiB and 64 KiB at random, of 1 GiB that is cached
-  headwater bench cache --set 64M              of a set that fits the processor's caches better
-  headwater bench cache --file big.log         of a file that exists
-
-headwater's rows read from headwater's memory, with nothing of the file in the kernel's page cache; pread and mmap from
-a page cache that holds all of it.";
-
-const READAHEAD_EXAMPLES: &str = "\
-Examples:
-  headwater bench readahead                    streams, backwards, strides, runs, at random, and a consumer that hashes
-  headwater bench readahead --policy off,fixed:32,adaptive
-  headwater bench readahead --memory 8M        with less memory to read ahead into
-  headwater bench readahead --file big.log     with a file that exists
-
-The kernel's rows are measured with the readahead of the device as it is set, and for root with 128 KiB as well. That
-setting is changed only for the moment in which a row opens its file.";
-
-const NOP_EXAMPLES: &str = "\
-Examples:
-  headwater bench nop                          1 thread x 64 entries and 4 threads x 1024
-  headwater bench nop --plot latency.svg       with a drawing of the latencies
-  headwater bench nop --threads 8 --batch 16   a shape of your own
-  headwater bench nop --affinity 0             all threads on processor 0: what does that cost?
-
-A ring is used in two ways: one that all threads share, as any thread may, or a local one for each thread.";
-
-const TRACE_EXAMPLES: &str = "\
-Examples:
-  headwater trace replay w92.oracleGeneral.bin --cache 256M,1G
-  headwater trace replay --help                 which formats are read, and what is counted";
-
-const REPLAY_EXAMPLES: &str = "\
-Examples:
-  headwater trace replay w92.oracleGeneral.bin --cache 256M,1G
-  headwater trace replay disk.csv --cache 64M --policy clock2q+ --json out.json
-  headwater trace replay disk.csv --cache 64M --policy clock2q+ --readahead adaptive
-
-The format oracle-general has records of 24 bytes, little-endian: time (4 bytes), object (8),
-size (4), next access (8). Each object is taken for one page of 4 KiB, whatever its size, and
-each access for a read.
-
-The format csv has a header that names its columns, then a request a line. Columns, in any order:
-  offset  where the request starts, in bytes; or instead
-  lbn     the same in sectors of 512 bytes; or
-  obj_id  the number of an object, taken for one page of 4 KiB
-  size    in bytes; needed with offset and lbn, else not looked at
-  op      read or write, r or w; without it every request is a read
-Others, such as time, are not looked at.
-
-A write brings its pages into the cache as well, but of those that are missing it reads only what
-it overwrites in part. Adjacent missing pages of one request are one read of the device.
-
-Readahead hears of reads, not of writes; adjacent missing pages of what it plans at once are one
-read, up to 2 MiB. Every read arrives at once, and files have no end. Columns: pages that were read ahead, those
-of them that were used, and those that left the cache without having been used.";
-
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

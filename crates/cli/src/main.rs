@@ -1,10 +1,12 @@
-//! Command line: `headwater cat`, `headwater cp`, `headwater stat`, `headwater bench` and `headwater trace`.
+//! Command line: one module for each command.
 //!
 //! ```text
 //!   args ─┬─ cat   ─► a file at a time: route ─► kernel (splice) | device (headwater) ─► standard output
 //!         ├─ cp    ─► a file at a time: file without a name ─► shared blocks | direct reads and writes ─► its name
 //!         ├─ stat  ─► a file at a time: what is cached, how it can be read, what lies below ─► text, JSON
-//!         ├─ bench ─► suites ─► one child process a row (bench-row) ─► table, JSON
+//!         ├─ scan  ─► many files at a time: walk ─► direct reads ─► hash ─► lines in order, what cannot be read
+//!         ├─ tune  ─► memory, then the device: sizes and depths, fewer and fewer ─► heat maps, profile
+//!         ├─ bench ─► suites ─► one child process a row (bench-row) ─► table, JSON, report page
 //!         └─ trace ─► replay ─► a simulated cache for each policy and size ─► table, JSON
 //! ```
 
@@ -14,10 +16,15 @@ mod args;
 mod bench;
 mod cat;
 mod cp;
+mod examples;
+mod manual;
+mod output;
 mod readahead;
+mod scan;
 mod stat;
 mod storage;
 mod trace;
+mod tune;
 mod units;
 
 use std::process::ExitCode;
@@ -33,8 +40,12 @@ fn main() -> ExitCode {
         Command::Cat(arguments) => cat::run(&arguments),
         Command::Cp(arguments) => cp::run(&arguments),
         Command::Stat(arguments) => stat::run(&arguments),
+        Command::Scan(arguments) => scan::run(&arguments),
+        Command::Tune(arguments) => tune::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Trace(arguments) => trace::run(&arguments),
+        Command::Man(arguments) => manual::run_man(&arguments),
+        Command::Completions(arguments) => manual::run_completions(&arguments),
         Command::BenchRow(arguments) => bench::run_row(&arguments),
         Command::CpGuard(arguments) => cp::run_guard(&arguments.path),
     }

@@ -7,7 +7,7 @@
 //! Owns: the facts about a file, their words, the map, exit codes.
 //! Does not own: facts about the storage (`storage`), counting resident pages (headwater's).
 
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
@@ -17,32 +17,40 @@ use serde::Serialize;
 
 use crate::args::StatArguments;
 use crate::complain;
+use crate::output;
 use crate::storage::Storage;
 use crate::units::readable;
 
 pub(crate) fn run(arguments: &StatArguments) -> ExitCode {
+    match look_at_all(arguments) {
+        Ok(code) => code,
+        Err(text) => {
+            complain(text);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Says of each file what there is to say, and of those that cannot be looked at why.
+fn look_at_all(arguments: &StatArguments) -> Result<ExitCode, String> {
+    let json = arguments.json.to();
+    json.check()?;
     let mut code = ExitCode::SUCCESS;
     let mut found = Vec::new();
     for path in &arguments.files {
         let looked = look(path);
-        if let Err(text) = &looked {
-            complain(text);
-            code = ExitCode::FAILURE;
+        match &looked {
+            Ok(facts) if json.wants_text() => output::print(&facts.text(path))?,
+            Ok(_) => {}
+            Err(text) => {
+                complain(text);
+                code = ExitCode::FAILURE;
+            }
         }
-        if arguments.json {
-            found.push(Entry::new(path, looked));
-        } else if let Ok(facts) = looked
-            && let Err(error) = print(&facts.text(path))
-        {
-            return output_failed(&error);
-        }
+        found.push(Entry::new(path, looked));
     }
-    if arguments.json
-        && let Err(error) = print(&json(&found))
-    {
-        return output_failed(&error);
-    }
-    code
+    json.write(|| serde_json::to_string_pretty(&found).expect("numbers and texts can be written"))?;
+    Ok(code)
 }
 
 /// What there is to know about a file.
@@ -267,23 +275,6 @@ impl Facts {
             _ => "reads through the page cache",
         }
     }
-}
-
-fn json(found: &[Entry]) -> String {
-    serde_json::to_string_pretty(found).expect("numbers and texts can be written") + "\n"
-}
-
-fn print(text: &str) -> io::Result<()> {
-    io::stdout().lock().write_all(text.as_bytes())
-}
-
-/// A reader that has gone is no error.
-fn output_failed(error: &io::Error) -> ExitCode {
-    if error.kind() == io::ErrorKind::BrokenPipe {
-        return ExitCode::SUCCESS;
-    }
-    complain(format_args!("failed to write to standard output: {error}"));
-    ExitCode::FAILURE
 }
 
 const PAGE_BYTES: u64 = 4096;

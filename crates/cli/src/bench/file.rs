@@ -23,39 +23,39 @@ use crate::units::{ByteSize, readable};
 
 /// What the user asked for.
 #[derive(Clone, Debug)]
-pub(super) enum Wanted {
+pub(crate) enum Wanted {
     Existing { path: PathBuf, limit: Option<ByteSize> },
     New { dir: Option<PathBuf>, size: ByteSize, fitting: Fitting },
 }
 
 /// What to do when the size asked for does not fit the room or the time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fitting {
+pub(crate) enum Fitting {
     Exact,
     /// Make it as large as half of the free space and 20 s allow.
     AsPossible,
 }
 
-pub(super) struct Target {
+pub(crate) struct Target {
     /// For `statfs` and the like: the file or the directory it was made in.
-    pub(super) path: PathBuf,
+    pub(crate) path: PathBuf,
     /// Whether it was made here.
-    pub(super) is_made: bool,
-    pub(super) bytes: u64,
+    pub(crate) is_made: bool,
+    pub(crate) bytes: u64,
     /// Why there is no direct I/O.
-    pub(super) direct_refusal: Option<String>,
+    pub(crate) direct_refusal: Option<String>,
     open: OpenFile,
 }
 
 /// Told how many bytes are written.
-pub(super) type OnWritten<'a> = &'a mut dyn FnMut(u64);
+pub(crate) type OnWritten<'a> = &'a mut dyn FnMut(u64);
 
 impl Target {
     /// Opens or makes the file.
     ///
     /// # Errors
     /// One sentence for the user.
-    pub(super) fn prepare(wanted: &Wanted, on_written: OnWritten<'_>) -> Result<Target, String> {
+    pub(crate) fn prepare(wanted: &Wanted, on_written: OnWritten<'_>) -> Result<Target, String> {
         match wanted {
             Wanted::Existing { path, limit } => existing(path, *limit),
             Wanted::New { dir, size, fitting } => made(dir.as_deref(), *size, *fitting, on_written),
@@ -63,12 +63,12 @@ impl Target {
     }
 
     /// By which the file can be looked at, with a name or without.
-    pub(super) fn input_path(&self) -> PathBuf {
+    pub(crate) fn input_path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.open.buffered().as_raw_fd()))
     }
 
     /// Whether it is a block device, and no file.
-    pub(super) fn is_device(&self) -> bool {
+    pub(crate) fn is_device(&self) -> bool {
         self.open.kind() == FileKind::BlockDevice
     }
 
@@ -77,8 +77,13 @@ impl Target {
         self.open.buffered().try_clone_to_owned()
     }
 
+    /// How many pages of it the kernel's page cache holds; `None` where the kernel does not tell.
+    pub(super) fn resident_pages(&self) -> Option<u64> {
+        self.open.resident_pages(ByteRange::new(0, self.bytes))
+    }
+
     /// Makes the kernel forget the file. Returns whether it did.
-    pub(super) fn make_cold(&self) -> bool {
+    pub(crate) fn make_cold(&self) -> bool {
         for _ in 0..COLD_ATTEMPTS_MAX {
             let evicted = self.open.evict_from_kernel();
             match self.open.residency(ByteRange::new(0, self.bytes)) {
@@ -166,7 +171,7 @@ pub(super) fn usable_directory(dir: Option<&Path>) -> Result<PathBuf, String> {
 
 /// # Errors
 /// One sentence for the user.
-pub(super) fn free_bytes_in(dir: &Path) -> Result<u64, String> {
+pub(crate) fn free_bytes_in(dir: &Path) -> Result<u64, String> {
     let status = rustix::fs::statvfs(dir)
         .map_err(|error| format!("failed to ask for the free space of {}: {error}", dir.display()))?;
     Ok(status.f_bavail.saturating_mul(status.f_frsize))
@@ -238,7 +243,7 @@ fn refusal(path: &Path) -> Option<String> {
 }
 
 /// Below, rates say nothing.
-pub(super) const SIZE_BYTES_MIN: u64 = 1 << 20;
+pub(crate) const SIZE_BYTES_MIN: u64 = 1 << 20;
 
 /// What a file system needs beside the data.
 const SPARE_BYTES: u64 = 16 << 20;

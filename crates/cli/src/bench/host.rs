@@ -12,7 +12,7 @@ use crate::storage::Storage;
 
 /// The machine without its storage. Empty texts mean that the system does not tell.
 #[derive(Serialize, Clone, Debug)]
-pub(super) struct Machine {
+pub(crate) struct Machine {
     pub(super) kernel: String,
     pub(super) architecture: String,
     pub(super) cpus: usize,
@@ -23,13 +23,13 @@ pub(super) struct Machine {
 
 /// The machine and what a file lies on. Empty texts and `None` mean that the system does not tell.
 #[derive(Serialize, Clone, Debug)]
-pub(super) struct Host {
+pub(crate) struct Host {
     #[serde(flatten)]
-    pub(super) machine: Machine,
+    pub(crate) machine: Machine,
     #[serde(flatten)]
-    pub(super) storage: Storage,
+    pub(crate) storage: Storage,
     /// Which driver headwater used; known when it has run.
-    pub(super) driver: Option<String>,
+    pub(crate) driver: Option<String>,
 }
 
 impl Machine {
@@ -46,19 +46,48 @@ impl Machine {
         }
     }
 
+    /// For the report page; what the system does not tell is left out.
+    pub(super) fn facts(&self) -> Vec<(String, String)> {
+        let facts = [
+            ("Kernel", format!("{} {}", self.kernel, self.architecture)),
+            ("Processors", self.cpus.to_string()),
+            ("Memory", format!("{} MiB", self.memory_mib)),
+            ("Transparent huge pages", self.transparent_huge_pages.clone()),
+            ("headwater", self.headwater.to_owned()),
+        ];
+        known(facts)
+    }
+
     /// For the head of a table.
-    pub(super) fn words(&self) -> String {
+    pub(crate) fn words(&self) -> String {
         format!("{}, {} CPUs, {} MiB", self.kernel, self.cpus, self.memory_mib)
     }
 }
 
 impl Host {
-    pub(super) fn of(path: &Path) -> Host {
+    pub(crate) fn of(path: &Path) -> Host {
         Host { machine: Machine::here(), storage: Storage::of(path), driver: None }
     }
 
+    /// For the report page; what the system does not tell is left out.
+    pub(super) fn facts(&self) -> Vec<(String, String)> {
+        let storage = &self.storage;
+        let text = |value: Option<String>| value.unwrap_or_default();
+        let yes = |is_so: bool| if is_so { "yes" } else { "no" }.to_owned();
+        let facts = [
+            ("File system", storage.file_system.clone()),
+            ("Device", storage.device.clone()),
+            ("Kernel readahead", text(storage.read_ahead_kb.map(|kb| format!("{kb} KiB")))),
+            ("Logical block", text(storage.logical_block_bytes.map(|bytes| format!("{bytes} bytes")))),
+            ("Rotational, by sysfs", text(storage.rotational.map(yes))),
+            ("Polled completion", text(storage.polls.map(yes))),
+            ("headwater's driver", text(self.driver.clone())),
+        ];
+        self.machine.facts().into_iter().chain(known(facts)).collect()
+    }
+
     /// One line for the head of a table.
-    pub(super) fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let known = |text: &str, otherwise: &str| if text.is_empty() { otherwise } else { text }.to_owned();
         let read_ahead = self.storage.read_ahead_kb.map_or("unknown".into(), |kb| format!("{kb} KiB"));
         format!(
@@ -69,6 +98,11 @@ impl Host {
             self.driver.as_deref().unwrap_or("none"),
         )
     }
+}
+
+fn known<const COUNT: usize>(facts: [(&str, String); COUNT]) -> Vec<(String, String)> {
+    let facts = facts.into_iter().filter(|(_, value)| !value.is_empty());
+    facts.map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 fn memory_mib() -> u64 {

@@ -1,37 +1,45 @@
 //! Bench: measurements of the user's own storage.
 //!
-//! Owns: which suites there are, and their quick form.
-//! Does not own: the suites.
+//! Owns: which suites there are.
+//! Does not own: the suites, their quick form (`quick`).
 
 mod cache;
-mod file;
-mod host;
+mod cat;
+mod cgroup;
+pub(crate) mod file;
+mod headline;
+pub(crate) mod host;
 mod nop;
+mod page;
+mod quick;
+mod random;
 mod readahead;
 mod report;
 mod row;
 mod rows;
 mod scan;
-mod suite;
+pub(crate) mod section;
+pub(crate) mod suite;
 mod ubc;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use headwater::ReadaheadPolicy;
-
 use serde::Serialize;
 
+pub(crate) use cat::{CatSuiteArguments, EXAMPLES as CAT_EXAMPLES};
 pub(crate) use nop::Affinity;
+pub(crate) use random::{EXAMPLES as RANDOM_EXAMPLES, RandomArguments};
 pub(crate) use ubc::{EXAMPLES as UBC_EXAMPLES, UbcArguments};
 
 use crate::args::{
-    BenchArguments, CacheArguments, PlaceArguments, ReadaheadArguments, RowArguments, RowSuite,
-    ScanArguments, Suite,
+    BenchArguments, CacheArguments, PlaceArguments, ReadaheadArguments, ResultArguments, RowArguments,
+    RowSuite, ScanArguments, Suite,
 };
 use crate::complain;
+use crate::output;
 use crate::units::ByteSize;
 use file::{Fitting, Target, Wanted};
 use suite::Findings;
@@ -42,8 +50,10 @@ pub(crate) fn run(arguments: &BenchArguments) -> ExitCode {
         Some(Suite::Cache(arguments)) => cache(arguments),
         Some(Suite::Readahead(arguments)) => readahead(arguments),
         Some(Suite::Ubc(arguments)) => ubc(arguments),
+        Some(Suite::Cat(arguments)) => cat::run(arguments),
+        Some(Suite::Random(arguments)) => random::run(arguments),
         Some(Suite::Nop(arguments)) => nop::run(arguments),
-        None => quick(arguments),
+        None => quick::run(&arguments.common),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -60,9 +70,13 @@ pub(crate) fn run_row(arguments: &RowArguments) -> ExitCode {
         RowSuite::Scan => row::measure(arguments).and_then(|measured| line_of(&measured)),
         RowSuite::Cache => cache::measure_row(arguments).and_then(|measured| line_of(&measured)),
         RowSuite::Readahead => readahead::measure_row(arguments).and_then(|measured| line_of(&measured)),
+        RowSuite::Cat => cat::run_row(arguments).map(|()| String::new()),
+        RowSuite::Random => random::measure_row(arguments).and_then(|measured| line_of(&measured)),
         RowSuite::Ubc => ubc::measure_row(arguments).and_then(|measured| line_of(&measured)),
     };
     match line {
+        // Its output was the file's bytes.
+        Ok(line) if line.is_empty() => ExitCode::SUCCESS,
         Ok(line) => {
             println!("{line}");
             ExitCode::SUCCESS
@@ -111,51 +125,33 @@ fn ubc(arguments: &UbcArguments) -> Result<(), String> {
         }
         None => ubc::wanted(arguments.size, place.dir.as_deref())?,
     };
-    let plan = ubc::Plan { rounds: arguments.rounds, limit: UBC_LIMIT, queue: arguments.queue.clone() };
+    let (rounds, queue) = (arguments.rounds, arguments.queue.clone());
+    let plan = ubc::Plan { bytes_max: u64::MAX, rounds, limit: UBC_LIMIT, queue };
     measure(&wanted, place, &[&|target| ubc::run(&plan, target)])
-}
-
-/// All suites that read a file, on one file.
-fn quick(arguments: &BenchArguments) -> Result<(), String> {
-    let common = &arguments.common;
-    let (engine, queue) = (common.engine.clone(), common.engine.queue.clone());
-    let scan = scan::Plan { rounds: QUICK_ROUNDS, limit: QUICK_LIMIT, engine: engine.clone() };
-    let cache =
-        cache::Plan { set_bytes: QUICK_SET_BYTES, rounds: QUICK_ROUNDS, limit: QUICK_CACHE_LIMIT, queue };
-    let readahead = readahead::Plan {
-        bytes_max: QUICK_READAHEAD_BYTES,
-        places: QUICK_PLACES,
-        rounds: 1,
-        limit: QUICK_READAHEAD_LIMIT,
-        engine,
-        policies: vec![ReadaheadPolicy::Adaptive],
-    };
-    let size = ByteSize(QUICK_BYTES);
-    let wanted = Wanted::New { dir: common.place.dir.clone(), size, fitting: Fitting::AsPossible };
-    measure(
-        &wanted,
-        &common.place,
-        &[&|target| scan::run(&scan, target), &|target| cache::run(&cache, target), &|target| {
-            readahead::run(&readahead, target)
-        }],
-    )
 }
 
 type Measure<'a> = &'a dyn Fn(&Target) -> Result<Findings, String>;
 
 /// Measures one suite after the other on one file, and shows each table as soon as it is there.
 fn measure(wanted: &Wanted, place: &PlaceArguments, suites: &[Measure<'_>]) -> Result<(), String> {
-    if let Some(path) = &place.json {
-        check_output(path)?;
-    }
+    check_results(&place.results)?;
     let target = suite::prepare(wanted)?;
     let mut all = Vec::new();
     for suite in suites {
         let findings = suite(&target)?;
-        findings.print(if all.is_empty() { "" } else { "\n" })?;
+        if place.results.json.to().wants_text() {
+            findings.print(if all.is_empty() { "" } else { "\n" })?;
+        }
         all.push(findings);
     }
-    suite::write_json(&all, place.json.as_deref())
+    suite::write_results(&all, &place.results)
+}
+
+/// # Errors
+/// One sentence for the user.
+fn check_results(results: &ResultArguments) -> Result<(), String> {
+    results.html.iter().try_for_each(|path| output::check_file(path))?;
+    results.json.to().check()
 }
 
 /// The file given, up to `size` of it, or one of that size.
@@ -170,21 +166,6 @@ fn wanted(file: Option<&PathBuf>, size: Option<ByteSize>, place: &PlaceArguments
     }
 }
 
-/// Not to be able to write the results is better known before the measurement. Leaves no file that was not there.
-pub(crate) fn check_output(path: &Path) -> Result<(), String> {
-    let was_there = path.exists();
-    std::fs::OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(path)
-        .map_err(|error| format!("failed to open {}: {error}", path.display()))?;
-    if !was_there {
-        // Nothing is lost if it stays: it is written to in the end.
-        let _ = std::fs::remove_file(path);
-    }
-    Ok(())
-}
-
 /// Longer than a second on the fastest devices, so that start and end do not show in the rate.
 const FULL_BYTES: u64 = 4 << 30;
 
@@ -194,23 +175,3 @@ const FULL_LIMIT: Duration = Duration::from_secs(3);
 
 /// A hard disk moves the 1 GiB by default within it.
 const UBC_LIMIT: Duration = Duration::from_secs(20);
-
-const QUICK_BYTES: u64 = 1 << 30;
-
-const QUICK_ROUNDS: u32 = 3;
-
-/// Fourteen rows, three rounds, and 20 s to make the file: about 65 s on a slow device; 31 s were measured on a fast one.
-const QUICK_LIMIT: Duration = Duration::from_secs(1);
-
-/// Far more than processors cache.
-const QUICK_SET_BYTES: u64 = 128 << 20;
-
-/// Eighteen cells and three rounds: 3 s.
-const QUICK_CACHE_LIMIT: Duration = Duration::from_millis(50);
-
-const QUICK_READAHEAD_BYTES: u64 = 64 << 20;
-
-const QUICK_PLACES: u64 = 2000;
-
-/// Thirty-six rows: 11 s at most.
-const QUICK_READAHEAD_LIMIT: Duration = Duration::from_millis(300);

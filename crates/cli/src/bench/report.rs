@@ -3,6 +3,10 @@
 //! Owns: what counts of several measurements, the words and columns.
 //! Does not own: the measurements.
 
+mod figures;
+
+use std::borrow::Cow;
+
 use serde::Serialize;
 
 use super::file::Target;
@@ -30,6 +34,11 @@ pub(super) struct Report {
     skipped: Vec<Skipped>,
     notes: Vec<String>,
     fio: String,
+    /// Whether the page cache held nothing before all rows.
+    #[serde(skip)]
+    was_cold: bool,
+    #[serde(skip)]
+    fio_file: FioFile,
 }
 
 #[derive(Serialize)]
@@ -47,6 +56,8 @@ struct Line {
     mib_per_s_min: f64,
     mib_per_s_max: f64,
     cpu_s_per_gib: f64,
+    cpu_s_per_gib_min: f64,
+    cpu_s_per_gib_max: f64,
     peak_rss_mib: f64,
     ratio_to_buffered: Option<f64>,
     /// What was read, when it was not the whole file.
@@ -94,7 +105,9 @@ impl Report {
             made_for_this: target.is_made,
         };
         let (skipped, notes) = (skipped.iter().map(skip).collect(), notes(&outcomes));
-        Report { suite: "scan", host, file, rounds, rows, skipped, notes, fio: fio_line(target, "read") }
+        let (fio, fio_file) = (fio_line(target, "read"), FioFile::of(target, target.bytes));
+        let was_cold = outcomes.iter().all(|outcome| !outcome.stayed_warm);
+        Report { suite: "scan", host, file, rounds, rows, skipped, notes, fio, was_cold, fio_file }
     }
 
     pub(super) fn text(&self) -> String {
@@ -171,7 +184,9 @@ fn line(outcome: &Outcome, file_bytes: u64, idle_rss_kib: u64) -> Line {
         mib_per_s: median(rates.iter().copied()),
         mib_per_s_min: rates.iter().copied().fold(f64::INFINITY, f64::min),
         mib_per_s_max: rates.iter().copied().fold(0.0, f64::max),
-        cpu_s_per_gib: median(cpu.into_iter()),
+        cpu_s_per_gib: median(cpu.iter().copied()),
+        cpu_s_per_gib_min: cpu.iter().copied().fold(f64::INFINITY, f64::min),
+        cpu_s_per_gib_max: cpu.iter().copied().fold(0.0, f64::max),
         peak_rss_mib: peaks.iter().copied().fold(0.0, f64::max),
         ratio_to_buffered: None,
         slice_bytes: read_bytes.filter(|&bytes| bytes < file_bytes),
@@ -197,14 +212,54 @@ fn notes(outcomes: &[Outcome]) -> Vec<String> {
 
 /// What measures the device without headwater.
 pub(super) fn fio_line(target: &Target, direction: &str) -> String {
-    let path = target.path.display();
-    let file = match target.is_made {
-        true => format!("--filename={path}/fio.tmp --unlink=1"),
-        false => format!("--filename={path}"),
-    };
-    let size = target.bytes;
-    format!(
-        "fio --name=limit {file} --size={size} --rw={direction} --ioengine=io_uring --direct=1 --bs=1M --iodepth=32 \
-         --mem=mmaphuge"
-    )
+    let options = "--ioengine=io_uring --direct=1 --bs=1M --iodepth=32 --mem=mmaphuge";
+    FioFile::of(target, target.bytes).job("limit", &format!("--rw={direction} {options}"))
+}
+
+/// The file in a command line of fio: the user's own, or one that fio makes and removes.
+pub(super) struct FioFile {
+    options: String,
+}
+
+impl FioFile {
+    pub(super) fn of(target: &Target, bytes: u64) -> FioFile {
+        let path = target.path.display().to_string();
+        let file = match target.is_made {
+            true => format!("{} --unlink=1", quoted(&format!("--filename={}/fio.tmp", fio_name(&path)))),
+            false => quoted(&format!("--filename={}", fio_name(&path))).into_owned(),
+        };
+        FioFile { options: format!("{file} --size={bytes}") }
+    }
+
+    pub(super) fn job(&self, name: &str, options: &str) -> String {
+        format!("fio --name={name} {} {options}", self.options)
+    }
+}
+
+/// fio takes a colon as the start of the next file.
+fn fio_name(path: &str) -> String {
+    path.replace(':', "\\:")
+}
+
+/// As the shell takes it for one word.
+fn quoted(word: &str) -> Cow<'_, str> {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "-_./=+,@%".contains(letter);
+    if word.chars().all(is_plain) {
+        return Cow::Borrowed(word);
+    }
+    Cow::Owned(format!("'{}'", word.replace('\'', "'\\''")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a line that is copied names one file, whatever its name.
+    #[test]
+    fn names_are_quoted() {
+        assert_eq!(quoted("--filename=./fio.tmp"), "--filename=./fio.tmp");
+        assert_eq!(quoted("a b"), "'a b'");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(fio_name("a:b"), "a\\:b");
+    }
 }

@@ -182,7 +182,7 @@ impl Tally {
 }
 
 /// `VmHWM` of `proc_pid_status(5)`.
-fn peak_rss_kib() -> io::Result<u64> {
+pub(super) fn peak_rss_kib() -> io::Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let number = line.and_then(|line| line.split_whitespace().next()).and_then(|word| word.parse().ok());

@@ -35,7 +35,7 @@ pub(super) fn run(plan: &Plan, target: &Target) -> Result<Findings, String> {
     }
     scan.progress.finish_and_clear();
     let report = scan.into_report();
-    Ok(Findings::new(report.text(), &report))
+    Ok(Findings::new(report.text(), &report, report.section()))
 }
 
 struct Scan<'a> {

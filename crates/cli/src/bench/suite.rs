@@ -7,7 +7,6 @@
 //! Owns: the order of rows, children, the progress bar, medians, where results go.
 //! Does not own: what a row does, what is made of its figures.
 
-use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -19,46 +18,72 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::file::{Target, Wanted};
-use crate::args::{EngineArguments, RowSuite, name_of};
+use super::page;
+use super::section::{self, Section};
+use crate::args::{EngineArguments, ResultArguments, RowSuite, name_of};
+use crate::output;
 
-/// What a suite has found out: a table for people, JSON for programs.
-pub(super) struct Findings {
+/// What a suite has found out: a table for people, JSON for programs, a section of the report page.
+pub(crate) struct Findings {
     text: String,
     json: String,
+    section: Section,
+}
+
+#[derive(Serialize)]
+struct Skipped<'a> {
+    suite: &'a str,
+    skipped: &'a str,
 }
 
 impl Findings {
-    pub(super) fn new(text: String, report: &impl Serialize) -> Findings {
+    pub(crate) fn new(text: String, report: &impl Serialize, section: Section) -> Findings {
         let json = serde_json::to_string_pretty(report).expect("numbers and texts can be written");
-        Findings { text, json }
+        Findings { text, json, section }
     }
 
-    /// The table on standard output, `before` in front of it. A reader that has gone is no error.
+    /// Of a suite that cannot run here: the reason, everywhere where its results would be.
+    pub(super) fn skipped(id: &'static str, title: &str, reason: &str) -> Findings {
+        let report = Skipped { suite: id, skipped: reason };
+        let notes = vec![section::sentence(&format!("skipped: {reason}"))];
+        let section = Section { id, title: title.to_owned(), notes, ..Section::default() };
+        Findings::new(format!("skipped {id}: {reason}\n"), &report, section)
+    }
+
+    /// The table on standard output, `before` in front of it.
+    ///
+    /// # Errors
+    /// One sentence for the user.
     pub(super) fn print(&self, before: &str) -> Result<(), String> {
-        match write!(io::stdout().lock(), "{before}{}", self.text) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                Err(format!("failed to write to standard output: {error}"))
-            }
-            _ => Ok(()),
-        }
+        output::print(&format!("{before}{}", self.text))
     }
 }
 
-/// Writes one report as it is, several as those of the quick form.
-pub(super) fn write_json(findings: &[Findings], path: Option<&Path>) -> Result<(), String> {
-    let Some(path) = path else { return Ok(()) };
-    let text = match findings {
-        [one] => one.json.clone() + "\n",
+/// Writes JSON and the report page, as far as they are wanted.
+///
+/// # Errors
+/// One sentence for the user.
+pub(super) fn write_results(findings: &[Findings], results: &ResultArguments) -> Result<(), String> {
+    if let Some(path) = &results.html {
+        let sections: Vec<&Section> = findings.iter().map(|findings| &findings.section).collect();
+        output::write_file(path, &page::page(&sections, &json_of(findings)))?;
+    }
+    results.json.to().write(|| json_of(findings))
+}
+
+/// One report as it is, several as those of the quick form.
+fn json_of(findings: &[Findings]) -> String {
+    match findings {
+        [one] => one.json.clone(),
         several => {
             let reports: Vec<&str> = several.iter().map(|findings| findings.json.as_str()).collect();
-            format!("{{\"suite\": \"quick\", \"suites\": [\n{}\n]}}\n", reports.join(",\n"))
+            format!("{{\"suite\": \"quick\", \"suites\": [\n{}\n]}}", reports.join(",\n"))
         }
-    };
-    std::fs::write(path, text).map_err(|error| format!("failed to write {}: {error}", path.display()))
+    }
 }
 
 /// Opens or makes the file, and shows how far that is.
-pub(super) fn prepare(wanted: &Wanted) -> Result<Target, String> {
+pub(crate) fn prepare(wanted: &Wanted) -> Result<Target, String> {
     let progress = progress_bar(0);
     let target = Target::prepare(wanted, &mut |written_bytes| {
         progress.set_message(format!("writing the file: {} MiB", written_bytes >> 20));
@@ -75,7 +100,7 @@ pub(super) fn progress_bar(steps: u64) -> ProgressBar {
 }
 
 /// Rounds go through the rows forwards and backwards in turn, so that no row always follows the same other one.
-pub(super) fn order(rows: usize, round: u32) -> Vec<usize> {
+pub(crate) fn order(rows: usize, round: u32) -> Vec<usize> {
     let mut order: Vec<usize> = (0..rows).collect();
     if round % 2 == 1 {
         order.reverse();
@@ -86,6 +111,22 @@ pub(super) fn order(rows: usize, round: u32) -> Vec<usize> {
 /// For the head of a table.
 pub(super) fn rounds_words(rounds: u32) -> String {
     if rounds == 1 { "1 round".to_owned() } else { format!("{rounds} rounds") }
+}
+
+/// For the report page: what becomes of the rounds, and in which order rows are measured in them.
+pub(super) fn rounds_sentence(rounds: u32) -> String {
+    if rounds == 1 {
+        return "There was one round, so there is no spread.".to_owned();
+    }
+    format!(
+        "The median of {rounds} rounds counts, which went through the rows forwards and backwards in turn; whiskers \
+         show the lowest and the highest."
+    )
+}
+
+/// For the report page: a directory or a file by a name that says something elsewhere.
+pub(super) fn place_words(path: &str) -> &str {
+    if path == "." { "the current directory" } else { path }
 }
 
 /// What a child is to measure.
@@ -114,6 +155,18 @@ impl Task<'_> {
     /// # Errors
     /// What the child complains of.
     pub(super) fn run_on<T: DeserializeOwned>(&self, descriptor: OwnedFd) -> Result<T, String> {
+        self.run_in(None, descriptor)
+    }
+
+    /// The same in a cgroup, which the child enters before it does anything else.
+    ///
+    /// # Errors
+    /// What the child complains of.
+    pub(super) fn run_in<T: DeserializeOwned>(
+        &self,
+        cgroup: Option<&Path>,
+        descriptor: OwnedFd,
+    ) -> Result<T, String> {
         let failed = |error: String| format!("failed to measure {}: {error}", self.row);
         let program = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
         let output = Command::new(program)
@@ -121,6 +174,7 @@ impl Task<'_> {
             .args(["--bytes", &self.bytes.to_string(), "--limit-ms", &self.limit.as_millis().to_string()])
             .args(["--places", &self.places.to_string(), "--seed", &self.seed.to_string()])
             .args(self.engine.to_arguments())
+            .args(cgroup.into_iter().flat_map(|path| ["--cgroup".as_ref(), path.as_os_str()]))
             .stdin(Stdio::from(descriptor))
             .output()
             .map_err(|error| failed(error.to_string()))?;
@@ -134,7 +188,7 @@ impl Task<'_> {
 }
 
 /// The middle one; of an even number the mean of the two in the middle.
-pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
+pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     match (values.len(), values.len() / 2) {
@@ -151,7 +205,7 @@ pub(super) fn cpu_seconds() -> f64 {
 }
 
 /// splitmix64 (Steele, Lea and Flood, OOPSLA 2014): a number without a pattern for each number.
-pub(super) fn mixed(number: u64) -> u64 {
+pub(crate) fn mixed(number: u64) -> u64 {
     let mut mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -161,9 +215,9 @@ pub(super) fn mixed(number: u64) -> u64 {
 /// The file is handed over as standard input and opened again from there: it may have no name any more.
 pub(super) const INPUT: &str = "/proc/self/fd/0";
 
-pub(super) const PAGE_BYTES: u64 = 4096;
+pub(crate) const PAGE_BYTES: u64 = 4096;
 
-pub(super) const MIB: f64 = (1 << 20) as f64;
+pub(crate) const MIB: f64 = (1 << 20) as f64;
 pub(super) const GIB: f64 = (1 << 30) as f64;
 
 #[cfg(test)]
@@ -177,16 +231,24 @@ mod tests {
         assert_eq!(median([4.0, 1.0, 2.0, 3.0].into_iter()), 2.5);
     }
 
+    /// Goal: a suite that cannot run says why in the table, in the JSON and on the page.
+    #[test]
+    fn skipped_suites_say_why() {
+        let findings = Findings::skipped("nop", "The ring", "a \"filter\" forbids it");
+        assert_eq!(findings.text, "skipped nop: a \"filter\" forbids it\n");
+        let json: serde_json::Value = serde_json::from_str(&findings.json).unwrap();
+        assert_eq!(json, serde_json::json!({"suite": "nop", "skipped": "a \"filter\" forbids it"}));
+        assert_eq!(findings.section.notes, ["Skipped: a \"filter\" forbids it."]);
+    }
+
     /// Goal: one report stands by itself, several in a list, and both are JSON.
     #[test]
     fn reports_are_json() {
-        let path = tempfile::NamedTempFile::new().unwrap();
-        let read =
-            || -> serde_json::Value { serde_json::from_slice(&std::fs::read(path.path()).unwrap()).unwrap() };
-        let findings = || Findings::new(String::new(), &[1, 2]);
-        write_json(&[findings()], Some(path.path())).unwrap();
-        assert_eq!(read(), serde_json::json!([1, 2]));
-        write_json(&[findings(), findings()], Some(path.path())).unwrap();
-        assert_eq!(read()["suites"], serde_json::json!([[1, 2], [1, 2]]));
+        let findings = || Findings::new(String::new(), &[1, 2], Section::default());
+        let read = |findings: &[Findings]| -> serde_json::Value {
+            serde_json::from_str(&json_of(findings)).unwrap()
+        };
+        assert_eq!(read(&[findings()]), serde_json::json!([1, 2]));
+        assert_eq!(read(&[findings(), findings()])["suites"], serde_json::json!([[1, 2], [1, 2]]));
     }
 }

@@ -21,6 +21,9 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Instant;
+
+use serde::Serialize;
 
 use crate::args::{CatArguments, IoChoice};
 use crate::complain;
@@ -29,6 +32,38 @@ use positioned::Positioned;
 pub(crate) use positioned::cause;
 
 pub(crate) fn run(arguments: &CatArguments) -> ExitCode {
+    let json = arguments.json.to();
+    if let Err(text) = json.check() {
+        complain(text);
+        return ExitCode::FAILURE;
+    }
+    let mut entries = Vec::new();
+    let code = copy_all(arguments, &mut entries);
+    let text = || serde_json::to_string_pretty(&entries).expect("numbers and texts can be written");
+    match json.write_beside_data(text) {
+        Ok(()) => code,
+        Err(text) => {
+            complain(text);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A file in the JSON.
+#[derive(Serialize)]
+struct Entry {
+    path: String,
+    bytes: u64,
+    /// Of these, what went from the kernel's page cache to the output without entering this process.
+    inside_kernel_bytes: u64,
+    /// Of these, what headwater read from the device.
+    by_headwater_bytes: u64,
+    seconds: f64,
+    /// Why it was not copied to its end.
+    error: Option<String>,
+}
+
+fn copy_all(arguments: &CatArguments, entries: &mut Vec<Entry>) -> ExitCode {
     let output = match Output::standard() {
         Ok(output) => output,
         Err(error) => {
@@ -41,7 +76,9 @@ pub(crate) fn run(arguments: &CatArguments) -> ExitCode {
     let names = if arguments.files.is_empty() { &standard_input } else { &arguments.files[..] };
     let mut code = ExitCode::SUCCESS;
     for name in names {
-        match cat.copy(name) {
+        let (entry, copied) = cat.copy_noted(name);
+        entries.push(entry);
+        match copied {
             Ok(()) => {}
             Err(Failure::Input(text)) => {
                 complain(text);
@@ -50,8 +87,8 @@ pub(crate) fn run(arguments: &CatArguments) -> ExitCode {
             Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
                 return ExitCode::from(EXIT_BROKEN_PIPE);
             }
-            Err(Failure::Output(error)) => {
-                complain(format_args!("failed to write to standard output: {error}"));
+            Err(failure) => {
+                complain(failure.text());
                 return ExitCode::FAILURE;
             }
         }
@@ -71,6 +108,13 @@ impl Failure {
     fn read(name: &OsStr, error: &io::Error) -> Failure {
         Failure::Input(format!("failed to read {}: {error}", Path::new(name).display()))
     }
+
+    fn text(&self) -> String {
+        match self {
+            Failure::Input(text) => text.clone(),
+            Failure::Output(error) => format!("failed to write to standard output: {error}"),
+        }
+    }
 }
 
 struct Cat {
@@ -80,6 +124,26 @@ struct Cat {
 }
 
 impl Cat {
+    fn copy_noted(&mut self, name: &OsStr) -> (Entry, Result<(), Failure>) {
+        let (started, before) = (Instant::now(), self.passed_bytes());
+        let copied = self.copy(name);
+        let after = self.passed_bytes();
+        let entry = Entry {
+            path: Path::new(name).display().to_string(),
+            bytes: after.0 + after.1 - before.0 - before.1,
+            inside_kernel_bytes: after.0 - before.0,
+            by_headwater_bytes: after.2 - before.2,
+            seconds: started.elapsed().as_secs_f64(),
+            error: copied.as_ref().err().map(Failure::text),
+        };
+        (entry, copied)
+    }
+
+    fn passed_bytes(&self) -> (u64, u64, u64) {
+        let (inside_kernel_bytes, written_bytes) = self.output.passed_bytes();
+        (inside_kernel_bytes, written_bytes, self.positioned.by_headwater_bytes())
+    }
+
     fn copy(&mut self, name: &OsStr) -> Result<(), Failure> {
         let mut input = open(name)?;
         let metadata = input.metadata().map_err(|error| Failure::read(name, &error))?;

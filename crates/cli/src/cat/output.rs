@@ -30,6 +30,8 @@ pub(super) struct Output {
     kind: Kind,
     between: Option<(PipeReader, PipeWriter)>,
     buffer: Vec<u8>,
+    inside_kernel_bytes: u64,
+    written_bytes: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -60,7 +62,7 @@ impl Output {
             () if appends => Kind::Plain,
             () => Kind::Spliceable,
         };
-        Ok(Output { file, kind, between: None, buffer: Vec::new() })
+        Ok(Output { file, kind, between: None, buffer: Vec::new(), inside_kernel_bytes: 0, written_bytes: 0 })
     }
 
     /// Device, inode and position of the next byte written, if the output is a regular file.
@@ -72,7 +74,13 @@ impl Output {
     }
 
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.written_bytes += bytes.len() as u64;
         self.file.write_all(bytes).map_err(Failure::Output)
+    }
+
+    /// Bytes that have passed so far without entering this process, and those that it has written.
+    pub(super) fn passed_bytes(&self) -> (u64, u64) {
+        (self.inside_kernel_bytes, self.written_bytes)
     }
 
     /// Moves a range of a file; its start follows the bytes that have arrived. An error of the file itself counts as
@@ -96,7 +104,8 @@ impl Output {
         loop {
             match splice(pipe, None, &self.file, None, PIPE_BYTES, SpliceFlags::empty()) {
                 Ok(0) => return Ok(false),
-                Ok(_) | Err(Errno::INTR) => {}
+                Ok(moved_bytes) => self.inside_kernel_bytes += moved_bytes as u64,
+                Err(Errno::INTR) => {}
                 Err(Errno::PIPE) => return Err(Failure::Output(Errno::PIPE.into())),
                 Err(_) => return Ok(true),
             }
@@ -110,7 +119,8 @@ impl Output {
             let length = usize::try_from(range.len()).unwrap_or(usize::MAX).min(CLONE_BYTES_MAX);
             match rustix::fs::copy_file_range(file, Some(&mut range.start), &self.file, None, length) {
                 Ok(0) => return Moved::Done,
-                Ok(_) | Err(Errno::INTR) => {}
+                Ok(moved_bytes) => self.inside_kernel_bytes += moved_bytes as u64,
+                Err(Errno::INTR) => {}
                 Err(_) => return Moved::Refused,
             }
         }
@@ -119,9 +129,11 @@ impl Output {
 
     /// A buffer to copy through; comes back with [`Output::give_buffer`].
     pub(super) fn take_buffer(&mut self) -> Vec<u8> {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.resize(COPY_BYTES, 0);
-        buffer
+        if self.buffer.is_empty() {
+            // Zeroed by the kernel, a page when it is used: after a large file only the end is asked for.
+            return vec![0; COPY_BYTES];
+        }
+        std::mem::take(&mut self.buffer)
     }
 
     pub(super) fn give_buffer(&mut self, buffer: Vec<u8>) {
@@ -149,6 +161,7 @@ impl Output {
             match splice(file, Some(&mut range.start), &*writer, None, length, SpliceFlags::empty()) {
                 Ok(0) => return Ok(Moved::Done),
                 Ok(moved_bytes) => {
+                    self.inside_kernel_bytes += moved_bytes as u64;
                     if drain(reader, &mut self.file, moved_bytes).map_err(Failure::Output)? == Moved::Refused
                     {
                         self.kind = Kind::Plain;

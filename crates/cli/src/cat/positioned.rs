@@ -23,6 +23,7 @@ pub(super) struct Positioned {
     engine: Option<Engine>,
     arguments: EngineArguments,
     io: IoChoice,
+    by_headwater_bytes: u64,
 }
 
 /// One file on its way to the output.
@@ -37,7 +38,17 @@ struct Copy<'a> {
 
 impl Positioned {
     pub(super) fn new(arguments: &CatArguments) -> Positioned {
-        Positioned { engine: None, arguments: arguments.engine.clone(), io: arguments.io }
+        Positioned {
+            engine: None,
+            arguments: arguments.engine.clone(),
+            io: arguments.io,
+            by_headwater_bytes: 0,
+        }
+    }
+
+    /// What headwater has read so far; the rest came through the kernel's page cache.
+    pub(super) fn by_headwater_bytes(&self) -> u64 {
+        self.by_headwater_bytes
     }
 
     /// Copies from `start_bytes` to the end as it is known now. Returns where it stopped, which is earlier if the file
@@ -65,7 +76,7 @@ impl Positioned {
         let mut copy = Copy { name, path, input, range, output };
         if self.io == IoChoice::Direct {
             let mut device = self.device(&copy)?;
-            device.copy(&mut copy, range)?;
+            self.count(device.copy(&mut copy, range), range, &copy)?;
         } else if open.direct().is_none() {
             copy.through_kernel(open.buffered(), range)?;
         } else if !copy.clone_all(&open) {
@@ -81,10 +92,10 @@ impl Positioned {
             let (part, source) = router.next(copy.range, |range| residency(open, range));
             match (source, &mut device) {
                 (Source::Kernel, _) => copy.through_kernel(open.buffered(), part)?,
-                (Source::Device, Some(device)) => Device::copy(device, copy, part)?,
+                (Source::Device, Some(device)) => self.count(Device::copy(device, copy, part), part, copy)?,
                 (Source::Device, None) => {
                     let mut opened = self.device(copy)?;
-                    opened.copy(copy, part)?;
+                    self.count(opened.copy(copy, part), part, copy)?;
                     device = Some(opened);
                 }
             }
@@ -93,6 +104,17 @@ impl Positioned {
             }
         }
         Ok(())
+    }
+
+    /// Counts what was copied of a part, all of it or not.
+    fn count(
+        &mut self,
+        copied: Result<(), Failure>,
+        part: ByteRange,
+        copy: &Copy<'_>,
+    ) -> Result<(), Failure> {
+        self.by_headwater_bytes += copy.range.start.saturating_sub(part.start);
+        copied
     }
 
     fn device(&mut self, copy: &Copy<'_>) -> Result<Device, Failure> {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use crate::args::QueueArguments;
+use crate::output::JsonArguments;
 
 #[derive(Args, Debug)]
 #[command(
@@ -33,6 +34,8 @@ pub(crate) struct CopyArguments {
     /// Replace a file that is write-protected, or that has further names, as well.
     #[arg(long)]
     pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonArguments,
     #[command(flatten)]
     pub(crate) queue: QueueArguments,
 }

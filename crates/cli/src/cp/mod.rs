@@ -11,6 +11,7 @@
 
 mod arguments;
 mod destination;
+mod entry;
 mod guard;
 mod pipeline;
 mod progress;
@@ -24,6 +25,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Instant;
 
 use headwater::Engine;
 use headwater::io::ByteRange;
@@ -32,16 +34,32 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 pub(crate) use arguments::{CopyArguments, EXAMPLES, Reflink, Sparse};
-pub(crate) use guard::run as run_guard;
+pub(crate) use guard::{Guard, run as run_guard};
 
 use crate::complain;
+use crate::output::{self, JsonTo};
 use crate::units::readable;
 use destination::{Destination, Replace, Unfinished};
+use entry::Entry;
 use pipeline::{OnCopied, Pipeline};
 use progress::Progress;
 use verify::Depth;
 
 pub(crate) fn run(arguments: &CopyArguments) -> ExitCode {
+    let json = arguments.json.to();
+    let mut entries = Vec::new();
+    let text = |entries: &Vec<Entry>| {
+        serde_json::to_string_pretty(entries).expect("numbers and texts can be written")
+    };
+    let done = json.check().map(|()| copy_all(arguments, &mut entries));
+    let written = done.and_then(|code| json.write(|| text(&entries)).map(|()| code));
+    written.unwrap_or_else(|text| {
+        complain(text);
+        ExitCode::FAILURE
+    })
+}
+
+fn copy_all(arguments: &CopyArguments, entries: &mut Vec<Entry>) -> ExitCode {
     let (into, sources) = arguments.paths.split_last().expect("there are two paths at least");
     let is_directory = into.is_dir();
     if sources.len() > 1 && !is_directory {
@@ -52,14 +70,17 @@ pub(crate) fn run(arguments: &CopyArguments) -> ExitCode {
         ));
         return ExitCode::FAILURE;
     }
-    let mut copier = Copier { arguments, pipeline: None, engine: None, made: HashSet::new() };
+    let (made, entry) = (HashSet::new(), Entry::default());
+    let mut copier = Copier { arguments, pipeline: None, engine: None, made, entry };
     let mut code = ExitCode::SUCCESS;
     for source in sources {
         let shown = match source.file_name().filter(|_| is_directory) {
             Some(name) => into.join(name),
             None => into.clone(),
         };
-        if let Err(text) = copier.copy(source, shown) {
+        let (entry, copied) = copier.copy_noted(source, shown);
+        entries.push(entry);
+        if let Err(text) = copied {
             complain(text);
             code = ExitCode::FAILURE;
         }
@@ -98,6 +119,8 @@ struct Copier<'a> {
     engine: Option<Engine>,
     /// What this command has made, so that it does not replace its own copies.
     made: HashSet<PathBuf>,
+    /// Of the source at hand.
+    entry: Entry,
 }
 
 /// A source that is open.
@@ -110,8 +133,22 @@ struct Source<'a> {
 }
 
 impl Copier<'_> {
+    fn copy_noted(&mut self, path: &Path, shown: PathBuf) -> (Entry, Result<(), String>) {
+        let started = Instant::now();
+        let (source, destination) = (path.display().to_string(), shown.display().to_string());
+        self.entry = Entry { source, destination, ..Entry::default() };
+        let copied = self.copy(path, shown);
+        let entry = Entry {
+            seconds: started.elapsed().as_secs_f64(),
+            error: copied.as_ref().err().cloned(),
+            ..std::mem::take(&mut self.entry)
+        };
+        (entry, copied)
+    }
+
     fn copy(&mut self, path: &Path, shown: PathBuf) -> Result<(), String> {
         let source = Source::open(path)?;
+        self.entry.length_bytes = source.length_bytes;
         let destination = Destination::find(shown)?;
         self.check(&source, &destination)?;
         let told = |failure| tell(&failure, &source, &destination);
@@ -159,7 +196,7 @@ impl Copier<'_> {
     }
 
     /// `false` when all bytes have to be copied.
-    fn share_blocks(&self, source: &Source<'_>, target: &OpenFile) -> Result<bool, Failure> {
+    fn share_blocks(&mut self, source: &Source<'_>, target: &OpenFile) -> Result<bool, Failure> {
         let wanted = self.arguments.reflink;
         let is_possible = source.open.kind() == FileKind::Regular && source.length_bytes > 0;
         let keeps_holes = self.arguments.sparse == Sparse::Auto;
@@ -167,7 +204,10 @@ impl Copier<'_> {
             return Ok(false);
         }
         match rustix::fs::ioctl_ficlone(target.buffered(), source.open.buffered()) {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                self.entry.shares_blocks = true;
+                Ok(true)
+            }
             Err(_) if wanted == Reflink::Auto => Ok(false),
             Err(error) => {
                 let text =
@@ -178,9 +218,23 @@ impl Copier<'_> {
     }
 
     fn copy_bytes(&mut self, source: &Source<'_>, target: &Arc<OpenFile>) -> Result<(), Failure> {
+        let mut copied_bytes = 0;
+        let done = self.copy_bytes_counted(source, target, &mut copied_bytes);
+        self.entry.copied_bytes = copied_bytes;
+        done
+    }
+
+    fn copy_bytes_counted(
+        &mut self,
+        source: &Source<'_>,
+        target: &Arc<OpenFile>,
+        copied_bytes: &mut u64,
+    ) -> Result<(), Failure> {
         if source.length_bytes == 0 {
             // Files in /proc say they are empty.
-            return through_kernel(&source.open, target, ByteRange::new(0, u64::MAX), &mut |_| {});
+            return through_kernel(&source.open, target, ByteRange::new(0, u64::MAX), &mut |bytes| {
+                *copied_bytes += bytes;
+            });
         }
         let runs = match self.arguments.sparse {
             Sparse::Auto => runs::with_data(source.open.buffered(), source.length_bytes),
@@ -192,7 +246,10 @@ impl Copier<'_> {
         target.set_len(source.length_bytes).map_err(Failure::of_target)?;
         reserve(target, &runs)?;
         let mut progress = Progress::new("copying", source.path, data_bytes);
-        let mut on_copied = |bytes| progress.add(bytes);
+        let mut on_copied = |bytes| {
+            *copied_bytes += bytes;
+            progress.add(bytes);
+        };
         if data_bytes < QUEUE_BYTES_MIN || (source.open.direct().is_none() && target.direct().is_none()) {
             return runs.iter().try_for_each(|&run| {
                 let end_bytes = through_kernel_to(&source.open, target, run, &mut on_copied)?;
@@ -249,8 +306,12 @@ impl Copier<'_> {
             Depth::PageCache => "read again, through the page cache as there is no direct I/O",
         };
         let (length, shown) = (readable(source.length_bytes), destination.shown.display());
-        println!("{shown}: {length} agree with {}, {from}", source.path.display());
-        Ok(())
+        self.entry.verified = Some(from);
+        if self.arguments.json.to() == JsonTo::StandardOutput {
+            return Ok(());
+        }
+        let text = format!("{shown}: {length} agree with {}, {from}\n", source.path.display());
+        output::print(&text).map_err(|text| Failure::of_target(io::Error::other(text)))
     }
 }
 

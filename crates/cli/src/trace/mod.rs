@@ -19,8 +19,8 @@ use std::process::ExitCode;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::{ReplayArguments, TraceAction, TraceArguments};
-use crate::bench::check_output;
 use crate::complain;
+use crate::output;
 use replay::Cache;
 use report::Report;
 use requests::{Request, Requests};
@@ -37,18 +37,16 @@ pub(crate) fn run(arguments: &TraceArguments) -> ExitCode {
 }
 
 fn run_replay(arguments: &ReplayArguments) -> Result<(), String> {
-    arguments.json.iter().try_for_each(|path| check_output(path))?;
+    let json = arguments.json.to();
+    json.check()?;
     let mut requests = Requests::open(&arguments.trace, arguments.format)?;
     let mut caches = caches(arguments);
     replay(&mut requests, &mut caches)?;
     let report = Report::new(arguments, requests.format(), &caches);
-    report.print().map_err(|error| format!("failed to write to standard output: {error}"))?;
-    match &arguments.json {
-        Some(path) => {
-            report.write(path).map_err(|error| format!("failed to write {}: {error}", path.display()))
-        }
-        None => Ok(()),
+    if json.wants_text() {
+        output::print(&report.text())?;
     }
+    json.write(|| report.json())
 }
 
 /// All policies of the first size, then of the next.

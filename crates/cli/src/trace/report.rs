@@ -3,10 +3,6 @@
 //! Owns: the words and columns.
 //! Does not own: the counts.
 
-use std::fs::File;
-use std::io::{self, Write};
-use std::path::Path;
-
 use serde::Serialize;
 
 use super::replay::Cache;
@@ -49,21 +45,11 @@ impl Report {
         }
     }
 
-    /// The table on standard output. A reader that has gone is no error.
-    pub(super) fn print(&self) -> io::Result<()> {
-        match io::stdout().lock().write_all(self.text().as_bytes()) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            other => other,
-        }
+    pub(super) fn json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("numbers and texts can be written")
     }
 
-    pub(super) fn write(&self, path: &Path) -> io::Result<()> {
-        let mut file = File::create(path)?;
-        serde_json::to_writer_pretty(&mut file, self)?;
-        file.write_all(b"\n")
-    }
-
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let (page, readahead) = (readable(self.page_bytes), &self.readahead);
         let mut lines = vec![
             format!("{} ({}), pages of {page}, readahead {readahead}", self.trace, self.format),

@@ -6,10 +6,10 @@ use std::path::Path;
 use headwater_testkit::{Pattern, ScratchDir, tmpfs};
 use serde_json::Value;
 
-use crate::{run, text, utf8};
+use crate::{run, text, to_json, utf8};
 
 fn scan(arguments: &[&str], out: &Path) -> (String, Value) {
-    let common = ["bench", "scan", "--rounds", "1", "--json", utf8(out)];
+    let common = ["bench", "scan", "--rounds", "1", &to_json(utf8(out))];
     let output = run(&[&common[..], arguments].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(text(&output.stderr), "", "no progress bar without a terminal");
@@ -88,7 +88,7 @@ fn quick_form_works_for_nobody() {
     let json = fs::File::create(place.path().join("out.json")).unwrap();
     json.set_permissions(fs::Permissions::from_mode(0o666)).unwrap();
     let mut command = std::process::Command::new(&binary);
-    command.args(["bench", "--json", "out.json"]).current_dir(place.path());
+    command.args(["bench", "--json=out.json"]).current_dir(place.path());
     if rustix::process::geteuid().is_root() {
         command.uid(65534).gid(65534);
     }
@@ -100,7 +100,7 @@ fn quick_form_works_for_nobody() {
     let results: Value = serde_json::from_slice(&fs::read(place.path().join("out.json")).unwrap()).unwrap();
     let suites = results["suites"].as_array().unwrap();
     let names: Vec<&str> = suites.iter().map(|report| report["suite"].as_str().unwrap()).collect();
-    assert_eq!(names, ["scan", "cache", "readahead"]);
+    assert_eq!(names, ["scan", "tune", "random", "cat", "cache", "readahead", "ubc", "nop"]);
     let left = fs::read_dir(place.path()).unwrap().count();
     assert_eq!(left, 2, "only the binary and the results");
 }

@@ -6,10 +6,10 @@ use std::path::Path;
 use headwater_testkit::{Pattern, ScratchDir};
 use serde_json::Value;
 
-use crate::{run, text, utf8};
+use crate::{run, text, to_json, utf8};
 
 fn cache(arguments: &[&str], out: &Path) -> (String, Value) {
-    let common = ["bench", "cache", "--rounds", "1", "--seconds", "0.01", "--json", utf8(out)];
+    let common = ["bench", "cache", "--rounds", "1", "--seconds", "0.01", &to_json(utf8(out))];
     let output = run(&[&common[..], arguments].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(text(&output.stderr), "", "no progress bar without a terminal");

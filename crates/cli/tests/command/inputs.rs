@@ -61,19 +61,24 @@ fn what_cannot_be_measured_gets_one_line() {
     ];
     for suite in ["scan", "cache", "readahead", "ubc"] {
         for (option, value, named) in cases {
-            assert_one_line(&run(&["bench", suite, option, value]), named);
+            assert_one_line(&run(&["bench", suite, &format!("{option}={value}")]), named);
         }
     }
 }
 
 #[test]
 fn help_has_examples_and_no_escape_codes() {
-    let suites = ["scan", "cache", "readahead", "ubc", "nop"].map(|suite| vec!["bench", suite, "--help"]);
+    let suites = ["scan", "cache", "readahead", "ubc", "cat", "random", "nop"]
+        .map(|suite| vec!["bench", suite, "--help"]);
     let commands = [
         vec!["--help"],
         vec!["cat", "--help"],
         vec!["cp", "--help"],
         vec!["stat", "--help"],
+        vec!["scan", "--help"],
+        vec!["tune", "--help"],
+        vec!["man", "--help"],
+        vec!["completions", "--help"],
         vec!["bench", "--help"],
     ];
     for arguments in commands.iter().chain(&suites) {

@@ -5,12 +5,18 @@
 mod bench;
 mod cache;
 mod cat;
+mod cat_suite;
 mod cp;
 mod inputs;
+mod manual;
 mod nop;
+mod random_suite;
 mod readahead;
+mod report;
+mod scan;
 mod stat;
 mod trace;
+mod tune;
 mod ubc;
 
 use std::path::Path;
@@ -26,6 +32,11 @@ fn run(arguments: &[&str]) -> Output {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The option that writes JSON to a file.
+fn to_json(path: &str) -> String {
+    format!("--json={path}")
 }
 
 fn utf8(path: &Path) -> &str {

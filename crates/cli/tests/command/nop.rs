@@ -6,7 +6,7 @@ use headwater::io::uring_refusal;
 use headwater_testkit::{forbid_io_uring, run_self_with_env, skip};
 use serde_json::Value;
 
-use crate::{assert_one_line, run, text, utf8};
+use crate::{assert_one_line, run, text, to_json, utf8};
 
 /// Goal: all rows of the table with all columns, in JSON and as text, and a drawing. Method: 20 ms a row.
 #[test]
@@ -16,7 +16,7 @@ fn table_and_drawing() {
     }
     let place = tempfile::tempdir().unwrap();
     let (json, plot) = (place.path().join("out.json"), place.path().join("out.svg"));
-    let output = run(&["bench", "nop", "--seconds", "0.02", "--json", utf8(&json), "--plot", utf8(&plot)]);
+    let output = run(&["bench", "nop", "--seconds", "0.02", &to_json(utf8(&json)), "--plot", utf8(&plot)]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(text(&output.stderr), "", "no progress bar without a terminal");
     let results: Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
@@ -50,7 +50,7 @@ fn own_shape() {
     let place = tempfile::tempdir().unwrap();
     let json = place.path().join("out.json");
     let shape = ["--threads", "2", "--batch", "4", "--affinity", "spread"];
-    let output = run(&[&["bench", "nop", "--seconds", "0.02", "--json", utf8(&json)], &shape[..]].concat());
+    let output = run(&[&["bench", "nop", "--seconds", "0.02", &to_json(utf8(&json))], &shape[..]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     let results: Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
     assert_eq!(results["affinity"], "spread");
@@ -66,7 +66,7 @@ fn own_shape() {
 fn nothing_is_written_in_vain() {
     let place = tempfile::tempdir().unwrap();
     let json = place.path().join("out.json");
-    assert_one_line(&run(&["bench", "nop", "--json", utf8(&json), "--affinity", "1023"]), "processor");
+    assert_one_line(&run(&["bench", "nop", &to_json(utf8(&json)), "--affinity", "1023"]), "processor");
     assert!(!json.exists());
 }
 

@@ -9,10 +9,10 @@ use std::path::Path;
 use headwater_testkit::{Pattern, ScratchDir, skip, tmpfs};
 use serde_json::Value;
 
-use crate::{assert_one_line, run, text, utf8};
+use crate::{assert_one_line, run, text, to_json, utf8};
 
 fn readahead(arguments: &[&str], out: &Path) -> (String, Value) {
-    let common = ["bench", "readahead", "--rounds", "1", "--json", utf8(out)];
+    let common = ["bench", "readahead", "--rounds", "1", &to_json(utf8(out))];
     let output = run(&[&common[..], arguments].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(text(&output.stderr), "", "no progress bar without a terminal");

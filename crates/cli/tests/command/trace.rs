@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use headwater_testkit::{Trace, TraceShape};
 use serde_json::Value;
 
-use crate::{assert_one_line, run, text, utf8};
+use crate::{assert_one_line, run, text, to_json, utf8};
 
 const CACHE_PAGES: u64 = 100;
 
@@ -57,7 +57,7 @@ fn lru_misses(pages: &[u64]) -> u64 {
 }
 
 fn replay(trace: &str, json: &str, more: &[&str]) -> (String, Vec<Value>) {
-    let output = run(&[&["trace", "replay", trace, "--json", json], more].concat());
+    let output = run(&[&["trace", "replay", trace, &to_json(json)], more].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(text(&output.stderr), "", "no progress bar without a terminal");
     let results: Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
@@ -144,7 +144,7 @@ fn broken_traces_are_named() {
     let json = place.0.path().join("out.json");
     for (contents, more, expected) in cases {
         let trace = place.file("trace", contents);
-        let start = ["trace", "replay", utf8(&trace), "--cache", "1M", "--json", utf8(&json)];
+        let start = ["trace", "replay", utf8(&trace), "--cache", "1M", &to_json(utf8(&json))];
         let output = run(&[&start, more].concat());
         assert_one_line(&output, expected);
         assert_one_line(&output, utf8(&trace));
@@ -165,7 +165,7 @@ fn wrong_arguments_are_named() {
     assert_one_line(&run(&["trace", "replay", trace, "--cache", "1M,2"]), "a cache has from 40K to 8T");
     assert_one_line(&run(&["trace", "replay", trace, "--cache", "1M", "--policy", "mru"]), "clock2q+");
     assert_one_line(
-        &run(&["trace", "replay", trace, "--cache", "1M", "--json", "/nowhere/out"]),
+        &run(&["trace", "replay", trace, "--cache", "1M", "--json=/nowhere/out"]),
         "failed to open /nowhere/out",
     );
 }

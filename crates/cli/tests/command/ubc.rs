@@ -12,10 +12,10 @@ use headwater_testkit::{FileSystem, LoopMount, PATIENCE, Pattern, ScratchDir, sk
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::{assert_one_line, headwater, run, text, utf8};
+use crate::{assert_one_line, headwater, run, text, to_json, utf8};
 
 fn ubc(arguments: &[&str], out: &Path) -> (String, Value) {
-    let common = ["bench", "ubc", "--rounds", "1", "--json", utf8(out)];
+    let common = ["bench", "ubc", "--rounds", "1", &to_json(utf8(out))];
     let output = run(&[&common[..], arguments].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(text(&output.stderr), "", "no progress bar without a terminal");

@@ -97,7 +97,7 @@ pub(super) fn run(plan: &Plan, target: &Target) -> Result<Findings, String> {
     }
     progress.finish_and_clear();
     let report = Report::new(plan, target, set_bytes, &measured);
-    Ok(Findings::new(report.text(), &report))
+    Ok(Findings::new(report.text(), &report, report.section()))
 }
 
 fn child(

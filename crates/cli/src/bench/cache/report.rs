@@ -3,11 +3,14 @@
 //! Owns: what counts of several rounds, the words and columns.
 //! Does not own: the measurements.
 
+mod figures;
+
 use serde::Serialize;
 
 use super::{Access, Cell, Measured, Plan, Source, THREADS};
 use crate::bench::file::Target;
 use crate::bench::host::Host;
+use crate::bench::report::FioFile;
 use crate::bench::suite::{PAGE_BYTES, median, rounds_words};
 use crate::units::readable;
 
@@ -22,6 +25,8 @@ pub(super) struct Report {
     rows: Vec<Line>,
     caches: Vec<CacheState>,
     notes: Vec<String>,
+    #[serde(skip)]
+    fio_file: FioFile,
 }
 
 #[derive(Serialize)]
@@ -33,6 +38,8 @@ struct Line {
     threads: u32,
     /// As one thread waits for it.
     ns_per_read: f64,
+    ns_per_read_min: f64,
+    ns_per_read_max: f64,
     cpu_ns_per_read: f64,
     reads_per_s: f64,
     gb_per_s: f64,
@@ -74,6 +81,7 @@ impl Report {
             rows: rows.collect(),
             notes: caches.iter().filter_map(|cache| cache.note(pages)).collect(),
             caches,
+            fio_file: FioFile::of(target, set_bytes),
         }
     }
 
@@ -128,6 +136,8 @@ fn line(measured: &Sources, source: Source, access: Access, threads: u32) -> Lin
     let rate =
         |source, threads| median(cells(measured, source, access, threads).map(|cell| cell.reads_per_s));
     let reads_per_s = rate(source, threads);
+    let waited_ns = |reads_per_s: f64| 1e9 * f64::from(threads) / reads_per_s;
+    let rounds_ns = || cells(measured, source, access, threads).map(|cell| waited_ns(cell.reads_per_s));
     let cpu = cells(measured, source, access, threads).map(|cell| cell.cpu_seconds / cell.reads as f64);
     Line {
         id: format!("{}-{}-{threads}", source.id(), access.bytes()),
@@ -135,7 +145,9 @@ fn line(measured: &Sources, source: Source, access: Access, threads: u32) -> Lin
         source: source.id(),
         bytes: access.bytes(),
         threads,
-        ns_per_read: 1e9 * f64::from(threads) / reads_per_s,
+        ns_per_read: waited_ns(reads_per_s),
+        ns_per_read_min: rounds_ns().fold(f64::INFINITY, f64::min),
+        ns_per_read_max: rounds_ns().fold(0.0, f64::max),
         cpu_ns_per_read: 1e9 * median(cpu),
         reads_per_s,
         gb_per_s: reads_per_s * access.bytes() as f64 / 1e9,

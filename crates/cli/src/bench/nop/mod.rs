@@ -20,8 +20,10 @@ pub(crate) use affinity::Affinity;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::check_output;
+use super::check_results;
+use super::suite::{self, Findings};
 use crate::args::NopArguments;
+use crate::output;
 use batches::Measured;
 use report::{Outcome, Report};
 
@@ -50,32 +52,74 @@ struct Shape {
     batch: u32,
 }
 
-pub(super) fn run(arguments: &NopArguments) -> Result<(), String> {
-    for path in [&arguments.json, &arguments.plot].into_iter().flatten() {
-        check_output(path)?;
-    }
-    arguments.affinity.check()?;
-    let rows = rows(arguments)?;
-    if let Some(reason) = headwater::io::uring_refusal() {
-        return Err(refused(&reason));
-    }
-    let progress = progress_bar(arguments.seconds * rows.len() as u32);
-    let outcomes: Result<Vec<Outcome>, String> =
-        rows.into_iter().map(|row| measure(row, arguments, &progress)).collect();
-    progress.finish_and_clear();
-    let report = Report::new(outcomes?, arguments);
-    report.print().map_err(|error| format!("failed to write to standard output: {error}"))?;
-    report.write_files(arguments)
+/// What is measured, and for how long.
+pub(super) struct Plan {
+    pub(super) seconds: Duration,
+    pub(super) affinity: Affinity,
+    rows: Vec<Row>,
 }
 
-fn measure(row: Row, arguments: &NopArguments, progress: &ProgressBar) -> Result<Outcome, String> {
+impl Plan {
+    /// The table, each row for so long.
+    pub(super) fn table(seconds: Duration) -> Plan {
+        Plan { seconds, affinity: Affinity::None, rows: of_both(TABLE.to_vec()) }
+    }
+
+    fn of(arguments: &NopArguments) -> Result<Plan, String> {
+        arguments.affinity.check()?;
+        let (seconds, affinity) = (arguments.seconds, arguments.affinity.clone());
+        Ok(Plan { seconds, affinity, rows: rows(arguments)? })
+    }
+}
+
+pub(super) fn run(arguments: &NopArguments) -> Result<(), String> {
+    check_results(&arguments.results)?;
+    arguments.plot.iter().try_for_each(|path| output::check_file(path))?;
+    let plan = Plan::of(arguments)?;
+    if let Some(reason) = refusal() {
+        return Err(reason);
+    }
+    let report = report(&plan)?;
+    let findings = findings(&report);
+    if arguments.results.json.to().wants_text() {
+        findings.print("")?;
+    }
+    if let Some(path) = &arguments.plot {
+        output::write_file(path, &report.plot()?)?;
+    }
+    suite::write_results(&[findings], &arguments.results)
+}
+
+/// Measures every row, or says why there is none.
+///
+/// # Errors
+/// One sentence for the user.
+pub(super) fn measure(plan: &Plan) -> Result<Findings, String> {
+    if let Some(reason) = refusal() {
+        return Ok(Findings::skipped("nop", report::TITLE, &reason));
+    }
+    Ok(findings(&report(plan)?))
+}
+
+fn findings(report: &Report) -> Findings {
+    Findings::new(report.text(), report, report.section())
+}
+
+fn report(plan: &Plan) -> Result<Report, String> {
+    let progress = progress_bar(plan.seconds * plan.rows.len() as u32);
+    let outcomes: Result<Vec<Outcome>, String> =
+        plan.rows.iter().map(|&row| measure_row(row, plan, &progress)).collect();
+    progress.finish_and_clear();
+    Ok(Report::new(outcomes?, plan))
+}
+
+fn measure_row(row: Row, plan: &Plan, progress: &ProgressBar) -> Result<Outcome, String> {
     progress.set_message(row.name());
     let before = progress.position();
     let mut tick = |elapsed: Duration| progress.set_position(before + elapsed.as_millis() as u64);
-    let measured: io::Result<Measured> =
-        batches::measure(row, arguments.seconds, &arguments.affinity, &mut tick);
+    let measured: io::Result<Measured> = batches::measure(row, plan.seconds, &plan.affinity, &mut tick);
     let measured = measured.map_err(|error| format!("failed to measure {}: {error}", row.name()))?;
-    tick(arguments.seconds);
+    tick(plan.seconds);
     Ok(Outcome { row, measured })
 }
 
@@ -86,8 +130,13 @@ fn rows(arguments: &NopArguments) -> Result<Vec<Row>, String> {
         (None, None, None) => TABLE.to_vec(),
         _ => vec![Shape::custom(threads, entries, batch)?],
     };
+    Ok(of_both(shapes))
+}
+
+/// Of each shape a row for each way to use a ring.
+fn of_both(shapes: Vec<Shape>) -> Vec<Row> {
     let both = |shape| [RingUse::AnyThread, RingUse::Local].map(|sharing| Row { sharing, shape });
-    Ok(shapes.into_iter().flat_map(both).collect())
+    shapes.into_iter().flat_map(both).collect()
 }
 
 impl Shape {
@@ -140,7 +189,12 @@ fn progress_bar(time: Duration) -> ProgressBar {
     ProgressBar::new(time.as_millis() as u64).with_style(style.expect("the template is well-formed"))
 }
 
-/// In one line: what the kernel said, and where to change its mind.
+/// Why there is nothing to measure, in one line.
+pub(super) fn refusal() -> Option<String> {
+    headwater::io::uring_refusal().map(|reason| refused(&reason))
+}
+
+/// What the kernel said, and where to change its mind.
 fn refused(reason: &str) -> String {
     let setting = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").unwrap_or_default();
     let advice = match setting.trim() {

@@ -3,16 +3,17 @@
 //! Owns: the words and columns, what is written where.
 //! Does not own: the measurements, how a drawing is made (`plot`).
 
-use std::io::{self, Write};
-use std::path::Path;
+mod figures;
 
 use serde::Serialize;
 
 use super::batches::Measured;
 use super::latency::Percentiles;
-use super::{RingUse, Row, plot};
-use crate::args::NopArguments;
+use super::{Plan, RingUse, Row, plot};
 use crate::bench::host::Machine;
+
+/// Of the section.
+pub(super) const TITLE: &str = "The ring alone";
 
 /// A row and what it took.
 pub(super) struct Outcome {
@@ -47,37 +48,26 @@ struct Line {
 }
 
 impl Report {
-    pub(super) fn new(outcomes: Vec<Outcome>, arguments: &NopArguments) -> Report {
+    pub(super) fn new(outcomes: Vec<Outcome>, plan: &Plan) -> Report {
         Report {
             suite: "nop",
             host: Machine::here(),
-            seconds: arguments.seconds.as_secs_f64(),
-            affinity: arguments.affinity.to_string(),
+            seconds: plan.seconds.as_secs_f64(),
+            affinity: plan.affinity.to_string(),
             rows: outcomes.iter().map(line).collect(),
             outcomes,
         }
     }
 
-    /// The table on standard output. A reader that has gone is no error.
-    pub(super) fn print(&self) -> io::Result<()> {
-        match io::stdout().lock().write_all(self.text().as_bytes()) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            other => other,
-        }
+    /// The drawing of the latencies.
+    ///
+    /// # Errors
+    /// One sentence for the user.
+    pub(super) fn plot(&self) -> Result<String, String> {
+        plot::svg(&self.outcomes)
     }
 
-    pub(super) fn write_files(&self, arguments: &NopArguments) -> Result<(), String> {
-        if let Some(path) = &arguments.json {
-            let text = serde_json::to_string_pretty(self).map_err(|error| error.to_string())?;
-            write(path, &(text + "\n"))?;
-        }
-        if let Some(path) = &arguments.plot {
-            write(path, &plot::svg(&self.outcomes)?)?;
-        }
-        Ok(())
-    }
-
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let what = format!(
             "batches of {} requests that do nothing, {} s a row, affinity {}; latencies of a batch in µs",
             self.rows.first().map_or(0, |row| row.batch),
@@ -154,8 +144,4 @@ fn line(outcome: &Outcome) -> Line {
         latency: measured.latencies.percentiles(),
         enters_per_batch: measured.enters as f64 / batches.max(1) as f64,
     }
-}
-
-fn write(path: &Path, text: &str) -> Result<(), String> {
-    std::fs::write(path, text).map_err(|error| format!("failed to write {}: {error}", path.display()))
 }

@@ -105,7 +105,7 @@ pub(super) fn run(plan: &Plan, target: &Target) -> Result<Findings, String> {
     }
     progress.finish_and_clear();
     let report = Report::new(plan, target, contest.bytes, &contest.outcomes, contest.skipped);
-    Ok(Findings::new(report.text(), &report))
+    Ok(Findings::new(report.text(), &report, report.section()))
 }
 
 struct Contest<'a> {

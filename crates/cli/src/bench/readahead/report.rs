@@ -3,12 +3,15 @@
 //! Owns: what counts of several rounds, the words and columns.
 //! Does not own: the measurements.
 
+mod figures;
+
 use serde::Serialize;
 
 use super::row::Measurement;
 use super::{Outcome, Pattern, Plan, READ_AHEAD_KB, Reader};
 use crate::bench::file::Target;
 use crate::bench::host::Host;
+use crate::bench::report::FioFile;
 use crate::bench::suite::{GIB, MIB, median, rounds_words};
 use crate::readahead;
 use crate::units::readable;
@@ -25,6 +28,8 @@ pub(super) struct Report {
     notes: Vec<String>,
     #[serde(skip)]
     readers: Vec<Reader>,
+    #[serde(skip)]
+    fio_file: FioFile,
 }
 
 #[derive(Serialize)]
@@ -77,6 +82,7 @@ impl Report {
             rows,
             notes: notes(outcomes, skipped),
             readers: plan.readers(),
+            fio_file: FioFile::of(target, bytes),
         }
     }
 

@@ -28,7 +28,7 @@ pub(crate) struct UbcArguments {
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   headwater bench ubc                          1 GiB here; needs three times that
-  headwater bench ubc --dir /mnt/nvme --size 4G --json out.json
+  headwater bench ubc --dir /mnt/nvme --size 4G --json=out.json
   headwater bench ubc --file big.log --size 512M
 
 The rows are those of Chuck Silvers' paper on the unified buffer cache of NetBSD (UBC, 2000):

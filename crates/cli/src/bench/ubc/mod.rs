@@ -27,6 +27,8 @@ use report::Report;
 use row::Measured;
 
 pub(super) struct Plan {
+    /// Of a large file, at most.
+    pub(super) bytes_max: u64,
     pub(super) rounds: u32,
     /// For one pass.
     pub(super) limit: Duration,
@@ -158,7 +160,7 @@ pub(super) fn run(plan: &Plan, target: &Target) -> Result<Findings, String> {
     }
     progress.finish_and_clear();
     let report = Report::new(plan, target, &contest);
-    Ok(Findings::new(report.text(), &report))
+    Ok(Findings::new(report.text(), &report, report.section()))
 }
 
 struct Contest<'a> {
@@ -177,7 +179,7 @@ struct Contest<'a> {
 
 impl<'a> Contest<'a> {
     fn new(plan: &'a Plan, target: &'a Target) -> Contest<'a> {
-        let large_bytes = target.bytes;
+        let large_bytes = target.bytes.min(plan.bytes_max);
         let mut notes = Vec::new();
         let written = match written(target, large_bytes) {
             Ok(written) => Some(written),

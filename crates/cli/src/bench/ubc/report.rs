@@ -3,6 +3,8 @@
 //! Owns: what counts of several rounds, the words and columns.
 //! Does not own: the measurements.
 
+mod figures;
+
 use serde::Serialize;
 
 use super::row::Pass;

@@ -1,0 +1,288 @@
+//! Cat: seven steps to a fast cat, and everybody else, with a warm and with a cold file.
+//!
+//! ```text
+//!   once: each way's bytes ─► pipe ─► the same sum?        zero ─► null in blocks of all sizes ─► the best
+//!   rounds × states × ways: warm or cold, looked at ─► a process: file ─► way ─► /dev/null ─► time, processor time ─► medians
+//! ```
+//!
+//! Owns: the order, the state of the page cache before each row, the clocks.
+//! Does not own: what the ways are (`ways`), the steps' loops (`steps`), the words (`report`).
+
+mod arguments;
+mod report;
+mod steps;
+mod ways;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use headwater::io::children_cpu_time;
+use xxhash_rust::xxh3::Xxh3;
+
+pub(crate) use arguments::{CatSuiteArguments, EXAMPLES};
+pub(super) use steps::run as run_row;
+
+use super::file::{Fitting, Target, Wanted};
+use super::measure;
+use super::suite::{self, Findings, PAGE_BYTES};
+use crate::units::{ByteSize, readable};
+use report::Report;
+use steps::{Sweep, sweep};
+use ways::Ways;
+
+pub(super) struct Plan {
+    /// Of a file that was made for this: more of it is not read.
+    pub(super) cold_bytes: u64,
+    pub(super) warm_bytes: u64,
+    pub(super) rounds: u32,
+    /// No round begins later than this.
+    pub(super) limit: Duration,
+}
+
+impl Plan {
+    /// Two states of eleven ways: 6 s on a fast device, at least one round on a slow one.
+    pub(super) fn quick() -> Plan {
+        Plan { cold_bytes: QUICK_BYTES, warm_bytes: QUICK_BYTES, rounds: QUICK_ROUNDS, limit: QUICK_LIMIT }
+    }
+}
+
+/// What the page cache holds of the file when a way begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Warm,
+    Cold,
+}
+
+impl State {
+    const ALL: [State; 2] = [State::Warm, State::Cold];
+
+    /// For the JSON.
+    fn id(self) -> &'static str {
+        match self {
+            State::Warm => "warm",
+            State::Cold => "cold",
+        }
+    }
+}
+
+/// A way in a state, and what it took in each round.
+struct Outcome {
+    state: State,
+    /// Of [`Ways`].
+    way: usize,
+    rounds: Vec<Measured>,
+}
+
+/// One process.
+struct Measured {
+    bytes: u64,
+    seconds: f64,
+    cpu_seconds: f64,
+    /// Of the file, in the page cache before; `None` where the kernel does not tell.
+    resident_share: Option<f64>,
+    /// Whether the state was as it should be, as far as can be told.
+    was_so: bool,
+}
+
+pub(super) fn run(arguments: &CatSuiteArguments) -> Result<(), String> {
+    let place = &arguments.place;
+    let wanted = match &arguments.file {
+        Some(path) => Wanted::Existing { path: path.clone(), limit: None },
+        None => Wanted::New { dir: place.dir.clone(), size: arguments.size, fitting: Fitting::Exact },
+    };
+    let (cold_bytes, warm_bytes) = (arguments.size.0, arguments.warm.0);
+    let plan = Plan { cold_bytes, warm_bytes, rounds: arguments.rounds, limit: Duration::MAX };
+    measure(&wanted, place, &[&|target| run_plan(&plan, target)])
+}
+
+/// Measures all ways in both states.
+///
+/// # Errors
+/// One sentence for the user.
+pub(super) fn run_plan(plan: &Plan, target: &Target) -> Result<Findings, String> {
+    let own_cold = smaller(target, plan.cold_bytes);
+    let cold = own_cold.as_ref().unwrap_or(target);
+    let own_warm = smaller(cold, plan.warm_bytes);
+    let warm = own_warm.as_ref().unwrap_or(cold);
+    let dropped_before = page_cache_drops();
+    let mut contest = Contest::new(cold, warm)?;
+    let progress = suite::progress_bar(contest.ways.all.len() as u64 + contest.steps_of(plan.rounds));
+    for way in 0..contest.ways.all.len() {
+        progress.set_message(format!("checking {}", contest.ways.all[way].name));
+        progress.tick();
+        contest.verify(way)?;
+        progress.inc(1);
+    }
+    let started = Instant::now();
+    let mut rounds = 0;
+    while rounds < plan.rounds && (rounds == 0 || started.elapsed() < plan.limit) {
+        for index in suite::order(contest.outcomes.len(), rounds) {
+            let outcome = &contest.outcomes[index];
+            progress.set_message(format!("{}, {}", outcome.state.id(), contest.ways.all[outcome.way].name));
+            progress.tick();
+            contest.measure(index)?;
+            progress.inc(1);
+        }
+        rounds += 1;
+    }
+    progress.finish_and_clear();
+    let drops = page_cache_drops().zip(dropped_before).map_or(0, |(after, before)| after - before);
+    let report = Report::new(&contest, target, rounds, drops);
+    Ok(Findings::new(report.text(), &report, report.section()))
+}
+
+/// A file beside one that was made here and is larger than wanted. Where there is no room the larger one has to do.
+fn smaller(target: &Target, bytes: u64) -> Option<Target> {
+    if !target.is_made || target.bytes <= bytes {
+        return None;
+    }
+    let (dir, size) = (Some(target.path.clone()), ByteSize(bytes));
+    suite::prepare(&Wanted::New { dir, size, fitting: Fitting::Exact }).ok()
+}
+
+struct Contest<'a> {
+    cold: &'a Target,
+    warm: &'a Target,
+    ways: Ways,
+    sweep: Sweep,
+    outcomes: Vec<Outcome>,
+    /// Why there are no warm rows.
+    warm_refusal: Option<String>,
+    /// Of all bytes that are read of the warm file, and of those that a byte at a time is measured with.
+    sums: [u64; 2],
+}
+
+impl<'a> Contest<'a> {
+    fn new(cold: &'a Target, warm: &'a Target) -> Result<Contest<'a>, String> {
+        let failed = |error: io::Error| format!("failed to measure cat: {error}");
+        let sweep = sweep().map_err(failed)?;
+        let ways = Ways::here(cold, sweep.best_bytes).map_err(failed)?;
+        let warm_refusal = reason_not_to_warm(warm);
+        let states = State::ALL.into_iter().filter(|&state| state == State::Cold || warm_refusal.is_none());
+        let outcomes = states
+            .flat_map(|state| (0..ways.all.len()).map(move |way| Outcome { state, way, rounds: Vec::new() }));
+        let outcomes = outcomes.collect();
+        let sums = [sum_of_file(warm, u64::MAX), sum_of_file(warm, ways::SLICE_BYTES)];
+        let [Ok(whole), Ok(slice)] = sums else {
+            return Err(format!("failed to read {}", warm.path.display()));
+        };
+        Ok(Contest { cold, warm, ways, sweep, outcomes, warm_refusal, sums: [whole, slice] })
+    }
+
+    fn steps_of(&self, rounds: u32) -> u64 {
+        u64::from(rounds) * self.outcomes.len() as u64
+    }
+
+    fn target(&self, state: State) -> &Target {
+        match state {
+            State::Warm => self.warm,
+            State::Cold => self.cold,
+        }
+    }
+
+    /// All ways deliver the same bytes, or the table is worthless.
+    fn verify(&self, way: usize) -> Result<(), String> {
+        let way = &self.ways.all[way];
+        let failed = |error: io::Error| format!("failed to check {}: {error}", way.name);
+        let mut child =
+            way.command(self.warm).map_err(failed)?.stdout(Stdio::piped()).spawn().map_err(failed)?;
+        let output = child.stdout.take().expect("it was asked for");
+        let sum = sum_of(output);
+        let status = child.wait().map_err(failed)?;
+        if !status.success() {
+            return Err(failed(io::Error::other(status.to_string())));
+        }
+        if sum.map_err(failed)? != self.sums[usize::from(way.is_slice())] {
+            return Err(format!("{} delivers other bytes than the file has: has it changed?", way.name));
+        }
+        Ok(())
+    }
+
+    fn measure(&mut self, index: usize) -> Result<(), String> {
+        let state = self.outcomes[index].state;
+        let (target, way) = (self.target(state), &self.ways.all[self.outcomes[index].way]);
+        let failed = |error: io::Error| format!("failed to measure {}: {error}", way.name);
+        let (resident_share, was_so) = match state {
+            State::Warm => warm_up(target).map_err(failed)?,
+            State::Cold => {
+                let was_cold = target.make_cold();
+                (resident_share(target), was_cold)
+            }
+        };
+        let mut command = way.command(target).map_err(failed)?;
+        command.stdout(Stdio::null());
+        let (started, cpu_before) = (Instant::now(), children_cpu_time());
+        let status = command.status().map_err(failed)?;
+        let seconds = started.elapsed().as_secs_f64();
+        let cpu_seconds = (children_cpu_time() - cpu_before).as_secs_f64();
+        if !status.success() {
+            return Err(failed(io::Error::other(status.to_string())));
+        }
+        let bytes = way.bytes_of(target);
+        self.outcomes[index].rounds.push(Measured { bytes, seconds, cpu_seconds, resident_share, was_so });
+        Ok(())
+    }
+}
+
+/// Reads the file until the page cache has all of it. Returns how much it has, and whether that is all.
+fn warm_up(target: &Target) -> io::Result<(Option<f64>, bool)> {
+    for _ in 0..WARM_ATTEMPTS_MAX {
+        if resident_share(target).is_some_and(|share| share >= 1.0) {
+            break;
+        }
+        sum_of_file(target, u64::MAX)?;
+    }
+    let share = resident_share(target);
+    Ok((share, share.is_none_or(|share| share >= 1.0)))
+}
+
+fn resident_share(target: &Target) -> Option<f64> {
+    let pages = target.bytes.div_ceil(PAGE_BYTES);
+    target.resident_pages().map(|resident| resident as f64 / pages as f64)
+}
+
+/// XXH3 of what a file begins with.
+fn sum_of_file(target: &Target, bytes: u64) -> io::Result<u64> {
+    sum_of(File::open(target.input_path())?.take(bytes))
+}
+
+fn sum_of(mut bytes: impl Read) -> io::Result<u64> {
+    let (mut hasher, mut buffer) = (Xxh3::new(), vec![0; SUM_BUFFER_BYTES]);
+    loop {
+        match bytes.read(&mut buffer) {
+            Ok(0) => return Ok(hasher.digest()),
+            Ok(read_bytes) => hasher.update(&buffer[..read_bytes]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn reason_not_to_warm(target: &Target) -> Option<String> {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let available_bytes = line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10;
+    (target.bytes > available_bytes / 4 * 3).then(|| {
+        let (bytes, available) = (readable(target.bytes), readable(available_bytes));
+        format!("the file has {bytes}, of memory {available} are available")
+    })
+}
+
+/// How often somebody had the kernel drop its page cache, since it was started.
+fn page_cache_drops() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/vmstat").ok()?;
+    text.lines().find_map(|line| line.strip_prefix("drop_pagecache ")?.parse().ok())
+}
+
+const WARM_ATTEMPTS_MAX: u32 = 3;
+
+const SUM_BUFFER_BYTES: usize = 256 << 10;
+
+/// A hundred times of what a process takes to start.
+const QUICK_BYTES: u64 = 256 << 20;
+
+const QUICK_ROUNDS: u32 = 3;
+
+const QUICK_LIMIT: Duration = Duration::from_secs(5);

@@ -1,0 +1,84 @@
+//! Quick: all suites in a minute, on one file that is made for them.
+//!
+//! Owns: how large and how long each suite is then.
+//! Does not own: the suites.
+
+use std::time::Duration;
+
+use headwater::ReadaheadPolicy;
+
+use super::file::{Fitting, Wanted};
+use super::{cache, cat, nop, random, readahead, scan, ubc};
+use crate::args::BenchCommon;
+use crate::tune;
+use crate::units::ByteSize;
+
+/// # Errors
+/// One sentence for the user.
+pub(super) fn run(common: &BenchCommon) -> Result<(), String> {
+    let (engine, queue) = (common.engine.clone(), common.engine.queue.clone());
+    let scan = scan::Plan { rounds: QUICK_ROUNDS, limit: QUICK_LIMIT, engine: engine.clone() };
+    let (set_bytes, rounds) = (QUICK_SET_BYTES, QUICK_ROUNDS);
+    let cache = cache::Plan { set_bytes, rounds, limit: QUICK_CACHE_LIMIT, queue: queue.clone() };
+    let readahead = readahead::Plan {
+        bytes_max: QUICK_READAHEAD_BYTES,
+        places: QUICK_PLACES,
+        rounds: 1,
+        limit: QUICK_READAHEAD_LIMIT,
+        engine,
+        policies: vec![ReadaheadPolicy::Adaptive],
+    };
+    let random = random::Plan::quick(queue.clone());
+    let cat = cat::Plan::quick();
+    let ubc = ubc::Plan { bytes_max: QUICK_UBC_BYTES, rounds: 1, limit: QUICK_UBC_LIMIT, queue };
+    let nop = nop::Plan::table(QUICK_NOP_TIME);
+    let size = ByteSize(QUICK_BYTES);
+    let wanted = Wanted::New { dir: common.place.dir.clone(), size, fitting: Fitting::AsPossible };
+    let suites: [super::Measure<'_>; 8] = [
+        &|target| scan::run(&scan, target),
+        &|target| tune::quick(target, QUICK_TUNE_TIME),
+        &|target| random::run_plan(&random, target),
+        &|target| cat::run_plan(&cat, target),
+        &|target| cache::run(&cache, target),
+        &|target| readahead::run(&readahead, target),
+        &|target| ubc::run(&ubc, target),
+        &|_| nop::measure(&nop),
+    ];
+    super::measure(&wanted, &common.place, &suites)
+}
+
+// The quick form takes less than 90 s on a slow device. Longest times: 20 s to make the file, 42 s for the scan, 3 s for
+// the cache, 11 s for readahead, 8 s for UBC, 2 s for the ring: 86 s. 47 s were measured on a fast one, with both processors busy.
+
+/// Made within 20 s (`file`), or as much of it as is made by then.
+const QUICK_BYTES: u64 = 1 << 30;
+
+const QUICK_ROUNDS: u32 = 3;
+
+/// The scan: fourteen rows and three rounds.
+const QUICK_LIMIT: Duration = Duration::from_secs(1);
+
+/// Far more than processors cache.
+const QUICK_SET_BYTES: u64 = 128 << 20;
+
+/// The cache: eighteen cells and three rounds.
+const QUICK_CACHE_LIMIT: Duration = Duration::from_millis(50);
+
+const QUICK_READAHEAD_BYTES: u64 = 64 << 20;
+
+const QUICK_PLACES: u64 = 2000;
+
+/// Readahead: thirty-six rows, a round.
+const QUICK_READAHEAD_LIMIT: Duration = Duration::from_millis(300);
+
+/// More than the 50 MB that some rows read, and little to write.
+const QUICK_UBC_BYTES: u64 = 64 << 20;
+
+/// A request size or two less than the full search tries.
+const QUICK_TUNE_TIME: Duration = Duration::from_secs(8);
+
+/// UBC: thirty-one rows of 46 passes, a round; what waits in fsync comes on top of it.
+const QUICK_UBC_LIMIT: Duration = Duration::from_millis(150);
+
+/// The ring: four rows.
+const QUICK_NOP_TIME: Duration = Duration::from_millis(300);

@@ -1,0 +1,59 @@
+//! Arguments: what `headwater bench random` can be told, and its help.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::MEMORY_BYTES_MIN;
+use crate::args::{PlaceArguments, QueueArguments, parse_seconds};
+use crate::units::ByteSize;
+
+#[derive(Args, Debug)]
+pub(crate) struct RandomArguments {
+    /// Measure with this file; it is only read.
+    #[arg(long, conflicts_with = "dir")]
+    pub(crate) file: Option<PathBuf>,
+    /// How much memory each row gets, the kernel's page cache for it included, as a cgroup. Half of it is read at random,
+    /// and then two and a half times of it: that is the size of the file to make.
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_memory)]
+    pub(crate) memory: ByteSize,
+    /// How often every row is measured; the median counts.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+    /// How long each row is measured in a round.
+    #[arg(long, value_name = "N", default_value = "2", value_parser = parse_seconds)]
+    pub(crate) seconds: Duration,
+    #[command(flatten)]
+    pub(crate) place: PlaceArguments,
+    #[command(flatten)]
+    pub(crate) queue: QueueArguments,
+}
+
+fn parse_memory(text: &str) -> Result<ByteSize, String> {
+    let size: ByteSize = text.parse()?;
+    let (least, most) = (ByteSize(MEMORY_BYTES_MIN), ByteSize(MEMORY_BYTES_MAX));
+    if !(least..=most).contains(&size) {
+        return Err(format!("rows take from {least} to {most} of memory"));
+    }
+    Ok(size)
+}
+
+/// More than machines have; far from where its multiples do not fit a number.
+const MEMORY_BYTES_MAX: u64 = 1 << 50;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  headwater bench random                       256 MiB of memory for each row, a file of 640 MiB here
+  headwater bench random --memory 2G --seconds 20 --dir /mnt/nvme
+  headwater bench random --file big.db --html=report.html
+
+Every row has 20 reads in flight, 4 KiB each, at places that are the same for all rows of a round:
+  std buffered, mmap        20 threads, through the kernel's page cache
+  O_DIRECT                  20 threads, around it
+  headwater cached          20 threads, or 20 tasks on one thread; headwater has 70 % of the memory
+  headwater views           20 threads that look at headwater's pages where they are
+  headwater direct          20 tasks on one thread, nothing is kept
+
+Rows with a cache have read the whole span once before the clock starts. The span beyond memory needs a memory
+cgroup for each row: root has them, or whoever was delegated one (systemd-run --scope -p Delegate=yes).";

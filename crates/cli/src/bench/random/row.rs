@@ -1,0 +1,380 @@
+//! Row, the child's side of the random suite: warms what is to be warm, and reads standard input at random until time is up.
+//!
+//! Owns: warming, the measured loops, the clocks, the check that the right bytes arrived.
+//! Does not own: making the file cold, the cgroup.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use headwater::io::{Access, ByteRange, DirectIo, MapAdvice, MappedFile, OpenFile};
+use headwater::{Caching, Engine, IoMode};
+use serde::{Deserialize, Serialize};
+
+use super::tasks::{Task, give_way, run_all};
+use super::{IN_FLIGHT, Way};
+use crate::args::RowArguments;
+use crate::bench::cgroup;
+use crate::bench::row::peak_rss_kib;
+use crate::bench::suite::{INPUT, PAGE_BYTES, cpu_seconds, mixed};
+
+/// What a way did in one round.
+#[derive(Serialize, Deserialize, Clone, Debug)]
+pub(in crate::bench) struct Measured {
+    pub(super) reads: u64,
+    pub(super) seconds: f64,
+    pub(super) cpu_seconds: f64,
+    pub(super) peak_rss_kib: u64,
+    /// Share of the reads, and how many microseconds those took at most.
+    pub(super) within_us: Vec<(f64, f64)>,
+    /// Of the span, in the kernel's page cache when the clock started; `None` where the kernel does not tell.
+    pub(super) kernel_pages: Option<u64>,
+    /// The same in headwater's memory.
+    pub(super) own_pages: Option<u64>,
+    /// Reads that headwater had in memory.
+    pub(super) hit_share: Option<f64>,
+    pub(super) driver: Option<String>,
+}
+
+/// # Errors
+/// What reading reports; an unknown row; wrong bytes.
+pub(in crate::bench) fn measure(arguments: &RowArguments) -> io::Result<Measured> {
+    if let Some(cgroup) = &arguments.cgroup {
+        cgroup::enter(cgroup)?;
+    }
+    let unknown = || io::Error::new(io::ErrorKind::InvalidInput, "there is no such row");
+    let (way, contents) = arguments.row.split_once(':').ok_or_else(unknown)?;
+    let way = Way::ALL.into_iter().find(|known| known.id() == way).ok_or_else(unknown)?;
+    let run = Run {
+        span_bytes: arguments.bytes,
+        limit: Duration::from_millis(arguments.limit_ms),
+        seed: arguments.seed,
+        is_scrambled: contents == MADE,
+    };
+    match way {
+        Way::Buffered => buffered(run),
+        Way::Mapped => mapped(run, MapAdvice::Normal),
+        Way::MappedRandom => mapped(run, MapAdvice::Random),
+        Way::Direct => direct(run),
+        Way::HeadwaterThreads | Way::HeadwaterTasks | Way::HeadwaterViews | Way::HeadwaterDirect => {
+            headwater(run, way, arguments)
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Run {
+    span_bytes: u64,
+    limit: Duration,
+    seed: u64,
+    /// The file was made for this, so it is known what is in it.
+    is_scrambled: bool,
+}
+
+fn buffered(run: Run) -> io::Result<Measured> {
+    let file = File::open(INPUT)?;
+    pass(run, |buffer, offset_bytes| file.read_exact_at(buffer, offset_bytes))?;
+    run.threads(|| {
+        let mut buffer = vec![0; PAGE_BYTES as usize];
+        let file = &file;
+        move |offset_bytes| {
+            file.read_exact_at(&mut buffer, offset_bytes)?;
+            Ok(first_word(&buffer))
+        }
+    })
+}
+
+fn mapped(run: Run, advice: MapAdvice) -> io::Result<Measured> {
+    let file = File::open(INPUT)?;
+    pass(run, |buffer, offset_bytes| file.read_exact_at(buffer, offset_bytes))?;
+    let mapped = MappedFile::map(file.as_fd(), run.span_bytes, advice)?;
+    if resident_pages(run)?.is_none_or(|pages| pages * PAGE_BYTES >= run.span_bytes) {
+        // The page cache has it; after this the page tables have.
+        std::hint::black_box(mapped.sum_of_pages());
+    }
+    run.threads(|| {
+        let mut buffer = vec![0; PAGE_BYTES as usize];
+        let mapped = &mapped;
+        move |offset_bytes| {
+            mapped.copy_at(&mut buffer, offset_bytes);
+            Ok(first_word(&buffer))
+        }
+    })
+}
+
+fn direct(run: Run) -> io::Result<Measured> {
+    let flags = rustix::fs::OFlags::DIRECT.bits() as i32;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(INPUT)?;
+    run.threads(|| {
+        let mut room = vec![0; 2 * PAGE_BYTES as usize];
+        let lead = room.as_ptr().align_offset(PAGE_BYTES as usize);
+        let file = &file;
+        move |offset_bytes| {
+            let buffer = &mut room[lead..lead + PAGE_BYTES as usize];
+            file.read_exact_at(buffer, offset_bytes)?;
+            Ok(first_word(buffer))
+        }
+    })
+}
+
+fn headwater(run: Run, way: Way, arguments: &RowArguments) -> io::Result<Measured> {
+    let engine = arguments.engine.builder().build()?;
+    let mut options = headwater::OpenOptions::new();
+    options.engine(&engine);
+    if way == Way::HeadwaterDirect {
+        options.caching(Caching::Off).io(IoMode::Direct);
+    }
+    let file = options.open(INPUT)?;
+    if way != Way::HeadwaterDirect {
+        pass(run, |buffer, offset_bytes| Ok(file.read_exact_at(buffer, offset_bytes)?))?;
+    }
+    let before = engine.stats().cache;
+    let measured = match way {
+        Way::HeadwaterThreads => run.threads(|| {
+            let mut buffer = vec![0; PAGE_BYTES as usize];
+            let file = &file;
+            move |offset_bytes| {
+                file.read_exact_at(&mut buffer, offset_bytes)?;
+                Ok(first_word(&buffer))
+            }
+        }),
+        Way::HeadwaterViews => run.threads(|| {
+            let file = &file;
+            move |offset_bytes| {
+                let view = file.view(offset_bytes, PAGE_BYTES as usize)?;
+                Ok(view.chunks().next().map_or(0, first_word))
+            }
+        }),
+        _ => run.tasks(&file),
+    }?;
+    Ok(Measured { driver: Some(engine.info().driver.to_owned()), ..measured }.with_cache(&engine, &before))
+}
+
+impl Measured {
+    fn with_cache(self, engine: &Engine, before: &headwater::CacheStats) -> Measured {
+        let after = engine.stats().cache.counts;
+        let (hits, misses) = (after.hits - before.counts.hits, after.misses - before.counts.misses);
+        // A page that is waited for is a hit when it has arrived.
+        let is_cached = hits + misses > 0;
+        let hit_share = is_cached.then(|| 1.0 - (misses as f64 / self.reads as f64).min(1.0));
+        Measured { hit_share, own_pages: Some(before.resident_pages), ..self }
+    }
+}
+
+impl Run {
+    /// Reads with threads, each with what `reader` makes for it: reads a page and returns the first word of it.
+    fn threads<R: FnMut(u64) -> io::Result<u64> + Send>(
+        self,
+        mut reader: impl FnMut() -> R,
+    ) -> io::Result<Measured> {
+        let check = reader();
+        let readers: Vec<R> = (0..IN_FLIGHT).map(|_| reader()).collect();
+        let ready = Barrier::new(readers.len() + 1);
+        let measured = self.measured(|| {
+            thread::scope(|scope| {
+                let ready = &ready;
+                let workers: Vec<_> = (0..)
+                    .zip(readers)
+                    .map(|(number, mut read)| {
+                        scope.spawn(move || {
+                            let mut worker = Worker::new(self, number);
+                            ready.wait();
+                            worker.start();
+                            while worker.goes_on() {
+                                let word = read(worker.offset_bytes)?;
+                                worker.took(word)?;
+                            }
+                            Ok(worker.latencies)
+                        })
+                    })
+                    .collect();
+                ready.wait();
+                let join = |worker: thread::ScopedJoinHandle<'_, _>| {
+                    worker.join().expect("a measuring thread does not panic")
+                };
+                workers.into_iter().map(join).collect()
+            })
+        })?;
+        self.check(check)?;
+        Ok(measured)
+    }
+
+    /// Reads with tasks on this thread.
+    fn tasks(self, file: &headwater::File) -> io::Result<Measured> {
+        let task = |number| -> Task<io::Result<Histogram<u64>>> {
+            let (file, mut worker) = (file.clone(), Worker::new(self, number));
+            Box::pin(async move {
+                worker.start();
+                while worker.goes_on() {
+                    let bytes = file.read_exact_at_async(worker.offset_bytes, PAGE_BYTES as usize).await?;
+                    worker.took(first_word(&bytes))?;
+                    if worker.latencies.len().is_multiple_of(READS_BEFORE_GIVING_WAY) {
+                        give_way().await;
+                        worker.last = Instant::now();
+                    }
+                }
+                Ok(worker.latencies)
+            })
+        };
+        let measured = self.measured(|| run_all((0..IN_FLIGHT).map(task).collect()).into_iter().collect())?;
+        let mut buffer = vec![0; PAGE_BYTES as usize];
+        self.check(|offset_bytes| {
+            file.read_exact_at(&mut buffer, offset_bytes)?;
+            Ok(first_word(&buffer))
+        })?;
+        Ok(measured)
+    }
+
+    fn measured(self, work: impl FnOnce() -> io::Result<Vec<Histogram<u64>>>) -> io::Result<Measured> {
+        let kernel_pages = resident_pages(self)?;
+        let (started, cpu_before) = (Instant::now(), cpu_seconds());
+        let parts = work()?;
+        let (seconds, cpu_seconds) = (started.elapsed().as_secs_f64(), cpu_seconds() - cpu_before);
+        let mut latencies = histogram();
+        for part in &parts {
+            latencies.add(part).expect("all histograms have the same bounds");
+        }
+        let within = |&share: &f64| (share, latencies.value_at_quantile(share) as f64 / 1e3);
+        Ok(Measured {
+            reads: latencies.len(),
+            seconds,
+            cpu_seconds,
+            peak_rss_kib: peak_rss_kib()?,
+            within_us: SHARES.iter().map(within).collect(),
+            kernel_pages,
+            own_pages: None,
+            hit_share: None,
+            driver: None,
+        })
+    }
+
+    /// A way that gives wrong bytes may be as fast as it likes: reads again at some places, and compares with the file.
+    fn check(self, mut read: impl FnMut(u64) -> io::Result<u64>) -> io::Result<()> {
+        let file = File::open(INPUT)?;
+        for number in 0..CHECKS {
+            let offset_bytes = self.offset_bytes(!self.seed, number);
+            let mut bytes = [0; 8];
+            file.read_exact_at(&mut bytes, offset_bytes)?;
+            if read(offset_bytes)? != u64::from_le_bytes(bytes) {
+                return Err(wrong_bytes(offset_bytes));
+            }
+        }
+        Ok(())
+    }
+
+    fn offset_bytes(self, seed: u64, number: u64) -> u64 {
+        // The upper half of a product spreads evenly, and is cheaper than a remainder.
+        let pages = u128::from(self.span_bytes / PAGE_BYTES);
+        ((u128::from(mixed(seed ^ mixed(number))) * pages) >> 64) as u64 * PAGE_BYTES
+    }
+}
+
+/// One of those who read at the same time: its places, its clock.
+struct Worker {
+    run: Run,
+    seed: u64,
+    number: u64,
+    offset_bytes: u64,
+    last: Instant,
+    deadline: Instant,
+    latencies: Histogram<u64>,
+}
+
+impl Worker {
+    fn new(run: Run, number: u32) -> Worker {
+        let (seed, now) = (mixed(run.seed << 8 | u64::from(number)), Instant::now());
+        Worker { run, seed, number: 0, offset_bytes: 0, last: now, deadline: now, latencies: histogram() }
+    }
+
+    fn start(&mut self) {
+        self.last = Instant::now();
+        self.deadline = self.last + self.run.limit;
+    }
+
+    /// Whether there is time for another read; then its place is the next.
+    fn goes_on(&mut self) -> bool {
+        self.offset_bytes = self.run.offset_bytes(self.seed, self.number);
+        self.number += 1;
+        // So that a slow device has a figure too.
+        self.last < self.deadline || self.number == 1
+    }
+
+    fn took(&mut self, word: u64) -> io::Result<()> {
+        let now = Instant::now();
+        self.latencies.saturating_record((now - self.last).as_nanos() as u64);
+        self.last = now;
+        if self.run.is_scrambled && word != mixed(self.offset_bytes / 8) {
+            return Err(wrong_bytes(self.offset_bytes));
+        }
+        Ok(())
+    }
+}
+
+/// Reads all of the span once, from its start to its end.
+fn pass(run: Run, read: impl Fn(&mut [u8], u64) -> io::Result<()>) -> io::Result<()> {
+    let mut buffer = vec![0; PASS_BYTES];
+    (0..run.span_bytes).step_by(PASS_BYTES).try_for_each(|offset_bytes| {
+        let length = (run.span_bytes - offset_bytes).min(PASS_BYTES as u64) as usize;
+        read(&mut buffer[..length], offset_bytes)
+    })
+}
+
+fn resident_pages(run: Run) -> io::Result<Option<u64>> {
+    let open = OpenFile::open(Path::new(INPUT), DirectIo::Off, Access::Read)?;
+    Ok(open.resident_pages(ByteRange::new(0, run.span_bytes)))
+}
+
+fn first_word(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(*bytes.first_chunk().expect("a read has a page"))
+}
+
+fn wrong_bytes(offset_bytes: u64) -> io::Error {
+    let text = format!("wrong bytes at offset {offset_bytes}: has the file changed?");
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+/// Nanoseconds to two digits; what is beyond a minute counts as a minute.
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("the bounds are well-formed")
+}
+
+/// What is in the file: what it was filled with when it was made here, or the user's own.
+pub(super) const MADE: &str = "made";
+pub(super) const GIVEN: &str = "given";
+
+/// Where the curve of latencies has points.
+pub(super) const SHARES: [f64; 12] =
+    [0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999, 1.0];
+
+/// As readers do that know what they want.
+const PASS_BYTES: usize = 1 << 20;
+
+/// Runtimes let a task that is always ready go on for so long, or longer.
+const READS_BEFORE_GIVING_WAY: u64 = 16;
+
+const CHECKS: u64 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: places are pages of the span, all parts of it are met, and a seed gives the same ones again.
+    #[test]
+    fn places_lie_within_the_span() {
+        let run = Run { span_bytes: 1 << 20, limit: Duration::ZERO, seed: 3, is_scrambled: false };
+        let places = |seed| (0..4000).map(move |number| run.offset_bytes(seed, number));
+        let mut met = [false; 256];
+        for offset in places(5) {
+            assert!(offset.is_multiple_of(PAGE_BYTES) && offset < 1 << 20);
+            met[(offset / PAGE_BYTES) as usize] = true;
+        }
+        assert_eq!(met, [true; 256]);
+        assert!(places(5).eq(places(5)) && !places(5).eq(places(6)));
+    }
+}

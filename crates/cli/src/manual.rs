@@ -1,0 +1,152 @@
+//! Manual: man pages and shell completions, made from the definition of the command line.
+//!
+//! Owns: which pages there are and what they are called.
+//! Does not own: their words (`args`), their format (`clap_mangen`, `clap_complete`).
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Command};
+use clap_complete::Shell;
+use clap_mangen::Man;
+use roff::{Roff, roman};
+
+use crate::{args, complain, output};
+
+#[derive(Args, Debug)]
+pub(crate) struct ManArguments {
+    /// Of which command the page is printed, such as `bench scan`; of headwater itself if none is given.
+    #[arg(value_name = "COMMAND", conflicts_with = "dir")]
+    command: Vec<String>,
+    /// Write the pages of all commands into this directory instead, as `headwater-bench-scan.1` and so on.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CompletionsArguments {
+    /// For which shell.
+    shell: Shell,
+}
+
+pub(crate) const MAN_EXAMPLES: &str = "\
+Examples:
+  headwater man cat | man -l -              read the page of a command
+  headwater man --dir ~/.local/share/man/man1";
+
+pub(crate) const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  headwater completions bash > ~/.local/share/bash-completion/completions/headwater
+  headwater completions zsh > ~/.zfunc/_headwater
+  headwater completions fish > ~/.config/fish/completions/headwater.fish";
+
+pub(crate) fn run_man(arguments: &ManArguments) -> ExitCode {
+    let whole = whole();
+    let done = match &arguments.dir {
+        Some(dir) => write_all(dir, &whole),
+        None => find(&whole, &arguments.command).and_then(|command| output::print(&page(command))),
+    };
+    exit_code(done)
+}
+
+pub(crate) fn run_completions(arguments: &CompletionsArguments) -> ExitCode {
+    let mut text = Vec::new();
+    clap_complete::generate(arguments.shell, &mut whole(), "headwater", &mut text);
+    exit_code(output::print(&String::from_utf8_lossy(&text)))
+}
+
+/// The command line as users see it: hidden commands are left out, names are whole (`headwater-bench-scan`).
+fn whole() -> Command {
+    let mut command = args::definition().disable_help_subcommand(true);
+    command.build();
+    command
+}
+
+fn find<'a>(whole: &'a Command, names: &[String]) -> Result<&'a Command, String> {
+    names.iter().try_fold(whole, |command, name| {
+        visible(command)
+            .find(|sub| sub.get_name() == name)
+            .ok_or_else(|| format!("there is no command `{} {name}` (see headwater --help)", called(command)))
+    })
+}
+
+fn write_all(dir: &Path, command: &Command) -> Result<(), String> {
+    let path = dir.join(format!("{}.1", called(command).replace(' ', "-")));
+    output::write_file(&path, &page(command))?;
+    visible(command).try_for_each(|sub| write_all(dir, sub))
+}
+
+fn visible(command: &Command) -> impl Iterator<Item = &Command> {
+    command.get_subcommands().filter(|sub| !sub.is_hide_set())
+}
+
+/// `headwater bench scan`.
+fn called(command: &Command) -> &str {
+    command.get_bin_name().unwrap_or_else(|| command.get_name())
+}
+
+/// The page as `man(7)` has it. What follows the options stands there line by line, as in the help.
+fn page(command: &Command) -> String {
+    let extra = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let mut text = Vec::new();
+    let man = Man::new(command.clone().after_help(None::<&str>));
+    man.render(&mut text).expect("a vector takes all bytes");
+    let text = String::from_utf8(text).expect("the definition is UTF-8");
+    if extra.is_empty() {
+        return text;
+    }
+    let mut examples = Roff::new();
+    examples.control("SH", ["EXAMPLES"]).control("nf", []);
+    for line in extra.lines().skip_while(|line| *line == "Examples:") {
+        examples.text([roman(line)]);
+    }
+    text + &examples.control("fi", []).render()
+}
+
+fn exit_code(done: Result<(), String>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            complain(text);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: every command that users see has a page with its options, and hidden ones have none.
+    #[test]
+    fn every_command_has_a_page() {
+        let place = tempfile::tempdir().unwrap();
+        write_all(place.path(), &whole()).unwrap();
+        let names: Vec<String> = std::fs::read_dir(place.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        for name in ["headwater.1", "headwater-cat.1", "headwater-bench-scan.1", "headwater-trace-replay.1"] {
+            assert!(names.iter().any(|there| there == name), "{name} in {names:?}");
+        }
+        assert!(!names.iter().any(|name| name.contains("row") || name.contains("guard")), "{names:?}");
+        let scan = std::fs::read_to_string(place.path().join("headwater-bench-scan.1")).unwrap();
+        assert!(scan.contains("headwater\\-bench\\-scan") && scan.contains("\\-\\-rounds"), "{scan}");
+        assert!(scan.contains(".SH EXAMPLES\n.nf\n"), "{scan}");
+    }
+
+    /// Goal: a page is found by its words, and what is none is said.
+    #[test]
+    fn pages_are_found_by_name() {
+        let whole = whole();
+        let named = |names: &[&str]| {
+            find(&whole, &names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>()).map(called)
+        };
+        assert_eq!(named(&[]), Ok("headwater"));
+        assert_eq!(named(&["bench", "scan"]), Ok("headwater bench scan"));
+        assert!(
+            named(&["bench", "bench-row"]).unwrap_err().contains("no command `headwater bench bench-row`")
+        );
+        assert!(named(&["bench-row"]).is_err(), "hidden commands are nobody's business");
+    }
+}

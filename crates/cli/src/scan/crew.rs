@@ -1,0 +1,129 @@
+//! Crew: threads that read files at the same time, and the order in which they tell of them.
+//!
+//! ```text
+//!   each thread: next job ─► read, hash ─► outcome ─┬─ it is the next to be told ─► it, and those that waited for it
+//!                                                   └─ else it waits
+//! ```
+//!
+//! Owns: threads, the order.
+//! Does not own: reading (`contents`), telling (`report`).
+//! Locks: jobs, then nothing; outcomes, then nothing. The list of a directory is read under the first, lines are written under the
+//! second: who would wait for either has nothing to do without it, and a thread for each of them would be woken for every file.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::contents::{Contents, Failure};
+use super::jobs::{Job, Jobs};
+use super::progress::Progress;
+use super::report::{Outcome, Report};
+
+pub(super) struct Crew<'a> {
+    jobs: Mutex<Numbered>,
+    outcomes: Mutex<Outcomes<'a>>,
+    is_stopped: &'a AtomicBool,
+    progress: &'a Progress,
+}
+
+struct Outcomes<'a> {
+    next: usize,
+    waiting: BTreeMap<usize, Outcome>,
+    report: Report<'a>,
+    error: Option<io::Error>,
+}
+
+impl<'a> Crew<'a> {
+    pub(super) fn new(
+        jobs: Jobs,
+        report: Report<'a>,
+        progress: &'a Progress,
+        is_stopped: &'a AtomicBool,
+    ) -> Crew<'a> {
+        let outcomes = Outcomes { next: 0, waiting: BTreeMap::new(), report, error: None };
+        Crew {
+            jobs: Mutex::new(Numbered { next: 0, jobs }),
+            outcomes: Mutex::new(outcomes),
+            is_stopped,
+            progress,
+        }
+    }
+
+    /// Does all jobs with so many threads, and returns what was left of them and the report.
+    ///
+    /// # Errors
+    /// What writing to standard output reports; then not all was read.
+    pub(super) fn run(self, contents: &Contents<'_>, threads: usize) -> io::Result<(Jobs, Report<'a>)> {
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                // Fewer do as well.
+                let started = std::thread::Builder::new().spawn_scoped(scope, || self.work(contents));
+                if started.is_err() {
+                    break;
+                }
+            }
+            self.work(contents);
+        });
+        let outcomes = self.outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let jobs = self.jobs.into_inner().unwrap_or_else(PoisonError::into_inner).jobs;
+        match outcomes.error {
+            Some(error) => Err(error),
+            None => Ok((jobs, outcomes.report)),
+        }
+    }
+
+    fn work(&self, contents: &Contents<'_>) {
+        let mut buffer = contents.buffer();
+        while !self.is_stopped.load(Ordering::Relaxed) {
+            let Some((index, job)) = lock(&self.jobs).next() else { break };
+            let (path, result) = match job.subject {
+                Ok(subject) => (subject.path().to_owned(), contents.read(&subject, &mut buffer)),
+                Err(unreached) => (unreached.path, Err(Failure::Open(unreached.error))),
+            };
+            self.progress.add_file();
+            self.tell(index, Outcome { path, expected: job.expected, result });
+        }
+    }
+
+    fn tell(&self, index: usize, outcome: Outcome) {
+        if lock(&self.outcomes).tell(index, outcome).is_err() {
+            self.is_stopped.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+struct Numbered {
+    next: usize,
+    jobs: Jobs,
+}
+
+impl Numbered {
+    fn next(&mut self) -> Option<(usize, Job)> {
+        let job = self.jobs.next()?;
+        self.next += 1;
+        Some((self.next - 1, job))
+    }
+}
+
+impl Outcomes<'_> {
+    /// Tells of it when all before it are told.
+    fn tell(&mut self, index: usize, outcome: Outcome) -> Result<(), Stopped> {
+        self.waiting.insert(index, outcome);
+        while let Some(outcome) = self.waiting.remove(&self.next) {
+            self.next += 1;
+            if let Err(error) = self.report.tell(outcome) {
+                self.error = Some(error);
+                return Err(Stopped);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Nothing more can be told.
+struct Stopped;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

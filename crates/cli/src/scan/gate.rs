@@ -1,0 +1,85 @@
+//! Gate: how many threads do something at the same time.
+//!
+//! Owns: the count.
+//! Does not own: what they do.
+//! Locks: its own, for a moment; entering blocks.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+pub(super) struct Gate {
+    places: Mutex<Places>,
+    left: Condvar,
+}
+
+struct Places {
+    free: usize,
+    /// Leaving is a system call only if somebody waits.
+    waiting: usize,
+}
+
+/// A place behind the gate, until dropped.
+pub(super) struct Entered<'a> {
+    gate: &'a Gate,
+}
+
+impl Gate {
+    /// For so many threads.
+    pub(super) fn new(free: usize) -> Gate {
+        Gate { places: Mutex::new(Places { free, waiting: 0 }), left: Condvar::new() }
+    }
+
+    /// Waits for a place.
+    pub(super) fn enter(&self) -> Entered<'_> {
+        let mut places = self.lock();
+        while places.free == 0 {
+            places.waiting += 1;
+            places = self.left.wait(places).unwrap_or_else(PoisonError::into_inner);
+            places.waiting -= 1;
+        }
+        places.free -= 1;
+        Entered { gate: self }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        let mut places = self.gate.lock();
+        places.free += 1;
+        let is_awaited = places.waiting > 0;
+        drop(places);
+        if is_awaited {
+            self.gate.left.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Goal: never more than there are places. Method: many threads count themselves.
+    #[test]
+    fn places_are_limited() {
+        let (gate, inside, most) = (Gate::new(2), AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..1000 {
+                        let _entered = gate.enter();
+                        most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        assert!((1..=2).contains(&most.into_inner()));
+        let places = gate.lock();
+        assert_eq!((places.free, places.waiting), (2, 0));
+    }
+}

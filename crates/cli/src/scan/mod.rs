@@ -1,0 +1,93 @@
+//! Scan: reads files and trees at the speed of the device, many files at the same time, and hashes them if wanted.
+//!
+//! ```text
+//!   arguments ─┬─ walk ──────────┬─► jobs ─► crew of threads ─► contents ─► outcomes ─► report, in order
+//!              └─ lists of sums ─┘
+//! ```
+//!
+//! Owns: the command from its start to its exit code.
+//! Does not own: any of the steps.
+
+mod arguments;
+mod buffer;
+mod contents;
+mod crew;
+mod digest;
+mod extents;
+mod gate;
+mod jobs;
+mod lines;
+mod output;
+mod pace;
+mod progress;
+mod report;
+mod walk;
+mod whole;
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+pub(crate) use arguments::{EXAMPLES, ScanFilesArguments};
+
+use crate::complain;
+use contents::Contents;
+use crew::Crew;
+use jobs::{Jobs, Listed};
+use progress::Progress;
+use report::{Report, Totals};
+use walk::Walk;
+
+pub(crate) fn run(arguments: &ScanFilesArguments) -> ExitCode {
+    let done = arguments.json.to().check().and_then(|()| match arguments.algorithm() {
+        Some(algorithm) if arguments.check => check(arguments, Listed::read(&arguments.paths, algorithm)),
+        _ => scan(arguments, || Jobs::Walk(Walk::new(&arguments.paths))).map(|totals| totals.is_success()),
+    });
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(text) => {
+            complain(text);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether everything agrees, of at least one file.
+fn check(arguments: &ScanFilesArguments, listed: Listed) -> Result<bool, String> {
+    let totals = scan(arguments, || Jobs::Listed(listed.sums.clone().into_iter()))?;
+    if !arguments.status {
+        warn(listed.malformed_lines, "line has another form", "lines have another form");
+        warn(totals.failed_files, "listed file could not be read", "listed files could not be read");
+        warn(totals.mismatched_files, "sum does NOT agree", "sums do NOT agree");
+    }
+    Ok(totals.is_success() && totals.files > 0 && listed.failed_lists == 0)
+}
+
+fn warn(count: u64, one: &str, several: &str) {
+    match count {
+        0 => {}
+        1 => complain(format_args!("warning: 1 {one}")),
+        _ => complain(format_args!("warning: {count} {several}")),
+    }
+}
+
+fn scan(arguments: &ScanFilesArguments, jobs: impl Fn() -> Jobs) -> Result<Totals, String> {
+    let (started, is_stopped) = (Instant::now(), AtomicBool::new(false));
+    let files_max = arguments.engine.queue.queue_depth.unwrap_or(FILES_DEFAULT) as usize;
+    let progress = Progress::new(&jobs);
+    let contents = Contents::new(arguments, files_max, &progress, &is_stopped);
+    let crew = Crew::new(jobs(), Report::new(arguments, &progress), &progress, &is_stopped);
+    let (jobs, report) = match crew.run(&contents, files_max) {
+        Ok(done) => done,
+        // A reader that has gone wants no more.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(Totals::default()),
+        Err(error) => return Err(format!("failed to write to standard output: {error}")),
+    };
+    progress.finish();
+    report.finish(jobs.skipped(), started.elapsed())
+}
+
+/// Fills the queues of disks; threads that wait cost little.
+const FILES_DEFAULT: u32 = 32;

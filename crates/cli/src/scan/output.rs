@@ -1,0 +1,53 @@
+//! Output: lines on standard output, whole or not at all.
+//!
+//! Owns: lines that wait, when they are written.
+//! Does not own: what they say.
+
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+/// What is written at once is at most what a pipe takes as one (`PIPE_BUF`, see pipe(7)), so that no reader sees a part of
+/// a line when this process is interrupted.
+pub(super) struct Output {
+    waiting: Vec<u8>,
+    written: Instant,
+}
+
+impl Output {
+    pub(super) fn new() -> Output {
+        Output { waiting: Vec::with_capacity(PIPE_BYTES), written: Instant::now() }
+    }
+
+    /// Takes a line; writes now and then.
+    ///
+    /// # Errors
+    /// What `write(2)` reports.
+    pub(super) fn push(&mut self, line: &[u8]) -> io::Result<()> {
+        if self.waiting.len() + line.len() > PIPE_BYTES {
+            self.flush()?;
+        }
+        self.waiting.extend_from_slice(line);
+        if self.written.elapsed() >= PATIENCE { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes what waits.
+    ///
+    /// # Errors
+    /// What `write(2)` reports.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.written = Instant::now();
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let mut output = io::stdout().lock();
+        // Standard output keeps back what follows its last line feed.
+        let done = output.write_all(&self.waiting).and_then(|()| output.flush());
+        self.waiting.clear();
+        done
+    }
+}
+
+const PIPE_BYTES: usize = 4096;
+
+/// Who looks at the lines does not want to wait longer.
+const PATIENCE: Duration = Duration::from_millis(100);

@@ -1,0 +1,97 @@
+//! Progress: a bar for all files together.
+//!
+//! Owns: the bar, and finding out how much there is to do, which is worth it only where somebody looks.
+//! Does not own: results.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::jobs::Jobs;
+use super::walk::Subject;
+
+/// Nothing at all where standard error is no terminal.
+pub(super) struct Progress {
+    bar: Option<ProgressBar>,
+    files: Arc<AtomicU64>,
+}
+
+impl Progress {
+    /// Looks at all files of `jobs` beside the work.
+    pub(super) fn new(jobs: impl FnOnce() -> Jobs) -> Progress {
+        let files = Arc::new(AtomicU64::new(0));
+        if !std::io::stderr().is_terminal() {
+            return Progress { bar: None, files };
+        }
+        let bar =
+            ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()).with_style(style(COUNTING));
+        let (jobs, counted, done) = (jobs(), bar.clone(), files.clone());
+        // It ends with the process at the latest; nobody waits for it.
+        std::thread::spawn(move || count(jobs, &counted));
+        let shown = bar.clone();
+        std::thread::spawn(move || show(&shown, &done));
+        Progress { bar: Some(bar), files }
+    }
+
+    pub(super) fn add(&self, bytes: u64) {
+        if let Some(bar) = &self.bar {
+            bar.inc(bytes);
+        }
+    }
+
+    pub(super) fn add_file(&self) {
+        self.files.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes the bar away.
+    pub(super) fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    /// Writes something else to the terminal.
+    pub(super) fn beside<T>(&self, write: impl FnOnce() -> T) -> T {
+        match &self.bar {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }
+}
+
+fn count(jobs: Jobs, bar: &ProgressBar) {
+    let subjects = jobs.filter_map(|job| job.subject.ok());
+    let length_bytes = |subject: Subject| match subject {
+        Subject::StandardInput => 0,
+        Subject::File(path) => std::fs::metadata(path).map_or(0, |metadata| metadata.len()),
+    };
+    bar.set_length(subjects.map(length_bytes).sum());
+    bar.set_style(style(COUNTED));
+}
+
+/// From the first second on, ten times a second.
+fn show(bar: &ProgressBar, files: &AtomicU64) {
+    std::thread::sleep(PATIENCE);
+    bar.set_draw_target(ProgressDrawTarget::stderr());
+    while !bar.is_finished() {
+        bar.set_message(format!("{} files", files.load(Ordering::Relaxed)));
+        std::thread::sleep(INTERVAL);
+    }
+}
+
+/// Without colours, so NO_COLOR asks for nothing else.
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).expect("the template is well-formed")
+}
+
+const COUNTING: &str = "{binary_bytes} {binary_bytes_per_sec}, {msg}";
+const COUNTED: &str =
+    "{bar:30} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}, {eta} left, {msg}";
+
+/// What is done sooner needs no bar.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+const INTERVAL: Duration = Duration::from_millis(100);

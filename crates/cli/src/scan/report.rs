@@ -1,0 +1,265 @@
+//! Report: what is told of files, in their order, and of all of them together.
+//!
+//! Owns: lines, complaints, counts, the JSON, whether the scan was a success.
+//! Does not own: reading; the order is kept by whoever tells (`crew`).
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::arguments::ScanFilesArguments;
+use super::contents::{Failure, Found};
+use super::extents::Unreadable;
+use super::lines::{End, sum_line, verdict_line};
+use super::output::Output;
+use super::progress::Progress;
+use crate::complain;
+use crate::output::JsonTo;
+use crate::units::readable;
+
+/// What became of one file.
+pub(super) struct Outcome {
+    pub(super) path: PathBuf,
+    pub(super) expected: Option<String>,
+    pub(super) result: Result<Found, Failure>,
+}
+
+pub(super) struct Report<'a> {
+    arguments: &'a ScanFilesArguments,
+    progress: &'a Progress,
+    output: Output,
+    totals: Totals,
+    /// Kept only if they are wanted.
+    entries: Vec<Entry>,
+}
+
+#[derive(Serialize, Default, Clone, Copy)]
+pub(super) struct Totals {
+    /// Read to their ends.
+    pub(super) files: u64,
+    pub(super) bytes: u64,
+    /// Not opened, or not read to their ends.
+    pub(super) failed_files: u64,
+    /// With --check: read, but with another sum.
+    pub(super) mismatched_files: u64,
+    pub(super) unreadable_extents: u64,
+    pub(super) unreadable_bytes: u64,
+    /// Symbolic links and special files below directories.
+    pub(super) skipped: u64,
+    pub(super) seconds: f64,
+    pub(super) bytes_per_second: f64,
+}
+
+/// A file in the JSON.
+#[derive(Serialize)]
+struct Entry {
+    path: String,
+    bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sum: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agrees: Option<bool>,
+    unreadable: Vec<Extent>,
+    error: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Extent {
+    offset_bytes: u64,
+    length_bytes: u64,
+    error: String,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    algorithm: Option<&'static str>,
+    files: &'a [Entry],
+    summary: Totals,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn new(arguments: &'a ScanFilesArguments, progress: &'a Progress) -> Report<'a> {
+        let (output, totals, entries) = (Output::new(), Totals::default(), Vec::new());
+        Report { arguments, progress, output, totals, entries }
+    }
+
+    /// Tells of the next file.
+    ///
+    /// # Errors
+    /// What writing to standard output reports.
+    pub(super) fn tell(&mut self, outcome: Outcome) -> io::Result<()> {
+        let agrees = self.count(&outcome);
+        self.complain(&outcome);
+        let line = self.line(&outcome, agrees);
+        if self.arguments.json.to() != JsonTo::Nowhere {
+            self.entries.push(Entry::new(&outcome, agrees));
+        }
+        let (output, progress) = (&mut self.output, self.progress);
+        line.map_or(Ok(()), |line| progress.beside(|| output.push(&line)))
+    }
+
+    /// # Errors
+    /// What writing to standard output reports.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        let (output, progress) = (&mut self.output, self.progress);
+        progress.beside(|| output.flush())
+    }
+
+    /// Counts it, and says whether its sum is the expected one.
+    fn count(&mut self, outcome: &Outcome) -> Option<bool> {
+        let totals = &mut self.totals;
+        let Ok(found) = &outcome.result else {
+            totals.failed_files += 1;
+            return None;
+        };
+        totals.files += 1;
+        totals.bytes += found.bytes;
+        totals.unreadable_extents += found.unreadable.len() as u64;
+        totals.unreadable_bytes += found.unreadable.iter().map(|extent| extent.range.len()).sum::<u64>();
+        let agrees = outcome.expected.as_ref().map(|expected| found.sum.as_ref() == Some(expected));
+        totals.mismatched_files += u64::from(agrees == Some(false));
+        agrees
+    }
+
+    fn complain(&self, outcome: &Outcome) {
+        let say = |text: String| self.progress.beside(|| complain(text));
+        match &outcome.result {
+            Ok(found) => found.unreadable.iter().for_each(|extent| say(tell_extent(outcome, extent))),
+            Err(failure) => say(tell_failure(outcome, failure)),
+        }
+    }
+
+    /// The line of a file on standard output, if it has one.
+    fn line(&self, outcome: &Outcome, agrees: Option<bool>) -> Option<Vec<u8>> {
+        if !self.arguments.json.to().wants_text() {
+            return None;
+        }
+        if self.arguments.check {
+            let verdict = match (&outcome.result, agrees) {
+                (Ok(_), Some(true)) if self.arguments.quiet => return None,
+                (Ok(_), Some(true)) => "OK",
+                (Ok(_), _) => "FAILED",
+                (Err(_), _) => "FAILED open or read",
+            };
+            return (!self.arguments.status).then(|| verdict_line(&outcome.path, verdict));
+        }
+        let sum = outcome.result.as_ref().ok()?.sum.as_ref()?;
+        Some(sum_line(sum, &outcome.path, if self.arguments.zero { End::Zero } else { End::LineFeed }))
+    }
+
+    /// Tells of all files together.
+    ///
+    /// # Errors
+    /// One sentence for the user.
+    pub(super) fn finish(mut self, skipped: u64, elapsed: Duration) -> Result<Totals, String> {
+        let told = self.flush();
+        match told {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                return Err(format!("failed to write to standard output: {error}"));
+            }
+            _ => {}
+        }
+        self.totals.skipped = skipped;
+        self.totals.seconds = elapsed.as_secs_f64();
+        self.totals.bytes_per_second = self.totals.bytes as f64 / elapsed.as_secs_f64().max(f64::EPSILON);
+        let (json, algorithm) = (self.arguments.json.to(), self.arguments.algorithm());
+        if json.wants_text() && algorithm.is_none() {
+            crate::output::print(&self.totals.text())?;
+        }
+        let document = Document {
+            algorithm: algorithm.map(|algorithm| algorithm.name()),
+            files: &self.entries,
+            summary: self.totals,
+        };
+        json.write(|| serde_json::to_string_pretty(&document).expect("numbers and texts can be written"))?;
+        Ok(self.totals)
+    }
+}
+
+impl Totals {
+    /// Whether all was read, and agrees with what was expected.
+    pub(super) fn is_success(&self) -> bool {
+        self.failed_files + self.mismatched_files + self.unreadable_extents == 0
+    }
+
+    fn text(&self) -> String {
+        let files = |count: u64| format!("{count} file{}", if count == 1 { "" } else { "s" });
+        let mut lines = vec![
+            format!("{:<12}{}", "read", files(self.files)),
+            format!("{:<12}{} ({} bytes)", "bytes", readable(self.bytes), self.bytes),
+            format!("{:<12}{:.2} s, {}/s", "time", self.seconds, readable(self.bytes_per_second as u64)),
+        ];
+        let extents = match self.unreadable_extents {
+            0 => "nothing".to_owned(),
+            count => format!(
+                "{} in {count} extent{}",
+                readable(self.unreadable_bytes),
+                if count == 1 { "" } else { "s" }
+            ),
+        };
+        lines.push(format!("{:<12}{extents}", "unreadable"));
+        if self.failed_files > 0 {
+            lines.push(format!("{:<12}{}", "failed", files(self.failed_files)));
+        }
+        if self.skipped > 0 {
+            lines.push(format!("{:<12}{} symbolic links and special files", "skipped", self.skipped));
+        }
+        lines.join("\n") + "\n"
+    }
+}
+
+impl Entry {
+    fn new(outcome: &Outcome, agrees: Option<bool>) -> Entry {
+        let path = outcome.path.to_string_lossy().into_owned();
+        match &outcome.result {
+            Ok(found) => Entry {
+                path,
+                bytes: Some(found.bytes),
+                sum: found.sum.clone(),
+                agrees,
+                unreadable: found.unreadable.iter().map(Extent::new).collect(),
+                error: None,
+            },
+            Err(failure) => {
+                let error = Some(tell_failure(outcome, failure));
+                Entry { path, bytes: None, sum: None, agrees, unreadable: Vec::new(), error }
+            }
+        }
+    }
+}
+
+impl Extent {
+    fn new(extent: &Unreadable) -> Extent {
+        Extent {
+            offset_bytes: extent.range.start,
+            length_bytes: extent.range.len(),
+            error: said(&extent.error),
+        }
+    }
+}
+
+fn tell_extent(outcome: &Outcome, extent: &Unreadable) -> String {
+    let (length, start) = (extent.range.len(), extent.range.start);
+    format!(
+        "{}: unreadable: {length} bytes at offset {start}: {}",
+        outcome.path.display(),
+        said(&extent.error)
+    )
+}
+
+/// Without the number that the standard library adds.
+fn said(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
+fn tell_failure(outcome: &Outcome, failure: &Failure) -> String {
+    let path = outcome.path.display();
+    match failure {
+        Failure::Open(error) => format!("failed to open {path}: {error}"),
+        Failure::Read(error) => format!("failed to read {path}: {error}"),
+        Failure::ReadAt(offset, error) => format!("failed to read {path} at byte {offset}: {error}"),
+    }
+}

@@ -1,0 +1,277 @@
+//! Device: one setting measured on a file: so many direct requests of a size in flight, in the arena's huge pages.
+//!
+//! ```text
+//!   submit all ─► one completes ─► its memory goes out with the next ─► … ─► time is up ─► the last ones come in
+//!                 counted from the first turn of the queue on, until time is up
+//! ```
+//!
+//! A local driver: the thread that submits takes the completions, so that what is measured is the device and not the
+//! waking of threads.
+//!
+//! Owns: the requests in flight, the clock of each.
+//! Does not own: the file, which settings are measured.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use headwater::io::{DriverKind, Limits};
+use headwater::ring::{
+    Access, Arena, Completion, DirectIo, DriverOptions, Extents, LocalDriver, OpenFile, Operation, Route,
+    Transfer, Urgency,
+};
+
+use super::setting::{Measured, Setting};
+use crate::bench::suite::mixed;
+
+/// In which order, and which way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Order {
+    Sequential,
+    Random,
+    Write,
+}
+
+pub(crate) struct Device {
+    local: LocalDriver,
+    arena: Arena,
+    file: Arc<OpenFile>,
+    bytes: u64,
+    /// Where sequential requests go on, so that no measurement reads what the last one has.
+    position_bytes: u64,
+    /// Of random places.
+    seed: u64,
+    shown: String,
+}
+
+impl Device {
+    /// The first `bytes` of a file, called `shown` in errors.
+    ///
+    /// # Errors
+    /// One sentence for the user.
+    pub(crate) fn open(path: &Path, access: Access, bytes: u64, shown: &Path) -> Result<Device, String> {
+        let shown = shown.display().to_string();
+        let failed = |what: &dyn std::fmt::Display| format!("failed to measure {shown}: {what}");
+        let file = OpenFile::open(path, DirectIo::Required, access).map_err(|error| failed(&error))?;
+        let kind = DriverKind::Auto.or_environment().map_err(|error| failed(&error))?;
+        let options =
+            DriverOptions { kind, queue_depth: DEPTH_MAX * 2, rings: Some(1), ..DriverOptions::default() };
+        let local = LocalDriver::new(&options).map_err(|error| failed(&error))?;
+        let arena = Arena::new(ARENA_BYTES).map_err(|error| failed(&error))?;
+        local.driver().register_memory(&arena);
+        Ok(Device { local, arena, file: Arc::new(file), bytes, position_bytes: 0, seed: 1, shown })
+    }
+
+    pub(crate) fn driver_name(&self) -> &'static str {
+        self.local.driver().info().name
+    }
+
+    /// What direct requests are aligned to.
+    pub(crate) fn alignment_bytes(&self) -> u64 {
+        self.file.direct().map_or(1, |direct| direct.offset.get())
+    }
+
+    /// Keeps the device busy for about `slice`.
+    ///
+    /// # Errors
+    /// One sentence for the user.
+    pub(crate) fn measure(
+        &mut self,
+        order: Order,
+        setting: Setting,
+        slice: Duration,
+    ) -> Result<Measured, String> {
+        assert!(setting.size_bytes <= self.bytes, "a request fits the file");
+        let started = Instant::now();
+        let latencies = Histogram::new_with_bounds(1, LATENCY_NS_MAX, LATENCY_DIGITS);
+        let memory = self.memory(setting)?;
+        let (local, shown) = (&self.local, self.shown.clone());
+        let mut run = Run {
+            order,
+            setting,
+            file: &self.file,
+            local,
+            bytes: self.bytes,
+            position_bytes: self.position_bytes,
+            seed: self.seed,
+            memory,
+            flights: Vec::new(),
+            started,
+            ends: started + slice,
+            ends_at_last: started + slice * OVERTIME,
+            counted: Counted { requests: 0, all_bytes: 0, bytes: 0, since: started, until: started },
+            latencies: latencies.expect("the bounds are sound"),
+        };
+        let outcome = local.block_on(std::future::poll_fn(|context| run.poll(context)));
+        (self.position_bytes, self.seed) = (run.position_bytes, run.seed);
+        let (counted, latencies) = (run.counted, run.latencies);
+        outcome.map_err(|error| format!("failed to measure {shown}: {error}"))?;
+        Ok(Measured {
+            bytes_per_s: counted.bytes_per_s(started),
+            mean_us: latencies.mean() / 1e3,
+            p99_us: latencies.value_at_quantile(0.99) as f64 / 1e3,
+            took: started.elapsed(),
+        })
+    }
+
+    fn memory(&self, setting: Setting) -> Result<VecDeque<Extents>, String> {
+        let allocate = |_| self.arena.allocate_run(setting.size_bytes as usize, Urgency::Demand);
+        let memory: Option<VecDeque<Extents>> = (0..setting.depth).map(allocate).collect();
+        memory.ok_or_else(|| format!("failed to measure {}: out of memory", self.shown))
+    }
+}
+
+/// One measurement under way.
+struct Run<'a> {
+    order: Order,
+    setting: Setting,
+    file: &'a Arc<OpenFile>,
+    local: &'a LocalDriver,
+    bytes: u64,
+    position_bytes: u64,
+    seed: u64,
+    /// Of requests that are not in flight.
+    memory: VecDeque<Extents>,
+    flights: Vec<Flight>,
+    started: Instant,
+    ends: Instant,
+    ends_at_last: Instant,
+    counted: Counted,
+    latencies: Histogram<u64>,
+}
+
+struct Flight {
+    completion: Completion,
+    since: Instant,
+}
+
+/// What was complete after the first turn of the queue, and when.
+struct Counted {
+    /// Complete in all.
+    requests: u64,
+    all_bytes: u64,
+    bytes: u64,
+    since: Instant,
+    until: Instant,
+}
+
+impl Counted {
+    /// Of what came after the first turn; of all, where time was too short for more.
+    fn bytes_per_s(&self, started: Instant) -> f64 {
+        let seconds = |since| self.until.duration_since(since).as_secs_f64().max(f64::MIN_POSITIVE);
+        match self.bytes {
+            0 => self.all_bytes as f64 / seconds(started),
+            bytes => bytes as f64 / seconds(self.since),
+        }
+    }
+}
+
+impl Run<'_> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        loop {
+            while !self.is_over()
+                && let Some(extents) = self.memory.pop_front()
+            {
+                let transfer = self.next_transfer(extents);
+                let since = Instant::now();
+                let completion = self.local.driver().submit(transfer, Urgency::Demand);
+                let completion = completion.map_err(|rejected| rejected.reason)?;
+                self.flights.push(Flight { completion, since });
+            }
+            if self.flights.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            if !self.take_completed(context)? {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Whether there were any.
+    fn take_completed(&mut self, context: &mut Context<'_>) -> std::io::Result<bool> {
+        let (mut index, before) = (0, self.counted.requests);
+        while index < self.flights.len() {
+            let flight = &mut self.flights[index];
+            let Poll::Ready(finished) = Pin::new(&mut flight.completion).get_mut().poll(context) else {
+                index += 1;
+                continue;
+            };
+            let now = Instant::now();
+            let waited = now.duration_since(flight.since);
+            self.flights.swap_remove(index);
+            self.memory.push_back(finished.extents);
+            self.count(now, waited, finished.result? as u64);
+        }
+        Ok(self.counted.requests > before)
+    }
+
+    fn count(&mut self, now: Instant, waited: Duration, bytes: u64) {
+        let counted = &mut self.counted;
+        let is_first_turn = counted.requests < u64::from(self.setting.depth);
+        counted.requests += 1;
+        counted.all_bytes += bytes;
+        self.latencies.saturating_record(waited.as_nanos() as u64);
+        if is_first_turn {
+            (counted.since, counted.until) = (now, now);
+        } else if now < self.ends || counted.requests <= u64::from(self.setting.depth) * TURNS_MIN {
+            counted.bytes += bytes;
+            counted.until = now;
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over_at(Instant::now())
+    }
+
+    /// Time is up, and the queue has turned often enough to tell a rate.
+    fn is_over_at(&self, now: Instant) -> bool {
+        let enough = self.counted.requests >= u64::from(self.setting.depth) * TURNS_MIN;
+        now >= self.ends && enough || now >= self.ends_at_last && now > self.started
+    }
+
+    fn next_transfer(&mut self, extents: Extents) -> Transfer {
+        let size_bytes = self.setting.size_bytes;
+        let offset_bytes = match self.order {
+            Order::Random => {
+                self.seed += 1;
+                mixed(self.seed) % (self.bytes / size_bytes) * size_bytes
+            }
+            Order::Sequential | Order::Write => {
+                // Another size may have left off within one of these.
+                let aligned = self.position_bytes.next_multiple_of(size_bytes);
+                let start = if aligned + size_bytes > self.bytes { 0 } else { aligned };
+                self.position_bytes = start + size_bytes;
+                start
+            }
+        };
+        let operation = match self.order {
+            Order::Sequential | Order::Random => Operation::Read,
+            Order::Write => Operation::Write,
+        };
+        let (file, length_bytes) = (self.file.clone(), size_bytes as usize);
+        Transfer { operation, file, route: Route::Direct, offset_bytes, length_bytes, extents }
+    }
+}
+
+pub(crate) const DEPTH_MAX: u32 = 64;
+
+/// What a piece of the engine's memory holds: no request is larger.
+pub(crate) const SIZE_BYTES_MAX: u64 = Limits::RUN_BYTES_MAX;
+
+/// The largest queue, and a chunk for what the arena keeps beside it.
+const ARENA_BYTES: usize = SIZE_BYTES_MAX as usize * (DEPTH_MAX as usize + 2);
+
+/// Turns of the queue, the first included, which is not counted.
+const TURNS_MIN: u64 = 3;
+
+/// A hard disk with a deep queue takes longer than its slice for them.
+const OVERTIME: u32 = 4;
+
+const LATENCY_NS_MAX: u64 = 100_000_000_000;
+
+/// To a hundredth.
+const LATENCY_DIGITS: u8 = 2;

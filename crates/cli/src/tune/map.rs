@@ -1,0 +1,103 @@
+//! Map: rates by request size and depth, as a map of characters.
+//!
+//! Owns: shades, marks, colours.
+//! Does not own: whether there are colours (words).
+
+use super::report::Grid;
+use super::words::Style;
+use crate::units::readable;
+
+/// A line for each size; columns are depths; dots where nothing was measured; brackets around the choice.
+pub(super) fn map(grid: &Grid, style: Style) -> Vec<String> {
+    let rows = grid.rows();
+    let highest = rows.iter().flatten().flatten().copied().fold(0.0, f64::max);
+    let depths: String = grid.depths.iter().map(|depth| format!("{depth:>7}    ")).collect();
+    let mut lines = vec![format!("  {:>9}{}", "", depths.trim_end())];
+    for (row, (size, rates)) in grid.sizes_bytes.iter().zip(&rows).enumerate() {
+        let cell = |(column, rate): (usize, &Option<f64>)| {
+            let is_chosen = grid.chosen_at() == Some((row, column));
+            cell_text(*rate, highest, if is_chosen { ("[", "]") } else { (" ", " ") }, style)
+        };
+        let cells: String = rates.iter().enumerate().map(cell).collect();
+        lines.push(format!("  {:>9}{}", readable(*size), cells.trim_end()));
+    }
+    lines
+}
+
+/// Eleven columns wide.
+fn cell_text(rate: Option<f64>, highest: f64, (open, close): (&str, &str), style: Style) -> String {
+    let Some(rate) = rate else { return format!("{open}   {:>5}{close} ", "·") };
+    let shade = shade(if highest > 0.0 { rate / highest } else { 0.0 });
+    let shown = shade.character.to_string().repeat(2);
+    let shown = match style {
+        Style::Plain => shown,
+        Style::Coloured => format!("\x1b[38;5;{}m{shown}\x1b[0m", shade.colour),
+    };
+    format!("{open}{shown} {:>5}{close} ", short(rate))
+}
+
+/// Five characters at most.
+fn short(rate: f64) -> String {
+    if rate < 9.95 { format!("{rate:.1}") } else { format!("{rate:.0}") }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Shade {
+    pub(super) character: char,
+    /// Of the 256 of terminals.
+    colour: u8,
+}
+
+/// By the share of the highest rate.
+pub(super) fn shade(share: f64) -> Shade {
+    let shades = [(0.97, '█', 46), (0.8, '▓', 112), (0.5, '▒', 178), (0.2, '░', 172)];
+    let reached = shades.into_iter().find(|(least, ..)| share >= *least);
+    let (_, character, colour) = reached.unwrap_or((0.0, '∙', 160));
+    Shade { character, colour }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::{Choice, Rate};
+    use super::super::setting::Setting;
+    use super::*;
+
+    fn grid() -> Grid {
+        let rate = |size_bytes, depth, mib_per_s| Rate {
+            setting: Setting { size_bytes, depth },
+            mib_per_s,
+            requests_per_s: 1.0,
+            measurements: 1,
+        };
+        let setting = Setting { size_bytes: 8192, depth: 2 };
+        Grid {
+            order: None,
+            sizes_bytes: vec![4096, 8192],
+            depths: vec![1, 2],
+            cells: vec![rate(4096, 1, 5.0), rate(8192, 1, 60.0), rate(8192, 2, 100.0)],
+            chosen: Choice {
+                setting,
+                queue_bytes: 16_384,
+                mib_per_s: 100.0,
+                mib_per_s_min: 100.0,
+                mib_per_s_max: 100.0,
+                requests_per_s: 1.0,
+                share_of_best: 1.0,
+                fio: String::new(),
+            },
+            best: setting,
+        }
+    }
+
+    /// Goal: every cell in its place, unmeasured ones as dots, the choice in brackets, no codes without colours.
+    #[test]
+    fn cells_are_where_they_belong() {
+        let lines = map(&grid(), Style::Plain);
+        let words: Vec<Vec<&str>> = lines.iter().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(words[0], ["1", "2"]);
+        assert_eq!(words[1], ["4", "KiB", "∙∙", "5.0", "·"]);
+        assert_eq!(words[2], ["8", "KiB", "▒▒", "60", "[██", "100]"]);
+        assert!(!lines.concat().contains('\x1b'));
+        assert!(map(&grid(), Style::Coloured).concat().contains("\x1b[38;5;46m██\x1b[0m"));
+    }
+}

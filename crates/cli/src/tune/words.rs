@@ -1,0 +1,115 @@
+//! Words: what tuning found out, for people.
+//!
+//! Owns: the text, and whether it is coloured.
+//! Does not own: the figures (report), the maps (map).
+
+use std::io::IsTerminal;
+
+use headwater::ReadaheadLimits;
+
+use super::map::map;
+use super::memory::Sweep;
+use super::report::{Grid, Latency, Report};
+use crate::bench::suite::MIB;
+use crate::units::readable;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Style {
+    Plain,
+    Coloured,
+}
+
+impl Style {
+    /// Of standard output: colours on a terminal, unless `NO_COLOR` (no-color.org) asks for none.
+    pub(super) fn of_output() -> Style {
+        let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        if std::io::stdout().is_terminal() && !is_unwanted { Style::Coloured } else { Style::Plain }
+    }
+}
+
+pub(super) fn text(report: &Report, style: Style) -> String {
+    let mut lines = head(report);
+    lines.extend(memory(&report.memory));
+    for grid in report.grids() {
+        lines.push(String::new());
+        lines.push(format!("{}, MiB/s by request size and requests in flight:", grid.title()));
+        lines.extend(map(grid, style));
+        lines.push(chosen(grid));
+    }
+    lines.extend(report.random.iter().flat_map(|grid| latency(&report.latency, grid.sizes_bytes[0])));
+    lines.push(String::new());
+    lines.extend(report.sequential.as_ref().map(meaning));
+    lines.extend(report.notes.iter().map(|note| format!("note: {note}")));
+    lines.extend(report.stored_in.iter().map(|path| format!("stored in {path}")));
+    lines.extend(report.grids().map(|grid| format!("the same with fio: {}", grid.chosen.fio)));
+    lines.join("\n").trim_end().to_owned() + "\n"
+}
+
+fn head(report: &Report) -> Vec<String> {
+    let what = match (report.bytes, report.made_for_this) {
+        (0, _) => format!("nothing of {} was read", report.path),
+        (bytes, true) => format!("{} made in {} and removed", readable(bytes), report.path),
+        (bytes, false) => format!("{} of {}", readable(bytes), report.path),
+    };
+    let words = [report.device.words(), report.block_size.words()];
+    vec![report.host.line(), format!("{what}; {}", words.join("; ")), String::new()]
+}
+
+fn memory(sweep: &Sweep) -> Vec<String> {
+    let highest = sweep.blocks.iter().map(|block| block.mib_per_s).fold(0.0, f64::max);
+    let mut lines = vec![format!(
+        "memory: /dev/zero to /dev/null through a buffer, {} for each block, MiB/s",
+        readable(sweep.total_bytes)
+    )];
+    for block in &sweep.blocks {
+        let bar = "█".repeat((block.mib_per_s / highest * BAR_COLUMNS).round() as usize);
+        let mark = if block.bytes == sweep.best_bytes { "  best" } else { "" };
+        let line = format!("  {:>9} {:>8.0}  {bar}{mark}", readable(block.bytes), block.mib_per_s);
+        lines.push(line);
+    }
+    lines
+}
+
+fn chosen(grid: &Grid) -> String {
+    let (choice, share) = (&grid.chosen, grid.chosen.share_of_best * 100.0);
+    let memory = readable(choice.queue_bytes);
+    let rate = format!("{:.0} MiB/s, {:.0} requests/s", choice.mib_per_s, choice.requests_per_s);
+    let against = match grid.best == choice.setting {
+        true => "the fastest".to_owned(),
+        false => format!("{share:.1} % of the fastest ({})", grid.best.words()),
+    };
+    format!("  chosen: {}, {memory} of memory with the device: {rate}, {against}", choice.setting.words())
+}
+
+fn latency(latencies: &[Latency], size_bytes: u64) -> Vec<String> {
+    let head = format!("  {:>9} {:>10} {:>10} {:>12}", "in flight", "mean µs", "p99 µs", "requests/s");
+    let line = |latency: &Latency| {
+        let Latency { depth, mean_us, p99_us, requests_per_s } = latency;
+        format!("  {depth:>9} {mean_us:>10.0} {p99_us:>10.0} {requests_per_s:>12.0}")
+    };
+    let title = format!("latency of random reads of {}:", readable(size_bytes));
+    [String::new(), title, head].into_iter().chain(latencies.iter().map(line)).collect()
+}
+
+/// What readers do with the choice, in an engine with the default memory.
+fn meaning(grid: &Grid) -> String {
+    let choice = &grid.chosen;
+    let limits = choice.setting.tuned(choice.mib_per_s * MIB).readahead_limits(MEMORY_BYTES_DEFAULT);
+    let Some(ReadaheadLimits { size_bytes_max, distance_bytes_max, .. }) = limits else {
+        return "for headwater: nothing changes".to_owned();
+    };
+    let defaults = ReadaheadLimits::default();
+    format!(
+        "for headwater: files here are read ahead with requests of {} and {} ahead of the reader ({} with the device, as \
+         much again that has arrived or waits for its turn), instead of {} and {}",
+        readable(size_bytes_max),
+        readable(distance_bytes_max),
+        readable(choice.queue_bytes),
+        readable(defaults.size_bytes_max),
+        readable(defaults.distance_bytes_max),
+    )
+}
+
+const BAR_COLUMNS: f64 = 40.0;
+
+const MEMORY_BYTES_DEFAULT: u64 = headwater::io::Limits::MEMORY_BYTES_DEFAULT;

@@ -1,0 +1,131 @@
+//! Cat suite: that all ways are measured in both states, deliver the same bytes, and nothing is left behind.
+//!
+//! Owns: rows, fields, what is said when something is impossible.
+//! Does not own: how fast it is.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use headwater_testkit::{Pattern, ScratchDir, skip, tmpfs};
+use serde_json::Value;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{assert_one_line, headwater, run, text, to_json, utf8};
+
+fn cat_suite(arguments: &[&str], out: &Path) -> (String, Value) {
+    let common = ["bench", "cat", "--rounds", "1", &to_json(utf8(out))];
+    let output = run(&[&common[..], arguments].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "", "no progress bar without a terminal");
+    (text(&output.stdout), serde_json::from_slice(&fs::read(out).unwrap()).unwrap())
+}
+
+/// The ways that were measured in a state.
+fn ways<'a>(results: &'a Value, state: &str) -> Vec<&'a str> {
+    let rows = results["rows"].as_array().unwrap().iter().filter(|row| row["state"] == state);
+    rows.map(|row| row["way"].as_str().unwrap()).collect()
+}
+
+const OWN: [&str; 9] = ["cat1", "cat2", "cat3", "cat4", "cat5", "cat6", "cat7", "sendfile", "splice"];
+
+fn assert_all_ways(results: &Value, state: &str) {
+    let ways = ways(results, state);
+    for way in OWN {
+        assert!(ways.contains(&way), "{way} of {ways:?}");
+    }
+    let skipped = text(results["skipped"].to_string().as_bytes());
+    for (way, name) in [("gnu", "GNU cat"), ("uutils", "uutils cat")] {
+        assert_ne!(
+            ways.contains(&way),
+            skipped.contains(name),
+            "{way} is there, or it is said why not: {results}"
+        );
+    }
+}
+
+/// Goal: both tables with all rows, in JSON and as text, and no file afterwards. Method: 3 and 2 MiB, one round.
+#[test]
+fn tables_of_own_files() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let place = scratch.path().join("place");
+    fs::create_dir(&place).unwrap();
+    let out = scratch.path().join("out.json");
+    let (table, results) = cat_suite(&["--size", "3M", "--warm", "2M", "--dir", utf8(&place)], &out);
+    assert_eq!(fs::read_dir(&place).unwrap().count(), 0, "nothing is left");
+    assert_eq!((&results["suite"], &results["cold_bytes"]), (&"cat".into(), &(3 << 20).into()));
+    assert_eq!(results["warm_bytes"], 2 << 20);
+    for (state, bytes, resident) in [("warm", 2 << 20, 1.0), ("cold", 3 << 20, 0.0)] {
+        assert_all_ways(&results, state);
+        for row in results["rows"].as_array().unwrap().iter().filter(|row| row["state"] == state) {
+            for field in ["mib_per_s", "mib_per_s_min", "mib_per_s_max", "seconds", "cpu_s_per_gib"] {
+                assert!(row[field].as_f64().unwrap() > 0.0, "{field} of {row}");
+            }
+            assert_eq!(row["bytes"], if row["way"] == "cat1" { 256 << 10 } else { bytes }, "{row}");
+            assert!(row["resident_share"].is_null() || row["resident_share"] == resident, "{row}");
+            assert!(table.contains(row["name"].as_str().unwrap()), "{row} in {table}");
+        }
+    }
+    assert_eq!(results["sweep"]["points"].as_array().unwrap().len(), 11);
+    for word in ["GiB/s", "MiB/s", "CPU s/GiB", "headwater cat moves a warm file at ", "fio --name="] {
+        assert!(table.contains(word), "{word} in {table}");
+    }
+    assert!(!table.contains('\x1b'), "{table}");
+}
+
+/// Goal: a file of the user's, of odd length, is read whole and not written, and its sum is the one that all ways agree on.
+#[test]
+fn tables_of_a_given_file() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let (path, out) = (scratch.path().join("file"), scratch.path().join("out.json"));
+    let length = (1 << 20) + 1234;
+    Pattern::new(5).write_file(&path, length).unwrap();
+    let (_, results) = cat_suite(&["--file", utf8(&path)], &out);
+    assert_eq!((&results["cold_bytes"], &results["warm_bytes"]), (&length.into(), &length.into()));
+    assert_eq!(results["xxh3"], format!("{:016x}", xxh3_64(&fs::read(&path).unwrap())));
+    assert_eq!(fs::metadata(&path).unwrap().len(), length);
+    let left = fs::read_dir(scratch.path()).unwrap().count();
+    assert_eq!(left, 2, "only the file and the results");
+}
+
+/// Goal: where a file cannot be made cold the table is there all the same, and says so.
+#[test]
+fn on_tmpfs() {
+    let scratch = match tmpfs() {
+        Ok(scratch) => scratch,
+        Err(reason) => return skip(reason),
+    };
+    let out = tempfile::NamedTempFile::new().unwrap();
+    let (table, results) =
+        cat_suite(&["--size", "1M", "--warm", "1M", "--dir", utf8(scratch.path())], out.path());
+    assert_all_ways(&results, "warm");
+    assert_all_ways(&results, "cold");
+    assert!(table.contains("note: not cold in some round: cat1"), "{table}");
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0, "nothing is left");
+}
+
+/// Goal: a program of which it is not certain whose it is does not stand in the table. Method: a PATH without programs.
+#[test]
+fn without_other_programs() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let out = scratch.path().join("out.json");
+    let mut command: Command = headwater();
+    command.args(["bench", "cat", "--rounds", "1", "--size", "1M", "--warm", "1M", &to_json(utf8(&out))]);
+    let output = command.env("PATH", "").current_dir(scratch.path()).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let table = text(&output.stdout);
+    assert!(
+        table.contains("skipped uutils cat: neither `coreutils cat` nor `uu-cat` is installed"),
+        "{table}"
+    );
+    let results: Value = serde_json::from_slice(&fs::read(&out).unwrap()).unwrap();
+    assert_all_ways(&results, "warm");
+}
+
+#[test]
+fn nonsense_is_refused() {
+    assert_one_line(&run(&["bench", "cat", "--size", "4K"]), "says nothing");
+    assert_one_line(&run(&["bench", "cat", "--file", "/dev/null"]), "/dev/null");
+    assert_one_line(&run(&["bench", "cat", "--file", "f", "--size", "4M"]), "--size");
+    assert_one_line(&run(&["bench", "cat", "--dir", "/nowhere"]), "/nowhere");
+}

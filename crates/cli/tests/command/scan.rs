@@ -1,0 +1,333 @@
+//! Scan: every sum, every name, every page that cannot be read, and a page cache that is left as it was.
+//!
+//! Owns: lines against the standard tools and in both directions, order, what is refused and how that is said.
+//! Does not own: speed.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use headwater_testkit::{Pattern, ScratchDir, lack, make_cold, scratch_dirs, skip};
+use serde_json::Value;
+
+use crate::{assert_one_line, headwater, run, text, to_json, utf8};
+
+const PATTERN: Pattern = Pattern::new(41);
+
+/// Around pages, around the buffer of small files, and long enough for readahead.
+const LENGTHS: [u64; 10] =
+    [0, 1, 4095, 4096, 4097, 70_000, 256 << 10, (256 << 10) + 1, (3 << 20) + 777, (9 << 20) + 4096];
+
+fn scratch() -> ScratchDir {
+    ScratchDir::on_target().unwrap()
+}
+
+/// A tree of files whose names are in order, with those that have to be escaped.
+fn make_tree(scratch: &Path) -> PathBuf {
+    let tree = scratch.join("tree");
+    fs::create_dir_all(tree.join("b/deep")).unwrap();
+    for (index, length) in LENGTHS.into_iter().enumerate() {
+        PATTERN.write_file(tree.join(format!("a{index:02}")), length).unwrap();
+        PATTERN.write_file(tree.join(format!("b/deep/{index:02}")), length / 2).unwrap();
+    }
+    for name in ["c back\\slash", "c line\nfeed", "c return\r", "  c blanks "] {
+        fs::write(tree.join(name), name).unwrap();
+    }
+    fs::hard_link(tree.join("a03"), tree.join("d hard link")).unwrap();
+    symlink("a00", tree.join("e link")).unwrap();
+    symlink("..", tree.join("e loop")).unwrap();
+    tree
+}
+
+fn files_in(tree: &Path) -> Vec<PathBuf> {
+    let mut entries: Vec<_> = fs::read_dir(tree).unwrap().map(Result::unwrap).collect();
+    entries.sort_by_key(|entry| entry.file_name());
+    let files = entries.into_iter().flat_map(|entry| match entry.file_type().unwrap() {
+        kind if kind.is_dir() => files_in(&entry.path()),
+        kind if kind.is_file() => vec![entry.path()],
+        _ => Vec::new(),
+    });
+    files.collect()
+}
+
+fn cool(tree: &Path) {
+    files_in(tree).iter().for_each(|path| make_cold(&File::open(path).unwrap()).unwrap());
+}
+
+fn stdout(output: Output) -> Vec<u8> {
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "", "neither complaints nor a bar without a terminal");
+    output.stdout
+}
+
+fn is_installed(tool: &str) -> bool {
+    let found = Command::new(tool).arg("--version").stdout(Stdio::null()).status().is_ok();
+    if !found {
+        lack(format!("{tool} is not installed"));
+    }
+    found
+}
+
+fn with_input(command: &mut Command, input: &[u8]) -> Output {
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+/// Goal: the standard tools print the same lines, byte by byte, and each side verifies the other's. Method: a cold tree with
+/// odd names; one thread and several, one file at a time and many.
+#[test]
+fn lines_are_those_of_the_standard_tools() {
+    let scratch = scratch();
+    let tree = make_tree(scratch.path());
+    for (algorithm, tool) in [("sha256", "sha256sum"), ("blake3", "b3sum"), ("xxh3", "xxh128sum")] {
+        if !is_installed(tool) {
+            continue;
+        }
+        let theirs = Command::new(tool).args(files_in(&tree)).output().unwrap();
+        for options in [&[][..], &["--threads", "1", "--queue-depth", "1"], &["--driver", "threads"]] {
+            cool(&tree);
+            let arguments = [&["scan", "--hash", algorithm], options, &[utf8(&tree)]].concat();
+            let ours = stdout(run(&arguments));
+            assert_eq!(text(&ours), text(&theirs.stdout), "{tool} {options:?}");
+            let verified = with_input(Command::new(tool).arg("-c"), &ours);
+            assert!(verified.status.success(), "{tool}: {}", text(&verified.stderr));
+        }
+        let mut check = headwater();
+        let verified = with_input(check.args(["scan", "--check", "--hash", algorithm, "-"]), &theirs.stdout);
+        let verdicts = text(&stdout(verified));
+        assert_eq!(verdicts.lines().count(), files_in(&tree).len());
+        assert!(verdicts.lines().all(|line| line.ends_with(": OK")), "{verdicts}");
+    }
+}
+
+/// Goal: every algorithm verifies its own lines, also of memory so little that everything is read ahead.
+#[test]
+fn sums_verify_themselves() {
+    let scratch = scratch();
+    let tree = make_tree(scratch.path());
+    for algorithm in ["blake3", "sha256", "xxh3", "crc32c"] {
+        let sums = stdout(run(&["scan", "--hash", algorithm, utf8(&tree)]));
+        let options = ["scan", "--check", "--quiet", "--hash", algorithm, "--memory", "3M", "-"];
+        assert_eq!(text(&stdout(with_input(headwater().args(options), &sums))), "", "{algorithm}");
+    }
+}
+
+/// Goal: what has changed, is missing or has no form is told, each in its place, with exit code 1.
+#[test]
+fn failures_of_a_check_are_told() {
+    let scratch = scratch();
+    let at = |name: &str| scratch.path().join(name);
+    for name in ["good", "changed", "gone"] {
+        fs::write(at(name), name).unwrap();
+    }
+    let names = ["good", "changed", "gone"].map(at);
+    let arguments: Vec<&str> =
+        ["scan", "--hash", "blake3"].into_iter().chain(names.iter().map(|p| utf8(p))).collect();
+    let mut sums = stdout(run(&arguments));
+    sums.extend_from_slice(b"this is no line of a sum\n");
+    fs::write(at("sums"), sums).unwrap();
+    fs::write(at("changed"), "CHANGED").unwrap();
+    fs::remove_file(at("gone")).unwrap();
+    let output = run(&["scan", "--check", utf8(&at("sums"))]);
+    assert_eq!(output.status.code(), Some(1));
+    let [good, changed, gone] = names.each_ref().map(|path| utf8(path));
+    let verdicts = format!("{good}: OK\n{changed}: FAILED\n{gone}: FAILED open or read\n");
+    assert_eq!(text(&output.stdout), verdicts);
+    let said = text(&output.stderr);
+    for part in ["failed to open", "1 line has", "1 listed file could", "1 sum does NOT agree"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let quiet = run(&["scan", "--check", "--quiet", utf8(&at("sums"))]);
+    assert_eq!(text(&quiet.stdout), verdicts.split_once('\n').unwrap().1);
+    let status = run(&["scan", "--check", "--status", utf8(&at("sums"))]);
+    assert_eq!((status.status.code(), text(&status.stdout)), (Some(1), String::new()));
+    let other = run(&["scan", "--check", "--hash", "crc32c", utf8(&at("good"))]);
+    assert_one_line(&other, "no line with a sum of CRC-32C");
+    assert_eq!(other.status.code(), Some(1));
+}
+
+/// Goal: what was cached stays so, what was not does not come in. Method: a file that is cached, one that is not, and
+/// one in part, of each size; every file system that reads directly.
+#[test]
+fn the_page_cache_stays_as_it_is() {
+    for (name, scratch) in scratch_dirs() {
+        if name == "tmpfs" {
+            continue;
+        }
+        for length in [30_000, 200_000, (7 << 20) + 5] {
+            let (warm, cold) = (scratch.path().join("warm"), scratch.path().join("cold"));
+            for path in [&warm, &cold] {
+                PATTERN.write_file(path, length).unwrap();
+                make_cold(&File::open(path).unwrap()).unwrap();
+            }
+            File::open(&warm).unwrap().read_to_end(&mut Vec::new()).unwrap();
+            let pages = [&warm, &cold].map(|path| resident_pages(path));
+            if pages != [Some(length.div_ceil(4096)), Some(0)] {
+                skip(format!("{name}: its page cache cannot be arranged: {pages:?}"));
+                continue;
+            }
+            for options in [&[][..], &["--hash", "xxh3"], &["--hash", "blake3"]] {
+                stdout(run(&[&["scan"], options, &[utf8(scratch.path())]].concat()));
+                assert_eq!(
+                    [&warm, &cold].map(|path| resident_pages(path)),
+                    pages,
+                    "{name} {length} {options:?}"
+                );
+            }
+        }
+    }
+}
+
+fn resident_pages(path: &Path) -> Option<u64> {
+    let output = run(&["stat", "--json", utf8(path)]);
+    let facts: Value = serde_json::from_slice(&output.stdout).unwrap();
+    facts[0]["resident_pages"].as_u64()
+}
+
+/// Goal: without a hash the summary counts all, in words and in JSON, and skips what it says.
+#[test]
+fn a_scrub_counts() {
+    let scratch = scratch();
+    let tree = make_tree(scratch.path());
+    let bytes: u64 = files_in(&tree).iter().map(|path| fs::metadata(path).unwrap().len()).sum();
+    let json = scratch.path().join("out.json");
+    let said = text(&stdout(run(&["scan", &to_json(utf8(&json)), utf8(&tree)])));
+    assert!(said.contains(&format!("({bytes} bytes)")) && said.contains("unreadable  nothing"), "{said}");
+    assert!(said.contains("skipped     2 symbolic links"), "{said}");
+    let document: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    assert_eq!(document["summary"]["bytes"], bytes);
+    let files = document["files"].as_array().unwrap();
+    assert_eq!(files.len(), files_in(&tree).len());
+    assert_eq!(files.iter().map(|file| file["bytes"].as_u64().unwrap()).sum::<u64>(), bytes);
+}
+
+/// Goal: JSON in place of text holds the sums, and nothing else is printed.
+#[test]
+fn json_holds_sums() {
+    let scratch = scratch();
+    let path = scratch.path().join("file");
+    fs::write(&path, "123456789").unwrap();
+    let document = stdout(run(&["scan", "--hash", "crc32c", "--json", utf8(&path)]));
+    let document: Value = serde_json::from_slice(&document).unwrap();
+    assert_eq!(document["files"][0]["sum"], "e3069283");
+    assert_eq!(document["algorithm"], "CRC-32C");
+}
+
+/// Goal: missing and special files are told in one line each, those beside them are read.
+#[test]
+fn what_cannot_be_read_is_told() {
+    let scratch = scratch();
+    let at = |name: &str| scratch.path().join(name);
+    fs::write(at("file"), "123456789").unwrap();
+    let fifo = at("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+    for (path, named) in
+        [(at("missing"), "No such file"), (fifo, "neither a file"), ("/dev/null".into(), "neither")]
+    {
+        let output = run(&["scan", "--hash", "crc32c", utf8(&path), utf8(&at("file"))]);
+        assert_one_line(&output, named);
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(text(&output.stdout), format!("e3069283  {}\n", utf8(&at("file"))));
+    }
+    let tree = run(&["scan", "--hash", "crc32c", utf8(scratch.path())]);
+    assert_eq!(text(&stdout(tree)).lines().count(), 1, "special files in trees are skipped");
+    assert_one_line(&run(&["scan"]), "PATH");
+    assert_one_line(&run(&["scan", "--quiet", utf8(&at("file"))]), "--check");
+    assert_one_line(&run(&["scan", "--hash", "md5", utf8(&at("file"))]), "md5");
+    assert_one_line(&run(&["scan", "--threads", "0", utf8(&at("file"))]), "1024");
+}
+
+/// Goal: standard input, files without a length, and names that are no UTF-8.
+#[test]
+fn odd_inputs() {
+    let scratch = scratch();
+    let output = with_input(headwater().args(["scan", "--hash", "crc32c", "-"]), b"123456789");
+    assert_eq!(text(&stdout(output)), "e3069283  -\n");
+    let version = fs::read("/proc/version").unwrap();
+    let piped = with_input(headwater().args(["scan", "--hash", "sha256", "-"]), &version);
+    let sum = text(&stdout(piped)).replace("  -\n", "");
+    assert_eq!(
+        text(&stdout(run(&["scan", "--hash", "sha256", "/proc/version"]))),
+        format!("{sum}  /proc/version\n")
+    );
+    let name = OsStr::from_bytes(b"\xff\n");
+    fs::write(scratch.path().join(name), "123456789").unwrap();
+    let mut command = headwater();
+    let output =
+        command.current_dir(scratch.path()).args(["scan", "-z", "--hash", "crc32c"]).arg(name).output();
+    assert_eq!(stdout(output.unwrap()), b"e3069283  \xff\n\0");
+}
+
+/// Goal: lines come in order and whole, however many files are read; a reader that goes away is no failure.
+#[test]
+fn many_files_keep_their_order() {
+    let scratch = scratch();
+    for index in 0..2000_u64 {
+        PATTERN.write_file(scratch.path().join(format!("{index:05}")), index * 37 % 9000).unwrap();
+    }
+    let lines = text(&stdout(run(&["scan", "--hash", "xxh3", utf8(scratch.path())])));
+    let names: Vec<&str> = lines.lines().map(|line| line.rsplit('/').next().unwrap()).collect();
+    let expected: Vec<String> = (0..2000).map(|index| format!("{index:05}")).collect();
+    assert_eq!(names, expected);
+    let command = format!(
+        "'{}' scan --hash xxh3 '{}' | head -n 1",
+        env!("CARGO_BIN_EXE_headwater"),
+        utf8(scratch.path())
+    );
+    let output = Command::new("sh").args(["-c", &command]).output().unwrap();
+    assert_eq!(text(&output.stderr), "");
+    assert_eq!(text(&output.stdout).lines().count(), 1);
+}
+
+/// A block device of which only the first part can be read: the file below it was cut.
+struct CutDevice(String);
+
+impl CutDevice {
+    fn new(image: &Path, length: u64, readable: u64) -> Option<CutDevice> {
+        PATTERN.write_file(image, length).unwrap();
+        let output = Command::new("losetup").args(["--find", "--show"]).arg(image).output();
+        match output {
+            Ok(output) if output.status.success() => {
+                File::options().write(true).open(image).unwrap().set_len(readable).unwrap();
+                Some(CutDevice(text(&output.stdout).trim().to_owned()))
+            }
+            other => {
+                skip(format!("no loop device: {other:?}"));
+                None
+            }
+        }
+    }
+}
+
+impl Drop for CutDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["-d", &self.0]).status();
+    }
+}
+
+/// Goal: exactly what cannot be read is named, everything else is read, and with a hash the file has no line. Method: a
+/// block device whose file was cut.
+#[test]
+fn unreadable_extents_are_located() {
+    let scratch = scratch();
+    let (length, readable) = (8 << 20, (5 << 20) + 3 * 4096);
+    let Some(device) = CutDevice::new(&scratch.path().join("image"), length, readable) else { return };
+    let json = scratch.path().join("out.json");
+    let output = run(&["scan", &to_json(utf8(&json)), &device.0]);
+    let unreadable = length - readable;
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    let document: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    assert_eq!(document["summary"]["unreadable_bytes"], unreadable, "{said}");
+    assert_eq!(document["summary"]["bytes"], readable);
+    assert!(said.contains(&format!("at offset {readable}: Input/output error")), "{said}");
+    let hashed = run(&["scan", "--hash", "blake3", &device.0]);
+    assert_one_line(&hashed, &format!("at byte {readable}"));
+    assert!(hashed.stdout.is_empty());
+}
