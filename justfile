@@ -81,6 +81,10 @@ nop *arguments:
 cache *arguments:
     cargo run --release -p headwater-bench -- cache {{arguments}}
 
+# headwater against the libraries that read files; needs 6 GiB of room where it runs (or --dir): `just peers --only files-warm`.
+peers *arguments:
+    cargo run --release -p headwater-bench -- peers {{arguments}}
+
 # Polled I/O in a virtual machine with an NVMe disk: needs qemu-system-x86, and apt-get for a kernel.
 guest *arguments:
     cargo run --release -p headwater-bench -- guest {{arguments}}

@@ -4,7 +4,9 @@
 //! Does not own: how arms run.
 
 mod cached;
+mod hash;
 mod ring;
+mod tune;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -34,6 +36,9 @@ pub(crate) struct Options {
     /// The uutils multi-call binary (`cargo install coreutils`); its rows are skipped without it.
     #[arg(long, default_value = "coreutils")]
     uutils: PathBuf,
+    /// b3sum; the rows of `hash` are skipped without it.
+    #[arg(long, default_value = "b3sum")]
+    b3sum: PathBuf,
     /// Interleaved rounds; medians are reported.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -57,10 +62,12 @@ enum Group {
     Warm,
     Cache,
     Cat,
+    Hash,
     Write,
+    Tune,
 }
 
-const GROUPS: [Group; 8] = [
+const GROUPS: [Group; 10] = [
     Group::Scan,
     Group::Memory,
     Group::Random,
@@ -68,7 +75,9 @@ const GROUPS: [Group; 8] = [
     Group::Warm,
     Group::Cache,
     Group::Cat,
+    Group::Hash,
     Group::Write,
+    Group::Tune,
 ];
 
 impl std::fmt::Display for Group {
@@ -112,7 +121,9 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
             Group::Warm => contest.warm()?,
             Group::Cache => contest.cached()?,
             Group::Cat => contest.cat()?,
+            Group::Hash => contest.hash()?,
             Group::Write => contest.write()?,
+            Group::Tune => contest.tune()?,
         }
     }
     Ok(())
@@ -272,12 +283,16 @@ impl Contest<'_> {
     }
 
     fn rounds(&self, arms: &[Runner], cache: Cache) -> io::Result<Vec<Vec<Sample>>> {
+        self.rounds_of(arms, cache, self.options.rounds)
+    }
+
+    fn rounds_of(&self, arms: &[Runner], cache: Cache, rounds: usize) -> io::Result<Vec<Vec<Sample>>> {
         if cache == Cache::Warm {
             // The first pass brings the pages in, the second marks them as used.
             tools::make_warm(self.file)?;
             tools::make_warm(self.file)?;
         }
-        interleave(arms, self.options.rounds, |runner| {
+        interleave(arms, rounds, |runner| {
             if cache == Cache::Cold {
                 tools::make_cold(self.file)?;
             }

@@ -4,6 +4,7 @@
 //!   bars ─► for each round: each arm in a child process of its own (or fio, cat, …) ─► medians ─► ratio against bar
 //!   nop  ─► the same for the ring alone, against other io_uring libraries
 //!   cache ─► the same for a get of a cached page, against cache libraries and the kernel
+//!   peers ─► the same for whole kinds of work, against the libraries that read files
 //!   guest ─► this program in a virtual machine whose disk polls ─► a table of checks
 //! ```
 //!
@@ -11,7 +12,7 @@
 //! `guest` needs QEMU and a kernel, which it fetches.
 //!
 //! Owns: the command line.
-//! Does not own: what is compared (bars, nop, cache, write), how arms run (arms, nop, cache, write, guest), the tools around them (tools, syscalls).
+//! Does not own: what is compared (bars, nop, cache, write, peers), how arms run (arms, nop, cache, write, peers, guest), the tools around them (tools, syscalls).
 
 #![deny(unsafe_code)] // One peer's queue can only be filled so: nop/raw.rs.
 
@@ -21,6 +22,7 @@ mod cache;
 mod guest;
 mod measure;
 mod nop;
+mod peers;
 mod syscalls;
 mod tools;
 mod verdict;
@@ -53,6 +55,11 @@ enum Command {
     /// Runs one arm of `cache` in this process and prints a line of JSON.
     #[command(hide = true)]
     CacheArm(cache::ArmOptions),
+    /// Compares headwater with other libraries that read files, on the same work in the same run.
+    Peers(peers::Options),
+    /// Runs one arm of `peers` in this process and prints a line of JSON.
+    #[command(hide = true)]
+    PeersArm(peers::ArmOptions),
     /// Runs one arm of the group `write` of `bars` in this process and prints a line of JSON.
     #[command(hide = true)]
     WriteArm(write::ArmOptions),
@@ -94,6 +101,8 @@ fn main() -> ExitCode {
         Command::NopArm(options) => nop::run_arm(&options),
         Command::Cache(options) => cache::run(&options),
         Command::CacheArm(options) => cache::run_arm(&options),
+        Command::Peers(options) => peers::run(&options),
+        Command::PeersArm(options) => peers::run_arm(&options),
         Command::WriteArm(options) => write::run_arm(&options),
         Command::Guest(options) => guest::run(&options),
         Command::Arm { name, file, memory_mib, seconds, size_kib, distance_kib, hot } => {

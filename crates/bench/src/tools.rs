@@ -6,9 +6,12 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use headwater::io::{ByteRange, resident_pages};
 
 use clap::ValueEnum;
 use serde::de::DeserializeOwned;
@@ -133,8 +136,20 @@ pub(crate) fn shell(command: &str, length_bytes: u64) -> io::Result<Sample> {
 pub(crate) fn make_cold(path: &Path) -> io::Result<()> {
     let file = File::open(path)?;
     rustix::fs::fsync(&file)?;
-    Ok(rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?)
+    // Pages in the hands of a process that just ended go a moment later.
+    for _ in 0..COLD_ATTEMPTS_MAX {
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+        let whole = ByteRange::new(0, file.metadata()?.len());
+        if resident_pages(file.as_fd(), whole).is_none_or(|pages| pages == 0) {
+            break;
+        }
+        std::thread::sleep(COLD_PAUSE);
+    }
+    Ok(())
 }
+
+const COLD_ATTEMPTS_MAX: u32 = 10;
+const COLD_PAUSE: Duration = Duration::from_millis(20);
 
 /// How often somebody dropped all of the kernel's page cache since the system started.
 pub(crate) fn page_cache_drops() -> io::Result<u64> {

@@ -36,5 +36,65 @@ fn write_runs_every_row() {
     assert_eq!(folder.path().read_dir().unwrap().count(), 2, "files are left behind");
 }
 
+/// Goal: every row of `peers` runs, every arm reads the same bytes or says why it cannot, headwater is in every row, and no
+/// file is left behind.
+#[test]
+fn peers_runs_every_row() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("report.json");
+    let files = folder.path().join("files");
+    std::fs::create_dir(&files).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_headwater-bench"))
+        .args(["peers", "--rounds", "1", "--seconds", "0.02", "--scan", "8M", "--set", "1M", "--hash", "2M"])
+        .args(["--files", "80", "--dir"])
+        .arg(&files)
+        .arg(format!("--json={}", json.display()))
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 8, "{text}");
+    for row in rows {
+        let lines = row["lines"].as_array().unwrap();
+        for line in lines {
+            let failure = line["failure"].as_str().unwrap_or("");
+            let is_refused =
+                ["panicked", "hung", "other bytes", "signal"].iter().all(|word| !failure.contains(word));
+            assert!(is_refused, "{} in {}: {failure}", line["arm"], row["row"]);
+        }
+        let is_ours = |line: &&Value| line["arm"].as_str().unwrap().starts_with("headwater");
+        let has_run = |line: &Value| !line["samples"].as_array().unwrap().is_empty();
+        let could_run =
+            |line: &Value| !line["failure"].as_str().unwrap_or("").contains("kernel's page cache holds");
+        for line in lines.iter().filter(is_ours).filter(|line| could_run(line)) {
+            assert!(has_run(line), "{} in {}: {text}", line["arm"], row["row"]);
+        }
+    }
+    assert_eq!(files.read_dir().unwrap().count(), 0, "files are left behind");
+}
+
+/// Goal: what is asked for alone runs alone, and `--json` without a path puts nothing but JSON on standard output.
+#[test]
+fn peers_runs_what_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_headwater-bench"))
+        .args(["peers", "--rounds", "2", "--files", "10", "--only", "files-warm", "--peers", "std", "--json"])
+        .arg("--dir")
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!((rows.len(), &rows[0]["row"]), (1, &Value::from("files-warm")));
+    for line in rows[0]["lines"].as_array().unwrap() {
+        let arm = line["arm"].as_str().unwrap();
+        assert!(arm.starts_with("std") || arm.starts_with("headwater"), "{arm}");
+        assert_eq!(line["samples"].as_array().unwrap().len(), 2, "{arm}: {}", line["failure"]);
+    }
+}
+
 /// Where a tool is missing, a row has one line for all of its promises.
 const PROMISES: usize = 16;

@@ -1,0 +1,134 @@
+//! Fixture: the files that are read, and what the kernel's page cache holds of them before each arm.
+//!
+//! Owns: making and removing them, cold and warm, and that they are.
+//! Does not own: reading them.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use headwater::io::{Access, ByteRange, DirectIo, OpenFile, Residency, uring_refusal};
+use headwater_testkit::Pattern;
+use tempfile::TempDir;
+
+use super::Options;
+use super::rows::{Arm, Row, State};
+use super::work::SMALL_BYTES_MAX;
+use crate::arms::PAGE;
+use crate::tools;
+
+pub(super) struct Fixture {
+    /// Removed when dropped.
+    #[expect(dead_code, reason = "it holds what is removed")]
+    folder: TempDir,
+    scan: PathBuf,
+    set: PathBuf,
+    hash: PathBuf,
+    small: PathBuf,
+    files: u32,
+}
+
+impl Fixture {
+    /// Makes what the rows need.
+    pub(super) fn make(options: &Options, rows: &[Row]) -> io::Result<Fixture> {
+        let folder = TempDir::with_prefix_in("headwater-peers-", &options.dir)?;
+        let path = |name| folder.path().join(name);
+        let fixture = Fixture {
+            scan: options.file.clone().unwrap_or_else(|| path("scan")),
+            set: path("set"),
+            hash: path("hash"),
+            small: path("small"),
+            files: options.files,
+            folder,
+        };
+        for &row in rows {
+            let length_bytes = match row {
+                Row::ColdScan | Row::ColdRandom1 | Row::ColdRandom20 | Row::ColdRandom50 => options.scan,
+                Row::WarmRandom => options.set / PAGE * PAGE,
+                Row::Hash => options.hash,
+                Row::FilesCold | Row::FilesWarm => {
+                    fixture.make_small_files()?;
+                    continue;
+                }
+            };
+            let path = fixture.path(row);
+            if !path.exists() {
+                Pattern::new(1).write_file(path, length_bytes)?;
+                File::open(path)?.sync_all()?;
+            }
+        }
+        Ok(fixture)
+    }
+
+    fn make_small_files(&self) -> io::Result<()> {
+        if self.small.exists() {
+            return Ok(());
+        }
+        std::fs::create_dir(&self.small)?;
+        for index in 0..self.files {
+            Pattern::new(index.into()).write_file(self.small_file(index), small_bytes(index))?;
+        }
+        Ok(rustix::fs::syncfs(File::open(&self.small)?)?)
+    }
+
+    pub(super) fn path(&self, row: Row) -> &Path {
+        match row {
+            Row::ColdScan | Row::ColdRandom1 | Row::ColdRandom20 | Row::ColdRandom50 => &self.scan,
+            Row::WarmRandom => &self.set,
+            Row::FilesCold | Row::FilesWarm => &self.small,
+            Row::Hash => &self.hash,
+        }
+    }
+
+    fn small_file(&self, index: u32) -> PathBuf {
+        self.small.join(index.to_string())
+    }
+
+    /// # Errors
+    /// Why the arm cannot run here; that files are not in the state that it has to find.
+    pub(super) fn prepare(&self, row: Row, arm: Arm) -> io::Result<()> {
+        if arm.needs_uring()
+            && let Some(refusal) = uring_refusal()
+        {
+            return Err(io::Error::other(format!("there is no io_uring here: {refusal}")));
+        }
+        let state = arm.state(row);
+        if !row.is_of_small_files() {
+            let path = self.path(row);
+            if arm.is_direct(row) {
+                OpenFile::open(path, DirectIo::Required, Access::Read)?;
+            }
+            return bring_into(state, path);
+        }
+        (0..self.files).try_for_each(|index| bring_into(state, &self.small_file(index)))
+    }
+}
+
+fn bring_into(state: State, path: &Path) -> io::Result<()> {
+    let wanted = match state {
+        State::Cold => {
+            tools::make_cold(path)?;
+            Residency::None
+        }
+        State::Warm => {
+            tools::make_warm(path)?;
+            Residency::Whole
+        }
+    };
+    let file = OpenFile::open(path, DirectIo::Off, Access::Read)?;
+    let found = file.residency(ByteRange::new(0, file.length_bytes()?));
+    // What the kernel does not tell cannot be checked.
+    if found == wanted || found == Residency::Unknown {
+        return Ok(());
+    }
+    let path = path.display();
+    Err(io::Error::other(format!(
+        "{path} is to be {state:?}, but the kernel's page cache holds {found:?} of it"
+    )))
+}
+
+/// From 4 KiB to 16 KiB, of no round length.
+fn small_bytes(index: u32) -> u64 {
+    let span = SMALL_BYTES_MAX as u64 - PAGE;
+    PAGE + u64::from(index) * 7919 % span
+}

@@ -1,0 +1,357 @@
+//! Rows: the kinds of work, and which arms do each.
+//!
+//! Owns: names, the state a file has to be in, the unit of a row's result.
+//! Does not own: the work.
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+/// A kind of work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Row {
+    /// One big file from start to end; a byte of every page is looked at.
+    ColdScan,
+    /// Pages of 4 KiB at random places of it, one at a time.
+    #[value(name = "cold-random-1")]
+    #[serde(rename = "cold-random-1")]
+    ColdRandom1,
+    /// The same, 20 at a time.
+    #[value(name = "cold-random-20")]
+    #[serde(rename = "cold-random-20")]
+    ColdRandom20,
+    /// The same, 50 at a time.
+    #[value(name = "cold-random-50")]
+    #[serde(rename = "cold-random-50")]
+    ColdRandom50,
+    /// Pages at random places of a file that is in memory, from one thread.
+    WarmRandom,
+    /// Small files, each opened, read and closed; their contents are cold.
+    FilesCold,
+    /// The same with the contents in the kernel's page cache.
+    FilesWarm,
+    /// A cold file from start to end, each 64 KiB through BLAKE3.
+    Hash,
+}
+
+/// What a row is measured in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unit {
+    MibPerS,
+    ThousandPerS,
+}
+
+/// What has to be in the kernel's page cache before an arm runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    Cold,
+    Warm,
+}
+
+/// A library.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Peer {
+    Headwater,
+    /// `std::fs`, on threads where several reads are to be in flight.
+    Std,
+    /// A mapping of the file, as memmap2 makes it.
+    Mmap,
+    TokioFs,
+    TokioUring,
+    Compio,
+    Monoio,
+    Glommio,
+    #[cfg(feature = "nuclei")]
+    Nuclei,
+    Foyer,
+    QuickCache,
+    Moka,
+}
+
+/// A library, and the way it is used where there is more than one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Arm {
+    /// `std::fs::File`, one thread.
+    Std,
+    /// The same with a buffer of 128 KiB.
+    #[value(name = "std-128k")]
+    #[serde(rename = "std-128k")]
+    Std128k,
+    /// The same with one of 1 MiB.
+    #[value(name = "std-1m")]
+    #[serde(rename = "std-1m")]
+    Std1m,
+    /// `pread` with O_DIRECT on as many threads as reads are to be in flight.
+    StdThreads,
+    /// 4 threads.
+    #[value(name = "std-4")]
+    #[serde(rename = "std-4")]
+    Std4,
+    /// 16 threads.
+    #[value(name = "std-16")]
+    #[serde(rename = "std-16")]
+    Std16,
+    /// 32 threads.
+    #[value(name = "std-32")]
+    #[serde(rename = "std-32")]
+    Std32,
+    /// With `MADV_SEQUENTIAL` or `MADV_RANDOM`, whichever is right.
+    Mmap,
+    /// `tokio::fs`, or `spawn_blocking` where it has no positional reads.
+    TokioFs,
+    /// `tokio_uring::fs::File`, direct if cold.
+    TokioUring,
+    /// `compio::fs::File`, direct if cold.
+    Compio,
+    /// `monoio::fs::File`, direct if cold.
+    Monoio,
+    /// `glommio::io::DmaFile` and its streams.
+    Glommio,
+    /// `glommio::io::BufferedFile`.
+    GlommioBuffered,
+    /// `nuclei::Handle`, direct if cold.
+    #[cfg(feature = "nuclei")]
+    Nuclei,
+    /// `foyer_memory::Cache` of pages.
+    Foyer,
+    /// `quick_cache::sync::Cache` of pages.
+    QuickCache,
+    /// `moka::sync::Cache` of pages.
+    Moka,
+    /// `headwater::File` or `headwater::Reader`, blocking, one thread.
+    Headwater,
+    /// `headwater::AsyncReader` on a tokio current-thread runtime.
+    HeadwaterAsync,
+    /// `headwater::ByteStream` there, its bytes hashed in a thread of their own.
+    HeadwaterStream,
+    /// Futures in a `headwater::LocalEngine`.
+    HeadwaterLocal,
+    /// Futures on a tokio current-thread runtime.
+    HeadwaterTokio,
+    /// `headwater::File::view`.
+    HeadwaterView,
+    /// `headwater::File::read_many`, 16 pages in a call.
+    HeadwaterMany,
+    /// Blocking calls on 4 threads.
+    #[value(name = "headwater-4")]
+    #[serde(rename = "headwater-4")]
+    Headwater4,
+    /// Blocking calls on 16 threads.
+    #[value(name = "headwater-16")]
+    #[serde(rename = "headwater-16")]
+    Headwater16,
+    /// `Engine::read`, one thread.
+    HeadwaterRead,
+    /// 4 threads.
+    #[value(name = "headwater-read-4")]
+    #[serde(rename = "headwater-read-4")]
+    HeadwaterRead4,
+    /// 32 threads.
+    #[value(name = "headwater-read-32")]
+    #[serde(rename = "headwater-read-32")]
+    HeadwaterRead32,
+    /// `IoMode::Buffered`: the kernel caches, headwater does not. One thread.
+    HeadwaterBuffered,
+    /// The same on 16 threads.
+    #[value(name = "headwater-buffered-16")]
+    #[serde(rename = "headwater-buffered-16")]
+    HeadwaterBuffered16,
+    /// Blocking calls on as many threads as reads are to be in flight.
+    HeadwaterThreads,
+}
+
+impl Row {
+    pub(super) fn all() -> impl Iterator<Item = Row> {
+        Row::value_variants().iter().copied()
+    }
+
+    pub(super) fn unit(self) -> Unit {
+        match self {
+            Row::ColdScan | Row::Hash => Unit::MibPerS,
+            _ => Unit::ThousandPerS,
+        }
+    }
+
+    /// Reads in flight, of rows of random reads.
+    pub(super) fn depth(self) -> u32 {
+        match self {
+            Row::ColdRandom20 => 20,
+            Row::ColdRandom50 => 50,
+            _ => 1,
+        }
+    }
+
+    pub(super) fn is_of_small_files(self) -> bool {
+        matches!(self, Row::FilesCold | Row::FilesWarm)
+    }
+
+    pub(super) fn arms(self) -> &'static [Arm] {
+        match self {
+            Row::ColdScan => SCAN,
+            Row::ColdRandom1 => RANDOM_ALONE,
+            Row::ColdRandom20 | Row::ColdRandom50 => RANDOM,
+            Row::WarmRandom => WARM,
+            Row::FilesCold | Row::FilesWarm => FILES,
+            Row::Hash => HASH,
+        }
+    }
+}
+
+impl Arm {
+    pub(super) fn peer(self) -> Peer {
+        match self {
+            Arm::Std | Arm::Std128k | Arm::Std1m | Arm::StdThreads => Peer::Std,
+            Arm::Std4 | Arm::Std16 | Arm::Std32 => Peer::Std,
+            Arm::Mmap => Peer::Mmap,
+            Arm::TokioFs => Peer::TokioFs,
+            Arm::TokioUring => Peer::TokioUring,
+            Arm::Compio => Peer::Compio,
+            Arm::Monoio => Peer::Monoio,
+            Arm::Glommio | Arm::GlommioBuffered => Peer::Glommio,
+            #[cfg(feature = "nuclei")]
+            Arm::Nuclei => Peer::Nuclei,
+            Arm::Foyer => Peer::Foyer,
+            Arm::QuickCache => Peer::QuickCache,
+            Arm::Moka => Peer::Moka,
+            Arm::Headwater | Arm::HeadwaterAsync | Arm::HeadwaterLocal | Arm::HeadwaterTokio => {
+                Peer::Headwater
+            }
+            Arm::HeadwaterView | Arm::HeadwaterMany => Peer::Headwater,
+            Arm::Headwater4 | Arm::Headwater16 | Arm::HeadwaterThreads => Peer::Headwater,
+            Arm::HeadwaterRead | Arm::HeadwaterRead4 | Arm::HeadwaterRead32 => Peer::Headwater,
+            Arm::HeadwaterBuffered | Arm::HeadwaterBuffered16 | Arm::HeadwaterStream => Peer::Headwater,
+        }
+    }
+
+    /// Whether it is nothing without io_uring.
+    pub(super) fn needs_uring(self) -> bool {
+        matches!(self.peer(), Peer::TokioUring | Peer::Compio | Peer::Monoio | Peer::Glommio)
+    }
+
+    /// Whether it reads around the kernel's page cache in this row, and fails where that is not possible.
+    pub(super) fn is_direct(self, row: Row) -> bool {
+        match row {
+            Row::ColdScan | Row::Hash => self.needs_uring(),
+            Row::ColdRandom1 | Row::ColdRandom20 | Row::ColdRandom50 => self.peer() != Peer::Mmap,
+            Row::WarmRandom => false,
+            Row::FilesCold | Row::FilesWarm => self == Arm::Glommio,
+        }
+    }
+
+    /// Caches in user space are filled before, by reading a file that the kernel does not hold as well.
+    pub(super) fn state(self, row: Row) -> State {
+        if matches!(self, Arm::HeadwaterRead | Arm::HeadwaterRead4 | Arm::HeadwaterRead32) {
+            return State::Cold;
+        }
+        match (row, self.peer()) {
+            (Row::WarmRandom, Peer::Headwater | Peer::Foyer | Peer::QuickCache | Peer::Moka) => State::Cold,
+            (Row::WarmRandom | Row::FilesWarm, _) => State::Warm,
+            _ => State::Cold,
+        }
+    }
+}
+
+const SCAN: &[Arm] = &[
+    Arm::Std128k,
+    Arm::Std1m,
+    Arm::Mmap,
+    Arm::TokioFs,
+    Arm::TokioUring,
+    Arm::Compio,
+    Arm::Monoio,
+    Arm::Glommio,
+    #[cfg(feature = "nuclei")]
+    Arm::Nuclei,
+    Arm::Headwater,
+];
+
+const RANDOM_ALONE: &[Arm] = &[
+    Arm::StdThreads,
+    Arm::Mmap,
+    Arm::TokioFs,
+    Arm::TokioUring,
+    Arm::Compio,
+    Arm::Monoio,
+    Arm::Glommio,
+    #[cfg(feature = "nuclei")]
+    Arm::Nuclei,
+    Arm::Headwater,
+    Arm::HeadwaterLocal,
+];
+
+const RANDOM: &[Arm] = &[
+    Arm::StdThreads,
+    Arm::Mmap,
+    Arm::TokioFs,
+    Arm::TokioUring,
+    Arm::Compio,
+    Arm::Monoio,
+    Arm::Glommio,
+    #[cfg(feature = "nuclei")]
+    Arm::Nuclei,
+    Arm::HeadwaterThreads,
+    Arm::HeadwaterLocal,
+    Arm::HeadwaterTokio,
+];
+
+const WARM: &[Arm] = &[
+    Arm::Std,
+    Arm::Mmap,
+    Arm::TokioFs,
+    Arm::TokioUring,
+    Arm::Compio,
+    Arm::Monoio,
+    Arm::GlommioBuffered,
+    #[cfg(feature = "nuclei")]
+    Arm::Nuclei,
+    Arm::Foyer,
+    Arm::QuickCache,
+    Arm::Moka,
+    Arm::Headwater,
+    Arm::HeadwaterView,
+    Arm::HeadwaterMany,
+];
+
+const FILES: &[Arm] = &[
+    Arm::Std,
+    Arm::Std4,
+    Arm::Std16,
+    Arm::Std32,
+    Arm::TokioFs,
+    Arm::TokioUring,
+    Arm::Compio,
+    Arm::Monoio,
+    Arm::Glommio,
+    Arm::GlommioBuffered,
+    #[cfg(feature = "nuclei")]
+    Arm::Nuclei,
+    Arm::Headwater,
+    Arm::Headwater4,
+    Arm::Headwater16,
+    Arm::HeadwaterRead,
+    Arm::HeadwaterRead4,
+    Arm::HeadwaterRead32,
+    Arm::HeadwaterBuffered,
+    Arm::HeadwaterBuffered16,
+    Arm::HeadwaterLocal,
+    Arm::HeadwaterTokio,
+];
+
+const HASH: &[Arm] = &[
+    Arm::Std128k,
+    Arm::Std1m,
+    Arm::Mmap,
+    Arm::TokioFs,
+    Arm::TokioUring,
+    Arm::Compio,
+    Arm::Monoio,
+    Arm::Glommio,
+    #[cfg(feature = "nuclei")]
+    Arm::Nuclei,
+    Arm::Headwater,
+    Arm::HeadwaterAsync,
+    Arm::HeadwaterStream,
+    Arm::HeadwaterLocal,
+];
