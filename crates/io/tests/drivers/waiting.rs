@@ -112,6 +112,9 @@ fn keep_busy(bench: &Bench, rng: &mut Rng, manner: Manner) {
     }
 }
 
+/// One less than the arena has room for.
+const HELD_MAX: usize = 7;
+
 /// Goal: more requests than places: readahead is refused while there are still places for demand, demand waits in order
 /// and is served, and what is done but not taken stops nobody.
 #[test]
@@ -119,15 +122,19 @@ fn places_run_out() {
     with_seed("waiting::places_run_out", |seed| {
         for kind in drivers(seed) {
             let (bench, mut rng) = (Bench::new(kind, 4, seed), Rng::new(seed));
-            let mut held = Vec::new();
+            let (mut held, mut attempts) = (Vec::new(), 0);
             let refused = loop {
                 let (offset_bytes, _) = bench.draw(&mut rng, 1);
                 match bench.driver.submit(bench.request(offset_bytes, 1 << 20), Urgency::Readahead) {
                     Ok(completion) => held.push((offset_bytes, completion)),
                     Err(rejected) => break rejected,
                 }
-                // On a fast device the first may be done by now.
-                assert!(held.len() < 1000);
+                // On a fast device the first are done by now: what is done and not taken holds memory, and no place.
+                if held.len() > HELD_MAX {
+                    held.remove(0);
+                }
+                attempts += 1;
+                assert!(attempts < 1000);
             };
             assert_eq!(refused.reason, RejectReason::NoPlace);
             assert!(held.len() >= 3, "readahead leaves one place");
