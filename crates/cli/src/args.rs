@@ -28,9 +28,8 @@ use crate::scan::ScanFilesArguments;
 use crate::tune::TuneArguments;
 use crate::units::ByteSize;
 
-/// Reads and copies files at the speed of the device, and leaves the kernel's page cache as it is.
 #[derive(Parser, Debug)]
-#[command(name = "headwater", version, about, after_help = EXAMPLES)]
+#[command(name = "headwater", version, about = ABOUT, after_help = EXAMPLES)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -510,6 +509,8 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
         .map(Duration::from_secs_f64)
         .ok_or_else(|| format!("it must be from {} to {} seconds", SECONDS.start(), SECONDS.end()))
 }
+
+const ABOUT: &str = "Reads, copies, hashes and measures files at the speed of the device, and leaves the kernel's page cache as it is";
 
 /// What shells and clap use for a command line that makes no sense.
 const EXIT_USAGE: u8 = 2;

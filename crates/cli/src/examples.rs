@@ -8,7 +8,7 @@ Examples:
   headwater bench                           is your storage slow, or your API? a minute, no rights
   headwater bench --html report.html        the same as a page, with plots
   headwater tune /mnt/nvme                  what suits this device; engines use it from then on
-  headwater cat big.log | grep -c error     read a file at device speed, whatever is cached stays cached
+  headwater cat big.log | grep -c error     read a file; whatever is cached stays cached
   headwater cp big.log /backup/             copy it, the whole or nothing
   headwater scan --hash blake3 photos/      hash a tree, many files at once
   headwater stat big.log                    what is cached of it, and how it can be read

@@ -100,7 +100,7 @@ fn meaning(grid: &Grid) -> String {
     };
     let defaults = ReadaheadLimits::default();
     format!(
-        "for headwater: files here are read ahead with requests of {} and {} ahead of the reader ({} with the device, as \
+        "for headwater: with this as its profile files here are read ahead with requests of {} and {} ahead of the reader ({} with the device, as \
          much again that has arrived or waits for its turn), instead of {} and {}",
         readable(size_bytes_max),
         readable(distance_bytes_max),
