@@ -145,14 +145,14 @@ impl TunedSetting {
         self.size_bytes.saturating_mul(u64::from(self.depth))
     }
 
-    /// Limits by which a reader keeps this many requests of this size with the device, as far as the memory budget
-    /// allows; `None` for a setting that no request can have.
+    /// Limits by which a reader keeps this many requests of this size with the device, and reads 8 MiB ahead at the least, as far
+    /// as the memory budget allows; `None` for a setting that no request can have.
     ///
     /// ```
     /// use headwater::profiles::TunedSetting;
     /// let setting = TunedSetting { size_bytes: 512 << 10, depth: 4, mib_per_s: 2700.0 };
     /// let limits = setting.readahead_limits(64 << 20).expect("the setting can be used");
-    /// assert_eq!((limits.size_bytes_max, limits.distance_bytes_max), (512 << 10, 4 << 20));
+    /// assert_eq!((limits.size_bytes_max, limits.distance_bytes_max), (512 << 10, 8 << 20));
     /// let limits = setting.readahead_limits(3 << 20).expect("the setting can be used");
     /// assert_eq!((limits.size_bytes_max, limits.distance_bytes_max), (256 << 10, 3 << 19));
     /// ```
@@ -164,8 +164,8 @@ impl TunedSetting {
             && depths.contains(&self.depth);
         is_sound.then(|| {
             let wanted_bytes = self.queue_bytes().saturating_mul(DISTANCE_FACTOR);
-            // One request at a time is no readahead: the consumer would wait for each.
-            let wanted_bytes = wanted_bytes.max(self.size_bytes * DISTANCE_EXTENTS_MIN);
+            // What is enough on a quiet device is too little beside others (256 KiB x 4: 0.5 to 0.8 of the rate by default).
+            let wanted_bytes = wanted_bytes.max(ReadaheadLimits::DISTANCE_BYTES_MAX_DEFAULT);
             readahead_for(memory_bytes, self.size_bytes, wanted_bytes)
         })
     }
@@ -239,9 +239,6 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Of what is ahead of a consumer a part has arrived and waits for its turn: what overtook the first request, and what
 /// is being consumed. With as much again as the queue holds, the device has its whole queue all the same.
 const DISTANCE_FACTOR: u64 = 2;
-
-/// Two on their way and one in use, as with the defaults at the least.
-const DISTANCE_EXTENTS_MIN: u64 = 3;
 
 #[cfg(test)]
 mod tests {

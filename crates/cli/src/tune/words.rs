@@ -100,8 +100,8 @@ fn meaning(grid: &Grid) -> String {
     };
     let defaults = ReadaheadLimits::default();
     format!(
-        "for headwater: with this as its profile files here are read ahead with requests of {} and {} ahead of the reader ({} with the device, as \
-         much again that has arrived or waits for its turn), instead of {} and {}",
+        "for headwater: with this as its profile files here are read ahead with requests of {}, {} ahead of the reader ({} keep the device busy \
+         while nobody else uses it); without it {}, {} ahead",
         readable(size_bytes_max),
         readable(distance_bytes_max),
         readable(choice.queue_bytes),

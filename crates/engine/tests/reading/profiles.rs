@@ -69,11 +69,11 @@ fn assert_readable(engine: &Engine, path: &Path) {
 fn a_profile_counts_on_its_device() {
     let case = Case::new();
     let Some(key) = case.key() else { return skip("the device has no key") };
-    case.store(&key, 256 << 10, 16);
+    case.store(&key, 256 << 10, 32);
     let engine = Engine::builder().memory(64 << 20).profiles(case.at()).build().unwrap();
     assert_eq!(engine.info().profiles, 1);
     let tuned = limits(&engine, &case.path);
-    assert_eq!((tuned.size_bytes_max, tuned.distance_bytes_max), (256 << 10, 8 << 20));
+    assert_eq!((tuned.size_bytes_max, tuned.distance_bytes_max), (256 << 10, 16 << 20));
     assert_readable(&engine, &case.path);
     let small = Engine::builder().memory(3 << 20).profiles(case.at()).build().unwrap();
     assert!(limits(&small, &case.path).distance_bytes_max <= 3 << 19);
