@@ -99,6 +99,14 @@ fn random(count: u64, file_bytes: u64, length_bytes: u64, grain_bytes: u64) -> C
     Case::new(file_bytes, (0..count).map(|_| (random.below(places) * grain_bytes, length_bytes)))
 }
 
+/// Half of a file's pages, each once.
+fn dense_random(seed: u64) -> Case {
+    let mut random = Random(seed);
+    let mut pages: Vec<u64> = (0..2048).collect();
+    (1..pages.len()).rev().for_each(|last| pages.swap(last, random.below(last as u64 + 1) as usize));
+    Case::new(8 * MIB, pages.into_iter().take(1024).map(|page| (page * PAGE, PAGE)))
+}
+
 fn shuffled() -> Case {
     let mut random = Random(7);
     let groups = (0..512).map(|group| {
@@ -174,7 +182,7 @@ fn shuffled_within_groups() {
 fn four_streams_of_one_handle() {
     let case = interleaved(4, 16 * KIB);
     assert_eq!(case.row(LINUX), [10, 911, 72, 104]);
-    assert_eq!(case.row(ADAPTIVE), [4, 93, 748, 1024]);
+    assert_eq!(case.row(ADAPTIVE), [4, 89, 782, 1024]);
 }
 
 /// Goal: so are eight, with two misses each at most. Kernel: 537 / 1826 / 72, with a handle each 15 / 1047 / 126.
@@ -182,7 +190,7 @@ fn four_streams_of_one_handle() {
 fn eight_streams_of_one_handle() {
     let case = interleaved(8, 16 * KIB);
     assert_eq!(case.row(LINUX)[0], 22);
-    assert_eq!(case.row(ADAPTIVE), [8, 301, 462, 2048]);
+    assert_eq!(case.row(ADAPTIVE), [8, 297, 468, 2048]);
     assert!(interleaved(8, PAGE).run(ADAPTIVE).misses <= 16);
 }
 
@@ -273,6 +281,17 @@ fn random_reads() {
         assert!(counts.wasted_pages * 100 <= counts.device_pages, "more than one in a hundred in vain");
         assert!(counts.wasted_pages < case.run(LINUX).wasted_pages);
     }
+}
+
+/// Goal: where every page of a file is met some time, that is no stream. Method: half of 8 MiB in no order, twenty times:
+/// the sums of device reads and pages are the 20 480 of the reads, but for three in a hundred. (While a guess was proven
+/// however late its pages were used: 21 392 and 25 881.)
+#[test]
+fn dense_random_reads() {
+    let counts: Vec<Counts> = (1..=20).map(|seed| dense_random(seed).run(ADAPTIVE)).collect();
+    let device_reads: u64 = counts.iter().map(|counts| counts.device_reads).sum();
+    let device_pages: u64 = counts.iter().map(|counts| counts.device_pages).sum();
+    assert_eq!((device_reads, device_pages), (20_562, 21_029));
 }
 
 /// Goal: random reads that share pages with their neighbours are random all the same. Kernel: 2013 / 2021 / 12 / 207.

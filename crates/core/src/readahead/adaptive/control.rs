@@ -108,6 +108,11 @@ impl Control {
         }
     }
 
+    /// The stream has gone on for this many pages: extents as large as those that it would have grown to by then.
+    pub(super) fn grow_to(&mut self, pages: u64) {
+        self.size = pages.next_power_of_two().clamp(self.size, self.size_max);
+    }
+
     /// The reader was heard of at `now`, `pages` farther on than before.
     pub(super) fn on_consumed(&mut self, pages: u64, now: Duration) {
         if let Some(heard) = self.heard

@@ -25,7 +25,7 @@
 //! Does not own: what the patterns plan.
 //!
 //! States of a stream: new -> run `[continued, progression]`; new -> stride `[progression]`; stride -> run
-//! `[follow]`; any -> forgotten `[insert, forget_stale]`.
+//! `[follow]`; run -> new `[follow]`; any -> forgotten `[insert, forget_stale]`.
 //!
 //! Invariants:
 //!
@@ -191,7 +191,12 @@ impl Adaptive {
     fn follow(&mut self, index: usize, access: &Access, now: Duration, planner: &mut Planner<'_>) {
         let bounds = self.bounds(index, now);
         let stream = &mut self.streams[index];
-        stream.touched = self.accesses;
+        let age = self.accesses - core::mem::replace(&mut stream.touched, self.accesses);
+        if stream.is_doubtful(access, age) {
+            // In a file most of which is read in no order, every page is met some time.
+            stream.forget(access);
+            return;
+        }
         let is_start = stream.begins_run(access);
         let before = stream.position();
         stream.follow(access, now, bounds, Tools { planner, issued: &mut self.issued });
@@ -423,7 +428,7 @@ enum Continued {
 }
 
 impl Seen {
-    fn of(access: &Access) -> Self {
+    pub(super) fn of(access: &Access) -> Self {
         Self { pages: access.pages, bytes: access.bytes, continued: 0 }
     }
 

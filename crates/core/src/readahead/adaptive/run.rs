@@ -36,6 +36,16 @@ pub(super) struct Run {
     last_mark: u64,
     /// The reader used what was read ahead.
     is_proven: bool,
+    /// It did so since it last skipped something.
+    is_used: bool,
+}
+
+/// What became of the stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Course {
+    GoesOn,
+    /// Reads came near its end, but not from it: they were other readers', or in no order.
+    Lost,
 }
 
 impl Run {
@@ -49,12 +59,19 @@ impl Run {
             has_holes: false,
             last_mark: request.start,
             is_proven: false,
+            is_used: false,
         }
     }
 
     /// A stream that was forgotten: what lies between its reader and `frontier` is there already.
     pub(super) fn adopted(request: Span, frontier: u64) -> Self {
-        Self { frontier, asked: frontier, is_proven: true, ..Self::new(request.start, request) }
+        Self {
+            frontier,
+            asked: frontier,
+            is_proven: true,
+            is_used: true,
+            ..Self::new(request.start, request)
+        }
     }
 
     /// Whether the access belongs here.
@@ -68,15 +85,19 @@ impl Run {
     }
 
     /// Takes note of the access, and plans what is missing up to the distance.
-    pub(super) fn follow(&mut self, heard: &Heard, reach: &mut Reach<'_, '_>) {
+    pub(super) fn follow(&mut self, heard: &Heard, reach: &mut Reach<'_, '_>) -> Course {
+        if self.is_skipped_to(heard) && !core::mem::take(&mut self.is_used) {
+            return Course::Lost;
+        }
         let consumed = heard.at.saturating_sub(self.position);
         let is_ahead = heard.at >= self.asked;
         self.end_at(reach.limit());
         reach.control.on_consumed(consumed, heard.now);
         match heard.outcome {
-            Outcome::Hit => self.is_proven |= is_ahead,
+            Outcome::Hit if is_ahead => self.prove(),
+            Outcome::Hit => {}
             Outcome::Pending | Outcome::PendingMarked if is_ahead => {
-                self.is_proven = true;
+                self.prove();
                 reach.on_wait();
             }
             Outcome::Pending | Outcome::PendingMarked => {}
@@ -89,6 +110,17 @@ impl Run {
             let is_overrun = heard.outcome == Outcome::Miss;
             self.refill_beyond(heard.request, u64::from(is_overrun), reach);
         }
+        Course::GoesOn
+    }
+
+    fn prove(&mut self) {
+        self.is_proven = true;
+        self.is_used = true;
+    }
+
+    /// Whether the reader left out pages behind the end of what was read ahead.
+    pub(super) fn is_skipped_to(&self, heard: &Heard) -> bool {
+        heard.outcome == Outcome::Miss && heard.at > self.frontier
     }
 
     /// Plans extents while they fit into the distance; one at least if no mark is left ahead of the request,

@@ -44,8 +44,11 @@ pub(super) struct Stride {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Followed {
     Stride,
-    /// The reader goes on and on; it is a run now, planned up to this place.
-    Escaped(u64),
+    /// The reader goes on and on; it is a run now, which began at `origin` and is planned up to `frontier`.
+    Escaped {
+        origin: u64,
+        frontier: u64,
+    },
 }
 
 impl Stride {
@@ -136,7 +139,7 @@ impl Stride {
         self.step = self.step.max(heard.request.len());
         let end = self.tail + self.step;
         if end >= self.delta || self.step >= STEP_MAX {
-            return Followed::Escaped(self.base + self.tail);
+            return Followed::Escaped { origin: self.base, frontier: self.base + self.tail };
         }
         self.step *= 2;
         let span = Span { start: self.base + self.tail, end: self.base + end };
