@@ -397,7 +397,8 @@ impl Control {
 
     /// Whether the frame holds a page that [`Control::evict_frame`] would evict, as far as can be told before.
     pub fn is_evictable(&self, cache: &Cache, id: FrameId) -> bool {
-        self.replacement.contains(id) && cache.pins(id) == 0
+        let is_clean = || cache.frames[id].state() == FrameState::Resident;
+        self.replacement.contains(id) && is_clean() && cache.pins(id) == 0
     }
 
     /// Takes pages of a file out of use, ascending, and tells of each what became of it.

@@ -376,6 +376,11 @@ impl Frame {
         ((before & REFERENCES) >> REFERENCES_SHIFT) as u8
     }
 
+    /// How often the page was referenced since [`Frame::take_references`], 0 to 3.
+    pub fn references(&self) -> u8 {
+        ((self.word.load(Ordering::Acquire) & REFERENCES) >> REFERENCES_SHIFT) as u8
+    }
+
     /// Sets the count, 0 to 3.
     pub fn set_references(&self, count: u8) {
         assert!(count <= REFERENCES_MAX, "the count has two bits");

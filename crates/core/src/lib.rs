@@ -30,6 +30,7 @@ pub mod dirty;
 pub mod frame;
 pub mod limits;
 pub mod plan;
+pub mod pool;
 pub mod readahead;
 pub mod replacement;
 mod sync;
@@ -40,8 +41,8 @@ pub use buddy::{Block, Buddy, CHUNK_BYTES, ORDER_MAX, order_for_bytes};
 pub use limits::Limits;
 pub use plan::{Geometry, MergedRuns, Run, Runs, merge_pages, runs};
 pub use readahead::{
-    Access, Advice, LimitsError, Lookup, Outcome, Plan, PlannedRead, Presence, Purpose, ReadId, ReadResult,
-    Readahead, ReadaheadLimits, ReadaheadPolicy, ReadaheadStats, SequentialStream,
+    Access, Advice, LimitsError, Lookup, MissingRun, Outcome, Plan, PlannedRead, Presence, Purpose, ReadId,
+    ReadResult, Readahead, ReadaheadLimits, ReadaheadPolicy, ReadaheadStats, SequentialStream,
 };
 pub use units::{
     Alignment, ByteRange, FrameId, PAGE_SHIFT, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange,

@@ -23,7 +23,6 @@ use std::time::Instant;
 use headwater_core::frame::LoadId;
 use headwater_core::readahead::{Purpose, ReadId, ReadResult};
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES};
-use smallvec::SmallVec;
 
 use headwater_io::{Completion, Finished, Loading};
 
@@ -40,16 +39,13 @@ pub(crate) struct Loads {
     list: Mutex<BTreeMap<u32, Arc<Load>>>,
 }
 
-/// The planned reads that a load completes: mostly one, two where a demand was merged with what lies ahead of it.
-pub(crate) type ReadIds = SmallVec<[ReadId; 2]>;
-
 /// Pages on their way, of one request.
 #[derive(Debug)]
 pub(crate) struct Load {
     id: LoadId,
     inode: Arc<Inode>,
-    /// The planned reads that this completes.
-    reads: ReadIds,
+    /// The planned reads that this completes: mostly one, two where a demand was merged with what lies ahead of it.
+    reads: Vec<ReadId>,
     purpose: Purpose,
     began: Instant,
     /// The pages are dropped before the request: a frame is free before its memory is.
@@ -58,7 +54,7 @@ pub(crate) struct Load {
 
 impl Loads {
     /// A load whose request is about to be submitted.
-    pub(crate) fn begin(&self, inode: &Arc<Inode>, reads: ReadIds, purpose: Purpose) -> Arc<Load> {
+    pub(crate) fn begin(&self, inode: &Arc<Inode>, reads: Vec<ReadId>, purpose: Purpose) -> Arc<Load> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (id, inode, began) = (LoadId::new(id), inode.clone(), Instant::now());
         let load = Arc::new(Load { id, inode, reads, purpose, began, joint: Joint::new() });

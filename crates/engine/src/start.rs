@@ -15,15 +15,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use headwater_core::readahead::{PlannedRead, Purpose, ReadResult};
-use headwater_core::units::{PageCount, PageIndex, PageRange};
+use headwater_core::readahead::{MissingRun, PlannedRead, Purpose, ReadResult, missing_runs};
+use headwater_core::units::{PageIndex, PageRange};
 use headwater_io::{
     Extents, Finished, Loading, NotBegun, Operation, Plug, Rejected, Request, Transfer, Urgency,
 };
 
 use crate::inode::Inode;
 use crate::listeners::defer;
-use crate::loads::{Load, ReadIds};
+use crate::loads::Load;
 use crate::memory::RUN_PAGES_MAX;
 use crate::source::Source;
 
@@ -41,16 +41,6 @@ pub(crate) enum Caller {
     Thread,
     /// A task, which may not wait.
     Task,
-}
-
-/// Adjacent pages that are missing, to be read at once.
-#[derive(Debug)]
-struct Run {
-    pages: PageRange,
-    /// From here on nobody waits for them.
-    ahead_from: PageIndex,
-    /// The planned reads that are done when this is.
-    ids: ReadIds,
 }
 
 /// There is no frame, or no place in the queue.
@@ -79,36 +69,18 @@ impl Starter<'_> {
         plan.iter().filter_map(|read| read.mark).for_each(|mark| self.inode.pages.mark(mark));
     }
 
-    /// What is to be read for a plan. Neighbours are read together, be they demanded or not: one request costs the device
-    /// less than two.
-    fn missing(&self, plan: &[PlannedRead]) -> Vec<Run> {
-        let (mut runs, mut missing) = (Vec::<Run>::new(), Vec::new());
-        for read in plan {
-            missing.clear();
-            self.inode.pages.missing(read.range, &mut missing);
-            self.inode.unwritten.windows.leave_out(&mut missing);
-            if missing.is_empty() {
-                self.inode.complete(self.source.shared(), &[read.id], ReadResult::Read);
-            }
-            for (place, pages) in missing.iter().enumerate() {
-                let is_last = place + 1 == missing.len();
-                let ids = if is_last { ReadIds::from_iter([read.id]) } else { ReadIds::new() };
-                let ahead_from = match read.purpose {
-                    Purpose::Demand => pages.end,
-                    Purpose::Ahead => pages.start,
-                };
-                let run = Run { pages: *pages, ahead_from, ids };
-                match runs.last_mut() {
-                    Some(last) if last.takes(&run) => last.append(run),
-                    _ => runs.push(run),
-                }
-            }
-        }
-        runs
+    /// What is to be read for a plan.
+    fn missing(&self, plan: &[PlannedRead]) -> Vec<MissingRun> {
+        let missing = |pages: PageRange, found: &mut Vec<PageRange>| {
+            self.inode.pages.missing(pages, found);
+            self.inode.unwritten.windows.leave_out(found);
+        };
+        let there = |id| self.inode.complete(self.source.shared(), &[id], ReadResult::Read);
+        missing_runs(plan, RUN_PAGES_MAX, missing, there)
     }
 
     /// Starts a run. Of a demand that cannot have the memory for all, the first part that can.
-    fn start(&self, run: Run, alone: Alone, plug: &mut Plug<'_>) -> Started {
+    fn start(&self, run: MissingRun, alone: Alone, plug: &mut Plug<'_>) -> Started {
         let shared = self.source.shared();
         let bytes = run.pages.len().bytes() as usize;
         let Some(extents) = shared.frames(bytes, run.purpose()) else {
@@ -146,7 +118,7 @@ impl Starter<'_> {
     /// Brings the pages: from the kernel's page cache, in this thread, or by a request.
     fn bring(
         &self,
-        run: &Run,
+        run: &MissingRun,
         load: &Arc<Load>,
         loading: Loading,
         mut extents: Extents,
@@ -181,7 +153,7 @@ impl Starter<'_> {
             length_bytes,
             extents,
         };
-        match plug.submit(request, run.urgency()) {
+        match plug.submit(request, urgency(run.purpose())) {
             Ok(completion) => {
                 self.count(pages, run.ahead_from);
                 load.under_way(completion, loading);
@@ -206,40 +178,10 @@ impl Starter<'_> {
     }
 }
 
-impl Run {
-    fn purpose(&self) -> Purpose {
-        if self.ahead_from > self.pages.start { Purpose::Demand } else { Purpose::Ahead }
-    }
-
-    fn urgency(&self) -> Urgency {
-        match self.purpose() {
-            Purpose::Demand => Urgency::Demand,
-            Purpose::Ahead => Urgency::Readahead,
-        }
-    }
-
-    /// Whether `next` can be read together with this: it follows, and demanded pages stay in front.
-    fn takes(&self, next: &Run) -> bool {
-        let pages = self.pages.len().get() + next.pages.len().get();
-        let in_order = self.ahead_from == self.pages.end || next.purpose() == Purpose::Ahead;
-        self.pages.end == next.pages.start && pages <= RUN_PAGES_MAX && in_order
-    }
-
-    fn append(&mut self, next: Run) {
-        if self.ahead_from == self.pages.end {
-            self.ahead_from = next.ahead_from;
-        }
-        self.pages.end = next.pages.end;
-        self.ids.extend(next.ids);
-    }
-
-    /// What to try when there is no memory for all: the demanded part, then half of that.
-    fn smaller(&self) -> Option<Run> {
-        let demanded = self.ahead_from.clamp(self.pages.start, self.pages.end) - self.pages.start;
-        let pages = if demanded < self.pages.len() { demanded.get() } else { demanded.get() / 2 };
-        let end = self.pages.start + PageCount::new(pages);
-        let part = PageRange::new(self.pages.start, end);
-        (pages > 0).then(|| Run { pages: part, ahead_from: end, ids: ReadIds::new() })
+fn urgency(purpose: Purpose) -> Urgency {
+    match purpose {
+        Purpose::Demand => Urgency::Demand,
+        Purpose::Ahead => Urgency::Readahead,
     }
 }
 

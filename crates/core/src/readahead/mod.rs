@@ -39,6 +39,7 @@ mod adaptive;
 mod limits;
 mod linux;
 mod reads;
+mod runs;
 mod sequential;
 mod steady;
 
@@ -54,6 +55,7 @@ use steady::Steady;
 
 pub use limits::{LimitsError, ReadaheadLimits};
 pub use reads::{Plan, PlannedRead, Purpose, ReadId};
+pub use runs::{MissingRun, missing_runs};
 pub use sequential::{HOLD_OFF, SequentialStream};
 
 /// Which policy the reads of a file follow.
