@@ -4,9 +4,12 @@ use crate::repository::Finding;
 
 /// The picture in ARCHITECTURE.md as a table: a crate, and the crates of ours that it may depend on outside of
 /// its tests. `headwater-bench` is nobody's dependency, and `headwater-testkit` only that of the benchmarks.
-const ALLOWED: [(&str, &[&str]); 6] = [
+const ALLOWED: [(&str, &[&str]); 9] = [
     ("headwater-core", &[]),
     ("headwater-io", &["headwater-core"]),
+    ("headwater-kernel", &["headwater-core"]),
+    ("headwater-arceos", &["headwater-kernel"]),
+    ("headwater-arceos-demo", &["headwater-arceos"]),
     ("headwater", &["headwater-core", "headwater-io"]),
     ("headwater-cli", &["headwater"]),
     ("headwater-testkit", &[]),
@@ -128,6 +131,16 @@ mod tests {
         let manifest = "[dependencies]\nheadwater-io = \"1\"\nbytes = \"1\"\n# headwater-cli = \"1\"\n\
                         [dev-dependencies]\nheadwater-testkit = \"1\"\n[lints]\nworkspace = true\n";
         assert_eq!(messages(&format!("{ENGINE}{manifest}")), Vec::<String>::new());
+    }
+
+    #[test]
+    fn kernels_do_not_reach_the_system() {
+        let kernel = "[package]\nname = \"headwater-kernel\"\n[dependencies]\n";
+        assert_eq!(messages(&format!("{kernel}headwater-core = \"1\"\n")), Vec::<String>::new());
+        assert_eq!(messages(&format!("{kernel}headwater-io = \"1\"\n")).len(), 1);
+        let adapter = "[package]\nname = \"headwater-arceos\"\n[dependencies]\n";
+        assert_eq!(messages(&format!("{adapter}headwater-kernel = \"1\"\n")), Vec::<String>::new());
+        assert_eq!(messages(&format!("{adapter}headwater-core = \"1\"\n")).len(), 1);
     }
 
     #[test]

@@ -33,9 +33,9 @@ pub(crate) struct SourceFile {
     pub(crate) text: String,
 }
 
-/// A member of the workspace.
+/// A member of the workspace, or what a member shows itself with, a workspace of its own.
 pub(crate) struct Crate {
-    /// The name of its directory under `crates`.
+    /// Its directory under `crates`.
     pub(crate) folder: String,
     pub(crate) manifest: String,
 }
@@ -49,8 +49,10 @@ impl Crate {
         self.read(&self.path().join("src"))
     }
 
+    /// Without those of a [`DEMO`] in it, which is a crate by itself.
     pub(crate) fn all_sources(&self) -> Vec<SourceFile> {
-        self.read(&self.path())
+        let demo = format!("crates/{}/{DEMO}/", self.folder);
+        self.read(&self.path()).into_iter().filter(|file| !file.path.starts_with(&demo)).collect()
     }
 
     fn path(&self) -> PathBuf {
@@ -70,17 +72,21 @@ impl Crate {
 
 /// All crates, in the order of their folders' names.
 pub(crate) fn crates() -> Vec<Crate> {
-    let folders = fs::read_dir(root().join("crates")).expect("the workspace has crates");
-    let mut crates: Vec<Crate> = folders
-        .filter_map(|entry| {
-            let path = entry.ok()?.path();
-            let manifest = fs::read_to_string(path.join("Cargo.toml")).ok()?;
-            Some(Crate { folder: path.file_name()?.to_string_lossy().into_owned(), manifest })
+    let entries = fs::read_dir(root().join("crates")).expect("the workspace has crates");
+    let folders = entries.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()));
+    let with_demos = folders.flat_map(|folder| [format!("{folder}/{DEMO}"), folder]);
+    let mut crates: Vec<Crate> = with_demos
+        .filter_map(|folder| {
+            let manifest = root().join("crates").join(&folder).join("Cargo.toml");
+            Some(Crate { manifest: fs::read_to_string(manifest).ok()?, folder })
         })
         .collect();
     crates.sort_by(|left, right| left.folder.cmp(&right.folder));
     crates
 }
+
+/// Where a crate has a program that cannot be of the workspace: for another target, with another toolchain.
+const DEMO: &str = "demo";
 
 /// Path and text of every file that git tracks or would, of every file where there is no git, that is text.
 pub(crate) fn tracked_text_files() -> Vec<(String, String)> {

@@ -6,17 +6,28 @@ use proc_macro2::{TokenStream, TokenTree};
 
 use crate::repository::Finding;
 
-/// A crate root has to forbid unsafe code; other modules pass.
-pub(crate) fn check_root(path: &str, text: &str) -> Option<Finding> {
+/// What the root of a crate says about unsafe code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Level {
+    /// There is none.
+    Forbid,
+    /// One named file allows it.
+    Deny,
+}
+
+/// A crate root has to forbid unsafe code, or to deny it where one file may have some; other modules pass.
+pub(crate) fn check_root(path: &str, text: &str, level: Level) -> Option<Finding> {
     let root = path.ends_with("src/lib.rs") || path.ends_with("src/main.rs") || path.contains("/src/bin/");
-    if !root || text.lines().any(|line| line.trim() == "#![forbid(unsafe_code)]") {
+    let wanted = match level {
+        Level::Forbid => "#![forbid(unsafe_code)]",
+        Level::Deny => "#![deny(unsafe_code)]",
+    };
+    let says = |line: &str| line.split("//").next().is_some_and(|code| code.trim() == wanted);
+    if !root || text.lines().any(says) {
         return None;
     }
-    Some(Finding::new(
-        path,
-        1,
-        "unsafe code is not forbidden; add `#![forbid(unsafe_code)]` below the module doc",
-    ))
+    let message = format!("unsafe code is not ruled out; add `{wanted}` below the module doc");
+    Some(Finding::new(path, 1, message))
 }
 
 /// No `unsafe` at all.
@@ -102,10 +113,19 @@ mod tests {
 
     #[test]
     fn roots_without_the_attribute_are_found() {
-        assert!(check_root("crates/a/src/lib.rs", "//! A.\n").is_some());
-        assert!(check_root("crates/a/src/main.rs", "// #![forbid(unsafe_code)]\n").is_some());
-        assert!(check_root("crates/a/src/lib.rs", "//! A.\n#![forbid(unsafe_code)]\n").is_none());
-        assert!(check_root("crates/a/src/module.rs", "//! A.\n").is_none());
+        let forbids = |path, text| check_root(path, text, Level::Forbid).is_none();
+        assert!(!forbids("crates/a/src/lib.rs", "//! A.\n"));
+        assert!(!forbids("crates/a/src/main.rs", "// #![forbid(unsafe_code)]\n"));
+        assert!(!forbids("crates/a/src/lib.rs", "//! A.\n#![deny(unsafe_code)]\n"));
+        assert!(forbids("crates/a/src/lib.rs", "//! A.\n#![forbid(unsafe_code)]\n"));
+        assert!(forbids("crates/a/src/module.rs", "//! A.\n"));
+    }
+
+    #[test]
+    fn roots_with_one_unsafe_file_deny() {
+        let denies = |text| check_root("crates/a/src/lib.rs", text, Level::Deny).is_none();
+        assert!(denies("//! A.\n#![deny(unsafe_code)] // for the sake of one file\n"));
+        assert!(!denies("//! A.\n"));
     }
 
     #[test]

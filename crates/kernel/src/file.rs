@@ -1,0 +1,466 @@
+//! File: reading through the cache; the hit path and the miss path, top to bottom.
+//!
+//! ```text
+//!   read_at ─► clip to the length ─► for each page: pin ─┬─ Page ─► marked? plan and queue ─► copy ─► unpin
+//!                                                        ├─ Pending ─► tell the policy ─► run its load, or wait for it
+//!                                                        └─ Absent ──► tell the policy ─► plan ─► start ─► run ─► again
+//! ```
+//!
+//! Owns: the order of these steps, the length of a file, its policy, who is told when pages leave.
+//! Does not own: writing (write), loads, frames.
+//! Invariants: I2 a page on its way is never read again. I9 a load that failed is read again by who needs it, around the
+//! cache, and its error is theirs. I10 nothing beyond the length is copied, and the cached rest of the last page is zero.
+//! Locks: `readahead` and `listeners`, spin locks, each alone; a hit takes none but where it meets a mark.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::{Deref, Range};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use headwater_core::backing::{Backing, Form};
+use headwater_core::cache::{DirtyToo, Evicted};
+use headwater_core::dirty::DirtyPages;
+use headwater_core::frame::{FirstUse, LoadId, Usage};
+use headwater_core::readahead::{
+    Access, Advice, Lookup, Outcome, Plan, PlannedRead, Presence, ReadId, ReadResult, Readahead,
+    ReadaheadStats,
+};
+use headwater_core::table::PageTable;
+use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
+use lock_api::Mutex;
+
+use crate::frames::{Found, Leaving, PAGE_BYTES, Pinned};
+use crate::kernel::{Error, Failure, Kernel, Node, NodeKey};
+use crate::page_cache::{PageCache, count, evict_event};
+
+/// A file of a [`PageCache`], open. Clones are the same file.
+///
+/// What the cache holds of it is what it is: whoever else writes to the node is not seen.
+pub struct CachedFile<K: Kernel> {
+    pub(crate) file: Arc<File<K>>,
+}
+
+/// A page of a file, which does not change or leave as long as this is there.
+pub struct Page<'a, K: Kernel> {
+    pinned: Pinned<'a, K>,
+    index: PageIndex,
+}
+
+/// What becomes of a page, for those who have it mapped: told before it happens, without a spin lock. The file's sleeping
+/// locks may be held, so a listener must not call the file, nor wait for a task that does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PageEvent {
+    /// It leaves its memory, which will hold something else as soon as all listeners have returned: unmap it.
+    Evict {
+        /// The page.
+        page: PageIndex,
+        /// Where its memory begins, as the kernel addresses it.
+        address: usize,
+    },
+    /// It is written to the file now: what is stored through a mapping from here on needs another
+    /// [`CachedFile::mark_dirty`], so protect it.
+    WriteBack {
+        /// The page.
+        page: PageIndex,
+        /// Where its memory begins, as the kernel addresses it.
+        address: usize,
+    },
+}
+
+/// Names a listener, to take it back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ListenerId(u64);
+
+type Listener = Arc<dyn Fn(PageEvent) + Send + Sync>;
+
+/// A file as the cache knows it.
+pub(crate) struct File<K: Kernel> {
+    pub(crate) cache: Arc<PageCache<K>>,
+    pub(crate) node: K::Node,
+    pub(crate) form: Form,
+    pub(crate) table: Arc<PageTable>,
+    key: NodeKey,
+    length_bytes: AtomicU64,
+    /// The length of the node: as long, or longer while a write is under way that lengthens the file.
+    pub(crate) node_bytes: AtomicU64,
+    readahead: Mutex<K::SpinLock, Readahead>,
+    /// Pages used since the policy was last told of any.
+    used: AtomicU64,
+    listeners: Mutex<K::SpinLock, Vec<(ListenerId, Listener)>>,
+    next_listener: AtomicU64,
+    pub(crate) dirty: Mutex<K::SpinLock, DirtyPages>,
+    /// Times that something was written to the node, or its length set.
+    pub(crate) writes: AtomicU64,
+    /// As many as were followed by a sync.
+    pub(crate) synced_writes: AtomicU64,
+    /// Whoever changes bytes or length.
+    pub(crate) writers: Mutex<K::SleepLock, ()>,
+    /// Whoever writes pages to the node; after `writers`.
+    pub(crate) flushing: Mutex<K::SleepLock, ()>,
+    /// Held while bytes are copied into a page, so that those who spin for it spin for no longer.
+    pub(crate) copying: Mutex<K::SpinLock, ()>,
+}
+
+impl<K: Kernel> Clone for CachedFile<K> {
+    fn clone(&self) -> Self {
+        Self { file: self.file.clone() }
+    }
+}
+
+impl<K: Kernel> CachedFile<K> {
+    pub(crate) fn new(file: Arc<File<K>>) -> Self {
+        Self { file }
+    }
+
+    /// Fills `buffer` from `offset` on, as far as the file reaches, and says how much that was. Blocks while the device
+    /// reads. `buffer` is the kernel's memory: touching it must not fault.
+    ///
+    /// # Errors
+    /// The node's own, if no byte was read.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Error<K>> {
+        let file = &self.file;
+        if file.form == Form::Direct {
+            return file.node.read_at(buffer, offset);
+        }
+        let range = ByteRange::at(offset, buffer.len() as u64).clip(file.len());
+        let mut done = 0;
+        while done < range.len() as usize {
+            let (page, within) = part(range, done);
+            let target = &mut buffer[done..][..within.len()];
+            match file.read_part(page, within.clone(), range, target) {
+                Ok(read) if read == within.len() => done += read,
+                Ok(read) => return Ok(done + read),
+                Err(_) if done > 0 => return Ok(done),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Calls `with` with the page, if it is there; reads nothing.
+    pub fn with_page<R>(&self, page: PageIndex, with: impl FnOnce(Option<&Page<'_, K>>) -> R) -> R {
+        match self.file.cache.frames.pin(&self.file.table, page, 0..PAGE_BYTES as u32) {
+            Found::Page(pinned) => with(Some(&Page { pinned, index: page })),
+            Found::Pending(_) | Found::Absent => with(None),
+        }
+    }
+
+    /// Calls `with` with the page, which is read if it is not there. Blocks then.
+    ///
+    /// # Errors
+    /// [`Failure::InvalidInput`] beyond the end and for files that are not cached, [`Failure::NoMemory`], and the
+    /// node's own.
+    pub fn with_page_or_insert<R>(
+        &self,
+        page: PageIndex,
+        with: impl FnOnce(&Page<'_, K>) -> R,
+    ) -> Result<R, Error<K>> {
+        let range = PageRange::new(page, page + PageCount::new(1)).bytes().clip(self.file.len());
+        if range.is_empty() || self.file.form == Form::Direct {
+            return Err(K::Node::error(Failure::InvalidInput));
+        }
+        for _ in 0..INSERT_ATTEMPTS_MAX {
+            if let Some(pinned) = self.file.page(page, 0..PAGE_BYTES as u32, range)? {
+                return Ok(with(&Page { pinned, index: page }));
+            }
+            // Why it could not be loaded the node may say again. Else others took the memory that was found for it.
+            self.file.read_around(&mut [0; 1], range.start)?;
+        }
+        Err(K::Node::error(Failure::NoMemory))
+    }
+
+    /// Calls `listener` before any page leaves its memory or is written back: whoever maps pages listens.
+    pub fn add_evict_listener(&self, listener: impl Fn(PageEvent) + Send + Sync + 'static) -> ListenerId {
+        let id = ListenerId(self.file.next_listener.fetch_add(1, Ordering::Relaxed));
+        let listener: Listener = Arc::new(listener);
+        self.file.listeners.lock().push((id, listener));
+        id
+    }
+
+    /// Takes a listener back. It may still be running in another task.
+    pub fn remove_evict_listener(&self, id: ListenerId) {
+        let mut listeners = self.file.listeners.lock();
+        let removed = listeners.iter().position(|(known, _)| *known == id).map(|at| listeners.remove(at));
+        drop(listeners);
+        drop(removed);
+    }
+
+    /// Whether the pages are all there is of the file: nothing is read, and none leaves.
+    pub fn in_memory(&self) -> bool {
+        self.file.form == Form::InMemory
+    }
+
+    /// Whether reads and writes go to the node each time.
+    pub fn is_direct(&self) -> bool {
+        self.file.form == Form::Direct
+    }
+
+    /// Length in bytes. Of what is not cached, as when it was opened.
+    pub fn len(&self) -> u64 {
+        self.file.len()
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether both are the same file.
+    pub fn ptr_eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.file, &other.file)
+    }
+
+    /// Takes the user's advice about the order of reads.
+    pub fn advise(&self, advice: Advice) {
+        self.file.readahead.lock().advise(advice);
+    }
+
+    /// What its readahead has done.
+    pub fn readahead_stats(&self) -> ReadaheadStats {
+        self.file.readahead.lock().stats()
+    }
+}
+
+impl<K: Kernel> Page<'_, K> {
+    /// Which page of the file.
+    pub fn index(&self) -> PageIndex {
+        self.index
+    }
+
+    /// Where its memory begins, as the kernel addresses it. It may be mapped as long as no [`PageEvent::Evict`] has come.
+    pub fn address(&self) -> usize {
+        self.pinned.as_ptr() as usize
+    }
+}
+
+impl<K: Kernel> Deref for Page<'_, K> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.pinned
+    }
+}
+
+impl<K: Kernel> File<K> {
+    pub(crate) fn new(cache: &Arc<PageCache<K>>, key: NodeKey, node: K::Node) -> Result<Self, Error<K>> {
+        let length_bytes = node.length_bytes()?.unwrap_or(0);
+        let settings = &cache.settings;
+        let readahead = Readahead::new(settings.readahead, settings.readahead_limits);
+        Ok(Self {
+            form: node.form(),
+            table: cache.frames.add_file().map_err(|_| K::Node::error(Failure::NoMemory))?,
+            node,
+            key,
+            length_bytes: AtomicU64::new(length_bytes),
+            node_bytes: AtomicU64::new(length_bytes),
+            readahead: Mutex::new(readahead.map_err(|_| K::Node::error(Failure::InvalidInput))?),
+            used: AtomicU64::new(0),
+            listeners: Mutex::new(Vec::new()),
+            next_listener: AtomicU64::new(0),
+            dirty: Mutex::new(DirtyPages::new()),
+            writes: AtomicU64::new(0),
+            synced_writes: AtomicU64::new(0),
+            writers: Mutex::new(()),
+            flushing: Mutex::new(()),
+            copying: Mutex::new(()),
+            cache: cache.clone(),
+        })
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.length_bytes.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_length(&self, length_bytes: u64) {
+        self.length_bytes.store(length_bytes, Ordering::Release);
+    }
+
+    /// Copies a part of a page, through the cache or around it; says how much of it there is.
+    fn read_part(
+        self: &Arc<Self>,
+        page: PageIndex,
+        within: Range<u32>,
+        request: ByteRange,
+        target: &mut [u8],
+    ) -> Result<usize, Error<K>> {
+        let Some(pinned) = self.page(page, within.clone(), request)? else {
+            return self.read_around(target, page.start_bytes() + u64::from(within.start));
+        };
+        target.copy_from_slice(&pinned[within.start as usize..within.end as usize]);
+        Ok(target.len())
+    }
+
+    /// The page, pinned, once it is there; `None` if the cache cannot have it. Blocks.
+    pub(crate) fn page(
+        self: &Arc<Self>,
+        page: PageIndex,
+        within: Range<u32>,
+        request: ByteRange,
+    ) -> Result<Option<Pinned<'_, K>>, Error<K>> {
+        let mut attempts = 0;
+        loop {
+            match self.cache.frames.pin(&self.table, page, within.clone()) {
+                Found::Page(pinned) if !pinned.first_use().is_marked() => {
+                    self.note_use(pinned.first_use());
+                    return Ok(Some(pinned));
+                }
+                Found::Page(pinned) => {
+                    self.note_use(pinned.first_use());
+                    // Not while it is pinned: without prefetch tasks this reads.
+                    drop(pinned);
+                    self.tell(page, Outcome::Hit, request);
+                }
+                Found::Pending(load) => self.join(load, page, request),
+                Found::Absent if self.form == Form::InMemory => self.install_zeros(page)?,
+                Found::Absent if attempts < ATTEMPTS_MAX => {
+                    if attempts > 0 {
+                        self.wait_for_memory();
+                    }
+                    count(&self.cache.counters.misses, u64::from(attempts == 0));
+                    attempts += 1;
+                    self.tell(page, Outcome::Miss, request);
+                }
+                Found::Absent => return Ok(None),
+            }
+        }
+    }
+
+    /// There was none: once what is on its way has come, there may be some.
+    fn wait_for_memory(&self) {
+        let oldest = self.cache.loads.lock().oldest();
+        if let Some(load) = oldest {
+            load.run();
+            load.wait();
+        }
+    }
+
+    #[inline]
+    fn note_use(&self, first_use: FirstUse) {
+        if first_use.is_ahead() {
+            self.used.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The page is on its way: read it, if nobody has begun to, or wait for who has.
+    #[cold]
+    pub(crate) fn join(self: &Arc<Self>, load: LoadId, page: PageIndex, request: ByteRange) {
+        let Some(load) = self.cache.loads.lock().find(load) else { return };
+        count(&self.cache.counters.joined, 1);
+        if let Some(first_use) = self.cache.frames.demand(&self.table, page) {
+            self.note_use(first_use);
+            let outcome = if first_use.is_marked() { Outcome::PendingMarked } else { Outcome::Pending };
+            self.tell(page, outcome, request);
+        }
+        load.run();
+        count(&self.cache.counters.waits, u64::from(!load.is_over()));
+        load.wait();
+    }
+
+    /// Asks the policy what to read, and starts that; reads what nobody else will.
+    fn tell(self: &Arc<Self>, at: PageIndex, outcome: Outcome, request: ByteRange) {
+        let end = PageIndex::new(self.len().div_ceil(PAGE_SIZE_BYTES));
+        if at >= end {
+            return;
+        }
+        let mut pages = PageRange::covering(request);
+        // A request for more than its share of the memory is done in parts: what is read early must not leave before it
+        // is copied.
+        let share = (self.cache.settings.readahead_limits.share_bytes_max / PAGE_SIZE_BYTES).max(1);
+        pages.end = pages.end.min(PageIndex::new(at.get().saturating_add(share)));
+        let plan = self.plan(Access { pages, at, outcome, bytes: request, handle: 0 }, end);
+        self.cache.start(self, &plan).iter().for_each(|load| load.run());
+    }
+
+    fn plan(&self, access: Access, end: PageIndex) -> Vec<PlannedRead> {
+        let mut plan = Plan::new();
+        let mut readahead = self.readahead.lock();
+        readahead.on_used(self.used.swap(0, Ordering::Relaxed));
+        readahead.on_read(access, end, self.cache.kernel.now(), &Present(self), &mut plan);
+        drop(readahead);
+        plan.reads().to_vec()
+    }
+
+    /// Planned reads are done.
+    pub(crate) fn complete(&self, reads: &[ReadId], result: ReadResult) {
+        if !reads.is_empty() {
+            let (mut readahead, now) = (self.readahead.lock(), self.cache.kernel.now());
+            reads.iter().for_each(|read| readahead.complete(*read, result, now));
+        }
+    }
+
+    /// Reads a part of a page that the cache cannot have.
+    fn read_around(&self, target: &mut [u8], offset: u64) -> Result<usize, Error<K>> {
+        count(&self.cache.counters.bypassed, 1);
+        self.node.read_at(target, offset)
+    }
+
+    /// Whether pages may be mapped.
+    pub(crate) fn is_listened_to(&self) -> bool {
+        !self.listeners.lock().is_empty()
+    }
+
+    /// Tells the listeners; no lock is held.
+    pub(crate) fn notify(&self, event: PageEvent) {
+        let listeners: Vec<Listener> =
+            self.listeners.lock().iter().map(|(_, listener)| listener.clone()).collect();
+        listeners.iter().for_each(|listener| listener(event));
+    }
+
+    /// Pages of this file have left.
+    pub(crate) fn tell_left(&self, leaving: &Leaving<'_, K>, pages: &[Evicted]) {
+        if self.is_listened_to() {
+            pages.iter().for_each(|page| self.notify(evict_event(leaving, page)));
+        }
+    }
+
+    /// Of pages that made room, the policy hears of those that were read in vain.
+    pub(crate) fn on_unused(&self, pages: &[Evicted]) {
+        let unused = pages.iter().filter(|page| page.usage == Usage::Unused);
+        let mut readahead = self.readahead.lock();
+        unused.for_each(|page| readahead.on_unused(PageRange::new(page.page, page.page + PageCount::new(1))));
+    }
+
+    /// Pages leave because somebody said so.
+    pub(crate) fn drop_pages(&self, pages: PageRange, dirty_too: DirtyToo) {
+        let leaving = self.cache.frames.invalidate(&self.table, pages, dirty_too);
+        self.tell_left(&leaving, leaving.pages());
+        self.readahead.lock().on_dropped(pages);
+    }
+}
+
+impl<K: Kernel> Drop for File<K> {
+    fn drop(&mut self) {
+        self.drop_pages(ALL_PAGES, DirtyToo::Yes);
+        // In this order: the number may be another file's as soon as it is given back.
+        self.cache.forget(self.table.file(), self.key);
+        self.cache.frames.remove_file(&self.table);
+    }
+}
+
+/// What the policy sees of the cache.
+struct Present<'a, K: Kernel>(&'a File<K>);
+
+impl<K: Kernel> Lookup for Present<'_, K> {
+    fn is_cached(&self, page: PageIndex) -> Presence {
+        match self.0.cache.frames.holds(&self.0.table, page) {
+            true => Presence::Cached,
+            false => Presence::Absent,
+        }
+    }
+}
+
+/// The page that a request has come to, and which part of it.
+pub(crate) fn part(request: ByteRange, done: usize) -> (PageIndex, Range<u32>) {
+    let offset = request.start + done as u64;
+    let page = PageIndex::containing(offset);
+    let end = (request.end - page.start_bytes()).min(PAGE_SIZE_BYTES);
+    (page, (offset - page.start_bytes()) as u32..end as u32)
+}
+
+pub(crate) const ALL_PAGES: PageRange = PageRange { start: PageIndex::new(0), end: PageIndex::MAX };
+
+/// How often a page is loaded in vain until it is read around the cache.
+const ATTEMPTS_MAX: u32 = 2;
+
+/// How often the same for a page that nothing can take the place of, beside others who need all memory there is.
+const INSERT_ATTEMPTS_MAX: u32 = 16;

@@ -1,0 +1,47 @@
+//! headwater-kernel: a page cache with adaptive readahead for operating-system kernels.
+//!
+//! ```text
+//!   kernel ─► CachedFile: read_at, write_at, append, set_len, sync, with_page …     [file] [write]
+//!                │                      │
+//!                │            [load] windows on their way ◄── PageCache::serve: prefetch tasks   [page_cache]
+//!                │                      │
+//!             [frames] memory           └─► Node::read_at, one call for each window, into its frames   [kernel]
+//!                │
+//!          headwater-core: frames' states, page tables, replacement, readahead, dirty pages
+//! ```
+//!
+//! A file's pages are found without a lock, and read without a copy but the one to the user. What is read ahead is begun
+//! when a reader touches a mark, long before its end: by a task that waits for such work, or by the reader itself where
+//! that is quicker.
+//!
+//! Owns: what any kernel needs around `headwater-core`: the order of steps, who waits, memory.
+//! Does not own: every decision about what to read and what to keep, which are the core's; files, locks, tasks and the
+//! clock, which come by [`Kernel`].
+
+#![no_std]
+#![deny(unsafe_code)]
+#![warn(missing_docs)]
+
+extern crate alloc;
+
+mod file;
+#[allow(unsafe_code, reason = "memory and who may touch it: the one place")]
+mod frames;
+mod kernel;
+mod load;
+mod page_cache;
+mod write;
+
+pub use file::{CachedFile, ListenerId, Page, PageEvent};
+pub use kernel::{Error, Failure, Kernel, Node, NodeKey, SyncScope, WaitQueue};
+pub use page_cache::{PageCache, Settings, Stats};
+
+pub use headwater_core::backing::{Backing, Form};
+pub use headwater_core::readahead::{Advice, ReadaheadLimits, ReadaheadPolicy, ReadaheadStats};
+pub use headwater_core::replacement::Policy;
+pub use headwater_core::units::PageIndex;
+
+/// The example of the page for kernel authors, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/kernel.md")]
+pub struct KernelPage;

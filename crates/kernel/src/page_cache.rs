@@ -1,0 +1,354 @@
+//! Page cache: the memory that all files share, what is on its way, and the tasks that read ahead.
+//!
+//! ```text
+//!   reader meets a mark ─► plan ─► loads ─► queue ─► serve: a task that sleeps until there is something, and reads it
+//!   no free frame ─► another chunk of the kernel's ─► evict, tell the listeners ─► write dirty pages back ─► give up
+//! ```
+//!
+//! Owns: settings, loads, the list of files, how memory is found.
+//! Does not own: the frames' states (frames), what a file does (file), the tasks themselves.
+//! Locks: `files` and `loads`, spin locks, neither held together with another but `File::dirty` before `files`.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use headwater_core::cache::Evicted;
+use headwater_core::frame::FileId;
+use headwater_core::readahead::{Purpose, ReadaheadLimits, ReadaheadPolicy};
+use headwater_core::replacement::Policy;
+use lock_api::Mutex;
+
+use crate::file::{CachedFile, File, PageEvent};
+use crate::frames::{Frames, Leaving, Spare};
+use crate::kernel::{Error, Failure, Kernel, Node, NodeKey, SyncScope, WaitQueue};
+use crate::load::{Load, Loads};
+
+/// How a cache is set up.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Memory for pages, bytes: rounded down to 2 MiB, but at least that. Taken from the global allocator as it is needed.
+    pub memory_bytes: usize,
+    /// Which pages leave when it is used up.
+    pub replacement: Policy,
+    /// What is read before it is asked for.
+    pub readahead: ReadaheadPolicy,
+    /// The bounds of that. The largest size is what one read of a node asks for.
+    pub readahead_limits: ReadaheadLimits,
+}
+
+impl Settings {
+    /// The defaults, with this much memory.
+    pub fn new(memory_bytes: usize) -> Self {
+        let distance_bytes_max =
+            (memory_bytes as u64 / DISTANCE_SHARE).clamp(SIZE_BYTES_MAX, DISTANCE_BYTES_MAX);
+        let readahead_limits = ReadaheadLimits {
+            size_bytes_max: SIZE_BYTES_MAX,
+            distance_bytes_max,
+            share_bytes_max: (memory_bytes as u64 / SHARE).max(distance_bytes_max),
+            ..ReadaheadLimits::default()
+        };
+        let (replacement, readahead) = (Policy::default(), ReadaheadPolicy::default());
+        Self { memory_bytes, replacement, readahead, readahead_limits }
+    }
+}
+
+/// What a cache has done, and has.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Stats {
+    /// Times that a reader met a page that nothing had begun to read.
+    pub misses: u64,
+    /// Times that a reader met a page on its way.
+    pub joined: u64,
+    /// Of these, times that it slept until another task had read it.
+    pub waits: u64,
+    /// Reads of nodes, each of one or more pages.
+    pub loads: u64,
+    /// Reads that found no memory, or failed twice, and went around the cache.
+    pub bypassed: u64,
+    /// Pages that made room.
+    pub evicted_pages: u64,
+    /// Pages written to their files.
+    pub written_pages: u64,
+    /// Pages that can be read now.
+    pub resident_pages: u32,
+    /// Pages on their way.
+    pub loading_pages: u32,
+    /// Pages that their files do not have yet.
+    pub dirty_pages: u64,
+    /// Memory beside that of the pages, bytes.
+    pub metadata_bytes: usize,
+}
+
+/// A page cache for all files of a kernel.
+pub struct PageCache<K: Kernel> {
+    pub(crate) kernel: K,
+    pub(crate) settings: Settings,
+    pub(crate) frames: Arc<Frames<K>>,
+    pub(crate) loads: Mutex<K::SpinLock, Loads<K>>,
+    pub(crate) counters: Counters,
+    files: Mutex<K::SpinLock, Files<K>>,
+    work: K::WaitQueue,
+    queued: AtomicUsize,
+    serving: AtomicUsize,
+    is_stopped: AtomicBool,
+}
+
+/// Which files there are.
+struct Files<K: Kernel> {
+    by_number: BTreeMap<FileId, Weak<File<K>>>,
+    by_key: BTreeMap<NodeKey, Weak<File<K>>>,
+    /// Those that have pages which nothing else has. They live on when nobody has them open.
+    unwritten: BTreeMap<FileId, Arc<File<K>>>,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) misses: AtomicU64,
+    pub(crate) joined: AtomicU64,
+    pub(crate) waits: AtomicU64,
+    pub(crate) loads: AtomicU64,
+    pub(crate) bypassed: AtomicU64,
+    pub(crate) evicted: AtomicU64,
+    pub(crate) written: AtomicU64,
+    /// A gauge: pages that are dirty or being written.
+    pub(crate) dirty: AtomicU64,
+}
+
+impl<K: Kernel> PageCache<K> {
+    /// A cache without pages. Tasks that call [`PageCache::serve`] are the caller's to spawn; without any, whoever reads
+    /// also reads ahead.
+    ///
+    /// # Errors
+    /// [`Failure::InvalidInput`] for limits of readahead that do not fit together, or a largest size of more than 2 MiB.
+    pub fn new(kernel: K, settings: Settings) -> Result<Arc<Self>, Failure> {
+        let largest = settings.readahead_limits.size_bytes_max;
+        if settings.readahead_limits.validate().is_err() || largest > headwater_core::CHUNK_BYTES as u64 {
+            return Err(Failure::InvalidInput);
+        }
+        let files = Files { by_number: BTreeMap::new(), by_key: BTreeMap::new(), unwritten: BTreeMap::new() };
+        Ok(Arc::new(Self {
+            kernel,
+            frames: Arc::new(Frames::new(settings.memory_bytes, settings.replacement)),
+            settings,
+            loads: Mutex::new(Loads::new()),
+            counters: Counters::default(),
+            files: Mutex::new(files),
+            work: K::WaitQueue::new(),
+            queued: AtomicUsize::new(0),
+            serving: AtomicUsize::new(0),
+            is_stopped: AtomicBool::new(false),
+        }))
+    }
+
+    /// The file behind a node: the same for all who open the same inode. It keeps its pages as long as anybody has it
+    /// open, or any of them is dirty: a kernel keeps it open as long as it remembers the inode.
+    ///
+    /// # Errors
+    /// What the node reports of its length, and [`Failure::NoMemory`].
+    pub fn open(self: &Arc<Self>, node: K::Node) -> Result<CachedFile<K>, Error<K>> {
+        let key = node.key();
+        let known = self.files.lock().by_key.get(&key).and_then(Weak::upgrade);
+        if let Some(file) = known {
+            return Ok(CachedFile::new(file));
+        }
+        let made = Arc::new(File::new(self, key, node)?);
+        let mut files = self.files.lock();
+        if let Some(file) = files.by_key.get(&key).and_then(Weak::upgrade) {
+            drop(files);
+            return Ok(CachedFile::new(file));
+        }
+        files.by_key.insert(key, Arc::downgrade(&made));
+        files.by_number.insert(made.table.file(), Arc::downgrade(&made));
+        drop(files);
+        Ok(CachedFile::new(made))
+    }
+
+    /// The body of a task that reads ahead: sleeps until there is something to read, reads it, and so on. Returns after
+    /// [`PageCache::stop`]. One such task is enough for a file system that reads one request at a time; more overlap.
+    pub fn serve(&self) {
+        self.serving.fetch_add(1, Ordering::AcqRel);
+        loop {
+            self.work.wait_until(|| self.queued.load(Ordering::Acquire) > 0 || self.is_stopped());
+            match self.take_queued() {
+                Some(load) => load.run(),
+                None if self.is_stopped() => break,
+                None => {}
+            }
+        }
+        self.serving.fetch_sub(1, Ordering::AcqRel);
+        // Something may have been queued by who saw this task still there.
+        self.run_queued();
+    }
+
+    /// Lets the tasks in [`PageCache::serve`] return, for good. Reads go on, without them.
+    pub fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Release);
+        self.work.notify_all();
+    }
+
+    /// Writes all dirty pages to their files, and has the node of each file synced that anything was written to since it
+    /// last was. What a file system keeps for itself, of files that are closed too, is its own to sync. Blocks.
+    ///
+    /// # Errors
+    /// The first one; the other files are written nevertheless.
+    pub fn sync(&self) -> Result<(), Error<K>> {
+        let files: Vec<Arc<File<K>>> =
+            self.files.lock().by_number.values().filter_map(Weak::upgrade).collect();
+        let unsynced = files.iter().filter(|file| file.is_unsynced());
+        unsynced.map(|file| file.sync(SyncScope::All)).fold(Ok(()), Result::and)
+    }
+
+    /// What was done so far.
+    pub fn stats(&self) -> Stats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (resident_pages, loading_pages) = self.frames.pages();
+        Stats {
+            misses: read(&self.counters.misses),
+            joined: read(&self.counters.joined),
+            waits: read(&self.counters.waits),
+            loads: read(&self.counters.loads),
+            bypassed: read(&self.counters.bypassed),
+            evicted_pages: read(&self.counters.evicted),
+            written_pages: read(&self.counters.written),
+            resident_pages,
+            loading_pages,
+            dirty_pages: read(&self.counters.dirty),
+            metadata_bytes: self.frames.metadata_bytes(),
+        }
+    }
+
+    /// Asserts what the state shows of the invariants; for tests, while nobody else is at it.
+    pub fn check(&self) {
+        self.frames.check();
+    }
+
+    pub(crate) fn is_served(&self) -> bool {
+        self.serving.load(Ordering::Acquire) > 0 && !self.is_stopped()
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Acquire)
+    }
+
+    /// Leaves a load to the tasks that serve.
+    pub(crate) fn queue(&self, load: Arc<Load<K>>) {
+        let mut loads = self.loads.lock();
+        loads.queue.push_back(load);
+        self.queued.store(loads.queue.len(), Ordering::Release);
+        drop(loads);
+        self.work.notify_all();
+        if !self.is_served() {
+            // They were stopped meanwhile. The last of them looks at the queue after it is not counted any more: either it
+            // finds the load, or this finds that it is gone.
+            self.run_queued();
+        }
+    }
+
+    fn run_queued(&self) {
+        while let Some(load) = self.take_queued() {
+            load.run();
+        }
+    }
+
+    fn take_queued(&self) -> Option<Arc<Load<K>>> {
+        let mut loads = self.loads.lock();
+        let load = loads.queue.pop_front();
+        self.queued.store(loads.queue.len(), Ordering::Release);
+        load
+    }
+
+    /// Memory for `2^order` pages, or as many as can be had; `None` if none can. May write dirty pages, if somebody waits.
+    pub(crate) fn allocate(&self, order: u8, purpose: Purpose) -> Option<Spare<K>> {
+        let mut evictions = 0;
+        loop {
+            if let Some(spare) = self.frames.allocate(order) {
+                return Some(spare);
+            }
+            if self.frames.grow() {
+                continue;
+            }
+            if evictions == EVICTIONS_MAX || !self.make_room(order, purpose) {
+                return self.frames.allocate_at_most(order);
+            }
+            evictions += 1;
+        }
+    }
+
+    /// Evicts pages; if there are none that can leave, writes dirty ones for somebody who waits. Says whether it helped.
+    pub(crate) fn make_room(&self, order: u8, purpose: Purpose) -> bool {
+        let leaving = self.frames.evict(order);
+        if leaving.pages().is_empty() {
+            let unwritten = || self.counters.dirty.load(Ordering::Acquire);
+            let before = unwritten();
+            // Where one file cannot be written, the pages of another may leave now.
+            return purpose == Purpose::Demand
+                && before > 0
+                && (self.write_back().is_ok() || unwritten() < before);
+        }
+        count(&self.counters.evicted, leaving.pages().len() as u64);
+        self.tell_evicted(&leaving);
+        true
+    }
+
+    /// Writes the dirty pages of all files to them.
+    pub(crate) fn write_back(&self) -> Result<(), Error<K>> {
+        let unwritten: Vec<Arc<File<K>>> = self.files.lock().unwritten.values().cloned().collect();
+        unwritten.iter().map(|file| file.write_back()).fold(Ok(()), Result::and)
+    }
+
+    /// Tells files which of their pages have made room.
+    fn tell_evicted(&self, leaving: &Leaving<'_, K>) {
+        for evicted in leaving.pages().chunk_by(|a, b| a.file == b.file) {
+            let file = self.files.lock().by_number.get(&evicted[0].file).and_then(Weak::upgrade);
+            let Some(file) = file else { continue };
+            file.tell_left(leaving, evicted);
+            file.on_unused(evicted);
+        }
+    }
+
+    /// The file has pages that nothing else has, from now on.
+    pub(crate) fn keep(&self, file: &Arc<File<K>>) {
+        self.files.lock().unwritten.insert(file.table.file(), file.clone());
+    }
+
+    /// It has no more of them. The result is to be dropped without a lock.
+    pub(crate) fn let_go(&self, file: FileId) -> Option<Arc<File<K>>> {
+        self.files.lock().unwritten.remove(&file)
+    }
+
+    /// The file is gone. Who opened it meanwhile has another with the same key.
+    pub(crate) fn forget(&self, file: FileId, key: NodeKey) {
+        let mut files = self.files.lock();
+        files.by_number.remove(&file);
+        if files.by_key.get(&key).is_some_and(|known| known.strong_count() == 0) {
+            files.by_key.remove(&key);
+        }
+    }
+}
+
+/// The events of pages that have left.
+pub(crate) fn evict_event<K: Kernel>(leaving: &Leaving<'_, K>, page: &Evicted) -> PageEvent {
+    PageEvent::Evict { page: page.page, address: leaving.address(page.frame) }
+}
+
+pub(crate) fn count(counter: &AtomicU64, amount: u64) {
+    counter.fetch_add(amount, Ordering::Relaxed);
+}
+
+/// How often pages are evicted for one block: others may take what one has freed, and what was freed may not lie together.
+const EVICTIONS_MAX: u32 = 2;
+
+/// The largest read. ArceOS's NVMe driver splits it into two requests of 512 KiB, which are in flight together, and does
+/// not submit a third while these are.
+const SIZE_BYTES_MAX: u64 = 1 << 20;
+
+/// The most that is read ahead of a reader: four reads, more than hides the latency of one.
+const DISTANCE_BYTES_MAX: u64 = 4 << 20;
+
+/// Of the memory, what one stream of a file may have read ahead.
+const DISTANCE_SHARE: u64 = 8;
+
+/// Of the memory, what all streams of a file may have read ahead.
+const SHARE: u64 = 4;
