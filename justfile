@@ -27,6 +27,10 @@ soak-write time="20m":
 soak-crash time="10m":
     HEADWATER_SOAK_SECONDS={{time}} cargo test --release -p headwater --test crash -- --nocapture
 
+# The cache inside of kernels under everything at once, on the host: `just soak-kernel 10m`.
+soak-kernel time="10m":
+    HEADWATER_SOAK_SECONDS={{time}} cargo test --release -p headwater-arceos --test host -- --nocapture soak::soak
+
 # Formatting and lints.
 lint:
     cargo fmt --all --check
@@ -40,9 +44,17 @@ tidy:
 doc *arguments:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps {{arguments}}
 
-# The core for a target without an operating system.
+# The core, and what runs inside of kernels, for a target without an operating system.
 no-std:
-    cargo build -p headwater-core --target x86_64-unknown-none
+    cargo build -p headwater-core -p headwater-kernel -p headwater-arceos --target x86_64-unknown-none
+
+# A kernel with the cache in it, built, booted in QEMU on several machines, and its requests counted: four minutes.
+kernel-test:
+    crates/arceos/demo/test
+
+# The same on one machine, measured: `just kernel --fs fat --processors 2`, `just kernel --latency 20 --only reader`.
+kernel *arguments:
+    crates/arceos/demo/run {{arguments}}
 
 # The unsafe code of io, and what is quick of the core, under miri.
 miri:

@@ -1,0 +1,167 @@
+//! Check: holds the rows of several runs against what the cache has to reach. `check FILE...`
+//!
+//! Counts repeat, so one that is missed is a failure. Times are those of an emulated machine on whatever else runs beside
+//! it: they are shown beside what they should be, and fail nothing.
+//!
+//! Owns: the bars.
+//! Does not own: how the rows came about.
+
+use std::process::ExitCode;
+use std::{env, fs, io};
+
+fn main() -> io::Result<ExitCode> {
+    let mut rows = Vec::new();
+    for path in env::args().skip(1) {
+        rows.extend(fs::read_to_string(path)?.lines().map(Row::from));
+    }
+    let mut checks = Checks { rows, failures: 0 };
+    println!("{:<74}{:>10}{:>10}", "", "seen", "bar");
+    checks.count_requests();
+    checks.count_in_flight();
+    checks.show_times();
+    println!("{}", if checks.failures == 0 { "all counts are met" } else { "COUNTS ARE MISSED" });
+    Ok(if checks.failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+struct Checks {
+    rows: Vec<Row>,
+    failures: u32,
+}
+
+impl Checks {
+    fn count_requests(&mut self) {
+        for machine in self.machines("ext4", "stock") {
+            let row = |arm, workload| self.find(&machine, arm, workload);
+            let number = |arm, workload, key| row(arm, workload).map_or(f64::NAN, |row| row.number(key));
+            let requests = |arm, workload| number(arm, workload, "requests");
+            let (sequential, random) = ("sequential 4 KiB", "random 4 KiB");
+            let streams =
+                requests("adaptive", "4 streams, one file") / requests("adaptive", "4 files in turn");
+            let met = [
+                at_most("sequential 4 KiB: requests", requests("adaptive", sequential), 40.0),
+                at_most(
+                    "  as a part of ArceOS's own cache's",
+                    ratio(requests("adaptive", sequential), requests("stock", sequential)),
+                    1.0,
+                ),
+                at_most("  misses", number("adaptive", sequential, "misses"), 1.0),
+                at_most(
+                    "random 4 KiB: requests beside ArceOS's own cache's",
+                    ratio(requests("adaptive", random), requests("stock", random)),
+                    1.0,
+                ),
+                at_most(
+                    "  bytes read beside bytes wanted",
+                    ratio(number("adaptive", random, "disk_bytes"), number("adaptive", random, "bytes")),
+                    1.02,
+                ),
+                at_most("4 streams of one file beside 4 files: requests", streams, 1.1),
+                at_most(
+                    "mixed: requests beside ArceOS's own cache's",
+                    ratio(requests("adaptive", "mixed 4 KiB"), requests("stock", "mixed 4 KiB")),
+                    1.0,
+                ),
+                at_most("read again: requests", requests("adaptive", "sequential again"), 0.0),
+            ];
+            self.failures += met.iter().filter(|met| !**met).count() as u32;
+        }
+    }
+
+    /// A fast disk may be done before the reader has looked once, so only slow ones have to be seen at work.
+    fn count_in_flight(&mut self) {
+        for machine in self.machines("ext4", "adaptive") {
+            let Some(row) = self.find(&machine, "adaptive", "computing reader") else { continue };
+            let what = format!("in flight while a reader computes, {machine}");
+            let met = at_least(&what, row.number("inflight_max"), 2.0);
+            self.failures += u32::from(!met && machine.contains(SLOW));
+        }
+    }
+
+    fn show_times(&self) {
+        // On a fast disk a reader waits for nothing that could be done meanwhile.
+        for machine in self.machines("ext4", "sync").iter().filter(|machine| machine.contains(SLOW)) {
+            let micros = |arm, workload| {
+                self.find(machine, arm, workload).map_or(f64::NAN, |row| row.number("micros"))
+            };
+            let gain = |workload| micros("sync", workload) / micros("adaptive", workload);
+            at_least(
+                &format!("time, by the reader : by a task, computing reader, {machine}"),
+                gain("computing reader"),
+                1.5,
+            );
+            at_least(&format!("  pure reader, {machine}"), gain("pure reader"), 1.0);
+        }
+    }
+
+    /// The machines of the rows with this file system and arm.
+    fn machines(&self, file_system: &str, arm: &str) -> Vec<String> {
+        let matching = |row: &&Row| row.text("file_system") == file_system && row.text("arm") == arm;
+        let mut machines: Vec<String> = self.rows.iter().filter(matching).map(Row::machine).collect();
+        machines.dedup();
+        machines
+    }
+
+    fn find(&self, machine: &str, arm: &str, workload: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| {
+            row.machine() == machine && row.text("arm") == arm && row.text("workload") == workload
+        })
+    }
+}
+
+/// A row as the guest prints it: one object of numbers, nulls and plain names.
+struct Row(String);
+
+impl From<&str> for Row {
+    fn from(line: &str) -> Self {
+        Self(line.to_owned())
+    }
+}
+
+impl Row {
+    fn value(&self, key: &str) -> &str {
+        let (_, rest) =
+            self.0.split_once(&format!("\"{key}\":")).unwrap_or_else(|| panic!("no {key} in {}", self.0));
+        let end = if let Some(text) = rest.strip_prefix('"') {
+            return text.split_once('"').map_or("", |(text, _)| text);
+        } else {
+            rest.find([',', '}']).unwrap_or(rest.len())
+        };
+        &rest[..end]
+    }
+
+    fn text(&self, key: &str) -> &str {
+        self.value(key)
+    }
+
+    /// Not a number where there is none, which meets no bar.
+    fn number(&self, key: &str) -> f64 {
+        self.value(key).parse().unwrap_or(f64::NAN)
+    }
+
+    fn machine(&self) -> String {
+        let (processors, latency) = (self.text("processors"), self.text("latency_ms"));
+        let slow = if latency == "null" { String::new() } else { format!(", {latency} {SLOW}") };
+        format!("{} processor(s){slow}", processors)
+    }
+}
+
+/// How a machine with a slow disk is told.
+const SLOW: &str = "ms a request";
+
+fn at_most(what: &str, seen: f64, bar: f64) -> bool {
+    show(what, seen, &format!("<= {bar}"), seen <= bar)
+}
+
+fn at_least(what: &str, seen: f64, bar: f64) -> bool {
+    show(what, seen, &format!(">= {bar}"), seen >= bar)
+}
+
+fn show(what: &str, seen: f64, bar: &str, is_met: bool) -> bool {
+    let digits = if seen.fract() == 0.0 { 0 } else { 3 };
+    println!("{what:<74}{seen:>10.digits$}{bar:>10}{}", if is_met { "" } else { "  missed" });
+    is_met
+}
+
+fn ratio(part: f64, whole: f64) -> f64 {
+    part / whole
+}

@@ -1,0 +1,67 @@
+//! Demo: an ArceOS application that reads files through several caches and counts requests to the disk.
+
+#![no_std]
+#![no_main]
+#![deny(unsafe_code)]
+
+extern crate alloc;
+
+mod arms;
+mod exercise;
+mod headwater_arms;
+mod layout;
+mod measure;
+mod plan;
+mod processors;
+mod table;
+mod workloads;
+
+use alloc::string::String;
+
+use ax_std::println;
+use ax_std::time::Duration;
+
+use measure::measure;
+use plan::Plan;
+use table::Machine;
+use workloads::{Pace, WORKLOADS};
+
+/// What the kernel calls when it has started.
+#[expect(unsafe_code, reason = "the kernel finds its application by this name")]
+#[unsafe(no_mangle)]
+extern "C" fn main() {
+    match run() {
+        Ok(()) => println!("@done"),
+        Err(message) => println!("@failed {message}"),
+    }
+    // The serial line is slower than the power switch.
+    ax_std::thread::sleep(Duration::from_millis(200));
+    ax_std::process::exit(0)
+}
+
+fn run() -> Result<(), String> {
+    println!("@boot {}", ax_hal::time::monotonic_time().as_micros());
+    let plan = Plan::read()?;
+    let machine = Machine {
+        file_system: arms::locate("/").map_err(|_| "there is no root")?.filesystem().name().into(),
+        processors: ax_hal::cpu_num(),
+        iops: plan.iops,
+        mibps: plan.mibps,
+        latency_ms: plan.latency_ms,
+    };
+    table::print_head(&machine);
+    // Like most readers of a machine with many processors, not where the disk's interrupts are.
+    processors::bind(machine.processors - 1);
+    exercise::exercise()?;
+    let mut computing = Duration::ZERO;
+    for arm in &plan.arms {
+        for workload in WORKLOADS.iter().filter(|workload| plan.asks_for(workload.name)) {
+            let row = measure(arm, workload, computing)?;
+            table::print(&machine, &row);
+            if computing.is_zero() && workload.pace == Pace::Calibrating {
+                computing = row.each((workload.reads)().len());
+            }
+        }
+    }
+    Ok(())
+}
