@@ -52,7 +52,7 @@ no-std:
 kernel-test:
     crates/arceos/demo/test
 
-# The same on one machine, measured: `just kernel --fs fat --processors 2`, `just kernel --latency 20 --only reader`.
+# The same on one machine, measured: `just kernel --fs fat --processors 2`, `just kernel --latency 30 --only reader`.
 kernel *arguments:
     crates/arceos/demo/run {{arguments}}
 

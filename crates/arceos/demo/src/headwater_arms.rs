@@ -82,7 +82,7 @@ impl Reader for HeadwaterReader {
     }
 }
 
-/// Twice a long file: what is read stays.
-const MEMORY_BYTES: usize = 2 * LONG_BYTES;
+/// As much as a long file: what is read stays.
+const MEMORY_BYTES: usize = LONG_BYTES;
 /// The file systems read one request at a time.
 const TASKS: usize = 1;

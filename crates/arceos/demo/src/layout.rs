@@ -8,7 +8,7 @@ pub const FILE_BYTES: usize = 8 << 20;
 pub const STREAMS: usize = 4;
 
 /// Long enough that how a reader begins is a small part of it.
-pub const LONG_BYTES: usize = 4 * FILE_BYTES;
+pub const LONG_BYTES: usize = 8 * FILE_BYTES;
 
 /// A file to write to, twice as large as the smallest cache.
 pub const WRITES_PATH: &str = "/writes";
