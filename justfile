@@ -56,9 +56,11 @@ kernel-test:
 kernel *arguments:
     crates/arceos/demo/run {{arguments}}
 
-# The unsafe code of io, and what is quick of the core, under miri.
+# The unsafe code of io and of the kernel's cache, and what is quick of the core, under miri.
 miri:
     PROPTEST_CASES=2 MIRIFLAGS="-Zmiri-disable-isolation" cargo +nightly miri test -p headwater-io --lib
+    PROPTEST_CASES=2 MIRIFLAGS="-Zmiri-disable-isolation" cargo +nightly miri test -p headwater-arceos --test host -- \
+        forms:: listeners::
     PROPTEST_CASES=2 MIRIFLAGS="-Zmiri-disable-isolation" cargo +nightly miri test -p headwater-core \
         --test models -- units:: plan:: buddy::
 

@@ -65,5 +65,5 @@ pub fn soak_seconds() -> Option<u64> {
     Some(unit * number.parse::<u64>().expect("HEADWATER_SOAK_SECONDS is a number of seconds, or 10m, or 2h"))
 }
 
-/// No test waits this long unless something hangs.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// No test waits this long unless something hangs; miri is some hundred times slower.
+pub const PATIENCE: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 60 });
