@@ -253,7 +253,7 @@ impl<K: Kernel> File<K> {
             key,
             length_bytes: AtomicU64::new(length_bytes),
             node_bytes: AtomicU64::new(length_bytes),
-            readahead: Mutex::new(readahead.map_err(|_| K::Node::error(Failure::InvalidInput))?),
+            readahead: Mutex::new(readahead.expect("the cache was made with these settings")),
             used: AtomicU64::new(0),
             listeners: Mutex::new(Vec::new()),
             next_listener: AtomicU64::new(0),
@@ -399,18 +399,18 @@ impl<K: Kernel> File<K> {
         !self.listeners.lock().is_empty()
     }
 
-    /// Tells the listeners; no lock is held.
-    pub(crate) fn notify(&self, event: PageEvent) {
+    /// Tells the listeners; no spin lock is held.
+    pub(crate) fn notify(&self, events: impl Iterator<Item = PageEvent>) {
         let listeners: Vec<Listener> =
             self.listeners.lock().iter().map(|(_, listener)| listener.clone()).collect();
-        listeners.iter().for_each(|listener| listener(event));
+        if !listeners.is_empty() {
+            events.for_each(|event| listeners.iter().for_each(|listener| listener(event)));
+        }
     }
 
     /// Pages of this file have left.
     pub(crate) fn tell_left(&self, leaving: &Leaving<'_, K>, pages: &[Evicted]) {
-        if self.is_listened_to() {
-            pages.iter().for_each(|page| self.notify(evict_event(leaving, page)));
-        }
+        self.notify(pages.iter().map(|page| evict_event(leaving, page)));
     }
 
     /// Of pages that made room, the policy hears of those that were read in vain.

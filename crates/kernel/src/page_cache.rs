@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use headwater_core::cache::Evicted;
 use headwater_core::frame::FileId;
-use headwater_core::readahead::{Purpose, ReadaheadLimits, ReadaheadPolicy};
+use headwater_core::readahead::{Purpose, Readahead, ReadaheadLimits, ReadaheadPolicy};
 use headwater_core::replacement::Policy;
 use lock_api::Mutex;
 
@@ -121,10 +121,12 @@ impl<K: Kernel> PageCache<K> {
     /// also reads ahead.
     ///
     /// # Errors
-    /// [`Failure::InvalidInput`] for limits of readahead that do not fit together, or a largest size of more than 2 MiB.
+    /// [`Failure::InvalidInput`] for a policy and limits of readahead that do not fit together, or a largest size of more
+    /// than 2 MiB.
     pub fn new(kernel: K, settings: Settings) -> Result<Arc<Self>, Failure> {
-        let largest = settings.readahead_limits.size_bytes_max;
-        if settings.readahead_limits.validate().is_err() || largest > headwater_core::CHUNK_BYTES as u64 {
+        let limits = settings.readahead_limits;
+        let is_valid = Readahead::new(settings.readahead, limits).is_ok();
+        if !is_valid || limits.size_bytes_max > headwater_core::CHUNK_BYTES as u64 {
             return Err(Failure::InvalidInput);
         }
         let files = Files { by_number: BTreeMap::new(), by_key: BTreeMap::new(), unwritten: BTreeMap::new() };

@@ -404,11 +404,8 @@ impl<K: Kernel> File<K> {
     }
 
     fn write_held(&self, held: &HeldRun<'_, K>, pages: PageRange) -> Result<(), Error<K>> {
-        if self.is_listened_to() {
-            for (place, page) in pages.iter().enumerate() {
-                self.notify(PageEvent::WriteBack { page, address: held.address(place as u32) });
-            }
-        }
+        let event = |(place, page)| PageEvent::WriteBack { page, address: held.address(place) };
+        self.notify((0..).zip(pages.iter()).map(event));
         // Of the node's length: a write that lengthens the file sets that before it comes to a page, and the file's after.
         let bytes = pages.bytes().clip(self.node_bytes.load(Ordering::Acquire));
         self.write_all(&held[..bytes.len() as usize], bytes.start)?;

@@ -6,10 +6,28 @@
 use std::sync::Arc;
 
 use axfs_ng_vfs::{NodeFlags, NodeType, VfsError};
-use headwater_arceos::{PageIndex, SyncScope};
+use headwater_arceos::{
+    Failure, PageCache, PageIndex, ReadaheadLimits, ReadaheadPolicy, Settings, SyncScope,
+};
 
+use crate::kernel::Host;
 use crate::node::{Call, FileSystem, Kind, Node};
 use crate::rig::{Rig, assert_pattern, pattern, read};
+
+/// Goal: settings that do not fit together are refused at once, not by the first file that is opened.
+#[test]
+fn settings_have_to_fit_together() {
+    let refused = |settings: Settings| PageCache::new(Host::new(&Arc::default()), settings).err();
+    let defaults = Settings::new(2 << 20);
+    let limits = ReadaheadLimits { size_bytes_max: 4 << 20, ..ReadaheadLimits::default() };
+    let far = ReadaheadPolicy::Fixed(u32::MAX);
+    assert_eq!(refused(Settings { readahead: far, ..defaults.clone() }), Some(Failure::InvalidInput));
+    assert_eq!(
+        refused(Settings { readahead_limits: limits, ..defaults.clone() }),
+        Some(Failure::InvalidInput)
+    );
+    assert_eq!(refused(defaults), None);
+}
 
 /// Goal: a file that is always cached, by its flag or its file system, is never read from its node nor written to it, and
 /// nothing of it leaves.

@@ -192,7 +192,7 @@ impl Adaptive {
         let bounds = self.bounds(index, now);
         let stream = &mut self.streams[index];
         let age = self.accesses - core::mem::replace(&mut stream.touched, self.accesses);
-        if stream.is_doubtful(access, age) {
+        if stream.is_doubtful(access, now, age) {
             // In a file most of which is read in no order, every page is met some time.
             stream.forget(access);
             return;

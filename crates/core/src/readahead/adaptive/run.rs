@@ -40,14 +40,6 @@ pub(super) struct Run {
     is_used: bool,
 }
 
-/// What became of the stream.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Course {
-    GoesOn,
-    /// Reads came near its end, but not from it: they were other readers', or in no order.
-    Lost,
-}
-
 impl Run {
     /// A stream that began at `origin`, and whose reader is at `request` now.
     pub(super) fn new(origin: u64, request: Span) -> Self {
@@ -85,10 +77,8 @@ impl Run {
     }
 
     /// Takes note of the access, and plans what is missing up to the distance.
-    pub(super) fn follow(&mut self, heard: &Heard, reach: &mut Reach<'_, '_>) -> Course {
-        if self.is_skipped_to(heard) && !core::mem::take(&mut self.is_used) {
-            return Course::Lost;
-        }
+    pub(super) fn follow(&mut self, heard: &Heard, reach: &mut Reach<'_, '_>) {
+        self.is_used &= !self.is_skipped_to(heard);
         let consumed = heard.at.saturating_sub(self.position);
         let is_ahead = heard.at >= self.asked;
         self.end_at(reach.limit());
@@ -110,7 +100,6 @@ impl Run {
             let is_overrun = heard.outcome == Outcome::Miss;
             self.refill_beyond(heard.request, u64::from(is_overrun), reach);
         }
-        Course::GoesOn
     }
 
     fn prove(&mut self) {
@@ -118,8 +107,15 @@ impl Run {
         self.is_used = true;
     }
 
+    /// Whether an access, which comes so many accesses after the last one, may be somebody else's: it skips something, or
+    /// nothing that was read ahead was used so far.
+    pub(super) fn is_doubtful(&self, heard: &Heard, age: u64) -> bool {
+        let is_doubtful_skip = self.is_skipped_to(heard) && (age > SKIP_ACCESSES || !self.is_used);
+        is_doubtful_skip || age > GUESS_ACCESSES && !self.is_proven
+    }
+
     /// Whether the reader left out pages behind the end of what was read ahead.
-    pub(super) fn is_skipped_to(&self, heard: &Heard) -> bool {
+    fn is_skipped_to(&self, heard: &Heard) -> bool {
         heard.outcome == Outcome::Miss && heard.at > self.frontier
     }
 
@@ -212,3 +208,11 @@ const AHEAD_PER_CONSUMED: u64 = 2;
 /// How far off its way a reader may be: 8 pages, for writers of records who shuffle within groups, and for
 /// requests that are submitted in parallel.
 pub(super) const NEAR: u64 = 8;
+
+/// Whoever goes on from a guess does so within this many accesses: of sixteen streams in turns each is heard of four times
+/// by then.
+const GUESS_ACCESSES: u64 = 64;
+
+/// Whoever leaves out a few pages does so within this many accesses: it is one reader whose requests are a little out of
+/// order, and is heard of at each of them.
+const SKIP_ACCESSES: u64 = 16;

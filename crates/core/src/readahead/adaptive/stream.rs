@@ -9,7 +9,7 @@ use core::time::Duration;
 use super::control::Control;
 use super::direction::{Direction, Span};
 use super::issued::{Issue, Issued};
-use super::run::{Course, Run};
+use super::run::Run;
 use super::stride::{Followed, Stride};
 use crate::readahead::reads::Planner;
 use crate::readahead::{Access, Outcome, ReadResult};
@@ -89,11 +89,7 @@ impl Stream {
         };
         match &mut self.pattern {
             Pattern::New(_) => {}
-            Pattern::Run(run) => {
-                if run.follow(&heard, &mut reach) == Course::Lost {
-                    self.forget(access);
-                }
-            }
+            Pattern::Run(run) => run.follow(&heard, &mut reach),
             Pattern::Stride(stride) => {
                 if let Followed::Escaped { origin, frontier } = stride.follow(&heard, &mut reach) {
                     let mut run = Run::new(origin, heard.request);
@@ -108,12 +104,9 @@ impl Stream {
         }
     }
 
-    /// Whether the access, which comes so many accesses after the last one, may be somebody else's: it skips something, or
-    /// nothing that was read ahead was used so far.
-    pub(super) fn is_doubtful(&self, access: &Access, age: u64) -> bool {
-        let Pattern::Run(run) = &self.pattern else { return false };
-        let is_skip = run.is_skipped_to(&self.hear(access, Duration::ZERO));
-        age > GUESS_ACCESSES && !run.is_proven() || age > SKIP_ACCESSES && is_skip
+    /// Whether the access, which comes so many accesses after the last one, may be somebody else's.
+    pub(super) fn is_doubtful(&self, access: &Access, now: Duration, age: u64) -> bool {
+        matches!(&self.pattern, Pattern::Run(run) if run.is_doubtful(&self.hear(access, now), age))
     }
 
     /// The stream is no more than its last access.
@@ -271,11 +264,3 @@ impl Reach<'_, '_> {
         Some(span.end)
     }
 }
-
-/// Whoever goes on from a guess does so within this many accesses: of sixteen streams in turns each is heard of four times
-/// by then.
-const GUESS_ACCESSES: u64 = 64;
-
-/// Whoever leaves out a few pages does so within this many accesses: it is one reader whose requests are a little out of
-/// order, and is heard of at each of them.
-const SKIP_ACCESSES: u64 = 16;
