@@ -11,14 +11,22 @@
 //! Two bits a page in leaves of 64 pages, in order: whoever takes pages gets them sorted and in runs as long as there are,
 //! which is what makes random writes cheap for the device.
 //!
-//! Owns: the bits, and their counts.
+//! A page that was changed in part has its changed bytes noted besides ([`Parts`]), until it is taken: another program may
+//! have written the bytes beside them, so a write-back writes these bytes and no others.
+//!
+//! Owns: the bits, their counts, the changed bytes of pages that are dirty in part.
 //! Does not own: the pages, when they are written, who waits.
 //! Invariants: D1 (invariant 3 of the engine) a page that is being written is not taken. D2 the counts are those of the
-//! bits. D3 there is no leaf without bits.
+//! bits. D3 there is no leaf without bits. D4 a page with noted parts is dirty, and they are neither none nor all of it.
+
+mod parts;
 
 use alloc::collections::BTreeMap;
+use core::ops::Range;
 
 use crate::units::{PageCount, PageIndex, PageRange};
+
+pub use parts::Parts;
 
 /// The pages of one file that its device does not have yet.
 ///
@@ -29,14 +37,16 @@ use crate::units::{PageCount, PageIndex, PageRange};
 /// let mut dirty = DirtyPages::new();
 /// dirty.mark(pages(7, 9));
 /// dirty.mark(pages(5, 7));
-/// let run = dirty.take(pages(0, 100), 64).unwrap();
-/// assert_eq!(run, pages(5, 9));
-/// dirty.complete(run, Written::Yes);
+/// let taken = dirty.take(pages(0, 100), 64).unwrap();
+/// assert_eq!((taken.pages, taken.parts), (pages(5, 9), None));
+/// dirty.complete(taken.pages, Written::Yes);
 /// assert!(dirty.is_empty());
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct DirtyPages {
     leaves: BTreeMap<u64, Leaf>,
+    /// The changed bytes of dirty pages that are not changed as a whole.
+    parts: BTreeMap<u64, Parts>,
     dirty_pages: u64,
     writing_pages: u64,
 }
@@ -45,6 +55,15 @@ pub struct DirtyPages {
 struct Leaf {
     dirty: u64,
     writing: u64,
+}
+
+/// Pages that are being written from now on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Taken {
+    /// Which.
+    pub pages: PageRange,
+    /// The bytes to write of the page, which is alone then. `None` for whole pages.
+    pub parts: Option<Parts>,
 }
 
 /// How writing pages ended.
@@ -59,11 +78,12 @@ pub enum Written {
 impl DirtyPages {
     /// None.
     pub const fn new() -> Self {
-        Self { leaves: BTreeMap::new(), dirty_pages: 0, writing_pages: 0 }
+        Self { leaves: BTreeMap::new(), parts: BTreeMap::new(), dirty_pages: 0, writing_pages: 0 }
     }
 
-    /// The pages have changed. Says how many of them were not dirty before.
+    /// The pages have changed as a whole. Says how many of them were not dirty before.
     pub fn mark(&mut self, pages: PageRange) -> u64 {
+        self.forget_parts(pages);
         let mut marked = 0;
         each_leaf(pages, |number, mask| {
             let leaf = self.leaves.entry(number).or_default();
@@ -74,10 +94,43 @@ impl DirtyPages {
         marked
     }
 
+    /// These bytes of the page have changed. Says how many pages were not dirty before: 0 or 1.
+    ///
+    /// Panics if the bytes are none, or not of a page.
+    pub fn mark_part(&mut self, page: PageIndex, bytes: Range<u32>) -> u64 {
+        let one = PageRange::new(page, page + PageCount::new(1));
+        if self.is_dirty(page) && !self.parts.contains_key(&page.get()) {
+            // As a whole.
+            return 0;
+        }
+        let parts = self.parts.entry(page.get()).or_default();
+        parts.add(bytes);
+        if parts.is_whole() {
+            return self.mark(one);
+        }
+        let mut marked = 0;
+        each_leaf(one, |number, mask| {
+            let leaf = self.leaves.entry(number).or_default();
+            marked = u64::from(leaf.dirty & mask == 0);
+            leaf.dirty |= mask;
+        });
+        self.dirty_pages += marked;
+        marked
+    }
+
     /// Takes the first run of dirty pages within a range that are not being written, at most `pages_max` of them: they are
-    /// being written from now on.
-    pub fn take(&mut self, within: PageRange, pages_max: u64) -> Option<PageRange> {
-        let run = self.first_run(within, pages_max, |leaf| leaf.dirty & !leaf.writing)?;
+    /// being written from now on. A page that is dirty in part comes alone.
+    pub fn take(&mut self, within: PageRange, pages_max: u64) -> Option<Taken> {
+        let mut run = self.first_run(within, pages_max, |leaf| leaf.dirty & !leaf.writing)?;
+        let mut parts = None;
+        if let Some((&page, _)) = self.parts.range(run.start.get()..run.end.get()).next() {
+            if page == run.start.get() {
+                run.end = run.start + PageCount::new(1);
+                parts = self.parts.remove(&page);
+            } else {
+                run.end = PageIndex::new(page);
+            }
+        }
         each_leaf(run, |number, mask| {
             let leaf = self.leaves.get_mut(&number).expect("a run lies in leaves");
             leaf.dirty &= !mask;
@@ -85,13 +138,27 @@ impl DirtyPages {
         });
         self.dirty_pages -= run.len().get();
         self.writing_pages += run.len().get();
-        Some(run)
+        Some(Taken { pages: run, parts })
     }
 
-    /// Pages that were taken are written, or not.
+    /// What was taken is written, or not: then the same is dirty again, beside what has changed since.
+    ///
+    /// Panics if one of the pages is not being written.
+    pub fn complete_taken(&mut self, taken: &Taken, written: Written) {
+        let Some(parts) = taken.parts.as_ref().filter(|_| written == Written::No) else {
+            return self.complete(taken.pages, written);
+        };
+        self.complete(taken.pages, Written::Yes);
+        parts.iter().for_each(|bytes| _ = self.mark_part(taken.pages.start, bytes));
+    }
+
+    /// Pages that were taken as a whole are written, or not.
     ///
     /// Panics if one of them is not being written.
     pub fn complete(&mut self, pages: PageRange, written: Written) {
+        if written == Written::No {
+            self.forget_parts(pages);
+        }
         let mut again = 0;
         each_leaf(pages, |number, mask| {
             let leaf = self.leaves.get_mut(&number).expect("what is completed was taken");
@@ -110,6 +177,7 @@ impl DirtyPages {
     /// What was written to the pages is of no interest any more. Those that are being written go on being so. Says how many
     /// were dirty.
     pub fn forget(&mut self, pages: PageRange) -> u64 {
+        self.forget_parts(pages);
         let mut forgotten = 0;
         let mut from = pages.start;
         while let Some(run) = self.first_run(PageRange::new(from, pages.end), u64::MAX, |leaf| leaf.dirty) {
@@ -134,6 +202,47 @@ impl DirtyPages {
         self.first_run(within, u64::MAX, |leaf| leaf.dirty & leaf.writing)
     }
 
+    /// The bytes of the page from `end` on are of no interest any more, if it is dirty in part. One without other bytes is as
+    /// if it had not changed.
+    pub fn forget_behind(&mut self, page: PageIndex, end: u32) {
+        let Some(parts) = self.parts.get_mut(&page.get()) else { return };
+        parts.cut(end);
+        if parts.is_empty() {
+            self.forget(PageRange::new(page, page + PageCount::new(1)));
+        }
+    }
+
+    /// The first page within a range that is dirty in part, whether it is being written or not.
+    pub fn first_in_part(&self, within: PageRange) -> Option<PageIndex> {
+        if within.is_empty() {
+            return None;
+        }
+        let (&page, _) = self.parts.range(within.start.get()..within.end.get()).next()?;
+        Some(PageIndex::new(page))
+    }
+
+    /// The last page that is dirty, and where its changed bytes end within it.
+    pub fn last_dirty(&self) -> Option<(PageIndex, u32)> {
+        let (number, leaf) = self.leaves.iter().rev().find(|(_, leaf)| leaf.dirty != 0)?;
+        let page = number * LEAF_PAGES + u64::from(leaf.dirty.ilog2());
+        let end = self.parts.get(&page).map_or(PAGE_BYTES, Parts::end);
+        Some((PageIndex::new(page), end))
+    }
+
+    fn is_dirty(&self, page: PageIndex) -> bool {
+        let leaf = self.leaves.get(&(page.get() / LEAF_PAGES));
+        leaf.is_some_and(|leaf| leaf.dirty >> (page.get() % LEAF_PAGES) & 1 == 1)
+    }
+
+    fn forget_parts(&mut self, pages: PageRange) {
+        if self.parts.is_empty() || pages.is_empty() {
+            return;
+        }
+        while let Some((&page, _)) = self.parts.range(pages.start.get()..pages.end.get()).next() {
+            self.parts.remove(&page);
+        }
+    }
+
     /// Whether all of the pages are dirty, and none is being written.
     pub fn is_whole(&self, pages: PageRange) -> bool {
         let run = self.first_run(pages, u64::MAX, |leaf| leaf.dirty & !leaf.writing);
@@ -155,7 +264,7 @@ impl DirtyPages {
         self.leaves.is_empty()
     }
 
-    /// Asserts D2 and D3.
+    /// Asserts D2, D3 and D4.
     pub fn check(&self) {
         let sum = |bits: fn(&Leaf) -> u64| -> u64 {
             self.leaves.values().map(|leaf| u64::from(bits(leaf).count_ones())).sum()
@@ -165,6 +274,10 @@ impl DirtyPages {
             (self.dirty_pages, self.writing_pages)
         );
         assert!(self.leaves.values().all(|leaf| leaf.dirty | leaf.writing != 0), "D3");
+        for (page, parts) in &self.parts {
+            parts.check();
+            assert!(self.is_dirty(PageIndex::new(*page)) && !parts.is_empty() && !parts.is_whole(), "D4");
+        }
     }
 
     fn shed(&mut self, number: u64) {
@@ -233,3 +346,5 @@ fn bits_between(start: u64, end: u64) -> u64 {
 
 /// As many as a word has bits: 256 KiB of a file.
 const LEAF_PAGES: u64 = 64;
+
+const PAGE_BYTES: u32 = crate::units::PAGE_SIZE_BYTES as u32;

@@ -19,6 +19,8 @@ use crate::file::{OpenFile, Route};
 use crate::page_cache::PinnedRun;
 use crate::sys::{IO_SEGMENTS_MAX, Operation, SyncScope};
 
+const PAGE_BYTES: usize = headwater_core::units::PAGE_SIZE_BYTES as usize;
+
 /// What a driver is asked to do.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // Nearly all requests are transfers; boxing them would allocate for each.
@@ -61,8 +63,10 @@ pub struct WriteBack {
     pub route: Route,
     /// First byte in the file.
     pub offset_bytes: u64,
-    /// Bytes to write; no more than the pages hold, and at most 2 GiB.
+    /// Bytes to write; no more than the pages hold behind `skip_bytes`, and at most 2 GiB.
     pub length_bytes: usize,
+    /// Bytes at the beginning of the first page that are not written, less than a page.
+    pub skip_bytes: usize,
     /// The pages, in file order, in at most 1024 pieces of memory.
     pub pages: PinnedRun,
 }
@@ -153,7 +157,8 @@ impl Request {
             }
             Request::WriteBack(write) => {
                 assert!(write.pages.pieces() <= IO_SEGMENTS_MAX, "the kernel takes as many pieces");
-                (write.length_bytes, write.pages.len_bytes())
+                assert!(write.skip_bytes < PAGE_BYTES, "what is skipped is a part of the first page");
+                (write.length_bytes, write.pages.len_bytes().saturating_sub(write.skip_bytes))
             }
         };
         let span = self.span().expect("this request moves bytes");

@@ -327,7 +327,11 @@ impl Active {
                 _ => (self.many_segments(), None),
             },
             Request::WriteBack(write) => match write.pages.only_piece() {
-                Some((base, chunk)) => (self.one_segment(base, write.length_bytes), Some(chunk)),
+                Some((base, chunk)) => {
+                    // SAFETY: `skip_bytes` is less than a page, and the piece has one at the least.
+                    let base = unsafe { base.add(write.skip_bytes) };
+                    (self.one_segment(base, write.length_bytes), Some(chunk))
+                }
                 None => (self.many_segments(), None),
             },
         };
@@ -356,7 +360,9 @@ impl Active {
                 build_segments(memory, done_bytes, transfer.length_bytes, segments);
             }
             Request::WriteBack(write) => {
-                build_segments(write.pages.segments(), done_bytes, write.length_bytes, segments);
+                let (done_bytes, end_bytes) =
+                    (write.skip_bytes + done_bytes, write.skip_bytes + write.length_bytes);
+                build_segments(write.pages.segments(), done_bytes, end_bytes, segments);
             }
             Request::Nop | Request::Sync(_) => unreachable!("these have no memory"),
         }

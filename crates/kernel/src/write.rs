@@ -381,9 +381,10 @@ impl<K: Kernel> File<K> {
         let _turn = self.flushing.lock();
         let (mut rest, mut result) = (ALL_PAGES, Ok(()));
         loop {
-            let Some(run) = self.dirty.lock().take(rest, WRITE_PAGES_MAX) else { return result };
-            result = result.and(self.write_run(run));
-            rest.start = run.end;
+            // Nothing but the kernel writes to a node: pages are dirty as a whole.
+            let Some(taken) = self.dirty.lock().take(rest, WRITE_PAGES_MAX) else { return result };
+            result = result.and(self.write_run(taken.pages));
+            rest.start = taken.pages.end;
         }
     }
 

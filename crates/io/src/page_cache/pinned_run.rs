@@ -191,6 +191,7 @@ mod tests {
             route: Route::Buffered,
             offset_bytes: 0,
             length_bytes,
+            skip_bytes: 0,
             pages,
         };
         let slots = Slots::new(4);
