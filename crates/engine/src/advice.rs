@@ -134,9 +134,9 @@ impl Source {
 
     fn will_need(&self, inode: &Arc<Inode>, range: ByteRange) -> Result<()> {
         let length_error = |error| self.length_error(error);
-        inode.revalidate(self.open(), self.revalidate).map_err(length_error)?;
+        self.revalidate(inode).map_err(length_error)?;
         if range.end > inode.length_bytes() {
-            inode.refresh(self.open(), self.revalidate).map_err(length_error)?;
+            self.refresh(inode).map_err(length_error)?;
         }
         let pages = PageRange::covering(range.clip(inode.length_bytes()));
         let cache_bytes = self.shared().cache_bytes_max();

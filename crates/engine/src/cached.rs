@@ -141,9 +141,9 @@ impl<'a> CachedRead<'a> {
         range: ByteRange,
     ) -> Result<CachedRead<'a>> {
         let length_error = |error| source.length_error(error);
-        inode.revalidate(source.open(), source.revalidate).map_err(length_error)?;
+        source.revalidate(inode).map_err(length_error)?;
         if range.end > inode.length_bytes() {
-            inode.refresh(source.open(), source.revalidate).map_err(length_error)?;
+            source.refresh(inode).map_err(length_error)?;
         }
         let range = range.clip(inode.length_bytes());
         Ok(CachedRead { source, inode, caller, range, done: 0, told: None })

@@ -50,24 +50,25 @@ impl Source {
         place: Place<'_>,
     ) -> Result<usize> {
         let mut write = CachedWrite::new(self, inode, Caller::Thread, bytes.len(), place)?;
-        loop {
-            let next = match write.step(bytes) {
-                Ok(Some(next)) => next,
-                Ok(None) => return Ok(write.done()),
-                Err(_) if write.done() > 0 => return Ok(write.done()),
-                Err(error) => return Err(error),
-            };
-            match next {
-                WriteNext::Turn => write.turn = Some(inode.unwritten.turn.take()),
-                WriteNext::Wait(room) => write.try_again(room.wait(self.shared()))?,
+        while let Some(next) = write.advance(bytes)? {
+            let waited = match next {
+                WriteNext::Turn => {
+                    write.turn = Some(inode.unwritten.turn.take());
+                    Ok(())
+                }
+                WriteNext::Wait(room) => room.wait(self.shared()).map_err(|error| write.error(error)),
                 WriteNext::Read(range) => {
                     let moment = inode.unwritten.moment();
                     let mut page = vec![0; PAGE_BYTES];
-                    self.read_device(&mut page[..range.len() as usize], range)?;
-                    write.base = Some(Base { page: PageIndex::containing(range.start), bytes: page, moment });
+                    let read = self.read_device(&mut page[..range.len() as usize], range);
+                    read.map(|_| write.base = Some(Base::new(range, page, moment)))
                 }
+            };
+            if write.is_over(waited)? {
+                break;
             }
         }
+        Ok(write.done)
     }
 
     /// The same for a task.
@@ -79,24 +80,24 @@ impl Source {
     ) -> Result<usize> {
         let shared = self.shared();
         let mut write = CachedWrite::new(self, inode, Caller::Task, bytes.len(), place)?;
-        loop {
-            let next = match write.step(bytes) {
-                Ok(Some(next)) => next,
-                Ok(None) => return Ok(write.done()),
-                Err(_) if write.done() > 0 => return Ok(write.done()),
-                Err(error) => return Err(error),
-            };
-            match next {
-                WriteNext::Turn => write.turn = Some(inode.unwritten.turn.take_async(shared).await),
-                WriteNext::Wait(room) => write.try_again(room.ready(shared).await)?,
+        while let Some(next) = write.advance(bytes)? {
+            let waited = match next {
+                WriteNext::Turn => {
+                    write.turn = Some(inode.unwritten.turn.take_async(shared).await);
+                    Ok(())
+                }
+                WriteNext::Wait(room) => room.ready(shared).await.map_err(|error| write.error(error)),
                 WriteNext::Read(range) => {
                     let moment = inode.unwritten.moment();
-                    let mut page = self.read_device_async(range).await?.to_vec();
-                    page.resize(PAGE_BYTES, 0);
-                    write.base = Some(Base { page: PageIndex::containing(range.start), bytes: page, moment });
+                    let read = self.read_device_async(range).await;
+                    read.map(|page| write.base = Some(Base::new(range, page.to_vec(), moment)))
                 }
+            };
+            if write.is_over(waited)? {
+                break;
             }
         }
+        Ok(write.done)
     }
 }
 
@@ -143,6 +144,14 @@ struct Base {
     moment: Moment,
 }
 
+impl Base {
+    /// The page of which `range` was read, with zeros behind.
+    fn new(range: ByteRange, mut bytes: Vec<u8>, moment: Moment) -> Base {
+        bytes.resize(PAGE_BYTES, 0);
+        Base { page: PageIndex::containing(range.start), bytes, moment }
+    }
+}
+
 /// What to do before more can be written.
 enum WriteNext {
     /// Take the turn.
@@ -166,7 +175,7 @@ impl<'a> CachedWrite<'a> {
             Place::End(start_bytes, turn) => (start_bytes, Some(turn), Growth::Allowed),
             Place::Within(start_bytes) => (start_bytes, None, Growth::Refused),
         };
-        let looked = inode.revalidate(source.open(), source.revalidate);
+        let looked = source.revalidate(inode);
         looked.map_err(|error| source.error(Operation::Write, start_bytes, error))?;
         let range = ByteRange::at(start_bytes, length as u64);
         Ok(CachedWrite {
@@ -183,8 +192,21 @@ impl<'a> CachedWrite<'a> {
         })
     }
 
-    fn done(&self) -> usize {
-        self.done
+    /// As [`CachedWrite::step`]; an error after some bytes were written is the end of the write.
+    fn advance(&mut self, bytes: &[u8]) -> Result<Option<WriteNext>> {
+        match self.step(bytes) {
+            Err(_) if self.done > 0 => Ok(None),
+            stepped => stepped,
+        }
+    }
+
+    /// Whether the write ends because what it waited for has failed: with what was written, or if that is nothing, the error.
+    fn is_over(&self, waited: Result<()>) -> Result<bool> {
+        match waited {
+            Ok(()) => Ok(false),
+            Err(_) if self.done > 0 => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 
     /// Writes as much as can be without waiting. `None` when that was all.
@@ -416,7 +438,7 @@ impl<'a> CachedWrite<'a> {
             inode.unwritten.note_change();
             return None;
         }
-        state.dirty.mark(PageRange::covering(done));
+        let is_part = self.mark(state, done);
         match &state.file {
             Some(file) if file.direct().is_some() || self.source.open.direct().is_none() => {}
             _ => state.file = Some(self.source.open.clone()),
@@ -427,6 +449,10 @@ impl<'a> CachedWrite<'a> {
             self.source.shared().keeper.wake();
         }
         let is_in_order = std::mem::replace(&mut state.next_bytes, done.end) == done.start;
+        if is_part && inode.is_contested() {
+            // The bytes beside are those of others, so that the page is not kept.
+            return Some(PageRange::covering(done));
+        }
         let block_bytes = RUN_PAGES_MAX * PAGE_SIZE_BYTES;
         let stream_bytes = block_bytes * self.source.shared().stream_runs();
         let early_bytes = match is_in_order {
@@ -435,6 +461,18 @@ impl<'a> CachedWrite<'a> {
             _ => return None,
         };
         Some(PageRange::covering(ByteRange::new(done.end - early_bytes, done.end)))
+    }
+
+    /// Marks what was written: whole pages, or a part of one, which this says.
+    fn mark(&self, state: &mut State, done: ByteRange) -> bool {
+        let (pages, within) = (PageRange::covering(done), done.start % PAGE_SIZE_BYTES);
+        let is_part = within > 0 || !done.end.is_multiple_of(PAGE_SIZE_BYTES);
+        if is_part {
+            state.dirty.mark_part(pages.start, within as u32..(within + done.len()) as u32);
+        } else {
+            state.dirty.mark(pages);
+        }
+        is_part
     }
 
     /// Nothing was written, because something came in between, or tables are full.
@@ -452,39 +490,39 @@ impl<'a> CachedWrite<'a> {
 
     /// Makes the file on the device reach to where this write begins, so that what lies between reads as zeros.
     fn leave_gap(&mut self, start_bytes: u64) -> Result<()> {
-        let mut device_length = self.inode.unwritten.device_length();
-        if start_bytes > *device_length {
-            self.inode.unwritten.note_device_change();
+        if start_bytes <= *self.inode.unwritten.device_length() {
+            return Ok(());
+        }
+        let left = self.inode.change_length(&self.source.open, |device_length| {
             let (driver, file) = (&self.source.shared().driver, &self.source.open);
             // Others may have made it longer.
-            let length_bytes = file.length_bytes().map_err(|error| self.error(error))?;
+            let length_bytes = file.length_bytes()?;
             if length_bytes < start_bytes {
-                driver.set_len_blocking(file, start_bytes).map_err(|error| self.error(error))?;
+                driver.extend_blocking(file, start_bytes)?;
                 self.gap_end_bytes = start_bytes;
             }
             *device_length = length_bytes.max(start_bytes);
-        }
-        Ok(())
+            Ok(())
+        });
+        left.map_err(|error: io::Error| self.error(error))
     }
 
-    /// The write ends without having made the file longer, so the device has to be as long as before.
+    /// The write ends without having made the file longer, so the device has to be as long as before, unless others have made
+    /// it longer.
     fn close_gap(&self) -> io::Result<()> {
-        let mut device_length = self.inode.unwritten.device_length();
-        self.inode.unwritten.note_device_change();
-        let length_bytes = self.inode.length_bytes();
-        self.source.shared().driver.set_len_blocking(&self.source.open, length_bytes)?;
-        *device_length = length_bytes;
-        Ok(())
+        self.inode.change_length(&self.source.open, |device_length| {
+            let length_bytes = self.inode.length_bytes();
+            if self.source.open.length_bytes()? == self.gap_end_bytes {
+                self.source.shared().driver.set_len_blocking(&self.source.open, length_bytes)?;
+                *device_length = length_bytes;
+            }
+            Ok(())
+        })
     }
 
     /// Frames for some of the pages at least, or what to wait for.
     fn memory(&self, pages: PageCount) -> std::result::Result<(Extents, PageCount), WriteNext> {
         self.source.shared().frames_for_write(pages).map_err(WriteNext::Wait)
-    }
-
-    /// An error while waiting ends the write where it stands.
-    fn try_again(&self, waited: io::Result<()>) -> Result<()> {
-        waited.map_err(|error| self.error(error))
     }
 
     fn error(&self, error: io::Error) -> Error {

@@ -31,7 +31,23 @@ use crate::events;
 use crate::inode::{ALL_PAGES, Inode, REVALIDATE_INTERVAL};
 
 /// How reads through the cache come to see what other processes write to a file.
+///
+/// What holds with all of them, but [`Coherence::Private`], beside other programs that change the file:
+///
+/// - *Taking turns*: when one has finished before the other begins (this engine by a sync, the other program by the return of
+///   its `write(2)`), no byte of either is lost, not even within one page or block: this engine writes exactly the bytes that
+///   were written to it. Of bytes that both wrote, those stay that reach the kernel last; this engine's do when they are
+///   written back, by a sync or 5 s later. A change by others that is seen while bytes of this engine are not written is
+///   counted ([`Counts::conflicts`](crate::Counts::conflicts)) and told to `tracing`.
+/// - *Appending together*: [`crate::OpenOptions::append`].
+/// - *Visibility*: what others wrote, cut off or allocated shows within the time of [`crate::OpenOptions::revalidate`] (10 ms) after
+///   their system call has returned, however much this engine writes to the file itself; stores through a mapping after their
+///   `msync(2)`, except on tmpfs, where nothing tells of them. Opening the file and [`crate::File::refresh`] look at once.
+/// - Not seen, until the file changes again: stores through a mapping, writes by `io_submit(2)` or a polled ring, and writes of this process
+///   that go past headwater, if they are made at the very moment in which this engine writes to the file's device.
+/// - A window of [`crate::File::map_contiguous`] is written in whole pages: these have to be this engine's alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Coherence {
     /// Every read sees what was written before it began, and asks nothing for that: the kernel has other writers wait while
     /// the file is leased. Granted for regular files on ext4, XFS, Btrfs, F2FS and tmpfs, opened for reading, to their owner
@@ -53,6 +69,16 @@ pub enum Coherence {
     /// [`crate::OpenOptions::revalidate`] at the latest. Nobody waits for us.
     #[default]
     Revalidated,
+    /// As [`Coherence::Revalidated`], where nothing proves which changes were this engine's own: what was cached before this
+    /// engine wrote to the device is read again after it. It costs reads after each write-back, and is right everywhere.
+    ///
+    /// [`crate::File::coherence`] says so of files on file systems that others can reach past this kernel (NFS, SMB, 9p, FUSE
+    /// and those that headwater does not know, where each look asks the server), and where the kernel grants no `fanotify(7)`
+    /// (before Linux 5.13, in sandboxes). Files of overlayfs count as local: the kernel calls changes of its layers undefined.
+    Unwatched,
+    /// As [`Coherence::Revalidated`]; and if others change the file while bytes that were written to it by this engine are not
+    /// on the device, the next write, append, change of length or sync by this handle fails, once: [`crate::Error::Conflict`].
+    Checked,
     /// Never asked after the opening, as with [`Duration::MAX`]: the user promises that nobody else changes the file while it
     /// is open.
     Private,
@@ -63,7 +89,9 @@ impl Coherence {
     pub(crate) fn interval(self, chosen: Option<Duration>) -> Duration {
         match self {
             Coherence::Leased => chosen.unwrap_or(Duration::ZERO),
-            Coherence::Revalidated => chosen.unwrap_or(REVALIDATE_INTERVAL),
+            Coherence::Revalidated | Coherence::Unwatched | Coherence::Checked => {
+                chosen.unwrap_or(REVALIDATE_INTERVAL)
+            }
             Coherence::Private => Duration::from_nanos(u64::MAX),
         }
     }

@@ -95,15 +95,14 @@ impl Source {
 
     /// Makes the file on the device as long as it is.
     fn reach_to(&self, inode: &Inode, length_bytes: u64) -> io::Result<()> {
-        let mut device_length = inode.unwritten.device_length();
-        if length_bytes > *device_length {
-            inode.unwritten.note_device_change();
-            if self.open.length_bytes()? < length_bytes {
-                self.shared().driver.set_len_blocking(&self.open, length_bytes)?;
-            }
-            *device_length = length_bytes;
+        if length_bytes <= *inode.unwritten.device_length() {
+            return Ok(());
         }
-        Ok(())
+        inode.change_length(&self.open, |device_length| {
+            self.shared().driver.extend_blocking(&self.open, length_bytes)?;
+            *device_length = length_bytes.max(*device_length);
+            Ok(())
+        })
     }
 
     /// Has the device get what it lacks of some pages, which nobody writes to meanwhile.

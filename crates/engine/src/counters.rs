@@ -29,6 +29,7 @@ pub(crate) struct FileCounters {
     device_writes: AtomicU64,
     device_write_pages: AtomicU64,
     device_write_bytes: AtomicU64,
+    pub(crate) conflicts: AtomicU64,
 }
 
 impl FileCounters {
@@ -70,6 +71,7 @@ impl FileCounters {
             device_writes: load(&self.device_writes),
             device_write_pages: load(&self.device_write_pages),
             device_write_bytes: load(&self.device_write_bytes),
+            conflicts: load(&self.conflicts),
         }
     }
 }
@@ -108,6 +110,9 @@ pub struct Counts {
     pub device_write_pages: u64,
     /// Bytes of these.
     pub device_write_bytes: u64,
+    /// Changes of the file by others that were seen while bytes of this engine were not written. Both are kept, except
+    /// where they are the same bytes: of those the last that reaches the kernel stays.
+    pub conflicts: u64,
 }
 
 /// What a file's cached reads met, and what the cache holds of it.
@@ -141,6 +146,7 @@ impl std::ops::AddAssign for Counts {
         self.device_writes += other.device_writes;
         self.device_write_pages += other.device_write_pages;
         self.device_write_bytes += other.device_write_bytes;
+        self.conflicts += other.conflicts;
     }
 }
 

@@ -22,6 +22,7 @@ use headwater_io::{
 use crate::elastic::{Elasticity, Relieving};
 use crate::error::{Error, Result};
 use crate::events;
+use crate::inode::EngineWatch;
 use crate::keeper::{Keeper, Presence};
 use crate::leases::Leases;
 use crate::local::LocalEngine;
@@ -46,6 +47,7 @@ pub(crate) struct Shared {
     pub(crate) cache: CacheParts,
     pub(crate) keeper: Keeper,
     pub(crate) leases: Leases,
+    pub(crate) watch: Arc<EngineWatch>,
     lent_bytes: Arc<AtomicUsize>,
     lent_bytes_max: usize,
     pub(crate) memory_bytes: u64,
@@ -450,6 +452,7 @@ impl EngineBuilder {
             cache,
             keeper: Keeper::new(presence),
             leases: Leases::default(),
+            watch: Arc::default(),
             lent_bytes,
             lent_bytes_max,
             memory_bytes,

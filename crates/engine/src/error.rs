@@ -72,6 +72,10 @@ pub enum Error {
     /// a new engine in the child.
     #[error(transparent)]
     Forked(Failure),
+    /// Others have changed the file while bytes that this engine had for it were not written, and the file was opened with
+    /// [`Coherence::Checked`](crate::Coherence::Checked). Nothing was done; the next call is.
+    #[error(transparent)]
+    Conflict(Failure),
 }
 
 /// What failed, where and why.
@@ -113,9 +117,15 @@ impl Error {
         Failure { operation, path: Some(path.to_owned()), offset_bytes: Some(offset_bytes), source }.into()
     }
 
+    pub(crate) fn conflict(operation: Operation, path: &Path) -> Error {
+        let text = "another program changed the file while bytes of this one were not written; read it again, or sync earlier";
+        let source = io::Error::new(io::ErrorKind::ResourceBusy, text);
+        Error::Conflict(Failure { operation, path: Some(path.to_owned()), offset_bytes: None, source })
+    }
+
     fn failure(&self) -> &Failure {
         match self {
-            Error::Io(failure) | Error::Forked(failure) => failure,
+            Error::Io(failure) | Error::Forked(failure) | Error::Conflict(failure) => failure,
         }
     }
 

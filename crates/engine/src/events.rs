@@ -88,6 +88,11 @@ pub(crate) fn changed(inode: &Inode, length_bytes: u64, pages: usize) {
     debug!(target: TARGET, file = number(inode.pages.id()), length_bytes, pages, "invalidate");
 }
 
+/// Others have changed a file of which this engine has pages to write.
+pub(crate) fn conflict(inode: &Inode, unwritten_pages: u64) {
+    warn!(target: TARGET, file = number(inode.pages.id()), unwritten_pages, "changed by others while unwritten");
+}
+
 /// A part of a read goes around the cache.
 pub(crate) fn bypassed(inode: &Inode, range: ByteRange) {
     let (file, offset, length) = (number(inode.pages.id()), range.start, range.len());

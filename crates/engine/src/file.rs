@@ -13,7 +13,7 @@ use bytes::Bytes;
 use headwater_core::backing::{Backing, Form};
 use headwater_core::readahead::{ReadaheadLimits, ReadaheadPolicy};
 use headwater_core::units::ByteRange;
-use headwater_io::{Access, Creation, DirectIo, FileKind, OpenFile, Residency};
+use headwater_io::{Access, AppendFile, Creation, DirectIo, FileKind, OpenFile, Residency};
 
 use crate::async_reader::{AsyncReader, ByteStream};
 use crate::coherence::Coherence;
@@ -49,6 +49,15 @@ pub struct OpenOptions {
     access: Access,
     creation: Option<Creation>,
     truncate: Truncate,
+    appending: Appending,
+}
+
+/// Whether what is written goes to the end of the file, as the kernel orders it among processes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Appending {
+    Yes,
+    #[default]
+    No,
 }
 
 /// Whether a file is cut to length 0 when it is opened: by the engine, which may have pages of it.
@@ -157,6 +166,28 @@ impl OpenOptions {
         self.write()
     }
 
+    /// Opens for appending together with other processes, as `O_APPEND` does: each [`File::append`] becomes one `write(2)` at the end
+    /// that the file has at that moment, whole and in the order in which the kernel takes them, through the kernel's page
+    /// cache. Nothing is held back: other programs see it at once. Opens it for reading and writing too; [`File::write_at`] at
+    /// a position is refused, [`File::set_len`] is not. Without it, appends of all handles of one engine follow each other,
+    /// are gathered in memory and written in large pieces, at the end as this engine last saw it.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("log");
+    /// use std::io::Write;
+    /// let log = headwater::OpenOptions::new().create().append(true).open(&path)?;
+    /// log.append(b"one\n")?;
+    /// std::fs::OpenOptions::new().append(true).open(&path)?.write_all(b"two\n")?;
+    /// assert_eq!(log.append(b"three\n")?, 8);
+    /// assert_eq!(std::fs::read(&path)?, b"one\ntwo\nthree\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn append(&mut self, append: bool) -> &mut Self {
+        self.appending = if append { Appending::Yes } else { Appending::No };
+        if append { self.write() } else { self }
+    }
+
     /// Cuts the file to length 0; opens it for writing too.
     pub fn truncate(&mut self) -> &mut Self {
         self.truncate = Truncate::Yes;
@@ -199,6 +230,10 @@ impl OpenOptions {
         let direct = open.direct().map_or(Directness::Buffered, |_| Directness::Direct);
         let (inode, beside) = if self.is_cached(&open) { (inode, None) } else { (None, inode) };
         events::opened(path, direct, inode.as_deref());
+        let appender = match self.appending {
+            Appending::Yes => Some(AppendFile::new(&open, path).map_err(failed)?),
+            Appending::No => None,
+        };
         static NEXT_HANDLE: AtomicU32 = AtomicU32::new(0);
         let source = Source {
             open: Arc::new(open),
@@ -209,8 +244,10 @@ impl OpenOptions {
             inode,
             beside,
             told_failures: AtomicU64::new(0),
+            told_conflicts: AtomicU64::new(0),
+            appender,
             coherence: self.coherence,
-            revalidate: self.coherence.interval(self.revalidate),
+            revalidate_after: self.coherence.interval(self.revalidate),
             handle: NEXT_HANDLE.fetch_add(1, Ordering::Relaxed),
             readahead,
         };
@@ -321,6 +358,19 @@ impl File {
             },
             Contents::Memory(memory) => memory.length_bytes(),
         }
+    }
+
+    /// Looks at the file at once, so that what other programs have done to it until now shows in the next read, whatever
+    /// [`OpenOptions::revalidate`] says: for turns that are handed over in less than its time. One or two system calls, unless the
+    /// file is leased; blocks if others have written to pages that are dirty in part.
+    ///
+    /// # Errors
+    /// What `statx(2)` reports.
+    pub fn refresh(&self) -> Result<()> {
+        let Contents::Stored(source) = &self.contents else { return Ok(()) };
+        source.check_process_for(Operation::Length)?;
+        let Some(inode) = source.known() else { return Ok(()) };
+        source.refresh(inode).map_err(|error| source.length_error(error))
     }
 
     /// The path it was opened by, or the name that it was given.

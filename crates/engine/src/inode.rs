@@ -1,26 +1,18 @@
-//! Inode: a file as the cache knows it, shared by all who have it open.
+//! Inode: a file as the cache knows it, shared by all handles that have it open.
 //!
 //! ```text
-//!   open ─► Inodes: by device and number ─► known? same stamp? ─► pages are kept : dropped
-//!   read ─► leased, or checked lately? ─► yes: the length as it was
-//!                           └► no: fstat ─► stamp changed? ─► pages dropped
+//!   open ─► Inodes: by device and number ─► known? unchanged? ─► pages are kept : dropped        (revalidate)
+//!   read ─► leased, or looked at lately? ─► yes: the length as it was
+//!                           └► no: look ─► changed by others? ─► pages dropped                    (revalidate)
 //! ```
 //!
-//! The cache's bytes are right as long as nobody else writes to the file. Who did is told by the stamp: length, time of
-//! modification and of change, looked at when the file is opened, at most every [`REVALIDATE_INTERVAL`] while it is read,
-//! and whenever a read reaches the end that was known. So what another process writes shows within that interval, and
-//! what it appends at once. A write moves the times when it begins, so what was read within 30 s of a change is dropped
-//! once more after these; who asks for each read to look has it dropped at each look. Linux 6.13 and later tell two
-//! writes apart however short the time between them; before, a write within the same tick of the clock (4 ms) as the look
-//! before goes unnoticed, so a stamp younger than a tick is not trusted. Writes through `mmap` move no stamp until they are written back; block devices have none.
-//!
-//! Owns: stamp, length, streams and counters of a file; which files are known.
-//! Does not own: pages, descriptors.
-//! Invariants: I10 no page outlives a change of length that was seen.
-//! Locks: `inodes` for the maps; `stamp` and `readahead` of one inode, `stamp` across `fstat` and across `control` when
-//! pages are dropped; none is held across any other I/O.
+//! Owns: length, streams and counters of a file; which files are known.
+//! Does not own: pages, descriptors, whether others have changed the file (revalidate, origin).
+//! Locks: `inodes` for the maps; `readahead` of one inode; neither is held across I/O.
 
 mod inodes;
+mod origin;
+mod revalidate;
 
 use std::fmt;
 use std::io;
@@ -35,10 +27,7 @@ use headwater_core::readahead::{
     ReadaheadPolicy,
 };
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
-use headwater_io::{
-    Dropped, Extents, FileKey, FileKind, FilePages, FileStamp, Found, Glanced, OpenFile, Opened, Overwritten,
-    StampTrust,
-};
+use headwater_io::{Dropped, Extents, FileKey, FilePages, Found, Glanced, OpenFile, Overwritten};
 
 use crate::coherence::Leasing;
 use crate::counters::{Counts, FileCounters, FileStats};
@@ -47,9 +36,12 @@ use crate::events;
 use crate::listeners::Listeners;
 use crate::put_pages::Put;
 use crate::sync::SyncTurns;
-use crate::unwritten::{Moment, Unwritten};
+use crate::unwritten::Unwritten;
+use origin::Origin;
 
 pub(crate) use inodes::Inodes;
+pub(crate) use origin::EngineWatch;
+pub(crate) use revalidate::REVALIDATE_INTERVAL;
 
 /// A file that is, or was, open.
 pub(crate) struct Inode {
@@ -57,9 +49,9 @@ pub(crate) struct Inode {
     pub(crate) counters: FileCounters,
     key: FileKey,
     length_bytes: AtomicU64,
-    /// When the stamp was last looked at, in ticks of the coarse clock.
+    /// When the file was last looked at, in ticks of the coarse clock; 0 if the next read has to look.
     pub(crate) checked_nanoseconds: AtomicU64,
-    stamp: Mutex<Option<FileStamp>>,
+    pub(crate) origin: Origin,
     readahead: Mutex<Reading>,
     /// The bounds of its readahead, as its device had them when it was first opened.
     limits: ReadaheadLimits,
@@ -67,6 +59,8 @@ pub(crate) struct Inode {
     pub(crate) unwritten: Unwritten,
     pub(crate) sync_turns: SyncTurns,
     pub(crate) leasing: Leasing,
+    /// Whether others were seen to change the file while it was open.
+    is_contested: AtomicBool,
     once: AtomicBool,
     opens: AtomicUsize,
     /// Whether it is in the list of closed files; changes under the lock of the maps.
@@ -92,13 +86,14 @@ impl Inode {
             key,
             length_bytes: AtomicU64::new(0),
             checked_nanoseconds: AtomicU64::new(0),
-            stamp: Mutex::new(None),
+            origin: Origin::new(key, &shared.watch),
             readahead: Mutex::new(Reading { policy, kind, plan: Plan::new() }),
             limits,
             listeners: Arc::default(),
             unwritten: Unwritten::default(),
             sync_turns: SyncTurns::default(),
             leasing: Leasing::default(),
+            is_contested: AtomicBool::new(false),
             once: AtomicBool::new(false),
             opens: AtomicUsize::new(0),
             is_listed: AtomicBool::new(false),
@@ -166,117 +161,10 @@ impl Inode {
         self.pages.fetch(page, start as u32..(start + length as u64).min(PAGE_SIZE_BYTES) as u32);
     }
 
-    /// Whether the file is not leased, and was not looked at for as long as `interval`.
-    #[inline]
-    fn is_due(&self, interval: Duration) -> bool {
-        if self.leasing.is_trusted() {
-            return false;
-        }
-        let checked = self.checked_nanoseconds.load(Ordering::Relaxed);
-        coarse_nanoseconds().wrapping_sub(checked) >= interval.as_nanos() as u64
-    }
-
     /// The length when last looked at.
     #[inline]
     pub(crate) fn length_bytes(&self) -> u64 {
         self.length_bytes.load(Ordering::Acquire)
-    }
-
-    /// Looks at the file again if that was not done for as long as `interval`.
-    #[inline]
-    pub(crate) fn revalidate(&self, file: &OpenFile, interval: Duration) -> io::Result<()> {
-        if self.is_due(interval) { self.look(file, trust_for(interval)) } else { Ok(()) }
-    }
-
-    /// Looks at the file now, unless it is leased.
-    pub(crate) fn refresh(&self, file: &OpenFile, interval: Duration) -> io::Result<()> {
-        if self.leasing.is_trusted() { Ok(()) } else { self.look(file, trust_for(interval)) }
-    }
-
-    /// The same for a file that was just opened: what was seen then is enough, unless it says that something has changed.
-    fn refresh_opened(&self, file: &OpenFile, interval: Duration) -> io::Result<()> {
-        let opened = file.opened();
-        if self.leasing.is_trusted() {
-            return Ok(());
-        }
-        let mut stamp = self.stamp.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_as_known = match stamp.as_ref() {
-            Some(known) => known.proves_unchanged(&opened.stamp, trust_for(interval)),
-            None => file.kind() == FileKind::Regular,
-        };
-        if !is_as_known {
-            drop(stamp);
-            return self.look(file, trust_for(interval));
-        }
-        if stamp.replace(opened.stamp).is_none() {
-            // Nobody has written through this inode yet: who could would have looked before.
-            *self.unwritten.device_length() = opened.stamp.length_bytes;
-            self.length_bytes.store(opened.stamp.length_bytes, Ordering::Release);
-        }
-        self.checked_nanoseconds.fetch_max(opened.looked_at.as_nanos() as u64, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Whether the file, seen by its path just now, holds what is cached of it, all of which is on the device.
-    pub(crate) fn is_as_seen(&self, seen: &Opened) -> bool {
-        let stamp = self.stamp.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_same = stamp
-            .as_ref()
-            .is_some_and(|known| known.proves_unchanged(&seen.stamp, trust_for(REVALIDATE_INTERVAL)));
-        is_same && !self.unwritten.may_lack() && self.length_bytes() == seen.stamp.length_bytes
-    }
-
-    #[cold]
-    fn look(&self, file: &OpenFile, trust: StampTrust) -> io::Result<()> {
-        // Before the look, so that what is changed after it is not taken for seen.
-        self.checked_nanoseconds.store(coarse_nanoseconds(), Ordering::Relaxed);
-        let mut stamp = self.stamp.lock().unwrap_or_else(PoisonError::into_inner);
-        let (is_own, moment) = (self.unwritten.take_device_change(), self.unwritten.moment());
-        // Under the lock: of two who look at once, the one who saw less must not have the last word.
-        let mut now = {
-            let mut device_length = self.unwritten.device_length();
-            let (_, now) = file.identity()?;
-            *device_length = now.length_bytes;
-            now
-        };
-        if is_own {
-            // What others did meanwhile cannot be told apart from that.
-            now = now.settled();
-        }
-        let changed = !is_own && stamp.as_ref().is_some_and(|known| !known.proves_unchanged(&now, trust));
-        *stamp = Some(now);
-        let dropped = self.take_length(now.length_bytes, changed, moment);
-        drop(stamp);
-        if changed {
-            events::changed(self, now.length_bytes, dropped.len());
-        }
-        self.on_dropped(&dropped);
-        Ok(())
-    }
-
-    /// The length is what was seen, unless this engine has written since, or has still to write; pages leave if the file was
-    /// changed by others, but for dirty ones.
-    fn take_length(&self, length_bytes: u64, changed: bool, moment: Moment) -> Vec<Dropped> {
-        let mut dropped = Vec::new();
-        let state = self.unwritten.lock();
-        let length_before = self.length_bytes.load(Ordering::Acquire);
-        let is_settled = state.dirty.is_empty() && self.unwritten.moment() == moment;
-        let changed = changed || is_settled && length_before > length_bytes;
-        if changed {
-            // Under the lock: a read that begins after it sees none of the old pages.
-            self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| dropped.push(page));
-            self.unwritten.note_written();
-            self.unwritten.note_change();
-        }
-        if is_settled {
-            // After the pages: who does not look must not read beyond the old end in the old last page.
-            self.length_bytes.store(length_bytes, Ordering::Release);
-        }
-        if changed && length_before != length_bytes {
-            // And what was loaded in between, up to the old end.
-            self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| dropped.push(page));
-        }
-        dropped
     }
 
     /// The file reaches to `end_bytes` at the least. Under the lock of what is unwritten.
@@ -307,22 +195,16 @@ impl Inode {
         self.opens.load(Ordering::Acquire) == 0
     }
 
-    /// The device has all that was written. If nobody has the file open, it is let go of, with a last look by which somebody
-    /// else's changes are told from ours later.
-    pub(crate) fn on_clean(&self, shared: &Shared) {
+    /// The device has all that was written. If no handle has the file open, the engine closes it and stops watching it: its own
+    /// last change was followed by a look, so that from now on its times tell of changes by others alone.
+    pub(crate) fn on_clean(&self, shared: &Shared, open: &OpenFile) {
         if !self.is_closed() {
             return;
         }
-        let file = self
-            .unwritten
-            .change(shared, |state| if state.dirty.is_empty() { state.file.take() } else { None });
-        if let Some(file) = file
-            && self.look(&file, StampTrust::Settling).is_err()
-        {
-            // It cannot be looked at, so nothing is known of it.
-            *self.stamp.lock().unwrap_or_else(PoisonError::into_inner) = None;
-            self.drop_pages(ALL_PAGES);
-        }
+        let file =
+            self.unwritten.change(shared, |state| if state.dirty.is_empty() { state.file.take() } else { None });
+        self.origin.end_watch(open);
+        drop(file);
     }
 
     /// A page that was read ahead was written to, and so used.
@@ -449,22 +331,9 @@ impl fmt::Debug for Inode {
     }
 }
 
-/// Who looks at each read wants nothing missed.
-fn trust_for(interval: Duration) -> StampTrust {
-    if interval.is_zero() { StampTrust::Strict } else { StampTrust::Settling }
-}
-
 fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, error)
 }
-
-fn coarse_nanoseconds() -> u64 {
-    headwater_io::coarse_clock().as_nanos() as u64
-}
-
-/// How long what was seen of a file is trusted. A look costs 0.2 to 1 µs, so this is 0.01 % of the time of one thread;
-/// the coarse clock of the kernel moves every 1 to 10 ms, so much less is the same.
-pub(crate) const REVALIDATE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A page of nothing.
 pub(crate) static ZEROS: [u8; PAGE_SIZE_BYTES as usize] = [0; PAGE_SIZE_BYTES as usize];

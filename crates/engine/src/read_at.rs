@@ -126,7 +126,7 @@ impl Source {
     #[inline]
     fn glance(&self, buffer: &mut [u8], offset_bytes: u64) -> Glanced {
         match &self.inode {
-            Some(inode) => inode.glance(buffer, offset_bytes, self.revalidate),
+            Some(inode) => inode.glance(buffer, offset_bytes, self.revalidate_after),
             None => Glanced::Not,
         }
     }

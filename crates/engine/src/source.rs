@@ -6,13 +6,13 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use headwater_core::backing::Backing;
 use headwater_core::readahead::ReadaheadLimits;
 use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
-use headwater_io::{Access, Extents, FileKind, OpenFile, RejectReason, Residency, Route};
+use headwater_io::{Access, AppendFile, Extents, FileKind, OpenFile, RejectReason, Residency, Route};
 
 use crate::coherence::Coherence;
 use crate::engine::{Engine, Shared};
@@ -54,10 +54,14 @@ pub(crate) struct Source {
     pub(crate) beside: Option<Arc<Inode>>,
     /// How many failures to write were reported to this handle, or were there before it.
     pub(crate) told_failures: AtomicU64,
+    /// How many conflicts with others were reported to this handle, or were there before it.
+    pub(crate) told_conflicts: AtomicU64,
+    /// For appending as the kernel orders it among processes, if the file was opened for that.
+    pub(crate) appender: Option<AppendFile>,
     /// How it is wished to see what others write.
     pub(crate) coherence: Coherence,
     /// How long what was seen of the file is trusted, while it is not leased.
-    pub(crate) revalidate: Duration,
+    pub(crate) revalidate_after: Duration,
     /// Tells the handles of a file apart, for readahead.
     pub(crate) handle: u32,
     /// How far and in which sizes readers read ahead.
@@ -72,7 +76,7 @@ impl Drop for Source {
             if self.access == Access::ReadWrite {
                 inode.leasing.remove_writer();
             }
-            self.shared().cache.inodes.close(self.shared(), inode);
+            self.shared().cache.inodes.close(self.shared(), inode, &self.open);
         }
     }
 }
@@ -105,6 +109,9 @@ impl Source {
     /// Has others wait before they write, or be noted, as was wished.
     pub(crate) fn begin_coherence(&self) {
         let Some(inode) = self.known() else { return };
+        if self.coherence == Coherence::Unwatched {
+            inode.origin.leave_unwatched();
+        }
         if self.access == Access::ReadWrite {
             inode.leasing.add_writer();
         } else if self.coherence == Coherence::Leased && self.inode.is_some() {
@@ -118,8 +125,20 @@ impl Source {
         match self.coherence {
             Coherence::Private => Coherence::Private,
             _ if is_leased => Coherence::Leased,
+            _ if !self.known().is_some_and(|inode| inode.origin.can_watch(&self.open)) => Coherence::Unwatched,
+            Coherence::Checked => Coherence::Checked,
             _ => Coherence::Revalidated,
         }
+    }
+
+    /// Fails once after each conflict with others, if the handle was opened for that.
+    pub(crate) fn check_conflicts(&self, operation: Operation) -> Result<()> {
+        let Some(inode) = self.known().filter(|_| self.coherence == Coherence::Checked) else { return Ok(()) };
+        let conflicts = inode.counters.conflicts.load(Ordering::Acquire);
+        if self.told_conflicts.swap(conflicts, Ordering::AcqRel) == conflicts {
+            return Ok(());
+        }
+        Err(Error::conflict(operation, &self.path))
     }
 
     /// As [`Source::check_process`], for what has no offset.
@@ -183,10 +202,33 @@ impl Source {
         }
     }
 
+    /// Looks at the file if that is due, and has what was found take effect. May block, if others have changed the file while
+    /// pages of it were dirty in part.
+    #[inline]
+    pub(crate) fn revalidate(&self, inode: &Arc<Inode>) -> io::Result<()> {
+        inode.revalidate(&self.open, self.revalidate_after)?;
+        self.settle(inode);
+        Ok(())
+    }
+
+    /// The same, due or not.
+    pub(crate) fn refresh(&self, inode: &Arc<Inode>) -> io::Result<()> {
+        inode.refresh(&self.open, self.revalidate_after)?;
+        self.settle(inode);
+        Ok(())
+    }
+
+    #[inline]
+    fn settle(&self, inode: &Arc<Inode>) {
+        if inode.unwritten.is_unsettled() {
+            self.shared().settle(inode);
+        }
+    }
+
     /// Whether the engine's cache or the kernel's has all of the range.
     pub(crate) fn is_resident(&self, range: ByteRange) -> bool {
         let is_cached = self.known().is_some_and(|inode| {
-            inode.revalidate(&self.open, self.revalidate).is_ok() && inode.is_resident(range)
+            self.revalidate(inode).is_ok() && inode.is_resident(range)
         });
         is_cached || self.is_in_kernel(range)
     }
@@ -207,6 +249,7 @@ impl Source {
 
     pub(crate) fn length_bytes(&self) -> Result<u64> {
         if let Some(inode) = self.known().filter(|inode| inode.unwritten.pages() > 0) {
+            self.revalidate(inode).map_err(|error| self.length_error(error))?;
             return Ok(inode.length_bytes());
         }
         // Files without a length say 0.

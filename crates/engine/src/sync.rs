@@ -240,7 +240,7 @@ impl Shared {
     }
 
     /// The same for a task.
-    async fn flush_async(&self, inode: &Arc<Inode>) {
+    pub(crate) async fn flush_async(&self, inode: &Arc<Inode>) {
         self.flush_windows_async(inode).await;
         let mut sweep = Sweep::new(self, inode, ALL_PAGES);
         while let Some(write) = sweep.step() {
@@ -360,6 +360,7 @@ impl Source {
 
     /// What failed since this handle was last told.
     fn report(&self, inode: &Inode) -> Result<()> {
+        self.check_conflicts(Operation::Sync)?;
         match inode.unwritten.report(&self.told_failures) {
             Some(error) => Err(self.sync_error(error)),
             None => Ok(()),
@@ -368,6 +369,7 @@ impl Source {
 
     pub(crate) fn note_told(&self, inode: &Inode) {
         self.told_failures.store(inode.unwritten.failure_count(), Ordering::Release);
+        self.told_conflicts.store(inode.counters.conflicts.load(Ordering::Acquire), Ordering::Release);
     }
 
     fn sync_error(&self, error: io::Error) -> Error {

@@ -25,6 +25,7 @@ use headwater_core::units::{ByteRange, PageIndex, PageRange};
 use headwater_io::{Event, Listener, OpenFile};
 
 use crate::engine::Shared;
+use crate::inode::ALL_PAGES;
 use crate::joint::Told;
 use crate::windows::Windows;
 use crate::writes::PageWrite;
@@ -39,8 +40,8 @@ pub(crate) struct Unwritten {
     generation: AtomicU64,
     /// Grows with every write to the device, and what else changes pages that are not dirty then.
     written: AtomicU64,
-    /// Whether this engine has changed the file on the device since its stamp was looked at.
-    has_changed_device: AtomicBool,
+    /// Whether others have changed the file while pages of it were dirty in part: what these hold beside may be old.
+    is_unsettled: AtomicBool,
     /// What the device says the length is, at the least.
     pub(crate) device_length: Mutex<u64>,
     pub(crate) turn: Turn,
@@ -175,14 +176,31 @@ impl Unwritten {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// This engine has changed the file on the device.
-    pub(crate) fn note_device_change(&self) {
-        self.has_changed_device.store(true, Ordering::Release);
+    /// Where the last of the bytes ends that the device does not have, in a file of this length; 0 if it has all.
+    pub(crate) fn end_bytes(state: &State, length_bytes: u64) -> u64 {
+        let dirty = state.dirty.last_dirty().map(|(page, end)| page.start_bytes() + u64::from(end));
+        let in_flight = state.in_flight.values().map(|write| write.bytes().end);
+        dirty.map(|end_bytes| end_bytes.min(length_bytes)).into_iter().chain(in_flight).max().unwrap_or(0)
     }
 
-    /// Whether what has changed on the device since this was last asked may be this engine's doing.
-    pub(crate) fn take_device_change(&self) -> bool {
-        self.has_changed_device.swap(false, Ordering::AcqRel) || self.pages() > 0
+    /// Whether pages are dirty, or being written, in part.
+    pub(crate) fn has_parts(state: &State) -> bool {
+        state.dirty.first_in_part(ALL_PAGES).is_some() || state.in_flight.values().any(|write| write.is_part())
+    }
+
+    /// Others have changed the file while pages were dirty in part.
+    pub(crate) fn set_unsettled(&self) {
+        self.is_unsettled.store(true, Ordering::Release);
+    }
+
+    /// Whether pages that are dirty in part have to be written and dropped before the next read.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        self.is_unsettled.load(Ordering::Acquire)
+    }
+
+    /// They were.
+    pub(crate) fn clear_unsettled(&self) {
+        self.is_unsettled.store(false, Ordering::Release);
     }
 
     /// The length on the device.

@@ -17,7 +17,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES, PageCount};
-use headwater_io::{Completion, Extents, Finished, Operation, Rejected, Route, Transfer, Urgency};
+use headwater_io::{
+    Completion, Extents, Finished, OpenFile, Operation, Rejected, Route, Transfer, Urgency,
+};
 
 use crate::engine::Shared;
 use crate::inode::Inode;
@@ -32,6 +34,8 @@ struct Flush<'a> {
     windows: Vec<Arc<Window>>,
     /// What is on its way: of the last of the windows.
     piece: std::ops::Range<usize>,
+    /// By which a piece is being written.
+    changing: Option<Arc<OpenFile>>,
     outcome: io::Result<()>,
     #[expect(dead_code, reason = "nobody else cuts the file or flushes its windows meanwhile")]
     turn: &'a TurnGuard<'a>,
@@ -91,7 +95,7 @@ impl Shared {
                 FlushNext::Write(completion) => flush.conclude(completion.wait()),
             }
         }
-        flush.outcome
+        std::mem::replace(&mut flush.outcome, Ok(()))
     }
 
     /// Nobody uses the window any more: its pages are the device's again. If these cannot be written, it stays as it is, to be tried
@@ -137,7 +141,7 @@ impl<'a> Flush<'a> {
             unsaved.ranges.append(&mut written);
             unsaved.asked = Instant::now();
         }
-        Flush { shared, inode, windows, piece: 0..0, outcome, turn }
+        Flush { shared, inode, windows, piece: 0..0, changing: None, outcome, turn }
     }
 
     /// Begins the next write, and gives out what to wait for. `None` when all is written, or one has failed.
@@ -187,7 +191,6 @@ impl<'a> Flush<'a> {
         let end_page_bytes = part.end.next_multiple_of(PAGE_SIZE_BYTES);
         part.start = part.start.max(end_page_bytes - pages.bytes());
         copy(window, part, &mut extents)?;
-        self.inode.unwritten.note_device_change();
         let request = Transfer {
             operation: Operation::Write,
             file: window.file.clone(),
@@ -197,11 +200,17 @@ impl<'a> Flush<'a> {
             extents,
         };
         self.piece = window.place(part.start)..window.place(part.end);
+        self.inode.begin_changes(&window.file, 1);
+        self.changing = Some(window.file.clone());
         let submitted = self.shared.driver.submit(request, Urgency::Demand);
-        submitted.map(FlushNext::Write).map_err(|Rejected { reason, .. }| reason.into())
+        submitted.map(FlushNext::Write).map_err(|Rejected { reason, .. }| {
+            self.end_change();
+            reason.into()
+        })
     }
 
     fn conclude(&mut self, finished: Finished) {
+        self.end_change();
         let length_bytes = self.piece.len();
         match (finished.result, finished.stopped_by) {
             (Ok(written_bytes), _) if written_bytes >= length_bytes => self.written(),
@@ -222,8 +231,14 @@ impl<'a> Flush<'a> {
         drop(unsaved);
         let pages = PageCount::covering(self.piece.len() as u64).get();
         self.inode.counters.wrote(pages, self.piece.len() as u64);
-        self.inode.unwritten.note_device_change();
         self.inode.unwritten.note_written();
+    }
+
+    /// The piece is written, or will not be waited for.
+    fn end_change(&mut self) {
+        if let Some(file) = self.changing.take() {
+            self.inode.end_changes(&file, 1);
+        }
     }
 
     fn waited(&mut self, waited: io::Result<()>) {
@@ -235,6 +250,15 @@ impl<'a> Flush<'a> {
     fn failed(&mut self, error: io::Error) {
         self.inode.unwritten.note_failure(&error);
         self.outcome = Err(error);
+    }
+}
+
+impl Drop for Flush<'_> {
+    /// Its task may be gone while a piece is on its way.
+    fn drop(&mut self) {
+        if !self.shared.driver.is_forked() {
+            self.end_change();
+        }
     }
 }
 

@@ -10,12 +10,13 @@ use bytes::Bytes;
 use headwater_core::cache::DirtyToo;
 use headwater_core::frame::PAGES_MAX;
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
-use headwater_io::{Access, Dropped, Extents, FileKind, RejectReason, Route, SyncScope};
+use headwater_io::{Access, AppendFile, Dropped, Extents, FileKind, RejectReason, Route, SyncScope};
 
 use crate::cached_write::Place;
 use crate::error::{Error, Operation, Result};
 use crate::file::{Contents, File};
-use crate::inode::Inode;
+use crate::inode::{ALL_PAGES, Inode};
+use crate::put_pages::Put;
 use crate::source::{READABLE_BYTES_MAX, Source};
 use crate::unwritten::{State, TurnGuard};
 use crate::writes::PageWrite;
@@ -176,6 +177,7 @@ impl File {
 
 impl Source {
     fn write_at(self: &Arc<Self>, bytes: &[u8], offset_bytes: u64) -> Result<usize> {
+        self.check_positioned(offset_bytes)?;
         self.check_write(offset_bytes, bytes.len())?;
         match self.known() {
             Some(inode) => self.write_cached(inode, bytes, Place::At(offset_bytes)),
@@ -184,6 +186,7 @@ impl Source {
     }
 
     async fn write_at_async(self: &Arc<Self>, bytes: &[u8], offset_bytes: u64) -> Result<usize> {
+        self.check_positioned(offset_bytes)?;
         self.check_write(offset_bytes, bytes.len())?;
         match self.known() {
             Some(inode) => self.write_cached_async(inode, bytes, Place::At(offset_bytes)).await,
@@ -200,6 +203,12 @@ impl Source {
     fn append(self: &Arc<Self>, bytes: &[u8]) -> Result<u64> {
         self.check_write(0, bytes.len())?;
         let Some(inode) = self.known() else { return Err(self.no_end()) };
+        if let Some(appender) = &self.appender {
+            // What this engine has still to write, by other handles, is older.
+            self.shared().put_pages(inode, ALL_PAGES, Put::Sync);
+            let turn = inode.unwritten.turn.take();
+            return self.append_by_kernel(inode, appender, bytes, &turn);
+        }
         let turn = inode.unwritten.turn.take();
         let end_bytes = self.end_bytes(inode)?;
         self.check_write(end_bytes, bytes.len())?;
@@ -213,6 +222,11 @@ impl Source {
     async fn append_async(self: &Arc<Self>, bytes: &[u8]) -> Result<u64> {
         self.check_write(0, bytes.len())?;
         let Some(inode) = self.known() else { return Err(self.no_end()) };
+        if let Some(appender) = &self.appender {
+            self.shared().flush_async(inode).await;
+            let turn = inode.unwritten.turn.take_async(self.shared()).await;
+            return self.append_by_kernel(inode, appender, bytes, &turn);
+        }
         let turn = inode.unwritten.turn.take_async(self.shared()).await;
         let end_bytes = self.end_bytes(inode)?;
         self.check_write(end_bytes, bytes.len())?;
@@ -223,9 +237,45 @@ impl Source {
         Ok(end_bytes)
     }
 
+    /// Appends where the kernel says that the file ends. Blocks for the copy into the kernel's page cache.
+    fn append_by_kernel(
+        &self,
+        inode: &Arc<Inode>,
+        appender: &AppendFile,
+        bytes: &[u8],
+        _turn: &TurnGuard<'_>,
+    ) -> Result<u64> {
+        if let Some(error) = inode.unwritten.failing() {
+            return Err(self.error(Operation::Write, inode.length_bytes(), error));
+        }
+        let mut dropped = Vec::new();
+        inode.begin_changes(&self.open, 1);
+        let appended = appender.append(bytes);
+        if let Ok(appended) = &appended {
+            let written = ByteRange::at(appended.offset_bytes, appended.length as u64);
+            let mut device_length = inode.unwritten.device_length();
+            *device_length = written.end.max(*device_length);
+            drop(device_length);
+            inode.unwritten.change(self.shared(), |_| {
+                inode.pages.invalidate(PageRange::covering(written), DirtyToo::No, |page| dropped.push(page));
+                inode.grow(written.end);
+                inode.unwritten.note_written();
+                inode.unwritten.note_change();
+            });
+        }
+        inode.end_changes(&self.open, 1);
+        inode.on_dropped(&dropped);
+        let appended = appended.map_err(|error| self.error(Operation::Write, inode.length_bytes(), error))?;
+        if appended.length < bytes.len() {
+            let end_bytes = appended.offset_bytes + appended.length as u64;
+            return Err(self.error(Operation::Write, end_bytes, io::ErrorKind::StorageFull.into()));
+        }
+        Ok(appended.offset_bytes)
+    }
+
     /// Where the file ends, as far as this engine knows.
     fn end_bytes(&self, inode: &Inode) -> Result<u64> {
-        let looked = inode.revalidate(&self.open, self.revalidate);
+        let looked = self.revalidate(inode);
         looked.map(|()| inode.length_bytes()).map_err(|error| self.length_error(error))
     }
 
@@ -240,10 +290,20 @@ impl Source {
         self.error(Operation::Write, offset_bytes, error)
     }
 
+    /// A file that is open for appending has no other place to write to.
+    fn check_positioned(&self, offset_bytes: u64) -> Result<()> {
+        if self.appender.is_none() {
+            return Ok(());
+        }
+        let text = "the file is open for appending; open it without to write at a position";
+        Err(self.error(Operation::Write, offset_bytes, io::Error::new(io::ErrorKind::InvalidInput, text)))
+    }
+
     fn check_write(&self, offset_bytes: u64, length: usize) -> Result<()> {
         if self.shared().driver.is_forked() {
             return Err(self.error(Operation::Write, offset_bytes, RejectReason::Forked.into()));
         }
+        self.check_conflicts(Operation::Write)?;
         let end_bytes = offset_bytes.checked_add(length as u64);
         let error = match end_bytes {
             None => io::Error::new(io::ErrorKind::InvalidInput, "offsets of files end at 2^63 - 1"),
@@ -290,6 +350,7 @@ impl Source {
     /// The file, if there is a length to be set.
     fn check_set_len(&self, length_bytes: u64) -> Result<Option<&Arc<Inode>>> {
         self.check_process_for(Operation::SetLength)?;
+        self.check_conflicts(Operation::SetLength)?;
         let refused = |error| Err(Error::on_file(Operation::SetLength, self.path(), error));
         if self.open.kind() != FileKind::Regular {
             let text = "only regular files have a length that can be set";
@@ -337,12 +398,28 @@ impl<'a> Cut<'a> {
 
     /// `spare` is for the last page, should somebody have it pinned.
     fn finish(self, spare: Extents) -> Result<()> {
+        let inode = self.inode;
+        // The pages that are cut off leave before the look after the change could take them for those of others.
+        inode.begin_changes(&self.source.open, 1);
+        let finished = self.cut(spare);
+        inode.end_changes(&self.source.open, 1);
+        let dropped = finished.map_err(|error| self.error(error))?;
+        inode.on_dropped(&dropped);
+        Ok(())
+    }
+
+    /// Cuts the file on the device, or makes it longer, and then in the cache.
+    fn cut(&self, spare: Extents) -> io::Result<Vec<Dropped>> {
         let (inode, shared) = (self.inode, self.source.shared());
         {
             let mut device_length = inode.unwritten.device_length();
-            inode.unwritten.note_device_change();
-            let set = shared.driver.set_len_blocking(&self.source.open, self.length_bytes);
-            set.map_err(|error| self.error(error))?;
+            let (driver, file) = (&shared.driver, &self.source.open);
+            if self.length_bytes > *device_length && self.length_bytes > file.length_bytes()? {
+                // What others append meanwhile stays.
+                driver.extend_blocking(file, self.length_bytes)?;
+            } else {
+                driver.set_len_blocking(file, self.length_bytes)?;
+            }
             *device_length = self.length_bytes;
         }
         let mut dropped = Vec::new();
@@ -363,8 +440,7 @@ impl<'a> Cut<'a> {
                 shared.cache.writes.forget(inode);
             }
         });
-        inode.on_dropped(&dropped);
-        Ok(())
+        Ok(dropped)
     }
 
     /// Takes out what lies behind the end. Under the lock of the state.
@@ -377,6 +453,7 @@ impl<'a> Cut<'a> {
         if last == end {
             return;
         }
+        state.dirty.forget_behind(last, (self.length_bytes - last.start_bytes()) as u32);
         // What lies behind the end in the last page is zeros. The device has made them so; a page as it has it is read again.
         self.inode.pages.invalidate(PageRange::new(last, end), DirtyToo::No, |page| dropped.push(page));
         self.inode.zero_tail(last, (self.length_bytes - last.start_bytes()) as u32, spare);

@@ -7,7 +7,10 @@
 //! ```
 //!
 //! A direct write goes in whole blocks, so the end of a file that is none is written through the kernel's page cache, in
-//! exactly its bytes: the file is never longer than it is, not even if power goes. Space beyond the length that the device
+//! exactly its bytes: the file is never longer than it is, not even if power goes. So is a page that is dirty in part: the
+//! bytes beside those may be what others have written since it was read. A contested file, which others were seen to change,
+//! is written through the kernel's cache alone: where a direct write meets a buffered one in a page, the kernel has the next
+//! sync of each of them fail. Space beyond the length that the device
 //! knows is allocated before it is written, which makes the file longer by zeros that nobody has synced: writes that extend
 //! a file one by one would wait for each other.
 //!
@@ -17,10 +20,12 @@
 //! length.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageIndex, PageRange};
+use headwater_core::dirty::Taken;
+use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
 use headwater_io::{Allocated, OpenFile, PinnedRun, Rejected, Route, Urgency, WriteBack};
 
 use crate::engine::Shared;
@@ -44,6 +49,9 @@ pub(crate) struct Begun {
 struct Piece {
     write: Arc<PageWrite>,
     run: PinnedRun,
+    /// Of a page that is dirty in several places, all but the last, which are written before the request is made.
+    before: Vec<ByteRange>,
+    /// What the request writes.
     bytes: ByteRange,
     route: Route,
 }
@@ -61,13 +69,13 @@ impl Shared {
             begun.is_held_back = state.dirty.first_unwritten(behind).is_some();
             let mut from = within.start;
             for _ in 0..runs_max {
-                let Some(run) = state.dirty.take(PageRange::new(from, end.max(from)), RUN_PAGES_MAX) else {
+                let Some(taken) = state.dirty.take(PageRange::new(from, end.max(from)), RUN_PAGES_MAX) else {
                     from = within.end;
                     break;
                 };
-                from = run.end;
-                begun.pages += run.len().get();
-                self.prepare(inode, state, &file, run, &mut pieces);
+                from = taken.pages.end;
+                begun.pages += taken.pages.len().get();
+                self.prepare(inode, state, &file, taken, &mut pieces);
             }
             begun.next = from;
             (Some(file), pieces)
@@ -78,51 +86,83 @@ impl Shared {
         begun
     }
 
-    /// Pins a run that was taken. Its tail goes by itself, if the device cannot write it as it is.
+    /// Pins what was taken. The tail of the file goes by itself, if the device cannot write it as it is.
     fn prepare(
         &self,
         inode: &Arc<Inode>,
         state: &mut State,
-        file: &OpenFile,
-        run: PageRange,
+        file: &Arc<OpenFile>,
+        taken: Taken,
         pieces: &mut Vec<Piece>,
     ) {
         let length_bytes = inode.length_bytes();
-        let mut add = |pages: PageRange, route: Route| {
-            let bytes = pages.bytes().clip(length_bytes);
-            if pages.is_empty() || bytes.is_empty() {
-                assert!(pages.is_empty(), "U1: what is dirty lies below the length");
-                return;
-            }
-            let write = self.cache.writes.begin(inode, pages, bytes.len() as usize);
-            state.in_flight.insert(write.id(), write.clone());
-            pieces.push(Piece { write, run: inode.pages.hold(pages), bytes, route });
+        let direct = file.direct().filter(|_| taken.parts.is_none() && !inode.is_contested());
+        let Some(direct) = direct else {
+            return pieces.push(self.piece(inode, state, file, taken, Route::Buffered));
         };
-        let Some(direct) = file.direct() else { return add(run, Route::Buffered) };
+        let run = taken.pages;
         let is_whole = run.bytes().end <= length_bytes || direct.offset.is_aligned(length_bytes);
         let tail = if is_whole { run.end } else { PageIndex::new(run.end.get() - 1) };
-        add(PageRange::new(run.start, tail), Route::Direct);
-        add(PageRange::new(tail, run.end), Route::Buffered);
+        for (pages, route) in
+            [(PageRange::new(run.start, tail), Route::Direct), (PageRange::new(tail, run.end), Route::Buffered)]
+        {
+            if !pages.is_empty() {
+                pieces.push(self.piece(inode, state, file, Taken { pages, parts: None }, route));
+            }
+        }
+    }
+
+    /// Pins pages, and notes that they are being written.
+    fn piece(
+        &self,
+        inode: &Arc<Inode>,
+        state: &mut State,
+        file: &Arc<OpenFile>,
+        taken: Taken,
+        route: Route,
+    ) -> Piece {
+        let (pages, length_bytes) = (taken.pages, inode.length_bytes());
+        let start_bytes = pages.start.start_bytes();
+        let within = |part: Range<u32>| {
+            ByteRange::new(start_bytes + u64::from(part.start), start_bytes + u64::from(part.end))
+        };
+        let mut before: Vec<ByteRange> = match &taken.parts {
+            Some(parts) => parts.iter().map(within).collect(),
+            None => vec![pages.bytes().clip(length_bytes)],
+        };
+        let bytes = before.pop().filter(|bytes| !bytes.is_empty() && bytes.end <= length_bytes);
+        let bytes = bytes.expect("U1: what is dirty lies below the length");
+        let all = ByteRange::new(before.first().map_or(bytes.start, |first| first.start), bytes.end);
+        let write = self.cache.writes.begin(inode, file, taken, all, bytes.len());
+        state.in_flight.insert(write.id(), write.clone());
+        Piece { write, run: inode.pages.hold(pages), before, bytes, route }
     }
 
     fn submit_pieces(&self, inode: &Inode, file: &Arc<OpenFile>, pieces: Vec<Piece>) {
+        if pieces.is_empty() {
+            return;
+        }
+        inode.begin_changes(file, pieces.len());
         let mut plug = self.driver.plug();
         let mut ready = Vec::with_capacity(pieces.len());
         for (range, pieces) in together(pieces) {
             match self.lengthen(inode, file, range) {
                 Ok(()) => ready.extend(pieces),
-                Err(error) => pieces.into_iter().for_each(|piece| {
-                    drop(piece.run);
-                    piece.write.over(self, Err(Cause::of(&error).error()));
-                }),
+                Err(error) => pieces.into_iter().for_each(|piece| piece.fail(self, Cause::of(&error).error())),
             }
         }
-        for Piece { write, run, bytes, route } in ready {
+        for piece in ready {
+            if let Err(error) = self.write_before(file, &piece) {
+                piece.fail(self, error);
+                continue;
+            }
+            let Piece { write, run, bytes, route, .. } = piece;
             let request = WriteBack {
                 file: file.clone(),
                 route,
                 offset_bytes: bytes.start,
                 length_bytes: bytes.len() as usize,
+                skip_bytes: (bytes.start % PAGE_SIZE_BYTES) as usize,
                 pages: run,
             };
             match plug.submit(request, Urgency::Demand) {
@@ -135,22 +175,49 @@ impl Shared {
         }
     }
 
+    /// Writes all ranges but the last of a page that is dirty in several places. Blocks for the copy into the kernel's cache.
+    fn write_before(&self, file: &OpenFile, piece: &Piece) -> io::Result<()> {
+        for range in &piece.before {
+            let page = piece.run.slices().next().expect("a run has a page");
+            let within = (range.start % PAGE_SIZE_BYTES) as usize..;
+            let bytes = &page[within][..range.len() as usize];
+            let written = self.driver.write_blocking(file, Route::Buffered, bytes, range.start)?;
+            if written < bytes.len() {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+        }
+        Ok(())
+    }
+
     /// Sees to it that the file on the device reaches to the end of a range that is about to be written.
     fn lengthen(&self, inode: &Inode, file: &OpenFile, range: ByteRange) -> io::Result<()> {
         let mut device_length = inode.unwritten.device_length();
         if range.end <= *device_length {
             return Ok(());
         }
-        inode.unwritten.note_device_change();
         let beyond = ByteRange::new(range.start.max(*device_length), range.end);
         // Others may have made it longer.
-        if self.driver.allocate_blocking(file, beyond)? == Allocated::Unsupported
-            && file.length_bytes()? < range.end
-        {
-            self.driver.set_len_blocking(file, range.end)?;
+        if self.driver.allocate_blocking(file, beyond)? == Allocated::Unsupported {
+            self.driver.extend_blocking(file, range.end)?;
         }
         *device_length = range.end;
         Ok(())
+    }
+
+    /// Writes what is dirty in part, and waits for that: others have changed the file, and the rest of these pages is old. They
+    /// leave when they are written. Needs no right to change the length. Failures are noted in the file.
+    pub(crate) fn settle(&self, inode: &Arc<Inode>) {
+        let mut from = PageIndex::new(0);
+        loop {
+            let rest = PageRange::new(from, PageIndex::MAX);
+            let Some(page) = inode.unwritten.lock().dirty.first_in_part(rest) else { break };
+            from = page + PageCount::new(1);
+            self.write_back(inode, PageRange::new(page, from), 1);
+        }
+        let is_part = |write: &&Arc<PageWrite>| write.is_part();
+        let writes: Vec<_> = inode.unwritten.lock().in_flight.values().filter(is_part).cloned().collect();
+        writes.iter().for_each(|write| write.wait(self));
+        inode.unwritten.clear_unsettled();
     }
 
     /// Begins to write what ought to be written by now, because much is dirty: of this file, as who writes the others sees to those.
@@ -217,16 +284,24 @@ impl Shared {
     }
 }
 
+impl Piece {
+    /// It cannot be written.
+    fn fail(self, shared: &Shared, error: io::Error) {
+        drop(self.run);
+        self.write.over(shared, Err(error));
+    }
+}
+
 /// Neighbours beyond the length of the device are allocated together.
 fn together(pieces: Vec<Piece>) -> Vec<(ByteRange, Vec<Piece>)> {
     let mut groups: Vec<(ByteRange, Vec<Piece>)> = Vec::new();
     for piece in pieces {
         match groups.last_mut() {
-            Some((range, group)) if range.end == piece.bytes.start => {
+            Some((range, group)) if range.end == piece.write.bytes().start => {
                 range.end = piece.bytes.end;
                 group.push(piece);
             }
-            _ => groups.push((piece.bytes, vec![piece])),
+            _ => groups.push((piece.write.bytes(), vec![piece])),
         }
     }
     groups

@@ -17,10 +17,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use headwater_core::dirty::Written;
+use headwater_core::cache::DirtyToo;
+use headwater_core::dirty::{Taken, Written};
 use headwater_core::frame::FileId;
-use headwater_core::units::PageRange;
-use headwater_io::{Completion, Finished};
+use headwater_core::units::{ByteRange, PageRange};
+use headwater_io::{Completion, Finished, OpenFile};
 
 use crate::engine::Shared;
 use crate::events;
@@ -50,18 +51,30 @@ pub(crate) enum Noted {
 pub(crate) struct PageWrite {
     id: u64,
     inode: Arc<Inode>,
-    pages: PageRange,
-    length_bytes: usize,
+    taken: Taken,
+    /// Of the file, from the first byte that is written to the last.
+    bytes: ByteRange,
+    /// How much of it the request writes: of a page that is dirty in several places, the last.
+    requested_bytes: u64,
+    /// By which it is written.
+    file: Arc<OpenFile>,
     began: Instant,
     joint: Joint<()>,
 }
 
 impl Writes {
     /// A write whose request is about to be submitted.
-    pub(crate) fn begin(&self, inode: &Arc<Inode>, pages: PageRange, length_bytes: usize) -> Arc<PageWrite> {
+    pub(crate) fn begin(
+        &self,
+        inode: &Arc<Inode>,
+        file: &Arc<OpenFile>,
+        taken: Taken,
+        bytes: ByteRange,
+        requested_bytes: u64,
+    ) -> Arc<PageWrite> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let (inode, began, joint) = (inode.clone(), Instant::now(), Joint::new());
-        let write = Arc::new(PageWrite { id, inode, pages, length_bytes, began, joint });
+        let (inode, file, began, joint) = (inode.clone(), file.clone(), Instant::now(), Joint::new());
+        let write = Arc::new(PageWrite { id, inode, taken, bytes, requested_bytes, file, began, joint });
         self.lock().insert(id, write.clone());
         write
     }
@@ -130,7 +143,17 @@ impl PageWrite {
     }
 
     pub(crate) fn pages(&self) -> PageRange {
-        self.pages
+        self.taken.pages
+    }
+
+    /// From the first byte of the file that is written to the last.
+    pub(crate) fn bytes(&self) -> ByteRange {
+        self.bytes
+    }
+
+    /// Whether it is of a page that is dirty in part.
+    pub(crate) fn is_part(&self) -> bool {
+        self.taken.parts.is_some()
     }
 
     /// The request is submitted: from now on anybody may take its result.
@@ -159,7 +182,7 @@ impl PageWrite {
     fn conclude(&self, shared: &Shared, finished: Finished) {
         let Finished { result, stopped_by, pages, .. } = finished;
         let outcome = match (result, stopped_by) {
-            (Ok(written_bytes), _) if written_bytes >= self.length_bytes => Ok(()),
+            (Ok(written_bytes), _) if written_bytes as u64 >= self.requested_bytes => Ok(()),
             (Ok(_), Some(error)) | (Err(error), _) => Err(error),
             (Ok(_), None) => Err(io::ErrorKind::WriteZero.into()),
         };
@@ -173,18 +196,22 @@ impl PageWrite {
 
     /// The write is over, with or without a request.
     pub(crate) fn over(&self, shared: &Shared, outcome: io::Result<()>) {
-        let unwritten = &self.inode.unwritten;
+        let (unwritten, pages) = (&self.inode.unwritten, self.taken.pages);
         if let Err(error) = &outcome {
             unwritten.note_failure(error);
         }
-        unwritten.note_device_change();
         // Before the pages count as written.
         unwritten.note_written();
+        let mut dropped = Vec::new();
         let is_clean = unwritten.change(shared, |state| {
             let written = if outcome.is_ok() { Written::Yes } else { Written::No };
-            state.dirty.complete(self.pages, written);
+            state.dirty.complete_taken(&self.taken, written);
             state.failed_at = outcome.is_err().then(Instant::now);
             state.in_flight.remove(&self.id);
+            if self.is_part() && self.inode.is_contested() {
+                // The bytes beside are those of others.
+                self.inode.pages.invalidate(pages, DirtyToo::No, |page| dropped.push(page));
+            }
             let is_clean = state.dirty.is_empty();
             if is_clean {
                 // Under the lock: who writes next notes the file anew.
@@ -192,12 +219,14 @@ impl PageWrite {
             }
             is_clean
         });
-        self.inode.counters.wrote(self.pages.len().get(), self.length_bytes as u64);
-        events::wrote(&self.inode, self.pages, &outcome, self.began.elapsed());
+        self.inode.on_dropped(&dropped);
+        self.inode.end_changes(&self.file, 1);
+        self.inode.counters.wrote(pages.len().get(), self.bytes.len());
+        events::wrote(&self.inode, pages, &outcome, self.began.elapsed());
         shared.cache.writes.lock().remove(&self.id);
         self.joint.over();
         if is_clean {
-            self.inode.on_clean(shared);
+            self.inode.on_clean(shared, &self.file);
         }
     }
 }

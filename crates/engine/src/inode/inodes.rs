@@ -56,7 +56,7 @@ impl Inodes {
         let settled = inode.refresh_opened(file, REVALIDATE_INTERVAL);
         let settled = settled.and_then(|()| policy.map_or(Ok(()), |policy| inode.set_policy(policy)));
         if let Err(error) = settled {
-            self.close(shared, &inode);
+            self.close(shared, &inode, file);
             return Err(error);
         }
         Ok(inode)
@@ -64,7 +64,7 @@ impl Inodes {
 
     /// One who had it open is done. With the last, readahead on its way is given up; pages stay, in case it is opened
     /// again.
-    pub(crate) fn close(&self, shared: &Shared, inode: &Arc<Inode>) {
+    pub(crate) fn close(&self, shared: &Shared, inode: &Arc<Inode>, file: &OpenFile) {
         if inode.opens.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
@@ -74,7 +74,7 @@ impl Inodes {
             // The keeper sees to what is left after these, or fails.
             shared.put_pages(inode, ALL_PAGES, Put::Clean);
         } else {
-            inode.on_clean(shared);
+            inode.on_clean(shared, file);
         }
         let mut known = self.lock();
         // What is taken from the list is let go of without the lock: an inode takes locks of its own when it goes.

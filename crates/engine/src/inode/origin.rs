@@ -1,0 +1,205 @@
+//! Origin: whether a change of a file on its device was this engine's alone.
+//!
+//! ```text
+//!   begin ─► look (changes until here are those of others) ─► own change on its way ─► end ─► look
+//!                                                                  └─ times moved: by this engine, or by others as well?
+//!   others: a change event of another process ─ a change counted by another engine of this process ─ no watch: unknown
+//! ```
+//!
+//! A stamp that is taken after an own change never proves that nothing else changed the file in between: the own change has
+//! moved the times too. What proves it is the kernel's fanotify ([`ChangeWatch`]), which tells the changes of other processes
+//! from those of this one; and, for other engines of this process, a count of changes that all engines keep together. Where
+//! there is no such watch (a sandbox forbids it, or the file lives on a network), nothing proves it, and what was cached
+//! before the own change is read again after it.
+//!
+//! What no watch tells: a store through a mapping of another process, and a write of this process that did not go through an
+//! engine, if they happen while an own change is on its way to the device. They show when the file changes again.
+//!
+//! Owns: the stamp of a file, which own changes are on their way, the watch of a file.
+//! Does not own: what is dropped (revalidate).
+//! Invariants: O1 the look before an own change happens while none is on its way, the look after when the last has ended.
+//! Locks: `seen` across `statx`; those of the length, of what is unwritten and of the cache are taken inside it.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use headwater_io::{ChangeWatch, FileKey, FileStamp, FileSystem, OpenFile, Watched};
+
+/// The watch of an engine, once a file is changed; `None` in it where the system has none.
+#[derive(Debug, Default)]
+pub(crate) struct EngineWatch(OnceLock<Option<ChangeWatch>>);
+
+impl EngineWatch {
+    fn get(&self) -> Option<&ChangeWatch> {
+        self.0.get_or_init(|| ChangeWatch::new().ok()).as_ref()
+    }
+
+    /// The watch, if a file was changed already.
+    fn running(&self) -> Option<&ChangeWatch> {
+        self.0.get().and_then(Option::as_ref)
+    }
+}
+
+/// What is known of the changes of one file.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    watch: Arc<EngineWatch>,
+    ledger: &'static AtomicU64,
+    seen: Mutex<Seen>,
+}
+
+/// What the last look saw, and what this engine has changed since.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) stamp: Option<FileStamp>,
+    /// Own changes on their way.
+    in_flight: usize,
+    /// Whether an own change began or ended since the last look.
+    has_changed: bool,
+    watched: Option<Watched>,
+    /// Whether a handle asked for no watch, or the kernel refused one.
+    is_unwatched: bool,
+    /// Changes of other processes that the watch had told of.
+    foreign_changes: u64,
+    /// Changes that this engine has counted in the ledger.
+    own_entries: u64,
+    /// What the ledger held beside them.
+    other_entries: u64,
+}
+
+/// What a look finds out beside the stamp.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Evidence {
+    /// Another process has changed the file.
+    Foreign,
+    /// Nothing but this engine has changed it.
+    OwnAlone,
+    /// Nothing tells.
+    None,
+}
+
+impl Origin {
+    pub(super) fn new(key: FileKey, watch: &Arc<EngineWatch>) -> Origin {
+        Origin { watch: watch.clone(), ledger: ledger_of(key), seen: Mutex::default() }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A handle asked for no watch.
+    pub(crate) fn leave_unwatched(&self) {
+        let mut seen = self.lock();
+        seen.is_unwatched = true;
+        // Its mark in the kernel goes with the engine.
+        seen.watched = None;
+    }
+
+    /// No own change comes any more, until the file is opened again.
+    pub(super) fn end_watch(&self, file: &OpenFile) {
+        let mut seen = self.lock();
+        if seen.in_flight > 0 {
+            return;
+        }
+        if let (Some(watched), Some(watch)) = (seen.watched.take(), self.watch.running()) {
+            // A mark that stays costs memory, and nothing else.
+            let _ = watch.remove(watched, file);
+        }
+    }
+
+    /// Whether the kernel tells, or would tell, which changes come from other processes.
+    pub(crate) fn can_watch(&self, file: &OpenFile) -> bool {
+        let is_refused = self.lock().is_unwatched;
+        !is_refused && sees_all_writers(file) && self.watch.get().is_some()
+    }
+
+    /// Has the kernel tell of changes from now on, if it can.
+    pub(super) fn watch(&self, seen: &mut Seen, file: &OpenFile) {
+        if seen.watched.is_some() || seen.is_unwatched {
+            return;
+        }
+        let watched = match self.watch.get() {
+            Some(watch) if sees_all_writers(file) => watch.add(file).ok(),
+            _ => None,
+        };
+        seen.is_unwatched = watched.is_none();
+        seen.foreign_changes = watched.as_ref().map_or(0, Watched::foreign_changes);
+        seen.other_entries = self.ledger.load(Ordering::Acquire).wrapping_sub(seen.own_entries);
+        seen.watched = watched;
+    }
+
+    /// What is known of changes since the last look. To be asked after the stamp was taken.
+    pub(super) fn evidence(&self, seen: &mut Seen) -> Evidence {
+        let Some(watched) = &seen.watched else { return Evidence::None };
+        if let Some(watch) = self.watch.running() {
+            watch.drain();
+        }
+        let foreign_changes = watched.foreign_changes();
+        let other_entries = self.ledger.load(Ordering::Acquire).wrapping_sub(seen.own_entries);
+        let is_foreign = std::mem::replace(&mut seen.foreign_changes, foreign_changes) != foreign_changes;
+        let is_alone = std::mem::replace(&mut seen.other_entries, other_entries) == other_entries;
+        match (is_foreign, is_alone) {
+            (true, _) => Evidence::Foreign,
+            (false, true) => Evidence::OwnAlone,
+            (false, false) => Evidence::None,
+        }
+    }
+
+    /// Own changes begin: all engines of this process can tell.
+    pub(super) fn begin(&self, seen: &mut Seen, changes: usize) {
+        seen.in_flight += changes;
+        self.enter(seen);
+    }
+
+    /// Own changes have ended. Says whether they were the last on their way.
+    pub(super) fn end(&self, seen: &mut Seen, changes: usize) -> Remaining {
+        seen.in_flight = seen.in_flight.checked_sub(changes).expect("what ends has begun");
+        self.enter(seen);
+        if seen.in_flight == 0 { Remaining::None } else { Remaining::Some }
+    }
+
+    fn enter(&self, seen: &mut Seen) {
+        seen.has_changed = true;
+        seen.own_entries = seen.own_entries.wrapping_add(1);
+        self.ledger.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// Whether own changes are still on their way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Remaining {
+    Some,
+    None,
+}
+
+impl Seen {
+    /// Whether an own change may have moved the stamp since the last look. A look that happens while none is on its way ends
+    /// that.
+    pub(super) fn take_own_changes(&mut self) -> bool {
+        let has_changed = self.has_changed;
+        self.has_changed = self.in_flight > 0;
+        has_changed
+    }
+
+    pub(super) fn is_changing(&self) -> bool {
+        self.in_flight > 0
+    }
+}
+
+/// Whether all that changes a file does it through this kernel.
+fn sees_all_writers(file: &OpenFile) -> bool {
+    matches!(file.file_system(), FileSystem::Local | FileSystem::Overlay)
+}
+
+/// Where the engines of this process count their changes of a file. Files that share a place make each other look less sure,
+/// nothing else.
+fn ledger_of(key: FileKey) -> &'static AtomicU64 {
+    static LEDGER: [AtomicU64; LEDGER_PLACES] = [const { AtomicU64::new(0) }; LEDGER_PLACES];
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    &LEDGER[hasher.finish() as usize % LEDGER_PLACES]
+}
+
+/// 32 KiB: of a hundred files that are written at once, two share a place.
+const LEDGER_PLACES: usize = 4096;

@@ -1,0 +1,260 @@
+//! Revalidate: whether a file is still as its cached pages have it, and what happens if it is not.
+//!
+//! ```text
+//!   read ─► due? ─► look: statx, then what the watch tells ─┬─ as it was ────────────────────────► go on
+//!                                                           ├─ moved, by own changes alone ──────► new stamp, pages stay
+//!                                                           └─ moved otherwise, or nobody knows ─► pages dropped
+//!   dropped ─► dirty in part? ─► those bytes are written, then these pages leave as well   (settle)
+//! ```
+//!
+//! The cache's bytes are right as long as nothing else writes to the file. What did is told by the stamp (length, time of
+//! modification and of change), looked at when the file is opened, at most every [`REVALIDATE_INTERVAL`] while it is read or
+//! written, whenever a read reaches the end that was known, and before and after this engine changes the file on its device.
+//! So what another process writes shows within that interval, and what it appends at once. A write moves the times when it
+//! begins, so what was read within 30 s of a change is dropped once more after these, unless the file is watched. Linux 6.13
+//! and later tell two writes apart however short the time between them; before, a write within the same tick of the clock
+//! (4 ms) as the look before goes unnoticed, so a stamp younger than a tick is not trusted. Writes through `mmap` that are not
+//! written back move no stamp; block devices have none.
+//!
+//! From the first change by others on, the file is *contested*: this engine writes to it through the kernel's page cache, as
+//! others do, because the kernel marks a file as failed when direct and buffered writes meet in one page; and a page that is
+//! dirty in part is written at once, and leaves when that is done, because the bytes beside are those of others.
+//!
+//! Owns: when a file is looked at, what is dropped then, its length as others changed it.
+//! Does not own: the stamp and its origin (origin).
+//! Invariants: I10 no page outlives a change of length that was seen; R1 no page that was clean before a change by others was
+//! seen is read after that.
+//! Locks: `seen` of the origin, inside it the length on the device, then what is unwritten, then the cache's.
+
+use std::io;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use headwater_core::cache::DirtyToo;
+use headwater_io::{Dropped, FileKind, OpenFile, Opened, StampTrust};
+
+use super::origin::{Evidence, Remaining, Seen};
+use super::{ALL_PAGES, Inode};
+use crate::events;
+use crate::unwritten::{Moment, Unwritten};
+
+/// What a look found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Change {
+    /// Nothing, or nothing but what this engine did.
+    No,
+    /// The times have moved, and own changes may be the only cause.
+    Unproven,
+    /// Others have changed the file.
+    Foreign,
+}
+
+impl Inode {
+    /// Whether the file is not leased, and was not looked at for as long as `interval`.
+    #[inline]
+    pub(super) fn is_due(&self, interval: Duration) -> bool {
+        if self.leasing.is_trusted() {
+            return false;
+        }
+        let checked = self.checked_nanoseconds.load(Ordering::Relaxed);
+        coarse_nanoseconds().wrapping_sub(checked) >= interval.as_nanos() as u64
+    }
+
+    /// Looks at the file again if that was not done for as long as `interval`.
+    #[inline]
+    pub(crate) fn revalidate(&self, file: &OpenFile, interval: Duration) -> io::Result<()> {
+        if self.is_due(interval) { self.look(file, trust_for(interval)) } else { Ok(()) }
+    }
+
+    /// Looks at the file now, unless it is leased.
+    pub(crate) fn refresh(&self, file: &OpenFile, interval: Duration) -> io::Result<()> {
+        if self.leasing.is_trusted() { Ok(()) } else { self.look(file, trust_for(interval)) }
+    }
+
+    /// The same for a file that was just opened: what was seen then is enough, unless it says that something has changed.
+    pub(super) fn refresh_opened(&self, file: &OpenFile, interval: Duration) -> io::Result<()> {
+        let opened = file.opened();
+        if self.leasing.is_trusted() {
+            return Ok(());
+        }
+        let mut seen = self.origin.lock();
+        let is_as_known = match &seen.stamp {
+            Some(known) => {
+                known.proves_unchanged(&opened.stamp, trust_for(interval))
+                    && !seen.is_changing()
+                    && self.origin.evidence(&mut seen) != Evidence::Foreign
+            }
+            None => file.kind() == FileKind::Regular,
+        };
+        if !is_as_known {
+            drop(seen);
+            return self.look(file, trust_for(interval));
+        }
+        if seen.stamp.replace(opened.stamp).is_none() {
+            // This engine has not changed the file yet: the look before that would have left a stamp.
+            *self.unwritten.device_length() = opened.stamp.length_bytes;
+            self.length_bytes.store(opened.stamp.length_bytes, Ordering::Release);
+        }
+        self.checked_nanoseconds.fetch_max(opened.looked_at.as_nanos() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether the file, seen just now, holds what is cached of it, all of which is on the device.
+    pub(crate) fn is_as_seen(&self, opened: &Opened) -> bool {
+        let mut seen = self.origin.lock();
+        let is_same = seen
+            .stamp
+            .as_ref()
+            .is_some_and(|known| known.proves_unchanged(&opened.stamp, trust_for(REVALIDATE_INTERVAL)));
+        is_same
+            && !self.unwritten.may_lack()
+            && self.length_bytes() == opened.stamp.length_bytes
+            && !seen.is_changing()
+            && self.origin.evidence(&mut seen) != Evidence::Foreign
+    }
+
+    #[cold]
+    fn look(&self, file: &OpenFile, trust: StampTrust) -> io::Result<()> {
+        let mut seen = self.origin.lock();
+        let dropped = self.look_locked(&mut seen, file, trust)?;
+        drop(seen);
+        self.on_dropped(&dropped);
+        Ok(())
+    }
+
+    /// Says which pages left; the listeners are still to be called. Of two looks at once, the one that saw less must not have
+    /// the last word, so the lock is held.
+    fn look_locked(&self, seen: &mut Seen, file: &OpenFile, trust: StampTrust) -> io::Result<Vec<Dropped>> {
+        // Before the look, so that what is changed after it is not taken for seen.
+        self.checked_nanoseconds.store(coarse_nanoseconds(), Ordering::Relaxed);
+        let moment = self.unwritten.moment();
+        let mut now = {
+            let mut device_length = self.unwritten.device_length();
+            let (_, now) = file.identity()?;
+            *device_length = now.length_bytes;
+            now
+        };
+        let evidence = self.origin.evidence(seen);
+        if evidence == Evidence::OwnAlone {
+            // A write of others that is under way shows by its event when it ends.
+            now = now.settled();
+        }
+        let has_moved = seen.stamp.as_ref().is_some_and(|known| !known.proves_unchanged(&now, trust));
+        let change = match (evidence, has_moved, seen.take_own_changes()) {
+            (Evidence::Foreign, _, _) | (_, true, false) => Change::Foreign,
+            (Evidence::None, true, true) => Change::Unproven,
+            (_, false, _) | (Evidence::OwnAlone, true, true) => Change::No,
+        };
+        seen.stamp = Some(now);
+        if change == Change::Foreign {
+            self.is_contested.store(true, Ordering::Release);
+        }
+        let dropped = self.take_length(now.length_bytes, change, moment);
+        if change != Change::No {
+            events::changed(self, now.length_bytes, dropped.len());
+        }
+        Ok(dropped)
+    }
+
+    /// The length is what was seen, or where the bytes end that this engine has still to write; clean pages leave if the file
+    /// was, or may have been, changed by others.
+    fn take_length(&self, device_bytes: u64, change: Change, moment: Moment) -> Vec<Dropped> {
+        let mut dropped = Vec::new();
+        let state = self.unwritten.lock();
+        let length_before = self.length_bytes.load(Ordering::Acquire);
+        // What this engine has changed since the look may have made the file longer since.
+        let is_current = self.unwritten.moment() == moment;
+        let length_bytes = device_bytes.max(Unwritten::end_bytes(&state, length_before));
+        let is_changed = change != Change::No || is_current && length_before > length_bytes;
+        if change == Change::Foreign && !state.dirty.is_empty() {
+            self.counters.conflicts.fetch_add(1, Ordering::Relaxed);
+            events::conflict(self, state.dirty.dirty_pages().get() + state.dirty.writing_pages().get());
+        }
+        if is_changed {
+            // Under the lock: a read that begins after it sees none of the old pages.
+            self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| dropped.push(page));
+            self.unwritten.note_written();
+            self.unwritten.note_change();
+            if Unwritten::has_parts(&state) {
+                self.unwritten.set_unsettled();
+                self.checked_nanoseconds.store(0, Ordering::Release);
+            }
+        }
+        if is_current {
+            // After the pages: a read that does not look must not go beyond the old end in the old last page.
+            self.length_bytes.store(length_bytes, Ordering::Release);
+        }
+        if is_changed && length_before != length_bytes {
+            // And what was loaded in between, up to the old end.
+            self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| dropped.push(page));
+        }
+        dropped
+    }
+
+    /// This engine is about to change the file on its device, by so many requests or calls. Each is ended by
+    /// [`Inode::end_changes`]. No lock of the file's length or of what is unwritten may be held.
+    pub(crate) fn begin_changes(&self, file: &OpenFile, changes: usize) {
+        let mut seen = self.origin.lock();
+        let mut dropped = Vec::new();
+        if !seen.is_changing() {
+            self.origin.watch(&mut seen, file);
+            dropped = self.look_or_forget(&mut seen, file);
+        }
+        self.origin.begin(&mut seen, changes);
+        drop(seen);
+        self.on_dropped(&dropped);
+    }
+
+    /// So many own changes have ended.
+    pub(crate) fn end_changes(&self, file: &OpenFile, changes: usize) {
+        let mut seen = self.origin.lock();
+        let mut dropped = Vec::new();
+        if self.origin.end(&mut seen, changes) == Remaining::None {
+            dropped = self.look_or_forget(&mut seen, file);
+        }
+        drop(seen);
+        self.on_dropped(&dropped);
+    }
+
+    /// Changes the length on the device, which nothing else changes meanwhile.
+    pub(crate) fn change_length<R>(
+        &self,
+        file: &OpenFile,
+        change: impl FnOnce(&mut u64) -> io::Result<R>,
+    ) -> io::Result<R> {
+        self.begin_changes(file, 1);
+        let changed = change(&mut self.unwritten.device_length());
+        self.end_changes(file, 1);
+        changed
+    }
+
+    /// A file that cannot be looked at is one of which nothing is known.
+    fn look_or_forget(&self, seen: &mut Seen, file: &OpenFile) -> Vec<Dropped> {
+        self.look_locked(seen, file, StampTrust::Settling).unwrap_or_else(|_| {
+            seen.stamp = None;
+            let mut dropped = Vec::new();
+            self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| dropped.push(page));
+            self.checked_nanoseconds.store(0, Ordering::Release);
+            dropped
+        })
+    }
+
+    /// Whether others were seen to change the file.
+    pub(crate) fn is_contested(&self) -> bool {
+        self.is_contested.load(Ordering::Acquire)
+    }
+}
+
+/// With a look at each read, nothing may be missed.
+fn trust_for(interval: Duration) -> StampTrust {
+    if interval.is_zero() { StampTrust::Strict } else { StampTrust::Settling }
+}
+
+fn coarse_nanoseconds() -> u64 {
+    headwater_io::coarse_clock().as_nanos() as u64
+}
+
+/// How long what was seen of a file is trusted. A look costs 0.2 to 1 µs, so this is 0.01 % of the time of one thread;
+/// the coarse clock of the kernel moves every 1 to 10 ms, so much less is the same.
+pub(crate) const REVALIDATE_INTERVAL: Duration = Duration::from_millis(10);
