@@ -8,6 +8,7 @@
 //! Does not own: offsets, which route a request takes, what the kernel caches (kernel cache).
 
 mod direct;
+mod file_system;
 mod once;
 mod status;
 mod writing;
@@ -32,6 +33,7 @@ use direct::{Direct, Opening};
 use status::{Status, positioned_kind};
 
 pub use direct::DirectAlignment;
+pub use file_system::FileSystem;
 pub use once::WholeFile;
 pub use status::{FileKey, FileStamp, StampTrust};
 pub use writing::{Allocated, Creation};
@@ -92,6 +94,7 @@ pub struct OpenFile {
     opened: Opened,
     kernel_cache: KernelCache,
     polled_bytes_max: OnceLock<usize>,
+    file_system: OnceLock<FileSystem>,
 }
 
 /// What was seen of a file when it was opened, or by its path.
@@ -157,8 +160,9 @@ impl OpenFile {
         };
         let misses = if direct.is_some() { Misses::AreWasted } else { Misses::AreUseful };
         let opened = Opened { key: status.key, stamp: status.stamp, looked_at };
-        let (kind, kernel_cache, polled_bytes_max) = (status.kind, KernelCache::new(misses), OnceLock::new());
-        Ok(OpenFile { buffered, direct, kind, opened, kernel_cache, polled_bytes_max })
+        let (kind, kernel_cache) = (status.kind, KernelCache::new(misses));
+        let (polled_bytes_max, file_system) = (OnceLock::new(), OnceLock::new());
+        Ok(OpenFile { buffered, direct, kind, opened, kernel_cache, polled_bytes_max, file_system })
     }
 
     /// What was seen of the file when it was opened, its length unless it is a block device.
@@ -174,6 +178,11 @@ impl OpenFile {
     /// What kind of file.
     pub fn kind(&self) -> FileKind {
         self.kind
+    }
+
+    /// What kind of file system the file lies on. One system call, the first time.
+    pub fn file_system(&self) -> FileSystem {
+        *self.file_system.get_or_init(|| FileSystem::of(&self.buffered, self.opened.key))
     }
 
     /// The length now, bytes. One syscall.

@@ -38,14 +38,15 @@ mod sync;
 mod sys;
 mod threads;
 mod uring;
+mod watch;
 
 pub use arena::{Arena, ArenaStats, BudgetTooSmall, Extent, Extents, LentOut, Urgency};
 pub use completion::{Batch, Completion, Plug};
 pub use driver::{Driver, DriverInfo, DriverKind, DriverOptions, DriverStats, PolledRings, Polling};
 pub use event_listener::{Event, EventListener, Listener};
 pub use file::{
-    Access, Allocated, Creation, DirectAlignment, DirectIo, FileKey, FileKind, FileStamp, OpenFile, Opened,
-    Route, StampTrust, WholeFile, check_readable, coarse_clock, device_polls,
+    Access, Allocated, Creation, DirectAlignment, DirectIo, FileKey, FileKind, FileStamp, FileSystem,
+    OpenFile, Opened, Route, StampTrust, WholeFile, check_readable, coarse_clock, device_polls,
 };
 pub use identity::{device_number, file_system_uuid};
 pub use kernel_cache::{Residency, resident_pages};
@@ -62,3 +63,4 @@ pub use request::{Finished, RejectReason, Rejected, Request, Sync, Transfer, Wri
 pub use sim::{DeviceEvent, FaultOn, FaultRange, SimControl, SimOptions};
 pub use sys::{Operation, SyncScope, at_exit, children_cpu_time};
 pub use uring::{Sharing, SubmissionPolling, uring_refusal};
+pub use watch::{ChangeWatch, Watched};

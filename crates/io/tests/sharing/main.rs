@@ -1,0 +1,7 @@
+//! Sharing: files that other processes use at the same time.
+//!
+//! Owns: one module for each thing that is shared.
+//! Does not own: drivers, caching, which have tests of their own.
+
+mod beside;
+mod watching;
