@@ -51,19 +51,7 @@ impl Source {
     ) -> Result<usize> {
         let mut write = CachedWrite::new(self, inode, Caller::Thread, bytes.len(), place)?;
         while let Some(next) = write.advance(bytes)? {
-            let waited = match next {
-                WriteNext::Turn => {
-                    write.turn = Some(inode.unwritten.turn.take());
-                    Ok(())
-                }
-                WriteNext::Wait(room) => room.wait(self.shared()).map_err(|error| write.error(error)),
-                WriteNext::Read(range) => {
-                    let moment = inode.unwritten.moment();
-                    let mut page = vec![0; PAGE_BYTES];
-                    let read = self.read_device(&mut page[..range.len() as usize], range);
-                    read.map(|_| write.base = Some(Base::new(range, page, moment)))
-                }
-            };
+            let waited = write.wait(next);
             if write.is_over(waited)? {
                 break;
             }
@@ -190,6 +178,23 @@ impl<'a> CachedWrite<'a> {
             base: None,
             attempts: 0,
         })
+    }
+
+    /// Does what has to be done before more can be written. Blocks.
+    fn wait(&mut self, next: WriteNext) -> Result<()> {
+        match next {
+            WriteNext::Turn => self.turn = Some(self.inode.unwritten.turn.take()),
+            WriteNext::Wait(room) => {
+                room.wait(self.source.shared()).map_err(|error| self.error(error))?;
+            }
+            WriteNext::Read(range) => {
+                let moment = self.inode.unwritten.moment();
+                let mut page = vec![0; PAGE_BYTES];
+                self.source.read_device(&mut page[..range.len() as usize], range)?;
+                self.base = Some(Base::new(range, page, moment));
+            }
+        }
+        Ok(())
     }
 
     /// As [`CachedWrite::step`]; an error after some bytes were written is the end of the write.

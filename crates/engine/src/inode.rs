@@ -32,7 +32,6 @@ use headwater_io::{Dropped, Extents, FileKey, FilePages, Found, Glanced, OpenFil
 use crate::coherence::Leasing;
 use crate::counters::{Counts, FileCounters, FileStats};
 use crate::engine::Shared;
-use crate::events;
 use crate::listeners::Listeners;
 use crate::put_pages::Put;
 use crate::sync::SyncTurns;

@@ -170,7 +170,7 @@ impl SharedView {
         match &self.file.contents {
             Contents::Stored(source) => {
                 let Some(inode) = source.known() else { return self.file.read_exact_at(buffer, range.start) };
-                match inode.glance(buffer, range.start, source.revalidate) {
+                match inode.glance(buffer, range.start, source.revalidate_after) {
                     Glanced::Copied => Ok(()),
                     Glanced::Not => self.read_cached(source, inode, buffer, range),
                 }

@@ -125,7 +125,7 @@ impl Source {
         match self.coherence {
             Coherence::Private => Coherence::Private,
             _ if is_leased => Coherence::Leased,
-            _ if !self.known().is_some_and(|inode| inode.origin.can_watch(&self.open)) => Coherence::Unwatched,
+            _ if self.known().is_some_and(|inode| !inode.origin.can_watch(&self.open)) => Coherence::Unwatched,
             Coherence::Checked => Coherence::Checked,
             _ => Coherence::Revalidated,
         }

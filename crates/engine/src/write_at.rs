@@ -274,7 +274,7 @@ impl Source {
     }
 
     /// Where the file ends, as far as this engine knows.
-    fn end_bytes(&self, inode: &Inode) -> Result<u64> {
+    fn end_bytes(&self, inode: &Arc<Inode>) -> Result<u64> {
         let looked = self.revalidate(inode);
         looked.map(|()| inode.length_bytes()).map_err(|error| self.length_error(error))
     }

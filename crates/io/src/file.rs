@@ -7,6 +7,7 @@
 //! Owns: the descriptors.
 //! Does not own: offsets, which route a request takes, what the kernel caches (kernel cache).
 
+mod append;
 mod direct;
 mod file_system;
 mod once;
@@ -32,6 +33,7 @@ use crate::uring;
 use direct::{Direct, Opening};
 use status::{Status, positioned_kind};
 
+pub use append::{AppendFile, Appended};
 pub use direct::DirectAlignment;
 pub use file_system::FileSystem;
 pub use once::WholeFile;

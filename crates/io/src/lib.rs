@@ -45,6 +45,7 @@ pub use completion::{Batch, Completion, Plug};
 pub use driver::{Driver, DriverInfo, DriverKind, DriverOptions, DriverStats, PolledRings, Polling};
 pub use event_listener::{Event, EventListener, Listener};
 pub use file::{
+    AppendFile, Appended,
     Access, Allocated, Creation, DirectAlignment, DirectIo, FileKey, FileKind, FileStamp, FileSystem,
     OpenFile, Opened, Route, StampTrust, WholeFile, check_readable, coarse_clock, device_polls,
 };

@@ -36,14 +36,7 @@ impl Source {
             match write.modify(change)? {
                 Step::Over => return Ok(()),
                 Step::Again => {}
-                Step::Next(WriteNext::Turn) => write.turn = Some(inode.unwritten.turn.take()),
-                Step::Next(WriteNext::Wait(room)) => write.try_again(room.wait(self.shared()))?,
-                Step::Next(WriteNext::Read(range)) => {
-                    let moment = inode.unwritten.moment();
-                    let mut bytes = vec![0; PAGE_BYTES];
-                    self.read_device(&mut bytes[..range.len() as usize], range)?;
-                    write.base = Some(Base { page: PageIndex::containing(range.start), bytes, moment });
-                }
+                Step::Next(next) => write.wait(next)?,
             }
         }
     }

@@ -27,11 +27,11 @@
 //! Locks: `seen` of the origin, inside it the length on the device, then what is unwritten, then the cache's.
 
 use std::io;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use headwater_core::cache::DirtyToo;
+use headwater_core::units::ByteRange;
 use headwater_io::{Dropped, FileKind, OpenFile, Opened, StampTrust};
 
 use super::origin::{Evidence, Remaining, Seen};
@@ -44,7 +44,7 @@ use crate::unwritten::{Moment, Unwritten};
 enum Change {
     /// Nothing, or nothing but what this engine did.
     No,
-    /// The times have moved, and own changes may be the only cause.
+    /// Own changes may be the only cause that the times have moved, or the times are too young to tell.
     Unproven,
     /// Others have changed the file.
     Foreign,
@@ -140,11 +140,14 @@ impl Inode {
             // A write of others that is under way shows by its event when it ends.
             now = now.settled();
         }
-        let has_moved = seen.stamp.as_ref().is_some_and(|known| !known.proves_unchanged(&now, trust));
-        let change = match (evidence, has_moved, seen.take_own_changes()) {
-            (Evidence::Foreign, _, _) | (_, true, false) => Change::Foreign,
-            (Evidence::None, true, true) => Change::Unproven,
-            (_, false, _) | (Evidence::OwnAlone, true, true) => Change::No,
+        let has_moved = seen.stamp.as_ref().is_some_and(|known| !known.is_same(&now));
+        let is_proven = seen.stamp.as_ref().is_none_or(|known| known.proves_unchanged(&now, trust));
+        let change = match (evidence, seen.take_own_changes()) {
+            (Evidence::Foreign, _) => Change::Foreign,
+            (_, false) if has_moved => Change::Foreign,
+            (Evidence::OwnAlone, true) => Change::No,
+            _ if is_proven => Change::No,
+            _ => Change::Unproven,
         };
         seen.stamp = Some(now);
         if change == Change::Foreign {
@@ -180,6 +183,10 @@ impl Inode {
                 self.unwritten.set_unsettled();
                 self.checked_nanoseconds.store(0, Ordering::Release);
             }
+        }
+        if is_current && length_bytes > length_before {
+            // What a window holds beyond an end shows to no reader.
+            self.unwritten.windows.zero(ByteRange::new(length_before, length_bytes));
         }
         if is_current {
             // After the pages: a read that does not look must not go beyond the old end in the old last page.

@@ -174,10 +174,15 @@ impl FileStamp {
         FileStamp { age: StampAge::Old, ..self }
     }
 
+    /// Whether length and times are the same, whatever that proves.
+    pub fn is_same(&self, later: &FileStamp) -> bool {
+        let times = |stamp: &FileStamp| (stamp.length_bytes, stamp.modified, stamp.changed);
+        times(self) == times(later)
+    }
+
     /// Whether what was read of a file after it had this stamp is still right when it has the other one later.
     pub fn proves_unchanged(&self, later: &FileStamp, trust: StampTrust) -> bool {
-        let times = |stamp: &FileStamp| (stamp.length_bytes, stamp.modified, stamp.changed);
-        let is_equal = times(self) == times(later);
+        let is_equal = self.is_same(later);
         match self.age {
             StampAge::Fresh => false,
             // What was read while a write may have been under way goes once, when that must be over.
