@@ -22,6 +22,8 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use headwater_io::close_parked;
+
 use crate::engine::Shared;
 
 /// The thread of an engine, once there is something to do.
@@ -176,7 +178,8 @@ impl Shared {
         let memory = if is_small { GROWTH_TICK } else { self.relieve().look_again };
         let dirty = (!self.cache.writes.dirty_files().is_empty()).then_some(DIRTY_TICK);
         let memory = (!is_small || self.cache.inodes.are_open()).then_some(memory);
-        [dirty, memory, leases].into_iter().flatten().min()
+        let parked = (close_parked() > 0).then_some(PARKED_TICK);
+        [dirty, memory, leases, parked].into_iter().flatten().min()
     }
 }
 
@@ -188,6 +191,9 @@ const WATCHED_BYTES_MIN: usize = 64 << 20;
 
 /// How often a small engine is looked at, whether it has grown.
 const GROWTH_TICK: Duration = Duration::from_secs(1);
+
+/// How soon descriptors that wait for locks of the program are looked at again: such locks are held for moments or for hours.
+const PARKED_TICK: Duration = Duration::from_secs(1);
 
 /// It runs system calls and wakers.
 const STACK_BYTES: usize = 256 << 10;

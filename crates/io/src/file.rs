@@ -8,6 +8,7 @@
 //! Does not own: offsets, which route a request takes, what the kernel caches (kernel cache).
 
 mod append;
+mod descriptor;
 mod direct;
 mod file_system;
 mod once;
@@ -30,10 +31,12 @@ use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES};
 use crate::kernel_cache::{KernelCache, Misses, Residency};
 use crate::uring;
 
+use descriptor::Descriptor;
 use direct::{Direct, Opening};
 use status::{Status, positioned_kind};
 
 pub use append::{AppendFile, Appended};
+pub use descriptor::close_parked;
 pub use direct::DirectAlignment;
 pub use file_system::FileSystem;
 pub use once::WholeFile;
@@ -90,7 +93,7 @@ pub fn coarse_clock() -> Duration {
 /// A file open for positioned transfers.
 #[derive(Debug)]
 pub struct OpenFile {
-    buffered: File,
+    buffered: Descriptor,
     direct: Option<Direct>,
     kind: FileKind,
     opened: Opened,
@@ -149,7 +152,7 @@ impl OpenFile {
 
     /// Adds to the ordinary descriptor what else is wanted.
     fn from_ordinary(
-        buffered: File,
+        buffered: Descriptor,
         status: Status,
         looked_at: Duration,
         path: &Path,
@@ -412,17 +415,18 @@ fn queue_polled_bytes_max(device: u64) -> usize {
 }
 
 /// The ordinary descriptor. Opening does not wait for the other end of a FIFO, which is refused.
-fn open_ordinary(path: &Path, access: Access) -> io::Result<(File, Status)> {
+fn open_ordinary(path: &Path, access: Access) -> io::Result<(Descriptor, Status)> {
     let mut options = OpenOptions::new();
     options.read(true).write(access == Access::ReadWrite);
     if cfg!(miri) {
         // Miri has no such flag.
-        let file = options.open(path)?;
+        let file = Descriptor::new(options.open(path)?);
         let status = Status::of(&file)?;
         return Ok((file, status));
     }
     match options.clone().custom_flags(libc::O_NONBLOCK).open(path) {
         Ok(file) => {
+            let file = Descriptor::new(file);
             let status = Status::of(&file)?;
             // On a ring, the flag would have requests fail that must wait.
             rustix::fs::fcntl_setfl(&file, rustix::fs::OFlags::empty())?;
@@ -432,7 +436,7 @@ fn open_ordinary(path: &Path, access: Access) -> io::Result<(File, Status)> {
         Err(error) if [Some(libc::EAGAIN), Some(libc::ENXIO)].contains(&error.raw_os_error()) => {
             let mode = std::fs::metadata(path)?.mode();
             positioned_kind(rustix::fs::FileType::from_raw_mode(mode))?;
-            let file = options.open(path)?;
+            let file = Descriptor::new(options.open(path)?);
             let status = Status::of(&file)?;
             Ok((file, status))
         }

@@ -47,7 +47,7 @@ pub use event_listener::{Event, EventListener, Listener};
 pub use file::{
     AppendFile, Appended,
     Access, Allocated, Creation, DirectAlignment, DirectIo, FileKey, FileKind, FileStamp, FileSystem,
-    OpenFile, Opened, Route, StampTrust, WholeFile, check_readable, coarse_clock, device_polls,
+    OpenFile, Opened, Route, StampTrust, WholeFile, check_readable, close_parked, coarse_clock, device_polls,
 };
 pub use identity::{device_number, file_system_uuid};
 pub use kernel_cache::{Residency, resident_pages};

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod levels;
+mod locks;
 mod peer;
 #[allow(dead_code, unused_imports)] // these tests need a part of it
 #[path = "../reading/rig.rs"]

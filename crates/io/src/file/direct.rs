@@ -21,6 +21,7 @@ use std::sync::OnceLock;
 use headwater_core::units::{Alignment, PAGE_SIZE_BYTES};
 use rustix::io::Errno;
 
+use super::descriptor::Descriptor;
 use super::status::Status;
 use super::{Access, FileKind, PageBuffer};
 
@@ -36,7 +37,7 @@ pub struct DirectAlignment {
 #[derive(Debug)]
 pub(super) struct Direct {
     /// Empty until it is used; `None` in it if it could not be opened then.
-    file: OnceLock<Option<File>>,
+    file: OnceLock<Option<Descriptor>>,
     pub(super) alignment: DirectAlignment,
 }
 
@@ -92,7 +93,7 @@ impl Direct {
     /// aligned for the one can be read with the other too.
     pub(super) fn file_or<'a>(&'a self, buffered: &'a File) -> &'a File {
         let open = || by_descriptor(buffered, Access::Read).ok();
-        self.file.get_or_init(open).as_ref().unwrap_or(buffered)
+        self.file.get_or_init(open).as_deref().unwrap_or(buffered)
     }
 }
 
@@ -118,10 +119,10 @@ fn is_memory_backed(file: &File) -> bool {
 
 /// Opens the same file again, with `O_DIRECT`: by descriptor, so that a rename in between does no harm; without
 /// /proc by path, checked to be the same file.
-fn reopen(buffered: &File, path: &Path, access: Access) -> io::Result<File> {
+fn reopen(buffered: &File, path: &Path, access: Access) -> io::Result<Descriptor> {
     match by_descriptor(buffered, access) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let file = direct_options(access).open(path)?;
+            let file = Descriptor::new(direct_options(access).open(path)?);
             let (ours, theirs) = (buffered.metadata()?, file.metadata()?);
             let same = (ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino());
             if same { Ok(file) } else { Err(Errno::STALE.into()) }
@@ -130,8 +131,9 @@ fn reopen(buffered: &File, path: &Path, access: Access) -> io::Result<File> {
     }
 }
 
-fn by_descriptor(buffered: &File, access: Access) -> io::Result<File> {
-    direct_options(access).open(format!("/proc/self/fd/{}", buffered.as_raw_fd()))
+fn by_descriptor(buffered: &File, access: Access) -> io::Result<Descriptor> {
+    let path = format!("/proc/self/fd/{}", buffered.as_raw_fd());
+    Ok(Descriptor::new(direct_options(access).open(path)?))
 }
 
 fn direct_options(access: Access) -> OpenOptions {

@@ -19,6 +19,7 @@ use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES};
 use rustix::fs::{OFlags, fcntl_setfl};
 
 use super::Opened;
+use super::descriptor::Descriptor;
 use crate::kernel_cache::resident_pages;
 
 /// The bytes of a whole file, within memory that is larger.
@@ -39,6 +40,7 @@ impl Opened {
     pub fn read_whole(&self, path: &Path) -> io::Result<Option<WholeFile>> {
         // If a FIFO is there by now, nobody waits for its other end; positions it has none.
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+        let file = Descriptor::new(file);
         let length_bytes = self.stamp.length_bytes;
         let cached = resident_pages(file.as_fd(), ByteRange::new(0, length_bytes));
         let Some(cached_pages) = cached else { return Ok(None) };

@@ -3,7 +3,7 @@
 //! Owns: loops around what may be interrupted or short, and the reading of `fallocate`'s answers.
 //! Does not own: requests (drivers), when something is written.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -12,6 +12,7 @@ use headwater_core::units::ByteRange;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
+use super::descriptor::Descriptor;
 use super::status::{Status, positioned_kind};
 use super::{Access, DirectIo, FileKind, OpenFile, Route};
 use crate::sys::{self, SyncScope};
@@ -131,11 +132,11 @@ impl OpenFile {
 }
 
 /// The ordinary descriptor of a file that may be new.
-fn create(path: &Path, creation: Creation) -> io::Result<File> {
+fn create(path: &Path, creation: Creation) -> io::Result<Descriptor> {
     let mut options = OpenOptions::new();
     options.read(true).write(true);
     if creation == Creation::New {
-        return options.create_new(true).open(path);
+        return options.create_new(true).open(path).map(Descriptor::new);
     }
     // Opening a FIFO would wait for its other end, so look before.
     match std::fs::metadata(path) {
@@ -143,5 +144,5 @@ fn create(path: &Path, creation: Creation) -> io::Result<File> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    options.create(true).truncate(false).open(path)
+    options.create(true).truncate(false).open(path).map(Descriptor::new)
 }

@@ -4,4 +4,5 @@
 //! Does not own: drivers, caching, which have tests of their own.
 
 mod beside;
+mod locking;
 mod watching;
