@@ -273,9 +273,11 @@ impl Source {
         Ok(appended.offset_bytes)
     }
 
-    /// Where the file ends, as far as this engine knows.
+    /// Where the file ends: as it is now, unless bytes that this engine has not written yet lie at its end.
     fn end_bytes(&self, inode: &Arc<Inode>) -> Result<u64> {
-        let looked = self.revalidate(inode);
+        let device_bytes = *inode.unwritten.device_length();
+        let is_own = inode.length_bytes() > device_bytes;
+        let looked = if is_own { self.revalidate(inode) } else { self.refresh(inode) };
         looked.map(|()| inode.length_bytes()).map_err(|error| self.length_error(error))
     }
 
