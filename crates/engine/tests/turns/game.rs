@@ -1,0 +1,382 @@
+//! Game: headwater and a stranger take turns on a file, and after each turn all of it is compared.
+//!
+//! ```text
+//!   ours: writes, appends, cuts ─► sync, flush, close or nothing ─► the disk, as std reads it; all handles
+//!   theirs: the same, renames over, recreations ─► pause or look ─► all handles ─► if ours was unwritten: sync, disk, handles
+//! ```
+//!
+//! Owns: the file, handles on it and on those that had its name before, what was done.
+//! Does not own: what is drawn (draw), what may be found (model), the interfaces (looks).
+
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use headwater::{Coherence, Engine, File};
+use headwater_testkit::Rng;
+
+use crate::api::{is_checked, refresh, sees_at_once};
+use crate::combination::{Combination, For};
+use crate::contents::bytes;
+use crate::draw::{Draw, Handover, Ours, Patience, Pause, Theirs};
+use crate::foreign::Stranger;
+use crate::looks::{INTERFACES, look};
+use crate::model::{Model, Outcome};
+
+/// Everything that decides a game, up to the clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Case {
+    pub(crate) combination: Combination,
+    pub(crate) seed: u64,
+    pub(crate) patience: Patience,
+}
+
+/// How much was done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) operations: u64,
+    pub(crate) bytes: u64,
+}
+
+pub(crate) struct Game<'a> {
+    case: &'a Case,
+    engine: Engine,
+    stranger: &'a mut Stranger,
+    path: PathBuf,
+    draw: Draw,
+    model: Model,
+    handles: Vec<Handle>,
+    /// What had the name before, for as long as we have it open.
+    replaced: Vec<(Model, Vec<Handle>)>,
+    pub(crate) counts: Counts,
+    pub(crate) log: Vec<String>,
+}
+
+struct Handle {
+    file: File,
+    purpose: For,
+}
+
+impl<'a> Game<'a> {
+    /// In a directory of its own.
+    pub(crate) fn new(case: &'a Case, stranger: &'a mut Stranger, directory: &Path) -> Game<'a> {
+        let path = directory.join("file");
+        let mut draw = Draw::new(case.seed, case.patience);
+        let contents = bytes(case.seed, draw.span().0);
+        let _ = std::fs::remove_file(&path);
+        std::fs::write(&path, &contents).unwrap();
+        stranger.turn_to(&path);
+        let engine = case.combination.engine([3, 6, 32][draw.rng.below(3) as usize] << 20);
+        let (handles, replaced, log) = (Vec::new(), Vec::new(), Vec::new());
+        let (model, counts) = (Model::new(contents), Counts::default());
+        Game { case, engine, stranger, path, draw, model, handles, replaced, counts, log }
+    }
+
+    pub(crate) fn play(&mut self, turns: u64) -> Outcome {
+        self.open_some()?;
+        for _ in 0..turns {
+            match self.draw.rng.below(2) {
+                0 => self.our_turn()?,
+                _ => self.their_turn()?,
+            }
+        }
+        self.settle()?;
+        self.compare()
+    }
+
+    fn our_turn(&mut self) -> Outcome {
+        self.open_some()?;
+        for _ in 0..self.draw.count() {
+            let step = self.draw.ours();
+            self.note(format!("ours: {step:?}"));
+            self.do_ours(step).map_err(|error| format!("{step:?}: {error}"))?;
+        }
+        let handover = match self.draw.handover() {
+            // That nobody writes while it is open is a promise about what is unwritten, too.
+            _ if self.is_private() => Handover::SyncAndClose,
+            drawn => drawn,
+        };
+        self.note(format!("ours: hands over by {handover:?}"));
+        self.hand_over(handover).map_err(|error| format!("hand over by {handover:?}: {error}"))
+    }
+
+    fn do_ours(&mut self, step: Ours) -> Outcome {
+        let seed = self.draw.rng.next_u64();
+        match step {
+            Ours::Write { offset, length } => {
+                self.writer().write_all_at(&bytes(seed, length), offset as u64).map_err(text)?;
+                self.model.write(offset, &bytes(seed, length));
+            }
+            Ours::Append { length } => {
+                let (at, end) =
+                    (self.writer().append(&bytes(seed, length)).map_err(text)? as usize, self.model.len());
+                if at != end {
+                    return Err(format!("appended at {at}, the file ends at {end}"));
+                }
+                self.model.write(at, &bytes(seed, length));
+            }
+            Ours::SetLength(length) => {
+                self.writer().set_len(length as u64).map_err(text)?;
+                self.model.set_len(length);
+            }
+            Ours::Read { offset, length } => {
+                let mut found = vec![0xAA; length];
+                let read = self.any().read_at(&mut found, offset as u64).map_err(text)?;
+                let there = self.model.len().saturating_sub(offset).min(length);
+                if read != there {
+                    return Err(format!("{read} bytes read, {there} are there"));
+                }
+                self.model.check_range("read in our own turn", offset, &found[..read])?;
+            }
+            Ours::Open => self.open([For::Reading, For::Writing][seed as usize % 2])?,
+            Ours::Press => press(&self.engine, &self.path.with_file_name("large")),
+        }
+        Ok(())
+    }
+
+    fn hand_over(&mut self, handover: Handover) -> Outcome {
+        match handover {
+            Handover::SyncData => self.writer().sync_data().map_err(text)?,
+            Handover::SyncAll => self.writer().sync_all().map_err(text)?,
+            Handover::Flush => self.engine.flush().map_err(text)?,
+            Handover::SyncAndClose => {
+                self.writer().sync_data().map_err(text)?;
+                self.handles.clear();
+            }
+            Handover::Nothing => return self.compare(),
+            Handover::Close => {
+                self.handles.clear();
+                return Ok(());
+            }
+        }
+        self.check_disk()?;
+        if self.is_private() { Ok(()) } else { self.compare() }
+    }
+
+    fn their_turn(&mut self) -> Outcome {
+        if self.is_private() {
+            self.handles.clear();
+            self.replaced.clear();
+        }
+        for _ in 0..self.draw.count() {
+            let step = self.draw.theirs();
+            self.note(format!("theirs: {step:?}"));
+            self.do_theirs(step);
+        }
+        if self.draw.rng.chance(1, 4) {
+            self.note("theirs: sync".to_owned());
+            self.stranger.tell("sync");
+        }
+        if is_checked(self.case.combination.level) {
+            self.take_reports();
+        }
+        if self.draw.rng.chance(1, 4) {
+            self.look_by_path()?;
+        }
+        self.pause()?;
+        if !self.model.is_dirty() {
+            return self.compare();
+        }
+        if self.draw.rng.chance(1, 2) {
+            self.compare().map_err(|error| format!("while ours is unwritten: {error}"))?;
+        }
+        self.settle()?;
+        self.compare()
+    }
+
+    fn do_theirs(&mut self, step: Theirs) {
+        let seed = self.draw.rng.next_u64() >> 1;
+        match step {
+            Theirs::Write { offset, length } => {
+                self.stranger.tell(&format!("write {offset} {length} {seed}"));
+                self.model.stranger_writes(offset, &bytes(seed, length));
+            }
+            Theirs::Append { length } => {
+                let at = self.stranger.tell(&format!("append {length} {seed}"));
+                self.model.stranger_writes(at as usize, &bytes(seed, length));
+            }
+            Theirs::SetLength(length) => {
+                self.stranger.tell(&format!("length {length}"));
+                self.model.stranger_sets_len(length);
+            }
+            Theirs::Replace { length } => {
+                self.stranger.tell(&format!("replace {length} {seed}"));
+                self.lose_name(bytes(seed, length));
+            }
+            Theirs::Recreate { length } => {
+                self.stranger.tell(&format!("recreate {length} {seed}"));
+                self.lose_name(bytes(seed, length));
+            }
+            Theirs::Hold => drop(self.stranger.tell("hold")),
+            Theirs::Release => drop(self.stranger.tell("release")),
+        }
+    }
+
+    /// The name is another file's now; ours, what of it is unwritten included, is the old one.
+    fn lose_name(&mut self, contents: Vec<u8>) {
+        let model = std::mem::replace(&mut self.model, Model::new(contents));
+        let handles = std::mem::take(&mut self.handles);
+        if !handles.is_empty() {
+            self.replaced.push((model, handles));
+        }
+    }
+
+    /// What was written to a file while it had bytes of ours unwritten is an error, once to each handle.
+    fn take_reports(&mut self) {
+        for handle in self.handles.iter().chain(self.replaced.iter().flat_map(|(_, handles)| handles)) {
+            let _ = handle.file.sync_data();
+        }
+        let _ = self.engine.flush();
+    }
+
+    fn pause(&mut self) -> Outcome {
+        let level = self.case.combination.level;
+        let pause = match self.draw.pause() {
+            _ if self.is_private() => Pause::Reopen,
+            Pause::Refresh if sees_at_once(level) => Pause::Nothing,
+            Pause::Nothing if !sees_at_once(level) => Pause::Refresh,
+            drawn => drawn,
+        };
+        self.note(format!("pause: {pause:?}"));
+        match pause {
+            Pause::Nothing => {}
+            Pause::Refresh => {
+                let replaced = self.replaced.iter().flat_map(|(_, handles)| handles);
+                for handle in self.handles.iter().chain(replaced) {
+                    refresh(&handle.file).map_err(text)?;
+                }
+            }
+            Pause::Reopen => {
+                self.handles.clear();
+                self.replaced.clear();
+            }
+            Pause::Wait(time) => thread::sleep(time),
+        }
+        self.open_some()
+    }
+
+    /// Everything of ours arrives.
+    fn settle(&mut self) -> Outcome {
+        self.open_some()?;
+        self.note("ours: sync".to_owned());
+        self.writer().sync_data().map_err(|error| format!("sync_data: {error}"))?;
+        self.check_disk()
+    }
+
+    fn check_disk(&mut self) -> Outcome {
+        let found = std::fs::read(&self.path).map_err(|error| error.to_string())?;
+        self.counts.bytes += found.len() as u64;
+        if self.draw.rng.chance(1, 8) && self.stranger.tell("seal") != checksum(&found) {
+            return Err("the stranger reads other bytes than this process".to_owned());
+        }
+        self.model.settle(found)
+    }
+
+    fn look_by_path(&mut self) -> Outcome {
+        let bytes = self.engine.read(&self.path).map_err(text)?;
+        self.counts.bytes += bytes.len() as u64;
+        self.model.check("Engine::read at once", &bytes)
+    }
+
+    /// All handles, all interfaces, in any order.
+    fn compare(&mut self) -> Outcome {
+        let open = |handles: &[Handle]| handles.iter().map(|handle| handle.file.clone()).collect::<Vec<_>>();
+        let mut looks: Vec<(File, &'static str, &Model)> = Vec::new();
+        looks.extend(open(&self.handles).into_iter().map(|file| (file, "a handle", &self.model)));
+        for (model, handles) in &self.replaced {
+            let files = open(handles);
+            looks.extend(files.into_iter().map(|file| (file, "a handle of the file replaced", model)));
+        }
+        let mut looks: Vec<_> = looks
+            .iter()
+            .flat_map(|look| INTERFACES.map(|interface| (look, interface)))
+            .filter(|((_, _, model), _)| model.len() < 50_000 || self.draw.rng.chance(1, 4))
+            .collect();
+        shuffle(&mut looks, &mut self.draw.rng);
+        for ((file, what, model), interface) in looks {
+            self.counts.bytes += look(file, interface, what, model)?;
+        }
+        let now = self.case.combination.open(&self.engine, &self.path, For::Reading).map_err(text)?;
+        let interface = INTERFACES[self.draw.rng.below(6) as usize];
+        self.counts.bytes += look(&now, interface, "a handle opened now", &self.model)?;
+        self.forget_some();
+        self.look_by_path()
+    }
+
+    /// Files that were replaced are not looked at for ever.
+    fn forget_some(&mut self) {
+        while self.replaced.len() > 2 || (!self.replaced.is_empty() && self.draw.rng.chance(1, 3)) {
+            self.replaced.remove(0);
+        }
+        if self.handles.len() > 4 {
+            self.handles.remove(self.draw.rng.below(3) as usize);
+        }
+    }
+
+    /// One for writing and one for reading, if there are none.
+    fn open_some(&mut self) -> Outcome {
+        for purpose in [For::Reading, For::Writing] {
+            if self.handles.iter().all(|handle| handle.purpose != purpose) {
+                self.open(purpose)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, purpose: For) -> Outcome {
+        let opened = self.case.combination.open(&self.engine, &self.path, purpose);
+        let file = opened.map_err(|error| format!("open: {error}"))?;
+        self.handles.push(Handle { file, purpose });
+        Ok(())
+    }
+
+    fn writer(&mut self) -> File {
+        let first = self.draw.rng.below(self.handles.len() as u64) as usize;
+        let (before, after) = self.handles.split_at(first);
+        let writer = after.iter().chain(before).find(|handle| handle.purpose == For::Writing);
+        writer.expect("one is open").file.clone()
+    }
+
+    fn any(&mut self) -> File {
+        self.handles[self.draw.rng.below(self.handles.len() as u64) as usize].file.clone()
+    }
+
+    fn is_private(&self) -> bool {
+        self.case.combination.level == Coherence::Private
+    }
+
+    fn note(&mut self, step: String) {
+        self.counts.operations += 1;
+        self.log.push(step);
+    }
+}
+
+/// Reads a file that is larger than the memory, which is given to it.
+fn press(engine: &Engine, path: &Path) {
+    let large = || std::fs::write(path, vec![1; 4 << 20]).unwrap();
+    if !path.exists() {
+        large();
+    }
+    let mut options = headwater::OpenOptions::new();
+    let file = options.engine(engine).caching(headwater::Caching::On).open(path).unwrap();
+    let mut part = vec![0; 64 << 10];
+    for offset in (0..4 << 20).step_by(64 << 10) {
+        file.read_exact_at(&mut part, offset).unwrap();
+    }
+}
+
+fn shuffle<T>(list: &mut [T], rng: &mut Rng) {
+    for last in (1..list.len()).rev() {
+        list.swap(last, rng.below(last as u64 + 1) as usize);
+    }
+}
+
+/// As the stranger makes it.
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xCBF2_9CE4_8422_2325, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
