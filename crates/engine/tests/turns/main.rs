@@ -11,11 +11,16 @@
 #![forbid(unsafe_code)]
 
 mod api;
+mod appends;
 mod combination;
 mod contents;
 mod draw;
+mod findings;
 mod foreign;
 mod game;
 mod looks;
 mod model;
+mod races;
 mod rounds;
+mod unwritten;
+mod ways;

@@ -187,4 +187,4 @@ const TURNS: u64 = 24;
 const BUDGET: Duration = Duration::from_secs(12);
 const WORKERS: usize = 3;
 const LOGGED: usize = 25;
-const REPORTS_MAX: usize = 12;
+const REPORTS_MAX: usize = 20;

@@ -1,0 +1,144 @@
+//! Races: a stranger that changes a file all the time while headwater writes to it and syncs.
+//!
+//! ```text
+//!   stranger: page 3 ─ page 3 ─ page 3 ─ … ─ stop ─► its last number
+//!   ours:     page 0 ─ sync ─ page 0 ─ sync ─────────────────────────► a look ─► both numbers, here and on disk
+//! ```
+//!
+//! So some foreign write falls between a write of ours and the look that follows it, sooner or later.
+//!
+//! Owns: what each of both wrote last is there when they have stopped.
+//! Does not own: what is read while they write.
+
+use std::time::Duration;
+
+use headwater::{Coherence, File};
+use headwater_testkit::{Rng, ScratchDir, watched, with_seed};
+
+use crate::api::refresh;
+use crate::combination::{Combination, Driver, For, drivers, engine_on, ways};
+use crate::contents::{bytes, line, numbered_page};
+use crate::foreign::Stranger;
+
+/// Goal: a write of others that falls between our own write and our look at the file is not taken for ours: what they wrote
+/// last is seen, and stays on disk. Method: as above, in every way to open a file, with many tries.
+#[test]
+fn foreign_writes_among_ours_are_seen() {
+    with_seed("races::foreign_writes_among_ours_are_seen", |seed| {
+        race(seed, |race, rng| {
+            let file = race.open();
+            race.stranger.tell("pages 3");
+            let count = 1 + rng.below(5);
+            for number in 1..=count {
+                file.write_all_at(&numbered_page(number), 0).unwrap();
+                if rng.chance(1, 2) {
+                    // Which makes it a page that is cached.
+                    let _ = page(&file, 3);
+                }
+                file.sync_data().unwrap();
+            }
+            let last = race.stranger.tell("stop");
+            race.look(&file, rng);
+            race.expect("their page", page(&file, 3) == numbered_page(last));
+            race.expect("our page", page(&file, 0) == numbered_page(count));
+            file.write_all_at(&[1], 2 * 4096).unwrap();
+            file.sync_data().unwrap();
+            let disk = std::fs::read(&race.path).unwrap();
+            race.expect("their page on disk", disk[3 * 4096..4 * 4096] == numbered_page(last));
+            race.expect("our page on disk", disk[..4096] == numbered_page(count));
+        });
+    });
+}
+
+/// Goal: lines that others append while we write to the pages before them, and to the beginning of the page that they append
+/// to, are all there, whole, and are seen.
+#[test]
+fn foreign_appends_among_our_writes_are_kept() {
+    with_seed("races::foreign_appends_among_our_writes_are_kept", |seed| {
+        race(seed, |race, rng| {
+            let (file, start) = (race.open(), 4 * 4096 + 100);
+            file.set_len(start).unwrap();
+            race.stranger.tell("appends");
+            let count = 1 + rng.below(5);
+            for number in 1..=count {
+                // To the end of what the file had at first: behind that all is theirs.
+                file.write_all_at(&bytes(number, 300), start - 300).unwrap();
+                file.sync_data().unwrap();
+            }
+            let lines: String = (0..race.stranger.tell("stop")).map(|number| line('s', number)).collect();
+            race.look(&file, rng);
+            let mut expected = vec![0; start as usize - 300];
+            expected.extend(bytes(count, 300));
+            expected.extend(lines.as_bytes());
+            let mut found = vec![0; expected.len() + 1000];
+            let length = file.read_at(&mut found, 0).unwrap();
+            race.expect("what headwater reads", found[..length] == expected);
+            race.expect("what is on disk", std::fs::read(&race.path).unwrap() == expected);
+        });
+    });
+}
+
+/// One file, opened in one way.
+struct Race<'a> {
+    combination: Combination,
+    engine: &'a headwater::Engine,
+    stranger: &'a mut Stranger,
+    path: std::path::PathBuf,
+    wrong: Vec<String>,
+}
+
+impl Race<'_> {
+    fn open(&self) -> File {
+        self.combination.open(self.engine, &self.path, For::Writing).unwrap()
+    }
+
+    /// Asked for, or after the time that it may take without.
+    fn look(&self, file: &File, rng: &mut Rng) {
+        match rng.below(2) {
+            0 => refresh(file).unwrap(),
+            _ => std::thread::sleep(Duration::from_millis(11)),
+        }
+    }
+
+    fn expect(&mut self, what: &str, is_right: bool) {
+        if !is_right {
+            let Combination { driver, level, caching, mode, .. } = self.combination;
+            self.wrong.push(format!("{what}: {driver:?} {level:?} caching {caching:?} I/O {mode:?}"));
+        }
+    }
+}
+
+fn race(seed: u64, run: impl Fn(&mut Race<'_>, &mut Rng)) {
+    let (directory, mut stranger, mut rng) =
+        (ScratchDir::on_target().unwrap(), Stranger::new(), Rng::new(seed));
+    let engines: Vec<(Driver, headwater::Engine)> =
+        drivers().into_iter().map(|driver| (driver, engine_on(driver, 8 << 20))).collect();
+    let mut wrong = Vec::new();
+    for round in 0..ROUNDS {
+        for (number, (level, caching, mode)) in ways().into_iter().enumerate() {
+            let (driver, engine) = &engines[(number + round) % engines.len()];
+            let path = directory.path().join(format!("{round}-{number}"));
+            std::fs::write(&path, vec![0; 6 * 4096]).unwrap();
+            let combination = Combination { place: 0, driver: *driver, level, caching, mode };
+            let is_possible = combination.open(engine, &path, For::Writing).is_ok();
+            // That nobody writes meanwhile is what `Private` promises.
+            if !is_possible || level == Coherence::Private {
+                continue;
+            }
+            stranger.turn_to(&path);
+            let mut race = Race { combination, engine, stranger: &mut stranger, path, wrong: Vec::new() };
+            watched("a race", || run(&mut race, &mut rng));
+            wrong.append(&mut race.wrong);
+        }
+    }
+    assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+fn page(file: &File, number: u64) -> Vec<u8> {
+    let mut bytes = vec![0; 4096];
+    file.read_exact_at(&mut bytes, number * 4096).unwrap();
+    bytes
+}
+
+/// With each way.
+const ROUNDS: usize = 4;
