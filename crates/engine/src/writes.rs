@@ -208,8 +208,8 @@ impl PageWrite {
             state.dirty.complete_taken(&self.taken, written);
             state.failed_at = outcome.is_err().then(Instant::now);
             state.in_flight.remove(&self.id);
-            if self.is_part() && self.inode.is_contested() {
-                // The bytes beside are those of others.
+            if self.is_part() && (self.inode.is_contested() || unwritten.is_unsettled()) {
+                // The bytes beside may be those of others.
                 self.inode.pages.invalidate(pages, DirtyToo::No, |page| dropped.push(page));
             }
             let is_clean = state.dirty.is_empty();

@@ -181,8 +181,11 @@ impl Inode {
             self.unwritten.note_change();
             if Unwritten::has_parts(&state) {
                 self.unwritten.set_unsettled();
-                self.checked_nanoseconds.store(0, Ordering::Release);
             }
+        }
+        if self.unwritten.is_unsettled() {
+            // The next read settles it before it takes anything from a page.
+            self.checked_nanoseconds.store(0, Ordering::Release);
         }
         if is_current && length_bytes > length_before {
             // What a window holds beyond an end shows to no reader.

@@ -6,17 +6,22 @@
 use headwater::{Coherence, File, OpenOptions, Result};
 
 /// Every level there is.
-pub(crate) const LEVELS: &[Coherence] = &[Coherence::Revalidated, Coherence::Leased, Coherence::Private];
+pub(crate) const LEVELS: &[Coherence] = &[
+    Coherence::Revalidated,
+    Coherence::Leased,
+    Coherence::Private,
+    Coherence::Unwatched,
+    Coherence::Checked,
+];
 
 /// Has the file looked at once.
 pub(crate) fn refresh(file: &File) -> Result<()> {
-    std::thread::sleep(std::time::Duration::from_millis(11));
-    file.len().map(drop)
+    file.refresh()
 }
 
 /// Has appends go to the end that the file has in the kernel.
 pub(crate) fn appending(options: &mut OpenOptions) -> &mut OpenOptions {
-    options.write()
+    options.append(true)
 }
 
 /// Whether a read sees what another program wrote just before, without a look that is asked for.
@@ -26,5 +31,5 @@ pub(crate) fn sees_at_once(level: Coherence) -> bool {
 
 /// Whether changes by others are reported while something of ours is unwritten.
 pub(crate) fn is_checked(level: Coherence) -> bool {
-    format!("{level:?}") == "Checked"
+    level == Coherence::Checked
 }

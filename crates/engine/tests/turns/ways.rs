@@ -122,6 +122,10 @@ impl Ways {
         for subject in &mut self.subjects {
             if self.look == Look::Reopen || subject.is_private() {
                 subject.close();
+                if matches!(self.other, Other::Std) {
+                    // Writes of this process that go past headwater are told from its own only when these are over.
+                    subject.engine.flush().unwrap();
+                }
             }
             self.other.turn_to(&subject.path);
             step(&mut self.other, &subject.path);
