@@ -357,6 +357,37 @@ impl Driver {
         }
     }
 
+    /// Sets space aside and leaves the length; see [`OpenFile::reserve`].
+    ///
+    /// # Errors
+    /// As there, and what the `sim` driver injects; [`RejectReason::Forked`].
+    pub fn reserve_blocking(&self, file: &OpenFile, range: ByteRange) -> io::Result<Allocated> {
+        match self.simulation()? {
+            Some(sim) => sim.reserve(file, range),
+            None => file.reserve(range),
+        }
+    }
+
+    /// Makes the file at least this long; see [`OpenFile::extend`].
+    ///
+    /// # Errors
+    /// As there, and what the `sim` driver injects; [`RejectReason::Forked`].
+    pub fn extend_blocking(&self, file: &OpenFile, length_bytes: u64) -> io::Result<()> {
+        match self.simulation()? {
+            Some(sim) => sim.extend(file, length_bytes),
+            None => file.extend(length_bytes),
+        }
+    }
+
+    /// Room for what is not set aside yet; see [`OpenFile::free_bytes`]. The `sim` driver knows its own limit.
+    ///
+    /// # Errors
+    /// As there; [`RejectReason::Forked`].
+    pub fn free_bytes(&self, file: &OpenFile) -> io::Result<u64> {
+        let simulated = self.simulation()?.and_then(Sim::free_bytes);
+        simulated.map_or_else(|| file.free_bytes(), Ok)
+    }
+
     /// What stands for the device, if anything does.
     fn simulation(&self) -> io::Result<Option<&Sim>> {
         if self.is_forked() {

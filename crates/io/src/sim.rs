@@ -258,6 +258,33 @@ impl Sim {
         result
     }
 
+    /// Contents and length stay, so the log has nothing of it.
+    pub(crate) fn reserve(&self, file: &OpenFile, range: ByteRange) -> io::Result<Allocated> {
+        let key = FileKey::of_descriptor(file.buffered())?;
+        self.control().admit_allocate(key, range)?;
+        let result = file.reserve(range);
+        if matches!(result, Ok(Allocated::Yes)) {
+            self.control().note_allocate(key, range);
+        }
+        result
+    }
+
+    /// What makes a file longer takes room for its last byte.
+    pub(crate) fn extend(&self, file: &OpenFile, length_bytes: u64) -> io::Result<()> {
+        if file.length_bytes()? >= length_bytes {
+            return self.control().admit_set_len();
+        }
+        match self.allocate(file, ByteRange::new(length_bytes - 1, length_bytes))? {
+            Allocated::Yes => Ok(()),
+            Allocated::Unsupported => file.extend(length_bytes),
+        }
+    }
+
+    /// `None` without a limit.
+    pub(crate) fn free_bytes(&self) -> Option<u64> {
+        self.control().free_bytes()
+    }
+
     /// Until the device answers, or has given none too often.
     fn retry<T>(&self, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         for _ in 0..Limits::RETRIES_MAX {

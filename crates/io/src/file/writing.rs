@@ -31,7 +31,7 @@ pub enum Creation {
 /// Whether space was set aside.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Allocated {
-    /// It was, and the file is at least so long.
+    /// It was; after [`OpenFile::allocate`] the file also reaches to the end of the range.
     Yes,
     /// The file system does not do that; nothing has changed.
     Unsupported,
@@ -76,6 +76,56 @@ impl OpenFile {
     /// # Errors
     /// What `fallocate(2)` reports, other than that it is not supported. Part of the space may be set aside then.
     pub fn allocate(&self, range: ByteRange) -> io::Result<Allocated> {
+        self.fallocate(FallocateFlags::empty(), range)
+    }
+
+    /// The same without a change to the length: space beyond the end is set aside too, until the file is cut.
+    ///
+    /// # Errors
+    /// As for [`OpenFile::allocate`].
+    pub fn reserve(&self, range: ByteRange) -> io::Result<Allocated> {
+        self.fallocate(FallocateFlags::KEEP_SIZE, range)
+    }
+
+    /// Makes the file at least this long, sparse, and never shorter, whatever others append at the same time: sets space aside for
+    /// the last byte alone (`fallocate(2)`), which overwrites nothing. Where the file system does not do that, looks at the length
+    /// and then sets it: what others append in between is cut off.
+    ///
+    /// # Errors
+    /// What `fallocate(2)`, `fstat(2)` and `ftruncate(2)` report. `StorageFull` is possible: the last byte takes a block.
+    pub fn extend(&self, length_bytes: u64) -> io::Result<()> {
+        if self.length_bytes()? >= length_bytes {
+            return Ok(());
+        }
+        match self.allocate(ByteRange::new(length_bytes - 1, length_bytes))? {
+            Allocated::Yes => Ok(()),
+            // Appended to since it was looked at.
+            Allocated::Unsupported if self.length_bytes()? >= length_bytes => Ok(()),
+            Allocated::Unsupported => self.set_len(length_bytes),
+        }
+    }
+
+    /// How many names the file has; 0 when it was deleted. One system call.
+    ///
+    /// # Errors
+    /// What `fstat(2)` reports.
+    pub fn links(&self) -> io::Result<u64> {
+        Ok(self.buffered.metadata()?.nlink())
+    }
+
+    /// What the file system has room for, as it tells users without privileges; the largest number where it has no limit. Quotas and
+    /// what it sets aside for itself are not in it. One system call.
+    ///
+    /// # Errors
+    /// What `fstatfs(2)` reports.
+    pub fn free_bytes(&self) -> io::Result<u64> {
+        let status = rustix::fs::fstatvfs(&self.buffered)?;
+        // A tmpfs without limit has no blocks.
+        let is_limited = status.f_blocks > 0;
+        Ok(if is_limited { status.f_bavail.saturating_mul(status.f_frsize) } else { u64::MAX })
+    }
+
+    fn fallocate(&self, flags: FallocateFlags, range: ByteRange) -> io::Result<Allocated> {
         if range.is_empty() {
             return Ok(Allocated::Yes);
         }
@@ -83,7 +133,7 @@ impl OpenFile {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         loop {
-            match rustix::fs::fallocate(&self.buffered, FallocateFlags::empty(), range.start, range.len()) {
+            match rustix::fs::fallocate(&self.buffered, flags, range.start, range.len()) {
                 Ok(()) => return Ok(Allocated::Yes),
                 Err(Errno::INTR) => {}
                 // INVAL: the range is a good one, so it is the file system that takes none.

@@ -248,6 +248,10 @@ impl SimControl {
         self.state().counts.syncs += 1;
     }
 
+    pub(super) fn free_bytes(&self) -> Option<u64> {
+        self.state().space.as_ref().map(|space| space.left_bytes)
+    }
+
     pub(super) fn admit_set_len(&self) -> io::Result<()> {
         self.state().count_down()
     }

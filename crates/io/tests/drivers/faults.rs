@@ -101,6 +101,39 @@ fn a_full_device() {
     bench.assert_idle();
 }
 
+/// Goal: on a full device what was reserved can be written, and a file that is made longer takes room for its last byte; none of both
+/// cuts the file.
+#[test]
+fn reserving_on_a_full_device() {
+    let (bench, control) = calm(6);
+    let (driver, file) = (&bench.driver, &bench.file);
+    let (write, length_bytes) = (
+        |bytes: usize, offset| driver.write_blocking(file, Route::Buffered, &vec![9; bytes], offset),
+        file.length_bytes().unwrap(),
+    );
+    control.space_left(Some(10_000));
+    assert_eq!(driver.free_bytes(file).unwrap(), 10_000);
+    assert_eq!(raw(driver.reserve_blocking(file, ByteRange::new(0, 10_001))), Some(ENOSPC));
+    let beyond = ByteRange::at(length_bytes + 5000, 9000);
+    assert_eq!(driver.reserve_blocking(file, beyond).unwrap(), Allocated::Yes);
+    assert_eq!((driver.free_bytes(file).unwrap(), file.length_bytes().unwrap()), (1000, length_bytes));
+    driver.extend_blocking(file, length_bytes).unwrap();
+    driver.extend_blocking(file, beyond.end).unwrap();
+    assert_eq!((driver.free_bytes(file).unwrap(), file.length_bytes().unwrap()), (1000, beyond.end));
+    assert_eq!(write(2000, 0).unwrap(), 1000);
+    assert_eq!(raw(driver.extend_blocking(file, beyond.end + 10)), Some(ENOSPC));
+    assert_eq!(file.length_bytes().unwrap(), beyond.end);
+    assert_eq!(write(10_000, beyond.start).unwrap(), 9000);
+    control.space_left(None);
+    control.fail_at(0, EIO);
+    assert_eq!(raw(driver.extend_blocking(file, 1)), Some(EIO));
+    control.fail_at(0, EIO);
+    assert_eq!(raw(driver.reserve_blocking(file, ByteRange::new(0, 1))), Some(EIO));
+    driver.extend_blocking(file, beyond.end + 10).unwrap();
+    assert_eq!(file.length_bytes().unwrap(), beyond.end + 10);
+    bench.assert_idle();
+}
+
 /// Goal: a write back to a device that fills up is short at a boundary that can be gone on from, and keeps the reason.
 #[test]
 fn write_back_to_a_full_device() {

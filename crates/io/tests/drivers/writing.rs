@@ -212,6 +212,9 @@ fn a_child_writes_nothing() {
             assert_eq!(driver.sync_blocking(file, SyncScope::All).unwrap_err().kind(), refused);
             assert_eq!(driver.set_len_blocking(file, 0).unwrap_err().kind(), refused);
             assert_eq!(driver.allocate_blocking(file, ByteRange::new(0, 1)).unwrap_err().kind(), refused);
+            assert_eq!(driver.reserve_blocking(file, ByteRange::new(0, 1)).unwrap_err().kind(), refused);
+            assert_eq!(driver.extend_blocking(file, 1 << 30).unwrap_err().kind(), refused);
+            assert_eq!(driver.free_bytes(file).unwrap_err().kind(), refused);
         });
         assert_eq!(pages.cache.stats().pinned_pages, 3);
         drop(run);
@@ -277,6 +280,11 @@ fn blocking_calls() {
             let too_large = driver.allocate_blocking(file, ByteRange::new(0, u64::MAX)).unwrap_err();
             assert_eq!(too_large.kind(), io::ErrorKind::FileTooLarge);
             expected.resize(file.length_bytes().unwrap() as usize, 0);
+            driver.extend_blocking(file, 1000).unwrap();
+            driver.extend_blocking(file, 1_800_001).unwrap();
+            expected.resize(1_800_001, 0);
+            assert_eq!(driver.reserve_blocking(file, ByteRange::new(0, 2_000_000)).unwrap(), allocated);
+            assert!(driver.free_bytes(file).unwrap() > 0);
             assert!(std::fs::read(bench.path()).unwrap() == expected, "{}", bench.name());
             bench.assert_idle();
         }

@@ -4,5 +4,6 @@
 //! Does not own: drivers, caching, which have tests of their own.
 
 mod beside;
+mod lengths;
 mod locking;
 mod watching;
