@@ -27,6 +27,10 @@ soak-write time="20m":
 soak-crash time="10m":
     HEADWATER_SOAK_SECONDS={{time}} cargo test --release -p headwater --test crash -- --nocapture
 
+# Headwater and a program that knows nothing of it take turns on files, in every combination of level, caching, I/O, driver and file system, with a table at the end; then two processes that append at once. As root, with mkfs.ext4, mkfs.xfs and mkfs.btrfs: `just turns 1000000`.
+turns operations="1000000" appends="100000":
+    HEADWATER_TURNS={{operations}} HEADWATER_APPENDS={{appends}} cargo test --release -p headwater --test turns -- --nocapture --test-threads 1
+
 # The cache inside of kernels under everything at once, on the host: `just soak-kernel 10m`.
 soak-kernel time="10m":
     HEADWATER_SOAK_SECONDS={{time}} cargo test --release -p headwater-arceos --test host -- --nocapture soak::soak

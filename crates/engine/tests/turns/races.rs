@@ -78,6 +78,27 @@ fn foreign_appends_among_our_writes_are_kept() {
     });
 }
 
+/// Goal: neither headwater nor a bystander gets an error from a sync while another program writes to the pages that headwater
+/// writes to. Method: the stranger fills one page all the time, which stays dirty in the kernel; headwater writes that page and
+/// those around it, in one piece, and syncs.
+#[test]
+fn no_sync_fails_beside_foreign_writes() {
+    with_seed("races::no_sync_fails_beside_foreign_writes", |seed| {
+        race(seed, |race, rng| {
+            let (file, bystander) = (race.open(), std::fs::File::open(&race.path).unwrap());
+            race.stranger.tell("pages 3");
+            let mut synced = true;
+            for number in 0..10 {
+                file.write_all_at(&bytes(number, 40_000), rng.below(3) * 1000).unwrap();
+                synced &= file.sync_data().is_ok();
+            }
+            race.stranger.tell("stop");
+            race.expect("our sync", synced);
+            race.expect("the sync of a bystander", bystander.sync_all().is_ok());
+        });
+    });
+}
+
 /// One file, opened in one way.
 struct Race<'a> {
     combination: Combination,

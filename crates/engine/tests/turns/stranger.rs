@@ -63,7 +63,7 @@ impl Stranger {
             "seal" => return Ok(checksum(&fs::read(&self.path)?)),
             "lines" => self.append_lines(number(0), number(1))?,
             "pages" => self.begin_pages(number(0))?,
-            "appends" => self.begin_appends()?,
+            "appends" => self.begin_appends(number(0), number(1).max(1) as usize)?,
             "stop" => return self.stop(),
             _ => return Err(io::Error::other(format!("there is no command {command:?}"))),
         }
@@ -126,12 +126,13 @@ impl Stranger {
         Ok(())
     }
 
-    /// Appends lines until it is asked to stop, each after a pause in which others get a turn.
-    fn begin_appends(&mut self) -> io::Result<()> {
+    /// Appends lines until it is asked to stop, each after others had the chance of a turn.
+    fn begin_appends(&mut self, synced_every: u64, repeated: usize) -> io::Result<()> {
         let mut file = OpenOptions::new().append(true).open(&self.path)?;
         self.begin(move |number| {
             std::thread::yield_now();
-            file.write_all(contents::line('s', number - 1).as_bytes())
+            file.write_all(contents::line('s', number - 1).repeat(repeated).as_bytes())?;
+            if synced_every > 0 && number % synced_every == 0 { file.sync_data() } else { Ok(()) }
         });
         Ok(())
     }

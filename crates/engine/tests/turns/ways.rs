@@ -78,9 +78,9 @@ impl Subject {
 /// With a list of all that is wrong.
 pub(crate) fn each_way(name: &str, contents: &[u8], steps: impl Fn(&mut Ways)) {
     let mut wrong = Vec::new();
-    for look in [Look::Refresh, Look::Reopen, Look::Wait] {
-        for other in [Other::Stranger(Stranger::new()), Other::Std] {
-            let mut ways = Ways::new(other, look, contents);
+    for (number, look) in [Look::Refresh, Look::Reopen, Look::Wait].into_iter().enumerate() {
+        for (other, turned) in [(Other::Stranger(Stranger::new()), 0), (Other::Std, 1)] {
+            let mut ways = Ways::new(other, look, contents, number + turned);
             watched(name, || steps(&mut ways));
             wrong.append(&mut ways.wrong);
         }
@@ -89,13 +89,14 @@ pub(crate) fn each_way(name: &str, contents: &[u8], steps: impl Fn(&mut Ways)) {
 }
 
 impl Ways {
-    fn new(other: Other, look: Look, contents: &[u8]) -> Ways {
+    /// Each file is on one of the drivers; the number says which of them comes first.
+    fn new(other: Other, look: Look, contents: &[u8], first_driver: usize) -> Ways {
         let directory = ScratchDir::on_target().unwrap();
         let engines: Vec<(Driver, Engine)> =
             drivers().into_iter().map(|driver| (driver, engine_on(driver, 16 << 20))).collect();
         let mut subjects = Vec::new();
         for (number, (level, caching, mode)) in ways().into_iter().enumerate() {
-            let (driver, engine) = &engines[number % engines.len()];
+            let (driver, engine) = &engines[(number + first_driver) % engines.len()];
             let path = directory.path().join(number.to_string());
             std::fs::write(&path, contents).unwrap();
             let combination = Combination { place: 0, driver: *driver, level, caching, mode };
