@@ -11,16 +11,18 @@
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use headwater::{Coherence, Engine, File};
+use headwater::Coherence;
 use headwater_testkit::Rng;
 
-use crate::api::{is_checked, refresh, sees_at_once};
+use crate::api::{is_checked, sees_at_once};
 use crate::combination::{Combination, For};
 use crate::contents::bytes;
 use crate::draw::{Draw, Handover, Ours, Patience, Pause, Theirs};
 use crate::foreign::Stranger;
-use crate::looks::{INTERFACES, look};
+use crate::ideal::Ideal;
+use crate::looks::INTERFACES;
 use crate::model::{Model, Outcome};
+use crate::program::{Opened, Program};
 
 /// Everything that decides a game, up to the clock.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +30,15 @@ pub(crate) struct Case {
     pub(crate) combination: Combination,
     pub(crate) seed: u64,
     pub(crate) patience: Patience,
+    pub(crate) player: Player,
+}
+
+/// Whose turns are played beside the stranger's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Player {
+    Headwater,
+    /// A program that does everything right.
+    Ideal,
 }
 
 /// How much was done.
@@ -39,7 +50,7 @@ pub(crate) struct Counts {
 
 pub(crate) struct Game<'a> {
     case: &'a Case,
-    engine: Engine,
+    program: Program,
     stranger: &'a mut Stranger,
     path: PathBuf,
     draw: Draw,
@@ -52,7 +63,7 @@ pub(crate) struct Game<'a> {
 }
 
 struct Handle {
-    file: File,
+    file: Opened,
     purpose: For,
 }
 
@@ -65,10 +76,14 @@ impl<'a> Game<'a> {
         let _ = std::fs::remove_file(&path);
         std::fs::write(&path, &contents).unwrap();
         stranger.turn_to(&path);
-        let engine = case.combination.engine([3, 6, 32][draw.rng.below(3) as usize] << 20);
+        let memory_bytes = [3, 6, 32][draw.rng.below(3) as usize] << 20;
+        let program = match case.player {
+            Player::Headwater => Program::Headwater(case.combination.engine(memory_bytes), case.combination),
+            Player::Ideal => Program::Ideal(Ideal::new()),
+        };
         let (handles, replaced, log) = (Vec::new(), Vec::new(), Vec::new());
         let (model, counts) = (Model::new(contents), Counts::default());
-        Game { case, engine, stranger, path, draw, model, handles, replaced, counts, log }
+        Game { case, program, stranger, path, draw, model, handles, replaced, counts, log }
     }
 
     pub(crate) fn play(&mut self, turns: u64) -> Outcome {
@@ -103,24 +118,23 @@ impl<'a> Game<'a> {
         let seed = self.draw.rng.next_u64();
         match step {
             Ours::Write { offset, length } => {
-                self.writer().write_all_at(&bytes(seed, length), offset as u64).map_err(text)?;
+                self.writer().write_all_at(&bytes(seed, length), offset)?;
                 self.model.write(offset, &bytes(seed, length));
             }
             Ours::Append { length } => {
-                let (at, end) =
-                    (self.writer().append(&bytes(seed, length)).map_err(text)? as usize, self.model.len());
+                let (at, end) = (self.writer().append(&bytes(seed, length))?, self.model.len());
                 if at != end {
                     return Err(format!("appended at {at}, the file ends at {end}"));
                 }
                 self.model.write(at, &bytes(seed, length));
             }
             Ours::SetLength(length) => {
-                self.writer().set_len(length as u64).map_err(text)?;
+                self.writer().set_len(length)?;
                 self.model.set_len(length);
             }
             Ours::Read { offset, length } => {
                 let mut found = vec![0xAA; length];
-                let read = self.any().read_at(&mut found, offset as u64).map_err(text)?;
+                let read = self.any().read_at(&mut found, offset)?;
                 let there = self.model.len().saturating_sub(offset).min(length);
                 if read != there {
                     return Err(format!("{read} bytes read, {there} are there"));
@@ -128,18 +142,18 @@ impl<'a> Game<'a> {
                 self.model.check_range("read in our own turn", offset, &found[..read])?;
             }
             Ours::Open => self.open([For::Reading, For::Writing][seed as usize % 2])?,
-            Ours::Press => press(&self.engine, &self.path.with_file_name("large")),
+            Ours::Press => self.program.press(&self.path.with_file_name("large")),
         }
         Ok(())
     }
 
     fn hand_over(&mut self, handover: Handover) -> Outcome {
         match handover {
-            Handover::SyncData => self.writer().sync_data().map_err(text)?,
-            Handover::SyncAll => self.writer().sync_all().map_err(text)?,
-            Handover::Flush => self.engine.flush().map_err(text)?,
+            Handover::SyncData => self.writer().sync_data()?,
+            Handover::SyncAll => self.writer().sync_all()?,
+            Handover::Flush => self.program.flush()?,
             Handover::SyncAndClose => {
-                self.writer().sync_data().map_err(text)?;
+                self.writer().sync_data()?;
                 self.handles.clear();
             }
             Handover::Nothing => return self.compare(),
@@ -225,7 +239,7 @@ impl<'a> Game<'a> {
         for handle in self.handles.iter().chain(self.replaced.iter().flat_map(|(_, handles)| handles)) {
             let _ = handle.file.sync_data();
         }
-        let _ = self.engine.flush();
+        let _ = self.program.flush();
     }
 
     fn pause(&mut self) -> Outcome {
@@ -242,7 +256,7 @@ impl<'a> Game<'a> {
             Pause::Refresh => {
                 let replaced = self.replaced.iter().flat_map(|(_, handles)| handles);
                 for handle in self.handles.iter().chain(replaced) {
-                    refresh(&handle.file).map_err(text)?;
+                    handle.file.refresh()?;
                 }
             }
             Pause::Reopen => {
@@ -272,7 +286,7 @@ impl<'a> Game<'a> {
     }
 
     fn look_by_path(&mut self) -> Outcome {
-        let bytes = self.engine.read(&self.path).map_err(text)?;
+        let bytes = self.program.read(&self.path)?;
         self.counts.bytes += bytes.len() as u64;
         self.model.check("Engine::read at once", &bytes)
     }
@@ -280,7 +294,7 @@ impl<'a> Game<'a> {
     /// All handles, all interfaces, in any order.
     fn compare(&mut self) -> Outcome {
         let open = |handles: &[Handle]| handles.iter().map(|handle| handle.file.clone()).collect::<Vec<_>>();
-        let mut looks: Vec<(File, &'static str, &Model)> = Vec::new();
+        let mut looks: Vec<(Opened, &'static str, &Model)> = Vec::new();
         looks.extend(open(&self.handles).into_iter().map(|file| (file, "a handle", &self.model)));
         for (model, handles) in &self.replaced {
             let files = open(handles);
@@ -293,11 +307,11 @@ impl<'a> Game<'a> {
             .collect();
         shuffle(&mut looks, &mut self.draw.rng);
         for ((file, what, model), interface) in looks {
-            self.counts.bytes += look(file, interface, what, model)?;
+            self.counts.bytes += file.look(interface, what, model)?;
         }
-        let now = self.case.combination.open(&self.engine, &self.path, For::Reading).map_err(text)?;
+        let now = self.program.open(&self.path, For::Reading)?;
         let interface = INTERFACES[self.draw.rng.below(6) as usize];
-        self.counts.bytes += look(&now, interface, "a handle opened now", &self.model)?;
+        self.counts.bytes += now.look(interface, "a handle opened now", &self.model)?;
         self.forget_some();
         self.look_by_path()
     }
@@ -323,20 +337,20 @@ impl<'a> Game<'a> {
     }
 
     fn open(&mut self, purpose: For) -> Outcome {
-        let opened = self.case.combination.open(&self.engine, &self.path, purpose);
+        let opened = self.program.open(&self.path, purpose);
         let file = opened.map_err(|error| format!("open: {error}"))?;
         self.handles.push(Handle { file, purpose });
         Ok(())
     }
 
-    fn writer(&mut self) -> File {
+    fn writer(&mut self) -> Opened {
         let first = self.draw.rng.below(self.handles.len() as u64) as usize;
         let (before, after) = self.handles.split_at(first);
         let writer = after.iter().chain(before).find(|handle| handle.purpose == For::Writing);
         writer.expect("one is open").file.clone()
     }
 
-    fn any(&mut self) -> File {
+    fn any(&mut self) -> Opened {
         self.handles[self.draw.rng.below(self.handles.len() as u64) as usize].file.clone()
     }
 
@@ -347,20 +361,6 @@ impl<'a> Game<'a> {
     fn note(&mut self, step: String) {
         self.counts.operations += 1;
         self.log.push(step);
-    }
-}
-
-/// Reads a file that is larger than the memory, which is given to it.
-fn press(engine: &Engine, path: &Path) {
-    let large = || std::fs::write(path, vec![1; 4 << 20]).unwrap();
-    if !path.exists() {
-        large();
-    }
-    let mut options = headwater::OpenOptions::new();
-    let file = options.engine(engine).caching(headwater::Caching::On).open(path).unwrap();
-    let mut part = vec![0; 64 << 10];
-    for offset in (0..4 << 20).step_by(64 << 10) {
-        file.read_exact_at(&mut part, offset).unwrap();
     }
 }
 
@@ -375,8 +375,4 @@ fn checksum(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(0xCBF2_9CE4_8422_2325, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))
-}
-
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
 }

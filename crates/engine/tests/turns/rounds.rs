@@ -21,7 +21,7 @@ use headwater_testkit::{Rng, ScratchDir, mix, watched, with_seed};
 use crate::combination::{Combination, combinations, places};
 use crate::draw::Patience;
 use crate::foreign::Stranger;
-use crate::game::{Case, Counts, Game};
+use crate::game::{Case, Counts, Game, Player};
 
 /// Goal: whatever headwater and another program do to a file in turn, no byte of either is lost and none is read that is older
 /// than the contract says. Method: games on combinations drawn from the seed; with `HEADWATER_TURNS` on all of them.
@@ -42,6 +42,23 @@ fn turns_lose_nothing_and_read_nothing_stale() {
     });
 }
 
+/// Goal: the games themselves find nothing wrong where nothing is. Method: an ideal program plays in headwater's place.
+#[test]
+fn an_ideal_program_passes() {
+    with_seed("rounds::an_ideal_program_passes", |seed| {
+        let (places, mut rng) = ([("default", ScratchDir::on_target().unwrap())], Rng::new(seed));
+        let (combinations, mut stranger) = (combinations(&places), Stranger::new());
+        let games =
+            if std::env::var_os("HEADWATER_TURNS").is_some() { 30 * IDEAL_GAMES } else { IDEAL_GAMES };
+        for _ in 0..games {
+            let combination = combinations[rng.below(combinations.len() as u64) as usize];
+            let (seed, patience, player) = (rng.next_u64(), Patience::Short, Player::Ideal);
+            let (_, played) = play(&Case { combination, seed, patience, player }, &mut stranger, &places, 0);
+            played.unwrap_or_else(|report| panic!("{report}"));
+        }
+    });
+}
+
 type Places = [(&'static str, ScratchDir)];
 
 fn play_some(seed: u64, combinations: &[Combination], places: &Places) {
@@ -49,8 +66,12 @@ fn play_some(seed: u64, combinations: &[Combination], places: &Places) {
     let (end, mut total, mut games) = (Instant::now() + BUDGET, Counts::default(), 0);
     while Instant::now() < end {
         let number = rng.below(combinations.len() as u64) as usize;
-        let case =
-            Case { combination: combinations[number], seed: rng.next_u64(), patience: Patience::Short };
+        let case = Case {
+            combination: combinations[number],
+            seed: rng.next_u64(),
+            patience: Patience::Short,
+            player: Player::Headwater,
+        };
         let (counts, played) = play(&case, &mut stranger, places, 0);
         total.add(counts);
         games += 1;
@@ -68,7 +89,7 @@ fn replay(text: &str, combinations: &[Combination], places: &Places) {
     let seed = u64::from_str_radix(seed.trim_start_matches("0x"), 16).expect("a seed in hexadecimal digits");
     let patience =
         if std::env::var_os("HEADWATER_TURNS").is_some() { Patience::Long } else { Patience::Short };
-    let case = Case { combination, seed, patience };
+    let case = Case { combination, seed, patience, player: Player::Headwater };
     let (counts, played) = play(&case, &mut Stranger::new(), places, 0);
     println!("{}: {} operations", combination.name(places), counts.operations);
     played.unwrap_or_else(|report| panic!("{report}"));
@@ -99,6 +120,7 @@ fn play_matrix(seed: u64, wanted: u64, combinations: &[Combination], places: &Pl
                         combination: combinations[number],
                         seed: mix(seed ^ mix(game)),
                         patience: Patience::Long,
+                        player: Player::Headwater,
                     };
                     let (counts, played) = play(&case, &mut stranger, places, worker);
                     done.fetch_add(counts.operations, Ordering::Relaxed);
@@ -185,6 +207,9 @@ const TURNS: u64 = 24;
 
 /// What the test takes in the ordinary run, beside making the file systems.
 const BUDGET: Duration = Duration::from_secs(12);
+
+/// With the ideal program.
+const IDEAL_GAMES: usize = 60;
 const WORKERS: usize = 3;
 const LOGGED: usize = 25;
 const REPORTS_MAX: usize = 20;
