@@ -341,11 +341,6 @@ impl Driver {
         }
     }
 
-    /// tmp
-    pub fn extend_blocking(&self, file: &OpenFile, length_bytes: u64) -> io::Result<()> {
-        if file.length_bytes()? < length_bytes { self.set_len_blocking(file, length_bytes) } else { Ok(()) }
-    }
-
     /// Sets space aside; see [`OpenFile::allocate`].
     ///
     /// # Errors
