@@ -13,7 +13,9 @@ use bytes::Bytes;
 use headwater_core::backing::{Backing, Form};
 use headwater_core::readahead::{ReadaheadLimits, ReadaheadPolicy};
 use headwater_core::units::ByteRange;
-use headwater_io::{Access, AppendFile, Creation, DirectIo, FileKind, OpenFile, Residency};
+use headwater_io::{
+    Access, AppendFile, Creation, DirectIo, FileKind, OpenFile, Residency, SeenFile,
+};
 
 use crate::async_reader::{AsyncReader, ByteStream};
 use crate::coherence::Coherence;
@@ -208,16 +210,26 @@ impl OpenOptions {
             Some(engine) => engine.clone(),
             None => Engine::global()?,
         };
-        let direct_io = match self.mode {
-            IoMode::Auto => DirectIo::Preferred,
-            IoMode::Direct => DirectIo::Required,
-            IoMode::Buffered => DirectIo::Off,
-        };
-        let failed = |error| Error::on_file(Operation::Open, path, error);
         if self.access == Access::ReadWrite {
             engine.shared.leases.make_way(&engine.shared, path);
         }
-        let open = self.open_file(path, direct_io).map_err(failed)?;
+        let open = self.open_file(path).map_err(|error| Error::on_file(Operation::Open, path, error))?;
+        self.register(engine, open, path)
+    }
+
+    /// Goes on with a descriptor that was opened for reading, and looked at, with this engine.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub(crate) fn open_seen(&self, engine: &Engine, seen: SeenFile, path: &Path) -> Result<File> {
+        let open = seen.into_open_file(path, self.direct_io());
+        let open = open.map_err(|error| Error::on_file(Operation::Open, path, error))?;
+        self.register(engine.clone(), open, path)
+    }
+
+    /// Makes the cache know an open file.
+    fn register(&self, engine: Engine, open: OpenFile, path: &Path) -> Result<File> {
+        let failed = |error| Error::on_file(Operation::Open, path, error);
         let readahead = engine.shared.readahead_of(&open);
         let inode = match is_known(&open, self.access) {
             true => {
@@ -262,10 +274,18 @@ impl OpenOptions {
         Ok(file)
     }
 
-    fn open_file(&self, path: &Path, direct_io: DirectIo) -> io::Result<OpenFile> {
+    fn open_file(&self, path: &Path) -> io::Result<OpenFile> {
         match self.creation {
-            Some(creation) => OpenFile::create(path, direct_io, self.access, creation),
-            None => OpenFile::open(path, direct_io, self.access),
+            Some(creation) => OpenFile::create(path, self.direct_io(), self.access, creation),
+            None => OpenFile::open(path, self.direct_io(), self.access),
+        }
+    }
+
+    fn direct_io(&self) -> DirectIo {
+        match self.mode {
+            IoMode::Auto => DirectIo::Preferred,
+            IoMode::Direct => DirectIo::Required,
+            IoMode::Buffered => DirectIo::Off,
         }
     }
 

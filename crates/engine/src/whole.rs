@@ -1,34 +1,35 @@
 //! Whole: files read from start to end by their path, the small ones of which there are many.
 //!
 //! ```text
-//!   path ─► statx ─┬─ known, unchanged, all of it cached, readable ─► its bytes, the file is not opened
-//!                  ├─ read for the first time ─► one descriptor, around the cache
-//!                  └─ else ─► open ─► read ─► close: the pages stay for the next time
+//!   path ─► open, statx ─┬─ known, unchanged, all of it cached ─► its bytes from the cache ─► close
+//!                        ├─ read for the first time ─► around the cache, with the same descriptor ─► close
+//!                        └─ else ─► a `File` of the same descriptor ─► read to the end ─► close: the pages stay
 //! ```
 //!
-//! Opening and closing a small file costs more than its bytes. Which file a path leads to, whether it has changed, and whether
-//! this process may read it, two system calls tell without opening it.
+//! The file is opened each time, because only `open(2)` asks everything that may forbid reading it, and because only what is
+//! looked at through a descriptor is the file that was opened. What is saved is the reading.
 //!
-//! Owns: the way without opening.
-//! Does not own: what proves a file unchanged (inode), reading (read_at).
-//! Invariants: I8, because a file with something unwritten is opened; I10.
+//! Owns: the ways of reading to the end.
+//! Does not own: the descriptor (io), what proves a file unchanged (inode), reading parts (read_at).
+//! Invariants: I8, because a file with something unwritten is read as a `File`; I10.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageRange};
-use headwater_io::{Found, Opened, PinnedRun, WholeFile};
+use headwater_io::{FileKind, Found, PinnedRun, SeenFile, WholeFile};
 
 use crate::engine::{Engine, LENT_BYTES_MIN, LENT_TIMES_MAX, LentBytes};
 use crate::error::{Error, Operation, Result};
-use crate::file::OpenOptions;
+use crate::file::{File, OpenOptions};
 use crate::inode::Inode;
 
 impl Engine {
-    /// Reads a whole file, as [`std::fs::read`] does. What the cache holds of it is taken from there, without opening the file
-    /// while its times say that it is the same: two system calls, and no copy where its pages lie in one piece. A file that
-    /// is read for the first time is read around the cache; from the second time on its pages stay, up to 1 MiB.
+    /// Reads a whole file, as [`std::fs::read`] does. The file is opened, so whatever may forbid that is asked. While its times
+    /// say that it is the same, what the cache holds of it is taken from there: three system calls in all, and no copy where
+    /// its pages lie in one piece. A file that is read for the first time is read around the cache; from the second time on
+    /// its pages stay, up to 1 MiB.
     ///
     /// Changes by others show at the next call, as far as the file's times tell: not writes through `mmap` that were not
     /// written back, and before Linux 6.13 not two writes within one tick of the clock. Blocks.
@@ -43,54 +44,50 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// As [`OpenOptions::open`] and [`crate::File::read_at`]; `OutOfMemory` for a file that does not fit memory.
+    /// As [`OpenOptions::open`] and [`crate::File::read_at`], whatever was read before; `OutOfMemory` for a file that does not
+    /// fit memory.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Bytes> {
         let path = path.as_ref();
-        let is_forked = self.shared.driver.is_forked();
-        let small = |seen: &Opened| (1..=WHOLE_BYTES_MAX as u64).contains(&seen.stamp.length_bytes);
-        // What goes wrong here goes wrong again below, where it is told.
-        let bytes = match Opened::at(path).ok().filter(|seen| !is_forked && small(seen)) {
-            Some(seen) => match self.shared.cache.inodes.find(seen.key) {
-                Some(inode) => self.read_unopened(path, &seen, &inode),
-                None => self.read_once(path, &seen),
-            },
-            None => None,
-        };
-        bytes.map_or_else(|| self.read_open(path), Ok)
+        let seen = SeenFile::open(path).map_err(|error| Error::on_file(Operation::Open, path, error))?;
+        match self.read_seen(&seen) {
+            Some(bytes) => Ok(bytes),
+            None => self.read_open(seen, path),
+        }
     }
 
-    /// What is cached of a known file, if that is all of it.
-    fn read_unopened(&self, path: &Path, seen: &Opened, inode: &Inode) -> Option<Bytes> {
-        if !inode.is_as_seen(seen) || headwater_io::check_readable(path).is_err() {
+    /// A small file, if all of it is cached, or if it is read for the first time. An error here is met again by the ways that
+    /// report it.
+    fn read_seen(&self, seen: &SeenFile) -> Option<Bytes> {
+        let opened = seen.opened();
+        let is_small = (1..=WHOLE_BYTES_MAX as u64).contains(&opened.stamp.length_bytes);
+        if !is_small || seen.kind() != FileKind::Regular || self.shared.driver.is_forked() {
             return None;
         }
-        self.lend_pages(inode, seen.stamp.length_bytes as usize)
-    }
-
-    /// A file that is read for the first time, around the cache: many are never read again.
-    fn read_once(&self, path: &Path, seen: &Opened) -> Option<Bytes> {
-        if self.shared.cache.inodes.was_read(seen.key) {
-            return None;
+        let inodes = &self.shared.cache.inodes;
+        match inodes.find(opened.key) {
+            Some(inode) if inode.is_as_seen(&opened) => {
+                self.lend_pages(&inode, opened.stamp.length_bytes as usize)
+            }
+            Some(_) => None,
+            // Many are never read again.
+            None if inodes.was_read(opened.key) => None,
+            None => {
+                let WholeFile { memory, file } = seen.read_whole().ok().flatten()?;
+                Some(Bytes::from(memory).slice(file))
+            }
         }
-        let WholeFile { memory, file } = seen.read_whole(path).ok().flatten()?;
-        Some(Bytes::from(memory).slice(file))
     }
 
-    fn read_open(&self, path: &Path) -> Result<Bytes> {
-        let file = OpenOptions::new().engine(self).open(path)?;
+    fn read_open(&self, seen: SeenFile, path: &Path) -> Result<Bytes> {
+        let file = OpenOptions::new().open_seen(self, seen, path)?;
         let length = usize::try_from(file.opened_length_bytes()).unwrap_or(usize::MAX);
-        let failed = |error: std::io::Error| Error::at(Operation::Read, path, 0, error);
-        if length > WHOLE_BYTES_MAX || length == 0 {
-            // As a stream, around the cache. Files of /proc say that they are empty.
-            let mut bytes = Vec::new();
-            bytes.try_reserve_exact(length).map_err(|_| failed(std::io::ErrorKind::OutOfMemory.into()))?;
-            file.reader().read_to_end(&mut bytes).map_err(failed)?;
-            return Ok(bytes.into());
-        }
-        let mut bytes = BytesMut::zeroed(length);
-        let read_bytes = file.read_at(&mut bytes, 0)?;
-        bytes.truncate(read_bytes);
-        Ok(bytes.freeze())
+        // What is long is read as a stream, around the cache; so is what says that it is empty, as files of /proc do.
+        let bytes = if length > WHOLE_BYTES_MAX || length == 0 {
+            stream_to_end(&file, length)?
+        } else {
+            read_to_end(&file, length)?
+        };
+        Ok(bytes.into())
     }
 
     /// All pages of a file, if they are there: themselves where they lie in one piece, which those do that were loaded together;
@@ -115,6 +112,34 @@ impl Engine {
     }
 }
 
+/// Reads on until a read finds nothing: one that is short of its buffer may have met an error, which the next one reports.
+fn read_to_end(file: &File, length: usize) -> Result<Vec<u8>> {
+    // A byte more than the file had shows whether that is all.
+    let (mut bytes, mut done) = (vec![0; length + 1], 0);
+    loop {
+        let read_bytes = file.read_at(&mut bytes[done..], done as u64)?;
+        done += read_bytes;
+        if read_bytes == 0 {
+            bytes.truncate(done);
+            return Ok(bytes);
+        }
+        if done == bytes.len() {
+            bytes.resize(done * 2, 0);
+        }
+    }
+}
+
+fn stream_to_end(file: &File, length: usize) -> Result<Vec<u8>> {
+    let failed = |error: io::Error| match error.downcast::<Error>() {
+        Ok(error) => error,
+        Err(error) => Error::at(Operation::Read, file.path(), 0, error),
+    };
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(length).map_err(|_| failed(io::ErrorKind::OutOfMemory.into()))?;
+    file.reader().read_to_end(&mut bytes).map_err(failed)?;
+    Ok(bytes)
+}
+
 /// Pages in one piece, inside of [`Bytes`].
 struct LentRun {
     run: PinnedRun,
@@ -136,5 +161,5 @@ pub fn read(path: impl AsRef<Path>) -> Result<Bytes> {
     Engine::global()?.read(path)
 }
 
-/// Beyond, opening the file is nothing beside reading it, and it would take much of the cache.
+/// Beyond, a file would take much of the cache, and gains little: the device delivers as fast as the bytes are copied.
 const WHOLE_BYTES_MAX: usize = 1 << 20;

@@ -39,7 +39,7 @@ pub use append::{AppendFile, Appended};
 pub use descriptor::close_parked;
 pub use direct::DirectAlignment;
 pub use file_system::FileSystem;
-pub use once::WholeFile;
+pub use once::{SeenFile, WholeFile};
 pub use status::{FileKey, FileStamp, StampTrust};
 pub use writing::{Allocated, Creation};
 
@@ -102,7 +102,7 @@ pub struct OpenFile {
     file_system: OnceLock<FileSystem>,
 }
 
-/// What was seen of a file when it was opened, or by its path.
+/// What was seen of a file when it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Opened {
     /// Which file.
@@ -111,30 +111,6 @@ pub struct Opened {
     pub stamp: FileStamp,
     /// By [`coarse_clock`], just before.
     pub looked_at: Duration,
-}
-
-impl Opened {
-    /// Looks at a regular file, which is not opened. One system call.
-    ///
-    /// # Errors
-    /// What `statx(2)` reports; `Unsupported` for other kinds of files.
-    pub fn at(path: &Path) -> io::Result<Opened> {
-        let looked_at = coarse_clock();
-        let Status { kind, key, stamp, .. } = Status::at(path)?;
-        if kind != FileKind::Regular {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
-        Ok(Opened { key, stamp, looked_at })
-    }
-}
-
-/// Whether this process, as its effective user, may read the file. One system call.
-///
-/// # Errors
-/// What `faccessat2(2)` reports, if it may not.
-pub fn check_readable(path: &Path) -> io::Result<()> {
-    let (readable, as_effective) = (rustix::fs::Access::READ_OK, rustix::fs::AtFlags::EACCESS);
-    Ok(rustix::fs::accessat(rustix::fs::CWD, path, readable, as_effective)?)
 }
 
 impl OpenFile {
@@ -146,7 +122,8 @@ impl OpenFile {
     /// [`DirectIo::Required`] for a character device and where the file system refuses `O_DIRECT`.
     pub fn open(path: &Path, direct_io: DirectIo, access: Access) -> io::Result<OpenFile> {
         let looked_at = coarse_clock();
-        let (buffered, status) = open_ordinary(path, access)?;
+        let (buffered, status) = open_unwaiting(path, access)?;
+        let_wait(&buffered)?;
         OpenFile::from_ordinary(buffered, status, looked_at, path, (direct_io, access))
     }
 
@@ -414,34 +391,38 @@ fn queue_polled_bytes_max(device: u64) -> usize {
     sectors_bytes.min(segments_bytes)
 }
 
-/// The ordinary descriptor. Opening does not wait for the other end of a FIFO, which is refused.
-fn open_ordinary(path: &Path, access: Access) -> io::Result<(Descriptor, Status)> {
+/// The ordinary descriptor. Opening does not wait for the other end of a FIFO, which is refused; [`let_wait`] then makes the
+/// descriptor an ordinary one.
+fn open_unwaiting(path: &Path, access: Access) -> io::Result<(Descriptor, Status)> {
     let mut options = OpenOptions::new();
     options.read(true).write(access == Access::ReadWrite);
-    if cfg!(miri) {
+    let mut unwaiting = options.clone();
+    if cfg!(not(miri)) {
         // Miri has no such flag.
-        let file = Descriptor::new(options.open(path)?);
-        let status = Status::of(&file)?;
-        return Ok((file, status));
+        unwaiting.custom_flags(libc::O_NONBLOCK);
     }
-    match options.clone().custom_flags(libc::O_NONBLOCK).open(path) {
-        Ok(file) => {
-            let file = Descriptor::new(file);
-            let status = Status::of(&file)?;
-            // On a ring, the flag would have requests fail that must wait.
-            rustix::fs::fcntl_setfl(&file, rustix::fs::OFlags::empty())?;
-            Ok((file, status))
-        }
+    let file = match unwaiting.open(path) {
+        Ok(file) => file,
         // What others hold a lease on has to be waited for. A socket cannot be opened at all, which is better said so.
         Err(error) if [Some(libc::EAGAIN), Some(libc::ENXIO)].contains(&error.raw_os_error()) => {
             let mode = std::fs::metadata(path)?.mode();
             positioned_kind(rustix::fs::FileType::from_raw_mode(mode))?;
-            let file = Descriptor::new(options.open(path)?);
-            let status = Status::of(&file)?;
-            Ok((file, status))
+            options.open(path)?
         }
-        Err(error) => Err(error),
+        Err(error) => return Err(error),
+    };
+    let file = Descriptor::new(file);
+    let status = Status::of(&file)?;
+    Ok((file, status))
+}
+
+/// Takes the flags off a descriptor that was opened for a first look: on a ring, `O_NONBLOCK` would have requests fail that
+/// must wait.
+fn let_wait(file: &File) -> io::Result<()> {
+    if cfg!(miri) {
+        return Ok(());
     }
+    Ok(rustix::fs::fcntl_setfl(file, rustix::fs::OFlags::empty())?)
 }
 
 /// A page for a trial read.

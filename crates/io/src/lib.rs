@@ -45,9 +45,9 @@ pub use completion::{Batch, Completion, Plug};
 pub use driver::{Driver, DriverInfo, DriverKind, DriverOptions, DriverStats, PolledRings, Polling};
 pub use event_listener::{Event, EventListener, Listener};
 pub use file::{
-    AppendFile, Appended,
-    Access, Allocated, Creation, DirectAlignment, DirectIo, FileKey, FileKind, FileStamp, FileSystem,
-    OpenFile, Opened, Route, StampTrust, WholeFile, check_readable, close_parked, coarse_clock, device_polls,
+    Access, Allocated, AppendFile, Appended, Creation, DirectAlignment, DirectIo, FileKey, FileKind,
+    FileStamp, FileSystem, OpenFile, Opened, Route, SeenFile, StampTrust, WholeFile, close_parked, coarse_clock,
+    device_polls,
 };
 pub use identity::{device_number, file_system_uuid};
 pub use kernel_cache::{Residency, resident_pages};

@@ -1,11 +1,18 @@
-//! Whole files by their path: what is cached is taken without opening them, and nothing stale ever.
+//! Whole files by their path: what is cached is taken from the cache, nothing is stale, nothing short, and nothing given to a
+//! thread that may not open the file.
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
-use headwater::Engine;
-use headwater_testkit::{Pattern, ScratchDir};
+use headwater::io::{Access, ByteRange, DirectIo, FaultRange, OpenFile};
+use headwater::{Engine, Operation};
+use headwater_testkit::{Pattern, ScratchDir, skip};
+use rustix::io::Errno;
+use rustix::process::{Gid, Uid};
 
 use crate::rig::{calm, drivers, rigs};
 
@@ -112,4 +119,148 @@ fn whole_of_other_kinds() {
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
     let error = io::Error::from(rig.engine.read(&fifo).unwrap_err());
     assert_eq!(error.kind(), io::ErrorKind::Unsupported, "and it does not wait for the other end");
+}
+
+/// Goal: a file of which a later part cannot be read is an error that names the place, at the first reading and the second,
+/// through the cache and as a stream; and all of it when the device has healed. Method: a fault behind the middle of a file
+/// that the kernel does not hold.
+#[test]
+fn whole_files_fail_where_a_part_fails() {
+    const BAD: u64 = 400_000;
+    let eio = Errno::IO.raw_os_error();
+    let scratch = ScratchDir::on_target().unwrap();
+    for length in [600_000, 3 << 20] {
+        let rig = calm(75);
+        let path = scratch.path().join(format!("file{length}"));
+        fs::write(&path, contents(1, length)).unwrap();
+        age(&path);
+        if length <= 1 << 20 {
+            // Around the cache and the driver: only from the second time on does the simulation see it.
+            assert_eq!(rig.engine.read(&path).unwrap(), contents(1, length));
+        }
+        make_cold(&path);
+        let bad_bytes = BAD.max(length.saturating_sub(1 << 20));
+        rig.control().add_fault(FaultRange::new(ByteRange::new(bad_bytes, bad_bytes + 1), eio));
+        for time in 0..2 {
+            let error = rig.engine.read(&path).map(|read| read.len()).expect_err("half of a file is none");
+            assert_eq!((error.raw_os_error(), error.operation()), (Some(eio), Operation::Read), "{error}");
+            let offset_bytes = error.offset_bytes().unwrap();
+            assert!(bad_bytes - offset_bytes < 4096, "{time}: {error}, bad from {bad_bytes} on");
+        }
+        rig.control().clear_faults();
+        assert_reads(&rig.engine, &path, &contents(1, length), "healed");
+        rig.assert_idle();
+    }
+}
+
+/// Takes a file out of the kernel's page cache.
+fn make_cold(path: &Path) {
+    fs::File::open(path).unwrap().sync_all().unwrap();
+    OpenFile::open(path, DirectIo::Off, Access::Read).unwrap().evict_from_kernel().unwrap();
+}
+
+/// Goal: a file of `/proc` that opens and cannot be read is an error, not an empty file.
+#[test]
+fn whole_of_what_cannot_be_read() {
+    let path = "/proc/self/mem";
+    let expected = fs::read(path).unwrap_err().raw_os_error();
+    for rig in rigs(76) {
+        assert_eq!(rig.engine.read(path).unwrap_err().raw_os_error(), expected);
+        rig.assert_idle();
+    }
+}
+
+/// Goal: whatever others do to the length meanwhile, what is read is a beginning of the file as long as it was at some moment.
+/// Method: a thread that cuts and extends a file of known contents at pages, across the size from which files are streamed,
+/// to and from nothing.
+#[test]
+fn whole_files_grow_and_shrink() {
+    const LENGTHS: [u64; 6] = [8192, 0, 598_016, 4096, 2_097_152, 1_048_576];
+    let scratch = ScratchDir::on_target().unwrap();
+    for rig in rigs(77) {
+        let path = scratch.path().join(rig.name());
+        let all = contents(1, 2_097_152);
+        fs::write(&path, &all).unwrap();
+        let is_done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+                for length in LENGTHS.into_iter().cycle().take_while(|_| !is_done.load(Ordering::Relaxed)) {
+                    let now = file.metadata().unwrap().len();
+                    if now < length {
+                        file.write_all_at(&all[now as usize..length as usize], now).unwrap();
+                    } else {
+                        file.set_len(length).unwrap();
+                    }
+                }
+            });
+            for _ in 0..300 {
+                let read = rig.engine.read(&path).unwrap();
+                assert!(read.len().is_multiple_of(4096), "{} bytes", read.len());
+                assert!(read == all[..read.len()], "other bytes among {}", read.len());
+            }
+            is_done.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(rig.engine.read(&path).unwrap(), fs::read(&path).unwrap());
+    }
+}
+
+/// Becomes nobody, for good, in this thread only.
+fn become_nobody() {
+    let (user, group) = (Uid::from_raw(65534), Gid::from_raw(65534));
+    rustix::thread::set_thread_groups(&[]).unwrap();
+    rustix::thread::set_thread_res_gid(group, group, group).unwrap();
+    rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+}
+
+/// Goal: a thread that may not open a file is not given its cached bytes, also while the name that it reads by changes between
+/// this file and one that it may read. Method: a file of root's in the cache, a thread that has become nobody, and one that
+/// moves a symbolic link to and fro.
+#[test]
+fn whole_files_are_not_given_to_strangers() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("only root can become nobody");
+    }
+    let scratch = ScratchDir::on_target().unwrap();
+    let at = |name: &str| -> PathBuf { scratch.path().join(name) };
+    let (secret, public, link, spare) = (at("secret"), at("public"), at("link"), at("spare"));
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    for (path, bytes, mode) in [(&secret, "secret", 0o600), (&public, "public", 0o644)] {
+        fs::write(path, bytes).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        age(path);
+    }
+    symlink(&public, &link).unwrap();
+    let rig = calm(78);
+    assert_reads(&rig.engine, &secret, b"secret", "as root");
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for target in
+                [&secret, &public].into_iter().cycle().take_while(|_| !is_done.load(Ordering::Relaxed))
+            {
+                symlink(target, &spare).unwrap();
+                fs::rename(&spare, &link).unwrap();
+            }
+        });
+        let nobody = scope.spawn(|| {
+            become_nobody();
+            if fs::read(&public).is_err() {
+                return skip("nobody has no way to the scratch directory");
+            }
+            let denied = |path: &Path| rig.engine.read(path).unwrap_err().kind();
+            assert_eq!(denied(&secret), io::ErrorKind::PermissionDenied);
+            let (mut given, mut refused) = (0, 0);
+            while given < 5_000 || refused < 5_000 {
+                match rig.engine.read(&link) {
+                    Ok(bytes) => given += u32::from(bytes == "public" || panic!("leaked {bytes:?}")),
+                    Err(error) => refused += u32::from(error.kind() == io::ErrorKind::PermissionDenied),
+                }
+            }
+        });
+        let ended = nobody.join();
+        is_done.store(true, Ordering::Relaxed);
+        ended.unwrap();
+    });
+    rig.assert_idle();
 }

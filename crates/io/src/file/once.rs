@@ -1,26 +1,42 @@
-//! Once: a small file that is read whole, with one descriptor that nobody keeps.
+//! Once: a file that is opened, looked at, and perhaps read whole, with one descriptor that nobody keeps.
 //!
 //! ```text
-//!   open ─► cachestat ─┬─ all in the kernel's page cache ─► pread
-//!                      └─ else ─► the descriptor becomes O_DIRECT ─► pread into aligned memory
+//!   open ─► statx ─► known to a cache? its bytes, close
+//!              ├───► small and new? cachestat ─┬─ all in the kernel's page cache ─► pread, close
+//!              │                               └─ else ─► the descriptor becomes O_DIRECT ─► pread into aligned memory, close
+//!              └───► else ─► the descriptor becomes an `OpenFile`'s
 //! ```
 //!
-//! Owns: the descriptor, for as long as that takes.
-//! Does not own: who has the bytes in a cache, what is done where this does not work.
+//! Only `open(2)` asks everything that may forbid reading a file: permissions, Landlock, security modules, listeners of
+//! fanotify. What is looked at afterwards is the file that was opened, whatever its name leads to by then.
+//!
+//! Owns: the descriptor, from opening to closing or to its becoming an [`OpenFile`]'s.
+//! Does not own: the cache that has the bytes, what is done where this does not work.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::Duration;
 
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES};
 use rustix::fs::{OFlags, fcntl_setfl};
 
-use super::Opened;
 use super::descriptor::Descriptor;
+use super::status::Status;
+use super::{Access, DirectIo, FileKind, OpenFile, Opened, coarse_clock, let_wait, open_unwaiting};
 use crate::kernel_cache::resident_pages;
+
+/// A file opened for reading, and the one look at it.
+#[derive(Debug)]
+pub struct SeenFile {
+    /// Closed with this, unless it becomes an [`OpenFile`]'s.
+    descriptor: Descriptor,
+    status: Status,
+    looked_at: Duration,
+}
 
 /// The bytes of a whole file, within memory that is larger.
 pub struct WholeFile {
@@ -30,42 +46,74 @@ pub struct WholeFile {
     pub file: Range<usize>,
 }
 
-impl Opened {
-    /// Reads all of the file that was seen at `path`, around the kernel's page cache unless that has all of it: at most five
-    /// system calls. `None` where that does not work (no `O_DIRECT`, a kernel that does not tell what it caches) or is not all
-    /// (the file has grown meanwhile): it is to be opened then. Blocks.
+impl SeenFile {
+    /// Opens a regular file, block device or character device for reading, and looks at it: two system calls. Waits for
+    /// a lease of another process, but for nothing else.
     ///
     /// # Errors
-    /// What `open(2)` and `pread(2)` report.
-    pub fn read_whole(&self, path: &Path) -> io::Result<Option<WholeFile>> {
-        // If a FIFO is there by now, nobody waits for its other end; positions it has none.
-        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-        let file = Descriptor::new(file);
-        let length_bytes = self.stamp.length_bytes;
-        let cached = resident_pages(file.as_fd(), ByteRange::new(0, length_bytes));
+    /// As [`OpenFile::open`] without direct I/O.
+    pub fn open(path: &Path) -> io::Result<SeenFile> {
+        let looked_at = coarse_clock();
+        let (descriptor, status) = open_unwaiting(path, Access::Read)?;
+        Ok(SeenFile { descriptor, status, looked_at })
+    }
+
+    /// What was seen of the file when it was opened.
+    pub fn opened(&self) -> Opened {
+        Opened { key: self.status.key, stamp: self.status.stamp, looked_at: self.looked_at }
+    }
+
+    /// What kind of file.
+    pub fn kind(&self) -> FileKind {
+        self.status.kind
+    }
+
+    /// Reads all of a regular file, around the kernel's page cache unless that has all of it: at most four system calls, of
+    /// which the last finds the end. `None` where that does not work (no `O_DIRECT`, a kernel that does not tell what it
+    /// caches) or is not all (the file has become longer or shorter since it was opened): another way is to be taken then.
+    /// Blocks.
+    ///
+    /// # Errors
+    /// What `pread(2)` reports, whatever was read before.
+    pub fn read_whole(&self) -> io::Result<Option<WholeFile>> {
+        let length_bytes = self.status.stamp.length_bytes;
+        let cached = resident_pages(self.descriptor.as_fd(), ByteRange::new(0, length_bytes));
         let Some(cached_pages) = cached else { return Ok(None) };
         let is_cached = cached_pages >= length_bytes.div_ceil(PAGE_SIZE_BYTES);
-        if !is_cached && fcntl_setfl(&file, OFlags::DIRECT).is_err() {
+        if !is_cached && fcntl_setfl(&self.descriptor, OFlags::DIRECT).is_err() {
             return Ok(None);
         }
-        read_to_end(&file, length_bytes)
+        read_to_end(&self.descriptor, length_bytes)
+    }
+
+    /// Goes on with the same descriptor as an open file.
+    ///
+    /// # Errors
+    /// As [`OpenFile::open`].
+    pub fn into_open_file(self, path: &Path, direct_io: DirectIo) -> io::Result<OpenFile> {
+        let_wait(&self.descriptor)?;
+        OpenFile::from_ordinary(self.descriptor, self.status, self.looked_at, path, (direct_io, Access::Read))
     }
 }
 
 /// Into memory with room for a byte more, so that the end shows.
 fn read_to_end(file: &File, length_bytes: u64) -> io::Result<Option<WholeFile>> {
     const PAGE: usize = PAGE_SIZE_BYTES as usize;
-    let room = (length_bytes as usize + 1).next_multiple_of(PAGE);
+    let length = length_bytes as usize;
+    let room = (length + 1).next_multiple_of(PAGE);
     let mut memory = vec![0; room + PAGE];
     let start = memory.as_ptr().align_offset(PAGE);
     let mut done = 0;
     while done < room {
         match file.read_at(&mut memory[start + done..start + room], done as u64) {
-            // What is left is unaligned after a short direct read, which only the end of the file makes.
             Ok(read_bytes) => {
                 done += read_bytes;
-                if read_bytes == 0 || !done.is_multiple_of(PAGE) {
-                    return Ok(Some(WholeFile { memory, file: start..start + done }));
+                let is_end = read_bytes == 0 || !done.is_multiple_of(PAGE);
+                if is_end {
+                    // A read that stops within a page met the end of the file, or an error that the next read would report.
+                    // The length tells which.
+                    let whole = WholeFile { memory, file: start..start + done };
+                    return Ok((done == length).then_some(whole));
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

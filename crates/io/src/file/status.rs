@@ -9,12 +9,13 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags, makedev, statx};
+use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, makedev, statx};
 use rustix::io::Errno;
 
 use super::FileKind;
 
 /// What `statx(2)` says of an open file.
+#[derive(Debug)]
 pub(super) struct Status {
     pub(super) kind: FileKind,
     pub(super) key: FileKey,
@@ -38,18 +39,6 @@ impl Status {
             Ok(told) => Status::told(&told),
             // Sandboxes that are older than the call forbid it, one way or the other.
             Err(Errno::NOSYS | Errno::PERM) => Status::of_metadata(&file.metadata()?),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// The same by path.
-    ///
-    /// # Errors
-    /// As there.
-    pub(super) fn at(path: &Path) -> io::Result<Status> {
-        match statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS) {
-            Ok(told) => Status::told(&told),
-            Err(Errno::NOSYS | Errno::PERM) => Status::of_metadata(&std::fs::metadata(path)?),
             Err(error) => Err(error.into()),
         }
     }
