@@ -7,8 +7,8 @@
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use headwater_core::limits::Limits;
@@ -20,8 +20,8 @@ use headwater_io::{
 };
 
 use crate::elastic::{Elasticity, Relieving};
+use crate::ending::{self, UserHandle};
 use crate::error::{Error, Result};
-use crate::events;
 use crate::inode::EngineWatch;
 use crate::keeper::{Keeper, Presence};
 use crate::leases::Leases;
@@ -34,6 +34,8 @@ use crate::stats::CacheStats;
 #[derive(Clone)]
 pub struct Engine {
     pub(crate) shared: Arc<Shared>,
+    #[expect(dead_code, reason = "the last one dropped ends the engine")]
+    user: Arc<UserHandle>,
 }
 
 pub(crate) struct Shared {
@@ -129,23 +131,12 @@ impl Engine {
     /// # Errors
     /// When it cannot be built, at each call anew.
     pub fn global() -> Result<Engine> {
-        if let Some(engine) = GLOBAL.get() {
-            return Ok(engine.clone());
-        }
-        let engine = Engine::builder().build()?;
-        let mut is_first = false;
-        let global = GLOBAL.get_or_init(|| {
-            is_first = true;
-            engine
-        });
-        if is_first {
-            headwater_io::at_exit(flush_global).map_err(Error::build)?;
-        }
-        Ok(global.clone())
+        ending::global()
     }
 
     /// Writes back what was written to all files through this engine, and waits for that; see [`File::sync_data`](crate::File::sync_data) for
-    /// what survives a loss of power. Dropping the last handle of an engine, its files included, does the same.
+    /// what survives a loss of power. Dropping the last handle of an engine, its files included, does the same before it returns, in
+    /// whichever thread that is.
     ///
     /// # Errors
     /// The first failure among the files that could not be written; all of them stay as they were written.
@@ -241,40 +232,6 @@ impl Shared {
         let before_bytes = self.lent_bytes.fetch_add(bytes, Ordering::Relaxed);
         let lent_bytes = LentBytes { total: self.lent_bytes.clone(), bytes };
         (before_bytes + bytes <= self.lent_bytes_max).then_some(lent_bytes)
-    }
-}
-
-impl Drop for Shared {
-    /// What is dirty is written, or lost and told to whoever listens.
-    fn drop(&mut self) {
-        if self.driver.is_forked() {
-            return;
-        }
-        self.keeper.stop();
-        self.leases.stop();
-        self.flush_all();
-        for inode in self.cache.writes.dirty_files() {
-            events::lost(&inode, inode.unwritten.pages());
-        }
-    }
-}
-
-/// The engine of those who name none.
-static GLOBAL: OnceLock<Engine> = OnceLock::new();
-
-/// Statics are not dropped. Runs in a thread of its own, because thread-locals of this one may be gone.
-extern "C" fn flush_global() {
-    let Some(engine) = GLOBAL.get().filter(|engine| !engine.shared.driver.is_forked()) else { return };
-    // Files with windows count as dirty.
-    if engine.shared.cache.writes.dirty_files().is_empty() {
-        return;
-    }
-    let flushed = std::thread::Builder::new().spawn(|| engine.shared.flush_all());
-    let is_done = flushed.is_ok_and(|thread| thread.join().is_ok());
-    if !is_done || engine.shared.cache.writes.unwritten_pages() > 0 {
-        engine.shared.cache.writes.dirty_files().iter().for_each(|inode| {
-            events::lost(inode, inode.unwritten.pages());
-        });
     }
 }
 
@@ -460,7 +417,8 @@ impl EngineBuilder {
         };
         let shared = Arc::new(shared);
         shared.keeper.keep(&shared);
-        Ok(Engine { shared })
+        let user = Arc::new(UserHandle::new(&shared));
+        Ok(Engine { shared, user })
     }
 
     /// The profiles, where they count.

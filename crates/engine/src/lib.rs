@@ -52,6 +52,7 @@ mod contiguous;
 mod counters;
 mod cursor;
 mod elastic;
+mod ending;
 mod engine;
 mod error;
 mod events;

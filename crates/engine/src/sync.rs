@@ -149,6 +149,13 @@ enum Round {
     Over,
 }
 
+/// Whether a sweep left something out because the file is being cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum HeldBack {
+    Some,
+    None,
+}
+
 impl<'a> Sweep<'a> {
     fn new(shared: &'a Shared, inode: &'a Arc<Inode>, pages: PageRange) -> Sweep<'a> {
         let state = inode.unwritten.lock();
@@ -225,18 +232,20 @@ impl Shared {
     /// Writes back what is dirty of a file now, and waits. Failures are noted in the file.
     pub(crate) fn flush(&self, inode: &Arc<Inode>, pages: PageRange) {
         self.flush_windows(inode);
+        if self.flush_pages(inode, pages) == HeldBack::Some {
+            // While this has the turn, nobody cuts.
+            let _turn = inode.unwritten.turn.take();
+            self.flush_pages(inode, pages);
+        }
+    }
+
+    /// One sweep over pages, which waits for what it writes, but for no cut.
+    pub(crate) fn flush_pages(&self, inode: &Arc<Inode>, pages: PageRange) -> HeldBack {
         let mut sweep = Sweep::new(self, inode, pages);
         while let Some(write) = sweep.step() {
             write.wait(self);
         }
-        if sweep.is_held_back {
-            // While this has the turn, nobody cuts.
-            let _turn = inode.unwritten.turn.take();
-            let mut sweep = Sweep::new(self, inode, pages);
-            while let Some(write) = sweep.step() {
-                write.wait(self);
-            }
-        }
+        if sweep.is_held_back { HeldBack::Some } else { HeldBack::None }
     }
 
     /// The same for a task.

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use headwater_core::dirty::DirtyPages;
 use headwater_core::units::{ByteRange, PageIndex, PageRange};
@@ -266,26 +266,43 @@ impl Cause {
     }
 }
 
-/// The right to change the length of a file: one at a time has it, also while it waits for memory or for the device.
+/// The right to change the length of a file: one holder at a time, also while it waits for memory or for the device.
+///
+/// A thread that holds it goes on until it is done. A task that holds it may never be polled again, so when the process ends
+/// its turn is taken away ([`Turn::take_leaving`]); what it does later has to ask [`TurnGuard::holds`].
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
-    is_taken: AtomicBool,
+    /// The ticket of the holder and [`FIRM`], 0 when nobody has the turn.
+    holder: AtomicU64,
+    tickets: AtomicU64,
     given_up: Event,
+}
+
+/// Whether a turn can be taken away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Hold {
+    /// No: a thread has it.
+    Firm = FIRM as isize,
+    /// When the process ends: a task has it.
+    Loose = 0,
 }
 
 /// Gives the turn up when dropped.
 #[derive(Debug)]
-pub(crate) struct TurnGuard<'a>(&'a Turn);
+pub(crate) struct TurnGuard<'a> {
+    turn: &'a Turn,
+    ticket: u64,
+}
 
 impl Turn {
     /// Blocks until it is this thread's turn.
     pub(crate) fn take(&self) -> TurnGuard<'_> {
         loop {
-            if let Some(guard) = self.try_take() {
+            if let Some(guard) = self.try_take(Hold::Firm) {
                 return guard;
             }
             let listener = self.given_up.listen();
-            if let Some(guard) = self.try_take() {
+            if let Some(guard) = self.try_take(Hold::Firm) {
                 return guard;
             }
             listener.wait();
@@ -295,35 +312,101 @@ impl Turn {
     /// The same for a task. May be dropped at any moment.
     pub(crate) async fn take_async(&self, shared: &Shared) -> TurnGuard<'_> {
         loop {
-            if let Some(guard) = self.try_take() {
+            if let Some(guard) = self.try_take(Hold::Loose) {
                 return guard;
             }
             let listener = Told { listener: Some(self.given_up.listen()), shared };
-            if let Some(guard) = self.try_take() {
+            if let Some(guard) = self.try_take(Hold::Loose) {
                 return guard;
             }
             listener.await;
         }
     }
 
-    fn try_take(&self) -> Option<TurnGuard<'_>> {
-        // Made only if it is theirs: a guard that is dropped gives the turn up, whosever it is.
-        (!self.is_taken.swap(true, Ordering::AcqRel)).then(|| TurnGuard(self))
+    /// The same when the process ends: from `deadline` on, a task's turn is taken away. Blocks for as long as threads have it.
+    /// Says whether a task lost it.
+    pub(crate) fn take_leaving(&self, deadline: Instant) -> (TurnGuard<'_>, Taken) {
+        loop {
+            if let Some(guard) = self.try_take(Hold::Firm) {
+                return (guard, Taken::Given);
+            }
+            if Instant::now() >= deadline
+                && let Some(guard) = self.seize()
+            {
+                return (guard, Taken::Seized);
+            }
+            // A task that waits and is never polled again keeps the news that the turn was given up to itself.
+            let _ = self.given_up.listen().wait_timeout(LOOK_AGAIN);
+        }
+    }
+
+    fn try_take(&self, hold: Hold) -> Option<TurnGuard<'_>> {
+        self.replace(0, hold)
+    }
+
+    fn seize(&self) -> Option<TurnGuard<'_>> {
+        let holder = self.holder.load(Ordering::Acquire);
+        if holder & FIRM == FIRM { None } else { self.replace(holder, Hold::Firm) }
+    }
+
+    fn replace(&self, holder: u64, hold: Hold) -> Option<TurnGuard<'_>> {
+        if self.holder.load(Ordering::Acquire) != holder {
+            return None;
+        }
+        let ticket = (self.tickets.fetch_add(1, Ordering::Relaxed) + 1) << 1;
+        let taken =
+            self.holder.compare_exchange(holder, ticket | hold as u64, Ordering::AcqRel, Ordering::Acquire);
+        taken.is_ok().then_some(TurnGuard { turn: self, ticket })
+    }
+}
+
+impl TurnGuard<'_> {
+    /// Whether the turn was not taken away.
+    pub(crate) fn holds(&self) -> bool {
+        self.turn.holder.load(Ordering::Acquire) & !FIRM == self.ticket
+    }
+
+    /// From here on the turn cannot be taken away; false if that was done before.
+    pub(crate) fn make_firm(&self) -> bool {
+        let holder = &self.turn.holder;
+        let firm = self.ticket | FIRM;
+        match holder.compare_exchange(self.ticket, firm, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => true,
+            Err(other) => other == firm,
+        }
     }
 }
 
 impl Drop for TurnGuard<'_> {
     fn drop(&mut self) {
-        self.0.is_taken.store(false, Ordering::Release);
-        self.0.given_up.notify(1);
+        // What cannot be taken away is given up for sure.
+        if self.make_firm() {
+            self.turn.holder.store(0, Ordering::Release);
+            self.turn.given_up.notify(1);
+        }
     }
 }
+
+/// How a turn was come by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Taken {
+    Given,
+    Seized,
+}
+
+/// Beside a ticket, which is even: the holder keeps the turn until it gives it up.
+const FIRM: u64 = 1;
+
+/// While a process ends: short beside the second that it may take.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
 mod tests {
     use std::thread;
 
-    use super::Turn;
+    use std::time::Instant;
+
+    use super::{Hold, Taken, Turn};
 
     /// Goal: one has the turn until it gives it up, however many want it. Method: a look that fails, and threads that add one
     /// in two steps.
@@ -331,8 +414,8 @@ mod tests {
     fn one_has_the_turn() {
         let turn = Turn::default();
         let taken = turn.take();
-        assert!(turn.try_take().is_none());
-        assert!(turn.try_take().is_none(), "looking gives up what is another's");
+        assert!(turn.try_take(Hold::Firm).is_none());
+        assert!(turn.try_take(Hold::Firm).is_none(), "looking gives up what is another's");
         drop(taken);
         let sum = std::sync::atomic::AtomicU64::new(0);
         let add = || {
@@ -347,6 +430,28 @@ mod tests {
             }
         });
         assert_eq!(sum.into_inner(), 2000);
-        assert!(turn.try_take().is_some());
+        assert!(turn.try_take(Hold::Firm).is_some());
+    }
+
+    /// Goal: a process that ends takes the turn from a task, not from a thread, nor from a task that cannot go back; the task
+    /// knows, and gives nothing up that is not its own. Method: each in turn.
+    #[test]
+    fn a_task_loses_the_turn_at_the_end() {
+        let turn = Turn::default();
+        let thread = turn.take();
+        assert!(turn.seize().is_none());
+        drop(thread);
+        let task = turn.try_take(Hold::Loose).unwrap();
+        assert!(turn.try_take(Hold::Firm).is_none());
+        let (ending, taken) = turn.take_leaving(Instant::now());
+        assert_eq!((taken, task.holds(), ending.holds()), (Taken::Seized, false, true));
+        assert!(!task.make_firm());
+        drop(task);
+        assert!(turn.try_take(Hold::Firm).is_none(), "the task gives up what is another's");
+        drop(ending);
+        let task = turn.try_take(Hold::Loose).unwrap();
+        assert!(task.make_firm() && task.holds() && turn.seize().is_none());
+        drop(task);
+        assert_eq!(turn.take_leaving(Instant::now()).1, Taken::Given);
     }
 }

@@ -37,7 +37,7 @@ struct Flush<'a> {
     /// By which a piece is being written.
     changing: Option<Arc<OpenFile>>,
     outcome: io::Result<()>,
-    #[expect(dead_code, reason = "nobody else cuts the file or flushes its windows meanwhile")]
+    /// Nobody else cuts the file or flushes its windows meanwhile.
     turn: &'a TurnGuard<'a>,
 }
 
@@ -85,6 +85,11 @@ impl Shared {
         if inode.unwritten.windows.all().iter().any(is_old) {
             self.flush_windows(inode);
         }
+    }
+
+    /// The same with the turn in hand, for a process that ends. Failures are noted in the file.
+    pub(crate) fn flush_windows_leaving(&self, inode: &Arc<Inode>, turn: &TurnGuard<'_>) {
+        let _ = self.flush_with(inode, inode.unwritten.windows.all(), turn);
     }
 
     fn flush_with(&self, inode: &Inode, windows: Vec<Arc<Window>>, turn: &TurnGuard<'_>) -> io::Result<()> {
@@ -147,7 +152,7 @@ impl<'a> Flush<'a> {
     /// Begins the next write, and gives out what to wait for. `None` when all is written, or one has failed.
     fn step(&mut self) -> Option<FlushNext> {
         while let Some(window) = self.windows.last().cloned() {
-            if self.outcome.is_err() {
+            if self.outcome.is_err() || !self.turn.holds() {
                 return None;
             }
             let Some(range) = window.unsaved().ranges.last().cloned() else {
@@ -232,6 +237,7 @@ impl<'a> Flush<'a> {
         let pages = PageCount::covering(self.piece.len() as u64).get();
         self.inode.counters.wrote(pages, self.piece.len() as u64);
         self.inode.unwritten.note_written();
+        self.shared.cache.writes.note_progress();
     }
 
     /// The piece is written, or will not be waited for.

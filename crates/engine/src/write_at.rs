@@ -370,7 +370,7 @@ struct Cut<'a> {
     source: &'a Source,
     inode: &'a Arc<Inode>,
     length_bytes: u64,
-    #[expect(dead_code, reason = "nobody else changes the length meanwhile")]
+    /// Nobody else changes the length meanwhile.
     turn: TurnGuard<'a>,
 }
 
@@ -383,7 +383,12 @@ impl<'a> Cut<'a> {
         length_bytes: u64,
     ) -> Result<Cut<'a>> {
         source.end_bytes(inode)?;
-        inode.unwritten.lock().barrier = Some(PageIndex::containing(length_bytes));
+        let mut state = inode.unwritten.lock();
+        // Under the lock: an exit that takes the turn away lifts the barrier after that.
+        if turn.holds() {
+            state.barrier = Some(PageIndex::containing(length_bytes));
+        }
+        drop(state);
         Ok(Cut { source, inode, length_bytes, turn })
     }
 
@@ -413,6 +418,9 @@ impl<'a> Cut<'a> {
     /// Cuts the file on the device, or makes it longer, and then in the cache.
     fn cut(&self, spare: Extents) -> io::Result<Vec<Dropped>> {
         let (inode, shared) = (self.inode, self.source.shared());
+        if !self.turn.make_firm() {
+            return Err(self.error(io::Error::other("the process ends, and writes what the file has")));
+        }
         {
             let mut device_length = inode.unwritten.device_length();
             let (driver, file) = (&shared.driver, &self.source.open);
@@ -464,7 +472,9 @@ impl<'a> Cut<'a> {
 
 impl Drop for Cut<'_> {
     fn drop(&mut self) {
-        self.inode.unwritten.lock().barrier = None;
+        if self.turn.make_firm() {
+            self.inode.unwritten.lock().barrier = None;
+        }
     }
 }
 

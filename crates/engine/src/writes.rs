@@ -37,6 +37,8 @@ pub(crate) struct Writes {
     /// Files with dirty pages, which are known as long as they have any.
     files: Mutex<BTreeMap<FileId, Arc<Inode>>>,
     unwritten_pages: AtomicU64,
+    /// Writes that are over, for a process that ends and waits as long as there is progress.
+    progress: AtomicU64,
 }
 
 /// Whether a file was known to have dirty pages.
@@ -103,6 +105,16 @@ impl Writes {
     #[inline]
     pub(crate) fn unwritten_pages(&self) -> u64 {
         self.unwritten_pages.load(Ordering::Acquire)
+    }
+
+    /// A write is over.
+    pub(crate) fn note_progress(&self) {
+        self.progress.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Writes that are over.
+    pub(crate) fn progress(&self) -> u64 {
+        self.progress.load(Ordering::Relaxed)
     }
 
     /// The file has dirty pages. Says whether that is new.
@@ -224,6 +236,7 @@ impl PageWrite {
         self.inode.counters.wrote(pages.len().get(), self.bytes.len());
         events::wrote(&self.inode, pages, &outcome, self.began.elapsed());
         shared.cache.writes.lock().remove(&self.id);
+        shared.cache.writes.note_progress();
         self.joint.over();
         if is_clean {
             self.inode.on_clean(shared, &self.file);

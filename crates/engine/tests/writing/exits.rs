@@ -3,7 +3,10 @@
 //! Owns: the child and its ways of ending.
 //! Does not own: what a kill leaves (killed).
 
-use headwater::File;
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
+
+use headwater::{Caching, File, OpenOptions};
 use headwater_testkit::{ScratchDir, spawn_self_with_env, watched};
 
 const CHILD: &str = "HEADWATER_TEST_EXITS";
@@ -26,6 +29,46 @@ fn what_is_not_synced_is_written_at_the_end() {
         assert_eq!(status.code(), Some(if way == "exits" { 3 } else { 0 }), "{way}");
         assert_eq!(std::fs::read_to_string(path).unwrap(), contents(), "{way}");
     }
+}
+
+/// Goal: a process ends although a task that cuts its file is never polled again, and all that was written is there, as the
+/// cut did not happen. Method: whole MiBs, whose writes the cut waits for, and small parts before and behind them.
+#[test]
+fn a_cut_that_was_left_keeps_no_process() {
+    const CUT: &str = "HEADWATER_TEST_EXITS_CUT";
+    const NAME: &str = "exits::a_cut_that_was_left_keeps_no_process";
+    if let Ok(path) = std::env::var(CUT) {
+        let mut options = OpenOptions::new();
+        let file = options.caching(Caching::On).create().truncate().open(path).unwrap();
+        for place in 0..16 {
+            file.write_all_at(&[7; 1 << 20], (2 * place + 1) << 20).unwrap();
+            file.write_all_at(b"dirty", (2 * place) << 20).unwrap();
+        }
+        let mut cut = Box::pin(file.set_len_async(4096));
+        let polled = cut.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        std::process::exit(if polled.is_pending() { 3 } else { 4 });
+    }
+    let directory = ScratchDir::on_target().unwrap();
+    for round in 0..10 {
+        let path = directory.path().join(round.to_string());
+        let began = Instant::now();
+        let child = || spawn_self_with_env(NAME, CUT, &path.display().to_string()).wait_with_output();
+        let status = watched("a cut that was left", child).unwrap().status;
+        assert!(began.elapsed() < Duration::from_secs(10), "only the watch of the test ends it");
+        if status.code() == Some(4) {
+            // The device was faster than the cut.
+            continue;
+        }
+        assert_eq!(status.code(), Some(3));
+        let found = std::fs::read(&path).unwrap();
+        for place in 0..16 {
+            let at = (2 * place) << 20;
+            assert_eq!(&found[at..at + 5], b"dirty");
+            assert!(found[at + (1 << 20)..at + (2 << 20)].iter().all(|&byte| byte == 7));
+        }
+        return;
+    }
+    panic!("no cut was left under way");
 }
 
 fn contents() -> String {
