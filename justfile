@@ -31,6 +31,10 @@ soak-crash time="10m":
 turns operations="1000000" appends="100000":
     HEADWATER_TURNS={{operations}} HEADWATER_APPENDS={{appends}} cargo test --release -p headwater --test turns -- --nocapture --test-threads 1
 
+# Processes that leave at random moments, and what their files have then: `just soak-children 10000`, four minutes.
+soak-children children="10000":
+    HEADWATER_CHILDREN={{children}} cargo test --release -p headwater --test writing -- --nocapture children::
+
 # The cache inside of kernels under everything at once, on the host: `just soak-kernel 10m`.
 soak-kernel time="10m":
     HEADWATER_SOAK_SECONDS={{time}} cargo test --release -p headwater-arceos --test host -- --nocapture soak::soak

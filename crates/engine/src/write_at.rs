@@ -419,7 +419,7 @@ impl<'a> Cut<'a> {
     fn cut(&self, spare: Extents) -> io::Result<Vec<Dropped>> {
         let (inode, shared) = (self.inode, self.source.shared());
         if !self.turn.make_firm() {
-            return Err(self.error(io::Error::other("the process ends, and writes what the file has")));
+            return Err(io::Error::other("the process ends, and writes what the file has"));
         }
         {
             let mut device_length = inode.unwritten.device_length();

@@ -13,6 +13,7 @@
 mod actor;
 mod appends;
 mod bad_input;
+mod children;
 mod exits;
 mod failures;
 mod faults;
