@@ -13,9 +13,7 @@ use bytes::Bytes;
 use headwater_core::backing::{Backing, Form};
 use headwater_core::readahead::{ReadaheadLimits, ReadaheadPolicy};
 use headwater_core::units::ByteRange;
-use headwater_io::{
-    Access, AppendFile, Creation, DirectIo, FileKind, OpenFile, Residency, SeenFile,
-};
+use headwater_io::{Access, AppendFile, Creation, DirectIo, OpenFile, Residency, SeenFile};
 
 use crate::async_reader::{AsyncReader, ByteStream};
 use crate::coherence::Coherence;
@@ -231,13 +229,14 @@ impl OpenOptions {
     fn register(&self, engine: Engine, open: OpenFile, path: &Path) -> Result<File> {
         let failed = |error| Error::on_file(Operation::Open, path, error);
         let readahead = engine.shared.readahead_of(&open);
-        let inode = match is_known(&open, self.access) {
-            true => {
+        let inode = match open.form() {
+            // Empty ones too, so that all handles see what is written to them.
+            Form::Cached => {
                 let inodes = &engine.shared.cache.inodes;
                 let inode = inodes.open(&engine.shared, &open, self.readahead, readahead);
                 Some(inode.map_err(failed)?)
             }
-            false => None,
+            Form::Direct | Form::InMemory => None,
         };
         let direct = open.direct().map_or(Directness::Buffered, |_| Directness::Direct);
         let (inode, beside) = if self.is_cached(&open) { (inode, None) } else { (None, inode) };
@@ -296,12 +295,6 @@ impl OpenOptions {
             Caching::Off => false,
         }
     }
-}
-
-/// Only what gives the same bytes twice is: files of `/proc` say that they are empty.
-fn is_known(open: &OpenFile, access: Access) -> bool {
-    let says_empty = open.kind() == FileKind::Regular && open.opened().stamp.length_bytes == 0;
-    open.form() == Form::Cached && (access == Access::ReadWrite || !says_empty)
 }
 
 /// A file open for reading, or for reading and writing. Clones share it; all methods take `&self` and may be called from any thread.

@@ -81,7 +81,7 @@ impl File {
         reads: &'r mut [ManyRead<'b>],
     ) -> SmallVec<[&'r mut ManyRead<'b>; FETCHED_TOGETHER]> {
         let cached = match &self.contents {
-            Contents::Stored(source) => source.inode.as_ref().map(|inode| (&**source, inode)),
+            Contents::Stored(source) => source.cached().map(|inode| (&**source, inode)),
             Contents::Memory(_) => None,
         };
         let Some((source, inode)) = cached else { return reads.iter_mut().collect() };

@@ -172,6 +172,9 @@ impl SharedView {
                 let Some(inode) = source.known() else { return self.file.read_exact_at(buffer, range.start) };
                 match inode.glance(buffer, range.start, source.revalidate_after) {
                     Glanced::Copied => Ok(()),
+                    Glanced::Not if source.may_hide_contents(inode) => {
+                        self.file.read_exact_at(buffer, range.start)
+                    }
                     Glanced::Not => self.read_cached(source, inode, buffer, range),
                 }
             }

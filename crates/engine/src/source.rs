@@ -100,10 +100,23 @@ impl Source {
         self.inode.as_ref().or(self.beside.as_ref())
     }
 
+    /// The file in the cache, if what is read of it is kept there.
+    #[inline]
+    pub(crate) fn cached(&self) -> Option<&Arc<Inode>> {
+        self.inode.as_ref().filter(|inode| !self.may_hide_contents(inode))
+    }
+
     /// The file in the cache, if a range of it has to be read there: it is cached, or was written and is not on the device.
     pub(crate) fn inode_for(&self, range: ByteRange) -> Option<&Arc<Inode>> {
         let is_needed = |inode: &&Arc<Inode>| inode.unwritten.overlaps(range);
-        self.inode.as_ref().or_else(|| self.beside.as_ref().filter(is_needed))
+        self.cached().or_else(|| self.beside.as_ref().filter(is_needed))
+    }
+
+    /// Whether the file says that it is empty and may have contents all the same, which are not the same twice: it is read
+    /// around the cache, until this engine has written to it.
+    #[inline]
+    pub(crate) fn may_hide_contents(&self, inode: &Inode) -> bool {
+        inode.length_bytes() == 0 && !inode.unwritten.may_lack() && self.open.may_hide_contents()
     }
 
     /// Has others wait before they write, or be noted, as was wished.

@@ -158,8 +158,8 @@ impl Source {
             Some(inode) if end_bytes <= inode.length_bytes() => inode.length_bytes(),
             _ => self.length_bytes()?,
         };
-        // Files that say they are empty may have contents all the same.
-        if end_bytes > length_bytes && (length_bytes > 0 || self.known().is_some()) {
+        let is_told = length_bytes > 0 || self.known().is_some_and(|inode| !self.may_hide_contents(inode));
+        if end_bytes > length_bytes && is_told {
             return Err(ended(self.path(), offset_bytes, length_bytes));
         }
         Ok(ByteRange::new(offset_bytes, end_bytes))
@@ -167,7 +167,7 @@ impl Source {
 
     /// The file in the cache, and a view to be made of its pages; `None` if it is not there, or too much is lent.
     fn begin_view(&self, range: ByteRange) -> Option<(&Arc<Inode>, Making)> {
-        let inode = self.known()?;
+        let inode = self.known().filter(|inode| !self.may_hide_contents(inode))?;
         let lent_bytes = self.shared().count_lent(PageRange::covering(range).len().bytes() as usize)?;
         let (run, skip) = (PinnedRun::of(&inode.pages), (range.start % PAGE_SIZE_BYTES) as usize);
         Some((inode, Making { run, skip, range, done: 0, lent_bytes, pieces: Vec::new() }))

@@ -178,6 +178,13 @@ impl OpenFile {
         }
     }
 
+    /// Whether a file of length 0 may have contents all the same, as files of `/proc`, `/sys` and some of FUSE do, which are
+    /// made up when they are read. One syscall, once, on a file system that has no block device of its own.
+    pub fn may_hide_contents(&self) -> bool {
+        let may_hide = |file_system| matches!(file_system, FileSystem::User | FileSystem::Unknown);
+        self.kind == FileKind::Regular && !cfg!(miri) && may_hide(self.file_system())
+    }
+
     /// Which file this is, and what tells whether it has changed. One syscall.
     ///
     /// # Errors

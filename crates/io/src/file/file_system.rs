@@ -47,8 +47,9 @@ impl FileSystem {
     }
 }
 
-/// Those without a block device of their own: tmpfs, ramfs, hugetlbfs, Btrfs, bcachefs, ZFS.
-const LOCAL: &[u32] = &[0x0102_1994, 0x8584_58F6, 0x9584_58F6, 0x9123_683E, 0xCA45_1A4E, 0x2FC1_2FC1];
+/// Those without a block device of their own: tmpfs, ramfs, hugetlbfs, Btrfs, bcachefs, ZFS, UBIFS, JFFS2.
+const LOCAL: &[u32] =
+    &[0x0102_1994, 0x8584_58F6, 0x9584_58F6, 0x9123_683E, 0xCA45_1A4E, 0x2FC1_2FC1, 0x2405_1905, 0x72B6];
 
 /// overlayfs, eCryptfs, aufs.
 const OVERLAY: &[u32] = &[0x794C_7630, 0xF15F, 0x6175_6673];
