@@ -142,8 +142,8 @@ fn race(seed: u64, run: impl Fn(&mut Race<'_>, &mut Rng)) {
             std::fs::write(&path, vec![0; 6 * 4096]).unwrap();
             let combination = Combination { place: 0, driver: *driver, level, caching, mode };
             let is_possible = combination.open(engine, &path, For::Writing).is_ok();
-            // That nobody writes meanwhile is what `Private` promises.
-            if !is_possible || level == Coherence::Private {
+            // That nothing else writes meanwhile is what `Private` promises, and an error is what `Checked` asks for.
+            if !is_possible || [Coherence::Private, Coherence::Checked].contains(&level) {
                 continue;
             }
             stranger.turn_to(&path);
