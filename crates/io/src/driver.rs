@@ -22,7 +22,7 @@ use headwater_core::units::ByteRange;
 
 use crate::arena::{Arena, ArenaKey, Urgency};
 use crate::completion::{Batch, Completion, Plug};
-use crate::file::{Allocated, OpenFile, Route};
+use crate::file::{Allocated, AppendFile, Appended, OpenFile, Route};
 use crate::lane::{Backend, Lane, Start};
 use crate::request::{RejectReason, Rejected, Request};
 use crate::sim::{Sim, SimOptions};
@@ -316,6 +316,17 @@ impl Driver {
         match self.simulation()? {
             Some(sim) => sim.write_blocking(file, route, bytes, offset_bytes),
             None => file.write_blocking(route, bytes, offset_bytes),
+        }
+    }
+
+    /// Writes borrowed memory to the end of the file, in this thread; see [`AppendFile::append`].
+    ///
+    /// # Errors
+    /// As there, and what the `sim` driver injects; [`RejectReason::Forked`].
+    pub fn append_blocking(&self, file: &AppendFile, bytes: &[u8]) -> io::Result<Appended> {
+        match self.simulation()? {
+            Some(sim) => sim.append(file, bytes),
+            None => file.append(bytes),
         }
     }
 

@@ -7,6 +7,7 @@
 //! Owns: the descriptors.
 //! Does not own: offsets, which route a request takes, what the kernel caches (kernel cache).
 
+mod append;
 mod descriptor;
 mod direct;
 mod file_system;
@@ -34,6 +35,7 @@ use descriptor::Descriptor;
 use direct::{Direct, Opening};
 use status::{Status, positioned_kind};
 
+pub use append::{AppendFile, Appended};
 pub use descriptor::close_parked;
 pub use direct::DirectAlignment;
 pub use file_system::FileSystem;

@@ -45,7 +45,7 @@ pub use completion::{Batch, Completion, Plug};
 pub use driver::{Driver, DriverInfo, DriverKind, DriverOptions, DriverStats, PolledRings, Polling};
 pub use event_listener::{Event, EventListener, Listener};
 pub use file::{
-    Access, Allocated, Creation, DirectAlignment, DirectIo, FileKey, FileKind,
+    Access, Allocated, AppendFile, Appended, Creation, DirectAlignment, DirectIo, FileKey, FileKind,
     FileStamp, FileSystem, OpenFile, Opened, Route, SeenFile, StampTrust, WholeFile, close_parked, coarse_clock,
     device_polls,
 };

@@ -25,7 +25,7 @@ use headwater_core::limits::Limits;
 use headwater_core::units::ByteRange;
 use smallvec::SmallVec;
 
-use crate::file::{Allocated, FileKey, OpenFile, Route};
+use crate::file::{Allocated, AppendFile, Appended, FileKey, OpenFile, Route};
 use crate::fork::ProcessMark;
 use crate::pool::SlotId;
 use crate::slots::{Attempt, Completed, Slots, TransferAttempt, Verdict};
@@ -221,6 +221,36 @@ impl Sim {
             }
         }
         Ok(done_bytes)
+    }
+
+    /// One attempt is one piece: only faults and a full device make it shorter.
+    pub(crate) fn append(&self, file: &AppendFile, bytes: &[u8]) -> io::Result<Appended> {
+        let turn = file.turn()?;
+        let (key, expected) = (turn.key(), turn.end()?);
+        let admitted_bytes = self.retry(|| {
+            self.draw_transient()?;
+            self.control().note_attempt();
+            let wanted = ByteRange::at(expected, bytes.len() as u64);
+            self.control().admit(Operation::Write, key, wanted, 1)
+        })?;
+        let bytes = &bytes[..admitted_bytes as usize];
+        let write = || DeviceEvent::Write {
+            file: key,
+            offset_bytes: expected,
+            bytes: bytes.to_vec(),
+            began: 0,
+            ended: None,
+        };
+        let ticket = self.control().begin(|| Ok(Some(write())));
+        let result = turn.append(bytes);
+        if let Ok(appended) = &result {
+            let (offset_bytes, length_bytes) = (appended.offset_bytes, appended.length_bytes);
+            self.control().note_write(key, ByteRange::at(offset_bytes, length_bytes as u64));
+            let written = bytes[..length_bytes].to_vec();
+            self.control().note(ticket, |log, ticket| log.end_append(ticket, offset_bytes, written));
+        }
+        self.control().note(ticket, Recording::forget);
+        result
     }
 
     pub(crate) fn sync_blocking(&self, file: &OpenFile, scope: SyncScope) -> io::Result<()> {

@@ -104,6 +104,14 @@ impl Recording {
         self.insert(event, earlier.began)
     }
 
+    /// Where it was written in the end, and what.
+    pub(super) fn end_append(&mut self, ticket: Ticket, placed_at: u64, written: Vec<u8>) {
+        if let Some(DeviceEvent::Write { offset_bytes, .. }) = self.events.get_mut(&ticket.number) {
+            *offset_bytes = placed_at;
+        }
+        self.end_write(ticket, written);
+    }
+
     /// What was written in the end, which may be less.
     pub(super) fn end_write(&mut self, ticket: Ticket, written: Vec<u8>) {
         if let Some(DeviceEvent::Write { bytes, .. }) = self.events.get_mut(&ticket.number) {

@@ -1,0 +1,126 @@
+//! Append: a descriptor with `O_APPEND`, by which programs that append to one file at the same time do not overwrite each other.
+//!
+//! ```text
+//!   append ─► turn ─► write(2): the kernel takes the end of the file and writes there, under the inode's lock
+//!                     └─► lseek(SEEK_CUR) less what was written: where the bytes lie
+//! ```
+//!
+//! One append is one system call, so that its bytes lie together, whoever else appends. `pwritev2(2)` with `RWF_APPEND` would
+//! do without the descriptor, but does not say where the bytes went; the position of this descriptor does, because it belongs to
+//! nothing else. That holds on ext4, XFS, Btrfs and tmpfs, among processes of one kernel; NFS does not have it (`open(2)`).
+//!
+//! Owns: the descriptor, whose turn it is, the place of what was appended.
+//! Does not own: what pages hold, when the device has it.
+//! Locks: `turn`, from the write until the position is known. The write may block on memory and on the device.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard};
+
+use rustix::io::Errno;
+
+use super::descriptor::Descriptor;
+use super::{FileKey, FileKind, OpenFile};
+use crate::fork::ProcessMark;
+use crate::request::RejectReason;
+use crate::sync::lock;
+
+/// A file open for appending, through the kernel's page cache. Any thread may use it; appends of one `AppendFile` take turns.
+#[derive(Debug)]
+pub struct AppendFile {
+    file: Descriptor,
+    key: FileKey,
+    process: ProcessMark,
+    turn: Mutex<()>,
+}
+
+/// Where appended bytes lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Appended {
+    /// The first byte.
+    pub offset_bytes: u64,
+    /// How many there are: fewer than were given on a full device, and where a signal ends a write of gigabytes.
+    pub length_bytes: usize,
+}
+
+impl AppendFile {
+    /// Opens a regular file that is open already once more, for appending. `path` is for systems without `/proc`.
+    ///
+    /// # Errors
+    /// What `open(2)` reports; `Unsupported` for other kinds of files; `ESTALE` if another file is at the path by now.
+    pub fn open(file: &OpenFile, path: &Path) -> io::Result<AppendFile> {
+        if file.kind() != FileKind::Regular {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let key = FileKey::of_descriptor(file.buffered())?;
+        let mut options = OpenOptions::new();
+        options.append(true);
+        let by_descriptor = format!("/proc/self/fd/{}", file.buffered().as_raw_fd());
+        let opened = match options.open(by_descriptor) {
+            // If a FIFO is at the path by now, its other end is not waited for; on files the flag means nothing.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                options.custom_flags(libc::O_NONBLOCK).open(path)
+            }
+            opened => opened,
+        }?;
+        let opened = Descriptor::new(opened);
+        if FileKey::of_descriptor(opened.as_fd())? != key {
+            return Err(Errno::STALE.into());
+        }
+        Ok(AppendFile { file: opened, key, process: ProcessMark::here(), turn: Mutex::default() })
+    }
+
+    /// Writes all the bytes at the end of the file, in one piece, and says where they lie. Blocks as `write(2)` does.
+    ///
+    /// # Errors
+    /// What `write(2)` reports; nothing was written then. [`RejectReason::Forked`] in a child of the process that opened this: the
+    /// position is its parent's.
+    pub fn append(&self, bytes: &[u8]) -> io::Result<Appended> {
+        self.turn()?.append(bytes)
+    }
+
+    /// Takes the next turn.
+    pub(crate) fn turn(&self) -> io::Result<Turn<'_>> {
+        if !self.process.is_here() {
+            return Err(RejectReason::Forked.into());
+        }
+        Ok(Turn { file: &self.file, key: self.key, _turn: lock(&self.turn) })
+    }
+}
+
+/// The only one that appends by this descriptor.
+pub(crate) struct Turn<'a> {
+    file: &'a File,
+    key: FileKey,
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl Turn<'_> {
+    pub(crate) fn append(&self, bytes: &[u8]) -> io::Result<Appended> {
+        if bytes.is_empty() {
+            return Ok(Appended { offset_bytes: self.end()?, length_bytes: 0 });
+        }
+        let length_bytes = loop {
+            match (&mut &*self.file).write(bytes) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                // Nothing was written.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => break result?,
+            }
+        };
+        let end = (&mut &*self.file).stream_position()?;
+        Ok(Appended { offset_bytes: end - length_bytes as u64, length_bytes })
+    }
+
+    pub(crate) fn key(&self) -> FileKey {
+        self.key
+    }
+
+    /// Where the next append lands, unless another process appends first.
+    pub(crate) fn end(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+}
