@@ -11,6 +11,7 @@
 //! Owns: that nothing of what `append(true)` appends is lost, and that nobody gets an error, with it or without.
 //! Does not own: appends in turn (findings).
 
+use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
@@ -52,6 +53,28 @@ fn headwater_beside_std() {
         let mut stranger = Stranger::on(&path);
         stranger.begin(&format!("lines {} {}", task.count, task.synced_every));
         let places = append_lines(&path, 'a', task);
+        stranger.finish();
+        check_lines(&path, &['a', 's'], task);
+        check_places(&path, 'a', &places);
+    }
+}
+
+/// Goal: the control: two programs of the standard library pass.
+#[test]
+fn std_beside_std() {
+    let directory = ScratchDir::on_target().unwrap();
+    for task in tasks(End::OfTheKernel).into_iter().take(2) {
+        let path = directory.path().join("file");
+        std::fs::write(&path, "").unwrap();
+        let mut stranger = Stranger::on(&path);
+        stranger.begin(&format!("lines {} {}", task.count, task.synced_every));
+        let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+        let places = (0..task.count).map(|number| {
+            let line = line('a', number);
+            file.write_all(line.as_bytes()).unwrap();
+            file.stream_position().unwrap() - line.len() as u64
+        });
+        let places: Vec<u64> = places.collect();
         stranger.finish();
         check_lines(&path, &['a', 's'], task);
         check_places(&path, 'a', &places);
@@ -197,8 +220,9 @@ impl Beside {
     fn new(test_name: &str, path: &Path, task: Task) -> Beside {
         let Task { driver, mode, end, count, synced_every } = task;
         let text = format!("{driver:?} {mode:?} {end:?} {count} {synced_every} {}", path.display());
-        let child = spawn_self_with_env(test_name, CHILD, &text);
+        let mut child = spawn_self_with_env(test_name, CHILD, &text);
         while !ready(path).exists() {
+            assert!(child.try_wait().unwrap().is_none(), "the other process has ended");
             std::thread::yield_now();
         }
         std::fs::write(begin(path), "").unwrap();

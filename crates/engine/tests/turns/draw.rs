@@ -130,14 +130,20 @@ impl Draw {
     pub(crate) fn pause(&mut self) -> Pause {
         match self.rng.below(400) {
             0..=199 => Pause::Refresh,
-            200..=349 => Pause::Reopen,
-            350..=396 => Pause::Wait(Duration::from_millis(11)),
-            397..=398 => Pause::Wait(Duration::from_millis(100 + self.rng.below(60))),
+            200..=339 => Pause::Reopen,
+            340..=379 => Pause::Wait(Duration::from_millis(11)),
+            380..=395 => Pause::Wait(Duration::from_millis(25 + self.rng.below(35))),
+            396..=398 => Pause::Wait(Duration::from_millis(100 + self.rng.below(60))),
             _ if self.patience == Patience::Long && self.rng.chance(1, 10) => {
                 Pause::Wait(Duration::from_millis(2000 + self.rng.below(4000)))
             }
             _ => Pause::Nothing,
         }
+    }
+
+    /// How long the stranger lets our turn rest before its own.
+    pub(crate) fn rest(&mut self) -> Duration {
+        Duration::from_millis(if self.rng.chance(1, 20) { 25 + self.rng.below(35) } else { 0 })
     }
 
     /// How many steps a turn has.

@@ -165,7 +165,8 @@ fn a_write_after_a_flush_is_seen_by_another_handle() {
     }
 }
 
-/// Goal: with `revalidate(ZERO)` every read sees what was written before it, also after our own writes. Method: no pause.
+/// Goal: with `revalidate(ZERO)` every read sees what was written before it, also after our own writes. Method: no pause
+/// but around some of the foreign writes.
 #[test]
 fn reads_that_always_look_see_writes_at_once() {
     for driver in drivers() {
@@ -179,9 +180,16 @@ fn reads_that_always_look_see_writes_at_once() {
             file.write_all_at(&[round], u64::from(round)).unwrap();
             file.sync_data().unwrap();
             model[usize::from(round)] = round;
+            // Times of the file that are old before a change, and after it.
+            if round % 5 == 3 {
+                std::thread::sleep(Duration::from_millis(50));
+            }
             let offset = 20_480 + usize::from(round) * 300;
             stranger.tell(&format!("write {offset} 100 {round}"));
             put(&mut model, offset, &bytes(round.into(), 100));
+            if round % 10 == 3 {
+                std::thread::sleep(Duration::from_millis(50));
+            }
             assert!(whole(&file) == model, "{driver:?}, round {round}");
         }
     }

@@ -171,6 +171,11 @@ impl<'a> Game<'a> {
             self.handles.clear();
             self.replaced.clear();
         }
+        let rest = self.draw.rest();
+        if !rest.is_zero() {
+            self.note(format!("theirs: rests {rest:?}"));
+            thread::sleep(rest);
+        }
         for _ in 0..self.draw.count() {
             let step = self.draw.theirs();
             self.note(format!("theirs: {step:?}"));

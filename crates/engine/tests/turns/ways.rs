@@ -40,6 +40,8 @@ pub(crate) enum Look {
 pub(crate) struct Ways {
     pub(crate) other: Other,
     look: Look,
+    /// Before and after each change by the other program.
+    rest: Duration,
     subjects: Vec<Subject>,
     wrong: Vec<String>,
     // Behind what lies in it.
@@ -80,7 +82,8 @@ pub(crate) fn each_way(name: &str, contents: &[u8], steps: impl Fn(&mut Ways)) {
     let mut wrong = Vec::new();
     for (number, look) in [Look::Refresh, Look::Reopen, Look::Wait].into_iter().enumerate() {
         for (other, turned) in [(Other::Stranger(Stranger::new()), 0), (Other::Std, 1)] {
-            let mut ways = Ways::new(other, look, contents, number + turned);
+            let rest = [Duration::ZERO, REST][(number + turned) % 2];
+            let mut ways = Ways::new(other, look, rest, contents, turned);
             watched(name, || steps(&mut ways));
             wrong.append(&mut ways.wrong);
         }
@@ -90,7 +93,7 @@ pub(crate) fn each_way(name: &str, contents: &[u8], steps: impl Fn(&mut Ways)) {
 
 impl Ways {
     /// Each file is on one of the drivers; the number says which of them comes first.
-    fn new(other: Other, look: Look, contents: &[u8], first_driver: usize) -> Ways {
+    fn new(other: Other, look: Look, rest: Duration, contents: &[u8], first_driver: usize) -> Ways {
         let directory = ScratchDir::on_target().unwrap();
         let engines: Vec<(Driver, Engine)> =
             drivers().into_iter().map(|driver| (driver, engine_on(driver, 16 << 20))).collect();
@@ -105,7 +108,7 @@ impl Ways {
                 subjects.push(Subject { combination, path, engine: engine.clone(), file: Some(file) });
             }
         }
-        Ways { other, look, subjects, wrong: Vec::new(), _directory: directory }
+        Ways { other, look, rest, subjects, wrong: Vec::new(), _directory: directory }
     }
 
     /// Goes on with those of which nobody promises that others leave them alone while something is unwritten.
@@ -120,6 +123,7 @@ impl Ways {
 
     /// Has the other program do something to each file, then looks.
     pub(crate) fn theirs(&mut self, mut step: impl FnMut(&mut Other, &Path)) {
+        std::thread::sleep(self.rest);
         for subject in &mut self.subjects {
             if self.look == Look::Reopen || subject.is_private() {
                 subject.close();
@@ -131,6 +135,7 @@ impl Ways {
             self.other.turn_to(&subject.path);
             step(&mut self.other, &subject.path);
         }
+        std::thread::sleep(self.rest);
         if self.look == Look::Wait {
             std::thread::sleep(Duration::from_millis(11));
         }
@@ -250,3 +255,6 @@ fn difference(expected: &[u8], found: &[u8]) -> String {
     let first = (0..common).find(|&at| expected[at] != found[at]).unwrap_or(common);
     format!("{} bytes, {} expected, the first that differs is byte {first}", found.len(), expected.len())
 }
+
+/// Long enough that the times of the file are old on every clock, and tell of the next change.
+const REST: Duration = Duration::from_millis(50);
