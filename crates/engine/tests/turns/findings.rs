@@ -4,6 +4,7 @@
 //! Does not own: what is unwritten meanwhile (unwritten), random turns (rounds), programs that change a file at once (races, appends).
 
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::Duration;
 
 use headwater::{Caching, Coherence, File, OpenOptions};
@@ -27,8 +28,8 @@ fn a_write_after_our_own_write_is_seen() {
             subject.file().sync_data().unwrap();
         });
         model[0] = b'X';
-        ways.theirs(|other, path| other.write(path, 20_480, 4096, 7));
-        put(&mut model, 20_480, &bytes(7, 4096));
+        ways.theirs(write_two_pages);
+        put_two_pages(&mut model);
         ways.check_both("after a foreign write", &model);
         ways.ours(|subject| subject.close());
         ways.ours(|subject| subject.open());
@@ -92,8 +93,8 @@ fn a_write_while_closed_after_a_sync_is_seen() {
             subject.close();
         });
         model[0] = b'X';
-        ways.theirs(|other, path| other.write(path, 20_480, 4096, 7));
-        put(&mut model, 20_480, &bytes(7, 4096));
+        ways.theirs(write_two_pages);
+        put_two_pages(&mut model);
         ways.check_both("opened after a foreign write", &model);
     });
 }
@@ -109,8 +110,8 @@ fn a_write_after_our_own_set_len_is_seen() {
             subject.close();
         });
         model.resize(100_000, 0);
-        ways.theirs(|other, path| other.write(path, 20_480, 4096, 7));
-        put(&mut model, 20_480, &bytes(7, 4096));
+        ways.theirs(write_two_pages);
+        put_two_pages(&mut model);
         ways.check_both("opened after a foreign write", &model);
     });
 }
@@ -184,7 +185,8 @@ fn reads_that_always_look_see_writes_at_once() {
             if round % 5 == 3 {
                 std::thread::sleep(Duration::from_millis(50));
             }
-            let offset = 20_480 + usize::from(round) * 300;
+            // Of the page that we write to, and of another one.
+            let offset = [1000, 20_480][usize::from(round) % 2] + usize::from(round) * 50;
             stranger.tell(&format!("write {offset} 100 {round}"));
             put(&mut model, offset, &bytes(round.into(), 100));
             if round % 10 == 3 {
@@ -207,8 +209,8 @@ fn a_byte_written_to_a_stale_page_keeps_what_others_wrote() {
             subject.file().sync_data().unwrap();
         });
         model[0] = b'X';
-        ways.theirs(|other, path| other.write(path, 20_480, 4096, 7));
-        put(&mut model, 20_480, &bytes(7, 4096));
+        ways.theirs(write_two_pages);
+        put_two_pages(&mut model);
         ways.ours(|subject| {
             subject.file().write_all_at(b"Y", 20_580).unwrap();
             subject.file().sync_data().unwrap();
@@ -229,8 +231,8 @@ fn a_write_after_a_read_is_seen() {
         });
         model[0] = b'X';
         ways.check_both("after our own write", &model);
-        ways.theirs(|other, path| other.write(path, 20_480, 4096, 7));
-        put(&mut model, 20_480, &bytes(7, 4096));
+        ways.theirs(write_two_pages);
+        put_two_pages(&mut model);
         ways.check_both("after a foreign write", &model);
     });
 }
@@ -333,6 +335,17 @@ fn the_second_of_two_quick_writes_is_seen() {
             ways.check_read("after a foreign write", &model);
         }
     });
+}
+
+/// A page that was read before, and bytes of the first page, which is the one that we write to.
+fn write_two_pages(other: &mut Other, path: &Path) {
+    other.write(path, 20_480, 4096, 7);
+    other.write(path, 2000, 100, 8);
+}
+
+fn put_two_pages(model: &mut [u8]) {
+    put(model, 20_480, &bytes(7, 4096));
+    put(model, 2000, &bytes(8, 100));
 }
 
 pub(crate) fn whole(file: &File) -> Vec<u8> {
