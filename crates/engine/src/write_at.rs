@@ -252,7 +252,7 @@ impl Source {
         inode.begin_changes(&self.open, 1);
         let appended = appender.append(bytes);
         if let Ok(appended) = &appended {
-            let written = ByteRange::at(appended.offset_bytes, appended.length as u64);
+            let written = ByteRange::at(appended.offset_bytes, appended.length_bytes as u64);
             let mut device_length = inode.unwritten.device_length();
             *device_length = written.end.max(*device_length);
             drop(device_length);
@@ -266,8 +266,8 @@ impl Source {
         inode.end_changes(&self.open, 1);
         inode.on_dropped(&dropped);
         let appended = appended.map_err(|error| self.error(Operation::Write, inode.length_bytes(), error))?;
-        if appended.length < bytes.len() {
-            let end_bytes = appended.offset_bytes + appended.length as u64;
+        if appended.length_bytes < bytes.len() {
+            let end_bytes = appended.offset_bytes + appended.length_bytes as u64;
             return Err(self.error(Operation::Write, end_bytes, io::ErrorKind::StorageFull.into()));
         }
         Ok(appended.offset_bytes)

@@ -32,7 +32,7 @@ use crate::engine::Shared;
 use crate::inode::{ALL_PAGES, Inode};
 use crate::memory::RUN_PAGES_MAX;
 use crate::put_pages::Put;
-use crate::unwritten::{Cause, State};
+use crate::unwritten::{Cause, State, Unwritten};
 use crate::writes::PageWrite;
 
 /// What was begun to be written.
@@ -156,7 +156,11 @@ impl Shared {
                 piece.fail(self, error);
                 continue;
             }
-            let Piece { write, run, bytes, route, .. } = piece;
+            let Piece { write, run, bytes, mut route, .. } = piece;
+            if inode.is_contested() {
+                // Others were seen since it was prepared.
+                route = Route::Buffered;
+            }
             let request = WriteBack {
                 file: file.clone(),
                 route,
@@ -207,17 +211,24 @@ impl Shared {
     /// Writes what is dirty in part, and waits for that: others have changed the file, and the rest of these pages is old. They
     /// leave when they are written. Needs no right to change the length. Failures are noted in the file.
     pub(crate) fn settle(&self, inode: &Arc<Inode>) {
-        let mut from = PageIndex::new(0);
-        loop {
-            let rest = PageRange::new(from, PageIndex::MAX);
-            let Some(page) = inode.unwritten.lock().dirty.first_in_part(rest) else { break };
-            from = page + PageCount::new(1);
-            self.write_back(inode, PageRange::new(page, from), 1);
+        let failures = inode.unwritten.failure_count();
+        // A page that is written again while it is being written takes another round.
+        for _ in 0..SETTLE_ROUNDS {
+            let mut from = PageIndex::new(0);
+            loop {
+                let rest = PageRange::new(from, PageIndex::MAX);
+                let Some(page) = inode.unwritten.lock().dirty.first_in_part(rest) else { break };
+                from = page + PageCount::new(1);
+                self.write_back(inode, PageRange::new(page, from), 1);
+            }
+            let is_part = |write: &&Arc<PageWrite>| write.is_part();
+            let writes: Vec<_> = inode.unwritten.lock().in_flight.values().filter(is_part).cloned().collect();
+            writes.iter().for_each(|write| write.wait(self));
+            let is_settled = !Unwritten::has_parts(&inode.unwritten.lock());
+            if is_settled || inode.unwritten.failure_count() != failures {
+                return inode.unwritten.clear_unsettled();
+            }
         }
-        let is_part = |write: &&Arc<PageWrite>| write.is_part();
-        let writes: Vec<_> = inode.unwritten.lock().in_flight.values().filter(is_part).cloned().collect();
-        writes.iter().for_each(|write| write.wait(self));
-        inode.unwritten.clear_unsettled();
     }
 
     /// Begins to write what ought to be written by now, because much is dirty: of this file, as who writes the others sees to those.
@@ -315,6 +326,9 @@ pub(crate) const EARLY_RUNS: usize = 32;
 
 /// Runs that a sync begins before it waits for the oldest.
 pub(crate) const SYNC_RUNS: usize = 128;
+
+/// Beyond that, other threads write as fast as this one waits; the next read goes on.
+const SETTLE_ROUNDS: u32 = 4;
 
 /// Early writing begins at half of what may be dirty: the other half is there while it is under way.
 const BACKGROUND_DIVISOR: u64 = 2;
