@@ -157,8 +157,8 @@ impl Shared {
                 continue;
             }
             let Piece { write, run, bytes, mut route, .. } = piece;
-            if inode.is_contested() {
-                // Others were seen since it was prepared.
+            if route == Route::Direct && (inode.is_contested() || self.driver.is_dirty_in_kernel(file, bytes)) {
+                // Others were seen since it was prepared, or may be writing just now.
                 route = Route::Buffered;
             }
             let request = WriteBack {
@@ -208,9 +208,14 @@ impl Shared {
         Ok(())
     }
 
-    /// Writes what is dirty in part, and waits for that: others have changed the file, and the rest of these pages is old. They
-    /// leave when they are written. Needs no right to change the length. Failures are noted in the file.
-    pub(crate) fn settle(&self, inode: &Arc<Inode>) {
+    /// Others have changed the file while bytes of it were not written. Writes what is dirty in part, and waits for that: the
+    /// rest of these pages is old, and they leave when they are written. Makes the device reach again to where the dirty pages
+    /// begin that lie behind its end, should others have cut it there. Needs no right to change the length. Failures are
+    /// noted in the file.
+    pub(crate) fn settle(&self, inode: &Arc<Inode>, file: &OpenFile) {
+        if let Err(error) = self.close_hole(inode, file) {
+            inode.unwritten.note_failure(&error);
+        }
         let failures = inode.unwritten.failure_count();
         // A page that is written again while it is being written takes another round.
         for _ in 0..SETTLE_ROUNDS {
@@ -229,6 +234,22 @@ impl Shared {
                 return inode.unwritten.clear_unsettled();
             }
         }
+    }
+
+    /// U2: what lies between the end of the device and the dirty pages behind it reads as zeros.
+    fn close_hole(&self, inode: &Inode, file: &OpenFile) -> io::Result<()> {
+        let device_bytes = *inode.unwritten.device_length();
+        let behind = PageRange::new(PageIndex::containing(device_bytes), PageIndex::MAX);
+        let first = inode.unwritten.lock().dirty.first_unwritten(behind);
+        let Some(start_bytes) = first.map(|run| run.start.start_bytes()).filter(|start| *start > device_bytes)
+        else {
+            return Ok(());
+        };
+        inode.change_length(file, |device_length| {
+            self.driver.extend_blocking(file, start_bytes)?;
+            *device_length = start_bytes.max(*device_length);
+            Ok(())
+        })
     }
 
     /// Begins to write what ought to be written by now, because much is dirty: of this file, as who writes the others sees to those.

@@ -374,6 +374,11 @@ impl Driver {
         }
     }
 
+    /// See [`OpenFile::is_dirty_in_kernel`]. On the `sim` driver nothing is: when the kernel writes is no part of a simulation.
+    pub fn is_dirty_in_kernel(&self, file: &OpenFile, range: ByteRange) -> bool {
+        matches!(self.simulation(), Ok(None)) && file.is_dirty_in_kernel(range)
+    }
+
     /// Makes the file at least this long; see [`OpenFile::extend`].
     ///
     /// # Errors

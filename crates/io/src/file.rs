@@ -28,7 +28,7 @@ use headwater_core::backing::{Backing, Form};
 use headwater_core::readahead::Advice;
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES};
 
-use crate::kernel_cache::{KernelCache, Misses, Residency};
+use crate::kernel_cache::{KernelCache, Misses, Residency, is_dirty};
 use crate::uring;
 
 use descriptor::Descriptor;
@@ -227,6 +227,13 @@ impl OpenFile {
     /// not tell: before Linux 6.5, and of files that this process neither owns nor may write to. One syscall.
     pub fn resident_pages(&self, range: ByteRange) -> Option<u64> {
         self.kernel_cache.resident_pages(&self.buffered, range)
+    }
+
+    /// Whether the kernel's page cache holds bytes of `range` that were written, by whatever process, and are not on the device.
+    /// Direct writes to pages that others write through it have the next sync of the file fail. One syscall; `false` where the
+    /// kernel does not tell.
+    pub fn is_dirty_in_kernel(&self, range: ByteRange) -> bool {
+        is_dirty(self.buffered.as_fd(), range)
     }
 
     /// Reads into borrowed memory and returns when it is done: until the buffer is full, the file ends, or an error.

@@ -273,30 +273,31 @@ pub(crate) unsafe fn release(base: NonNull<u8>, bytes: usize) {
     unsafe { std::alloc::dealloc(base.as_ptr(), layout) }
 }
 
-/// Pages of a file range that are in the kernel's page cache, by `cachestat(2)` (Linux 6.5). The kernel answers only
-/// those who own the file or may write to it.
-pub(crate) fn cachestat_pages(file: BorrowedFd<'_>, range: ByteRange) -> io::Result<u64> {
+/// What the kernel's page cache holds of a file range, in pages; the memory that the kernel fills in.
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct CacheStat {
+    pub(crate) cached: u64,
+    pub(crate) dirty: u64,
+    pub(crate) writeback: u64,
+    evicted: u64,
+    recently_evicted: u64,
+}
+
+/// `cachestat(2)` (Linux 6.5). The kernel answers only those who own the file or may write to it.
+pub(crate) fn cachestat(file: BorrowedFd<'_>, range: ByteRange) -> io::Result<CacheStat> {
     #[repr(C)]
     struct Range {
         offset: u64,
         length: u64,
     }
-    #[repr(C)]
-    #[derive(Default)]
-    struct Stat {
-        cached: u64,
-        dirty: u64,
-        writeback: u64,
-        evicted: u64,
-        recently_evicted: u64,
-    }
     let asked = Range { offset: range.start, length: range.len() };
-    let mut answer = Stat::default();
+    let mut answer = CacheStat::default();
     // SAFETY: both structures live across the call and have the layout of <linux/mman.h>.
     let result = unsafe {
         libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const asked, &raw mut answer, 0 as libc::c_uint)
     };
-    if result == 0 { Ok(answer.cached) } else { Err(io::Error::last_os_error()) }
+    if result == 0 { Ok(answer) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Residency of each page of a mapping, one byte a page, by `mincore(2)`.

@@ -179,7 +179,7 @@ impl Inode {
             self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| dropped.push(page));
             self.unwritten.note_written();
             self.unwritten.note_change();
-            if Unwritten::has_parts(&state) {
+            if Unwritten::has_parts(&state) || device_bytes < length_bytes {
                 self.unwritten.set_unsettled();
             }
         }
