@@ -120,7 +120,11 @@ impl Origin {
             return;
         }
         let watched = match self.watch.get() {
-            Some(watch) if sees_all_writers(file) => watch.add(file).ok(),
+            Some(watch) if sees_all_writers(file) => {
+                // What is left from when the file was last watched, the stamp tells as well.
+                watch.drain();
+                watch.add(file).ok()
+            }
             _ => None,
         };
         seen.is_unwatched = watched.is_none();
