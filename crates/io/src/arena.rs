@@ -174,9 +174,9 @@ impl Arena {
     /// wait for others, but may map a chunk, which takes up to milliseconds.
     ///
     /// # Panics
-    /// If `bytes` is 0 or more than 2 MiB.
+    /// If `bytes` is more than 2 MiB.
     pub fn allocate(&self, bytes: usize, urgency: Urgency) -> Option<Extent> {
-        let order = order_for_bytes(bytes).expect("an extent has 1 byte to 2 MiB");
+        let order = order_for_bytes(bytes).expect("an extent has at most 2 MiB");
         if !self.shared.mark.is_here() {
             return None;
         }
@@ -200,14 +200,15 @@ impl Arena {
         }
     }
 
-    /// Extents of together at least `bytes`: one if memory is unfragmented, else several in halves. `None` when the
+    /// Extents of together at least `bytes`: one if memory is unfragmented, up to 2 MiB, else several in halves. `None` when the
     /// memory is not there, or for readahead also when it is in more than 16 pieces.
     pub fn allocate_run(&self, bytes: usize, urgency: Urgency) -> Option<Extents> {
+        let piece_for = |bytes: usize| bytes.min(CHUNK_BYTES).next_power_of_two().max(PAGE_BYTES);
         let mut extents = Extents::new();
-        let mut piece_bytes = bytes.next_power_of_two().max(PAGE_BYTES);
+        let mut piece_bytes = piece_for(bytes);
         let mut missing_bytes = bytes;
         while missing_bytes > 0 {
-            let want_bytes = piece_bytes.min(missing_bytes.next_power_of_two().max(PAGE_BYTES));
+            let want_bytes = piece_bytes.min(piece_for(missing_bytes));
             if let Some(extent) = self.allocate(want_bytes, urgency) {
                 missing_bytes = missing_bytes.saturating_sub(extent.len());
                 extents.push(extent);
@@ -612,6 +613,22 @@ mod tests {
         assert_eq!(run.len(), 16);
         assert!(arena.allocate_run(32 * PAGE_BYTES, Urgency::Readahead).is_none());
         drop((kept, run));
+        assert_eq!(arena.stats().used_bytes, 0);
+    }
+
+    /// Goal: a run may be longer than the longest extent, of nothing, or more than there is.
+    #[test]
+    fn runs_have_any_length() {
+        let arena = Arena::new(METADATA_BYTES + 4 * CHUNK_BYTES).unwrap();
+        let room = |bytes| {
+            let run = arena.allocate_run(bytes, Urgency::Demand);
+            run.map(|run| run.iter().map(|extent| extent.len()).sum::<usize>())
+        };
+        for (bytes, expected) in [(0, 0), (1, PAGE_BYTES), (CHUNK_BYTES + 1, CHUNK_BYTES + PAGE_BYTES)] {
+            assert_eq!(room(bytes), Some(expected), "{bytes}");
+        }
+        assert_eq!(room(4 * CHUNK_BYTES), Some(4 * CHUNK_BYTES));
+        assert_eq!((room(4 * CHUNK_BYTES + 1), room(usize::MAX)), (None, None));
         assert_eq!(arena.stats().used_bytes, 0);
     }
 

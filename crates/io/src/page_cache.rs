@@ -18,6 +18,8 @@
 //! goes back after.
 //! Hot path: `pin` and the drop of its result: no lock, no syscall, no allocation.
 
+#[cfg(all(test, not(headwater_loom)))]
+mod arguments;
 mod loading;
 mod pinned_run;
 mod shrinking;
@@ -251,20 +253,26 @@ impl FilePages {
         if let Some(frame) = self.file.shared.cache.frame(found) {
             sys::prefetch(NonNull::from(frame).cast(), 0);
         }
-        let end = part.end.min(part.start + FETCHED_BYTES_MAX);
+        let end = part.end.min(part.start.saturating_add(FETCHED_BYTES_MAX)).min(PAGE_SIZE_BYTES as u32);
         (part.start..end).step_by(CACHE_LINE_BYTES).for_each(|at| sys::prefetch(base, at as usize));
     }
 
     /// Copies a few bytes of a page, without even a pin, if they are there and taking them changes nothing: the page is
     /// as much in use as is counted. Says whether it did. The processor can go on with the next read meanwhile, which
-    /// it does not past the atomic operations of a pin. At most [`FilePages::GLANCE_BYTES_MAX`].
+    /// it does not past the atomic operations of a pin. `Not` for a part that is longer than
+    /// [`FilePages::GLANCE_BYTES_MAX`] or than the buffer, or is no part of a page.
     #[inline]
     pub fn glance(&self, page: PageIndex, part: Range<u32>, buffer: &mut [u8]) -> Glanced {
+        let is_part = part.start <= part.end && part.end <= PAGE_SIZE_BYTES as u32;
+        if !is_part || part.len() > buffer.len().min(Self::GLANCE_BYTES_MAX as usize) {
+            return Glanced::Not;
+        }
         let (shared, table) = (&*self.file.shared, &*self.file.table);
         let Some((found, base)) = self.find(page) else { return Glanced::Not };
         let Some((frame, glance)) = shared.cache.glance(table, page, found) else { return Glanced::Not };
-        // SAFETY: the frame is mapped as long as the arena. Others may write to it meanwhile, if it was given away since
-        // the glance: the kernel, or `zero_tail` by atomic stores; what was copied is not used then.
+        // SAFETY: the part lies in the page, as was checked above, and the frame is mapped as long as the arena. Others may
+        // write to it meanwhile, if it was given away since the glance: the kernel, or `zero_tail` by atomic stores; what
+        // was copied is not used then.
         unsafe { sys::copy_racing(base, part.start as usize..part.end as usize, buffer) };
         if frame.is_unchanged(glance) { Glanced::Copied } else { Glanced::Not }
     }
@@ -319,7 +327,7 @@ impl FilePages {
     /// When that is the first.
     ///
     /// # Panics
-    /// If `extents` do not hold `pages`, or are of another arena.
+    /// If `extents` do not hold `pages`, are of another arena, or are those of another load under way.
     pub fn begin_load(
         &self,
         pages: PageRange,
@@ -329,11 +337,13 @@ impl FilePages {
     ) -> Result<Loading, NotBegun> {
         let (shared, table) = (&*self.file.shared, &*self.file.table);
         assert!(extents.iter().all(|extent| shared.arena.owns(extent)), "the extents are of this arena");
-        let frames: SmallVec<[Range<u32>; 1]> = extents.iter().map(|extent| extent.frames()).collect();
+        let frames = extents.iter().map(|extent| extent.frames()).collect();
+        // Ends what was begun if the next page is refused with a panic.
+        let begun = PageRange::new(pages.start, pages.start);
+        let mut loading = Loading { file: self.file.clone(), pages: begun, frames };
         let mut controlled = shared.lock();
-        let mut begun = PageRange::new(pages.start, pages.start);
         let mut obstacle = NotBegun::Present;
-        let mut numbers = frames.iter().flat_map(Range::clone);
+        let mut numbers = extents.iter().flat_map(|extent| extent.frames());
         for page in pages.iter() {
             let frame = numbers.next().expect("the extents hold the pages");
             if controlled.control.state(&shared.cache, table, page).is_some() {
@@ -348,14 +358,10 @@ impl FilePages {
             if control.begin_load(&shared.cache, table, page, FrameId::new(frame), (load, kind)).is_err() {
                 break;
             }
-            begun.end = page + PageCount::new(1);
+            loading.pages.end = page + PageCount::new(1);
         }
         drop(controlled);
-        if begun.is_empty() {
-            Err(obstacle)
-        } else {
-            Ok(Loading { file: self.file.clone(), pages: begun, frames })
-        }
+        if loading.pages.is_empty() { Err(obstacle) } else { Ok(loading) }
     }
 
     /// Somebody waits for a page on its way: it counts as demanded from now on. Says whether it had been read ahead or

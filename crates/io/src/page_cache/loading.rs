@@ -43,9 +43,11 @@ impl Loading {
     /// # Panics
     /// If the extents are not those that the load was begun with.
     pub fn publish(mut self, mut extents: Extents, read_bytes: usize) {
-        assert!(extents.iter().map(|extent| extent.frames()).eq(self.frames.iter().cloned()), "its extents");
-        zero_tail(&mut extents, read_bytes);
         let shared = &*self.file.shared;
+        let are_same = extents.iter().map(|extent| extent.frames()).eq(self.frames.iter().cloned());
+        let are_own = extents.iter().all(|extent| shared.arena.owns(extent));
+        assert!(are_same && are_own, "its extents");
+        zero_tail(&mut extents, read_bytes);
         for extent in extents {
             shared.arena.adopt(extent);
         }

@@ -34,17 +34,6 @@ pub struct PinnedRun {
 type Frames = SmallVec<[Range<u32>; 2]>;
 
 impl PinnedRun {
-    /// Takes over one pin of each of these frames.
-    ///
-    /// # Safety
-    /// The caller has pinned each for this run, which unpins it.
-    pub(super) unsafe fn new(shared: Arc<Shared>, frames: impl IntoIterator<Item = FrameId>) -> PinnedRun {
-        let frames = merge(frames);
-        let run = PinnedRun { shared, frames };
-        run.shared.owned_pages.fetch_add(run.len_bytes() / PAGE_BYTES, Ordering::Relaxed);
-        run
-    }
-
     /// No pages yet, of this file's cache.
     pub fn of(file: &FilePages) -> PinnedRun {
         PinnedRun { shared: file.file.shared.clone(), frames: Frames::new() }
@@ -57,8 +46,17 @@ impl PinnedRun {
     pub fn push(&mut self, page: PinnedPage<'_>) {
         assert!(std::ptr::eq(page.shared, &*self.shared), "the pages are of one cache");
         let page = mem::ManuallyDrop::new(page);
+        // SAFETY: the pin is the page's, which is not dropped.
+        unsafe { self.push_pinned(page.frame) };
+    }
+
+    /// Takes over one pin of a frame.
+    ///
+    /// # Safety
+    /// The caller has pinned the frame, which is of this cache, for this run, which unpins it.
+    pub(super) unsafe fn push_pinned(&mut self, frame: FrameId) {
         self.shared.owned_pages.fetch_add(1, Ordering::Relaxed);
-        push(&mut self.frames, page.frame);
+        push(&mut self.frames, frame);
     }
 
     /// The bytes of the pages, in pieces that are contiguous in memory.

@@ -13,8 +13,6 @@
 //! Invariants: I1 what is pinned is not written; what is written in place is stored atomically, because of `glance`.
 //! Locks: `control` for `install`; `arena.state` before and after it.
 
-use std::sync::Arc;
-
 use headwater_core::frame::{FirstUse, LoadId, WriteLatch};
 use headwater_core::units::{FrameId, PageCount, PageIndex, PageRange};
 use smallvec::SmallVec;
@@ -58,8 +56,7 @@ impl FilePages {
     /// # Panics
     /// If the bytes reach beyond the page.
     pub fn overwrite(&self, page: PageIndex, start_bytes: u32, bytes: &[u8]) -> Overwritten {
-        let end_bytes = start_bytes + bytes.len() as u32;
-        assert!(end_bytes as usize <= super::PAGE_BYTES, "a part of a page is written");
+        let end_bytes = end_in_page(start_bytes, bytes.len()).expect("a part of a page is written");
         let (shared, table) = (&*self.file.shared, &*self.file.table);
         loop {
             let Some((found, base)) = self.find(page) else { return Overwritten::Absent };
@@ -92,8 +89,8 @@ impl FilePages {
         start_bytes: u32,
         change: &mut dyn FnMut(u64) -> Option<u64>,
     ) -> Modified {
-        let end_bytes = start_bytes + WORD_BYTES;
-        assert!(start_bytes.is_multiple_of(WORD_BYTES) && end_bytes as usize <= super::PAGE_BYTES);
+        let end_bytes = end_in_page(start_bytes, WORD_BYTES as usize).expect("a word of a page is changed");
+        assert!(start_bytes.is_multiple_of(WORD_BYTES), "the word is aligned");
         // A word that stays as it is must not make the page dirty, so it is looked at before the page is latched.
         let first_use = match self.pin(page, start_bytes..end_bytes) {
             Found::Page(pinned) => {
@@ -149,12 +146,14 @@ impl FilePages {
     /// first of them did: fewer than all if tables have no room for the next.
     ///
     /// # Panics
-    /// If `extents` do not hold `pages`, or are of another arena.
+    /// If `extents` do not hold `pages`, are of another arena, or are those of a [`Loading`](super::Loading) under way.
     pub fn install(&self, pages: PageRange, extents: Extents) -> PageCount {
         let (shared, table) = (&*self.file.shared, &*self.file.table);
+        let held_pages: usize = extents.iter().map(|extent| extent.frames().len()).sum();
+        assert!(held_pages as u64 >= pages.len().get(), "the extents hold the pages");
+        assert!(extents.iter().all(|extent| shared.arena.owns(extent)), "the extents are of this arena");
         let frames: SmallVec<[u32; 64]> =
             extents.into_iter().flat_map(|extent| shared.arena.adopt(extent)).collect();
-        assert!(frames.len() as u64 >= pages.len().get(), "the extents hold the pages");
         let mut freed: SmallVec<[FrameId; 64]> = SmallVec::new();
         let mut numbers = frames.into_iter().map(FrameId::new);
         let mut controlled = shared.lock();
@@ -179,13 +178,24 @@ impl FilePages {
     /// Pins dirty pages, for writing them to their file.
     ///
     /// # Panics
-    /// If one of them is not dirty.
+    /// If one of them is not dirty, or is held some thousand times already.
     pub fn hold(&self, pages: PageRange) -> PinnedRun {
         let (shared, table) = (&self.file.shared, &*self.file.table);
-        let hold = |page| shared.cache.hold(table, page).expect("what is to be written is dirty");
-        // SAFETY: each was pinned just now, for the run.
-        unsafe { PinnedRun::new(Arc::clone(shared), pages.iter().map(hold)) }
+        let mut run = PinnedRun::of(self);
+        for page in pages.iter() {
+            let frame = shared.cache.hold(table, page).expect("what is to be written is dirty");
+            // SAFETY: the frame was pinned just now, for the run.
+            unsafe { run.push_pinned(frame) };
+        }
+        run
     }
+}
+
+/// Where so many bytes from `start_bytes` on end, if that is in the page.
+#[inline]
+fn end_in_page(start_bytes: u32, length: usize) -> Option<u32> {
+    let end_bytes = (start_bytes as usize).checked_add(length)?;
+    (end_bytes <= super::PAGE_BYTES).then_some(end_bytes as u32)
 }
 
 /// Gives the latch of a frame back, also if whoever computes the new bytes panics.
