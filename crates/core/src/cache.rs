@@ -64,6 +64,8 @@ pub enum Lookup {
     Pending(LoadId),
     /// A writer is at it, for as long as copying at most a page takes: try again.
     Busy,
+    /// It is there, but as many have it pinned as can be counted: try again when one of them is done.
+    Crowded,
     /// It is not there, as far as can be told without the lock.
     Absent,
 }
@@ -144,6 +146,7 @@ impl Cache {
             Pin::Pinned(first_use) => Lookup::Pinned(found, first_use),
             Pin::Pending(load) => Lookup::Pending(load),
             Pin::Busy => Lookup::Busy,
+            Pin::Crowded => Lookup::Crowded,
             Pin::Absent => Lookup::Absent,
         }
     }

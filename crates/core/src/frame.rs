@@ -110,6 +110,8 @@ pub enum Pin {
     Pending(LoadId),
     /// A writer is at it, for as long as copying at most a page takes: try again.
     Busy,
+    /// It is there, but [`PINS_MAX`] readers have it pinned already.
+    Crowded,
     /// The frame holds something else.
     Absent,
 }
@@ -217,7 +219,9 @@ impl Frame {
             if state == WRITING {
                 return Pin::Busy;
             }
-            assert!(word & PINS != PINS, "fewer than 65535 readers hold one page at once");
+            if word & PINS >= u64::from(PINS_MAX) << PINS_SHIFT {
+                return Pin::Crowded;
+            }
             let pinned = touched(word, within_bytes, end_bytes) + PIN;
             match self.word.compare_exchange_weak(word, pinned, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Pin::Pinned(first_use(word)),
@@ -565,6 +569,13 @@ const CURSOR: u64 = (PAGE_SIZE_BYTES - 1) << CURSOR_SHIFT;
 const PINS_SHIFT: u32 = 20;
 const PIN: u64 = 1 << PINS_SHIFT;
 const PINS: u64 = 0xffff << PINS_SHIFT;
+
+/// Readers that can have a page pinned at once. What is left of the count is for [`Frame::hold`], so that readers do not keep a
+/// page from its file.
+pub const PINS_MAX: u32 = 0xffff - HOLDS_MIN;
+
+/// Writes of one page to its file that there can be at once, at the least: one, and those that replaced pages wait for.
+const HOLDS_MIN: u32 = 1023;
 
 /// In place of cursor and pins, while there are none: the load under way.
 const LOAD_SHIFT: u32 = CURSOR_SHIFT;

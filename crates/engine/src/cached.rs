@@ -25,7 +25,7 @@ use bytes::Bytes;
 use headwater_core::frame::{FirstUse, LoadId};
 use headwater_core::readahead::{Access, Outcome};
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
-use headwater_io::{Found, PinnedPage, PinnedRun};
+use headwater_io::{Found, PinnedPage};
 
 use crate::error::Result;
 use crate::events;
@@ -186,12 +186,13 @@ impl<'a> CachedRead<'a> {
         next
     }
 
-    /// Pins the pages from the next byte on, as far as nothing has to be waited for. `None` when that was all.
-    pub(crate) fn pin(&mut self, run: &mut PinnedRun) -> Option<Next> {
+    /// Gives the pages from the next byte on to `keep`, with how much came before each and which part of it is read, as far as
+    /// nothing has to be waited for. `None` when that was all.
+    pub(crate) fn pin(&mut self, mut keep: impl FnMut(usize, PinnedPage<'a>, Range<u32>)) -> Option<Next> {
         while self.done < self.length() {
             let (page, part) = self.part();
             match self.step(page, &part) {
-                Step::Page(pinned) => run.push(pinned),
+                Step::Page(pinned) => keep(self.done, pinned, part.clone()),
                 Step::Next(next) => return Some(next),
             }
             self.inode.counters.hit(1);
@@ -203,7 +204,7 @@ impl<'a> CachedRead<'a> {
     /// The page of the next byte, if it is there.
     #[inline]
     fn step(&mut self, page: PageIndex, part: &Range<u32>) -> Step<'a> {
-        match self.inode.pages.pin(page, part.clone()) {
+        match self.inode.pages.pin_in_turn(page, part.clone()) {
             Found::Page(pinned) => {
                 self.note_use(page, &pinned);
                 Step::Page(pinned)
@@ -220,7 +221,7 @@ impl<'a> CachedRead<'a> {
         if self.done > 0 || part.is_empty() || part.len() < self.length() {
             return None;
         }
-        let Found::Page(pinned) = self.inode.pages.pin(page, part.clone()) else { return None };
+        let Found::Page(pinned) = self.inode.pages.pin_in_turn(page, part.clone()) else { return None };
         self.note_use(page, &pinned);
         self.inode.counters.hit(1);
         let part = part.start as usize..part.end as usize;
@@ -321,7 +322,7 @@ impl<'a> CachedRead<'a> {
     }
 
     fn look_again(&mut self, page: PageIndex, part: &Range<u32>) -> Option<Step<'a>> {
-        match self.inode.pages.pin(page, part.clone()) {
+        match self.inode.pages.pin_in_turn(page, part.clone()) {
             Found::Page(pinned) => {
                 self.note_use(page, &pinned);
                 Some(Step::Page(pinned))

@@ -349,7 +349,7 @@ impl<'a> CachedWrite<'a> {
         let length_bytes = self.inode.length_bytes();
         let pages = PageRange::new(page, page + PageCount::new(1));
         self.commit(written, |inode, state| {
-            match inode.pages.pin(page, part.clone()) {
+            match inode.pages.pin_in_turn(page, part.clone()) {
                 Found::Page(pinned) => extents[0].store(0, &pinned),
                 // What it was is told by what was read, if nothing was written since. What was dirty when it was read, and
                 // has left since, was written to the device since.

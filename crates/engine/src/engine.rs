@@ -514,7 +514,8 @@ fn invalid(text: String) -> Error {
     Error::build(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
-/// A frame counts to 65 535. Half of that is for those who read at this moment.
+/// Whatever keeps a page that as many keep already copies it. A frame counts to [`headwater_io::FilePages::PINS_MAX`], some
+/// 64 000: the other half is for the threads that read the page at this moment, which wait for each other beyond it.
 pub(crate) const LENT_TIMES_MAX: u32 = 32_768;
 
 /// Lending a page allocates 72 bytes and pins it; copying less than this takes no longer.

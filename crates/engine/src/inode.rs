@@ -137,7 +137,7 @@ impl Inode {
             let part = range.intersect(PageRange::new(page, page + PageCount::new(1)).bytes());
             let within = (part.start - page.start_bytes()) as u32..(part.end - page.start_bytes()) as u32;
             let target = &mut buffer[done_bytes..done_bytes + within.len()];
-            match self.pages.pin(page, within.clone()) {
+            match self.pages.pin_in_turn(page, within.clone()) {
                 Found::Page(pinned) => {
                     target.copy_from_slice(&pinned[within.start as usize..within.end as usize]);
                 }
@@ -182,7 +182,7 @@ impl Inode {
         if self.pages.overwrite(page, start_bytes, zeros) != Overwritten::Pinned {
             return;
         }
-        if let Found::Page(pinned) = self.pages.pin(page, 0..PAGE_SIZE_BYTES as u32) {
+        if let Found::Page(pinned) = self.pages.pin_in_turn(page, 0..PAGE_SIZE_BYTES as u32) {
             spare[0].store(0, &pinned);
         }
         spare[0].store(start_bytes as usize, zeros);

@@ -16,10 +16,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageRange};
-use headwater_io::PinnedRun;
+use headwater_io::{PinnedPage, PinnedRun};
 
 use crate::cached::{CachedRead, Next};
-use crate::engine::LentBytes;
+use crate::engine::{LENT_TIMES_MAX, LentBytes};
 use crate::error::{Error, Operation, Result};
 use crate::file::{Contents, File};
 use crate::inode::Inode;
@@ -87,7 +87,7 @@ impl File {
             return self.whole(bytes.into(), offset_bytes, length);
         };
         let mut read = CachedRead::new(source, inode, Caller::Thread, range)?;
-        while let Some(next) = read.pin(&mut making.run) {
+        while let Some(next) = read.pin(|done, page, part| making.keep(inode, done, page, part)) {
             match next {
                 Next::Wait(load) => source.shared().wait(&load),
                 Next::Bypass(part) => {
@@ -124,7 +124,7 @@ impl File {
                 return file.whole(bytes, offset_bytes, length);
             };
             let mut read = CachedRead::new(source, inode, Caller::Task, range)?;
-            while let Some(next) = read.pin(&mut making.run) {
+            while let Some(next) = read.pin(|done, page, part| making.keep(inode, done, page, part)) {
                 match next {
                     Next::Wait(load) => source.shared().ready(&load).await,
                     Next::Bypass(part) => {
@@ -196,25 +196,38 @@ impl Making {
         bytes: Bytes,
         part: ByteRange,
     ) -> Result<()> {
-        self.close_run(source, read);
         let read_bytes = bytes.len();
-        self.done += read_bytes;
-        self.pieces.push(Piece::of(bytes));
+        self.push_copy(source.known().expect(IS_KNOWN), read.done(), bytes);
         read.bypassed(read_bytes);
-        self.skip = 0;
         if (read_bytes as u64) < part.len() {
             return Err(ended(source.path(), self.range.start, part.start + read_bytes as u64));
         }
         Ok(())
     }
 
-    /// The pages that were pinned become a piece.
-    fn close_run(&mut self, source: &Source, read: &CachedRead<'_>) {
-        let length = read.done() - self.done;
+    /// The next page, of which the view has `part`: pinned, or copied if as many keep it as may.
+    fn keep(&mut self, inode: &Inode, pinned_bytes: usize, page: PinnedPage<'_>, part: Range<u32>) {
+        if page.pins() <= LENT_TIMES_MAX {
+            return self.run.push(page);
+        }
+        let bytes = Bytes::copy_from_slice(&page[part.start as usize..part.end as usize]);
+        self.push_copy(inode, pinned_bytes, bytes);
+    }
+
+    /// What follows the first `pinned_bytes` of the view is in memory of its own.
+    fn push_copy(&mut self, inode: &Inode, pinned_bytes: usize, bytes: Bytes) {
+        self.close_run(inode, pinned_bytes);
+        self.done += bytes.len();
+        self.pieces.push(Piece::of(bytes));
+        self.skip = 0;
+    }
+
+    /// The pages that were pinned, up to the first `pinned_bytes` of the view, become a piece.
+    fn close_run(&mut self, inode: &Inode, pinned_bytes: usize) {
+        let length = pinned_bytes - self.done;
         if length == 0 {
             return;
         }
-        let inode = source.known().expect("a view of pages has a file in the cache");
         let run = std::mem::replace(&mut self.run, PinnedRun::of(&inode.pages));
         let lent_bytes = self.lent_bytes.split(run.len_bytes());
         let memory = Memory::Pages { run, lent_bytes };
@@ -223,7 +236,7 @@ impl Making {
     }
 
     fn finish(mut self, source: &Source, read: &CachedRead<'_>) -> Result<View> {
-        self.close_run(source, read);
+        self.close_run(source.known().expect(IS_KNOWN), read.done());
         if (self.done as u64) < self.range.len() {
             // It was cut meanwhile.
             return Err(ended(source.path(), self.range.start, self.range.start + self.done as u64));
@@ -328,6 +341,8 @@ impl fmt::Debug for View {
         write!(f, "View({} bytes)", self.len())
     }
 }
+
+const IS_KNOWN: &str = "a view of pages has a file in the cache";
 
 fn ended(path: &std::path::Path, offset_bytes: u64, length_bytes: u64) -> Error {
     let error = io::Error::new(io::ErrorKind::UnexpectedEof, format!("the file ends at byte {length_bytes}"));

@@ -105,6 +105,13 @@ pub enum Found<'a> {
     Absent,
 }
 
+/// What a page with as many pins as can be counted is taken for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Crowded {
+    IsAbsent,
+    IsWaitedFor,
+}
+
 /// Whether [`FilePages::glance`] copied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Glanced {
@@ -226,24 +233,38 @@ impl FilePages {
     }
 
     /// Finds a page and pins it, if that can be done without a lock. `part` is what will be read of it: going on where
-    /// the last read of the page ended is no second reference. `Absent` too in a forked child.
+    /// the last read of the page ended is no second reference. `Absent` too in a forked child, and while
+    /// [`FilePages::PINS_MAX`] pins keep the page: [`FilePages::is_resident`] tells the difference.
     #[inline]
     pub fn pin(&self, page: PageIndex, part: Range<u32>) -> Found<'_> {
-        let (shared, table) = (&*self.file.shared, &*self.file.table);
-        let Some((found, base)) = self.find(page) else { return Found::Absent };
-        match shared.cache.pin(table, page, found, part.start, part.end) {
-            Lookup::Pinned(frame, first_use) => Found::Page(PinnedPage { shared, frame, base, first_use }),
-            Lookup::Pending(load) => Found::Pending(load),
-            Lookup::Absent => Found::Absent,
-            Lookup::Busy => self.pin_after_write(page, part),
-        }
+        self.pin_or(page, part, Crowded::IsAbsent)
     }
 
-    /// A writer copies at most a page, but may have lost its processor meanwhile.
-    #[cold]
-    fn pin_after_write(&self, page: PageIndex, part: Range<u32>) -> Found<'_> {
-        std::thread::yield_now();
-        self.pin(page, part)
+    /// As [`FilePages::pin`], but while the page has [`FilePages::PINS_MAX`] pins, waits until one of them is given up: for
+    /// callers among whom nobody keeps that many.
+    #[inline]
+    pub fn pin_in_turn(&self, page: PageIndex, part: Range<u32>) -> Found<'_> {
+        self.pin_or(page, part, Crowded::IsWaitedFor)
+    }
+
+    /// Pins that a page can have at once, those aside of [`FilePages::hold`].
+    pub const PINS_MAX: u32 = headwater_core::frame::PINS_MAX;
+
+    #[inline]
+    fn pin_or(&self, page: PageIndex, part: Range<u32>, crowded: Crowded) -> Found<'_> {
+        let (shared, table) = (&*self.file.shared, &*self.file.table);
+        loop {
+            let Some((found, base)) = self.find(page) else { return Found::Absent };
+            match shared.cache.pin(table, page, found, part.start, part.end) {
+                Lookup::Pinned(frame, first_use) => {
+                    return Found::Page(PinnedPage { shared, frame, base, first_use });
+                }
+                Lookup::Pending(load) => return Found::Pending(load),
+                Lookup::Absent => return Found::Absent,
+                Lookup::Crowded if crowded == Crowded::IsAbsent => return Found::Absent,
+                Lookup::Busy | Lookup::Crowded => give_way(),
+            }
+        }
     }
 
     /// Has the processor fetch the beginning of `part` of a page that is there, and what pinning it takes.
@@ -559,6 +580,12 @@ impl fmt::Debug for OwnedPage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "OwnedPage({:?})", self.frame)
     }
+}
+
+/// A writer or a reader copies at most a page, but may have lost its processor meanwhile.
+#[cold]
+fn give_way() {
+    std::thread::yield_now();
 }
 
 const PAGE_BYTES: usize = PAGE_SIZE_BYTES as usize;

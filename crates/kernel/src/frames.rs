@@ -108,7 +108,8 @@ impl<K: Kernel> Frames<K> {
                 }
                 Lookup::Pending(load) => return Found::Pending(load),
                 Lookup::Absent => return Found::Absent,
-                Lookup::Busy => core::hint::spin_loop(),
+                // As many as a frame counts read it, none of whom keeps it.
+                Lookup::Busy | Lookup::Crowded => core::hint::spin_loop(),
             }
         }
     }

@@ -26,7 +26,7 @@ pub enum WriteLatch {
 pub enum Held {
     /// It did; [`Frame::unpin`] must follow.
     Yes,
-    /// The frame does not hold that page, or the file has it already.
+    /// The frame does not hold that page, or the file has it already, or more writes than can be counted hold it.
     No,
 }
 
@@ -34,8 +34,7 @@ impl Frame {
     /// Pins a dirty page, for writing it to its file: no use of it. Says whether it did.
     pub fn hold(&self, file: FileId, page: PageIndex) -> Held {
         let mut word = self.word.load(Ordering::Acquire);
-        while word & STATE == DIRTY && self.holds(file, page) {
-            assert!(word & PINS != PINS, "fewer than 65535 readers hold one page at once");
+        while word & (STATE | PINS) != DIRTY | PINS && word & STATE == DIRTY && self.holds(file, page) {
             match self.word.compare_exchange_weak(word, word + PIN, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Held::Yes,
                 Err(now) => word = now,

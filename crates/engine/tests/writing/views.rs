@@ -9,11 +9,11 @@ use std::thread;
 
 use bytes::Bytes;
 use headwater::io::ByteRange;
-use headwater::{Advice, File, IoMode, Operation, View};
+use headwater::{Advice, Caching, File, IoMode, OpenOptions, Operation, View};
 use headwater_testkit::{Pattern, Rng, with_seed};
 
 use crate::model::same;
-use crate::rig::{Rig, Scratch, block_on, rigs, watched};
+use crate::rig::{Rig, Scratch, block_on, drivers, rigs, watched};
 use crate::threads::open;
 
 /// Goal: views and lent bytes are snapshots. Method: take some of all sizes, do everything to the file that changes it, and
@@ -317,4 +317,42 @@ fn views_in_other_threads() {
             rig.assert_idle();
         }
     });
+}
+
+/// Goal: one page is viewed and lent more often than a frame counts, and can still be read, written and synced, with all of that
+/// kept and after it was given up; what is kept stays as it was. Method: 70 000 views, then as many reads by tasks of what was
+/// written over them.
+#[test]
+fn one_page_is_kept_by_very_many() {
+    const TIMES: usize = 70_000;
+    for kind in drivers(5) {
+        let rig = Rig::sized(kind, 2 << 30, 16);
+        let scratch = Scratch::new(5, 8192);
+        let file =
+            OpenOptions::new().engine(&rig.engine).caching(Caching::On).write().open(scratch.path()).unwrap();
+        let on_device = || std::fs::read(scratch.path()).unwrap();
+        file.write_all_at(&[7; 4096], 0).unwrap();
+        let views: Vec<View> = (0..TIMES).map(|at| file.view((at % 4000) as u64, 96).unwrap()).collect();
+        let mut buffer = [0; 4096];
+        assert_eq!(file.read_at(&mut buffer, 0).unwrap(), 4096);
+        assert_eq!(buffer, [7; 4096]);
+        watched("sync", || file.sync_data().unwrap());
+        assert_eq!(on_device()[..4096], buffer);
+        file.write_all_at(&[8; 4000], 96).unwrap();
+        let lent: Vec<Bytes> = (0..TIMES).map(|_| block_on(file.read_at_async(96, 4000)).unwrap()).collect();
+        file.write_all_at(&[9; 4], 200).unwrap();
+        assert_eq!(rig.engine.read(scratch.path()).unwrap()[96..200], [8; 104]);
+        watched("sync", || file.sync_data().unwrap());
+        assert_eq!(on_device()[196..208], [8, 8, 8, 8, 9, 9, 9, 9, 8, 8, 8, 8]);
+        assert!(views.iter().all(|view| view.chunks().flatten().all(|&byte| byte == 7)));
+        assert!(
+            lent.iter().all(|bytes| bytes.len() == 4000 && bytes.iter().step_by(99).all(|&byte| byte == 8))
+        );
+        drop((views, lent));
+        file.write_all_at(&[10; 8192], 0).unwrap();
+        watched("sync", || file.sync_data().unwrap());
+        assert_eq!(on_device(), [10; 8192]);
+        drop(file);
+        rig.assert_idle();
+    }
 }

@@ -99,6 +99,50 @@ fn writes_are_as_long_as_they_say() {
     assert_idle(&arena);
 }
 
+/// Goal: a page can be pinned as often as is counted, and no more; then it is refused or waited for, can still be held for its
+/// file, read by glances and replaced; each pin that is given up makes room for another.
+#[test]
+#[cfg_attr(miri, ignore)] // minutes
+fn a_page_has_so_many_pins() {
+    let (arena, cache, file) = bench();
+    let page = PageIndex::new(0);
+    let mut extents = arena.allocate_run(PAGE_BYTES, Urgency::Demand).unwrap();
+    extents[0].fill(7);
+    file.install(range(0, 1), extents);
+    make_popular(&file, page);
+    let pin = || match file.pin(page, 0..4096) {
+        Found::Page(pinned) => Some(pinned),
+        Found::Pending(_) | Found::Absent => None,
+    };
+    let mut pins: Vec<_> = std::iter::from_fn(pin).collect();
+    assert_eq!(pins.len(), FilePages::PINS_MAX as usize);
+    assert!(pin().is_none() && file.is_resident(page));
+    let held = file.hold(range(0, 1));
+    assert_eq!(file.glance(page, 0..64, &mut [0; 64]), Glanced::Copied);
+    assert_eq!(file.overwrite(page, 0, b"new"), Overwritten::Pinned);
+    std::thread::scope(|scope| {
+        let waits =
+            scope.spawn(|| matches!(file.pin_in_turn(page, 0..4096), Found::Page(pinned) if pinned[9] == 7));
+        // One for the hold, which counts as well.
+        pins.truncate(pins.len() - 2);
+        assert!(waits.join().unwrap());
+    });
+    assert!(pin().is_some());
+    held.clean();
+    drop(held);
+    let mut extents = arena.allocate_run(PAGE_BYTES, Urgency::Demand).unwrap();
+    extents[0].fill(8);
+    file.install(range(0, 1), extents);
+    assert_eq!((pin().unwrap()[0], pins[0][0]), (8, 7));
+    let holds = || refusable(|| file.hold(range(0, 1)));
+    let held: Vec<_> = std::iter::from_fn(holds).collect();
+    assert_eq!(held.len(), usize::from(u16::MAX), "the page that nobody else has pinned");
+    drop((held, pins));
+    cache.check();
+    drop((file, cache));
+    assert_idle(&arena);
+}
+
 /// Safe code that passes anything.
 struct Anyone {
     rng: Rng,
