@@ -11,11 +11,13 @@
 //!
 //! Owns: the queue of extents ahead, the extent being consumed, the position.
 //! Does not own: the policy (`headwater-core`), memory and slots (the engine's).
-//! Invariants: I6 readahead that finds no frame or slot gives up, demand waits; I9 an error in what was read ahead
+//! Invariants: I6 readahead that finds no frame or slot gives up, demand waits; I8 a fill shows nothing from before a write of
+//! the same engine that had returned when the fill began; I9 an error in what was read ahead
 //! is dropped, the demand read is done again and reports; I10 bytes beyond the end never show.
 //! Blocking: `step` waits for no device, except that a file system without non-blocking reads may make a resident
 //! copy slow.
-//! Hot path: no syscall, copy or allocation while the current extent has bytes; one submit an extent.
+//! Hot path: no syscall, copy or allocation while the current extent has bytes, but a look at the coarse clock; one submit an
+//! extent.
 
 mod ahead;
 
@@ -34,8 +36,10 @@ use headwater_io::{
 };
 
 use crate::error::Result;
+use crate::inode::Inode;
 use crate::listeners::defer;
 use crate::source::{READABLE_BYTES_MAX, Source, Whence};
+use crate::unwritten::Moment;
 use ahead::{Ahead, Asked, Current};
 
 pub(crate) struct ReadStream {
@@ -53,6 +57,10 @@ pub(crate) struct ReadStream {
     distrust_end_bytes: u64,
     /// Extents in a row that were planned as resident.
     resident_extents: u32,
+    /// What is copied at once of a resident extent.
+    copy_bytes: u64,
+    /// Fills begun so far.
+    fills: u64,
     /// Whether the wait for the first extent ahead has been counted.
     wait_counted: bool,
     /// What an async task is waiting for besides I/O.
@@ -113,6 +121,8 @@ impl ReadStream {
             length_bytes: 0,
             distrust_end_bytes: 0,
             resident_extents: 0,
+            copy_bytes: RESIDENT_COPY_BYTES,
+            fills: 0,
             wait_counted: false,
             listener: None,
         }
@@ -176,6 +186,7 @@ impl ReadStream {
 
     /// Waits for bytes at the position; an empty slice is the end of the file.
     pub(crate) fn fill_blocking(&mut self) -> Result<&[u8]> {
+        self.begin_fill()?;
         loop {
             match self.step()? {
                 Step::Ready | Step::End => return Ok(self.chunk()),
@@ -187,6 +198,7 @@ impl ReadStream {
 
     /// As [`ReadStream::fill_blocking`], but wakes the task.
     pub(crate) fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        self.begin_fill()?;
         loop {
             if let Some(listener) = &mut self.listener {
                 ready!(Future::poll(Pin::new(listener), context));
@@ -207,7 +219,7 @@ impl ReadStream {
         if self.current.is_some() || self.position_bytes >= self.bound_bytes {
             return Ok(None);
         }
-        self.source.check_process(self.position_bytes)?;
+        self.begin_fill()?;
         if self.ahead.is_empty() && (self.is_at_end()? || self.start_demand()?.is_some()) {
             return Ok(None);
         }
@@ -250,8 +262,46 @@ impl ReadStream {
         }
     }
 
-    fn step(&mut self) -> Result<Step> {
+    /// I8: what was read before a write that has returned by now is not shown any more, nor, once it is time to look, what was
+    /// read before a change by others.
+    #[inline]
+    fn begin_fill(&mut self) -> Result<()> {
         self.source.check_process(self.position_bytes)?;
+        self.fills += 1;
+        let Some(inode) = self.source.known() else { return Ok(()) };
+        if !self.source.may_hide_contents(inode) {
+            let looked = inode.revalidate(&self.source.open, self.source.revalidate);
+            looked.map_err(|error| self.source.length_error(error))?;
+        }
+        let moment = self.current.as_ref().and_then(|current| current.moment);
+        let is_as_read =
+            |moment: Moment| moment.is_now(&inode.unwritten) && inode.unwritten.windows.is_empty();
+        if moment.is_none_or(is_as_read) {
+            return Ok(());
+        }
+        self.check_current();
+        Ok(())
+    }
+
+    /// Something was written to the file since the current extent was read. If it was there, the rest is read again, with what
+    /// follows it: less at once, as more may be written.
+    #[cold]
+    fn check_current(&mut self) {
+        let (Some(inode), Some(current)) = (self.source.known(), &mut self.current) else { return };
+        let now = inode.unwritten.moment();
+        let rest = ByteRange::new(self.position_bytes, current.range.end);
+        let Some(moment) = &mut current.moment else { return };
+        if !inode.unwritten.has_changed(*moment, rest) {
+            *moment = now;
+            return;
+        }
+        self.current = None;
+        self.ahead.clear();
+        self.copy_bytes = COPY_BYTES_MIN;
+        self.policy.restart(self.position_bytes);
+    }
+
+    fn step(&mut self) -> Result<Step> {
         loop {
             if !self.chunk().is_empty() {
                 return Ok(Step::Ready);
@@ -319,7 +369,9 @@ impl ReadStream {
     /// Whether the file ends at the position, as far as its length tells. Files of length 0 may have contents all the
     /// same (`/proc`), so they are read.
     fn is_at_end(&mut self) -> Result<bool> {
-        if self.position_bytes >= self.length_bytes {
+        // It may have been cut since: within a page that is dirty, nothing else would tell.
+        let is_behind = |inode: &Arc<Inode>| self.position_bytes >= inode.length_bytes();
+        if self.position_bytes >= self.length_bytes || self.source.known().is_some_and(is_behind) {
             self.length_bytes = self.source.length_bytes()?;
         }
         Ok(self.length_bytes > 0 && self.position_bytes >= self.length_bytes)
@@ -445,7 +497,10 @@ impl ReadStream {
         };
         let completion =
             plug.submit(request, urgency).map_err(|rejected| Obstacle::Rejected(rejected.reason))?;
-        self.ahead.push_back(Ahead::Pending { asked: Asked { range, urgency, moment }, completion });
+        self.ahead.push_back(Ahead::Pending {
+            asked: Asked { range, urgency, moment, fill: self.fills },
+            completion,
+        });
         Ok(())
     }
 
@@ -464,7 +519,7 @@ impl ReadStream {
     /// Returns what to wait for when there is no frame.
     fn copy_resident(&mut self, range: ByteRange) -> Option<EventListener> {
         let arena = &self.source.shared().arena;
-        let wanted_bytes = (range.end - self.position_bytes).min(RESIDENT_COPY_BYTES) as usize;
+        let wanted_bytes = (range.end - self.position_bytes).min(self.copy_bytes) as usize;
         let allocate = |bytes| self.source.shared().allocate(bytes, for_memory(bytes, Urgency::Demand));
         let freed = arena.freed();
         let Some(mut extent) = allocate(wanted_bytes).or_else(|| allocate(PAGE_SIZE_BYTES as usize)) else {
@@ -473,6 +528,7 @@ impl ReadStream {
             return Some(freed);
         };
         let length = extent.len().min(wanted_bytes);
+        let moment = self.source.known().map(|inode| inode.unwritten.moment());
         match self.source.read_resident(&mut extent[..length], self.position_bytes) {
             None => {
                 self.distrust_end_bytes = range.end;
@@ -485,7 +541,7 @@ impl ReadStream {
                     self.ahead.push_front(Ahead::Resident(ByteRange::new(valid.end, range.end)));
                 }
                 let extents = Extents::from_iter([extent]);
-                self.current = Some(Current { extents, start_bytes: valid.start, range: valid });
+                self.current = Some(Current { extents, start_bytes: valid.start, range: valid, moment });
             }
         }
         None
@@ -493,8 +549,8 @@ impl ReadStream {
 
     /// Makes an extent from the device current, as far as the file reached.
     fn publish(&mut self, asked: Asked, finished: Finished) -> Result<Published> {
-        let Asked { range, urgency, .. } = asked;
-        if urgency == Urgency::Readahead && self.is_overtaken(asked) {
+        let Asked { range, urgency, moment, fill } = asked;
+        if fill != self.fills && self.is_overtaken(asked) {
             self.forget_ahead();
             return Ok(Published::Continue);
         }
@@ -509,20 +565,23 @@ impl ReadStream {
             if let Some(error) = finished.stopped_by {
                 return self.retry_or_report(range, urgency, error);
             }
-            // The file ended before the position when this was read. If it was read ahead, that may be long ago.
+            // The file ended before the position when this was read. If it was read ahead, or for a fill that was given up,
+            // that may be long ago.
             self.forget_ahead();
-            return Ok(if urgency == Urgency::Demand { Published::End } else { Published::Continue });
+            let is_over = urgency == Urgency::Demand && fill == self.fills;
+            return Ok(if is_over { Published::End } else { Published::Continue });
         }
         if valid.end < range.end && valid.end != self.length_bytes {
             // Shorter than the length told: what lies ahead was planned for another file, or lies behind an error.
             self.ahead.clear();
             self.policy.resume_at(valid.end);
         }
-        self.current = Some(Current { extents: finished.extents, start_bytes: range.start, range: valid });
+        self.current =
+            Some(Current { extents: finished.extents, start_bytes: range.start, range: valid, moment });
         Ok(Published::Continue)
     }
 
-    /// Whether what was read ahead has been written to since.
+    /// Whether what was asked for has been written to since.
     fn is_overtaken(&self, asked: Asked) -> bool {
         let (Some(inode), Some(moment)) = (self.source.known(), asked.moment) else { return false };
         inode.unwritten.has_changed(moment, asked.range)
@@ -547,6 +606,7 @@ impl ReadStream {
 
     fn finish_current(&mut self) {
         self.current = None;
+        self.copy_bytes = (self.copy_bytes * 2).min(RESIDENT_COPY_BYTES);
         self.catch_up();
     }
 
@@ -574,3 +634,6 @@ const RESIDENT_RUN: u32 = 4;
 /// What is copied at once out of the kernel's page cache: large against the cost of a syscall, small enough to stay
 /// in the processor's second-level cache until the consumer looks at it.
 const RESIDENT_COPY_BYTES: u64 = 256 << 10;
+
+/// The same beside a writer of the same bytes, which has them copied again.
+const COPY_BYTES_MIN: u64 = 16 << 10;

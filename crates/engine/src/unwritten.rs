@@ -11,10 +11,10 @@
 //! Invariants: I3 at most one write of a page is in flight; U1 a page that is marked dirty is dirty in the cache too, and in
 //! the table; U2 a page below the length that is not in the cache lies below the length on the device.
 //! Locks: `state`, for as long as pages are changed or chosen: page cache and arena are locked inside it, nothing waits.
-//! `device_length` across what changes the length on the device, and nothing else. The turn is taken before either, and
+//! `device_length` across what changes the length on the device, and nothing else. `recently` inside all others. The turn is taken before either, and
 //! kept while waiting.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,6 +42,8 @@ pub(crate) struct Unwritten {
     written: AtomicU64,
     /// Whether others have changed the file while pages of it were dirty in part: what these hold beside may be old.
     is_unsettled: AtomicBool,
+    /// Where the last of these were; `written` changes under its lock.
+    recently: Mutex<VecDeque<ByteRange>>,
     /// What the device says the length is, at the least.
     pub(crate) device_length: Mutex<u64>,
     pub(crate) turn: Turn,
@@ -92,6 +94,14 @@ pub(crate) struct Cause {
     errno: Option<i32>,
     kind: io::ErrorKind,
     text: String,
+}
+
+impl Moment {
+    /// Whether nothing at all has changed since.
+    #[inline]
+    pub(crate) fn is_now(&self, unwritten: &Unwritten) -> bool {
+        self.generation == unwritten.generation()
+    }
 }
 
 impl Unwritten {
@@ -156,12 +166,34 @@ impl Unwritten {
         if self.generation() == moment.generation {
             return false;
         }
-        // What changed, and is not on the device yet, can be told from the rest.
-        self.written.load(Ordering::Acquire) != moment.written || self.overlaps(range)
+        // What changed, and is not on the device yet, can be told from the rest. What gets there meanwhile is noted first.
+        self.overlaps(range) || self.was_written(moment.written, range)
+    }
+
+    /// Whether a write to the device, after so many, may have been to this range.
+    fn was_written(&self, before: u64, range: ByteRange) -> bool {
+        let recently = self.recently();
+        let since = (self.written.load(Ordering::Acquire) - before) as usize;
+        let meets = |written: &ByteRange| !written.intersect(range).is_empty();
+        since > recently.len() || recently.iter().rev().take(since).any(meets)
+    }
+
+    fn recently(&self) -> MutexGuard<'_, VecDeque<ByteRange>> {
+        self.recently.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The device has what it lacked, or a part of it; or the file was changed by other means than writing to pages.
     pub(crate) fn note_written(&self) {
+        self.note_written_at(ByteRange::new(0, u64::MAX));
+    }
+
+    /// The same for a part of the file.
+    pub(crate) fn note_written_at(&self, range: ByteRange) {
+        let mut recently = self.recently();
+        if recently.len() == RECENTLY_MAX {
+            recently.pop_front();
+        }
+        recently.push_back(range);
         self.written.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -393,6 +425,10 @@ pub(crate) enum Taken {
     Given,
     Seized,
 }
+
+/// Writes to the device whose places are remembered: as many as a stream sees while it consumes an extent beside a writer of
+/// whole MiBs; those beyond count as everywhere. At most a KiB a file.
+const RECENTLY_MAX: usize = 64;
 
 /// Beside a ticket, which is even: the holder keeps the turn until it gives it up.
 const FIRM: u64 = 1;

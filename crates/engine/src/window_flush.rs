@@ -234,9 +234,10 @@ impl<'a> Flush<'a> {
             unsaved.ranges.pop();
         }
         drop(unsaved);
+        let start_bytes = window.pages.start.start_bytes() + self.piece.start as u64;
         let pages = PageCount::covering(self.piece.len() as u64).get();
         self.inode.counters.wrote(pages, self.piece.len() as u64);
-        self.inode.unwritten.note_written();
+        self.inode.unwritten.note_written_at(ByteRange::at(start_bytes, self.piece.len() as u64));
         self.shared.cache.writes.note_progress();
     }
 

@@ -213,7 +213,7 @@ impl PageWrite {
             unwritten.note_failure(error);
         }
         // Before the pages count as written.
-        unwritten.note_written();
+        unwritten.note_written_at(pages.bytes());
         let mut dropped = Vec::new();
         let is_clean = unwritten.change(shared, |state| {
             let written = if outcome.is_ok() { Written::Yes } else { Written::No };

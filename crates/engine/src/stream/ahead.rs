@@ -25,6 +25,8 @@ pub(super) struct Asked {
     pub(super) urgency: Urgency,
     /// What the file was then.
     pub(super) moment: Option<Moment>,
+    /// In which fill: what is written while a fill is under way, it need not show.
+    pub(super) fill: u64,
 }
 
 impl Ahead {
@@ -43,6 +45,8 @@ pub(super) struct Current {
     pub(super) start_bytes: u64,
     /// File bytes that are valid.
     pub(super) range: ByteRange,
+    /// What the file was before they were read.
+    pub(super) moment: Option<Moment>,
 }
 
 impl Current {

@@ -27,6 +27,7 @@ mod model;
 mod names;
 mod operations;
 mod oracle;
+mod overtaken;
 #[allow(dead_code, unused_imports)] // these tests need a part of it
 #[path = "../reading/rig.rs"]
 mod rig;

@@ -1,0 +1,213 @@
+//! Overtaken: readers and streams beside writes of the same engine, and of others.
+//!
+//! ```text
+//!   reader: extent at hand ─ extents ahead ─ a request that a poll left ── write, cut ──► next fill: as the file is now
+//! ```
+//!
+//! Owns: what readers hold when something is written.
+//! Does not own: positional reads (oracle).
+
+use std::io::{BufRead, Read, Seek, SeekFrom};
+use std::path::Path;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::future::poll_immediate;
+use futures_util::io::{AsyncReadExt, AsyncSeekExt};
+use futures_util::{StreamExt, TryStreamExt};
+use headwater::{AsyncReader, Caching, File, IoMode, OpenOptions, Reader};
+use headwater_testkit::{Rng, ScratchDir, with_seed};
+
+use crate::rig::{Rig, block_on, rigs};
+
+/// Goal: I8: bytes that a poll asked for are not shown once they are overwritten. Method: poll once, write, poll again: an
+/// async reader, and a stream.
+#[test]
+fn a_poll_that_was_left_shows_nothing_old() {
+    on_all("overtaken::a_poll_that_was_left_shows_nothing_old", |rig, path, mode, caching, _| {
+        for round in 1..20 {
+            let file = cold(rig, path, mode, caching);
+            let mut reader = file.async_reader();
+            let mut buffer = [0; 8192];
+            let left = block_on(poll_immediate(reader.read(&mut buffer)));
+            file.write_all_at(&[round; 40_000], 0).unwrap();
+            let position = left.map_or(0, |read| read.unwrap() as u64);
+            block_on(reader.seek(SeekFrom::Start(position))).unwrap();
+            let read_bytes = block_on(reader.read(&mut buffer)).unwrap();
+            assert!(read_bytes > 0 && buffer[..read_bytes].iter().all(|&byte| byte == round), "reader");
+
+            let mut stream = pin!(file.stream());
+            let first = block_on(poll_immediate(stream.next()));
+            file.write_all_at(&[round + 100; 40_000], 0).unwrap();
+            let next = block_on(stream.try_next()).unwrap();
+            let (skip, next) =
+                (first.flatten().map_or(0, |first| first.unwrap().len()), next.unwrap_or_default());
+            let is_new = |(at, &byte): (usize, &u8)| skip + at >= 40_000 || byte == round + 100;
+            assert!(next.iter().enumerate().all(is_new), "stream");
+        }
+    });
+}
+
+/// Goal: I8: a reader that has read a part of an extent shows the rest as it is written meanwhile, and the part too after
+/// a seek. Method: ten bytes, a write, a sync or none, the next bytes, back to the start.
+#[test]
+fn the_rest_of_an_extent_is_as_it_was_written() {
+    on_all("overtaken::the_rest_of_an_extent_is_as_it_was_written", |rig, path, mode, caching, _| {
+        let file = cold(rig, path, mode, caching);
+        let (mut reader, mut tasks) = (file.reader(), file.async_reader());
+        for round in 1..20 {
+            let mut seen = [0; 10];
+            reader.rewind().unwrap();
+            reader.read_exact(&mut seen).unwrap();
+            block_on(async { tasks.seek(SeekFrom::Start(0)).await.unwrap() });
+            block_on(tasks.read_exact(&mut seen)).unwrap();
+            file.write_all_at(&[round; 8192], 0).unwrap();
+            if round % 3 == 0 {
+                file.sync_data().unwrap();
+            }
+            for _ in 0..2 {
+                reader.read_exact(&mut seen).unwrap();
+                assert_eq!(seen, [round; 10], "{}", rig.name());
+                block_on(tasks.read_exact(&mut seen)).unwrap();
+                assert_eq!(seen, [round; 10], "{}", rig.name());
+                reader.rewind().unwrap();
+                block_on(tasks.seek(SeekFrom::Start(0))).unwrap();
+            }
+        }
+    });
+}
+
+/// Goal: whatever is written, cut and synced between two reads of a reader, an async reader or a stream, each gives the file
+/// as it is. Method: random operations against a vector.
+#[test]
+fn readers_beside_writes() {
+    on_all("overtaken::readers_beside_writes", |rig, path, mode, caching, rng| {
+        let file = cold(rig, path, mode, caching);
+        let mut contents = std::fs::read(path).unwrap();
+        let (mut reader, mut tasks) = (file.reader(), file.async_reader());
+        let mut stream = Box::pin(file.stream());
+        let mut streamed = 0;
+        for _ in 0..OPERATIONS {
+            match rng.below(12) {
+                0..3 => write(&file, &mut contents, rng),
+                3 => file.sync_data().unwrap(),
+                4 => {
+                    let length = rng.below(LENGTH);
+                    file.set_len(length).unwrap();
+                    contents.resize(length as usize, 0);
+                }
+                5..8 => read(&mut reader, &contents, rng),
+                8..10 => read_async(&mut tasks, &contents, rng),
+                _ => match block_on(poll_immediate(stream.next())) {
+                    None => {}
+                    Some(Some(bytes)) => streamed += check(&contents, streamed, &bytes.unwrap(), "stream"),
+                    Some(None) => {
+                        assert!(streamed >= contents.len(), "the stream ends at {streamed}");
+                        (stream, streamed) = (Box::pin(file.stream()), 0);
+                    }
+                },
+            }
+        }
+    });
+}
+
+/// Goal: a reader shows what another program has written, once it is time to look. Method: look each time.
+#[test]
+fn others_writes_show_in_what_is_at_hand() {
+    on_all("overtaken::others_writes_show_in_what_is_at_hand", |rig, path, mode, caching, _| {
+        std::fs::write(path, vec![1; LENGTH as usize]).unwrap();
+        let mut options = OpenOptions::new();
+        let file =
+            options.engine(&rig.engine).io(mode).caching(caching).revalidate(Duration::ZERO).open(path);
+        let (mut reader, mut seen) = (file.unwrap().reader(), [0; 10]);
+        for round in 2..10 {
+            reader.read_exact(&mut seen).unwrap();
+            std::fs::write(path, vec![round; LENGTH as usize]).unwrap();
+            reader.read_exact(&mut seen).unwrap();
+            assert_eq!(seen, [round; 10], "{}", rig.name());
+        }
+    });
+}
+
+/// On all drivers, by all routes, with and without the cache.
+fn on_all(name: &str, test: impl Fn(&Rig, &Path, IoMode, Caching, &mut Rng)) {
+    with_seed(name, |seed| {
+        for rig in rigs(seed) {
+            for mode in [IoMode::Auto, IoMode::Buffered, IoMode::Direct] {
+                for caching in [Caching::On, Caching::Off] {
+                    let directory = ScratchDir::on_target().unwrap();
+                    let path = directory.path().join("file");
+                    std::fs::write(&path, vec![1; LENGTH as usize]).unwrap();
+                    let open = OpenOptions::new().engine(&rig.engine).io(mode).open(&path);
+                    if open.is_err() && mode == IoMode::Direct {
+                        headwater_testkit::skip("no direct I/O here");
+                        continue;
+                    }
+                    test(&rig, &path, mode, caching, &mut Rng::new(seed));
+                }
+            }
+        }
+    });
+}
+
+/// The file with bytes that neither cache has.
+fn cold(rig: &Rig, path: &Path, mode: IoMode, caching: Caching) -> File {
+    let file = OpenOptions::new().engine(&rig.engine).io(mode).caching(caching).write().open(path).unwrap();
+    file.sync_all().unwrap();
+    headwater_testkit::make_cold(&std::fs::File::open(path).unwrap()).unwrap();
+    file
+}
+
+fn write(file: &File, contents: &mut Vec<u8>, rng: &mut Rng) {
+    let (at, length, byte) =
+        (rng.below(LENGTH) as usize, rng.range(1, 40_000) as usize, rng.next_u64() as u8);
+    file.write_all_at(&vec![byte; length], at as u64).unwrap();
+    contents.resize(contents.len().max(at + length), 0);
+    contents[at..at + length].fill(byte);
+}
+
+fn read(reader: &mut Reader, contents: &[u8], rng: &mut Rng) {
+    if rng.chance(1, 4) {
+        reader.seek(SeekFrom::Start(rng.below(LENGTH))).unwrap();
+    }
+    let at = reader.stream_position().unwrap() as usize;
+    if rng.chance(1, 3) {
+        let length = check(contents, at, reader.fill_buf().unwrap(), "fill_buf");
+        reader.consume(rng.below(length as u64 + 1) as usize);
+        return;
+    }
+    // From 64 KiB on it is filled straight from the kernel's cache.
+    let mut buffer = vec![0; rng.range(1, 100_000) as usize];
+    let read_bytes = reader.read(&mut buffer).unwrap();
+    check(contents, at, &buffer[..read_bytes], "reader");
+}
+
+fn read_async(reader: &mut AsyncReader, contents: &[u8], rng: &mut Rng) {
+    if rng.chance(1, 4) {
+        block_on(reader.seek(SeekFrom::Start(rng.below(LENGTH)))).unwrap();
+    }
+    let at = block_on(reader.stream_position()).unwrap() as usize;
+    let mut buffer = vec![0; rng.range(1, 20_000) as usize];
+    let read_bytes = match rng.below(2) {
+        0 => block_on(reader.read(&mut buffer)).unwrap(),
+        _ => match block_on(poll_immediate(reader.read(&mut buffer))) {
+            Some(read_bytes) => read_bytes.unwrap(),
+            None => return,
+        },
+    };
+    check(contents, at, &buffer[..read_bytes], "async reader");
+}
+
+/// That these are the bytes there. Says how many.
+fn check(contents: &[u8], at: usize, seen: &[u8], how: &str) -> usize {
+    let there = contents.get(at..).unwrap_or_default();
+    assert!(seen.len() <= there.len(), "{how}: {} bytes at {at}, behind the end", seen.len());
+    let wrong = seen.iter().zip(there).position(|(seen, there)| seen != there);
+    assert_eq!(wrong, None, "{how}: {} bytes at {at}", seen.len());
+    assert!(!seen.is_empty() || there.is_empty(), "{how}: nothing at {at} of {}", contents.len());
+    seen.len()
+}
+
+const LENGTH: u64 = 600_000;
+
+const OPERATIONS: usize = 300;
