@@ -270,7 +270,7 @@ impl ReadStream {
         self.fills += 1;
         let Some(inode) = self.source.known() else { return Ok(()) };
         if !self.source.may_hide_contents(inode) {
-            let looked = inode.revalidate(&self.source.open, self.source.revalidate);
+            let looked = self.source.revalidate(inode);
             looked.map_err(|error| self.source.length_error(error))?;
         }
         let moment = self.current.as_ref().and_then(|current| current.moment);

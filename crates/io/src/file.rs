@@ -15,11 +15,11 @@ mod once;
 mod status;
 mod writing;
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -27,6 +27,7 @@ use std::time::Duration;
 use headwater_core::backing::{Backing, Form};
 use headwater_core::readahead::Advice;
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES};
+use rustix::fs::OFlags;
 
 use crate::kernel_cache::{KernelCache, Misses, Residency, is_dirty};
 use crate::uring;
@@ -71,6 +72,15 @@ pub enum Access {
     Read,
     /// Reading and writing.
     ReadWrite,
+}
+
+impl Access {
+    fn flags(self) -> OFlags {
+        match self {
+            Access::Read => OFlags::RDONLY,
+            Access::ReadWrite => OFlags::RDWR,
+        }
+    }
 }
 
 /// What kind of file it is. Others have no positions and are refused at open.
@@ -408,24 +418,19 @@ fn queue_polled_bytes_max(device: u64) -> usize {
 /// The ordinary descriptor. Opening does not wait for the other end of a FIFO, which is refused; [`let_wait`] then makes the
 /// descriptor an ordinary one.
 fn open_unwaiting(path: &Path, access: Access) -> io::Result<(Descriptor, Status)> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(access == Access::ReadWrite);
-    let mut unwaiting = options.clone();
-    if cfg!(not(miri)) {
-        // Miri has no such flag.
-        unwaiting.custom_flags(libc::O_NONBLOCK);
-    }
-    let file = match unwaiting.open(path) {
+    let flags = access.flags();
+    // Miri has no such flag.
+    let unwaiting = if cfg!(miri) { OFlags::empty() } else { OFlags::NONBLOCK };
+    let file = match Descriptor::open(path, flags | unwaiting) {
         Ok(file) => file,
         // What others hold a lease on has to be waited for. A socket cannot be opened at all, which is better said so.
         Err(error) if [Some(libc::EAGAIN), Some(libc::ENXIO)].contains(&error.raw_os_error()) => {
             let mode = std::fs::metadata(path)?.mode();
             positioned_kind(rustix::fs::FileType::from_raw_mode(mode))?;
-            options.open(path)?
+            Descriptor::open(path, flags)?
         }
         Err(error) => return Err(error),
     };
-    let file = Descriptor::new(file);
     let status = Status::of(&file)?;
     Ok((file, status))
 }
@@ -436,7 +441,7 @@ fn let_wait(file: &File) -> io::Result<()> {
     if cfg!(miri) {
         return Ok(());
     }
-    Ok(rustix::fs::fcntl_setfl(file, rustix::fs::OFlags::empty())?)
+    Ok(rustix::fs::fcntl_setfl(file, OFlags::empty())?)
 }
 
 /// A page for a trial read.

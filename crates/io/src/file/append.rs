@@ -13,13 +13,13 @@
 //! Does not own: what pages hold, when the device has it.
 //! Locks: `turn`, from the write until the position is known. The write may block on memory and on the device.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::descriptor::Descriptor;
@@ -56,17 +56,15 @@ impl AppendFile {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let key = FileKey::of_descriptor(file.buffered())?;
-        let mut options = OpenOptions::new();
-        options.append(true);
+        let flags = OFlags::WRONLY | OFlags::APPEND;
         let by_descriptor = format!("/proc/self/fd/{}", file.buffered().as_raw_fd());
-        let opened = match options.open(by_descriptor) {
+        let opened = match Descriptor::open(by_descriptor, flags) {
             // If a FIFO is at the path by now, its other end is not waited for; on files the flag means nothing.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                options.custom_flags(libc::O_NONBLOCK).open(path)
+                Descriptor::open(path, flags | OFlags::NONBLOCK)
             }
             opened => opened,
         }?;
-        let opened = Descriptor::new(opened);
         if FileKey::of_descriptor(opened.as_fd())? != key {
             return Err(Errno::STALE.into());
         }

@@ -11,14 +11,15 @@
 //! Owns: the descriptor.
 //! Does not own: the ordinary one, which route a request takes.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::OnceLock;
 
 use headwater_core::units::{Alignment, PAGE_SIZE_BYTES};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::descriptor::Descriptor;
@@ -122,7 +123,7 @@ fn is_memory_backed(file: &File) -> bool {
 fn reopen(buffered: &File, path: &Path, access: Access) -> io::Result<Descriptor> {
     match by_descriptor(buffered, access) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let file = Descriptor::new(direct_options(access).open(path)?);
+            let file = Descriptor::open(path, access.flags() | OFlags::DIRECT)?;
             let (ours, theirs) = (buffered.metadata()?, file.metadata()?);
             let same = (ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino());
             if same { Ok(file) } else { Err(Errno::STALE.into()) }
@@ -133,13 +134,7 @@ fn reopen(buffered: &File, path: &Path, access: Access) -> io::Result<Descriptor
 
 fn by_descriptor(buffered: &File, access: Access) -> io::Result<Descriptor> {
     let path = format!("/proc/self/fd/{}", buffered.as_raw_fd());
-    Ok(Descriptor::new(direct_options(access).open(path)?))
-}
-
-fn direct_options(access: Access) -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.read(true).write(access == Access::ReadWrite).custom_flags(libc::O_DIRECT);
-    options
+    Descriptor::open(path, access.flags() | OFlags::DIRECT)
 }
 
 /// Where `statx` does not tell, one aligned page shows whether direct reads work; page alignment is then assumed.

@@ -3,13 +3,12 @@
 //! Owns: loops around what may be interrupted or short, and the reading of `fallocate`'s answers.
 //! Does not own: requests (drivers), when something is written.
 
-use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use headwater_core::units::ByteRange;
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 
 use super::descriptor::Descriptor;
@@ -183,10 +182,9 @@ impl OpenFile {
 
 /// The ordinary descriptor of a file that may be new.
 fn create(path: &Path, creation: Creation) -> io::Result<Descriptor> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true);
+    let flags = OFlags::RDWR | OFlags::CREATE;
     if creation == Creation::New {
-        return options.create_new(true).open(path).map(Descriptor::new);
+        return Descriptor::open(path, flags | OFlags::EXCL);
     }
     // Opening a FIFO would wait for its other end, so look before.
     match std::fs::metadata(path) {
@@ -194,5 +192,5 @@ fn create(path: &Path, creation: Creation) -> io::Result<Descriptor> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    options.create(true).truncate(false).open(path).map(Descriptor::new)
+    Descriptor::open(path, flags)
 }

@@ -11,11 +11,15 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::thread;
 
 use headwater_io::{Access, Creation, DirectIo, OpenFile, Opened, Route, close_parked};
 use headwater_testkit::{ScratchDir, run_forked, run_self_with_env, scratch_dirs};
 use rustix::process::{Resource, Rlimit, setrlimit};
+
+use crate::beside::as_root_and_nobody;
 
 const LENGTH_BYTES: usize = 64 << 10;
 
@@ -162,7 +166,7 @@ fn a_child_closes_what_is_its_parents() {
     fs::write(&path, "x").unwrap();
     let host = Host::new(&path);
     host.lock(libc::F_RDLCK, &(0..0));
-    drop(opened(&path, DirectIo::Off, Access::Read));
+    drop(opened(&path, DirectIo::Off, Access::ReadWrite));
     let mut file = Some(opened(&path, DirectIo::Off, Access::Read));
     assert_eq!(descriptors(&path), 3);
     run_forked(|| {
@@ -182,29 +186,96 @@ fn a_child_closes_what_is_its_parents() {
     assert_eq!(descriptors(&path), 1);
 }
 
-/// Goal: what is parked leaves descriptors to the program. Method: a small limit of them, in a child, and more locked files than it.
+/// Goal: files that are locked for long may be opened any number of times: descriptors that are parked are used again, and the locks
+/// stay. Method: a small limit of descriptors, in a child, and many more opens of each locked file, by every way.
 #[test]
-fn the_parked_are_bounded() {
+fn the_parked_are_used_again() {
     const CHILD: &str = "HEADWATER_SHARING_LIMIT";
     if std::env::var_os(CHILD).is_none() {
-        let output = run_self_with_env("locking::the_parked_are_bounded", CHILD, "1");
+        let output = run_self_with_env("locking::the_parked_are_used_again", CHILD, "1");
         return assert!(output.status.success(), "{output:?}");
     }
     let directory = ScratchDir::on_target().unwrap();
-    setrlimit(Resource::Nofile, Rlimit { current: Some(200), maximum: Some(200) }).unwrap();
-    let path = |number: i32| directory.path().join(number.to_string());
-    let hosts: Vec<Host> = (0..80)
-        .map(|number| {
-            fs::write(path(number), "x").unwrap();
-            let host = Host::new(&path(number));
+    setrlimit(Resource::Nofile, Rlimit { current: Some(100), maximum: Some(100) }).unwrap();
+    let paths: Vec<_> = (0..5).map(|number| directory.path().join(number.to_string())).collect();
+    let hosts: Vec<Host> = paths
+        .iter()
+        .map(|path| {
+            fs::write(path, vec![7; LENGTH_BYTES]).unwrap();
+            let host = Host::new(path);
             host.lock(libc::F_WRLCK, &(0..0));
             host
         })
         .collect();
-    for _ in 0..5 {
-        (0..80).for_each(|number| drop(opened(&path(number), DirectIo::Off, Access::Read)));
-        assert!((1..=100).contains(&close_parked()));
+    let mut left = 0;
+    for round in 0..20 {
+        for (what, step) in steps() {
+            paths.iter().for_each(|path| step(path));
+            let now = close_parked();
+            assert!(round == 0 || now <= left, "{what}: {left} descriptors became {now}");
+            left = left.max(now);
+        }
     }
+    assert!((5..=30).contains(&left), "{left} descriptors");
+    paths.iter().for_each(|path| assert_locked(path, libc::F_WRLCK, &(0..0), "after all of it"));
     hosts.iter().for_each(Host::unlock);
     assert_eq!(close_parked(), 0);
+}
+
+/// Goal: a descriptor that is parked opens no door: what may not be opened any more is not, what is at the path now is opened, and a
+/// descriptor for reading does not serve for writing. Method: a user without privileges takes its own rights away.
+#[test]
+fn what_is_parked_opens_no_door() {
+    as_root_and_nobody("locking::what_is_parked_opens_no_door", |name, directory| {
+        let path = directory.join("file");
+        fs::write(&path, "old").unwrap();
+        let host = Host::new(&path);
+        host.lock(libc::F_WRLCK, &(0..0));
+        drop(opened(&path, DirectIo::Off, Access::Read));
+        let mode = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        mode(0o000);
+        let refused = OpenFile::open(&path, DirectIo::Off, Access::Read).map_err(|error| error.kind());
+        match rustix::process::geteuid().is_root() {
+            true => drop(refused.unwrap()),
+            false => assert_eq!(refused.unwrap_err(), io::ErrorKind::PermissionDenied, "{name}"),
+        }
+        mode(0o600);
+        let file = opened(&path, DirectIo::Off, Access::ReadWrite);
+        file.write_blocking(Route::Buffered, b"new", 0).unwrap();
+        let other = directory.join("other");
+        fs::write(&other, "another").unwrap();
+        fs::rename(&other, &path).unwrap();
+        let another = opened(&path, DirectIo::Off, Access::Read);
+        assert_eq!(another.length_bytes().unwrap(), 7, "{name}");
+        drop((file, another));
+        host.unlock();
+        close_parked();
+        assert_eq!(descriptors(&path), 0, "{name}");
+    });
+}
+
+/// Goal: the locks stay while many threads open and drop the file. Method: they take each other's parked descriptors.
+#[test]
+fn threads_that_open_a_locked_file() {
+    let directory = ScratchDir::on_target().unwrap();
+    let path = directory.path().join("file");
+    fs::write(&path, vec![7; LENGTH_BYTES]).unwrap();
+    let host = Host::new(&path);
+    host.lock(libc::F_RDLCK, &(100..200));
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    steps().iter().for_each(|(_, step)| step(&path));
+                }
+            });
+        }
+        for _ in 0..20 {
+            assert_locked(&path, libc::F_RDLCK, &(100..200), "meanwhile");
+        }
+    });
+    assert_locked(&path, libc::F_RDLCK, &(100..200), "after all of it");
+    host.unlock();
+    close_parked();
+    assert_eq!(descriptors(&path), 1);
 }
