@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use headwater_testkit::Rng;
+use headwater_testkit::{Rng, mix};
 
 /// What headwater does to a file.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +77,8 @@ pub(crate) enum Patience {
 
 /// Draws for one game.
 pub(crate) struct Draw {
+    seed: u64,
+    /// Decides one turn.
     pub(crate) rng: Rng,
     patience: Patience,
     length_max: usize,
@@ -88,7 +90,12 @@ impl Draw {
         let mut rng = Rng::new(seed);
         let length_max = [3000, 9000, 20_000, 20_000, 70_000, 500_000][rng.below(6) as usize];
         let hot = [0; 4].map(|_| rng.below(length_max as u64) as usize);
-        Draw { rng, patience, length_max, hot }
+        Draw { seed, rng, patience, length_max, hot }
+    }
+
+    /// What follows depends on the seed and this number alone, so that turns can be left out.
+    pub(crate) fn begin_turn(&mut self, number: u64) {
+        self.rng = Rng::new(mix(self.seed ^ mix(number)));
     }
 
     pub(crate) fn ours(&mut self) -> Ours {

@@ -8,6 +8,7 @@
 //! Owns: the file, handles on it and on those that had its name before, what was done.
 //! Does not own: what is drawn (draw), what may be found (model), the interfaces (looks).
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::thread;
 
@@ -54,6 +55,11 @@ pub(crate) struct Game<'a> {
     stranger: &'a mut Stranger,
     path: PathBuf,
     draw: Draw,
+    /// For choices that are no part of the plan, so that it stays the same if steps are left out.
+    dice: Rng,
+    /// Steps that are left out, and the number of the one that comes.
+    left_out: &'a BTreeSet<u64>,
+    step: u64,
     model: Model,
     handles: Vec<Handle>,
     /// What had the name before, for as long as we have it open.
@@ -69,7 +75,12 @@ struct Handle {
 
 impl<'a> Game<'a> {
     /// In a directory of its own.
-    pub(crate) fn new(case: &'a Case, stranger: &'a mut Stranger, directory: &Path) -> Game<'a> {
+    pub(crate) fn new(
+        case: &'a Case,
+        left_out: &'a BTreeSet<u64>,
+        stranger: &'a mut Stranger,
+        directory: &Path,
+    ) -> Game<'a> {
         let path = directory.join("file");
         let mut draw = Draw::new(case.seed, case.patience);
         let contents = bytes(case.seed, draw.span().0);
@@ -83,12 +94,31 @@ impl<'a> Game<'a> {
         };
         let (handles, replaced, log) = (Vec::new(), Vec::new(), Vec::new());
         let (model, counts) = (Model::new(contents), Counts::default());
-        Game { case, program, stranger, path, draw, model, handles, replaced, counts, log }
+        Game {
+            case,
+            program,
+            stranger,
+            path,
+            draw,
+            dice: Rng::new(case.seed),
+            left_out,
+            step: 0,
+            model,
+            handles,
+            replaced,
+            counts,
+            log,
+        }
     }
 
     pub(crate) fn play(&mut self, turns: u64) -> Outcome {
         self.open_some()?;
-        for _ in 0..turns {
+        for turn in 0..turns {
+            self.step = turn * STEPS_MAX;
+            if self.left_out.contains(&self.step) {
+                continue;
+            }
+            self.draw.begin_turn(turn);
             match self.draw.rng.below(2) {
                 0 => self.our_turn()?,
                 _ => self.their_turn()?,
@@ -101,9 +131,12 @@ impl<'a> Game<'a> {
     fn our_turn(&mut self) -> Outcome {
         self.open_some()?;
         for _ in 0..self.draw.count() {
-            let step = self.draw.ours();
+            let (step, seed) = (self.draw.ours(), self.draw.rng.next_u64());
+            if self.is_left_out() {
+                continue;
+            }
             self.note(format!("ours: {step:?}"));
-            self.do_ours(step).map_err(|error| format!("{step:?}: {error}"))?;
+            self.do_ours(step, seed).map_err(|error| format!("{step:?}: {error}"))?;
         }
         let handover = match self.draw.handover() {
             // That nobody writes while it is open is a promise about what is unwritten, too.
@@ -114,8 +147,7 @@ impl<'a> Game<'a> {
         self.hand_over(handover).map_err(|error| format!("hand over by {handover:?}: {error}"))
     }
 
-    fn do_ours(&mut self, step: Ours) -> Outcome {
-        let seed = self.draw.rng.next_u64();
+    fn do_ours(&mut self, step: Ours, seed: u64) -> Outcome {
         match step {
             Ours::Write { offset, length } => {
                 self.writer().write_all_at(&bytes(seed, length), offset)?;
@@ -177,9 +209,12 @@ impl<'a> Game<'a> {
             thread::sleep(rest);
         }
         for _ in 0..self.draw.count() {
-            let step = self.draw.theirs();
+            let (step, seed) = (self.draw.theirs(), self.draw.rng.next_u64() >> 1);
+            if self.is_left_out() {
+                continue;
+            }
             self.note(format!("theirs: {step:?}"));
-            self.do_theirs(step);
+            self.do_theirs(step, seed);
         }
         if self.draw.rng.chance(1, 4) {
             self.note("theirs: sync".to_owned());
@@ -202,8 +237,7 @@ impl<'a> Game<'a> {
         self.compare()
     }
 
-    fn do_theirs(&mut self, step: Theirs) {
-        let seed = self.draw.rng.next_u64() >> 1;
+    fn do_theirs(&mut self, step: Theirs, seed: u64) {
         match step {
             Theirs::Write { offset, length } => {
                 self.stranger.tell(&format!("write {offset} {length} {seed}"));
@@ -284,7 +318,7 @@ impl<'a> Game<'a> {
     fn check_disk(&mut self) -> Outcome {
         let found = std::fs::read(&self.path).map_err(|error| error.to_string())?;
         self.counts.bytes += found.len() as u64;
-        if self.draw.rng.chance(1, 8) && self.stranger.tell("seal") != checksum(&found) {
+        if self.dice.chance(1, 8) && self.stranger.tell("seal") != checksum(&found) {
             return Err("the stranger reads other bytes than this process".to_owned());
         }
         self.model.settle(found)
@@ -308,14 +342,14 @@ impl<'a> Game<'a> {
         let mut looks: Vec<_> = looks
             .iter()
             .flat_map(|look| INTERFACES.map(|interface| (look, interface)))
-            .filter(|((_, _, model), _)| model.len() < 50_000 || self.draw.rng.chance(1, 4))
+            .filter(|((_, _, model), _)| model.len() < 50_000 || self.dice.chance(1, 4))
             .collect();
-        shuffle(&mut looks, &mut self.draw.rng);
+        shuffle(&mut looks, &mut self.dice);
         for ((file, what, model), interface) in looks {
             self.counts.bytes += file.look(interface, what, model)?;
         }
         let now = self.program.open(&self.path, For::Reading)?;
-        let interface = INTERFACES[self.draw.rng.below(6) as usize];
+        let interface = INTERFACES[self.dice.below(6) as usize];
         self.counts.bytes += now.look(interface, "a handle opened now", &self.model)?;
         self.forget_some();
         self.look_by_path()
@@ -323,11 +357,11 @@ impl<'a> Game<'a> {
 
     /// Files that were replaced are not looked at for ever.
     fn forget_some(&mut self) {
-        while self.replaced.len() > 2 || (!self.replaced.is_empty() && self.draw.rng.chance(1, 3)) {
+        while self.replaced.len() > 2 || (!self.replaced.is_empty() && self.dice.chance(1, 3)) {
             self.replaced.remove(0);
         }
         if self.handles.len() > 4 {
-            self.handles.remove(self.draw.rng.below(3) as usize);
+            self.handles.remove(self.dice.below(3) as usize);
         }
     }
 
@@ -349,18 +383,23 @@ impl<'a> Game<'a> {
     }
 
     fn writer(&mut self) -> Opened {
-        let first = self.draw.rng.below(self.handles.len() as u64) as usize;
+        let first = self.dice.below(self.handles.len() as u64) as usize;
         let (before, after) = self.handles.split_at(first);
         let writer = after.iter().chain(before).find(|handle| handle.purpose == For::Writing);
         writer.expect("one is open").file.clone()
     }
 
     fn any(&mut self) -> Opened {
-        self.handles[self.draw.rng.below(self.handles.len() as u64) as usize].file.clone()
+        self.handles[self.dice.below(self.handles.len() as u64) as usize].file.clone()
     }
 
     fn is_private(&self) -> bool {
         self.case.combination.level == Coherence::Private
+    }
+
+    fn is_left_out(&mut self) -> bool {
+        self.step += 1;
+        self.left_out.contains(&self.step)
     }
 
     fn note(&mut self, step: String) {
@@ -368,6 +407,9 @@ impl<'a> Game<'a> {
         self.log.push(step);
     }
 }
+
+/// Numbers of a turn: its own, and those of its steps.
+pub(crate) const STEPS_MAX: u64 = 8;
 
 fn shuffle<T>(list: &mut [T], rng: &mut Rng) {
     for last in (1..list.len()).rev() {

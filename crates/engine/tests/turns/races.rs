@@ -15,7 +15,7 @@ use std::time::Duration;
 use headwater::{Coherence, File};
 use headwater_testkit::{Rng, ScratchDir, watched, with_seed};
 
-use crate::api::refresh;
+use crate::api::{is_checked, refresh};
 use crate::combination::{Combination, Driver, For, drivers, engine_on, ways};
 use crate::contents::{bytes, line, numbered_page};
 use crate::foreign::Stranger;
@@ -142,8 +142,8 @@ fn race(seed: u64, run: impl Fn(&mut Race<'_>, &mut Rng)) {
             std::fs::write(&path, vec![0; 6 * 4096]).unwrap();
             let combination = Combination { place: 0, driver: *driver, level, caching, mode };
             let is_possible = combination.open(engine, &path, For::Writing).is_ok();
-            // That nothing else writes meanwhile is what `Private` promises, and an error is what `Checked` asks for.
-            if !is_possible || [Coherence::Private, Coherence::Checked].contains(&level) {
+            // That nobody writes meanwhile is what `Private` promises, and what `Checked` reports.
+            if !is_possible || level == Coherence::Private || is_checked(level) {
                 continue;
             }
             stranger.turn_to(&path);

@@ -1,7 +1,7 @@
 //! Rounds: games by the thousand, over every combination, each from a seed that replays it.
 //!
 //! ```text
-//!   HEADWATER_TURNS_CASE set? ─ yes ─► that game alone, its steps printed
+//!   HEADWATER_TURNS_CASE set? ─ yes ─► that game alone, made shorter if it fails
 //!   HEADWATER_TURNS set? ────── yes ─► so many operations over the whole matrix, on three threads, and a table (`just turns`)
 //!                        └───── no ──► combinations drawn from the seed, for some seconds
 //! ```
@@ -9,6 +9,7 @@
 //! Owns: which games are played, what is printed of one that fails, the table.
 //! Does not own: a game.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Mutex;
@@ -21,7 +22,7 @@ use headwater_testkit::{Rng, ScratchDir, mix, watched, with_seed};
 use crate::combination::{Combination, combinations, places};
 use crate::draw::Patience;
 use crate::foreign::Stranger;
-use crate::game::{Case, Counts, Game, Player};
+use crate::game::{Case, Counts, Game, Player, STEPS_MAX};
 
 /// Goal: whatever headwater and another program do to a file in turn, no byte of either is lost and none is read that is older
 /// than the contract says. Method: games on combinations drawn from the seed; with `HEADWATER_TURNS` on all of them.
@@ -92,7 +93,9 @@ fn replay(text: &str, combinations: &[Combination], places: &Places) {
     let case = Case { combination, seed, patience, player: Player::Headwater };
     let (counts, played) = play(&case, &mut Stranger::new(), places, 0);
     println!("{}: {} operations", combination.name(places), counts.operations);
-    played.unwrap_or_else(|report| panic!("{report}"));
+    if let Err(report) = played {
+        panic!("{report}without what can be left out: {}", shorten(&case, places).unwrap_or_default());
+    }
 }
 
 /// What is known of a combination.
@@ -174,12 +177,23 @@ fn play(
     places: &Places,
     worker: usize,
 ) -> (Counts, Result<(), String>) {
+    play_without(&BTreeSet::new(), case, stranger, places, worker)
+}
+
+/// Plays without some of the steps.
+fn play_without(
+    left_out: &BTreeSet<u64>,
+    case: &Case,
+    stranger: &mut Stranger,
+    places: &Places,
+    worker: usize,
+) -> (Counts, Result<(), String>) {
     let name = format!("{} {:#x}", case.combination.name(places), case.seed);
     let directory = places[case.combination.place].1.path().join(worker.to_string());
     std::fs::create_dir_all(&directory).unwrap();
     watched(&name, || {
-        let mut game = Game::new(case, stranger, &directory);
-        let played = catch_unwind(AssertUnwindSafe(|| game.play(8 + case.seed % TURNS)));
+        let mut game = Game::new(case, left_out, stranger, &directory);
+        let played = catch_unwind(AssertUnwindSafe(|| game.play(turns(case))));
         let played = played.unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             Err(format!("panicked: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("")))
@@ -187,6 +201,34 @@ fn play(
         let report = |error| format!("{name}: {error}\n{}", last_steps(&game.log, &directory));
         (game.counts, played.map_err(report))
     })
+}
+
+fn turns(case: &Case) -> u64 {
+    8 + case.seed % TURNS
+}
+
+/// Leaves out turns and steps for as long as the game fails without them, and says how it fails then.
+fn shorten(case: &Case, places: &Places) -> Option<String> {
+    let (mut left_out, mut report, start) = (BTreeSet::new(), None, Instant::now());
+    let steps = (0..turns(case) * STEPS_MAX).filter(|step| step % STEPS_MAX != 0);
+    let candidates: Vec<u64> = (0..turns(case)).map(|turn| turn * STEPS_MAX).chain(steps).collect();
+    let mut is_shorter = true;
+    while is_shorter {
+        is_shorter = false;
+        for &step in &candidates {
+            if start.elapsed() > SHORTENING || !left_out.insert(step) {
+                continue;
+            }
+            // What depends on the order of threads does not fail each time.
+            let mut fails =
+                (0..2).filter_map(|_| play_without(&left_out, case, &mut Stranger::new(), places, 0).1.err());
+            match fails.next() {
+                Some(shorter) => (report, is_shorter) = (Some(shorter), true),
+                None => drop(left_out.remove(&step)),
+            }
+        }
+    }
+    report
 }
 
 fn last_steps(log: &[String], directory: &Path) -> String {
@@ -210,6 +252,9 @@ const BUDGET: Duration = Duration::from_secs(12);
 
 /// With the ideal program.
 const IDEAL_GAMES: usize = 60;
+
+/// How long a shorter game is looked for.
+const SHORTENING: Duration = Duration::from_secs(60);
 const WORKERS: usize = 3;
 const LOGGED: usize = 25;
-const REPORTS_MAX: usize = 20;
+const REPORTS_MAX: usize = 400;
