@@ -372,6 +372,11 @@ impl Turn {
         }
     }
 
+    /// The turn, if nothing else has it.
+    pub(crate) fn take_if_free(&self) -> Option<TurnGuard<'_>> {
+        self.try_take(Hold::Firm)
+    }
+
     fn try_take(&self, hold: Hold) -> Option<TurnGuard<'_>> {
         self.replace(0, hold)
     }

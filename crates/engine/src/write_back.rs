@@ -45,6 +45,12 @@ pub(crate) struct Begun {
     pub(crate) is_held_back: bool,
 }
 
+/// Whether bytes are missing on the device before those that are dirty.
+enum Hole {
+    None,
+    Left,
+}
+
 /// A write that is prepared.
 struct Piece {
     write: Arc<PageWrite>,
@@ -213,8 +219,9 @@ impl Shared {
     /// begin that lie behind its end, should others have cut it there. Needs no right to change the length. Failures are
     /// noted in the file.
     pub(crate) fn settle(&self, inode: &Arc<Inode>, file: &OpenFile) {
-        if let Err(error) = self.close_hole(inode, file) {
-            inode.unwritten.note_failure(&error);
+        let hole = self.close_hole(inode, file);
+        if let Err(error) = &hole {
+            inode.unwritten.note_failure(error);
         }
         let failures = inode.unwritten.failure_count();
         // A page that is written again while it is being written takes another round.
@@ -231,24 +238,32 @@ impl Shared {
             writes.iter().for_each(|write| write.wait(self));
             let is_settled = !Unwritten::has_parts(&inode.unwritten.lock());
             if is_settled || inode.unwritten.failure_count() != failures {
-                return inode.unwritten.clear_unsettled();
+                if matches!(hole, Ok(Hole::None) | Err(_)) {
+                    inode.unwritten.clear_unsettled();
+                }
+                return;
             }
         }
     }
 
-    /// U2: what lies between the end of the device and the dirty pages behind it reads as zeros.
-    fn close_hole(&self, inode: &Inode, file: &OpenFile) -> io::Result<()> {
-        let device_bytes = *inode.unwritten.device_length();
-        let behind = PageRange::new(PageIndex::containing(device_bytes), PageIndex::MAX);
-        let first = inode.unwritten.lock().dirty.first_unwritten(behind);
-        let Some(start_bytes) = first.map(|run| run.start.start_bytes()).filter(|start| *start > device_bytes)
-        else {
-            return Ok(());
+    /// U2: what lies between the end of the device and the dirty pages behind it reads as zeros. Left to a later read while
+    /// something else changes the length.
+    fn close_hole(&self, inode: &Inode, file: &OpenFile) -> io::Result<Hole> {
+        let hole_end = || {
+            let device_bytes = *inode.unwritten.device_length();
+            let behind = PageRange::new(PageIndex::containing(device_bytes), PageIndex::MAX);
+            let first = inode.unwritten.lock().dirty.first_unwritten(behind);
+            first.map(|run| run.start.start_bytes()).filter(|start| *start > device_bytes)
         };
+        if hole_end().is_none() {
+            return Ok(Hole::None);
+        }
+        let Some(_turn) = inode.unwritten.turn.take_if_free() else { return Ok(Hole::Left) };
+        let Some(start_bytes) = hole_end() else { return Ok(Hole::None) };
         inode.change_length(file, |device_length| {
             self.driver.extend_blocking(file, start_bytes)?;
             *device_length = start_bytes.max(*device_length);
-            Ok(())
+            Ok(Hole::None)
         })
     }
 
