@@ -20,7 +20,7 @@
 //! What remains: another thread may take a lock between the question and the close, some 100 ns; that lock is lost. At most
 //! [`parked_max`] descriptors are parked; beyond, the oldest is closed, with what that does to the locks. `execve(2)` closes
 //! descriptors too, and so drops the locks that it would otherwise keep. Where the question fails (before Linux 3.15, some
-//! file systems), descriptors are closed at once.
+//! file systems), descriptors are closed at once. The question costs 0.3 us, and on a network file system a message to the server.
 //!
 //! Owns: the open and the close of every descriptor of a user's file, the list of parked ones.
 //! Does not own: which descriptors a file has (file), the ticks of [`close_parked`] (engine).
@@ -139,7 +139,8 @@ struct Waiting {
 }
 
 impl Parked {
-    /// The list of this process. A child has one of its own: in its copy of the parent's, another thread may hold the lock.
+    /// The list of this process. A child has one of its own: in its copy of the parent's, another thread may hold the lock. What its
+    /// parent had parked stays open in it until it ends or executes another program.
     fn here() -> &'static Parked {
         static LIST: AtomicPtr<Parked> = AtomicPtr::new(std::ptr::null_mut());
         let known = LIST.load(Ordering::Acquire);

@@ -323,8 +323,9 @@ fn what_cannot_be_watched() {
     assert_eq!(watch.add(&zero).unwrap_err().kind(), io::ErrorKind::Unsupported);
 }
 
-/// Goal: a drain that finds the queue empty returns only when the events that a drain of another thread took are counted. Method: one
-/// thread drains all the time; the other asks after each foreign change.
+/// Goal: a drain that finds the queue empty returns only when the events that a drain of another thread took are counted. Method: some
+/// threads drain all the time, more than there are processors, so that they are stopped anywhere; another asks after each foreign
+/// change.
 #[test]
 fn a_drain_waits_for_the_drain_that_took_the_event() {
     let directory = ScratchDir::on_target().unwrap();
@@ -332,13 +333,16 @@ fn a_drain_waits_for_the_drain_that_took_the_event() {
     let (file, mut shell, watch) = (make(&path), Shell::new(), ChangeWatch::new().unwrap());
     let (watched, stopping) = (watch.add(&file).unwrap(), AtomicBool::new(false));
     let mut counted = Counted::new(&watch, &watched);
+    let processors = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stopping.load(Ordering::Relaxed) {
-                watch.drain();
-            }
-        });
-        let seen = (0..2000).all(|_| {
+        for _ in 0..2 * processors {
+            scope.spawn(|| {
+                while !stopping.load(Ordering::Relaxed) {
+                    watch.drain();
+                }
+            });
+        }
+        let seen = (0..3000).all(|_| {
             shell.run(&format!("printf x 1<>{}", path.display()));
             counted.is_changed()
         });
