@@ -86,6 +86,13 @@ fn foreign_changes_are_counted() {
             run_forked(|| change(&path, &other));
             assert!(counted.is_changed(), "{name}: {call}");
         }
+        for options in drivers() {
+            run_forked(|| {
+                let (driver, arena) = (Driver::new(&options).unwrap(), Arena::new(9 << 20).unwrap());
+                write_at_once(&driver, &arena, &Arc::new(open(&path)), 0);
+            });
+            assert!(counted.is_changed(), "{name}: {options:?}");
+        }
         for command in [
             format!("chmod 644 {text}"),
             format!("touch {text}"),
@@ -361,20 +368,36 @@ fn file_systems_are_told_apart() {
     }
     let version = OpenFile::open("/proc/version".as_ref(), DirectIo::Off, Access::Read).unwrap();
     assert_eq!(version.file_system(), FileSystem::Unknown);
-    let lower = match LoopMount::new(headwater_testkit::FileSystem::Ext4, 16 << 20) {
-        Ok(lower) => lower,
+}
+
+/// Goal: on an overlay, what goes through the overlay is counted, by the file's handle there; what goes to the layer below is not, which
+/// is why [`FileSystem::Overlay`] is told apart.
+#[test]
+fn an_overlay_shows_its_own_writers() {
+    let layers = match LoopMount::new(headwater_testkit::FileSystem::Ext4, 16 << 20) {
+        Ok(layers) => layers,
         Err(reason) => return skip(format!("overlay: {reason}")),
     };
     let place = |name: &str| {
-        let path = lower.path().join(name);
+        let path = layers.path().join(name);
         fs::create_dir(&path).unwrap();
         path.display().to_string()
     };
-    let (merged, layers) = (place("merged"), (place("lower"), place("upper"), place("work")));
-    let options = format!("lowerdir={},upperdir={},workdir={}", layers.0, layers.1, layers.2);
+    let (merged, lower, upper, work) = (place("merged"), place("lower"), place("upper"), place("work"));
     let mut shell = Shell::new();
-    shell.run(&format!("mount -t overlay -o {options} overlay {merged}"));
-    let kind = make(&Path::new(&merged).join("file")).file_system();
+    shell.run(&format!(
+        "mount -t overlay -o lowerdir={lower},upperdir={upper},workdir={work} overlay {merged}"
+    ));
+    let (seen, kind) = {
+        let (file, watch) = (make(&Path::new(&merged).join("file")), ChangeWatch::new().unwrap());
+        let watched = watch.add(&file).unwrap();
+        let mut counted = Counted::new(&watch, &watched);
+        let seen = [&merged, &upper].map(|layer| {
+            shell.run(&format!("printf x >>{layer}/file"));
+            counted.is_changed()
+        });
+        (seen, file.file_system())
+    };
     shell.run(&format!("umount {merged}"));
-    assert_eq!(kind, FileSystem::Overlay);
+    assert_eq!((seen, kind), ([true, false], FileSystem::Overlay));
 }
