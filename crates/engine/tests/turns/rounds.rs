@@ -257,4 +257,4 @@ const IDEAL_GAMES: usize = 60;
 const SHORTENING: Duration = Duration::from_secs(60);
 const WORKERS: usize = 3;
 const LOGGED: usize = 25;
-const REPORTS_MAX: usize = 400;
+const REPORTS_MAX: usize = 40;
