@@ -18,7 +18,7 @@ use futures_util::{StreamExt, TryStreamExt};
 use headwater::{AsyncReader, Caching, File, IoMode, OpenOptions, Reader};
 use headwater_testkit::{Rng, ScratchDir, with_seed};
 
-use crate::rig::{Rig, block_on, rigs};
+use crate::rig::{Rig, block_on, rigs, watched};
 
 /// Goal: I8: bytes that a poll asked for are not shown once they are overwritten. Method: poll once, write, poll again: an
 /// async reader, and a stream.
@@ -108,6 +108,26 @@ fn readers_beside_writes() {
                 },
             }
         }
+    });
+}
+
+/// Goal: a reader that a cut has left behind the end is at the end, also within a page that is dirty and stays. Method: a
+/// reader that knows the old length, a cut in its page.
+#[test]
+fn a_reader_behind_a_new_end_ends() {
+    on_all("overtaken::a_reader_behind_a_new_end_ends", |rig, path, mode, caching, _| {
+        let file = cold(rig, path, mode, caching);
+        file.write_all_at(&[2; 10_000], LENGTH).unwrap();
+        let mut reader = file.reader();
+        reader.seek(SeekFrom::Start(LENGTH + 9000)).unwrap();
+        reader.read_exact(&mut [0; 100]).unwrap();
+        file.set_len(LENGTH + 8999).unwrap();
+        let read_bytes = watched("behind the end", || reader.read(&mut [0; 100]).unwrap());
+        assert_eq!(read_bytes, 0, "{}", rig.name());
+        file.append(&[3; 200]).unwrap();
+        let mut seen = [0; 99];
+        reader.read_exact(&mut seen).unwrap();
+        assert_eq!(seen, [3; 99]);
     });
 }
 
