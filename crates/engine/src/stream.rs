@@ -20,6 +20,7 @@
 //! extent.
 
 mod ahead;
+mod overtaken;
 
 use std::collections::VecDeque;
 use std::io;
@@ -39,7 +40,6 @@ use crate::error::Result;
 use crate::inode::Inode;
 use crate::listeners::defer;
 use crate::source::{READABLE_BYTES_MAX, Source, Whence};
-use crate::unwritten::Moment;
 use ahead::{Ahead, Asked, Current};
 
 pub(crate) struct ReadStream {
@@ -260,45 +260,6 @@ impl ReadStream {
             self.ahead.clear();
             self.policy.restart(position_bytes);
         }
-    }
-
-    /// I8: what was read before a write that has returned by now is not shown any more, nor, once it is time to look, what was
-    /// read before a change by others.
-    #[inline]
-    fn begin_fill(&mut self) -> Result<()> {
-        self.source.check_process(self.position_bytes)?;
-        self.fills += 1;
-        let Some(inode) = self.source.known() else { return Ok(()) };
-        if !self.source.may_hide_contents(inode) {
-            let looked = self.source.revalidate(inode);
-            looked.map_err(|error| self.source.length_error(error))?;
-        }
-        let moment = self.current.as_ref().and_then(|current| current.moment);
-        let is_as_read =
-            |moment: Moment| moment.is_now(&inode.unwritten) && inode.unwritten.windows.is_empty();
-        if moment.is_none_or(is_as_read) {
-            return Ok(());
-        }
-        self.check_current();
-        Ok(())
-    }
-
-    /// Something was written to the file since the current extent was read. If it was there, the rest is read again, with what
-    /// follows it: less at once, as more may be written.
-    #[cold]
-    fn check_current(&mut self) {
-        let (Some(inode), Some(current)) = (self.source.known(), &mut self.current) else { return };
-        let now = inode.unwritten.moment();
-        let rest = ByteRange::new(self.position_bytes, current.range.end);
-        let Some(moment) = &mut current.moment else { return };
-        if !inode.unwritten.has_changed(*moment, rest) {
-            *moment = now;
-            return;
-        }
-        self.current = None;
-        self.ahead.clear();
-        self.copy_bytes = COPY_BYTES_MIN;
-        self.policy.restart(self.position_bytes);
     }
 
     fn step(&mut self) -> Result<Step> {
@@ -579,12 +540,6 @@ impl ReadStream {
         self.current =
             Some(Current { extents: finished.extents, start_bytes: range.start, range: valid, moment });
         Ok(Published::Continue)
-    }
-
-    /// Whether what was asked for has been written to since.
-    fn is_overtaken(&self, asked: Asked) -> bool {
-        let (Some(inode), Some(moment)) = (self.source.known(), asked.moment) else { return false };
-        inode.unwritten.has_changed(moment, asked.range)
     }
 
     /// Nothing but a single page that was demanded fails for the caller; everything larger or earlier is tried again

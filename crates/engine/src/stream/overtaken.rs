@@ -1,0 +1,59 @@
+//! Overtaken: what a stream holds, and the file was written to since.
+//!
+//! Owns: when bytes at hand are compared with the file.
+//! Does not own: when an extent was read (ahead), what was written (unwritten).
+//! Invariants: I8 a fill shows nothing from before a write of the same engine that had returned when the fill began.
+
+use headwater_core::units::ByteRange;
+
+use super::ahead::Asked;
+use super::{COPY_BYTES_MIN, ReadStream};
+use crate::error::Result;
+use crate::unwritten::Moment;
+
+impl ReadStream {
+    /// I8: what was read before a write that has returned by now is not shown any more, nor, once it is time to look, what was
+    /// read before a change by others.
+    #[inline]
+    pub(super) fn begin_fill(&mut self) -> Result<()> {
+        self.source.check_process(self.position_bytes)?;
+        self.fills += 1;
+        let Some(inode) = self.source.known() else { return Ok(()) };
+        if !self.source.may_hide_contents(inode) {
+            let looked = self.source.revalidate(inode);
+            looked.map_err(|error| self.source.length_error(error))?;
+        }
+        let moment = self.current.as_ref().and_then(|current| current.moment);
+        let is_as_read =
+            |moment: Moment| moment.is_now(&inode.unwritten) && inode.unwritten.windows.is_empty();
+        if moment.is_none_or(is_as_read) {
+            return Ok(());
+        }
+        self.check_current();
+        Ok(())
+    }
+
+    /// Something was written to the file since the current extent was read. If it was there, the rest is read again, with what
+    /// follows it: less at once, as more may be written.
+    #[cold]
+    fn check_current(&mut self) {
+        let (Some(inode), Some(current)) = (self.source.known(), &mut self.current) else { return };
+        let now = inode.unwritten.moment();
+        let rest = ByteRange::new(self.position_bytes, current.range.end);
+        let Some(moment) = &mut current.moment else { return };
+        if !inode.unwritten.has_changed(*moment, rest) {
+            *moment = now;
+            return;
+        }
+        self.current = None;
+        self.ahead.clear();
+        self.copy_bytes = COPY_BYTES_MIN;
+        self.policy.restart(self.position_bytes);
+    }
+
+    /// Whether what was asked for has been written to since.
+    pub(super) fn is_overtaken(&self, asked: Asked) -> bool {
+        let (Some(inode), Some(moment)) = (self.source.known(), asked.moment) else { return false };
+        inode.unwritten.has_changed(moment, asked.range)
+    }
+}
