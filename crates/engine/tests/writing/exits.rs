@@ -3,11 +3,14 @@
 //! Owns: the child and its ways of ending.
 //! Does not own: what a kill leaves (killed).
 
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use headwater::{Caching, File, OpenOptions};
-use headwater_testkit::{ScratchDir, spawn_self_with_env, watched};
+use headwater::io::DriverKind;
+use headwater::{Caching, Coherence, Engine, EvictionListener, File, OpenOptions};
+use headwater_testkit::{ScratchDir, skip, spawn_self_with_env, watched};
 
 const CHILD: &str = "HEADWATER_TEST_EXITS";
 const LINES: u32 = 5000;
@@ -69,6 +72,44 @@ fn a_cut_that_was_left_keeps_no_process() {
         return;
     }
     panic!("no cut was left under way");
+}
+
+/// Goal: an engine whose last handle is dropped by its own background thread writes what is dirty before that drop returns.
+/// Method: a listener that drops the last files, which that thread calls when a lease is broken.
+#[test]
+fn the_last_handle_goes_with_a_listener() {
+    let directory = ScratchDir::on_target().unwrap();
+    let (leased, dirty) = (directory.path().join("leased"), directory.path().join("dirty"));
+    std::fs::write(&leased, [1; 10_000]).unwrap();
+    let engine = Engine::builder().memory(4 << 20).driver(DriverKind::Threads).build().unwrap();
+    let mut options = OpenOptions::new();
+    options.engine(&engine).caching(Caching::On).coherence(Coherence::Leased);
+    let reader = options.open(&leased).unwrap();
+    reader.read_exact_at(&mut [0; 10_000], 0).unwrap();
+    if reader.coherence() != Coherence::Leased {
+        return skip("no leases here");
+    }
+    let writer = options.create().open(&dirty).unwrap();
+    drop((engine, options));
+    writer.write_all_at(&[7; 10_000], 0).unwrap();
+    let (gone, heard) = channel();
+    let last = Arc::new(Mutex::new(None));
+    let guard = reader.on_evicted({
+        let last = last.clone();
+        move |_| {
+            let all = last.lock().unwrap().take();
+            if all.is_some() {
+                drop::<Option<(File, File, EvictionListener)>>(all);
+                gone.send(std::thread::current().name().map(str::to_owned)).unwrap();
+            }
+        }
+    });
+    *last.lock().unwrap() = Some((reader, writer, guard));
+    // Waits until the lease is given up.
+    drop(std::fs::OpenOptions::new().write(true).open(&leased).unwrap());
+    let thread = watched("a last handle", || heard.recv()).unwrap();
+    assert_eq!(thread.as_deref(), Some("headwater-keeper"));
+    assert!(std::fs::read(&dirty).unwrap() == [7; 10_000]);
 }
 
 fn contents() -> String {
