@@ -108,15 +108,23 @@ impl Source {
 
     /// The file in the cache, if a range of it has to be read there: it is cached, or was written and is not on the device.
     pub(crate) fn inode_for(&self, range: ByteRange) -> Option<&Arc<Inode>> {
-        let is_needed = |inode: &&Arc<Inode>| inode.unwritten.overlaps(range);
+        let is_needed =
+            |inode: &&Arc<Inode>| inode.unwritten.overlaps(range) && !self.may_hide_contents(inode);
         self.cached().or_else(|| self.beside.as_ref().filter(is_needed))
     }
 
     /// Whether the file says that it is empty and may have contents all the same, which are not the same twice: it is read
-    /// around the cache, until this engine has written to it.
+    /// around the cache, until this engine has written to it, and by handles that only read if that failed.
     #[inline]
     pub(crate) fn may_hide_contents(&self, inode: &Inode) -> bool {
-        inode.length_bytes() == 0 && !inode.unwritten.may_lack() && self.open.may_hide_contents()
+        if inode.unwritten.may_lack() {
+            self.access != Access::ReadWrite
+                && self.open.opened().stamp.length_bytes == 0
+                && self.open.may_hide_contents()
+                && inode.unwritten.failing().is_some()
+        } else {
+            inode.length_bytes() == 0 && self.open.may_hide_contents()
+        }
     }
 
     /// Has others wait before they write, or be noted, as was wished.
@@ -203,7 +211,8 @@ impl Source {
     /// The first part of a range that is all to be had from the cache alone, because it was written and is not on the
     /// device, or all from anywhere.
     pub(crate) fn first_part(&self, range: ByteRange) -> (ByteRange, Whence) {
-        let Some(inode) = self.known().filter(|inode| inode.unwritten.may_lack()) else {
+        let may_lack = |inode: &&Arc<Inode>| inode.unwritten.may_lack() && !self.may_hide_contents(inode);
+        let Some(inode) = self.known().filter(may_lack) else {
             return (range, Whence::Anywhere);
         };
         match inode.unwritten.first(range) {
@@ -261,7 +270,9 @@ impl Source {
     }
 
     pub(crate) fn length_bytes(&self) -> Result<u64> {
-        if let Some(inode) = self.known().filter(|inode| inode.unwritten.pages() > 0) {
+        let is_unwritten =
+            |inode: &&Arc<Inode>| inode.unwritten.pages() > 0 && !self.may_hide_contents(inode);
+        if let Some(inode) = self.known().filter(is_unwritten) {
             self.revalidate(inode).map_err(|error| self.length_error(error))?;
             return Ok(inode.length_bytes());
         }
