@@ -51,9 +51,18 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says on standard error what went wrong, in one line. A closed standard error is no reason to stop.
+/// Says on standard error what went wrong, in one line. Names in it are quoted already; what else came from outside shows its
+/// control characters instead of sending them to a terminal. A closed standard error is no reason to stop.
 fn complain(text: impl std::fmt::Display) {
     use std::io::Write;
-    let line = text.to_string().replace('\n', " ");
+    let line = printable(&text.to_string().replace('\n', " "));
     let _ = writeln!(std::io::stderr(), "headwater: {line}");
+}
+
+/// The text with its control characters as Rust writes them.
+fn printable(text: &str) -> String {
+    let shown = |character: char| -> String {
+        if character.is_control() { character.escape_default().collect() } else { character.into() }
+    };
+    text.chars().map(shown).collect()
 }

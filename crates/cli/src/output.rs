@@ -11,6 +11,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use os_display::Quotable;
 
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct JsonArguments {
@@ -98,7 +99,7 @@ pub(crate) fn print(text: &str) -> Result<(), String> {
 /// # Errors
 /// One sentence for the user.
 pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), String> {
-    std::fs::write(path, text).map_err(|error| format!("failed to write {}: {error}", path.display()))
+    std::fs::write(path, text).map_err(|error| format!("failed to write {}: {error}", path.maybe_quote()))
 }
 
 /// Whether a file can be written to. Leaves none that was not there.
@@ -111,7 +112,7 @@ pub(crate) fn check_file(path: &Path) -> Result<(), String> {
         .append(true)
         .create(true)
         .open(path)
-        .map_err(|error| format!("failed to open {}: {error}", path.display()))?;
+        .map_err(|error| format!("failed to open {}: {error}", path.maybe_quote()))?;
     if !was_there {
         // Nothing is lost if it stays: it is written to in the end.
         let _ = std::fs::remove_file(path);

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use headwater::io::{Access, ByteRange, DirectAlignment, DirectIo, FileKind, OpenFile};
+use os_display::Quotable;
 use serde::Serialize;
 
 use crate::args::StatArguments;
@@ -104,10 +105,10 @@ impl Entry {
 }
 
 fn look(path: &Path) -> Result<Facts, String> {
-    let failed = |what: &str, error: io::Error| format!("failed to {what} {}: {error}", path.display());
+    let failed = |what: &str, error: io::Error| format!("failed to {what} {}: {error}", path.maybe_quote());
     let (open, direct) = open(path).map_err(|error| failed("open", error))?;
     if open.kind() == FileKind::CharacterDevice {
-        let shown = path.display();
+        let shown = path.maybe_quote();
         return Err(format!(
             "failed to look at {shown}: it is a character device, of which nothing is cached"
         ));
@@ -193,7 +194,7 @@ fn mark(resident_pages: u64, pages: u64) -> char {
 
 impl Facts {
     fn text(&self, path: &Path) -> String {
-        let mut lines = vec![path.display().to_string()];
+        let mut lines = vec![path.maybe_quote().to_string()];
         let mut line = |name: &str, text: String| lines.push(format!("  {name:<12}{text}"));
         line("length", format!("{} ({} bytes)", readable(self.length_bytes), self.length_bytes));
         line("cached", self.cached());
@@ -226,7 +227,10 @@ impl Facts {
 
     fn place(&self) -> String {
         let known = |text: &str, otherwise: &str| if text.is_empty() { otherwise } else { text }.to_owned();
-        let device = known(&self.storage.device, "unknown device");
+        let device = match self.storage.device.as_str() {
+            "" => "unknown device".to_owned(),
+            device => device.maybe_quote().to_string(),
+        };
         let number = known(&self.storage.device_number, "no number");
         match self.storage.file_system.as_str() {
             "" => format!("{device} ({number})"),

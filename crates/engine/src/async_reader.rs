@@ -13,6 +13,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use futures_core::Stream;
 use futures_io::{AsyncBufRead, AsyncRead, AsyncSeek};
+use os_display::Quotable;
 
 use crate::cursor::Cursor;
 use crate::file::Contents;
@@ -85,7 +86,7 @@ impl AsyncSeek for AsyncReader {
 impl fmt::Debug for AsyncReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cursor = &self.cursor;
-        write!(f, "AsyncReader({} at byte {})", cursor.path().display(), cursor.position_bytes())
+        write!(f, "AsyncReader({} at byte {})", cursor.path().maybe_quote(), cursor.position_bytes())
     }
 }
 
@@ -129,7 +130,7 @@ impl fmt::Debug for ByteStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cursor {
             Some(cursor) => {
-                write!(f, "ByteStream({} at byte {})", cursor.path().display(), cursor.position_bytes())
+                write!(f, "ByteStream({} at byte {})", cursor.path().maybe_quote(), cursor.position_bytes())
             }
             None => f.write_str("ByteStream(ended)"),
         }

@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use headwater_io::RejectReason;
+use os_display::Quotable;
 
 /// The result of everything that can fail here.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -55,12 +56,15 @@ impl fmt::Display for Operation {
     }
 }
 
-/// A failure. Its text reads after "failed to": `read data.bin at byte 4096: Input/output error (os error 5)`.
+/// A failure. Its text reads after "failed to": `read data.bin at byte 4096: Input/output error (os error 5)`. A path with
+/// characters that a shell would not take as they are is quoted for one, as coreutils do: so none commands a terminal.
 ///
 /// ```
 /// let error = headwater::File::open("/nowhere").unwrap_err();
 /// assert_eq!(error.to_string(), "open /nowhere: No such file or directory (os error 2)");
 /// assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+/// let error = headwater::File::open("/no\x1b[2Jwhere").unwrap_err();
+/// assert!(error.to_string().starts_with(r"open $'/no\x1B[2Jwhere': No such file"));
 /// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -91,7 +95,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.operation)?;
         if let Some(path) = &self.path {
-            write!(f, " {}", path.display())?;
+            write!(f, " {}", path.maybe_quote())?;
         }
         if let Some(offset) = self.offset_bytes {
             write!(f, " at byte {offset}")?;

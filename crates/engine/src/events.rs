@@ -15,6 +15,7 @@ use headwater_core::cache::Evicted;
 use headwater_core::frame::FileId;
 use headwater_core::readahead::{Outcome, Purpose, ReadResult};
 use headwater_core::units::{ByteRange, PageIndex, PageRange};
+use os_display::Quotable;
 use tracing::{debug, error, trace, warn};
 
 use crate::inode::Inode;
@@ -22,12 +23,12 @@ use crate::inode::Inode;
 /// A file was opened; `file` is absent if it is not cached.
 pub(crate) fn opened(path: &Path, direct: Directness, inode: Option<&Inode>) {
     let file = inode.map(|inode| number(inode.pages.id()));
-    debug!(target: TARGET, path = %path.display(), ?direct, file, "open");
+    debug!(target: TARGET, path = %path.maybe_quote(), ?direct, file, "open");
 }
 
 /// A file of profiles that is no use.
 pub(crate) fn profiles_ignored(path: &Path, error: &io::Error) {
-    warn!(target: TARGET, path = %path.display(), %error, "profiles ignored");
+    warn!(target: TARGET, path = %path.maybe_quote(), %error, "profiles ignored");
 }
 
 /// How the device is read.

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use headwater_core::units::PageRange;
+use os_display::Quotable;
 
 use crate::file::{Contents, File};
 
@@ -79,7 +80,7 @@ impl Drop for EvictionListener {
 
 impl fmt::Debug for EvictionListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "EvictionListener({})", self.file.path().display())
+        write!(f, "EvictionListener({})", self.file.path().maybe_quote())
     }
 }
 

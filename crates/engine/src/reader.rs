@@ -7,6 +7,8 @@
 use std::fmt;
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
 
+use os_display::Quotable;
+
 use crate::cursor::Cursor;
 use crate::file::Contents;
 
@@ -71,7 +73,7 @@ impl Seek for Reader {
 
 impl fmt::Debug for Reader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Reader({} at byte {})", self.cursor.path().display(), self.cursor.position_bytes())
+        write!(f, "Reader({} at byte {})", self.cursor.path().maybe_quote(), self.cursor.position_bytes())
     }
 }
 

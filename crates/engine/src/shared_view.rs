@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64};
 
 use headwater_core::units::ByteRange;
 use headwater_io::Glanced;
+use os_display::Quotable;
 
 use crate::cached_write::Place;
 use crate::contiguous::WindowUse;
@@ -365,6 +366,12 @@ words!(u8 load_u8 store_u8, u16 load_u16 store_u16, u32 load_u32 store_u32, u64 
 
 impl fmt::Debug for SharedView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SharedView({} at {}..{})", self.file.path().display(), self.range.start, self.range.end)
+        write!(
+            f,
+            "SharedView({} at {}..{})",
+            self.file.path().maybe_quote(),
+            self.range.start,
+            self.range.end
+        )
     }
 }

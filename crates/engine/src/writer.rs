@@ -6,6 +6,8 @@
 use std::fmt;
 use std::io::{self, Seek, SeekFrom, Write};
 
+use os_display::Quotable;
+
 use crate::error::{Error, Operation, Result};
 use crate::file::File;
 use crate::source::OFFSET_BYTES_MAX;
@@ -63,6 +65,6 @@ impl Seek for Writer {
 
 impl fmt::Debug for Writer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Writer({} at byte {})", self.file.path().display(), self.position_bytes)
+        write!(f, "Writer({} at byte {})", self.file.path().maybe_quote(), self.position_bytes)
     }
 }

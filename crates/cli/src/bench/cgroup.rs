@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use os_display::Quotable;
+
 use crate::cp::Guard;
 
 /// A cgroup with a limit of memory and without swap. Removed at drop, and by its guard if this process is killed.
@@ -37,7 +39,7 @@ impl MemoryCgroup {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let directory = parent.join(format!("headwater-bench-{}-{number}", process::id()));
         let failed = |error: std::io::Error| {
-            format!("no cgroup can be made in {}: {error}; root or a delegated one may", parent.display())
+            format!("no cgroup can be made in {}: {error}; root or a delegated one may", parent.maybe_quote())
         };
         // First, so that there is no moment in which the directory is there and its guard is not.
         let guard = Guard::over(directory).map_err(failed)?;
@@ -83,7 +85,7 @@ impl MemoryCgroup {
 
     fn set(&self, file: &str, value: u64) -> Result<(), String> {
         let path = self.path().join(file);
-        fs::write(&path, value.to_string()).map_err(|error| format!("{}: {error}", path.display()))
+        fs::write(&path, value.to_string()).map_err(|error| format!("{}: {error}", path.maybe_quote()))
     }
 }
 

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use headwater::io::{Access, ByteRange, DirectIo, FileKind, OpenFile, Residency};
+use os_display::Quotable;
 use rustix::fs::{Advice, FallocateFlags, fadvise};
 
 use super::suite::mixed;
@@ -97,7 +98,7 @@ impl Target {
 }
 
 fn existing(path: &Path, limit: Option<ByteSize>) -> Result<Target, String> {
-    let shown = path.display();
+    let shown = path.maybe_quote();
     let open = OpenFile::open(path, DirectIo::Off, Access::Read)
         .map_err(|error| format!("failed to open {shown}: {error}"))?;
     if open.kind() == FileKind::CharacterDevice {
@@ -136,7 +137,7 @@ fn made(
     check_size(size.0, u64::MAX)?;
     let (mut file, dir) = create_in(dir)?;
     let size_bytes = fit(size, &dir, fitting)?;
-    let shown = dir.display();
+    let shown = dir.maybe_quote();
     let written_bytes = fill(&mut file, size_bytes, fitting, on_written)
         .map_err(|error| format!("failed to write {} to {shown}: {error}", readable(size_bytes)))?;
     let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
@@ -150,7 +151,7 @@ fn create_in(dir: Option<&Path>) -> Result<(File, PathBuf), String> {
     let here = dir.unwrap_or(Path::new("."));
     match (tempfile::tempfile_in(here), dir) {
         (Ok(file), _) => Ok((file, here.to_owned())),
-        (Err(error), Some(dir)) => Err(format!("failed to make a file in {}: {error}", dir.display())),
+        (Err(error), Some(dir)) => Err(format!("failed to make a file in {}: {error}", dir.maybe_quote())),
         (Err(error), None) => {
             let other = std::env::temp_dir();
             let made = tempfile::tempfile_in(&other);
@@ -173,7 +174,7 @@ pub(super) fn usable_directory(dir: Option<&Path>) -> Result<PathBuf, String> {
 /// One sentence for the user.
 pub(crate) fn free_bytes_in(dir: &Path) -> Result<u64, String> {
     let status = rustix::fs::statvfs(dir)
-        .map_err(|error| format!("failed to ask for the free space of {}: {error}", dir.display()))?;
+        .map_err(|error| format!("failed to ask for the free space of {}: {error}", dir.maybe_quote()))?;
     Ok(status.f_bavail.saturating_mul(status.f_frsize))
 }
 
@@ -189,7 +190,7 @@ pub(super) fn require_room(bytes: u64, dir: &Path) -> Result<(), String> {
     Err(format!(
         "no room: {} are needed in {}, {} are free; give a smaller --size or another --dir",
         readable(needed_bytes),
-        dir.display(),
+        dir.maybe_quote(),
         readable(free_bytes),
     ))
 }

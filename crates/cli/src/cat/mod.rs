@@ -23,6 +23,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use os_display::Quotable;
 use serde::Serialize;
 
 use crate::args::{CatArguments, IoChoice};
@@ -106,7 +107,7 @@ enum Failure {
 
 impl Failure {
     fn read(name: &OsStr, error: &io::Error) -> Failure {
-        Failure::Input(format!("failed to read {}: {error}", Path::new(name).display()))
+        Failure::Input(format!("failed to read {}: {error}", Path::new(name).maybe_quote()))
     }
 
     fn text(&self) -> String {
@@ -215,7 +216,7 @@ fn open(name: &OsStr) -> Result<File, Failure> {
         return duplicate.map_err(|error| Failure::read(name, &error));
     }
     File::open(name)
-        .map_err(|error| Failure::Input(format!("failed to open {}: {error}", Path::new(name).display())))
+        .map_err(|error| Failure::Input(format!("failed to open {}: {error}", Path::new(name).maybe_quote())))
 }
 
 const STANDARD_INPUT: &str = "-";

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use headwater::io::{Access, ByteRange, DirectIo, MapAdvice, MappedFile, OpenFile, PageRange, Residency};
 use headwater::{Engine, OpenOptions, Reader};
+use os_display::Quotable;
 
 use super::Failure;
 use super::output::{Moved, Output};
@@ -226,13 +227,13 @@ fn shares_extents(file: &File) -> bool {
 }
 
 fn opening(name: &OsStr, error: &io::Error) -> Failure {
-    Failure::Input(format!("failed to open {}: {error}", Path::new(name).display()))
+    Failure::Input(format!("failed to open {}: {error}", Path::new(name).maybe_quote()))
 }
 
 fn reading(name: &OsStr, error: io::Error) -> Failure {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<headwater::Error>());
     let place = inner.and_then(headwater::Error::offset_bytes).map(|offset| format!(" at byte {offset}"));
-    let name = Path::new(name).display();
+    let name = Path::new(name).maybe_quote();
     Failure::Input(format!("failed to read {name}{}: {}", place.unwrap_or_default(), cause(error)))
 }
 

@@ -19,6 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use os_display::Quotable;
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -48,7 +49,8 @@ impl Destination {
     /// # Errors
     /// One sentence for the user.
     pub(super) fn find(shown: PathBuf) -> Result<Destination, String> {
-        let failed = |error: &dyn std::fmt::Display| format!("failed to write {}: {error}", shown.display());
+        let failed =
+            |error: &dyn std::fmt::Display| format!("failed to write {}: {error}", shown.maybe_quote());
         let is_link = fs::symlink_metadata(&shown).is_ok_and(|metadata| metadata.is_symlink());
         let path = match fs::canonicalize(&shown) {
             Ok(path) if is_link => path,
@@ -81,7 +83,7 @@ impl Destination {
     /// One sentence for the user.
     pub(super) fn check(&self, replace: Replace) -> Result<(), String> {
         let Some(existing) = &self.existing else { return Ok(()) };
-        let refused = |reason: &str| Err(format!("failed to replace {}: {reason}", self.shown.display()));
+        let refused = |reason: &str| Err(format!("failed to replace {}: {reason}", self.shown.maybe_quote()));
         let file_type = existing.file_type();
         if file_type.is_dir() {
             return refused("it is a directory");
@@ -191,14 +193,14 @@ impl Destination {
 
     /// A sentence that names the directory that is missing, which `open(2)` does not.
     fn check_parent(&self) -> Result<(), String> {
-        let (shown, directory) = (self.shown.display(), self.directory());
+        let (shown, directory) = (self.shown.maybe_quote(), self.directory());
         if self.path.as_os_str().as_bytes().ends_with(b"/") {
             return Err(format!("failed to write {shown}: there is no such directory"));
         }
         match fs::metadata(directory) {
             Ok(metadata) if metadata.is_dir() => Ok(()),
-            Ok(_) => Err(format!("failed to write {shown}: {} is not a directory", directory.display())),
-            Err(error) => Err(format!("failed to write {shown}: {}: {error}", directory.display())),
+            Ok(_) => Err(format!("failed to write {shown}: {} is not a directory", directory.maybe_quote())),
+            Err(error) => Err(format!("failed to write {shown}: {}: {error}", directory.maybe_quote())),
         }
     }
 }

@@ -30,6 +30,7 @@ use std::time::Instant;
 use headwater::Engine;
 use headwater::io::ByteRange;
 use headwater::ring::{Access, DirectIo, FileKind, OpenFile, Route};
+use os_display::Quotable;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
@@ -66,7 +67,7 @@ fn copy_all(arguments: &CopyArguments, entries: &mut Vec<Entry>) -> ExitCode {
         complain(format_args!(
             "failed to copy {} files to {}: it is not a directory",
             sources.len(),
-            into.display()
+            into.maybe_quote()
         ));
         return ExitCode::FAILURE;
     }
@@ -163,7 +164,7 @@ impl Copier<'_> {
     }
 
     fn check(&self, source: &Source<'_>, destination: &Destination) -> Result<(), String> {
-        let (from, to) = (source.path.display(), destination.shown.display());
+        let (from, to) = (source.path.maybe_quote(), destination.shown.maybe_quote());
         if destination.is(&source.metadata) {
             return Err(format!("failed to copy {from}: {to} is the same file"));
         }
@@ -305,28 +306,28 @@ impl Copier<'_> {
             Depth::Devices => "both read again from their devices",
             Depth::PageCache => "read again, through the page cache as there is no direct I/O",
         };
-        let (length, shown) = (readable(source.length_bytes), destination.shown.display());
+        let (length, shown) = (readable(source.length_bytes), destination.shown.maybe_quote());
         self.entry.verified = Some(from);
         if self.arguments.json.to() == JsonTo::StandardOutput {
             return Ok(());
         }
-        let text = format!("{shown}: {length} agree with {}, {from}\n", source.path.display());
+        let text = format!("{shown}: {length} agree with {}, {from}\n", source.path.maybe_quote());
         output::print(&text).map_err(|text| Failure::of_target(io::Error::other(text)))
     }
 }
 
 impl Source<'_> {
     fn open(path: &Path) -> Result<Source<'_>, String> {
-        let failed = |error: io::Error| format!("failed to open {}: {error}", path.display());
+        let failed = |error: io::Error| format!("failed to open {}: {error}", path.maybe_quote());
         let open =
             OpenFile::open(path, DirectIo::Preferred, Access::Read).map_err(|error| match error.kind() {
                 io::ErrorKind::IsADirectory => {
-                    format!("failed to copy {}: it is a directory", path.display())
+                    format!("failed to copy {}: it is a directory", path.maybe_quote())
                 }
                 _ => failed(error),
             })?;
         if open.kind() == FileKind::CharacterDevice {
-            let path = path.display();
+            let path = path.maybe_quote();
             return Err(format!("failed to copy {path}: it is a character device, which has no end"));
         }
         let descriptor = open.buffered().try_clone_to_owned().map_err(failed)?;
@@ -391,7 +392,7 @@ fn through_kernel_to(
 fn tell(failure: &Failure, source: &Source<'_>, destination: &Destination) -> String {
     let place = failure.offset_bytes.map(|offset| format!(" at byte {offset}")).unwrap_or_default();
     let error = &failure.error;
-    let (from, to) = (source.path.display(), destination.shown.display());
+    let (from, to) = (source.path.maybe_quote(), destination.shown.maybe_quote());
     match failure.side {
         Side::Source => format!("failed to read {from}{place}: {error}"),
         Side::Target if error.kind() == io::ErrorKind::StorageFull => {
@@ -404,7 +405,7 @@ fn tell(failure: &Failure, source: &Source<'_>, destination: &Destination) -> St
 /// How much is missing, as far as the file system tells.
 fn no_room(source: &Source<'_>, destination: &Destination) -> String {
     let directory = destination.directory();
-    let words = format!("no space left in {}", directory.display());
+    let words = format!("no space left in {}", directory.maybe_quote());
     let Ok(status) = rustix::fs::statvfs(directory) else { return words };
     let blocks = if rustix::process::geteuid().is_root() { status.f_bfree } else { status.f_bavail };
     let free_bytes = blocks.saturating_mul(status.f_frsize);

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use os_display::Quotable;
 
 /// A bar that appears when the work has taken a second, if standard error is a terminal.
 pub(super) struct Progress {
@@ -20,7 +21,7 @@ impl Progress {
         let style = ProgressStyle::with_template(style).expect("the template is well-formed");
         // From the start, so that the rate is known when it is shown.
         let bar = ProgressBar::with_draw_target(Some(all_bytes), ProgressDrawTarget::hidden());
-        let bar = bar.with_style(style).with_message(format!("{what} {}", path.display()));
+        let bar = bar.with_style(style).with_message(format!("{what} {}", path.maybe_quote()));
         Progress { bar, started: Instant::now(), is_hidden: true }
     }
 

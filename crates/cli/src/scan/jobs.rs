@@ -6,6 +6,8 @@
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use os_display::Quotable;
+
 use super::digest::Algorithm;
 use super::lines;
 use super::walk::{STANDARD_INPUT, Subject, Unreached, Walk};
@@ -69,7 +71,7 @@ impl Listed {
     }
 
     fn add(&mut self, path: &Path, algorithm: Algorithm) -> Result<(), String> {
-        let shown = path.display();
+        let shown = path.maybe_quote();
         let text = read_list(path).map_err(|error| format!("failed to read {shown}: {error}"))?;
         let (before, mut malformed_lines) = (self.sums.len(), 0);
         let lines = text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty() && line[0] != b'#');

@@ -4,12 +4,17 @@
 //!   HASH, two blanks, NAME      \HASH, two blanks, NAME with \\ \n \r in place of backslash, line feed, carriage return
 //! ```
 //!
+//! On a terminal, a name with other control characters, or of bytes that are no text, is quoted for a shell instead, as `ls`
+//! does: such a line is for people only.
+//!
 //! Owns: the form of a line, and of a name within one.
 //! Does not own: where lines come from or go.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+
+use os_display::Quotable;
 
 use super::digest::Algorithm;
 
@@ -21,25 +26,38 @@ pub(super) enum End {
     Zero,
 }
 
+/// What lines are written to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Target {
+    /// Names have to be the same when they are read again.
+    File,
+    /// Names must not command it.
+    Terminal,
+}
+
 /// The line of a file, its end included.
-pub(super) fn sum_line(sum: &str, path: &Path, end: End) -> Vec<u8> {
-    let (mark, name) = match end {
-        End::LineFeed => shown(path),
-        End::Zero => ("", path.as_os_str().as_bytes().to_vec()),
+pub(super) fn sum_line(sum: &str, path: &Path, end: End, target: Target) -> Vec<u8> {
+    let (mark, name) = match (end, target) {
+        (End::Zero, Target::File) => ("", path.as_os_str().as_bytes().to_vec()),
+        (End::LineFeed, _) | (End::Zero, Target::Terminal) => shown(path, target),
     };
     let last: &[u8] = if end == End::Zero { b"\0" } else { b"\n" };
     [mark.as_bytes(), sum.as_bytes(), b"  ", &name, last].concat()
 }
 
 /// `NAME: OK`, or what else there is to say.
-pub(super) fn verdict_line(path: &Path, verdict: &str) -> Vec<u8> {
-    let (mark, name) = shown(path);
+pub(super) fn verdict_line(path: &Path, verdict: &str, target: Target) -> Vec<u8> {
+    let (mark, name) = shown(path, target);
     [mark.as_bytes(), &name, b": ", verdict.as_bytes(), b"\n"].concat()
 }
 
 /// A name in a line of its own, and the mark before it that says whether it had to be changed.
-fn shown(path: &Path) -> (&'static str, Vec<u8>) {
+fn shown(path: &Path, target: Target) -> (&'static str, Vec<u8>) {
     let bytes = path.as_os_str().as_bytes();
+    let is_harmless = |character: char| !character.is_control() || matches!(character, '\n' | '\r');
+    if target == Target::Terminal && !path.to_str().is_some_and(|name| name.chars().all(is_harmless)) {
+        return ("", path.quote().to_string().into_bytes());
+    }
     if !bytes.iter().any(|byte| matches!(byte, b'\\' | b'\n' | b'\r')) {
         return ("", bytes.to_vec());
     }
@@ -98,10 +116,11 @@ mod tests {
     /// Goal: what is written is read again, for every kind of name.
     #[test]
     fn names_survive_a_round_trip() {
-        let names: [&[u8]; 6] = [b"plain", b" *odd ", b"back\\slash", b"line\nfeed\r", b"\xff\xfe", b"\\n"];
+        let names: [&[u8]; 7] =
+            [b"plain", b" *odd ", b"back\\slash", b"line\nfeed\r", b"\xff\xfe", b"\\n", b"\x1b]0;x\x07\n"];
         for name in names {
             let path = Path::new(OsStr::from_bytes(name));
-            let line = sum_line(SUM, path, End::LineFeed);
+            let line = sum_line(SUM, path, End::LineFeed, Target::File);
             let line = line.strip_suffix(b"\n").unwrap();
             assert!(!line.contains(&b'\n'));
             assert_eq!(parse(line, Algorithm::Crc32c), Some((SUM.to_owned(), path.to_owned())));
@@ -110,10 +129,34 @@ mod tests {
 
     #[test]
     fn lines_have_their_form() {
-        assert_eq!(sum_line(SUM, Path::new("a b"), End::LineFeed), b"0123abcd  a b\n");
-        assert_eq!(sum_line(SUM, Path::new("a\nb"), End::LineFeed), b"\\0123abcd  a\\nb\n");
-        assert_eq!(sum_line(SUM, Path::new("a\nb"), End::Zero), b"0123abcd  a\nb\0");
-        assert_eq!(verdict_line(Path::new("a\\b"), "OK"), b"\\a\\\\b: OK\n");
+        let line = |name, end| sum_line(SUM, Path::new(name), end, Target::File);
+        assert_eq!(line("a b", End::LineFeed), b"0123abcd  a b\n");
+        assert_eq!(line("a\nb", End::LineFeed), b"\\0123abcd  a\\nb\n");
+        assert_eq!(line("a\nb", End::Zero), b"0123abcd  a\nb\0");
+        assert_eq!(verdict_line(Path::new("a\\b"), "OK", Target::File), b"\\a\\\\b: OK\n");
+    }
+
+    /// Goal: nothing in a name commands a terminal; names without such characters look as in a file.
+    #[test]
+    fn lines_on_a_terminal() {
+        let names: [&[u8]; 5] = [b"\x1b]0;x\x07\n", b"\x9b2J", "\u{9b}2J".as_bytes(), b"\x7f", b"a\tb"];
+        for name in names {
+            let path = Path::new(OsStr::from_bytes(name));
+            for end in [End::LineFeed, End::Zero] {
+                for mut line in
+                    [sum_line(SUM, path, end, Target::Terminal), verdict_line(path, "OK", Target::Terminal)]
+                {
+                    line.pop();
+                    let text = String::from_utf8(line).unwrap();
+                    assert!(!text.chars().any(char::is_control), "{text:?}");
+                    assert!(text.contains('\''), "{text}");
+                }
+            }
+        }
+        for name in ["plain", "a b", "a\\b", "a\nb", "\u{e4}"] {
+            let line = |target| sum_line(SUM, Path::new(name), End::LineFeed, target);
+            assert_eq!(line(Target::Terminal), line(Target::File));
+        }
     }
 
     /// Goal: variants that other tools write are read, and what has another form is not.

@@ -3,16 +3,17 @@
 //! Owns: lines, complaints, counts, the JSON, whether the scan was a success.
 //! Does not own: reading; the order is kept by whoever tells (`crew`).
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use os_display::Quotable;
 use serde::Serialize;
 
 use super::arguments::ScanFilesArguments;
 use super::contents::{Failure, Found};
 use super::extents::Unreadable;
-use super::lines::{End, sum_line, verdict_line};
+use super::lines::{End, Target, sum_line, verdict_line};
 use super::output::Output;
 use super::progress::Progress;
 use crate::complain;
@@ -30,6 +31,7 @@ pub(super) struct Report<'a> {
     arguments: &'a ScanFilesArguments,
     progress: &'a Progress,
     output: Output,
+    target: Target,
     totals: Totals,
     /// Kept only if they are wanted.
     entries: Vec<Entry>,
@@ -82,7 +84,8 @@ struct Document<'a> {
 impl<'a> Report<'a> {
     pub(super) fn new(arguments: &'a ScanFilesArguments, progress: &'a Progress) -> Report<'a> {
         let (output, totals, entries) = (Output::new(), Totals::default(), Vec::new());
-        Report { arguments, progress, output, totals, entries }
+        let target = if io::stdout().is_terminal() { Target::Terminal } else { Target::File };
+        Report { arguments, progress, output, target, totals, entries }
     }
 
     /// Tells of the next file.
@@ -143,10 +146,11 @@ impl<'a> Report<'a> {
                 (Ok(_), _) => "FAILED",
                 (Err(_), _) => "FAILED open or read",
             };
-            return (!self.arguments.status).then(|| verdict_line(&outcome.path, verdict));
+            return (!self.arguments.status).then(|| verdict_line(&outcome.path, verdict, self.target));
         }
         let sum = outcome.result.as_ref().ok()?.sum.as_ref()?;
-        Some(sum_line(sum, &outcome.path, if self.arguments.zero { End::Zero } else { End::LineFeed }))
+        let end = if self.arguments.zero { End::Zero } else { End::LineFeed };
+        Some(sum_line(sum, &outcome.path, end, self.target))
     }
 
     /// Tells of all files together.
@@ -244,7 +248,7 @@ fn tell_extent(outcome: &Outcome, extent: &Unreadable) -> String {
     let (length, start) = (extent.range.len(), extent.range.start);
     format!(
         "{}: unreadable: {length} bytes at offset {start}: {}",
-        outcome.path.display(),
+        outcome.path.maybe_quote(),
         said(&extent.error)
     )
 }
@@ -256,7 +260,7 @@ fn said(error: &io::Error) -> String {
 }
 
 fn tell_failure(outcome: &Outcome, failure: &Failure) -> String {
-    let path = outcome.path.display();
+    let path = outcome.path.maybe_quote();
     match failure {
         Failure::Open(error) => format!("failed to open {path}: {error}"),
         Failure::Read(error) => format!("failed to read {path}: {error}"),

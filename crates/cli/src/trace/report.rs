@@ -3,6 +3,7 @@
 //! Owns: the words and columns.
 //! Does not own: the counts.
 
+use os_display::Quotable;
 use serde::Serialize;
 
 use super::replay::Cache;
@@ -52,7 +53,7 @@ impl Report {
     pub(super) fn text(&self) -> String {
         let (page, readahead) = (readable(self.page_bytes), &self.readahead);
         let mut lines = vec![
-            format!("{} ({}), pages of {page}, readahead {readahead}", self.trace, self.format),
+            format!("{} ({}), pages of {page}, readahead {readahead}", self.trace.maybe_quote(), self.format),
             String::new(),
             format!(
                 "{:8}  {:>9}  {:>12}  {:>13}  {:>12}  {:>10}  {:>12}  {:>12}  {:>12}  {:>12}  {:>12}",

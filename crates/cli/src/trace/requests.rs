@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use headwater::policy::PAGE_SIZE_BYTES;
+use os_display::Quotable;
 
 use super::csv::Csv;
 use super::oracle_general::OracleGeneral;
@@ -89,7 +90,7 @@ enum Source {
 
 impl Requests {
     pub(super) fn open(path: &Path, format: FormatChoice) -> Result<Requests, String> {
-        let path_text = path.display().to_string();
+        let path_text = path.maybe_quote().to_string();
         let failed = |error: std::io::Error| format!("failed to read {path_text}: {error}");
         let file = File::open(path).map_err(|error| format!("failed to open {path_text}: {error}"))?;
         let length_bytes = file.metadata().map_err(failed)?.len();

@@ -24,6 +24,7 @@ use headwater::ring::{
     Access, Arena, Completion, DirectIo, DriverOptions, Extents, LocalDriver, OpenFile, Operation, Route,
     Transfer, Urgency,
 };
+use os_display::Quotable;
 
 use super::setting::{Measured, Setting};
 use crate::bench::suite::mixed;
@@ -54,7 +55,7 @@ impl Device {
     /// # Errors
     /// One sentence for the user.
     pub(crate) fn open(path: &Path, access: Access, bytes: u64, shown: &Path) -> Result<Device, String> {
-        let shown = shown.display().to_string();
+        let shown = shown.maybe_quote().to_string();
         let failed = |what: &dyn std::fmt::Display| format!("failed to measure {shown}: {what}");
         let file = OpenFile::open(path, DirectIo::Required, access).map_err(|error| failed(&error))?;
         let kind = DriverKind::Auto.or_environment().map_err(|error| failed(&error))?;

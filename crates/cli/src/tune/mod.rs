@@ -38,6 +38,7 @@ use crate::bench::suite::Findings;
 use crate::units::readable;
 use crate::{complain, output};
 use measure::{Plan, measure};
+use os_display::Quotable;
 use place::{Kind, Place};
 use report::Report;
 use words::Style;
@@ -113,7 +114,7 @@ fn prepare(place: &Place, arguments: &TuneArguments) -> Result<Target, String> {
         Kind::File | Kind::BlockDevice => text,
     })?;
     if target.bytes < SIZE_BYTES_MIN {
-        let (path, size) = (place.path.display(), readable(target.bytes));
+        let (path, size) = (place.path.maybe_quote(), readable(target.bytes));
         return Err(format!(
             "failed to tune with {path}: its {size} are too little, it takes {}; give its directory instead",
             readable(SIZE_BYTES_MIN)

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use headwater::profiles::{Device, Nature};
+use os_display::Quotable;
 
 use super::block_size::BlockSize;
 use crate::bench::file::{Fitting, SIZE_BYTES_MIN, Wanted, free_bytes_in};
@@ -39,7 +40,7 @@ impl Place {
     /// # Errors
     /// One sentence for the user.
     pub(super) fn of(path: &Path) -> Result<Place, String> {
-        let shown = path.display();
+        let shown = path.maybe_quote();
         let failed = |error: std::io::Error| format!("failed to look at {shown}: {error}");
         let metadata = std::fs::metadata(path).map_err(failed)?;
         let kind = kind_of(&metadata).map_err(|what| {
@@ -105,7 +106,7 @@ impl Place {
             }
             Kind::BlockDevice => Err(format!(
                 "failed to tune for writing to {}: a device is never written to; give a directory on it",
-                self.path.display()
+                self.path.maybe_quote()
             )),
         }
     }
@@ -114,7 +115,7 @@ impl Place {
 /// A file in `directory`; as large as the time allows, and half of the free room, unless a size is given.
 fn scratch(directory: &Path, size: Option<ByteSize>, time: Duration) -> Result<Wanted, String> {
     let free_bytes = free_bytes_in(directory)?;
-    let shown = directory.display();
+    let shown = directory.maybe_quote();
     // The file system needs some room beside the file.
     if free_bytes < SCRATCH_BYTES_MIN * 2 {
         return Err(format!(

@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use headwater::profiles::{Device, Profile};
+use os_display::Quotable;
 use serde::Serialize;
 
 use super::block_size::BlockSize;
@@ -194,11 +195,11 @@ pub(super) struct Filename {
 
 impl Filename {
     pub(super) fn existing(path: &Path, bytes: u64) -> Filename {
-        Filename { text: format!("--filename={}", path.display()), bytes }
+        Filename { text: format!("--filename={}", path.maybe_quote()), bytes }
     }
 
     pub(super) fn made_in(directory: &Path, bytes: u64) -> Filename {
-        let text = format!("--filename={} --unlink=1", directory.join("fio.tmp").display());
+        let text = format!("--filename={} --unlink=1", directory.join("fio.tmp").maybe_quote());
         Filename { text, bytes }
     }
 

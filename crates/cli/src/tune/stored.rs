@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use headwater::Profiles;
 use headwater::profiles::{Profile, StoredProfiles, TunedSetting};
+use os_display::Quotable;
 
 use crate::units::readable;
 
@@ -37,7 +38,10 @@ pub(super) fn path() -> Result<Option<PathBuf>, String> {
 /// One sentence for the user.
 pub(super) fn load(path: &Path) -> Result<StoredProfiles, String> {
     StoredProfiles::load(path).map_err(|error| {
-        format!("failed to read the profiles in {}: {error}; remove that file to start anew", path.display())
+        format!(
+            "failed to read the profiles in {}: {error}; remove that file to start anew",
+            path.maybe_quote()
+        )
     })
 }
 
@@ -68,7 +72,8 @@ pub(super) fn remove(path: &Path, key: Option<&str>) -> Result<usize, String> {
 }
 
 fn save(path: &Path, stored: &StoredProfiles) -> Result<(), String> {
-    let failed = |error: std::io::Error| format!("failed to store profiles in {}: {error}", path.display());
+    let failed =
+        |error: std::io::Error| format!("failed to store profiles in {}: {error}", path.maybe_quote());
     // The file itself may be a link to where somebody keeps his settings.
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -84,9 +89,9 @@ fn save(path: &Path, stored: &StoredProfiles) -> Result<(), String> {
 /// For people.
 pub(super) fn words(path: &Path, stored: &StoredProfiles, now: SystemTime) -> String {
     if stored.profiles.is_empty() {
-        return format!("no profiles in {}\n", path.display());
+        return format!("no profiles in {}\n", path.maybe_quote());
     }
-    let mut lines = vec![format!("profiles in {}", path.display())];
+    let mut lines = vec![format!("profiles in {}", path.maybe_quote())];
     for (key, profile) in &stored.profiles {
         lines.push(String::new());
         lines.push(format!("{}, measured {}", profile.device, age(profile.measured_unix_s, now)));

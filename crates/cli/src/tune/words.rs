@@ -6,6 +6,7 @@
 use std::io::IsTerminal;
 
 use headwater::ReadaheadLimits;
+use os_display::Quotable;
 
 use super::map::map;
 use super::memory::Sweep;
@@ -40,7 +41,7 @@ pub(super) fn text(report: &Report, style: Style) -> String {
     lines.push(String::new());
     lines.extend(report.sequential.as_ref().map(meaning));
     lines.extend(report.notes.iter().map(|note| format!("note: {note}")));
-    lines.extend(report.stored_in.iter().map(|path| format!("stored in {path}")));
+    lines.extend(report.stored_in.iter().map(|path| format!("stored in {}", path.maybe_quote())));
     lines.extend(report.grids().map(|grid| format!("the same with fio: {}", grid.chosen.fio)));
     lines.join("\n").trim_end().to_owned() + "\n"
 }

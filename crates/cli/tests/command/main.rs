@@ -9,6 +9,7 @@ mod cat_suite;
 mod cp;
 mod inputs;
 mod manual;
+mod names;
 mod nop;
 mod random_suite;
 mod readahead;

@@ -19,6 +19,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use headwater::io::children_cpu_time;
+use os_display::Quotable;
 use xxhash_rust::xxh3::Xxh3;
 
 pub(crate) use arguments::{CatSuiteArguments, EXAMPLES};
@@ -166,7 +167,7 @@ impl<'a> Contest<'a> {
         let outcomes = outcomes.collect();
         let sums = [sum_of_file(warm, u64::MAX), sum_of_file(warm, ways::SLICE_BYTES)];
         let [Ok(whole), Ok(slice)] = sums else {
-            return Err(format!("failed to read {}", warm.path.display()));
+            return Err(format!("failed to read {}", warm.path.maybe_quote()));
         };
         Ok(Contest { cold, warm, ways, sweep, outcomes, warm_refusal, sums: [whole, slice] })
     }

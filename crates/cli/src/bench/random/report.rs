@@ -3,6 +3,7 @@
 //! Owns: the words and columns.
 //! Does not own: the measurements, what counts of them (`figures`).
 
+use os_display::Quotable;
 use serde::Serialize;
 
 use super::figures::{Line, MemoryOf, lines};
@@ -318,7 +319,7 @@ fn notes(plan: &Plan, contest: &Contest<'_>) -> Vec<String> {
 
 /// What measures the device without headwater.
 fn fio_line(target: &Target, span_bytes: u64, plan: &Plan) -> String {
-    let path = target.path.display();
+    let path = target.path.maybe_quote();
     let file = match target.is_made {
         true => format!("--filename={path}/fio.tmp --unlink=1"),
         false => format!("--filename={path} --readonly"),

@@ -24,6 +24,7 @@ use super::suite::{self, Findings, Task};
 use crate::args::{EngineArguments, RowSuite};
 use crate::readahead;
 use crate::storage::{Storage, read_ahead_setting};
+use os_display::Quotable;
 use patterns::Pattern;
 use report::Report;
 use row::Measurement;
@@ -187,7 +188,7 @@ fn reason_to_skip_128(target: &Target) -> Option<String> {
         None => Some("the device's read_ahead_kb is not to be found".to_owned()),
         Some(setting) => {
             let opened = OpenOptions::new().write(true).open(&setting);
-            opened.err().map(|error| format!("{}: {error}", setting.display()))
+            opened.err().map(|error| format!("{}: {error}", setting.maybe_quote()))
         }
     }
 }

@@ -23,6 +23,7 @@ use super::file::{self, Fitting, SIZE_BYTES_MIN, Target, Wanted};
 use super::suite::{self, Findings, PAGE_BYTES, Task};
 use crate::args::{EngineArguments, QueueArguments, RowSuite};
 use crate::units::ByteSize;
+use os_display::Quotable;
 use report::Report;
 use row::Measured;
 
@@ -241,7 +242,7 @@ impl<'a> Contest<'a> {
                 // Without a name, so it goes with the child.
                 let made = tempfile::tempfile_in(dir);
                 let made =
-                    made.map_err(|error| format!("failed to make a file in {}: {error}", dir.display()))?;
+                    made.map_err(|error| format!("failed to make a file in {}: {error}", dir.maybe_quote()))?;
                 Ok((made.into(), true))
             }
             (Work::Overwrite, Some((_, overwritten))) => of(overwritten),
