@@ -44,7 +44,7 @@ pub use fork::{run_forked, time_fork};
 pub use mounts::{FileSystem, LoopMount};
 pub use pattern::Pattern;
 pub use rng::{Rng, SeedGuard, mix, seed_from_env, with_seed};
-pub use scratch::{ScratchDir, scratch_dirs, target_tmp, tmpfs};
+pub use scratch::{ScratchDir, scratch_dirs, small_tmpfs, target_tmp, tmpfs};
 pub use skip::{MUST_NOT_SKIP, Skip, lack, skip};
 pub use traces::{Trace, TraceShape};
 pub use waiting::{PATIENCE, block_on, soak_seconds, unparker, watched};

@@ -80,8 +80,20 @@ pub fn tmpfs() -> Result<ScratchDir, Skip> {
     if is_tmpfs(Path::new(SHARED_MEMORY)) {
         return ScratchDir::inside(Path::new(SHARED_MEMORY));
     }
+    mount_tmpfs("size=50%")
+}
+
+/// A tmpfs of its own that holds so many bytes, which needs root.
+///
+/// # Errors
+/// [`Skip`] without.
+pub fn small_tmpfs(bytes: u64) -> Result<ScratchDir, Skip> {
+    mount_tmpfs(&format!("size={bytes}"))
+}
+
+fn mount_tmpfs(options: &str) -> Result<ScratchDir, Skip> {
     let mount = MountDir::new()?;
-    run(Command::new("mount").args(["-t", "tmpfs", "tmpfs"]).arg(mount.mount_point()))?;
+    run(Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(mount.mount_point()))?;
     Ok(ScratchDir { place: Place::Tmpfs(mount) })
 }
 

@@ -380,12 +380,20 @@ fn through_kernel_to(
         if read_bytes == 0 {
             break;
         }
-        let written = target.write_blocking(Route::Buffered, &buffer[..read_bytes], position_bytes);
-        written.map_err(of(Side::Target))?;
+        write_all(target, &buffer[..read_bytes], position_bytes).map_err(of(Side::Target))?;
         position_bytes += read_bytes as u64;
         on_copied(read_bytes as u64);
     }
     Ok(position_bytes)
+}
+
+/// Writes on after a write that was short: it may have met an error, which the next one reports.
+fn write_all(target: &OpenFile, bytes: &[u8], offset_bytes: u64) -> io::Result<()> {
+    let mut done = 0;
+    while done < bytes.len() {
+        done += target.write_blocking(Route::Buffered, &bytes[done..], offset_bytes + done as u64)?;
+    }
+    Ok(())
 }
 
 /// One sentence for the user.

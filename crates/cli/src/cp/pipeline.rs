@@ -193,8 +193,7 @@ impl Copy<'_> {
             skipped -= begin;
             let length = (extent.len() - begin).min((range.end - start_bytes) as usize);
             let bytes = &extent[begin..begin + length];
-            let written = self.target.write_blocking(Route::Buffered, bytes, start_bytes);
-            written.map_err(|error| writing(range, error))?;
+            super::write_all(self.target, bytes, start_bytes).map_err(|error| writing(range, error))?;
             start_bytes += length as u64;
         }
         Ok(())

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use headwater_testkit::{
     FileSystem, LoopMount, PATIENCE, Pattern, ScratchDir, forbid_nameless_files, make_cold,
-    run_self_with_env, scratch_dirs, skip, tmpfs,
+    run_self_with_env, scratch_dirs, skip, small_tmpfs, tmpfs,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -314,6 +314,21 @@ fn assert_no_room(kind: FileSystem) {
     assert_eq!(names_in(mount.path()), ["old"], "{kind:?}");
     // What was taken for it is free again.
     PATTERN.write_file(&new, 1 << 20).unwrap();
+}
+
+/// Goal: a small file of which the file system has room for a part is not half a copy. Method: a file that is short enough to be
+/// written by one system call, which writes as many pages as there are.
+#[test]
+fn room_for_a_part() {
+    let small = match small_tmpfs(100 << 10) {
+        Ok(small) => small,
+        Err(reason) => return skip(reason),
+    };
+    let scratch = scratch();
+    let (from, _) = paths(&scratch, 200_000);
+    let output = run(&["cp", utf8(&from), utf8(&small.path().join("to"))]);
+    assert_one_line(&output, "no space left in ");
+    assert_eq!(fs::read_dir(small.path()).unwrap().count(), 0);
 }
 
 /// Goal: interrupted, it leaves the old destination or the whole new one. Method: a signal as soon as the file without a
