@@ -15,7 +15,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::thread;
 
-use headwater_io::{Access, Creation, DirectIo, OpenFile, Opened, Route, close_parked};
+use headwater_io::{Access, Creation, DirectIo, OpenFile, SeenFile, Route, close_parked};
 use headwater_testkit::{ScratchDir, run_forked, run_self_with_env, scratch_dirs};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -89,7 +89,7 @@ fn steps() -> [Step; 7] {
             let (access, creation) = (Access::ReadWrite, Creation::IfMissing);
             drop(OpenFile::create(path, DirectIo::Preferred, access, creation).unwrap());
         }),
-        ("read whole", |path| drop(Opened::at(path).unwrap().read_whole(path).unwrap())),
+        ("read whole", |path| drop(SeenFile::open(path).unwrap().read_whole().unwrap())),
     ]
 }
 
