@@ -95,13 +95,21 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.operation)?;
         if let Some(path) = &self.path {
-            write!(f, " {}", path.maybe_quote())?;
+            match path.to_str().filter(|name| is_in_brackets(name)) {
+                Some(name) => write!(f, " {name}")?,
+                None => write!(f, " {}", path.maybe_quote())?,
+            }
         }
         if let Some(offset) = self.offset_bytes {
             write!(f, " at byte {offset}")?;
         }
         write!(f, ": {}", self.source)
     }
+}
+
+/// Whether it is a name such as `<memory>`, which is no path and needs no quotes.
+fn is_in_brackets(name: &str) -> bool {
+    name.starts_with('<') && name.ends_with('>') && !name.contains(char::is_control)
 }
 
 impl Error {
