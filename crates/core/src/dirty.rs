@@ -202,10 +202,18 @@ impl DirtyPages {
         self.first_run(within, u64::MAX, |leaf| leaf.dirty & leaf.writing)
     }
 
-    /// The bytes of the page from `end` on are of no interest any more, if it is dirty in part. One without other bytes is as
-    /// if it had not changed.
+    /// The bytes of the page from `end` on are of no interest any more. A page of which no other bytes have changed is not
+    /// dirty then.
     pub fn forget_behind(&mut self, page: PageIndex, end: u32) {
-        let Some(parts) = self.parts.get_mut(&page.get()) else { return };
+        if !self.is_dirty(page) || end >= PAGE_BYTES {
+            return;
+        }
+        let whole = || {
+            let mut parts = Parts::default();
+            parts.add(0..PAGE_BYTES);
+            parts
+        };
+        let parts = self.parts.entry(page.get()).or_insert_with(whole);
         parts.cut(end);
         if parts.is_empty() {
             self.forget(PageRange::new(page, page + PageCount::new(1)));

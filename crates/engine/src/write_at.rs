@@ -463,9 +463,15 @@ impl<'a> Cut<'a> {
         if last == end {
             return;
         }
+        let last_page = PageRange::new(last, end);
         state.dirty.forget_behind(last, (self.length_bytes - last.start_bytes()) as u32);
+        if state.dirty.first_unwritten(last_page).is_none() {
+            // All that was changed in the last page is cut off. It is read again.
+            self.inode.pages.invalidate(last_page, DirtyToo::Yes, |page| dropped.push(page));
+            return;
+        }
         // What lies behind the end in the last page is zeros. The device has made them so; a page as it has it is read again.
-        self.inode.pages.invalidate(PageRange::new(last, end), DirtyToo::No, |page| dropped.push(page));
+        self.inode.pages.invalidate(last_page, DirtyToo::No, |page| dropped.push(page));
         self.inode.zero_tail(last, (self.length_bytes - last.start_bytes()) as u32, spare);
     }
 }

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -61,6 +61,8 @@ pub(crate) struct PageWrite {
     /// By which it is written.
     file: Arc<OpenFile>,
     began: Instant,
+    /// Whether others have changed the file since it began.
+    is_doubted: AtomicBool,
     joint: Joint<()>,
 }
 
@@ -76,7 +78,7 @@ impl Writes {
     ) -> Arc<PageWrite> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (inode, file, began, joint) = (inode.clone(), file.clone(), Instant::now(), Joint::new());
-        let write = Arc::new(PageWrite { id, inode, taken, bytes, requested_bytes, file, began, joint });
+        let write = Arc::new(PageWrite { id, inode, taken, bytes, requested_bytes, file, began, is_doubted: AtomicBool::new(false), joint });
         self.lock().insert(id, write.clone());
         write
     }
@@ -163,6 +165,11 @@ impl PageWrite {
         self.bytes
     }
 
+    /// Others have changed the file, and may have done so after the bytes of this write reached it.
+    pub(crate) fn doubt(&self) {
+        self.is_doubted.store(true, Ordering::Release);
+    }
+
     /// Whether it is of a page that is dirty in part.
     pub(crate) fn is_part(&self) -> bool {
         self.taken.parts.is_some()
@@ -220,8 +227,9 @@ impl PageWrite {
             state.dirty.complete_taken(&self.taken, written);
             state.failed_at = outcome.is_err().then(Instant::now);
             state.in_flight.remove(&self.id);
-            if self.is_part() && (self.inode.is_contested() || unwritten.is_unsettled()) {
-                // The bytes beside may be those of others.
+            let is_beside_others = self.is_part() && self.inode.is_contested();
+            if is_beside_others || self.is_doubted.load(Ordering::Acquire) {
+                // What others wrote beside it, or over it, is in the file, and not here.
                 self.inode.pages.invalidate(pages, DirtyToo::No, |page| dropped.push(page));
             }
             let is_clean = state.dirty.is_empty();

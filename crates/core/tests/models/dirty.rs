@@ -298,9 +298,7 @@ proptest! {
                 },
                 _ => {
                     real.forget_behind(PageIndex::new(page), start);
-                    let is_part = naive.dirty.get(&page).is_some_and(|bytes| bytes.contains(&false));
-                    if is_part {
-                        let bytes = naive.dirty.get_mut(&page).unwrap();
+                    if let Some(bytes) = naive.dirty.get_mut(&page) {
                         bytes[start as usize..].fill(false);
                         if !bytes.contains(&true) {
                             naive.dirty.remove(&page);

@@ -179,6 +179,7 @@ impl Inode {
             self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| dropped.push(page));
             self.unwritten.note_written();
             self.unwritten.note_change();
+            state.in_flight.values().for_each(|write| write.doubt());
             let has_hole = change == Change::Foreign && device_bytes < length_bytes;
             if Unwritten::has_parts(&state) || has_hole {
                 self.unwritten.set_unsettled();
