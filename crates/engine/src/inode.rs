@@ -200,8 +200,9 @@ impl Inode {
         if !self.is_closed() {
             return;
         }
-        let file =
-            self.unwritten.change(shared, |state| if state.dirty.is_empty() { state.file.take() } else { None });
+        let file = self
+            .unwritten
+            .change(shared, |state| if state.dirty.is_empty() { state.file.take() } else { None });
         self.origin.end_watch(open);
         drop(file);
     }

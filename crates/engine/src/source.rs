@@ -146,7 +146,9 @@ impl Source {
         match self.coherence {
             Coherence::Private => Coherence::Private,
             _ if is_leased => Coherence::Leased,
-            _ if self.known().is_some_and(|inode| !inode.origin.can_watch(&self.open)) => Coherence::Unwatched,
+            _ if self.known().is_some_and(|inode| !inode.origin.can_watch(&self.open)) => {
+                Coherence::Unwatched
+            }
             Coherence::Checked => Coherence::Checked,
             _ => Coherence::Revalidated,
         }
@@ -154,7 +156,9 @@ impl Source {
 
     /// Fails once after each conflict with others, if the handle was opened for that.
     pub(crate) fn check_conflicts(&self, operation: Operation) -> Result<()> {
-        let Some(inode) = self.known().filter(|_| self.coherence == Coherence::Checked) else { return Ok(()) };
+        let Some(inode) = self.known().filter(|_| self.coherence == Coherence::Checked) else {
+            return Ok(());
+        };
         let conflicts = inode.counters.conflicts.load(Ordering::Acquire);
         if self.told_conflicts.swap(conflicts, Ordering::AcqRel) == conflicts {
             return Ok(());
@@ -249,9 +253,8 @@ impl Source {
 
     /// Whether the engine's cache or the kernel's has all of the range.
     pub(crate) fn is_resident(&self, range: ByteRange) -> bool {
-        let is_cached = self.known().is_some_and(|inode| {
-            self.revalidate(inode).is_ok() && inode.is_resident(range)
-        });
+        let is_cached =
+            self.known().is_some_and(|inode| self.revalidate(inode).is_ok() && inode.is_resident(range));
         is_cached || self.is_in_kernel(range)
     }
 

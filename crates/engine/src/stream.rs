@@ -61,10 +61,19 @@ pub(crate) struct ReadStream {
     copy_bytes: u64,
     /// Fills begun so far.
     fills: u64,
+    /// Whether a task has asked for bytes, and waits for them.
+    is_polled: bool,
     /// Whether the wait for the first extent ahead has been counted.
     wait_counted: bool,
     /// What an async task is waiting for besides I/O.
     listener: Option<EventListener>,
+}
+
+/// Whether a caller asks for bytes, or a task asks again for those that it waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fill {
+    First,
+    Again,
 }
 
 /// What a caller has to do next.
@@ -123,6 +132,7 @@ impl ReadStream {
             resident_extents: 0,
             copy_bytes: RESIDENT_COPY_BYTES,
             fills: 0,
+            is_polled: false,
             wait_counted: false,
             listener: None,
         }
@@ -186,7 +196,7 @@ impl ReadStream {
 
     /// Waits for bytes at the position; an empty slice is the end of the file.
     pub(crate) fn fill_blocking(&mut self) -> Result<&[u8]> {
-        self.begin_fill()?;
+        self.begin_fill(Fill::First)?;
         loop {
             match self.step()? {
                 Step::Ready | Step::End => return Ok(self.chunk()),
@@ -198,7 +208,14 @@ impl ReadStream {
 
     /// As [`ReadStream::fill_blocking`], but wakes the task.
     pub(crate) fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
-        self.begin_fill()?;
+        let fill = if std::mem::replace(&mut self.is_polled, true) { Fill::Again } else { Fill::First };
+        self.begin_fill(fill)?;
+        let filled = self.poll_steps(context);
+        self.is_polled = filled.is_pending();
+        filled
+    }
+
+    fn poll_steps(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         loop {
             if let Some(listener) = &mut self.listener {
                 ready!(Future::poll(Pin::new(listener), context));
@@ -219,7 +236,7 @@ impl ReadStream {
         if self.current.is_some() || self.position_bytes >= self.bound_bytes {
             return Ok(None);
         }
-        self.begin_fill()?;
+        self.begin_fill(Fill::First)?;
         if self.ahead.is_empty() && (self.is_at_end()? || self.start_demand()?.is_some()) {
             return Ok(None);
         }

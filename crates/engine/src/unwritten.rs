@@ -215,9 +215,11 @@ impl Unwritten {
         dirty.map(|end_bytes| end_bytes.min(length_bytes)).into_iter().chain(in_flight).max().unwrap_or(0)
     }
 
-    /// Whether pages are dirty, or being written, in part.
-    pub(crate) fn has_parts(state: &State) -> bool {
-        state.dirty.first_in_part(ALL_PAGES).is_some() || state.in_flight.values().any(|write| write.is_part())
+    /// Whether pages may hold what is old now that others have changed the file: those that are dirty in part, and those that
+    /// are being written, which others may have written over.
+    pub(crate) fn is_doubtful(state: &State) -> bool {
+        state.dirty.first_in_part(ALL_PAGES).is_some()
+            || state.in_flight.values().any(|write| write.is_doubted())
     }
 
     /// Others have changed the file while pages were dirty in part.

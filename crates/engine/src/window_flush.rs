@@ -17,9 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES, PageCount};
-use headwater_io::{
-    Completion, Extents, Finished, OpenFile, Operation, Rejected, Route, Transfer, Urgency,
-};
+use headwater_io::{Completion, Extents, Finished, OpenFile, Operation, Rejected, Route, Transfer, Urgency};
 
 use crate::engine::Shared;
 use crate::inode::Inode;

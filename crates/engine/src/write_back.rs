@@ -109,9 +109,10 @@ impl Shared {
         let run = taken.pages;
         let is_whole = run.bytes().end <= length_bytes || direct.offset.is_aligned(length_bytes);
         let tail = if is_whole { run.end } else { PageIndex::new(run.end.get() - 1) };
-        for (pages, route) in
-            [(PageRange::new(run.start, tail), Route::Direct), (PageRange::new(tail, run.end), Route::Buffered)]
-        {
+        for (pages, route) in [
+            (PageRange::new(run.start, tail), Route::Direct),
+            (PageRange::new(tail, run.end), Route::Buffered),
+        ] {
             if !pages.is_empty() {
                 pieces.push(self.piece(inode, state, file, Taken { pages, parts: None }, route));
             }
@@ -154,7 +155,9 @@ impl Shared {
         for (range, pieces) in together(pieces) {
             match self.lengthen(inode, file, range) {
                 Ok(()) => ready.extend(pieces),
-                Err(error) => pieces.into_iter().for_each(|piece| piece.fail(self, Cause::of(&error).error())),
+                Err(error) => {
+                    pieces.into_iter().for_each(|piece| piece.fail(self, Cause::of(&error).error()))
+                }
             }
         }
         for piece in ready {
@@ -163,7 +166,8 @@ impl Shared {
                 continue;
             }
             let Piece { write, run, bytes, mut route, .. } = piece;
-            if route == Route::Direct && (inode.is_contested() || self.driver.is_dirty_in_kernel(file, bytes)) {
+            if route == Route::Direct && (inode.is_contested() || self.driver.is_dirty_in_kernel(file, bytes))
+            {
                 // Others were seen since it was prepared, or may be writing just now.
                 route = Route::Buffered;
             }
@@ -214,8 +218,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Others have changed the file while bytes of it were not written. Writes what is dirty in part, and waits for that: the
-    /// rest of these pages is old, and they leave when they are written. Makes the device reach again to where the dirty pages
+    /// Others have changed the file while bytes of it were not written. Writes what is dirty in part, and waits for that, and for
+    /// what was being written: these pages may be old, and leave when they are written. Makes the device reach again to where the dirty pages
     /// begin that lie behind its end, should others have cut it there. Needs no right to change the length. Failures are
     /// noted in the file.
     pub(crate) fn settle(&self, inode: &Arc<Inode>, file: &OpenFile) {
@@ -233,10 +237,11 @@ impl Shared {
                 from = page + PageCount::new(1);
                 self.write_back(inode, PageRange::new(page, from), 1);
             }
-            let is_part = |write: &&Arc<PageWrite>| write.is_part();
-            let writes: Vec<_> = inode.unwritten.lock().in_flight.values().filter(is_part).cloned().collect();
+            let is_doubted = |write: &&Arc<PageWrite>| write.is_doubted();
+            let writes: Vec<_> =
+                inode.unwritten.lock().in_flight.values().filter(is_doubted).cloned().collect();
             writes.iter().for_each(|write| write.wait(self));
-            let is_settled = !Unwritten::has_parts(&inode.unwritten.lock());
+            let is_settled = !Unwritten::is_doubtful(&inode.unwritten.lock());
             if is_settled || inode.unwritten.failure_count() != failures {
                 if matches!(hole, Ok(Hole::None) | Err(_)) {
                     inode.unwritten.clear_unsettled();

@@ -78,7 +78,17 @@ impl Writes {
     ) -> Arc<PageWrite> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (inode, file, began, joint) = (inode.clone(), file.clone(), Instant::now(), Joint::new());
-        let write = Arc::new(PageWrite { id, inode, taken, bytes, requested_bytes, file, began, is_doubted: AtomicBool::new(false), joint });
+        let write = Arc::new(PageWrite {
+            id,
+            inode,
+            taken,
+            bytes,
+            requested_bytes,
+            file,
+            began,
+            is_doubted: AtomicBool::new(false),
+            joint,
+        });
         self.lock().insert(id, write.clone());
         write
     }
@@ -168,6 +178,11 @@ impl PageWrite {
     /// Others have changed the file, and may have done so after the bytes of this write reached it.
     pub(crate) fn doubt(&self) {
         self.is_doubted.store(true, Ordering::Release);
+    }
+
+    /// Whether it is of bytes that may be old when they are written: of a page that is dirty in part, or since overtaken.
+    pub(crate) fn is_doubted(&self) -> bool {
+        self.is_part() || self.is_doubted.load(Ordering::Acquire)
     }
 
     /// Whether it is of a page that is dirty in part.

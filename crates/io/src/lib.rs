@@ -46,8 +46,8 @@ pub use driver::{Driver, DriverInfo, DriverKind, DriverOptions, DriverStats, Pol
 pub use event_listener::{Event, EventListener, Listener};
 pub use file::{
     Access, Allocated, AppendFile, Appended, Creation, DirectAlignment, DirectIo, FileKey, FileKind,
-    FileStamp, FileSystem, OpenFile, Opened, Route, SeenFile, StampTrust, WholeFile, close_parked, coarse_clock,
-    device_polls,
+    FileStamp, FileSystem, OpenFile, Opened, Route, SeenFile, StampTrust, WholeFile, close_parked,
+    coarse_clock, device_polls,
 };
 pub use identity::{device_number, file_system_uuid};
 pub use kernel_cache::{Residency, resident_pages};

@@ -81,7 +81,10 @@ impl Pair {
             }
             Step::Take(within, max) => {
                 let run = self.naive.first_run(within, max, |bits| bits.dirty && !bits.writing);
-                assert_eq!(self.real.take(within, max).map(|taken| (taken.pages, taken.parts)), run.map(|run| (run, None)));
+                assert_eq!(
+                    self.real.take(within, max).map(|taken| (taken.pages, taken.parts)),
+                    run.map(|run| (run, None))
+                );
                 if let Some(run) = run {
                     self.naive.change(run, |bits| *bits = Bits { dirty: false, writing: true });
                     self.taken.push(run);

@@ -7,7 +7,7 @@
 use headwater_core::units::ByteRange;
 
 use super::ahead::Asked;
-use super::{COPY_BYTES_MIN, ReadStream};
+use super::{COPY_BYTES_MIN, Fill, ReadStream};
 use crate::error::Result;
 use crate::unwritten::Moment;
 
@@ -15,11 +15,12 @@ impl ReadStream {
     /// I8: what was read before a write that has returned by now is not shown any more, nor, once it is time to look, what was
     /// read before a change by others.
     #[inline]
-    pub(super) fn begin_fill(&mut self) -> Result<()> {
+    pub(super) fn begin_fill(&mut self, fill: Fill) -> Result<()> {
         self.source.check_process(self.position_bytes)?;
         self.fills += 1;
         let Some(inode) = self.source.known() else { return Ok(()) };
-        if !self.source.may_hide_contents(inode) {
+        // Looking again while it waits for what was asked for since would have it ask for ever.
+        if fill == Fill::First && !self.source.may_hide_contents(inode) {
             let looked = self.source.revalidate(inode);
             looked.map_err(|error| self.source.length_error(error))?;
         }

@@ -92,7 +92,14 @@ pub(crate) enum Scatter {
 
 pub(crate) fn write_back(bench: &Bench, offset_bytes: u64, pages: PinnedRun) -> WriteBack {
     let length_bytes = pages.len_bytes();
-    WriteBack { file: bench.file.clone(), route: bench.route(), offset_bytes, length_bytes, skip_bytes: 0, pages }
+    WriteBack {
+        file: bench.file.clone(),
+        route: bench.route(),
+        offset_bytes,
+        length_bytes,
+        skip_bytes: 0,
+        pages,
+    }
 }
 
 /// Goal: pages arrive in file order, in one piece of memory or in hundreds, and are unpinned when the run is dropped.

@@ -15,7 +15,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::thread;
 
-use headwater_io::{Access, Creation, DirectIo, OpenFile, SeenFile, Route, close_parked};
+use headwater_io::{Access, Creation, DirectIo, OpenFile, Route, SeenFile, close_parked};
 use headwater_testkit::{ScratchDir, run_forked, run_self_with_env, scratch_dirs};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
