@@ -251,10 +251,9 @@ impl Source {
         }
     }
 
-    /// Whether the engine's cache or the kernel's has all of the range.
+    /// Whether the engine's cache, as it was when the file was last looked at, or the kernel's has all of the range.
     pub(crate) fn is_resident(&self, range: ByteRange) -> bool {
-        let is_cached =
-            self.known().is_some_and(|inode| self.revalidate(inode).is_ok() && inode.is_resident(range));
+        let is_cached = self.known().is_some_and(|inode| inode.is_resident(range));
         is_cached || self.is_in_kernel(range)
     }
 

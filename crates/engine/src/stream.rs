@@ -40,6 +40,7 @@ use crate::error::Result;
 use crate::inode::Inode;
 use crate::listeners::defer;
 use crate::source::{READABLE_BYTES_MAX, Source, Whence};
+use crate::unwritten::Moment;
 use ahead::{Ahead, Asked, Current};
 
 pub(crate) struct ReadStream {
@@ -61,6 +62,8 @@ pub(crate) struct ReadStream {
     copy_bytes: u64,
     /// Fills begun so far.
     fills: u64,
+    /// What the file was when bytes were last asked for.
+    fill_moment: Option<Moment>,
     /// Whether a task has asked for bytes, and waits for them.
     is_polled: bool,
     /// Whether the wait for the first extent ahead has been counted.
@@ -132,6 +135,7 @@ impl ReadStream {
             resident_extents: 0,
             copy_bytes: RESIDENT_COPY_BYTES,
             fills: 0,
+            fill_moment: None,
             is_polled: false,
             wait_counted: false,
             listener: None,

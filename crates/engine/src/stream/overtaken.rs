@@ -17,12 +17,19 @@ impl ReadStream {
     #[inline]
     pub(super) fn begin_fill(&mut self, fill: Fill) -> Result<()> {
         self.source.check_process(self.position_bytes)?;
-        self.fills += 1;
-        let Some(inode) = self.source.known() else { return Ok(()) };
+        let Some(inode) = self.source.known() else {
+            self.fills += 1;
+            return Ok(());
+        };
         // Looking again while it waits for what was asked for since would have it ask for ever.
         if fill == Fill::First && !self.source.may_hide_contents(inode) {
             let looked = self.source.revalidate(inode);
             looked.map_err(|error| self.source.length_error(error))?;
+        }
+        // A task that asks again goes on with its fill, unless something was written since it asked.
+        let now = Some(inode.unwritten.moment());
+        if std::mem::replace(&mut self.fill_moment, now) != now || fill == Fill::First {
+            self.fills += 1;
         }
         let moment = self.current.as_ref().and_then(|current| current.moment);
         let is_as_read =
