@@ -247,7 +247,7 @@ impl Source {
     #[inline]
     fn settle(&self, inode: &Arc<Inode>) {
         if inode.unwritten.is_unsettled() {
-            self.shared().settle(inode, &self.open);
+            self.shared().settle(inode);
         }
     }
 

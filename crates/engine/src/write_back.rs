@@ -222,8 +222,8 @@ impl Shared {
     /// what was being written: these pages may be old, and leave when they are written. Makes the device reach again to where the dirty pages
     /// begin that lie behind its end, should others have cut it there. Needs no right to change the length. Failures are
     /// noted in the file.
-    pub(crate) fn settle(&self, inode: &Arc<Inode>, file: &OpenFile) {
-        let hole = self.close_hole(inode, file);
+    pub(crate) fn settle(&self, inode: &Arc<Inode>) {
+        let hole = self.close_hole(inode);
         if let Err(error) = &hole {
             inode.unwritten.note_failure(error);
         }
@@ -251,23 +251,24 @@ impl Shared {
         }
     }
 
-    /// U2: what lies between the end of the device and the dirty pages behind it reads as zeros. Left to a later read while
-    /// something else changes the length.
-    fn close_hole(&self, inode: &Inode, file: &OpenFile) -> io::Result<Hole> {
+    /// U2: what lies between the end of the device and the last dirty page reads as zeros. Left to a later read while something
+    /// else changes the length.
+    fn close_hole(&self, inode: &Inode) -> io::Result<Hole> {
         let hole_end = || {
             let device_bytes = *inode.unwritten.device_length();
-            let behind = PageRange::new(PageIndex::containing(device_bytes), PageIndex::MAX);
-            let first = inode.unwritten.lock().dirty.first_unwritten(behind);
-            first.map(|run| run.start.start_bytes()).filter(|start| *start > device_bytes)
+            let state = inode.unwritten.lock();
+            let last_bytes = state.dirty.last_dirty().map_or(0, |(page, _)| page.start_bytes());
+            // Of the file by which it is written: a reader's is not open for that.
+            state.file.clone().filter(|_| last_bytes > device_bytes).map(|file| (file, last_bytes))
         };
         if hole_end().is_none() {
             return Ok(Hole::None);
         }
         let Some(_turn) = inode.unwritten.turn.take_if_free() else { return Ok(Hole::Left) };
-        let Some(start_bytes) = hole_end() else { return Ok(Hole::None) };
-        inode.change_length(file, |device_length| {
-            self.driver.extend_blocking(file, start_bytes)?;
-            *device_length = start_bytes.max(*device_length);
+        let Some((file, end_bytes)) = hole_end() else { return Ok(Hole::None) };
+        inode.change_length(&file, |device_length| {
+            self.driver.extend_blocking(&file, end_bytes)?;
+            *device_length = end_bytes.max(*device_length);
             Ok(Hole::None)
         })
     }

@@ -180,8 +180,7 @@ impl Inode {
             self.unwritten.note_written();
             self.unwritten.note_change();
             state.in_flight.values().for_each(|write| write.doubt());
-            let has_hole = change == Change::Foreign && device_bytes < length_bytes;
-            if Unwritten::is_doubtful(&state) || has_hole {
+            if Unwritten::is_doubtful(&state) || device_bytes < length_bytes {
                 self.unwritten.set_unsettled();
             }
         }
