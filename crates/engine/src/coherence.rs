@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use headwater_core::cache::DirtyToo;
-use headwater_io::{Dropped, Lease, LeaseOwner, LeaseState, OpenFile};
+use headwater_io::{Dropped, Lease, LeaseOwner, LeaseState, OpenFile, coarse_tick};
 
 use crate::events;
 use crate::inode::{ALL_PAGES, Inode, REVALIDATE_INTERVAL};
@@ -85,8 +85,15 @@ pub enum Coherence {
 }
 
 impl Coherence {
-    /// How long what was seen of a file without a lease is trusted.
+    /// How long what was seen of a file without a lease is trusted, by the coarse clock: as that lies behind by up to a tick, one
+    /// tick less, unless that left next to nothing.
     pub(crate) fn interval(self, chosen: Option<Duration>) -> Duration {
+        let (interval, tick) = (self.exact_interval(chosen), coarse_tick());
+        let is_endless = interval >= Duration::from_nanos(u64::MAX);
+        if interval > 2 * tick && !is_endless { interval - tick } else { interval }
+    }
+
+    fn exact_interval(self, chosen: Option<Duration>) -> Duration {
         match self {
             Coherence::Leased => chosen.unwrap_or(Duration::ZERO),
             Coherence::Revalidated | Coherence::Unwatched | Coherence::Checked => {

@@ -100,6 +100,15 @@ pub fn coarse_clock() -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
+/// How far [`coarse_clock`] may lie behind the exact time: 1 to 10 ms. Asked of the kernel once.
+pub fn coarse_tick() -> Duration {
+    static TICK: OnceLock<Duration> = OnceLock::new();
+    *TICK.get_or_init(|| {
+        let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
+        Duration::new(tick.tv_sec as u64, tick.tv_nsec as u32)
+    })
+}
+
 /// A file open for positioned transfers.
 #[derive(Debug)]
 pub struct OpenFile {

@@ -47,7 +47,7 @@ pub use event_listener::{Event, EventListener, Listener};
 pub use file::{
     Access, Allocated, AppendFile, Appended, Creation, DirectAlignment, DirectIo, FileKey, FileKind,
     FileStamp, FileSystem, OpenFile, Opened, Route, SeenFile, StampTrust, WholeFile, close_parked,
-    coarse_clock, device_polls,
+    coarse_clock, coarse_tick, device_polls,
 };
 pub use identity::{device_number, file_system_uuid};
 pub use kernel_cache::{Residency, resident_pages};
