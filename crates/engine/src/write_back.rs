@@ -166,9 +166,7 @@ impl Shared {
                 continue;
             }
             let Piece { write, run, bytes, mut route, .. } = piece;
-            if route == Route::Direct && (inode.is_contested() || self.driver.is_dirty_in_kernel(file, bytes))
-            {
-                // Others were seen since it was prepared, or may be writing just now.
+            if route == Route::Direct && self.may_meet_others(inode, file, bytes) {
                 route = Route::Buffered;
             }
             let request = WriteBack {
@@ -187,6 +185,15 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// Whether others may be writing to the same pages just now, through the kernel's cache: they were seen since the write was
+    /// prepared; or the kernel has something to write there; or nothing tells of others, and the kernel holds any of the file.
+    fn may_meet_others(&self, inode: &Inode, file: &OpenFile, bytes: ByteRange) -> bool {
+        let all = ByteRange::new(0, bytes.end.max(inode.length_bytes()));
+        inode.is_contested()
+            || self.driver.is_dirty_in_kernel(file, bytes)
+            || !inode.origin.is_watched() && self.driver.is_held_by_kernel(file, all)
     }
 
     /// Writes all ranges but the last of a page that is dirty in several places. Blocks for the copy into the kernel's cache.

@@ -379,6 +379,11 @@ impl Driver {
         matches!(self.simulation(), Ok(None)) && file.is_dirty_in_kernel(range)
     }
 
+    /// Whether the kernel's page cache is known to hold any of a range; no on the `sim` driver.
+    pub fn is_held_by_kernel(&self, file: &OpenFile, range: ByteRange) -> bool {
+        matches!(self.simulation(), Ok(None)) && file.resident_pages(range).is_some_and(|pages| pages > 0)
+    }
+
     /// Makes the file at least this long; see [`OpenFile::extend`].
     ///
     /// # Errors

@@ -108,6 +108,11 @@ impl Origin {
         }
     }
 
+    /// Whether the kernel tells which changes come from other processes.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.lock().watched.is_some()
+    }
+
     /// Whether the kernel tells, or would tell, which changes come from other processes.
     pub(crate) fn can_watch(&self, file: &OpenFile) -> bool {
         let is_refused = self.lock().is_unwatched;

@@ -69,7 +69,8 @@ fn paths_that_cannot_be_written() {
         assert_eq!((error.kind(), error.path()), (kind, Some(path)), "{name}: {error}");
         assert_eq!(error.operation(), Operation::Open);
         let text = error.to_string();
-        let begin = format!("open {}: ", path.display());
+        let name = if path.as_os_str().is_empty() { "''".to_owned() } else { path.display().to_string() };
+        let begin = format!("open {name}: ");
         assert!(text.starts_with(&begin) && text.lines().count() == 1, "{text}");
     };
     refused("new", OpenOptions::new().create_new(), &file, ErrorKind::AlreadyExists);
