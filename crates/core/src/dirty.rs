@@ -257,6 +257,11 @@ impl DirtyPages {
         run == Some(pages)
     }
 
+    /// Whether all of the pages are dirty or being written.
+    pub fn are_dirty(&self, pages: PageRange) -> bool {
+        self.first_unwritten(pages) == Some(pages)
+    }
+
     /// Dirty pages, those included that are being written and have changed since.
     pub fn dirty_pages(&self) -> PageCount {
         PageCount::new(self.dirty_pages)

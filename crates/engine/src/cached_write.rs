@@ -48,7 +48,7 @@ impl Source {
         inode: &Arc<Inode>,
         bytes: &[u8],
         place: Place<'_>,
-    ) -> Result<usize> {
+    ) -> Result<Accepted> {
         let mut write = CachedWrite::new(self, inode, Caller::Thread, bytes.len(), place)?;
         while let Some(next) = write.advance(bytes)? {
             let waited = write.wait(next);
@@ -56,7 +56,7 @@ impl Source {
                 break;
             }
         }
-        Ok(write.done)
+        Ok(write.finish())
     }
 
     /// The same for a task.
@@ -65,7 +65,7 @@ impl Source {
         inode: &Arc<Inode>,
         bytes: &[u8],
         place: Place<'_>,
-    ) -> Result<usize> {
+    ) -> Result<Accepted> {
         let shared = self.shared();
         let mut write = CachedWrite::new(self, inode, Caller::Task, bytes.len(), place)?;
         while let Some(next) = write.advance(bytes)? {
@@ -85,8 +85,16 @@ impl Source {
                 break;
             }
         }
-        Ok(write.done)
+        Ok(write.finish())
     }
+}
+
+/// What became of a write.
+pub(crate) struct Accepted {
+    /// The bytes from its beginning that were written.
+    pub(crate) bytes: usize,
+    /// Why those behind were not.
+    pub(crate) stopped_by: Option<Error>,
 }
 
 /// Where to write.
@@ -116,8 +124,10 @@ struct CachedWrite<'a> {
     /// Held by who makes the file longer.
     turn: Option<TurnGuard<'a>>,
     growth: Growth,
-    /// Up to where the device was lengthened for this write, until the file is so long.
-    gap_end_bytes: u64,
+    /// From the end of the file to where the device was lengthened for this write, until the first bytes behind it are written.
+    gap: Option<ByteRange>,
+    /// Why it ended before all was written.
+    stopped_by: Option<Error>,
     /// What a page was that the cache has no room for.
     base: Option<Base>,
     /// How often the page at hand was brought in vain.
@@ -174,7 +184,8 @@ impl<'a> CachedWrite<'a> {
             done: 0,
             turn,
             growth,
-            gap_end_bytes: 0,
+            gap: None,
+            stopped_by: None,
             base: None,
             attempts: 0,
         })
@@ -200,18 +211,29 @@ impl<'a> CachedWrite<'a> {
     /// As [`CachedWrite::step`]; an error after some bytes were written is the end of the write.
     fn advance(&mut self, bytes: &[u8]) -> Result<Option<WriteNext>> {
         match self.step(bytes) {
-            Err(_) if self.done > 0 => Ok(None),
+            Err(error) if self.done > 0 => {
+                self.stopped_by = Some(error);
+                Ok(None)
+            }
             stepped => stepped,
         }
     }
 
     /// Whether the write ends because what it waited for has failed: with what was written, or if that is nothing, the error.
-    fn is_over(&self, waited: Result<()>) -> Result<bool> {
+    fn is_over(&mut self, waited: Result<()>) -> Result<bool> {
         match waited {
             Ok(()) => Ok(false),
-            Err(_) if self.done > 0 => Ok(true),
+            Err(error) if self.done > 0 => {
+                self.stopped_by = Some(error);
+                Ok(true)
+            }
             Err(error) => Err(error),
         }
+    }
+
+    /// What was written, and why no more was.
+    fn finish(&mut self) -> Accepted {
+        Accepted { bytes: self.done, stopped_by: self.stopped_by.take() }
     }
 
     /// Writes as much as can be without waiting. `None` when that was all.
@@ -403,6 +425,7 @@ impl<'a> CachedWrite<'a> {
         if written.start > inode.length_bytes() && self.turn.is_some() {
             self.leave_gap(written.start)?;
         }
+        shared.promise(inode, &self.source.open, written).map_err(|error| self.error(error))?;
         let mut block = None;
         let done_bytes = inode.unwritten.change(shared, |state| {
             if written.end > inode.length_bytes() && self.turn.is_none() {
@@ -421,7 +444,7 @@ impl<'a> CachedWrite<'a> {
             return self.after_nothing(written);
         }
         self.done += done_bytes as usize;
-        self.attempts = 0;
+        (self.attempts, self.gap) = (0, None);
         if let Some(block) = block {
             shared.put_pages(inode, block, Put::Clean);
         }
@@ -498,29 +521,31 @@ impl<'a> CachedWrite<'a> {
         if start_bytes <= *self.inode.unwritten.device_length() {
             return Ok(());
         }
+        let (mut gap, end_bytes) = (None, self.inode.length_bytes());
         let left = self.inode.change_length(&self.source.open, |device_length| {
             let (driver, file) = (&self.source.shared().driver, &self.source.open);
             // Others may have made it longer.
             let length_bytes = file.length_bytes()?;
             if length_bytes < start_bytes {
                 driver.extend_blocking(file, start_bytes)?;
-                self.gap_end_bytes = start_bytes;
+                gap = Some(ByteRange::new(end_bytes.max(length_bytes), start_bytes));
             }
             *device_length = length_bytes.max(start_bytes);
             Ok(())
         });
+        self.gap = gap;
         left.map_err(|error: io::Error| self.error(error))
     }
 
-    /// The write ends without having made the file longer, so the device has to be as long as before, unless others have made
-    /// it longer.
-    fn close_gap(&self) -> io::Result<()> {
-        self.inode.change_length(&self.source.open, |device_length| {
-            let length_bytes = self.inode.length_bytes();
-            if self.source.open.length_bytes()? == self.gap_end_bytes {
-                self.source.shared().driver.set_len_blocking(&self.source.open, length_bytes)?;
-                *device_length = length_bytes;
+    /// The write ends without a byte behind the gap, so the device has to be as long as before, unless others have made it longer.
+    fn close_gap(&self, gap: ByteRange) -> io::Result<()> {
+        let (inode, shared) = (self.inode, self.source.shared());
+        inode.change_length(&self.source.open, |device_length| {
+            if self.source.open.length_bytes()? != gap.end {
+                return Ok(());
             }
+            shared.driver.set_len_blocking(&self.source.open, gap.start)?;
+            *device_length = gap.start;
             Ok(())
         })
     }
@@ -538,10 +563,9 @@ impl<'a> CachedWrite<'a> {
 impl Drop for CachedWrite<'_> {
     /// It may have failed, or its task may be gone, between the gap and what comes after it.
     fn drop(&mut self) {
-        let is_open = self.gap_end_bytes > self.inode.length_bytes();
-        if is_open
+        if let Some(gap) = self.gap
             && !self.source.shared().driver.is_forked()
-            && let Err(error) = self.close_gap()
+            && let Err(error) = self.close_gap(gap)
         {
             self.inode.unwritten.note_failure(&error);
         }

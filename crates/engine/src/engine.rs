@@ -139,14 +139,21 @@ impl Engine {
     /// whichever thread that is.
     ///
     /// # Errors
-    /// The first failure among the files that could not be written; all of them stay as they were written.
+    /// The first failure among the files that could not be written; all of them stay as they were written. And, once, why pages
+    /// of a file were given up since the last call that has neither a name nor a handle any more.
     pub fn flush(&self) -> Result<()> {
         if self.shared.driver.is_forked() {
             return Err(Error::build(headwater_io::RejectReason::Forked.into()));
         }
+        let writes = &self.shared.cache.writes;
+        let files: Vec<_> = writes.dirty_files();
+        let before: Vec<u64> = files.iter().map(|inode| inode.unwritten.failure_count()).collect();
         self.shared.flush_all();
-        let files = self.shared.cache.writes.dirty_files();
-        match files.iter().find_map(|inode| inode.unwritten.failing()) {
+        let failed = files.iter().zip(before).find_map(|(inode, before)| {
+            let has_failed = inode.unwritten.failure_count() != before && inode.unwritten.pages() > 0;
+            has_failed.then(|| inode.unwritten.last_failure()).flatten()
+        });
+        match failed.or_else(|| writes.take_lost()) {
             Some(error) => Err(Error::flush(error)),
             None => Ok(()),
         }

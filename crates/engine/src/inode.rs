@@ -13,6 +13,7 @@
 mod inodes;
 mod origin;
 mod revalidate;
+mod space;
 
 use std::fmt;
 use std::io;
@@ -37,6 +38,7 @@ use crate::put_pages::Put;
 use crate::sync::SyncTurns;
 use crate::unwritten::Unwritten;
 use origin::Origin;
+use space::Space;
 
 pub(crate) use inodes::Inodes;
 pub(crate) use origin::EngineWatch;
@@ -51,6 +53,7 @@ pub(crate) struct Inode {
     /// When the file was last looked at, in ticks of the coarse clock; 0 if the next read has to look.
     pub(crate) checked_nanoseconds: AtomicU64,
     pub(crate) origin: Origin,
+    space: Space,
     readahead: Mutex<Reading>,
     /// The bounds of its readahead, as its device had them when it was first opened.
     limits: ReadaheadLimits,
@@ -86,6 +89,7 @@ impl Inode {
             length_bytes: AtomicU64::new(0),
             checked_nanoseconds: AtomicU64::new(0),
             origin: Origin::new(key, &shared.watch),
+            space: Space::default(),
             readahead: Mutex::new(Reading { policy, kind, plan: Plan::new() }),
             limits,
             listeners: Arc::default(),

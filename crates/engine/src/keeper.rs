@@ -173,6 +173,7 @@ impl Shared {
     fn tend(&self) -> Option<Duration> {
         self.cache.writes.conclude_arrived(self);
         self.write_back_old();
+        self.watch.drain();
         let leases = self.leases.tend();
         let is_small = self.arena.stats().mapped_bytes <= WATCHED_BYTES_MIN;
         let memory = if is_small { GROWTH_TICK } else { self.relieve().look_again };

@@ -194,7 +194,8 @@ impl SharedView {
         let (source, inode) = self.writable(range)?;
         let mut done = 0;
         while done < bytes.len() {
-            done += source.write_cached(inode, &bytes[done..], Place::Within(range.start + done as u64))?;
+            let place = Place::Within(range.start + done as u64);
+            done += source.write_cached(inode, &bytes[done..], place)?.bytes;
         }
         Ok(())
     }

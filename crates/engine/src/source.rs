@@ -292,6 +292,11 @@ impl Source {
         if range.is_empty() || !self.is_in_kernel(range) {
             return None;
         }
+        // A page that another process has mapped and written to takes its next stores without a change of the file's times, until
+        // the kernel has written it. A direct read has the kernel do that first.
+        if self.open.direct().is_some() && self.shared().driver.is_dirty_in_kernel(&self.open, range) {
+            return None;
+        }
         let (mut left_bytes, mut at) = (range.len() as usize, range.start);
         for extent in extents {
             let part_bytes = left_bytes.min(extent.len());

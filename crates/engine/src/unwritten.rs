@@ -271,6 +271,21 @@ impl Unwritten {
         failures.last.as_ref().filter(|_| !is_told).map(Cause::error)
     }
 
+    /// The failure that a handle has not been told of, once. A sync that failed is left to the next sync.
+    pub(crate) fn report_write(&self, told: &AtomicU64) -> Option<io::Error> {
+        let failures = self.failures();
+        if failures.latched.is_some() {
+            return None;
+        }
+        let is_told = told.swap(failures.count, Ordering::AcqRel) == failures.count;
+        failures.last.as_ref().filter(|_| !is_told).map(Cause::error)
+    }
+
+    /// The last failure there was.
+    pub(crate) fn last_failure(&self) -> Option<io::Error> {
+        self.failures().last.as_ref().map(Cause::error)
+    }
+
     /// The last failure, if the last write failed.
     pub(crate) fn failing(&self) -> Option<io::Error> {
         self.lock().failed_at?;

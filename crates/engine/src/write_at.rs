@@ -29,7 +29,9 @@ impl File {
     ///
     /// # Errors
     /// `PermissionDenied` when the file is not open for writing; `InvalidInput` or `FileTooLarge` for offsets that files do
-    /// not have; what the device reports, with path and offset, if no byte was written.
+    /// not have, and `InvalidInput` if the file was opened with [`OpenOptions::append`](crate::OpenOptions::append); `StorageFull` when the
+    /// device has no room for it; what the device reports, with path and offset, if no byte was written. A write-back of earlier
+    /// bytes that has failed is reported once to each handle, by the next write or sync; those bytes are kept, and tried again.
     pub fn write_at(&self, bytes: &[u8], offset_bytes: u64) -> Result<usize> {
         self.writable(Operation::Write)?.write_at(bytes, offset_bytes)
     }
@@ -180,7 +182,7 @@ impl Source {
         self.check_positioned(offset_bytes)?;
         self.check_write(offset_bytes, bytes.len())?;
         match self.known() {
-            Some(inode) => self.write_cached(inode, bytes, Place::At(offset_bytes)),
+            Some(inode) => Ok(self.write_cached(inode, bytes, Place::At(offset_bytes))?.bytes),
             None => self.write_through(bytes, offset_bytes),
         }
     }
@@ -189,7 +191,7 @@ impl Source {
         self.check_positioned(offset_bytes)?;
         self.check_write(offset_bytes, bytes.len())?;
         match self.known() {
-            Some(inode) => self.write_cached_async(inode, bytes, Place::At(offset_bytes)).await,
+            Some(inode) => Ok(self.write_cached_async(inode, bytes, Place::At(offset_bytes)).await?.bytes),
             None => self.write_through(bytes, offset_bytes),
         }
     }
@@ -212,11 +214,8 @@ impl Source {
         let turn = inode.unwritten.turn.take();
         let end_bytes = self.end_bytes(inode)?;
         self.check_write(end_bytes, bytes.len())?;
-        let written_bytes = self.write_cached(inode, bytes, Place::End(end_bytes, turn))?;
-        if written_bytes < bytes.len() {
-            return Err(self.cut_off(end_bytes + written_bytes as u64, inode));
-        }
-        Ok(end_bytes)
+        let accepted = self.write_cached(inode, bytes, Place::End(end_bytes, turn))?;
+        accepted.stopped_by.map_or(Ok(end_bytes), Err)
     }
 
     async fn append_async(self: &Arc<Self>, bytes: &[u8]) -> Result<u64> {
@@ -230,11 +229,8 @@ impl Source {
         let turn = inode.unwritten.turn.take_async(self.shared()).await;
         let end_bytes = self.end_bytes(inode)?;
         self.check_write(end_bytes, bytes.len())?;
-        let written_bytes = self.write_cached_async(inode, bytes, Place::End(end_bytes, turn)).await?;
-        if written_bytes < bytes.len() {
-            return Err(self.cut_off(end_bytes + written_bytes as u64, inode));
-        }
-        Ok(end_bytes)
+        let accepted = self.write_cached_async(inode, bytes, Place::End(end_bytes, turn)).await?;
+        accepted.stopped_by.map_or(Ok(end_bytes), Err)
     }
 
     /// Appends where the kernel says that the file ends. Blocks for the copy into the kernel's page cache.
@@ -286,12 +282,6 @@ impl Source {
         Error::on_file(Operation::Write, self.path(), error)
     }
 
-    /// Not all of what was to be appended was.
-    fn cut_off(&self, offset_bytes: u64, inode: &Inode) -> Error {
-        let error = inode.unwritten.failing().unwrap_or_else(|| io::ErrorKind::WriteZero.into());
-        self.error(Operation::Write, offset_bytes, error)
-    }
-
     /// A file that is open for appending has no other place to write to.
     fn check_positioned(&self, offset_bytes: u64) -> Result<()> {
         if self.appender.is_none() {
@@ -306,6 +296,10 @@ impl Source {
             return Err(self.error(Operation::Write, offset_bytes, RejectReason::Forked.into()));
         }
         self.check_conflicts(Operation::Write)?;
+        let failure = self.known().and_then(|inode| inode.unwritten.report_write(&self.told_failures));
+        if let Some(error) = failure {
+            return Err(self.error(Operation::Write, offset_bytes, error));
+        }
         let end_bytes = offset_bytes.checked_add(length as u64);
         let error = match end_bytes {
             None => io::Error::new(io::ErrorKind::InvalidInput, "offsets of files end at 2^63 - 1"),

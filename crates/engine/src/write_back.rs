@@ -218,8 +218,16 @@ impl Shared {
         }
         let beyond = ByteRange::new(range.start.max(*device_length), range.end);
         // Others may have made it longer.
-        if self.driver.allocate_blocking(file, beyond)? == Allocated::Unsupported {
-            self.driver.extend_blocking(file, range.end)?;
+        match self.driver.allocate_blocking(file, beyond) {
+            Ok(Allocated::Yes) => {}
+            Ok(Allocated::Unsupported) => self.driver.extend_blocking(file, range.end)?,
+            // A full XFS says so also of space that is set aside already. If it is not, the write itself finds out.
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                if file.length_bytes()? < range.end {
+                    self.driver.set_len_blocking(file, range.end)?;
+                }
+            }
+            Err(error) => return Err(error),
         }
         *device_length = range.end;
         Ok(())

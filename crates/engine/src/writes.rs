@@ -27,6 +27,7 @@ use crate::engine::Shared;
 use crate::events;
 use crate::inode::Inode;
 use crate::joint::Joint;
+use crate::unwritten::Cause;
 
 /// All writes of an engine.
 #[derive(Debug, Default)]
@@ -37,6 +38,8 @@ pub(crate) struct Writes {
     /// Files with dirty pages, which are known as long as they have any.
     files: Mutex<BTreeMap<FileId, Arc<Inode>>>,
     unwritten_pages: AtomicU64,
+    /// Why pages were given up that nothing reports any more, until the next flush of the engine does.
+    lost: Mutex<Option<Cause>>,
     /// Writes that are over, for a process that ends and waits as long as there is progress.
     progress: AtomicU64,
 }
@@ -111,6 +114,16 @@ impl Writes {
         } else {
             self.unwritten_pages.fetch_sub(before - now, Ordering::AcqRel);
         }
+    }
+
+    /// Pages of a file were given up that no handle has open.
+    fn note_lost(&self, error: &io::Error) {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(Cause::of(error));
+    }
+
+    /// Why pages were given up since this was last asked.
+    pub(crate) fn take_lost(&self) -> Option<io::Error> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).take().map(|cause| cause.error())
     }
 
     /// Pages that devices do not have yet.
@@ -228,6 +241,11 @@ impl PageWrite {
         self.over(shared, outcome);
     }
 
+    /// Whether the file has no name and no handle any more: what cannot be written to it would keep its space for ever.
+    fn is_of_no_file(&self) -> bool {
+        self.inode.is_closed() && self.file.links().is_ok_and(|links| links == 0)
+    }
+
     /// The write is over, with or without a request.
     pub(crate) fn over(&self, shared: &Shared, outcome: io::Result<()>) {
         let (unwritten, pages) = (&self.inode.unwritten, self.taken.pages);
@@ -236,12 +254,17 @@ impl PageWrite {
         }
         // Before the pages count as written.
         unwritten.note_written_at(pages.bytes());
+        let is_lost = outcome.is_err() && self.is_of_no_file();
         let mut dropped = Vec::new();
         let is_clean = unwritten.change(shared, |state| {
             let written = if outcome.is_ok() { Written::Yes } else { Written::No };
             state.dirty.complete_taken(&self.taken, written);
             state.failed_at = outcome.is_err().then(Instant::now);
             state.in_flight.remove(&self.id);
+            if is_lost {
+                state.dirty.forget(pages);
+                self.inode.pages.invalidate(pages, DirtyToo::Yes, |page| dropped.push(page));
+            }
             let is_beside_others = self.is_part() && self.inode.is_contested();
             if is_beside_others || self.is_doubted.load(Ordering::Acquire) {
                 // What others wrote beside it, or over it, is in the file, and not here.
@@ -255,6 +278,10 @@ impl PageWrite {
             is_clean
         });
         self.inode.on_dropped(&dropped);
+        if let (true, Err(error)) = (is_lost, &outcome) {
+            events::lost(&self.inode, pages.len().get());
+            shared.cache.writes.note_lost(error);
+        }
         self.inode.end_changes(&self.file, 1);
         self.inode.counters.wrote(pages.len().get(), self.bytes.len());
         events::wrote(&self.inode, pages, &outcome, self.began.elapsed());

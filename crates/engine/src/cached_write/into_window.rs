@@ -51,7 +51,7 @@ impl CachedWrite<'_> {
         });
         if is_done {
             self.done += written.len() as usize;
-            self.attempts = 0;
+            (self.attempts, self.gap) = (0, None);
         } else if next.is_none() {
             self.after_nothing(written)?;
         }

@@ -35,6 +35,13 @@ impl EngineWatch {
         self.0.get_or_init(|| ChangeWatch::new().ok()).as_ref()
     }
 
+    /// Empties the kernel's queue, so that it does not overflow while no file is looked at.
+    pub(crate) fn drain(&self) {
+        if let Some(watch) = self.running() {
+            watch.drain();
+        }
+    }
+
     /// The watch, if a file was changed already.
     fn running(&self) -> Option<&ChangeWatch> {
         self.0.get().and_then(Option::as_ref)

@@ -262,7 +262,7 @@ fn trust_for(interval: Duration) -> StampTrust {
     if interval.is_zero() { StampTrust::Strict } else { StampTrust::Settling }
 }
 
-fn coarse_nanoseconds() -> u64 {
+pub(super) fn coarse_nanoseconds() -> u64 {
     headwater_io::coarse_clock().as_nanos() as u64
 }
 

@@ -28,6 +28,7 @@ mod names;
 mod operations;
 mod oracle;
 mod overtaken;
+mod promises;
 #[allow(dead_code, unused_imports)] // these tests need a part of it
 #[path = "../reading/rig.rs"]
 mod rig;
