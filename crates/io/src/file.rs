@@ -204,12 +204,15 @@ impl OpenFile {
         self.kind == FileKind::Regular && !cfg!(miri) && may_hide(self.file_system())
     }
 
-    /// Which file this is, and what tells whether it has changed. One syscall.
+    /// Which file this is, and what tells whether it has changed. One syscall, which on a network file system asks the server.
     ///
     /// # Errors
     /// As [`OpenFile::length_bytes`].
     pub fn identity(&self) -> io::Result<(FileKey, FileStamp)> {
-        let Status { key, stamp, .. } = Status::of(&self.buffered)?;
+        let is_remote = self.opened.key.is_on_no_device()
+            && matches!(self.file_system(), FileSystem::Network | FileSystem::User | FileSystem::Unknown);
+        let status = if is_remote { Status::of_server(&self.buffered) } else { Status::of(&self.buffered) };
+        let Status { key, stamp, .. } = status?;
         let length_bytes = match self.kind {
             FileKind::Regular | FileKind::CharacterDevice => stamp.length_bytes,
             FileKind::BlockDevice => self.length_bytes()?,

@@ -31,11 +31,20 @@ impl Status {
     /// # Errors
     /// What `statx(2)` reports; `IsADirectory`; `Unsupported` for files without positions.
     pub(super) fn of(file: &File) -> io::Result<Status> {
+        Status::asked(file, AtFlags::empty())
+    }
+
+    /// The same as the server of a network file system has it now, instead of as the kernel remembers.
+    pub(super) fn of_server(file: &File) -> io::Result<Status> {
+        Status::asked(file, AtFlags::STATX_FORCE_SYNC)
+    }
+
+    fn asked(file: &File, flags: AtFlags) -> io::Result<Status> {
         if cfg!(miri) {
             return Status::of_metadata(&file.metadata()?);
         }
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
-        match statx(file, "", AtFlags::EMPTY_PATH, wanted) {
+        match statx(file, "", AtFlags::EMPTY_PATH | flags, wanted) {
             Ok(told) => Status::told(&told),
             // Sandboxes that are older than the call forbid it, one way or the other.
             Err(Errno::NOSYS | Errno::PERM) => Status::of_metadata(&file.metadata()?),
