@@ -22,6 +22,7 @@
 mod parts;
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::units::{PageCount, PageIndex, PageRange};
@@ -45,16 +46,66 @@ pub use parts::Parts;
 #[derive(Clone, Debug, Default)]
 pub struct DirtyPages {
     leaves: BTreeMap<u64, Leaf>,
-    /// The changed bytes of dirty pages that are not changed as a whole.
-    parts: BTreeMap<u64, Parts>,
     dirty_pages: u64,
     writing_pages: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Leaf {
     dirty: u64,
     writing: u64,
+    /// Dirty pages that are not changed as a whole.
+    in_part: u64,
+    /// The changed bytes of each of these, in order.
+    parts: Vec<Parts>,
+}
+
+impl Leaf {
+    /// Where the parts of a page are, or belong.
+    fn place(&self, bit: u64) -> usize {
+        (self.in_part & (bit - 1)).count_ones() as usize
+    }
+
+    fn parts_of(&self, bit: u64) -> Option<&Parts> {
+        (self.in_part & bit != 0).then(|| &self.parts[self.place(bit)])
+    }
+
+    fn take_parts(&mut self, bit: u64) -> Option<Parts> {
+        if self.in_part & bit == 0 {
+            return None;
+        }
+        let parts = self.parts.remove(self.place(bit));
+        self.in_part &= !bit;
+        Some(parts)
+    }
+
+    /// The pages with these bits have no parts any more.
+    fn forget_parts(&mut self, mask: u64) {
+        let mut bits = self.in_part & mask;
+        while bits != 0 {
+            self.take_parts(bits & bits.wrapping_neg());
+            bits &= bits - 1;
+        }
+    }
+
+    /// These bytes of a page have changed. Says whether it was clean before.
+    fn mark_part(&mut self, bit: u64, bytes: Range<u32>) -> bool {
+        let is_new = self.dirty & bit == 0;
+        if !is_new && self.in_part & bit == 0 {
+            // Changed as a whole.
+            return false;
+        }
+        let place = self.place(bit);
+        if is_new {
+            self.parts.insert(place, Parts::default());
+            (self.dirty, self.in_part) = (self.dirty | bit, self.in_part | bit);
+        }
+        self.parts[place].add(bytes);
+        if self.parts[place].is_whole() {
+            self.take_parts(bit);
+        }
+        is_new
+    }
 }
 
 /// Pages that are being written from now on.
@@ -78,15 +129,15 @@ pub enum Written {
 impl DirtyPages {
     /// None.
     pub const fn new() -> Self {
-        Self { leaves: BTreeMap::new(), parts: BTreeMap::new(), dirty_pages: 0, writing_pages: 0 }
+        Self { leaves: BTreeMap::new(), dirty_pages: 0, writing_pages: 0 }
     }
 
     /// The pages have changed as a whole. Says how many of them were not dirty before.
     pub fn mark(&mut self, pages: PageRange) -> u64 {
-        self.forget_parts(pages);
         let mut marked = 0;
         each_leaf(pages, |number, mask| {
             let leaf = self.leaves.entry(number).or_default();
+            leaf.forget_parts(mask);
             marked += u64::from((mask & !leaf.dirty).count_ones());
             leaf.dirty |= mask;
         });
@@ -98,22 +149,8 @@ impl DirtyPages {
     ///
     /// Panics if the bytes are none, or not of a page.
     pub fn mark_part(&mut self, page: PageIndex, bytes: Range<u32>) -> u64 {
-        let one = PageRange::new(page, page + PageCount::new(1));
-        if self.is_dirty(page) && !self.parts.contains_key(&page.get()) {
-            // As a whole.
-            return 0;
-        }
-        let parts = self.parts.entry(page.get()).or_default();
-        parts.add(bytes);
-        if parts.is_whole() {
-            return self.mark(one);
-        }
-        let mut marked = 0;
-        each_leaf(one, |number, mask| {
-            let leaf = self.leaves.entry(number).or_default();
-            marked = u64::from(leaf.dirty & mask == 0);
-            leaf.dirty |= mask;
-        });
+        let (number, bit) = place_of(page);
+        let marked = u64::from(self.leaves.entry(number).or_default().mark_part(bit, bytes));
         self.dirty_pages += marked;
         marked
     }
@@ -123,12 +160,13 @@ impl DirtyPages {
     pub fn take(&mut self, within: PageRange, pages_max: u64) -> Option<Taken> {
         let mut run = self.first_run(within, pages_max, |leaf| leaf.dirty & !leaf.writing)?;
         let mut parts = None;
-        if let Some((&page, _)) = self.parts.range(run.start.get()..run.end.get()).next() {
-            if page == run.start.get() {
+        if let Some(page) = self.first_in_part(run) {
+            if page == run.start {
                 run.end = run.start + PageCount::new(1);
-                parts = self.parts.remove(&page);
+                let (number, bit) = place_of(page);
+                parts = self.leaves.get_mut(&number).and_then(|leaf| leaf.take_parts(bit));
             } else {
-                run.end = PageIndex::new(page);
+                run.end = page;
             }
         }
         each_leaf(run, |number, mask| {
@@ -156,15 +194,13 @@ impl DirtyPages {
     ///
     /// Panics if one of them is not being written.
     pub fn complete(&mut self, pages: PageRange, written: Written) {
-        if written == Written::No {
-            self.forget_parts(pages);
-        }
         let mut again = 0;
         each_leaf(pages, |number, mask| {
             let leaf = self.leaves.get_mut(&number).expect("what is completed was taken");
             assert!(leaf.writing & mask == mask, "D1: what is completed is being written");
             leaf.writing &= !mask;
             if written == Written::No {
+                leaf.forget_parts(mask);
                 again += u64::from((mask & !leaf.dirty).count_ones());
                 leaf.dirty |= mask;
             }
@@ -177,12 +213,13 @@ impl DirtyPages {
     /// What was written to the pages is of no interest any more. Those that are being written go on being so. Says how many
     /// were dirty.
     pub fn forget(&mut self, pages: PageRange) -> u64 {
-        self.forget_parts(pages);
         let mut forgotten = 0;
         let mut from = pages.start;
         while let Some(run) = self.first_run(PageRange::new(from, pages.end), u64::MAX, |leaf| leaf.dirty) {
             each_leaf(run, |number, mask| {
-                self.leaves.get_mut(&number).expect("a run lies in leaves").dirty &= !mask;
+                let leaf = self.leaves.get_mut(&number).expect("a run lies in leaves");
+                leaf.forget_parts(mask);
+                leaf.dirty &= !mask;
                 self.shed(number);
             });
             forgotten += run.len().get();
@@ -205,50 +242,33 @@ impl DirtyPages {
     /// The bytes of the page from `end` on are of no interest any more. A page of which no other bytes have changed is not
     /// dirty then.
     pub fn forget_behind(&mut self, page: PageIndex, end: u32) {
-        if !self.is_dirty(page) || end >= PAGE_BYTES {
+        let (number, bit) = place_of(page);
+        let Some(leaf) = self.leaves.get_mut(&number).filter(|leaf| leaf.dirty & bit != 0) else { return };
+        if end >= PAGE_BYTES {
             return;
         }
-        let whole = || {
-            let mut parts = Parts::default();
-            parts.add(0..PAGE_BYTES);
-            parts
-        };
-        let parts = self.parts.entry(page.get()).or_insert_with(whole);
+        let mut parts = leaf.take_parts(bit).unwrap_or_else(Parts::whole);
         parts.cut(end);
         if parts.is_empty() {
             self.forget(PageRange::new(page, page + PageCount::new(1)));
+        } else {
+            leaf.parts.insert(leaf.place(bit), parts);
+            leaf.in_part |= bit;
         }
     }
 
     /// The first page within a range that is dirty in part, whether it is being written or not.
     pub fn first_in_part(&self, within: PageRange) -> Option<PageIndex> {
-        if within.is_empty() {
-            return None;
-        }
-        let (&page, _) = self.parts.range(within.start.get()..within.end.get()).next()?;
-        Some(PageIndex::new(page))
+        let run = self.first_run(within, 1, |leaf| leaf.in_part)?;
+        Some(run.start)
     }
 
     /// The last page that is dirty, and where its changed bytes end within it.
     pub fn last_dirty(&self) -> Option<(PageIndex, u32)> {
         let (number, leaf) = self.leaves.iter().rev().find(|(_, leaf)| leaf.dirty != 0)?;
-        let page = number * LEAF_PAGES + u64::from(leaf.dirty.ilog2());
-        let end = self.parts.get(&page).map_or(PAGE_BYTES, Parts::end);
-        Some((PageIndex::new(page), end))
-    }
-
-    fn is_dirty(&self, page: PageIndex) -> bool {
-        let leaf = self.leaves.get(&(page.get() / LEAF_PAGES));
-        leaf.is_some_and(|leaf| leaf.dirty >> (page.get() % LEAF_PAGES) & 1 == 1)
-    }
-
-    fn forget_parts(&mut self, pages: PageRange) {
-        if self.parts.is_empty() || pages.is_empty() {
-            return;
-        }
-        while let Some((&page, _)) = self.parts.range(pages.start.get()..pages.end.get()).next() {
-            self.parts.remove(&page);
-        }
+        let place = leaf.dirty.ilog2();
+        let end = leaf.parts_of(1 << place).map_or(PAGE_BYTES, Parts::end);
+        Some((PageIndex::new(number * LEAF_PAGES + u64::from(place)), end))
     }
 
     /// Whether all of the pages are dirty, and none is being written.
@@ -287,9 +307,13 @@ impl DirtyPages {
             (self.dirty_pages, self.writing_pages)
         );
         assert!(self.leaves.values().all(|leaf| leaf.dirty | leaf.writing != 0), "D3");
-        for (page, parts) in &self.parts {
-            parts.check();
-            assert!(self.is_dirty(PageIndex::new(*page)) && !parts.is_empty() && !parts.is_whole(), "D4");
+        for leaf in self.leaves.values() {
+            assert!(
+                leaf.in_part & !leaf.dirty == 0 && leaf.in_part.count_ones() as usize == leaf.parts.len(),
+                "D4"
+            );
+            assert!(leaf.parts.iter().all(|parts| !parts.is_empty() && !parts.is_whole()), "D4");
+            leaf.parts.iter().for_each(Parts::check);
         }
     }
 
@@ -332,6 +356,11 @@ fn cut(run: Option<PageRange>, pages_max: u64) -> Option<PageRange> {
         let end = run.start.get().saturating_add(pages_max).min(run.end.get());
         PageRange::new(run.start, PageIndex::new(end))
     })
+}
+
+/// The leaf of a page, and its bit in it.
+fn place_of(page: PageIndex) -> (u64, u64) {
+    (page.get() / LEAF_PAGES, 1 << (page.get() % LEAF_PAGES))
 }
 
 /// Each leaf of a range, with the bits of its pages.

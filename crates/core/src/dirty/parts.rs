@@ -26,6 +26,11 @@ pub struct Parts {
 }
 
 impl Parts {
+    /// All bytes of a page.
+    pub fn whole() -> Parts {
+        Parts { first: 0..PAGE_BYTES, rest: Vec::new() }
+    }
+
     /// Adds bytes.
     ///
     /// Panics if they are none, or not of a page.
@@ -35,15 +40,13 @@ impl Parts {
             self.first = if self.first.is_empty() { bytes } else { join(&self.first, &bytes) };
             return;
         }
-        let mut ranges: Vec<Range<u32>> = self.iter().chain([bytes]).collect();
-        ranges.sort_by_key(|range| range.start);
-        ranges.dedup_by(|later, earlier| {
-            let is_one = touch(earlier, later);
-            if is_one {
-                *earlier = join(earlier, later);
-            }
-            is_one
-        });
+        let mut added = bytes;
+        let mut ranges: Vec<Range<u32>> = Vec::new();
+        for range in self.iter() {
+            if touch(&range, &added) { added = join(&range, &added) } else { ranges.push(range) }
+        }
+        let place = ranges.partition_point(|range| range.start < added.start);
+        ranges.insert(place, added);
         self.first = ranges.remove(0);
         self.rest = ranges;
     }

@@ -49,12 +49,16 @@ impl Inodes {
                 inode
             }
         };
-        inode.opens.fetch_add(1, Ordering::AcqRel);
+        let was_closed = inode.opens.fetch_add(1, Ordering::AcqRel) == 0;
         inode.is_reopened.store(true, Ordering::Relaxed);
         drop(known);
         shared.keeper.note_open();
         let settled = inode.refresh_opened(file, REVALIDATE_INTERVAL);
         let settled = settled.and_then(|()| policy.map_or(Ok(()), |policy| inode.set_policy(policy)));
+        if was_closed {
+            // What others did while the file was closed does not say that they go on.
+            inode.is_contested.store(false, Ordering::Release);
+        }
         if let Err(error) = settled {
             self.close(shared, &inode, file);
             return Err(error);
