@@ -207,7 +207,7 @@ impl Inode {
         let file = self
             .unwritten
             .change(shared, |state| if state.dirty.is_empty() { state.file.take() } else { None });
-        self.origin.end_watch(open);
+        self.end_watch(open);
         drop(file);
     }
 

@@ -244,6 +244,13 @@ impl Source {
         Ok(())
     }
 
+    /// Asks, due or not, whether others have changed the file, and looks at it if nothing else tells.
+    pub(crate) fn glance_at_origin(&self, inode: &Arc<Inode>) -> io::Result<()> {
+        inode.glance_at_origin(&self.open)?;
+        self.settle(inode);
+        Ok(())
+    }
+
     #[inline]
     fn settle(&self, inode: &Arc<Inode>) {
         if inode.unwritten.is_unsettled() {

@@ -273,7 +273,7 @@ impl Source {
     fn end_bytes(&self, inode: &Arc<Inode>) -> Result<u64> {
         let device_bytes = *inode.unwritten.device_length();
         let is_own = inode.length_bytes() > device_bytes;
-        let looked = if is_own { self.revalidate(inode) } else { self.refresh(inode) };
+        let looked = if is_own { self.revalidate(inode) } else { self.glance_at_origin(inode) };
         looked.map(|()| inode.length_bytes()).map_err(|error| self.length_error(error))
     }
 

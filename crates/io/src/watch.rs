@@ -3,8 +3,8 @@
 //! ```text
 //!   add: fanotify_mark(FAN_MODIFY, inode) ─► any process writes ─► event: file handle, process ─► queue of the group
 //!   drain: read(2) ─┬─ EAGAIN: nothing
-//!                   ├─ process is this one: ignored
-//!                   ├─ process is another: the file's counter of foreign changes goes up
+//!                   ├─ process is this one: the file's counter of own changes goes up
+//!                   ├─ process is another: its counter of foreign changes goes up
 //!                   └─ queue overflowed, or an event cannot be read: every counter goes up
 //! ```
 //!
@@ -16,8 +16,8 @@
 //!
 //! A foreign change is proof; no foreign change is not. Measured on Linux 6.18 with ext4, XFS, Btrfs and tmpfs: `write`,
 //! `pwrite`, `sendfile`, `splice`, `copy_file_range`, reflinks, `truncate`, `O_TRUNC` and `fallocate` queue an event. Stores
-//! through a mapping, `io_submit(2)` (libaio) and polled rings (`IORING_SETUP_IOPOLL`) queue none, and neither do writes of other
-//! threads of this process that go past headwater: those look like its own. Other hosts of a network file system, the server
+//! through a mapping and `io_submit(2)` (libaio) queue none; by the kernel's source, neither do polled rings
+//! (`IORING_SETUP_IOPOLL`). Writes of this process that go past headwater look like its own. Other hosts of a network file system, the server
 //! below FUSE and the layers of an overlay are not seen; [`OpenFile::file_system`] tells where that is so.
 //!
 //! Owns: the group, its marks, the counters.
@@ -54,7 +54,7 @@ pub struct ChangeWatch {
 #[derive(Debug)]
 pub struct Watched {
     id: FileId,
-    foreign_changes: Arc<AtomicU64>,
+    changes: Arc<Changes>,
     shared: Arc<Shared>,
 }
 
@@ -67,10 +67,17 @@ struct Shared {
     files: Mutex<HashMap<FileId, Entry>>,
 }
 
+/// How often drains have found changes of a file.
+#[derive(Debug, Default)]
+struct Changes {
+    foreign: AtomicU64,
+    own: AtomicU64,
+}
+
 /// One marked file.
 #[derive(Debug)]
 struct Entry {
-    foreign_changes: Arc<AtomicU64>,
+    changes: Arc<Changes>,
     /// The [`Watched`] of it.
     users: usize,
 }
@@ -104,12 +111,11 @@ impl ChangeWatch {
         let id = file_id(file.buffered())?;
         let mut files = lock(&self.shared.files);
         mark(&self.shared.group, file.buffered(), libc::FAN_MARK_ADD)?;
-        let entry =
-            files.entry(id.clone()).or_insert_with(|| Entry { foreign_changes: Arc::default(), users: 0 });
+        let entry = files.entry(id.clone()).or_insert_with(|| Entry { changes: Arc::default(), users: 0 });
         entry.users += 1;
-        let foreign_changes = entry.foreign_changes.clone();
+        let changes = entry.changes.clone();
         drop(files);
-        Ok(Watched { id, foreign_changes, shared: self.shared.clone() })
+        Ok(Watched { id, changes, shared: self.shared.clone() })
     }
 
     /// Ends the watching of a file, through any descriptor of it. In a forked child it does nothing.
@@ -170,7 +176,12 @@ impl Watched {
     /// Changes by other processes that drains have found so far. Only ever grows; several changes may count as one, and an
     /// overflow of the queue counts as one of every file.
     pub fn foreign_changes(&self) -> u64 {
-        self.foreign_changes.load(Ordering::Acquire)
+        self.changes.foreign.load(Ordering::Acquire)
+    }
+
+    /// The same for changes by this process, whatever part of it made them.
+    pub fn own_changes(&self) -> u64 {
+        self.changes.own.load(Ordering::Acquire)
     }
 }
 
@@ -204,10 +215,11 @@ impl Shared {
             let Some(event) = Event::parse(event) else { return count_all(files) };
             match event.file {
                 _ if event.mask & libc::FAN_Q_OVERFLOW != 0 => count_all(files),
-                _ if event.process_id == self.process_id => {}
                 Some(id) => {
                     if let Some(entry) = files.get(id) {
-                        count_one(entry);
+                        let is_own = event.process_id == self.process_id;
+                        let changes = if is_own { &entry.changes.own } else { &entry.changes.foreign };
+                        changes.fetch_add(1, Ordering::AcqRel);
                     }
                 }
                 None => count_all(files),
@@ -217,11 +229,7 @@ impl Shared {
 }
 
 fn count_all(files: &HashMap<FileId, Entry>) {
-    files.values().for_each(count_one);
-}
-
-fn count_one(entry: &Entry) {
-    entry.foreign_changes.fetch_add(1, Ordering::AcqRel);
+    files.values().for_each(|entry| _ = entry.changes.foreign.fetch_add(1, Ordering::AcqRel));
 }
 
 /// One event, as far as it matters here.

@@ -34,7 +34,7 @@ use headwater_core::cache::DirtyToo;
 use headwater_core::units::ByteRange;
 use headwater_io::{Dropped, FileKind, OpenFile, Opened, StampTrust};
 
-use super::origin::{Evidence, Remaining, Seen};
+use super::origin::{Evidence, Remaining, Seen, Watching};
 use super::{ALL_PAGES, Inode};
 use crate::events;
 use crate::unwritten::{Moment, Unwritten};
@@ -114,6 +114,28 @@ impl Inode {
             && self.origin.evidence(&mut seen) != Evidence::Foreign
     }
 
+    /// Asks whether others have changed the file: the watch alone, where there is one.
+    pub(crate) fn glance_at_origin(&self, file: &OpenFile) -> io::Result<()> {
+        if self.leasing.is_trusted() {
+            return Ok(());
+        }
+        let mut seen = self.origin.lock();
+        let dropped = self.glance_locked(&mut seen, file)?;
+        drop(seen);
+        self.on_dropped(&dropped);
+        Ok(())
+    }
+
+    fn glance_locked(&self, seen: &mut Seen, file: &OpenFile) -> io::Result<Vec<Dropped>> {
+        if !seen.is_watched() {
+            return self.look_locked(seen, file, StampTrust::Settling);
+        }
+        match self.origin.evidence(seen) {
+            Evidence::OwnAlone => Ok(Vec::new()),
+            evidence => self.look_with(seen, file, StampTrust::Settling, evidence),
+        }
+    }
+
     #[cold]
     fn look(&self, file: &OpenFile, trust: StampTrust) -> io::Result<()> {
         let mut seen = self.origin.lock();
@@ -123,9 +145,20 @@ impl Inode {
         Ok(())
     }
 
-    /// Says which pages left; the listeners are still to be called. Of two looks at once, the one that saw less must not have
-    /// the last word, so the lock is held.
     fn look_locked(&self, seen: &mut Seen, file: &OpenFile, trust: StampTrust) -> io::Result<Vec<Dropped>> {
+        let evidence = self.origin.evidence(seen);
+        self.look_with(seen, file, trust, evidence)
+    }
+
+    /// Says which pages left; the listeners are still to be called. Of two looks at once, the one that saw less must not have
+    /// the last word, so the lock is held. A change by others after the evidence was taken shows by the next.
+    fn look_with(
+        &self,
+        seen: &mut Seen,
+        file: &OpenFile,
+        trust: StampTrust,
+        evidence: Evidence,
+    ) -> io::Result<Vec<Dropped>> {
         // Before the look, so that what is changed after it is not taken for seen.
         self.checked_nanoseconds.store(coarse_nanoseconds(), Ordering::Relaxed);
         let moment = self.unwritten.moment();
@@ -135,17 +168,19 @@ impl Inode {
             *device_length = now.length_bytes;
             now
         };
-        let evidence = self.origin.evidence(seen);
         if evidence == Evidence::OwnAlone {
             // A write of others that is under way shows by its event when it ends.
             now = now.settled();
         }
         let has_moved = seen.stamp.as_ref().is_some_and(|known| !known.is_same(&now));
+        let is_modification_same = seen.stamp.as_ref().is_some_and(|known| known.is_same_modification(&now));
         let is_proven = seen.stamp.as_ref().is_none_or(|known| known.proves_unchanged(&now, trust));
         let change = match (evidence, seen.take_own_changes()) {
             (Evidence::Foreign, _) => Change::Foreign,
-            (_, false) if has_moved => Change::Foreign,
             (Evidence::OwnAlone, true) => Change::No,
+            // Permissions, links or names: a write would have been reported.
+            (Evidence::OwnAlone, false) if is_modification_same => Change::No,
+            (_, false) if has_moved => Change::Foreign,
             _ if is_proven => Change::No,
             _ => Change::Unproven,
         };
@@ -209,8 +244,12 @@ impl Inode {
         let mut seen = self.origin.lock();
         let mut dropped = Vec::new();
         if !seen.is_changing() {
-            self.origin.watch(&mut seen, file);
-            dropped = self.look_or_forget(&mut seen, file);
+            dropped = match self.origin.watch(&mut seen, file) {
+                Watching::New => {
+                    self.or_forget(&mut seen, |seen| self.look_locked(seen, file, StampTrust::Settling))
+                }
+                Watching::AsBefore => self.or_forget(&mut seen, |seen| self.glance_locked(seen, file)),
+            };
         }
         self.origin.begin(&mut seen, changes);
         drop(seen);
@@ -222,8 +261,24 @@ impl Inode {
         let mut seen = self.origin.lock();
         let mut dropped = Vec::new();
         if self.origin.end(&mut seen, changes) == Remaining::None {
-            dropped = self.look_or_forget(&mut seen, file);
+            dropped = self.or_forget(&mut seen, |seen| self.glance_locked(seen, file));
         }
+        drop(seen);
+        self.on_dropped(&dropped);
+    }
+
+    /// No handle has the file open and nothing is unwritten: a last look leaves the stamp by which a change while it is closed is
+    /// seen, and the watch ends.
+    pub(super) fn end_watch(&self, file: &OpenFile) {
+        let mut seen = self.origin.lock();
+        if seen.is_changing() || !seen.is_watched() {
+            return;
+        }
+        let mut dropped = Vec::new();
+        if seen.has_changed() {
+            dropped = self.or_forget(&mut seen, |seen| self.look_locked(seen, file, StampTrust::Settling));
+        }
+        self.origin.end_watch(&mut seen, file);
         drop(seen);
         self.on_dropped(&dropped);
     }
@@ -241,8 +296,12 @@ impl Inode {
     }
 
     /// A file that cannot be looked at is one of which nothing is known.
-    fn look_or_forget(&self, seen: &mut Seen, file: &OpenFile) -> Vec<Dropped> {
-        self.look_locked(seen, file, StampTrust::Settling).unwrap_or_else(|_| {
+    fn or_forget(
+        &self,
+        seen: &mut Seen,
+        look: impl FnOnce(&mut Seen) -> io::Result<Vec<Dropped>>,
+    ) -> Vec<Dropped> {
+        look(seen).unwrap_or_else(|_| {
             seen.stamp = None;
             let mut dropped = Vec::new();
             self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| dropped.push(page));

@@ -178,6 +178,12 @@ impl FileStamp {
         times(self) == times(later)
     }
 
+    /// Whether length and time of modification are the same: permissions, links or names may have changed, or a program has
+    /// written and then set the time back.
+    pub fn is_same_modification(&self, later: &FileStamp) -> bool {
+        (self.length_bytes, self.modified) == (later.length_bytes, later.modified)
+    }
+
     /// Whether what was read of a file after it had this stamp is still right when it has the other one later.
     pub fn proves_unchanged(&self, later: &FileStamp, trust: StampTrust) -> bool {
         let is_equal = self.is_same(later);
