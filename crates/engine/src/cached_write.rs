@@ -247,6 +247,7 @@ impl<'a> CachedWrite<'a> {
                 return Ok(Some(next));
             }
             let (page, part) = self.part();
+            self.promise(page)?;
             let next = match part.len() {
                 _ if self.inode.unwritten.windows.holds(page) => self.write_window(page, part, bytes)?,
                 PAGE_BYTES => self.write_pages(page, bytes)?,
@@ -258,6 +259,19 @@ impl<'a> CachedWrite<'a> {
         }
         self.source.shared().write_back_early(self.inode);
         Ok(None)
+    }
+
+    /// Has the device keep room for the next bytes, up to the end of a MiB; once, before their pages are looked for.
+    fn promise(&self, page: PageIndex) -> Result<()> {
+        if self.attempts > 0 {
+            return Ok(());
+        }
+        let start_bytes = self.range.start + self.done as u64;
+        let block_bytes = RUN_PAGES_MAX * PAGE_SIZE_BYTES;
+        let block_end_bytes = (page.start_bytes() / block_bytes + 1) * block_bytes;
+        let range = ByteRange::new(start_bytes, self.range.end.min(block_end_bytes));
+        let promised = self.source.shared().promise(self.inode, &self.source.open, range);
+        promised.map_err(|error| self.error(error))
     }
 
     /// The page of the next byte, and which part of it is written.
@@ -425,7 +439,6 @@ impl<'a> CachedWrite<'a> {
         if written.start > inode.length_bytes() && self.turn.is_some() {
             self.leave_gap(written.start)?;
         }
-        shared.promise(inode, &self.source.open, written).map_err(|error| self.error(error))?;
         let mut block = None;
         let done_bytes = inode.unwritten.change(shared, |state| {
             if written.end > inode.length_bytes() && self.turn.is_none() {

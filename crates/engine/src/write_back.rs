@@ -141,6 +141,10 @@ impl Shared {
         let bytes = bytes.expect("U1: what is dirty lies below the length");
         let all = ByteRange::new(before.first().map_or(bytes.start, |first| first.start), bytes.end);
         let write = self.cache.writes.begin(inode, file, taken, all, bytes.len());
+        if inode.unwritten.is_unsettled() {
+            // Its page may hold what others have written over since it was read.
+            write.doubt();
+        }
         state.in_flight.insert(write.id(), write.clone());
         Piece { write, run: inode.pages.hold(pages), before, bytes, route }
     }

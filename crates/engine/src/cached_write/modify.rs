@@ -60,6 +60,7 @@ impl CachedWrite<'_> {
             return Ok(Step::Next(next));
         }
         let (page, part) = self.part();
+        self.promise(page)?;
         if self.inode.unwritten.windows.holds(page) {
             return self.modify_window(change);
         }

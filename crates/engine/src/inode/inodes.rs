@@ -55,8 +55,9 @@ impl Inodes {
         shared.keeper.note_open();
         let settled = inode.refresh_opened(file, REVALIDATE_INTERVAL);
         let settled = settled.and_then(|()| policy.map_or(Ok(()), |policy| inode.set_policy(policy)));
-        if was_closed {
-            // What others did while the file was closed does not say that they go on.
+        let stamp = file.opened().stamp;
+        if was_closed && (stamp.length_bytes == 0 || stamp.is_old()) {
+            // What others did while the file was closed, or before it was made anew, does not say that they go on.
             inode.is_contested.store(false, Ordering::Release);
         }
         if let Err(error) = settled {

@@ -75,6 +75,9 @@ pub(super) struct Seen {
     watched: Option<Watched>,
     /// Whether a handle asked for no watch, or the kernel refused one.
     is_unwatched: bool,
+    /// Whether others have changed the file since the last look, or other engines of this process may have.
+    is_foreign: bool,
+    is_doubtful: bool,
     /// Changes of other processes that the watch had reported.
     foreign_changes: u64,
     /// And those of this process.
@@ -153,7 +156,7 @@ impl Origin {
         Watching::New
     }
 
-    /// What is known of changes since this was last asked.
+    /// What is known of changes since the last look.
     pub(super) fn evidence(&self, seen: &mut Seen) -> Evidence {
         let Some(watched) = &seen.watched else { return Evidence::None };
         if let Some(watch) = self.watch.running() {
@@ -165,10 +168,13 @@ impl Origin {
         let is_foreign = std::mem::replace(&mut seen.foreign_changes, foreign) != foreign;
         let is_beside = std::mem::replace(&mut seen.own_changes, own) != own && !has_written;
         let is_alone = std::mem::replace(&mut seen.other_entries, others) == others;
-        match (is_foreign || is_beside, is_alone) {
+        // Until a look has dealt with it.
+        seen.is_foreign |= is_foreign || is_beside;
+        seen.is_doubtful |= !is_alone;
+        match (seen.is_foreign, seen.is_doubtful) {
             (true, _) => Evidence::Foreign,
-            (false, true) => Evidence::OwnAlone,
-            (false, false) => Evidence::None,
+            (false, false) => Evidence::OwnAlone,
+            (false, true) => Evidence::None,
         }
     }
 
@@ -210,6 +216,7 @@ impl Seen {
     /// Whether an own change may have moved the stamp since the last look. A look that happens while none is on its way ends
     /// that.
     pub(super) fn take_own_changes(&mut self) -> bool {
+        (self.is_foreign, self.is_doubtful) = (false, false);
         let has_changed = self.has_changed;
         self.has_changed = self.in_flight > 0;
         has_changed
@@ -221,6 +228,12 @@ impl Seen {
 
     pub(super) fn is_watched(&self) -> bool {
         self.watched.is_some()
+    }
+
+    /// Own changes that are on their way may have come before or after those of others: the end of the last is followed by a
+    /// look, which says how long the file is.
+    pub(super) fn look_again_after_changes(&mut self) {
+        self.is_doubtful |= self.in_flight > 0;
     }
 
     /// Whether the stamp is older than an own change.

@@ -185,6 +185,9 @@ impl Inode {
             _ => Change::Unproven,
         };
         seen.stamp = Some(now);
+        if change != Change::No {
+            seen.look_again_after_changes();
+        }
         if change == Change::Foreign {
             self.is_contested.store(true, Ordering::Release);
         }

@@ -172,6 +172,11 @@ impl FileStamp {
         FileStamp { age: StampAge::Old, ..self }
     }
 
+    /// Whether the last change was so long ago that it is over.
+    pub fn is_old(&self) -> bool {
+        self.age == StampAge::Old
+    }
+
     /// Whether length and times are the same, whatever that proves.
     pub fn is_same(&self, later: &FileStamp) -> bool {
         let times = |stamp: &FileStamp| (stamp.length_bytes, stamp.modified, stamp.changed);
