@@ -42,6 +42,7 @@ use crate::listeners::defer;
 use crate::source::{READABLE_BYTES_MAX, Source, Whence};
 use crate::unwritten::Moment;
 use ahead::{Ahead, Asked, Current};
+use overtaken::Fill;
 
 pub(crate) struct ReadStream {
     source: Arc<Source>,
@@ -70,13 +71,6 @@ pub(crate) struct ReadStream {
     wait_counted: bool,
     /// What an async task is waiting for besides I/O.
     listener: Option<EventListener>,
-}
-
-/// Whether a caller asks for bytes, or a task asks again for those that it waits for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fill {
-    First,
-    Again,
 }
 
 /// What a caller has to do next.
@@ -486,17 +480,6 @@ impl ReadStream {
         Ok(())
     }
 
-    /// What the kernel is asked about before an extent: all of it, or within a run of resident ones only its last page.
-    /// The kernel looks at every page of the question, which took 7 % of a warm scan; an answer that turns out wrong
-    /// costs one more read.
-    fn residency_sample(&self, range: ByteRange) -> ByteRange {
-        let range = range.clip(self.length_bytes);
-        if self.resident_extents < RESIDENT_RUN || range.len() <= PAGE_SIZE_BYTES {
-            return range;
-        }
-        ByteRange::new(range.end - 1, range.end)
-    }
-
     /// Makes a part of a resident extent current. Where the page cache turns out not to have it, the device is asked.
     /// Returns what to wait for when there is no frame.
     fn copy_resident(&mut self, range: ByteRange) -> Option<EventListener> {
@@ -603,9 +586,6 @@ fn for_memory(bytes: usize, urgency: Urgency) -> Urgency {
 
 /// Requests for files that do not tell their length, such as those in `/proc`: more than nearly all of them hold.
 const UNSIZED_STEP_BYTES: u64 = 64 << 10;
-
-/// After this many resident extents the file counts as warm, and one page stands for the next.
-const RESIDENT_RUN: u32 = 4;
 
 /// What is copied at once out of the kernel's page cache: large against the cost of a syscall, small enough to stay
 /// in the processor's second-level cache until the consumer looks at it.

@@ -53,9 +53,10 @@ impl Parts {
 
     /// Takes out all bytes from `end` on.
     pub fn cut(&mut self, end: u32) {
-        let cut = |range: &Range<u32>| range.start.min(end)..range.end.min(end);
-        self.first = cut(&self.first);
-        self.rest = self.rest.iter().map(cut).filter(|range| !range.is_empty()).collect();
+        for range in [&mut self.first].into_iter().chain(&mut self.rest) {
+            *range = range.start.min(end)..range.end.min(end);
+        }
+        self.rest.retain(|range| !range.is_empty());
     }
 
     /// The ranges, ascending.

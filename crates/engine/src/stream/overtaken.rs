@@ -7,9 +7,16 @@
 use headwater_core::units::ByteRange;
 
 use super::ahead::Asked;
-use super::{COPY_BYTES_MIN, Fill, ReadStream};
+use super::{COPY_BYTES_MIN, ReadStream};
 use crate::error::Result;
 use crate::unwritten::Moment;
+
+/// Whether a caller asks for bytes, or a task asks again for those that it waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fill {
+    First,
+    Again,
+}
 
 impl ReadStream {
     /// I8: what was read before a write that has returned by now is not shown any more, nor, once it is time to look, what was

@@ -140,9 +140,14 @@ struct BoolParameters {
     lines: Vec<usize>,
 }
 
+/// Functions that have name, parameter and meaning of one of the standard library: `OpenOptions::append`.
+const AS_IN_STD: [&str; 1] = ["append"];
+
 impl BoolParameters {
     fn add(&mut self, visibility: &Visibility, signature: &Signature) {
-        if !matches!(visibility, Visibility::Public(_)) {
+        if !matches!(visibility, Visibility::Public(_))
+            || AS_IN_STD.iter().any(|name| signature.ident == name)
+        {
             return;
         }
         let bools = signature.inputs.iter().filter(|input| match input {
