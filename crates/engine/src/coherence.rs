@@ -43,8 +43,9 @@ use crate::inode::{ALL_PAGES, Inode, REVALIDATE_INTERVAL};
 /// - *Visibility*: what others wrote, cut off or allocated shows within the time of [`crate::OpenOptions::revalidate`] (10 ms) after
 ///   their system call has returned, however much this engine writes to the file itself; stores through a mapping after their
 ///   `msync(2)`, except on tmpfs, where nothing tells of them. Opening the file and [`crate::File::refresh`] look at once.
-/// - Not seen, until the file changes again: stores through a mapping, writes by `io_submit(2)` or a polled ring, and writes of this process
-///   that go past headwater, if they are made at the very moment in which this engine writes to the file's device.
+/// - Not seen, until the file changes again: writes of this process that go past headwater and are made while this engine writes
+///   to the file's device; stores through a mapping of another process and its writes by `io_submit(2)` or a polled ring, if this
+///   engine writes to the file between the same two looks.
 /// - A window of [`crate::File::map_contiguous`] is written in whole pages: these have to be this engine's alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
