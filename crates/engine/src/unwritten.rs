@@ -50,6 +50,8 @@ pub(crate) struct Unwritten {
     /// Pages that are in nobody's frames, but in live memory.
     pub(crate) windows: Windows,
     failures: Mutex<Failures>,
+    /// How many there were, for those that only ask whether there are new ones.
+    failure_count: AtomicU64,
 }
 
 /// What a file was when somebody looked.
@@ -246,6 +248,7 @@ impl Unwritten {
     pub(crate) fn note_failure(&self, error: &io::Error) {
         let mut failures = self.failures();
         failures.count += 1;
+        self.failure_count.store(failures.count, Ordering::Release);
         failures.last = Some(Cause::of(error));
     }
 
@@ -253,12 +256,13 @@ impl Unwritten {
     pub(crate) fn latch(&self, error: &io::Error) {
         let mut failures = self.failures();
         failures.count += 1;
+        self.failure_count.store(failures.count, Ordering::Release);
         failures.latched.get_or_insert(Cause::of(error));
     }
 
     /// How many failures there were.
     pub(crate) fn failure_count(&self) -> u64 {
-        self.failures().count
+        self.failure_count.load(Ordering::Acquire)
     }
 
     /// The failure that a handle has not been told of: the last one, once; or for ever, that a sync failed.
@@ -272,7 +276,14 @@ impl Unwritten {
     }
 
     /// The failure that a handle has not been told of, once. A sync that failed is left to the next sync.
+    #[inline]
     pub(crate) fn report_write(&self, told: &AtomicU64) -> Option<io::Error> {
+        let is_told = self.failure_count.load(Ordering::Acquire) == told.load(Ordering::Relaxed);
+        if is_told { None } else { self.report_new(told) }
+    }
+
+    #[cold]
+    fn report_new(&self, told: &AtomicU64) -> Option<io::Error> {
         let failures = self.failures();
         if failures.latched.is_some() {
             return None;

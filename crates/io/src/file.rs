@@ -109,6 +109,17 @@ pub fn coarse_tick() -> Duration {
     })
 }
 
+/// Whether the kernel keeps file times as finely as they are asked for: Linux 6.13. Looked up once.
+fn is_multigrain_kernel() -> bool {
+    static IS: OnceLock<bool> = OnceLock::new();
+    *IS.get_or_init(|| {
+        let release = rustix::system::uname().release().to_string_lossy().into_owned();
+        let mut numbers =
+            release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
+        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 13)
+    })
+}
+
 /// A file open for positioned transfers.
 #[derive(Debug)]
 pub struct OpenFile {
@@ -249,6 +260,12 @@ impl OpenFile {
     /// not tell: before Linux 6.5, and of files that this process neither owns nor may write to. One syscall.
     pub fn resident_pages(&self, range: ByteRange) -> Option<u64> {
         self.kernel_cache.resident_pages(&self.buffered, range)
+    }
+
+    /// Whether two changes always leave different times if the first was looked at in between, however short the time: from Linux
+    /// 6.13 on ext4, XFS, Btrfs and tmpfs. One syscall, once the kernel is known to be new enough.
+    pub fn has_fine_times(&self) -> bool {
+        is_multigrain_kernel() && file_system::has_fine_times(&self.buffered)
     }
 
     /// Whether the kernel's page cache holds bytes of `range` that were written, by whatever process, and are not on the device.

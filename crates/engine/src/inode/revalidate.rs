@@ -39,6 +39,16 @@ use super::{ALL_PAGES, Inode};
 use crate::events;
 use crate::unwritten::{Moment, Unwritten};
 
+/// What a look has led to, for those that listen: reported when no lock is held.
+#[derive(Debug, Default)]
+struct Report {
+    dropped: Vec<Dropped>,
+    /// The length, if the file was, or may have been, changed by others.
+    changed_bytes: Option<u64>,
+    /// Pages that were not written when others changed the file.
+    conflict_pages: Option<u64>,
+}
+
 /// What a look found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Change {
@@ -120,18 +130,18 @@ impl Inode {
             return Ok(());
         }
         let mut seen = self.origin.lock();
-        let dropped = self.glance_locked(&mut seen, file)?;
+        let report = self.glance_locked(&mut seen, file)?;
         drop(seen);
-        self.on_dropped(&dropped);
+        self.report(report);
         Ok(())
     }
 
-    fn glance_locked(&self, seen: &mut Seen, file: &OpenFile) -> io::Result<Vec<Dropped>> {
+    fn glance_locked(&self, seen: &mut Seen, file: &OpenFile) -> io::Result<Report> {
         if !seen.is_watched() {
             return self.look_locked(seen, file, StampTrust::Settling);
         }
         match self.origin.evidence(seen) {
-            Evidence::OwnAlone => Ok(Vec::new()),
+            Evidence::OwnAlone => Ok(Report::default()),
             evidence => self.look_with(seen, file, StampTrust::Settling, evidence),
         }
     }
@@ -139,13 +149,13 @@ impl Inode {
     #[cold]
     fn look(&self, file: &OpenFile, trust: StampTrust) -> io::Result<()> {
         let mut seen = self.origin.lock();
-        let dropped = self.look_locked(&mut seen, file, trust)?;
+        let report = self.look_locked(&mut seen, file, trust)?;
         drop(seen);
-        self.on_dropped(&dropped);
+        self.report(report);
         Ok(())
     }
 
-    fn look_locked(&self, seen: &mut Seen, file: &OpenFile, trust: StampTrust) -> io::Result<Vec<Dropped>> {
+    fn look_locked(&self, seen: &mut Seen, file: &OpenFile, trust: StampTrust) -> io::Result<Report> {
         let evidence = self.origin.evidence(seen);
         self.look_with(seen, file, trust, evidence)
     }
@@ -158,7 +168,7 @@ impl Inode {
         file: &OpenFile,
         trust: StampTrust,
         evidence: Evidence,
-    ) -> io::Result<Vec<Dropped>> {
+    ) -> io::Result<Report> {
         // Before the look, so that what is changed after it is not taken for seen.
         self.checked_nanoseconds.store(coarse_nanoseconds(), Ordering::Relaxed);
         let moment = self.unwritten.moment();
@@ -174,7 +184,10 @@ impl Inode {
         }
         let has_moved = seen.stamp.as_ref().is_some_and(|known| !known.is_same(&now));
         let is_modification_same = seen.stamp.as_ref().is_some_and(|known| known.is_same_modification(&now));
-        let is_proven = seen.stamp.as_ref().is_none_or(|known| known.proves_unchanged(&now, trust));
+        let is_proven = seen.stamp.as_ref().is_none_or(|known| {
+            let is_fine = || trust == StampTrust::Settling && known.is_fresh() && file.has_fine_times();
+            known.proves_unchanged(&now, trust) || known.is_same(&now) && is_fine()
+        });
         let change = match (evidence, seen.take_own_changes()) {
             (Evidence::Foreign, _) => Change::Foreign,
             (Evidence::OwnAlone, true) => Change::No,
@@ -191,17 +204,15 @@ impl Inode {
         if change == Change::Foreign {
             self.is_contested.store(true, Ordering::Release);
         }
-        let dropped = self.take_length(now.length_bytes, change, moment);
-        if change != Change::No {
-            events::changed(self, now.length_bytes, dropped.len());
-        }
-        Ok(dropped)
+        let mut report = self.take_length(now.length_bytes, change, moment);
+        report.changed_bytes = (change != Change::No).then_some(now.length_bytes);
+        Ok(report)
     }
 
     /// The length is what was seen, or where the bytes end that this engine has still to write; clean pages leave if the file
     /// was, or may have been, changed by others.
-    fn take_length(&self, device_bytes: u64, change: Change, moment: Moment) -> Vec<Dropped> {
-        let mut dropped = Vec::new();
+    fn take_length(&self, device_bytes: u64, change: Change, moment: Moment) -> Report {
+        let mut report = Report::default();
         let state = self.unwritten.lock();
         let length_before = self.length_bytes.load(Ordering::Acquire);
         // What this engine has changed since the look may have made the file longer since.
@@ -210,11 +221,12 @@ impl Inode {
         let is_changed = change != Change::No || is_current && length_before > length_bytes;
         if change == Change::Foreign && !state.dirty.is_empty() {
             self.counters.conflicts.fetch_add(1, Ordering::Relaxed);
-            events::conflict(self, state.dirty.dirty_pages().get() + state.dirty.writing_pages().get());
+            let pages = state.dirty.dirty_pages().get() + state.dirty.writing_pages().get();
+            report.conflict_pages = Some(pages);
         }
         if is_changed {
             // Under the lock: a read that begins after it sees none of the old pages.
-            self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| dropped.push(page));
+            self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| report.dropped.push(page));
             self.unwritten.note_written();
             self.unwritten.note_change();
             state.in_flight.values().for_each(|write| write.doubt());
@@ -236,18 +248,18 @@ impl Inode {
         }
         if is_changed && length_before != length_bytes {
             // And what was loaded in between, up to the old end.
-            self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| dropped.push(page));
+            self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| report.dropped.push(page));
         }
-        dropped
+        report
     }
 
     /// This engine is about to change the file on its device, by so many requests or calls. Each is ended by
     /// [`Inode::end_changes`]. No lock of the file's length or of what is unwritten may be held.
     pub(crate) fn begin_changes(&self, file: &OpenFile, changes: usize) {
         let mut seen = self.origin.lock();
-        let mut dropped = Vec::new();
+        let mut report = Report::default();
         if !seen.is_changing() {
-            dropped = match self.origin.watch(&mut seen, file) {
+            report = match self.origin.watch(&mut seen, file) {
                 Watching::New => {
                     self.or_forget(&mut seen, |seen| self.look_locked(seen, file, StampTrust::Settling))
                 }
@@ -256,18 +268,18 @@ impl Inode {
         }
         self.origin.begin(&mut seen, changes);
         drop(seen);
-        self.on_dropped(&dropped);
+        self.report(report);
     }
 
     /// So many own changes have ended.
     pub(crate) fn end_changes(&self, file: &OpenFile, changes: usize) {
         let mut seen = self.origin.lock();
-        let mut dropped = Vec::new();
+        let mut report = Report::default();
         if self.origin.end(&mut seen, changes) == Remaining::None {
-            dropped = self.or_forget(&mut seen, |seen| self.glance_locked(seen, file));
+            report = self.or_forget(&mut seen, |seen| self.glance_locked(seen, file));
         }
         drop(seen);
-        self.on_dropped(&dropped);
+        self.report(report);
     }
 
     /// No handle has the file open and nothing is unwritten: a last look leaves the stamp by which a change while it is closed is
@@ -277,13 +289,13 @@ impl Inode {
         if seen.is_changing() || !seen.is_watched() {
             return;
         }
-        let mut dropped = Vec::new();
+        let mut report = Report::default();
         if seen.has_changed() {
-            dropped = self.or_forget(&mut seen, |seen| self.look_locked(seen, file, StampTrust::Settling));
+            report = self.or_forget(&mut seen, |seen| self.look_locked(seen, file, StampTrust::Settling));
         }
         self.origin.end_watch(&mut seen, file);
         drop(seen);
-        self.on_dropped(&dropped);
+        self.report(report);
     }
 
     /// Changes the length on the device, which nothing else changes meanwhile.
@@ -299,18 +311,25 @@ impl Inode {
     }
 
     /// A file that cannot be looked at is one of which nothing is known.
-    fn or_forget(
-        &self,
-        seen: &mut Seen,
-        look: impl FnOnce(&mut Seen) -> io::Result<Vec<Dropped>>,
-    ) -> Vec<Dropped> {
+    fn or_forget(&self, seen: &mut Seen, look: impl FnOnce(&mut Seen) -> io::Result<Report>) -> Report {
         look(seen).unwrap_or_else(|_| {
             seen.stamp = None;
-            let mut dropped = Vec::new();
-            self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| dropped.push(page));
+            let mut report = Report::default();
+            self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| report.dropped.push(page));
             self.checked_nanoseconds.store(0, Ordering::Release);
-            dropped
+            report
         })
+    }
+
+    /// Listeners and subscribers are the user's, and may do anything.
+    fn report(&self, report: Report) {
+        if let Some(unwritten_pages) = report.conflict_pages {
+            events::conflict(self, unwritten_pages);
+        }
+        if let Some(length_bytes) = report.changed_bytes {
+            events::changed(self, length_bytes, report.dropped.len());
+        }
+        self.on_dropped(&report.dropped);
     }
 
     /// Whether others were seen to change the file.

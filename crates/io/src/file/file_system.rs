@@ -47,6 +47,14 @@ impl FileSystem {
     }
 }
 
+/// Whether the file system takes part in the kernel's multigrain timestamps.
+pub(super) fn has_fine_times(file: &File) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|status| FINE.contains(&(status.f_type as u32)))
+}
+
+/// ext4, XFS, Btrfs, tmpfs: `FS_MGTIME` in Linux 6.13.
+const FINE: &[u32] = &[0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994];
+
 /// Those without a block device of their own: tmpfs, ramfs, hugetlbfs, Btrfs, bcachefs, ZFS, UBIFS, JFFS2.
 const LOCAL: &[u32] =
     &[0x0102_1994, 0x8584_58F6, 0x9584_58F6, 0x9123_683E, 0xCA45_1A4E, 0x2FC1_2FC1, 0x2405_1905, 0x72B6];

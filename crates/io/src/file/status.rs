@@ -172,6 +172,12 @@ impl FileStamp {
         FileStamp { age: StampAge::Old, ..self }
     }
 
+    /// Whether the last change was so short a time ago that another one might not move the time, where the kernel keeps that by its
+    /// ticks alone.
+    pub fn is_fresh(&self) -> bool {
+        self.age == StampAge::Fresh
+    }
+
     /// Whether the last change was so long ago that it is over.
     pub fn is_old(&self) -> bool {
         self.age == StampAge::Old
