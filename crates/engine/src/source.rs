@@ -255,6 +255,10 @@ impl Source {
     fn settle(&self, inode: &Arc<Inode>) {
         if inode.unwritten.is_unsettled() {
             self.shared().settle(inode);
+            // What was written meanwhile may lie before or behind a cut by others: the length is known after a look.
+            if inode.refresh(&self.open, self.revalidate_after).is_ok() {
+                self.shared().settle(inode);
+            }
         }
     }
 
