@@ -206,9 +206,11 @@ impl Shared {
             let page = piece.run.slices().next().expect("a run has a page");
             let within = (range.start % PAGE_SIZE_BYTES) as usize..;
             let bytes = &page[within][..range.len() as usize];
-            let written = self.driver.write_blocking(file, Route::Buffered, bytes, range.start)?;
-            if written < bytes.len() {
-                return Err(io::ErrorKind::WriteZero.into());
+            let mut done = 0;
+            while done < bytes.len() {
+                // What stopped a short write is reported by the next.
+                let at_bytes = range.start + done as u64;
+                done += self.driver.write_blocking(file, Route::Buffered, &bytes[done..], at_bytes)?;
             }
         }
         Ok(())
