@@ -101,7 +101,7 @@ pub(crate) struct Accepted {
 pub(crate) enum Place<'a> {
     /// Here.
     At(u64),
-    /// Here, where the file ended when the turn was taken.
+    /// Here, where the file ended when it was looked at, after the turn was taken.
     End(u64, TurnGuard<'a>),
     /// Here, if the file reaches that far.
     Within(u64),
@@ -173,8 +173,10 @@ impl<'a> CachedWrite<'a> {
             Place::End(start_bytes, turn) => (start_bytes, Some(turn), Growth::Allowed),
             Place::Within(start_bytes) => (start_bytes, None, Growth::Refused),
         };
-        let looked = source.revalidate(inode);
-        looked.map_err(|error| source.error(Operation::Write, start_bytes, error))?;
+        if turn.is_none() {
+            let looked = source.revalidate(inode);
+            looked.map_err(|error| source.error(Operation::Write, start_bytes, error))?;
+        }
         let range = ByteRange::at(start_bytes, length as u64);
         Ok(CachedWrite {
             source,
@@ -487,7 +489,7 @@ impl<'a> CachedWrite<'a> {
         inode.grow(done.end);
         inode.unwritten.note_change();
         if inode.unwritten.pages() == 0 && self.source.shared().cache.writes.note_dirty(inode) == Noted::New {
-            self.source.shared().keeper.wake();
+            self.source.shared().keeper.note();
         }
         let is_in_order = std::mem::replace(&mut state.next_bytes, done.end) == done.start;
         if is_part && inode.is_contested() {

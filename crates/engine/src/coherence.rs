@@ -38,7 +38,7 @@ use crate::inode::{ALL_PAGES, Inode, REVALIDATE_INTERVAL};
 ///   its `write(2)`), no byte of either is lost, not even within one page or block: this engine writes exactly the bytes that
 ///   were written to it. Of bytes that both wrote, those stay that reach the kernel last; this engine's do when they are
 ///   written back, by a sync or 5 s later. A change by others that is seen while bytes of this engine are not written is
-///   counted ([`Counts::conflicts`](crate::Counts::conflicts)) and told to `tracing`.
+///   counted ([`Counts::conflicts`](crate::Counts::conflicts)) and a `tracing` event.
 /// - *Appending together*: [`crate::OpenOptions::append`].
 /// - *Visibility*: what others wrote, cut off or allocated shows within the time of [`crate::OpenOptions::revalidate`] (10 ms) after
 ///   their system call has returned, however much this engine writes to the file itself; stores through a mapping after their

@@ -97,7 +97,7 @@ impl Shared {
         if self.driver.is_forked() {
             return;
         }
-        // The last user may have been a listener or a task in a thread of the engine, which nobody joins.
+        // The last user may have been a listener or a task in a thread of the engine, which nothing joins.
         let _ending = Ending::begin(self);
         self.keeper.stop();
         self.leases.stop();
@@ -340,7 +340,7 @@ mod tests {
         let mut context = Context::from_waker(Waker::noop());
         let mut has_turn = Box::pin(inode.unwritten.turn.take_async(&engine.shared));
         let std::task::Poll::Ready(turn) = has_turn.as_mut().poll(&mut context) else {
-            panic!("nobody has it")
+            panic!("no thread has it")
         };
         let mut waiting = Box::pin(file.set_len_async(4096));
         assert!(waiting.as_mut().poll(&mut context).is_pending());

@@ -6,8 +6,8 @@
 //!     └── nothing is open or dirty: rests ◄── until the next, which the memory decides ──┘
 //! ```
 //!
-//! An opening wakes it only from its rest. While files come and go, it looks once in a while and does not rest: to be woken by
-//! each of them cost 30 us for a file that is opened, read and closed within 10.
+//! An opening or a first dirty page wakes it only from its rest. While files come and go, it looks once in a while and does not
+//! rest: to be woken by each of them cost 30 us for a file that is opened, read and closed within 10, and as much for each sync.
 //!
 //! Who writes much has his pages written as he goes, and who syncs waits; the keeper is for the rest: what was written a while
 //! ago, of files that are closed, results that nobody asked for, memory that others need, and leases that were refused. It knows the engine weakly, so that it does not keep it.
@@ -49,10 +49,10 @@ pub(crate) enum Presence {
 struct Signal {
     call: Mutex<Call>,
     called: Condvar,
-    /// Whether it waits for a call alone. Before it does, it looks at `has_opened`; who opens sets that before he looks here.
+    /// Whether it waits for a call alone. Before it does, it looks at `has_news`, which is set before the look here.
     is_resting: AtomicBool,
-    /// Whether a file was opened since it last looked.
-    has_opened: AtomicBool,
+    /// Whether a file was opened, or became dirty, since it last looked.
+    has_news: AtomicBool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -74,13 +74,13 @@ impl Keeper {
         let _ = self.engine.set(Arc::downgrade(shared));
     }
 
-    /// A file was opened: there is something to watch.
-    pub(crate) fn note_open(&self) {
+    /// A file was opened, or became dirty: there is something to watch, from the next tick on.
+    pub(crate) fn note(&self) {
         if !self.is_started.load(Ordering::Acquire) {
             return self.wake();
         }
-        if !self.signal.has_opened.load(Ordering::Relaxed) {
-            self.signal.has_opened.store(true, Ordering::SeqCst);
+        if !self.signal.has_news.load(Ordering::Relaxed) {
+            self.signal.has_news.store(true, Ordering::SeqCst);
         }
         fence(Ordering::SeqCst);
         if self.signal.is_resting.load(Ordering::SeqCst) {
@@ -143,8 +143,8 @@ impl Signal {
     /// Waits for a call, or for the next tick.
     fn wait(&self, tick: Option<Duration>) -> Call {
         self.is_resting.store(tick.is_none(), Ordering::SeqCst);
-        let has_opened = self.has_opened.swap(false, Ordering::SeqCst);
-        let tick = tick.or_else(|| has_opened.then_some(GROWTH_TICK));
+        let has_news = self.has_news.swap(false, Ordering::SeqCst);
+        let tick = tick.or_else(|| has_news.then_some(GROWTH_TICK));
         self.is_resting.store(tick.is_none(), Ordering::SeqCst);
         let mut call = self.call.lock().unwrap_or_else(PoisonError::into_inner);
         while *call == Call::None {

@@ -233,7 +233,7 @@ impl Shared {
     pub(crate) fn flush(&self, inode: &Arc<Inode>, pages: PageRange) {
         self.flush_windows(inode);
         if self.flush_pages(inode, pages) == HeldBack::Some {
-            // While this has the turn, nobody cuts.
+            // While this has the turn, no cut begins.
             let _turn = inode.unwritten.turn.take();
             self.flush_pages(inode, pages);
         }

@@ -332,10 +332,21 @@ impl Cause {
 /// its turn is taken away ([`Turn::take_leaving`]); what it does later has to ask [`TurnGuard::holds`].
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
-    /// The ticket of the holder and [`FIRM`], 0 when nobody has the turn.
+    /// 0 while the turn is free; else [`FIRM`], or the ticket of a task that may lose the turn, or both.
     holder: AtomicU64,
     tickets: AtomicU64,
+    /// Threads and tasks that wait, at the least: telling none that the turn is free takes no lock.
+    waiting: AtomicU64,
     given_up: Event,
+}
+
+/// A place among those that wait.
+struct Waiting<'a>(&'a Turn);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// Whether a turn can be taken away.
@@ -351,16 +362,18 @@ enum Hold {
 #[derive(Debug)]
 pub(crate) struct TurnGuard<'a> {
     turn: &'a Turn,
+    /// 0 of a thread, which keeps the turn until it gives it up.
     ticket: u64,
 }
 
 impl Turn {
     /// Blocks until it is this thread's turn.
     pub(crate) fn take(&self) -> TurnGuard<'_> {
+        if let Some(guard) = self.try_take(Hold::Firm) {
+            return guard;
+        }
+        let _waiting = self.wait();
         loop {
-            if let Some(guard) = self.try_take(Hold::Firm) {
-                return guard;
-            }
             let listener = self.given_up.listen();
             if let Some(guard) = self.try_take(Hold::Firm) {
                 return guard;
@@ -371,10 +384,11 @@ impl Turn {
 
     /// The same for a task. May be dropped at any moment.
     pub(crate) async fn take_async(&self, shared: &Shared) -> TurnGuard<'_> {
+        if let Some(guard) = self.try_take(Hold::Loose) {
+            return guard;
+        }
+        let _waiting = self.wait();
         loop {
-            if let Some(guard) = self.try_take(Hold::Loose) {
-                return guard;
-            }
             let listener = Told { listener: Some(self.given_up.listen()), shared };
             if let Some(guard) = self.try_take(Hold::Loose) {
                 return guard;
@@ -386,6 +400,7 @@ impl Turn {
     /// The same when the process ends: from `deadline` on, a task's turn is taken away. Blocks for as long as threads have it.
     /// Says whether a task lost it.
     pub(crate) fn take_leaving(&self, deadline: Instant) -> (TurnGuard<'_>, Taken) {
+        let _waiting = self.wait();
         loop {
             if let Some(guard) = self.try_take(Hold::Firm) {
                 return (guard, Taken::Given);
@@ -398,6 +413,12 @@ impl Turn {
             // A task that waits and is never polled again keeps the news that the turn was given up to itself.
             let _ = self.given_up.listen().wait_timeout(LOOK_AGAIN);
         }
+    }
+
+    /// Before the look at the holder that fails: either that look sees the turn free, or its holder sees that it is waited for.
+    fn wait(&self) -> Waiting<'_> {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        Waiting(self)
     }
 
     /// The turn, if nothing else has it.
@@ -415,12 +436,15 @@ impl Turn {
     }
 
     fn replace(&self, holder: u64, hold: Hold) -> Option<TurnGuard<'_>> {
-        if self.holder.load(Ordering::Acquire) != holder {
+        if self.holder.load(Ordering::SeqCst) != holder {
             return None;
         }
-        let ticket = (self.tickets.fetch_add(1, Ordering::Relaxed) + 1) << 1;
+        let ticket = match hold {
+            Hold::Firm => 0,
+            Hold::Loose => (self.tickets.fetch_add(1, Ordering::Relaxed) + 1) << 1,
+        };
         let taken =
-            self.holder.compare_exchange(holder, ticket | hold as u64, Ordering::AcqRel, Ordering::Acquire);
+            self.holder.compare_exchange(holder, ticket | hold as u64, Ordering::SeqCst, Ordering::SeqCst);
         taken.is_ok().then_some(TurnGuard { turn: self, ticket })
     }
 }
@@ -428,11 +452,14 @@ impl Turn {
 impl TurnGuard<'_> {
     /// Whether the turn was not taken away.
     pub(crate) fn holds(&self) -> bool {
-        self.turn.holder.load(Ordering::Acquire) & !FIRM == self.ticket
+        self.ticket == 0 || self.turn.holder.load(Ordering::Acquire) & !FIRM == self.ticket
     }
 
     /// From here on the turn cannot be taken away; false if that was done before.
     pub(crate) fn make_firm(&self) -> bool {
+        if self.ticket == 0 {
+            return true;
+        }
         let holder = &self.turn.holder;
         let firm = self.ticket | FIRM;
         match holder.compare_exchange(self.ticket, firm, Ordering::AcqRel, Ordering::Acquire) {
@@ -446,8 +473,10 @@ impl Drop for TurnGuard<'_> {
     fn drop(&mut self) {
         // What cannot be taken away is given up for sure.
         if self.make_firm() {
-            self.turn.holder.store(0, Ordering::Release);
-            self.turn.given_up.notify(1);
+            self.turn.holder.store(0, Ordering::SeqCst);
+            if self.turn.waiting.load(Ordering::SeqCst) > 0 {
+                self.turn.given_up.notify(1);
+            }
         }
     }
 }
@@ -459,11 +488,11 @@ pub(crate) enum Taken {
     Seized,
 }
 
-/// Writes to the device whose places are remembered: as many as a stream sees while it consumes an extent beside a writer of
-/// whole MiBs; those beyond count as everywhere. At most a KiB a file.
+/// Writes to the device whose places are remembered: enough for a stream that consumes an extent beside a writer of whole MiBs;
+/// those beyond count as everywhere. At most a KiB a file.
 const RECENTLY_MAX: usize = 64;
 
-/// Beside a ticket, which is even: the holder keeps the turn until it gives it up.
+/// By itself or beside a ticket, which is even: the holder keeps the turn until it gives it up.
 const FIRM: u64 = 1;
 
 /// While a process ends: short beside the second that it may take.

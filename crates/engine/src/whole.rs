@@ -1,7 +1,7 @@
 //! Whole: files read from start to end by their path, the small ones of which there are many.
 //!
 //! ```text
-//!   path ─► open, statx ─┬─ known, unchanged, all of it cached ─► its bytes from the cache ─► close
+//!   path ─► open, fstat ─┬─ known, unchanged, all of it cached ─► its bytes from the cache ─► close
 //!                        ├─ read for the first time ─► around the cache, with the same descriptor ─► close
 //!                        └─ else ─► a `File` of the same descriptor ─► read to the end ─► close: the pages stay
 //! ```
@@ -93,7 +93,11 @@ impl Engine {
     /// All pages of a file, if they are there: themselves where they lie in one piece, which those do that were loaded together;
     /// else a copy.
     fn lend_pages(&self, inode: &Inode, length: usize) -> Option<Bytes> {
-        let (mut run, mut is_lendable) = (PinnedRun::of(&inode.pages), length >= LENT_BYTES_MIN);
+        if length < LENT_BYTES_MIN {
+            let mut bytes = vec![0; length];
+            return (inode.copy_resident(&mut bytes, 0)? == length).then(|| bytes.into());
+        }
+        let (mut run, mut is_lendable) = (PinnedRun::of(&inode.pages), true);
         for page in PageRange::covering(ByteRange::new(0, length as u64)).iter() {
             let part = (length as u64 - page.start_bytes()).min(PAGE_SIZE_BYTES) as u32;
             let Found::Page(pinned) = inode.pages.pin_in_turn(page, 0..part) else { return None };

@@ -35,7 +35,7 @@ struct Flush<'a> {
     /// By which a piece is being written.
     changing: Option<Arc<OpenFile>>,
     outcome: io::Result<()>,
-    /// Nobody else cuts the file or flushes its windows meanwhile.
+    /// Nothing else cuts the file or flushes its windows meanwhile.
     turn: &'a TurnGuard<'a>,
 }
 

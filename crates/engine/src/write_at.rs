@@ -213,7 +213,7 @@ impl Source {
         }
         let turn = inode.unwritten.turn.take();
         let end_bytes = self.end_bytes(inode)?;
-        self.check_write(end_bytes, bytes.len())?;
+        self.check_end(end_bytes, bytes.len())?;
         let accepted = self.write_cached(inode, bytes, Place::End(end_bytes, turn))?;
         accepted.stopped_by.map_or(Ok(end_bytes), Err)
     }
@@ -228,7 +228,7 @@ impl Source {
         }
         let turn = inode.unwritten.turn.take_async(self.shared()).await;
         let end_bytes = self.end_bytes(inode)?;
-        self.check_write(end_bytes, bytes.len())?;
+        self.check_end(end_bytes, bytes.len())?;
         let accepted = self.write_cached_async(inode, bytes, Place::End(end_bytes, turn)).await?;
         accepted.stopped_by.map_or(Ok(end_bytes), Err)
     }
@@ -300,6 +300,11 @@ impl Source {
         if let Some(error) = failure {
             return Err(self.error(Operation::Write, offset_bytes, error));
         }
+        self.check_end(offset_bytes, length)
+    }
+
+    /// Whether a file can be so long.
+    fn check_end(&self, offset_bytes: u64, length: usize) -> Result<()> {
         let end_bytes = offset_bytes.checked_add(length as u64);
         let error = match end_bytes {
             None => io::Error::new(io::ErrorKind::InvalidInput, "offsets of files end at 2^63 - 1"),
@@ -364,7 +369,7 @@ struct Cut<'a> {
     source: &'a Source,
     inode: &'a Arc<Inode>,
     length_bytes: u64,
-    /// Nobody else changes the length meanwhile.
+    /// Nothing else changes the length meanwhile.
     turn: TurnGuard<'a>,
 }
 

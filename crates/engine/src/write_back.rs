@@ -164,15 +164,22 @@ impl Shared {
                 }
             }
         }
-        for piece in ready {
-            if let Err(error) = self.write_before(file, &piece) {
+        let has_direct = ready.iter().any(|piece| piece.route == Route::Direct);
+        let is_shared = has_direct && (inode.is_contested() || inode.origin.was_opened_lately());
+        let mut quick = Vec::new();
+        for mut piece in ready {
+            if piece.route == Route::Direct && (is_shared || self.may_meet_others(inode, file, piece.bytes)) {
+                piece.route = Route::Buffered;
+            }
+            if self.is_quick(file, &piece) {
+                quick.push(piece);
+                continue;
+            }
+            if let Err(error) = self.write_parts(file, &piece.run, &piece.before) {
                 piece.fail(self, error);
                 continue;
             }
-            let Piece { write, run, bytes, mut route, .. } = piece;
-            if route == Route::Direct && self.may_meet_others(inode, file, bytes) {
-                route = Route::Buffered;
-            }
+            let Piece { write, run, bytes, route, .. } = piece;
             let request = WriteBack {
                 file: file.clone(),
                 route,
@@ -189,21 +196,37 @@ impl Shared {
                 }
             }
         }
+        // While the device is at those.
+        drop(plug);
+        for mut piece in quick {
+            piece.before.push(piece.bytes);
+            match self.write_parts(file, &piece.run, &piece.before) {
+                Ok(()) => piece.succeed(self),
+                Err(error) => piece.fail(self, error),
+            }
+        }
     }
 
-    /// Whether others may be writing to the same pages just now, through the kernel's cache: they were seen since the write was
-    /// prepared; or the kernel has something to write there; or nothing tells of others, and the kernel holds any of the file.
+    /// Whether a write is done when its bytes are copied: into a page that the kernel has. A request for it would be handed to a
+    /// thread of the kernel, which takes ten times as long.
+    fn is_quick(&self, file: &OpenFile, piece: &Piece) -> bool {
+        piece.route == Route::Buffered
+            && PageRange::covering(piece.bytes).len() == PageCount::new(1)
+            && self.driver.is_held_by_kernel(file, piece.bytes)
+    }
+
+    /// Whether others may be writing to the same pages just now, through the kernel's cache: the kernel has something to write
+    /// there; or nothing tells of others, and the kernel holds any of the file.
     fn may_meet_others(&self, inode: &Inode, file: &OpenFile, bytes: ByteRange) -> bool {
         let all = ByteRange::new(0, bytes.end.max(inode.length_bytes()));
-        inode.is_contested()
-            || self.driver.is_dirty_in_kernel(file, bytes)
+        self.driver.is_dirty_in_kernel(file, bytes)
             || !inode.origin.is_watched() && self.driver.is_held_by_kernel(file, all)
     }
 
-    /// Writes all ranges but the last of a page that is dirty in several places. Blocks for the copy into the kernel's cache.
-    fn write_before(&self, file: &OpenFile, piece: &Piece) -> io::Result<()> {
-        for range in &piece.before {
-            let page = piece.run.slices().next().expect("a run has a page");
+    /// Writes ranges of a page. Blocks for the copies into the kernel's cache.
+    fn write_parts(&self, file: &OpenFile, run: &PinnedRun, parts: &[ByteRange]) -> io::Result<()> {
+        for range in parts {
+            let page = run.slices().next().expect("a run has a page");
             let within = (range.start % PAGE_SIZE_BYTES) as usize..;
             let bytes = &page[within][..range.len() as usize];
             let mut done = 0;
@@ -359,6 +382,13 @@ impl Shared {
 }
 
 impl Piece {
+    /// It is written.
+    fn succeed(self, shared: &Shared) {
+        self.run.clean();
+        drop(self.run);
+        self.write.over(shared, Ok(()));
+    }
+
     /// It cannot be written.
     fn fail(self, shared: &Shared, error: io::Error) {
         drop(self.run);

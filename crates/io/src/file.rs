@@ -152,7 +152,8 @@ impl OpenFile {
     /// [`DirectIo::Required`] for a character device and where the file system refuses `O_DIRECT`.
     pub fn open(path: &Path, direct_io: DirectIo, access: Access) -> io::Result<OpenFile> {
         let looked_at = coarse_clock();
-        let (buffered, status) = open_unwaiting(path, access)?;
+        let buffered = open_unwaiting(path, access)?;
+        let status = Status::of(&buffered)?;
         let_wait(&buffered)?;
         OpenFile::from_ordinary(buffered, status, looked_at, path, (direct_io, access))
     }
@@ -446,22 +447,19 @@ fn queue_polled_bytes_max(device: u64) -> usize {
 
 /// The ordinary descriptor. Opening does not wait for the other end of a FIFO, which is refused; [`let_wait`] then makes the
 /// descriptor an ordinary one.
-fn open_unwaiting(path: &Path, access: Access) -> io::Result<(Descriptor, Status)> {
+fn open_unwaiting(path: &Path, access: Access) -> io::Result<Descriptor> {
     let flags = access.flags();
     // Miri has no such flag.
     let unwaiting = if cfg!(miri) { OFlags::empty() } else { OFlags::NONBLOCK };
-    let file = match Descriptor::open(path, flags | unwaiting) {
-        Ok(file) => file,
+    match Descriptor::open(path, flags | unwaiting) {
         // What others hold a lease on has to be waited for. A socket cannot be opened at all, which is better said so.
         Err(error) if [Some(libc::EAGAIN), Some(libc::ENXIO)].contains(&error.raw_os_error()) => {
             let mode = std::fs::metadata(path)?.mode();
             positioned_kind(rustix::fs::FileType::from_raw_mode(mode))?;
-            Descriptor::open(path, flags)?
+            Descriptor::open(path, flags)
         }
-        Err(error) => return Err(error),
-    };
-    let status = Status::of(&file)?;
-    Ok((file, status))
+        opened => opened,
+    }
 }
 
 /// Takes the flags off a descriptor that was opened for a first look: on a ring, `O_NONBLOCK` would have requests fail that

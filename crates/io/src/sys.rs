@@ -284,7 +284,7 @@ pub(crate) struct CacheStat {
     recently_evicted: u64,
 }
 
-/// `cachestat(2)` (Linux 6.5). The kernel answers only those who own the file or may write to it.
+/// `cachestat(2)` (Linux 6.5). The kernel answers only a process that owns the file or may write to it.
 pub(crate) fn cachestat(file: BorrowedFd<'_>, range: ByteRange) -> io::Result<CacheStat> {
     #[repr(C)]
     struct Range {

@@ -1,10 +1,11 @@
 //! Watch: whether another process has changed a file, as `fanotify(7)` reports it.
 //!
 //! ```text
-//!   add: fanotify_mark(FAN_MODIFY, inode) ─► any process writes ─► event: file handle, process ─► queue of the group
+//!   add: fanotify_mark(FAN_MODIFY | FAN_OPEN, inode) ─► any process writes, or opens ─► event: file handle, process
+//!                                                                                       ─► queue of the group
 //!   drain: read(2) ─┬─ EAGAIN: nothing
 //!                   ├─ process is this one: the file's counter of own changes goes up
-//!                   ├─ process is another: its counter of foreign changes goes up
+//!                   ├─ process is another: its counter of foreign changes goes up, or that of foreign openings, or both
 //!                   └─ queue overflowed, or an event cannot be read: every counter goes up
 //! ```
 //!
@@ -13,6 +14,9 @@
 //! process never hides one of another (`fanotify_should_merge`). Threads of io_uring (`io-wq`, `SQPOLL`) belong to the process
 //! that made them. The kernel queues the event before the system call that changed the file returns, but after the change is
 //! visible: a drain that finds nothing says nothing about a write that is under way.
+//!
+//! A program opens a file before it writes to it, so an opening warns of a change: the kernel has the next sync of a file fail if a
+//! direct write is under way when another program writes to the same page.
 //!
 //! A foreign change is proof; no foreign change is not. Measured on Linux 6.18 with ext4, XFS, Btrfs and tmpfs: `write`,
 //! `pwrite`, `sendfile`, `splice`, `copy_file_range`, reflinks, `truncate`, `O_TRUNC` and `fallocate` queue an event. Stores
@@ -72,6 +76,7 @@ struct Shared {
 struct Changes {
     foreign: AtomicU64,
     own: AtomicU64,
+    foreign_openings: AtomicU64,
 }
 
 /// One marked file.
@@ -183,6 +188,11 @@ impl Watched {
     pub fn own_changes(&self) -> u64 {
         self.changes.own.load(Ordering::Acquire)
     }
+
+    /// The same for openings of the file by other processes, for reading as well.
+    pub fn foreign_openings(&self) -> u64 {
+        self.changes.foreign_openings.load(Ordering::Acquire)
+    }
 }
 
 impl Drop for Watched {
@@ -217,13 +227,24 @@ impl Shared {
                 _ if event.mask & libc::FAN_Q_OVERFLOW != 0 => count_all(files),
                 Some(id) => {
                     if let Some(entry) = files.get(id) {
-                        let is_own = event.process_id == self.process_id;
-                        let changes = if is_own { &entry.changes.own } else { &entry.changes.foreign };
-                        changes.fetch_add(1, Ordering::AcqRel);
+                        entry.changes.count(event.mask, event.process_id == self.process_id);
                     }
                 }
                 None => count_all(files),
             }
+        }
+    }
+}
+
+impl Changes {
+    /// Counts one event, in which the kernel may have merged a change and an opening.
+    fn count(&self, mask: u64, is_own: bool) {
+        if mask & libc::FAN_MODIFY != 0 {
+            let changes = if is_own { &self.own } else { &self.foreign };
+            changes.fetch_add(1, Ordering::AcqRel);
+        }
+        if mask & libc::FAN_OPEN != 0 && !is_own {
+            self.foreign_openings.fetch_add(1, Ordering::AcqRel);
         }
     }
 }
@@ -285,7 +306,7 @@ fn open_group() -> io::Result<OwnedFd> {
 fn mark(group: &OwnedFd, file: BorrowedFd<'_>, operation: libc::c_uint) -> io::Result<()> {
     let (group, file) = (group.as_raw_fd(), file.as_raw_fd());
     // SAFETY: both descriptors are open; without a path the mark is that of the file behind the descriptor.
-    match unsafe { libc::fanotify_mark(group, operation, libc::FAN_MODIFY, file, std::ptr::null()) } {
+    match unsafe { libc::fanotify_mark(group, operation, WATCHED_EVENTS, file, std::ptr::null()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
@@ -337,6 +358,8 @@ struct FileHandle {
     kind: i32,
     bytes: [u8; HANDLE_BYTES_MAX],
 }
+
+const WATCHED_EVENTS: u64 = libc::FAN_MODIFY | libc::FAN_OPEN;
 
 /// MAX_HANDLE_SZ of <fcntl.h>.
 const HANDLE_BYTES_MAX: usize = 128;

@@ -79,7 +79,7 @@ fn errors_quote_names() {
     }
 }
 
-/// Goal: what is told of a file quotes its name; JSON has the name itself.
+/// Goal: text about a file quotes its name; JSON has the name itself.
 #[test]
 fn reports_quote_names() {
     let (scratch, _) = scratch();

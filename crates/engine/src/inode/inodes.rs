@@ -52,7 +52,7 @@ impl Inodes {
         let was_closed = inode.opens.fetch_add(1, Ordering::AcqRel) == 0;
         inode.is_reopened.store(true, Ordering::Relaxed);
         drop(known);
-        shared.keeper.note_open();
+        shared.keeper.note();
         let settled = inode.refresh_opened(file, REVALIDATE_INTERVAL);
         let settled = settled.and_then(|()| policy.map_or(Ok(()), |policy| inode.set_policy(policy)));
         let stamp = file.opened().stamp;
@@ -78,6 +78,7 @@ impl Inodes {
         if inode.unwritten.pages() > 0 {
             // The keeper sees to what is left after these, or fails.
             shared.put_pages(inode, ALL_PAGES, Put::Clean);
+            shared.keeper.wake();
         } else {
             inode.on_clean(shared, file);
         }

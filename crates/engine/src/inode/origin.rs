@@ -32,6 +32,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use headwater_io::{ChangeWatch, FileKey, FileStamp, FileSystem, OpenFile, Watched};
 
+use super::revalidate::coarse_nanoseconds;
+
 /// The watch of an engine, once a file is changed; `None` in it where the system has none.
 #[derive(Debug, Default)]
 pub(crate) struct EngineWatch(OnceLock<Option<ChangeWatch>>);
@@ -73,7 +75,7 @@ pub(super) struct Seen {
     /// Whether an own change was on its way since the watch was last asked.
     has_written: bool,
     watched: Option<Watched>,
-    /// Whether a handle asked for no watch, or the kernel refused one.
+    /// Whether a handle asked for no watch, or the kernel refused one, since no handle had the file open.
     is_unwatched: bool,
     /// Whether others have changed the file since the last look, or other engines of this process may have.
     is_foreign: bool,
@@ -82,6 +84,9 @@ pub(super) struct Seen {
     foreign_changes: u64,
     /// And those of this process.
     own_changes: u64,
+    /// Openings by other processes that the watch had reported, and when the last were found, by the coarse clock.
+    foreign_openings: u64,
+    opened_nanoseconds: Option<u64>,
     /// Changes that this engine has counted in the ledger.
     own_entries: u64,
     /// What the ledger held beside them.
@@ -116,8 +121,9 @@ impl Origin {
         seen.watched = None;
     }
 
-    /// No own change comes any more, until the file is opened again.
+    /// No own change comes any more, until the file is opened again: then the kernel is asked anew.
     pub(super) fn end_watch(&self, seen: &mut Seen, file: &OpenFile) {
+        seen.is_unwatched = false;
         if let (Some(watched), Some(watch)) = (seen.watched.take(), self.watch.running()) {
             // A mark that stays costs memory, and nothing else.
             let _ = watch.remove(watched, file);
@@ -151,9 +157,25 @@ impl Origin {
         seen.is_unwatched = watched.is_none();
         seen.foreign_changes = watched.as_ref().map_or(0, Watched::foreign_changes);
         seen.own_changes = watched.as_ref().map_or(0, Watched::own_changes);
+        (seen.foreign_openings, seen.opened_nanoseconds) =
+            (watched.as_ref().map_or(0, Watched::foreign_openings), None);
         seen.other_entries = self.ledger.load(Ordering::Acquire).wrapping_sub(seen.own_entries);
         seen.watched = watched;
         Watching::New
+    }
+
+    /// Whether another process has opened the file so lately that its first write may be near. Without a watch, nothing tells.
+    pub(crate) fn was_opened_lately(&self) -> bool {
+        let mut seen = self.lock();
+        let Some(watched) = &seen.watched else { return false };
+        if let Some(watch) = self.watch.running() {
+            watch.drain();
+        }
+        let (openings, now) = (watched.foreign_openings(), coarse_nanoseconds());
+        if std::mem::replace(&mut seen.foreign_openings, openings) != openings {
+            seen.opened_nanoseconds = Some(now);
+        }
+        seen.opened_nanoseconds.is_some_and(|opened| now.wrapping_sub(opened) < OPENED_NANOSECONDS)
     }
 
     /// What is known of changes since the last look.
@@ -255,6 +277,9 @@ fn ledger_of(key: FileKey) -> &'static AtomicU64 {
     key.hash(&mut hasher);
     &LEDGER[hasher.finish() as usize % LEDGER_PLACES]
 }
+
+/// Programs that write what they open mostly begin within that.
+const OPENED_NANOSECONDS: u64 = 1_000_000_000;
 
 /// 32 KiB: of a hundred files that are written at once, two share a place.
 const LEDGER_PLACES: usize = 4096;

@@ -1,20 +1,20 @@
 //! Revalidate: whether a file is still as its cached pages have it, and what happens if it is not.
 //!
 //! ```text
-//!   read ─► due? ─► look: statx, then what the watch tells ─┬─ as it was ────────────────────────► go on
-//!                                                           ├─ moved, by own changes alone ──────► new stamp, pages stay
-//!                                                           └─ moved otherwise, or nobody knows ─► pages dropped
+//!   read ─► due? ─► look: what the watch reported, then statx ─┬─ as it was ─────────────────────────► go on
+//!                                                              ├─ moved, by own changes alone ───────► new stamp, pages stay
+//!                                                              └─ moved otherwise, or nothing proves ─► pages dropped
 //!   dropped ─► dirty in part? ─► those bytes are written, then these pages leave as well   (settle)
+//!   own change on the device ─► glance before it and after it: the watch alone; without one, a look
 //! ```
 //!
-//! The cache's bytes are right as long as nothing else writes to the file. What did is told by the stamp (length, time of
-//! modification and of change), looked at when the file is opened, at most every [`REVALIDATE_INTERVAL`] while it is read or
-//! written, whenever a read reaches the end that was known, and before and after this engine changes the file on its device.
-//! So what another process writes shows within that interval, and what it appends at once. A write moves the times when it
-//! begins, so what was read within 30 s of a change is dropped once more after these, unless the file is watched. Linux 6.13
-//! and later tell two writes apart however short the time between them; before, a write within the same tick of the clock
-//! (4 ms) as the look before goes unnoticed, so a stamp younger than a tick is not trusted. Writes through `mmap` that are not
-//! written back move no stamp; block devices have none.
+//! The cache's bytes are right as long as nothing else writes to the file. The stamp (length, time of modification and of
+//! change) shows what does. It is looked at when the file is opened, at most every [`REVALIDATE_INTERVAL`] while the file is read
+//! or written, and whenever a read reaches the known end. So what another process writes shows within that interval, and what it
+//! appends at once. A write moves the times when it begins, so what was read within 30 s of a change is dropped once more after
+//! these, unless the file is watched. Linux 6.13 and later tell two writes apart however short the time between them; before, a
+//! write within the same tick of the clock (4 ms) as the look before goes unnoticed, so a stamp younger than a tick is not
+//! trusted. Writes through `mmap` that are not written back move no stamp; block devices have none.
 //!
 //! From the first change by others on, the file is *contested*: this engine writes to it through the kernel's page cache, as
 //! others do, because the kernel marks a file as failed when direct and buffered writes meet in one page; and a page that is
@@ -32,14 +32,14 @@ use std::time::Duration;
 
 use headwater_core::cache::DirtyToo;
 use headwater_core::units::ByteRange;
-use headwater_io::{Dropped, FileKind, OpenFile, Opened, StampTrust};
+use headwater_io::{Dropped, FileKind, FileStamp, OpenFile, Opened, StampTrust};
 
 use super::origin::{Evidence, Remaining, Seen, Watching};
 use super::{ALL_PAGES, Inode};
 use crate::events;
 use crate::unwritten::{Moment, Unwritten};
 
-/// What a look has led to, for those that listen: reported when no lock is held.
+/// What a look has led to, for listeners and subscribers: reported when no lock is held.
 #[derive(Debug, Default)]
 struct Report {
     dropped: Vec<Dropped>,
@@ -89,12 +89,8 @@ impl Inode {
             return Ok(());
         }
         let mut seen = self.origin.lock();
-        let is_as_known = match &seen.stamp {
-            Some(known) => {
-                known.proves_unchanged(&opened.stamp, trust_for(interval))
-                    && !seen.is_changing()
-                    && self.origin.evidence(&mut seen) != Evidence::Foreign
-            }
+        let is_as_known = match seen.stamp {
+            Some(_) => self.is_unchanged(&mut seen, &opened.stamp, interval),
             None => file.kind() == FileKind::Regular,
         };
         if !is_as_known {
@@ -113,15 +109,17 @@ impl Inode {
     /// Whether the file, seen just now, holds what is cached of it, all of which is on the device.
     pub(crate) fn is_as_seen(&self, opened: &Opened) -> bool {
         let mut seen = self.origin.lock();
-        let is_same = seen
-            .stamp
-            .as_ref()
-            .is_some_and(|known| known.proves_unchanged(&opened.stamp, trust_for(REVALIDATE_INTERVAL)));
-        is_same
-            && !self.unwritten.may_lack()
+        !self.unwritten.may_lack()
             && self.length_bytes() == opened.stamp.length_bytes
+            && self.is_unchanged(&mut seen, &opened.stamp, REVALIDATE_INTERVAL)
+    }
+
+    /// Whether a stamp that was taken just now proves that the file is as the last look saw it.
+    fn is_unchanged(&self, seen: &mut Seen, stamp: &FileStamp, interval: Duration) -> bool {
+        let is_same = |known: &FileStamp| known.proves_unchanged(stamp, trust_for(interval));
+        seen.stamp.as_ref().is_some_and(is_same)
             && !seen.is_changing()
-            && self.origin.evidence(&mut seen) != Evidence::Foreign
+            && self.origin.evidence(seen) != Evidence::Foreign
     }
 
     /// Asks whether others have changed the file: the watch alone, where there is one.
@@ -282,15 +280,16 @@ impl Inode {
         self.report(report);
     }
 
-    /// No handle has the file open and nothing is unwritten: a last look leaves the stamp by which a change while it is closed is
-    /// seen, and the watch ends.
+    /// If no handle has the file open, and nothing is unwritten: a last look leaves the stamp by which a change while it is closed
+    /// is seen, and the watch ends.
     pub(super) fn end_watch(&self, file: &OpenFile) {
         let mut seen = self.origin.lock();
-        if seen.is_changing() || !seen.is_watched() {
+        // A handle that was opened meanwhile may have asked for no watch.
+        if seen.is_changing() || !self.is_closed() {
             return;
         }
         let mut report = Report::default();
-        if seen.has_changed() {
+        if seen.is_watched() && seen.has_changed() {
             report = self.or_forget(&mut seen, |seen| self.look_locked(seen, file, StampTrust::Settling));
         }
         self.origin.end_watch(&mut seen, file);

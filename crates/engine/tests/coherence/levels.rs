@@ -140,6 +140,24 @@ fn private_files() {
     });
 }
 
+/// Goal: a handle that asks for no watch leaves its file unwatched for as long as any handle has the file open, and no longer,
+/// although the pages stay.
+#[test]
+fn a_wish_for_no_watch_ends_with_the_handles() {
+    let world = World::new(Rig::new(DriverKind::Threads));
+    let other = world.open(Coherence::Revalidated);
+    if other.coherence() == Coherence::Unwatched {
+        return skip("the kernel gives no watch (fanotify)");
+    }
+    let file = world.open(Coherence::Unwatched);
+    assert!(read(&file, 3) == contents(0));
+    assert_eq!((file.coherence(), other.coherence()), (Coherence::Unwatched, Coherence::Unwatched));
+    drop(file);
+    assert_eq!(other.coherence(), Coherence::Unwatched);
+    drop(other);
+    assert_eq!(world.open(Coherence::Revalidated).coherence(), Coherence::Revalidated);
+}
+
 /// Goal: where there is no keeper, and what is not cached, has no lease.
 #[test]
 fn without_a_keeper_or_a_cache() {

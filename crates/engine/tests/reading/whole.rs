@@ -206,7 +206,7 @@ fn whole_files_grow_and_shrink() {
     }
 }
 
-/// Becomes nobody, for good, in this thread only.
+/// Becomes the user `nobody`, for good, in this thread only.
 fn become_nobody() {
     let (user, group) = (Uid::from_raw(65534), Gid::from_raw(65534));
     rustix::thread::set_thread_groups(&[]).unwrap();
@@ -215,12 +215,12 @@ fn become_nobody() {
 }
 
 /// Goal: a thread that may not open a file is not given its cached bytes, also while the name that it reads by changes between
-/// this file and one that it may read. Method: a file of root's in the cache, a thread that has become nobody, and one that
+/// this file and one that it may read. Method: a file of root's in the cache, a thread that has become the user `nobody`, and one that
 /// moves a symbolic link to and fro.
 #[test]
 fn whole_files_are_not_given_to_strangers() {
     if !rustix::process::geteuid().is_root() {
-        return skip("only root can become nobody");
+        return skip("only root can become the user nobody");
     }
     let scratch = ScratchDir::on_target().unwrap();
     let at = |name: &str| -> PathBuf { scratch.path().join(name) };
@@ -247,7 +247,7 @@ fn whole_files_are_not_given_to_strangers() {
         let nobody = scope.spawn(|| {
             become_nobody();
             if fs::read(&public).is_err() {
-                return skip("nobody has no way to the scratch directory");
+                return skip("the user nobody has no way to the scratch directory");
             }
             let denied = |path: &Path| rig.engine.read(path).unwrap_err().kind();
             assert_eq!(denied(&secret), io::ErrorKind::PermissionDenied);

@@ -8,7 +8,7 @@
 //!
 //! 2000 lines from each, or `HEADWATER_APPENDS=100000`.
 //!
-//! Owns: that nothing of what `append(true)` appends is lost, and that nobody gets an error, with it or without.
+//! Owns: that nothing of what `append(true)` appends is lost, and that no program gets an error, with it or without.
 //! Does not own: appends in turn (findings).
 
 use std::io::{Seek, Write};

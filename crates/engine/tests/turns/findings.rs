@@ -4,7 +4,6 @@
 //! Does not own: what is unwritten meanwhile (unwritten), random turns (rounds), programs that change a file at once (races, appends).
 
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::time::Duration;
 
 use headwater::{Caching, Coherence, File, OpenOptions};
@@ -14,7 +13,7 @@ use crate::api::refresh;
 use crate::combination::{drivers, engine_on};
 use crate::contents::bytes;
 use crate::foreign::Stranger;
-use crate::ways::{Other, each_way};
+use crate::ways::{Other, Ways, each_way};
 
 /// Goal: what others write after our own write and sync is seen, whatever page it is in, and again after the file was opened
 /// again. Method: it is read before, so that its page is cached; write, sync, a foreign write of that page, a look.
@@ -23,13 +22,8 @@ fn a_write_after_our_own_write_is_seen() {
     each_way("a_write_after_our_own_write_is_seen", &start(), |ways| {
         let mut model = start();
         ways.check_read("at first", &model);
-        ways.ours(|subject| {
-            subject.file().write_all_at(b"X", 0).unwrap();
-            subject.file().sync_data().unwrap();
-        });
-        model[0] = b'X';
-        ways.theirs(write_two_pages);
-        put_two_pages(&mut model);
+        write_x(ways, &mut model);
+        write_two_pages(ways, &mut model);
         ways.check_both("after a foreign write", &model);
         ways.ours(|subject| subject.close());
         ways.ours(|subject| subject.open());
@@ -87,14 +81,9 @@ fn a_write_while_closed_after_a_sync_is_seen() {
     each_way("a_write_while_closed_after_a_sync_is_seen", &start(), |ways| {
         let mut model = start();
         ways.check_read("at first", &model);
-        ways.ours(|subject| {
-            subject.file().write_all_at(b"X", 0).unwrap();
-            subject.file().sync_data().unwrap();
-            subject.close();
-        });
-        model[0] = b'X';
-        ways.theirs(write_two_pages);
-        put_two_pages(&mut model);
+        write_x(ways, &mut model);
+        ways.ours(|subject| subject.close());
+        write_two_pages(ways, &mut model);
         ways.check_both("opened after a foreign write", &model);
     });
 }
@@ -110,14 +99,13 @@ fn a_write_after_our_own_set_len_is_seen() {
             subject.close();
         });
         model.resize(100_000, 0);
-        ways.theirs(write_two_pages);
-        put_two_pages(&mut model);
+        write_two_pages(ways, &mut model);
         ways.check_both("opened after a foreign write", &model);
     });
 }
 
 /// Goal: a file that has the inode number of one that was deleted shows its own bytes. Method: the file is cut to its later
-/// length, closed, deleted and made anew until the number is the same; where the file system gives it to nobody again, the
+/// length, closed, deleted and made anew until the number is the same; where the file system does not use the number again, the
 /// new file shows its bytes all the same.
 #[test]
 fn a_recreated_file_has_its_own_bytes() {
@@ -204,13 +192,8 @@ fn a_byte_written_to_a_stale_page_keeps_what_others_wrote() {
     each_way("a_byte_written_to_a_stale_page_keeps_what_others_wrote", &start(), |ways| {
         let mut model = start();
         ways.check_read("at first", &model);
-        ways.ours(|subject| {
-            subject.file().write_all_at(b"X", 0).unwrap();
-            subject.file().sync_data().unwrap();
-        });
-        model[0] = b'X';
-        ways.theirs(write_two_pages);
-        put_two_pages(&mut model);
+        write_x(ways, &mut model);
+        write_two_pages(ways, &mut model);
         ways.ours(|subject| {
             subject.file().write_all_at(b"Y", 20_580).unwrap();
             subject.file().sync_data().unwrap();
@@ -225,14 +208,9 @@ fn a_byte_written_to_a_stale_page_keeps_what_others_wrote() {
 fn a_write_after_a_read_is_seen() {
     each_way("a_write_after_a_read_is_seen", &start(), |ways| {
         let mut model = start();
-        ways.ours(|subject| {
-            subject.file().write_all_at(b"X", 0).unwrap();
-            subject.file().sync_data().unwrap();
-        });
-        model[0] = b'X';
+        write_x(ways, &mut model);
         ways.check_both("after our own write", &model);
-        ways.theirs(write_two_pages);
-        put_two_pages(&mut model);
+        write_two_pages(ways, &mut model);
         ways.check_both("after a foreign write", &model);
     });
 }
@@ -337,13 +315,21 @@ fn the_second_of_two_quick_writes_is_seen() {
     });
 }
 
-/// A page that was read before, and bytes of the first page, which is the one that we write to.
-fn write_two_pages(other: &mut Other, path: &Path) {
-    other.write(path, 20_480, 4096, 7);
-    other.write(path, 2000, 100, 8);
+/// We write a byte of the first page, and sync it.
+pub(crate) fn write_x(ways: &mut Ways, model: &mut [u8]) {
+    ways.ours(|subject| {
+        subject.file().write_all_at(b"X", 0).unwrap();
+        subject.file().sync_data().unwrap();
+    });
+    model[0] = b'X';
 }
 
-fn put_two_pages(model: &mut [u8]) {
+/// The other program writes a page that was read before, and bytes of the first page, which is the one that we write to.
+fn write_two_pages(ways: &mut Ways, model: &mut [u8]) {
+    ways.theirs(|other, path| {
+        other.write(path, 20_480, 4096, 7);
+        other.write(path, 2000, 100, 8);
+    });
     put(model, 20_480, &bytes(7, 4096));
     put(model, 2000, &bytes(8, 100));
 }

@@ -34,7 +34,7 @@ pub(crate) struct Case {
     pub(crate) player: Player,
 }
 
-/// Whose turns are played beside the stranger's.
+/// Which program plays beside the stranger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Player {
     Headwater,
@@ -139,7 +139,7 @@ impl<'a> Game<'a> {
             self.do_ours(step, seed).map_err(|error| format!("{step:?}: {error}"))?;
         }
         let handover = match self.draw.handover() {
-            // That nobody writes while it is open is a promise about what is unwritten, too.
+            // `Private` promises that no other program writes while it is open, also while something is unwritten.
             _ if self.is_private() => Handover::SyncAndClose,
             drawn => drawn,
         };

@@ -24,5 +24,6 @@ mod model;
 mod program;
 mod races;
 mod rounds;
+mod unreported;
 mod unwritten;
 mod ways;

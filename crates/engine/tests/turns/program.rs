@@ -1,4 +1,4 @@
-//! Program: whose turns are played: headwater's, or those of an ideal program that checks the game itself.
+//! Program: the player beside the stranger: headwater, or an ideal program that checks the game itself.
 //!
 //! Owns: what both are asked for.
 //! Does not own: the ideal one (ideal), the ways to read a file of headwater (looks).

@@ -142,7 +142,7 @@ fn race(seed: u64, run: impl Fn(&mut Race<'_>, &mut Rng)) {
             std::fs::write(&path, vec![0; 6 * 4096]).unwrap();
             let combination = Combination { place: 0, driver: *driver, level, caching, mode };
             let is_possible = combination.open(engine, &path, For::Writing).is_ok();
-            // That nobody writes meanwhile is what `Private` promises, and what `Checked` reports.
+            // `Private` promises that no other program writes meanwhile, and `Checked` reports it.
             if !is_possible || level == Coherence::Private || is_checked(level) {
                 continue;
             }

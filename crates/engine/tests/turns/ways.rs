@@ -111,7 +111,7 @@ impl Ways {
         Ways { other, look, rest, subjects, wrong: Vec::new(), _directory: directory }
     }
 
-    /// Goes on with those of which nobody promises that others leave them alone while something is unwritten.
+    /// Goes on without the files that other programs must leave alone while something is unwritten.
     pub(crate) fn without_private(&mut self) {
         self.subjects.retain(|subject| !subject.is_private());
     }
@@ -128,7 +128,7 @@ impl Ways {
             if self.look == Look::Reopen || subject.is_private() {
                 subject.close();
                 if matches!(self.other, Other::Std) {
-                    // Writes of this process that go past headwater are told from its own only when these are over.
+                    // The kernel does not tell writes of this process past headwater from its own, until these are over.
                     subject.engine.flush().unwrap();
                 }
             }

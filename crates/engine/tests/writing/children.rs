@@ -279,7 +279,7 @@ fn write(file: &File, seed: u64, number: u64, rng: &mut Rng) {
     }
 }
 
-/// Writes until nobody wants it any more, with nobody waiting for its end when the process goes.
+/// Writes until it is stopped; nothing waits for its end when the process goes.
 fn write_beside(file: &File, stopped: &Receiver<()>) {
     let mut at = 0;
     while stopped.try_recv() == Err(TryRecvError::Empty) {

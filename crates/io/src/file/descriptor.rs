@@ -28,18 +28,19 @@
 //! asked about, so that a file that is opened meanwhile finds its parked descriptor.
 
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::thread;
 
-use rustix::fs::{Advice, OFlags, fadvise, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise, fcntl_getfl, fcntl_setfl, openat};
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use super::{FileKey, coarse_clock};
@@ -60,7 +61,7 @@ impl Descriptor {
         parked.close_sometimes();
         let file = match parked.take(path, flags) {
             Some(file) => file,
-            None => open_options(flags).open(path)?,
+            None => open_file(path, flags)?,
         };
         Ok(Descriptor { file: ManuallyDrop::new(file), process: ProcessMark::here() })
     }
@@ -85,13 +86,13 @@ impl Drop for Descriptor {
         // SAFETY: nothing uses the field after this.
         let file = unsafe { ManuallyDrop::take(&mut self.file) };
         if !self.process.is_here() {
-            return drop(file);
+            return close_file(file);
         }
         let parked = Parked::here();
         if is_locked(&file) {
             parked.park(file);
         } else {
-            drop(file);
+            close_file(file);
             parked.close_sometimes();
         }
     }
@@ -111,12 +112,22 @@ fn parked_max() -> usize {
     MAX.min(usize::try_from(limit / 2).unwrap_or(MAX))
 }
 
-fn open_options(flags: OFlags) -> OpenOptions {
-    let (mode, others) = (flags & OFlags::ACCMODE, flags - OFlags::ACCMODE);
-    let mut options = OpenOptions::new();
-    options.read(mode != OFlags::WRONLY).write(mode != OFlags::RDONLY);
-    options.custom_flags(others.bits().cast_signed());
-    options
+/// As the standard library's, without its detour by the C library: 0.1 us of the 2 that opening and closing take.
+fn open_file(path: &Path, flags: OFlags) -> io::Result<File> {
+    let open = || openat(CWD, path, flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o666));
+    match rustix::io::retry_on_intr(open) {
+        Ok(file) => Ok(file.into()),
+        Err(Errno::INVAL) if path.as_os_str().as_bytes().contains(&0) => {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "the path has a NUL character in it"))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The same for closing. An error says nothing that can be acted on: the descriptor is gone.
+fn close_file(file: File) {
+    // SAFETY: the descriptor is the file's, which is gone.
+    unsafe { rustix::io::close(file.into_raw_fd()) };
 }
 
 /// The parked descriptors of one process.
@@ -252,7 +263,7 @@ fn open_elsewhere(path: &Path, flags: OFlags) -> Option<FileKey> {
     thread::scope(|scope| {
         let open = || {
             leave_descriptors()?;
-            FileKey::of_descriptor(open_options(flags).open(path)?.as_fd())
+            FileKey::of_descriptor(open_file(path, flags)?.as_fd())
         };
         let thread = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, open);
         thread.ok()?.join().ok()?.ok()
@@ -279,7 +290,8 @@ fn is_locked(file: &File) -> bool {
     let mut asked = unsafe { std::mem::zeroed::<libc::flock64>() };
     asked.l_type = libc::F_WRLCK as libc::c_short;
     // SAFETY: the structure lives until the call returns; the descriptor is open.
-    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut asked) };
+    let result =
+        unsafe { libc::syscall(libc::SYS_fcntl, file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut asked) };
     result == 0 && asked.l_type != libc::F_UNLCK as libc::c_short
 }
 

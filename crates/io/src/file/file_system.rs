@@ -10,7 +10,7 @@ use super::FileKey;
 /// What kind of file system a file lies on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FileSystem {
-    /// On a device of this machine or in its memory: all who change the file do it through this kernel and this file system.
+    /// On a device of this machine or in its memory: every change of the file goes through this kernel and this file system.
     Local,
     /// Files of other file systems, which can be changed there too: overlayfs, eCryptfs, aufs.
     Overlay,

@@ -1,7 +1,7 @@
-//! Once: a file that is opened, looked at, and perhaps read whole, with one descriptor that nobody keeps.
+//! Once: a file that is opened, looked at, and perhaps read whole, with one descriptor, which is closed then.
 //!
 //! ```text
-//!   open ─► statx ─► known to a cache? its bytes, close
+//!   open ─► fstat ─► known to a cache? its bytes, close
 //!              ├───► small and new? cachestat ─┬─ all in the kernel's page cache ─► pread, close
 //!              │                               └─ else ─► the descriptor becomes O_DIRECT ─► pread into aligned memory, close
 //!              └───► else ─► the descriptor becomes an `OpenFile`'s
@@ -54,7 +54,8 @@ impl SeenFile {
     /// As [`OpenFile::open`] without direct I/O.
     pub fn open(path: &Path) -> io::Result<SeenFile> {
         let looked_at = coarse_clock();
-        let (descriptor, status) = open_unwaiting(path, Access::Read)?;
+        let descriptor = open_unwaiting(path, Access::Read)?;
+        let status = Status::in_brief(&descriptor)?;
         Ok(SeenFile { descriptor, status, looked_at })
     }
 
@@ -92,7 +93,8 @@ impl SeenFile {
     /// As [`OpenFile::open`].
     pub fn into_open_file(self, path: &Path, direct_io: DirectIo) -> io::Result<OpenFile> {
         let_wait(&self.descriptor)?;
-        OpenFile::from_ordinary(self.descriptor, self.status, self.looked_at, path, (direct_io, Access::Read))
+        let status = Status::of(&self.descriptor)?;
+        OpenFile::from_ordinary(self.descriptor, status, self.looked_at, path, (direct_io, Access::Read))
     }
 }
 

@@ -136,7 +136,7 @@ fn a_page_has_so_many_pins() {
     assert_eq!((pin().unwrap()[0], pins[0][0]), (8, 7));
     let holds = || refusable(|| file.hold(range(0, 1)));
     let held: Vec<_> = std::iter::from_fn(holds).collect();
-    assert_eq!(held.len(), usize::from(u16::MAX), "the page that nobody else has pinned");
+    assert_eq!(held.len(), usize::from(u16::MAX), "the page that nothing else has pinned");
     drop((held, pins));
     cache.check();
     drop((file, cache));
@@ -179,7 +179,7 @@ impl Anyone {
         let start = self.page();
         let count = self.rng.below(4);
         let end = PageIndex::new(start.get().saturating_add(count).min(PageIndex::MAX.get()));
-        // Any two are a range to those who do not ask.
+        // Any two numbers are a range to a caller that does not check.
         if self.rng.chance(1, 8) {
             PageRange { start: self.page(), end: start }
         } else {
@@ -322,7 +322,7 @@ fn take<T>(rng: &mut Rng, from: &mut Vec<T>) -> Option<T> {
 
 /// Goal: whatever is passed, in whatever order, no byte of another file is seen or changed, and the cache's own records stay
 /// right. Method: random operations with random arguments, of which many panic, on a file between two of another's pages that
-/// are full of a byte that nobody else has.
+/// are full of a byte that no other page has.
 #[test]
 fn arbitrary_arguments_reach_no_other_file() {
     let (arena, cache, file) = bench();

@@ -108,6 +108,26 @@ fn foreign_changes_are_counted() {
     });
 }
 
+/// Goal: openings by another process are counted as that, whatever for, and not as changes; those of this one are not.
+#[test]
+fn foreign_openings_are_counted() {
+    as_root_and_nobody("watching::foreign_openings_are_counted", |name, directory| {
+        let path = directory.join("file");
+        let (file, mut shell, watch) = (make(&path), Shell::new(), ChangeWatch::new().unwrap());
+        let watched = watch.add(&file).unwrap();
+        let mut counted = Counted::new(&watch, &watched);
+        drop((File::open(&path).unwrap(), open(&path)));
+        assert!(!counted.is_changed());
+        assert_eq!(watched.foreign_openings(), 0, "{name}: they are this process's");
+        for (number, command) in ["cat {}", ": <>{}", ": >>{}"].into_iter().enumerate() {
+            shell.run(&format!("{} >/dev/null", command.replace("{}", &path.display().to_string())));
+            assert!(!counted.is_changed(), "{name}: {command}");
+            assert_eq!(watched.foreign_openings(), number as u64 + 1, "{name}: {command}");
+        }
+        watch.remove(watched, &file).unwrap();
+    });
+}
+
 type Change = fn(&Path, &Path);
 
 /// What a child does to the first file, by the second.
@@ -288,7 +308,7 @@ fn a_child_takes_no_events() {
 }
 
 /// Goal: a file that is watched twice stays watched until both are removed; then the kernel's mark is gone. Only a descriptor of the
-/// file removes it. Method: a change after the removal would be counted for who watches the file next.
+/// file removes it. Method: a change after the removal would be counted by the next watch of the file.
 #[test]
 fn the_last_removal_takes_the_mark() {
     for (name, directory) in scratch_dirs() {
