@@ -288,10 +288,11 @@ const FLUSHERS: usize = 4;
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::path::PathBuf;
     use std::task::{Context, Waker};
 
     use headwater_io::DriverKind;
+    use tempfile::TempDir;
 
     use super::*;
     use crate::file::{Contents, File};
@@ -303,20 +304,20 @@ mod tests {
         Engine::builder().memory(4 << 20).driver(DriverKind::Threads).build().unwrap()
     }
 
-    fn written(engine: &Engine, path: &Path) -> File {
-        let file = OpenOptions::new().engine(engine).caching(Caching::On).create().open(path).unwrap();
+    /// A file that was written to, and not synced. The engine goes before the directory.
+    fn written() -> (Engine, File, PathBuf, TempDir) {
+        let (engine, directory) = (engine(), tempfile::tempdir().unwrap());
+        let path = directory.path().join("file");
+        let file = OpenOptions::new().engine(&engine).caching(Caching::On).create().open(&path).unwrap();
         file.write_all_at(WRITTEN, 0).unwrap();
-        file
+        (engine, file, path, directory)
     }
 
     /// Goal: what was written is in the file when the last handle is dropped, also while the background thread works with the
     /// engine. Method: hold the engine as that thread does.
     #[test]
     fn the_last_user_ends_the_engine() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("file");
-        let engine = engine();
-        let file = written(&engine, &path);
+        let (engine, file, path, _directory) = written();
         let background = engine.shared.clone();
         drop(engine);
         assert_eq!(background.cache.writes.dirty_files().len(), 1, "a file is a user");
@@ -330,10 +331,7 @@ mod tests {
     /// exit does; poll it again.
     #[test]
     fn an_exit_takes_the_turn_of_a_cut() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("file");
-        let engine = engine();
-        let file = written(&engine, &path);
+        let (engine, file, path, _directory) = written();
         file.write_all_at(WRITTEN, 100_000).unwrap();
         let Contents::Stored(source) = &file.contents else { panic!("it is a file") };
         let inode = source.known().unwrap().clone();

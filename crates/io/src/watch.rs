@@ -33,7 +33,7 @@ use std::collections::HashMap;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
@@ -59,6 +59,8 @@ pub struct ChangeWatch {
 pub struct Watched {
     id: FileId,
     changes: Arc<Changes>,
+    /// Whether it was not removed.
+    is_marked: AtomicBool,
     shared: Arc<Shared>,
 }
 
@@ -83,8 +85,9 @@ struct Changes {
 #[derive(Debug)]
 struct Entry {
     changes: Arc<Changes>,
-    /// The [`Watched`] of it.
+    /// The [`Watched`] of it, and those of them that were not removed.
     users: usize,
+    marks: usize,
 }
 
 /// File system and file handle, as they stand in an event: 36 bytes on Btrfs, fewer on others that are common.
@@ -116,33 +119,35 @@ impl ChangeWatch {
         let id = file_id(file.buffered())?;
         let mut files = lock(&self.shared.files);
         mark(&self.shared.group, file.buffered(), libc::FAN_MARK_ADD)?;
-        let entry = files.entry(id.clone()).or_insert_with(|| Entry { changes: Arc::default(), users: 0 });
-        entry.users += 1;
+        let new = || Entry { changes: Arc::default(), users: 0, marks: 0 };
+        let entry = files.entry(id.clone()).or_insert_with(new);
+        (entry.users, entry.marks) = (entry.users + 1, entry.marks + 1);
         let changes = entry.changes.clone();
         drop(files);
-        Ok(Watched { id, changes, shared: self.shared.clone() })
+        Ok(Watched { id, changes, is_marked: AtomicBool::new(true), shared: self.shared.clone() })
     }
 
-    /// Ends the watching of a file, through any descriptor of it. In a forked child it does nothing.
+    /// Ends the watching of a file, through any descriptor of it: what changes it from now on queues no event, and what has changed
+    /// it before is counted by the next drain, as long as there is a [`Watched`]. In a forked child it does nothing.
     ///
     /// # Errors
-    /// `InvalidInput` if it is another file; what `name_to_handle_at(2)` and `fanotify_mark(2)` report. The counting has ended
-    /// then, and the mark has stayed.
-    pub fn remove(&self, watched: Watched, file: &OpenFile) -> io::Result<()> {
+    /// `InvalidInput` if it is another file; what `name_to_handle_at(2)` and `fanotify_mark(2)` report. The mark has
+    /// stayed then.
+    pub fn remove(&self, watched: &Watched, file: &OpenFile) -> io::Result<()> {
         if self.shared.check_process().is_err() {
             return Ok(());
         }
         if file_id(file.buffered())? != watched.id || !Arc::ptr_eq(&self.shared, &watched.shared) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let files = lock(&self.shared.files);
-        let is_last = files.get(&watched.id).is_none_or(|entry| entry.users == 1);
-        let removed = match is_last {
-            true => mark(&self.shared.group, file.buffered(), libc::FAN_MARK_REMOVE),
-            false => Ok(()),
+        let mut files = lock(&self.shared.files);
+        let removed = match watched.leave(&mut files) {
+            Some(entry) if entry.marks == 0 => {
+                mark(&self.shared.group, file.buffered(), libc::FAN_MARK_REMOVE)
+            }
+            _ => Ok(()),
         };
         drop(files);
-        drop(watched);
         match removed {
             // NOENT: the file was deleted, and the kernel has removed the mark by itself.
             Err(error) if error.raw_os_error() != Some(libc::ENOENT) => Err(error),
@@ -193,6 +198,13 @@ impl Watched {
     pub fn foreign_openings(&self) -> u64 {
         self.changes.foreign_openings.load(Ordering::Acquire)
     }
+
+    /// It wants no mark any more. Gives out the entry of the file, unless that is so already.
+    fn leave<'a>(&self, files: &'a mut HashMap<FileId, Entry>) -> Option<&'a mut Entry> {
+        let entry = files.get_mut(&self.id).filter(|_| self.is_marked.swap(false, Ordering::AcqRel))?;
+        entry.marks -= 1;
+        Some(entry)
+    }
 }
 
 impl Drop for Watched {
@@ -203,6 +215,7 @@ impl Drop for Watched {
             return;
         }
         let mut files = lock(&self.shared.files);
+        self.leave(&mut files);
         if let Some(entry) = files.get_mut(&self.id) {
             entry.users -= 1;
             if entry.users == 0 {

@@ -121,13 +121,17 @@ impl Origin {
         seen.watched = None;
     }
 
-    /// No own change comes any more, until the file is opened again: then the kernel is asked anew.
-    pub(super) fn end_watch(&self, seen: &mut Seen, file: &OpenFile) {
-        seen.is_unwatched = false;
-        if let (Some(watched), Some(watch)) = (seen.watched.take(), self.watch.running()) {
+    /// No own change comes any more, until the file is opened again: then the kernel is asked anew. Says what is known of changes
+    /// until now; `None` if another process has opened the file meanwhile: a write by it may end after the watch.
+    pub(super) fn end_watch(&self, seen: &mut Seen, file: &OpenFile) -> Option<Evidence> {
+        if let (Some(watched), Some(watch)) = (&seen.watched, self.watch.running()) {
             // A mark that stays costs memory, and nothing else.
             let _ = watch.remove(watched, file);
         }
+        let evidence = self.evidence(seen);
+        let was_opened = seen.note_openings().is_some();
+        (seen.watched, seen.is_unwatched, seen.is_foreign, seen.is_doubtful) = (None, false, false, false);
+        (!was_opened || evidence == Evidence::Foreign).then_some(evidence)
     }
 
     /// Whether the kernel tells which changes come from other processes.
@@ -167,15 +171,14 @@ impl Origin {
     /// Whether another process has opened the file so lately that its first write may be near. Without a watch, nothing tells.
     pub(crate) fn was_opened_lately(&self) -> bool {
         let mut seen = self.lock();
-        let Some(watched) = &seen.watched else { return false };
+        if !seen.is_watched() {
+            return false;
+        }
         if let Some(watch) = self.watch.running() {
             watch.drain();
         }
-        let (openings, now) = (watched.foreign_openings(), coarse_nanoseconds());
-        if std::mem::replace(&mut seen.foreign_openings, openings) != openings {
-            seen.opened_nanoseconds = Some(now);
-        }
-        seen.opened_nanoseconds.is_some_and(|opened| now.wrapping_sub(opened) < OPENED_NANOSECONDS)
+        let opened = seen.note_openings();
+        opened.is_some_and(|opened| coarse_nanoseconds().wrapping_sub(opened) < OPENED_NANOSECONDS)
     }
 
     /// What is known of changes since the last look.
@@ -244,6 +247,15 @@ impl Seen {
         has_changed
     }
 
+    /// When another process was last found to have opened the file, if one has since the watch began.
+    fn note_openings(&mut self) -> Option<u64> {
+        let openings = self.watched.as_ref()?.foreign_openings();
+        if std::mem::replace(&mut self.foreign_openings, openings) != openings {
+            self.opened_nanoseconds = Some(coarse_nanoseconds());
+        }
+        self.opened_nanoseconds
+    }
+
     pub(super) fn is_changing(&self) -> bool {
         self.in_flight > 0
     }
@@ -256,11 +268,6 @@ impl Seen {
     /// look, which says how long the file is.
     pub(super) fn look_again_after_changes(&mut self) {
         self.is_doubtful |= self.in_flight > 0;
-    }
-
-    /// Whether the stamp is older than an own change.
-    pub(super) fn has_changed(&self) -> bool {
-        self.has_changed
     }
 }
 

@@ -167,23 +167,39 @@ impl Inode {
         trust: StampTrust,
         evidence: Evidence,
     ) -> io::Result<Report> {
-        // Before the look, so that what is changed after it is not taken for seen.
-        self.checked_nanoseconds.store(coarse_nanoseconds(), Ordering::Relaxed);
-        let moment = self.unwritten.moment();
-        let mut now = {
-            let mut device_length = self.unwritten.device_length();
-            let (_, now) = file.identity()?;
-            *device_length = now.length_bytes;
-            now
-        };
+        let (mut now, moment) = self.take_stamp(file)?;
         if evidence == Evidence::OwnAlone {
             // A write of others that is under way shows by its event when it ends.
             now = now.settled();
         }
+        Ok(self.judge(seen, file, (now, moment), trust, evidence))
+    }
+
+    /// Asks for the file's times and length, and says what the engine had written before that.
+    fn take_stamp(&self, file: &OpenFile) -> io::Result<(FileStamp, Moment)> {
+        // Before the look, so that what is changed after it is not taken for seen.
+        self.checked_nanoseconds.store(coarse_nanoseconds(), Ordering::Relaxed);
+        let moment = self.unwritten.moment();
+        let mut device_length = self.unwritten.device_length();
+        let (_, now) = file.identity()?;
+        *device_length = now.length_bytes;
+        Ok((now, moment))
+    }
+
+    /// Finds out what a stamp and the evidence say together, and has that take effect.
+    fn judge(
+        &self,
+        seen: &mut Seen,
+        file: &OpenFile,
+        (now, moment): (FileStamp, Moment),
+        trust: StampTrust,
+        evidence: Evidence,
+    ) -> Report {
         let has_moved = seen.stamp.as_ref().is_some_and(|known| !known.is_same(&now));
         let is_modification_same = seen.stamp.as_ref().is_some_and(|known| known.is_same_modification(&now));
         let is_proven = seen.stamp.as_ref().is_none_or(|known| {
-            let is_fine = || trust == StampTrust::Settling && known.is_fresh() && file.has_fine_times();
+            let is_recent = known.is_fresh() && !now.is_old();
+            let is_fine = || trust == StampTrust::Settling && is_recent && file.has_fine_times();
             known.proves_unchanged(&now, trust) || known.is_same(&now) && is_fine()
         });
         let change = match (evidence, seen.take_own_changes()) {
@@ -204,7 +220,7 @@ impl Inode {
         }
         let mut report = self.take_length(now.length_bytes, change, moment);
         report.changed_bytes = (change != Change::No).then_some(now.length_bytes);
-        Ok(report)
+        report
     }
 
     /// The length is what was seen, or where the bytes end that this engine has still to write; clean pages leave if the file
@@ -280,19 +296,27 @@ impl Inode {
         self.report(report);
     }
 
-    /// If no handle has the file open, and nothing is unwritten: a last look leaves the stamp by which a change while it is closed
-    /// is seen, and the watch ends.
+    /// If no handle has the file open, and nothing is unwritten: the watch ends with a last look, whose stamp shows a change while the
+    /// file is closed.
+    ///
+    /// First the stamp, then the end of the watch, then the evidence: a write of others that ends in between is in the evidence. One
+    /// that ends later may have moved the stamp when it began, so pages are kept only if no other process has opened the file, and the
+    /// stamp is not settled.
     pub(super) fn end_watch(&self, file: &OpenFile) {
         let mut seen = self.origin.lock();
         // A handle that was opened meanwhile may have asked for no watch.
         if seen.is_changing() || !self.is_closed() {
             return;
         }
-        let mut report = Report::default();
-        if seen.is_watched() && seen.has_changed() {
-            report = self.or_forget(&mut seen, |seen| self.look_locked(seen, file, StampTrust::Settling));
-        }
-        self.origin.end_watch(&mut seen, file);
+        let looked = seen.is_watched().then(|| self.take_stamp(file));
+        let evidence = self.origin.end_watch(&mut seen, file);
+        let report = match (looked, evidence) {
+            (None, _) => Report::default(),
+            (Some(Ok(looked)), Some(evidence)) => {
+                self.judge(&mut seen, file, looked, StampTrust::Settling, evidence)
+            }
+            _ => self.forget(&mut seen),
+        };
         drop(seen);
         self.report(report);
     }
@@ -311,13 +335,16 @@ impl Inode {
 
     /// A file that cannot be looked at is one of which nothing is known.
     fn or_forget(&self, seen: &mut Seen, look: impl FnOnce(&mut Seen) -> io::Result<Report>) -> Report {
-        look(seen).unwrap_or_else(|_| {
-            seen.stamp = None;
-            let mut report = Report::default();
-            self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| report.dropped.push(page));
-            self.checked_nanoseconds.store(0, Ordering::Release);
-            report
-        })
+        look(seen).unwrap_or_else(|_| self.forget(seen))
+    }
+
+    /// Nothing is known of the file any more but what is dirty.
+    fn forget(&self, seen: &mut Seen) -> Report {
+        seen.stamp = None;
+        let mut report = Report::default();
+        self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| report.dropped.push(page));
+        self.checked_nanoseconds.store(0, Ordering::Release);
+        report
     }
 
     /// Listeners and subscribers are the user's, and may do anything.

@@ -10,7 +10,7 @@
 //! Owns: what each of both wrote last is there when they have stopped.
 //! Does not own: what is read while they write.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use headwater::{Coherence, File};
 use headwater_testkit::{Rng, ScratchDir, watched, with_seed};
@@ -46,6 +46,30 @@ fn foreign_writes_among_ours_are_seen() {
             let disk = std::fs::read(&race.path).unwrap();
             race.expect("their page on disk", disk[3 * 4096..4 * 4096] == numbered_page(last));
             race.expect("our page on disk", disk[..4096] == numbered_page(count));
+        });
+    });
+}
+
+/// Goal: a write of others that falls into the moment in which headwater closes a file, and ends to watch it, is seen when the file is
+/// opened again. Method: one foreign write, some moment after the close, which the engine ends by itself.
+#[test]
+fn a_foreign_write_during_a_close_is_seen() {
+    with_seed("races::a_foreign_write_during_a_close_is_seen", |seed| {
+        race(seed, |race, rng| {
+            for round in 0..5 {
+                let file = race.open();
+                file.write_all_at(&numbered_page(round), 0).unwrap();
+                let _ = page(&file, 3);
+                drop(file);
+                let (began, pause) = (Instant::now(), Duration::from_micros(rng.below(300)));
+                while began.elapsed() < pause {
+                    std::hint::spin_loop();
+                }
+                race.stranger.tell(&format!("write 12288 4096 {round}"));
+                let file = race.open();
+                race.expect("their page", page(&file, 3) == bytes(round, 4096));
+                race.expect("our page", page(&file, 0) == numbered_page(round));
+            }
         });
     });
 }

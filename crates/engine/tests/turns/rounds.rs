@@ -80,7 +80,8 @@ fn play_some(seed: u64, combinations: &[Combination], places: &Places) {
             panic!("HEADWATER_TURNS_CASE={number}/{:#x} plays this again: {report}", case.seed);
         }
     }
-    println!("{games} games, {} operations, {} MiB compared", total.operations, total.bytes >> 20);
+    let Counts { operations, bytes, collisions } = total;
+    println!("{games} games, {operations} operations, {} MiB compared, {collisions} collisions", bytes >> 20);
 }
 
 /// `combination/seed`, as it is printed when a game fails.
@@ -154,8 +155,8 @@ fn play_matrix(seed: u64, wanted: u64, combinations: &[Combination], places: &Pl
 
 fn print_table(rows: &[Row], combinations: &[Combination], places: &Places, time: Duration) {
     println!(
-        "{:60} {:>10} {:>14} {:>7} {:>6}",
-        "combination", "operations", "bytes compared", "games", "wrong"
+        "{:60} {:>10} {:>14} {:>7} {:>10} {:>6}",
+        "combination", "operations", "bytes compared", "games", "collisions", "wrong"
     );
     let mut total = Row::default();
     for (row, combination) in rows.iter().zip(combinations) {
@@ -167,8 +168,8 @@ fn print_table(rows: &[Row], combinations: &[Combination], places: &Places, time
 }
 
 fn print_row(name: &str, row: &Row) {
-    let Counts { operations, bytes } = row.counts;
-    println!("{name:60} {operations:>10} {bytes:>14} {:>7} {:>6}", row.games, row.wrong);
+    let Counts { operations, bytes, collisions } = row.counts;
+    println!("{name:60} {operations:>10} {bytes:>14} {:>7} {collisions:>10} {:>6}", row.games, row.wrong);
 }
 
 fn play(
@@ -241,6 +242,7 @@ impl Counts {
     fn add(&mut self, other: Counts) {
         self.operations += other.operations;
         self.bytes += other.bytes;
+        self.collisions += other.collisions;
     }
 }
 
