@@ -165,7 +165,7 @@ impl Shared {
             }
         }
         let has_direct = ready.iter().any(|piece| piece.route == Route::Direct);
-        let is_shared = has_direct && (inode.is_contested() || inode.origin.was_opened_lately());
+        let is_shared = has_direct && (inode.is_contested() || inode.origin.has_company());
         let mut quick = Vec::new();
         for mut piece in ready {
             if piece.route == Route::Direct && (is_shared || self.may_meet_others(inode, file, piece.bytes)) {

@@ -168,8 +168,9 @@ impl Origin {
         Watching::New
     }
 
-    /// Whether another process has opened the file so lately that its first write may be near. Without a watch, nothing tells.
-    pub(crate) fn was_opened_lately(&self) -> bool {
+    /// Whether another process has changed the file since the evidence was last taken, or has opened it so lately that its first
+    /// write may be near. Without a watch, nothing tells.
+    pub(crate) fn has_company(&self) -> bool {
         let mut seen = self.lock();
         if !seen.is_watched() {
             return false;
@@ -178,7 +179,8 @@ impl Origin {
             watch.drain();
         }
         let opened = seen.note_openings();
-        opened.is_some_and(|opened| coarse_nanoseconds().wrapping_sub(opened) < OPENED_NANOSECONDS)
+        seen.watched.as_ref().is_some_and(|watched| watched.foreign_changes() != seen.foreign_changes)
+            || opened.is_some_and(|opened| coarse_nanoseconds().wrapping_sub(opened) < OPENED_NANOSECONDS)
     }
 
     /// What is known of changes since the last look.
