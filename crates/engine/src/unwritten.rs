@@ -445,7 +445,8 @@ impl Turn {
         };
         let taken =
             self.holder.compare_exchange(holder, ticket | hold as u64, Ordering::SeqCst, Ordering::SeqCst);
-        taken.is_ok().then_some(TurnGuard { turn: self, ticket })
+        // Made only if it was taken: a guard that is dropped gives the turn up, whichever thread has it.
+        taken.is_ok().then(|| TurnGuard { turn: self, ticket })
     }
 }
 
@@ -524,10 +525,10 @@ mod tests {
         };
         thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| (0..500).for_each(|_| add()));
+                scope.spawn(|| (0..5000).for_each(|_| add()));
             }
         });
-        assert_eq!(sum.into_inner(), 2000);
+        assert_eq!(sum.into_inner(), 20_000);
         assert!(turn.try_take(Hold::Firm).is_some());
     }
 
