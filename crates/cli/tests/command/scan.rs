@@ -152,33 +152,37 @@ fn failures_of_a_check_are_told() {
     assert_eq!(other.status.code(), Some(1));
 }
 
-/// Goal: what was cached stays so, what was not does not come in. Method: a file that is cached, one that is not, and
-/// one in part, of each size; every file system that reads directly.
+/// Goal: what was cached stays so, what was not does not come in. Method: a file that is cached, and one that is not, of each size;
+/// every file system that reads directly. A kernel that reclaims memory takes pages by itself, so each is tried three times.
 #[test]
 fn the_page_cache_stays_as_it_is() {
     for (name, scratch) in scratch_dirs() {
         if name == "tmpfs" {
             continue;
         }
-        for length in [30_000, 200_000, (7 << 20) + 5] {
-            let (warm, cold) = (scratch.path().join("warm"), scratch.path().join("cold"));
-            for path in [&warm, &cold] {
-                PATTERN.write_file(path, length).unwrap();
-                make_cold(&File::open(path).unwrap()).unwrap();
-            }
-            File::open(&warm).unwrap().read_to_end(&mut Vec::new()).unwrap();
-            let pages = [&warm, &cold].map(|path| resident_pages(path));
-            if pages != [Some(length.div_ceil(4096)), Some(0)] {
-                skip(format!("{name}: its page cache cannot be arranged: {pages:?}"));
+        let (warm, cold) = (scratch.path().join("warm"), scratch.path().join("cold"));
+        let pages = || [&warm, &cold].map(|path| resident_pages(path));
+        for length in [30_000_u64, 200_000, (7 << 20) + 5] {
+            let expected = [Some(length.div_ceil(4096)), Some(0)];
+            let arranged = || {
+                for path in [&warm, &cold] {
+                    PATTERN.write_file(path, length).unwrap();
+                    make_cold(&File::open(path).unwrap()).unwrap();
+                }
+                File::open(&warm).unwrap().read_to_end(&mut Vec::new()).unwrap();
+                pages() == expected
+            };
+            if !(0..3).any(|_| arranged()) {
+                skip(format!("{name}: its page cache cannot be arranged: {:?}", pages()));
                 continue;
             }
             for options in [&[][..], &["--hash", "xxh3"], &["--hash", "blake3"]] {
-                stdout(run(&[&["scan"], options, &[utf8(scratch.path())]].concat()));
-                assert_eq!(
-                    [&warm, &cold].map(|path| resident_pages(path)),
-                    pages,
-                    "{name} {length} {options:?}"
-                );
+                let stays = || {
+                    stdout(run(&[&["scan"], options, &[utf8(scratch.path())]].concat()));
+                    pages() == expected
+                };
+                let is_kept = stays() || (0..2).any(|_| arranged() && stays());
+                assert!(is_kept, "{name} {length} {options:?}: {:?}, not {expected:?}", pages());
             }
         }
     }
