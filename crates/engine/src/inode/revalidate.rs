@@ -300,8 +300,8 @@ impl Inode {
     /// file is closed.
     ///
     /// First the stamp, then the end of the watch, then the evidence: a write of others that ends in between is in the evidence. One
-    /// that ends later may have moved the stamp when it began, so pages are kept only if no other process has opened the file, and the
-    /// stamp is not settled.
+    /// that ends later may have moved the stamp when it began, so pages are kept only if no other process has opened or changed the file,
+    /// and the stamp is not settled.
     pub(super) fn end_watch(&self, file: &OpenFile) {
         let mut seen = self.origin.lock();
         // A handle that was opened meanwhile may have asked for no watch.
@@ -312,7 +312,7 @@ impl Inode {
         let evidence = self.origin.end_watch(&mut seen, file);
         let report = match (looked, evidence) {
             (None, _) => Report::default(),
-            (Some(Ok(looked)), Some(evidence)) => {
+            (Some(Ok(looked)), Some(evidence)) if !self.is_contested() => {
                 self.judge(&mut seen, file, looked, StampTrust::Settling, evidence)
             }
             _ => self.forget(&mut seen),
