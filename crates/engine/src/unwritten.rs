@@ -489,8 +489,8 @@ pub(crate) enum Taken {
     Seized,
 }
 
-/// Writes to the device whose places are remembered: enough for a stream that consumes an extent beside a writer of whole MiBs;
-/// those beyond count as everywhere. At most a KiB a file.
+/// A file remembers the places of this many of its last writes to the device: enough for a stream that consumes an extent beside a
+/// writer of whole MiBs. An older write counts as one of the whole file. At most a KiB a file.
 const RECENTLY_MAX: usize = 64;
 
 /// By itself or beside a ticket, which is even: the holder keeps the turn until it gives it up.

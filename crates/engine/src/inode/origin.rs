@@ -205,6 +205,11 @@ impl Origin {
         }
     }
 
+    /// Whether no engine of this process has ever changed the file, as far as the ledger tells.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.ledger.load(Ordering::Acquire) == 0
+    }
+
     /// Own changes begin: all engines of this process can tell.
     pub(super) fn begin(&self, seen: &mut Seen, changes: usize) {
         seen.in_flight += changes;

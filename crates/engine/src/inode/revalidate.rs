@@ -91,14 +91,15 @@ impl Inode {
         let mut seen = self.origin.lock();
         let is_as_known = match seen.stamp {
             Some(_) => self.is_unchanged(&mut seen, &opened.stamp, interval),
-            None => file.kind() == FileKind::Regular,
+            // What was seen at the opening may be older than a change by an engine that has forgotten the file since.
+            None => file.kind() == FileKind::Regular && self.origin.is_untouched(),
         };
         if !is_as_known {
             drop(seen);
             return self.look(file, trust_for(interval));
         }
         if seen.stamp.replace(opened.stamp).is_none() {
-            // This engine has not changed the file yet: the look before that would have left a stamp.
+            // No engine has changed the file yet.
             *self.unwritten.device_length() = opened.stamp.length_bytes;
             self.length_bytes.store(opened.stamp.length_bytes, Ordering::Release);
         }
@@ -296,12 +297,12 @@ impl Inode {
         self.report(report);
     }
 
-    /// If no handle has the file open, and nothing is unwritten: the watch ends with a last look, whose stamp shows a change while the
-    /// file is closed.
+    /// Ends the watch of a file that no handle has open, and of which nothing is unwritten, with a last look: its stamp will show a
+    /// change while the file is closed.
     ///
-    /// First the stamp, then the end of the watch, then the evidence: a write of others that ends in between is in the evidence. One
-    /// that ends later may have moved the stamp when it began, so pages are kept only if no other process has opened or changed the file,
-    /// and the stamp is not settled.
+    /// The stamp is taken first, then the watch ends, then the evidence is taken: it includes every write of another process that ends in
+    /// between. A write that ends later may have moved the stamp when it began; so the stamp is not settled, and pages stay only if no
+    /// other process has opened or changed the file.
     pub(super) fn end_watch(&self, file: &OpenFile) {
         let mut seen = self.origin.lock();
         // A handle that was opened meanwhile may have asked for no watch.
@@ -376,3 +377,39 @@ pub(super) fn coarse_nanoseconds() -> u64 {
 /// How long what was seen of a file is trusted. A look costs 0.2 to 1 µs, so this is 0.01 % of the time of one thread;
 /// the coarse clock of the kernel moves every 1 to 10 ms, so much less is the same.
 pub(crate) const REVALIDATE_INTERVAL: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use headwater_core::readahead::ReadaheadLimits;
+    use headwater_io::{Access, DirectIo, DriverKind};
+
+    use super::*;
+    use crate::{Caching, Engine, OpenOptions};
+
+    /// Goal: an opening that looked at the file before this engine's last change of it knows the length after that, although the file
+    /// was forgotten at the close, because others had changed it. Method: the looks and changes in this order.
+    #[test]
+    fn an_old_look_does_not_shorten_a_forgotten_file() {
+        let engine = Engine::builder().memory(4 << 20).driver(DriverKind::Threads).build().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, vec![1; 10_000]).unwrap();
+        let file = OpenOptions::new().engine(&engine).caching(Caching::On).write().open(&path).unwrap();
+        file.write_all_at(&[2], 0).unwrap();
+        file.sync_data().unwrap();
+        let status = Command::new("sh").arg("-c").arg(r#"printf x >>"$0""#).arg(&path).status().unwrap();
+        assert!(status.success());
+        file.refresh().unwrap();
+        let opened = OpenFile::open(&path, DirectIo::Preferred, Access::Read).unwrap();
+        assert_eq!(opened.opened().stamp.length_bytes, 10_001);
+        file.append(&[3; 5000]).unwrap();
+        file.sync_data().unwrap();
+        drop(file);
+        let shared = &engine.shared;
+        let inode = shared.cache.inodes.open(shared, &opened, None, ReadaheadLimits::default()).unwrap();
+        assert_eq!(inode.length_bytes(), 15_001);
+        shared.cache.inodes.close(shared, &inode, &opened);
+    }
+}

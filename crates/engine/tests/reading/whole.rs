@@ -206,7 +206,7 @@ fn whole_files_grow_and_shrink() {
     }
 }
 
-/// Becomes the user `nobody`, for good, in this thread only.
+/// Makes the calling thread, and no other, run as the user `nobody` until it ends.
 fn become_nobody() {
     let (user, group) = (Uid::from_raw(65534), Gid::from_raw(65534));
     rustix::thread::set_thread_groups(&[]).unwrap();
@@ -215,7 +215,7 @@ fn become_nobody() {
 }
 
 /// Goal: a thread that may not open a file is not given its cached bytes, also while the name that it reads by changes between
-/// this file and one that it may read. Method: a file of root's in the cache, a thread that has become the user `nobody`, and one that
+/// this file and one that it may read. Method: a file of root's in the cache, a thread that runs as the user `nobody`, and one that
 /// moves a symbolic link to and fro.
 #[test]
 fn whole_files_are_not_given_to_strangers() {

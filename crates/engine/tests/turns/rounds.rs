@@ -82,6 +82,7 @@ fn play_some(seed: u64, combinations: &[Combination], places: &Places) {
     }
     let Counts { operations, bytes, collisions } = total;
     println!("{games} games, {operations} operations, {} MiB compared, {collisions} collisions", bytes >> 20);
+    check_collisions(collisions, games);
 }
 
 /// `combination/seed`, as it is printed when a game fails.
@@ -143,6 +144,10 @@ fn play_matrix(seed: u64, wanted: u64, combinations: &[Combination], places: &Pl
     });
     let rows = rows.into_inner().unwrap();
     print_table(&rows, combinations, places, start.elapsed());
+    check_collisions(
+        rows.iter().map(|row| row.counts.collisions).sum(),
+        rows.iter().map(|row| row.games).sum(),
+    );
     let reports: Vec<&str> = rows.iter().filter(|row| row.wrong > 0).map(|row| row.report.as_str()).collect();
     assert!(
         reports.is_empty(),
@@ -151,6 +156,11 @@ fn play_matrix(seed: u64, wanted: u64, combinations: &[Combination], places: &Pl
         rows.len(),
         reports[..reports.len().min(REPORTS_MAX)].join("\n")
     );
+}
+
+/// They are rare: a direct write takes 100 us of a turn.
+fn check_collisions(collisions: u64, games: u64) {
+    assert!(collisions <= 2 + games / 100, "{collisions} collisions in {games} games");
 }
 
 fn print_table(rows: &[Row], combinations: &[Combination], places: &Places, time: Duration) {

@@ -64,7 +64,7 @@ impl Status {
         })
     }
 
-    /// The same without what `O_DIRECT` asks, which the kernel tells by `fstat(2)` in two thirds of the time.
+    /// The same without what `O_DIRECT` asks, by `fstat(2)`, which is 0.1 us cheaper.
     pub(super) fn in_brief(file: &File) -> io::Result<Status> {
         // Miri has `statx(2)` alone, as the standard library calls it.
         if cfg!(miri) {
