@@ -481,14 +481,15 @@ impl ReadStream {
     }
 
     /// Makes a part of a resident extent current. Where the page cache turns out not to have it, the device is asked.
-    /// Returns what to wait for when there is no frame.
+    /// Returns what to wait for when there is no frame: the extent is then to be asked for again.
     fn copy_resident(&mut self, range: ByteRange) -> Option<EventListener> {
         let arena = &self.source.shared().arena;
         let wanted_bytes = (range.end - self.position_bytes).min(self.copy_bytes) as usize;
         let allocate = |bytes| self.source.shared().allocate(bytes, for_memory(bytes, Urgency::Demand));
         let freed = arena.freed();
         let Some(mut extent) = allocate(wanted_bytes).or_else(|| allocate(PAGE_SIZE_BYTES as usize)) else {
-            self.ahead.push_front(Ahead::Resident(range));
+            // What is ahead goes back, lest readers wait for each other, each with memory that it does not use yet.
+            self.forget_ahead();
             self.source.shared().driver.attend();
             return Some(freed);
         };

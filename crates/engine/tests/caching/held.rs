@@ -3,7 +3,11 @@
 //! Owns: pages kept as `Bytes`, caches full of pages on their way.
 //! Does not own: who waits for one page (see `once`).
 
+use std::fs;
+use std::num::NonZeroU64;
+use std::os::unix::fs::FileExt;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
@@ -11,12 +15,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use headwater::{Caching, File, IoMode, OpenOptions, Result};
 use headwater_testkit::{Rng, with_seed};
+use rustix::fs::{Advice, fadvise};
 
 use crate::rig::{Rig, Scratch, block_on, calm_device, drivers, watched};
 use crate::world::assert_exact;
 
 /// Goal: when callers keep all the pages that they can get, everybody else goes on, with right bytes, and what is kept
-/// does not change. Method: single pages kept until no more are lent, then reads of all sizes, threads and tasks.
+/// does not change. Method: single pages kept until no more are lent, then reads of all sizes, threads and tasks, while parts of the
+/// file come into the kernel's page cache and leave it.
 #[test]
 fn a_cache_full_of_kept_pages() {
     with_seed("held::a_cache_full_of_kept_pages", |seed| {
@@ -38,8 +44,11 @@ fn keep_and_read(rig: &Rig, file: &File, scratch: &Scratch, seed: u64) {
     let kept: Vec<(u64, Bytes)> = (0..LENGTH_BYTES / 4096).map(lend).collect();
     let stats = rig.engine.stats();
     assert!(stats.lent_bytes > 0 && stats.lent_bytes <= stats.arena.budget_bytes / 2, "{stats:?}");
+    let readers = AtomicUsize::new(3);
     thread::scope(|scope| {
+        scope.spawn(|| come_and_go(scratch, &readers, seed));
         for thread in 0..3 {
+            let readers = &readers;
             scope.spawn(move || {
                 let mut rng = Rng::new(seed ^ thread);
                 for length in [10, 4096, 100_000, 1_000_000, 3_000_000].repeat(4) {
@@ -49,10 +58,23 @@ fn keep_and_read(rig: &Rig, file: &File, scratch: &Scratch, seed: u64) {
                     let bytes = block_on(file.read_at_async(offset_bytes, length)).unwrap();
                     scratch.check_all(offset_bytes, length, &bytes);
                 }
+                readers.fetch_sub(1, Ordering::Relaxed);
             });
         }
     });
     kept.iter().for_each(|(page, bytes)| scratch.check_all(page * 4096, 4096, bytes));
+}
+
+/// Has the kernel hold parts of the file and forget others, as long as there are readers.
+fn come_and_go(scratch: &Scratch, readers: &AtomicUsize, seed: u64) {
+    let (file, mut rng) = (fs::File::open(scratch.path()).unwrap(), Rng::new(seed));
+    while readers.load(Ordering::Relaxed) > 0 {
+        let at = rng.below(LENGTH_BYTES);
+        match rng.below(2) {
+            0 => fadvise(&file, at, NonZeroU64::new(300_000), Advice::DontNeed).unwrap(),
+            _ => _ = file.read_at(&mut vec![0; 300_000], at).unwrap(),
+        }
+    }
 }
 
 /// Goal: when every page of the cache is on its way, a demand waits or goes on without it, and readahead gives up. Method:
