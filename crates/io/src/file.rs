@@ -282,14 +282,14 @@ impl OpenFile {
     ///
     /// # Errors
     /// What `pread(2)` reports, if nothing was read before.
-    pub fn read_blocking(&self, route: Route, buffer: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
-        let file = self.file(route);
+    pub fn read_blocking(&self, mut route: Route, buffer: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
         let mut done_bytes = 0;
         while done_bytes < buffer.len() {
-            match file.read_at(&mut buffer[done_bytes..], offset_bytes + done_bytes as u64) {
+            match self.file(route).read_at(&mut buffer[done_bytes..], offset_bytes + done_bytes as u64) {
                 Ok(0) => break,
                 Ok(read_bytes) => done_bytes += read_bytes,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if self.may_read_buffered(route, &error, 0) => route = Route::Buffered,
                 Err(_) if done_bytes > 0 => break,
                 Err(error) => return Err(error),
             }
@@ -298,6 +298,15 @@ impl OpenFile {
             }
         }
         Ok(done_bytes)
+    }
+
+    /// Whether a read that failed may succeed through the kernel's page cache: a direct one fails with EIO also where it meets space
+    /// that is promised to bytes which others have written, but not found yet (XFS). Should the device have failed, it fails again.
+    /// Not a request of so many bytes that was sent to a ring which polls: that knows no other reads.
+    pub(crate) fn may_read_buffered(&self, route: Route, error: &io::Error, requested_bytes: usize) -> bool {
+        let is_polled =
+            || self.polled_bytes_max.get().is_some_and(|max| (1..=*max).contains(&requested_bytes));
+        route == Route::Direct && error.raw_os_error() == Some(libc::EIO) && !is_polled()
     }
 
     /// Whether a transfer that stands at `done_bytes` cannot be continued because the next offset would be unaligned:

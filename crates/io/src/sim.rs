@@ -186,7 +186,7 @@ impl Sim {
         &self,
         operation: Operation,
         file: &OpenFile,
-        route: Route,
+        mut route: Route,
         (base, length_bytes): (NonNull<u8>, usize),
         offset_bytes: u64,
     ) -> io::Result<usize> {
@@ -213,6 +213,9 @@ impl Sim {
                 }
                 Ok(0) => break,
                 Ok(moved_bytes) => done_bytes += moved_bytes,
+                Err(error) if operation == Operation::Read && file.may_read_buffered(route, &error, 0) => {
+                    route = Route::Buffered;
+                }
                 Err(_) if done_bytes > 0 => break,
                 Err(error) => return Err(error),
             }
@@ -344,10 +347,11 @@ impl Sim {
     /// As for [`sys::transfer`].
     unsafe fn attempt(&self, mut piece: Piece<'_>, ticket: Option<Ticket>) -> io::Result<usize> {
         self.control().note_attempt();
-        let wanted_bytes = self.draw_length(piece.length_bytes(), piece.alignment_bytes)?;
+        let unit_bytes = piece.unit_bytes();
+        let wanted_bytes = self.draw_length(piece.length_bytes(), unit_bytes)?;
         let (operation, file, offset_bytes) = (piece.operation, piece.file, piece.offset_bytes);
         let (key, wanted) = (FileKey::of_descriptor(file)?, ByteRange::at(offset_bytes, wanted_bytes as u64));
-        let admitted_bytes = self.control().admit(operation, key, wanted, piece.alignment_bytes as u64)?;
+        let admitted_bytes = self.control().admit(operation, key, wanted, unit_bytes as u64)?;
         truncate(&mut piece.segments, admitted_bytes as usize);
         debug_assert!(file.as_raw_fd() >= 0);
         // SAFETY: the segments are those that the caller vouches for, or a part of them.
@@ -376,13 +380,13 @@ impl Sim {
         Err(io::Error::from_raw_os_error(errno))
     }
 
-    /// Everything, or a transient error, or an aligned part.
-    fn draw_length(&self, length_bytes: usize, alignment_bytes: usize) -> io::Result<usize> {
+    /// Everything, or a transient error, or a part.
+    fn draw_length(&self, length_bytes: usize, unit_bytes: usize) -> io::Result<usize> {
         self.draw_transient()?;
         let mut state = lock(&self.state);
-        let units = length_bytes / alignment_bytes;
+        let units = length_bytes / unit_bytes;
         if units > 1 && state.below(1000) < u64::from(self.options.short_per_mille) {
-            return Ok((1 + state.below(units as u64 - 1) as usize) * alignment_bytes);
+            return Ok((1 + state.below(units as u64 - 1) as usize) * unit_bytes);
         }
         Ok(length_bytes)
     }
@@ -452,6 +456,15 @@ impl Piece<'_> {
 
     fn length_bytes(&self) -> usize {
         self.segments.iter().map(IoSegment::length_bytes).sum()
+    }
+
+    /// What is moved together: the kernel reads whole sectors into its page cache too.
+    fn unit_bytes(&self) -> usize {
+        const SECTOR_BYTES: usize = 512;
+        match self.operation {
+            Operation::Read => self.alignment_bytes.max(SECTOR_BYTES),
+            Operation::Write => self.alignment_bytes,
+        }
     }
 
     /// What the log says of it. Nothing, if it is a read.

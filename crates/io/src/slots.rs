@@ -402,6 +402,13 @@ impl Active {
             self.fruitless_attempts += 1;
             return Verdict::Again;
         }
+        if let Request::Transfer(transfer) = &mut self.request
+            && transfer.operation == Operation::Read
+            && transfer.file.may_read_buffered(transfer.route, &error, transfer.length_bytes)
+        {
+            transfer.route = Route::Buffered;
+            return Verdict::Again;
+        }
         self.finish(Err(error))
     }
 

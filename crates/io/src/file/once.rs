@@ -119,8 +119,10 @@ fn read_to_end(file: &File, length_bytes: u64) -> io::Result<Option<WholeFile>> 
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // Of a device with larger blocks, and of whatever has no positions.
-            Err(error) if [Some(libc::EINVAL), Some(libc::ESPIPE)].contains(&error.raw_os_error()) => {
+            // Of a device with larger blocks, of whatever has no positions, and see `OpenFile::may_read_buffered`.
+            Err(error)
+                if [libc::EINVAL, libc::ESPIPE, libc::EIO].map(Some).contains(&error.raw_os_error()) =>
+            {
                 return Ok(None);
             }
             Err(error) => return Err(error),

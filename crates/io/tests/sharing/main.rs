@@ -7,4 +7,5 @@ mod appending;
 mod beside;
 mod lengths;
 mod locking;
+mod reading;
 mod watching;
