@@ -22,6 +22,7 @@ use crate::error::{Operation, Result};
 use crate::inode::Inode;
 use crate::source::Source;
 use crate::windows::{Stage, Window};
+use crate::write_back::Awaited;
 
 /// The right to use a window. Dropped, what was written to it goes to the file, and its pages are the cache's again.
 pub(crate) struct WindowUse {
@@ -110,7 +111,7 @@ impl Source {
         let shared = self.shared();
         loop {
             let failures = inode.unwritten.failure_count();
-            shared.write_back(inode, pages, usize::MAX);
+            shared.write_back(inode, pages, usize::MAX, Awaited::Yes);
             let state = inode.unwritten.lock();
             let meets = |other: PageRange| other.start < pages.end && pages.start < other.end;
             let write = state.in_flight.values().find(|write| meets(write.pages())).cloned();

@@ -24,7 +24,7 @@ use headwater_core::units::PageRange;
 
 use crate::engine::Shared;
 use crate::inode::Inode;
-use crate::write_back::SYNC_RUNS;
+use crate::write_back::{Awaited, SYNC_RUNS};
 
 /// What is to become of pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,7 +41,7 @@ impl Shared {
     /// Puts pages of a file where they belong.
     pub(crate) fn put_pages(&self, inode: &Arc<Inode>, pages: PageRange, put: Put) {
         match put {
-            Put::Clean => _ = self.write_back(inode, pages, SYNC_RUNS),
+            Put::Clean => _ = self.write_back(inode, pages, SYNC_RUNS, Awaited::No),
             Put::Free => inode.drop_pages(pages),
             Put::Sync => self.flush(inode, pages),
         }

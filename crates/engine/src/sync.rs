@@ -24,7 +24,7 @@ use crate::inode::{ALL_PAGES, Inode};
 use crate::joint::Told;
 use crate::put_pages::Put;
 use crate::source::Source;
-use crate::write_back::SYNC_RUNS;
+use crate::write_back::{Awaited, SYNC_RUNS};
 use crate::writes::PageWrite;
 
 /// Who syncs a file for whom.
@@ -179,7 +179,7 @@ impl<'a> Sweep<'a> {
                     let rest = PageRange::new(self.from, self.end);
                     let in_flight = self.inode.unwritten.lock().in_flight.len();
                     let runs_max = SYNC_RUNS.saturating_sub(in_flight).max(1);
-                    let begun = self.shared.write_back(self.inode, rest, runs_max);
+                    let begun = self.shared.write_back(self.inode, rest, runs_max, Awaited::Yes);
                     self.is_held_back |= begun.is_held_back;
                     self.from = begun.next;
                     self.take_in_flight();
@@ -192,7 +192,7 @@ impl<'a> Sweep<'a> {
                     let pages = self.again.pop();
                     match pages {
                         Some(pages) => {
-                            let begun = self.shared.write_back(self.inode, pages, usize::MAX);
+                            let begun = self.shared.write_back(self.inode, pages, usize::MAX, Awaited::Yes);
                             self.is_held_back |= begun.is_held_back;
                         }
                         None => self.round = Round::Over,

@@ -10,9 +10,11 @@
 //! exactly its bytes: the file is never longer than it is, not even if power goes. So is a page that is dirty in part: the
 //! bytes beside those may be what others have written since it was read. A contested file, which others were seen to change,
 //! is written through the kernel's cache alone: where a direct write meets a buffered one in a page, the kernel has the next
-//! sync of each of them fail. Space beyond the length that the device
-//! knows is allocated before it is written, which makes the file longer by zeros that nobody has synced: writes that extend
-//! a file one by one would wait for each other.
+//! sync of each of them fail. So is what nothing waits for, if it is little: a program that gets the file next, without a sync,
+//! may write to it while a direct write is under way.
+//!
+//! Space beyond the length that the device knows is allocated before it is written, which makes the file longer by zeros that
+//! nobody has synced: writes that extend a file one by one would wait for each other.
 //!
 //! Owns: the way from dirty pages to requests, the limits of what is dirty.
 //! Does not own: which pages are dirty (unwritten), who waits (writes).
@@ -26,7 +28,7 @@ use std::time::{Duration, Instant};
 
 use headwater_core::dirty::Taken;
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
-use headwater_io::{Allocated, OpenFile, PinnedRun, Rejected, Route, Urgency, WriteBack};
+use headwater_io::{Allocated, DirectAlignment, OpenFile, PinnedRun, Rejected, Route, Urgency, WriteBack};
 
 use crate::engine::Shared;
 use crate::inode::{ALL_PAGES, Inode};
@@ -43,6 +45,14 @@ pub(crate) struct Begun {
     pub(crate) next: PageIndex,
     /// Whether something was left out because the file is being cut.
     pub(crate) is_held_back: bool,
+}
+
+/// Whether a thread or task waits until the device has what is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Awaited {
+    Yes,
+    /// Other programs may work on the file while it is being written: of a file that was closed, or not written to for a while.
+    No,
 }
 
 /// Whether bytes are missing on the device before those that are dirty.
@@ -64,11 +74,19 @@ struct Piece {
 
 impl Shared {
     /// Begins to write dirty pages of a range, ascending, in at most `runs_max` runs. Waits for no device, but for the file
-    /// system to find space.
-    pub(crate) fn write_back(&self, inode: &Arc<Inode>, within: PageRange, runs_max: usize) -> Begun {
+    /// system to find space, and for copies of a few pages into the kernel's page cache.
+    pub(crate) fn write_back(
+        &self,
+        inode: &Arc<Inode>,
+        within: PageRange,
+        runs_max: usize,
+        awaited: Awaited,
+    ) -> Begun {
         let mut begun = Begun { pages: 0, next: within.end, is_held_back: false };
         let (file, pieces) = inode.unwritten.change(self, |state| {
             let Some(file) = state.file.clone() else { return (None, Vec::new()) };
+            let is_little = awaited == Awaited::No && inode.unwritten.pages() <= LITTLE_PAGES_MAX;
+            let direct = file.direct().filter(|_| !is_little && !inode.is_contested());
             let mut pieces = Vec::new();
             let end = state.barrier.map_or(within.end, |barrier| barrier.min(within.end));
             let behind = PageRange::new(end.max(within.start), within.end);
@@ -81,7 +99,7 @@ impl Shared {
                 };
                 from = taken.pages.end;
                 begun.pages += taken.pages.len().get();
-                self.prepare(inode, state, &file, taken, &mut pieces);
+                self.prepare(inode, state, &file, taken, direct, &mut pieces);
             }
             begun.next = from;
             (Some(file), pieces)
@@ -99,11 +117,11 @@ impl Shared {
         state: &mut State,
         file: &Arc<OpenFile>,
         taken: Taken,
+        direct: Option<DirectAlignment>,
         pieces: &mut Vec<Piece>,
     ) {
         let length_bytes = inode.length_bytes();
-        let direct = file.direct().filter(|_| taken.parts.is_none() && !inode.is_contested());
-        let Some(direct) = direct else {
+        let Some(direct) = direct.filter(|_| taken.parts.is_none()) else {
             return pieces.push(self.piece(inode, state, file, taken, Route::Buffered));
         };
         let run = taken.pages;
@@ -156,6 +174,7 @@ impl Shared {
         inode.begin_changes(file, pieces.len());
         let mut plug = self.driver.plug();
         let mut ready = Vec::with_capacity(pieces.len());
+        let known_bytes = *inode.unwritten.device_length();
         for (range, pieces) in together(pieces) {
             match self.lengthen(inode, file, range) {
                 Ok(()) => ready.extend(pieces),
@@ -171,7 +190,7 @@ impl Shared {
             if piece.route == Route::Direct && (is_shared || self.may_meet_others(inode, file, piece.bytes)) {
                 piece.route = Route::Buffered;
             }
-            if self.is_quick(file, &piece) {
+            if self.is_quick(file, &piece, known_bytes) {
                 quick.push(piece);
                 continue;
             }
@@ -207,12 +226,17 @@ impl Shared {
         }
     }
 
-    /// Whether a write is done when its bytes are copied: into a page that the kernel has. A request for it would be handed to a
-    /// thread of the kernel, which takes ten times as long.
-    fn is_quick(&self, file: &OpenFile, piece: &Piece) -> bool {
-        piece.route == Route::Buffered
-            && PageRange::covering(piece.bytes).len() == PageCount::new(1)
-            && self.driver.is_held_by_kernel(file, piece.bytes)
+    /// Whether a write is done when its bytes are copied: into a few pages that the kernel has, or need not read because all of
+    /// what is in them is new. A request for it would be handed to a thread of the kernel, which takes ten times as long.
+    fn is_quick(&self, file: &OpenFile, piece: &Piece, known_bytes: u64) -> bool {
+        let (bytes, pages) = (piece.bytes, PageRange::covering(piece.bytes));
+        if piece.route == Route::Direct || pages.len() > QUICK_PAGES_MAX {
+            return false;
+        }
+        let last = PageIndex::new(pages.end.get() - 1).start_bytes();
+        let starts_whole = bytes.start == pages.start.start_bytes();
+        let is_whole = starts_whole && (bytes.end == pages.end.start_bytes() || last >= known_bytes);
+        is_whole || pages.len() == PageCount::new(1) && self.driver.is_held_by_kernel(file, bytes)
     }
 
     /// Whether others may be writing to the same pages just now, through the kernel's cache: the kernel has something to write
@@ -223,17 +247,20 @@ impl Shared {
             || !inode.origin.is_watched() && self.driver.is_held_by_kernel(file, all)
     }
 
-    /// Writes ranges of a page. Blocks for the copies into the kernel's cache.
+    /// Writes ranges of a run, of which each begins in its first page. Blocks for the copies into the kernel's cache.
     fn write_parts(&self, file: &OpenFile, run: &PinnedRun, parts: &[ByteRange]) -> io::Result<()> {
         for range in parts {
-            let page = run.slices().next().expect("a run has a page");
-            let within = (range.start % PAGE_SIZE_BYTES) as usize..;
-            let bytes = &page[within][..range.len() as usize];
-            let mut done = 0;
-            while done < bytes.len() {
-                // What stopped a short write is reported by the next.
-                let at_bytes = range.start + done as u64;
-                done += self.driver.write_blocking(file, Route::Buffered, &bytes[done..], at_bytes)?;
+            let (mut at_bytes, mut skip) = (range.start, (range.start % PAGE_SIZE_BYTES) as usize);
+            for slice in run.slices() {
+                let length = (slice.len() - skip).min((range.end - at_bytes) as usize);
+                let mut rest = &slice[skip..skip + length];
+                while !rest.is_empty() {
+                    // What stopped a short write is reported by the next.
+                    let done = self.driver.write_blocking(file, Route::Buffered, rest, at_bytes)?;
+                    at_bytes += done as u64;
+                    rest = &rest[done..];
+                }
+                skip = 0;
             }
         }
         Ok(())
@@ -279,7 +306,7 @@ impl Shared {
                 let rest = PageRange::new(from, PageIndex::MAX);
                 let Some(page) = inode.unwritten.lock().dirty.first_in_part(rest) else { break };
                 from = page + PageCount::new(1);
-                self.write_back(inode, PageRange::new(page, from), 1);
+                self.write_back(inode, PageRange::new(page, from), 1, Awaited::Yes);
             }
             let is_doubted = |write: &&Arc<PageWrite>| write.is_doubted();
             let writes: Vec<_> =
@@ -335,9 +362,10 @@ impl Shared {
     /// Goes on where the last sweep of the file ended, so that writes go up and down the file no more than needed.
     fn sweep(&self, inode: &Arc<Inode>, runs_max: usize) -> u64 {
         let from = inode.unwritten.lock().sweep;
-        let mut begun = self.write_back(inode, PageRange::new(from, PageIndex::MAX), runs_max);
+        let write_back = |pages| self.write_back(inode, pages, runs_max, Awaited::No);
+        let mut begun = write_back(PageRange::new(from, PageIndex::MAX));
         if begun.pages == 0 && from > PageIndex::new(0) {
-            begun = self.write_back(inode, PageRange::new(PageIndex::new(0), from), runs_max);
+            begun = write_back(PageRange::new(PageIndex::new(0), from));
         }
         inode.unwritten.lock().sweep =
             if begun.next == PageIndex::MAX { PageIndex::new(0) } else { begun.next };
@@ -422,6 +450,12 @@ pub(crate) const SYNC_RUNS: usize = 128;
 
 /// Beyond that, other threads write as fast as this one waits; the next read goes on.
 const SETTLE_ROUNDS: u32 = 4;
+
+/// 64 KiB: about as long as a request takes.
+const QUICK_PAGES_MAX: PageCount = PageCount::new(16);
+
+/// 512 KiB: less than what is written at once because a program writes much.
+const LITTLE_PAGES_MAX: u64 = 128;
 
 /// Early writing begins at half of what may be dirty: the other half is there while it is under way.
 const BACKGROUND_DIVISOR: u64 = 2;

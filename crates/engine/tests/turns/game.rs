@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use headwater::{Coherence, IoMode};
+use headwater::Coherence;
 use headwater_testkit::Rng;
 
 use crate::api::{is_checked, sees_at_once};
@@ -47,8 +47,6 @@ pub(crate) enum Player {
 pub(crate) struct Counts {
     pub(crate) operations: u64,
     pub(crate) bytes: u64,
-    /// Games that ended early, because a direct write of ours met a write of the stranger.
-    pub(crate) collisions: u64,
 }
 
 pub(crate) struct Game<'a> {
@@ -120,20 +118,14 @@ impl<'a> Game<'a> {
             if self.left_out.contains(&self.step) {
                 continue;
             }
-            if self.counts.collisions > 0 {
-                break;
-            }
             self.draw.begin_turn(turn);
             match self.draw.rng.below(2) {
                 0 => self.our_turn()?,
                 _ => self.their_turn()?,
             }
         }
-        if self.counts.collisions == 0 {
-            self.settle()?;
-        }
-        // The sync that failed fails for ever.
-        if self.counts.collisions > 0 { Ok(()) } else { self.compare() }
+        self.settle()?;
+        self.compare()
     }
 
     fn our_turn(&mut self) -> Outcome {
@@ -240,9 +232,6 @@ impl<'a> Game<'a> {
         }
         let compared = if self.draw.rng.chance(1, 2) { self.compare() } else { Ok(()) };
         self.settle()?;
-        if self.counts.collisions > 0 {
-            return Ok(());
-        }
         compared.map_err(|error| format!("while ours is unwritten: {error}"))?;
         self.compare()
     }
@@ -321,22 +310,8 @@ impl<'a> Game<'a> {
     fn settle(&mut self) -> Outcome {
         self.open_some()?;
         self.note("ours: sync".to_owned());
-        match self.writer().sync_data() {
-            Ok(()) => {}
-            Err(error) if self.may_have_met(&error) => {
-                self.counts.collisions += 1;
-                return Ok(());
-            }
-            Err(error) => return Err(format!("sync_data: {error}")),
-        }
+        self.writer().sync_data().map_err(|error| format!("sync_data: {error}"))?;
         self.check_disk()
-    }
-
-    /// Whether a sync may fail so: the stranger wrote to a page while a direct write of ours to it, which was handed over unsynced, was
-    /// under way. The bytes of one of the two may be lost then, and this says so.
-    fn may_have_met(&self, error: &str) -> bool {
-        let is_direct = self.case.combination.mode != IoMode::Buffered;
-        is_direct && self.model.is_dirty() && error.contains("os error 5")
     }
 
     fn check_disk(&mut self) -> Outcome {

@@ -50,25 +50,30 @@ fn foreign_writes_among_ours_are_seen() {
     });
 }
 
-/// Goal: a write of others that falls into the moment in which headwater closes a file, and ends to watch it, is seen when the file is
-/// opened again. Method: one foreign write, some moment after the close, which the engine ends by itself.
+/// Goal: a program that writes to a file which headwater has just closed without a sync does not meet a direct write: no sync fails,
+/// and only the bytes that both wrote are in doubt. Method: whole pages of headwater's, and a few foreign bytes in one of them,
+/// some moment after the close.
 #[test]
-fn a_foreign_write_during_a_close_is_seen() {
-    with_seed("races::a_foreign_write_during_a_close_is_seen", |seed| {
+fn foreign_writes_after_a_close_meet_no_direct_write() {
+    with_seed("races::foreign_writes_after_a_close_meet_no_direct_write", |seed| {
         race(seed, |race, rng| {
             for round in 0..5 {
+                let (ours, at) = (bytes(round, 6 * 4096), rng.below(5 * 4096) as usize);
                 let file = race.open();
-                file.write_all_at(&numbered_page(round), 0).unwrap();
-                let _ = page(&file, 3);
+                file.write_all_at(&ours, 0).unwrap();
                 drop(file);
                 let (began, pause) = (Instant::now(), Duration::from_micros(rng.below(300)));
                 while began.elapsed() < pause {
                     std::hint::spin_loop();
                 }
-                race.stranger.tell(&format!("write 12288 4096 {round}"));
-                let file = race.open();
-                race.expect("their page", page(&file, 3) == bytes(round, 4096));
-                race.expect("our page", page(&file, 0) == numbered_page(round));
+                race.stranger.tell(&format!("write {at} 1000 {}", round + 100));
+                let (file, bystander) = (race.open(), std::fs::File::open(&race.path).unwrap());
+                race.expect("our sync", file.sync_data().is_ok());
+                race.expect("the sync of a bystander", bystander.sync_all().is_ok());
+                let (found, theirs) = (std::fs::read(&race.path).unwrap(), bytes(round + 100, 1000));
+                let is_theirs = |place| place >= at && theirs.get(place - at) == Some(&found[place]);
+                let is_right = (0..ours.len()).all(|place| found[place] == ours[place] || is_theirs(place));
+                race.expect("what is on disk", is_right && found.len() == ours.len());
             }
         });
     });
