@@ -22,6 +22,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockE
 use std::thread;
 use std::time::{Duration, Instant};
 
+use headwater_io::without_signals;
+
 use crate::engine::{Engine, Shared};
 use crate::error::{Error, Result};
 use crate::events;
@@ -161,7 +163,8 @@ fn in_parallel(files: &[Arc<Inode>], work: impl Fn(&Arc<Inode>) + Sync) {
     thread::scope(|scope| {
         for _ in 1..files.len().min(FLUSHERS) {
             // Without another thread, this one does it all.
-            let _ = thread::Builder::new().name("headwater-exit".into()).spawn_scoped(scope, run);
+            let builder = thread::Builder::new().name("headwater-exit".into());
+            let _ = without_signals(|| builder.spawn_scoped(scope, run));
         }
         run();
     });
@@ -190,7 +193,8 @@ extern "C" fn leave() {
             shared.flush_leaving();
             shared.report_lost();
         };
-        if thread::Builder::new().name("headwater-exit".into()).spawn(flush).is_err() {
+        let builder = thread::Builder::new().name("headwater-exit".into());
+        if without_signals(|| builder.spawn(flush)).is_err() {
             report(vec![ManuallyDrop::new(shared.clone())]);
         }
     }
@@ -246,8 +250,8 @@ fn report(engines: Vec<ManuallyDrop<Arc<Shared>>>) {
     if engines.is_empty() {
         return;
     }
-    let reporting =
-        thread::Builder::new().spawn(move || engines.iter().for_each(|shared| shared.report_lost()));
+    let report = move || engines.iter().for_each(|shared| shared.report_lost());
+    let reporting = without_signals(|| thread::Builder::new().spawn(report));
     let deadline = Instant::now() + TURN_PATIENCE;
     while reporting.as_ref().is_ok_and(|thread| !thread.is_finished()) && Instant::now() < deadline {
         thread::sleep(LOOK);

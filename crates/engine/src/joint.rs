@@ -19,7 +19,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use headwater_io::{Completion, Event, EventListener, Finished, Listener};
+use headwater_io::{Completion, Event, EventListener, Finished, WakeScope};
 
 use crate::engine::Shared;
 
@@ -102,6 +102,8 @@ impl<P> Joint<P> {
 
     /// The result, if it has arrived and nobody has it.
     pub(crate) fn take_arrived(&self) -> Option<(Finished, P)> {
+        // Looking may complete other requests.
+        let _scope = WakeScope::enter();
         let mut progress = self.lock();
         if !matches!(&*progress, Progress::UnderWay { completion, .. } if completion.is_done()) {
             return None;
@@ -128,6 +130,7 @@ impl<P> Joint<P> {
 
     /// Asks the driver; it will wake all who wait.
     fn poll_device(&self) -> Looked<P> {
+        let _scope = WakeScope::enter();
         let mut progress = self.lock();
         let Progress::UnderWay { completion, .. } = &mut *progress else {
             return if matches!(*progress, Progress::Over) { Looked::Over } else { Looked::NotYet };

@@ -22,7 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use headwater_io::close_parked;
+use headwater_io::{close_parked, without_signals};
 
 use crate::engine::Shared;
 
@@ -94,7 +94,7 @@ impl Keeper {
         if !self.is_started.swap(true, Ordering::AcqRel) {
             let (signal, shared) = (self.signal.clone(), shared.clone());
             let builder = std::thread::Builder::new().name("headwater-keeper".into()).stack_size(STACK_BYTES);
-            match builder.spawn(move || keep(&signal, &shared)) {
+            match without_signals(|| builder.spawn(move || keep(&signal, &shared))) {
                 Ok(thread) => *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread),
                 // Without it what is dirty is written by those who write and sync; the next one tries again.
                 Err(_) => self.is_started.store(false, Ordering::Release),

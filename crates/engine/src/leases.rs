@@ -23,7 +23,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use headwater_core::frame::FileId;
-use headwater_io::{Dropped, FileKey, LeaseOwner, LeaseWatch, OpenFile};
+use headwater_io::{Dropped, FileKey, LeaseOwner, LeaseWatch, OpenFile, without_signals};
 
 use crate::engine::Shared;
 use crate::inode::Inode;
@@ -188,7 +188,7 @@ impl Drop for Ending<'_> {
 fn start(enlisted: &Arc<Enlisted>, bell: Bell) -> io::Result<Watching> {
     let (enlisted, (owners, owner)) = (enlisted.clone(), mpsc::channel());
     let builder = std::thread::Builder::new().name("headwater-leases".into()).stack_size(STACK_BYTES);
-    let thread = builder.spawn(move || {
+    let run = move || {
         let watch = LeaseWatch::here();
         let owner = watch.as_ref().map(|watch| watch.owner().clone());
         let is_wanted = owners.send(owner.map_err(|error| error.kind())).is_ok();
@@ -196,7 +196,8 @@ fn start(enlisted: &Arc<Enlisted>, bell: Bell) -> io::Result<Watching> {
             let _ending = Ending(&enlisted);
             answer(&watch, &enlisted, &bell);
         }
-    })?;
+    };
+    let thread = without_signals(|| builder.spawn(run))?;
     let owner = owner.recv().map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))??;
     Ok(Watching { owner, thread })
 }

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use headwater_core::units::PageRange;
+use headwater_io::contain;
 use os_display::Quotable;
 
 use crate::file::{Contents, File};
@@ -32,7 +33,8 @@ impl File {
     /// thread; what leaves meanwhile is told afterwards. So a listener that reads what has just left, while the cache is
     /// full, keeps its thread busy without end. Several threads may call it at once.
     ///
-    /// A page that failed to load never was in the cache, and is not told. A page may be back by the time of the call.
+    /// A page that failed to load never was in the cache, and is not told. A page may be back by the time of the call. A panic of the
+    /// listener is reported by the panic hook and goes no further, where panics unwind.
     ///
     /// The guard keeps the file open. A call that another thread has begun may still be running when it has been dropped.
     ///
@@ -133,7 +135,8 @@ impl Listeners {
 
     fn call(&self, pages: PageRange) {
         let list = self.lock().clone();
-        list.iter().filter(|listening| self.listens(listening.id)).for_each(|one| (one.listener)(pages));
+        let listening = list.iter().filter(|listening| self.listens(listening.id));
+        listening.for_each(|one| contain(|| (one.listener)(pages)));
     }
 
     /// Not any more if another listener has just dropped its guard.
@@ -154,6 +157,7 @@ impl fmt::Debug for Listeners {
 
 /// As long as this exists, this thread calls no listener; when the outermost is dropped, it calls those it owes. Declared
 /// before a `Plug`, so that the requests are handed over first.
+#[derive(Debug)]
 #[must_use]
 pub(crate) struct Deferral(());
 

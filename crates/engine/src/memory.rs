@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use headwater_core::readahead::Purpose;
 use headwater_core::replacement::Policy;
 use headwater_core::units::{PAGE_SIZE_BYTES, PageCount};
-use headwater_io::{Arena, EventListener, Extent, Extents, Listener, PageCache, Urgency};
+use headwater_io::{Arena, EventListener, Extent, Extents, PageCache, Urgency};
 
 use crate::counters::Latencies;
 use crate::engine::Shared;

@@ -25,7 +25,7 @@ use bytes::{Bytes, BytesMut};
 use headwater_core::backing::{Backing, Form};
 use headwater_core::plan::Run;
 use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
-use headwater_io::{Extent, Extents, Finished, Glanced, Listener, Route, Transfer, Urgency};
+use headwater_io::{Extent, Extents, Finished, Glanced, Route, Transfer, Urgency};
 
 use crate::error::{Error, Operation, Result};
 use crate::file::{Contents, File};

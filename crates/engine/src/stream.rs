@@ -32,9 +32,7 @@ use bytes::Bytes;
 use headwater_core::plan::Run;
 use headwater_core::readahead::SequentialStream;
 use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
-use headwater_io::{
-    EventListener, Extents, Finished, Listener, Operation, Plug, RejectReason, Transfer, Urgency,
-};
+use headwater_io::{EventListener, Extents, Finished, Operation, Plug, RejectReason, Transfer, Urgency};
 
 use crate::error::Result;
 use crate::inode::Inode;

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use headwater_core::units::{PageIndex, PageRange};
-use headwater_io::{Completion, Event, Listener, Rejected, Sync as SyncRequest, SyncScope, Urgency};
+use headwater_io::{Completion, Event, Rejected, Sync as SyncRequest, SyncScope, Urgency};
 
 use crate::engine::Shared;
 use crate::error::{Error, Operation, Result};

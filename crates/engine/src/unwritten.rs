@@ -22,11 +22,12 @@ use std::time::{Duration, Instant};
 
 use headwater_core::dirty::DirtyPages;
 use headwater_core::units::{ByteRange, PageIndex, PageRange};
-use headwater_io::{Event, Listener, OpenFile};
+use headwater_io::{Event, OpenFile};
 
 use crate::engine::Shared;
 use crate::inode::ALL_PAGES;
 use crate::joint::Told;
+use crate::listeners::{Deferral, defer};
 use crate::windows::Windows;
 use crate::writes::PageWrite;
 
@@ -364,6 +365,8 @@ pub(crate) struct TurnGuard<'a> {
     turn: &'a Turn,
     /// 0 of a thread, which keeps the turn until it gives it up.
     ticket: u64,
+    /// Of a thread: listeners, which may write to the file, are called when the turn is given up.
+    _deferral: Option<Deferral>,
 }
 
 impl Turn {
@@ -439,14 +442,14 @@ impl Turn {
         if self.holder.load(Ordering::SeqCst) != holder {
             return None;
         }
-        let ticket = match hold {
-            Hold::Firm => 0,
-            Hold::Loose => (self.tickets.fetch_add(1, Ordering::Relaxed) + 1) << 1,
+        let (ticket, deferral) = match hold {
+            Hold::Firm => (0, Some(defer())),
+            Hold::Loose => ((self.tickets.fetch_add(1, Ordering::Relaxed) + 1) << 1, None),
         };
         let taken =
             self.holder.compare_exchange(holder, ticket | hold as u64, Ordering::SeqCst, Ordering::SeqCst);
         // Made only if it was taken: a guard that is dropped gives the turn up, whichever thread has it.
-        taken.is_ok().then(|| TurnGuard { turn: self, ticket })
+        taken.is_ok().then(|| TurnGuard { turn: self, ticket, _deferral: deferral })
     }
 }
 

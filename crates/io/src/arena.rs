@@ -29,11 +29,11 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use event_listener::{Event, EventListener};
 use headwater_core::buddy::{Block, Buddy, CHUNK_BYTES, order_for_bytes};
 use headwater_core::units::{FrameId, PAGE_SIZE_BYTES};
 use smallvec::SmallVec;
 
+use crate::event::{Event, EventListener};
 use crate::fork::ProcessMark;
 use crate::pressure::Pressure;
 use crate::sys::{self, IoSegment};

@@ -18,6 +18,7 @@
 mod arena;
 mod completion;
 mod driver;
+mod event;
 mod file;
 mod fork;
 mod identity;
@@ -31,6 +32,7 @@ mod page_cache;
 mod pool;
 mod pressure;
 mod request;
+mod signals;
 mod sim;
 mod slot;
 mod slots;
@@ -43,7 +45,7 @@ mod watch;
 pub use arena::{Arena, ArenaStats, BudgetTooSmall, Extent, Extents, LentOut, Urgency};
 pub use completion::{Batch, Completion, Plug};
 pub use driver::{Driver, DriverInfo, DriverKind, DriverOptions, DriverStats, PolledRings, Polling};
-pub use event_listener::{Event, EventListener, Listener};
+pub use event::{Event, EventListener, WakeScope, contain};
 pub use file::{
     Access, Allocated, AppendFile, Appended, Creation, DirectAlignment, DirectIo, FileKey, FileKind,
     FileStamp, FileSystem, OpenFile, Opened, Route, SeenFile, StampTrust, WholeFile, close_parked,
@@ -61,6 +63,7 @@ pub use page_cache::{
 };
 pub use pressure::{Headroom, Pressure, Stall};
 pub use request::{Finished, RejectReason, Rejected, Request, Sync, Transfer, WriteBack};
+pub use signals::without_signals;
 pub use sim::{DeviceEvent, FaultOn, FaultRange, SimControl, SimOptions};
 pub use sys::{Operation, SyncScope, at_exit, children_cpu_time};
 pub use uring::{Sharing, SubmissionPolling, uring_refusal};

@@ -20,6 +20,7 @@ use std::thread::{self, Thread};
 use headwater_core::limits::Limits;
 
 use crate::arena::{Chunk, Extents, Urgency};
+use crate::event;
 use crate::file::Route;
 use crate::pool::{Begun, Pool, Settled, SlotId, SlotIds};
 use crate::request::{Finished, Request, Span, Transfer};
@@ -65,7 +66,7 @@ impl Waiter {
     pub(crate) fn wake(self) {
         match self {
             Waiter::Thread(thread) => thread.unpark(),
-            Waiter::Task(waker) => waker.wake(),
+            Waiter::Task(waker) => event::wake(waker),
         }
     }
 }

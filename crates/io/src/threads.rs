@@ -19,6 +19,7 @@ use headwater_core::limits::Limits;
 
 use crate::fork::ProcessMark;
 use crate::pool::SlotId;
+use crate::signals::without_signals;
 use crate::slots::{Attempt, Completed, Slots, Verdict};
 use crate::sys;
 
@@ -80,7 +81,7 @@ impl Threads {
         if workers.len() < self.workers_max {
             let shared = self.shared.clone();
             let builder = thread::Builder::new().name("headwater-io".into()).stack_size(THREAD_STACK_BYTES);
-            workers.extend(builder.spawn(move || shared.work()));
+            workers.extend(without_signals(|| builder.spawn(move || shared.work())));
         }
         !workers.is_empty()
     }

@@ -45,6 +45,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::{FileKey, coarse_clock};
 use crate::fork::ProcessMark;
+use crate::signals::without_signals;
 use crate::sync::lock;
 
 /// An open file. In a child of the process that opened it, which has none of the locks, it is closed without a question.
@@ -265,7 +266,8 @@ fn open_elsewhere(path: &Path, flags: OFlags) -> Option<FileKey> {
             leave_descriptors()?;
             FileKey::of_descriptor(open_file(path, flags)?.as_fd())
         };
-        let thread = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, open);
+        let builder = thread::Builder::new().stack_size(STACK_BYTES);
+        let thread = without_signals(|| builder.spawn_scoped(scope, open));
         thread.ok()?.join().ok()?.ok()
     })
 }

@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::{Attendant, BURST_LIMIT, Reaper, Shared};
+use crate::signals::without_signals;
 use crate::sync::lock;
 
 #[derive(Default)]
@@ -29,7 +30,7 @@ impl DriverThread {
         }
         let builder = thread::Builder::new().name("headwater-ring".into()).stack_size(THREAD_STACK_BYTES);
         let thread_shared = shared.clone();
-        match builder.spawn(move || thread_shared.drive()) {
+        match without_signals(|| builder.spawn(move || thread_shared.drive())) {
             Ok(started) => *handle = Some(started),
             // Without a thread to be had, the caller reaps once itself; the next call tries again.
             Err(_) => {

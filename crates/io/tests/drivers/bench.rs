@@ -10,8 +10,8 @@ use std::thread;
 use std::time::Instant;
 
 use headwater_io::{
-    Access, Arena, Completion, DirectIo, Driver, DriverKind, DriverOptions, Extents, Finished, Listener,
-    OpenFile, Operation, Request, Route, SimOptions, Transfer, Urgency, uring_refusal,
+    Access, Arena, Completion, DirectIo, Driver, DriverKind, DriverOptions, Extents, Finished, OpenFile,
+    Operation, Request, Route, SimOptions, Transfer, Urgency, uring_refusal,
 };
 use headwater_testkit::{PATIENCE, Pattern, Rng, ScratchDir, make_cold, skip};
 pub(crate) use headwater_testkit::{block_on, watched};

@@ -1,0 +1,106 @@
+//! Listeners: those of a program that panic, or use the file that they hear of.
+//!
+//! Owns: that the engine goes on.
+//! Does not own: which pages they hear of (reading).
+
+use std::fs;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use headwater::{Caching, Coherence, Engine, IoMode, OpenOptions};
+use headwater_testkit::{PATIENCE, ScratchDir, skip, watched};
+
+/// Goal: a listener that panics ends no thread of the engine's: what is dirty is still written, by itself. Method: a file under a lease
+/// with such a listener, which the engine's own thread calls when another program writes; then a byte in another file.
+#[test]
+fn a_listener_that_panics_ends_no_thread() {
+    watched("a_listener_that_panics_ends_no_thread", || {
+        let directory = ScratchDir::on_target().unwrap();
+        let (leased, written) = (directory.path().join("leased"), directory.path().join("written"));
+        fs::write(&leased, vec![1; 100_000]).unwrap();
+        let engine = Engine::builder().memory(16 << 20).build().unwrap();
+        let mut options = OpenOptions::new();
+        let file =
+            options.engine(&engine).caching(Caching::On).coherence(Coherence::Leased).open(&leased).unwrap();
+        let (told, counter) = (Arc::new(AtomicU64::new(0)), AtomicU64::new(0));
+        let _guard = {
+            let told = told.clone();
+            file.on_evicted(move |_| {
+                told.fetch_add(1 + counter.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+                panic!("a listener that panics");
+            })
+        };
+        wait_until("a lease", || file.coherence() == Coherence::Leased);
+        file.read_exact_at(&mut [0; 100_000], 0).unwrap();
+        let shell = Command::new("sh").arg("-c").arg("printf x >> \"$0\"").arg(&leased).status();
+        assert!(shell.unwrap().success());
+        wait_until("a call of the listener", || {
+            _ = file.read_at(&mut [0; 1], 0).unwrap();
+            told.load(Ordering::Relaxed) > 0
+        });
+        let writer = OpenOptions::new().engine(&engine).create().open(&written).unwrap();
+        writer.write_all_at(b"X", 0).unwrap();
+        wait_until("what was written", || fs::read(&written).unwrap() == b"X");
+    });
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE / 2, "waited in vain for {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Goal: a listener may write to the file that it hears of, also when a cut of that file has its pages leave.
+#[test]
+fn a_listener_of_a_cut_may_append() {
+    watched("a_listener_of_a_cut_may_append", || {
+        let directory = ScratchDir::on_target().unwrap();
+        let path = directory.path().join("file");
+        let engine = Engine::builder().memory(16 << 20).build().unwrap();
+        let mut options = OpenOptions::new();
+        let file = options.engine(&engine).caching(Caching::On).create().open(&path).unwrap();
+        file.write_all_at(&[7; 100_000], 0).unwrap();
+        file.sync_all().unwrap();
+        let other = file.clone();
+        let guard = file.on_evicted(move |_| _ = other.append(b"cut").unwrap());
+        file.set_len(10_000).unwrap();
+        drop(guard);
+        file.sync_all().unwrap();
+        let found = fs::read(&path).unwrap();
+        assert!(found.len() > 10_000 && found[10_000..].chunks(3).all(|part| part == b"cut"));
+    });
+}
+
+/// Goal: a listener may append to a file for which room is made just then. Method: a log in a small cache, with lines of the program and
+/// of the listener, on a file that is read all over.
+#[test]
+fn a_listener_may_append_to_a_log() {
+    watched("a_listener_may_append_to_a_log", || {
+        let directory = ScratchDir::on_target().unwrap();
+        let (data, log) = (directory.path().join("data"), directory.path().join("log"));
+        fs::write(&data, vec![1; 8 << 20]).unwrap();
+        let engine = Engine::builder().memory(3 << 20).build().unwrap();
+        let mut options = OpenOptions::new();
+        let log = options.engine(&engine).caching(Caching::On).create().open(&log).unwrap();
+        let mut options = OpenOptions::new();
+        let data = options.engine(&engine).caching(Caching::On).io(IoMode::Direct).open(&data);
+        let Ok(data) = data else { return skip("no direct I/O") };
+        let (to, calls) = (log.clone(), Arc::new(AtomicU64::new(0)));
+        let counter = calls.clone();
+        let _guard = data.on_evicted(move |pages| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            to.append(format!("{pages:?} left\n").as_bytes()).unwrap();
+        });
+        let mut buffer = vec![0; 4096];
+        for round in 0..5000_u64 {
+            data.read_exact_at(&mut buffer, round * 7919 % 2048 * 4096).unwrap();
+            log.append(&buffer).unwrap();
+        }
+        assert!(calls.load(Ordering::Relaxed) > 0);
+    });
+}

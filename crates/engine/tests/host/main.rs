@@ -1,0 +1,22 @@
+//! Host: what the program around an engine does to the engine's threads: wakers, listeners, signals.
+//!
+//! Owns: one module for each.
+//! Does not own: runtimes and executors (reading), the end of the process (writing).
+
+mod listeners;
+mod signals;
+mod wakers;
+
+use headwater::io::{DriverKind, uring_refusal};
+use headwater_testkit::skip;
+
+/// The drivers that have threads.
+fn drivers() -> Vec<DriverKind> {
+    match uring_refusal() {
+        None => vec![DriverKind::Uring, DriverKind::Threads],
+        Some(reason) => {
+            skip(format!("uring: {reason}"));
+            vec![DriverKind::Threads]
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Event: something that threads and tasks wait for, and the wakers of tasks.
+//!
+//! ```text
+//!   notify, with the list's lock: wakers are noted ─► the outermost scope of this thread ends ─► they run, one after the other
+//! ```
+//!
+//! A waker is other people's code: it may poll its task at once and so come back here, drop the last handle of an engine, or panic.
+//! So none runs while its thread holds a lock, none runs inside another, and a panic goes no further: the thread wakes the others
+//! all the same. Where panics abort, they do.
+//!
+//! Owns: when wakers run and are dropped.
+//! Does not own: who waits (event-listener).
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use event_listener::Listener;
+
+/// Something that threads and tasks wait for, without order or count.
+#[derive(Debug, Default)]
+pub struct Event(event_listener::Event);
+
+impl Event {
+    /// Nobody waits.
+    pub fn new() -> Event {
+        Event::default()
+    }
+
+    /// Begins to wait: what is notified from now on is not missed.
+    pub fn listen(&self) -> EventListener {
+        EventListener(Some(self.0.listen()))
+    }
+
+    /// Ends the waits of so many, the oldest first. Those that were ended and have not gone on yet are counted in.
+    pub fn notify(&self, count: usize) {
+        let _scope = WakeScope::enter();
+        self.0.notify(count);
+    }
+}
+
+/// A wait for an [`Event`]: of a thread, or as a future of a task.
+#[must_use]
+pub struct EventListener(Option<event_listener::EventListener>);
+
+impl EventListener {
+    /// Blocks until it is notified.
+    pub fn wait(mut self) {
+        self.0.take().expect("there until it is used").wait();
+    }
+
+    /// Blocks until it is notified, or for so long. Says whether it was notified.
+    pub fn wait_timeout(mut self, timeout: Duration) -> bool {
+        let _scope = WakeScope::enter();
+        self.0.take().expect("there until it is used").wait_timeout(timeout).is_some()
+    }
+}
+
+impl Future for EventListener {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let _scope = WakeScope::enter();
+        let waker = Waker::from(Arc::new(Later(Some(context.waker().clone()))));
+        Pin::new(self.0.as_mut().expect("there until it is used")).poll(&mut Context::from_waker(&waker))
+    }
+}
+
+impl Drop for EventListener {
+    /// One that was notified and did not go on tells the next.
+    fn drop(&mut self) {
+        let _scope = WakeScope::enter();
+        self.0 = None;
+    }
+}
+
+impl fmt::Debug for EventListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EventListener")
+    }
+}
+
+/// Wakes, and goes, when the thread's outermost scope ends.
+struct Later(Option<Waker>);
+
+impl Wake for Later {
+    fn wake(mut self: Arc<Self>) {
+        match Arc::get_mut(&mut self).and_then(|later| later.0.take()) {
+            Some(waker) => wake(waker),
+            None => wake(self.0.clone().expect("taken by its only owner")),
+        }
+    }
+}
+
+impl Drop for Later {
+    fn drop(&mut self) {
+        if let Some(waker) = self.0.take() {
+            owe(Owed::Drop(waker));
+        }
+    }
+}
+
+/// Wakes a task: at once, or at the end of this thread's outermost scope.
+pub(crate) fn wake(waker: Waker) {
+    owe(Owed::Wake(waker));
+}
+
+/// As long as this exists, its thread runs no waker; the outermost runs them when it is dropped. Declared before a lock is taken, so
+/// that it is given up first.
+#[must_use]
+pub struct WakeScope(());
+
+impl WakeScope {
+    /// Begins.
+    #[inline]
+    pub fn enter() -> WakeScope {
+        let _ = DEBTS.try_with(|debts| debts.borrow_mut().scopes += 1);
+        WakeScope(())
+    }
+}
+
+impl Drop for WakeScope {
+    #[inline]
+    fn drop(&mut self) {
+        let is_done = DEBTS.try_with(|debts| {
+            let mut debts = debts.borrow_mut();
+            if debts.scopes > 1 || debts.owed.is_empty() {
+                debts.scopes -= 1;
+                return true;
+            }
+            false
+        });
+        if matches!(is_done, Ok(false)) {
+            settle();
+        }
+    }
+}
+
+/// Runs what this thread owes, also what is added meanwhile, and ends the last scope.
+#[cold]
+fn settle() {
+    loop {
+        let next = DEBTS.try_with(|debts| {
+            let mut debts = debts.borrow_mut();
+            let next = debts.owed.pop_front();
+            if next.is_none() {
+                debts.scopes -= 1;
+            }
+            next
+        });
+        let Ok(Some(owed)) = next else { return };
+        owed.settle();
+    }
+}
+
+enum Owed {
+    Wake(Waker),
+    Drop(Waker),
+}
+
+impl Owed {
+    fn settle(self) {
+        let run = || match self {
+            Owed::Wake(waker) => waker.wake(),
+            Owed::Drop(waker) => drop(waker),
+        };
+        contain(run);
+    }
+}
+
+/// Runs other people's code, whose panic goes no further than to the panic hook.
+pub fn contain(run: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
+        // Dropping it could panic again.
+        mem::forget(payload);
+    }
+}
+
+/// What a thread owes.
+struct Debts {
+    scopes: usize,
+    owed: VecDeque<Owed>,
+}
+
+thread_local! {
+    static DEBTS: RefCell<Debts> = const { RefCell::new(Debts { scopes: 0, owed: VecDeque::new() }) };
+}
+
+fn owe(owed: Owed) {
+    let mut owed = Some(owed);
+    let _ = DEBTS.try_with(|debts| {
+        let mut debts = debts.borrow_mut();
+        if debts.scopes > 0 {
+            debts.owed.extend(owed.take());
+        }
+    });
+    // No scope, or a thread that is ending.
+    if let Some(owed) = owed {
+        owed.settle();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// What its waker does, with a note of it.
+    struct Does<F>(F);
+
+    impl<F: Fn() + Send + Sync + 'static> Wake for Does<F> {
+        fn wake(self: Arc<Self>) {
+            (self.0)();
+        }
+    }
+
+    fn waker(does: impl Fn() + Send + Sync + 'static) -> Waker {
+        Waker::from(Arc::new(Does(does)))
+    }
+
+    /// Goal: wakers run when the outermost scope ends, in order, not within each other, and after one that panics.
+    #[test]
+    fn wakers_run_when_the_outermost_scope_ends() {
+        let noted = Arc::new(Mutex::new(Vec::new()));
+        let note = |number| {
+            let noted = noted.clone();
+            move || noted.lock().unwrap().push(number)
+        };
+        let scope = WakeScope::enter();
+        let (began, ended) = (note(1), note(2));
+        wake(waker(move || {
+            began();
+            wake(waker(|| panic!("a waker that panics")));
+            ended();
+        }));
+        wake(waker(note(3)));
+        drop(WakeScope::enter());
+        assert!(noted.lock().unwrap().is_empty());
+        drop(scope);
+        assert_eq!(*noted.lock().unwrap(), [1, 2, 3]);
+        wake(waker(note(4)));
+        assert_eq!(*noted.lock().unwrap(), [1, 2, 3, 4], "no scope");
+    }
+
+    /// Goal: a waker may use the event that wakes it, which has a lock of its own; one that is replaced or not needed any more is dropped
+    /// when that lock is free. Method: wakers that notify, and that listen when they are dropped.
+    #[test]
+    fn a_waker_may_use_its_event() {
+        struct Notifies(Arc<Event>);
+        impl Drop for Notifies {
+            fn drop(&mut self) {
+                drop(self.0.listen());
+            }
+        }
+        let event = Arc::new(Event::new());
+        let waker = || {
+            let notifies = Notifies(event.clone());
+            waker(move || notifies.0.notify(usize::MAX))
+        };
+        let mut listeners: Vec<_> = (0..4).map(|_| event.listen()).collect();
+        for listener in &mut listeners {
+            for _ in 0..2 {
+                assert!(Pin::new(&mut *listener).poll(&mut Context::from_waker(&waker())).is_pending());
+            }
+        }
+        drop(listeners.pop());
+        event.notify(1);
+        for mut listener in listeners {
+            assert!(Pin::new(&mut listener).poll(&mut Context::from_waker(Waker::noop())).is_ready());
+        }
+    }
+}
