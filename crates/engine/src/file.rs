@@ -13,7 +13,7 @@ use bytes::Bytes;
 use headwater_core::backing::{Backing, Form};
 use headwater_core::readahead::{ReadaheadLimits, ReadaheadPolicy};
 use headwater_core::units::ByteRange;
-use headwater_io::{Access, AppendFile, Creation, DirectIo, OpenFile, Residency, SeenFile};
+use headwater_io::{Access, AppendFile, Creation, DirectIo, FileKind, OpenFile, Residency, SeenFile};
 
 use crate::async_reader::{AsyncReader, ByteStream};
 use crate::coherence::Coherence;
@@ -267,7 +267,8 @@ impl OpenOptions {
         }
         source.begin_coherence();
         let file = File { contents: Contents::Stored(Arc::new(source)) };
-        if self.truncate == Truncate::Yes {
+        // As `open(2)` with `O_TRUNC`, which leaves devices as they are.
+        if self.truncate == Truncate::Yes && file.is_regular() {
             file.set_len(0)?;
         }
         Ok(file)
@@ -392,6 +393,10 @@ impl File {
             Contents::Stored(source) => source.path(),
             Contents::Memory(memory) => memory.path(),
         }
+    }
+
+    fn is_regular(&self) -> bool {
+        matches!(&self.contents, Contents::Stored(source) if source.open.kind() == FileKind::Regular)
     }
 
     /// Whether device reads of this file go around the kernel's page cache.

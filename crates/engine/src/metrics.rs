@@ -43,6 +43,8 @@ fn describe() {
     describe_counter!("headwater_cache_hits_total", "pages found in the cache");
     describe_counter!("headwater_cache_misses_total", "pages neither found nor on their way");
     describe_counter!("headwater_cache_evictions_total", "pages that left the cache");
+    describe_counter!("headwater_cache_conflicts_total", "changes by others while bytes were not written");
+    describe_gauge!("headwater_cache_unwritten_pages", "pages of 4 KiB that the device does not have yet");
     describe_gauge!("headwater_cache_resident_pages", "pages of 4 KiB that can be read without the device");
     describe_gauge!(
         "headwater_cache_load_seconds",
@@ -65,6 +67,10 @@ fn record_counts(stats: &Stats) {
     counter!("headwater_cache_late_total").absolute(counts.late);
     counter!("headwater_cache_unused_total").absolute(counts.unused);
     counter!("headwater_cache_evictions_total").absolute(counts.evictions);
+    counter!("headwater_cache_device_writes_total").absolute(counts.device_writes);
+    counter!("headwater_cache_device_write_pages_total").absolute(counts.device_write_pages);
+    counter!("headwater_cache_device_write_bytes_total").absolute(counts.device_write_bytes);
+    counter!("headwater_cache_conflicts_total").absolute(counts.conflicts);
 }
 
 fn record_gauges(stats: &Stats) {
@@ -72,6 +78,7 @@ fn record_gauges(stats: &Stats) {
     gauge!("headwater_cache_resident_pages").set(cache.resident_pages as f64);
     gauge!("headwater_cache_loading_pages").set(cache.loading_pages as f64);
     gauge!("headwater_cache_pinned_pages").set(cache.pinned_pages as f64);
+    gauge!("headwater_cache_unwritten_pages").set(cache.unwritten_pages as f64);
     gauge!("headwater_cache_metadata_bytes").set(cache.metadata_bytes as f64);
     gauge!("headwater_cache_loads").set(cache.loads as f64);
     gauge!("headwater_memory_used_bytes").set(stats.arena.used_bytes as f64);

@@ -45,7 +45,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`OpenOptions::open`] and [`crate::File::read_at`], whatever was read before; `OutOfMemory` for a file that does not
-    /// fit memory.
+    /// fit memory; `FileTooLarge` for one that tells no length, as devices and files of `/proc` do, and gives 256 MiB.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Bytes> {
         let path = path.as_ref();
         let seen = SeenFile::open(path).map_err(|error| Error::on_file(Operation::Open, path, error))?;
@@ -140,7 +140,13 @@ fn stream_to_end(file: &File, length: usize) -> Result<Vec<u8>> {
     };
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(length).map_err(|_| failed(io::ErrorKind::OutOfMemory.into()))?;
-    file.reader().read_to_end(&mut bytes).map_err(failed)?;
+    let limit_bytes = if length == 0 { UNSIZED_BYTES_MAX } else { u64::MAX };
+    file.reader().take(limit_bytes).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 == limit_bytes {
+        let text =
+            "it tells no length, and has not ended after 256 MiB; `File::reader` reads any number of bytes";
+        return Err(failed(io::Error::new(io::ErrorKind::FileTooLarge, text)));
+    }
     Ok(bytes)
 }
 
@@ -164,6 +170,9 @@ impl AsRef<[u8]> for LentRun {
 pub fn read(path: impl AsRef<Path>) -> Result<Bytes> {
     Engine::global()?.read(path)
 }
+
+/// More than files of `/proc` and `/sys` hold that tell no length; `/dev/zero` never ends.
+const UNSIZED_BYTES_MAX: u64 = 256 << 20;
 
 /// Beyond, a file would take much of the cache, and gains little: the device delivers as fast as the bytes are copied.
 const WHOLE_BYTES_MAX: usize = 1 << 20;

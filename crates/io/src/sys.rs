@@ -127,10 +127,10 @@ pub fn children_cpu_time() -> Duration {
     time(usage.ru_utime) + time(usage.ru_stime)
 }
 
-/// Interrupted, momentarily short of something, or cancelled because the thread that submitted it ended: none of them
-/// is the device's answer.
+/// Interrupted, momentarily short of something, or cancelled, or without memory to copy to (`EFAULT`), because the thread that
+/// submitted it ended: none of them is the device's answer. The memory of requests is always mapped.
 pub(crate) fn is_transient(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::ECANCELED))
+    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::ECANCELED | libc::EFAULT))
 }
 
 /// Maps `bytes` of zeroed memory aligned to `bytes`, in huge pages where the kernel has them, not inherited by

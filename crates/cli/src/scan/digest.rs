@@ -32,6 +32,11 @@ impl Algorithm {
         }
     }
 
+    /// As `--hash` takes it.
+    pub(super) fn argument(self) -> String {
+        self.to_possible_value().expect("none is hidden").get_name().to_owned()
+    }
+
     /// As people write it.
     pub(super) fn name(self) -> &'static str {
         match self {

@@ -3,12 +3,14 @@
 //! Owns: the order; reading lists.
 //! Does not own: the form of a line (`lines`), what is below a directory (`walk`).
 
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use os_display::Quotable;
 
-use super::digest::Algorithm;
+use super::digest::{Algorithm, Hasher};
 use super::lines;
 use super::walk::{STANDARD_INPUT, Subject, Unreached, Walk};
 use crate::complain;
@@ -92,11 +94,45 @@ impl Listed {
     }
 }
 
-fn read_list(path: &Path) -> io::Result<Vec<u8>> {
-    if path != Path::new(STANDARD_INPUT) {
-        return std::fs::read(path);
+impl Listed {
+    /// The algorithm that the sums are of, if that is not this one but another of the same length. Method: a small file among the
+    /// first.
+    pub(super) fn other_algorithm(&self, algorithm: Algorithm) -> Option<Algorithm> {
+        let others = Algorithm::value_variants().iter().copied();
+        let mut others = others.filter(|other| *other != algorithm && other.digits() == algorithm.digits());
+        let length =
+            |path: &Path| std::fs::metadata(path).ok().filter(Metadata::is_file).map(|file| file.len());
+        let first =
+            self.sums.iter().take(PROBED_FILES).filter_map(|(sum, path)| Some((length(path)?, sum, path)));
+        let (_, sum, path) = first.min().filter(|(length, ..)| *length <= PROBED_BYTES_MAX)?;
+        let bytes = std::fs::read(path).ok()?;
+        let is_of = |algorithm| {
+            let mut hasher = Hasher::new(algorithm);
+            hasher.update(&bytes);
+            hasher.finish() == *sum
+        };
+        if is_of(algorithm) { None } else { others.find(|other| is_of(*other)) }
     }
+}
+
+/// Of so many files, the smallest tells of which algorithm a list is.
+const PROBED_FILES: usize = 16;
+
+/// Read and hashed in some hundredths of a second.
+const PROBED_BYTES_MAX: u64 = 64 << 20;
+
+fn read_list(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    io::stdin().lock().read_to_end(&mut text)?;
+    if path == Path::new(STANDARD_INPUT) {
+        io::stdin().lock().take(LIST_BYTES_MAX).read_to_end(&mut text)?;
+    } else {
+        File::open(path)?.take(LIST_BYTES_MAX).read_to_end(&mut text)?;
+    }
+    if text.len() as u64 == LIST_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "a list of sums has less than 1 GiB"));
+    }
     Ok(text)
 }
+
+/// Some 8 million lines: `/dev/zero` never ends.
+const LIST_BYTES_MAX: u64 = 1 << 30;

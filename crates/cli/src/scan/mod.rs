@@ -41,7 +41,18 @@ use walk::Walk;
 
 pub(crate) fn run(arguments: &ScanFilesArguments) -> ExitCode {
     let done = arguments.json.to().check().and_then(|()| match arguments.algorithm() {
-        Some(algorithm) if arguments.check => check(arguments, Listed::read(&arguments.paths, algorithm)),
+        Some(algorithm) if arguments.check => {
+            let listed = Listed::read(&arguments.paths, algorithm);
+            match listed.other_algorithm(algorithm) {
+                None => check(arguments, listed),
+                Some(other) => Err(format!(
+                    "the sums are of {}, not of {}: check them with --hash {}",
+                    other.name(),
+                    algorithm.name(),
+                    other.argument()
+                )),
+            }
+        }
         _ => scan(arguments, || Jobs::Walk(Walk::new(&arguments.paths))).map(|totals| totals.is_success()),
     });
     match done {

@@ -152,6 +152,29 @@ fn failures_of_a_check_are_told() {
     assert_eq!(other.status.code(), Some(1));
 }
 
+/// Goal: a list of an algorithm whose sums are as long is told as such, and not as files that have changed.
+#[test]
+fn a_list_of_another_algorithm_is_no_alarm() {
+    let scratch = scratch();
+    let (file, list) = (scratch.path().join("file"), scratch.path().join("sums"));
+    fs::write(&file, "contents").unwrap();
+    for (of, by, name) in [("sha256", "blake3", "SHA-256"), ("blake3", "sha256", "BLAKE3")] {
+        fs::write(&list, stdout(run(&["scan", "--hash", of, utf8(&file)]))).unwrap();
+        let output = run(&["scan", "--check", "--hash", by, utf8(&list)]);
+        assert_one_line(&output, &format!("the sums are of {name}"));
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()));
+        assert!(run(&["scan", "--check", "--hash", of, utf8(&list)]).status.success());
+    }
+}
+
+/// Goal: a list that never ends is refused.
+#[test]
+fn a_list_without_end_is_refused() {
+    let output = run(&["scan", "--check", "/dev/zero"]);
+    assert_one_line(&output, "a list of sums has less than 1 GiB");
+    assert_eq!(output.status.code(), Some(1));
+}
+
 /// Goal: what was cached stays so, what was not does not come in. Method: a file that is cached, and one that is not, of each size;
 /// every file system that reads directly. A kernel that reclaims memory takes pages by itself, so each is tried three times.
 #[test]

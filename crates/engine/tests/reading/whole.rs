@@ -121,6 +121,16 @@ fn whole_of_other_kinds() {
     assert_eq!(error.kind(), io::ErrorKind::Unsupported, "and it does not wait for the other end");
 }
 
+/// Goal: a source that never ends is an error, and takes no more memory than is said.
+#[test]
+fn a_source_without_end_is_refused() {
+    let rig = calm(76);
+    let error = rig.engine.read("/dev/zero").map(|bytes| bytes.len()).unwrap_err();
+    assert_eq!(io::Error::from(error).kind(), io::ErrorKind::FileTooLarge);
+    assert_eq!(rig.engine.read("/dev/null").unwrap(), b""[..]);
+    rig.assert_idle();
+}
+
 /// Goal: a file of which a later part cannot be read is an error that names the place, at the first reading and the second,
 /// through the cache and as a stream; and all of it when the device has healed. Method: a fault behind the middle of a file
 /// that the kernel does not hold.

@@ -95,6 +95,21 @@ fn paths_that_cannot_be_written() {
     rig.assert_idle();
 }
 
+/// Goal: a device is created and truncated as std does it: it is opened as it is.
+#[test]
+fn a_device_stays_as_it_is() {
+    let rig = Rig::sim(12);
+    for options in [OpenOptions::new().create(), OpenOptions::new().write().truncate()] {
+        let file = options.engine(&rig.engine).open("/dev/null").unwrap();
+        file.write_all_at(b"gone", 0).unwrap();
+        assert_eq!(file.read_at(&mut [0; 4], 0).unwrap(), 0);
+    }
+    let mut options = OpenOptions::new();
+    let file = options.create().truncate().engine(&rig.engine).open("/dev/null").unwrap();
+    assert_eq!(file.set_len(1).unwrap_err().kind(), ErrorKind::InvalidInput);
+    rig.assert_idle();
+}
+
 /// Goal: `create`, `create_new` and `truncate` do what they say.
 #[test]
 fn paths_that_can() {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use headwater_core::units::ByteRange;
 use headwater_io::{
-    Access, DirectIo, Driver, DriverKind, DriverOptions, Extents, FaultRange, OpenFile, Operation,
+    Access, DirectIo, Driver, DriverKind, DriverOptions, Extents, FaultRange, OpenFile, Operation, Route,
     SimOptions, Urgency,
 };
 use headwater_testkit::{Rng, with_seed};
@@ -147,6 +147,27 @@ fn a_descriptor_closed_under_a_request() {
             // SAFETY: opened above.
             unsafe { libc::close(kept) };
         });
+        bench.assert_idle();
+    }
+}
+
+/// Goal: a request outlives the thread that submitted it, on each route. Method: cold reads of 1 MiB, each submitted by a thread that
+/// ends at once. The kernel has no memory of that thread's left to copy to, and says EFAULT.
+#[test]
+fn a_request_outlives_its_thread() {
+    for kind in drivers(7) {
+        let bench = Bench::new(kind, 16, 7);
+        for route in [Route::Buffered, bench.route()] {
+            for round in 0..16 {
+                bench.file.evict_from_kernel().unwrap();
+                let (offset_bytes, length_bytes) = (round % 8 * (1 << 20), 1 << 20);
+                let mut request = bench.request(offset_bytes, length_bytes);
+                request.route = route;
+                let submit = || bench.submit(request);
+                let completion = std::thread::scope(|scope| scope.spawn(submit).join().unwrap());
+                watched(bench.name(), || bench.check(offset_bytes, length_bytes, &completion.wait()));
+            }
+        }
         bench.assert_idle();
     }
 }
