@@ -21,7 +21,8 @@ pub(crate) struct CopyArguments {
     /// Whether the copy may share the source's blocks, on file systems that can (Btrfs, XFS, bcachefs).
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) reflink: Reflink,
-    /// Give the copy the source's times of access and modification too. Its permissions it gets anyway.
+    /// Give the copy the source's times, its extended attributes (access control lists among them), and its permissions as they are;
+    /// otherwise it gets the permissions, less the umask.
     #[arg(long)]
     pub(crate) preserve: bool,
     /// Return only when the copy, its name included, survives a loss of power.

@@ -10,6 +10,7 @@
 //! Does not own: moving bytes (`pipeline`), names (`destination`), holes (`runs`), the comparison (`verify`).
 
 mod arguments;
+mod attributes;
 mod destination;
 mod entry;
 mod guard;
@@ -19,9 +20,9 @@ mod runs;
 mod verify;
 
 use std::collections::HashSet;
-use std::fs::{File, FileTimes, Metadata, Permissions};
+use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -48,6 +49,7 @@ use verify::Depth;
 
 pub(crate) fn run(arguments: &CopyArguments) -> ExitCode {
     let json = arguments.json.to();
+    attributes::mask();
     let mut entries = Vec::new();
     let text = |entries: &Vec<Entry>| {
         serde_json::to_string_pretty(entries).expect("numbers and texts can be written")
@@ -152,9 +154,12 @@ impl Copier<'_> {
         self.entry.length_bytes = source.length_bytes;
         let destination = Destination::find(shown)?;
         self.check(&source, &destination)?;
-        let told = |failure| tell(&failure, &source, &destination);
+        let told = |failure| tell(&failure, &source, &destination, 0);
         let unfinished = destination.begin().map_err(|error| told(Failure::of_target(error)))?;
-        self.fill(&source, &destination, &unfinished).map_err(told)?;
+        // Its own part of the space is given back with it.
+        let taken_bytes = || unfinished.file().metadata().map_or(0, |metadata| metadata.blocks() * 512);
+        self.fill(&source, &destination, &unfinished)
+            .map_err(|failure| tell(&failure, &source, &destination, taken_bytes()))?;
         destination.complete(unfinished).map_err(|error| told(Failure::of_target(error)))?;
         if self.arguments.sync {
             destination.sync_directory().map_err(|error| told(Failure::of_target(error)))?;
@@ -186,7 +191,8 @@ impl Copier<'_> {
         if !self.share_blocks(source, &target)? {
             self.copy_bytes(source, &target)?;
         }
-        self.dress(source, unfinished.file()).map_err(Failure::of_target)?;
+        let attributes = if self.arguments.preserve { attributes::preserve } else { attributes::permit };
+        attributes(&source.open, &source.metadata, unfinished.file()).map_err(Failure::of_target)?;
         if self.arguments.sync || self.arguments.verify {
             unfinished.file().sync_all().map_err(Failure::of_target)?;
         }
@@ -269,23 +275,6 @@ impl Copier<'_> {
             })?);
         }
         Ok(self.pipeline.as_ref().expect("it was just built"))
-    }
-
-    /// Permissions, and times if wanted.
-    fn dress(&self, source: &Source<'_>, target: &File) -> io::Result<()> {
-        let mode = match source.open.kind() {
-            FileKind::Regular => source.metadata.permissions().mode() & PERMISSION_BITS,
-            // Those of a device say who may use it, not its contents.
-            _ => PRIVATE,
-        };
-        target.set_permissions(Permissions::from_mode(mode))?;
-        if self.arguments.preserve {
-            let metadata = &source.metadata;
-            let times =
-                FileTimes::new().set_accessed(metadata.accessed()?).set_modified(metadata.modified()?);
-            target.set_times(times)?;
-        }
-        Ok(())
     }
 
     fn verify(
@@ -396,27 +385,27 @@ fn write_all(target: &OpenFile, bytes: &[u8], offset_bytes: u64) -> io::Result<(
     Ok(())
 }
 
-/// One sentence for the user.
-fn tell(failure: &Failure, source: &Source<'_>, destination: &Destination) -> String {
+/// One sentence for the user. So much of the space is taken by what there is of the copy.
+fn tell(failure: &Failure, source: &Source<'_>, destination: &Destination, taken_bytes: u64) -> String {
     let place = failure.offset_bytes.map(|offset| format!(" at byte {offset}")).unwrap_or_default();
     let error = &failure.error;
     let (from, to) = (source.path.maybe_quote(), destination.shown.maybe_quote());
     match failure.side {
         Side::Source => format!("failed to read {from}{place}: {error}"),
         Side::Target if error.kind() == io::ErrorKind::StorageFull => {
-            format!("failed to write {to}: {}", no_room(source, destination))
+            format!("failed to write {to}: {}", no_room(source, destination, taken_bytes))
         }
         Side::Target => format!("failed to write {to}{place}: {error}"),
     }
 }
 
 /// How much is missing, as far as the file system tells.
-fn no_room(source: &Source<'_>, destination: &Destination) -> String {
+fn no_room(source: &Source<'_>, destination: &Destination, taken_bytes: u64) -> String {
     let directory = destination.directory();
     let words = format!("no space left in {}", directory.maybe_quote());
     let Ok(status) = rustix::fs::statvfs(directory) else { return words };
     let blocks = if rustix::process::geteuid().is_root() { status.f_bfree } else { status.f_bavail };
-    let free_bytes = blocks.saturating_mul(status.f_frsize);
+    let free_bytes = blocks.saturating_mul(status.f_frsize).saturating_add(taken_bytes);
     let needed_bytes = runs::with_data(source.open.buffered(), source.length_bytes)
         .map_or(source.length_bytes, |runs| runs.iter().map(|run| run.len()).sum());
     match needed_bytes.checked_sub(free_bytes) {
@@ -428,12 +417,6 @@ fn no_room(source: &Source<'_>, destination: &Destination) -> String {
         }
     }
 }
-
-/// Who may read, write and execute; what runs with another user's rights does not become ours by being copied.
-const PERMISSION_BITS: u32 = 0o777;
-
-/// As a partition holds the files of all users.
-const PRIVATE: u32 = 0o600;
 
 /// Below, a queue takes longer to build than the bytes to copy.
 const QUEUE_BYTES_MIN: u64 = 1 << 20;

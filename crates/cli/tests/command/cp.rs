@@ -181,6 +181,35 @@ fn permissions_and_times() {
     assert_eq!(fs::metadata(&to).unwrap().modified().unwrap(), then);
 }
 
+/// Goal: the process's mask takes permissions as it does from every new file; with --preserve it does not, and extended attributes go
+/// with the copy.
+#[test]
+fn the_mask_and_extended_attributes() {
+    let scratch = scratch();
+    let (from, to) = paths(&scratch, 5000);
+    fs::set_permissions(&from, fs::Permissions::from_mode(0o775)).unwrap();
+    let value = [b"value", &[b'x'; 300][..]].concat();
+    let is_kept =
+        rustix::fs::setxattr(&from, "user.headwater", &value, rustix::fs::XattrFlags::empty()).is_ok();
+    let extended = || {
+        let mut found = [0; 1000];
+        rustix::fs::getxattr(&to, "user.headwater", &mut found).ok().map(|length| found[..length].to_vec())
+    };
+    let masked = |options: &[&str]| {
+        let script = "umask 027; exec \"$0\" cp \"$@\"";
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script, env!("CARGO_BIN_EXE_headwater")]).args(options);
+        assert!(shell.args([&from, &to]).status().unwrap().success());
+        fs::metadata(&to).unwrap().mode() & 0o7777
+    };
+    assert_eq!((masked(&[]), extended()), (0o750, None));
+    assert_eq!(masked(&["--preserve"]), 0o775);
+    if !is_kept {
+        return skip("no extended attributes here");
+    }
+    assert_eq!(extended(), Some(value));
+}
+
 /// Goal: blocks are shared where they can be, and an error where they must be and cannot.
 #[test]
 fn reflinks() {

@@ -1,0 +1,107 @@
+//! Attributes: what a copy has beside its contents.
+//!
+//! ```text
+//!   without --preserve: permissions less the mask of the process
+//!   with it: permissions as they are ─► extended attributes, access control lists among them ─► times, last
+//! ```
+//!
+//! Owns: which go with a copy.
+//! Does not own: contents, names.
+
+use std::ffi::CString;
+use std::fs::{File, FileTimes, Metadata, Permissions};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::OnceLock;
+
+use headwater::ring::{FileKind, OpenFile};
+use rustix::fs::{Mode, XattrFlags, fgetxattr, flistxattr, fsetxattr};
+use rustix::io::Errno;
+
+/// Gives `target` the permissions of the source, less what the process's mask takes.
+///
+/// # Errors
+/// What `fchmod(2)` reports.
+pub(super) fn permit(source: &OpenFile, metadata: &Metadata, target: &File) -> io::Result<()> {
+    target.set_permissions(Permissions::from_mode(mode(source, metadata) & !mask()))
+}
+
+/// Gives `target` permissions, extended attributes and times of the source.
+///
+/// # Errors
+/// What the system calls report, but for attributes outside of `user.` that this user or file system must not or cannot set.
+pub(super) fn preserve(source: &OpenFile, metadata: &Metadata, target: &File) -> io::Result<()> {
+    target.set_permissions(Permissions::from_mode(mode(source, metadata)))?;
+    if source.kind() == FileKind::Regular {
+        copy_extended(source.buffered(), target)?;
+    }
+    let times = FileTimes::new().set_accessed(metadata.accessed()?).set_modified(metadata.modified()?);
+    target.set_times(times)
+}
+
+fn mode(source: &OpenFile, metadata: &Metadata) -> u32 {
+    match source.kind() {
+        FileKind::Regular => metadata.permissions().mode() & PERMISSION_BITS,
+        // Those of a device say who may use it, not its contents.
+        _ => PRIVATE,
+    }
+}
+
+/// What the process's mask takes from new files. First asked before there are other threads: asking changes it for a moment.
+pub(super) fn mask() -> u32 {
+    static MASK: OnceLock<u32> = OnceLock::new();
+    *MASK.get_or_init(|| {
+        let mask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
+        rustix::process::umask(mask);
+        mask.bits()
+    })
+}
+
+fn copy_extended(source: BorrowedFd<'_>, target: &File) -> io::Result<()> {
+    let names = match whole(|buffer| flistxattr(source, buffer)) {
+        // A file system that has none.
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
+        names => names?,
+    };
+    for name in names.split_inclusive(|&byte| byte == 0) {
+        let name = CString::from_vec_with_nul(name.to_vec()).map_err(|_| Errno::INVAL)?;
+        let copied = whole(|buffer| fgetxattr(source, &name, buffer))
+            .and_then(|value| fsetxattr(target, &name, &value, XattrFlags::empty()));
+        match copied {
+            // Taken away meanwhile.
+            Ok(()) | Err(Errno::NODATA) => {}
+            Err(Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) if !name.as_bytes().starts_with(b"user.") => {
+            }
+            Err(error) => {
+                let text =
+                    format!("its extended attribute {} cannot be set: {error}", name.to_string_lossy());
+                return Err(io::Error::new(io::Error::from(error).kind(), text));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// All that a call gives, in a buffer that is made larger until it fits.
+fn whole(call: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
+    let mut bytes = vec![0; 1 << 10];
+    loop {
+        match call(&mut bytes) {
+            Err(Errno::RANGE) if bytes.len() < ATTRIBUTE_BYTES_MAX => bytes.resize(2 * bytes.len(), 0),
+            length => {
+                bytes.truncate(length?);
+                return Ok(bytes);
+            }
+        }
+    }
+}
+
+/// The kernel takes no longer names and values (`XATTR_SIZE_MAX`).
+const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
+
+/// Who may read, write and execute; what runs with another user's rights does not become ours by being copied.
+const PERMISSION_BITS: u32 = 0o777;
+
+/// As a partition holds the files of all users.
+const PRIVATE: u32 = 0o600;
