@@ -437,9 +437,12 @@ impl File {
     }
 
     /// What cached reads of this file met so far, through all handles, and what the cache holds of it now. All zero for a
-    /// file that is not cached, or is in memory.
+    /// file that is not cached, or is in memory, and in a forked child.
     pub fn stats(&self) -> FileStats {
         let Contents::Stored(source) = &self.contents else { return FileStats::default() };
+        if source.shared().driver.is_forked() {
+            return FileStats::default();
+        }
         source.inode.as_ref().map_or_else(FileStats::default, |inode| inode.stats())
     }
 

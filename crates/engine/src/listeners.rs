@@ -88,6 +88,8 @@ impl fmt::Debug for EvictionListener {
 
 fn listeners(file: &File) -> Option<&Arc<Listeners>> {
     match &file.contents {
+        // In a forked child, a thread that is not there may hold the list.
+        Contents::Stored(source) if source.shared().driver.is_forked() => None,
         Contents::Stored(source) => source.inode.as_ref().map(|inode| &inode.listeners),
         Contents::Memory(_) => None,
     }

@@ -64,6 +64,9 @@ impl File {
     /// # Errors
     /// That of the first read in order that failed; the others are done all the same, and the failed ones have read 0 bytes.
     pub fn read_many(&self, reads: &mut [ManyRead<'_>]) -> Result<()> {
+        if let (Contents::Stored(source), Some(first)) = (&self.contents, reads.first()) {
+            source.check_process(first.offset_bytes)?;
+        }
         let mut outcome = Ok(());
         for together in reads.chunks_mut(STARTED_TOGETHER) {
             for read in self.late(together) {

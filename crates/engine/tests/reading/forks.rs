@@ -6,12 +6,14 @@
 use std::future::Future;
 use std::io::Read;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::io::AsyncReadExt;
-use headwater::{Engine, Error, File, IoMode, OpenOptions};
-use headwater_testkit::{run_forked, with_seed};
+use headwater::{Caching, Engine, Error, EvictionListener, File, IoMode, ManyRead, OpenOptions};
+use headwater_testkit::{Rng, run_forked, with_seed};
 
 use crate::refusal::in_child;
 use crate::rig::{Rig, Scratch, block_on, drivers, watched};
@@ -63,6 +65,65 @@ fn fork_while_reading(rig: &Rig, scratch: &Scratch) {
     reader.read_to_end(&mut rest).unwrap();
     scratch.check_all(100_000, usize::MAX, &rest);
     drop(file);
+}
+
+/// Goal: a child never waits for a lock that a thread of its parent held. Method: threads that read, evict, listen and ask all the time;
+/// children that ask everything that waits for no device.
+#[test]
+fn a_child_waits_for_no_thread_of_its_parent() {
+    if !in_child("forks::a_child_waits_for_no_thread_of_its_parent") {
+        return;
+    }
+    for kind in drivers(5) {
+        let (rig, scratch) = (Rig::sized(kind, 3 << 20, 16), Scratch::new(5, 8_000_000));
+        let mut options = OpenOptions::new();
+        let options = options.engine(&rig.engine).caching(Caching::On);
+        let (file, end) = (options.open(scratch.path()).unwrap(), AtomicBool::new(false));
+        let listener = file.on_evicted(|_| {});
+        let mut listener = Some(listener);
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let (file, end, engine) = (&file, &end, &rig.engine);
+                scope.spawn(move || busy(engine, file, end, thread));
+            }
+            let _ends = Ends(&end);
+            for _ in 0..60 {
+                run_forked(|| ask(&rig.engine, &file, listener.take()));
+                std::thread::sleep(Duration::from_micros(300));
+            }
+        });
+    }
+}
+
+/// Also if the test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn busy(engine: &Engine, file: &File, end: &AtomicBool, thread: u64) {
+    let (mut rng, mut buffers) = (Rng::new(thread), vec![vec![0; 5000]; 8]);
+    while !end.load(Ordering::Relaxed) {
+        let reads = buffers.iter_mut().map(|buffer| ManyRead::new(rng.below(7_900_000), buffer));
+        file.read_many(&mut reads.collect::<Vec<_>>()).unwrap();
+        let _ = (file.stats(), engine.stats(), file.coherence());
+        drop(file.on_evicted(|_| {}));
+        file.advise_all(headwater::Advice::DontNeed).unwrap();
+    }
+}
+
+fn ask(engine: &Engine, file: &File, listener: Option<EvictionListener>) {
+    let _ = (file.stats(), engine.stats(), file.coherence(), engine.info());
+    let mut buffer = [0; 5000];
+    let error = file.read_many(&mut [ManyRead::new(4096, &mut buffer)]).unwrap_err();
+    assert!(matches!(error, Error::Forked(_)), "{error}");
+    assert!(file.refresh().is_err() && file.advise_all(headwater::Advice::DontNeed).is_err());
+    drop(file.on_evicted(|_| {}));
+    drop(listener);
+    let _ = (format!("{engine:?} {file:?}"), file.len());
 }
 
 fn assert_refused(file: &File) {
