@@ -169,6 +169,18 @@ pub(crate) fn defer() -> Deferral {
     Deferral(())
 }
 
+impl Deferral {
+    /// Goes on until [`Deferral::left_open`].
+    pub(crate) fn leave_open(self) {
+        std::mem::forget(self);
+    }
+
+    /// One that was left open in this thread.
+    pub(crate) fn left_open() -> Deferral {
+        Deferral(())
+    }
+}
+
 impl Drop for Deferral {
     fn drop(&mut self) {
         // Stays until the listeners have run, or panicked: what they make leave is queued.

@@ -363,10 +363,8 @@ enum Hold {
 #[derive(Debug)]
 pub(crate) struct TurnGuard<'a> {
     turn: &'a Turn,
-    /// 0 of a thread, which keeps the turn until it gives it up.
+    /// 0 of a thread, which keeps the turn until it gives it up, and until then calls no listener: that may write to the file.
     ticket: u64,
-    /// Of a thread: listeners, which may write to the file, are called when the turn is given up.
-    _deferral: Option<Deferral>,
 }
 
 impl Turn {
@@ -442,14 +440,19 @@ impl Turn {
         if self.holder.load(Ordering::SeqCst) != holder {
             return None;
         }
-        let (ticket, deferral) = match hold {
-            Hold::Firm => (0, Some(defer())),
-            Hold::Loose => ((self.tickets.fetch_add(1, Ordering::Relaxed) + 1) << 1, None),
+        let ticket = match hold {
+            Hold::Firm => 0,
+            Hold::Loose => (self.tickets.fetch_add(1, Ordering::Relaxed) + 1) << 1,
         };
         let taken =
             self.holder.compare_exchange(holder, ticket | hold as u64, Ordering::SeqCst, Ordering::SeqCst);
         // Made only if it was taken: a guard that is dropped gives the turn up, whichever thread has it.
-        taken.is_ok().then(|| TurnGuard { turn: self, ticket, _deferral: deferral })
+        taken.is_ok().then(|| {
+            if hold == Hold::Firm {
+                defer().leave_open();
+            }
+            TurnGuard { turn: self, ticket }
+        })
     }
 }
 
@@ -475,6 +478,8 @@ impl TurnGuard<'_> {
 
 impl Drop for TurnGuard<'_> {
     fn drop(&mut self) {
+        // Ends when the turn is given up.
+        let _deferral = (self.ticket == 0).then(Deferral::left_open);
         // What cannot be taken away is given up for sure.
         if self.make_firm() {
             self.turn.holder.store(0, Ordering::SeqCst);
