@@ -218,7 +218,7 @@ fn explain(error: io::Error) -> io::Error {
     if error.raw_os_error() != Some(libc::ENOMEM) {
         return error;
     }
-    let text = "the kernel has no memory for the ring (before Linux 5.12 it counts against `ulimit -l`): \
+    let text = "the kernel has no memory for the ring, which many kernels count against `ulimit -l`: \
                 lower the queue depth or raise the limit";
     io::Error::new(io::ErrorKind::OutOfMemory, text)
 }
