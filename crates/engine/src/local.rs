@@ -211,6 +211,19 @@ impl LocalFile {
         self.file.set_len(length_bytes)
     }
 
+    /// As [`File::flush`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn flush(&self) -> Result<()> {
+        self.file.flush()
+    }
+
+    /// As [`File::is_clean`].
+    pub fn is_clean(&self) -> bool {
+        self.file.is_clean()
+    }
+
     /// As [`File::sync_data`].
     ///
     /// # Errors
@@ -253,6 +266,14 @@ impl LocalFile {
     /// As there.
     pub fn set_len_async(&self, length_bytes: u64) -> impl Future<Output = Result<()>> + 'static {
         stay(self.file.set_len_async(length_bytes))
+    }
+
+    /// As [`File::flush_async`], for this thread.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn flush_async(&self) -> impl Future<Output = Result<()>> + 'static {
+        stay(self.file.flush_async())
     }
 
     /// As [`File::sync_data_async`], for this thread.

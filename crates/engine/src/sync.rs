@@ -273,6 +273,22 @@ impl Shared {
 }
 
 impl Source {
+    /// What was written before is in the file when this returns.
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.check_process_for(Operation::Sync)?;
+        let Some(inode) = self.known() else { return Ok(()) };
+        self.shared().put_pages(inode, ALL_PAGES, Put::Sync);
+        self.report(inode)
+    }
+
+    /// The same for a task.
+    pub(crate) async fn flush_async(&self) -> Result<()> {
+        self.check_process_for(Operation::Sync)?;
+        let Some(inode) = self.known() else { return Ok(()) };
+        self.shared().flush_async(inode).await;
+        self.report(inode)
+    }
+
     /// What was written before is durable when this returns.
     pub(crate) fn sync(&self, scope: SyncScope) -> Result<()> {
         self.check_process_for(Operation::Sync)?;

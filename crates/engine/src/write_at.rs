@@ -65,6 +65,41 @@ impl File {
         self.writable(Operation::SetLength)?.set_len(length_bytes)
     }
 
+    /// Returns when all that was written before, through whatever handle of the same engine, is in the file for other programs to see.
+    /// It may be lost with power; [`File::sync_data`] prevents that. Blocks for the device, but not for its `fdatasync(2)`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("lines");
+    /// let file = headwater::File::create(&path)?;
+    /// file.append(b"for another program\n")?;
+    /// assert!(!file.is_clean());
+    /// file.flush()?;
+    /// assert!(file.is_clean());
+    /// assert_eq!(std::fs::read(&path)?, b"for another program\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What the device reports, once to each handle; after a failed `fdatasync(2)` for ever.
+    pub fn flush(&self) -> Result<()> {
+        match &self.contents {
+            Contents::Stored(source) => source.flush(),
+            Contents::Memory(_) => Ok(()),
+        }
+    }
+
+    /// Whether the file has all that was written through this engine, as [`File::flush`] leaves it. Says nothing of a loss of power. No
+    /// system call; `true` in a forked child, which has none of it.
+    pub fn is_clean(&self) -> bool {
+        match &self.contents {
+            Contents::Stored(source) if !source.shared().driver.is_forked() => {
+                source.known().is_none_or(|inode| !inode.unwritten.may_lack())
+            }
+            Contents::Stored(_) | Contents::Memory(_) => true,
+        }
+    }
+
     /// Returns when all that was written before, through whatever handle of the same engine, survives a loss of power: data,
     /// and the length if it changed. Blocks. Callers at the same time share one `fdatasync(2)`.
     ///
@@ -126,6 +161,22 @@ impl File {
     pub fn set_len_async(&self, length_bytes: u64) -> impl Future<Output = Result<()>> + Send + 'static {
         let file = self.clone();
         async move { file.writable(Operation::SetLength)?.set_len_async(length_bytes).await }
+    }
+
+    /// As [`File::flush`], for tasks.
+    ///
+    /// Until it is done or dropped it has to be polled when woken: others who append, cut or sync the file may wait for it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn flush_async(&self) -> impl Future<Output = Result<()>> + Send + 'static {
+        let file = self.clone();
+        async move {
+            match &file.contents {
+                Contents::Stored(source) => source.flush_async().await,
+                Contents::Memory(_) => Ok(()),
+            }
+        }
     }
 
     /// As [`File::sync_data`], for tasks.

@@ -161,15 +161,18 @@ impl Origin {
         seen.is_unwatched = watched.is_none();
         seen.foreign_changes = watched.as_ref().map_or(0, Watched::foreign_changes);
         seen.own_changes = watched.as_ref().map_or(0, Watched::own_changes);
-        (seen.foreign_openings, seen.opened_nanoseconds) =
-            (watched.as_ref().map_or(0, Watched::foreign_openings), None);
+        seen.foreign_openings = watched.as_ref().map_or(0, Watched::foreign_openings);
+        // An empty file is mostly new.
+        let is_empty = file.opened().stamp.length_bytes == 0;
+        seen.opened_nanoseconds =
+            (!is_empty).then(|| coarse_nanoseconds().wrapping_sub(OPENED_NANOSECONDS - UNKNOWN_NANOSECONDS));
         seen.other_entries = self.ledger.load(Ordering::Acquire).wrapping_sub(seen.own_entries);
         seen.watched = watched;
         Watching::New
     }
 
     /// Whether another process has changed the file since the evidence was last taken, or has opened it so lately that its first
-    /// write may be near. Without a watch, nothing tells.
+    /// write may be near, or the watch has only just begun. Without a watch, nothing tells.
     pub(crate) fn has_company(&self) -> bool {
         let mut seen = self.lock();
         if !seen.is_watched() {
@@ -254,7 +257,7 @@ impl Seen {
         has_changed
     }
 
-    /// When another process was last found to have opened the file, if one has since the watch began.
+    /// When another process was last found to have opened the file, or may have.
     fn note_openings(&mut self) -> Option<u64> {
         let openings = self.watched.as_ref()?.foreign_openings();
         if std::mem::replace(&mut self.foreign_openings, openings) != openings {
@@ -294,6 +297,9 @@ fn ledger_of(key: FileKey) -> &'static AtomicU64 {
 
 /// Programs that write what they open mostly begin within that.
 const OPENED_NANOSECONDS: u64 = 1_000_000_000;
+
+/// When a watch begins, another process may have had the file open before, and be writing: that shows within some moments.
+const UNKNOWN_NANOSECONDS: u64 = 20_000_000;
 
 /// 32 KiB: of a hundred files that are written at once, two share a place.
 const LEDGER_PLACES: usize = 4096;
