@@ -48,13 +48,11 @@ use crate::fork::ProcessMark;
 use crate::pool::{SlotId, SlotIds, TOGETHER};
 use crate::slots::{Completed, Slots, Verdict, Waiter};
 use crate::sync::lock;
-use crate::threads::Threads;
 pub(crate) use registered::Forgotten;
 use registered::RegisteredMemory;
 use setup::Ring;
 pub(crate) use setup::{DevicePolling, RingUse, polled_read_works};
 pub use setup::{Sharing, SubmissionPolling};
-use submission::Staged;
 use waiting::Followers;
 
 pub(crate) struct Uring {
@@ -73,9 +71,7 @@ pub(crate) struct Shared {
     /// Whether a device is asked for completions, which no descriptor shows.
     polling: DevicePolling,
     memory: OnceLock<RegisteredMemory>,
-    submission: Mutex<Staged>,
-    /// Who carries requests out since the kernel refused to be entered; set under the lock of `submission`.
-    substitute: OnceLock<Threads>,
+    submission: Mutex<()>,
     reaper: Mutex<()>,
     followers: Mutex<Followers>,
     follower_count: AtomicUsize,
@@ -146,8 +142,7 @@ impl Uring {
             owner,
             polling: wanted.polling,
             memory: OnceLock::new(),
-            submission: Mutex::new(Staged::new(wanted.submission_entries)),
-            substitute: OnceLock::new(),
+            submission: Mutex::new(()),
             reaper: Mutex::new(()),
             followers: Mutex::default(),
             follower_count: AtomicUsize::new(0),

@@ -1,10 +1,6 @@
 //! Submission: requests become entries of the ring, handed to the kernel alone or with others.
 //!
-//! A sandbox may forbid `io_uring_enter(2)` after the ring was built. What the kernel has taken by then completes by itself, but on
-//! rings that complete only when they are entered; threads do the rest.
-//!
-//! Owns: the tail of the submission queue (under the `submission` lock), when the kernel is entered for it, who does the work if it
-//! cannot be.
+//! Owns: the tail of the submission queue (under the `submission` lock), and when the kernel is entered for it.
 //! Does not own: completions; which memory the kernel knows (registered).
 //! Locks: `submission`, for writing entries only; the kernel is entered without it.
 
@@ -20,7 +16,6 @@ use crate::arena::Chunk;
 use crate::pool::SlotId;
 use crate::slots::Attempt;
 use crate::sync::lock;
-use crate::threads::Threads;
 
 impl Shared {
     pub(super) fn start(&self, ids: &[SlotId]) {
@@ -38,12 +33,7 @@ impl Shared {
         let mut wanted: Option<Chunk> = None;
         loop {
             let staged = {
-                let mut entries = lock(&self.submission);
-                if let Some(substitute) = self.substitute.get() {
-                    drop(entries);
-                    left.iter().for_each(|&id| substitute.start(id));
-                    return 0;
-                }
+                let _guard = lock(&self.submission);
                 // SAFETY: the `submission` lock makes this the only access to the queue's tail; the handle, which
                 // publishes the tail when dropped, goes before the guard does.
                 let mut queue = unsafe { self.ring.submission_shared() };
@@ -58,7 +48,6 @@ impl Shared {
                         let registered = self.look_up(&attempt, &mut wanted);
                         entry::push(&mut queue, &attempt, id, registered);
                     }
-                    entries.note(id, queue.capacity());
                     left = rest;
                 }
                 queue.len()
@@ -114,7 +103,7 @@ impl Shared {
     pub(super) fn has_staged(&self) -> bool {
         let _guard = lock(&self.submission);
         // SAFETY: as in `push`.
-        self.substitute.get().is_none() && !unsafe { self.ring.submission_shared() }.is_empty()
+        !unsafe { self.ring.submission_shared() }.is_empty()
     }
 
     /// Hands staged entries to the kernel. Entries that it does not take now are taken by the next call, at the
@@ -135,81 +124,16 @@ impl Shared {
 
     pub(super) fn enter(&self, want: usize, limit: Option<Duration>) -> io::Result<usize> {
         self.check_owner();
-        if self.substitute.get().is_some() {
-            // What the kernel has already still shows in the queue.
-            if want > 0 {
-                std::thread::sleep(limit.unwrap_or(LOOK_AGAIN).min(LOOK_AGAIN));
-            }
-            return Ok(0);
-        }
         self.enters.fetch_add(1, Ordering::Relaxed);
-        let entered = match limit {
+        match limit {
             None => self.ring.submitter().submit_and_wait(want),
             Some(limit) => {
                 let limit = types::Timespec::from(limit);
                 self.ring.submitter().submit_with_args(want, &types::SubmitArgs::new().timespec(&limit))
             }
-        };
-        match entered {
-            Err(error) if is_refusal(&error) => {
-                self.substitute();
-                Ok(0)
-            }
-            entered => entered,
         }
     }
-
-    /// The kernel will not be entered again: what it has not taken is carried out by threads, and all that follows.
-    #[cold]
-    fn substitute(&self) {
-        let entries = lock(&self.submission);
-        if self.substitute.get().is_some() {
-            return;
-        }
-        // SAFETY: as in `push`.
-        let staged = unsafe { self.ring.submission_shared() }.len();
-        let staged = entries.last(staged);
-        let substitute = self.substitute.get_or_init(|| Threads::new(&self.slots));
-        drop(entries);
-        staged.into_iter().for_each(|id| substitute.start(id));
-    }
 }
-
-/// Which requests the entries of the submission queue are.
-pub(super) struct Staged {
-    /// By place in the queue.
-    ids: Vec<SlotId>,
-    /// Entries written so far.
-    written: usize,
-}
-
-impl Staged {
-    pub(super) fn new(entries: u32) -> Staged {
-        Staged { ids: Vec::with_capacity(entries.next_power_of_two() as usize), written: 0 }
-    }
-
-    fn note(&mut self, id: SlotId, capacity: usize) {
-        if self.ids.len() < capacity {
-            self.ids.push(id);
-        } else {
-            self.ids[self.written % capacity] = id;
-        }
-        self.written += 1;
-    }
-
-    /// The last so many, in order.
-    fn last(&self, count: usize) -> Vec<SlotId> {
-        (self.written - count..self.written).map(|at| self.ids[at % self.ids.len()]).collect()
-    }
-}
-
-/// Whether a sandbox forbids the system call from now on. Other errors pass.
-fn is_refusal(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::ENOSYS))
-}
-
-/// How often a thread that waits looks at what the kernel had taken before it refused.
-const LOOK_AGAIN: Duration = Duration::from_micros(200);
 
 /// Entries left to a burst: at least so many when the device has nothing else to do, at most so many when it is busy.
 /// Random reads of 4 KiB, 32 in flight on a virtio disk, one tokio thread: 6 to 16 made 80.1 thousand a second at 0.19
