@@ -176,8 +176,9 @@ impl Owed {
 
 /// Runs other people's code, whose panic goes no further than to the panic hook.
 pub fn contain(run: impl FnOnce()) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
-        // Dropping it could panic again.
+    let Err(payload) = catch_unwind(AssertUnwindSafe(run)) else { return };
+    // Dropping it may panic again.
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         mem::forget(payload);
     }
 }
