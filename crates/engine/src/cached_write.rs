@@ -567,7 +567,7 @@ impl<'a> CachedWrite<'a> {
 
     /// Frames for some of the pages at least, or what to wait for.
     fn memory(&self, pages: PageCount) -> std::result::Result<(Extents, PageCount), WriteNext> {
-        self.source.shared().frames_for_write(pages).map_err(WriteNext::Wait)
+        self.source.shared().frames_for_write(self.inode, pages).map_err(WriteNext::Wait)
     }
 
     fn error(&self, error: io::Error) -> Error {

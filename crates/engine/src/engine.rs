@@ -151,10 +151,11 @@ impl Engine {
         self.shared.flush_all();
         let failed = files.iter().zip(before).find_map(|(inode, before)| {
             let has_failed = inode.unwritten.failure_count() != before && inode.unwritten.pages() > 0;
-            has_failed.then(|| inode.unwritten.last_failure()).flatten()
+            let error = has_failed.then(|| inode.unwritten.last_failure()).flatten()?;
+            Some((inode.unwritten.path(), error))
         });
-        match failed.or_else(|| writes.take_lost()) {
-            Some(error) => Err(Error::flush(error)),
+        match failed.or_else(|| Some((None, writes.take_lost()?))) {
+            Some((path, error)) => Err(Error::flush(path, error)),
             None => Ok(()),
         }
     }

@@ -117,8 +117,8 @@ impl Error {
         Failure { operation: Operation::Build, path: None, offset_bytes: None, source }.into()
     }
 
-    pub(crate) fn flush(source: io::Error) -> Error {
-        Failure { operation: Operation::Sync, path: None, offset_bytes: None, source }.into()
+    pub(crate) fn flush(path: Option<PathBuf>, source: io::Error) -> Error {
+        Failure { operation: Operation::Sync, path, offset_bytes: None, source }.into()
     }
 
     pub(crate) fn on_file(operation: Operation, path: &Path, source: io::Error) -> Error {
@@ -178,7 +178,16 @@ impl From<Failure> for Error {
 }
 
 impl From<Error> for io::Error {
-    /// Keeps the kind and, as the inner error, everything else.
+    /// Keeps the kind and, as the inner error, everything else. [`io::Error::raw_os_error`] is `None`, since an
+    /// [`io::Error`] holds either a number or an inner error; the number is the inner error's:
+    ///
+    /// ```
+    /// let error = headwater::File::open("/nowhere").unwrap_err();
+    /// assert_eq!(error.raw_os_error(), Some(2));
+    /// let error = std::io::Error::from(error);
+    /// let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<headwater::Error>());
+    /// assert_eq!(inner.and_then(headwater::Error::raw_os_error), Some(2));
+    /// ```
     fn from(error: Error) -> io::Error {
         io::Error::new(error.kind(), error)
     }

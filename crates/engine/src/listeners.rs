@@ -29,7 +29,7 @@ impl File {
     /// had changed. Pages that follow each other are told together. A file that is not cached never calls.
     ///
     /// It is called by whichever thread made the pages leave, before that thread's read or advice returns, with no lock
-    /// held: it may use this file and any other, but must not block long. It is not called while it runs in the same
+    /// held: it may use this file and any other, but must not block long, in a thread that runs tasks not at all. It is not called while it runs in the same
     /// thread; what leaves meanwhile is told afterwards. So a listener that reads what has just left, while the cache is
     /// full, keeps its thread busy without end. Several threads may call it at once.
     ///

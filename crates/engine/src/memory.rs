@@ -20,11 +20,12 @@ use headwater_core::readahead::Purpose;
 use headwater_core::replacement::Policy;
 use headwater_core::units::{PAGE_SIZE_BYTES, PageCount};
 use headwater_io::{Arena, EventListener, Extent, Extents, PageCache, Urgency};
+use os_display::Quotable;
 
 use crate::counters::Latencies;
 use crate::engine::Shared;
 use crate::events;
-use crate::inode::Inodes;
+use crate::inode::{Inode, Inodes};
 use crate::joint::Told;
 use crate::loads::{Load, Loads};
 use crate::writes::{PageWrite, Writes};
@@ -123,8 +124,12 @@ impl Shared {
         self.arena.allocate_run(bytes, urgency)
     }
 
-    /// Frames for written pages: for all of them, or the first few. Else what to wait for.
-    pub(crate) fn frames_for_write(&self, pages: PageCount) -> Result<(Extents, PageCount), Room> {
+    /// Frames for written pages of a file: for all of them, or the first few. Else what to wait for.
+    pub(crate) fn frames_for_write(
+        &self,
+        inode: &Inode,
+        pages: PageCount,
+    ) -> Result<(Extents, PageCount), Room> {
         let smaller = |pages: u64| (pages > 1).then_some(pages / 2);
         for pages in std::iter::successors(Some(pages.get()), |&pages| smaller(pages)) {
             let pages = PageCount::new(pages);
@@ -146,12 +151,27 @@ impl Shared {
         if let Some(load) = self.cache.loads.oldest() {
             return Err(Room::Load(load));
         }
-        let failing = self.cache.writes.dirty_files().iter().find_map(|inode| inode.unwritten.failing());
-        if let Some(error) = failing {
+        if let Some(error) = self.failing_write_back(inode) {
             return Err(Room::Failing(error));
         }
         self.driver.attend();
         Err(Room::Freed(freed))
+    }
+
+    /// Why dirty pages stay in memory, for a writer of this file: its own failure; else that another file fails, under that file's
+    /// name.
+    fn failing_write_back(&self, inode: &Inode) -> Option<io::Error> {
+        inode.unwritten.failing().or_else(|| {
+            self.cache.writes.dirty_files().iter().find_map(|other| {
+                let error = other.unwritten.failing()?;
+                let path = other.unwritten.path().unwrap_or_default();
+                let text = format!(
+                    "the memory is lent, or holds bytes that cannot be written to {}: {error}",
+                    path.maybe_quote()
+                );
+                Some(io::Error::new(io::ErrorKind::OutOfMemory, text))
+            })
+        })
     }
 
     /// One extent for somebody who reads without the cache, which makes room if need be.

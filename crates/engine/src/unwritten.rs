@@ -15,7 +15,10 @@
 //! kept while waiting.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -302,6 +305,12 @@ impl Unwritten {
     pub(crate) fn failing(&self) -> Option<io::Error> {
         self.lock().failed_at?;
         self.failures().last.as_ref().map(Cause::error)
+    }
+
+    /// Where the file lies now, as `/proc` tells, while there is something to write.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        let file = self.lock().file.clone()?;
+        fs::read_link(format!("/proc/self/fd/{}", file.buffered().as_raw_fd())).ok()
     }
 
     fn failures(&self) -> MutexGuard<'_, Failures> {

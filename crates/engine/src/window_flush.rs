@@ -186,7 +186,7 @@ impl<'a> Flush<'a> {
             .start
             .max(part.end.saturating_sub(PIECE_BYTES).next_multiple_of(PAGE_SIZE_BYTES).min(part.end));
         let pages = PageCount::covering(part.len());
-        let (mut extents, pages) = match self.shared.frames_for_write(pages) {
+        let (mut extents, pages) = match self.shared.frames_for_write(self.inode, pages) {
             Ok(found) => found,
             Err(room) => return Ok(FlushNext::Room(room)),
         };

@@ -16,6 +16,7 @@ use crate::cached_write::Place;
 use crate::error::{Error, Operation, Result};
 use crate::file::{Contents, File};
 use crate::inode::{ALL_PAGES, Inode};
+use crate::listeners::defer;
 use crate::put_pages::Put;
 use crate::source::{READABLE_BYTES_MAX, Source};
 use crate::unwritten::{State, TurnGuard};
@@ -377,7 +378,7 @@ impl Source {
             write.wait(self.shared());
         }
         loop {
-            match self.shared().frames_for_write(PageCount::new(1)) {
+            match self.shared().frames_for_write(inode, PageCount::new(1)) {
                 Ok((spare, _)) => return cut.finish(spare),
                 Err(room) => room.wait(self.shared()).map_err(|error| cut.error(error))?,
             }
@@ -392,7 +393,7 @@ impl Source {
             write.ready(self.shared()).await;
         }
         loop {
-            match self.shared().frames_for_write(PageCount::new(1)) {
+            match self.shared().frames_for_write(inode, PageCount::new(1)) {
                 Ok((spare, _)) => return cut.finish(spare),
                 Err(room) => room.ready(self.shared()).await.map_err(|error| cut.error(error))?,
             }
@@ -453,8 +454,17 @@ impl<'a> Cut<'a> {
         Error::on_file(Operation::SetLength, self.source.path(), error)
     }
 
-    /// `spare` is for the last page, should somebody have it pinned.
+    /// `spare` is for the last page, should somebody have it pinned. Listeners are called when the turn is given up: they may
+    /// use the file.
     fn finish(self, spare: Extents) -> Result<()> {
+        let deferral = defer();
+        let finished = self.finish_with_turn(spare);
+        drop(self);
+        drop(deferral);
+        finished
+    }
+
+    fn finish_with_turn(&self, spare: Extents) -> Result<()> {
         let inode = self.inode;
         // The pages that are cut off leave before the look after the change could take them for those of others.
         inode.begin_changes(&self.source.open, 1);

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headwater::{Caching, Coherence, Engine, IoMode, OpenOptions};
-use headwater_testkit::{PATIENCE, ScratchDir, skip, watched};
+use headwater::{Caching, Coherence, Engine, File, IoMode, OpenOptions};
+use headwater_testkit::{PATIENCE, ScratchDir, block_on, skip, watched};
 
 /// Goal: a listener that panics ends no thread of the engine's: what is dirty is still written, by itself. Method: a file under a lease
 /// with such a listener, which the engine's own thread calls when another program writes; then a byte in another file.
@@ -55,10 +55,16 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Goal: a listener may write to the file that it hears of, also when a cut of that file has its pages leave.
+/// Goal: a listener may write to the file that it hears of, also when a cut of that file has its pages leave, by a thread or by
+/// a task.
 #[test]
 fn a_listener_of_a_cut_may_append() {
-    watched("a_listener_of_a_cut_may_append", || {
+    appended_to_in_a_cut("a cut by a thread", |file| file.set_len(10_000));
+    appended_to_in_a_cut("a cut by a task", |file| block_on(file.set_len_async(10_000)));
+}
+
+fn appended_to_in_a_cut(what: &str, cut: fn(&File) -> headwater::Result<()>) {
+    watched(what, || {
         let directory = ScratchDir::on_target().unwrap();
         let path = directory.path().join("file");
         let engine = Engine::builder().memory(16 << 20).build().unwrap();
@@ -68,7 +74,7 @@ fn a_listener_of_a_cut_may_append() {
         file.sync_all().unwrap();
         let other = file.clone();
         let guard = file.on_evicted(move |_| _ = other.append(b"cut").unwrap());
-        file.set_len(10_000).unwrap();
+        cut(&file).unwrap();
         drop(guard);
         file.sync_all().unwrap();
         let found = fs::read(&path).unwrap();

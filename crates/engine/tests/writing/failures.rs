@@ -6,14 +6,15 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Waker};
 use std::thread;
 
 use headwater::io::{ByteRange, DriverKind, FaultOn, FaultRange, SimOptions};
-use headwater::{File, IoMode, Operation};
+use headwater::{Error, File, IoMode, Operation};
 use headwater_testkit::{Pattern, ScratchDir};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -164,6 +165,48 @@ fn a_failing_file_stops_no_other() {
     }
 }
 
+/// Goal: a writer that gets no memory, because all of it is lent or holds what another file cannot write, hears that, and which
+/// file it is: not that file's failure as its own. Its own file is as good as before. Method: a file whose pages stay
+/// unwritten, views of the rest of the memory, and writes and a cut of a third file.
+#[test]
+fn a_failing_file_is_named_to_the_others() {
+    let bench = Bench::new(9);
+    let (bad, lent, good) = (bench.open("bad"), bench.open("lent"), bench.open("good"));
+    lent.write_all_at(&contents(5, 3 << 20), 0).unwrap();
+    lent.sync_data().unwrap();
+    good.write_all_at(&[1; 10], 0).unwrap();
+    good.sync_data().unwrap();
+    bench.break_from(BAD_FROM);
+    let mut at = BAD_FROM;
+    while let Ok(written) = bad.write_at(&contents(3, 50_000), at) {
+        at += written as u64;
+    }
+    let mut views = Vec::new();
+    for page in 0..768 {
+        views.extend(lent.view(page * 4096, 4096).ok());
+    }
+    watched("writes without memory", || {
+        let error = good.write_all_at(&contents(6, 1 << 20), 0).unwrap_err();
+        is_about_memory(&error, &bench.path("good"), &bench.path("bad"));
+        is_about_memory(&good.set_len(5).unwrap_err(), &bench.path("good"), &bench.path("bad"));
+        good.sync_data().unwrap();
+        drop(views);
+        good.write_all_at(&contents(6, 1 << 20), 0).unwrap();
+        good.sync_data().unwrap();
+    });
+    bench.check_disk("good", &contents(6, 1 << 20));
+    bad.sync_data().unwrap_err();
+    bench.heal();
+    bad.sync_data().unwrap();
+    drop((bad, lent, good));
+    bench.rig.assert_idle();
+}
+
+fn is_about_memory(error: &Error, path: &Path, failing: &Path) {
+    assert_eq!((error.kind(), error.path()), (ErrorKind::OutOfMemory, Some(path)), "{error}");
+    assert!(error.to_string().contains(&*failing.to_string_lossy()), "{error}");
+}
+
 /// Beyond all that the good file has.
 const BAD_FROM: u64 = 100 << 20;
 
@@ -177,6 +220,7 @@ fn what_is_closed_unwritten_is_kept() {
     bench.open("a").write_all_at(&bytes, 0).unwrap();
     let error = bench.rig.engine.flush().unwrap_err();
     assert_eq!((error.operation(), error.raw_os_error()), (Operation::Sync, Some(EIO)), "{error}");
+    assert_eq!(error.path(), Some(&*fs::canonicalize(bench.path("a")).unwrap()));
     let mut found = vec![0; 30_000];
     bench.open("a").read_exact_at(&mut found, 0).unwrap();
     assert_eq!(found, bytes);
