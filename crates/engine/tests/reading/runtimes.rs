@@ -11,7 +11,7 @@
 //! Does not own: what works on any executor (see `executors`).
 
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -163,6 +163,29 @@ fn a_runtime_without_io() {
         assert!(has_ring_thread());
         rig.assert_idle();
     });
+}
+
+/// Goal: where no runtime has I/O, none is asked for it: tokio answers with a panic, whose message a user would see. Method: a
+/// process of its own, whose panics are counted.
+#[test]
+fn runtimes_without_io_see_no_panic() {
+    static PANICS: AtomicUsize = AtomicUsize::new(0);
+    if !in_child("runtimes::runtimes_without_io_see_no_panic") {
+        return;
+    }
+    let Some(rig) = rig() else { return };
+    let scratch = Scratch::new(1, 2_000_000);
+    let file = uncached(&rig, &scratch);
+    std::panic::set_hook(Box::new(|_| _ = PANICS.fetch_add(1, Ordering::Relaxed)));
+    Builder::new_current_thread().build().unwrap().block_on(read_much(&scratch, &file, 1, 100));
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()
+        .unwrap()
+        .block_on(read_much(&scratch, &file, 1, 100));
+    assert!(has_ring_thread());
+    // After a panic that is not seen the process would end well.
+    std::process::exit(PANICS.load(Ordering::Relaxed).try_into().unwrap());
 }
 
 /// Goal: a runtime dropped with requests in flight takes nobody with it: neither another runtime, nor a thread, nor the

@@ -14,6 +14,7 @@
 //! Invariants: a reactor keeps the ring's descriptor (a duplicate, so that its number cannot come to mean something
 //! else), not the ring: the ring closes when its owner drops it.
 
+use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -103,15 +104,28 @@ impl Reactors {
     }
 }
 
-/// The descriptor in the care of the current runtime. `None` when that runtime has no I/O, which tokio tells only by
-/// panicking, or when there are no descriptors to be had.
+/// The descriptor in the care of the current runtime. `None` when that runtime has no I/O, or when there are no descriptors to
+/// be had. tokio tells the former only by panicking: so where panics abort there are no reactors, and where no runtime of the
+/// process has I/O tokio is not asked. The message of a panic remains where one runtime has I/O and another has not.
 fn watch(shared: &Shared) -> Option<AsyncFd<OwnedFd>> {
+    if cfg!(panic = "abort") || !any_runtime_has_io() {
+        return None;
+    }
     let duplicate = shared.ring.watched().try_clone_to_owned().ok()?;
     let register = || {
         // SAFETY: an `OwnedFd` has one descriptor, open until it is dropped.
         unsafe { AsyncFd::register_with_interest(duplicate, Interest::READABLE) }
     };
     catch_unwind(AssertUnwindSafe(register)).ok()?.ok()
+}
+
+/// Whether the process has a descriptor of `epoll(7)`, as each runtime with I/O has; also if that cannot be told.
+fn any_runtime_has_io() -> bool {
+    let Ok(mut descriptors) = fs::read_dir("/proc/self/fd") else { return true };
+    descriptors.any(|entry| {
+        let target = entry.and_then(|entry| fs::read_link(entry.path()));
+        target.is_ok_and(|target| target.as_os_str() == "anon_inode:[eventpoll]")
+    })
 }
 
 /// Takes the runtime off the list when its reactor ends.
