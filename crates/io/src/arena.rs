@@ -418,6 +418,11 @@ impl Extent {
         unsafe { sys::store_streaming(self.base, offset_bytes..offset_bytes + bytes.len(), bytes) };
     }
 
+    /// The arena that it goes back to.
+    pub(crate) fn arena(&self) -> Arena {
+        Arena { shared: self.shared.clone() }
+    }
+
     /// The frames that it consists of.
     pub(crate) fn frames(&self) -> Range<u32> {
         self.block.frames()

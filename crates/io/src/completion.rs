@@ -13,34 +13,63 @@
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::arena::Urgency;
+use crate::arena::{Arena, Urgency};
 use crate::driver::Driver;
+use crate::file::{OpenFile, Route};
 use crate::lane::{Backend, Lane, Start};
 use crate::pool::{SlotId, SlotIds, TOGETHER};
-use crate::request::{Finished, RejectReason, Rejected, Request};
+use crate::request::{Finished, RejectReason, Rejected, Request, Transfer};
+use crate::sys::Operation;
+use crate::threads::carry_out_here;
 
 /// A request under way. Dropping it does not stop the I/O, whose memory returns to the arena afterwards.
 pub struct Completion {
     lane: Arc<Lane>,
     id: SlotId,
     taken: bool,
+    /// The request once more, if it is a read whose completion a thread may keep to itself.
+    again: Option<Reread>,
 }
 
 impl Completion {
-    pub(crate) fn new(lane: Arc<Lane>, id: SlotId) -> Completion {
-        Completion { lane, id, taken: false }
+    /// Submits a request.
+    #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
+    pub(crate) fn submit(
+        lane: &Arc<Lane>,
+        request: Request,
+        urgency: Urgency,
+        start: Start,
+    ) -> Result<Completion, Rejected> {
+        let again = if lane.may_get_stuck() { Reread::of(&request) } else { None };
+        let id = lane.submit(request, urgency, start)?;
+        Ok(Completion { lane: lane.clone(), id, taken: false, again })
     }
 
     /// Blocks until the request is done. In a lone thread on `uring` this costs no thread switch: it reaps for itself.
+    ///
+    /// A thread that is stuck in the kernel (a network file system that does not answer, `vfork(2)`, a debugger) keeps the completions of
+    /// what it submitted to itself. After some milliseconds a read is then made again by this thread, into other memory of the
+    /// same arena; other requests wait for as long as that thread is stuck.
     ///
     /// # Panics
     /// In a forked child, where the request is not.
     pub fn wait(mut self) -> Finished {
         assert!(!self.lane.is_forked(), "a request of the parent process is waited for there");
-        self.lane.wait(self.id);
+        let mut limit = STUCK_LOOK;
+        while !self.lane.wait_for(self.id, limit) {
+            if let Some(again) = &self.again
+                && self.lane.has_stuck_submitter()
+                && let Some(finished) = again.read()
+            {
+                // What the stuck thread has is abandoned.
+                return finished;
+            }
+            limit = (2 * limit).min(STUCK_LOOK_MAX);
+        }
         self.taken = true;
         // SAFETY: this handle is the request's only owner, and gives that up.
         unsafe { self.lane.slots.take(self.id) }.expect("waited for")
@@ -127,6 +156,50 @@ impl Drop for Completion {
     }
 }
 
+/// A read, to be made again by the thread that waits for it.
+struct Reread {
+    arena: Arena,
+    memory_bytes: usize,
+    file: Arc<OpenFile>,
+    route: Route,
+    offset_bytes: u64,
+    length_bytes: usize,
+}
+
+impl Reread {
+    fn of(request: &Request) -> Option<Reread> {
+        match request {
+            Request::Transfer(read) if read.operation == Operation::Read => Some(Reread {
+                arena: read.extents.first()?.arena(),
+                memory_bytes: read.extents.iter().map(|extent| extent.len()).sum(),
+                file: read.file.clone(),
+                route: read.route,
+                offset_bytes: read.offset_bytes,
+                length_bytes: read.length_bytes,
+            }),
+            _ => None,
+        }
+    }
+
+    /// `None` without memory for it.
+    #[cold]
+    fn read(&self) -> Option<Finished> {
+        let read = Transfer {
+            operation: Operation::Read,
+            file: self.file.clone(),
+            route: self.route,
+            offset_bytes: self.offset_bytes,
+            length_bytes: self.length_bytes,
+            extents: self.arena.allocate_run(self.memory_bytes, Urgency::Demand)?,
+        };
+        Some(carry_out_here(read.into()))
+    }
+}
+
+/// After how long a thread that waits first looks for one that is stuck, twice as long each time. Most devices answer before.
+const STUCK_LOOK: Duration = Duration::from_millis(2);
+const STUCK_LOOK_MAX: Duration = Duration::from_millis(500);
+
 /// Submits requests together: what is submitted through it is handed to the kernel in one system call when it is dropped
 /// or flushed, or when somebody waits for one of them before.
 pub struct Plug<'a> {
@@ -162,8 +235,7 @@ impl<'a> Plug<'a> {
                 lane
             }
         };
-        let id = lane.submit(request, urgency, Start::Staged)?;
-        Ok(Completion::new(lane, id))
+        Completion::submit(&lane, request, urgency, Start::Staged)
     }
 
     /// Hands over what was submitted so far.

@@ -251,8 +251,7 @@ impl Driver {
         }
         self.check_thread();
         let lane = self.pick(self.lanes_for(&request));
-        let id = lane.submit(request, urgency, Start::Now)?;
-        Ok(Completion::new(lane.clone(), id))
+        Completion::submit(lane, request, urgency, Start::Now)
     }
 
     /// A scope whose requests go to the kernel in one system call.

@@ -5,6 +5,7 @@
 //! Invariants: I4 a lane lives until its last completion is gone, and then waits for what is in flight.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::arena::{ArenaKey, Urgency};
 use crate::fork::ProcessMark;
@@ -128,6 +129,25 @@ impl Lane {
             Backend::Threads(threads) => threads.wait(id),
             Backend::Sim(sim) => sim.wait(id),
         }
+    }
+
+    /// Blocks until the request is done, on a ring no longer than about `limit`. Says whether it is done.
+    pub(crate) fn wait_for(&self, id: SlotId, limit: Duration) -> bool {
+        if let Backend::Uring(uring) = &self.backend {
+            return uring.wait_for(id, limit);
+        }
+        self.wait(id);
+        true
+    }
+
+    /// Whether a thread keeps completions to itself because it is stuck in the kernel.
+    pub(crate) fn has_stuck_submitter(&self) -> bool {
+        matches!(&self.backend, Backend::Uring(uring) if uring.has_stuck_submitter())
+    }
+
+    /// Whether a thread can keep the completions of another to itself.
+    pub(crate) fn may_get_stuck(&self) -> bool {
+        matches!(&self.backend, Backend::Uring(uring) if !uring.is_deferred())
     }
 
     /// Nobody waits, but requests must still be completed.

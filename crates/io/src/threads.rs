@@ -17,8 +17,10 @@ use std::thread::{self, JoinHandle};
 
 use headwater_core::limits::Limits;
 
+use crate::arena::Urgency;
 use crate::fork::ProcessMark;
 use crate::pool::SlotId;
+use crate::request::{Finished, Request};
 use crate::signals::without_signals;
 use crate::slots::{Attempt, Completed, Slots, Verdict};
 use crate::sys;
@@ -85,6 +87,16 @@ impl Threads {
         }
         !workers.is_empty()
     }
+}
+
+/// Carries out one request in this thread.
+pub(crate) fn carry_out_here(request: Request) -> Finished {
+    let slots = Arc::new(Slots::new(1));
+    let Threads { shared, .. } = &Threads::new(&slots);
+    let begun = slots.begin(request, Urgency::Demand).expect("there is a place");
+    shared.carry_out(begun.id);
+    // SAFETY: this is the request's only owner.
+    unsafe { slots.take(begun.id) }.expect("carried out")
 }
 
 impl Drop for Threads {

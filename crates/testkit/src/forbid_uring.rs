@@ -15,7 +15,9 @@ use std::env;
 use std::process::{Child, Command, Output, Stdio};
 
 use rustix::io::Errno;
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter_all_threads};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter, apply_filter_all_threads,
+};
 
 /// From now on, and for good, every thread of this process gets `EPERM` from `io_uring_setup(2)`,
 /// `io_uring_enter(2)` and `io_uring_register(2)`. Needs no privilege: `seccomp(2)` is preceded by
@@ -24,7 +26,15 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_fi
 /// # Panics
 /// When the kernel refuses the filter.
 pub fn forbid_io_uring() {
-    forbid(&IO_URING_CALLS);
+    apply_filter_all_threads(&filter(&IO_URING_CALLS)).expect("the kernel accepts the filter");
+}
+
+/// The same for this thread alone, and for those that it starts.
+///
+/// # Panics
+/// As there.
+pub fn forbid_io_uring_here() {
+    apply_filter(&filter(&IO_URING_CALLS)).expect("the kernel accepts the filter");
 }
 
 /// The same for `userfaultfd(2)`.
@@ -32,18 +42,17 @@ pub fn forbid_io_uring() {
 /// # Panics
 /// As there.
 pub fn forbid_userfaultfd() {
-    forbid(&[libc::SYS_userfaultfd]);
+    apply_filter_all_threads(&filter(&[libc::SYS_userfaultfd])).expect("the kernel accepts the filter");
 }
 
-fn forbid(calls: &[i64]) {
+fn filter(calls: &[i64]) -> BpfProgram {
     let filter = SeccompFilter::new(
         calls.iter().map(|&call| (call, Vec::new())).collect::<BTreeMap<_, _>>(),
         SeccompAction::Allow,
         SeccompAction::Errno(Errno::PERM.raw_os_error() as u32),
         TargetArch::try_from(env::consts::ARCH).expect("seccompiler knows this architecture"),
     );
-    let program: BpfProgram = filter.and_then(BpfProgram::try_from).expect("the filter is well-formed");
-    apply_filter_all_threads(&program).expect("the kernel accepts the filter");
+    filter.and_then(BpfProgram::try_from).expect("the filter is well-formed")
 }
 
 /// Runs the test `test_name` (its full path in this binary, `module::tests::name`) of the current test binary in a

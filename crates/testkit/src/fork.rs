@@ -38,6 +38,27 @@ pub fn run_forked(work: impl FnOnce()) {
     }
 }
 
+/// This thread waits in the kernel for so long, and nothing can interrupt it there: it has a child that keeps it waiting, as
+/// `vfork(2)` does.
+///
+/// # Panics
+/// When the system has no room for another process.
+pub fn stuck_in_kernel(time: Duration) {
+    extern "C" fn sleep(time: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: the parent waits with the value in place.
+        unsafe { libc::nanosleep(time.cast(), std::ptr::null_mut()) }
+    }
+    let mut time = libc::timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+    let mut stack = vec![0_u128; 4096];
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: the child has a stack of its own, calls one function that touches nothing but that stack and `time`, and ends; until
+    // then this thread stands still with both in place. The stack grows down from its aligned end.
+    let pid =
+        unsafe { libc::clone(sleep, stack.as_mut_ptr_range().end.cast(), flags, (&raw mut time).cast()) };
+    let pid = Pid::from_raw(pid.max(0)).expect("a child is cloned");
+    waitpid(Some(pid), WaitOptions::empty()).expect("the child is ours");
+}
+
 /// Forks a child that ends at once, and waits for it. How long that took is what a fork costs this process with the memory
 /// it has now.
 ///

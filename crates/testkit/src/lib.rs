@@ -39,8 +39,10 @@ pub use cgroups::{MemoryCgroup, enter_cgroup};
 pub use cold::make_cold;
 pub use crash::{CrashEvent, CrashEventKind, CrashImages};
 pub use forbid_nameless::forbid_nameless_files;
-pub use forbid_uring::{forbid_io_uring, forbid_userfaultfd, run_self_with_env, spawn_self_with_env};
-pub use fork::{run_forked, time_fork};
+pub use forbid_uring::{
+    forbid_io_uring, forbid_io_uring_here, forbid_userfaultfd, run_self_with_env, spawn_self_with_env,
+};
+pub use fork::{run_forked, stuck_in_kernel, time_fork};
 pub use mounts::{FileSystem, LoopMount};
 pub use pattern::Pattern;
 pub use rng::{Rng, SeedGuard, mix, seed_from_env, with_seed};

@@ -29,6 +29,7 @@ mod entry;
 mod reactor;
 mod registered;
 mod setup;
+mod stalls;
 mod submission;
 mod thread;
 mod waiting;
@@ -48,11 +49,14 @@ use crate::fork::ProcessMark;
 use crate::pool::{SlotId, SlotIds, TOGETHER};
 use crate::slots::{Completed, Slots, Verdict, Waiter};
 use crate::sync::lock;
+use crate::threads::Threads;
 pub(crate) use registered::Forgotten;
 use registered::RegisteredMemory;
 use setup::Ring;
 pub(crate) use setup::{DevicePolling, RingUse, polled_read_works};
 pub use setup::{Sharing, SubmissionPolling};
+use stalls::Entered;
+use submission::Staged;
 use waiting::Followers;
 
 pub(crate) struct Uring {
@@ -71,7 +75,16 @@ pub(crate) struct Shared {
     /// Whether a device is asked for completions, which no descriptor shows.
     polling: DevicePolling,
     memory: OnceLock<RegisteredMemory>,
-    submission: Mutex<()>,
+    submission: Mutex<Staged>,
+    /// Who carries requests out since the kernel refused to be entered; set under the lock of `submission`.
+    substitute: OnceLock<Threads>,
+    /// The kernel refused a thread, so none enters any more.
+    is_refused: AtomicBool,
+    /// Threads that may be in the kernel.
+    inside: AtomicUsize,
+    entered: Entered,
+    /// Whether a thread of the kernel's submits.
+    submits_by_itself: bool,
     reaper: Mutex<()>,
     followers: Mutex<Followers>,
     follower_count: AtomicUsize,
@@ -97,6 +110,13 @@ enum Reaper {
     Waiting,
     /// Who does nothing else: tasks that it wakes may leave their requests to it.
     Attendant(Attendant),
+}
+
+/// Whether a thread waits for completions although nothing is in flight.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WaitsIdle {
+    Yes,
+    No,
 }
 
 /// Tells attendants apart.
@@ -142,7 +162,12 @@ impl Uring {
             owner,
             polling: wanted.polling,
             memory: OnceLock::new(),
-            submission: Mutex::new(()),
+            submission: Mutex::new(Staged::new(wanted.submission_entries)),
+            substitute: OnceLock::new(),
+            is_refused: AtomicBool::new(false),
+            inside: AtomicUsize::new(0),
+            entered: Entered::new(),
+            submits_by_itself: wanted.submission_polling != SubmissionPolling::Off,
             reaper: Mutex::new(()),
             followers: Mutex::default(),
             follower_count: AtomicUsize::new(0),
@@ -186,7 +211,17 @@ impl Uring {
 
     /// Blocks until the request is done. What is staged is handed over first.
     pub(crate) fn wait(&self, id: SlotId) {
-        self.shared.wait(id);
+        while !self.shared.wait_for(id, WAIT) {}
+    }
+
+    /// The same for about so long. Says whether it is done.
+    pub(crate) fn wait_for(&self, id: SlotId, limit: Duration) -> bool {
+        self.shared.wait_for(id, limit)
+    }
+
+    /// Whether a thread that submitted here is stuck in the kernel.
+    pub(crate) fn has_stuck_submitter(&self) -> bool {
+        self.shared.entered.any_is_stuck()
     }
 
     /// Settles what the ring already shows as complete, unless somebody else is at it.
@@ -362,11 +397,11 @@ impl Shared {
         }
     }
 
-    /// Completes what is complete; waits for one completion if there is none.
-    fn reap(&self, lead: MutexGuard<'_, ()>, reaper: Reaper, limit: Option<Duration>) -> bool {
+    /// Completes what is complete; if there is nothing, waits for one completion, for no longer than `limit`.
+    fn reap(&self, lead: MutexGuard<'_, ()>, reaper: Reaper, limit: Duration, waits_idle: WaitsIdle) -> bool {
         let mut harvest = Harvest::new();
         self.drain_ready(&mut harvest);
-        if harvest.seen == 0 && (limit.is_some() || self.slots.in_flight() > 0) {
+        if harvest.seen == 0 && (waits_idle == WaitsIdle::Yes || self.slots.in_flight() > 0) {
             // An error here (EINTR, EBUSY, ETIME) means that there may be nothing; the caller looks and comes again.
             let _ = self.enter(1, limit);
             self.drain_ready(&mut harvest);
@@ -387,7 +422,7 @@ impl Shared {
     fn turn(&self, lead: MutexGuard<'_, ()>, attendant: Attendant) -> bool {
         let mut harvest = Harvest::new();
         if self.has_staged() {
-            let _ = self.enter(0, None);
+            let _ = self.enter(0, WAIT);
         }
         self.collect_deferred();
         self.drain_ready(&mut harvest);
@@ -405,7 +440,7 @@ impl Shared {
             queue.cq_overflow() || queue.taskrun()
         };
         if keeps && !self.is_foreign() {
-            let _ = self.enter(0, None);
+            let _ = self.enter(0, WAIT);
         }
     }
 
@@ -451,7 +486,7 @@ impl Shared {
     fn drain(&self) {
         while self.slots.in_flight() > 0 {
             let lead = self.reaper.lock().unwrap_or_else(PoisonError::into_inner);
-            self.reap(lead, Reaper::Waiting, None);
+            self.reap(lead, Reaper::Waiting, WAIT, WaitsIdle::No);
         }
     }
 }
@@ -470,6 +505,10 @@ impl Harvest {
 }
 
 const RUNS_INSIDE: &str = "futures of a local engine run inside its `block_on`, or on tokio (current thread) with the feature `tokio`";
+
+/// How long a thread waits in the kernel before it looks again whether it may: a ring that another thread was refused is not entered
+/// any more.
+const WAIT: Duration = Duration::from_millis(20);
 
 /// How long a request may be left to a burst whose other tasks do something else. A tenth of a millisecond is about one
 /// read of a flash device.

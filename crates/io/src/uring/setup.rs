@@ -39,7 +39,8 @@ pub enum Sharing {
     #[default]
     AnyThread,
     /// The thread that built it (`IORING_SETUP_SINGLE_ISSUER`, `IORING_SETUP_DEFER_TASKRUN`): the kernel does a
-    /// request's last step when that thread asks for completions, not in the middle of something else.
+    /// request's last step when that thread asks for completions, not in the middle of something else. Requests that are in flight
+    /// when the program forbids itself `io_uring_enter(2)` are never complete.
     Local,
 }
 
@@ -50,7 +51,8 @@ pub enum SubmissionPolling {
     /// Submitting is a system call.
     #[default]
     Off,
-    /// A kernel thread for each ring watches, and sleeps after this many milliseconds without requests.
+    /// A kernel thread for each ring watches, and sleeps after this many milliseconds without requests. Not for a program that
+    /// forbids itself `io_uring_enter(2)` later: what waits for that thread then is never carried out.
     On {
         /// 1 or more.
         idle_ms: u32,

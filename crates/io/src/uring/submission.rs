@@ -1,21 +1,37 @@
 //! Submission: requests become entries of the ring, handed to the kernel alone or with others.
 //!
-//! Owns: the tail of the submission queue (under the `submission` lock), and when the kernel is entered for it.
+//! A sandbox may forbid `io_uring_enter(2)` after the ring was built:
+//!
+//! ```text
+//!   enter ─► refused: no thread enters any more ─► none is inside: nothing is taken from the queue any more
+//!                                                    └─► worker threads carry out what is staged, and all that follows
+//! ```
+//!
+//! What the kernel has taken by then completes by itself. Not so on rings that complete only when they are entered (local ones, polled
+//! ones), nor do worker threads take over what a thread of the kernel may still submit (`IORING_SETUP_SQPOLL`): a program that forbids
+//! itself the ring later uses neither.
+//!
+//! Owns: the tail of the submission queue (under the `submission` lock), when the kernel is entered for it, the worker threads that
+//! replace it.
 //! Does not own: completions; which memory the kernel knows (registered).
 //! Locks: `submission`, for writing entries only; the kernel is entered without it.
+//! Invariants: an entry is carried out once: `inside` counts the threads that may be in the kernel, each of which counts itself
+//! before it looks at `is_refused`.
 
 use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use io_uring::types;
+use rustix::io::Errno;
 
 use super::registered::Lookup;
-use super::{Shared, entry};
+use super::{Shared, WAIT, entry};
 use crate::arena::Chunk;
 use crate::pool::SlotId;
 use crate::slots::Attempt;
 use crate::sync::lock;
+use crate::threads::Threads;
 
 impl Shared {
     pub(super) fn start(&self, ids: &[SlotId]) {
@@ -33,7 +49,12 @@ impl Shared {
         let mut wanted: Option<Chunk> = None;
         loop {
             let staged = {
-                let _guard = lock(&self.submission);
+                let mut entries = lock(&self.submission);
+                if let Some(substitute) = self.substitute.get() {
+                    drop(entries);
+                    left.iter().for_each(|&id| substitute.start(id));
+                    return 0;
+                }
                 // SAFETY: the `submission` lock makes this the only access to the queue's tail; the handle, which
                 // publishes the tail when dropped, goes before the guard does.
                 let mut queue = unsafe { self.ring.submission_shared() };
@@ -48,6 +69,7 @@ impl Shared {
                         let registered = self.look_up(&attempt, &mut wanted);
                         entry::push(&mut queue, &attempt, id, registered);
                     }
+                    entries.note(id, queue.capacity());
                     left = rest;
                 }
                 queue.len()
@@ -103,14 +125,14 @@ impl Shared {
     pub(super) fn has_staged(&self) -> bool {
         let _guard = lock(&self.submission);
         // SAFETY: as in `push`.
-        !unsafe { self.ring.submission_shared() }.is_empty()
+        !self.is_substituted() && !unsafe { self.ring.submission_shared() }.is_empty()
     }
 
     /// Hands staged entries to the kernel. Entries that it does not take now are taken by the next call, at the
     /// latest when somebody waits.
     pub(super) fn flush(&self) {
         for _ in 0..SUBMIT_ATTEMPTS {
-            match self.enter(0, None) {
+            match self.enter(0, WAIT) {
                 Ok(_) => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // The kernel is short of memory or of room for completions: make room.
@@ -122,18 +144,93 @@ impl Shared {
         }
     }
 
-    pub(super) fn enter(&self, want: usize, limit: Option<Duration>) -> io::Result<usize> {
+    /// Hands over what is staged, and waits for so many completions, no longer than `limit` (before Linux 5.11 for as long as it
+    /// takes).
+    pub(super) fn enter(&self, want: usize, limit: Duration) -> io::Result<usize> {
         self.check_owner();
         self.enters.fetch_add(1, Ordering::Relaxed);
-        match limit {
-            None => self.ring.submitter().submit_and_wait(want),
-            Some(limit) => {
-                let limit = types::Timespec::from(limit);
-                self.ring.submitter().submit_with_args(want, &types::SubmitArgs::new().timespec(&limit))
-            }
+        self.entered.note();
+        self.inside.fetch_add(1, Ordering::SeqCst);
+        let entered = if self.is_refused.load(Ordering::SeqCst) {
+            Err(Errno::PERM.into())
+        } else if want > 0 && self.ring.params().is_feature_ext_arg() {
+            let limit = types::Timespec::from(limit);
+            self.ring.submitter().submit_with_args(want, &types::SubmitArgs::new().timespec(&limit))
+        } else {
+            self.ring.submitter().submit_and_wait(want)
+        };
+        self.inside.fetch_sub(1, Ordering::SeqCst);
+        let is_refused = entered.as_ref().is_err_and(is_refusal);
+        if is_refused || self.is_refused.load(Ordering::SeqCst) {
+            self.is_refused.store(true, Ordering::SeqCst);
+            self.substitute();
         }
+        if is_refused {
+            if want > 0 {
+                // What the kernel had taken shows in the queue.
+                std::thread::sleep(LOOK_AGAIN);
+            }
+            return Ok(0);
+        }
+        entered
+    }
+
+    /// The kernel will not be entered again. As soon as no thread is inside, worker threads carry out what it has not taken.
+    #[cold]
+    fn substitute(&self) {
+        let entries = lock(&self.submission);
+        if self.is_substituted() || self.submits_by_itself || self.inside.load(Ordering::SeqCst) > 0 {
+            return;
+        }
+        // SAFETY: as in `push`.
+        let staged = unsafe { self.ring.submission_shared() }.len();
+        let staged = entries.last(staged);
+        let substitute = self.substitute.get_or_init(|| Threads::new(&self.slots));
+        drop(entries);
+        staged.into_iter().for_each(|id| substitute.start(id));
+    }
+
+    /// Whether worker threads do the ring's work.
+    pub(super) fn is_substituted(&self) -> bool {
+        self.substitute.get().is_some()
     }
 }
+
+/// Which requests the entries of the submission queue are.
+pub(super) struct Staged {
+    /// By place in the queue.
+    ids: Vec<SlotId>,
+    /// Entries written so far.
+    written: usize,
+}
+
+impl Staged {
+    pub(super) fn new(entries: u32) -> Staged {
+        Staged { ids: Vec::with_capacity(entries.next_power_of_two() as usize), written: 0 }
+    }
+
+    fn note(&mut self, id: SlotId, capacity: usize) {
+        if self.ids.len() < capacity {
+            self.ids.push(id);
+        } else {
+            self.ids[self.written % capacity] = id;
+        }
+        self.written += 1;
+    }
+
+    /// The last so many, in order.
+    fn last(&self, count: usize) -> Vec<SlotId> {
+        (self.written - count..self.written).map(|at| self.ids[at % self.ids.len()]).collect()
+    }
+}
+
+/// Whether a sandbox forbids the system call from now on. Other errors pass.
+fn is_refusal(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::ENOSYS))
+}
+
+/// How often a thread that waits looks at what the kernel had taken before it refused.
+pub(super) const LOOK_AGAIN: Duration = Duration::from_micros(200);
 
 /// Entries left to a burst: at least so many when the device has nothing else to do, at most so many when it is busy.
 /// Random reads of 4 KiB, 32 in flight on a virtio disk, one tokio thread: 6 to 16 made 80.1 thousand a second at 0.19

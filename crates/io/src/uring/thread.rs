@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::{Attendant, BURST_LIMIT, Reaper, Shared};
+use super::{Attendant, BURST_LIMIT, Reaper, Shared, WAIT, WaitsIdle};
 use crate::signals::without_signals;
 use crate::sync::lock;
 
@@ -36,7 +36,7 @@ impl DriverThread {
             Err(_) => {
                 shared.attended.store(false, Ordering::SeqCst);
                 drop(handle);
-                shared.reap(lock(&shared.reaper), Reaper::Waiting, None);
+                shared.reap(lock(&shared.reaper), Reaper::Waiting, WAIT, WaitsIdle::No);
             }
         }
     }
@@ -73,7 +73,8 @@ impl Shared {
             }
             // Stays in the kernel for a moment although nothing is in flight: the task just woken will most likely
             // submit again, and that completion then needs no unpark of this thread.
-            if self.reap(lock(&self.reaper), Reaper::Attendant(Attendant::THREAD), Some(LINGER)) {
+            let attendant = Reaper::Attendant(Attendant::THREAD);
+            if self.reap(lock(&self.reaper), attendant, LINGER, WaitsIdle::Yes) {
                 continue;
             }
             self.end_burst();
@@ -91,8 +92,9 @@ impl Shared {
 
     fn lead_for_tasks(&self) {
         let in_burst = self.burst.load(Ordering::Relaxed) > 0;
-        let limit = in_burst.then_some(BURST_LIMIT);
-        let seen = self.reap(lock(&self.reaper), Reaper::Attendant(Attendant::THREAD), limit);
+        let limit = if in_burst { BURST_LIMIT } else { WAIT };
+        let attendant = Reaper::Attendant(Attendant::THREAD);
+        let seen = self.reap(lock(&self.reaper), attendant, limit, WaitsIdle::No);
         if in_burst && !seen {
             self.end_burst();
         }

@@ -8,8 +8,10 @@ use std::sync::MutexGuard;
 use std::sync::atomic::{Ordering, fence};
 use std::task::Waker;
 use std::thread::Thread;
+use std::time::{Duration, Instant};
 
-use super::{Reaper, Shared};
+use super::submission::LOOK_AGAIN;
+use super::{Reaper, Shared, WaitsIdle};
 use crate::pool::SlotId;
 use crate::sync::lock;
 
@@ -21,29 +23,49 @@ pub(super) struct Followers {
 }
 
 impl Shared {
-    pub(super) fn wait(&self, id: SlotId) {
+    /// Waits until the request is done, or for about as long as `limit`. Says whether it is done.
+    pub(super) fn wait_for(&self, id: SlotId, limit: Duration) -> bool {
         self.check_owner();
-        while !self.slots.is_done(id) {
+        if self.slots.is_done(id) {
+            return true;
+        }
+        let deadline = Instant::now() + limit;
+        while !self.slots.is_done(id) && Instant::now() < deadline {
             match self.try_lead() {
-                Some(lead) => self.lead(lead, id),
+                lead if self.is_substituted() => self.wait_beside_workers(lead, id),
+                Some(lead) => self.lead(lead, id, limit),
                 None => {
                     self.flush_staged();
-                    self.follow(id);
+                    self.follow(id, limit);
                 }
             }
         }
         self.hand_over();
+        self.slots.is_done(id)
     }
 
     /// Reaps once, unless the request was completed by the last leader in the meantime.
-    pub(super) fn lead(&self, lead: MutexGuard<'_, ()>, id: SlotId) {
+    fn lead(&self, lead: MutexGuard<'_, ()>, id: SlotId, limit: Duration) {
         if !self.slots.is_done(id) {
-            self.reap(lead, Reaper::Waiting, None);
+            self.reap(lead, Reaper::Waiting, limit, WaitsIdle::No);
         }
     }
 
-    /// Parks until the request is done or the leader hands over.
-    pub(super) fn follow(&self, id: SlotId) {
+    /// Looks for what the kernel had taken before it refused, and parks for a moment: a worker thread unparks the owner of what it has
+    /// done.
+    #[cold]
+    fn wait_beside_workers(&self, lead: Option<MutexGuard<'_, ()>>, id: SlotId) {
+        if let Some(lead) = lead {
+            self.reap_ready(lead);
+        }
+        // SAFETY: the thread that waits for a request owns it.
+        if unsafe { self.slots.register_thread(id) } {
+            std::thread::park_timeout(LOOK_AGAIN);
+        }
+    }
+
+    /// Parks until the request is done or the leader hands over, and no longer than `limit`.
+    fn follow(&self, id: SlotId, limit: Duration) {
         // SAFETY: who waits for a request owns it.
         if !unsafe { self.slots.register_thread(id) } {
             return;
@@ -54,8 +76,8 @@ impl Shared {
         fence(Ordering::SeqCst);
         // The leader may have left between our try and our entry in the list; then nobody would wake us.
         match self.try_lead() {
-            Some(lead) => self.lead(lead, id),
-            None => std::thread::park(),
+            Some(lead) => self.lead(lead, id, limit),
+            None => std::thread::park_timeout(limit),
         }
         let me = std::thread::current().id();
         let mut followers = lock(&self.followers);

@@ -13,6 +13,7 @@ mod faults;
 mod forks;
 mod page_cache;
 mod releasing;
+mod sandboxes;
 mod transfers;
 mod waiting;
 mod writing;

@@ -3,12 +3,15 @@
 //! Owns: leaders and followers, slots as a limit, threads that end.
 //! Does not own: single requests (see `transfers`).
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Barrier, Mutex};
 use std::task::{Context, Waker};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use headwater_io::{Completion, RejectReason, Urgency};
-use headwater_testkit::{Rng, with_seed};
+use headwater_testkit::{Rng, stuck_in_kernel, with_seed};
 
 use crate::bench::{Bench, block_on, drivers, watched};
 
@@ -216,3 +219,37 @@ fn places_are_given_in_order() {
         bench.assert_idle();
     }
 }
+
+/// Goal: a thread that waits for a read which another has submitted does not wait for that thread, should it be stuck in the kernel; the
+/// memory comes back when that thread does. Method: a thread that nothing can interrupt, on each driver.
+#[test]
+fn a_stuck_submitter_holds_up_no_reader() {
+    for kind in drivers(8) {
+        let (bench, is_stuck) = (Bench::new(kind, 12, 8), AtomicBool::new(true));
+        let (give, take) = channel();
+        let waited = watched(bench.name(), || {
+            thread::scope(|scope| {
+                let (bench, is_stuck) = (&bench, &is_stuck);
+                scope.spawn(move || {
+                    for (offset_bytes, length_bytes) in STUCK_READS {
+                        give.send(bench.submit(bench.request(offset_bytes, length_bytes))).unwrap();
+                    }
+                    drop(give);
+                    stuck_in_kernel(Duration::from_secs(1));
+                    is_stuck.store(false, Ordering::SeqCst);
+                });
+                let completions: Vec<Completion> = take.into_iter().collect();
+                let began = Instant::now();
+                for (completion, (offset_bytes, length_bytes)) in completions.into_iter().zip(STUCK_READS) {
+                    bench.check(offset_bytes, length_bytes, &completion.wait());
+                }
+                assert!(is_stuck.load(Ordering::SeqCst), "the reader waited for the other thread");
+                began.elapsed()
+            })
+        });
+        println!("{}: {waited:?} for {} reads", bench.name(), STUCK_READS.len());
+        bench.assert_idle();
+    }
+}
+
+const STUCK_READS: [(u64, usize); 3] = [(4096, 4096), (16384, 1 << 20), (0, 40960)];

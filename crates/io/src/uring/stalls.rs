@@ -1,0 +1,79 @@
+//! Stalls: threads that entered the ring and are stuck in the kernel since.
+//!
+//! A request's last step is done by the thread that submitted it, when that thread leaves the kernel or waits there for something that
+//! can be interrupted (`task_work_add(9)` with `TWA_SIGNAL`, io_uring/io_uring.c). A thread that waits uninterruptibly (for a child of
+//! `vfork(2)`, a network file system, a FUSE server, a debugger) keeps the completions of its requests to itself.
+//!
+//! Owns: which threads have entered, and whether one is stuck.
+//! Does not own: what is done about it (completion).
+
+use std::fs;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::sync::lock;
+
+/// Threads that entered a ring, most of them: each has one place, which another may take.
+pub(super) struct Entered {
+    threads: [AtomicU32; PLACES],
+    /// Those that waited in the kernel at the last look.
+    waiting: Mutex<Vec<Waiting>>,
+}
+
+#[derive(Clone, Copy)]
+struct Waiting {
+    thread: u32,
+    /// How often it had waited in the kernel before.
+    waits: u64,
+    /// The first look that found it in this wait.
+    since: Instant,
+}
+
+impl Entered {
+    pub(super) fn new() -> Entered {
+        Entered { threads: [const { AtomicU32::new(0) }; PLACES], waiting: Mutex::default() }
+    }
+
+    /// This thread enters.
+    pub(super) fn note(&self) {
+        let thread = this_thread();
+        self.threads[thread as usize % PLACES].store(thread, Ordering::Relaxed);
+    }
+
+    /// Whether looks have found one of the threads in one and the same wait for [`STUCK_AFTER`]. Reads a file of `/proc` for each.
+    pub(super) fn any_is_stuck(&self) -> bool {
+        let now = Instant::now();
+        let threads = self.threads.iter().map(|thread| thread.load(Ordering::Relaxed));
+        let found: Vec<_> =
+            threads.filter(|&thread| thread != 0).filter_map(|thread| wait_of(thread, now)).collect();
+        let mut waiting = lock(&self.waiting);
+        let before = std::mem::replace(&mut *waiting, found);
+        for one in waiting.iter_mut() {
+            let known = before.iter().find(|known| (known.thread, known.waits) == (one.thread, one.waits));
+            one.since = known.map_or(now, |known| known.since);
+        }
+        waiting.iter().any(|one| now - one.since >= STUCK_AFTER)
+    }
+}
+
+/// The wait of a thread that waits in the kernel for something that cannot be interrupted, or for a debugger.
+fn wait_of(thread: u32, now: Instant) -> Option<Waiting> {
+    let status = fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim_start);
+    let waits = field("voluntary_ctxt_switches:")?.parse().ok()?;
+    field("State:")?.starts_with(['D', 'T', 't']).then_some(Waiting { thread, waits, since: now })
+}
+
+fn this_thread() -> u32 {
+    thread_local! {
+        static THREAD: u32 = rustix::thread::gettid().as_raw_pid().cast_unsigned();
+    }
+    THREAD.try_with(|&thread| thread).unwrap_or(0)
+}
+
+/// Longer than a device takes for what a thread waits for in this manner, mostly a page of a file.
+const STUCK_AFTER: Duration = Duration::from_millis(3);
+
+/// Enough for the threads of most programs; the kernel numbers those that begin together in a row.
+const PLACES: usize = 64;

@@ -1,0 +1,85 @@
+//! Sandboxes: `io_uring_enter` is forbidden when the ring has been in use.
+//!
+//! Owns: that requests are carried out all the same, once, those under way and those that follow.
+//! Does not own: rings that are refused from the start (engine).
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use headwater_io::{DriverKind, Sync, SyncScope, uring_refusal};
+use headwater_testkit::{Rng, forbid_io_uring, forbid_io_uring_here, skip};
+
+use crate::bench::{Bench, block_on, in_child, watched};
+
+/// Goal: a process that forbids itself the ring loses no request, and does not spin. Method: requests under way, staged and waiting for
+/// a place, by threads and tasks, while a filter is put in place; then more.
+#[test]
+fn the_ring_is_forbidden_later() {
+    forbidden_in_the_middle("sandboxes::the_ring_is_forbidden_later", forbid_io_uring);
+}
+
+/// Goal: the same where one thread forbids it itself, and the others could go on. Method: the same, with a thread that submits under the
+/// filter.
+#[test]
+fn the_ring_is_forbidden_to_one_thread() {
+    forbidden_in_the_middle("sandboxes::the_ring_is_forbidden_to_one_thread", forbid_io_uring_here);
+}
+
+fn forbidden_in_the_middle(test_name: &str, forbid: fn()) {
+    if let Some(reason) = uring_refusal() {
+        return skip(format!("uring: {reason}"));
+    }
+    if !in_child(test_name) {
+        return;
+    }
+    let bench = Bench::new(DriverKind::Uring, 8, 9);
+    thread::scope(|scope| {
+        for number in 0..4 {
+            let bench = &bench;
+            scope.spawn(move || read_for(bench, number, Duration::from_millis(400)));
+        }
+        thread::sleep(Duration::from_millis(100));
+        forbid();
+        read_for(&bench, 4, Duration::from_millis(100));
+    });
+    let enters = bench.driver.stats().enters;
+    watched("after", || {
+        let mut held = bench.submit(bench.request(0, 4096));
+        let plug = bench.driver.plug();
+        assert_eq!(bench.submit(bench.request(4096, 4096)).wait().result.unwrap(), 4096);
+        drop(plug);
+        bench.submit(Sync { file: bench.file.clone(), scope: SyncScope::Data }).wait().result.unwrap();
+        block_on(std::future::poll_fn(|context| held.poll(context))).result.unwrap();
+    });
+    bench.assert_idle();
+    let before = processor_time();
+    thread::sleep(Duration::from_millis(300));
+    assert!(processor_time() - before < Duration::from_millis(60), "something spins");
+    assert!(bench.driver.stats().enters - enters < 1000, "the ring is tried again and again");
+}
+
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+fn read_for(bench: &Bench, number: u64, time: Duration) {
+    let (mut rng, began) = (Rng::new(number), Instant::now());
+    watched(bench.name(), || {
+        while began.elapsed() < time {
+            let mut reads: Vec<_> = (0..6)
+                .map(|_| {
+                    let (offset_bytes, length_bytes) = bench.draw(&mut rng, 8);
+                    (offset_bytes, length_bytes, bench.submit(bench.request(offset_bytes, length_bytes)))
+                })
+                .collect();
+            while let Some((offset_bytes, length_bytes, mut completion)) = reads.pop() {
+                let finished = match rng.below(2) {
+                    0 => completion.wait(),
+                    _ => block_on(std::future::poll_fn(|context| completion.poll(context))),
+                };
+                bench.check(offset_bytes, length_bytes, &finished);
+            }
+        }
+    });
+}
