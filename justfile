@@ -39,6 +39,10 @@ soak-children children="10000":
 soak-kernel time="10m":
     HEADWATER_SOAK_SECONDS={{time}} cargo test --release -p headwater-arceos --test host -- --nocapture soak::soak
 
+# Short runs of everything at once, each decided by its seed, on a simulated device: `just swarm 10m`. As root, in memory.
+swarm time="10m":
+    TMPDIR=/dev/shm HEADWATER_SOAK_SECONDS={{time}} cargo test -p headwater --test swarm -- --nocapture
+
 # Formatting and lints.
 lint:
     cargo fmt --all --check

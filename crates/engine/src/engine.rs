@@ -160,6 +160,14 @@ impl Engine {
         }
     }
 
+    /// Does once what the engine's own thread does from time to time, for tests on the driver `sim`, where there is no such thread.
+    #[doc(hidden)]
+    pub fn keep(&self) {
+        if !self.shared.driver.is_forked() {
+            self.shared.tend();
+        }
+    }
+
     /// Driver, limits, and why a wish was not met.
     pub fn info(&self) -> Info {
         let driver = self.shared.driver.info();

@@ -170,7 +170,7 @@ fn keep(signal: &Signal, shared: &Weak<Shared>) {
 
 impl Shared {
     /// One round of the keeper. Says when the next is due, `None` for when it is called.
-    fn tend(&self) -> Option<Duration> {
+    pub(crate) fn tend(&self) -> Option<Duration> {
         self.cache.writes.conclude_arrived(self);
         self.write_back_old();
         self.watch.drain();

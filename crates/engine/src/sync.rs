@@ -135,6 +135,9 @@ struct Sweep<'a> {
     again: Vec<PageRange>,
     /// Writes to wait for.
     waits: Vec<Arc<PageWrite>>,
+    /// Those that others had begun, which may fail: what they wrote is then written once more.
+    begun_before: Vec<Arc<PageWrite>>,
+    failures_before: u64,
     round: Round,
     /// Whether something was left out because the file is being cut.
     is_held_back: bool,
@@ -144,7 +147,7 @@ struct Sweep<'a> {
 enum Round {
     /// Every page that is dirty and not being written.
     First,
-    /// What was both when it began.
+    /// What was both when it began, and what was being written then if a write has failed since.
     Second,
     Over,
 }
@@ -165,10 +168,20 @@ impl<'a> Sweep<'a> {
             again.push(run);
             from = run.end;
         }
-        let waits = state.in_flight.values().cloned().collect();
+        let waits: Vec<_> = state.in_flight.values().cloned().collect();
         drop(state);
-        let (from, end) = (pages.start, pages.end);
-        Sweep { shared, inode, from, end, again, waits, round: Round::First, is_held_back: false }
+        Sweep {
+            shared,
+            inode,
+            from: pages.start,
+            end: pages.end,
+            again,
+            begun_before: waits.clone(),
+            failures_before: inode.unwritten.failure_count(),
+            waits,
+            round: Round::First,
+            is_held_back: false,
+        }
     }
 
     /// Begins to write, and gives out what to wait for next. `None` when all is written, or has failed.
@@ -205,7 +218,12 @@ impl<'a> Sweep<'a> {
                 return Some(write);
             }
             match self.round {
-                Round::First if self.from == self.end => self.round = Round::Second,
+                Round::First if self.from == self.end => {
+                    self.round = Round::Second;
+                    if self.inode.unwritten.failure_count() != self.failures_before {
+                        self.again.extend(self.begun_before.drain(..).map(|write| write.pages()));
+                    }
+                }
                 Round::Over => return None,
                 Round::First | Round::Second => {}
             }
@@ -277,16 +295,18 @@ impl Source {
     pub(crate) fn flush(&self) -> Result<()> {
         self.check_process_for(Operation::Sync)?;
         let Some(inode) = self.known() else { return Ok(()) };
+        let since = inode.unwritten.failure_count();
         self.shared().put_pages(inode, ALL_PAGES, Put::Sync);
-        self.report(inode)
+        self.report(inode, since)
     }
 
     /// The same for a task.
     pub(crate) async fn flush_async(&self) -> Result<()> {
         self.check_process_for(Operation::Sync)?;
         let Some(inode) = self.known() else { return Ok(()) };
+        let since = inode.unwritten.failure_count();
         self.shared().flush_async(inode).await;
-        self.report(inode)
+        self.report(inode, since)
     }
 
     /// What was written before is durable when this returns.
@@ -298,8 +318,9 @@ impl Source {
             result.map_err(|error| self.sync_error(error))
         };
         let Some(inode) = self.known() else { return sync() };
+        let since = inode.unwritten.failure_count();
         shared.put_pages(inode, ALL_PAGES, Put::Sync);
-        self.report(inode)?;
+        self.report(inode, since)?;
         let (turns, ticket) = (&inode.sync_turns, inode.sync_turns.ticket());
         loop {
             let listener = turns.ended.listen();
@@ -314,7 +335,7 @@ impl Source {
                     return self.conclude(inode, result, number, &mut leading);
                 }
             }
-            self.report(inode)?;
+            self.report(inode, since)?;
         }
     }
 
@@ -329,8 +350,9 @@ impl Source {
             };
             return synced.await.map_err(|error| self.sync_error(error));
         };
+        let since = inode.unwritten.failure_count();
         shared.flush_async(inode).await;
-        self.report(inode)?;
+        self.report(inode, since)?;
         let (turns, ticket) = (&inode.sync_turns, inode.sync_turns.ticket());
         loop {
             let listener = Told { listener: Some(turns.ended.listen()), shared };
@@ -353,7 +375,7 @@ impl Source {
                     return self.conclude(inode, result, number, &mut leading);
                 }
             }
-            self.report(inode)?;
+            self.report(inode, since)?;
         }
     }
 
@@ -383,10 +405,11 @@ impl Source {
         }
     }
 
-    /// What failed since this handle was last told.
-    fn report(&self, inode: &Inode) -> Result<()> {
+    /// What failed since this handle was last told, or since there were so many failures: another call of this handle may have been
+    /// told of what this one waited for.
+    fn report(&self, inode: &Inode, since: u64) -> Result<()> {
         self.check_conflicts(Operation::Sync)?;
-        match inode.unwritten.report(&self.told_failures) {
+        match inode.unwritten.report(&self.told_failures, since) {
             Some(error) => Err(self.sync_error(error)),
             None => Ok(()),
         }

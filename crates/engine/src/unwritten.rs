@@ -131,7 +131,7 @@ impl Unwritten {
         if state.dirty.dirty_pages().get() == 0 {
             state.dirty_since = None;
         } else if state.dirty_since.is_none() {
-            state.dirty_since = Some(Instant::now());
+            state.dirty_since = Some(shared.driver.now());
         }
     }
 
@@ -269,13 +269,15 @@ impl Unwritten {
         self.failure_count.load(Ordering::Acquire)
     }
 
-    /// The failure that a handle has not been told of: the last one, once; or for ever, that a sync failed.
-    pub(crate) fn report(&self, told: &AtomicU64) -> Option<io::Error> {
+    /// The failure that a handle has not been told of, once, or that came after so many others: the last one; or for ever, that a
+    /// sync failed.
+    pub(crate) fn report(&self, told: &AtomicU64, since: u64) -> Option<io::Error> {
         let failures = self.failures();
         if let Some(latched) = &failures.latched {
             return Some(latched.latched());
         }
-        let is_told = told.swap(failures.count, Ordering::AcqRel) == failures.count;
+        let is_told =
+            told.swap(failures.count, Ordering::AcqRel) == failures.count && failures.count == since;
         failures.last.as_ref().filter(|_| !is_told).map(Cause::error)
     }
 

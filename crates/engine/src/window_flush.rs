@@ -14,7 +14,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES, PageCount};
 use headwater_io::{Completion, Extents, Finished, OpenFile, Operation, Rejected, Route, Transfer, Urgency};
@@ -79,7 +79,9 @@ impl Shared {
 
     /// Writes back windows that were not for a while. Blocks.
     pub(crate) fn flush_old_windows(&self, inode: &Arc<Inode>) {
-        let is_old = |window: &Arc<Window>| window.unsaved().asked.elapsed() >= WINDOW_AGE;
+        let now = self.driver.now();
+        let is_old =
+            |window: &Arc<Window>| now.saturating_duration_since(window.unsaved().asked) >= WINDOW_AGE;
         if inode.unwritten.windows.all().iter().any(is_old) {
             self.flush_windows(inode);
         }
@@ -142,7 +144,7 @@ impl<'a> Flush<'a> {
             }
             let mut unsaved = window.unsaved();
             unsaved.ranges.append(&mut written);
-            unsaved.asked = Instant::now();
+            unsaved.asked = shared.driver.now();
         }
         Flush { shared, inode, windows, piece: 0..0, changing: None, outcome, turn }
     }

@@ -374,22 +374,21 @@ impl Shared {
 
     /// Begins to write of any file, those that failed just now left out. Says how many pages.
     pub(crate) fn write_back_any(&self) -> u64 {
-        let files = self.cache.writes.dirty_files();
-        let is_failing = |inode: &Inode| {
-            inode.unwritten.lock().failed_at.is_some_and(|failed| failed.elapsed() < RETRY_AGE)
-        };
+        let (files, now) = (self.cache.writes.dirty_files(), self.driver.now());
+        let is_failing =
+            |inode: &Inode| has_passed(inode.unwritten.lock().failed_at, RETRY_AGE, now) == Some(false);
         files.iter().filter(|inode| !is_failing(inode)).map(|inode| self.sweep(inode, EARLY_RUNS)).sum()
     }
 
     /// Begins to write what is old, or of files that nobody has open; what failed is tried again after a while.
     pub(crate) fn write_back_old(&self) {
+        let now = self.driver.now();
         for inode in self.cache.writes.dirty_files() {
             self.flush_old_windows(&inode);
             let is_due = {
                 let state = inode.unwritten.lock();
-                let passed = |since: Option<Instant>, age| since.is_some_and(|since| since.elapsed() >= age);
-                let is_old = passed(state.dirty_since, DIRTY_AGE) || inode.is_closed();
-                is_old && state.failed_at.is_none_or(|failed| failed.elapsed() >= RETRY_AGE)
+                let is_old = has_passed(state.dirty_since, DIRTY_AGE, now) == Some(true) || inode.is_closed();
+                is_old && has_passed(state.failed_at, RETRY_AGE, now) != Some(false)
             };
             if is_due {
                 self.put_pages(&inode, ALL_PAGES, Put::Clean);
@@ -437,6 +436,11 @@ fn together(pieces: Vec<Piece>) -> Vec<(ByteRange, Vec<Piece>)> {
         }
     }
     groups
+}
+
+/// Whether a moment, if there was one, is so long ago.
+fn has_passed(since: Option<Instant>, age: Duration, now: Instant) -> Option<bool> {
+    since.map(|since| now.saturating_duration_since(since) >= age)
 }
 
 /// 4 MiB: beyond it calls cost little beside the copy.

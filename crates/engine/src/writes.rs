@@ -259,7 +259,7 @@ impl PageWrite {
         let is_clean = unwritten.change(shared, |state| {
             let written = if outcome.is_ok() { Written::Yes } else { Written::No };
             state.dirty.complete_taken(&self.taken, written);
-            state.failed_at = outcome.is_err().then(Instant::now);
+            state.failed_at = outcome.is_err().then(|| shared.driver.now());
             state.in_flight.remove(&self.id);
             if is_lost {
                 state.dirty.forget(pages);

@@ -83,31 +83,31 @@ impl Completion {
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Finished> {
         assert!(!self.taken, "a completion is polled again after it was ready");
         assert!(!self.lane.is_forked(), "a request of the parent process is waited for there");
-        let mut finished = self.take_or_wait(context);
-        if finished.is_none() {
-            match &self.lane.backend {
-                // The simulation moves only when somebody asks, so it does, and is asked again.
-                Backend::Sim(sim) => {
-                    sim.step();
-                    finished = self.take_or_wait(context);
+        if let Some(finished) = self.take_or_wait(context) {
+            return Poll::Ready(finished);
+        }
+        match &self.lane.backend {
+            Backend::Uring(uring) => uring.attend_task(),
+            Backend::Threads(_) => {}
+            // The simulation moves only when a caller asks: so it does, and has the caller ask again.
+            Backend::Sim(sim) => {
+                let repolls = sim.step_and_repolls();
+                if let Some(finished) = self.take_or_wait(context) {
+                    return Poll::Ready(finished);
+                }
+                if repolls {
                     context.waker().wake_by_ref();
                 }
-                Backend::Uring(uring) => uring.attend_task(),
-                Backend::Threads(_) => {}
             }
         }
-        match finished {
-            Some(finished) => {
-                self.taken = true;
-                Poll::Ready(finished)
-            }
-            None => Poll::Pending,
-        }
+        Poll::Pending
     }
 
-    fn take_or_wait(&self, context: &mut Context<'_>) -> Option<Finished> {
-        // SAFETY: this handle is the request's only owner; `poll` notes when it no longer is.
-        unsafe { self.lane.slots.take_or_wait(self.id, context.waker()) }
+    fn take_or_wait(&mut self, context: &mut Context<'_>) -> Option<Finished> {
+        // SAFETY: this handle is the request's only owner, and notes when it no longer is.
+        let finished = unsafe { self.lane.slots.take_or_wait(self.id, context.waker()) };
+        self.taken = finished.is_some();
+        finished
     }
 
     /// Whether the result is there, or was taken. No syscall, except to collect what a local ring defers, and to hand over

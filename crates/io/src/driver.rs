@@ -16,6 +16,7 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use headwater_core::limits::Limits;
 use headwater_core::units::ByteRange;
@@ -276,6 +277,14 @@ impl Driver {
     pub fn attend(&self) {
         if !self.is_forked() {
             self.all_lanes().filter(|lane| lane.slots.in_flight() > 0).for_each(|lane| lane.attend());
+        }
+    }
+
+    /// The time; on `sim` as far ahead as a test has advanced it.
+    pub fn now(&self) -> Instant {
+        match &self.inner.lanes[0].backend {
+            Backend::Sim(sim) => Instant::now() + sim.ahead(),
+            Backend::Uring(_) | Backend::Threads(_) => Instant::now(),
         }
     }
 

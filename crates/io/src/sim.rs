@@ -20,6 +20,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use headwater_core::limits::Limits;
 use headwater_core::units::ByteRange;
@@ -47,6 +48,9 @@ pub struct SimOptions {
     pub short_per_mille: u32,
     /// Attempts of a thousand that fail with EINTR, EAGAIN or ECANCELED.
     pub transient_per_mille: u32,
+    /// Whether a poll that finds nothing has its task polled again at once, so that any executor comes to an end. Without, tasks are woken
+    /// when their requests are done, which other polls and waits bring about.
+    pub repolls: bool,
     /// Faults that a test adds and removes while the driver runs.
     pub control: SimControl,
 }
@@ -55,7 +59,14 @@ impl SimOptions {
     /// A hostile device with this seed: everything is reordered, one attempt in five is short, one in ten transient.
     pub fn hostile(seed: u64) -> SimOptions {
         let control = SimControl::default();
-        SimOptions { seed, delay_steps_max: 8, short_per_mille: 200, transient_per_mille: 100, control }
+        SimOptions {
+            seed,
+            delay_steps_max: 8,
+            short_per_mille: 200,
+            transient_per_mille: 100,
+            repolls: true,
+            control,
+        }
     }
 }
 
@@ -100,6 +111,17 @@ impl Sim {
         let mut state = lock(&self.state);
         let delay_steps = state.below(u64::from(self.options.delay_steps_max) + 1) as u32;
         state.pending.push(Pending { id, delay_steps, ticket });
+    }
+
+    /// A task polls. Says whether it is to poll again at once if it finds nothing.
+    pub(crate) fn step_and_repolls(&self) -> bool {
+        self.step();
+        self.options.repolls
+    }
+
+    /// By how much a test has advanced the clock.
+    pub(crate) fn ahead(&self) -> Duration {
+        self.options.control.ahead()
     }
 
     pub(crate) fn wait(&self, id: SlotId) {

@@ -51,7 +51,11 @@ impl ScratchDir {
         Ok(ScratchDir { place: Place::Directory(directory) })
     }
 
-    fn on_loop(kind: FileSystem) -> Result<ScratchDir, Skip> {
+    /// On a new file system in a file below `TMPDIR`, which needs root.
+    ///
+    /// # Errors
+    /// [`Skip`] without, or where a tool is missing.
+    pub fn on_loop(kind: FileSystem) -> Result<ScratchDir, Skip> {
         Ok(ScratchDir { place: Place::Loop(LoopMount::new(kind, LOOP_BYTES)?) })
     }
 }

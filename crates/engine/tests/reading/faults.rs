@@ -217,8 +217,13 @@ fn transient_errors_are_ridden_out() {
         let scratch = Scratch::new(seed, LENGTH_BYTES);
         for (transient_per_mille, short_per_mille) in [(400, 0), (300, 900), (0, 1000), (1000, 0)] {
             let control = SimControl::default();
-            let options =
-                SimOptions { seed, delay_steps_max: 20, short_per_mille, transient_per_mille, control };
+            let options = SimOptions {
+                delay_steps_max: 20,
+                short_per_mille,
+                transient_per_mille,
+                control,
+                ..SimOptions::hostile(seed)
+            };
             let rig = Rig::new(DriverKind::Sim(options));
             let file = rig.open(&scratch.path(), IoMode::Direct);
             let mut contents = Vec::new();

@@ -93,9 +93,8 @@ pub(crate) fn drivers(seed: u64) -> Vec<DriverKind> {
 
 /// A simulated device that delivers at once, whole and without errors.
 pub(crate) fn calm_device(seed: u64) -> DriverKind {
-    let (delay_steps_max, short_per_mille, transient_per_mille) = (0, 0, 0);
-    let control = SimControl::default();
-    DriverKind::Sim(SimOptions { seed, delay_steps_max, short_per_mille, transient_per_mille, control })
+    let hostile = SimOptions::hostile(seed);
+    DriverKind::Sim(SimOptions { delay_steps_max: 0, short_per_mille: 0, transient_per_mille: 0, ..hostile })
 }
 
 /// Such a device, 64 MiB, 64 requests.

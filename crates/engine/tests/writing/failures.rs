@@ -9,10 +9,12 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 
+use futures_util::future::join;
 use headwater::io::{ByteRange, DriverKind, FaultOn, FaultRange, SimOptions};
 use headwater::{Error, File, IoMode, Operation};
 use headwater_testkit::{Pattern, ScratchDir};
@@ -259,6 +261,61 @@ fn a_sync_that_was_dropped_fails_for_all() {
         bench.rig.assert_idle();
     }
     assert!(dropped > 0, "every sync was over at once, which tells nothing");
+}
+
+/// Goal: of two syncs of one handle at once none succeeds, though both wait for the same write, and its failure is told once to a
+/// handle. Method: two tasks on a device that leaves time between their polls.
+#[test]
+fn syncs_of_one_handle_fail_together() {
+    for seed in 0..20 {
+        let options = SimOptions { repolls: false, ..SimOptions::hostile(seed) };
+        let rig = Rig::sized(DriverKind::Sim(options), 3 << 20, 8);
+        let bench = Bench { rig, directory: ScratchDir::on_target().unwrap() };
+        let (file, clock) = (bench.open("a"), bench.rig.open(Path::new("/proc/version"), IoMode::Buffered));
+        file.write_all_at(&contents(seed, 50_000), 0).unwrap();
+        bench.break_from(0);
+        let mut syncs = pin!(join(file.sync_data_async(), file.flush_async()));
+        let mut context = Context::from_waker(Waker::noop());
+        let (synced, flushed) = loop {
+            if let Poll::Ready(both) = syncs.as_mut().poll(&mut context) {
+                break both;
+            }
+            // Moves the device.
+            let _ = pin!(clock.read_at_async(0, 100)).poll(&mut context);
+        };
+        for error in [synced.unwrap_err(), flushed.unwrap_err()] {
+            assert_eq!(error.raw_os_error(), Some(EIO), "{error}");
+        }
+        bench.heal();
+        file.sync_data().unwrap();
+        bench.check_disk("a", &contents(seed, 50_000));
+    }
+}
+
+/// Goal: what cannot be written once, by a write that the end of the engine only meets, is written then. Method: a write that fails
+/// unseen on a device that is well again when the last handle goes.
+#[test]
+fn a_write_that_failed_unseen_is_made_again_at_the_end() {
+    let mut waited = 0;
+    for seed in 0..20 {
+        let options = SimOptions { repolls: false, ..SimOptions::hostile(seed) };
+        let rig = Rig::sized(DriverKind::Sim(options), 3 << 20, 8);
+        let Bench { rig, directory } = Bench { rig, directory: ScratchDir::on_target().unwrap() };
+        let path = directory.path().join("a");
+        let file = open(&rig, &path, IoMode::Auto);
+        let clock = rig.open(Path::new("/proc/version"), IoMode::Buffered);
+        file.write_all_at(&contents(seed, 50_000), 0).unwrap();
+        rig.control().add_fault(FaultRange::new(ByteRange::new(0, 1 << 30), EIO));
+        let mut context = Context::from_waker(Waker::noop());
+        let mut syncing = Box::pin(file.sync_data_async());
+        waited += u64::from(syncing.as_mut().poll(&mut context).is_pending());
+        // Moves the device, until the write has failed.
+        (0..40).for_each(|_| _ = pin!(clock.read_at_async(0, 100)).poll(&mut context));
+        rig.control().clear_faults();
+        drop((syncing, file, clock, rig));
+        same("at the end", 0, &contents(seed, 50_000), &fs::read(&path).unwrap()).unwrap();
+    }
+    assert!(waited > 0, "every sync was over at once, which tells nothing");
 }
 
 /// Goal: a sync that is dropped while it is under way leaves nothing behind, and is no sync of those who come later.

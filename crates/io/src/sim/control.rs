@@ -13,6 +13,7 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use headwater_core::units::ByteRange;
 
@@ -68,6 +69,7 @@ pub struct SimControl {
 #[derive(Default)]
 struct Shared {
     attempts: AtomicU64,
+    ahead_nanoseconds: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -134,6 +136,17 @@ impl SimControl {
     /// allocated takes its room then, and not when it is written. `None` is room without end.
     pub fn space_left(&self, bytes: Option<u64>) {
         self.state().space = bytes.map(|left_bytes| Space { left_bytes, set_aside: Vec::new() });
+    }
+
+    /// The driver's clock goes ahead by so much, for what depends on age: see [`Driver::now`](crate::Driver::now).
+    pub fn advance(&self, time: Duration) {
+        let nanoseconds = u64::try_from(time.as_nanos()).expect("less than centuries");
+        self.shared.ahead_nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+    }
+
+    /// By how much the driver's clock is ahead.
+    pub(crate) fn ahead(&self) -> Duration {
+        Duration::from_nanos(self.shared.ahead_nanoseconds.load(Ordering::Relaxed))
     }
 
     /// Attempts made so far, reads among them.

@@ -1,0 +1,116 @@
+//! Coverage: how often rare things happened, so that a swarm that no longer reaches them is noticed.
+//!
+//! Owns: what is counted.
+//! Does not own: when.
+
+use std::fmt;
+
+/// Something that does not happen in every run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub(crate) enum Reached {
+    ReadWaited,
+    MutationWaited,
+    SyncWaited,
+    ReadBesideMutation,
+    ReadSawTwoVersions,
+    ReadFailed,
+    MutationFailed,
+    MutationDropped,
+    DroppedInPart,
+    DroppedWhole,
+    DroppedUndone,
+    SyncFailed,
+    SyncSawDisk,
+    ViewHeldOverWrite,
+    ViewRefused,
+    Evicted,
+    ListenerPanicked,
+    ListenerRead,
+    ListenerDropped,
+    WakerPanicked,
+    WakerRead,
+    WakerDropped,
+    FutureForgotten,
+    ViewForgotten,
+    WrittenBackByAge,
+    Forked,
+    FullDevice,
+    Pressed,
+}
+
+impl Reached {
+    const ALL: [Reached; 28] = [
+        Reached::ReadWaited,
+        Reached::MutationWaited,
+        Reached::SyncWaited,
+        Reached::ReadBesideMutation,
+        Reached::ReadSawTwoVersions,
+        Reached::ReadFailed,
+        Reached::MutationFailed,
+        Reached::MutationDropped,
+        Reached::DroppedInPart,
+        Reached::DroppedWhole,
+        Reached::DroppedUndone,
+        Reached::SyncFailed,
+        Reached::SyncSawDisk,
+        Reached::ViewHeldOverWrite,
+        Reached::ViewRefused,
+        Reached::Evicted,
+        Reached::ListenerPanicked,
+        Reached::ListenerRead,
+        Reached::ListenerDropped,
+        Reached::WakerPanicked,
+        Reached::WakerRead,
+        Reached::WakerDropped,
+        Reached::FutureForgotten,
+        Reached::ViewForgotten,
+        Reached::WrittenBackByAge,
+        Reached::Forked,
+        Reached::FullDevice,
+        Reached::Pressed,
+    ];
+}
+
+/// How often each happened.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Coverage([u64; Reached::ALL.len()]);
+
+impl Coverage {
+    pub(crate) fn note(&mut self, reached: Reached) {
+        self.0[reached as usize] += 1;
+    }
+
+    pub(crate) fn note_if(&mut self, happened: bool, reached: Reached) {
+        self.0[reached as usize] += u64::from(happened);
+    }
+
+    pub(crate) fn add(&mut self, other: &Coverage) {
+        self.0.iter_mut().zip(other.0).for_each(|(sum, count)| *sum += count);
+    }
+
+    /// What never happened.
+    pub(crate) fn missing(&self) -> Vec<Reached> {
+        Reached::ALL.into_iter().filter(|&reached| self.0[reached as usize] == 0).collect()
+    }
+
+    /// The counts, for [`Coverage::parse`].
+    pub(crate) fn line(&self) -> String {
+        self.0.map(|count| count.to_string()).join(" ")
+    }
+
+    pub(crate) fn parse(line: &str) -> Coverage {
+        let mut coverage = Coverage::default();
+        let counts = line.split_whitespace().map(|count| count.parse::<u64>().expect("a count"));
+        coverage.0.iter_mut().zip(counts).for_each(|(place, count)| *place = count);
+        coverage
+    }
+}
+
+impl fmt::Display for Coverage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Reached::ALL
+            .into_iter()
+            .try_for_each(|reached| writeln!(f, "{:>10} {reached:?}", self.0[reached as usize]))
+    }
+}

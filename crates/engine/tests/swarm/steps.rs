@@ -1,0 +1,244 @@
+//! Steps: what a run consists of, drawn from its seed.
+//!
+//! Owns: which steps there are, how often each comes.
+//! Does not own: what a step does (world).
+
+use headwater::io::FaultOn;
+use headwater::{Caching, IoMode};
+use headwater_testkit::Rng;
+
+use crate::moods::Mood;
+
+/// Everything that decides a run, besides its steps.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) seed: u64,
+    pub(crate) memory_bytes: u64,
+    pub(crate) queue_depth: u32,
+    /// Whether requests are delayed, short and interrupted.
+    pub(crate) is_hostile: bool,
+    count: usize,
+    length_bytes_max: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Span {
+    pub(crate) offset_bytes: u64,
+    pub(crate) length: usize,
+}
+
+/// One of the files, by one of its handles.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    pub(crate) file: usize,
+    pub(crate) handle: usize,
+}
+
+/// What a task does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Work {
+    Read(Span),
+    View(Span),
+    /// So many items from the beginning.
+    Stream(usize),
+    /// The last number decides the bytes.
+    Write(Span, u64),
+    Append(usize, u64),
+    SetLength(u64),
+    SyncData,
+    SyncAll,
+    Flush,
+}
+
+/// Numbers of tasks count modulo those that there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// A task is polled once.
+    Begin(Place, Work, Mood),
+    Poll(usize),
+    PollWoken,
+    /// All tasks are polled until this one is done.
+    Finish(usize),
+    Drop(usize),
+    /// The task is never polled nor dropped, if it is one that reads.
+    Forget(usize),
+    ReadNow(Place, Span),
+    ReadManyNow(Place, Span),
+    CheckKept,
+    DropKept,
+    ForgetKept,
+    Open(Place, Caching, IoMode),
+    Close(Place),
+    Listen(Place, Mood),
+    Unlisten,
+    WillNeed(Place, Span),
+    DontNeed(Place, Span),
+    Fault(FaultOn, Span, i32),
+    FailSync,
+    /// The device has room for so many bytes.
+    Fill(u64),
+    Heal,
+    /// Another file is read, so that pages are evicted.
+    Press,
+    /// Milliseconds pass, and the engine does what it does from time to time.
+    Later(u64),
+    Fork(Place),
+    FlushAll,
+    /// Neither the cache nor the kernel has pages of the file any more.
+    Cool(usize),
+}
+
+impl Setup {
+    pub(crate) fn new(seed: u64) -> Setup {
+        let mut rng = Rng::new(seed ^ 0x5E7);
+        Setup {
+            seed,
+            memory_bytes: [3, 3, 4, 6][rng.below(4) as usize] << 20,
+            queue_depth: 1 + rng.below(12) as u32,
+            is_hostile: rng.chance(3, 4),
+            count: 20 + rng.below(100) as usize,
+            length_bytes_max: [20_000, 150_000, 150_000, 2_000_000][rng.below(4) as usize],
+        }
+    }
+
+    pub(crate) fn steps(&self) -> Vec<Step> {
+        let mut rng = Rng::new(self.seed);
+        let hot_bytes = [0; 3].map(|_| rng.below(self.length_bytes_max));
+        // Some runs have no moods and no faults, so that what they find is not forgiven.
+        let (is_moody, is_faulty) = (rng.chance(1, 2), rng.chance(1, 3));
+        let mut draw = Draw { rng, hot_bytes, length_bytes_max: self.length_bytes_max, is_moody, is_faulty };
+        (0..self.count).map(|_| draw.step()).collect()
+    }
+}
+
+struct Draw {
+    rng: Rng,
+    /// Places around which most of it happens, so that steps meet.
+    hot_bytes: [u64; 3],
+    length_bytes_max: u64,
+    is_moody: bool,
+    is_faulty: bool,
+}
+
+impl Draw {
+    fn step(&mut self) -> Step {
+        let (place, span, task) = (self.place(), self.span(), self.rng.below(64) as usize);
+        match self.rng.below(100) {
+            0..=37 => Step::Begin(place, self.work(), self.mood()),
+            38..=49 => Step::Poll(task),
+            50..=52 => Step::PollWoken,
+            53..=54 => Step::Cool(place.file),
+            55..=61 => Step::Finish(task),
+            62..=67 => Step::Drop(task),
+            68..=72 => Step::ReadNow(place, span),
+            73 => Step::ReadManyNow(place, span),
+            74..=75 => Step::CheckKept,
+            76..=77 => Step::DropKept,
+            78..=80 => Step::Open(place, self.caching(), self.mode()),
+            81 => Step::Close(place),
+            82..=83 => Step::Listen(place, self.mood()),
+            84 => Step::Unlisten,
+            85 => Step::WillNeed(place, span),
+            86..=87 => Step::DontNeed(place, span),
+            88 => Step::Press,
+            89..=90 => Step::Cool(place.file),
+            91..=92 => Step::Later([10, 1000, 6000, 40_000][self.rng.below(4) as usize]),
+            93 => Step::FlushAll,
+            94 => self.rare(place, task),
+            _ => self.fault(span),
+        }
+    }
+
+    fn rare(&mut self, place: Place, task: usize) -> Step {
+        match self.rng.below(10) {
+            0 => Step::Fork(place),
+            1..=3 if self.is_moody => Step::Forget(task),
+            4 if self.is_moody => Step::ForgetKept,
+            _ => Step::CheckKept,
+        }
+    }
+
+    fn fault(&mut self, span: Span) -> Step {
+        if !self.is_faulty {
+            return Step::PollWoken;
+        }
+        match self.rng.below(8) {
+            0..=1 => Step::Fault(FaultOn::Writes, span, EIO),
+            2 => Step::Fault(FaultOn::Reads, span, EIO),
+            3 => Step::Fault(FaultOn::Any, span, EIO),
+            4 => Step::Fill(self.rng.below(300_000)),
+            5 if self.rng.chance(1, 4) => Step::FailSync,
+            _ => Step::Heal,
+        }
+    }
+
+    fn work(&mut self) -> Work {
+        let span = self.span();
+        match self.rng.below(24) {
+            0..=4 => Work::Read(span),
+            5..=6 => Work::View(span),
+            7 => Work::Stream(1 + self.rng.below(3) as usize),
+            8..=12 => Work::Write(span, self.rng.next_u64()),
+            13..=14 => Work::Append(span.length.max(1), self.rng.next_u64()),
+            15..=18 => Work::SetLength(self.new_length()),
+            19..=20 => Work::SyncData,
+            21 => Work::SyncAll,
+            _ => Work::Flush,
+        }
+    }
+
+    fn mood(&mut self) -> Mood {
+        if !self.is_moody {
+            return Mood::Calm;
+        }
+        [Mood::Calm, Mood::Panics, Mood::Reads, Mood::Drops][self.rng.below(4) as usize]
+    }
+
+    fn place(&mut self) -> Place {
+        Place { file: self.rng.below(FILES as u64) as usize, handle: self.rng.below(HANDLES as u64) as usize }
+    }
+
+    fn caching(&mut self) -> Caching {
+        [Caching::On, Caching::On, Caching::Auto, Caching::Off][self.rng.below(4) as usize]
+    }
+
+    fn mode(&mut self) -> IoMode {
+        [IoMode::Auto, IoMode::Auto, IoMode::Direct, IoMode::Buffered][self.rng.below(4) as usize]
+    }
+
+    fn span(&mut self) -> Span {
+        let length = match self.rng.below(8) {
+            0 => self.rng.below(3),
+            1..=3 => 1 + self.rng.below(300),
+            4 => 4096,
+            5 => 1 + self.rng.below(14_000),
+            6 => 1 + self.rng.below(90_000),
+            _ => 1 + self.rng.below(self.length_bytes_max / 2),
+        };
+        let hot_bytes = self.hot_bytes[self.rng.below(3) as usize];
+        let offset_bytes = match self.rng.below(6) {
+            0 => hot_bytes,
+            1 => hot_bytes / 4096 * 4096,
+            2 => hot_bytes.saturating_sub(length),
+            3 => 0,
+            4 => self.rng.below(self.length_bytes_max),
+            _ => (hot_bytes + self.rng.below(9000)).saturating_sub(4500),
+        };
+        Span { offset_bytes, length: length as usize }
+    }
+
+    fn new_length(&mut self) -> u64 {
+        match self.rng.below(5) {
+            0 => 0,
+            1 => self.rng.below(5000),
+            _ => self.span().offset_bytes,
+        }
+    }
+}
+
+pub(crate) const FILES: usize = 2;
+
+/// Of each file, at most.
+pub(crate) const HANDLES: usize = 3;
+
+pub(crate) const EIO: i32 = 5;
