@@ -271,10 +271,7 @@ impl Actor {
         let length = length.cheap(LENGTH_MAX) as usize;
         let viewed = match way {
             Way::Blocking => self.file(on).view(offset, length),
-            Way::Async => {
-                let length = self.bearable(offset, length as u64);
-                block_on(self.file(on).view_async(offset, length))
-            }
+            Way::Async => block_on(self.file(on).view_async(offset, length)),
         };
         match viewed {
             Ok(view) => {

@@ -13,7 +13,7 @@ use headwater_fuzz::bounds::{MORE_THAN_THERE_IS, Number};
 use headwater_fuzz::guarded::{Guarded, Side, check_fault};
 use headwater_fuzz::memory_file::MemoryFile;
 use headwater_fuzz::model::Model;
-use headwater_fuzz::panics::{INVERTED, documented};
+use headwater_fuzz::panics::documented;
 use headwater_io::{
     Access, AppendFile, Arena, Batch, DirectIo, Driver, DriverKind, DriverOptions, Extents, Finished,
     OpenFile, Operation, Request, Route, SimControl, SimOptions, Sync, SyncScope, Transfer, Urgency,
@@ -413,11 +413,9 @@ impl Scene<'_> {
         let file = &self.opened.file;
         let pages = self.model.length_bytes.div_ceil(4096);
         assert!(file.resident_pages(range).is_none_or(|resident| resident <= pages));
-        // A range against its invariant may be refused, but not more than that.
-        documented(&[INVERTED], || file.residency(range));
-        documented(&[INVERTED], || file.is_dirty_in_kernel(range));
-        documented(&[INVERTED], || self.driver.is_held_by_kernel(file, range));
-        documented(&[INVERTED], || self.driver.is_dirty_in_kernel(file, range));
+        // Answers may be out of date at once, so that they are given is all that counts.
+        _ = (file.residency(range), file.is_dirty_in_kernel(range));
+        _ = (self.driver.is_held_by_kernel(file, range), self.driver.is_dirty_in_kernel(file, range));
     }
 
     /// Everything is as it was left, and the driver has nothing of it any more.
@@ -431,10 +429,12 @@ impl Scene<'_> {
         }
         assert_eq!(self.opened.file.length_bytes().expect("it is open"), self.model.length_bytes);
         for offset in self.model.offsets() {
-            let mut page = [0; 4096];
-            let read =
-                self.opened.file.read_blocking(Route::Buffered, &mut page, offset).expect("it was written");
-            assert!(page[..read] == self.model.read(offset, 4096), "the file differs at {offset}");
+            let expected = self.model.read(offset, 4096);
+            // The kernel refuses a read that would end beyond 2^63 - 1.
+            let mut page = vec![0; expected.len()];
+            let read = self.opened.file.read_blocking(Route::Buffered, &mut page, offset);
+            assert_eq!(read.expect("it was written"), expected.len());
+            assert!(page == expected, "the file differs at {offset}");
         }
         drop(self.held);
         let stats = self.bench.arena.stats();

@@ -55,7 +55,9 @@ fn collect(command: &Definition, words: &mut Vec<String>) {
         words.extend(argument.get_long().map(|name| format!("--{name}")));
         words.extend(argument.get_short().map(|name| format!("-{name}")));
         words.extend(argument.get_possible_values().iter().map(|value| value.get_name().to_owned()));
-        words.extend(argument.get_default_values().iter().filter_map(|value| value.to_str().map(str::to_owned)));
+        words.extend(
+            argument.get_default_values().iter().filter_map(|value| value.to_str().map(str::to_owned)),
+        );
     }
     command.get_subcommands().for_each(|sub| collect(sub, words));
 }
