@@ -39,6 +39,10 @@ soak-children children="10000":
 soak-kernel time="10m":
     HEADWATER_SOAK_SECONDS={{time}} cargo test --release -p headwater-arceos --test host -- --nocapture soak::soak
 
+# Random inputs to one target, on one processor (`cargo +nightly fuzz list` names them): `just fuzz engine 600`. Needs the nightly toolchain and `cargo install cargo-fuzz`.
+fuzz target seconds="60":
+    fuzz/run {{seconds}} {{target}}
+
 # Formatting and lints.
 lint:
     cargo fmt --all --check
