@@ -3,6 +3,9 @@
 //! Owns: options, their ranges and defaults, the texts of the help.
 //! Does not own: checks that need the file or the device.
 
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -458,21 +461,30 @@ pub(crate) fn parse() -> Result<Command, ExitCode> {
 
 /// Help and version as clap prints them; an error as one line.
 fn answer(error: &clap::Error) -> ExitCode {
-    if matches!(
-        error.kind(),
-        ErrorKind::DisplayHelp
-            | ErrorKind::DisplayVersion
-            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-    ) {
+    if is_help(error) {
         // A closed pipe is no error here either.
         let _ = error.print();
         return ExitCode::from(error.exit_code() as u8);
     }
+    complain(usage_error(error));
+    ExitCode::from(EXIT_USAGE)
+}
+
+fn is_help(error: &clap::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    )
+}
+
+/// What is wrong with the command line, in one line.
+fn usage_error(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let first = text.split("\n\n").next().unwrap_or(&text);
     let words: Vec<&str> = first.split_whitespace().collect();
-    complain(format_args!("{} (see --help)", words.join(" ").trim_start_matches("error: ")));
-    ExitCode::from(EXIT_USAGE)
+    format!("{} (see --help)", words.join(" ").trim_start_matches("error: "))
 }
 
 fn parse_memory(text: &str) -> Result<ByteSize, String> {

@@ -46,9 +46,9 @@ impl File {
     /// the page cache out, [`Advice::WillNeed`] is refused. A file in memory takes all advice and does nothing.
     ///
     /// # Errors
-    /// `InvalidInput` for a range that does not cover the file with the first four; for one that begins at or beyond its
-    /// end with the last two (an empty range is none); with [`Advice::WillNeed`] for more than the cache can hold (seven
-    /// eighths of the engine's memory). `Unsupported` as said above. What `fstat(2)` and `posix_fadvise(2)` report.
+    /// `InvalidInput` for a range that ends before it begins; for one that does not cover the file with the first four; for one that
+    /// begins at or beyond its end with the last two (an empty range is none); with [`Advice::WillNeed`] for more than the cache
+    /// can hold (seven eighths of the engine's memory). `Unsupported` as said above. What `fstat(2)` and `posix_fadvise(2)` report.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -80,6 +80,9 @@ impl File {
     fn check_advice(&self, advice: Advice, range: ByteRange) -> Result<()> {
         let length_bytes = self.len()?;
         let (start, end) = (range.start, range.end);
+        if end < start {
+            return Err(self.refused(start, format!("{start}..{end} ends before it begins")));
+        }
         match advice {
             Advice::WillNeed | Advice::DontNeed => {
                 let begins_beyond = start >= length_bytes && !range.is_empty();

@@ -74,7 +74,8 @@ impl File {
     /// A live window onto a range of the file; see [`SharedView`]. The range may reach beyond the end, for when the file is longer.
     ///
     /// # Errors
-    /// `InvalidInput` for a range that ends beyond the offsets that files have; `Unsupported` for a device without a length.
+    /// `InvalidInput` for a range that ends before it begins, or beyond the offsets that files have; `Unsupported` for a device
+    /// without a length.
     ///
     /// ```
     /// let file = headwater::File::from_bytes("in memory");
@@ -88,6 +89,9 @@ impl File {
         let refused = |kind, text: &str| {
             Err(Error::at(Operation::View, self.path(), range.start, io::Error::new(kind, text)))
         };
+        if range.end < range.start {
+            return refused(io::ErrorKind::InvalidInput, "the range ends before it begins");
+        }
         if range.end > READABLE_BYTES_MAX {
             return refused(io::ErrorKind::InvalidInput, "offsets of files end at 2^63 - 1");
         }

@@ -217,6 +217,9 @@ impl<'a> Plug<'a> {
     ///
     /// # Errors
     /// As there.
+    ///
+    /// # Panics
+    /// As there.
     #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
     pub fn submit(&mut self, request: impl Into<Request>, urgency: Urgency) -> Result<Completion, Rejected> {
         let request = request.into();
@@ -292,7 +295,7 @@ impl Batch {
     /// [`RejectReason::Forked`].
     ///
     /// # Panics
-    /// If the request does not fit its memory, or takes the direct route on a file without one.
+    /// As [`Driver::submit`] for the request, in any thread.
     #[inline]
     pub fn push(&mut self, request: impl Into<Request>) -> Result<(), RejectReason> {
         let request = request.into();

@@ -241,8 +241,9 @@ impl Driver {
     /// The request itself with the reason; [`RejectReason::NoPlace`] only for readahead.
     ///
     /// # Panics
-    /// If the request does not fit its memory, or takes the direct route on a file without one; on a local driver when
-    /// called by another thread than the one that built it.
+    /// If the request moves no byte, does not fit its memory, begins beyond 2^63 - 1, or takes the direct route on a file without
+    /// one; if a [`WriteBack`](crate::WriteBack) skips a page or has more than 1024 pieces; on a local driver when called by another
+    /// thread than the one that built it.
     #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
     pub fn submit(&self, request: impl Into<Request>, urgency: Urgency) -> Result<Completion, Rejected> {
         let request = request.into();
@@ -297,6 +298,9 @@ impl Driver {
     ///
     /// # Errors
     /// As there, and what the `sim` driver injects; [`RejectReason::Forked`].
+    ///
+    /// # Panics
+    /// As there.
     pub fn read_blocking(
         &self,
         file: &OpenFile,
@@ -314,6 +318,9 @@ impl Driver {
     ///
     /// # Errors
     /// As there, and what the `sim` driver injects; [`RejectReason::Forked`].
+    ///
+    /// # Panics
+    /// As there.
     pub fn write_blocking(
         &self,
         file: &OpenFile,

@@ -282,6 +282,9 @@ impl OpenFile {
     ///
     /// # Errors
     /// What `pread(2)` reports, if nothing was read before.
+    ///
+    /// # Panics
+    /// With [`Route::Direct`] on a file without it ([`OpenFile::direct`]).
     pub fn read_blocking(&self, mut route: Route, buffer: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
         let mut done_bytes = 0;
         while done_bytes < buffer.len() {

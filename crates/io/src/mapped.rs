@@ -81,8 +81,11 @@ impl MappedFile {
     /// process neither owns nor may write to, the kernel answers "resident" always.
     ///
     /// # Errors
-    /// What `mincore(2)` reports; `InvalidInput` beyond the mapping.
+    /// What `mincore(2)` reports; `InvalidInput` beyond the mapping, for no pages, and for a range that ends before it begins.
     pub fn residency(&self, pages: PageRange) -> io::Result<Vec<bool>> {
+        if pages.is_empty() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         let (start, end) =
             (pages.bytes().start as usize, (pages.bytes().end as usize).min(self.length_bytes));
         if start >= end {
@@ -113,6 +116,8 @@ mod tests {
     use std::io::Write;
     use std::os::fd::AsFd;
 
+    use headwater_core::units::PageIndex;
+
     use super::*;
 
     /// Goal: copies are the file's bytes, cut at the end of the mapping.
@@ -128,6 +133,28 @@ mod tests {
             assert_eq!(mapped.copy_at(&mut buffer, offset), length, "at {offset}");
             let start = offset.min(9000) as usize;
             assert_eq!(buffer[..length], bytes[start..start + length], "at {offset}");
+        }
+    }
+
+    /// Goal: residency is told of pages of the mapping alone, and what is no range of them is an error.
+    #[test]
+    #[cfg_attr(miri, ignore)] // miri maps no files
+    fn residency_is_of_the_mapping() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[1; 9000]).unwrap();
+        let mapped = MappedFile::map(file.as_fd(), 9000, MapAdvice::Normal).unwrap();
+        let residency = |start, end| {
+            mapped.residency(PageRange { start: PageIndex::new(start), end: PageIndex::new(end) })
+        };
+        for ((start, end), pages) in [((0, 3), 3), ((2, 3), 1), ((1, 1 << 52), 2)] {
+            assert_eq!(residency(start, end).unwrap().len(), pages, "{start}..{end}");
+        }
+        for (start, end) in [(0, 0), (3, 4), (1 << 52, 1 << 52), (2, 1), (1 << 52, 0)] {
+            assert_eq!(
+                residency(start, end).unwrap_err().kind(),
+                io::ErrorKind::InvalidInput,
+                "{start}..{end}"
+            );
         }
     }
 }

@@ -72,7 +72,11 @@ impl Listed {
         listed
     }
 
-    fn add(&mut self, path: &Path, algorithm: Algorithm) -> Result<(), String> {
+    /// Reads one list.
+    ///
+    /// # Errors
+    /// When it cannot be read, or has no line of the form.
+    pub(super) fn add(&mut self, path: &Path, algorithm: Algorithm) -> Result<(), String> {
         let shown = path.maybe_quote();
         let text = read_list(path).map_err(|error| format!("failed to read {shown}: {error}"))?;
         let (before, mut malformed_lines) = (self.sums.len(), 0);

@@ -14,6 +14,8 @@ mod contents;
 mod crew;
 mod digest;
 mod extents;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod gate;
 mod jobs;
 mod lines;

@@ -9,6 +9,8 @@
 
 mod ahead;
 mod csv;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod oracle_general;
 mod replay;
 mod report;

@@ -125,6 +125,17 @@ fn the_view_ends() {
         let empty = file.map(ByteRange::new(7, 7)).unwrap();
         assert!(empty.is_empty() && empty.load_u8(0).is_err());
         assert_eq!(file.map(ByteRange::new(0, u64::MAX)).unwrap_err().kind(), ErrorKind::InvalidInput);
+        // Its fields are public, so a range may end before it begins.
+        let inverted = ByteRange { start: 8192, end: 4096 };
+        for error in [file.map(inverted).unwrap_err(), file.map_contiguous(inverted).unwrap_err()] {
+            let text = error.to_string();
+            assert_eq!(
+                (error.kind(), error.operation()),
+                (ErrorKind::InvalidInput, Operation::View),
+                "{text}"
+            );
+            assert!(text.contains("ends before it begins"), "{text}");
+        }
         assert!(format!("{view:?}").ends_with("at 100..4100)"), "{view:?}");
         drop((view, empty, file));
         rig.assert_idle();

@@ -18,7 +18,6 @@ pub(crate) enum Reached {
     MutationFailed,
     MutationDropped,
     DroppedInPart,
-    DroppedWhole,
     DroppedUndone,
     SyncFailed,
     SyncSawDisk,
@@ -40,7 +39,7 @@ pub(crate) enum Reached {
 }
 
 impl Reached {
-    const ALL: [Reached; 28] = [
+    const ALL: [Reached; 27] = [
         Reached::ReadWaited,
         Reached::MutationWaited,
         Reached::SyncWaited,
@@ -50,7 +49,6 @@ impl Reached {
         Reached::MutationFailed,
         Reached::MutationDropped,
         Reached::DroppedInPart,
-        Reached::DroppedWhole,
         Reached::DroppedUndone,
         Reached::SyncFailed,
         Reached::SyncSawDisk,

@@ -92,15 +92,10 @@ impl Versions {
     pub(crate) fn settle(&mut self, found: Vec<u8>) -> Result<Settled, String> {
         let since = self.now();
         self.check(since, 0, usize::MAX, &found)?;
-        let (before, after) = (&self.all[self.first_possible], &self.all[self.all.len() - 1]);
-        let settled = match (found == *before, found == *after) {
-            (true, _) => Settled::Undone,
-            (_, true) => Settled::Whole,
-            _ => Settled::InPart,
-        };
+        let is_undone = found == self.all[self.first_possible];
         self.all.push(found);
         self.first_possible = self.all.len() - 1;
-        Ok(settled)
+        Ok(if is_undone { Settled::Undone } else { Settled::InPart })
     }
 
     /// Whether what was found in a range can have been there since the moment.
@@ -143,7 +138,6 @@ impl Versions {
 pub(crate) enum Settled {
     Undone,
     InPart,
-    Whole,
 }
 
 fn slice(bytes: &[u8], offset_bytes: u64, length: usize) -> &[u8] {

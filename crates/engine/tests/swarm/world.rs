@@ -317,7 +317,6 @@ impl World {
         self.coverage.note(match settled {
             Settled::Undone => Reached::DroppedUndone,
             Settled::InPart => Reached::DroppedInPart,
-            Settled::Whole => Reached::DroppedWhole,
         });
         Ok(true)
     }

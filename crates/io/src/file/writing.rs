@@ -147,6 +147,9 @@ impl OpenFile {
     ///
     /// # Errors
     /// What `pwrite(2)` reports, if nothing was written before.
+    ///
+    /// # Panics
+    /// With [`Route::Direct`] on a file without it ([`OpenFile::direct`]).
     pub fn write_blocking(&self, route: Route, bytes: &[u8], offset_bytes: u64) -> io::Result<usize> {
         let file = self.file(route);
         let mut done_bytes = 0;

@@ -33,16 +33,16 @@ pub(crate) struct SourceFile {
     pub(crate) text: String,
 }
 
-/// A member of the workspace, or what a member shows itself with, a workspace of its own.
+/// A member of the workspace, or a workspace of its own: what a member shows itself with, and the fuzz targets.
 pub(crate) struct Crate {
-    /// Its directory under `crates`.
+    /// Its directory, from the root of the repository.
     pub(crate) folder: String,
     pub(crate) manifest: String,
 }
 
 impl Crate {
     pub(crate) fn manifest_path(&self) -> String {
-        format!("crates/{}/Cargo.toml", self.folder)
+        format!("{}/Cargo.toml", self.folder)
     }
 
     pub(crate) fn sources(&self) -> Vec<SourceFile> {
@@ -51,12 +51,12 @@ impl Crate {
 
     /// Without those of a [`DEMO`] in it, which is a crate by itself.
     pub(crate) fn all_sources(&self) -> Vec<SourceFile> {
-        let demo = format!("crates/{}/{DEMO}/", self.folder);
+        let demo = format!("{}/{DEMO}/", self.folder);
         self.read(&self.path()).into_iter().filter(|file| !file.path.starts_with(&demo)).collect()
     }
 
     fn path(&self) -> PathBuf {
-        root().join("crates").join(&self.folder)
+        root().join(&self.folder)
     }
 
     fn read(&self, directory: &Path) -> Vec<SourceFile> {
@@ -73,11 +73,13 @@ impl Crate {
 /// All crates, in the order of their folders' names.
 pub(crate) fn crates() -> Vec<Crate> {
     let entries = fs::read_dir(root().join("crates")).expect("the workspace has crates");
-    let folders = entries.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()));
+    let folders =
+        entries.filter_map(|entry| Some(format!("crates/{}", entry.ok()?.file_name().to_string_lossy())));
     let with_demos = folders.flat_map(|folder| [format!("{folder}/{DEMO}"), folder]);
     let mut crates: Vec<Crate> = with_demos
+        .chain([FUZZ.to_owned()])
         .filter_map(|folder| {
-            let manifest = root().join("crates").join(&folder).join("Cargo.toml");
+            let manifest = root().join(&folder).join("Cargo.toml");
             Some(Crate { manifest: fs::read_to_string(manifest).ok()?, folder })
         })
         .collect();
@@ -87,6 +89,9 @@ pub(crate) fn crates() -> Vec<Crate> {
 
 /// Where a crate has a program that cannot be of the workspace: for another target, with another toolchain.
 const DEMO: &str = "demo";
+
+/// Where the fuzz targets are, which need the nightly toolchain.
+const FUZZ: &str = "fuzz";
 
 /// Path and text of every file that git tracks or would, of every file where there is no git, that is text.
 pub(crate) fn tracked_text_files() -> Vec<(String, String)> {
