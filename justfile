@@ -42,6 +42,7 @@ soak-kernel time="10m":
 # Short runs of everything at once, each decided by its seed, on a simulated device: `just swarm 10m`. As root, in memory.
 swarm time="10m":
     TMPDIR=/dev/shm HEADWATER_SOAK_SECONDS={{time}} cargo test -p headwater --test swarm -- --nocapture
+
 # Random inputs to one target, on one processor (`cargo +nightly fuzz list` names them): `just fuzz engine 600`. Needs the nightly toolchain and `cargo install cargo-fuzz`.
 fuzz target seconds="60":
     fuzz/run {{seconds}} {{target}}
