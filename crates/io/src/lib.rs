@@ -21,6 +21,7 @@ mod driver;
 mod event;
 mod file;
 mod fork;
+mod gate;
 mod identity;
 mod kernel_cache;
 mod lane;

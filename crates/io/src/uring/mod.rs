@@ -46,6 +46,7 @@ use smallvec::SmallVec;
 
 use crate::arena::{ArenaKey, Chunk};
 use crate::fork::ProcessMark;
+use crate::gate::Gate;
 use crate::pool::{SlotId, SlotIds, TOGETHER};
 use crate::slots::{Completed, Slots, Verdict, Waiter};
 use crate::sync::lock;
@@ -78,10 +79,8 @@ pub(crate) struct Shared {
     submission: Mutex<Staged>,
     /// Who carries requests out since the kernel refused to be entered; set under the lock of `submission`.
     substitute: OnceLock<Threads>,
-    /// The kernel refused a thread, so none enters any more.
-    is_refused: AtomicBool,
-    /// Threads that may be in the kernel.
-    inside: AtomicUsize,
+    /// To the kernel; closed when that has refused a thread.
+    gate: Gate,
     entered: Entered,
     /// Whether a thread of the kernel's submits.
     submits_by_itself: bool,
@@ -164,8 +163,7 @@ impl Uring {
             memory: OnceLock::new(),
             submission: Mutex::new(Staged::new(wanted.submission_entries)),
             substitute: OnceLock::new(),
-            is_refused: AtomicBool::new(false),
-            inside: AtomicUsize::new(0),
+            gate: Gate::new(),
             entered: Entered::new(),
             submits_by_itself: wanted.submission_polling != SubmissionPolling::Off,
             reaper: Mutex::new(()),

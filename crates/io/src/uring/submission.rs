@@ -15,8 +15,7 @@
 //! replace it.
 //! Does not own: completions; which memory the kernel knows (registered).
 //! Locks: `submission`, for writing entries only; the kernel is entered without it.
-//! Invariants: an entry is carried out once: `inside` counts the threads that may be in the kernel, each of which counts itself
-//! before it looks at `is_refused`.
+//! Invariants: an entry is carried out once, by the kernel or by a worker thread (gate).
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -150,8 +149,7 @@ impl Shared {
         self.check_owner();
         self.enters.fetch_add(1, Ordering::Relaxed);
         self.entered.note();
-        self.inside.fetch_add(1, Ordering::SeqCst);
-        let entered = if self.is_refused.load(Ordering::SeqCst) {
+        let entered = if !self.gate.enter() {
             Err(Errno::PERM.into())
         } else if want > 0 && self.ring.params().is_feature_ext_arg() {
             let limit = types::Timespec::from(limit);
@@ -159,10 +157,11 @@ impl Shared {
         } else {
             self.ring.submitter().submit_and_wait(want)
         };
-        self.inside.fetch_sub(1, Ordering::SeqCst);
         let is_refused = entered.as_ref().is_err_and(is_refusal);
-        if is_refused || self.is_refused.load(Ordering::SeqCst) {
-            self.is_refused.store(true, Ordering::SeqCst);
+        if is_refused {
+            self.gate.close();
+        }
+        if self.gate.leave() {
             self.substitute();
         }
         if is_refused {
@@ -175,11 +174,11 @@ impl Shared {
         entered
     }
 
-    /// The kernel will not be entered again. As soon as no thread is inside, worker threads carry out what it has not taken.
+    /// No thread is in the kernel, nor will be: worker threads carry out what that has not taken.
     #[cold]
     fn substitute(&self) {
         let entries = lock(&self.submission);
-        if self.is_substituted() || self.submits_by_itself || self.inside.load(Ordering::SeqCst) > 0 {
+        if self.is_substituted() || self.submits_by_itself {
             return;
         }
         // SAFETY: as in `push`.

@@ -1,0 +1,75 @@
+//! Gate: who may still be inside when it has been closed.
+//!
+//! ```text
+//!   enter ─► inside ─► leave          closed: enter is refused
+//!                                     sealed: closed, and none is inside: so it stays
+//! ```
+//!
+//! Owns: the count of those inside, whether more may come.
+//! Does not own: what it guards.
+
+use crate::sync::{AtomicUsize, Ordering};
+
+pub(crate) struct Gate(AtomicUsize);
+
+impl Gate {
+    pub(crate) fn new() -> Gate {
+        Gate(AtomicUsize::new(0))
+    }
+
+    /// Goes in, if it is open. [`Gate::leave`] follows in any case.
+    pub(crate) fn enter(&self) -> bool {
+        self.0.fetch_add(1, Ordering::SeqCst) & CLOSED == 0
+    }
+
+    /// Goes out, or away. Says whether the gate is sealed then.
+    pub(crate) fn leave(&self) -> bool {
+        self.0.fetch_sub(1, Ordering::SeqCst) - 1 == CLOSED
+    }
+
+    pub(crate) fn close(&self) {
+        self.0.fetch_or(CLOSED, Ordering::SeqCst);
+    }
+}
+
+/// Beyond any count of threads.
+const CLOSED: usize = 1 << (usize::BITS - 1);
+
+#[cfg(all(test, headwater_loom))]
+mod loom_tests {
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicU32, Ordering};
+    use loom::thread;
+
+    use super::Gate;
+
+    /// Goal: what is inside of the gate is taken once: by a thread that was let in, or by the last one to leave when none is let in any
+    /// more. Method: a thread that takes it if it is let in, and one that is refused and closes the gate.
+    #[test]
+    fn loom_the_last_one_out_takes_over() {
+        loom::model(|| {
+            let (gate, taken) = (Arc::new(Gate::new()), Arc::new(AtomicU32::new(0)));
+            let take_over = |gate: &Gate, taken: &AtomicU32| {
+                if gate.leave() && taken.load(Ordering::Relaxed) == 0 {
+                    // As workers do, without a look at what the kernel does meanwhile.
+                    taken.fetch_add(1, Ordering::Relaxed);
+                }
+            };
+            let other = {
+                let (gate, taken) = (gate.clone(), taken.clone());
+                thread::spawn(move || {
+                    if gate.enter() {
+                        // As the kernel takes an entry.
+                        taken.fetch_add(1, Ordering::Relaxed);
+                    }
+                    take_over(&gate, &taken);
+                })
+            };
+            gate.enter();
+            gate.close();
+            take_over(&gate, &taken);
+            other.join().unwrap();
+            assert_eq!(taken.load(Ordering::Relaxed), 1);
+        });
+    }
+}
