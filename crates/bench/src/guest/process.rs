@@ -1,4 +1,7 @@
 //! Process: a child that is watched, with a line that shows how long it has been running, and tools that run to their end.
+//!
+//! Owns: waiting for them, within limits.
+//! Does not own: what they are started for.
 
 use std::env;
 use std::io::{self, IsTerminal, Write};

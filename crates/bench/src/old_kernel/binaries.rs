@@ -1,4 +1,7 @@
 //! Binaries: the test programs of the workspace, as `cargo test` builds them.
+//!
+//! Owns: cargo's messages.
+//! Does not own: which of the programs run (suites).
 
 use std::env;
 use std::io;

@@ -1,4 +1,7 @@
 //! Console: the log of the guest's console, read while it grows.
+//!
+//! Owns: where in the log reading goes on, what is shown meanwhile.
+//! Does not own: what the lines mean (report).
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};

@@ -1,4 +1,7 @@
 //! Suites: the tests whose outcome depends on the kernel, and which of them a short run leaves out.
+//!
+//! Owns: the list, the choice.
+//! Does not own: where the programs are (binaries), their end (inside).
 
 use std::path::PathBuf;
 
