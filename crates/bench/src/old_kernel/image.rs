@@ -150,6 +150,12 @@ const TOOLS: &[&str] = &[
     "true",
     "truncate",
     "fallocate",
+    "dd",
+    "touch",
+    "chmod",
+    "mv",
+    "ln",
+    "rm",
 ];
 
 /// Without them some tests are skipped.
