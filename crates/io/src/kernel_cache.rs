@@ -119,12 +119,10 @@ impl KernelCache {
         if probe(range.start) != Some(1) {
             return Residency::None;
         }
-        let last = match probe(range.end - 1) {
-            // The range reaches beyond the end of the file.
-            Some(0) => probe(range.clip(end_of(file)).end.max(range.start + 1) - 1),
-            last => last,
-        };
-        if last == Some(1) { Residency::Whole } else { Residency::Part }
+        let holds_last = |range: ByteRange| range.end > range.start && probe(range.end - 1) == Some(1);
+        // What lies beyond the end is not there, or a miss (Linux 5.10).
+        let is_whole = holds_last(range) || holds_last(range.clip(end_of(file)));
+        if is_whole { Residency::Whole } else { Residency::Part }
     }
 
     /// How many pages of `range`, as far as the file reaches, are resident; `None` where the kernel does not tell.
