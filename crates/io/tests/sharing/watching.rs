@@ -79,6 +79,9 @@ fn foreign_changes_are_counted() {
             format!("dd if=/dev/zero of={text} bs=4096 count=2 conv=notrunc oflag=direct"),
             format!("cp {} {text}", other.display()),
         ] {
+            if command.ends_with("oflag=direct") && !takes_direct_io(&path) {
+                continue; // tmpfs before Linux 6.6
+            }
             shell.run(&command);
             assert!(counted.is_changed(), "{name}: {command}");
             assert!(!counted.is_changed(), "{name}: {command} is counted once");
@@ -107,6 +110,11 @@ fn foreign_changes_are_counted() {
         }
         watch.remove(&watched, &file).unwrap();
     });
+}
+
+fn takes_direct_io(path: &Path) -> bool {
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECT;
+    rustix::fs::open(path, flags, rustix::fs::Mode::empty()).is_ok()
 }
 
 /// Goal: openings by another process are counted as that, whatever for, and not as changes; those of this one are not.
