@@ -31,6 +31,10 @@ soak-crash time="10m":
 turns operations="1000000" appends="100000":
     HEADWATER_TURNS={{operations}} HEADWATER_APPENDS={{appends}} cargo test --release -p headwater --test turns -- --nocapture --test-threads 1
 
+# Eight processes with an engine each and two without headwater in a cgroup smaller than what they read: nobody is killed, none starves: `just neighbours 60`.
+neighbours seconds="30":
+    HEADWATER_SOAK_SECONDS={{seconds}} cargo test --release -p headwater --test elastic -- --nocapture neighbours
+
 # Processes that leave at random moments, and what their files have then: `just soak-children 10000`, four minutes.
 soak-children children="10000":
     HEADWATER_CHILDREN={{children}} cargo test --release -p headwater --test writing -- --nocapture children::
@@ -114,6 +118,10 @@ cache *arguments:
 # headwater against the libraries that read files; needs 6 GiB of room where it runs (or --dir): `just peers --only files-warm`.
 peers *arguments:
     cargo run --release -p headwater-bench -- peers {{arguments}}
+
+# The tests that depend on the kernel on Linux 5.10, 6.1 or 6.12 of Debian, in a virtual machine: `just old-kernel 5.10 --only sharing`. Needs qemu-system-x86, and apt-get for a kernel.
+old-kernel version="6.1" *arguments:
+    cargo run -p headwater-bench -- old-kernel {{version}} {{arguments}}
 
 # Polled I/O in a virtual machine with an NVMe disk: needs qemu-system-x86, and apt-get for a kernel.
 guest *arguments:

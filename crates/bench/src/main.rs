@@ -6,13 +6,15 @@
 //!   cache ─► the same for a get of a cached page, against cache libraries and the kernel
 //!   peers ─► the same for whole kinds of work, against the libraries that read files
 //!   guest ─► this program in a virtual machine whose disk polls ─► a table of checks
+//!   old-kernel ─► the tests of the workspace in a virtual machine with a kernel of another age ─► a table of suites
 //! ```
 //!
 //! Development only: it needs fio, and for some rows GNU cat, uutils and root; what is missing is skipped and said.
-//! `guest` needs QEMU and a kernel, which it fetches.
+//! `guest` and `old-kernel` need QEMU and a kernel, which they fetch.
 //!
 //! Owns: the command line.
-//! Does not own: what is compared (bars, nop, cache, write, peers), how arms run (arms, nop, cache, write, peers, guest), the tools around them (tools, syscalls).
+//! Does not own: what is compared (bars, nop, cache, write, peers), how arms run (arms, nop, cache, write, peers, guest,
+//! old_kernel), the tools around them (tools, syscalls).
 
 #![deny(unsafe_code)] // One peer's queue can only be filled so: nop/raw.rs.
 
@@ -22,6 +24,7 @@ mod cache;
 mod guest;
 mod measure;
 mod nop;
+mod old_kernel;
 mod peers;
 mod syscalls;
 mod tools;
@@ -65,6 +68,11 @@ enum Command {
     WriteArm(write::ArmOptions),
     /// Boots a virtual machine with an NVMe disk that polls, and checks polled I/O there.
     Guest(guest::Options),
+    /// Boots a virtual machine with the kernel of a release of Debian, and runs tests there.
+    OldKernel(old_kernel::Options),
+    /// Runs the tests that the disk of such a machine holds, and prints lines of JSON.
+    #[command(hide = true)]
+    OldKernelSuites,
     /// Runs one arm in this process and prints a line of JSON; used by the others.
     #[command(hide = true)]
     Arm {
@@ -92,7 +100,11 @@ enum Command {
 
 fn main() -> ExitCode {
     if guest::is_init() {
-        guest::run_init();
+        if old_kernel::is_asked_for() {
+            old_kernel::run_init()
+        } else {
+            guest::run_init()
+        }
         return ExitCode::SUCCESS;
     }
     let outcome = match Arguments::parse().command {
@@ -105,6 +117,8 @@ fn main() -> ExitCode {
         Command::PeersArm(options) => peers::run_arm(&options),
         Command::WriteArm(options) => write::run_arm(&options),
         Command::Guest(options) => guest::run(&options),
+        Command::OldKernel(options) => old_kernel::run(&options),
+        Command::OldKernelSuites => old_kernel::run_suites(),
         Command::Arm { name, file, memory_mib, seconds, size_kib, distance_kib, hot } => {
             let readahead = size_kib.zip(distance_kib);
             arms::run(name, &file, &arms::Settings { memory_mib, seconds, readahead, hot })

@@ -420,7 +420,7 @@ impl File {
     /// How what other programs do to the file is seen now: [`Coherence::Leased`] while the file is leased, for whichever handle;
     /// [`Coherence::Private`] if that was chosen, and for a file in memory; [`Coherence::Unwatched`] where nothing proves which
     /// changes are this engine's own, by the file's place or by choice; else [`Coherence::Checked`] or [`Coherence::Revalidated`],
-    /// as chosen. What is not cached is read anew, and counts as revalidated.
+    /// as chosen. What is not cached is read anew, and counts as revalidated. In a forked child always as chosen.
     pub fn coherence(&self) -> Coherence {
         match &self.contents {
             Contents::Stored(source) => source.coherence(),

@@ -140,8 +140,11 @@ impl Source {
         }
     }
 
-    /// How what others write is seen now.
+    /// How what others write is seen now. In a forked child, where a thread that is gone may hold the locks, as chosen.
     pub(crate) fn coherence(&self) -> Coherence {
+        if self.shared().driver.is_forked() {
+            return self.coherence;
+        }
         let is_leased = self.inode.as_ref().is_some_and(|inode| inode.leasing.is_trusted());
         match self.coherence {
             Coherence::Private => Coherence::Private,

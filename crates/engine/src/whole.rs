@@ -29,7 +29,8 @@ impl Engine {
     /// Reads a whole file, as [`std::fs::read`] does. The file is opened, so whatever may forbid that is asked. While its times
     /// say that it is the same, what the cache holds of it is taken from there: three system calls in all, and no copy where
     /// its pages lie in one piece. A file that is read for the first time is read around the cache; from the second time on
-    /// its pages stay, up to 1 MiB.
+    /// its pages stay, up to 1 MiB. Before Linux 6.5, and where the process neither owns the file nor may write to it, they stay
+    /// from the first.
     ///
     /// Changes by others show at the next call, as far as the file's times tell: not writes through `mmap` that were not
     /// written back, and before Linux 6.13 not two writes within one tick of the clock. Blocks.

@@ -108,17 +108,21 @@ impl KernelCache {
     pub(crate) fn residency(&self, file: &File, range: ByteRange) -> Residency {
         match self.told(file, range) {
             Residency::Unknown if self.nowait.load(Ordering::Relaxed) && !range.is_empty() => {
-                let holds = |offset| matches!(self.read(file, &mut [0], offset), Ok(Some(1)));
-                if !holds(range.start) {
-                    Residency::None
-                } else if holds(range.end - 1) {
-                    Residency::Whole
-                } else {
-                    Residency::Part
-                }
+                self.probed(file, range)
             }
             told => told,
         }
+    }
+
+    fn probed(&self, file: &File, range: ByteRange) -> Residency {
+        let probe = |offset| self.read(file, &mut [0], offset).ok().flatten();
+        if probe(range.start) != Some(1) {
+            return Residency::None;
+        }
+        let holds_last = |range: ByteRange| range.end > range.start && probe(range.end - 1) == Some(1);
+        // What lies beyond the end is not there, or a miss (Linux 5.10).
+        let is_whole = holds_last(range) || holds_last(range.clip(end_of(file)));
+        if is_whole { Residency::Whole } else { Residency::Part }
     }
 
     /// How many pages of `range`, as far as the file reaches, are resident; `None` where the kernel does not tell.
@@ -216,9 +220,7 @@ impl KernelCache {
             Ok(cached) if cached >= pages.len().get() => Residency::Whole,
             Ok(cached) => {
                 // Fewer than asked for: absent pages, or the range reaches beyond the end of the file.
-                // By seeking, because the length in the metadata of a block device is 0.
-                let length_bytes = rustix::fs::seek(file, rustix::fs::SeekFrom::End(0)).unwrap_or(u64::MAX);
-                let real = PageRange::covering(range.clip(length_bytes));
+                let real = PageRange::covering(range.clip(end_of(file)));
                 if cached >= real.len().get() { Residency::Whole } else { Residency::Part }
             }
             Err(_) => {
@@ -227,6 +229,11 @@ impl KernelCache {
             }
         }
     }
+}
+
+/// By seeking, because the length in the metadata of a block device is 0.
+fn end_of(file: &File) -> u64 {
+    rustix::fs::seek(file, rustix::fs::SeekFrom::End(0)).unwrap_or(u64::MAX)
 }
 
 /// After this many resident reads in a row the question is left out. A file that is partly warm then costs at most one
@@ -255,15 +262,23 @@ mod tests {
     }
 
     /// Goal: the end of the file does not make a resident range look partial. Method: a file of one and a half pages,
-    /// written and so resident, asked for by more than it holds.
+    /// written and so resident, asked for by more than it holds, where the kernel tells and where it is probed.
     #[test]
     #[cfg_attr(miri, ignore)] // needs the kernel's page cache
     fn a_range_beyond_the_end_is_whole() {
         let mut file = tempfile::tempfile().unwrap();
         io::Write::write_all(&mut file, &[1; 6000]).unwrap();
         let cache = KernelCache::new(Misses::AreWasted);
-        let residency = cache.residency(&file, ByteRange::new(0, 1 << 20));
-        assert!(matches!(residency, Residency::Whole | Residency::Unknown), "{residency:?}");
+        for tells in [true, false] {
+            cache.cachestat.store(tells, Ordering::Relaxed);
+            for end in [6000, 6001, 8192, 1 << 20] {
+                let residency = cache.residency(&file, ByteRange::new(0, end));
+                assert!(
+                    matches!(residency, Residency::Whole | Residency::Unknown),
+                    "{tells}, {end}: {residency:?}"
+                );
+            }
+        }
         assert_eq!(cache.read_if_resident(&file, &mut [0; 8192], 0).unwrap(), Some(6000));
     }
 

@@ -296,6 +296,10 @@ mod tests {
         let zero = Arc::new(OpenFile::open("/dev/zero".as_ref(), DirectIo::Off, Access::Read).unwrap());
         assert_eq!(kind(Lease::take(&zero, watch.owner())), Err(io::ErrorKind::Unsupported));
         let gone = thread::spawn(|| LeaseWatch::here().unwrap().owner().clone()).join().unwrap();
+        // The kernel takes a thread off its list a moment after it was joined.
+        while std::path::Path::new(&format!("/proc/self/task/{}", gone.thread)).exists() {
+            thread::yield_now();
+        }
         assert!(Lease::take(&reader, &gone).is_err());
     }
 

@@ -7,6 +7,7 @@
 //!   Trace ────────── accesses to pages, for what decides which of them stay in memory
 //!   make_cold ────── the next read comes from the device
 //!   CrashImages ──── what may be left of a file when the power fails
+//!   LoggedMount ──── what is left of a file system when it fails
 //!   block_on, watched ─ a runtime of one thread; an end to what hangs
 //!   forbid_io_uring, run_self_with_env ─ what a container's seccomp does to us
 //!   forbid_nameless_files ─ what file systems without O_TMPFILE do to us
@@ -34,6 +35,7 @@ mod scratch;
 mod skip;
 mod traces;
 mod waiting;
+mod write_log;
 
 pub use cgroups::{MemoryCgroup, enter_cgroup};
 pub use cold::make_cold;
@@ -50,3 +52,4 @@ pub use scratch::{ScratchDir, scratch_dirs, small_tmpfs, target_tmp, tmpfs};
 pub use skip::{MUST_NOT_SKIP, Skip, lack, skip};
 pub use traces::{Trace, TraceShape};
 pub use waiting::{PATIENCE, block_on, soak_seconds, unparker, watched};
+pub use write_log::{LoggedMount, WriteLog};

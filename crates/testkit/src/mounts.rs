@@ -52,7 +52,7 @@ impl FileSystem {
         }
     }
 
-    fn mkfs(self, image: &Path) -> Command {
+    pub(crate) fn mkfs(self, image: &Path) -> Command {
         let mut command = Command::new(format!("mkfs.{}", self.name()));
         match self {
             // Zeroing the inode tables in the background would be I/O of its own during the test.
@@ -86,7 +86,22 @@ impl LoopMount {
         let size = size_bytes.max(kind.size_bytes_min());
         File::create(&image).and_then(|file| file.set_len(size)).map_err(|error| Skip(error.to_string()))?;
         run(&mut kind.mkfs(&image))?;
-        let device = attach(&image)?;
+        LoopMount::of_image(kind, directory)
+    }
+
+    /// Mounts a copy of the image of a file system.
+    ///
+    /// # Errors
+    /// [`Skip`] as for a new one.
+    pub fn of_copy(kind: FileSystem, image: &Path) -> Result<LoopMount, Skip> {
+        let directory = MountDir::new()?;
+        run(Command::new("cp").arg("--sparse=always").arg(image).arg(directory.root().join(IMAGE)))?;
+        LoopMount::of_image(kind, directory)
+    }
+
+    /// Mounts the image that lies in the directory.
+    fn of_image(kind: FileSystem, directory: MountDir) -> Result<LoopMount, Skip> {
+        let device = attach(&directory.root().join(IMAGE))?;
         let mounted =
             run(Command::new("mount").args(["-t", kind.name(), &device]).arg(directory.mount_point()));
         // Detaching a mounted device only marks it: the kernel detaches it when the last user has gone, even if
@@ -155,7 +170,7 @@ pub(crate) fn run(command: &mut Command) -> Result<String, Skip> {
 
 /// Attaches the image to a free loop device and returns the device. Direct I/O to the image keeps its contents
 /// out of the kernel's cache, so that a cold file is cold; an old losetup or kernel does without.
-fn attach(image: &Path) -> Result<String, Skip> {
+pub(crate) fn attach(image: &Path) -> Result<String, Skip> {
     let losetup =
         |options: &[&str]| run(Command::new("losetup").args(["--find", "--show"]).args(options).arg(image));
     losetup(&["--direct-io=on"]).or_else(|_| {
@@ -164,7 +179,7 @@ fn attach(image: &Path) -> Result<String, Skip> {
     })
 }
 
-fn detach(device: &str) {
+pub(crate) fn detach(device: &str) {
     // A device that cannot be detached is in use, and detached by whoever uses it.
     let _ = run(Command::new("losetup").args(["--detach", device]));
 }

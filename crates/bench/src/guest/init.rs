@@ -42,7 +42,7 @@ pub(crate) fn is_init() -> bool {
 
 /// Brings the guest up, runs the checks, powers off. A panic in here ends the guest as well.
 pub(crate) fn run() {
-    if let Err(error) = bring_up() {
+    if let Err(error) = bring_up(Path::new(checks::DISK)) {
         println!("bringing up the guest: {error}");
     } else {
         checks::run(|check| say(&serde_json::to_string(check).expect("strings make JSON")));
@@ -51,7 +51,8 @@ pub(crate) fn run() {
     power_off();
 }
 
-fn bring_up() -> io::Result<()> {
+/// Mounts the kernel's file systems, loads the modules, starts the clock and waits for the disk.
+pub(crate) fn bring_up(disk: &Path) -> io::Result<()> {
     for (kind, place) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev")] {
         rustix::mount::mount(kind, place, kind, MountFlags::empty(), None::<&CStr>)
             .map_err(|error| about(Path::new(place), error.into()))?;
@@ -63,9 +64,9 @@ fn bring_up() -> io::Result<()> {
     });
     load_modules()?;
     let started = Instant::now();
-    while !Path::new(checks::DISK).exists() {
+    while !disk.exists() {
         if started.elapsed() > DISK_LIMIT {
-            return Err(about(Path::new(checks::DISK), io::ErrorKind::TimedOut.into()));
+            return Err(about(disk, io::ErrorKind::TimedOut.into()));
         }
         thread::sleep(Duration::from_millis(20));
     }
@@ -100,7 +101,7 @@ fn say(line: &str) {
 }
 
 /// Does not return where it works.
-fn power_off() {
+pub(crate) fn power_off() {
     let _ = io::stdout().flush();
     // What is written is not yet sent: the console drops it when the power goes.
     let _ = rustix::termios::tcdrain(io::stdout());

@@ -48,10 +48,8 @@ impl Archive {
     /// What reading the files reports.
     pub(crate) fn add_program(&mut self, path: &str, program: &Path) -> io::Result<()> {
         self.add_file(path, 0o755, &fs::read(program)?);
-        // A program that is linked to nothing makes ldd fail, and that is fine.
-        let listed = Command::new("ldd").arg(program).env("LC_ALL", "C").output()?;
-        for library in libraries(&String::from_utf8_lossy(&listed.stdout)) {
-            self.add_file(library.trim_start_matches('/'), 0o755, &fs::read(library)?);
+        for library in libraries_of(program)? {
+            self.add_file(library.trim_start_matches('/'), 0o755, &fs::read(&library)?);
         }
         Ok(())
     }
@@ -98,6 +96,13 @@ impl Archive {
     fn pad(&mut self) {
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
     }
+}
+
+/// The loader and the libraries that a program is linked to.
+pub(crate) fn libraries_of(program: &Path) -> io::Result<Vec<String>> {
+    // A program that is linked to nothing makes ldd fail, and that is fine.
+    let listed = Command::new("ldd").arg(program).env("LC_ALL", "C").output()?;
+    Ok(libraries(&String::from_utf8_lossy(&listed.stdout)).into_iter().map(str::to_owned).collect())
 }
 
 /// The files that `ldd` lists: `name => /path (address)` and, for the loader, `/path (address)`.

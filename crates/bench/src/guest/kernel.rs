@@ -1,4 +1,4 @@
-//! Kernel: the image to boot and the modules for an NVMe disk, given by hand or Debian's.
+//! Kernel: the image to boot and the modules that a guest needs, given by hand or Debian's.
 //!
 //! ```text
 //!   apt-cache show linux-image-amd64 ─► linux-image-6.x.y-amd64 ─► apt-get download ─► dpkg-deb -x
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Owns: the cache of fetched kernels.
-//! Does not own: which modules depend on which (modules).
+//! Does not own: which modules depend on which (modules), where apt gets its packages from (apt).
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use super::apt::Apt;
 use super::modules::{self, Module};
 use super::{Halt, about, process};
 
@@ -25,34 +26,43 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    pub(crate) fn given(vmlinuz: &Path, modules: &Path) -> Result<Kernel, Halt> {
+    /// # Errors
+    /// [`Halt::Missing`] where `modules` lacks one of `wanted`.
+    pub(crate) fn given(vmlinuz: &Path, modules: &Path, wanted: &[&str]) -> Result<Kernel, Halt> {
         fs::metadata(vmlinuz).map_err(|error| about(vmlinuz, error))?;
-        Ok(Kernel { vmlinuz: vmlinuz.to_owned(), modules: modules::with_dependencies(modules, DRIVER)? })
+        Ok(Kernel { vmlinuz: vmlinuz.to_owned(), modules: modules::with_dependencies(modules, wanted)? })
     }
 
-    /// Debian's current kernel, from the cache if it has been fetched before.
-    pub(crate) fn fetched(cache: &Path) -> Result<Kernel, Halt> {
-        let package = current_package()?;
+    /// The kernel that this machine's Debian has now, from the cache if it has been fetched before.
+    pub(crate) fn fetched(cache: &Path, wanted: &[&str]) -> Result<Kernel, Halt> {
+        let package = current_package(&Apt::of_machine())?;
         let folder = cache.join(&package);
         if !folder.exists() {
-            let partial = cache.join(format!("{package}.partial-{}", std::process::id()));
-            let fetched = fetch(&package, &partial);
-            if fetched.is_ok() {
-                fs::rename(partial.join(KEPT), &folder)?;
-            }
-            fs::remove_dir_all(&partial)?;
-            fetched?;
+            fetch_into(&folder, &Apt::of_machine(), &package, wanted)?;
         }
-        Kernel::given(&folder.join(VMLINUZ), &folder.join(MODULES))
+        Kernel::given(&folder.join(VMLINUZ), &folder.join(MODULES), wanted)
+    }
+
+    /// The kernel of a release of Debian, from the cache if it has been fetched with these modules before.
+    pub(crate) fn of_release(cache: &Path, release: &str, wanted: &[&str]) -> Result<Kernel, Halt> {
+        let folder = cache.join(format!("linux-image-{release}"));
+        let cached = || Kernel::given(&folder.join(VMLINUZ), &folder.join(MODULES), wanted);
+        if let Ok(kernel) = cached() {
+            return Ok(kernel);
+        }
+        let apt = Apt::of_release(cache, release)?;
+        let package = current_package(&apt)?;
+        if folder.exists() {
+            fs::remove_dir_all(&folder).map_err(|error| about(&folder, error))?;
+        }
+        fetch_into(&folder, &apt, &package, wanted)?;
+        cached()
     }
 }
 
 /// The package with the kernel that Debian's `linux-image-amd64` stands for now.
-fn current_package() -> Result<String, Halt> {
-    let output = Command::new("apt-cache")
-        .args(["show", "--no-all-versions", META_PACKAGE])
-        .env("LC_ALL", "C")
-        .output();
+fn current_package(apt: &Apt) -> Result<String, Halt> {
+    let output = apt.command("apt-cache").args(["show", "--no-all-versions", META_PACKAGE]).output();
     let shown = output.map_err(|error| process::missing(&error, "apt-cache", INSTEAD))?.stdout;
     let shown = String::from_utf8_lossy(&shown);
     let package = depended(&shown).map(str::to_owned);
@@ -68,12 +78,22 @@ fn depended(shown: &str) -> Option<&str> {
     name.starts_with("linux-image-").then_some(name)
 }
 
+/// Makes the folder, with what is needed of the package; nothing is left of what fails.
+fn fetch_into(folder: &Path, apt: &Apt, package: &str, wanted: &[&str]) -> Result<(), Halt> {
+    let partial = folder.with_extension(format!("partial-{}", std::process::id()));
+    let fetched = fetch(apt, package, &partial, wanted);
+    if fetched.is_ok() {
+        fs::rename(partial.join(KEPT), folder)?;
+    }
+    fs::remove_dir_all(&partial)?;
+    fetched
+}
+
 /// Downloads and unpacks the package in the folder `partial`, and leaves what is needed of it in `partial/KEPT`.
-fn fetch(package: &str, partial: &Path) -> Result<(), Halt> {
+fn fetch(apt: &Apt, package: &str, partial: &Path, wanted: &[&str]) -> Result<(), Halt> {
     fs::create_dir_all(partial).map_err(|error| about(partial, error))?;
-    let mut download = Command::new("apt-get");
-    // Without its unprivileged user, who may not write to the cache.
-    download.args(["download", "-q", "-o", "APT::Sandbox::User=root", package]).current_dir(partial);
+    let mut download = apt.command("apt-get");
+    download.args(["download", "-q", package]).current_dir(partial);
     if !succeeds(&format!("fetching {package}"), &mut download)? {
         let text = format!("apt-get download {package} failed: try after apt-get update, or {INSTEAD}");
         return Err(Halt::Missing(text));
@@ -85,25 +105,29 @@ fn fetch(package: &str, partial: &Path) -> Result<(), Halt> {
     if !succeeds(&format!("unpacking {package}"), &mut unpack)? {
         return Err(Halt::Failed(about(&archive, io::Error::other("dpkg-deb -x failed"))));
     }
-    keep(&unpacked, &partial.join(KEPT))
+    keep(&unpacked, &partial.join(KEPT), wanted)
 }
 
-fn keep(unpacked: &Path, kept: &Path) -> Result<(), Halt> {
+fn keep(unpacked: &Path, kept: &Path, wanted: &[&str]) -> Result<(), Halt> {
     let folder = kept.join(MODULES);
     fs::create_dir_all(&folder)?;
     let vmlinuz = find(&unpacked.join("boot"), |name| name.starts_with("vmlinuz"))?;
     fs::rename(vmlinuz, kept.join(VMLINUZ))?;
-    for module in modules::with_dependencies(unpacked, DRIVER)? {
+    let modules = find(&unpacked.join("lib/modules"), |_| true)
+        .or_else(|_| find(&unpacked.join("usr/lib/modules"), |_| true))?;
+    for module in modules::with_dependencies(&modules, wanted)? {
         fs::write(folder.join(format!("{}.ko", module.name)), &module.image)?;
     }
+    let (builtin, kept) = (modules.join(modules::BUILTIN), folder.join(modules::BUILTIN));
+    fs::copy(&builtin, kept).map_err(|error| about(&builtin, error))?;
     Ok(())
 }
 
-fn succeeds(title: &str, command: &mut Command) -> Result<bool, Halt> {
+pub(super) fn succeeds(title: &str, command: &mut Command) -> Result<bool, Halt> {
     let program = command.get_program().to_owned();
     let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
     let child = child.map_err(|error| process::missing(&error, &program.to_string_lossy(), INSTEAD))?;
-    Ok(process::watch(title, child, FETCH_LIMIT)?.is_some_and(|status| status.success()))
+    Ok(process::watch(child, FETCH_LIMIT, process::ticker(title))?.is_some_and(|status| status.success()))
 }
 
 fn find(folder: &Path, is_wanted: impl Fn(&str) -> bool) -> io::Result<PathBuf> {
@@ -115,10 +139,7 @@ fn find(folder: &Path, is_wanted: impl Fn(&str) -> bool) -> io::Result<PathBuf> 
 
 const META_PACKAGE: &str = "linux-image-amd64";
 
-const INSTEAD: &str = "give a kernel with --kernel and --modules";
-
-/// The driver of NVMe disks.
-const DRIVER: &str = "nvme";
+pub(super) const INSTEAD: &str = "give a kernel with --kernel and --modules";
 
 /// Names in the cache.
 const KEPT: &str = "kept";

@@ -21,15 +21,16 @@
 //! Owns: the order of things on the host, the table.
 //! Does not own: what is checked (checks), what happens in the guest besides (init).
 
+mod apt;
 mod checks;
 mod disk;
-mod init;
-mod initramfs;
+pub(crate) mod init;
+pub(crate) mod initramfs;
 mod interrupts;
-mod kernel;
+pub(crate) mod kernel;
 mod modules;
-mod process;
-mod qemu;
+pub(crate) mod process;
+pub(crate) mod qemu;
 
 use std::fmt::Display;
 use std::fs;
@@ -63,7 +64,7 @@ pub(crate) struct Options {
 }
 
 /// Why there is no result.
-enum Halt {
+pub(crate) enum Halt {
     /// Something that this machine lacks, and how to mend that.
     Missing(String),
     Failed(io::Error),
@@ -91,10 +92,10 @@ fn attempt(options: &Options) -> Result<(), Halt> {
         return Err(Halt::Missing("the guest has this program's architecture, which is not x86-64".into()));
     }
     qemu::find()?;
-    let cache = cache_folder(options)?;
+    let cache = cache_folder(options.cache_dir.as_deref())?;
     let kernel = match (&options.kernel, &options.modules) {
-        (Some(vmlinuz), Some(folder)) => Kernel::given(vmlinuz, folder)?,
-        _ => Kernel::fetched(&cache)?,
+        (Some(vmlinuz), Some(folder)) => Kernel::given(vmlinuz, folder, &[DRIVER])?,
+        _ => Kernel::fetched(&cache, &[DRIVER])?,
     };
     let run_folder = cache.join(format!("run-{}", std::process::id()));
     fs::create_dir_all(&run_folder).map_err(|error| about(&run_folder, error))?;
@@ -107,13 +108,15 @@ fn attempt(options: &Options) -> Result<(), Halt> {
 }
 
 /// Boots the guest and returns what it reported. Of the run's folder only the console's log is left.
-fn boot(kernel: &Kernel, run_folder: &Path, timeout: Duration) -> io::Result<Vec<Check>> {
+fn boot(kernel: &Kernel, run_folder: &Path, timeout: Duration) -> Result<Vec<Check>, Halt> {
     let initramfs = run_folder.join("initramfs");
     let image = run_folder.join("disk");
     let machine = qemu::Machine {
         vmlinuz: &kernel.vmlinuz,
         initramfs: &initramfs,
-        disk: &image,
+        disk: qemu::Disk::Nvme(&image),
+        memory_mib: MEMORY_MIB,
+        parameters: "",
         console_log: &run_folder.join(CONSOLE_LOG),
         timeout,
     };
@@ -135,18 +138,25 @@ fn boot(kernel: &Kernel, run_folder: &Path, timeout: Duration) -> io::Result<Vec
             format!("the guest did not finish in {} s; --timeout grants more", timeout.as_secs())
         }
     };
-    Err(said_more(&reason, machine.console_log))
+    Err(said_more(&reason, machine.console_log).into())
 }
 
-fn write_initramfs(kernel: &Kernel, path: &Path) -> io::Result<()> {
+/// This program as `/init`, and the modules beside it.
+pub(crate) fn write_initramfs(kernel: &Kernel, path: &Path) -> Result<(), Halt> {
+    // By what runs: cargo may have put another program in its place.
+    let init = path.with_extension("init");
+    fs::copy("/proc/self/exe", &init)?;
+    process::strip(&init)?;
     let mut archive = Archive::new();
     archive.add_console();
     ["proc", "sys", "dev"].into_iter().for_each(|folder| archive.add_folder(folder));
-    archive.add_program("init", &std::env::current_exe()?)?;
+    archive.add_program("init", &init)?;
+    fs::remove_file(&init)?;
     for (place, module) in kernel.modules.iter().enumerate() {
         archive.add_file(&format!("modules/{place:02}-{}.ko", module.name), 0o644, &module.image);
     }
-    fs::write(path, archive.finish())
+    fs::write(path, archive.finish())?;
+    Ok(())
 }
 
 fn print_table(checks: &[Check]) -> io::Result<()> {
@@ -164,20 +174,26 @@ fn judge(checks: &[Check]) -> Result<(), String> {
     }
 }
 
-fn cache_folder(options: &Options) -> Result<PathBuf, Halt> {
+/// Where kernels are kept.
+pub(crate) fn cache_folder(given: Option<&Path>) -> Result<PathBuf, Halt> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let in_cache = || variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")));
-    let folder = options.cache_dir.clone().or_else(|| in_cache().map(|cache| cache.join("headwater-guest")));
+    let folder = given.map(Path::to_owned).or_else(|| in_cache().map(|cache| cache.join("headwater-guest")));
     folder.ok_or_else(|| Halt::Missing("there is no HOME to keep a cache in; name a --cache-dir".into()))
 }
 
-fn said_more(reason: &dyn Display, console_log: &Path) -> io::Error {
+pub(crate) fn said_more(reason: &dyn Display, console_log: &Path) -> io::Error {
     io::Error::other(format!("{reason}; the guest's console is in {}", console_log.display()))
 }
 
 /// The error with the file it is about.
-fn about(path: &Path, error: io::Error) -> io::Error {
+pub(crate) fn about(path: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 const CONSOLE_LOG: &str = "console.log";
+
+/// The driver of NVMe disks.
+const DRIVER: &str = "nvme";
+
+const MEMORY_MIB: u32 = 512;

@@ -20,18 +20,22 @@ pub(crate) struct Module {
     pub(crate) image: Vec<u8>,
 }
 
-/// `wanted` and what it depends on, dependencies first. Empty when it is part of the kernel.
-pub(crate) fn with_dependencies(folder: &Path, wanted: &str) -> Result<Vec<Module>, Halt> {
+/// The modules `wanted` and what they depend on, dependencies first, without those that are part of the kernel.
+pub(crate) fn with_dependencies(folder: &Path, wanted: &[&str]) -> Result<Vec<Module>, Halt> {
     let mut files = BTreeMap::new();
     collect(folder, &mut files).map_err(|error| about(folder, error))?;
-    if !files.contains_key(wanted) {
-        let builtin = fs::read_to_string(folder.join("modules.builtin")).unwrap_or_default();
-        let is_builtin = builtin.lines().any(|line| line.ends_with(&format!("/{wanted}.ko")));
-        let reason = || format!("there is no {wanted}.ko below {}; see --modules", folder.display());
-        return if is_builtin { Ok(Vec::new()) } else { Err(Halt::Missing(reason())) };
+    let builtin = fs::read_to_string(folder.join(BUILTIN)).unwrap_or_default();
+    let is_builtin =
+        |name: &str| builtin.lines().any(|line| canonical(line).ends_with(&format!("/{name}.ko")));
+    if let Some(name) = wanted.iter().find(|name| !files.contains_key(**name) && !is_builtin(name)) {
+        return Err(Halt::Missing(format!(
+            "there is no {name}.ko below {}; see --modules",
+            folder.display()
+        )));
     }
+    let modules: Vec<&str> = wanted.iter().copied().filter(|name| files.contains_key(*name)).collect();
     let mut images = BTreeMap::new();
-    let order = load_order(wanted, &mut |name| {
+    let order = load_order(&modules, &mut |name| {
         let file = files.get(name).ok_or_else(|| io::Error::other(format!("module {name} is missing")))?;
         let image = unpacked(file)?;
         let depends = depends(&image);
@@ -57,7 +61,7 @@ fn collect(folder: &Path, files: &mut BTreeMap<String, PathBuf>) -> io::Result<(
 
 /// Visits dependencies before what needs them (depth first), each module once.
 fn load_order(
-    wanted: &str,
+    wanted: &[&str],
     depends: &mut impl FnMut(&str) -> io::Result<Vec<String>>,
 ) -> io::Result<Vec<String>> {
     fn visit(
@@ -76,8 +80,10 @@ fn load_order(
         order.push(name.to_owned());
         Ok(())
     }
-    let mut order = Vec::new();
-    visit(wanted, depends, &mut Vec::new(), &mut order)?;
+    let (mut seen, mut order) = (Vec::new(), Vec::new());
+    for name in wanted {
+        visit(name, depends, &mut seen, &mut order)?;
+    }
     Ok(order)
 }
 
@@ -110,6 +116,9 @@ fn unpacked(file: &Path) -> Result<Vec<u8>, io::Error> {
     Ok(output.stdout)
 }
 
+/// Lists the modules that are part of the kernel.
+pub(crate) const BUILTIN: &str = "modules.builtin";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,10 +131,10 @@ mod tests {
             let row = table.iter().find(|row| row.0 == name).ok_or(io::ErrorKind::NotFound)?;
             Ok(depends(format!("\0depends={}\0", row.1).as_bytes()))
         };
-        assert_eq!(load_order("a", &mut depends).unwrap(), ["d", "b", "c", "a"]);
-        assert_eq!(load_order("d", &mut depends).unwrap(), ["d"]);
-        assert_eq!(load_order("x", &mut depends).unwrap(), ["y", "x"]);
-        assert!(load_order("z", &mut depends).is_err());
+        assert_eq!(load_order(&["a"], &mut depends).unwrap(), ["d", "b", "c", "a"]);
+        assert_eq!(load_order(&["d", "c", "b"], &mut depends).unwrap(), ["d", "b", "c"]);
+        assert_eq!(load_order(&["x"], &mut depends).unwrap(), ["y", "x"]);
+        assert!(load_order(&["z"], &mut depends).is_err());
     }
 
     /// Goal: the entry is found between others, names are made canonical, and its absence means none.

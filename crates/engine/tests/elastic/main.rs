@@ -9,6 +9,8 @@
 
 #![forbid(unsafe_code)]
 
+mod neighbours;
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -67,7 +67,7 @@ fn fork_while_reading(rig: &Rig, scratch: &Scratch) {
     drop(file);
 }
 
-/// Goal: a child never waits for a lock that a thread of its parent held. Method: threads that read, evict, listen and ask all the time;
+/// Goal: a child never waits for a lock that a thread of its parent held. Method: threads that read, evict, look, listen and ask all the time;
 /// children that ask everything that waits for no device.
 #[test]
 fn a_child_waits_for_no_thread_of_its_parent() {
@@ -110,6 +110,7 @@ fn busy(engine: &Engine, file: &File, end: &AtomicBool, thread: u64) {
         let reads = buffers.iter_mut().map(|buffer| ManyRead::new(rng.below(7_900_000), buffer));
         file.read_many(&mut reads.collect::<Vec<_>>()).unwrap();
         let _ = (file.stats(), engine.stats(), file.coherence());
+        file.refresh().unwrap();
         drop(file.on_evicted(|_| {}));
         file.advise_all(headwater::Advice::DontNeed).unwrap();
     }

@@ -81,8 +81,11 @@ fn a_deleted_file_keeps_no_space() {
     rustix::fs::fallocate(&holes, flags, 0, 4 << 20).unwrap();
     drop(holes);
     let (ballast, mut at) = (fs::File::create(mount.path().join("ballast")).unwrap(), 0);
-    while ballast.write_all_at(&[7; 65_536], at).and_then(|()| ballast.sync_all()).is_ok() {
-        at += 65_536;
+    // In large pieces first: the keeper writes what it can within some seconds.
+    for step in [1 << 20, 65_536, 4096] {
+        while rustix::fs::fallocate(&ballast, FallocateFlags::empty(), at, step).is_ok() {
+            at += step;
+        }
     }
     while ballast.write_all_at(&[7; 4096], at).and_then(|()| ballast.sync_all()).is_ok() {
         at += 4096;

@@ -4,9 +4,10 @@
 //! Does not own: dropping through the engine's futures, which has tests there.
 
 use std::task::{Context, Waker};
+use std::time::Instant;
 
 use headwater_io::{Driver, DriverKind, DriverOptions, Sharing, Urgency};
-use headwater_testkit::{Rng, with_seed};
+use headwater_testkit::{PATIENCE, Rng, with_seed};
 
 use crate::bench::{Bench, chaos_seconds, drivers, in_child, watched};
 
@@ -62,11 +63,11 @@ fn short_lived_drivers_leave_nothing() {
         }
         for kind in drivers(seed) {
             let (bench, mut rng) = (Bench::new(kind.clone(), 4, seed), Rng::new(seed));
-            let before = (count("/proc/self/fd"), count("/proc/self/task"));
+            let before = descriptors_and_threads();
             for _ in 0..200 {
                 live_shortly(&bench, kind.clone(), &mut rng);
             }
-            assert_eq!((count("/proc/self/fd"), count("/proc/self/task")), before, "{kind:?}");
+            assert_soon_as(before);
             bench.assert_idle();
         }
     });
@@ -99,10 +100,10 @@ fn rings_leave_nothing() {
             return;
         }
         let (bench, mut rng) = (Bench::new(DriverKind::Uring, 4, seed), Rng::new(seed));
-        let before = (count("/proc/self/fd"), count("/proc/self/task"));
+        let before = descriptors_and_threads();
         let rings = if chaos_seconds().is_some() { 10_000 } else { RINGS };
         watched("short-lived rings", || (0..rings).for_each(|_| live_as_one_ring(&bench, &mut rng)));
-        assert_eq!((count("/proc/self/fd"), count("/proc/self/task")), before);
+        assert_soon_as(before);
         bench.assert_idle();
     });
 }
@@ -126,8 +127,18 @@ fn live_as_one_ring(bench: &Bench, rng: &mut Rng) {
     assert_eq!(bench.arena.stats().used_bytes, 0, "dropping a driver waits for what is in flight");
 }
 
-fn count(directory: &str) -> usize {
-    std::fs::read_dir(directory).unwrap().count()
+fn descriptors_and_threads() -> (usize, usize) {
+    let count = |directory: &str| std::fs::read_dir(directory).unwrap().count();
+    (count("/proc/self/fd"), count("/proc/self/task"))
+}
+
+/// A thread that was joined has run to its end, and the kernel takes it off its list a moment later.
+fn assert_soon_as(before: (usize, usize)) {
+    let deadline = Instant::now() + PATIENCE;
+    while descriptors_and_threads() != before {
+        assert!(Instant::now() < deadline, "{:?} instead of {before:?}", descriptors_and_threads());
+        std::thread::yield_now();
+    }
 }
 
 /// In every run of the tests.

@@ -18,6 +18,7 @@ use headwater_io::{
     Request, Route, SubmissionPolling, Sync, SyncScope, Transfer, Urgency, Watched, uring_refusal,
 };
 use headwater_testkit::{LoopMount, Rng, ScratchDir, run_forked, scratch_dirs, skip, tmpfs, with_seed};
+use rustix::io::Errno;
 
 use crate::beside::{Shell, as_root_and_nobody};
 
@@ -78,6 +79,9 @@ fn foreign_changes_are_counted() {
             format!("dd if=/dev/zero of={text} bs=4096 count=2 conv=notrunc oflag=direct"),
             format!("cp {} {text}", other.display()),
         ] {
+            if command.ends_with("oflag=direct") && !takes_direct_io(&path) {
+                continue; // tmpfs before Linux 6.6
+            }
             shell.run(&command);
             assert!(counted.is_changed(), "{name}: {command}");
             assert!(!counted.is_changed(), "{name}: {command} is counted once");
@@ -106,6 +110,11 @@ fn foreign_changes_are_counted() {
         }
         watch.remove(&watched, &file).unwrap();
     });
+}
+
+fn takes_direct_io(path: &Path) -> bool {
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECT;
+    rustix::fs::open(path, flags, rustix::fs::Mode::empty()).is_ok()
 }
 
 /// Goal: openings by another process are counted as that, whatever for, and not as changes; those of this one are not.
@@ -426,7 +435,13 @@ fn an_overlay_shows_its_own_writers() {
     ));
     let (seen, kind) = {
         let (file, watch) = (make(&Path::new(&merged).join("file")), ChangeWatch::new().unwrap());
-        let watched = watch.add(&file).unwrap();
+        let watched = match watch.add(&file) {
+            Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {
+                shell.run(&format!("umount --lazy {merged}"));
+                return skip("overlay: files there have no handles (before Linux 6.6)");
+            }
+            watched => watched.unwrap(),
+        };
         let mut counted = Counted::new(&watch, &watched);
         let seen = [&merged, &upper].map(|layer| {
             shell.run(&format!("printf x >>{layer}/file"));

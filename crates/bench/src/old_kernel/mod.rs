@@ -1,0 +1,157 @@
+//! Old kernel: runs the tests that depend on the kernel on a kernel of another age, in a virtual machine.
+//!
+//! ```text
+//!   host:   cargo test --no-run ─► test binaries, tools, libraries ─► image of a disk ─┐
+//!           Debian's kernel of a release, this program ─► initramfs ─────────────────┴─► qemu (emulated processor)
+//!   guest:  /init = this program ─► mounts, modules ─► chroot to the disk ─► each suite ─► console: lines of JSON ─► power off
+//!   host:   console log ─► a line for each suite as it ends; failed tests, skips ─► verdict
+//! ```
+//!
+//! ```sh
+//! headwater-bench old-kernel 6.1
+//! headwater-bench old-kernel 5.10 --only sharing
+//! ```
+//!
+//! Where QEMU, a tool or the kernel is missing it says so and counts as skipped, unless `--require`.
+//!
+//! Owns: the order of things on the host, the verdict.
+//! Does not own: which tests run (suites), what is on the disk (image), what happens in the guest (inside).
+
+mod binaries;
+mod console;
+mod image;
+mod inside;
+mod report;
+mod suites;
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::guest::{self, Halt, about, kernel::Kernel, qemu};
+use console::Console;
+pub(crate) use inside::{is_asked_for, run_init, run_suites};
+use report::Report;
+use suites::{Choice, Extent};
+
+/// Options of `old-kernel`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Version of the kernel: 5.10, 6.1 or 6.12.
+    #[arg(default_value = "6.1")]
+    version: String,
+    /// Only suites whose name contains this.
+    #[arg(long)]
+    only: Option<String>,
+    /// Only tests whose name contains this; may be given several times.
+    #[arg(long)]
+    test: Vec<String>,
+    /// Only the suites that depend on the kernel most: about half of the time.
+    #[arg(long)]
+    short: bool,
+    /// Where the fetched kernel is kept, and logs are. By default `headwater-guest` in the user's cache.
+    #[arg(long)]
+    cache_dir: Option<PathBuf>,
+    /// Seconds the guest may take.
+    #[arg(long, default_value_t = 2400)]
+    timeout: u64,
+    /// Fail where something is missing, instead of skipping.
+    #[arg(long)]
+    require: bool,
+}
+
+/// # Errors
+/// When a test fails or the guest does not finish; with `--require` also when something is missing.
+pub(crate) fn run(options: &Options) -> io::Result<()> {
+    match attempt(options) {
+        Ok(()) => Ok(()),
+        Err(Halt::Missing(reason)) if !options.require => writeln!(io::stdout(), "skipped: {reason}"),
+        Err(Halt::Missing(reason)) => Err(io::Error::other(reason)),
+        Err(Halt::Failed(error)) => Err(error),
+    }
+}
+
+fn attempt(options: &Options) -> Result<(), Halt> {
+    if !cfg!(target_arch = "x86_64") {
+        return Err(Halt::Missing("the guest has this program's architecture, which is not x86-64".into()));
+    }
+    qemu::find()?;
+    let release = release_with(&options.version)?;
+    let cache = guest::cache_folder(options.cache_dir.as_deref())?;
+    fs::create_dir_all(&cache).map_err(|error| about(&cache, error))?;
+    let kernel = Kernel::of_release(&cache, release, MODULES)?;
+    let run_folder = cache.join(format!("old-kernel-{}-{}", options.version, std::process::id()));
+    fs::create_dir_all(&run_folder).map_err(|error| about(&run_folder, error))?;
+    let extent = if options.short { Extent::Short } else { Extent::Full };
+    let choice = Choice { suite: options.only.as_deref(), tests: &options.test, extent };
+    let jobs = suites::jobs(&binaries::build()?, &choice)?;
+    let judged =
+        image::make(&run_folder, &jobs).and_then(|image| boot(options, &kernel, &run_folder, &image));
+    if judged.is_ok() {
+        fs::remove_dir_all(&run_folder)?;
+    }
+    judged
+}
+
+fn release_with(version: &str) -> Result<&'static str, Halt> {
+    let release = RELEASES.iter().find(|(kernel, _)| *kernel == version);
+    let known = || RELEASES.map(|(kernel, _)| kernel).join(", ");
+    let reason = || format!("no release of Debian has Linux {version}; there are {}", known());
+    release.map(|(_, release)| *release).ok_or_else(|| Halt::Missing(reason()))
+}
+
+/// Of the run's folder only the console's log is left.
+fn boot(options: &Options, kernel: &Kernel, run_folder: &Path, image: &Path) -> Result<(), Halt> {
+    let (initramfs, console_log) = (run_folder.join("initramfs"), run_folder.join("console.log"));
+    guest::write_initramfs(kernel, &initramfs)?;
+    let machine = qemu::Machine {
+        vmlinuz: &kernel.vmlinuz,
+        initramfs: &initramfs,
+        disk: qemu::Disk::Virtio(image),
+        memory_mib: MEMORY_MIB,
+        parameters: &format!("{} {}", inside::PARAMETER, SETTINGS),
+        console_log: &console_log,
+        timeout: Duration::from_secs(options.timeout),
+    };
+    let mut console = Console::new(&console_log);
+    let ended = machine.run_watched(|tick| console.follow(tick));
+    fs::remove_file(&initramfs)?;
+    fs::remove_file(image)?;
+    let report: Report = console.into_report();
+    let verdict = match ended? {
+        qemu::Ended::TooLate => {
+            Err(format!("the guest did not finish in {} s; --timeout grants more", options.timeout))
+        }
+        qemu::Ended::InTime(status) if !report.is_complete() => {
+            Err(format!("the guest ended ({status}) before all suites were done"))
+        }
+        qemu::Ended::InTime(_) => report.verdict(),
+    };
+    report.print(&options.version)?;
+    Ok(verdict.map_err(|reason| guest::said_more(&reason, &console_log))?)
+}
+
+/// Kernels of Debian's releases: 11, 12 and 13. There is no 5.15.
+const RELEASES: [(&str, &str); 3] = [("5.10", "bullseye"), ("6.1", "bookworm"), ("6.12", "trixie")];
+
+/// The disk, the file systems of the tests with the checksums they use, and a device that logs writes.
+const MODULES: &[&str] = &[
+    "virtio_pci",
+    "virtio_blk",
+    "crc32c_generic",
+    "ext4",
+    "xfs",
+    "btrfs",
+    "loop",
+    "overlay",
+    "dm_log_writes",
+];
+
+/// Enough for the tests with caches of a GiB.
+const MEMORY_MIB: u32 = 2560;
+
+/// A clock that goes right on a busy host, where the kernel mistakes the speed of the processor's own; and no guards against others on
+/// the machine, which an emulated processor need not have.
+const SETTINGS: &str = "clocksource=hpet mitigations=off nokaslr";
