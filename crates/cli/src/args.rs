@@ -4,6 +4,7 @@
 //! Does not own: checks that need the file or the device.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,18 +16,17 @@ use headwater::policy::{PAGE_SIZE_BYTES, Policy};
 use headwater::{Engine, EngineBuilder, IoMode, ReadaheadPolicy};
 
 use crate::bench::{Affinity, CatSuiteArguments, RandomArguments, UBC_EXAMPLES, UbcArguments};
-use crate::complain;
 use crate::cp::CopyArguments;
 use crate::examples::{
     BENCH_EXAMPLES, CACHE_EXAMPLES, CAT_EXAMPLES, CAT_JSON, EXAMPLES, NOP_EXAMPLES, READAHEAD_EXAMPLES,
     REPLAY_EXAMPLES, STAT_EXAMPLES, TRACE_EXAMPLES,
 };
 use crate::manual::{CompletionsArguments, ManArguments};
-use crate::output::JsonArguments;
-use crate::readahead;
+use crate::output::{JsonArguments, unwritten};
 use crate::scan::ScanFilesArguments;
 use crate::tune::TuneArguments;
 use crate::units::ByteSize;
+use crate::{complain, exit_code, readahead, standard};
 
 #[derive(Parser, Debug)]
 #[command(name = "headwater", version, about = ABOUT, after_help = EXAMPLES)]
@@ -464,15 +464,22 @@ fn answer(error: &clap::Error) -> ExitCode {
             | ErrorKind::DisplayVersion
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
     ) {
-        // A closed pipe is no error here either.
-        let _ = error.print();
-        return ExitCode::from(error.exit_code() as u8);
+        return print_help(error);
     }
     let text = error.render().to_string();
     let first = text.split("\n\n").next().unwrap_or(&text);
     let words: Vec<&str> = first.split_whitespace().collect();
     complain(format_args!("{} (see --help)", words.join(" ").trim_start_matches("error: ")));
     ExitCode::from(EXIT_USAGE)
+}
+
+/// Coloured on a terminal.
+fn print_help(error: &clap::Error) -> ExitCode {
+    let printed = if error.use_stderr() { Ok(()) } else { standard::output().map(drop) };
+    match printed.and_then(|()| error.print()) {
+        Err(failure) if failure.kind() != io::ErrorKind::BrokenPipe => exit_code(Err(unwritten(&failure))),
+        _ => ExitCode::from(error.exit_code() as u8),
+    }
 }
 
 fn parse_memory(text: &str) -> Result<ByteSize, String> {

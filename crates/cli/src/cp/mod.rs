@@ -54,7 +54,8 @@ pub(crate) fn run(arguments: &CopyArguments) -> ExitCode {
     let text = |entries: &Vec<Entry>| {
         serde_json::to_string_pretty(entries).expect("numbers and texts can be written")
     };
-    let done = json.check().map(|()| copy_all(arguments, &mut entries));
+    let checked = if arguments.verify { json.check_printed() } else { json.check() };
+    let done = checked.map(|()| copy_all(arguments, &mut entries));
     let written = done.and_then(|code| json.write(|| text(&entries)).map(|()| code));
     written.unwrap_or_else(|text| {
         complain(text);

@@ -6,6 +6,7 @@ mod bench;
 mod cache;
 mod cat;
 mod cat_suite;
+mod closed;
 mod cp;
 mod inputs;
 mod manual;
