@@ -8,6 +8,7 @@ mod cat;
 mod cat_suite;
 mod closed;
 mod cp;
+mod cp_in_place;
 mod inputs;
 mod manual;
 mod names;
