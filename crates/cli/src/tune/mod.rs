@@ -124,6 +124,11 @@ fn prepare_for_writing(place: &Place, arguments: &TuneArguments) -> Result<Targe
 /// Stores the profile, or says why not.
 fn keep(report: &mut Report, store: Option<&std::path::Path>, key: Option<&str>) -> Result<(), String> {
     let Some(profile) = report.profile(stored::unix_seconds(SystemTime::now())) else { return Ok(()) };
+    if store.is_some() && report.ends_at_memory() {
+        let text = "nothing was stored: the fastest setting was one of the largest that fit into memory here";
+        report.notes.push(text.to_owned());
+        return Ok(());
+    }
     match (store, key) {
         (Some(path), Some(key)) => {
             stored::put(path, key, profile)?;

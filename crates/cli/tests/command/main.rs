@@ -10,6 +10,7 @@ mod closed;
 mod cp;
 mod cp_in_place;
 mod inputs;
+mod little_memory;
 mod manual;
 mod names;
 mod nop;
