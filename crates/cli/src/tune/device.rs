@@ -336,3 +336,20 @@ const LATENCY_NS_MAX: u64 = 100_000_000_000;
 
 /// To a hundredth.
 const LATENCY_DIGITS: u8 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the reserve is left, more than is ever in flight is not taken, and too little is said with what is needed.
+    #[test]
+    fn requests_fit_into_memory() {
+        let of = |free_bytes, reserve_bytes| Memory::of(Headroom { free_bytes, reserve_bytes });
+        let most = |memory: Result<Memory, String>| memory.map(|memory| memory.queue_bytes_max);
+        assert_eq!(most(of(60 << 20, 16 << 20)), Ok(40 << 20));
+        assert_eq!(most(of(28 << 20, 16 << 20)), Ok(QUEUE_BYTES_MIN));
+        assert_eq!(most(Memory::of(Headroom::UNKNOWN)), Ok(QUEUE_BYTES_MAX));
+        let text = of(27 << 20, 16 << 20).unwrap_err();
+        assert!(text.contains("27 MiB of memory are left here, and 28 MiB are needed"), "{text}");
+    }
+}
