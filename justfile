@@ -15,9 +15,9 @@ test *arguments:
 chaos seconds="60":
     HEADWATER_CHAOS_SECONDS={{seconds}} cargo test --release -p headwater-io --test drivers -- --nocapture chaos rings_leave
 
-# The cache under everything at once, on all drivers: `just soak 10m`.
+# An engine under everything at once, and whether memory, descriptors, threads or requests grow: `just soak 1h`.
 soak time="10m":
-    HEADWATER_SOAK_SECONDS={{time}} cargo test --release -p headwater --test caching -- --nocapture soak::soak
+    HEADWATER_SOAK_SECONDS={{time}} cargo test --release -p headwater --test soak -- --nocapture soak::soak
 
 # Random operations on files that are written, against a model, on all drivers, alone and beside each other; ten million operations in its 20 minutes on two processors: `just soak-write`.
 soak-write time="20m":

@@ -7,6 +7,7 @@
 pub(crate) mod fuzzing;
 
 use std::ffi::OsString;
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,18 +19,17 @@ use headwater::policy::{PAGE_SIZE_BYTES, Policy};
 use headwater::{Engine, EngineBuilder, IoMode, ReadaheadPolicy};
 
 use crate::bench::{Affinity, CatSuiteArguments, RandomArguments, UBC_EXAMPLES, UbcArguments};
-use crate::complain;
 use crate::cp::CopyArguments;
 use crate::examples::{
     BENCH_EXAMPLES, CACHE_EXAMPLES, CAT_EXAMPLES, CAT_JSON, EXAMPLES, NOP_EXAMPLES, READAHEAD_EXAMPLES,
     REPLAY_EXAMPLES, STAT_EXAMPLES, TRACE_EXAMPLES,
 };
 use crate::manual::{CompletionsArguments, ManArguments};
-use crate::output::JsonArguments;
-use crate::readahead;
+use crate::output::{JsonArguments, unwritten};
 use crate::scan::ScanFilesArguments;
 use crate::tune::TuneArguments;
 use crate::units::ByteSize;
+use crate::{complain, exit_code, readahead, standard};
 
 #[derive(Parser, Debug)]
 #[command(name = "headwater", version, about = ABOUT, after_help = EXAMPLES)]
@@ -462,9 +462,7 @@ pub(crate) fn parse() -> Result<Command, ExitCode> {
 /// Help and version as clap prints them; an error as one line.
 fn answer(error: &clap::Error) -> ExitCode {
     if is_help(error) {
-        // A closed pipe is no error here either.
-        let _ = error.print();
-        return ExitCode::from(error.exit_code() as u8);
+        return print_help(error);
     }
     complain(usage_error(error));
     ExitCode::from(EXIT_USAGE)
@@ -485,6 +483,15 @@ fn usage_error(error: &clap::Error) -> String {
     let first = text.split("\n\n").next().unwrap_or(&text);
     let words: Vec<&str> = first.split_whitespace().collect();
     format!("{} (see --help)", words.join(" ").trim_start_matches("error: "))
+}
+
+/// Coloured on a terminal.
+fn print_help(error: &clap::Error) -> ExitCode {
+    let printed = if error.use_stderr() { Ok(()) } else { standard::output().map(drop) };
+    match printed.and_then(|()| error.print()) {
+        Err(failure) if failure.kind() != io::ErrorKind::BrokenPipe => exit_code(Err(unwritten(&failure))),
+        _ => ExitCode::from(error.exit_code() as u8),
+    }
 }
 
 fn parse_memory(text: &str) -> Result<ByteSize, String> {

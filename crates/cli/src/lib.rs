@@ -11,9 +11,9 @@
 //! ```
 //!
 //! Owns: which command runs, and how an error is printed.
-//! Does not own: the commands.
+//! Does not own: the commands, the command line (`args`), where results go (`output`, `standard`).
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)] // not forbidden, for the sake of `standard`
 
 mod args;
 mod bench;
@@ -26,6 +26,8 @@ mod manual;
 mod output;
 mod readahead;
 mod scan;
+#[allow(unsafe_code)] // what runs before `main` is in a section of its own
+mod standard;
 mod stat;
 mod storage;
 mod trace;
@@ -54,6 +56,17 @@ pub fn run() -> ExitCode {
         Command::Completions(arguments) => manual::run_completions(&arguments),
         Command::BenchRow(arguments) => bench::run_row(&arguments),
         Command::CpGuard(arguments) => cp::run_guard(&arguments.path),
+    }
+}
+
+/// Complains of what went wrong, if anything did.
+fn exit_code(done: Result<(), String>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            complain(text);
+            ExitCode::FAILURE
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use roff::{Roff, roman};
 
-use crate::{args, complain, output};
+use crate::{args, exit_code, output};
 
 #[derive(Args, Debug)]
 pub(crate) struct ManArguments {
@@ -101,16 +101,6 @@ fn page(command: &Command) -> String {
         examples.text([roman(line)]);
     }
     text + &examples.control("fi", []).render()
-}
-
-fn exit_code(done: Result<(), String>) -> ExitCode {
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(text) => {
-            complain(text);
-            ExitCode::FAILURE
-        }
-    }
 }
 
 #[cfg(test)]

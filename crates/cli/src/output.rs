@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use os_display::Quotable;
 
+use crate::standard;
+
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct JsonArguments {
     /// Print JSON instead of text; with =OUT write it to that file, beside the text.
@@ -47,8 +49,18 @@ impl JsonTo<'_> {
     pub(crate) fn check(self) -> Result<(), String> {
         match self {
             JsonTo::File(path) => check_file(path),
-            JsonTo::Nowhere | JsonTo::StandardOutput => Ok(()),
+            JsonTo::StandardOutput => standard::output().map(drop).map_err(|error| unwritten(&error)),
+            JsonTo::Nowhere => Ok(()),
         }
+    }
+
+    /// The same of a command that prints: text, or JSON, goes to standard output.
+    ///
+    /// # Errors
+    /// One sentence for the user.
+    pub(crate) fn check_printed(self) -> Result<(), String> {
+        standard::output().map_err(|error| unwritten(&error))?;
+        self.check()
     }
 
     /// Whether text goes to standard output.
@@ -62,9 +74,9 @@ impl JsonTo<'_> {
     /// One sentence for the user.
     pub(crate) fn write_beside_data(self, json: impl FnOnce() -> String) -> Result<(), String> {
         if self == JsonTo::StandardOutput {
-            // As with complaints: a closed standard error is no reason to fail.
-            let _ = io::stderr().write_all(with_end(json()).as_bytes());
-            return Ok(());
+            let written =
+                standard::error().and_then(|mut error| error.write_all(with_end(json()).as_bytes()));
+            return written.map_err(|error| format!("failed to write to standard error: {error}"));
         }
         self.write(json)
     }
@@ -87,13 +99,15 @@ impl JsonTo<'_> {
 /// # Errors
 /// One sentence for the user.
 pub(crate) fn print(text: &str) -> Result<(), String> {
-    let mut output = io::stdout().lock();
-    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(format!("failed to write to standard output: {error}"))
-        }
+    match standard::output().and_then(|mut output| output.write_all(text.as_bytes())) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(unwritten(&error)),
         _ => Ok(()),
     }
+}
+
+/// Why results, or data, did not get to standard output.
+pub(crate) fn unwritten(error: &io::Error) -> String {
+    format!("failed to write to standard output: {error}")
 }
 
 /// # Errors

@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &StatArguments) -> ExitCode {
 /// Says of each file what there is to say, and of those that cannot be looked at why.
 fn look_at_all(arguments: &StatArguments) -> Result<ExitCode, String> {
     let json = arguments.json.to();
-    json.check()?;
+    json.check_printed()?;
     let mut code = ExitCode::SUCCESS;
     let mut found = Vec::new();
     for path in &arguments.files {

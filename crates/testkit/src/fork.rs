@@ -1,6 +1,6 @@
 //! Fork: a child process that goes on with what its parent had, for a test to look at.
 //!
-//! Owns: starting the child and its end, how long that takes; the only unsafe code of this crate.
+//! Owns: starting the child and its end, how long that takes.
 //! Does not own: what the child does.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -13,13 +13,14 @@
 //!   forbid_nameless_files ─ what file systems without O_TMPFILE do to us
 //!   run_forked ───── what is left of us in a child
 //!   time_fork ────── what a child costs
+//!   trim_heap ────── what is really in use
 //!   MemoryCgroup ─── a limit of memory for a child
 //! ```
 //!
 //! A dependency of tests and benchmarks only: no shipped crate may depend on it, and it depends on none of them, so that every one
 //! of them can use it in its own tests. `tests/tidy` holds the rules of the house that a machine can check.
 
-#![deny(unsafe_code)] // not forbidden, for the sake of `fork`
+#![deny(unsafe_code)] // not forbidden, for the sake of `fork` and `heap`
 
 mod cgroups;
 mod cold;
@@ -28,6 +29,8 @@ mod forbid_nameless;
 mod forbid_uring;
 #[allow(unsafe_code)] // `fork(2)` is nowhere to be had without
 mod fork;
+#[allow(unsafe_code)] // as is what the allocator knows
+mod heap;
 mod mounts;
 mod pattern;
 mod rng;
@@ -45,6 +48,7 @@ pub use forbid_uring::{
     forbid_io_uring, forbid_io_uring_here, forbid_userfaultfd, run_self_with_env, spawn_self_with_env,
 };
 pub use fork::{run_forked, stuck_in_kernel, time_fork};
+pub use heap::trim_heap;
 pub use mounts::{FileSystem, LoopMount};
 pub use pattern::Pattern;
 pub use rng::{Rng, SeedGuard, mix, seed_from_env, with_seed};

@@ -38,9 +38,8 @@ use crate::args::{
     BenchArguments, CacheArguments, PlaceArguments, ReadaheadArguments, ResultArguments, RowArguments,
     RowSuite, ScanArguments, Suite,
 };
-use crate::complain;
-use crate::output;
 use crate::units::ByteSize;
+use crate::{exit_code, output};
 use file::{Fitting, Target, Wanted};
 use suite::Findings;
 
@@ -55,13 +54,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> ExitCode {
         Some(Suite::Nop(arguments)) => nop::run(arguments),
         None => quick::run(&arguments.common),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(text) => {
-            complain(text);
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(outcome)
 }
 
 /// The child's side: measures one row and prints what it took as one line of JSON.
@@ -77,14 +70,8 @@ pub(crate) fn run_row(arguments: &RowArguments) -> ExitCode {
     match line {
         // Its output was the file's bytes.
         Ok(line) if line.is_empty() => ExitCode::SUCCESS,
-        Ok(line) => {
-            println!("{line}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            complain(format_args!("failed to measure {}: {error}", arguments.row));
-            ExitCode::FAILURE
-        }
+        Ok(line) => exit_code(output::print(&format!("{line}\n"))),
+        Err(error) => exit_code(Err(format!("failed to measure {}: {error}", arguments.row))),
     }
 }
 
@@ -151,7 +138,7 @@ fn measure(wanted: &Wanted, place: &PlaceArguments, suites: &[Measure<'_>]) -> R
 /// One sentence for the user.
 fn check_results(results: &ResultArguments) -> Result<(), String> {
     results.html.iter().try_for_each(|path| output::check_file(path))?;
-    results.json.to().check()
+    results.json.to().check_printed()
 }
 
 /// The file given, up to `size` of it, or one of that size.

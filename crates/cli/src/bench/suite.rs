@@ -8,6 +8,7 @@
 //! Does not own: what a row does, what is made of its figures.
 
 use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -181,11 +182,20 @@ impl Task<'_> {
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
             let said = said.trim().trim_start_matches("headwater: ");
-            return Err(if said.is_empty() { failed(output.status.to_string()) } else { said.to_owned() });
+            return Err(match output.status.signal() {
+                Some(SIGKILL) => failed(KILLED.to_owned()),
+                _ if said.is_empty() => failed(output.status.to_string()),
+                _ => said.to_owned(),
+            });
         }
         serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))
     }
 }
+
+const SIGKILL: i32 = rustix::process::Signal::KILL.as_raw();
+
+const KILLED: &str = "it was killed, as the kernel does when memory runs out; give its cgroup more (memory.max), or measure \
+                      less (--size, --set, --memory)";
 
 /// The middle one; of an even number the mean of the two in the middle.
 pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {

@@ -27,7 +27,8 @@ use os_display::Quotable;
 use serde::Serialize;
 
 use crate::args::{CatArguments, IoChoice};
-use crate::complain;
+use crate::output::unwritten;
+use crate::{complain, standard};
 use output::Output;
 use positioned::Positioned;
 pub(crate) use positioned::cause;
@@ -68,7 +69,7 @@ fn copy_all(arguments: &CatArguments, entries: &mut Vec<Entry>) -> ExitCode {
     let output = match Output::standard() {
         Ok(output) => output,
         Err(error) => {
-            complain(format_args!("failed to use standard output: {error}"));
+            complain(unwritten(&error));
             return ExitCode::FAILURE;
         }
     };
@@ -113,7 +114,7 @@ impl Failure {
     fn text(&self) -> String {
         match self {
             Failure::Input(text) => text.clone(),
-            Failure::Output(error) => format!("failed to write to standard output: {error}"),
+            Failure::Output(error) => unwritten(error),
         }
     }
 }
@@ -212,8 +213,7 @@ impl Cat {
 
 fn open(name: &OsStr) -> Result<File, Failure> {
     if name == STANDARD_INPUT {
-        let duplicate = io::stdin().as_fd().try_clone_to_owned().map(File::from);
-        return duplicate.map_err(|error| Failure::read(name, &error));
+        return standard::input().map_err(|error| Failure::read(name, &error));
     }
     File::open(name)
         .map_err(|error| Failure::Input(format!("failed to open {}: {error}", Path::new(name).maybe_quote())))

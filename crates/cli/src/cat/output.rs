@@ -24,6 +24,7 @@ use rustix::io::Errno;
 use rustix::pipe::{SpliceFlags, fcntl_setpipe_size, splice};
 
 use super::Failure;
+use crate::standard;
 
 pub(super) struct Output {
     file: File,
@@ -54,7 +55,7 @@ pub(super) enum Moved {
 
 impl Output {
     pub(super) fn standard() -> io::Result<Output> {
-        let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+        let file = standard::output()?;
         let metadata = file.metadata()?;
         let appends = rustix::fs::fcntl_getfl(&file)?.contains(OFlags::APPEND);
         let kind = match () {

@@ -1,4 +1,7 @@
 //! Arguments: what `headwater cp` can be told, and its help.
+//!
+//! Owns: options and their texts.
+//! Does not own: what a copy does with them.
 
 use std::path::PathBuf;
 
@@ -71,6 +74,12 @@ complete. So DEST is the old file or the whole new one at any moment, and an int
 leaves nothing behind. A file that is replaced takes up room until then, and its owner and
 permissions go with it. Where the file system has no files without a name, it is called
 .NAME.headwater-N meanwhile, and removed when the copy fails or is interrupted.
+
+Where no other file can take the place of DEST (its directory is read-only, or sticky and another
+user's, or something is mounted on DEST), a DEST that may be read and written is overwritten in
+place, unless it has further names. It stays the same file then, with its owner and permissions, but
+readers see it change, and a copy that fails or is interrupted leaves it incomplete. It is left as it
+is if there is clearly too little room.
 
 If DEST is a symbolic link, the file that it leads to is replaced. Of a file with several names
 only DEST is replaced, and the others keep the old contents: that takes --force. Devices, FIFOs

@@ -4,12 +4,13 @@
 //!   file without a name (O_TMPFILE) ─► filled ─┬─ nothing there yet ─► link(DEST)
 //!                                              └─ something there ───► link(.DEST.headwater-N) ─► rename(DEST)
 //!   no such files here ─► .DEST.headwater-N, guarded ─► filled ─► rename(DEST)
+//!   the directory takes no other file in DEST's place ─► DEST itself, emptied ─► filled
 //! ```
 //!
 //! Owns: which destinations are refused, the file meanwhile, the step that makes it the destination.
 //! Does not own: its contents.
-//! Invariants: DEST is the old file or the whole new one at any moment; what has no name goes with this process, however
-//! that ends, and what has one is removed by its guard.
+//! Invariants: DEST is the old file or the whole new one at any moment, unless it is written in place; what has no name goes with this
+//! process, however that ends, and what has one is removed by its guard.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
@@ -20,7 +21,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use os_display::Quotable;
-use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, StatVfs, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 
 use super::guard::Guard;
@@ -119,14 +120,38 @@ impl Destination {
         }
     }
 
-    /// An empty file beside it that only this user may read.
+    /// The file system that the copy is on, and its room.
+    ///
+    /// # Errors
+    /// What `statvfs(3)` reports.
+    pub(super) fn file_system(&self) -> rustix::io::Result<StatVfs> {
+        // A file that something is mounted on is on another than its directory.
+        let place = if self.existing.is_some() { self.path.as_path() } else { self.directory() };
+        rustix::fs::statvfs(place)
+    }
+
+    /// An empty file beside it that only this user may read; or the file that is there, as it is, where its directory takes no
+    /// other in its place.
     ///
     /// # Errors
     /// What the file system says.
     pub(super) fn begin(&self) -> io::Result<Unfinished> {
+        match (self.begin_beside(), &self.existing) {
+            (Err(refusal), Some(existing)) if is_of_directory(&refusal) => {
+                begin_in_place(&self.path, existing).map_err(|error| {
+                    let text = format!("{error}; its directory takes no other file in its place: {refusal}");
+                    io::Error::new(error.kind(), text)
+                })
+            }
+            (begun, _) => begun,
+        }
+    }
+
+    fn begin_beside(&self) -> io::Result<Unfinished> {
+        self.check_replaceable()?;
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         match rustix::fs::open(self.directory(), flags, Mode::RUSR | Mode::WUSR) {
-            Ok(descriptor) => Ok(Unfinished { file: File::from(descriptor), named: None }),
+            Ok(descriptor) => Ok(Unfinished { file: File::from(descriptor), state: State::Nameless }),
             // `open(2)`: the file system cannot do it, or the kernel takes it for an ordinary opening of the directory.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL | Errno::NOSYS) => {
                 self.begin_named()
@@ -140,9 +165,13 @@ impl Destination {
     /// # Errors
     /// What `link(2)` and `rename(2)` report; the destination is as it was then.
     pub(super) fn complete(&self, unfinished: Unfinished) -> io::Result<()> {
-        if let Some(named) = unfinished.named {
-            fs::rename(named.path(), &self.path)?;
-            return named.release();
+        match unfinished.state {
+            State::Nameless => {}
+            State::Named(guard) => {
+                fs::rename(guard.path(), &self.path)?;
+                return guard.release();
+            }
+            State::InPlace => return Ok(()),
         }
         let link = |name: &Path| {
             let from = format!("/proc/self/fd/{}", unfinished.file.as_raw_fd());
@@ -179,7 +208,25 @@ impl Destination {
             let file = options.read(true).write(true).create_new(true).mode(0o600).open(&path)?;
             Ok((file, path))
         })?;
-        Ok(Unfinished { file, named: Some(Guard::over(path)?) })
+        Ok(Unfinished { file, state: State::Named(Guard::over(path)?) })
+    }
+
+    /// What `rename(2)` would say after all has been copied, as far as it can be known before: nothing takes the place of a file that
+    /// something is mounted on, and in sticky directories only owners replace.
+    fn check_replaceable(&self) -> rustix::io::Result<()> {
+        let Some(existing) = &self.existing else { return Ok(()) };
+        let looked = rustix::fs::statx(CWD, &self.path, AtFlags::empty(), StatxFlags::empty());
+        if looked.is_ok_and(|status| status.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)) {
+            return Err(Errno::BUSY);
+        }
+        let user = rustix::process::geteuid();
+        let Ok(directory) = fs::metadata(self.directory()) else { return Ok(()) };
+        let is_owner = [existing.uid(), directory.uid()].contains(&user.as_raw());
+        match directory.mode() & STICKY_BIT {
+            0 => Ok(()),
+            _ if is_owner || user.is_root() => Ok(()),
+            _ => Err(Errno::PERM),
+        }
     }
 
     fn name_meanwhile(&self, number: u32) -> PathBuf {
@@ -205,10 +252,17 @@ impl Destination {
     }
 }
 
-/// The copy until it is the destination. Dropped before that, it is gone.
+/// The copy until it is the destination. Dropped before that, it is gone, unless it is made in place.
 pub(super) struct Unfinished {
     file: File,
-    named: Option<Guard>,
+    state: State,
+}
+
+enum State {
+    Nameless,
+    Named(Guard),
+    /// It is the destination already.
+    InPlace,
 }
 
 impl Unfinished {
@@ -220,6 +274,26 @@ impl Unfinished {
     pub(super) fn file(&self) -> &File {
         &self.file
     }
+
+    /// Whether it is the file that was there, with what it held.
+    pub(super) fn is_in_place(&self) -> bool {
+        matches!(self.state, State::InPlace)
+    }
+}
+
+/// Opens the file that is there and leaves it as it is. Other names of it would get the new contents too: then it is refused.
+fn begin_in_place(path: &Path, existing: &Metadata) -> io::Result<Unfinished> {
+    let file = fs::OpenOptions::new().read(true).write(true).open(path)?;
+    let opened = file.metadata()?;
+    if (opened.dev(), opened.ino(), opened.nlink()) != (existing.dev(), existing.ino(), 1) {
+        return Err(io::Error::other("it has other names, or was just replaced"));
+    }
+    Ok(Unfinished { file, state: State::InPlace })
+}
+
+/// Whether a directory refuses files, rather than that something else is wrong.
+fn is_of_directory(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::BUSY))
 }
 
 /// Tries names until one is not taken.
@@ -234,6 +308,9 @@ fn first_free<T>(mut attempt: impl FnMut(u32) -> io::Result<T>) -> io::Result<T>
         }
     }
 }
+
+/// `S_ISVTX` of inode(7).
+const STICKY_BIT: u32 = 0o1000;
 
 const NAME_BYTES_KEPT: usize = 200;
 

@@ -1,4 +1,4 @@
-//! Copy: copies files, as fast as their devices allow, and never leaves half of one.
+//! Copy: copies files, as fast as their devices allow, and leaves half of one nowhere but in a file that can only be written in place.
 //!
 //! ```text
 //!   source ─► destination refused? ─► file without a name ─┬─ blocks shared (reflink)
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Owns: the order of files and steps, error texts, exit codes.
-//! Does not own: moving bytes (`pipeline`), names (`destination`), holes (`runs`), the comparison (`verify`).
+//! Does not own: moving bytes (`pipeline`), names (`destination`), holes (`runs`), space (`room`), the comparison (`verify`).
 
 mod arguments;
 mod attributes;
@@ -16,6 +16,7 @@ mod entry;
 mod guard;
 mod pipeline;
 mod progress;
+mod room;
 mod runs;
 mod verify;
 
@@ -32,8 +33,6 @@ use headwater::Engine;
 use headwater::io::ByteRange;
 use headwater::ring::{Access, DirectIo, FileKind, OpenFile, Route};
 use os_display::Quotable;
-use rustix::fs::FallocateFlags;
-use rustix::io::Errno;
 
 pub(crate) use arguments::{CopyArguments, EXAMPLES, Reflink, Sparse};
 pub(crate) use guard::{Guard, run as run_guard};
@@ -54,7 +53,8 @@ pub(crate) fn run(arguments: &CopyArguments) -> ExitCode {
     let text = |entries: &Vec<Entry>| {
         serde_json::to_string_pretty(entries).expect("numbers and texts can be written")
     };
-    let done = json.check().map(|()| copy_all(arguments, &mut entries));
+    let checked = if arguments.verify { json.check_printed() } else { json.check() };
+    let done = checked.map(|()| copy_all(arguments, &mut entries));
     let written = done.and_then(|code| json.write(|| text(&entries)).map(|()| code));
     written.unwrap_or_else(|text| {
         complain(text);
@@ -156,12 +156,15 @@ impl Copier<'_> {
         self.check(&source, &destination)?;
         let told = |failure| tell(&failure, &source, &destination, 0);
         let unfinished = destination.begin().map_err(|error| told(Failure::of_target(error)))?;
-        // Its own part of the space is given back with it.
-        let taken_bytes = || unfinished.file().metadata().map_or(0, |metadata| metadata.blocks() * 512);
-        self.fill(&source, &destination, &unfinished)
-            .map_err(|failure| tell(&failure, &source, &destination, taken_bytes()))?;
+        if unfinished.is_in_place() {
+            self.empty(&source, &destination, &unfinished)?;
+        }
+        let target = open_again(&unfinished).map_err(told)?;
+        self.fill(&source, &target)
+            .map_err(|failure| tell_unfilled(&failure, &source, &destination, &unfinished))?;
+        self.finish(&source, &destination, &unfinished, &target).map_err(told)?;
         destination.complete(unfinished).map_err(|error| told(Failure::of_target(error)))?;
-        if self.arguments.sync {
+        if self.arguments.sync && !self.entry.in_place {
             destination.sync_directory().map_err(|error| told(Failure::of_target(error)))?;
         }
         self.made.insert(destination.shown);
@@ -179,27 +182,62 @@ impl Copier<'_> {
         destination.check(if self.arguments.force { Replace::Forced } else { Replace::Ordinary })
     }
 
-    /// Everything between an empty file and one that only lacks its name.
-    fn fill(
+    /// Takes the contents of a file that is written in place, unless it is clear before that there is no room for others.
+    fn empty(
         &mut self,
         source: &Source<'_>,
         destination: &Destination,
         unfinished: &Unfinished,
-    ) -> Result<(), Failure> {
-        let open = OpenFile::open(&unfinished.path(), DirectIo::Preferred, Access::ReadWrite);
-        let target = Arc::new(open.map_err(Failure::of_target)?);
-        if !self.share_blocks(source, &target)? {
-            self.copy_bytes(source, &target)?;
+    ) -> Result<(), String> {
+        let told = |error: io::Error| tell(&Failure::of_target(error), source, destination, 0);
+        let metadata = unfinished.file().metadata().map_err(told)?;
+        // Blocks that are shared take no room.
+        let may_share = self.arguments.reflink != Reflink::Never && metadata.dev() == source.metadata.dev();
+        if !may_share && let Some(missing) = room::missing(source, destination, metadata.blocks() * 512) {
+            return Err(format!("failed to write {}: {missing}", destination.shown.maybe_quote()));
         }
-        let attributes = if self.arguments.preserve { attributes::preserve } else { attributes::permit };
-        attributes(&source.open, &source.metadata, unfinished.file()).map_err(Failure::of_target)?;
+        self.entry.in_place = true;
+        unfinished.file().set_len(0).map_err(told)
+    }
+
+    /// Gives an empty file its contents.
+    fn fill(&mut self, source: &Source<'_>, target: &Arc<OpenFile>) -> Result<(), Failure> {
+        if !self.share_blocks(source, target)? {
+            self.copy_bytes(source, target)?;
+        }
+        Ok(())
+    }
+
+    /// Everything between a file with its contents and one that only lacks its name.
+    fn finish(
+        &mut self,
+        source: &Source<'_>,
+        destination: &Destination,
+        unfinished: &Unfinished,
+        target: &OpenFile,
+    ) -> Result<(), Failure> {
+        self.set_attributes(source, unfinished).map_err(Failure::of_target)?;
         if self.arguments.sync || self.arguments.verify {
             unfinished.file().sync_all().map_err(Failure::of_target)?;
         }
         if self.arguments.verify {
-            self.verify(source, destination, &target)?;
+            self.verify(source, destination, target)?;
         }
         Ok(())
+    }
+
+    /// A file that is written in place keeps its permissions unless those of the source were asked for, which its owner may set.
+    fn set_attributes(&self, source: &Source<'_>, unfinished: &Unfinished) -> io::Result<()> {
+        let (open, metadata, file) = (&source.open, &source.metadata, unfinished.file());
+        match (self.arguments.preserve, unfinished.is_in_place()) {
+            (true, false) => attributes::preserve(open, metadata, file),
+            (false, false) => attributes::permit(open, metadata, file),
+            (false, true) => Ok(()),
+            (true, true) => attributes::preserve(open, metadata, file).map_err(|error| {
+                let text = "its contents are those of the source, but not its permissions and times";
+                io::Error::new(error.kind(), format!("{text}: {error}"))
+            }),
+        }
     }
 
     /// `false` when all bytes have to be copied.
@@ -251,7 +289,7 @@ impl Copier<'_> {
         let data_bytes = runs.iter().map(|run| run.len()).sum();
         // First of all the length: whatever is written then lies inside, and the end is exact.
         target.set_len(source.length_bytes).map_err(Failure::of_target)?;
-        reserve(target, &runs)?;
+        room::reserve(target, &runs)?;
         let mut progress = Progress::new("copying", source.path, data_bytes);
         let mut on_copied = |bytes| {
             *copied_bytes += bytes;
@@ -326,21 +364,10 @@ impl Source<'_> {
     }
 }
 
-/// Claims room for all data at once: in long extents, and what is too much is known before anything is written.
-fn reserve(target: &OpenFile, runs: &[ByteRange]) -> Result<(), Failure> {
-    // Of files in memory, that would fill them with zeros first.
-    let runs = runs.iter().filter(|run| target.direct().is_some() && run.len() >= RESERVED_BYTES_MIN);
-    for run in runs {
-        match rustix::fs::fallocate(target.buffered(), FallocateFlags::empty(), run.start, run.len()) {
-            Ok(()) => {}
-            Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
-                return Err(Failure::of_target(error));
-            }
-            // Only a help: what cannot be claimed is written as it is.
-            Err(_) => return Ok(()),
-        }
-    }
-    Ok(())
+/// The same file as the engine's requests need it.
+fn open_again(unfinished: &Unfinished) -> Result<Arc<OpenFile>, Failure> {
+    let open = OpenFile::open(&unfinished.path(), DirectIo::Preferred, Access::ReadWrite);
+    Ok(Arc::new(open.map_err(Failure::of_target)?))
 }
 
 fn through_kernel(
@@ -393,36 +420,30 @@ fn tell(failure: &Failure, source: &Source<'_>, destination: &Destination, taken
     match failure.side {
         Side::Source => format!("failed to read {from}{place}: {error}"),
         Side::Target if error.kind() == io::ErrorKind::StorageFull => {
-            format!("failed to write {to}: {}", no_room(source, destination, taken_bytes))
+            format!("failed to write {to}: {}", room::missing_words(source, destination, taken_bytes))
         }
         Side::Target => format!("failed to write {to}{place}: {error}"),
     }
 }
 
-/// How much is missing, as far as the file system tells.
-fn no_room(source: &Source<'_>, destination: &Destination, taken_bytes: u64) -> String {
-    let directory = destination.directory();
-    let words = format!("no space left in {}", directory.maybe_quote());
-    let Ok(status) = rustix::fs::statvfs(directory) else { return words };
-    let blocks = if rustix::process::geteuid().is_root() { status.f_bfree } else { status.f_bavail };
-    let free_bytes = blocks.saturating_mul(status.f_frsize).saturating_add(taken_bytes);
-    let needed_bytes = runs::with_data(source.open.buffered(), source.length_bytes)
-        .map_or(source.length_bytes, |runs| runs.iter().map(|run| run.len()).sum());
-    match needed_bytes.checked_sub(free_bytes) {
-        None | Some(0) => words,
-        Some(missing_bytes) => {
-            let (needed, free, missing) =
-                (readable(needed_bytes), readable(free_bytes), readable(missing_bytes));
-            format!("{words}: {needed} are needed, {free} are free, {missing} are missing")
-        }
+/// The same when not all contents arrived, which is no harm to a file that is about to go.
+fn tell_unfilled(
+    failure: &Failure,
+    source: &Source<'_>,
+    destination: &Destination,
+    unfinished: &Unfinished,
+) -> String {
+    // Its own part of the space is given back with it.
+    let taken_bytes = unfinished.file().metadata().map_or(0, |metadata| metadata.blocks() * 512);
+    let text = tell(failure, source, destination, taken_bytes);
+    if !unfinished.is_in_place() {
+        return text;
     }
+    format!("{text}; {} is incomplete: it was written in place", destination.shown.maybe_quote())
 }
 
 /// Below, a queue takes longer to build than the bytes to copy.
 const QUEUE_BYTES_MIN: u64 = 1 << 20;
-
-/// Shorter runs fit between others.
-const RESERVED_BYTES_MIN: u64 = 1 << 20;
 
 /// As in `headwater cat`.
 const COPY_BYTES: usize = 256 << 10;

@@ -18,7 +18,8 @@ use std::sync::Arc;
 
 use headwater::io::{ByteRange, DriverKind, Residency};
 use headwater::ring::{
-    Arena, Completion, Driver, DriverOptions, Extents, OpenFile, Operation, Route, Transfer, Urgency,
+    Arena, Completion, Driver, DriverOptions, Extents, OpenFile, Operation, Pressure, Route, Transfer,
+    Urgency,
 };
 use rustix::io::Errno;
 
@@ -43,7 +44,9 @@ impl Pipeline {
         let options = DriverOptions { kind, queue_depth: parts_max, ..DriverOptions::default() };
         let driver = Driver::new(&options)?;
         let memory_bytes = (parts_max as usize * PART_BYTES as usize).next_multiple_of(CHUNK_BYTES);
-        let arena = Arena::new(memory_bytes + METADATA_BYTES).map_err(io::Error::other)?;
+        // Where there is less, fewer parts are under way.
+        let budget_bytes = memory_bytes + METADATA_BYTES;
+        let arena = Arena::elastic(budget_bytes, Pressure::new()).map_err(io::Error::other)?;
         driver.register_memory(&arena);
         Ok(Pipeline { driver, arena, parts_max: parts_max as usize })
     }

@@ -30,6 +30,7 @@ use super::progress::Progress;
 use super::walk::Subject;
 use super::whole::{Input, Kind, stream};
 use crate::cat::cause;
+use crate::standard;
 
 /// What was found in a file.
 pub(super) struct Found {
@@ -96,7 +97,9 @@ impl<'a> Contents<'a> {
     pub(super) fn read(&self, subject: &Subject, buffer: &mut Buffer) -> Result<Found, Failure> {
         let path = match subject {
             Subject::StandardInput => {
-                return self.stream(|each| stream(io::stdin().lock(), buffer, each));
+                // One after the other, if it is named twice.
+                let _turn = io::stdin().lock();
+                return self.stream(|each| stream(standard::input()?, buffer, each));
             }
             Subject::File(path) => path,
         };

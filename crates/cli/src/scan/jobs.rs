@@ -13,7 +13,7 @@ use os_display::Quotable;
 use super::digest::{Algorithm, Hasher};
 use super::lines;
 use super::walk::{STANDARD_INPUT, Subject, Unreached, Walk};
-use crate::complain;
+use crate::{complain, standard};
 
 /// One file.
 pub(super) struct Job {
@@ -128,7 +128,7 @@ const PROBED_BYTES_MAX: u64 = 64 << 20;
 fn read_list(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     if path == Path::new(STANDARD_INPUT) {
-        io::stdin().lock().take(LIST_BYTES_MAX).read_to_end(&mut text)?;
+        standard::input()?.take(LIST_BYTES_MAX).read_to_end(&mut text)?;
     } else {
         File::open(path)?.take(LIST_BYTES_MAX).read_to_end(&mut text)?;
     }

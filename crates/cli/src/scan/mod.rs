@@ -34,6 +34,7 @@ use std::time::Instant;
 pub(crate) use arguments::{EXAMPLES, ScanFilesArguments};
 
 use crate::complain;
+use crate::output::{JsonTo, unwritten};
 use contents::Contents;
 use crew::Crew;
 use jobs::{Jobs, Listed};
@@ -42,7 +43,7 @@ use report::{Report, Totals};
 use walk::Walk;
 
 pub(crate) fn run(arguments: &ScanFilesArguments) -> ExitCode {
-    let done = arguments.json.to().check().and_then(|()| match arguments.algorithm() {
+    let done = check_output(arguments).and_then(|()| match arguments.algorithm() {
         Some(algorithm) if arguments.check => {
             let listed = Listed::read(&arguments.paths, algorithm);
             match listed.other_algorithm(algorithm) {
@@ -64,6 +65,14 @@ pub(crate) fn run(arguments: &ScanFilesArguments) -> ExitCode {
             complain(text);
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Before the work, unless it may be that nothing is printed.
+fn check_output(arguments: &ScanFilesArguments) -> Result<(), String> {
+    match arguments.json.to() {
+        json @ (JsonTo::Nowhere | JsonTo::File(_)) if arguments.status || arguments.quiet => json.check(),
+        json => json.check_printed(),
     }
 }
 
@@ -96,7 +105,7 @@ fn scan(arguments: &ScanFilesArguments, jobs: impl Fn() -> Jobs) -> Result<Total
         Ok(done) => done,
         // A reader that has gone wants no more.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(Totals::default()),
-        Err(error) => return Err(format!("failed to write to standard output: {error}")),
+        Err(error) => return Err(unwritten(&error)),
     };
     progress.finish();
     report.finish(jobs.skipped(), started.elapsed())

@@ -6,6 +6,8 @@
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
+use crate::standard;
+
 /// What is written at once is at most what a pipe takes as one (`PIPE_BUF`, see pipe(7)), so that no reader sees a part of
 /// a line when this process is interrupted.
 pub(super) struct Output {
@@ -39,9 +41,7 @@ impl Output {
         if self.waiting.is_empty() {
             return Ok(());
         }
-        let mut output = io::stdout().lock();
-        // Standard output keeps back what follows its last line feed.
-        let done = output.write_all(&self.waiting).and_then(|()| output.flush());
+        let done = standard::output().and_then(|mut output| output.write_all(&self.waiting));
         self.waiting.clear();
         done
     }

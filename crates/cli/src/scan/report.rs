@@ -161,7 +161,7 @@ impl<'a> Report<'a> {
         let told = self.flush();
         match told {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                return Err(format!("failed to write to standard output: {error}"));
+                return Err(crate::output::unwritten(&error));
             }
             _ => {}
         }

@@ -21,26 +21,19 @@ use std::process::ExitCode;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::{ReplayArguments, TraceAction, TraceArguments};
-use crate::complain;
-use crate::output;
+use crate::{exit_code, output};
 use replay::Cache;
 use report::Report;
 use requests::{Request, Requests};
 
 pub(crate) fn run(arguments: &TraceArguments) -> ExitCode {
     let TraceAction::Replay(replay) = &arguments.action;
-    match run_replay(replay) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(text) => {
-            complain(text);
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(run_replay(replay))
 }
 
 fn run_replay(arguments: &ReplayArguments) -> Result<(), String> {
     let json = arguments.json.to();
-    json.check()?;
+    json.check_printed()?;
     let mut requests = Requests::open(&arguments.trace, arguments.format)?;
     let mut caches = caches(arguments);
     replay(&mut requests, &mut caches)?;

@@ -9,10 +9,11 @@ use headwater::io::Limits;
 use headwater::policy::{
     Evicted, FrameId, Frames, Origin, Outcome, PAGE_SIZE_BYTES, Policy, Purpose, ReadaheadPolicy, Replacement,
 };
+use headwater::ring::Pressure;
 
 use super::ahead::Ahead;
 use super::requests::{Covered, Kind, Request};
-use crate::units::ByteSize;
+use crate::units::{ByteSize, readable};
 
 pub(super) struct Cache {
     pub(super) size: ByteSize,
@@ -164,10 +165,30 @@ impl Cache {
     /// Doubles the frames. Nothing was evicted yet, so a policy decides as if it had known all of them from the start.
     fn grow(&mut self) -> Result<(), String> {
         self.grown = self.grown.saturating_mul(2).max(FRAMES_FIRST).min(self.capacity);
+        self.check_memory()?;
         let no_memory = |error| format!("failed to simulate a cache of {}: {error}", self.size);
         self.replacement.grow(self.grown).map_err(no_memory)?;
         self.frames.pages.resize(self.grown as usize, Page::default());
         Ok(())
+    }
+}
+
+impl Cache {
+    /// The kernel ends processes that take more than there is.
+    fn check_memory(&self) -> Result<(), String> {
+        let (left_bytes, needed_bytes) =
+            (Pressure::new().headroom_bytes(), u64::from(self.grown) * FRAME_BYTES + SPARE_BYTES);
+        if left_bytes >= needed_bytes {
+            return Ok(());
+        }
+        Err(format!(
+            "failed to simulate a cache of {}: with {} pages it needs {} more memory, and {} are left here; replay fewer policies \
+             and sizes at a time, or give its cgroup more (memory.max)",
+            self.size,
+            self.grown,
+            readable(needed_bytes),
+            readable(left_bytes)
+        ))
     }
 }
 
@@ -263,6 +284,13 @@ impl Frames for SimulatedFrames {
 
 /// As much as an engine reads at once.
 const RUN_PAGES_MAX: u64 = Limits::RUN_BYTES_MAX / PAGE_SIZE_BYTES;
+
+/// What doubling takes for each page of the new size: 29 bytes in tables, up to 34 in the map of pages, and half of each once more
+/// while the old ones are copied.
+const FRAME_BYTES: u64 = 96;
+
+/// For what else the process needs meanwhile.
+const SPARE_BYTES: u64 = 4 << 20;
 
 /// 4 MiB of cache.
 const FRAMES_FIRST: u32 = 1024;

@@ -8,7 +8,10 @@
 //! A local driver: the thread that submits takes the completions, so that what is measured is the device and not the
 //! waking of threads.
 //!
-//! Owns: the requests in flight, the clock of each.
+//! Requests take no more memory than is left here, a reserve for others kept: a cgroup with less than the largest queue would
+//! have the process killed.
+//!
+//! Owns: the requests in flight, the clock of each, how much memory they may take.
 //! Does not own: the file, which settings are measured.
 
 use std::collections::VecDeque;
@@ -21,13 +24,14 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use headwater::io::{DriverKind, Limits};
 use headwater::ring::{
-    Access, Arena, Completion, DirectIo, DriverOptions, Extents, LocalDriver, OpenFile, Operation, Route,
-    Transfer, Urgency,
+    Access, Arena, Completion, DirectIo, DriverOptions, Extents, Headroom, LocalDriver, OpenFile, Operation,
+    Pressure, Route, Transfer, Urgency,
 };
 use os_display::Quotable;
 
 use super::setting::{Measured, Setting};
 use crate::bench::suite::mixed;
+use crate::units::readable;
 
 /// In which order, and which way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,6 +46,7 @@ pub(crate) struct Device {
     arena: Arena,
     file: Arc<OpenFile>,
     bytes: u64,
+    memory: Memory,
     /// Where sequential requests go on, so that no measurement reads what the last one has.
     position_bytes: u64,
     /// Of random places.
@@ -62,9 +67,29 @@ impl Device {
         let options =
             DriverOptions { kind, queue_depth: DEPTH_MAX * 2, rings: Some(1), ..DriverOptions::default() };
         let local = LocalDriver::new(&options).map_err(|error| failed(&error))?;
-        let arena = Arena::new(ARENA_BYTES).map_err(|error| failed(&error))?;
+        let pressure = Pressure::new();
+        let memory = Memory::of(pressure.headroom()).map_err(|text| failed(&text))?;
+        let arena = Arena::elastic(ARENA_BYTES, pressure).map_err(|error| failed(&error))?;
         local.driver().register_memory(&arena);
-        Ok(Device { local, arena, file: Arc::new(file), bytes, position_bytes: 0, seed: 1, shown })
+        Ok(Device { local, arena, file: Arc::new(file), bytes, memory, position_bytes: 0, seed: 1, shown })
+    }
+
+    /// What settings may have in flight.
+    pub(crate) fn queue_bytes_max(&self) -> u64 {
+        self.memory.queue_bytes_max
+    }
+
+    /// What is to be known if that is less than the largest settings need.
+    pub(crate) fn lack(&self) -> Option<String> {
+        let Memory { left_bytes, queue_bytes_max } = self.memory;
+        (queue_bytes_max < QUEUE_BYTES_MAX).then(|| {
+            format!(
+                "{} of memory are left here, so settings with more than {} in flight were left out: where there is more \
+                 memory, others may be faster",
+                readable(left_bytes),
+                readable(queue_bytes_max),
+            )
+        })
     }
 
     pub(crate) fn driver_name(&self) -> &'static str {
@@ -122,7 +147,34 @@ impl Device {
     fn memory(&self, setting: Setting) -> Result<VecDeque<Extents>, String> {
         let allocate = |_| self.arena.allocate_run(setting.size_bytes as usize, Urgency::Demand);
         let memory: Option<VecDeque<Extents>> = (0..setting.depth).map(allocate).collect();
-        memory.ok_or_else(|| format!("failed to measure {}: out of memory", self.shown))
+        memory.ok_or_else(|| {
+            let (shown, setting) = (&self.shown, setting.words());
+            format!("failed to measure {shown}: others took the memory for {setting} meanwhile")
+        })
+    }
+}
+
+/// How much of it there is when measuring begins.
+#[derive(Clone, Copy, Debug)]
+struct Memory {
+    left_bytes: u64,
+    queue_bytes_max: u64,
+}
+
+impl Memory {
+    /// Leaves the reserve, which others may need before anybody looks again, and what the arena needs beside its extents.
+    fn of(headroom: Headroom) -> Result<Memory, String> {
+        let left_bytes = headroom.free_bytes;
+        let kept_bytes = headroom.reserve_bytes + SPARE_BYTES;
+        let queue_bytes_max = left_bytes.saturating_sub(kept_bytes).min(QUEUE_BYTES_MAX);
+        if queue_bytes_max >= QUEUE_BYTES_MIN {
+            return Ok(Memory { left_bytes, queue_bytes_max });
+        }
+        let needed = readable(kept_bytes + QUEUE_BYTES_MIN);
+        Err(format!(
+            "{} of memory are left here, and {needed} are needed; give its cgroup more (memory.max), or free some",
+            readable(left_bytes)
+        ))
     }
 }
 
@@ -263,8 +315,16 @@ pub(crate) const DEPTH_MAX: u32 = 64;
 /// What a piece of the engine's memory holds: no request is larger.
 pub(crate) const SIZE_BYTES_MAX: u64 = Limits::RUN_BYTES_MAX;
 
-/// The largest queue, and a chunk for what the arena keeps beside it.
-const ARENA_BYTES: usize = SIZE_BYTES_MAX as usize * (DEPTH_MAX as usize + 2);
+/// The largest queue.
+const QUEUE_BYTES_MAX: u64 = SIZE_BYTES_MAX * DEPTH_MAX as u64;
+
+/// With less there are too few settings to choose from.
+const QUEUE_BYTES_MIN: u64 = 8 << 20;
+
+/// Two chunks: what the arena keeps beside the queue, and what else this process takes meanwhile.
+const SPARE_BYTES: u64 = 4 << 20;
+
+const ARENA_BYTES: usize = (QUEUE_BYTES_MAX + SPARE_BYTES) as usize;
 
 /// Turns of the queue, the first included, which is not counted.
 const TURNS_MIN: u64 = 3;
@@ -276,3 +336,20 @@ const LATENCY_NS_MAX: u64 = 100_000_000_000;
 
 /// To a hundredth.
 const LATENCY_DIGITS: u8 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the reserve is left, more than is ever in flight is not taken, and too little is said with what is needed.
+    #[test]
+    fn requests_fit_into_memory() {
+        let of = |free_bytes, reserve_bytes| Memory::of(Headroom { free_bytes, reserve_bytes });
+        let most = |memory: Result<Memory, String>| memory.map(|memory| memory.queue_bytes_max);
+        assert_eq!(most(of(60 << 20, 16 << 20)), Ok(40 << 20));
+        assert_eq!(most(of(28 << 20, 16 << 20)), Ok(QUEUE_BYTES_MIN));
+        assert_eq!(most(Memory::of(Headroom::UNKNOWN)), Ok(QUEUE_BYTES_MAX));
+        let text = of(27 << 20, 16 << 20).unwrap_err();
+        assert!(text.contains("27 MiB of memory are left here, and 28 MiB are needed"), "{text}");
+    }
+}

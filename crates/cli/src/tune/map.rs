@@ -74,6 +74,7 @@ mod tests {
             order: None,
             sizes_bytes: vec![4096, 8192],
             depths: vec![1, 2],
+            ends_at_memory: false,
             cells: vec![rate(4096, 1, 5.0), rate(8192, 1, 60.0), rate(8192, 2, 100.0)],
             chosen: Choice {
                 setting,

@@ -54,7 +54,7 @@ pub(super) fn measure(plan: Plan<'_>) -> Result<Report, String> {
                 "no direct I/O ({refusal}): files here are read through the kernel's page cache, which reads ahead \
                  itself, so nothing was tuned and nothing is stored"
             )),
-            None => grids.measure(target, plan.scratch, &clock)?,
+            None => notes.extend(grids.measure(target, plan.scratch, &clock)?),
         }
     }
     let doubts = [&grids.sequential, &grids.random, &grids.write];
@@ -73,13 +73,20 @@ struct Grids {
 }
 
 impl Grids {
-    fn measure(&mut self, target: &Target, scratch: Option<&Target>, clock: &Clock) -> Result<(), String> {
+    /// Says what was left out.
+    fn measure(
+        &mut self,
+        target: &Target,
+        scratch: Option<&Target>,
+        clock: &Clock,
+    ) -> Result<Option<String>, String> {
         let name = filename(target);
         let mut device = Device::open(&target.input_path(), Access::Read, target.bytes, &target.path)?;
         self.driver = Some(device.driver_name());
-        let (sizes, alignment) = (sizes(target.bytes), device.alignment_bytes());
-        let sizes: Vec<u64> = sizes.into_iter().filter(|&size| size >= alignment).collect();
-        let space = Space { sizes, depths: depths() };
+        let (alignment, queue_bytes_max) = (device.alignment_bytes(), device.queue_bytes_max());
+        let mut sizes = sizes(target.bytes);
+        sizes.retain(|&size| size >= alignment);
+        let space = Space { sizes, depths: depths(), queue_bytes_max };
         let left = clock.left();
         let (reads, randoms) = if scratch.is_some() { (0.4, 0.25) } else { (0.67, 0.33) };
         clock.says("sequential reads");
@@ -87,15 +94,20 @@ impl Grids {
         self.sequential = Some(grid);
         clock.says("random reads");
         self.random(&mut device, &space, left.mul_f64(randoms), &name, clock)?;
+        let lack = device.lack();
+        // Its memory is for the next.
+        drop(device);
         if let Some(scratch) = scratch {
             clock.says("sequential writes");
             let mut device =
                 Device::open(&scratch.input_path(), Access::ReadWrite, scratch.bytes, &scratch.path)?;
             let space = Space { sizes: sizes_within(&space, scratch.bytes), ..space };
             let name = filename(scratch);
+            let queue_bytes_max = space.queue_bytes_max.min(device.queue_bytes_max());
+            let space = Space { queue_bytes_max, ..space };
             self.write = Some(grid_of(&mut device, Order::Write, &space, clock.left(), &name, clock)?);
         }
-        Ok(())
+        Ok(lack)
     }
 
     /// The depth is chosen by the smallest requests: of large ones a few are enough, as sequential reads show.
@@ -107,7 +119,7 @@ impl Grids {
         name: &Filename,
         clock: &Clock,
     ) -> Result<(), String> {
-        let smallest = Space { sizes: space.sizes[..1].to_vec(), depths: space.depths.clone() };
+        let smallest = Space { sizes: space.sizes[..1].to_vec(), ..space.clone() };
         let mut measure = |setting, slice| {
             clock.tick();
             device.measure(Order::Random, setting, slice)
@@ -116,13 +128,14 @@ impl Grids {
         self.latency = found.cells.iter().map(Latency::of).collect();
         self.latency.sort_by_key(|latency| latency.depth);
         let sizes: Vec<u64> = space.sizes.iter().copied().step_by(RANDOM_STEP).take(RANDOM_SIZES).collect();
-        let shown = Space { sizes, depths: space.depths.clone() };
+        let shown = Space { sizes, ..space.clone() };
         let mut grid = Grid::new(Order::Random, &shown, found, name);
         let larger = shown.sizes.iter().skip(1);
         let settings = larger.flat_map(|&size_bytes| {
             shown.depths.iter().step_by(3).map(move |&depth| Setting { size_bytes, depth })
         });
-        let settings: Vec<Setting> = settings.collect();
+        let fit = settings.filter(|setting| setting.queue_bytes() <= space.queue_bytes_max);
+        let settings: Vec<Setting> = fit.collect();
         let slice = time.mul_f64(1.0 - SMALLEST_SHARE) / settings.len().max(1) as u32;
         for setting in settings {
             let measured = vec![measure(setting, slice)?];

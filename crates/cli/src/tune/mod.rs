@@ -36,7 +36,7 @@ use headwater::profiles::StoredProfiles;
 use crate::bench::file::{SIZE_BYTES_MIN, Target};
 use crate::bench::suite::Findings;
 use crate::units::readable;
-use crate::{complain, output};
+use crate::{exit_code, output};
 use measure::{Plan, measure};
 use os_display::Quotable;
 use place::{Kind, Place};
@@ -49,13 +49,7 @@ pub(crate) fn run(arguments: &TuneArguments) -> ExitCode {
         TuneArguments { reset: true, .. } => reset(arguments),
         _ => tune(arguments),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(text) => {
-            complain(text);
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(outcome)
 }
 
 /// The quick form, on a file that is there: nothing is stored.
@@ -76,7 +70,7 @@ pub(crate) fn quick(target: &Target, time: Duration) -> Result<Findings, String>
 fn tune(arguments: &TuneArguments) -> Result<(), String> {
     let started = Instant::now();
     arguments.svg.iter().try_for_each(|path| output::check_file(path))?;
-    arguments.json.to().check()?;
+    arguments.json.to().check_printed()?;
     let store = store_of(arguments)?;
     let place = Place::of(&arguments.path)?;
     let target = if place.has_device() { Some(prepare(&place, arguments)?) } else { None };
@@ -130,6 +124,11 @@ fn prepare_for_writing(place: &Place, arguments: &TuneArguments) -> Result<Targe
 /// Stores the profile, or says why not.
 fn keep(report: &mut Report, store: Option<&std::path::Path>, key: Option<&str>) -> Result<(), String> {
     let Some(profile) = report.profile(stored::unix_seconds(SystemTime::now())) else { return Ok(()) };
+    if store.is_some() && report.ends_at_memory() {
+        let text = "nothing was stored: the fastest setting was one of the largest that fit into memory here";
+        report.notes.push(text.to_owned());
+        return Ok(());
+    }
     match (store, key) {
         (Some(path), Some(key)) => {
             stored::put(path, key, profile)?;
@@ -158,7 +157,7 @@ fn give(report: &Report, arguments: &TuneArguments) -> Result<(), String> {
 
 fn show(arguments: &TuneArguments) -> Result<(), String> {
     let to = arguments.json.to();
-    to.check()?;
+    to.check_printed()?;
     let path = stored::path()?;
     let stored = path.as_deref().map_or(Ok(StoredProfiles::default()), stored::load)?;
     if to.wants_text() {
@@ -170,6 +169,8 @@ fn show(arguments: &TuneArguments) -> Result<(), String> {
 }
 
 fn reset(arguments: &TuneArguments) -> Result<(), String> {
+    let to = arguments.json.to();
+    to.check_printed()?;
     let Some(path) = stored::path()? else {
         return Err("failed to reset: profiles are off (HEADWATER_PROFILES)".to_owned());
     };
@@ -178,7 +179,6 @@ fn reset(arguments: &TuneArguments) -> Result<(), String> {
         None => stored::remove(&path, None)?,
         Some(place) => place.device.key.as_deref().map_or(Ok(0), |key| stored::remove(&path, Some(key)))?,
     };
-    let to = arguments.json.to();
     if to.wants_text() {
         let what = place.map_or_else(|| "all devices".to_owned(), |place| place.device.words());
         output::print(&format!("{removed} removed: profiles of {what}\n"))?;

@@ -51,6 +51,9 @@ pub(crate) struct Grid {
     pub(super) chosen: Choice,
     /// The fastest among those that were compared with it.
     pub(super) best: Setting,
+    /// Whether there was no memory for settings that might be faster.
+    #[serde(skip)]
+    pub(super) ends_at_memory: bool,
 }
 
 #[derive(Serialize, Clone, Debug)]
@@ -103,7 +106,8 @@ impl Grid {
             fio: file.fio(order, setting),
         };
         let (sizes_bytes, depths) = (space.sizes.clone(), space.depths.clone());
-        Grid { order: Some(order), sizes_bytes, depths, cells, chosen, best: found.best }
+        let ends_at_memory = space.ends_at(found.best);
+        Grid { order: Some(order), sizes_bytes, depths, cells, chosen, best: found.best, ends_at_memory }
     }
 
     /// A row for each size, a column for each depth; `None` where nothing was measured.
@@ -164,6 +168,11 @@ impl Latency {
 impl Report {
     pub(super) fn grids(&self) -> impl Iterator<Item = &Grid> {
         [&self.sequential, &self.random, &self.write].into_iter().flatten()
+    }
+
+    /// Whether it says more about the memory here than about the device.
+    pub(super) fn ends_at_memory(&self) -> bool {
+        self.grids().any(|grid| grid.ends_at_memory)
     }
 
     /// What is stored of it, if there is anything.

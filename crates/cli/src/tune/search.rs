@@ -24,6 +24,8 @@ use crate::bench::suite::{median, order};
 pub(crate) struct Space {
     pub(crate) sizes: Vec<u64>,
     pub(crate) depths: Vec<u32>,
+    /// What may be in flight at a time, at least the largest size: settings beyond it are left out.
+    pub(crate) queue_bytes_max: u64,
 }
 
 /// A setting that was measured, and what each measurement gave.
@@ -74,11 +76,26 @@ impl Space {
         Setting { size_bytes: self.sizes[row], depth: self.depths[column] }
     }
 
+    fn fits(&self, cell: usize) -> bool {
+        self.at(cell).queue_bytes() <= self.queue_bytes_max
+    }
+
+    /// Whether memory, and not what is worth measuring, is where these settings end, and a search for more ended there.
+    pub(crate) fn ends_at(&self, best: Setting) -> bool {
+        let twice = best.queue_bytes() * 2;
+        let most = Setting {
+            size_bytes: *self.sizes.last().unwrap_or(&0),
+            depth: *self.depths.last().unwrap_or(&0),
+        };
+        twice > self.queue_bytes_max && twice <= most.queue_bytes()
+    }
+
     /// So many rows and columns away, if that is inside.
     fn beside(&self, cell: usize, (down, across): (isize, isize)) -> Option<usize> {
         let row = (cell / self.depths.len()).checked_add_signed(down)?;
         let column = (cell % self.depths.len()).checked_add_signed(across)?;
-        (row < self.sizes.len() && column < self.depths.len()).then(|| row * self.depths.len() + column)
+        let is_inside = row < self.sizes.len() && column < self.depths.len();
+        is_inside.then(|| row * self.depths.len() + column).filter(|&cell| self.fits(cell))
     }
 
     /// Points all over; of a single size, or few, all.
@@ -89,7 +106,7 @@ impl Space {
         let across = |row: usize| {
             (0..self.depths.len()).step_by(columns).map(move |column| row * self.depths.len() + column)
         };
-        from_top.flat_map(across).collect()
+        from_top.flat_map(across).filter(|&cell| self.fits(cell)).collect()
     }
 }
 
@@ -172,7 +189,7 @@ impl Search<'_> {
     /// The cheapest of those that could be as good as the best, and the fastest.
     fn finalists(&self) -> Vec<usize> {
         if self.space.is_small() {
-            return (0..self.grid.len()).collect();
+            return (0..self.grid.len()).filter(|&cell| self.space.fits(cell)).collect();
         }
         let mut good = self.within(DOUBT);
         let mut chosen: Vec<usize> = good.iter().copied().take(FINALISTS_CHEAP).collect();

@@ -21,6 +21,5 @@ mod oracle;
 #[path = "../reading/rig.rs"]
 mod rig;
 mod scan;
-mod soak;
 mod table;
 mod world;

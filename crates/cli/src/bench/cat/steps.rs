@@ -5,7 +5,6 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
 use std::time::Instant;
 
 use rustix::fs::{Advice, fadvise, sendfile};
@@ -16,6 +15,7 @@ use serde::Serialize;
 use super::ways::SLICE_BYTES;
 use crate::args::RowArguments;
 use crate::bench::suite::{GIB, PAGE_BYTES};
+use crate::standard;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
@@ -86,8 +86,8 @@ fn lcm_with_page(block_bytes: u64) -> usize {
 pub(in crate::bench) fn run(arguments: &RowArguments) -> io::Result<()> {
     let step = Step::SIX.into_iter().chain(Step::OTHERS).find(|step| step.id() == arguments.row);
     let step = step.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "there is no such row"))?;
-    let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    let input = standard::input()?;
+    let output = standard::output()?;
     let bytes = usize::try_from(arguments.places).map_err(io::Error::other)?;
     match step {
         Step::Byte | Step::Page => copy(input.take(arguments.bytes), output, &mut vec![0; bytes]),

@@ -17,7 +17,7 @@ use headwater::Engine;
 use headwater::io::{MapAdvice, MappedFile, Urgency};
 use headwater::ring::{
     Access, Arena, Completion, DirectIo, Driver, DriverOptions, Extent, Extents, Finished, OpenFile,
-    Operation, Route, Transfer,
+    Operation, Pressure, Route, Transfer,
 };
 use rustix::fs::FallocateFlags;
 use serde::{Deserialize, Serialize};
@@ -288,7 +288,8 @@ struct Ring {
 impl Ring {
     fn new(access: Access) -> io::Result<Ring> {
         let driver = Driver::new(&DriverOptions::default())?;
-        let arena = Arena::new(RING_BYTES).map_err(io::Error::other)?;
+        // Where there is less memory, fewer requests are in flight.
+        let arena = Arena::elastic(RING_BYTES, Pressure::new()).map_err(io::Error::other)?;
         driver.register_memory(&arena);
         let file = Arc::new(OpenFile::open(Path::new(INPUT), DirectIo::Required, access)?);
         Ok(Ring { driver, arena, file })
@@ -315,7 +316,11 @@ impl Ring {
         let mut offset_bytes = 0;
         loop {
             while under_way.len() < RING_DEPTH && offset_bytes < end_bytes {
-                let extents = Extents::from_iter([extent_of(&self.arena)?]);
+                let extent = match extent_of(&self.arena) {
+                    Err(_) if !under_way.is_empty() => break,
+                    extent => extent?,
+                };
+                let extents = Extents::from_iter([extent]);
                 let wanted_bytes = (end_bytes - offset_bytes).min(BLOCK_BYTES as u64);
                 let length_bytes = wanted_bytes.next_multiple_of(PAGE_BYTES) as usize;
                 let (file, route) = (self.file.clone(), Route::Direct);

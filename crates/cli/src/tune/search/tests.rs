@@ -54,6 +54,7 @@ fn space() -> Space {
     Space {
         sizes: (12..=21).map(|shift| 1 << shift).collect(),
         depths: (0..=6).map(|shift| 1 << shift).collect(),
+        queue_bytes_max: u64::MAX,
     }
 }
 
@@ -125,16 +126,35 @@ fn budgets_are_kept() {
 /// Goal: of a single size every depth is measured, and of a single setting just that.
 #[test]
 fn small_spaces() {
-    let row = Space { sizes: vec![4096], depths: vec![1, 2, 4, 8, 16, 32, 64] };
+    let row = Space { sizes: vec![4096], ..space() };
     let rate = |setting: Setting| f64::from(setting.depth.min(20));
     let found =
         search(&row, Duration::from_secs(5), &mut |setting, slice| Ok(measured(rate(setting), slice)));
     let found = found.unwrap();
     assert_eq!(found.cells.len(), 7);
     assert_eq!(found.chosen, Setting { size_bytes: 4096, depth: 32 });
-    let single = Space { sizes: vec![4096], depths: vec![1] };
+    let single = Space { sizes: vec![4096], depths: vec![1], ..space() };
     let found = search(&single, Duration::ZERO, &mut |_, slice| Ok(measured(0.0, slice))).unwrap();
     assert_eq!(found.chosen, Setting { size_bytes: 4096, depth: 1 });
+}
+
+/// Goal: nothing is measured that takes more memory than there is, and the search knows when that was what stopped it.
+#[test]
+fn memory_bounds_the_search() {
+    let settings: Vec<Setting> = (0..space().cells()).map(|cell| space().at(cell)).collect();
+    for queue_bytes_max in [4 << 20, 9 << 20, 128 << 20] {
+        let (bounded, seconds) = (Space { queue_bytes_max, ..space() }, Duration::from_secs(30));
+        let mut most = 0;
+        // The more is in flight, the better: whatever bounds it is what is reached.
+        let found = search(&bounded, seconds, &mut |setting, slice| {
+            most = setting.queue_bytes().max(most);
+            Ok(measured(setting.queue_bytes() as f64, slice))
+        });
+        let (found, fit) = (found.unwrap(), |setting: &&Setting| setting.queue_bytes() <= queue_bytes_max);
+        assert_eq!(settings.iter().filter(fit).map(|setting| setting.queue_bytes()).max(), Some(most));
+        assert_eq!(bounded.ends_at(found.best), queue_bytes_max < 128 << 20, "{}", found.best.words());
+        assert!(!bounded.ends_at(Setting { size_bytes: 4096, depth: 4 }));
+    }
 }
 
 /// Goal: the knee is the cheapest within 3 %, by ratios within rounds; 4 % are too many.

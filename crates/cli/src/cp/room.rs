@@ -1,0 +1,58 @@
+//! Room: whether a copy fits, and how much is missing if not.
+//!
+//! Owns: claiming space, the figures and their words.
+//! Does not own: what is written.
+
+use headwater::io::{ByteRange, OpenFile};
+use os_display::Quotable;
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
+use super::destination::Destination;
+use super::{Failure, Source, runs};
+use crate::units::readable;
+
+/// Claims room for all data at once: in long extents, and what is too much is known before anything is written.
+///
+/// # Errors
+/// `ENOSPC` and its like.
+pub(super) fn reserve(target: &OpenFile, runs: &[ByteRange]) -> Result<(), Failure> {
+    // Of files in memory, that would fill them with zeros first.
+    let runs = runs.iter().filter(|run| target.direct().is_some() && run.len() >= RESERVED_BYTES_MIN);
+    for run in runs {
+        match rustix::fs::fallocate(target.buffered(), FallocateFlags::empty(), run.start, run.len()) {
+            Ok(()) => {}
+            Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
+                return Err(Failure::of_target(error));
+            }
+            // Only a help: what cannot be claimed is written as it is.
+            Err(_) => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+/// In words, for when the file system has said that there is too little.
+pub(super) fn missing_words(source: &Source<'_>, destination: &Destination, taken_bytes: u64) -> String {
+    missing(source, destination, taken_bytes).unwrap_or_else(|| no_space(destination))
+}
+
+/// How much is missing, if the file system tells that anything is; `taken_bytes` of its space are for the copy already.
+pub(super) fn missing(source: &Source<'_>, destination: &Destination, taken_bytes: u64) -> Option<String> {
+    let status = destination.file_system().ok()?;
+    let blocks = if rustix::process::geteuid().is_root() { status.f_bfree } else { status.f_bavail };
+    let free_bytes = blocks.saturating_mul(status.f_frsize).saturating_add(taken_bytes);
+    let needed_bytes = runs::with_data(source.open.buffered(), source.length_bytes)
+        .map_or(source.length_bytes, |runs| runs.iter().map(|run| run.len()).sum());
+    let missing_bytes = needed_bytes.checked_sub(free_bytes).filter(|&bytes| bytes > 0)?;
+    let (needed, free, missing) = (readable(needed_bytes), readable(free_bytes), readable(missing_bytes));
+    let words = no_space(destination);
+    Some(format!("{words}: {needed} are needed, {free} are free, {missing} are missing"))
+}
+
+fn no_space(destination: &Destination) -> String {
+    format!("no space left in {}", destination.directory().maybe_quote())
+}
+
+/// Shorter runs fit between others.
+const RESERVED_BYTES_MIN: u64 = 1 << 20;

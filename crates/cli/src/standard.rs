@@ -1,0 +1,71 @@
+//! Standard: standard input, output and error as this process got them, also when it got them closed.
+//!
+//! ```text
+//!   before main: closed ─► /dev/null, input for writing only, output and error for reading only
+//!                          ─► each use fails as that of a closed descriptor: EBADF
+//! ```
+//!
+//! The standard library would put `/dev/null` for reading *and* writing there, and counts EBADF of its own three streams
+//! as success: results would be lost without a word. Whether a descriptor was closed can be told neither in `main` nor by
+//! what lies there: a shell's `<>/dev/null` and the daemons that other languages start look just as the library's. So the
+//! closed ones are filled before the library looks, and results go through a descriptor of their own, whose errors count.
+//! Children inherit what fails in the same way, and no file that is opened later takes the place of one of the three.
+//!
+//! Owns: the three descriptors, before `main` and after.
+//! Does not own: what is read and written (`output`).
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, IntoRawFd};
+
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+
+/// Standard input, whose errors are those of `read(2)`.
+///
+/// # Errors
+/// What duplicating the descriptor reports.
+pub(crate) fn input() -> io::Result<File> {
+    Ok(File::from(io::stdin().as_fd().try_clone_to_owned()?))
+}
+
+/// Standard output, without a buffer, whose errors are those of `write(2)`.
+///
+/// # Errors
+/// `EBADF` if it was closed, or opened for reading only: better known before the work; what duplicating the descriptor reports.
+pub(crate) fn output() -> io::Result<File> {
+    let output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    match rustix::fs::fcntl_getfl(&output)?.intersection(OFlags::RWMODE) {
+        OFlags::RDONLY => Err(Errno::BADF.into()),
+        _ => Ok(output),
+    }
+}
+
+/// Standard error, for results.
+///
+/// # Errors
+/// What duplicating the descriptor reports.
+pub(crate) fn error() -> io::Result<File> {
+    Ok(File::from(io::stderr().as_fd().try_clone_to_owned()?))
+}
+
+/// Called by the C library before `main`, and so before the standard library looks at the three.
+// SAFETY: the section holds functions of this type. This one only makes system calls: neither the standard library nor the
+// allocator has to be ready.
+#[unsafe(link_section = ".init_array")]
+#[used]
+static BEFORE_MAIN: extern "C" fn() = fill_closed;
+
+extern "C" fn fill_closed() {
+    use rustix::stdio::{stderr, stdin, stdout};
+    let contrary = [(stdin(), OFlags::WRONLY), (stdout(), OFlags::RDONLY), (stderr(), OFlags::RDONLY)];
+    for (descriptor, access) in contrary {
+        if rustix::io::fcntl_getfd(descriptor) == Err(Errno::BADF)
+            // The lowest free number, which is this one: those below are filled.
+            && let Ok(filled) = rustix::fs::openat(CWD, c"/dev/null", access, Mode::empty())
+        {
+            // Without /dev/null the standard library ends the process in a moment.
+            let _ = filled.into_raw_fd();
+        }
+    }
+}
