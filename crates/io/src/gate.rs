@@ -50,17 +50,21 @@ mod loom_tests {
         loom::model(|| {
             let (gate, taken) = (Arc::new(Gate::new()), Arc::new(AtomicU32::new(0)));
             let take_over = |gate: &Gate, taken: &AtomicU32| {
-                if gate.leave() && taken.load(Ordering::Relaxed) == 0 {
-                    // As workers do, without a look at what the kernel does meanwhile.
-                    taken.fetch_add(1, Ordering::Relaxed);
+                if gate.leave() {
+                    // One of those who find it sealed, under a lock; the kernel looks at no lock.
+                    let _ = taken.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed);
                 }
             };
             let other = {
                 let (gate, taken) = (gate.clone(), taken.clone());
                 thread::spawn(move || {
                     if gate.enter() {
-                        // As the kernel takes an entry.
-                        taken.fetch_add(1, Ordering::Relaxed);
+                        // As the kernel takes an entry: a look, then the rest.
+                        let seen = taken.load(Ordering::Relaxed);
+                        thread::yield_now();
+                        if seen == 0 {
+                            taken.fetch_add(1, Ordering::Relaxed);
+                        }
                     }
                     take_over(&gate, &taken);
                 })
