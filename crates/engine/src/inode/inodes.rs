@@ -25,6 +25,8 @@ struct Known {
     by_id: HashMap<FileId, Arc<Inode>>,
     /// Closed, the longest first; some may be open again, or forgotten.
     closed: VecDeque<Weak<Inode>>,
+    /// At this length the list is looked through for forgotten ones, whose memory it holds.
+    closed_sweep_length: usize,
     /// What was counted for files that are not known any more.
     forgotten: Counts,
 }
@@ -91,6 +93,7 @@ impl Inodes {
             // Once, however often it is opened and closed: else it would push itself out.
             inode.is_reopened.store(false, Ordering::Relaxed);
             known.closed.push_back(Arc::downgrade(inode));
+            known.sweep_closed();
         }
         while known.closed.len() > shared.closed_files_max() {
             let Some(oldest) = known.closed.pop_front().and_then(|oldest| oldest.upgrade()) else { continue };
@@ -191,6 +194,14 @@ impl Known {
         is_known && inode.opens.load(Ordering::Acquire) == 0
     }
 
+    /// Takes forgotten files from the list whenever it has doubled, so that it is never longer than twice what is remembered.
+    fn sweep_closed(&mut self) {
+        if self.closed.len() > self.closed_sweep_length {
+            self.closed.retain(|inode| inode.strong_count() > 0);
+            self.closed_sweep_length = 2 * self.closed.len() + CLOSED_SWEEP_LEAST;
+        }
+    }
+
     /// Forgets a file, unless it was opened again meanwhile.
     fn forget_closed(&mut self, inode: &Arc<Inode>) -> Option<Arc<Inode>> {
         if !self.is_closed(inode) || inode.unwritten.may_lack() {
@@ -230,5 +241,8 @@ const READ_ONCE_WAYS: usize = 8;
 
 /// With budgets up to 256 MiB.
 const CLOSED_MAX_LEAST: usize = 4096;
+
+/// Shorter lists hold little.
+const CLOSED_SWEEP_LEAST: usize = 64;
 
 const CLOSED_FILE_BYTES: u64 = 64 << 10;

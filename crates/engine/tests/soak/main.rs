@@ -16,6 +16,7 @@
 #[allow(dead_code)] // a soak needs a part of it
 #[path = "../writing/actor.rs"]
 mod actor;
+mod forgotten;
 mod gauges;
 #[allow(dead_code)]
 #[path = "../writing/model.rs"]

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use headwater::io::DriverKind;
-use headwater::{Caching, Engine, Error, File, IoMode, OpenOptions};
+use headwater::{Advice, Caching, Engine, Error, File, IoMode, OpenOptions};
 use headwater_testkit::{Rng, ScratchDir, run_forked, soak_seconds, tmpfs, with_seed};
 
 use crate::actor::Actor;
@@ -92,22 +92,7 @@ impl House {
         let shelves = places.map(|place| Shelf::new(place, rng)).collect();
         let disturbed = Scratch::new(rng.next_u64(), DISTURBED_BYTES);
         let directory = ScratchDir::on_target().unwrap();
-        let house = House { rigs, shelves, disturbed, directory, done: Done::default() };
-        house.close_files();
-        house
-    }
-
-    /// Engines remember as many closed files as they ever will: each new file of the writers pushes one out from now on.
-    fn close_files(&self) {
-        let directory = ScratchDir::on_target().unwrap();
-        for number in 0..CLOSED_FILES {
-            let path = directory.path().join(number.to_string());
-            std::fs::write(&path, "x").unwrap();
-            for rig in &self.rigs {
-                let file = OpenOptions::new().engine(&rig.engine).caching(Caching::On).open(&path).unwrap();
-                file.read_exact_at(&mut [0], 0).unwrap();
-            }
-        }
+        House { rigs, shelves, disturbed, directory, done: Done::default() }
     }
 
     fn round(&self, time: Duration, seed: u64) {
@@ -182,6 +167,9 @@ impl House {
             });
             let done = done.and_then(|()| actor.finish());
             done.unwrap_or_else(|error| panic!("{}, operation {count}: {error}\n{case:#x?}", rig.name()));
+            // A closed file is remembered with its pages, also when it is deleted: thousands of them, which take minutes to come.
+            let file = OpenOptions::new().engine(&rig.engine).caching(Caching::On).open(&path).unwrap();
+            file.advise_all(Advice::DontNeed).unwrap();
             self.done.writer_operations.fetch_add(count, Ordering::Relaxed);
         }
     }
@@ -314,9 +302,6 @@ const ROUND_MAX: Duration = Duration::from_secs(3);
 /// Of the engines that stay: under pressure always, and sometimes.
 const MEMORY_BYTES: [u64; 2] = [6 << 20, 24 << 20];
 const QUEUE_DEPTH: u32 = 16;
-
-/// More than an engine of this size remembers.
-const CLOSED_FILES: usize = 4100;
 
 /// For each of them.
 const READERS: usize = 2;
