@@ -66,19 +66,27 @@ impl<P> Joint<P> {
         self.done.0.notify(usize::MAX);
     }
 
-    /// Blocks until it is over, or gives out the result, which the caller then concludes.
-    pub(crate) fn wait(&self) -> Option<(Finished, P)> {
+    /// Blocks until it is over, or gives out what the caller then concludes.
+    pub(crate) fn wait(&self) -> Waited<P> {
         loop {
             let listener = self.done.0.listen();
             let mut progress = self.lock();
             match std::mem::replace(&mut *progress, Progress::Taken) {
                 Progress::UnderWay { payload, completion } => {
                     drop(progress);
-                    return Some((completion.wait(), payload));
+                    return match completion.wait_unless_stuck() {
+                        Ok(finished) => Waited::Arrived(finished, payload),
+                        Err(stuck) => {
+                            // In this order.
+                            drop(payload);
+                            drop(stuck);
+                            Waited::GivenUp
+                        }
+                    };
                 }
                 Progress::Over => {
                     *progress = Progress::Over;
-                    return None;
+                    return Waited::Over;
                 }
                 Progress::Starting => *progress = Progress::Starting,
                 Progress::Taken => {}
@@ -148,6 +156,16 @@ impl<P> Joint<P> {
     fn lock(&self) -> MutexGuard<'_, Progress<P>> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What came of waiting for a request.
+pub(crate) enum Waited<P> {
+    Over,
+    /// The result, for the caller to conclude.
+    Arrived(Finished, P),
+    /// A thread that is stuck in the kernel keeps the result of a read to itself. The request is abandoned; the caller says that it is
+    /// over.
+    GivenUp,
 }
 
 /// Whether a request was given up.

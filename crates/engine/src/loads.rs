@@ -29,7 +29,7 @@ use headwater_io::{Completion, Finished, Loading};
 use crate::engine::Shared;
 use crate::events;
 use crate::inode::Inode;
-use crate::joint::{Abandoned, Joint};
+use crate::joint::{Abandoned, Joint, Waited};
 
 /// All loads of an engine.
 #[derive(Debug, Default)]
@@ -126,9 +126,17 @@ impl Load {
 
     /// Blocks until the load is over.
     pub(crate) fn wait(&self, shared: &Shared) {
-        if let Some((finished, loading)) = self.joint.wait() {
-            self.conclude(shared, finished, loading);
+        match self.joint.wait() {
+            Waited::Over => {}
+            Waited::Arrived(finished, loading) => self.conclude(shared, finished, loading),
+            Waited::GivenUp => self.given_up(shared),
         }
+    }
+
+    /// Its pages are not on their way any more.
+    fn given_up(&self, shared: &Shared) {
+        self.inode.complete(shared, &self.reads, ReadResult::Refused);
+        self.forget(shared);
     }
 
     /// Resolves when the load is over. May be dropped at any moment.
@@ -166,8 +174,7 @@ impl Load {
     /// A load that somebody is at (the file was opened again meanwhile) goes on.
     fn abandon(&self, shared: &Shared) {
         if self.joint.abandon() == Abandoned::Yes {
-            self.inode.complete(shared, &self.reads, ReadResult::Refused);
-            self.forget(shared);
+            self.given_up(shared);
         }
     }
 }

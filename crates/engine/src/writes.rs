@@ -26,7 +26,7 @@ use headwater_io::{Completion, Finished, OpenFile};
 use crate::engine::Shared;
 use crate::events;
 use crate::inode::Inode;
-use crate::joint::Joint;
+use crate::joint::{Joint, Waited};
 use crate::unwritten::Cause;
 
 /// All writes of an engine.
@@ -210,8 +210,10 @@ impl PageWrite {
 
     /// Blocks until the write is over.
     pub(crate) fn wait(&self, shared: &Shared) {
-        if let Some((finished, ())) = self.joint.wait() {
-            self.conclude(shared, finished);
+        match self.joint.wait() {
+            Waited::Over => {}
+            Waited::Arrived(finished, ()) => self.conclude(shared, finished),
+            Waited::GivenUp => unreachable!("only reads are given up"),
         }
     }
 

@@ -58,18 +58,43 @@ impl Completion {
     /// # Panics
     /// In a forked child, where the request is not.
     pub fn wait(mut self) -> Finished {
-        assert!(!self.lane.is_forked(), "a request of the parent process is waited for there");
         let mut limit = STUCK_LOOK;
-        while !self.lane.wait_for(self.id, limit) {
-            if let Some(again) = &self.again
-                && self.lane.has_stuck_submitter()
-                && let Some(finished) = again.read()
-            {
+        while self.wait_or_look(&mut limit) == Waited::Stuck {
+            if let Some(finished) = self.again.as_ref().and_then(Reread::read) {
                 // What the stuck thread has is abandoned.
                 return finished;
             }
-            limit = (2 * limit).min(STUCK_LOOK_MAX);
         }
+        self.take()
+    }
+
+    /// As [`Completion::wait`], but a read that a stuck thread keeps to itself is not made again.
+    ///
+    /// # Errors
+    /// The completion of such a read. Dropping it gives it up.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn wait_unless_stuck(mut self) -> Result<Finished, Completion> {
+        match self.wait_or_look(&mut STUCK_LOOK.clone()) {
+            Waited::Done => Ok(self.take()),
+            Waited::Stuck => Err(self),
+        }
+    }
+
+    /// Blocks until the request is done, or it is a read and a thread is stuck that may have it.
+    fn wait_or_look(&self, limit: &mut Duration) -> Waited {
+        assert!(!self.lane.is_forked(), "a request of the parent process is waited for there");
+        while !self.lane.wait_for(self.id, *limit) {
+            *limit = (2 * *limit).min(STUCK_LOOK_MAX);
+            if self.again.is_some() && self.lane.has_stuck_submitter() {
+                return Waited::Stuck;
+            }
+        }
+        Waited::Done
+    }
+
+    fn take(&mut self) -> Finished {
         self.taken = true;
         // SAFETY: this handle is the request's only owner, and gives that up.
         unsafe { self.lane.slots.take(self.id) }.expect("waited for")
@@ -154,6 +179,13 @@ impl Drop for Completion {
             self.lane.attend();
         }
     }
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waited {
+    Done,
+    Stuck,
 }
 
 /// A read, to be made again by the thread that waits for it.

@@ -5,6 +5,7 @@
 
 mod listeners;
 mod signals;
+mod stuck;
 mod wakers;
 
 use headwater::io::{DriverKind, uring_refusal};

@@ -1,0 +1,63 @@
+//! Stuck: a thread of the program waits in the kernel, and nothing can interrupt it.
+//!
+//! Owns: that others read what that thread had begun to read.
+//! Does not own: single requests (io), wakers, listeners.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::task::{Context, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use headwater::io::{ByteRange, DriverKind, uring_refusal};
+use headwater::{Advice, Caching, Engine, IoMode, OpenOptions};
+use headwater_testkit::{Pattern, ScratchDir, make_cold, skip, stuck_in_kernel, watched};
+
+/// Goal: pages that a stuck thread had begun to read, for itself or ahead, are read by others all the same, and right; they are cached,
+/// and nothing is left when the thread goes on. Method: a thread that nothing can interrupt, after a task's first poll and an advice.
+#[test]
+fn readers_beside_a_stuck_thread() {
+    if let Some(reason) = uring_refusal() {
+        return skip(format!("uring: {reason}"));
+    }
+    let (directory, pattern) = (ScratchDir::on_target().unwrap(), Pattern::new(4));
+    let path = directory.path().join("file");
+    pattern.write_file(&path, LENGTH_BYTES).unwrap();
+    make_cold(&std::fs::File::open(&path).unwrap()).unwrap();
+    let engine = Engine::builder().memory(16 << 20).driver(DriverKind::Uring).build().unwrap();
+    let mut options = OpenOptions::new();
+    let Ok(file) = options.engine(&engine).caching(Caching::On).io(IoMode::Direct).open(&path) else {
+        return skip("no direct I/O");
+    };
+    let (is_stuck, (give, take)) = (AtomicBool::new(true), channel());
+    let waited = watched("readers beside a stuck thread", || {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut reading = Box::pin(file.read_at_async(0, 300_000));
+                let polled = reading.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                file.advise(Advice::WillNeed, ByteRange::new(1 << 20, LENGTH_BYTES)).unwrap();
+                give.send(polled.is_pending()).unwrap();
+                stuck_in_kernel(Duration::from_secs(1));
+                is_stuck.store(false, Ordering::SeqCst);
+            });
+            assert!(take.recv().unwrap(), "the task has nothing to wait for");
+            let (began, mut bytes) = (Instant::now(), vec![0; LENGTH_BYTES as usize]);
+            for (number, piece) in bytes.chunks_mut(100_000).enumerate() {
+                file.read_exact_at(piece, number as u64 * 100_000).unwrap();
+            }
+            assert!(is_stuck.load(Ordering::SeqCst), "the reader waited for the other thread");
+            assert_eq!(pattern.mismatch(0, &bytes), None);
+            began.elapsed()
+        })
+    });
+    println!("{waited:?}");
+    let misses = file.stats().counts.misses;
+    file.read_exact_at(&mut [0; 4096], 0).unwrap();
+    assert_eq!(file.stats().counts.misses, misses, "it is cached");
+    drop(file);
+    while engine.stats().driver.slots_used > 0 {
+        thread::yield_now();
+    }
+}
+
+const LENGTH_BYTES: u64 = 3 << 20;
