@@ -69,6 +69,13 @@ struct Kept {
     bytes: Vec<u8>,
 }
 
+/// Whether a task was woken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Woken {
+    Some,
+    None,
+}
+
 enum Done {
     Bytes(Outcome<Vec<u8>>),
     View(headwater::Result<View>),
@@ -117,7 +124,7 @@ impl World {
         match step {
             Step::Begin(place, work, mood) => self.begin(place, work, mood)?,
             Step::Poll(number) => self.poll_nth(number)?,
-            Step::PollWoken => self.poll_woken()?,
+            Step::PollWoken => _ = self.poll_woken()?,
             Step::Finish(number) => self.finish_nth(number)?,
             Step::Drop(number) => self.drop_nth(number),
             Step::Forget(number) => self.forget_nth(number),
@@ -149,7 +156,7 @@ impl World {
             }
             Step::Heal => self.heal(),
             Step::Press => self.press()?,
-            Step::Later(milliseconds) => self.later(milliseconds),
+            Step::Later(milliseconds) => self.later(milliseconds)?,
             Step::Fork(place) => self.fork(place)?,
             Step::FlushAll => self.flush_all()?,
             Step::Cool(file) => self.cool(file)?,
@@ -347,29 +354,44 @@ impl World {
         }
     }
 
-    fn poll_woken(&mut self) -> Outcome {
+    fn poll_woken(&mut self) -> Outcome<Woken> {
         self.pass_time();
         let is_woken = |task: &Task| task.alarm.is_woken.load(Ordering::SeqCst);
-        let mut number = 0;
+        let (mut number, mut woken) = (0, Woken::None);
         while number < self.tasks.len() {
             let before = self.tasks.len();
             if is_woken(&self.tasks[number]) {
+                woken = Woken::Some;
                 self.poll_nth(number)?;
             }
             number += usize::from(self.tasks.len() == before);
         }
-        Ok(())
+        Ok(woken)
     }
 
-    /// Polls all, so that none waits for one that is not polled.
+    /// Polls what is woken, until that ends the task; all only if nothing is woken any more. Unless a waker was leaked, that must not
+    /// help.
     fn finish_nth(&mut self, number: usize) -> Outcome {
         if self.tasks.is_empty() {
             return Ok(());
         }
         let wanted = self.tasks[number % self.tasks.len()].alarm.clone();
+        let is_over = |world: &World| !world.tasks.iter().any(|task| Arc::ptr_eq(&task.alarm, &wanted));
+        let mut quiet_polls = 0;
         for _ in 0..POLLS_MAX {
-            if !self.tasks.iter().any(|task| Arc::ptr_eq(&task.alarm, &wanted)) {
+            if is_over(self) {
                 return Ok(());
+            }
+            if quiet_polls == QUIET_POLLS {
+                break;
+            }
+            let is_idle = self.poll_woken()? == Woken::None && self.engine.stats().driver.in_flight == 0;
+            quiet_polls = if is_idle { quiet_polls + 1 } else { 0 };
+        }
+        let waited: Vec<_> = self.tasks.iter().map(|task| (task.file, task.work)).collect();
+        for _ in 0..POLLS_MAX {
+            if is_over(self) {
+                return if self.has_leaked { Ok(()) } else { Err(format!("nothing woke one of {waited:?}")) };
             }
             self.pass_time();
             let mut number = 0;
@@ -623,7 +645,7 @@ impl World {
         Ok(())
     }
 
-    fn later(&mut self, milliseconds: u64) {
+    fn later(&mut self, milliseconds: u64) -> Outcome {
         let unwritten = || self.engine.stats().cache.unwritten_pages;
         let before = unwritten();
         self.control.advance(std::time::Duration::from_millis(milliseconds));
@@ -632,6 +654,25 @@ impl World {
         self.engine.keep();
         let is_written = unwritten() < before;
         self.coverage.note_if(is_written, Reached::WrittenBackByAge);
+        if milliseconds >= OLD_MILLISECONDS { self.check_old() } else { Ok(()) }
+    }
+
+    /// What is so old is written, unless it could not be, or a cut holds it back.
+    fn check_old(&self) -> Outcome {
+        if self.faults > 0 || self.targets.iter().any(|target| target.versions.is_changing()) {
+            return Ok(());
+        }
+        for _ in 0..IDLE_STEPS {
+            let stats = self.engine.stats();
+            if stats.cache.unwritten_pages == 0 {
+                return Ok(());
+            }
+            if stats.driver.in_flight == 0 {
+                self.engine.keep();
+            }
+            self.pass_time();
+        }
+        Err(format!("{} pages are old and not written", self.engine.stats().cache.unwritten_pages))
     }
 
     fn fork(&mut self, place: Place) -> Outcome {
@@ -792,6 +833,12 @@ const KEPT_MAX: usize = 8;
 
 /// Polls of all tasks, far more than any needs.
 const POLLS_MAX: usize = 20_000;
+
+/// Polls without a task that is woken, while the device has nothing to do, after which none will be.
+const QUIET_POLLS: usize = 3;
+
+/// Longer than pages may stay dirty, by far.
+const OLD_MILLISECONDS: u64 = 40_000;
 
 /// Polls that move the device before it is left alone again.
 const STEPS_MAX: usize = 100;

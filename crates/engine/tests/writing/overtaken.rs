@@ -77,6 +77,25 @@ fn the_rest_of_an_extent_is_as_it_was_written() {
     });
 }
 
+/// Goal: I8: a reader that has read a part of an extent shows the rest as it was written, however much has been written elsewhere
+/// since. Method: ten bytes, a write, more writes behind it than are remembered, the next bytes.
+#[test]
+fn many_writes_elsewhere_hide_none() {
+    on_all("overtaken::many_writes_elsewhere_hide_none", |rig, path, mode, caching, _| {
+        let file = cold(rig, path, mode, caching);
+        let (mut reader, mut seen) = (file.reader(), [0; 10]);
+        reader.read_exact(&mut seen).unwrap();
+        file.write_all_at(&[2; 8192], 0).unwrap();
+        file.flush().unwrap();
+        for round in 0..WRITES_REMEMBERED {
+            file.write_all_at(&[3; 1000], LENGTH + round * 1000).unwrap();
+            file.flush().unwrap();
+        }
+        reader.read_exact(&mut seen).unwrap();
+        assert_eq!(seen, [2; 10], "{}", rig.name());
+    });
+}
+
 /// Goal: whatever is written, cut and synced between two reads of a reader, an async reader or a stream, each gives the file
 /// as it is. Method: random operations against a vector.
 #[test]
@@ -231,3 +250,6 @@ fn check(contents: &[u8], at: usize, seen: &[u8], how: &str) -> usize {
 const LENGTH: u64 = 600_000;
 
 const OPERATIONS: usize = 300;
+
+/// Of which an engine knows where they were, and some more.
+const WRITES_REMEMBERED: u64 = 80;
