@@ -12,7 +12,7 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use futures_io::{AsyncRead, AsyncSeek};
-use headwater::io::{ByteRange, DriverKind, SimControl, SimOptions};
+use headwater::io::{ByteRange, DriverKind, SimOptions};
 use headwater::{
     Advice, AsyncReader, Caching, Engine, File, IoMode, ManyRead, OpenOptions, Profiles, ReadaheadPolicy,
     Reader, SharedView, View, Writer,
@@ -58,9 +58,7 @@ thread_local! {
 
 /// Delivers late and short, but without errors.
 fn sim() -> SimOptions {
-    let (delay_steps_max, short_per_mille, transient_per_mille) = (4, 200, 0);
-    let (seed, control) = (1, SimControl::default());
-    SimOptions { seed, delay_steps_max, short_per_mille, transient_per_mille, control }
+    SimOptions { delay_steps_max: 4, short_per_mille: 200, transient_per_mille: 0, ..SimOptions::hostile(1) }
 }
 
 fn engine(driver: DriverKind) -> Engine {

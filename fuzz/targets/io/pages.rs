@@ -19,8 +19,7 @@ use headwater_fuzz::memory_file::MemoryFile;
 use headwater_fuzz::panics::{INVERTED, documented};
 use headwater_io::{
     Access, Arena, DirectIo, Driver, DriverKind, DriverOptions, Extents, FilePages, Found, Glanced, Loading,
-    Modified, OpenFile, Overwritten, OwnedPage, PageCache, PinnedRun, Route, SimControl, SimOptions, Urgency,
-    WriteBack,
+    Modified, OpenFile, Overwritten, OwnedPage, PageCache, PinnedRun, Route, SimOptions, Urgency, WriteBack,
 };
 
 #[derive(Arbitrary, Debug)]
@@ -98,9 +97,12 @@ thread_local! {
 }
 
 fn sim() -> Driver {
-    let (delay_steps_max, short_per_mille, transient_per_mille) = (2, 300, 0);
-    let (seed, control) = (1, SimControl::default());
-    let sim = SimOptions { seed, delay_steps_max, short_per_mille, transient_per_mille, control };
+    let sim = SimOptions {
+        delay_steps_max: 2,
+        short_per_mille: 300,
+        transient_per_mille: 0,
+        ..SimOptions::hostile(1)
+    };
     let options = DriverOptions { kind: DriverKind::Sim(sim), queue_depth: 2, ..DriverOptions::default() };
     Driver::new(&options).expect("a simulation is never refused")
 }
@@ -294,7 +296,7 @@ impl Bench {
 
     fn modify(&mut self, page: PageIndex, start: u32, replace: bool) {
         let mut seen = None;
-        let mut change = |word| {
+        let mut change = |word: u64| {
             seen = Some(word);
             replace.then_some(!word)
         };
@@ -362,7 +364,7 @@ impl Bench {
         self.file.missing(pages, &mut runs);
         let counts = self.file.count(pages);
         let missing: u64 = runs.iter().map(|run| run.len().get()).sum();
-        assert_eq!(missing + (counts.resident + counts.loading) as u64, length, "{pages:?}");
+        assert_eq!(missing + counts.resident + counts.loading, length, "{pages:?}");
     }
 
     fn evict(&mut self, evict: impl FnOnce(&PageCache, &mut Vec<headwater_core::cache::Evicted>)) {

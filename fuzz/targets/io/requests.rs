@@ -16,8 +16,7 @@ use headwater_fuzz::model::Model;
 use headwater_fuzz::panics::documented;
 use headwater_io::{
     Access, AppendFile, Arena, Batch, DirectIo, Driver, DriverKind, DriverOptions, Extents, Finished,
-    OpenFile, Operation, Request, Route, SimControl, SimOptions, Sync, SyncScope, Transfer, Urgency,
-    uring_refusal,
+    OpenFile, Operation, Request, Route, SimOptions, Sync, SyncScope, Transfer, Urgency, uring_refusal,
 };
 
 #[derive(Arbitrary, Debug)]
@@ -140,15 +139,13 @@ fn driver(kind: DriverKind) -> Driver {
 
 /// Delivers late and short, but without errors.
 fn sim(seed: u64) -> Driver {
-    let (delay_steps_max, short_per_mille, transient_per_mille) = (4, 300, 0);
-    let control = SimControl::default();
-    driver(DriverKind::Sim(SimOptions {
-        seed,
-        delay_steps_max,
-        short_per_mille,
-        transient_per_mille,
-        control,
-    }))
+    let options = SimOptions {
+        delay_steps_max: 4,
+        short_per_mille: 300,
+        transient_per_mille: 0,
+        ..SimOptions::hostile(seed)
+    };
+    driver(DriverKind::Sim(options))
 }
 
 struct Held {
