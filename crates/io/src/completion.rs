@@ -228,8 +228,9 @@ impl Reread {
     }
 }
 
-/// After how long a thread that waits first looks for one that is stuck, twice as long each time. Most devices answer before.
-const STUCK_LOOK: Duration = Duration::from_millis(2);
+/// After how long at least (twice that at the most) a thread that waits first looks for one that is stuck, twice as long each time. Most
+/// devices answer before.
+const STUCK_LOOK: Duration = Duration::from_millis(1);
 const STUCK_LOOK_MAX: Duration = Duration::from_millis(500);
 
 /// Submits requests together: what is submitted through it is handed to the kernel in one system call when it is dropped

@@ -131,7 +131,7 @@ impl Lane {
         }
     }
 
-    /// Blocks until the request is done, on a ring no longer than about `limit`. Says whether it is done.
+    /// Blocks until the request is done, on a ring no longer than about twice `limit`. Says whether it is done.
     pub(crate) fn wait_for(&self, id: SlotId, limit: Duration) -> bool {
         if let Backend::Uring(uring) = &self.backend {
             return uring.wait_for(id, limit);

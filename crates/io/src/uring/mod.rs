@@ -212,7 +212,7 @@ impl Uring {
         while !self.shared.wait_for(id, WAIT) {}
     }
 
-    /// The same for about so long. Says whether it is done.
+    /// The same for `limit` to about twice that. Says whether it is done.
     pub(crate) fn wait_for(&self, id: SlotId, limit: Duration) -> bool {
         self.shared.wait_for(id, limit)
     }

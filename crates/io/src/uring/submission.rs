@@ -57,10 +57,8 @@ impl Shared {
                 // SAFETY: the `submission` lock makes this the only access to the queue's tail; the handle, which
                 // publishes the tail when dropped, goes before the guard does.
                 let mut queue = unsafe { self.ring.submission_shared() };
-                while let Some((&id, rest)) = left.split_first() {
-                    if queue.is_full() {
-                        break;
-                    }
+                let (taken, rest) = left.split_at(left.len().min(queue.capacity() - queue.len()));
+                for &id in taken {
                     // SAFETY: these requests have places and were given to this driver. Their memory is theirs until
                     // their completions are seen; the queue is not full.
                     unsafe {
@@ -68,9 +66,9 @@ impl Shared {
                         let registered = self.look_up(&attempt, &mut wanted);
                         entry::push(&mut queue, &attempt, id, registered);
                     }
-                    entries.note(id, queue.capacity());
-                    left = rest;
                 }
+                entries.note(taken, queue.capacity());
+                left = rest;
                 queue.len()
             };
             if let (Some(chunk), Some(memory)) = (wanted.take(), self.memory.get()) {
@@ -143,15 +141,15 @@ impl Shared {
         }
     }
 
-    /// Hands over what is staged, and waits for so many completions, no longer than `limit` (before Linux 5.11 for as long as it
-    /// takes).
+    /// Hands over what is staged, and waits for so many completions, no longer than `limit` (before Linux 5.11, and on a local ring, which
+    /// no other thread enters, for as long as it takes).
     pub(super) fn enter(&self, want: usize, limit: Duration) -> io::Result<usize> {
         self.check_owner();
         self.enters.fetch_add(1, Ordering::Relaxed);
         self.entered.note();
         let entered = if !self.gate.enter() {
             Err(Errno::PERM.into())
-        } else if want > 0 && self.ring.params().is_feature_ext_arg() {
+        } else if want > 0 && !self.ring.deferred && self.ring.params().is_feature_ext_arg() {
             let limit = types::Timespec::from(limit);
             self.ring.submitter().submit_with_args(want, &types::SubmitArgs::new().timespec(&limit))
         } else {
@@ -208,13 +206,15 @@ impl Staged {
         Staged { ids: Vec::with_capacity(entries.next_power_of_two() as usize), written: 0 }
     }
 
-    fn note(&mut self, id: SlotId, capacity: usize) {
-        if self.ids.len() < capacity {
-            self.ids.push(id);
-        } else {
-            self.ids[self.written % capacity] = id;
-        }
-        self.written += 1;
+    /// No more than fit into the queue, whose capacity is a power of two.
+    fn note(&mut self, ids: &[SlotId], capacity: usize) {
+        let Some(&filler) = ids.first() else { return };
+        self.ids.resize(capacity, filler);
+        let start = self.written & (capacity - 1);
+        let (to_end, from_start) = ids.split_at(ids.len().min(capacity - start));
+        self.ids[start..start + to_end.len()].copy_from_slice(to_end);
+        self.ids[..from_start.len()].copy_from_slice(from_start);
+        self.written += ids.len();
     }
 
     /// The last so many, in order.
