@@ -82,7 +82,8 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// What the device reports, once to each handle; after a failed `fdatasync(2)` for ever.
+    /// What the device reports, once to each handle. After a failed `fdatasync(2)` of the file every later call fails as well: what
+    /// is on the device is not known any more.
     pub fn flush(&self) -> Result<()> {
         match &self.contents {
             Contents::Stored(source) => source.flush(),
@@ -105,7 +106,8 @@ impl File {
     /// and the length if it changed. Blocks. Callers at the same time share one `fdatasync(2)`.
     ///
     /// # Errors
-    /// What the device reports, once to each handle; after a failed `fdatasync(2)` for ever.
+    /// What the device reports, once to each handle. After a failed `fdatasync(2)` of the file every later call fails as well: what
+    /// is on the device is not known any more.
     pub fn sync_data(&self) -> Result<()> {
         self.sync(SyncScope::Data)
     }

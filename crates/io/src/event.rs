@@ -9,7 +9,7 @@
 //! all the same. Where panics abort, they do.
 //!
 //! Owns: when wakers run and are dropped.
-//! Does not own: who waits (event-listener).
+//! Does not own: the list of those that wait (event-listener).
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -3,12 +3,14 @@
 //! Owns: nothing.
 //! Does not own: what is waited for.
 
+use std::fs;
+use std::num::NonZero;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Runs a future on this thread: park until woken.
 pub fn block_on<F: Future>(future: F) -> F::Output {
@@ -34,20 +36,32 @@ pub fn unparker() -> Waker {
     Waker::from(Arc::new(Unpark(thread::current())))
 }
 
-/// Ends the process, with a word, if the work takes so long that it must hang.
+/// Ends the process, with a word, if the work takes so long that it must hang: [`PATIENCE`], and on a machine with other work as many
+/// times that as it has threads to run for each processor.
 pub fn watched<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let (done, watched) = channel::<()>();
     let what = what.to_owned();
     let watchdog = thread::spawn(move || {
-        if watched.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-            eprintln!("hangs: {what}");
-            std::process::abort();
+        let began = Instant::now();
+        while watched.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+            if began.elapsed() >= PATIENCE.mul_f64(load().max(1.0)) {
+                eprintln!("hangs: {what}");
+                std::process::abort();
+            }
         }
     });
     let result = work();
     drop(done);
     watchdog.join().expect("the watchdog does not panic");
     result
+}
+
+/// Threads that ran or wanted to, for each processor, on average of the last minute (proc_loadavg(5)). Where it is not told, 1.
+fn load() -> f64 {
+    let told = fs::read_to_string("/proc/loadavg").ok();
+    let threads: Option<f64> = told.and_then(|text| text.split(' ').next()?.parse().ok());
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    threads.map_or(1.0, |threads| threads / processors as f64)
 }
 
 /// How long `HEADWATER_SOAK_SECONDS` wants tests to go on that can go on for ever: `90`, `90s`, `10m` or `2h`.
@@ -67,3 +81,6 @@ pub fn soak_seconds() -> Option<u64> {
 
 /// No test waits this long unless something hangs; miri is some hundred times slower.
 pub const PATIENCE: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 60 });
+
+/// How often the watchdog looks.
+const LOOK_EVERY: Duration = Duration::from_secs(1);

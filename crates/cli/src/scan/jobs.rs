@@ -96,9 +96,7 @@ impl Listed {
         self.malformed_lines += malformed_lines;
         Ok(())
     }
-}
 
-impl Listed {
     /// The algorithm that the sums are of, if that is not this one but another of the same length. Method: a small file among the
     /// first.
     pub(super) fn other_algorithm(&self, algorithm: Algorithm) -> Option<Algorithm> {
