@@ -413,21 +413,24 @@ impl<'a> CachedWrite<'a> {
         Ok(None)
     }
 
-    /// Brings the page into the cache, or past it.
+    /// Brings the page into the cache, or past it if that was in vain: it left again, or cannot be read, which the read past the cache
+    /// tells.
     fn bring(&mut self, page: PageIndex) -> Result<Option<WriteNext>> {
-        let first_byte = ByteRange::at(page.start_bytes(), 1);
-        let mut read = CachedRead::new(self.source, self.inode, self.caller, first_byte)?;
-        self.attempts += 1;
+        if self.attempts < ATTEMPTS_MAX {
+            self.attempts += 1;
+            let first_byte = ByteRange::at(page.start_bytes(), 1);
+            let mut read = CachedRead::new(self.source, self.inode, self.caller, first_byte)?;
+            match read.copy(|_, _| {}) {
+                // It is there, or was for a moment.
+                None => return Ok(None),
+                Some(Next::Wait(load)) => return Ok(Some(WriteNext::Wait(Room::Load(load)))),
+                Some(Next::Bypass(_)) => {}
+            }
+        }
         let page_bytes = PageRange::new(page, page + PageCount::new(1)).bytes();
         // Cut off meanwhile, it is new when this is looked at again.
         let range = page_bytes.clip(self.inode.length_bytes());
-        let past = || (!range.is_empty()).then_some(WriteNext::Read(range));
-        match read.copy(|_, _| {}) {
-            // It is there, or was for a moment.
-            None if self.attempts < ATTEMPTS_MAX => Ok(None),
-            Some(Next::Wait(load)) => Ok(Some(WriteNext::Wait(Room::Load(load)))),
-            None | Some(Next::Bypass(_)) => Ok(past()),
-        }
+        Ok((!range.is_empty()).then_some(WriteNext::Read(range)))
     }
 
     /// Changes pages and notes it, unless the write needs its turn first. `change` says how many bytes were written; `None`

@@ -35,7 +35,8 @@ use crate::windows::Window;
 
 impl File {
     /// Reads at `offset_bytes` into `buffer`, as `std::os::unix::fs::FileExt::read_at` does, and fills it unless the
-    /// file ends before. Returns the bytes read; 0 at or beyond the end. Blocks; needs no alignment.
+    /// file ends before. Returns the bytes read; 0 at or beyond the end. Blocks; needs no alignment. What `buffer` holds behind the
+    /// bytes read is unspecified: the file may be cut while the device delivers.
     ///
     /// # Errors
     /// What the device reports, with path and offset, if no byte was read.
@@ -209,9 +210,15 @@ impl Source {
         match self.open.direct() {
             Some(direct) if !is_aligned(direct.memory, direct.offset, buffer, range) => {
                 let device_range = direct.offset.expand(range);
-                match self.allocate_blocking(device_range.len()) {
-                    Some(extent) => self.read_through_frame(buffer, range, device_range, extent),
-                    None => self.read_large(buffer, range),
+                match self.try_allocate(device_range.len()) {
+                    Some(mut extent) => self.read_through(buffer, range, device_range, &mut extent),
+                    None => {
+                        // This thread may be the one that holds the frames: it does not wait for them.
+                        let alignment = direct.memory.get() as usize;
+                        let mut memory = vec![0; device_range.len() as usize + alignment];
+                        let start = memory.as_ptr().align_offset(alignment);
+                        self.read_through(buffer, range, device_range, &mut memory[start..])
+                    }
                 }
             }
             _ => self
@@ -267,22 +274,22 @@ impl Source {
         }
     }
 
-    /// One aligned read into a frame, and the wanted part of it copied out.
-    fn read_through_frame(
+    /// One aligned read into other memory, and the wanted part of it copied out.
+    fn read_through(
         &self,
         buffer: &mut [u8],
         range: ByteRange,
         device_range: ByteRange,
-        mut extent: Extent,
+        memory: &mut [u8],
     ) -> Result<usize> {
-        let target = &mut extent[..device_range.len() as usize];
+        let target = &mut memory[..device_range.len() as usize];
         let read_bytes = self
             .shared()
             .driver
             .read_blocking(&self.open, Route::Direct, target, device_range.start)
             .map_err(|error| self.read_error(range.start, error))?;
         let used = delivered(device_range, range, read_bytes);
-        buffer[..used.len()].copy_from_slice(&extent[used.clone()]);
+        buffer[..used.len()].copy_from_slice(&memory[used.clone()]);
         Ok(used.len())
     }
 
@@ -321,30 +328,13 @@ impl Source {
         Ok(std::future::poll_fn(|context| completion.poll(context)).await)
     }
 
-    /// A frame of more than a page, which [`ReadStream`] can do without: taken if it is there, not waited for. Who
-    /// waits for contiguous memory may wait for frames that the same caller keeps.
+    /// A frame if it is there, not waited for: a caller that waits for contiguous memory may wait for frames that it keeps itself.
     fn try_allocate(&self, bytes: u64) -> Option<Extent> {
         let fits = bytes <= FRAME_BYTES_MAX;
         fits.then(|| self.shared().allocate(bytes as usize, Urgency::Readahead)).flatten()
     }
 
     /// Waits for a page; `None` when more is asked for and not there.
-    fn allocate_blocking(&self, bytes: u64) -> Option<Extent> {
-        if bytes > PAGE_SIZE_BYTES {
-            return self.try_allocate(bytes);
-        }
-        let shared = self.shared();
-        loop {
-            let freed = shared.arena.freed();
-            if let Some(extent) = shared.allocate(bytes as usize, Urgency::Demand) {
-                return Some(extent);
-            }
-            shared.driver.attend();
-            freed.wait();
-        }
-    }
-
-    /// As [`Source::allocate_blocking`].
     async fn allocate_async(&self, bytes: u64) -> Option<Extent> {
         if bytes > PAGE_SIZE_BYTES {
             return self.try_allocate(bytes);

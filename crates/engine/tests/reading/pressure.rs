@@ -3,12 +3,13 @@
 //! Owns: the smallest budgets and depths, many handles in one thread, memory that callers keep.
 //! Does not own: dropped work (see `drops`).
 
+use std::future::Future;
 use std::io::{BufRead, Read};
+use std::task::{Context, Waker};
 
 use futures_util::io::AsyncReadExt;
 use futures_util::{StreamExt, TryStreamExt};
-use headwater::IoMode;
-use headwater::Reader;
+use headwater::{Caching, IoMode, OpenOptions, Reader};
 use headwater_testkit::{Rng, with_seed};
 
 use crate::rig::{Rig, Scratch, block_on, drivers, watched};
@@ -134,6 +135,35 @@ fn scattered_pages_kept_by_the_caller() {
     });
 }
 
+/// Goal: a thread reads although tasks of its own have all of the memory and are not polled. Method: so many reads
+/// that are polled once that nothing is left; then one around the cache, into a buffer that no device takes.
+#[test]
+fn a_thread_whose_tasks_have_all_memory() {
+    with_seed("pressure::a_thread_whose_tasks_have_all_memory", |seed| {
+        let scratch = Scratch::new(seed, 3_000_000);
+        for kind in drivers(seed) {
+            let rig = Rig::sized(kind, 3 << 20, 16);
+            let mut options = OpenOptions::new();
+            options.engine(&rig.engine).io(IoMode::Direct).caching(Caching::Off);
+            let file = options.open(scratch.path()).unwrap();
+            let mut context = Context::from_waker(Waker::noop());
+            let mut reads: Vec<_> = (0..READS).map(|_| Box::pin(file.read_at_async(1001, 19))).collect();
+            for read in &mut reads {
+                let _ = read.as_mut().poll(&mut context);
+            }
+            let arena = rig.engine.stats().arena;
+            assert_eq!(arena.used_bytes, arena.budget_bytes, "{}", rig.name());
+            watched(rig.name(), || {
+                let mut buffer = [0; 19];
+                assert_eq!(file.read_at(&mut buffer, 1001).unwrap(), 19);
+                scratch.check(1001, &buffer);
+            });
+            drop(reads);
+            rig.assert_idle();
+        }
+    });
+}
+
 /// Goal: a reader made a stream in the middle of an extent that lies in several pieces goes on at its position.
 #[test]
 fn a_stream_from_the_middle_of_scattered_memory() {
@@ -187,3 +217,6 @@ fn depth_one() {
         }
     });
 }
+
+/// Each takes a page: more than there are.
+const READS: usize = 600;

@@ -16,8 +16,8 @@ use std::thread;
 
 use futures_util::future::join;
 use headwater::io::{ByteRange, DriverKind, FaultOn, FaultRange, SimOptions};
-use headwater::{Error, File, IoMode, Operation};
-use headwater_testkit::{Pattern, ScratchDir};
+use headwater::{Advice, Error, File, IoMode, Operation};
+use headwater_testkit::{Pattern, ScratchDir, make_cold};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -66,6 +66,37 @@ fn contents(seed: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     Pattern::new(seed).fill(0, &mut bytes);
     bytes
+}
+
+/// Goal: a write of a part of a page that cannot be read fails with what reading it gives, and is not tried for ever. Method: a task
+/// and a thread, with the page alone and with it in the middle of what is read ahead.
+#[test]
+fn a_part_of_a_page_that_cannot_be_read() {
+    for first_page in [4, 0] {
+        let bench = Bench::new(first_page);
+        let before = contents(2, 32 << 12);
+        fs::write(bench.path("a"), &before).unwrap();
+        make_cold(&fs::File::open(bench.path("a")).unwrap()).unwrap();
+        let file = bench.open("a");
+        file.advise(Advice::Sequential, ByteRange::new(0, before.len() as u64)).unwrap();
+        let fault = FaultRange::new(ByteRange::at(4 << 12, 4096), EIO);
+        bench.rig.control().add_fault(FaultRange { operation: FaultOn::Reads, ..fault });
+        let _ = file.read_at(&mut [0; 100], first_page << 12);
+        let errors = watched("a page that cannot be read", || {
+            let task = block_on(file.write_all_at_async(vec![7; 100], (4 << 12) + 50));
+            let thread = file.write_all_at(&[7; 100], (4 << 12) + 50);
+            [task.unwrap_err(), thread.unwrap_err()]
+        });
+        for error in errors {
+            assert_eq!(error.raw_os_error(), Some(EIO), "{error}");
+        }
+        bench.heal();
+        file.write_all_at(&[7; 100], (4 << 12) + 50).unwrap();
+        file.sync_data().unwrap();
+        let mut after = before;
+        after[(4 << 12) + 50..][..100].fill(7);
+        bench.check_disk("a", &after);
+    }
 }
 
 /// Goal: a failed write is told once to each handle that was open then, by whatever kind of sync, and to none that is opened
