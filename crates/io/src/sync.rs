@@ -7,12 +7,12 @@ use std::sync::PoisonError;
 #[cfg(headwater_loom)]
 pub(crate) use loom::{
     cell::UnsafeCell,
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering},
     sync::{Mutex, MutexGuard},
 };
 #[cfg(not(headwater_loom))]
 pub(crate) use std::{
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering},
     sync::{Mutex, MutexGuard},
 };
 
