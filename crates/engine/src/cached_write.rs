@@ -40,6 +40,8 @@ use crate::writes::Noted;
 
 mod into_window;
 mod modify;
+#[cfg(test)]
+mod tests;
 
 impl Source {
     /// Writes into the cache. Blocks. Says how many bytes, if any.
@@ -147,6 +149,13 @@ impl Base {
     fn new(range: ByteRange, mut bytes: Vec<u8>, moment: Moment) -> Base {
         bytes.resize(PAGE_BYTES, 0);
         Base { page: PageIndex::containing(range.start), bytes, moment }
+    }
+
+    /// Whether the page, which the cache does not have, is as it was read. Nothing was changed or written since; and what was dirty
+    /// when it was read was not being written either: a page may leave between the end of its write and the note of that.
+    fn is_as_now(&self, inode: &Inode, state: &State) -> bool {
+        let pages = PageRange::new(self.page, self.page + PageCount::new(1));
+        self.moment == inode.unwritten.moment() && state.dirty.first_unwritten(pages).is_none()
     }
 }
 
@@ -389,15 +398,8 @@ impl<'a> CachedWrite<'a> {
         self.commit(written, |inode, state| {
             match inode.pages.pin_in_turn(page, part.clone()) {
                 Found::Page(pinned) => extents[0].store(0, &pinned),
-                // What it was is told by what was read, if nothing was written since. What was dirty when it was read, and
-                // has left since, was written to the device since.
                 Found::Absent => match &base {
-                    Some(base)
-                        if base.moment == inode.unwritten.moment()
-                            && state.dirty.first_unwritten(pages).is_none() =>
-                    {
-                        extents[0].store(0, &base.bytes);
-                    }
+                    Some(base) if base.is_as_now(inode, state) => extents[0].store(0, &base.bytes),
                     _ if is_new && inode.length_bytes() == length_bytes => extents[0].store(0, &ZEROS),
                     _ => return None,
                 },

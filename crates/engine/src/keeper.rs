@@ -12,27 +12,23 @@
 //! Who writes much has his pages written as he goes, and who syncs waits; the keeper is for the rest: what was written a while
 //! ago, of files that are closed, results that nobody asked for, memory that others need, and leases that were refused. It knows the engine weakly, so that it does not keep it.
 //!
-//! Owns: the thread.
-//! Does not own: what is to be written back, how much memory goes.
-//! Locks: `signal`, not held while working. There is no thread on local engines, where only one may use the ring, nor on
-//! `sim`, where time passes only for those who ask.
+//! Owns: when there is a round, and what it does.
+//! Does not own: the thread (io's background), what is to be written back, how much memory goes.
+//! Locks: none while it waits. There is no thread on local engines, where only one may use the ring, nor on `sim`, where time
+//! passes only for those who ask.
 
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
-use std::thread::JoinHandle;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use headwater_io::{close_parked, without_signals};
+use headwater_io::{Background, Bell, Pause, close_parked};
 
 use crate::engine::Shared;
 
 /// The thread of an engine, once there is something to do.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Keeper {
     presence: Presence,
-    is_started: AtomicBool,
-    signal: Arc<Signal>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Background,
     /// The engine that it keeps.
     engine: OnceLock<Weak<Shared>>,
 }
@@ -45,27 +41,10 @@ pub(crate) enum Presence {
     Absent,
 }
 
-#[derive(Debug, Default)]
-struct Signal {
-    call: Mutex<Call>,
-    called: Condvar,
-    /// Whether it waits for a call alone. Before it does, it looks at `has_news`, which is set before the look here.
-    is_resting: AtomicBool,
-    /// Whether a file was opened, or became dirty, since it last looked.
-    has_news: AtomicBool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Call {
-    #[default]
-    None,
-    Wake,
-    Stop,
-}
-
 impl Keeper {
     pub(crate) fn new(presence: Presence) -> Keeper {
-        Keeper { presence, ..Keeper::default() }
+        let thread = Background::new("headwater-keeper", STACK_BYTES);
+        Keeper { presence, thread, engine: OnceLock::new() }
     }
 
     /// Tells it which engine it is the keeper of.
@@ -76,101 +55,34 @@ impl Keeper {
 
     /// A file was opened, or became dirty: there is something to watch, from the next tick on.
     pub(crate) fn note(&self) {
-        if !self.is_started.load(Ordering::Acquire) {
-            return self.wake();
-        }
-        if !self.signal.has_news.load(Ordering::Relaxed) {
-            self.signal.has_news.store(true, Ordering::SeqCst);
-        }
-        fence(Ordering::SeqCst);
-        if self.signal.is_resting.load(Ordering::SeqCst) {
+        if self.thread.note() {
             self.wake();
         }
     }
 
-    /// There is something to do.
+    /// There is something to do. If there is no thread to be had, what is dirty is written by those who write and sync.
     pub(crate) fn wake(&self) {
         let Some(shared) = self.engine.get().filter(|_| self.presence == Presence::Present) else { return };
-        if !self.is_started.swap(true, Ordering::AcqRel) {
-            let (signal, shared) = (self.signal.clone(), shared.clone());
-            let builder = std::thread::Builder::new().name("headwater-keeper".into()).stack_size(STACK_BYTES);
-            match without_signals(|| builder.spawn(move || keep(&signal, &shared))) {
-                Ok(thread) => *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread),
-                // Without it what is dirty is written by those who write and sync; the next one tries again.
-                Err(_) => self.is_started.store(false, Ordering::Release),
-            }
-        }
-        self.signal.send(Call::Wake);
+        self.thread.call(|| {
+            let shared = shared.clone();
+            move || shared.upgrade().map_or(Pause::ForEver, |shared| shared.tend())
+        });
     }
 
     /// To wake it by, once it is started. `None` where there is none.
     pub(crate) fn bell(&self) -> Option<Bell> {
-        (self.presence == Presence::Present).then(|| Bell(self.signal.clone()))
+        (self.presence == Presence::Present).then(|| self.thread.bell())
     }
 
     /// The engine goes.
     pub(crate) fn stop(&self) {
-        self.signal.send(Call::Stop);
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // The last handle may have been the keeper's own.
-        if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
-            // A keeper that panicked has said so.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Wakes a keeper, by who does not know its engine.
-#[derive(Debug)]
-pub(crate) struct Bell(Arc<Signal>);
-
-impl Bell {
-    pub(crate) fn ring(&self) {
-        self.0.send(Call::Wake);
-    }
-}
-
-impl Signal {
-    fn send(&self, call: Call) {
-        let mut now = self.call.lock().unwrap_or_else(PoisonError::into_inner);
-        if *now != Call::Stop {
-            *now = call;
-        }
-        drop(now);
-        self.called.notify_all();
-    }
-
-    /// Waits for a call, or for the next tick.
-    fn wait(&self, tick: Option<Duration>) -> Call {
-        self.is_resting.store(tick.is_none(), Ordering::SeqCst);
-        let has_news = self.has_news.swap(false, Ordering::SeqCst);
-        let tick = tick.or_else(|| has_news.then_some(GROWTH_TICK));
-        self.is_resting.store(tick.is_none(), Ordering::SeqCst);
-        let mut call = self.call.lock().unwrap_or_else(PoisonError::into_inner);
-        while *call == Call::None {
-            let Some(tick) = tick else {
-                call = self.called.wait(call).unwrap_or_else(PoisonError::into_inner);
-                continue;
-            };
-            call = self.called.wait_timeout(call, tick).unwrap_or_else(PoisonError::into_inner).0;
-            break;
-        }
-        self.is_resting.store(false, Ordering::SeqCst);
-        if *call == Call::Stop { Call::Stop } else { std::mem::take(&mut *call) }
-    }
-}
-
-fn keep(signal: &Signal, shared: &Weak<Shared>) {
-    let mut tick = None;
-    while signal.wait(tick) != Call::Stop {
-        let Some(shared) = shared.upgrade() else { return };
-        tick = shared.tend();
+        self.thread.stop();
     }
 }
 
 impl Shared {
-    /// One round of the keeper. Says when the next is due, `None` for when it is called.
-    pub(crate) fn tend(&self) -> Option<Duration> {
+    /// One round of the keeper. Says when the next is due.
+    pub(crate) fn tend(&self) -> Pause {
         self.cache.writes.conclude_arrived(self);
         self.write_back_old();
         self.watch.drain();
@@ -180,7 +92,8 @@ impl Shared {
         let dirty = (!self.cache.writes.dirty_files().is_empty()).then_some(DIRTY_TICK);
         let memory = (!is_small || self.cache.inodes.are_open()).then_some(memory);
         let parked = (close_parked() > 0).then_some(PARKED_TICK);
-        [dirty, memory, leases, parked].into_iter().flatten().min()
+        let tick = [dirty, memory, leases, parked].into_iter().flatten().min();
+        tick.map_or(Pause::UntilCalled(GROWTH_TICK), Pause::AtMost)
     }
 }
 

@@ -23,11 +23,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use headwater_core::frame::FileId;
-use headwater_io::{Dropped, FileKey, LeaseOwner, LeaseWatch, OpenFile, without_signals};
+use headwater_io::{Bell, Dropped, FileKey, LeaseOwner, LeaseWatch, OpenFile, without_signals};
 
 use crate::engine::Shared;
 use crate::inode::Inode;
-use crate::keeper::Bell;
 
 /// Leases of an engine.
 #[derive(Debug, Default)]

@@ -229,6 +229,12 @@ impl PageWrite {
     }
 
     fn conclude(&self, shared: &Shared, finished: Finished) {
+        let outcome = self.let_go(finished);
+        self.over(shared, outcome);
+    }
+
+    /// The pages are clean, if they were written. From now on they may leave, though they count as being written.
+    pub(crate) fn let_go(&self, finished: Finished) -> io::Result<()> {
         let Finished { result, stopped_by, pages, .. } = finished;
         let outcome = match (result, stopped_by) {
             (Ok(written_bytes), _) if written_bytes as u64 >= self.requested_bytes => Ok(()),
@@ -240,7 +246,16 @@ impl PageWrite {
         }
         // Before they may be evicted: who finds one missing reads the device, which has it.
         drop(pages);
-        self.over(shared, outcome);
+        outcome
+    }
+
+    /// Blocks until the write is done, and leaves it to the caller to conclude it.
+    #[cfg(test)]
+    pub(crate) fn finished(&self) -> Finished {
+        match self.joint.wait() {
+            Waited::Arrived(finished, ()) => finished,
+            Waited::Over | Waited::GivenUp => panic!("nothing else takes it"),
+        }
     }
 
     /// Whether the file has no name and no handle any more: what cannot be written to it would keep its space for ever.

@@ -33,7 +33,7 @@ use headwater_core::buddy::{Block, Buddy, CHUNK_BYTES, order_for_bytes};
 use headwater_core::units::{FrameId, PAGE_SIZE_BYTES};
 use smallvec::SmallVec;
 
-use crate::event::{Event, EventListener};
+use crate::event::{Event, EventListener, WakeScope};
 use crate::fork::ProcessMark;
 use crate::pressure::Pressure;
 use crate::sys::{self, IoSegment};
@@ -180,6 +180,8 @@ impl Arena {
         if !self.shared.mark.is_here() {
             return None;
         }
+        // Growing wakes others, who may ask for memory at once: the lock is given up first.
+        let mut scope = None;
         let mut state = self.shared.lock();
         loop {
             let leaves_reserve = |chunks| urgency == Urgency::Demand || state.leaves_reserve(order, chunks);
@@ -196,6 +198,7 @@ impl Arena {
             if !self.may_grow(&state) {
                 return None;
             }
+            scope.get_or_insert_with(WakeScope::enter);
             state = self.grow(state)?;
         }
     }
@@ -577,7 +580,12 @@ const KEPT_DIVISOR: usize = 8;
 const SEGMENTS_MAX: usize = 16;
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Wake, Waker};
+
+    use headwater_testkit::watched;
+
     use super::*;
 
     /// Goal: the budget holds at every moment and everything comes back. Method: take single pages until refused.
@@ -619,6 +627,43 @@ mod tests {
         assert!(arena.allocate_run(32 * PAGE_BYTES, Urgency::Readahead).is_none());
         drop((kept, run));
         assert_eq!(arena.stats().used_bytes, 0);
+    }
+
+    /// Goal: who waits for memory is told each time that some comes back, or that there is more, when no lock is held. Method: one
+    /// that waits, with a waker that asks the arena at once; memory comes back in each way there is.
+    #[test]
+    fn whatever_comes_back_is_announced() {
+        let arena = Arena::new(METADATA_BYTES + 4 * CHUNK_BYTES).unwrap();
+        let mut extents = Vec::new();
+        watched("a waker that asks the arena", || {
+            announces(&arena, "another chunk", || {
+                extents.extend(arena.allocate(CHUNK_BYTES, Urgency::Demand))
+            });
+            announces(&arena, "an extent", || extents.clear());
+            announces(&arena, "a chunk that was released", || assert_eq!(arena.release(1), CHUNK_BYTES));
+            let lent = arena.lend_out(CHUNK_BYTES).unwrap();
+            announces(&arena, "a part of the budget", || drop(lent));
+            let frames = arena.adopt(arena.allocate(2 * PAGE_BYTES, Urgency::Demand).unwrap());
+            let frames: Vec<FrameId> = frames.map(FrameId::new).collect();
+            // SAFETY: they were adopted just now.
+            announces(&arena, "frames", || unsafe { arena.give_back(&frames) });
+        });
+    }
+
+    /// That whoever waits is told of it.
+    pub(crate) fn announces(arena: &Arena, what: &str, give_back: impl FnOnce()) {
+        struct Asks(Arena);
+        impl Wake for Asks {
+            fn wake(self: Arc<Self>) {
+                self.0.stats();
+            }
+        }
+        let mut freed = arena.freed();
+        let waker = Waker::from(Arc::new(Asks(arena.clone())));
+        let mut is_told = || Pin::new(&mut freed).poll(&mut Context::from_waker(&waker)).is_ready();
+        assert!(!is_told());
+        give_back();
+        assert!(is_told(), "{what}");
     }
 
     /// Goal: a run may be longer than the longest extent, of nothing, or more than there is.

@@ -16,6 +16,7 @@
 #![warn(missing_docs)]
 
 mod arena;
+mod background;
 mod completion;
 mod driver;
 mod event;
@@ -44,6 +45,7 @@ mod uring;
 mod watch;
 
 pub use arena::{Arena, ArenaStats, BudgetTooSmall, Extent, Extents, LentOut, Urgency};
+pub use background::{Background, Bell, Pause};
 pub use completion::{Batch, Completion, Plug};
 pub use driver::{Driver, DriverInfo, DriverKind, DriverOptions, DriverStats, PolledRings, Polling};
 pub use event::{Event, EventListener, WakeScope, contain};

@@ -600,6 +600,7 @@ const FETCHED_BYTES_MAX: u32 = 512;
 mod tests {
     use super::*;
     use crate::arena::Urgency;
+    use crate::arena::tests::announces;
 
     pub(super) fn bench() -> (Arena, PageCache, FilePages) {
         let arena = Arena::new(3 << 20).unwrap();
@@ -651,6 +652,30 @@ mod tests {
         assert_eq!(arena.stats().cached_bytes, PAGE_BYTES);
         assert!(owned.iter().step_by(509).all(|&byte| byte == 1));
         drop(owned);
+        assert_idle(&arena);
+    }
+
+    /// Goal: who waits for memory is told when a page can leave that could not before, and when pages have left. Method: pages kept in
+    /// each way there is, and let go; pages that leave in each way there is.
+    #[test]
+    fn pages_that_are_let_go_are_announced() {
+        let (arena, cache, file) = bench();
+        let pages =
+            |pages: Range<u64>| PageRange::new(PageIndex::new(pages.start), PageIndex::new(pages.end));
+        load(&arena, &file, 0..4).unwrap();
+        let owned = pin(&file, 0).unwrap().into_owned(&file);
+        announces(&arena, "an owned page", || drop(owned));
+        let mut run = PinnedRun::of(&file);
+        run.push(pin(&file, 1).unwrap());
+        announces(&arena, "a run", || drop(run));
+        let doomed = pin(&file, 3).unwrap();
+        announces(&arena, "an eviction", || assert_eq!(cache.evict(1, &mut Vec::new()), 1));
+        announces(&arena, "an invalidation", || file.invalidate(pages(0..3), DirtyToo::No, |_| {}));
+        file.invalidate(pages(3..4), DirtyToo::No, |_| {});
+        announces(&arena, "a page that had left", || drop(doomed));
+        let (loading, extents) = begin(&arena, &file, 0..2).unwrap();
+        announces(&arena, "a load of less", || loading.publish(extents, PAGE_BYTES));
+        announces(&arena, "a file", || drop(file));
         assert_idle(&arena);
     }
 

@@ -1,20 +1,72 @@
-//! Sync: locks, atomics and cells of the parts that loom explores; from loom when it does, else from std.
+//! Sync: locks, atomics, threads and cells of the parts that loom explores; from loom when it does, else from std.
 //!
 //! `RUSTFLAGS="--cfg headwater_loom" cargo test -p headwater-io --release --lib loom` runs those models.
+//!
+//! Owns: what loom's own differ in: names of threads, signals, time.
+//! Does not own: what is done with them.
 
+use std::io;
 use std::sync::PoisonError;
+use std::time::Duration;
+
+#[cfg(not(headwater_loom))]
+use crate::signals::without_signals;
 
 #[cfg(headwater_loom)]
 pub(crate) use loom::{
     cell::UnsafeCell,
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
-    sync::{Mutex, MutexGuard},
+    sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence},
+    sync::{Condvar, Mutex, MutexGuard},
+    thread,
 };
 #[cfg(not(headwater_loom))]
 pub(crate) use std::{
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
-    sync::{Mutex, MutexGuard},
+    sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence},
+    sync::{Condvar, Mutex, MutexGuard},
+    thread,
 };
+
+pub(crate) type JoinHandle = thread::JoinHandle<()>;
+
+/// Starts a thread that takes none of the program's signals.
+#[cfg(not(headwater_loom))]
+pub(crate) fn spawn(
+    name: &str,
+    stack_bytes: usize,
+    run: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle> {
+    let builder = thread::Builder::new().name(name.into()).stack_size(stack_bytes);
+    without_signals(|| builder.spawn(run))
+}
+
+#[cfg(headwater_loom)]
+pub(crate) fn spawn(_: &str, _: usize, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle> {
+    Ok(thread::spawn(run))
+}
+
+/// Waits to be notified, or for so long.
+#[cfg(not(headwater_loom))]
+pub(crate) fn wait_timeout<'a, T>(
+    notified: &Condvar,
+    _: &'a Mutex<T>,
+    guard: MutexGuard<'a, T>,
+    time: Duration,
+) -> MutexGuard<'a, T> {
+    notified.wait_timeout(guard, time).unwrap_or_else(PoisonError::into_inner).0
+}
+
+/// Loom has no time: it may be over at any moment.
+#[cfg(headwater_loom)]
+pub(crate) fn wait_timeout<'a, T>(
+    _: &Condvar,
+    mutex: &'a Mutex<T>,
+    guard: MutexGuard<'a, T>,
+    _: Duration,
+) -> MutexGuard<'a, T> {
+    drop(guard);
+    thread::yield_now();
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Locks one of std's own. A panic while one of these is held can only come from an assertion; what it guards is then
 /// still safe to use.

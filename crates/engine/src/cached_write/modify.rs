@@ -127,8 +127,7 @@ impl CachedWrite<'_> {
             match inode.pages.pin_in_turn(page, part.clone()) {
                 Found::Page(pinned) => extents[0].store(0, &pinned),
                 Found::Absent => {
-                    let is_clean = state.dirty.first_unwritten(pages).is_none();
-                    let base = base.filter(|base| is_clean && base.moment == inode.unwritten.moment())?;
+                    let base = base.filter(|base| base.is_as_now(inode, state))?;
                     extents[0].store(0, &base.bytes);
                 }
                 Found::Pending(_) => return None,

@@ -205,7 +205,7 @@ impl Arena {
         }
         let mut state = self.shared.lock();
         state.chunks_growing -= 1;
-        // Others were refused meanwhile; whether this went well or not, they can try again.
+        // Others were refused meanwhile; whether this went well or not, they can try again, once the caller's scope has ended.
         self.announce();
         match released {
             Some(index) if !is_allowed => {
