@@ -29,10 +29,12 @@ pub(crate) struct Faults {
 
 struct Show {
     /// Is given what came since the last look, if anything, and leaves what the driver is to see.
-    change: Box<dyn FnMut(&mut Vec<Shown>) + Send>,
+    change: Box<Change>,
     /// What the driver is to see and has not seen yet.
     left: VecDeque<Shown>,
 }
+
+type Change = dyn FnMut(&mut Vec<Shown>) + Send;
 
 /// A completion: what it names, and its result.
 pub(super) type Shown = (u64, i32);
@@ -64,9 +66,10 @@ pub(super) fn enter(
 ) -> ControlFlow<io::Result<usize>, usize> {
     match faults.map_or(Enter::Waits(want), |faults| (faults.enter)(want)) {
         Enter::Waits(want) => ControlFlow::Continue(want),
-        // SAFETY: what is in the queue was put there as `entry::push` asks.
         Enter::Takes(entries) => {
-            ControlFlow::Break(unsafe { ring.submitter().enter::<()>(entries, 0, 0, None) })
+            // SAFETY: what is in the queue was put there as `entry::push` asks.
+            let taken = unsafe { ring.submitter().enter::<()>(entries, 0, 0, None) };
+            ControlFlow::Break(taken)
         }
         Enter::Fails(code) => ControlFlow::Break(Err(io::Error::from_raw_os_error(code))),
     }
