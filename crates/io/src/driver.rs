@@ -158,6 +158,8 @@ pub struct DriverStats {
     pub slots_used: usize,
     /// Calls of `io_uring_enter` so far.
     pub enters: u64,
+    /// Completions so far that named no request under way, and were ignored. More than 0 only if the kernel errs.
+    pub unmatched_completions: u64,
 }
 
 /// Carries out requests. Clones share the driver; the last one waits for what is still in flight.
@@ -205,6 +207,15 @@ impl Driver {
         let options = options.clone();
         let inner = Inner { lanes, polled: OnceLock::new(), memory: OnceLock::new(), options, refusal };
         Ok(Driver { inner: Arc::new(inner) })
+    }
+
+    /// A driver of a queue that a test has built.
+    #[cfg(all(test, not(headwater_loom)))]
+    pub(crate) fn of_lane(lane: Lane) -> Driver {
+        let options = DriverOptions { polling: Polling::Off, ..DriverOptions::default() };
+        let (polled, memory) = (OnceLock::new(), OnceLock::new());
+        let inner = Inner { lanes: Box::new([Arc::new(lane)]), polled, memory, options, refusal: None };
+        Driver { inner: Arc::new(inner) }
     }
 
     /// What kind of driver this is, and which wishes were not met.
@@ -440,10 +451,10 @@ impl Driver {
             stats.in_flight += lane.slots.in_flight();
             stats.queued += lane.slots.queued();
             stats.slots_used += lane.slots.used();
-            stats.enters += match &lane.backend {
-                Backend::Uring(uring) => uring.enters(),
-                Backend::Threads(_) | Backend::Sim(_) => 0,
-            };
+            if let Backend::Uring(uring) = &lane.backend {
+                stats.enters += uring.enters();
+                stats.unmatched_completions += uring.unmatched();
+            }
         }
         stats
     }

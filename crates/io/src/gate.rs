@@ -27,6 +27,10 @@ impl Gate {
         self.0.fetch_sub(1, Ordering::SeqCst) - 1 == CLOSED
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.load(Ordering::SeqCst) & CLOSED != 0
+    }
+
     pub(crate) fn close(&self) {
         self.0.fetch_or(CLOSED, Ordering::SeqCst);
     }

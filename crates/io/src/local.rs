@@ -99,9 +99,8 @@ impl LocalDriver {
         // Once more: what was rung for before is not rung for again.
         let moved = self.rings().fold(false, |moved, uring| uring.turn() | moved);
         if !moved && !wakeup.woken.load(Ordering::SeqCst) {
-            // A polled ring shows nothing by its descriptor, so it is asked again and again.
-            let spins = self.rings().any(|uring| uring.must_spin());
-            let limit = spins.then(rustix::time::Timespec::default);
+            let limit = self.rings().filter_map(|uring| uring.sleep_limit()).min();
+            let limit = limit.map(|limit| limit.try_into().expect("it is short"));
             let mut descriptors: Vec<PollFd<'_>> = self
                 .rings()
                 .map(|uring| PollFd::from_borrowed_fd(uring.descriptor(), PollFlags::IN))

@@ -137,17 +137,23 @@ impl<A, W> Pool<A, W> {
 
     #[inline]
     fn at(&self, index: u32) -> &Slot<A, W> {
+        self.find(index).expect("an index names a slot that was made")
+    }
+
+    /// The slot with any number, if there is one.
+    #[inline]
+    pub(crate) fn find(&self, index: u32) -> Option<&Slot<A, W>> {
         match self.first.get(index as usize) {
-            Some(slot) => slot,
-            None => self.at_later(index),
+            Some(slot) => Some(slot),
+            None => self.find_later(index),
         }
     }
 
     /// Segment 0 follows the first slots and has as many, each further one as many as all before it.
-    fn at_later(&self, index: u32) -> &Slot<A, W> {
+    fn find_later(&self, index: u32) -> Option<&Slot<A, W>> {
         let doublings = (index as usize / self.first.len()).ilog2();
-        let slots = self.segments[doublings as usize].get().expect("an index names a slot that was made");
-        &slots[index as usize - (self.first.len() << doublings)]
+        let slots = self.segments.get(doublings as usize)?.get()?;
+        slots.get(index as usize - (self.first.len() << doublings))
     }
 
     /// Accepts a request, or gives it back: readahead when no place is to spare, anything when as many as

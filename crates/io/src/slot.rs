@@ -7,7 +7,7 @@
 //!                                        └─ abandon ─► Abandoned ──finish──► Free
 //! ```
 //!
-//! One word holds generation, phase and flags; it decides who may touch what:
+//! One word holds generation, attempt, phase and flags; it decides who may touch what:
 //!
 //! | phase | body belongs to | waiter belongs to |
 //! |---|---|---|
@@ -305,6 +305,37 @@ impl<A, W> Slot<A, W> {
         self.body.with_mut(|body| unsafe { (*body).assume_init_read() })
     }
 
+    /// Which attempt the request is at, counted from 0 modulo [`ATTEMPTS`].
+    pub(crate) fn attempt(&self) -> u32 {
+        attempt(self.word.load(Ordering::Relaxed))
+    }
+
+    /// The attempt is over, and another one follows.
+    ///
+    /// # Safety
+    /// The caller is the driver of this request.
+    #[cold]
+    pub(crate) unsafe fn next_attempt(&self) {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            // The owner may be changing flags and phase, so only these bits are replaced.
+            let next = u64::from((attempt(word) + 1) % ATTEMPTS);
+            let to = word & !ATTEMPT | next << ATTEMPT_SHIFT;
+            match self.word.compare_exchange(word, to, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Whether a driver is at this attempt of this use of the slot.
+    #[inline]
+    pub(crate) fn is_at(&self, generation: u32, attempt: u32) -> bool {
+        let at = u64::from(generation) << GENERATION_SHIFT | u64::from(attempt) << ATTEMPT_SHIFT;
+        let word = self.word.load(Ordering::Acquire) & !(WAITER | CANCELLED);
+        word == at | IN_FLIGHT || word == at | ABANDONED
+    }
+
     /// Notes that the request may end without the device's answer.
     pub(crate) fn set_cancelled(&self) {
         self.word.fetch_or(CANCELLED, Ordering::AcqRel);
@@ -332,6 +363,10 @@ fn phase(word: u64) -> u64 {
     word & PHASE
 }
 
+fn attempt(word: u64) -> u32 {
+    ((word & ATTEMPT) >> ATTEMPT_SHIFT) as u32
+}
+
 const PHASE: u64 = 0b111;
 const FREE: u64 = 0;
 const QUEUED: u64 = 1;
@@ -346,7 +381,12 @@ const WAITER: u64 = 1 << 3;
 /// The owner asked for an early end.
 const CANCELLED: u64 = 1 << 4;
 
-const FLAGS: u64 = PHASE | WAITER | CANCELLED;
+/// Counts attempts. A completion tells which it belongs to, beside the slot (20 bits) and its generation (32).
+pub(crate) const ATTEMPTS: u32 = 1 << 12;
+const ATTEMPT_SHIFT: u32 = 5;
+const ATTEMPT: u64 = (ATTEMPTS as u64 - 1) << ATTEMPT_SHIFT;
+
+const FLAGS: u64 = PHASE | WAITER | CANCELLED | ATTEMPT;
 
 const GENERATION_SHIFT: u32 = 32;
 

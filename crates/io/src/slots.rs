@@ -79,6 +79,13 @@ pub(crate) enum Verdict {
     Again,
 }
 
+/// Names an attempt of a request, and no other for as long as anybody may speak of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct AttemptId {
+    pub(crate) request: SlotId,
+    pub(crate) number: u32,
+}
+
 /// An attempt as a driver carries it out.
 pub(crate) enum Attempt {
     Nop,
@@ -178,6 +185,19 @@ impl Slots {
         unsafe { self.pool.slot(id).with_active(Active::prepare) }
     }
 
+    /// The attempt that a request is at.
+    pub(crate) fn attempt_id(&self, id: SlotId) -> AttemptId {
+        AttemptId { request: id, number: self.pool.slot(id).attempt() }
+    }
+
+    /// Whether the attempt is under way, for any numbers. Who has been told so once and then gives its result to [`Slots::attempt`]
+    /// is never told so again.
+    #[inline]
+    pub(crate) fn is_under_way(&self, attempt: AttemptId) -> bool {
+        let AttemptId { request: SlotId { index, generation }, number } = attempt;
+        self.pool.find(index).is_some_and(|slot| slot.is_at(generation, number))
+    }
+
     /// Records the result of an attempt. What is finished is collected in `completed`, to be settled and told.
     ///
     /// # Safety
@@ -194,8 +214,9 @@ impl Slots {
         // SAFETY: as the caller promises.
         unsafe {
             let verdict = slot.with_active(|active| active.record(result, may_end_early));
-            if verdict == Verdict::Finished {
-                self.pool.finish(id, completed);
+            match verdict {
+                Verdict::Finished => self.pool.finish(id, completed),
+                Verdict::Again => slot.next_attempt(),
             }
             verdict
         }

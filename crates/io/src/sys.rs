@@ -83,6 +83,7 @@ impl IoSegment {
 ///
 /// # Safety
 /// Every segment must be valid for writes (reads, when writing to the file) and touched by nobody else meanwhile.
+#[cfg(not(miri))]
 pub(crate) unsafe fn transfer(
     operation: Operation,
     file: BorrowedFd<'_>,
@@ -97,6 +98,30 @@ pub(crate) unsafe fn transfer(
         match operation {
             Operation::Read => libc::preadv64(file.as_raw_fd(), iovecs, count, offset),
             Operation::Write => libc::pwritev64(file.as_raw_fd(), iovecs, count, offset),
+        }
+    };
+    usize::try_from(moved).map_err(|_| io::Error::last_os_error())
+}
+
+/// The same under miri, which lacks those calls: a transfer of the first segment is a short one.
+///
+/// # Safety
+/// As there.
+#[cfg(miri)]
+pub(crate) unsafe fn transfer(
+    operation: Operation,
+    file: BorrowedFd<'_>,
+    segments: &[IoSegment],
+    offset_bytes: u64,
+) -> io::Result<usize> {
+    let offset = i64::try_from(offset_bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let Some(first) = segments.first() else { return Ok(0) };
+    let (base, length_bytes) = (first.base().cast(), first.length_bytes());
+    // SAFETY: as the caller promises.
+    let moved = unsafe {
+        match operation {
+            Operation::Read => libc::pread64(file.as_raw_fd(), base, length_bytes, offset),
+            Operation::Write => libc::pwrite64(file.as_raw_fd(), base, length_bytes, offset),
         }
     };
     usize::try_from(moved).map_err(|_| io::Error::last_os_error())

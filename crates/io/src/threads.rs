@@ -180,3 +180,65 @@ impl Shared {
 
 /// Workers run a syscall and a waker; 256 KiB is what small executors give their workers.
 const THREAD_STACK_BYTES: usize = 256 << 10;
+
+#[cfg(all(test, not(headwater_loom)))]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use crate::arena::{Arena, Extents, Urgency};
+    use crate::driver::{Driver, DriverKind, DriverOptions};
+    use crate::file::{Access, DirectIo, OpenFile, Route};
+    use crate::request::{Request, Sync, Transfer};
+    use crate::sys::{Operation, SyncScope};
+    use std::sync::Arc;
+
+    /// Goal: every way to ask a driver and to get the answer touches only what is the request's. Method: under miri, requests in one
+    /// piece and in several, alone, plugged and in a batch; waited for, polled, cancelled and given up.
+    #[test]
+    fn every_way_of_asking() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let contents: Vec<u8> = (0..12_288_u32).map(|at| (at % 251) as u8).collect();
+        std::fs::write(&path, &contents).unwrap();
+        let file = Arc::new(OpenFile::open(&path, DirectIo::Off, Access::ReadWrite).unwrap());
+        let arena = Arena::new(4 << 20).unwrap();
+        let options = DriverOptions { kind: DriverKind::Threads, queue_depth: 2, ..DriverOptions::default() };
+        let driver = Driver::new(&options).unwrap();
+        let transfer = |operation, sizes: &[usize]| {
+            let mut extents: Extents =
+                sizes.iter().map(|&bytes| arena.allocate(bytes, Urgency::Demand).unwrap()).collect();
+            let bytes = extents.iter_mut().flat_map(|extent| extent.iter_mut());
+            bytes.zip(&contents).for_each(|(byte, &is)| *byte = is);
+            let (file, route, length_bytes) = (file.clone(), Route::Buffered, sizes.iter().sum());
+            Transfer { operation, file, route, offset_bytes: 0, length_bytes, extents }
+        };
+        let read = |sizes: &[usize]| transfer(Operation::Read, sizes);
+        let write = transfer(Operation::Write, &[4096, 8192]);
+        let submit = |request: Request| driver.submit(request, Urgency::Demand).unwrap();
+        assert_eq!(submit(write.into()).wait().result.unwrap(), 12_288);
+        let mut plug = driver.plug();
+        let plugged = plug.submit(read(&[4096, 4096]), Urgency::Demand).unwrap();
+        drop(plug);
+        drop(submit(read(&[4096]).into()));
+        let cancelled = submit(read(&[4096]).into());
+        cancelled.cancel();
+        drop(cancelled.wait());
+        let mut polled = submit(read(&[4096]).into());
+        let _ = polled.poll(&mut Context::from_waker(Waker::noop())).is_ready();
+        drop(polled);
+        let finished = plugged.wait();
+        assert!(finished.extents.iter().flat_map(|extent| extent.iter()).eq(&contents[..8192]));
+        submit(Sync { file: file.clone(), scope: SyncScope::Data }.into()).wait().result.unwrap();
+        let mut batch = driver.batch();
+        batch.push(read(&[8192])).unwrap();
+        batch.push(Request::Nop).unwrap();
+        batch.finish(|_, finished| assert!(finished.result.is_ok()));
+        let mut buffer = [0; 100];
+        assert_eq!(driver.read_blocking(&file, Route::Buffered, &mut buffer, 50).unwrap(), 100);
+        assert_eq!(buffer, contents[50..150]);
+        assert_eq!(driver.write_blocking(&file, Route::Buffered, &buffer, 50).unwrap(), 100);
+        drop(driver);
+        drop(finished);
+        assert_eq!(arena.stats().used_bytes, 0);
+    }
+}

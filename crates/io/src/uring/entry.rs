@@ -5,10 +5,12 @@
 
 use std::io;
 
+use headwater_core::limits::Limits;
 use io_uring::{opcode, squeue, types};
 
 use crate::pool::SlotId;
-use crate::slots::{Attempt, SyncAttempt, TransferAttempt};
+use crate::slot::ATTEMPTS;
+use crate::slots::{Attempt, AttemptId, SyncAttempt, TransferAttempt};
 use crate::sys::{IoSegment, Operation, SyncScope};
 
 /// Writes the entry of an attempt into the queue, which must have room. `registered` is where the kernel knows the memory.
@@ -18,7 +20,7 @@ use crate::sys::{IoSegment, Operation, SyncScope};
 pub(crate) unsafe fn push(
     queue: &mut squeue::SubmissionQueue<'_>,
     attempt: &Attempt,
-    id: SlotId,
+    id: AttemptId,
     registered: Option<u16>,
 ) {
     let user_data = encode(id);
@@ -78,13 +80,22 @@ fn build_sync(attempt: &SyncAttempt) -> squeue::Entry {
     opcode::Fsync::new(types::Fd(attempt.descriptor)).flags(flags).build()
 }
 
-pub(crate) fn encode(id: SlotId) -> u64 {
-    u64::from(id.generation) << 32 | u64::from(id.index)
+/// The number that comes back with the completion: generation, attempt, slot.
+pub(crate) fn encode(id: AttemptId) -> u64 {
+    let AttemptId { request: SlotId { index, generation }, number } = id;
+    u64::from(generation) << 32 | u64::from(number << INDEX_BITS | index)
 }
 
-pub(crate) fn decode(user_data: u64) -> SlotId {
-    SlotId { index: user_data as u32, generation: (user_data >> 32) as u32 }
+/// Any number names an attempt, if hardly one that there is.
+pub(crate) fn decode(user_data: u64) -> AttemptId {
+    let low = user_data as u32;
+    let (index, number) = (low & ((1 << INDEX_BITS) - 1), low >> INDEX_BITS);
+    AttemptId { request: SlotId { index, generation: (user_data >> 32) as u32 }, number }
 }
+
+/// What a slot's number takes; the rest of 32 bits is the attempt's.
+const INDEX_BITS: u32 = Limits::OUTSTANDING_MAX.ilog2();
+const _: () = assert!(Limits::OUTSTANDING_MAX == 1 << INDEX_BITS && ATTEMPTS == 1 << (32 - INDEX_BITS));
 
 pub(crate) fn to_result(result: i32) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))

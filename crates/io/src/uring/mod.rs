@@ -25,6 +25,8 @@
 //! Hot path: one `io_uring_enter` to submit; waiting takes another one only when nothing is complete yet.
 
 mod entry;
+#[cfg(all(test, not(headwater_loom)))]
+mod faults;
 #[cfg(feature = "tokio")]
 mod reactor;
 mod registered;
@@ -98,8 +100,12 @@ pub(crate) struct Shared {
     /// Somebody drives the tasks that wait for this ring; see [`Uring::drive_locally`].
     driven_locally: AtomicUsize,
     enters: AtomicU64,
+    /// Completions that named no attempt under way.
+    unmatched: AtomicU64,
     attended: AtomicBool,
     stopping: AtomicBool,
+    #[cfg(all(test, not(headwater_loom)))]
+    faults: OnceLock<faults::Faults>,
 }
 
 /// Who reaps.
@@ -175,8 +181,11 @@ impl Uring {
             plugs: AtomicUsize::new(0),
             driven_locally: AtomicUsize::new(0),
             enters: AtomicU64::new(0),
+            unmatched: AtomicU64::new(0),
             attended: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
+            #[cfg(all(test, not(headwater_loom)))]
+            faults: OnceLock::new(),
         };
         Ok(Uring {
             shared: Arc::new(shared),
@@ -247,6 +256,11 @@ impl Uring {
         self.shared.enters.load(Ordering::Relaxed)
     }
 
+    /// Completions that named no attempt under way.
+    pub(crate) fn unmatched(&self) -> u64 {
+        self.shared.unmatched.load(Ordering::Relaxed)
+    }
+
     /// Whether the kernel runs completions only when asked.
     pub(crate) fn is_deferred(&self) -> bool {
         self.shared.ring.deferred
@@ -267,10 +281,16 @@ impl Uring {
 
     /// Asks the kernel to end a request early (`IORING_REGISTER_SYNC_CANCEL`, Linux 6.0). It may be too late for that.
     pub(crate) fn cancel(&self, id: SlotId) {
-        let builder = types::CancelBuilder::user_data(entry::encode(id));
         self.shared.check_owner();
-        self.shared.flush();
-        let _ = self.shared.ring.submitter().register_sync_cancel(Some(types::Timespec::new()), builder);
+        self.shared.flush_staged();
+        loop {
+            let attempt = self.shared.slots.attempt_id(id);
+            let builder = types::CancelBuilder::user_data(entry::encode(attempt));
+            let _ = self.shared.ring.submitter().register_sync_cancel(Some(types::Timespec::new()), builder);
+            if self.shared.slots.attempt_id(id) == attempt {
+                return;
+            }
+        }
     }
 
     /// Somebody waits without a thread: sees to it that completions are reaped until nothing is in flight, and that what
@@ -326,9 +346,15 @@ impl Uring {
         seen
     }
 
-    /// Whether completions show only to those who ask again and again, and some are to come.
-    pub(crate) fn must_spin(&self) -> bool {
-        self.shared.polling == DevicePolling::Polled && self.shared.slots.in_flight() > 0
+    /// How long a thread may sleep until [`Uring::turn`] has to be called again although the descriptor shows nothing.
+    pub(crate) fn sleep_limit(&self) -> Option<Duration> {
+        if self.shared.polling == DevicePolling::Polled && self.shared.slots.in_flight() > 0 {
+            // Completions show only to those who ask again and again.
+            Some(Duration::ZERO)
+        } else {
+            // The kernel has not taken what it was given.
+            self.shared.has_staged().then_some(TAKE_AGAIN)
+        }
     }
 
     /// What becomes readable when something is complete.
@@ -339,6 +365,12 @@ impl Uring {
     /// See [`Ring::silence`].
     pub(crate) fn silence(&self) {
         self.shared.ring.silence();
+    }
+
+    /// From now on the kernel does what a test wants.
+    #[cfg(all(test, not(headwater_loom)))]
+    pub(crate) fn inject(&self, faults: faults::Faults) {
+        assert!(self.shared.faults.set(faults).is_ok(), "one test for each ring");
     }
 
     /// # Panics
@@ -442,14 +474,24 @@ impl Shared {
         }
     }
 
+    /// Takes completions from the queue. One that names no attempt under way (the second of an attempt, or of none that there ever was)
+    /// is counted and ignored: it ends no request and touches no memory. One that never comes keeps its request, with the memory and
+    /// the place in the queue, for good, and with it whoever waits for that request or drops the driver; all others go on.
     fn drain_ready(&self, harvest: &mut Harvest) {
         // SAFETY: only the holder of the `reaper` lock gets here, so this is the only access to the completion queue.
         let queue = unsafe { self.ring.completion_shared() };
-        for entry in queue.take(TOGETHER) {
+        let completions = queue.map(|entry| (entry.user_data(), entry.result()));
+        #[cfg(all(test, not(headwater_loom)))]
+        let completions = faults::show(self.faults.get(), completions);
+        for (user_data, result) in completions.take(TOGETHER) {
             harvest.seen += 1;
-            let id = entry::decode(entry.user_data());
-            let result = entry::to_result(entry.result());
-            // SAFETY: this completion ends the attempt that `push` began.
+            let attempt = entry::decode(user_data);
+            if !self.slots.is_under_way(attempt) {
+                self.unmatched.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            let (id, result) = (attempt.request, entry::to_result(result));
+            // SAFETY: this completion ends the attempt that `push` began: it is under way, and only here the kernel's are ended.
             if unsafe { self.slots.attempt(id, result, &mut harvest.completed) } == Verdict::Again {
                 harvest.again.push(id);
             }
@@ -461,14 +503,10 @@ impl Shared {
         if harvest.seen == 0 {
             return;
         }
-        // With the lead: who leads next must not wait for what this pass has seen.
-        let mut next = self.slots.settle(&mut harvest.completed);
-        drop(lead);
-        next.extend(harvest.again.drain(..));
-        if !next.is_empty() {
-            self.push(&next);
-            self.flush();
-        }
+        let next = self.settle(lead, harvest);
+        let staged = if next.is_empty() { 0 } else { self.push(&next) };
+        // Once: should the kernel be short of memory, the owners are told before it is asked again.
+        let is_left = staged > 0 && !self.try_flush(staged).is_ok_and(|all| all);
         if let Reaper::Attendant(attendant) = reaper {
             let waiters = &harvest.completed.waiters;
             let tasks = waiters.iter().filter(|waiter| matches!(waiter, Waiter::Task(_))).count();
@@ -479,6 +517,18 @@ impl Shared {
             self.burst.store(burst, Ordering::Release);
         }
         harvest.completed.conclude();
+        if is_left {
+            self.flush(staged);
+        }
+    }
+
+    /// Gives places back and leaves the lead; gives what is to be started.
+    fn settle(&self, lead: MutexGuard<'_, ()>, harvest: &mut Harvest) -> SlotIds {
+        // With the lead: who leads next must not wait for what this pass has seen.
+        let mut next = self.slots.settle(&mut harvest.completed);
+        drop(lead);
+        next.extend(harvest.again.drain(..));
+        next
     }
 
     fn drain(&self) {
@@ -507,6 +557,9 @@ const RUNS_INSIDE: &str = "futures of a local engine run inside its `block_on`, 
 /// How long a thread waits in the kernel before it looks again whether it may: a ring that another thread was refused is not entered
 /// any more.
 const WAIT: Duration = Duration::from_millis(20);
+
+/// How long a thread that does nothing else waits before it hands over again what a kernel short of memory has not taken.
+const TAKE_AGAIN: Duration = Duration::from_millis(1);
 
 /// How long a request may be left to a burst whose other tasks do something else. A tenth of a millisecond is about one
 /// read of a flash device.

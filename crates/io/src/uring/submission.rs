@@ -18,16 +18,20 @@
 //! Invariants: an entry is carried out once, by the kernel or by a worker thread (gate).
 
 use std::io;
+#[cfg(all(test, not(headwater_loom)))]
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use io_uring::types;
 use rustix::io::Errno;
 
+#[cfg(all(test, not(headwater_loom)))]
+use super::faults;
 use super::registered::Lookup;
-use super::{Shared, WAIT, entry};
+use super::{Harvest, Shared, WAIT, entry};
 use crate::arena::Chunk;
-use crate::pool::SlotId;
+use crate::pool::{SlotId, SlotIds};
 use crate::slots::Attempt;
 use crate::sync::lock;
 use crate::threads::Threads;
@@ -37,48 +41,51 @@ impl Shared {
         self.submitters.fetch_add(1, Ordering::Relaxed);
         let staged = self.push(ids);
         if !self.leaves_to_burst(ids.len(), staged) {
-            self.flush();
+            self.flush(staged);
         }
         self.submitters.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Writes entries into the submission queue; says how many are there now.
+    /// Writes entries into the submission queue, handing over what is there when it is full; says how many are there now.
     pub(super) fn push(&self, ids: &[SlotId]) -> usize {
-        let mut left = ids;
-        let mut wanted: Option<Chunk> = None;
-        loop {
-            let staged = {
-                let mut entries = lock(&self.submission);
-                if let Some(substitute) = self.substitute.get() {
-                    drop(entries);
-                    left.iter().for_each(|&id| substitute.start(id));
-                    return 0;
-                }
-                // SAFETY: the `submission` lock makes this the only access to the queue's tail; the handle, which
-                // publishes the tail when dropped, goes before the guard does.
-                let mut queue = unsafe { self.ring.submission_shared() };
-                let (taken, rest) = left.split_at(left.len().min(queue.capacity() - queue.len()));
-                for &id in taken {
-                    // SAFETY: these requests have places and were given to this driver. Their memory is theirs until
-                    // their completions are seen; the queue is not full.
-                    unsafe {
-                        let attempt = self.slots.prepare(id);
-                        let registered = self.look_up(&attempt, &mut wanted);
-                        entry::push(&mut queue, &attempt, id, registered);
-                    }
-                }
-                entries.note(taken, queue.capacity());
-                left = rest;
-                queue.len()
-            };
-            if let (Some(chunk), Some(memory)) = (wanted.take(), self.memory.get()) {
-                memory.register(&self.ring, &chunk);
-            }
-            if left.is_empty() {
-                return staged;
-            }
-            self.flush();
+        let (written, staged) = self.write(ids);
+        if written < ids.len() {
+            self.hand_over_all(staged, SlotIds::from_slice(&ids[written..]));
+            return 0;
         }
+        staged
+    }
+
+    /// Writes entries as far as there is room; says how many, and how many are there now.
+    fn write(&self, ids: &[SlotId]) -> (usize, usize) {
+        let mut wanted: Option<Chunk> = None;
+        let (written, staged) = {
+            let mut entries = lock(&self.submission);
+            if let Some(substitute) = self.substitute.get() {
+                drop(entries);
+                ids.iter().for_each(|&id| substitute.start(id));
+                return (ids.len(), 0);
+            }
+            // SAFETY: the `submission` lock makes this the only access to the queue's tail; the handle, which
+            // publishes the tail when dropped, goes before the guard does.
+            let mut queue = unsafe { self.ring.submission_shared() };
+            let taken = &ids[..ids.len().min(queue.capacity() - queue.len())];
+            for &id in taken {
+                // SAFETY: these requests have places and were given to this driver. Their memory is theirs until
+                // their completions are seen; the queue is not full.
+                unsafe {
+                    let attempt = self.slots.prepare(id);
+                    let registered = self.look_up(&attempt, &mut wanted);
+                    entry::push(&mut queue, &attempt, self.slots.attempt_id(id), registered);
+                }
+            }
+            entries.note(taken, queue.capacity());
+            (taken.len(), queue.len())
+        };
+        if let (Some(chunk), Some(memory)) = (wanted, self.memory.get()) {
+            memory.register(&self.ring, &chunk);
+        }
+        (written, staged)
     }
 
     /// Where the kernel knows the memory of an attempt. A chunk to be made known is left in `wanted`.
@@ -114,31 +121,86 @@ impl Shared {
     }
 
     pub(super) fn flush_staged(&self) {
-        if self.has_staged() {
-            self.flush();
+        let staged = self.staged();
+        if staged > 0 {
+            self.flush(staged);
+        }
+    }
+
+    /// The same for a thread that waits: who leads asks the kernel again and again anyway.
+    pub(super) fn flush_once(&self) {
+        let staged = self.staged();
+        if staged > 0 {
+            let _ = self.try_flush(staged);
         }
     }
 
     pub(super) fn has_staged(&self) -> bool {
-        let _guard = lock(&self.submission);
-        // SAFETY: as in `push`.
-        !self.is_substituted() && !unsafe { self.ring.submission_shared() }.is_empty()
+        self.staged() > 0
     }
 
-    /// Hands staged entries to the kernel. Entries that it does not take now are taken by the next call, at the
-    /// latest when somebody waits.
-    pub(super) fn flush(&self) {
-        for _ in 0..SUBMIT_ATTEMPTS {
-            match self.enter(0, WAIT) {
-                Ok(_) => return,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The kernel is short of memory or of room for completions: make room.
-                Err(_) => match self.try_lead() {
-                    Some(lead) => self.reap_ready(lead),
-                    None => std::thread::yield_now(),
-                },
-            }
+    /// Entries that the kernel has not taken yet, and will if it is entered.
+    fn staged(&self) -> usize {
+        let _guard = lock(&self.submission);
+        // SAFETY: as in `write`.
+        if self.is_substituted() { 0 } else { unsafe { self.ring.submission_shared() }.len() }
+    }
+
+    /// Hands over what is staged, `staged` entries at least. A kernel that is short of memory, or of room for completions, takes some
+    /// or none of them: then it is asked until it has them all. Nobody else might ask again, not even the owners, who may be tasks
+    /// that are woken by completions alone.
+    pub(super) fn flush(&self, staged: usize) {
+        if !self.try_flush(staged).is_ok_and(|all| all) {
+            self.hand_over_all(staged, SlotIds::new());
         }
+    }
+
+    /// Enters the kernel once. Says whether `staged` entries at least are now in its hands, or in others'.
+    pub(super) fn try_flush(&self, staged: usize) -> io::Result<bool> {
+        let taken = self.enter(0, WAIT)?;
+        // What another thread handed over at the same time does not count here.
+        Ok(taken >= staged || self.submits_by_itself || self.gate.is_closed() || !self.has_staged())
+    }
+
+    /// Writes these too, and has the kernel take all. Requests that this launches meanwhile are handed over with them, not within: the
+    /// stack does not grow with what completes while the kernel takes nothing.
+    #[cold]
+    fn hand_over_all(&self, mut staged: usize, mut left: SlotIds) {
+        let mut attempts = 0;
+        loop {
+            match self.try_flush(staged) {
+                Ok(true) if left.is_empty() => return,
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    if attempts >= SUBMIT_ATTEMPTS && !is_shortage(&error) && left.is_empty() {
+                        return;
+                    }
+                    left.extend(self.make_room());
+                    if attempts >= SUBMIT_ATTEMPTS {
+                        std::thread::sleep(SHORTAGE_PAUSE);
+                    }
+                }
+            }
+            attempts += 1;
+            let written;
+            (written, staged) = self.write(&left);
+            left.drain(..written);
+        }
+    }
+
+    /// Completes what is complete, if nobody else does. What follows from it is the caller's to hand over.
+    fn make_room(&self) -> SlotIds {
+        let Some(lead) = self.try_lead() else {
+            std::thread::yield_now();
+            return SlotIds::new();
+        };
+        let mut harvest = Harvest::new();
+        self.collect_deferred();
+        self.drain_ready(&mut harvest);
+        let next = self.settle(lead, &mut harvest);
+        harvest.completed.conclude();
+        next
     }
 
     /// Hands over what is staged, and waits for so many completions, no longer than `limit` (before Linux 5.11, and on a local ring, which
@@ -147,14 +209,7 @@ impl Shared {
         self.check_owner();
         self.enters.fetch_add(1, Ordering::Relaxed);
         self.entered.note();
-        let entered = if !self.gate.enter() {
-            Err(Errno::PERM.into())
-        } else if want > 0 && !self.ring.deferred && self.ring.params().is_feature_ext_arg() {
-            let limit = types::Timespec::from(limit);
-            self.ring.submitter().submit_with_args(want, &types::SubmitArgs::new().timespec(&limit))
-        } else {
-            self.ring.submitter().submit_and_wait(want)
-        };
+        let entered = if !self.gate.enter() { Err(Errno::PERM.into()) } else { self.enter_ring(want, limit) };
         let is_refused = entered.as_ref().is_err_and(is_refusal);
         if is_refused {
             self.gate.close();
@@ -172,6 +227,21 @@ impl Shared {
         entered
     }
 
+    #[inline]
+    fn enter_ring(&self, want: usize, limit: Duration) -> io::Result<usize> {
+        #[cfg(all(test, not(headwater_loom)))]
+        let want = match faults::enter(self.faults.get(), &self.ring, want) {
+            ControlFlow::Continue(want) => want,
+            ControlFlow::Break(result) => return result,
+        };
+        if want > 0 && !self.ring.deferred && self.ring.params().is_feature_ext_arg() {
+            let limit = types::Timespec::from(limit);
+            self.ring.submitter().submit_with_args(want, &types::SubmitArgs::new().timespec(&limit))
+        } else {
+            self.ring.submitter().submit_and_wait(want)
+        }
+    }
+
     /// No thread is in the kernel, nor will be: worker threads carry out what that has not taken.
     #[cold]
     fn substitute(&self) {
@@ -179,7 +249,7 @@ impl Shared {
         if self.is_substituted() || self.submits_by_itself {
             return;
         }
-        // SAFETY: as in `push`.
+        // SAFETY: as in `write`.
         let staged = unsafe { self.ring.submission_shared() }.len();
         let staged = entries.last(staged);
         let substitute = self.substitute.get_or_init(|| Threads::new(&self.slots));
@@ -237,5 +307,14 @@ pub(super) const LOOK_AGAIN: Duration = Duration::from_micros(200);
 const STAGED_MIN: usize = 6;
 const STAGED_MAX: usize = 16;
 
-/// Tries to hand entries to a kernel that is short of memory before leaving them to whoever waits next.
+/// Whether the kernel may take later what it does not take now.
+fn is_shortage(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM))
+}
+
+/// Tries to hand entries to a kernel that is short of something before the thread sleeps in between, or, if it is no shortage, leaves them
+/// to whoever waits next.
 const SUBMIT_ATTEMPTS: usize = 64;
+
+/// Short against the time in which a system finds memory.
+const SHORTAGE_PAUSE: Duration = Duration::from_micros(200);

@@ -33,7 +33,7 @@ impl Shared {
                 lead if self.is_substituted() => self.wait_beside_workers(lead, id),
                 Some(lead) => self.lead(lead, id, limit),
                 None => {
-                    self.flush_staged();
+                    self.flush_once();
                     self.follow(id, limit);
                 }
             }

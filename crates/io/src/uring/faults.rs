@@ -1,0 +1,89 @@
+//! Faults: what a kernel may do to a ring, done to the real driver on a real ring, in tests only.
+//!
+//! ```text
+//!   enter ───────► Faults::enter ─► io_uring_enter     refused, partly done, late
+//!   drain_ready ◄─ Faults::show ◄── completion queue   kept back, doubled, invented, altered
+//! ```
+//!
+//! Owns: the seam, and the tests of what the driver makes of faults.
+//! Does not own: faults of the device, which the simulation has.
+
+mod random;
+mod scripted;
+
+use std::collections::VecDeque;
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::Mutex;
+
+use io_uring::IoUring;
+
+use crate::sync::lock;
+
+/// What happens to a ring.
+pub(crate) struct Faults {
+    /// What becomes of a system call that waits for so many completions.
+    enter: Box<dyn Fn(usize) -> Enter + Send + Sync>,
+    show: Mutex<Show>,
+}
+
+struct Show {
+    /// Is given what came since the last look, if anything, and leaves what the driver is to see.
+    change: Box<Change>,
+    /// What the driver is to see and has not seen yet.
+    left: VecDeque<Shown>,
+}
+
+type Change = dyn FnMut(&mut Vec<Shown>) + Send;
+
+/// A completion: what it names, and its result.
+pub(super) type Shown = (u64, i32);
+
+/// What becomes of a system call.
+pub(super) enum Enter {
+    /// It is made, and waits for so many completions.
+    Waits(usize),
+    /// The kernel takes no more entries than these, and does not wait.
+    Takes(u32),
+    Fails(i32),
+}
+
+impl Faults {
+    pub(super) fn new(
+        enter: impl Fn(usize) -> Enter + Send + Sync + 'static,
+        change: impl FnMut(&mut Vec<Shown>) + Send + 'static,
+    ) -> Faults {
+        let show = Show { change: Box::new(change), left: VecDeque::new() };
+        Faults { enter: Box::new(enter), show: Mutex::new(show) }
+    }
+}
+
+/// For how many completions the caller's system call waits, or what became of the one that was made here.
+pub(super) fn enter(
+    faults: Option<&Faults>,
+    ring: &IoUring,
+    want: usize,
+) -> ControlFlow<io::Result<usize>, usize> {
+    match faults.map_or(Enter::Waits(want), |faults| (faults.enter)(want)) {
+        Enter::Waits(want) => ControlFlow::Continue(want),
+        Enter::Takes(entries) => {
+            // SAFETY: what is in the queue was put there as `entry::push` asks.
+            let taken = unsafe { ring.submitter().enter::<()>(entries, 0, 0, None) };
+            ControlFlow::Break(taken)
+        }
+        Enter::Fails(code) => ControlFlow::Break(Err(io::Error::from_raw_os_error(code))),
+    }
+}
+
+/// What the driver sees of the completion queue.
+pub(super) fn show<'a>(
+    faults: Option<&'a Faults>,
+    queue: impl Iterator<Item = Shown> + 'a,
+) -> Box<dyn Iterator<Item = Shown> + 'a> {
+    let Some(faults) = faults else { return Box::new(queue) };
+    let mut show = lock(&faults.show);
+    let mut shown: Vec<Shown> = queue.collect();
+    (show.change)(&mut shown);
+    show.left.extend(shown);
+    Box::new(std::iter::from_fn(move || show.left.pop_front()))
+}
