@@ -108,6 +108,16 @@ impl<P> Joint<P> {
         }
     }
 
+    /// A place among those that are told when it is over or has arrived, for a thread or task that waits for something else of it; and
+    /// the result if it is there, which the caller then concludes.
+    pub(crate) fn listen(&self) -> (EventListener, Option<(Finished, P)>) {
+        let listener = self.done.0.listen();
+        match self.poll_device() {
+            Looked::Arrived(finished, payload) => (listener, Some((finished, payload))),
+            Looked::Over | Looked::NotYet => (listener, None),
+        }
+    }
+
     /// The result, if it has arrived and nobody has it.
     pub(crate) fn take_arrived(&self) -> Option<(Finished, P)> {
         // Looking may complete other requests.

@@ -24,7 +24,7 @@ use headwater_core::frame::LoadId;
 use headwater_core::readahead::{Purpose, ReadId, ReadResult};
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES};
 
-use headwater_io::{Completion, Finished, Loading};
+use headwater_io::{Completion, EventListener, Finished, Loading};
 
 use crate::engine::Shared;
 use crate::events;
@@ -144,6 +144,15 @@ impl Load {
         if let Some((finished, loading)) = self.joint.ready(shared).await {
             self.conclude(shared, finished, loading);
         }
+    }
+
+    /// Told when the load is over, or has arrived so that it can be concluded.
+    pub(crate) fn listen(&self, shared: &Shared) -> EventListener {
+        let (listener, arrived) = self.joint.listen();
+        if let Some((finished, loading)) = arrived {
+            self.conclude(shared, finished, loading);
+        }
+        listener
     }
 
     fn conclude_if_arrived(&self, shared: &Shared) -> bool {

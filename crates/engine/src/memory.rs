@@ -158,6 +158,13 @@ impl Shared {
         Err(Room::Freed(freed))
     }
 
+    /// What a reader waits for that has found no memory since it listens for some: pages on their way, which can leave when they have
+    /// come, or else that somebody gives up what it holds.
+    pub(crate) fn room_to_read(&self, freed: EventListener) -> EventListener {
+        self.driver.attend();
+        self.cache.loads.oldest().map_or(freed, |load| load.listen(self))
+    }
+
     /// Why dirty pages stay in memory, for a writer of this file: its own failure; else that another file fails, under that file's
     /// name.
     fn failing_write_back(&self, inode: &Inode) -> Option<io::Error> {

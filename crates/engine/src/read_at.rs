@@ -345,11 +345,10 @@ impl Source {
                 return Some(extent);
             }
             let freed = shared.arena.freed();
-            shared.driver.attend();
             if let Some(extent) = shared.allocate(bytes as usize, Urgency::Demand) {
                 return Some(extent);
             }
-            freed.await;
+            shared.room_to_read(freed).await;
         }
     }
 }

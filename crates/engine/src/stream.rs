@@ -386,13 +386,12 @@ impl ReadStream {
         let extent = self.next_demand();
         if self.start(extent, Urgency::Demand, &mut plug).is_err() {
             let freed = source.shared().arena.freed();
-            source.shared().driver.attend();
             self.policy.on_failed(self.position_bytes);
             let page = self.next_demand();
             if let Err(obstacle) = self.start(page, Urgency::Demand, &mut plug) {
                 self.policy.on_failed(self.position_bytes);
                 return match obstacle {
-                    Obstacle::Memory => Ok(Some(freed)),
+                    Obstacle::Memory => Ok(Some(source.shared().room_to_read(freed))),
                     Obstacle::Rejected(reason) => {
                         Err(self.source.read_error(self.position_bytes, reason.into()))
                     }
@@ -488,8 +487,9 @@ impl ReadStream {
         let Some(mut extent) = allocate(wanted_bytes).or_else(|| allocate(PAGE_SIZE_BYTES as usize)) else {
             // What is ahead goes back, lest readers wait for each other, each with memory that it does not use yet.
             self.forget_ahead();
-            self.source.shared().driver.attend();
-            return Some(freed);
+            let shared = self.source.shared();
+            let has_gone_back = shared.allocate(PAGE_SIZE_BYTES as usize, Urgency::Demand).is_some();
+            return Some(if has_gone_back { freed } else { shared.room_to_read(freed) });
         };
         let length = extent.len().min(wanted_bytes);
         let moment = self.source.known().map(|inode| inode.unwritten.moment());

@@ -675,6 +675,8 @@ mod tests {
         announces(&arena, "a page that had left", || drop(doomed));
         let (loading, extents) = begin(&arena, &file, 0..2).unwrap();
         announces(&arena, "a load of less", || loading.publish(extents, PAGE_BYTES));
+        let (loading, extents) = begin(&arena, &file, 4..6).unwrap();
+        announces(&arena, "a load of all", || loading.publish(extents, 2 * PAGE_BYTES));
         announces(&arena, "a file", || drop(file));
         assert_idle(&arena);
     }

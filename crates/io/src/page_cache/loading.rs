@@ -66,6 +66,8 @@ impl Loading {
         freed.extend(numbers);
         // SAFETY: these were adopted above, and are free or were never more than memory.
         unsafe { shared.arena.give_back(&freed) };
+        // What has come can leave again.
+        shared.arena.announce();
         self.frames.clear();
         self.pages.end = self.pages.start;
     }
