@@ -4,6 +4,7 @@
 //! Does not own: how a fork is noticed (`fork` in `src`), engines, which have tests of their own.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -44,12 +45,19 @@ fn fork_once(bench: &mut Option<Bench>, seed: u64) {
     let (stopping, rng) = (AtomicBool::new(false), &mut Rng::new(seed));
     let mut held = bench.as_ref().map(|bench| hold(bench, rng));
     let here = bench.as_ref().expect("there is a bench");
+    let begun = Barrier::new(3);
     thread::scope(|scope| {
         let _stops = Stops(&stopping);
         for number in 0..2 {
-            let stopping = &stopping;
-            scope.spawn(move || keep_busy(here, &mut Rng::new(seed ^ number), stopping));
+            let (stopping, begun) = (&stopping, &begun);
+            scope.spawn(move || {
+                here.submit(here.request(0, 4096)).wait();
+                begun.wait();
+                keep_busy(here, &mut Rng::new(seed ^ number), stopping);
+            });
         }
+        // A thread that begins holds a lock of std's, which a child that starts threads of its own waits for.
+        begun.wait();
         let mut pushed = here.driver.batch();
         pushed.push(Request::Nop).unwrap();
         pushed.push(here.request(0, 4096)).unwrap();
