@@ -7,9 +7,10 @@
 //!
 //! The standard library would put `/dev/null` for reading *and* writing there, and counts EBADF of its own three streams
 //! as success: results would be lost without a word. Whether a descriptor was closed can be told neither in `main` nor by
-//! what lies there: a shell's `<>/dev/null` and the daemons that other languages start look just as the library's. So the
-//! closed ones are filled before the library looks, and results go through a descriptor of their own, whose errors count.
-//! Children inherit what fails in the same way, and no file that is opened later takes the place of one of the three.
+//! what lies there: a shell's `<>/dev/null` and the daemons that other languages start look just as the library's. So this
+//! module opens `/dev/null` in the place of the closed ones before the library looks at them, and commands write results to a
+//! duplicate of the descriptor, where no error is hidden. Child processes inherit descriptors that fail in the same way, and no file
+//! that is opened later takes the place of one of the three.
 //!
 //! Owns: the three descriptors, before `main` and after.
 //! Does not own: what is read and written (`output`).
@@ -21,7 +22,7 @@ use std::os::fd::{AsFd, IntoRawFd};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Standard input, whose errors are those of `read(2)`.
+/// A duplicate of standard input. Reading it reports every error of `read(2)`.
 ///
 /// # Errors
 /// What duplicating the descriptor reports.
@@ -29,7 +30,7 @@ pub(crate) fn input() -> io::Result<File> {
     Ok(File::from(io::stdin().as_fd().try_clone_to_owned()?))
 }
 
-/// Standard output, without a buffer, whose errors are those of `write(2)`.
+/// A duplicate of standard output, without a buffer. Writing to it reports every error of `write(2)`.
 ///
 /// # Errors
 /// `EBADF` if it was closed, or opened for reading only: better known before the work; what duplicating the descriptor reports.
@@ -41,7 +42,7 @@ pub(crate) fn output() -> io::Result<File> {
     }
 }
 
-/// Standard error, for results.
+/// A duplicate of standard error, for results.
 ///
 /// # Errors
 /// What duplicating the descriptor reports.

@@ -14,8 +14,8 @@
 //!
 //! Owns: when there is a round, and what it does.
 //! Does not own: the thread (io's background), what is to be written back, how much memory goes.
-//! Locks: none while it waits. There is no thread on local engines, where only one may use the ring, nor on `sim`, where time
-//! passes only for those who ask.
+//! Locks: none while it waits. There is no thread on local engines, where only one thread may use the ring, nor on `sim`, where time
+//! passes only while a caller waits.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -60,7 +60,7 @@ impl Keeper {
         }
     }
 
-    /// There is something to do. If there is no thread to be had, what is dirty is written by those who write and sync.
+    /// Has the thread do a round. Where the system refuses a thread, writes and syncs alone write dirty pages back.
     pub(crate) fn wake(&self) {
         let Some(shared) = self.engine.get().filter(|_| self.presence == Presence::Present) else { return };
         self.thread.call(|| {

@@ -158,8 +158,8 @@ impl Shared {
         Err(Room::Freed(freed))
     }
 
-    /// What a reader waits for that has found no memory since it listens for some: pages on their way, which can leave when they have
-    /// come, or else that somebody gives up what it holds.
+    /// What a reader waits for that began to listen (`freed`) and then found no memory: the oldest load, whose pages can be evicted when
+    /// it is over; if there is none, memory that another holder gives back.
     pub(crate) fn room_to_read(&self, freed: EventListener) -> EventListener {
         self.driver.attend();
         self.cache.loads.oldest().map_or(freed, |load| load.listen(self))

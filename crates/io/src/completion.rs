@@ -76,7 +76,8 @@ impl Completion {
     /// # Panics
     /// As there.
     pub fn wait_unless_stuck(mut self) -> Result<Finished, Completion> {
-        match self.wait_or_look(&mut STUCK_LOOK.clone()) {
+        let mut limit = STUCK_LOOK;
+        match self.wait_or_look(&mut limit) {
             Waited::Done => Ok(self.take()),
             Waited::Stuck => Err(self),
         }

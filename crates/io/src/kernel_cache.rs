@@ -125,7 +125,7 @@ impl KernelCache {
         if is_whole { Residency::Whole } else { Residency::Part }
     }
 
-    /// How many pages of `range`, as far as the file reaches, are resident; `None` where the kernel does not tell.
+    /// As [`crate::OpenFile::resident_pages`].
     pub(crate) fn resident_pages(&self, file: &File, range: ByteRange) -> Option<u64> {
         resident_pages(file.as_fd(), range)
     }
@@ -214,16 +214,23 @@ impl KernelCache {
         if !self.cachestat.load(Ordering::Relaxed) {
             return Residency::Unknown;
         }
-        let pages = PageRange::covering(range);
-        match sys::cachestat(file.as_fd(), pages.bytes()).map(|stat| stat.cached) {
-            Ok(0) => Residency::None,
-            Ok(cached) if cached >= pages.len().get() => Residency::Whole,
-            Ok(cached) => {
-                // Fewer than asked for: absent pages, or the range reaches beyond the end of the file.
-                let real = PageRange::covering(range.clip(end_of(file)));
-                if cached >= real.len().get() { Residency::Whole } else { Residency::Part }
-            }
-            Err(_) => {
+        match self.counted(file, range) {
+            // Fewer than asked for: absent pages, or the range reaches beyond the end of the file.
+            Residency::Part => match range.clip(end_of(file)) {
+                real if real == range => Residency::Part,
+                // Of a file that was cut, the kernel keeps pages beyond the end.
+                real => self.counted(file, real),
+            },
+            counted => counted,
+        }
+    }
+
+    fn counted(&self, file: &File, range: ByteRange) -> Residency {
+        match resident_pages(file.as_fd(), range) {
+            Some(0) => Residency::None,
+            Some(cached) if cached >= PageRange::covering(range).len().get() => Residency::Whole,
+            Some(_) => Residency::Part,
+            None => {
                 self.cachestat.store(false, Ordering::Relaxed);
                 Residency::Unknown
             }
@@ -280,6 +287,21 @@ mod tests {
             }
         }
         assert_eq!(cache.read_if_resident(&file, &mut [0; 8192], 0).unwrap(), Some(6000));
+    }
+
+    /// Goal: pages that the kernel keeps beyond the end of a cut file do not stand for absent ones. Method: a hole of 16 pages, then
+    /// 1 MiB that is cut to 19 pages; which pages the kernel keeps depends on the file system.
+    #[test]
+    #[cfg_attr(miri, ignore)] // needs the kernel's page cache
+    fn pages_beyond_the_end_do_not_count() {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&vec![1; 1 << 20], 16 * 4096).unwrap();
+        file.set_len(35 * 4096).unwrap();
+        let cache = KernelCache::new(Misses::AreWasted);
+        let residency =
+            |start_page: u64| cache.residency(&file, ByteRange::new(start_page * 4096, 100 * 4096));
+        assert!(matches!(residency(0), Residency::Part | Residency::None | Residency::Unknown));
+        assert!(matches!(residency(16), Residency::Whole | Residency::Unknown));
     }
 
     /// Goal: resident pages are counted for each range by itself, also across the end of the file. Method: three pages,

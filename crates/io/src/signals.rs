@@ -5,7 +5,20 @@
 //! the signal does by default.
 //!
 //! Owns: what new threads block.
-//! Does not own: starting them.
+//! Does not own: what they do.
+
+use std::io;
+use std::thread::{self, JoinHandle};
+
+/// Starts a thread that takes none of the program's signals.
+pub(crate) fn spawn(
+    name: &str,
+    stack_bytes: usize,
+    run: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let builder = thread::Builder::new().name(name.into()).stack_size(stack_bytes);
+    without_signals(|| builder.spawn(run))
+}
 
 /// Runs `start`, which starts threads: they inherit that all signals are blocked, but for those that a thread causes itself.
 pub fn without_signals<R>(start: impl FnOnce() -> R) -> R {

@@ -5,12 +5,13 @@
 //! Owns: what loom's own differ in: names of threads, signals, time.
 //! Does not own: what is done with them.
 
+#[cfg(headwater_loom)]
 use std::io;
 use std::sync::PoisonError;
 use std::time::Duration;
 
 #[cfg(not(headwater_loom))]
-use crate::signals::without_signals;
+pub(crate) use crate::signals::spawn;
 
 #[cfg(headwater_loom)]
 pub(crate) use loom::{
@@ -28,17 +29,7 @@ pub(crate) use std::{
 
 pub(crate) type JoinHandle = thread::JoinHandle<()>;
 
-/// Starts a thread that takes none of the program's signals.
-#[cfg(not(headwater_loom))]
-pub(crate) fn spawn(
-    name: &str,
-    stack_bytes: usize,
-    run: impl FnOnce() + Send + 'static,
-) -> io::Result<JoinHandle> {
-    let builder = thread::Builder::new().name(name.into()).stack_size(stack_bytes);
-    without_signals(|| builder.spawn(run))
-}
-
+/// Starts a thread, as `signals::spawn` does outside of loom.
 #[cfg(headwater_loom)]
 pub(crate) fn spawn(_: &str, _: usize, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle> {
     Ok(thread::spawn(run))

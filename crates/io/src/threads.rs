@@ -21,7 +21,7 @@ use crate::arena::Urgency;
 use crate::fork::ProcessMark;
 use crate::pool::SlotId;
 use crate::request::{Finished, Request};
-use crate::signals::without_signals;
+use crate::signals::spawn;
 use crate::slots::{Attempt, Completed, Slots, Verdict};
 use crate::sys;
 
@@ -82,8 +82,7 @@ impl Threads {
         let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
         if workers.len() < self.workers_max {
             let shared = self.shared.clone();
-            let builder = thread::Builder::new().name("headwater-io".into()).stack_size(THREAD_STACK_BYTES);
-            workers.extend(without_signals(|| builder.spawn(move || shared.work())));
+            workers.extend(spawn("headwater-io", THREAD_STACK_BYTES, move || shared.work()));
         }
         !workers.is_empty()
     }

@@ -171,9 +171,7 @@ impl Cache {
         self.frames.pages.resize(self.grown as usize, Page::default());
         Ok(())
     }
-}
 
-impl Cache {
     /// The kernel ends processes that take more than there is.
     fn check_memory(&self) -> Result<(), String> {
         let (left_bytes, needed_bytes) =

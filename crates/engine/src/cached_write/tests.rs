@@ -1,6 +1,6 @@
 //! Tests: writes that find no memory, and what becomes of their files until there is some.
 //!
-//! Owns: memory that nobody else gets.
+//! Owns: an engine whose memory the test itself takes and gives back.
 //! Does not own: writes that find some (the engine's `writing` tests).
 
 use std::path::PathBuf;
@@ -60,8 +60,9 @@ fn a_page_being_written_when_it_was_read_is_read_again() {
     bench.assert_merged();
 }
 
-/// Goal: what a write left in front of it is closed if it ends before its bytes are there, by the process whose write it is, and no
-/// child of it. Method: a task that waits for memory is dropped by a child that finds a lock taken for ever, then by its process.
+/// Goal: a write beyond the end that is given up before its bytes are in the file takes the gap of zeros away that it made; the process
+/// that began the write does so, and a forked child does not. Method: a task that waits for memory is dropped first by a child, in which a
+/// lock of the file stays locked, then by its process.
 #[test]
 fn a_child_leaves_a_gap_to_its_parent() {
     const CHILD: &str = "HEADWATER_GAP_CHILD";

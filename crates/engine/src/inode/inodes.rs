@@ -25,7 +25,7 @@ struct Known {
     by_id: HashMap<FileId, Arc<Inode>>,
     /// Closed, the longest first; some may be open again, or forgotten.
     closed: VecDeque<Weak<Inode>>,
-    /// At this length the list is looked through for forgotten ones, whose memory it holds.
+    /// When `closed` is longer than this, the entries of forgotten files are removed: each holds memory.
     closed_sweep_length: usize,
     /// What was counted for files that are not known any more.
     forgotten: Counts,

@@ -150,22 +150,16 @@ fn read_disturbed(rig: &Rig, scratch: &Scratch, seed: u64) {
         for _ in 0..40 {
             let position_bytes = reader.stream_position().unwrap();
             let chunk = reader.fill_buf().unwrap();
-            check_or_zero(scratch, position_bytes, chunk);
+            scratch.check_or_zero(position_bytes, chunk);
             let length = chunk.len();
             reader.consume(length);
         }
         let (offset_bytes, length) = (rng.below(scratch.length_bytes), rng.below(400_000) as usize);
         let mut buffer = vec![0; length];
         let read_bytes = file.read_at(&mut buffer, offset_bytes).unwrap();
-        check_or_zero(scratch, offset_bytes, &buffer[..read_bytes]);
+        scratch.check_or_zero(offset_bytes, &buffer[..read_bytes]);
         let bytes = block_on(file.read_at_async(offset_bytes, length)).unwrap();
-        check_or_zero(scratch, offset_bytes, &bytes);
-    }
-}
-
-fn check_or_zero(scratch: &Scratch, offset_bytes: u64, bytes: &[u8]) {
-    for (at, &byte) in (offset_bytes..).zip(bytes) {
-        assert!(byte == 0 || byte == scratch.pattern.byte(at), "garbage at {at}");
+        scratch.check_or_zero(offset_bytes, &bytes);
     }
 }
 

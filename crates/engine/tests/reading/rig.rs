@@ -157,6 +157,13 @@ impl Scratch {
         assert_eq!(self.pattern.mismatch(offset_bytes, bytes), None, "of {offset_bytes}..{end_bytes}");
     }
 
+    /// The same where others cut the file and write it again: a byte may be zero.
+    pub(crate) fn check_or_zero(&self, offset_bytes: u64, bytes: &[u8]) {
+        for (at, &byte) in (offset_bytes..).zip(bytes) {
+            assert!(byte == 0 || byte == self.pattern.byte(at), "garbage at {at}");
+        }
+    }
+
     /// `bytes` are all that the file has in this range.
     pub(crate) fn check_all(&self, offset_bytes: u64, wanted_bytes: usize, bytes: &[u8]) {
         let left_bytes = self.length_bytes.saturating_sub(offset_bytes);

@@ -1,8 +1,8 @@
-//! Soak: the rounds, who lives in them, and what is looked at between them.
+//! Soak: rounds of threads that use files and engines, and a look at the gauges after each round.
 //!
 //! Some seconds; `HEADWATER_SOAK_SECONDS=3600` makes an hour of it (`just soak 1h`). Prints the seed, what was done, and the gauges.
 //!
-//! Owns: the mixture, the rest between rounds.
+//! Owns: which threads a round has, the rest between rounds.
 //! Does not own: the operations (world, actor, tenant), the gauges.
 
 use std::env;
@@ -23,9 +23,9 @@ use crate::rig::{Rig, Scratch, block_on, drivers, watched};
 use crate::tenant::Tenant;
 use crate::world::{Dweller, Shelf, assert_exact};
 
-/// Goal: whatever threads do to files and engines, for however long, bytes are right, nobody waits for ever, after each round
+/// Goal: in a mixture of all operations that lasts as long as one likes, every byte is right, no thread waits for ever, after each round
 /// every gauge of the engines is zero but for what is cached, and nothing that the process holds grows. Method: this test again, in
-/// a process whose allocator keeps little of what is free, as what it keeps would hide what leaks.
+/// a process whose allocator keeps little free memory, which would hide a leak.
 #[test]
 fn soak() {
     if env::var_os(CHILD).is_none() {
@@ -273,15 +273,9 @@ fn read_disturbed(rig: &Rig, scratch: &Scratch, until: &Until, seed: u64) {
         let (offset_bytes, length) = (rng.below(scratch.length_bytes), rng.below(60_000) as usize);
         let mut buffer = vec![0; length];
         let read_bytes = file.read_at(&mut buffer, offset_bytes).unwrap();
-        check_or_zero(scratch, offset_bytes, &buffer[..read_bytes]);
+        scratch.check_or_zero(offset_bytes, &buffer[..read_bytes]);
         let bytes = block_on(file.read_at_async(offset_bytes, length)).unwrap();
-        check_or_zero(scratch, offset_bytes, &bytes);
-    }
-}
-
-fn check_or_zero(scratch: &Scratch, offset_bytes: u64, bytes: &[u8]) {
-    for (at, &byte) in (offset_bytes..).zip(bytes) {
-        assert!(byte == 0 || byte == scratch.pattern.byte(at), "garbage at {at}");
+        scratch.check_or_zero(offset_bytes, &bytes);
     }
 }
 

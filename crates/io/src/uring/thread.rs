@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::{Attendant, BURST_LIMIT, Reaper, Shared, WAIT, WaitsIdle};
-use crate::signals::without_signals;
+use crate::signals::spawn;
 use crate::sync::lock;
 
 #[derive(Default)]
@@ -28,9 +28,8 @@ impl DriverThread {
             handle.thread().unpark();
             return;
         }
-        let builder = thread::Builder::new().name("headwater-ring".into()).stack_size(THREAD_STACK_BYTES);
         let thread_shared = shared.clone();
-        match without_signals(|| builder.spawn(move || thread_shared.drive())) {
+        match spawn("headwater-ring", THREAD_STACK_BYTES, move || thread_shared.drive()) {
             Ok(started) => *handle = Some(started),
             // Without a thread to be had, the caller reaps once itself; the next call tries again.
             Err(_) => {
