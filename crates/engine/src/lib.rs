@@ -43,71 +43,33 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-mod advice;
-mod async_reader;
-mod cached;
-mod cached_write;
-mod coherence;
-mod contiguous;
-mod counters;
-mod cursor;
-mod elastic;
-mod ending;
+mod api;
+mod base;
 mod engine;
-mod error;
-mod events;
-mod file;
-mod in_memory;
 mod inode;
-mod joint;
-mod keeper;
-mod leases;
-mod listeners;
-mod loads;
-mod local;
-mod memory;
-#[cfg(feature = "metrics")]
-mod metrics;
-pub mod profiles;
-mod put_pages;
-mod read_at;
-mod read_many;
-mod reader;
-mod shared_view;
-mod source;
-mod start;
-mod stats;
-mod stream;
-mod sync;
-mod unwritten;
-mod view;
-mod whole;
-mod window_flush;
-mod windows;
-mod write_at;
-mod write_back;
-mod writer;
-mod writes;
+mod load;
+mod read;
+mod write;
 
-pub use async_reader::{AsyncReader, ByteStream};
-pub use coherence::Coherence;
-pub use counters::{Counts, FileStats};
-pub use elastic::{Elasticity, Relief};
+pub use api::async_reader::{AsyncReader, ByteStream};
+pub use api::eviction_listener::EvictionListener;
+pub use api::file::{Caching, File, OpenOptions};
+pub use api::local::{Local, LocalEngine, LocalFile};
+pub use api::read_file::read;
+pub use api::read_many::ManyRead;
+pub use api::reader::Reader;
+pub use api::shared_view::SharedView;
+pub use api::view::View;
+pub use api::writer::Writer;
+pub use base::counters::{Counts, FileStats};
+pub use base::error::{Error, Failure, Operation, Result};
+pub use engine::handle::IoMode;
+pub use engine::profiles::{self, Profiles};
+pub use engine::reclaim::{Elasticity, Relief};
+pub use engine::stats::{CacheStats, Latency};
 pub use engine::{Engine, EngineBuilder, Info, Stats};
-pub use error::{Error, Failure, Operation, Result};
-pub use file::{Caching, File, OpenOptions};
 pub use headwater_core::readahead::{Advice, ReadaheadLimits, ReadaheadPolicy};
-pub use listeners::EvictionListener;
-pub use local::{Local, LocalEngine, LocalFile};
-pub use profiles::Profiles;
-pub use read_many::ManyRead;
-pub use reader::Reader;
-pub use shared_view::SharedView;
-pub use source::IoMode;
-pub use stats::{CacheStats, Latency};
-pub use view::View;
-pub use whole::read;
-pub use writer::Writer;
+pub use inode::lease::Coherence;
 
 /// The queue below the engine by itself: requests in memory of their own, submitted by any thread, batched, waited for by
 /// threads or by tasks on any executor, cancelled safely. For programs that bring their own cache.

@@ -36,8 +36,8 @@ use headwater_io::{Dropped, FileKind, FileStamp, OpenFile, Opened, StampTrust};
 
 use super::origin::{Evidence, Remaining, Seen, Watching};
 use super::{ALL_PAGES, Inode};
-use crate::events;
-use crate::unwritten::{Moment, Unwritten};
+use crate::base::events;
+use crate::inode::dirty::{Moment, Unwritten};
 
 /// What a look has led to, for listeners and subscribers: reported when no lock is held.
 #[derive(Debug, Default)]

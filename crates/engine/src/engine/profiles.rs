@@ -1,0 +1,333 @@
+//! Profiles: what `headwater tune` measured of devices, kept in a file, and what follows from it for readahead.
+//!
+//! ```text
+//!   Engine::build ─► profiles.json, once ─┬─ absent, off, broken ─► none: opening a file asks nothing
+//!                                         └─ some ─► open: device seen before? ─► its limits
+//!                                                                └► no: key of the device ─► profile ─► limits, kept
+//! ```
+//!
+//! A profile never fails anything: a file that cannot be read or understood is told once, as a warning through `tracing`,
+//! and the engine works as without.
+//!
+//! Owns: the format of the file, where it lies, the limits that a profile leads to.
+//! Does not own: measuring and writing (`headwater tune`), the key of a device (device).
+//! Locks: `by_device`, in which the key of a device is looked up once; nothing else is locked in it.
+
+mod device;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use headwater_core::limits::Limits;
+use headwater_core::readahead::ReadaheadLimits;
+use headwater_core::units::PAGE_SIZE_BYTES;
+use headwater_io::{OpenFile, device_number};
+use serde::{Deserialize, Serialize};
+
+pub use device::{Device, Nature};
+
+use crate::base::events;
+use crate::engine::readahead_for;
+
+/// Where an engine takes profiles from; see [`EngineBuilder::profiles`](crate::EngineBuilder::profiles).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Profiles {
+    /// From the file that `HEADWATER_PROFILES` names, nowhere if that is `off`; when it is not set, from
+    /// `headwater/profiles.json` in `$XDG_CONFIG_HOME` or `~/.config`. An engine on a simulated device takes none.
+    #[default]
+    Default,
+    /// From nowhere.
+    Off,
+    /// From this file.
+    At(PathBuf),
+}
+
+impl Profiles {
+    /// The file, whether it is there or not; `None` when profiles are off or there is no home directory.
+    pub fn path(&self) -> Option<PathBuf> {
+        match self {
+            Profiles::Default => default_path(|name| std::env::var_os(name).map(PathBuf::from)),
+            Profiles::Off => None,
+            Profiles::At(path) => Some(path.clone()),
+        }
+    }
+}
+
+/// What the file holds: a profile for each device.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
+pub struct StoredProfiles {
+    /// Of the format: [`StoredProfiles::VERSION`].
+    pub version: u32,
+    /// By [`Device::key`].
+    pub profiles: BTreeMap<String, Profile>,
+}
+
+/// What was measured of a device.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
+pub struct Profile {
+    /// What it is called, for people.
+    pub device: String,
+    /// When it was measured, in seconds since 1970.
+    pub measured_unix_s: u64,
+    /// By which version of headwater.
+    pub headwater: String,
+    /// The cheapest setting that reads from start to end at the device's rate.
+    pub sequential: TunedSetting,
+    /// The same for reads of 4 KiB at random.
+    pub random: Option<TunedSetting>,
+    /// The same for writing from start to end, if that was measured.
+    pub write: Option<TunedSetting>,
+}
+
+/// A request size, how many of them in flight, and the rate that they reached.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Debug)]
+pub struct TunedSetting {
+    /// Of a request.
+    pub size_bytes: u64,
+    /// Requests in flight.
+    pub depth: u32,
+    /// What was reached.
+    pub mib_per_s: f64,
+}
+
+impl Default for StoredProfiles {
+    fn default() -> StoredProfiles {
+        StoredProfiles { version: StoredProfiles::VERSION, profiles: BTreeMap::new() }
+    }
+}
+
+impl StoredProfiles {
+    /// Of the format that this headwater reads and writes.
+    pub const VERSION: u32 = 1;
+
+    /// What the file holds; nothing if it is not there.
+    ///
+    /// # Errors
+    /// What reading reports; `InvalidData` when it is none of ours, of another version, or larger than 1 MiB.
+    pub fn load(path: &Path) -> io::Result<StoredProfiles> {
+        let metadata = match fs::metadata(path) {
+            Err(error) if is_absent(&error) => return Ok(StoredProfiles::default()),
+            metadata => metadata?,
+        };
+        // Opening a FIFO would wait for its other end.
+        if !metadata.is_file() {
+            return Err(unusable("it is no regular file".to_owned()));
+        }
+        if metadata.len() > FILE_BYTES_MAX {
+            return Err(unusable(format!("it is larger than {FILE_BYTES_MAX} bytes")));
+        }
+        parse(&fs::read(path)?)
+    }
+}
+
+fn parse(bytes: &[u8]) -> io::Result<StoredProfiles> {
+    let text = |error: serde_json::Error| unusable(error.to_string());
+    // The version first: the rest may look different in another.
+    let Versioned { version } = serde_json::from_slice(bytes).map_err(text)?;
+    if version != StoredProfiles::VERSION {
+        let known = StoredProfiles::VERSION;
+        return Err(unusable(format!("its version is {version}, this headwater knows {known}")));
+    }
+    serde_json::from_slice(bytes).map_err(text)
+}
+
+#[derive(Deserialize)]
+struct Versioned {
+    version: u32,
+}
+
+impl TunedSetting {
+    /// Memory that is with the device at any time.
+    pub fn queue_bytes(&self) -> u64 {
+        self.size_bytes.saturating_mul(u64::from(self.depth))
+    }
+
+    /// Limits by which a reader keeps this many requests of this size with the device, and reads 8 MiB ahead at the least, as far
+    /// as the memory budget allows; `None` for a setting that no request can have.
+    ///
+    /// ```
+    /// use headwater::profiles::TunedSetting;
+    /// let setting = TunedSetting { size_bytes: 512 << 10, depth: 4, mib_per_s: 2700.0 };
+    /// let limits = setting.readahead_limits(64 << 20).expect("the setting can be used");
+    /// assert_eq!((limits.size_bytes_max, limits.distance_bytes_max), (512 << 10, 8 << 20));
+    /// let limits = setting.readahead_limits(3 << 20).expect("the setting can be used");
+    /// assert_eq!((limits.size_bytes_max, limits.distance_bytes_max), (256 << 10, 3 << 19));
+    /// ```
+    pub fn readahead_limits(&self, memory_bytes: u64) -> Option<ReadaheadLimits> {
+        let sizes = PAGE_SIZE_BYTES..=Limits::RUN_BYTES_MAX;
+        let depths = 1..=Limits::QUEUE_DEPTH_MAX;
+        let is_sound = self.size_bytes.is_power_of_two()
+            && sizes.contains(&self.size_bytes)
+            && depths.contains(&self.depth);
+        is_sound.then(|| {
+            let wanted_bytes = self.queue_bytes().saturating_mul(DISTANCE_FACTOR);
+            // What is enough on a quiet device is too little beside others (256 KiB x 4: 0.5 to 0.8 of the rate by default).
+            let wanted_bytes = wanted_bytes.max(ReadaheadLimits::DISTANCE_BYTES_MAX_DEFAULT);
+            readahead_for(memory_bytes, self.size_bytes, wanted_bytes)
+        })
+    }
+}
+
+/// The profiles of an engine, and the limits of devices seen.
+pub(crate) struct Tuned {
+    profiles: BTreeMap<String, Profile>,
+    memory_bytes: u64,
+    by_device: Mutex<HashMap<(u32, u32), Option<ReadaheadLimits>>>,
+}
+
+impl Tuned {
+    /// `None` when there are no profiles.
+    pub(crate) fn load(from: &Profiles, memory_bytes: u64) -> Option<Tuned> {
+        let path = from.path()?;
+        let profiles = match StoredProfiles::load(&path) {
+            Ok(stored) => stored.profiles,
+            Err(error) => {
+                events::profiles_ignored(&path, &error);
+                return None;
+            }
+        };
+        (!profiles.is_empty()).then(|| Tuned { profiles, memory_bytes, by_device: Mutex::default() })
+    }
+
+    /// For how many devices there is one.
+    pub(crate) fn count(&self) -> usize {
+        self.profiles.len()
+    }
+
+    /// What was found for the device of a file. One syscall; a device that was not seen before is looked up in `/proc`
+    /// and sysfs.
+    pub(crate) fn limits(&self, file: &OpenFile) -> Option<ReadaheadLimits> {
+        let device = device_number(file.buffered()).ok()?;
+        let mut by_device = self.by_device.lock().unwrap_or_else(PoisonError::into_inner);
+        *by_device.entry(device).or_insert_with(|| {
+            let key = Device::of(file.buffered()).ok()?.key?;
+            self.profiles.get(&key)?.sequential.readahead_limits(self.memory_bytes)
+        })
+    }
+}
+
+/// `variable` is the environment.
+fn default_path(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    let set = |name: &str| variable(name).filter(|value| !value.as_os_str().is_empty());
+    if let Some(path) = set(ENVIRONMENT) {
+        return (path != Path::new(OFF)).then_some(path);
+    }
+    // The XDG base directory specification has relative paths ignored.
+    let configured = set("XDG_CONFIG_HOME").filter(|path| path.is_absolute());
+    let folder = configured.or_else(|| set("HOME").map(|home| home.join(".config")))?;
+    Some(folder.join("headwater").join("profiles.json"))
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+fn unusable(text: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+const ENVIRONMENT: &str = "HEADWATER_PROFILES";
+
+const OFF: &str = "off";
+
+/// A profile takes 500 bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Of what is ahead of a consumer a part has arrived and waits for its turn: what overtook the first request, and what
+/// is being consumed. With as much again as the queue holds, the device has its whole queue all the same.
+const DISTANCE_FACTOR: u64 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setting(size_bytes: u64, depth: u32) -> TunedSetting {
+        TunedSetting { size_bytes, depth, mib_per_s: 1.0 }
+    }
+
+    /// Goal: whatever can be stored leads to limits that are valid and leave half of the memory, or to none.
+    #[test]
+    fn limits_are_valid_for_any_setting_and_memory() {
+        for size_bytes in (0..64).map(|shift| 1 << shift).chain([0, 12_288, u64::MAX]) {
+            for depth in [0, 1, 2, 3, 8, 64, 4096, u32::MAX] {
+                for memory_bytes in [3 << 20, 5 << 20, 64 << 20, 1 << 40] {
+                    let Some(limits) = setting(size_bytes, depth).readahead_limits(memory_bytes) else {
+                        continue;
+                    };
+                    assert_eq!(limits.validate(), Ok(()), "{size_bytes} x {depth} in {memory_bytes}");
+                    assert!(limits.distance_bytes_max <= memory_bytes / 2);
+                    assert!(limits.size_bytes_max <= size_bytes);
+                }
+            }
+        }
+        assert_eq!(setting(12_288, 4).readahead_limits(64 << 20), None);
+        assert_eq!(setting(4 << 20, 4).readahead_limits(64 << 20), None);
+        assert_eq!(setting(1 << 20, 0).readahead_limits(64 << 20), None);
+    }
+
+    /// Goal: a profile that says what the default says leads to the default, in any memory.
+    #[test]
+    fn the_default_is_a_profile_too() {
+        let defaults = ReadaheadLimits::default();
+        for memory_bytes in [3 << 20, 8 << 20, 64 << 20] {
+            let limits = setting(1 << 20, 4).readahead_limits(memory_bytes).unwrap();
+            assert_eq!(
+                limits,
+                readahead_for(memory_bytes, defaults.size_bytes_max, defaults.distance_bytes_max)
+            );
+        }
+    }
+
+    #[test]
+    fn the_file_lies_where_the_environment_says() {
+        let path = |set: &[(&str, &str)]| {
+            default_path(|name| {
+                set.iter().find(|(known, _)| *known == name).map(|(_, value)| PathBuf::from(value))
+            })
+        };
+        let home = ("HOME", "/home/me");
+        let at = |text: &str| Some(PathBuf::from(text));
+        assert_eq!(path(&[]), None);
+        assert_eq!(path(&[home]), at("/home/me/.config/headwater/profiles.json"));
+        assert_eq!(path(&[home, ("XDG_CONFIG_HOME", "/etc")]), at("/etc/headwater/profiles.json"));
+        assert_eq!(
+            path(&[home, ("XDG_CONFIG_HOME", "here")]),
+            at("/home/me/.config/headwater/profiles.json")
+        );
+        assert_eq!(path(&[home, ("HEADWATER_PROFILES", "/x")]), at("/x"));
+        assert_eq!(path(&[home, ("HEADWATER_PROFILES", "off")]), None);
+        assert_eq!(path(&[home, ("HEADWATER_PROFILES", "")]), at("/home/me/.config/headwater/profiles.json"));
+    }
+
+    /// Goal: what was written is read, other versions and nonsense are told apart from an absent file.
+    #[test]
+    fn files_are_read_or_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("profiles.json");
+        assert_eq!(StoredProfiles::load(&path).unwrap(), StoredProfiles::default());
+        let profile = Profile {
+            device: "a disk".to_owned(),
+            measured_unix_s: 1,
+            headwater: "0".to_owned(),
+            sequential: setting(4096, 1),
+            random: None,
+            write: None,
+        };
+        let stored =
+            StoredProfiles { profiles: [("key".to_owned(), profile)].into(), ..StoredProfiles::default() };
+        fs::write(&path, serde_json::to_vec(&stored).unwrap()).unwrap();
+        assert_eq!(StoredProfiles::load(&path).unwrap(), stored);
+        for nonsense in ["", "{", "[]", "{\"version\": 2, \"profiles\": {}}", "{\"version\": 1}", "\u{0}"] {
+            fs::write(&path, nonsense).unwrap();
+            assert_eq!(StoredProfiles::load(&path).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        }
+        assert_eq!(
+            StoredProfiles::load(place.path()).unwrap_err().kind(),
+            io::ErrorKind::InvalidData,
+            "a directory"
+        );
+    }
+}

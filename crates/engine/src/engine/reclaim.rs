@@ -1,0 +1,179 @@
+//! Elastic: memory that follows what the system has to spare.
+//!
+//! ```text
+//!   headroom:   0 ·················· ¾ of the reserve ············ the reserve ············ beyond
+//!                 relieve: chunks go back              growth is refused         grows on demand
+//!                 until the reserve is whole           (who needs memory evicts)
+//! ```
+//!
+//! Between the two marks nothing changes, so that what is given back is not taken again at once. Memory goes in chunks of
+//! 2 MiB: first those that are wholly free, then those that cost the cache least.
+//!
+//! The reserve is all that others can take before somebody has looked: the kernel kills when it is used up, whatever the
+//! cache could have given. In a cgroup of 256 MiB with a full cache, ten times 100 MiB touched at once on a busy machine
+//! ended in a kill with a reserve of a thirty-second or an eighth, and in none of eight runs with a quarter, where looks
+//! came as often as [`Relief::look_again`] says; with a look every 100 ms in each of four runs, whatever the reserve.
+//!
+//! Owns: when memory goes back, and how much.
+//! Does not own: what the headroom is (`headwater-io`), when this is called: by a keeper that comes by all the time, and by
+//! whoever is refused memory.
+//! Locks: `relieving` while at it, which nobody waits for; listeners are told after.
+
+use std::sync::{Mutex, TryLockError};
+use std::time::Duration;
+
+use headwater_core::buddy::CHUNK_BYTES;
+use headwater_core::cache::Evicted;
+use headwater_io::{Headroom, Stall};
+
+use crate::base::events;
+use crate::engine::{Engine, Shared};
+
+/// Whether an engine's memory follows what the system has to spare.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Elasticity {
+    /// It grows while the cgroup and the system have a reserve free, and shrinks when they do not.
+    #[default]
+    On,
+    /// It grows to its budget, whatever the system says, and stays there.
+    Off,
+}
+
+/// What came of [`Engine::relieve`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Relief {
+    /// Memory that went back to the system.
+    pub released_bytes: u64,
+    /// When to look again: before others can have used up what is left.
+    pub look_again: Duration,
+}
+
+impl Engine {
+    /// Looks whether the system, or a cgroup that this process is in, is short of memory, and gives some back if it is:
+    /// free memory first, then pages of the cache. Costs some 25 µs when all is well, and up to milliseconds when not.
+    ///
+    /// The engine does the same when it is refused memory.
+    pub fn relieve(&self) -> Relief {
+        self.shared.relieve()
+    }
+}
+
+/// Of those who would relieve at once, one does.
+#[derive(Debug, Default)]
+pub(crate) struct Relieving(Mutex<()>);
+
+impl Shared {
+    /// See [`Engine::relieve`].
+    pub(crate) fn relieve(&self) -> Relief {
+        let nothing = Relief { released_bytes: 0, look_again: LOOK_AGAIN_MAX };
+        if self.driver.is_forked() {
+            return nothing;
+        }
+        let guard = match self.relieving.0.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Relief { look_again: LOOK_AGAIN_MIN, ..nothing },
+        };
+        let mapped_bytes = self.arena.stats().mapped_bytes;
+        let spare_bytes = mapped_bytes.saturating_sub(KEPT_BYTES);
+        if spare_bytes == 0 {
+            return nothing;
+        }
+        let headroom = self.arena.headroom();
+        let wanted_bytes = wanted_bytes(headroom, self.arena.is_stalling(), mapped_bytes).min(spare_bytes);
+        let mut evicted = Vec::new();
+        let released_bytes = self.give_back(wanted_bytes, &mut evicted);
+        drop(guard);
+        if wanted_bytes > 0 {
+            events::relieved(headroom.free_bytes, wanted_bytes, released_bytes, evicted.len());
+            self.cache.inodes.on_evicted(&evicted);
+        }
+        let free_bytes = headroom.free_bytes.saturating_add(released_bytes as u64);
+        Relief { released_bytes: released_bytes as u64, look_again: look_again(free_bytes) }
+    }
+
+    /// Gives up to so much back, in small parts, because what is free others take.
+    fn give_back(&self, wanted_bytes: usize, evicted: &mut Vec<Evicted>) -> usize {
+        let mut released_bytes = self.arena.release(wanted_bytes);
+        while released_bytes < wanted_bytes {
+            let part_bytes = (wanted_bytes - released_bytes).min(PART_BYTES);
+            let is_emptied = self.cache.pages.shrink(part_bytes, evicted) > 0
+                || self.cache.loads.conclude_arrived(self) > 0
+                    && self.cache.pages.shrink(part_bytes, evicted) > 0;
+            if !is_emptied {
+                break;
+            }
+            released_bytes += self.arena.release(part_bytes);
+        }
+        released_bytes
+    }
+}
+
+/// How much is to go back.
+fn wanted_bytes(headroom: Headroom, stall: Stall, mapped_bytes: usize) -> usize {
+    let Headroom { free_bytes, reserve_bytes } = headroom;
+    let missing_bytes =
+        if free_bytes < reserve_bytes / 4 * 3 { reserve_bytes.saturating_sub(free_bytes) } else { 0 };
+    let stalled_bytes = match stall {
+        Stall::Yes => mapped_bytes / STALL_DIVISOR,
+        Stall::No => 0,
+    };
+    (missing_bytes as usize).max(stalled_bytes).next_multiple_of(CHUNK_BYTES)
+}
+
+/// Half of the time in which others can use up what is free.
+fn look_again(free_bytes: u64) -> Duration {
+    let microseconds = free_bytes / 2 / TAKEN_BYTES_PER_MICROSECOND;
+    Duration::from_micros(microseconds).clamp(LOOK_AGAIN_MIN, LOOK_AGAIN_MAX)
+}
+
+/// Never given back: what the arena may map whatever the headroom.
+const KEPT_BYTES: usize = 2 * CHUNK_BYTES;
+
+/// Between two releases, so that others find little to take meanwhile.
+const PART_BYTES: usize = 8 * CHUNK_BYTES;
+
+/// Of what is mapped, so much goes at each look while threads stall: a stall says that memory is short, not by how much.
+const STALL_DIVISOR: usize = 16;
+
+/// What a thread that touches new memory takes, measured at 2 to 4 GB/s.
+const TAKEN_BYTES_PER_MICROSECOND: u64 = 4000;
+
+/// Looking costs some 25 µs: a fortieth of a processor at the very most.
+const LOOK_AGAIN_MIN: Duration = Duration::from_millis(1);
+
+/// With much headroom there is no hurry.
+const LOOK_AGAIN_MAX: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn wanted_mib(free_mib: u64, stall: Stall) -> u64 {
+        let headroom = Headroom { free_bytes: free_mib * MIB, reserve_bytes: 16 * MIB };
+        wanted_bytes(headroom, stall, 320 << 20) as u64 / MIB
+    }
+
+    /// Goal: nothing goes back above three quarters of the reserve, and below it what makes the reserve whole.
+    #[test]
+    fn the_reserve_is_made_whole() {
+        assert_eq!([100, 16, 12, 11, 0].map(|free| wanted_mib(free, Stall::No)), [0, 0, 0, 6, 16]);
+    }
+
+    /// Goal: while threads stall a share of what is mapped goes, or more where more is missing.
+    #[test]
+    fn stalls_cost_a_share() {
+        assert_eq!([100, 7, 0].map(|free| wanted_mib(free, Stall::Yes)), [20, 20, 20]);
+    }
+
+    /// Goal: nothing is wanted where nothing is known.
+    #[test]
+    fn nothing_is_known() {
+        assert_eq!(wanted_bytes(Headroom::UNKNOWN, Stall::No, 1 << 30), 0);
+        assert_eq!(look_again(u64::MAX), LOOK_AGAIN_MAX);
+        assert_eq!(look_again(0), LOOK_AGAIN_MIN);
+    }
+}

@@ -1,0 +1,74 @@
+//! Overtaken: what a stream holds, and the file was written to since.
+//!
+//! Owns: when bytes at hand are compared with the file.
+//! Does not own: when an extent was read (ahead), what was written (unwritten).
+//! Invariants: I8 a fill shows nothing from before a write of the same engine that had returned when the fill began.
+
+use headwater_core::units::ByteRange;
+
+use super::extents::Asked;
+use super::{COPY_BYTES_MIN, ReadStream};
+use crate::base::error::Result;
+use crate::inode::dirty::Moment;
+
+/// Whether a caller asks for bytes, or a task asks again for those that it waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fill {
+    First,
+    Again,
+}
+
+impl ReadStream {
+    /// I8: what was read before a write that has returned by now is not shown any more, nor, once it is time to look, what was
+    /// read before a change by others.
+    #[inline]
+    pub(super) fn begin_fill(&mut self, fill: Fill) -> Result<()> {
+        self.source.check_process(self.position_bytes)?;
+        let Some(inode) = self.source.known() else {
+            self.fills += 1;
+            return Ok(());
+        };
+        // Looking again while it waits for what was asked for since would have it ask for ever.
+        if fill == Fill::First && !self.source.may_hide_contents(inode) {
+            let looked = self.source.revalidate(inode);
+            looked.map_err(|error| self.source.length_error(error))?;
+        }
+        // A task that asks again goes on with its fill, unless something was written since it asked.
+        let now = Some(inode.unwritten.moment());
+        if std::mem::replace(&mut self.fill_moment, now) != now || fill == Fill::First {
+            self.fills += 1;
+        }
+        let moment = self.current.as_ref().and_then(|current| current.moment);
+        let is_as_read =
+            |moment: Moment| moment.is_now(&inode.unwritten) && inode.unwritten.windows.is_empty();
+        if moment.is_none_or(is_as_read) {
+            return Ok(());
+        }
+        self.check_current();
+        Ok(())
+    }
+
+    /// Something was written to the file since the current extent was read. If it was there, the rest is read again, with what
+    /// follows it: less at once, as more may be written.
+    #[cold]
+    fn check_current(&mut self) {
+        let (Some(inode), Some(current)) = (self.source.known(), &mut self.current) else { return };
+        let now = inode.unwritten.moment();
+        let rest = ByteRange::new(self.position_bytes, current.range.end);
+        let Some(moment) = &mut current.moment else { return };
+        if !inode.unwritten.has_changed(*moment, rest) {
+            *moment = now;
+            return;
+        }
+        self.current = None;
+        self.ahead.clear();
+        self.copy_bytes = COPY_BYTES_MIN;
+        self.policy.restart(self.position_bytes);
+    }
+
+    /// Whether what was asked for has been written to since.
+    pub(super) fn is_overtaken(&self, asked: Asked) -> bool {
+        let (Some(inode), Some(moment)) = (self.source.known(), asked.moment) else { return false };
+        inode.unwritten.has_changed(moment, asked.range)
+    }
+}

@@ -1,0 +1,602 @@
+//! Cached write: positional writes into the cache, top to bottom.
+//!
+//! ```text
+//!   write ─► beyond the end? its turn ─► too much dirty? wait for a write ─► whole pages ─► extents ─► copied ─► install
+//!                                                     └─ part of a page ─► in place
+//!                                                          ├─ pinned ─► copy of the page ─► install      (loan-break)
+//!                                                          ├─ pending ─► wait for its load ─► again
+//!                                                          └─ absent ─┬─ nothing of it was there ─► zeros around ─► install
+//!                                                                     └─ else ─► loaded ─► again
+//!   4 MiB written in order, or a MiB at once ─► their write begins
+//! ```
+//!
+//! The source is copied before any lock or latch is taken: it may be a view of the same file, or memory that has to be
+//! fetched from a disk first.
+//!
+//! Owns: the order of these steps, for threads and for tasks.
+//! Does not own: what is dirty (unwritten), when it is written (write back).
+//! Invariants: I1 what is pinned is not changed, but replaced; I5 no lock is held while waiting; I6 who finds no memory waits
+//! until pages are written; I8 what was written is there for all readers when this returns; I10 the bytes of a page beyond
+//! the length are zeros.
+//! Hot path: a part of a page that is there: one lock, two copies, no system call, no allocation.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
+use headwater_io::{Extents, Found, Overwritten};
+use smallvec::SmallVec;
+
+use crate::base::error::{Error, Operation, Result};
+use crate::engine::frames::{RUN_PAGES_MAX, Room};
+use crate::engine::handle::Source;
+use crate::inode::dirty::{Moment, State, TurnGuard};
+use crate::inode::writeback::Noted;
+use crate::inode::{Inode, ZEROS};
+use crate::load::cached::{CachedRead, Next};
+use crate::load::submit::Caller;
+use crate::write::put_pages::Put;
+
+mod atomic_update;
+mod into_window;
+#[cfg(test)]
+mod tests;
+
+impl Source {
+    /// Writes into the cache. Blocks. Says how many bytes, if any.
+    pub(crate) fn write_cached(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        bytes: &[u8],
+        place: Place<'_>,
+    ) -> Result<Accepted> {
+        let mut write = CachedWrite::new(self, inode, Caller::Thread, bytes.len(), place)?;
+        while let Some(next) = write.advance(bytes)? {
+            let waited = write.wait(next);
+            if write.is_over(waited)? {
+                break;
+            }
+        }
+        Ok(write.finish())
+    }
+
+    /// The same for a task.
+    pub(crate) async fn write_cached_async(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        bytes: &[u8],
+        place: Place<'_>,
+    ) -> Result<Accepted> {
+        let shared = self.shared();
+        let mut write = CachedWrite::new(self, inode, Caller::Task, bytes.len(), place)?;
+        while let Some(next) = write.advance(bytes)? {
+            let waited = match next {
+                WriteNext::Turn => {
+                    write.turn = Some(inode.unwritten.turn.take_async(shared).await);
+                    Ok(())
+                }
+                WriteNext::Wait(room) => room.ready(shared).await.map_err(|error| write.error(error)),
+                WriteNext::Read(range) => {
+                    let moment = inode.unwritten.moment();
+                    let read = self.read_device_async(range).await;
+                    read.map(|page| write.base = Some(Base::new(range, page.to_vec(), moment)))
+                }
+            };
+            if write.is_over(waited)? {
+                break;
+            }
+        }
+        Ok(write.finish())
+    }
+}
+
+/// What became of a write.
+pub(crate) struct Accepted {
+    /// The bytes from its beginning that were written.
+    pub(crate) bytes: usize,
+    /// Why those behind were not.
+    pub(crate) stopped_by: Option<Error>,
+}
+
+/// Where to write.
+pub(crate) enum Place<'a> {
+    /// Here.
+    At(u64),
+    /// Here, where the file ended when it was looked at, after the turn was taken.
+    End(u64, TurnGuard<'a>),
+    /// Here, if the file reaches that far.
+    Within(u64),
+}
+
+/// Whether a write may make the file longer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Growth {
+    Allowed,
+    Refused,
+}
+
+/// One write into the cache, as far as it has come.
+struct CachedWrite<'a> {
+    source: &'a Arc<Source>,
+    inode: &'a Arc<Inode>,
+    caller: Caller,
+    range: ByteRange,
+    done: usize,
+    /// Held by who makes the file longer.
+    turn: Option<TurnGuard<'a>>,
+    growth: Growth,
+    /// From the end of the file to where the device was lengthened for this write, until the first bytes behind it are written.
+    gap: Option<ByteRange>,
+    /// Why it ended before all was written.
+    stopped_by: Option<Error>,
+    /// What a page was that the cache has no room for.
+    base: Option<Base>,
+    /// How often the page at hand was brought in vain.
+    attempts: u32,
+}
+
+/// A page as it was read past the cache.
+struct Base {
+    page: PageIndex,
+    bytes: Vec<u8>,
+    /// It is right if nothing was changed or written to the device since, and the device had the page then.
+    moment: Moment,
+}
+
+impl Base {
+    /// The page of which `range` was read, with zeros behind.
+    fn new(range: ByteRange, mut bytes: Vec<u8>, moment: Moment) -> Base {
+        bytes.resize(PAGE_BYTES, 0);
+        Base { page: PageIndex::containing(range.start), bytes, moment }
+    }
+
+    /// Whether the page, which the cache does not have, is as it was read. Nothing was changed or written since; and what was dirty
+    /// when it was read was not being written either: a page may leave between the end of its write and the note of that.
+    fn is_as_now(&self, inode: &Inode, state: &State) -> bool {
+        let pages = PageRange::new(self.page, self.page + PageCount::new(1));
+        self.moment == inode.unwritten.moment() && state.dirty.first_unwritten(pages).is_none()
+    }
+}
+
+/// What to do before more can be written.
+enum WriteNext {
+    /// Take the turn.
+    Turn,
+    /// Wait for the page, or for what frees memory.
+    Wait(Room),
+    /// Read these bytes of a page without the cache.
+    Read(ByteRange),
+}
+
+impl<'a> CachedWrite<'a> {
+    fn new(
+        source: &'a Arc<Source>,
+        inode: &'a Arc<Inode>,
+        caller: Caller,
+        length: usize,
+        place: Place<'a>,
+    ) -> Result<CachedWrite<'a>> {
+        let (start_bytes, turn, growth) = match place {
+            Place::At(start_bytes) => (start_bytes, None, Growth::Allowed),
+            Place::End(start_bytes, turn) => (start_bytes, Some(turn), Growth::Allowed),
+            Place::Within(start_bytes) => (start_bytes, None, Growth::Refused),
+        };
+        if turn.is_none() {
+            let looked = source.revalidate(inode);
+            looked.map_err(|error| source.error(Operation::Write, start_bytes, error))?;
+        }
+        let range = ByteRange::at(start_bytes, length as u64);
+        Ok(CachedWrite {
+            source,
+            inode,
+            caller,
+            range,
+            done: 0,
+            turn,
+            growth,
+            gap: None,
+            stopped_by: None,
+            base: None,
+            attempts: 0,
+        })
+    }
+
+    /// Does what has to be done before more can be written. Blocks.
+    fn wait(&mut self, next: WriteNext) -> Result<()> {
+        match next {
+            WriteNext::Turn => self.turn = Some(self.inode.unwritten.turn.take()),
+            WriteNext::Wait(room) => {
+                room.wait(self.source.shared()).map_err(|error| self.error(error))?;
+            }
+            WriteNext::Read(range) => {
+                let moment = self.inode.unwritten.moment();
+                let mut page = vec![0; PAGE_BYTES];
+                self.source.read_device(&mut page[..range.len() as usize], range)?;
+                self.base = Some(Base::new(range, page, moment));
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`CachedWrite::step`]; an error after some bytes were written is the end of the write.
+    fn advance(&mut self, bytes: &[u8]) -> Result<Option<WriteNext>> {
+        match self.step(bytes) {
+            Err(error) if self.done > 0 => {
+                self.stopped_by = Some(error);
+                Ok(None)
+            }
+            stepped => stepped,
+        }
+    }
+
+    /// Whether the write ends because what it waited for has failed: with what was written, or if that is nothing, the error.
+    fn is_over(&mut self, waited: Result<()>) -> Result<bool> {
+        match waited {
+            Ok(()) => Ok(false),
+            Err(error) if self.done > 0 => {
+                self.stopped_by = Some(error);
+                Ok(true)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What was written, and why no more was.
+    fn finish(&mut self) -> Accepted {
+        Accepted { bytes: self.done, stopped_by: self.stopped_by.take() }
+    }
+
+    /// Writes as much as can be without waiting. `None` when that was all.
+    fn step(&mut self, bytes: &[u8]) -> Result<Option<WriteNext>> {
+        while self.done < bytes.len() {
+            let may_grow = self.turn.is_some() && self.growth == Growth::Allowed;
+            if self.range.end > self.inode.length_bytes() && !may_grow {
+                return self.beyond_end().map(Some);
+            }
+            if let Some(next) = self.limit()? {
+                return Ok(Some(next));
+            }
+            let (page, part) = self.part();
+            self.promise(page)?;
+            let next = match part.len() {
+                _ if self.inode.unwritten.windows.holds(page) => self.write_window(page, part, bytes)?,
+                PAGE_BYTES => self.write_pages(page, bytes)?,
+                _ => self.write_part(page, part, bytes)?,
+            };
+            if next.is_some() {
+                return Ok(next);
+            }
+        }
+        self.source.shared().write_back_early(self.inode);
+        Ok(None)
+    }
+
+    /// Has the device keep room for the next bytes, up to the end of a MiB; once, before their pages are looked for.
+    fn promise(&self, page: PageIndex) -> Result<()> {
+        if self.attempts > 0 {
+            return Ok(());
+        }
+        let start_bytes = self.range.start + self.done as u64;
+        let block_bytes = RUN_PAGES_MAX * PAGE_SIZE_BYTES;
+        let block_end_bytes = (page.start_bytes() / block_bytes + 1) * block_bytes;
+        let range = ByteRange::new(start_bytes, self.range.end.min(block_end_bytes));
+        let promised = self.source.shared().promise(self.inode, &self.source.open, range);
+        promised.map_err(|error| self.error(error))
+    }
+
+    /// The page of the next byte, and which part of it is written.
+    fn part(&self) -> (PageIndex, Range<u32>) {
+        let offset_bytes = self.range.start + self.done as u64;
+        let page = PageIndex::containing(offset_bytes);
+        let start = offset_bytes - page.start_bytes();
+        let end = (self.range.end - page.start_bytes()).min(PAGE_SIZE_BYTES);
+        (page, start as u32..end as u32)
+    }
+
+    /// What is written reaches beyond the end.
+    fn beyond_end(&self) -> Result<WriteNext> {
+        if self.growth == Growth::Allowed {
+            return Ok(WriteNext::Turn);
+        }
+        let end_bytes = self.inode.length_bytes().max(self.range.start);
+        let error = io::Error::new(io::ErrorKind::UnexpectedEof, "the file ends here");
+        Err(self.source.error(Operation::Write, end_bytes, error))
+    }
+
+    /// What to wait for when too much is dirty. An error if that is so because this file cannot be written; that others
+    /// cannot does not stop it: what it writes is begun to be written each time, so it has little dirty itself.
+    fn limit(&self) -> Result<Option<WriteNext>> {
+        let (shared, writes) = (self.source.shared(), &self.source.shared().cache.writes);
+        if writes.unwritten_pages() < shared.dirty_pages_max() {
+            return Ok(None);
+        }
+        if let Some(write) = writes.oldest() {
+            return Ok(Some(WriteNext::Wait(Room::Write(write))));
+        }
+        if shared.write_back_any() > 0 || writes.unwritten_pages() < shared.dirty_pages_max() {
+            return Ok(writes.oldest().map(|write| WriteNext::Wait(Room::Write(write))));
+        }
+        match self.inode.unwritten.failing() {
+            Some(error) => Err(self.error(error)),
+            None => Ok(None),
+        }
+    }
+
+    /// Whole pages, up to the end of a MiB.
+    fn write_pages(&mut self, first: PageIndex, bytes: &[u8]) -> Result<Option<WriteNext>> {
+        let end = PageIndex::new(self.range.end / PAGE_SIZE_BYTES);
+        let block_end = PageIndex::new((first.get() / RUN_PAGES_MAX + 1) * RUN_PAGES_MAX);
+        let mut pages = self.inode.unwritten.windows.before(PageRange::new(first, end.min(block_end)));
+        let (mut extents, count) = match self.memory(pages.len()) {
+            Ok(found) => found,
+            Err(next) => return Ok(Some(next)),
+        };
+        pages.end = first + count;
+        let source = &bytes[self.done..][..pages.len().bytes() as usize];
+        let mut rest = source;
+        for extent in &mut extents {
+            let (part, behind) = rest.split_at(rest.len().min(extent.len()));
+            extent.store(0, part);
+            rest = behind;
+        }
+        let written = ByteRange::at(first.start_bytes(), source.len() as u64);
+        self.commit(written, |inode, _| Some(inode.pages.install(pages, extents).bytes()))?;
+        Ok(None)
+    }
+
+    /// A part of a page.
+    fn write_part(&mut self, page: PageIndex, part: Range<u32>, bytes: &[u8]) -> Result<Option<WriteNext>> {
+        // At hand before the page is latched.
+        let buffer = SmallVec::<[u8; PAGE_BYTES]>::from_slice(&bytes[self.done..][..part.len()]);
+        let buffer = &buffer[..];
+        let written = ByteRange::at(page.start_bytes() + u64::from(part.start), part.len() as u64);
+        let mut found = Overwritten::Absent;
+        self.commit(written, |inode, _| {
+            found = inode.pages.overwrite(page, part.start, buffer);
+            matches!(found, Overwritten::Done(_)).then_some(written.len())
+        })?;
+        match found {
+            Overwritten::Done(first_use) => {
+                self.inode.note_written_ahead(first_use);
+                Ok(None)
+            }
+            Overwritten::Pending(load) => {
+                Ok(self.source.shared().cache.loads.find(load).map(|load| WriteNext::Wait(Room::Load(load))))
+            }
+            Overwritten::Pinned => self.replace(page, part, buffer, written),
+            Overwritten::Absent if self.is_new(page, &part) => self.replace(page, part, buffer, written),
+            Overwritten::Absent if self.base.as_ref().is_some_and(|base| base.page == page) => {
+                self.replace(page, part, buffer, written)
+            }
+            Overwritten::Absent => self.bring(page),
+        }
+    }
+
+    /// Whether nothing of the page is to be kept: it has no bytes yet, or all of them are written.
+    fn is_new(&self, page: PageIndex, part: &Range<u32>) -> bool {
+        let valid_bytes = self.inode.length_bytes().saturating_sub(page.start_bytes());
+        valid_bytes == 0 || part.start == 0 && u64::from(part.end) >= valid_bytes
+    }
+
+    /// Puts another frame in the place of the page: with its bytes as they are now, or none, and the written ones.
+    fn replace(
+        &mut self,
+        page: PageIndex,
+        part: Range<u32>,
+        buffer: &[u8],
+        written: ByteRange,
+    ) -> Result<Option<WriteNext>> {
+        let (mut extents, _) = match self.memory(PageCount::new(1)) {
+            Ok(found) => found,
+            Err(next) => return Ok(Some(next)),
+        };
+        let base = self.base.take();
+        let is_new = self.is_new(page, &part);
+        let length_bytes = self.inode.length_bytes();
+        let pages = PageRange::new(page, page + PageCount::new(1));
+        self.commit(written, |inode, state| {
+            match inode.pages.pin_in_turn(page, part.clone()) {
+                Found::Page(pinned) => extents[0].store(0, &pinned),
+                Found::Absent => match &base {
+                    Some(base) if base.is_as_now(inode, state) => extents[0].store(0, &base.bytes),
+                    _ if is_new && inode.length_bytes() == length_bytes => extents[0].store(0, &ZEROS),
+                    _ => return None,
+                },
+                Found::Pending(_) if is_new && inode.length_bytes() == length_bytes => {
+                    extents[0].store(0, &ZEROS);
+                }
+                Found::Pending(_) => return None,
+            }
+            extents[0].store(part.start as usize, buffer);
+            let installed = inode.pages.install(pages, std::mem::take(&mut extents));
+            (installed == PageCount::new(1)).then_some(written.len())
+        })?;
+        Ok(None)
+    }
+
+    /// Brings the page into the cache, or past it if that was in vain: it left again, or cannot be read, which the read past the cache
+    /// tells.
+    fn bring(&mut self, page: PageIndex) -> Result<Option<WriteNext>> {
+        if self.attempts < ATTEMPTS_MAX {
+            self.attempts += 1;
+            let first_byte = ByteRange::at(page.start_bytes(), 1);
+            let mut read = CachedRead::new(self.source, self.inode, self.caller, first_byte)?;
+            match read.copy(|_, _| {}) {
+                // It is there, or was for a moment.
+                None => return Ok(None),
+                Some(Next::Wait(load)) => return Ok(Some(WriteNext::Wait(Room::Load(load)))),
+                Some(Next::Bypass(_)) => {}
+            }
+        }
+        let page_bytes = PageRange::new(page, page + PageCount::new(1)).bytes();
+        // Cut off meanwhile, it is new when this is looked at again.
+        let range = page_bytes.clip(self.inode.length_bytes());
+        Ok((!range.is_empty()).then_some(WriteNext::Read(range)))
+    }
+
+    /// Changes pages and notes it, unless the write needs its turn first. `change` says how many bytes were written; `None`
+    /// that something has come in between, so that this has to be looked at again.
+    fn commit(
+        &mut self,
+        written: ByteRange,
+        change: impl FnOnce(&Inode, &State) -> Option<u64>,
+    ) -> Result<()> {
+        let (inode, shared) = (self.inode, self.source.shared());
+        if written.start > inode.length_bytes() && self.turn.is_some() {
+            self.leave_gap(written.start)?;
+        }
+        let mut block = None;
+        let done_bytes = inode.unwritten.change(shared, |state| {
+            if written.end > inode.length_bytes() && self.turn.is_none() {
+                return 0;
+            }
+            if inode.unwritten.windows.touches(PageRange::covering(written)) {
+                return 0;
+            }
+            let done_bytes = change(inode, state).unwrap_or(0);
+            if done_bytes > 0 {
+                block = self.note(state, ByteRange::at(written.start, done_bytes));
+            }
+            done_bytes
+        });
+        if done_bytes == 0 {
+            return self.after_nothing(written);
+        }
+        self.done += done_bytes as usize;
+        (self.attempts, self.gap) = (0, None);
+        if let Some(block) = block {
+            shared.put_pages(inode, block, Put::Clean);
+        }
+        Ok(())
+    }
+
+    /// The pages are dirty, and the file reaches as far as they do. Says what is to be written at once: what was
+    /// written in order, up to a round place, or a whole MiB elsewhere. Under the lock of the state.
+    fn note(&self, state: &mut State, done: ByteRange) -> Option<PageRange> {
+        let inode = self.inode;
+        let end_bytes = inode.length_bytes();
+        if done.end > end_bytes {
+            // Nobody sees what was beyond an end.
+            inode.unwritten.windows.zero(ByteRange::new(end_bytes, done.start.max(end_bytes)));
+        }
+        if inode.unwritten.windows.holds(PageIndex::containing(done.start)) {
+            // What was written to a window, the kernel notes.
+            inode.grow(done.end);
+            inode.unwritten.note_change();
+            return None;
+        }
+        let is_part = self.mark(state, done);
+        match &state.file {
+            Some(file) if file.direct().is_some() || self.source.open.direct().is_none() => {}
+            _ => state.file = Some(self.source.open.clone()),
+        }
+        inode.grow(done.end);
+        inode.unwritten.note_change();
+        if inode.unwritten.pages() == 0 && self.source.shared().cache.writes.note_dirty(inode) == Noted::New {
+            self.source.shared().keeper.note();
+        }
+        let is_in_order = std::mem::replace(&mut state.next_bytes, done.end) == done.start;
+        if is_part && inode.is_contested() {
+            // The bytes beside are those of others, so that the page is not kept.
+            return Some(PageRange::covering(done));
+        }
+        let block_bytes = RUN_PAGES_MAX * PAGE_SIZE_BYTES;
+        let stream_bytes = block_bytes * self.source.shared().stream_runs();
+        let early_bytes = match is_in_order {
+            true if done.end.is_multiple_of(stream_bytes) => stream_bytes,
+            false if done.end.is_multiple_of(block_bytes) && done.len() == block_bytes => block_bytes,
+            _ => return None,
+        };
+        Some(PageRange::covering(ByteRange::new(done.end - early_bytes, done.end)))
+    }
+
+    /// Marks what was written: whole pages, or a part of one, which this says.
+    fn mark(&self, state: &mut State, done: ByteRange) -> bool {
+        let (pages, within) = (PageRange::covering(done), done.start % PAGE_SIZE_BYTES);
+        let is_part = within > 0 || !done.end.is_multiple_of(PAGE_SIZE_BYTES);
+        if is_part {
+            state.dirty.mark_part(pages.start, within as u32..(within + done.len()) as u32);
+        } else {
+            state.dirty.mark(pages);
+        }
+        is_part
+    }
+
+    /// Nothing was written, because something came in between, or tables are full.
+    fn after_nothing(&mut self, written: ByteRange) -> Result<()> {
+        self.attempts += 1;
+        if self.attempts > NOTHING_MAX {
+            let error = io::Error::from(io::ErrorKind::OutOfMemory);
+            return Err(self.source.error(Operation::Write, written.start, error));
+        }
+        if self.attempts > ATTEMPTS_MAX {
+            self.source.shared().make_room_in_tables();
+        }
+        Ok(())
+    }
+
+    /// Makes the file on the device reach to where this write begins, so that what lies between reads as zeros.
+    fn leave_gap(&mut self, start_bytes: u64) -> Result<()> {
+        if start_bytes <= *self.inode.unwritten.device_length() {
+            return Ok(());
+        }
+        let (mut gap, end_bytes) = (None, self.inode.length_bytes());
+        let left = self.inode.change_length(&self.source.open, |device_length| {
+            let (driver, file) = (&self.source.shared().driver, &self.source.open);
+            // Others may have made it longer.
+            let length_bytes = file.length_bytes()?;
+            if length_bytes < start_bytes {
+                driver.extend_blocking(file, start_bytes)?;
+                gap = Some(ByteRange::new(end_bytes.max(length_bytes), start_bytes));
+            }
+            *device_length = length_bytes.max(start_bytes);
+            Ok(())
+        });
+        self.gap = gap;
+        left.map_err(|error: io::Error| self.error(error))
+    }
+
+    /// The write ends without a byte behind the gap, so the device has to be as long as before, unless others have made it longer.
+    fn close_gap(&self, gap: ByteRange) -> io::Result<()> {
+        let (inode, shared) = (self.inode, self.source.shared());
+        inode.change_length(&self.source.open, |device_length| {
+            if self.source.open.length_bytes()? != gap.end {
+                return Ok(());
+            }
+            shared.driver.set_len_blocking(&self.source.open, gap.start)?;
+            *device_length = gap.start;
+            Ok(())
+        })
+    }
+
+    /// Frames for some of the pages at least, or what to wait for.
+    fn memory(&self, pages: PageCount) -> std::result::Result<(Extents, PageCount), WriteNext> {
+        self.source.shared().frames_for_write(self.inode, pages).map_err(WriteNext::Wait)
+    }
+
+    fn error(&self, error: io::Error) -> Error {
+        self.source.error(Operation::Write, self.range.start + self.done as u64, error)
+    }
+}
+
+impl Drop for CachedWrite<'_> {
+    /// It may have failed, or its task may be gone, between the gap and what comes after it.
+    fn drop(&mut self) {
+        if let Some(gap) = self.gap
+            && !self.source.shared().driver.is_forked()
+            && let Err(error) = self.close_gap(gap)
+        {
+            self.inode.unwritten.note_failure(&error);
+        }
+    }
+}
+
+const PAGE_BYTES: usize = PAGE_SIZE_BYTES as usize;
+
+/// How often a page is brought and gone again, or another thread comes in between, before a write does without the cache's
+/// help.
+const ATTEMPTS_MAX: u32 = 4;
+
+/// How often nothing at all can be done in a row.
+const NOTHING_MAX: u32 = 10_000;

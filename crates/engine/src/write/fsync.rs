@@ -1,0 +1,467 @@
+//! Sync: what was written before is on the device, and stays there.
+//!
+//! ```text
+//!   sync ─► one sweep: every dirty page ─► wait for all in flight ─► what changed while it was written: once more ─► wait
+//!        ─► something left out because the file is being cut? its turn ─► one more sweep
+//!        ─► failed? reported, once to each handle
+//!        ─► fdatasync: the one that begins after this moment, shared by all who wait for it
+//! ```
+//!
+//! Owns: the order of these steps, who calls `fdatasync` for whom.
+//! Does not own: writing (write back), failures (unwritten).
+//! Invariants: I3; I5; I7 success means that the device has said so of everything that was written before.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use headwater_core::units::{PageIndex, PageRange};
+use headwater_io::{Completion, Event, Rejected, Sync as SyncRequest, SyncScope, Urgency};
+
+use crate::base::error::{Error, Operation, Result};
+use crate::base::shared_completion::Told;
+use crate::engine::Shared;
+use crate::engine::handle::Source;
+use crate::inode::writeback::PageWrite;
+use crate::inode::{ALL_PAGES, Inode};
+use crate::write::put_pages::Put;
+use crate::write::writeback::{Awaited, SYNC_RUNS};
+
+/// Who syncs a file for whom.
+#[derive(Debug, Default)]
+pub(crate) struct SyncTurns {
+    turns: Mutex<Turns>,
+    ended: Event,
+}
+
+#[derive(Debug, Default)]
+struct Turns {
+    /// Syncs begun so far.
+    begun: u64,
+    /// The last one that succeeded, by when it began; those before count as well.
+    succeeded: u64,
+    is_running: bool,
+    /// Under way, and nobody waits for its answer any more: the next who syncs does, because the device does not repeat it.
+    left_behind: Option<Completion>,
+}
+
+/// What one who wants a sync has to do.
+enum Part {
+    /// Do it, and tell the others.
+    Lead(u64),
+    /// Wait for somebody who does.
+    Wait,
+    /// Nothing: one that began after this was wanted has succeeded.
+    Done,
+}
+
+impl SyncTurns {
+    /// Which sync is needed for what was written until now: the next to begin.
+    fn ticket(&self) -> u64 {
+        self.lock().begun + 1
+    }
+
+    fn part(&self, ticket: u64, scope: SyncScope) -> Part {
+        let mut turns = self.lock();
+        if turns.succeeded >= ticket && scope == SyncScope::Data {
+            return Part::Done;
+        }
+        if turns.is_running {
+            return Part::Wait;
+        }
+        turns.is_running = true;
+        turns.begun += 1;
+        Part::Lead(turns.begun)
+    }
+
+    /// The leader is done, or gone.
+    fn end(&self, number: Option<u64>, left_behind: Option<Completion>) {
+        let mut turns = self.lock();
+        turns.is_running = false;
+        turns.left_behind = left_behind;
+        turns.succeeded = turns.succeeded.max(number.unwrap_or(0));
+        drop(turns);
+        self.ended.notify(usize::MAX);
+    }
+
+    /// The sync that was left behind, once its answer is there.
+    fn take_answered(&self) -> Option<Completion> {
+        self.lock().left_behind.take_if(|completion| completion.is_done())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends the turn of a leader, also of one that is dropped.
+struct Leading<'a> {
+    turns: &'a SyncTurns,
+    number: Option<u64>,
+    /// What it waits for.
+    completion: Option<Completion>,
+}
+
+impl<'a> Leading<'a> {
+    /// With what another has left behind, if anything.
+    fn new(turns: &'a SyncTurns) -> Leading<'a> {
+        let completion = turns.lock().left_behind.take();
+        Leading { turns, number: None, completion }
+    }
+
+    /// The answer to what it waits for. May be dropped at any moment.
+    async fn answer(&mut self) -> io::Result<()> {
+        let Some(completion) = &mut self.completion else { return Ok(()) };
+        let finished = std::future::poll_fn(|context| completion.poll(context)).await;
+        self.completion = None;
+        finished.result.map(|_| ())
+    }
+}
+
+impl Drop for Leading<'_> {
+    fn drop(&mut self) {
+        self.turns.end(self.number, self.completion.take());
+    }
+}
+
+/// A file being written back as a whole, as far as that has come.
+struct Sweep<'a> {
+    shared: &'a Shared,
+    inode: &'a Arc<Inode>,
+    /// Where to go on.
+    from: PageIndex,
+    end: PageIndex,
+    /// Parts that changed while they were written, for the second round.
+    again: Vec<PageRange>,
+    /// Writes to wait for.
+    waits: Vec<Arc<PageWrite>>,
+    /// Those that others had begun, which may fail: what they wrote is then written once more.
+    begun_before: Vec<Arc<PageWrite>>,
+    failures_before: u64,
+    round: Round,
+    /// Whether something was left out because the file is being cut.
+    is_held_back: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Round {
+    /// Every page that is dirty and not being written.
+    First,
+    /// What was both when it began, and what was being written then if a write has failed since.
+    Second,
+    Over,
+}
+
+/// Whether a sweep left something out because the file is being cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum HeldBack {
+    Some,
+    None,
+}
+
+impl<'a> Sweep<'a> {
+    fn new(shared: &'a Shared, inode: &'a Arc<Inode>, pages: PageRange) -> Sweep<'a> {
+        let state = inode.unwritten.lock();
+        let mut again = Vec::new();
+        let mut from = pages.start;
+        while let Some(run) = state.dirty.first_rewritten(PageRange::new(from, pages.end)) {
+            again.push(run);
+            from = run.end;
+        }
+        let waits: Vec<_> = state.in_flight.values().cloned().collect();
+        drop(state);
+        Sweep {
+            shared,
+            inode,
+            from: pages.start,
+            end: pages.end,
+            again,
+            begun_before: waits.clone(),
+            failures_before: inode.unwritten.failure_count(),
+            waits,
+            round: Round::First,
+            is_held_back: false,
+        }
+    }
+
+    /// Begins to write, and gives out what to wait for next. `None` when all is written, or has failed.
+    fn step(&mut self) -> Option<Arc<PageWrite>> {
+        loop {
+            match self.round {
+                Round::First if self.from < self.end => {
+                    let rest = PageRange::new(self.from, self.end);
+                    let in_flight = self.inode.unwritten.lock().in_flight.len();
+                    let runs_max = SYNC_RUNS.saturating_sub(in_flight).max(1);
+                    let begun = self.shared.write_back(self.inode, rest, runs_max, Awaited::Yes);
+                    self.is_held_back |= begun.is_held_back;
+                    self.from = begun.next;
+                    self.take_in_flight();
+                    if self.from < self.end {
+                        // The younger half goes on while the next are begun.
+                        self.waits.drain(..self.waits.len() / 2);
+                    }
+                }
+                Round::Second => {
+                    let pages = self.again.pop();
+                    match pages {
+                        Some(pages) => {
+                            let begun = self.shared.write_back(self.inode, pages, usize::MAX, Awaited::Yes);
+                            self.is_held_back |= begun.is_held_back;
+                        }
+                        None => self.round = Round::Over,
+                    }
+                    self.take_in_flight();
+                }
+                Round::First | Round::Over => {}
+            }
+            if let Some(write) = self.waits.pop() {
+                return Some(write);
+            }
+            match self.round {
+                Round::First if self.from == self.end => {
+                    self.round = Round::Second;
+                    if self.inode.unwritten.failure_count() != self.failures_before {
+                        self.again.extend(self.begun_before.drain(..).map(|write| write.pages()));
+                    }
+                }
+                Round::Over => return None,
+                Round::First | Round::Second => {}
+            }
+        }
+    }
+
+    /// All that is in flight now: some of it may have been begun by others.
+    fn take_in_flight(&mut self) {
+        let state = self.inode.unwritten.lock();
+        self.waits = state.in_flight.values().rev().cloned().collect();
+    }
+}
+
+impl Inode {
+    /// Takes the answer of a sync that was dropped while it was under way, if it has come.
+    pub(crate) fn conclude_sync(&self) {
+        if let Some(Err(error)) = self.sync_turns.take_answered().map(|completion| completion.wait().result) {
+            self.unwritten.latch(&error);
+        }
+    }
+}
+
+impl Shared {
+    /// Writes back what is dirty of a file now, and waits. Failures are noted in the file.
+    pub(crate) fn flush(&self, inode: &Arc<Inode>, pages: PageRange) {
+        self.flush_windows(inode);
+        if self.flush_pages(inode, pages) == HeldBack::Some {
+            // While this has the turn, no cut begins.
+            let _turn = inode.unwritten.turn.take();
+            self.flush_pages(inode, pages);
+        }
+    }
+
+    /// One sweep over pages, which waits for what it writes, but for no cut.
+    pub(crate) fn flush_pages(&self, inode: &Arc<Inode>, pages: PageRange) -> HeldBack {
+        let mut sweep = Sweep::new(self, inode, pages);
+        while let Some(write) = sweep.step() {
+            write.wait(self);
+        }
+        if sweep.is_held_back { HeldBack::Some } else { HeldBack::None }
+    }
+
+    /// The same for a task.
+    pub(crate) async fn flush_async(&self, inode: &Arc<Inode>) {
+        self.flush_windows_async(inode).await;
+        let mut sweep = Sweep::new(self, inode, ALL_PAGES);
+        while let Some(write) = sweep.step() {
+            write.ready(self).await;
+        }
+        if sweep.is_held_back {
+            let _turn = inode.unwritten.turn.take_async(self).await;
+            let mut sweep = Sweep::new(self, inode, ALL_PAGES);
+            while let Some(write) = sweep.step() {
+                write.ready(self).await;
+            }
+        }
+    }
+
+    /// Writes back all files, for who is about to go.
+    pub(crate) fn flush_all(&self) {
+        for inode in self.cache.writes.dirty_files() {
+            self.put_pages(&inode, ALL_PAGES, Put::Sync);
+        }
+    }
+}
+
+impl Source {
+    /// What was written before is in the file when this returns.
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.check_process_for(Operation::Sync)?;
+        let Some(inode) = self.known() else { return Ok(()) };
+        let since = inode.unwritten.failure_count();
+        self.shared().put_pages(inode, ALL_PAGES, Put::Sync);
+        self.report(inode, since)
+    }
+
+    /// The same for a task.
+    pub(crate) async fn flush_async(&self) -> Result<()> {
+        self.check_process_for(Operation::Sync)?;
+        let Some(inode) = self.known() else { return Ok(()) };
+        let since = inode.unwritten.failure_count();
+        self.shared().flush_async(inode).await;
+        self.report(inode, since)
+    }
+
+    /// What was written before is durable when this returns.
+    pub(crate) fn sync(&self, scope: SyncScope) -> Result<()> {
+        self.check_process_for(Operation::Sync)?;
+        let shared = self.shared();
+        let sync = || {
+            let result = shared.driver.sync_blocking(&self.open, scope);
+            result.map_err(|error| self.sync_error(error))
+        };
+        let Some(inode) = self.known() else { return sync() };
+        let since = inode.unwritten.failure_count();
+        shared.put_pages(inode, ALL_PAGES, Put::Sync);
+        self.report(inode, since)?;
+        let (turns, ticket) = (&inode.sync_turns, inode.sync_turns.ticket());
+        loop {
+            let listener = turns.ended.listen();
+            match turns.part(ticket, scope) {
+                Part::Done => return Ok(()),
+                Part::Wait => listener.wait(),
+                Part::Lead(number) => {
+                    let mut leading = Leading::new(turns);
+                    let before =
+                        leading.completion.take().map_or(Ok(()), |before| before.wait().result.map(|_| ()));
+                    let result = before.and_then(|()| shared.driver.sync_blocking(&self.open, scope));
+                    return self.conclude(inode, result, number, &mut leading);
+                }
+            }
+            self.report(inode, since)?;
+        }
+    }
+
+    /// The same for a task.
+    pub(crate) async fn sync_async(&self, scope: SyncScope) -> Result<()> {
+        self.check_process_for(Operation::Sync)?;
+        let shared = self.shared();
+        let Some(inode) = self.known() else {
+            let synced = async {
+                let mut completion = self.submit_sync(scope)?;
+                std::future::poll_fn(|context| completion.poll(context)).await.result.map(|_| ())
+            };
+            return synced.await.map_err(|error| self.sync_error(error));
+        };
+        let since = inode.unwritten.failure_count();
+        shared.flush_async(inode).await;
+        self.report(inode, since)?;
+        let (turns, ticket) = (&inode.sync_turns, inode.sync_turns.ticket());
+        loop {
+            let listener = Told { listener: Some(turns.ended.listen()), shared };
+            match turns.part(ticket, scope) {
+                Part::Done => return Ok(()),
+                Part::Wait => listener.await,
+                Part::Lead(number) => {
+                    drop(listener);
+                    let mut leading = Leading::new(turns);
+                    let mut result = leading.answer().await;
+                    if result.is_ok() {
+                        result = match self.submit_sync(scope) {
+                            Ok(completion) => {
+                                leading.completion = Some(completion);
+                                leading.answer().await
+                            }
+                            Err(error) => Err(error),
+                        };
+                    }
+                    return self.conclude(inode, result, number, &mut leading);
+                }
+            }
+            self.report(inode, since)?;
+        }
+    }
+
+    fn submit_sync(&self, scope: SyncScope) -> io::Result<Completion> {
+        let request = SyncRequest { file: self.open.clone(), scope };
+        let submitted = self.shared().driver.submit(request, Urgency::Demand);
+        submitted.map_err(|Rejected { reason, .. }| io::Error::from(reason))
+    }
+
+    /// A sync that this handle led is over.
+    fn conclude(
+        &self,
+        inode: &Inode,
+        result: io::Result<()>,
+        number: u64,
+        leading: &mut Leading<'_>,
+    ) -> Result<()> {
+        match result {
+            Ok(()) => {
+                leading.number = Some(number);
+                Ok(())
+            }
+            Err(error) => {
+                inode.unwritten.latch(&error);
+                Err(self.sync_error(error))
+            }
+        }
+    }
+
+    /// What failed since this handle was last told, or since there were so many failures: another call of this handle may have been
+    /// told of what this one waited for.
+    fn report(&self, inode: &Inode, since: u64) -> Result<()> {
+        self.check_conflicts(Operation::Sync)?;
+        match inode.unwritten.report(&self.told_failures, since) {
+            Some(error) => Err(self.sync_error(error)),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn note_told(&self, inode: &Inode) {
+        self.told_failures.store(inode.unwritten.failure_count(), Ordering::Release);
+        self.told_conflicts.store(inode.counters.conflicts.load(Ordering::Acquire), Ordering::Release);
+    }
+
+    fn sync_error(&self, error: io::Error) -> Error {
+        Error::on_file(Operation::Sync, self.path(), error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use headwater_core::units::PageIndex;
+    use headwater_io::DriverKind;
+
+    use crate::api::file::Contents;
+    use crate::{Caching, Engine, OpenOptions};
+
+    /// Goal: I7: a sync does not leave out what a cut under way keeps from being written: the cut may fail, and keeps a part
+    /// of its page in any case. Method: play the cut, which holds its turn, until the sync waits for it, or is done.
+    #[test]
+    fn a_cut_under_way_does_not_hide_pages() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let engine = Engine::builder().memory(3 << 20).driver(DriverKind::Threads).build().unwrap();
+        let mut options = OpenOptions::new();
+        let file = options.engine(&engine).caching(Caching::On).create().open(&path).unwrap();
+        file.write_all_at(&[7; 10_000], 0).unwrap();
+        let Contents::Stored(source) = &file.contents else { panic!("it is a file") };
+        let unwritten = &source.known().unwrap().unwritten;
+        let turn = unwritten.turn.take();
+        unwritten.lock().barrier = Some(PageIndex::new(1));
+        std::thread::scope(|scope| {
+            let syncing = scope.spawn(|| {
+                file.sync_data().unwrap();
+                let disk = std::fs::read(&path).unwrap();
+                let wrong = disk.iter().position(|&byte| byte != 7);
+                assert_eq!((disk.len(), wrong), (10_000, None), "synced, and not on disk");
+            });
+            for _ in 0..100_000 {
+                if syncing.is_finished() {
+                    break;
+                }
+                std::thread::yield_now();
+            }
+            unwritten.lock().barrier = None;
+            drop(turn);
+        });
+    }
+}

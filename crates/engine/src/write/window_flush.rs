@@ -1,0 +1,295 @@
+//! Window flush: what was written to live windows goes to the file.
+//!
+//! ```text
+//!   the turn ─► ask the kernel what was written ─► pieces of up to 1 MiB ─► copied into extents ─► written ─► next
+//!                                                                                └─ failed ─► unsaved, noted
+//! ```
+//!
+//! With the turn nobody cuts the file meanwhile, nor flushes its windows: so a page is in one write at most, and no write makes the
+//! file longer again after a cut. What is written to a page while it is copied or on its way, the kernel tells the next time.
+//!
+//! Owns: the way from windows to the device.
+//! Does not own: which windows there are, who syncs.
+//! Invariants: I3, I7 as for pages; I5 nothing but the turn is held while waiting; I10 nothing is written beyond the length.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES, PageCount};
+use headwater_io::{Completion, Extents, Finished, OpenFile, Operation, Rejected, Route, Transfer, Urgency};
+
+use crate::engine::Shared;
+use crate::engine::frames::Room;
+use crate::inode::Inode;
+use crate::inode::dirty::TurnGuard;
+use crate::inode::windows::{Stage, Window};
+
+/// The windows of a file being written back, as far as that has come.
+struct Flush<'a> {
+    shared: &'a Shared,
+    inode: &'a Inode,
+    windows: Vec<Arc<Window>>,
+    /// What is on its way: of the last of the windows.
+    piece: std::ops::Range<usize>,
+    /// By which a piece is being written.
+    changing: Option<Arc<OpenFile>>,
+    outcome: io::Result<()>,
+    /// Nothing else cuts the file or flushes its windows meanwhile.
+    turn: &'a TurnGuard<'a>,
+}
+
+/// What to wait for.
+enum FlushNext {
+    Room(Room),
+    Write(Completion),
+}
+
+impl Shared {
+    /// Writes back what was written to windows of a file until now, and waits. Failures are noted in the file.
+    pub(crate) fn flush_windows(&self, inode: &Arc<Inode>) {
+        let windows = inode.unwritten.windows.all();
+        let (orphans, used): (Vec<_>, Vec<_>) =
+            windows.into_iter().partition(|window| window.unsaved().is_orphan);
+        orphans.iter().for_each(|window| self.close_window(inode, window));
+        if !used.is_empty() {
+            let turn = inode.unwritten.turn.take();
+            // Noted, for who syncs.
+            let _ = self.flush_with(inode, used, &turn);
+        }
+    }
+
+    /// The same for a task.
+    pub(crate) async fn flush_windows_async(&self, inode: &Inode) {
+        if inode.unwritten.windows.is_empty() {
+            return;
+        }
+        let turn = inode.unwritten.turn.take_async(self).await;
+        let mut flush = Flush::new(self, inode, inode.unwritten.windows.all(), &turn);
+        while let Some(next) = flush.step() {
+            match next {
+                FlushNext::Room(room) => flush.waited(room.ready(self).await),
+                FlushNext::Write(mut completion) => {
+                    let finished = std::future::poll_fn(|context| completion.poll(context)).await;
+                    flush.conclude(finished);
+                }
+            }
+        }
+    }
+
+    /// Writes back windows that were not for a while. Blocks.
+    pub(crate) fn flush_old_windows(&self, inode: &Arc<Inode>) {
+        let now = self.driver.now();
+        let is_old =
+            |window: &Arc<Window>| now.saturating_duration_since(window.unsaved().asked) >= WINDOW_AGE;
+        if inode.unwritten.windows.all().iter().any(is_old) {
+            self.flush_windows(inode);
+        }
+    }
+
+    /// The same with the turn in hand, for a process that ends. Failures are noted in the file.
+    pub(crate) fn flush_windows_leaving(&self, inode: &Arc<Inode>, turn: &TurnGuard<'_>) {
+        let _ = self.flush_with(inode, inode.unwritten.windows.all(), turn);
+    }
+
+    fn flush_with(&self, inode: &Inode, windows: Vec<Arc<Window>>, turn: &TurnGuard<'_>) -> io::Result<()> {
+        let mut flush = Flush::new(self, inode, windows, turn);
+        while let Some(next) = flush.step() {
+            match next {
+                FlushNext::Room(room) => flush.waited(room.wait(self)),
+                FlushNext::Write(completion) => flush.conclude(completion.wait()),
+            }
+        }
+        std::mem::replace(&mut flush.outcome, Ok(()))
+    }
+
+    /// Nobody uses the window any more: its pages are the device's again. If these cannot be written, it stays as it is, to be tried
+    /// again with the next sync. Blocks.
+    pub(crate) fn close_window(&self, inode: &Arc<Inode>, window: &Arc<Window>) {
+        let turn = inode.unwritten.turn.take();
+        window.unsaved().is_orphan = true;
+        // From here on who writes to these pages waits for the turn.
+        inode.unwritten.change(self, |_| window.set_stage(Stage::Closing));
+        let flushed = self.flush_with(inode, vec![window.clone()], &turn);
+        inode.unwritten.change(self, |state| {
+            if flushed.is_err() {
+                return window.set_stage(Stage::Live);
+            }
+            inode.unwritten.windows.remove(window);
+            // What was read of the device before knows nothing of what the window had.
+            inode.unwritten.note_written();
+            inode.unwritten.note_change();
+            if state.dirty.is_empty() {
+                self.cache.writes.forget(inode);
+            }
+        });
+    }
+}
+
+impl<'a> Flush<'a> {
+    /// Asks the kernel what was written.
+    fn new(
+        shared: &'a Shared,
+        inode: &'a Inode,
+        windows: Vec<Arc<Window>>,
+        turn: &'a TurnGuard<'a>,
+    ) -> Flush<'a> {
+        let mut outcome = Ok(());
+        let windows: Vec<_> = windows.into_iter().filter(|window| window.stage() != Stage::Making).collect();
+        for window in &windows {
+            let mut written = Vec::new();
+            if let Err(error) = window.memory.take_written(&mut written) {
+                inode.unwritten.note_failure(&error);
+                outcome = Err(error);
+            }
+            let mut unsaved = window.unsaved();
+            unsaved.ranges.append(&mut written);
+            unsaved.asked = shared.driver.now();
+        }
+        Flush { shared, inode, windows, piece: 0..0, changing: None, outcome, turn }
+    }
+
+    /// Begins the next write, and gives out what to wait for. `None` when all is written, or one has failed.
+    fn step(&mut self) -> Option<FlushNext> {
+        while let Some(window) = self.windows.last().cloned() {
+            if self.outcome.is_err() || !self.turn.holds() {
+                return None;
+            }
+            let Some(range) = window.unsaved().ranges.last().cloned() else {
+                self.windows.pop();
+                continue;
+            };
+            let start_bytes = window.pages.start.start_bytes();
+            let bytes = ByteRange::new(start_bytes + range.start as u64, start_bytes + range.end as u64);
+            let bytes = bytes.clip(self.inode.length_bytes());
+            if bytes.is_empty() {
+                window.unsaved().ranges.pop();
+                continue;
+            }
+            match self.begin(&window, bytes) {
+                Ok(next) => return Some(next),
+                Err(error) => self.failed(error),
+            }
+        }
+        None
+    }
+
+    /// Begins to write the last part of a range: what does not fill a block of the device first, and by itself.
+    fn begin(&mut self, window: &Window, bytes: ByteRange) -> io::Result<FlushNext> {
+        let alignment =
+            window.file.direct().map_or(Alignment::ONE, |direct| direct.offset.max(Alignment::PAGE));
+        let whole_end = alignment.down(bytes.end);
+        let (mut part, route) = match window.file.direct() {
+            Some(_) if whole_end == bytes.end => (bytes, Route::Direct),
+            Some(_) => (ByteRange::new(whole_end.max(bytes.start), bytes.end), Route::Buffered),
+            None => (bytes, Route::Buffered),
+        };
+        part.start = part
+            .start
+            .max(part.end.saturating_sub(PIECE_BYTES).next_multiple_of(PAGE_SIZE_BYTES).min(part.end));
+        let pages = PageCount::covering(part.len());
+        let (mut extents, pages) = match self.shared.frames_for_write(self.inode, pages) {
+            Ok(found) => found,
+            Err(room) => return Ok(FlushNext::Room(room)),
+        };
+        // With less memory, the last pages.
+        let end_page_bytes = part.end.next_multiple_of(PAGE_SIZE_BYTES);
+        part.start = part.start.max(end_page_bytes - pages.bytes());
+        copy(window, part, &mut extents)?;
+        let request = Transfer {
+            operation: Operation::Write,
+            file: window.file.clone(),
+            route,
+            offset_bytes: part.start,
+            length_bytes: part.len() as usize,
+            extents,
+        };
+        self.piece = window.place(part.start)..window.place(part.end);
+        self.inode.begin_changes(&window.file, 1);
+        self.changing = Some(window.file.clone());
+        let submitted = self.shared.driver.submit(request, Urgency::Demand);
+        submitted.map(FlushNext::Write).map_err(|Rejected { reason, .. }| {
+            self.end_change();
+            reason.into()
+        })
+    }
+
+    fn conclude(&mut self, finished: Finished) {
+        self.end_change();
+        let length_bytes = self.piece.len();
+        match (finished.result, finished.stopped_by) {
+            (Ok(written_bytes), _) if written_bytes >= length_bytes => self.written(),
+            (Ok(_), Some(error)) | (Err(error), _) => self.failed(error),
+            (Ok(_), None) => self.failed(io::ErrorKind::WriteZero.into()),
+        }
+    }
+
+    /// A piece is on the device.
+    fn written(&mut self) {
+        let window = self.windows.last().expect("a piece is a window's");
+        let mut unsaved = window.unsaved();
+        let last = unsaved.ranges.last_mut().expect("a piece is part of a range");
+        last.end = self.piece.start;
+        if last.start >= last.end {
+            unsaved.ranges.pop();
+        }
+        drop(unsaved);
+        let start_bytes = window.pages.start.start_bytes() + self.piece.start as u64;
+        let pages = PageCount::covering(self.piece.len() as u64).get();
+        self.inode.counters.wrote(pages, self.piece.len() as u64);
+        self.inode.unwritten.note_written_at(ByteRange::at(start_bytes, self.piece.len() as u64));
+        self.shared.cache.writes.note_progress();
+    }
+
+    /// The piece is written, or will not be waited for.
+    fn end_change(&mut self) {
+        if let Some(file) = self.changing.take() {
+            self.inode.end_changes(&file, 1);
+        }
+    }
+
+    fn waited(&mut self, waited: io::Result<()>) {
+        if let Err(error) = waited {
+            self.failed(error);
+        }
+    }
+
+    fn failed(&mut self, error: io::Error) {
+        self.inode.unwritten.note_failure(&error);
+        self.outcome = Err(error);
+    }
+}
+
+impl Drop for Flush<'_> {
+    /// Its task may be gone while a piece is on its way.
+    fn drop(&mut self) {
+        if !self.shared.driver.is_forked() {
+            self.end_change();
+        }
+    }
+}
+
+/// Copies bytes of a window into extents.
+fn copy(window: &Window, bytes: ByteRange, extents: &mut Extents) -> io::Result<()> {
+    let (mut at, end) = (window.place(bytes.start), window.place(bytes.end));
+    for extent in extents {
+        let length = extent.len().min(end - at);
+        // Others may still glance at what the frames held before.
+        let mut buffer = [0; PAGE_BYTES];
+        for start in (0..length).step_by(PAGE_BYTES) {
+            let part = &mut buffer[..PAGE_BYTES.min(length - start)];
+            window.memory.read(at + start, part)?;
+            extent.store(start, part);
+        }
+        at += length;
+    }
+    Ok(())
+}
+
+const PAGE_BYTES: usize = PAGE_SIZE_BYTES as usize;
+
+/// The most in one request: beyond 1 MiB devices gain nothing.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// As for dirty pages.
+const WINDOW_AGE: Duration = Duration::from_secs(5);
