@@ -109,7 +109,7 @@ impl Shared {
 
     fn report_lost(&self) {
         for inode in self.cache.writes.dirty_files() {
-            events::lost(&inode, inode.unwritten.pages());
+            events::lost(inode.pages.id(), inode.unwritten.pages());
         }
     }
 
@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(background.cache.writes.dirty_files().len(), 1, "a file is a user");
         drop(file);
         assert_eq!(std::fs::read(&path).unwrap(), WRITTEN);
-        assert_eq!(background.cache.writes.unwritten_pages(), 0);
+        assert_eq!(background.cache.writes.dirty().pages(), 0);
     }
 
     /// Goal: an exit writes what a task holds back that cuts the file and is never polled again, and windows of such a file;
@@ -340,7 +340,7 @@ mod tests {
         let Contents::Stored(source) = &file.contents else { panic!("it is a file") };
         let inode = source.known().unwrap().clone();
         let mut context = Context::from_waker(Waker::noop());
-        let mut has_turn = Box::pin(inode.unwritten.turn.take_async(&engine.shared));
+        let mut has_turn = Box::pin(inode.unwritten.turn.take_async(&engine.shared.driver));
         let std::task::Poll::Ready(turn) = has_turn.as_mut().poll(&mut context) else {
             panic!("no thread has it")
         };
@@ -355,7 +355,7 @@ mod tests {
         // The exit has given the turn up again.
         while waiting.as_mut().poll(&mut context).is_pending() {}
         assert_eq!(file.len().unwrap(), 4096);
-        assert_eq!(engine.shared.cache.writes.unwritten_pages(), 0);
+        assert_eq!(engine.shared.cache.writes.dirty().pages(), 0);
     }
 
     /// Goal: an exit gives an engine up that writes nothing, and not before a second has passed since it did. Method: an

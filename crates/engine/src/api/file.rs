@@ -240,7 +240,7 @@ impl OpenOptions {
         };
         let direct = open.direct().map_or(Directness::Buffered, |_| Directness::Direct);
         let (inode, beside) = if self.is_cached(&open) { (inode, None) } else { (None, inode) };
-        events::opened(path, direct, inode.as_deref());
+        events::opened(path, direct, inode.as_ref().map(|inode| inode.pages.id()));
         let appender = match self.appending {
             Appending::Yes => Some(AppendFile::open(&open, path).map_err(failed)?),
             Appending::No => None,

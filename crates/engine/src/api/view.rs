@@ -89,7 +89,7 @@ impl File {
         let mut read = CachedRead::new(source, inode, Caller::Thread, range)?;
         while let Some(next) = read.pin(|done, page, part| making.keep(inode, done, page, part)) {
             match next {
-                Next::Wait(load) => source.shared().wait(&load),
+                Next::Wait(load) => source.shared().cache.loads.wait(&load),
                 Next::Bypass(part) => {
                     let mut bytes = vec![0; part.len() as usize];
                     let read_bytes = source.read_device(&mut bytes, part)?;
@@ -126,7 +126,9 @@ impl File {
             let mut read = CachedRead::new(source, inode, Caller::Task, range)?;
             while let Some(next) = read.pin(|done, page, part| making.keep(inode, done, page, part)) {
                 match next {
-                    Next::Wait(load) => source.shared().ready(&load).await,
+                    Next::Wait(load) => {
+                        source.shared().cache.loads.ready(&load, &source.shared().driver).await
+                    }
                     Next::Bypass(part) => {
                         let bytes = source.read_device_async(part).await?;
                         making.past_the_cache(source, &mut read, bytes, part)?;

@@ -12,12 +12,12 @@ use headwater_core::frame::PAGES_MAX;
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
 use headwater_io::{Access, AppendFile, Dropped, Extents, FileKind, RejectReason, Route, SyncScope};
 
-use crate::api::eviction_listener::defer;
 use crate::api::file::{Contents, File};
 use crate::base::error::{Error, Operation, Result};
+use crate::base::listeners::defer;
 use crate::engine::handle::{READABLE_BYTES_MAX, Source};
 use crate::inode::dirty::{State, TurnGuard};
-use crate::inode::writeback::PageWrite;
+use crate::inode::page_write::PageWrite;
 use crate::inode::{ALL_PAGES, Inode};
 use crate::write::cached::Place;
 use crate::write::put_pages::Put;
@@ -277,10 +277,10 @@ impl Source {
         let Some(inode) = self.known() else { return Err(self.no_end()) };
         if let Some(appender) = &self.appender {
             self.shared().flush_async(inode).await;
-            let turn = inode.unwritten.turn.take_async(self.shared()).await;
+            let turn = inode.unwritten.turn.take_async(&self.shared().driver).await;
             return self.append_by_kernel(inode, appender, bytes, &turn);
         }
-        let turn = inode.unwritten.turn.take_async(self.shared()).await;
+        let turn = inode.unwritten.turn.take_async(&self.shared().driver).await;
         let end_bytes = self.end_bytes(inode)?;
         self.check_end(end_bytes, bytes.len())?;
         let accepted = self.write_cached_async(inode, bytes, Place::End(end_bytes, turn)).await?;
@@ -306,7 +306,7 @@ impl Source {
             let mut device_length = inode.unwritten.device_length();
             *device_length = written.end.max(*device_length);
             drop(device_length);
-            inode.unwritten.change(self.shared(), |_| {
+            inode.unwritten.change(self.shared().cache.writes.dirty(), |_| {
                 inode.pages.invalidate(PageRange::covering(written), DirtyToo::No, |page| dropped.push(page));
                 inode.grow(written.end);
                 inode.unwritten.note_written();
@@ -377,7 +377,7 @@ impl Source {
         let Some(inode) = self.check_set_len(length_bytes)? else { return Ok(()) };
         let cut = Cut::new(self, inode, inode.unwritten.turn.take(), length_bytes)?;
         while let Some(write) = cut.in_the_way() {
-            write.wait(self.shared());
+            self.shared().cache.writes.wait(&write);
         }
         loop {
             match self.shared().frames_for_write(inode, PageCount::new(1)) {
@@ -389,10 +389,10 @@ impl Source {
 
     async fn set_len_async(self: &Arc<Self>, length_bytes: u64) -> Result<()> {
         let Some(inode) = self.check_set_len(length_bytes)? else { return Ok(()) };
-        let turn = inode.unwritten.turn.take_async(self.shared()).await;
+        let turn = inode.unwritten.turn.take_async(&self.shared().driver).await;
         let cut = Cut::new(self, inode, turn, length_bytes)?;
         while let Some(write) = cut.in_the_way() {
-            write.ready(self.shared()).await;
+            self.shared().cache.writes.ready(&write).await;
         }
         loop {
             match self.shared().frames_for_write(inode, PageCount::new(1)) {
@@ -495,7 +495,7 @@ impl<'a> Cut<'a> {
             *device_length = self.length_bytes;
         }
         let mut dropped = Vec::new();
-        inode.unwritten.change(shared, |state| {
+        inode.unwritten.change(shared.cache.writes.dirty(), |state| {
             let before_bytes = inode.length_bytes();
             let is_cut = self.length_bytes < before_bytes;
             // Nobody sees what was beyond an end.

@@ -18,11 +18,9 @@ use headwater_core::units::{ByteRange, PageIndex, PageRange};
 use os_display::Quotable;
 use tracing::{debug, error, trace, warn};
 
-use crate::inode::Inode;
-
 /// A file was opened; `file` is absent if it is not cached.
-pub(crate) fn opened(path: &Path, direct: Directness, inode: Option<&Inode>) {
-    let file = inode.map(|inode| number(inode.pages.id()));
+pub(crate) fn opened(path: &Path, direct: Directness, file: Option<FileId>) {
+    let file = file.map(number);
     debug!(target: TARGET, path = %path.maybe_quote(), ?direct, file, "open");
 }
 
@@ -39,19 +37,19 @@ pub(crate) enum Directness {
 }
 
 /// A read met a page that is missing, on its way or marked, and so many reads were planned.
-pub(crate) fn miss(inode: &Inode, at: PageIndex, outcome: Outcome, reads: usize) {
-    trace!(target: TARGET, file = number(inode.pages.id()), page = at.get(), ?outcome, reads, "miss");
+pub(crate) fn miss(file: FileId, at: PageIndex, outcome: Outcome, reads: usize) {
+    trace!(target: TARGET, file = number(file), page = at.get(), ?outcome, reads, "miss");
 }
 
 /// Pages came, or did not.
-pub(crate) fn loaded(inode: &Inode, range: ByteRange, purpose: Purpose, result: ReadResult, took: Duration) {
-    let (file, offset, length) = (number(inode.pages.id()), range.start, range.len());
+pub(crate) fn loaded(file: FileId, range: ByteRange, purpose: Purpose, result: ReadResult, took: Duration) {
+    let (file, offset, length) = (number(file), range.start, range.len());
     trace!(target: TARGET, file, offset, length, ?purpose, ?result, ?took, "load");
 }
 
 /// Pages were written to the device, or not.
-pub(crate) fn wrote(inode: &Inode, pages: PageRange, outcome: &io::Result<()>, took: Duration) {
-    let (file, offset, length) = (number(inode.pages.id()), pages.start.start_bytes(), pages.len().bytes());
+pub(crate) fn wrote(file: FileId, pages: PageRange, outcome: &io::Result<()>, took: Duration) {
+    let (file, offset, length) = (number(file), pages.start.start_bytes(), pages.len().bytes());
     match outcome {
         Ok(()) => trace!(target: TARGET, file, offset, length, ?took, "write back"),
         Err(error) => warn!(target: TARGET, file, offset, length, %error, "write back failed"),
@@ -59,18 +57,18 @@ pub(crate) fn wrote(inode: &Inode, pages: PageRange, outcome: &io::Result<()>, t
 }
 
 /// The engine goes, and pages could not be written.
-pub(crate) fn lost(inode: &Inode, pages: u64) {
-    error!(target: TARGET, file = number(inode.pages.id()), pages, "lost what could not be written");
+pub(crate) fn lost(file: FileId, pages: u64) {
+    error!(target: TARGET, file = number(file), pages, "lost what could not be written");
 }
 
 /// Nobody else writes to a file until we let him.
-pub(crate) fn leased(inode: &Inode) {
-    debug!(target: TARGET, file = number(inode.pages.id()), "lease");
+pub(crate) fn leased(file: FileId) {
+    debug!(target: TARGET, file = number(file), "lease");
 }
 
 /// The kernel grants no lease.
-pub(crate) fn lease_refused(inode: &Inode, error: &io::Error) {
-    trace!(target: TARGET, file = number(inode.pages.id()), %error, "lease refused");
+pub(crate) fn lease_refused(file: FileId, error: &io::Error) {
+    trace!(target: TARGET, file = number(file), %error, "lease refused");
 }
 
 /// Pages made room.
@@ -85,18 +83,18 @@ pub(crate) fn relieved(headroom_bytes: u64, wanted_bytes: usize, released_bytes:
 }
 
 /// Somebody wrote to a file, and its pages left.
-pub(crate) fn changed(inode: &Inode, length_bytes: u64, pages: usize) {
-    debug!(target: TARGET, file = number(inode.pages.id()), length_bytes, pages, "invalidate");
+pub(crate) fn changed(file: FileId, length_bytes: u64, pages: usize) {
+    debug!(target: TARGET, file = number(file), length_bytes, pages, "invalidate");
 }
 
 /// Others have changed a file of which this engine has pages to write.
-pub(crate) fn conflict(inode: &Inode, unwritten_pages: u64) {
-    warn!(target: TARGET, file = number(inode.pages.id()), unwritten_pages, "changed by others while unwritten");
+pub(crate) fn conflict(file: FileId, unwritten_pages: u64) {
+    warn!(target: TARGET, file = number(file), unwritten_pages, "changed by others while unwritten");
 }
 
 /// A part of a read goes around the cache.
-pub(crate) fn bypassed(inode: &Inode, range: ByteRange) {
-    let (file, offset, length) = (number(inode.pages.id()), range.start, range.len());
+pub(crate) fn bypassed(file: FileId, range: ByteRange) {
+    let (file, offset, length) = (number(file), range.start, range.len());
     debug!(target: TARGET, file, offset, length, "bypass");
 }
 

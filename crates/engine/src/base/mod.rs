@@ -6,4 +6,5 @@
 pub(crate) mod counters;
 pub(crate) mod error;
 pub(crate) mod events;
+pub(crate) mod listeners;
 pub(crate) mod shared_completion;

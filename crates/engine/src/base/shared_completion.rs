@@ -19,9 +19,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use headwater_io::{Completion, Event, EventListener, Finished, WakeScope};
-
-use crate::engine::Shared;
+use headwater_io::{Completion, Driver, Event, EventListener, Finished, WakeScope};
 
 /// A request under way, with what belongs to it.
 #[derive(Debug)]
@@ -97,9 +95,9 @@ impl<P> Joint<P> {
     }
 
     /// The same for a task. May be dropped at any moment.
-    pub(crate) async fn ready(&self, shared: &Shared) -> Option<(Finished, P)> {
+    pub(crate) async fn ready(&self, driver: &Driver) -> Option<(Finished, P)> {
         loop {
-            let listener = Told { listener: Some(self.done.0.listen()), shared };
+            let listener = Told { listener: Some(self.done.0.listen()), driver };
             match self.poll_device() {
                 Looked::Over => return None,
                 Looked::Arrived(finished, payload) => return Some((finished, payload)),
@@ -201,7 +199,7 @@ enum Looked<P> {
 /// A place among those who are told of something.
 pub(crate) struct Told<'a> {
     pub(crate) listener: Option<EventListener>,
-    pub(crate) shared: &'a Shared,
+    pub(crate) driver: &'a Driver,
 }
 
 impl Future for Told<'_> {
@@ -215,7 +213,7 @@ impl Future for Told<'_> {
 
 impl Drop for Told<'_> {
     fn drop(&mut self) {
-        if self.shared.driver.is_forked() {
+        if self.driver.is_forked() {
             // Leaving takes the list's lock, which in a forked child a thread that is gone may hold.
             std::mem::forget(self.listener.take());
         }

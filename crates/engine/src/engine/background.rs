@@ -83,7 +83,7 @@ impl Keeper {
 impl Shared {
     /// One round of the keeper. Says when the next is due.
     pub(crate) fn tend(&self) -> Pause {
-        self.cache.writes.conclude_arrived(self);
+        self.cache.writes.conclude_arrived();
         self.write_back_old();
         self.watch.drain();
         let leases = self.leases.tend();

@@ -14,20 +14,19 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use headwater_core::readahead::Purpose;
 use headwater_core::replacement::Policy;
 use headwater_core::units::{PAGE_SIZE_BYTES, PageCount};
-use headwater_io::{Arena, EventListener, Extent, Extents, PageCache, Urgency};
+use headwater_io::{Arena, Driver, EventListener, Extent, Extents, PageCache, Urgency};
 use os_display::Quotable;
 
-use crate::base::counters::Latencies;
 use crate::base::events;
 use crate::base::shared_completion::Told;
 use crate::engine::Shared;
 use crate::engine::loads::{Load, Loads};
-use crate::inode::writeback::{PageWrite, Writes};
+use crate::engine::writes::Writes;
+use crate::inode::page_write::PageWrite;
 use crate::inode::{Inode, Inodes};
 
 /// The cache of an engine.
@@ -37,8 +36,6 @@ pub(crate) struct CacheParts {
     pub(crate) loads: Loads,
     pub(crate) writes: Writes,
     pub(crate) inodes: Inodes,
-    pub(crate) latencies: Latencies,
-    started: Instant,
 }
 
 /// What gives memory to somebody who cannot do without.
@@ -60,8 +57,8 @@ impl Room {
     /// Why it is not.
     pub(crate) fn wait(self, shared: &Shared) -> io::Result<()> {
         match self {
-            Room::Load(load) => shared.wait(&load),
-            Room::Write(write) => write.wait(shared),
+            Room::Load(load) => shared.cache.loads.wait(&load),
+            Room::Write(write) => shared.cache.writes.wait(&write),
             Room::Freed(listener) => listener.wait(),
             Room::Failing(error) => return Err(error),
         }
@@ -71,9 +68,9 @@ impl Room {
     /// The same for a task.
     pub(crate) async fn ready(self, shared: &Shared) -> io::Result<()> {
         match self {
-            Room::Load(load) => shared.ready(&load).await,
-            Room::Write(write) => write.ready(shared).await,
-            Room::Freed(listener) => Told { listener: Some(listener), shared }.await,
+            Room::Load(load) => shared.cache.loads.ready(&load, &shared.driver).await,
+            Room::Write(write) => shared.cache.writes.ready(&write).await,
+            Room::Freed(listener) => Told { listener: Some(listener), driver: &shared.driver }.await,
             Room::Failing(error) => return Err(error),
         }
         Ok(())
@@ -81,24 +78,17 @@ impl Room {
 }
 
 impl CacheParts {
-    pub(crate) fn new(arena: &Arena, policy: Policy) -> CacheParts {
+    pub(crate) fn new(arena: &Arena, driver: &Driver, policy: Policy) -> CacheParts {
         CacheParts {
             pages: PageCache::new(arena, policy),
             loads: Loads::default(),
-            writes: Writes::default(),
+            writes: Writes::new(driver),
             inodes: Inodes::default(),
-            latencies: Latencies::new(),
-            started: Instant::now(),
         }
     }
 }
 
 impl Shared {
-    /// Time as the policies know it.
-    pub(crate) fn now(&self) -> Duration {
-        self.cache.started.elapsed()
-    }
-
     /// Frames for pages of the cache. `None` when there are none to be had without waiting, or for readahead only in small
     /// pieces.
     pub(crate) fn frames(&self, bytes: usize, purpose: Purpose) -> Option<Extents> {
@@ -138,7 +128,7 @@ impl Shared {
             }
         }
         let freed = self.arena.freed();
-        self.cache.writes.conclude_arrived(self);
+        self.cache.writes.conclude_arrived();
         if let Some(extents) = self.frames(PAGE_BYTES, Purpose::Demand) {
             return Ok((extents, PageCount::new(1)));
         }
@@ -162,7 +152,7 @@ impl Shared {
     /// it is over; if there is none, memory that another holder gives back.
     pub(crate) fn room_to_read(&self, freed: EventListener) -> EventListener {
         self.driver.attend();
-        self.cache.loads.oldest().map_or(freed, |load| load.listen(self))
+        self.cache.loads.oldest().map_or(freed, |load| self.cache.loads.listen(&load))
     }
 
     /// Why dirty pages stay in memory, for a writer of this file: its own failure; else that another file fails, under that file's
@@ -204,7 +194,7 @@ impl Shared {
         }
         let pages = (bytes / PAGE_BYTES).max(EVICT_PAGES_MIN);
         match self.evict(pages) {
-            0 if self.cache.loads.conclude_arrived(self) > 0 => self.evict(pages),
+            0 if self.cache.loads.conclude_arrived() > 0 => self.evict(pages),
             evicted => evicted,
         }
     }

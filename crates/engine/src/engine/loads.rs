@@ -18,25 +18,27 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use headwater_core::frame::LoadId;
 use headwater_core::readahead::{Purpose, ReadId, ReadResult};
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES};
 
-use headwater_io::{Completion, EventListener, Finished, Loading};
+use headwater_io::{Completion, Driver, EventListener, Finished, Loading};
 
+use crate::base::counters::Latencies;
 use crate::base::events;
 use crate::base::shared_completion::{Abandoned, Joint, Waited};
-use crate::engine::Shared;
 use crate::inode::Inode;
 
 /// All loads of an engine.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Loads {
     next: AtomicU32,
     /// By number, so nearly by age.
     list: Mutex<BTreeMap<u32, Arc<Load>>>,
+    pub(crate) latencies: Latencies,
+    started: Instant,
 }
 
 /// Pages on their way, of one request.
@@ -52,7 +54,19 @@ pub(crate) struct Load {
     joint: Joint<Loading>,
 }
 
+impl Default for Loads {
+    fn default() -> Loads {
+        let (latencies, started) = (Latencies::new(), Instant::now());
+        Loads { next: AtomicU32::default(), list: Mutex::default(), latencies, started }
+    }
+}
+
 impl Loads {
+    /// Time as the policies of readahead know it.
+    pub(crate) fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
     /// A load whose request is about to be submitted.
     pub(crate) fn begin(&self, inode: &Arc<Inode>, reads: Vec<ReadId>, purpose: Purpose) -> Arc<Load> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
@@ -72,22 +86,103 @@ impl Loads {
         self.lock().values().next().cloned()
     }
 
-    /// Publishes what has arrived and nobody has asked for. Says how many loads.
-    pub(crate) fn conclude_arrived(&self, shared: &Shared) -> usize {
-        let loads: Vec<Arc<Load>> = self.lock().values().cloned().collect();
-        loads.iter().filter(|load| load.conclude_if_arrived(shared)).count()
+    /// Blocks until a load is over.
+    pub(crate) fn wait(&self, load: &Load) {
+        let began = Instant::now();
+        match load.joint.wait() {
+            Waited::Over => {}
+            Waited::Arrived(finished, loading) => self.conclude(load, finished, loading),
+            Waited::GivenUp => self.given_up(load),
+        }
+        self.latencies.note_wait(began.elapsed());
     }
 
-    /// Nobody reads the file any more: what is on its way is given up.
-    pub(crate) fn abandon(&self, shared: &Shared, inode: &Arc<Inode>) {
-        let of_inode = |load: &Load| Arc::ptr_eq(&load.inode, inode);
-        let loads: Vec<Arc<Load>> = self.lock().values().filter(|load| of_inode(load)).cloned().collect();
-        loads.iter().for_each(|load| load.abandon(shared));
+    /// Resolves when a load is over. May be dropped at any moment; a task that gives up is not counted.
+    pub(crate) async fn ready(&self, load: &Load, driver: &Driver) {
+        let began = Instant::now();
+        if let Some((finished, loading)) = load.joint.ready(driver).await {
+            self.conclude(load, finished, loading);
+        }
+        self.latencies.note_wait(began.elapsed());
+    }
+
+    /// Wakes when a load is over, or has arrived so that it can be concluded.
+    pub(crate) fn listen(&self, load: &Load) -> EventListener {
+        let (listener, arrived) = load.joint.listen();
+        if let Some((finished, loading)) = arrived {
+            self.conclude(load, finished, loading);
+        }
+        listener
+    }
+
+    /// Publishes what has arrived and no reader has asked for. Says how many loads.
+    pub(crate) fn conclude_arrived(&self) -> usize {
+        let conclude = |load: &&Arc<Load>| {
+            let arrived = load.joint.take_arrived();
+            arrived.map(|(finished, loading)| self.conclude(load, finished, loading)).is_some()
+        };
+        self.all().iter().filter(conclude).count()
+    }
+
+    /// The last handle of the file is closed: what is on its way is given up, unless a reader that opened the file meanwhile waits for it.
+    pub(crate) fn abandon(&self, inode: &Arc<Inode>) {
+        let loads = self.all().into_iter().filter(|load| Arc::ptr_eq(&load.inode, inode));
+        loads.filter(|load| load.joint.abandon() == Abandoned::Yes).for_each(|load| self.given_up(&load));
+    }
+
+    /// Publishes what was read, reports it to the policy, wakes all that wait.
+    pub(crate) fn conclude(&self, load: &Load, finished: Finished, loading: Loading) {
+        let range = loading.pages().bytes();
+        let result = match finished.result {
+            Ok(read_bytes) => {
+                let end_bytes = range.start + read_bytes as u64;
+                // Where less came than the file has, for whatever reason, a partially filled page is discarded.
+                let is_whole = end_bytes >= range.end.min(load.inode.length_bytes());
+                let valid_bytes = if is_whole { read_bytes } else { read_bytes / PAGE_BYTES * PAGE_BYTES };
+                loading.publish(finished.extents, valid_bytes);
+                if is_whole { ReadResult::Read } else { ReadResult::Partly }
+            }
+            Err(_) => {
+                loading.fail(finished.extents);
+                ReadResult::Failed
+            }
+        };
+        self.over(load, range, result);
+    }
+
+    /// The load is over without a request of the driver's: this thread read the pages, or could not begin.
+    pub(crate) fn over(&self, load: &Load, range: ByteRange, result: ReadResult) {
+        self.complete(&load.inode, &load.reads, result);
+        let took = load.began.elapsed();
+        self.latencies.note_load(took);
+        events::loaded(load.inode.pages.id(), range, load.purpose, result, took);
+        self.forget(load);
+    }
+
+    /// Reports to the policy of a file that planned reads are done.
+    pub(crate) fn complete(&self, inode: &Inode, reads: &[ReadId], result: ReadResult) {
+        inode.complete(reads, result, self.now());
+    }
+
+    /// Its pages are not on their way any more.
+    fn given_up(&self, load: &Load) {
+        self.complete(&load.inode, &load.reads, ReadResult::Refused);
+        self.forget(load);
+    }
+
+    /// The load is over, or was not begun after all.
+    pub(crate) fn forget(&self, load: &Load) {
+        self.lock().remove(&load.id.get());
+        load.joint.over();
     }
 
     /// Loads not over yet.
     pub(crate) fn len(&self) -> usize {
         self.lock().len()
+    }
+
+    fn all(&self) -> Vec<Arc<Load>> {
+        self.lock().values().cloned().collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Load>>> {
@@ -100,107 +195,9 @@ impl Load {
         self.id
     }
 
-    /// The request is submitted: from now on anybody may take its result.
+    /// The request is submitted: from now on any thread may take its result.
     pub(crate) fn under_way(&self, completion: Completion, loading: Loading) {
         self.joint.under_way(completion, loading);
-    }
-
-    /// The load is over without a request of the driver's: this thread read the pages, or could not begin.
-    pub(crate) fn over(&self, shared: &Shared, range: ByteRange, result: ReadResult) {
-        self.inode.complete(shared, &self.reads, result);
-        let took = self.began.elapsed();
-        shared.cache.latencies.note_load(took);
-        events::loaded(&self.inode, range, self.purpose, result, took);
-        self.forget(shared);
-    }
-
-    /// The load was not begun after all; whoever planned it knows.
-    pub(crate) fn refused(&self, shared: &Shared) {
-        self.forget(shared);
-    }
-
-    fn forget(&self, shared: &Shared) {
-        shared.cache.loads.lock().remove(&self.id.get());
-        self.joint.over();
-    }
-
-    /// Blocks until the load is over.
-    pub(crate) fn wait(&self, shared: &Shared) {
-        match self.joint.wait() {
-            Waited::Over => {}
-            Waited::Arrived(finished, loading) => self.conclude(shared, finished, loading),
-            Waited::GivenUp => self.given_up(shared),
-        }
-    }
-
-    /// Its pages are not on their way any more.
-    fn given_up(&self, shared: &Shared) {
-        self.inode.complete(shared, &self.reads, ReadResult::Refused);
-        self.forget(shared);
-    }
-
-    /// Resolves when the load is over. May be dropped at any moment.
-    pub(crate) async fn ready(&self, shared: &Shared) {
-        if let Some((finished, loading)) = self.joint.ready(shared).await {
-            self.conclude(shared, finished, loading);
-        }
-    }
-
-    /// Told when the load is over, or has arrived so that it can be concluded.
-    pub(crate) fn listen(&self, shared: &Shared) -> EventListener {
-        let (listener, arrived) = self.joint.listen();
-        if let Some((finished, loading)) = arrived {
-            self.conclude(shared, finished, loading);
-        }
-        listener
-    }
-
-    fn conclude_if_arrived(&self, shared: &Shared) -> bool {
-        let arrived = self.joint.take_arrived();
-        arrived.map(|(finished, loading)| self.conclude(shared, finished, loading)).is_some()
-    }
-
-    /// Publishes what was read, tells the policy, wakes all.
-    pub(crate) fn conclude(&self, shared: &Shared, finished: Finished, loading: Loading) {
-        let range = loading.pages().bytes();
-        let result = match finished.result {
-            Ok(read_bytes) => {
-                let end_bytes = range.start + read_bytes as u64;
-                // Where less came than the file has, for whatever reason, a page of which only the beginning came is none.
-                let is_whole = end_bytes >= range.end.min(self.inode.length_bytes());
-                let valid_bytes = if is_whole { read_bytes } else { read_bytes / PAGE_BYTES * PAGE_BYTES };
-                loading.publish(finished.extents, valid_bytes);
-                if is_whole { ReadResult::Read } else { ReadResult::Partly }
-            }
-            Err(_) => {
-                loading.fail(finished.extents);
-                ReadResult::Failed
-            }
-        };
-        self.over(shared, range, result);
-    }
-
-    /// A load that somebody is at (the file was opened again meanwhile) goes on.
-    fn abandon(&self, shared: &Shared) {
-        if self.joint.abandon() == Abandoned::Yes {
-            self.given_up(shared);
-        }
-    }
-}
-
-impl Shared {
-    /// Blocks until a load is over, for a reader.
-    pub(crate) fn wait(&self, load: &Load) {
-        let began = Instant::now();
-        load.wait(self);
-        self.cache.latencies.note_wait(began.elapsed());
-    }
-
-    /// As [`Shared::wait`], for a task. One that gives up is not counted.
-    pub(crate) async fn ready(&self, load: &Load) {
-        let began = Instant::now();
-        load.ready(self).await;
-        self.cache.latencies.note_wait(began.elapsed());
     }
 }
 

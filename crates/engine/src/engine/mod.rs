@@ -13,6 +13,7 @@ pub(crate) mod loads;
 pub mod profiles;
 pub(crate) mod reclaim;
 pub(crate) mod stats;
+pub(crate) mod writes;
 
 use std::fmt;
 use std::io;
@@ -197,8 +198,8 @@ impl Engine {
     /// The gauges now. What was read ahead and has arrived meanwhile becomes resident by this.
     pub fn stats(&self) -> Stats {
         if !self.shared.driver.is_forked() {
-            self.shared.cache.loads.conclude_arrived(&self.shared);
-            self.shared.cache.writes.conclude_arrived(&self.shared);
+            self.shared.cache.loads.conclude_arrived();
+            self.shared.cache.writes.conclude_arrived();
             self.shared.cache.inodes.conclude_syncs();
         }
         Stats {
@@ -423,7 +424,7 @@ impl EngineBuilder {
         let arena = arena.map_err(|error| invalid(error.to_string()))?;
         driver.register_memory(&arena);
         let (lent_bytes, lent_bytes_max) = (Arc::default(), arena.stats().budget_bytes / 2);
-        let cache = CacheParts::new(&arena, self.replacement);
+        let cache = CacheParts::new(&arena, &driver, self.replacement);
         let readahead_policy = self.readahead_policy;
         let shared = Shared {
             arena,

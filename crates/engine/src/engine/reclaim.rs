@@ -99,7 +99,7 @@ impl Shared {
         while released_bytes < wanted_bytes {
             let part_bytes = (wanted_bytes - released_bytes).min(PART_BYTES);
             let is_emptied = self.cache.pages.shrink(part_bytes, evicted) > 0
-                || self.cache.loads.conclude_arrived(self) > 0
+                || self.cache.loads.conclude_arrived() > 0
                     && self.cache.pages.shrink(part_bytes, evicted) > 0;
             if !is_emptied {
                 break;

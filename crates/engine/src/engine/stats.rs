@@ -82,13 +82,13 @@ impl Shared {
             return CacheStats::default();
         }
         let cache = &self.cache;
-        let (pages, (loads, waits)) = (cache.pages.stats(), cache.latencies.histograms());
+        let (pages, (loads, waits)) = (cache.pages.stats(), cache.loads.latencies.histograms());
         CacheStats {
             counts: cache.inodes.counts(),
             resident_pages: pages.resident_pages as u64,
             loading_pages: pages.loading_pages as u64,
             pinned_pages: pages.pinned_pages as u64,
-            unwritten_pages: cache.writes.unwritten_pages(),
+            unwritten_pages: cache.writes.dirty().pages(),
             metadata_bytes: pages.metadata_bytes as u64,
             loads: cache.loads.len() as u64,
             load_latency: Latency::of(&loads),

@@ -25,14 +25,13 @@ use std::time::{Duration, Instant};
 
 use headwater_core::dirty::DirtyPages;
 use headwater_core::units::{ByteRange, PageIndex, PageRange};
-use headwater_io::{Event, OpenFile};
+use headwater_io::{Driver, Event, OpenFile};
 
-use crate::api::eviction_listener::{Deferral, defer};
+use crate::base::listeners::{Deferral, defer};
 use crate::base::shared_completion::Told;
-use crate::engine::Shared;
 use crate::inode::ALL_PAGES;
+use crate::inode::page_write::PageWrite;
 use crate::inode::windows::Windows;
-use crate::inode::writeback::PageWrite;
 
 /// What a file's device does not have yet.
 #[derive(Debug, Default)]
@@ -56,6 +55,13 @@ pub(crate) struct Unwritten {
     failures: Mutex<Failures>,
     /// How many there were, for those that only ask whether there are new ones.
     failure_count: AtomicU64,
+}
+
+/// Pages of all files of an engine that their devices do not have, and the clock by which they age.
+#[derive(Debug)]
+pub(crate) struct DirtyTotal {
+    pages: AtomicU64,
+    pub(crate) driver: Driver,
 }
 
 /// What a file was when somebody looked.
@@ -102,6 +108,26 @@ pub(crate) struct Cause {
     text: String,
 }
 
+impl DirtyTotal {
+    pub(crate) fn new(driver: &Driver) -> DirtyTotal {
+        DirtyTotal { pages: AtomicU64::default(), driver: driver.clone() }
+    }
+
+    #[inline]
+    pub(crate) fn pages(&self) -> u64 {
+        self.pages.load(Ordering::Acquire)
+    }
+
+    /// Moves the gauge by what a file had `before` and has `now`.
+    fn move_gauge(&self, before: u64, now: u64) {
+        if now >= before {
+            self.pages.fetch_add(now - before, Ordering::AcqRel);
+        } else {
+            self.pages.fetch_sub(before - now, Ordering::AcqRel);
+        }
+    }
+}
+
 impl Moment {
     /// Whether nothing at all has changed since.
     #[inline]
@@ -116,22 +142,22 @@ impl Unwritten {
     }
 
     /// Changes the state, and has the counts follow.
-    pub(crate) fn change<R>(&self, shared: &Shared, change: impl FnOnce(&mut State) -> R) -> R {
+    pub(crate) fn change<R>(&self, total: &DirtyTotal, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.lock();
         let result = change(&mut state);
-        self.settle(shared, &mut state);
+        self.settle(total, &mut state);
         result
     }
 
     /// Has the counts follow what was changed.
-    pub(crate) fn settle(&self, shared: &Shared, state: &mut State) {
+    pub(crate) fn settle(&self, total: &DirtyTotal, state: &mut State) {
         let pages = state.dirty.dirty_pages().get() + state.dirty.writing_pages().get();
         let before = self.pages.swap(pages, Ordering::AcqRel);
-        shared.cache.writes.note_unwritten(before, pages);
+        total.move_gauge(before, pages);
         if state.dirty.dirty_pages().get() == 0 {
             state.dirty_since = None;
         } else if state.dirty_since.is_none() {
-            state.dirty_since = Some(shared.driver.now());
+            state.dirty_since = Some(total.driver.now());
         }
     }
 
@@ -395,13 +421,13 @@ impl Turn {
     }
 
     /// The same for a task. May be dropped at any moment.
-    pub(crate) async fn take_async(&self, shared: &Shared) -> TurnGuard<'_> {
+    pub(crate) async fn take_async(&self, driver: &Driver) -> TurnGuard<'_> {
         if let Some(guard) = self.try_take(Hold::Loose) {
             return guard;
         }
         let _waiting = self.wait();
         loop {
-            let listener = Told { listener: Some(self.given_up.listen()), shared };
+            let listener = Told { listener: Some(self.given_up.listen()), driver };
             if let Some(guard) = self.try_take(Hold::Loose) {
                 return guard;
             }

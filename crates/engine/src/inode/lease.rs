@@ -180,7 +180,7 @@ impl Inode {
             Ok(()) => {
                 state.history = History::Quiet;
                 self.leasing.is_trusted.store(true, Ordering::Release);
-                events::leased(self);
+                events::leased(self.pages.id());
             }
             // Reads look, and report what they meet.
             Err(_) => state.lease = None,
@@ -203,7 +203,7 @@ impl Inode {
                     // Nor will it be granted another time.
                     state.file = None;
                 }
-                events::lease_refused(self, &error);
+                events::lease_refused(self.pages.id(), &error);
                 return None;
             }
         }

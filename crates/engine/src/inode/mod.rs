@@ -13,11 +13,11 @@
 pub(crate) mod dirty;
 pub(crate) mod lease;
 mod origin;
+pub(crate) mod page_write;
 mod revalidate;
 mod space;
 mod table;
 pub(crate) mod windows;
-pub(crate) mod writeback;
 
 use std::fmt;
 use std::io;
@@ -34,13 +34,13 @@ use headwater_core::readahead::{
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
 use headwater_io::{Dropped, Extents, FileKey, FilePages, Found, Glanced, OpenFile, Overwritten};
 
-use crate::api::eviction_listener::Listeners;
 use crate::base::counters::{Counts, FileCounters, FileStats};
+use crate::base::listeners::Listeners;
 use crate::engine::Shared;
-use crate::inode::dirty::Unwritten;
 use crate::inode::lease::Leasing;
 use crate::write::fsync::SyncTurns;
 use crate::write::put_pages::Put;
+use dirty::{DirtyTotal, Unwritten};
 use origin::Origin;
 use space::Space;
 
@@ -204,13 +204,13 @@ impl Inode {
 
     /// The device has all that was written. If no handle has the file open, the engine closes it and stops watching it: its own
     /// last change was followed by a look, so that from now on its times tell of changes by others alone.
-    pub(crate) fn on_clean(&self, shared: &Shared, open: &OpenFile) {
+    pub(crate) fn on_clean(&self, total: &DirtyTotal, open: &OpenFile) {
         if !self.is_closed() {
             return;
         }
         let file = self
             .unwritten
-            .change(shared, |state| if state.dirty.is_empty() { state.file.take() } else { None });
+            .change(total, |state| if state.dirty.is_empty() { state.file.take() } else { None });
         self.end_watch(open);
         drop(file);
     }
@@ -253,9 +253,9 @@ impl Inode {
     }
 
     /// Planned reads are done.
-    pub(crate) fn complete(&self, shared: &Shared, reads: &[ReadId], result: ReadResult) {
+    pub(crate) fn complete(&self, reads: &[ReadId], result: ReadResult, now: Duration) {
         if !reads.is_empty() {
-            let (policy, now) = (&mut self.reading().policy, shared.now());
+            let policy = &mut self.reading().policy;
             reads.iter().for_each(|read| policy.complete(*read, result, now));
         }
     }

@@ -351,10 +351,10 @@ impl Inode {
     /// Listeners and subscribers are the user's, and may do anything.
     fn report(&self, report: Report) {
         if let Some(unwritten_pages) = report.conflict_pages {
-            events::conflict(self, unwritten_pages);
+            events::conflict(self.pages.id(), unwritten_pages);
         }
         if let Some(length_bytes) = report.changed_bytes {
-            events::changed(self, length_bytes, report.dropped.len());
+            events::changed(self.pages.id(), length_bytes, report.dropped.len());
         }
         self.on_dropped(&report.dropped);
     }

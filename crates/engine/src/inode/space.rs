@@ -57,7 +57,7 @@ impl Shared {
             FileKind::Regular => self.driver.free_bytes(file).unwrap_or(u64::MAX),
             FileKind::BlockDevice | FileKind::CharacterDevice => u64::MAX,
         };
-        let promised_bytes = self.cache.writes.unwritten_pages() * PAGE_SIZE_BYTES;
+        let promised_bytes = self.cache.writes.dirty().pages() * PAGE_SIZE_BYTES;
         let is_short = free_bytes < promised_bytes.saturating_add(MARGIN_BYTES);
         if is_short && !space.is_short.swap(is_short, Ordering::Relaxed) {
             // What was accepted without a reservation goes first.

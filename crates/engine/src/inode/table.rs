@@ -76,13 +76,13 @@ impl Inodes {
             return;
         }
         shared.leases.delist(inode);
-        shared.cache.loads.abandon(shared, inode);
+        shared.cache.loads.abandon(inode);
         if inode.unwritten.pages() > 0 {
             // The keeper sees to what is left after these, or fails.
             shared.put_pages(inode, ALL_PAGES, Put::Clean);
             shared.keeper.wake();
         } else {
-            inode.on_clean(shared, file);
+            inode.on_clean(shared.cache.writes.dirty(), file);
         }
         let mut known = self.lock();
         // What is taken from the list is let go of without the lock: an inode takes locks of its own when it goes.

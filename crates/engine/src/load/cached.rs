@@ -47,7 +47,7 @@ impl Source {
             let copy = |at: usize, bytes: &[u8]| buffer[at..at + bytes.len()].copy_from_slice(bytes);
             let Some(next) = read.copy(copy) else { return Ok(read.done()) };
             match next {
-                Next::Wait(load) => self.shared().wait(&load),
+                Next::Wait(load) => self.shared().cache.loads.wait(&load),
                 Next::Bypass(part) => {
                     let target = &mut buffer[read.done()..][..part.len() as usize];
                     match self.read_device(target, part) {
@@ -81,7 +81,7 @@ impl Source {
                 return Ok(assembled.into());
             };
             match next {
-                Next::Wait(load) => self.shared().ready(&load).await,
+                Next::Wait(load) => self.shared().cache.loads.ready(&load, &self.shared().driver).await,
                 Next::Bypass(part) => match self.read_device_async(part).await {
                     Ok(bytes) => {
                         assembled.extend_from_slice(&bytes);
@@ -301,7 +301,7 @@ impl<'a> CachedRead<'a> {
         }
         add(&self.inode.counters.bypassed, 1);
         let around = self.absent_range(page, part.start);
-        events::bypassed(self.inode, around);
+        events::bypassed(self.inode.pages.id(), around);
         Step::Next(Next::Bypass(around))
     }
 
@@ -348,8 +348,8 @@ impl<'a> CachedRead<'a> {
         let share = PageCount::new((shared.readahead.share_bytes_max / PAGE_SIZE_BYTES).max(1));
         pages.end = pages.end.min(PageIndex::new(page.get().saturating_add(share.get())));
         let access = Access { pages, at: page, outcome, bytes: self.range, handle: self.source.handle };
-        let plan = self.inode.plan(access, end, shared.now());
-        events::miss(self.inode, page, outcome, plan.len());
+        let plan = self.inode.plan(access, end, shared.cache.loads.now());
+        events::miss(self.inode.pages.id(), page, outcome, plan.len());
         let starter = Starter { source: self.source, inode: self.inode, caller: self.caller };
         starter.start_all(&plan);
     }

@@ -21,7 +21,7 @@ use headwater_io::{
     Extents, Finished, Loading, NotBegun, Operation, Plug, Rejected, Request, Transfer, Urgency,
 };
 
-use crate::api::eviction_listener::defer;
+use crate::base::listeners::defer;
 use crate::engine::frames::RUN_PAGES_MAX;
 use crate::engine::handle::Source;
 use crate::engine::loads::Load;
@@ -60,12 +60,14 @@ impl Starter<'_> {
         for run in runs.by_ref() {
             let ids = run.ids.clone();
             if self.start(run, alone, &mut plug).is_err() {
-                self.inode.complete(self.source.shared(), &ids, ReadResult::Refused);
+                self.source.shared().cache.loads.complete(self.inode, &ids, ReadResult::Refused);
                 break;
             }
         }
         // What one cannot have, those behind it cannot have either.
-        runs.for_each(|run| self.inode.complete(self.source.shared(), &run.ids, ReadResult::Refused));
+        runs.for_each(|run| {
+            self.source.shared().cache.loads.complete(self.inode, &run.ids, ReadResult::Refused)
+        });
         plan.iter().filter_map(|read| read.mark).for_each(|mark| self.inode.pages.mark(mark));
     }
 
@@ -75,7 +77,7 @@ impl Starter<'_> {
             self.inode.pages.missing(pages, found);
             self.inode.unwritten.windows.leave_out(found);
         };
-        let there = |id| self.inode.complete(self.source.shared(), &[id], ReadResult::Read);
+        let there = |id| self.source.shared().cache.loads.complete(self.inode, &[id], ReadResult::Read);
         missing_runs(plan, RUN_PAGES_MAX, missing, there)
     }
 
@@ -99,17 +101,17 @@ impl Starter<'_> {
             // A window has been made since it was looked what is missing, and takes out of the cache only what was there.
             Ok(loading) if self.inode.unwritten.windows.touches(run.pages) => {
                 loading.fail(extents);
-                load.over(shared, run.pages.bytes(), ReadResult::Failed);
+                shared.cache.loads.over(&load, run.pages.bytes(), ReadResult::Failed);
                 Ok(())
             }
             Ok(loading) => self.bring(&run, &load, loading, extents, alone, plug),
             Err(NotBegun::NoTable) => {
-                load.refused(shared);
+                shared.cache.loads.forget(&load);
                 Err(Refused)
             }
             Err(NotBegun::Present) => {
                 // Somebody else was faster, which is as good.
-                load.over(shared, run.pages.bytes(), ReadResult::Read);
+                shared.cache.loads.over(&load, run.pages.bytes(), ReadResult::Read);
                 Ok(())
             }
         }
@@ -132,7 +134,7 @@ impl Starter<'_> {
         {
             self.count(pages, run.ahead_from);
             loading.publish(extents, read_bytes);
-            load.over(shared, range, ReadResult::Read);
+            shared.cache.loads.over(&load, range, ReadResult::Read);
             return Ok(());
         }
         let length_bytes = range.len() as usize;
@@ -142,7 +144,11 @@ impl Starter<'_> {
             self.count(pages, run.ahead_from);
             let (route, buffer) = (source.device_route(), &mut extent[..length_bytes]);
             let result = shared.driver.read_blocking(source.open(), route, buffer, range.start);
-            load.conclude(shared, Finished { extents, pages: None, result, stopped_by: None }, loading);
+            shared.cache.loads.conclude(
+                &load,
+                Finished { extents, pages: None, result, stopped_by: None },
+                loading,
+            );
             return Ok(());
         }
         let request = Transfer {
@@ -162,7 +168,7 @@ impl Starter<'_> {
             Err(Rejected { request, .. }) => {
                 let Request::Transfer(transfer) = request else { unreachable!("a transfer was submitted") };
                 loading.fail(transfer.extents);
-                load.refused(shared);
+                shared.cache.loads.forget(&load);
                 Err(Refused)
             }
         }

@@ -34,8 +34,8 @@ use headwater_core::readahead::SequentialStream;
 use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
 use headwater_io::{EventListener, Extents, Finished, Operation, Plug, RejectReason, Transfer, Urgency};
 
-use crate::api::eviction_listener::defer;
 use crate::base::error::Result;
+use crate::base::listeners::defer;
 use crate::engine::handle::{READABLE_BYTES_MAX, Source, Whence};
 use crate::inode::Inode;
 use crate::inode::dirty::Moment;

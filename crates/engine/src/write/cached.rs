@@ -31,8 +31,8 @@ use smallvec::SmallVec;
 use crate::base::error::{Error, Operation, Result};
 use crate::engine::frames::{RUN_PAGES_MAX, Room};
 use crate::engine::handle::Source;
+use crate::engine::writes::Noted;
 use crate::inode::dirty::{Moment, State, TurnGuard};
-use crate::inode::writeback::Noted;
 use crate::inode::{Inode, ZEROS};
 use crate::load::cached::{CachedRead, Next};
 use crate::load::submit::Caller;
@@ -73,7 +73,7 @@ impl Source {
         while let Some(next) = write.advance(bytes)? {
             let waited = match next {
                 WriteNext::Turn => {
-                    write.turn = Some(inode.unwritten.turn.take_async(shared).await);
+                    write.turn = Some(inode.unwritten.turn.take_async(&shared.driver).await);
                     Ok(())
                 }
                 WriteNext::Wait(room) => room.ready(shared).await.map_err(|error| write.error(error)),
@@ -308,13 +308,13 @@ impl<'a> CachedWrite<'a> {
     /// cannot does not stop it: what it writes is begun to be written each time, so it has little dirty itself.
     fn limit(&self) -> Result<Option<WriteNext>> {
         let (shared, writes) = (self.source.shared(), &self.source.shared().cache.writes);
-        if writes.unwritten_pages() < shared.dirty_pages_max() {
+        if writes.dirty().pages() < shared.dirty_pages_max() {
             return Ok(None);
         }
         if let Some(write) = writes.oldest() {
             return Ok(Some(WriteNext::Wait(Room::Write(write))));
         }
-        if shared.write_back_any() > 0 || writes.unwritten_pages() < shared.dirty_pages_max() {
+        if shared.write_back_any() > 0 || writes.dirty().pages() < shared.dirty_pages_max() {
             return Ok(writes.oldest().map(|write| WriteNext::Wait(Room::Write(write))));
         }
         match self.inode.unwritten.failing() {
@@ -447,7 +447,7 @@ impl<'a> CachedWrite<'a> {
             self.leave_gap(written.start)?;
         }
         let mut block = None;
-        let done_bytes = inode.unwritten.change(shared, |state| {
+        let done_bytes = inode.unwritten.change(shared.cache.writes.dirty(), |state| {
             if written.end > inode.length_bytes() && self.turn.is_none() {
                 return 0;
             }

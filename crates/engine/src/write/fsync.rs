@@ -22,7 +22,7 @@ use crate::base::error::{Error, Operation, Result};
 use crate::base::shared_completion::Told;
 use crate::engine::Shared;
 use crate::engine::handle::Source;
-use crate::inode::writeback::PageWrite;
+use crate::inode::page_write::PageWrite;
 use crate::inode::{ALL_PAGES, Inode};
 use crate::write::put_pages::Put;
 use crate::write::writeback::{Awaited, SYNC_RUNS};
@@ -261,7 +261,7 @@ impl Shared {
     pub(crate) fn flush_pages(&self, inode: &Arc<Inode>, pages: PageRange) -> HeldBack {
         let mut sweep = Sweep::new(self, inode, pages);
         while let Some(write) = sweep.step() {
-            write.wait(self);
+            self.cache.writes.wait(&write);
         }
         if sweep.is_held_back { HeldBack::Some } else { HeldBack::None }
     }
@@ -271,13 +271,13 @@ impl Shared {
         self.flush_windows_async(inode).await;
         let mut sweep = Sweep::new(self, inode, ALL_PAGES);
         while let Some(write) = sweep.step() {
-            write.ready(self).await;
+            self.cache.writes.ready(&write).await;
         }
         if sweep.is_held_back {
-            let _turn = inode.unwritten.turn.take_async(self).await;
+            let _turn = inode.unwritten.turn.take_async(&self.driver).await;
             let mut sweep = Sweep::new(self, inode, ALL_PAGES);
             while let Some(write) = sweep.step() {
-                write.ready(self).await;
+                self.cache.writes.ready(&write).await;
             }
         }
     }
@@ -355,7 +355,7 @@ impl Source {
         self.report(inode, since)?;
         let (turns, ticket) = (&inode.sync_turns, inode.sync_turns.ticket());
         loop {
-            let listener = Told { listener: Some(turns.ended.listen()), shared };
+            let listener = Told { listener: Some(turns.ended.listen()), driver: &shared.driver };
             match turns.part(ticket, scope) {
                 Part::Done => return Ok(()),
                 Part::Wait => listener.await,

@@ -51,7 +51,7 @@ impl Source {
         self.write_back_below(inode, made.window.pages).map_err(refused)?;
         self.fill(&made.window, length_bytes)?;
         made.window.memory.track().map_err(refused)?;
-        inode.unwritten.change(self.shared(), |_| made.window.set_stage(Stage::Live));
+        inode.unwritten.change(self.shared().cache.writes.dirty(), |_| made.window.set_stage(Stage::Live));
         // After that: what is looked for in the cache and not found there is found in the window.
         let mut dropped = Vec::new();
         inode.pages.invalidate(made.window.pages, DirtyToo::No, |page| dropped.push(page));
@@ -86,7 +86,9 @@ impl Source {
 
     /// From here on who writes to the pages waits for the turn, and they are not loaded.
     fn announce(&self, inode: &Arc<Inode>, window: &Arc<Window>) -> io::Result<()> {
-        let added = inode.unwritten.change(self.shared(), |_| inode.unwritten.windows.add(window));
+        let added = inode
+            .unwritten
+            .change(self.shared().cache.writes.dirty(), |_| inode.unwritten.windows.add(window));
         added.map_err(overlap)?;
         // As long as it has windows, the keeper looks after the file.
         self.shared().cache.writes.note_dirty(inode);
@@ -118,7 +120,7 @@ impl Source {
             let is_done = state.dirty.first_unwritten(pages).is_none();
             drop(state);
             match write {
-                Some(write) => write.wait(shared),
+                Some(write) => shared.cache.writes.wait(&write),
                 None if is_done => return Ok(()),
                 None => {}
             }
@@ -175,7 +177,7 @@ impl Drop for WindowUse {
         if self.window.stage() != Stage::Making {
             return shared.close_window(&self.inode, &self.window);
         }
-        self.inode.unwritten.change(shared, |state| {
+        self.inode.unwritten.change(shared.cache.writes.dirty(), |state| {
             self.inode.unwritten.windows.remove(&self.window);
             if state.dirty.is_empty() {
                 shared.cache.writes.forget(&self.inode);

@@ -64,7 +64,7 @@ impl Shared {
         if inode.unwritten.windows.is_empty() {
             return;
         }
-        let turn = inode.unwritten.turn.take_async(self).await;
+        let turn = inode.unwritten.turn.take_async(&self.driver).await;
         let mut flush = Flush::new(self, inode, inode.unwritten.windows.all(), &turn);
         while let Some(next) = flush.step() {
             match next {
@@ -109,9 +109,9 @@ impl Shared {
         let turn = inode.unwritten.turn.take();
         window.unsaved().is_orphan = true;
         // From here on who writes to these pages waits for the turn.
-        inode.unwritten.change(self, |_| window.set_stage(Stage::Closing));
+        inode.unwritten.change(self.cache.writes.dirty(), |_| window.set_stage(Stage::Closing));
         let flushed = self.flush_with(inode, vec![window.clone()], &turn);
-        inode.unwritten.change(self, |state| {
+        inode.unwritten.change(self.cache.writes.dirty(), |state| {
             if flushed.is_err() {
                 return window.set_stage(Stage::Live);
             }

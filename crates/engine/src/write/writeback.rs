@@ -33,7 +33,7 @@ use headwater_io::{Allocated, DirectAlignment, OpenFile, PinnedRun, Rejected, Ro
 use crate::engine::Shared;
 use crate::engine::frames::RUN_PAGES_MAX;
 use crate::inode::dirty::{Cause, State, Unwritten};
-use crate::inode::writeback::PageWrite;
+use crate::inode::page_write::PageWrite;
 use crate::inode::{ALL_PAGES, Inode};
 use crate::write::put_pages::Put;
 
@@ -83,7 +83,7 @@ impl Shared {
         awaited: Awaited,
     ) -> Begun {
         let mut begun = Begun { pages: 0, next: within.end, is_held_back: false };
-        let (file, pieces) = inode.unwritten.change(self, |state| {
+        let (file, pieces) = inode.unwritten.change(self.cache.writes.dirty(), |state| {
             let Some(file) = state.file.clone() else { return (None, Vec::new()) };
             let is_little = awaited == Awaited::No && inode.unwritten.pages() <= LITTLE_PAGES_MAX;
             let direct = file.direct().filter(|_| !is_little && !inode.is_contested());
@@ -211,7 +211,7 @@ impl Shared {
                 Ok(completion) => write.under_way(completion),
                 Err(Rejected { request, reason }) => {
                     drop(request);
-                    write.over(self, Err(reason.into()));
+                    self.cache.writes.over(&write, Err(reason.into()));
                 }
             }
         }
@@ -311,7 +311,7 @@ impl Shared {
             let is_doubted = |write: &&Arc<PageWrite>| write.is_doubted();
             let writes: Vec<_> =
                 inode.unwritten.lock().in_flight.values().filter(is_doubted).cloned().collect();
-            writes.iter().for_each(|write| write.wait(self));
+            writes.iter().for_each(|write| self.cache.writes.wait(&write));
             let is_settled = !Unwritten::is_doubtful(&inode.unwritten.lock());
             if is_settled || inode.unwritten.failure_count() != failures {
                 if matches!(hole, Ok(Hole::None) | Err(_)) {
@@ -346,7 +346,7 @@ impl Shared {
 
     /// Begins to write what ought to be written by now, because much is dirty: of this file, as who writes the others sees to those.
     pub(crate) fn write_back_early(&self, inode: &Arc<Inode>) {
-        if self.cache.writes.unwritten_pages() < self.dirty_pages_max() / BACKGROUND_DIVISOR {
+        if self.cache.writes.dirty().pages() < self.dirty_pages_max() / BACKGROUND_DIVISOR {
             return;
         }
         let (in_flight, dirty_pages) = {
@@ -413,13 +413,13 @@ impl Piece {
     fn succeed(self, shared: &Shared) {
         self.run.clean();
         drop(self.run);
-        self.write.over(shared, Ok(()));
+        shared.cache.writes.over(&self.write, Ok(()));
     }
 
     /// It cannot be written.
     fn fail(self, shared: &Shared, error: io::Error) {
         drop(self.run);
-        self.write.over(shared, Err(error));
+        shared.cache.writes.over(&self.write, Err(error));
     }
 }
 

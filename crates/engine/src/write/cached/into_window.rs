@@ -34,7 +34,7 @@ impl CachedWrite<'_> {
             self.leave_gap(written.end)?;
         }
         let mut next = None;
-        let is_done = inode.unwritten.change(shared, |state| {
+        let is_done = inode.unwritten.change(shared.cache.writes.dirty(), |state| {
             let Some(window) = inode.unwritten.windows.find(PageIndex::containing(written.start)) else {
                 return false;
             };

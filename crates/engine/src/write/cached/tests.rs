@@ -52,7 +52,7 @@ fn a_page_being_written_when_it_was_read_is_read_again() {
     let outcome = writing.let_go(writing.finished());
     bench.drop_pages();
     let next = write.advance(&PART).unwrap();
-    writing.over(shared, outcome);
+    shared.cache.writes.over(&writing, outcome);
     if let Some(next) = next {
         write.wait(next).unwrap();
         finish(write);

@@ -1,0 +1,218 @@
+//! Writes: pages on their way to their files, and those who wait for that.
+//!
+//! ```text
+//!   begin ─► request ─► joint ─► whoever needs it done takes the result ─► conclude
+//!   conclude: pages clean, or dirty again and the failure noted ─► unpinned ─► all who wait are woken
+//! ```
+//!
+//! Owns: which writes there are, which files have dirty pages, how many those are.
+//! Does not own: who takes results (joint), which pages are written (write back).
+//! Invariants: I3 a page is in one write at most; I4 a write keeps its pages pinned until the device is done with them; I7 a
+//! write that failed leaves its pages dirty.
+//! Locks: `list` and `files`, not held while waiting, concluding or waking; taken inside a file's `state`.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use headwater_core::cache::DirtyToo;
+use headwater_core::dirty::{Taken, Written};
+use headwater_core::frame::FileId;
+use headwater_core::units::ByteRange;
+use headwater_io::{Driver, Finished, OpenFile};
+
+use crate::base::events;
+use crate::base::shared_completion::Waited;
+use crate::inode::Inode;
+use crate::inode::dirty::{Cause, DirtyTotal};
+use crate::inode::page_write::PageWrite;
+
+/// All writes of an engine.
+#[derive(Debug)]
+pub(crate) struct Writes {
+    next: AtomicU64,
+    /// By number, so nearly by age.
+    list: Mutex<BTreeMap<u64, Arc<PageWrite>>>,
+    /// Files with dirty pages, which are known as long as they have any.
+    files: Mutex<BTreeMap<FileId, Arc<Inode>>>,
+    dirty: DirtyTotal,
+    /// Why pages were given up that nothing reports any more, until the next flush of the engine does.
+    lost: Mutex<Option<Cause>>,
+    /// Writes that are over, for a process that ends and waits as long as there is progress.
+    progress: AtomicU64,
+}
+
+/// Whether a file was known to have dirty pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Noted {
+    New,
+    Known,
+}
+
+impl Writes {
+    pub(crate) fn new(driver: &Driver) -> Writes {
+        Writes {
+            next: AtomicU64::default(),
+            list: Mutex::default(),
+            files: Mutex::default(),
+            dirty: DirtyTotal::new(driver),
+            lost: Mutex::default(),
+            progress: AtomicU64::default(),
+        }
+    }
+
+    /// A write whose request is about to be submitted.
+    pub(crate) fn begin(
+        &self,
+        inode: &Arc<Inode>,
+        file: &Arc<OpenFile>,
+        taken: Taken,
+        bytes: ByteRange,
+        requested_bytes: u64,
+    ) -> Arc<PageWrite> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let write = Arc::new(PageWrite::new(id, (inode, file), taken, bytes, requested_bytes));
+        self.lock().insert(id, write.clone());
+        write
+    }
+
+    /// One of the writes that have been under way for longest.
+    pub(crate) fn oldest(&self) -> Option<Arc<PageWrite>> {
+        self.lock().values().next().cloned()
+    }
+
+    /// Blocks until a write is over.
+    pub(crate) fn wait(&self, write: &PageWrite) {
+        match write.joint.wait() {
+            Waited::Over => {}
+            Waited::Arrived(finished, ()) => self.conclude(write, finished),
+            Waited::GivenUp => unreachable!("only reads are given up"),
+        }
+    }
+
+    /// Resolves when a write is over. May be dropped at any moment.
+    pub(crate) async fn ready(&self, write: &PageWrite) {
+        if let Some((finished, ())) = write.joint.ready(&self.dirty.driver).await {
+            self.conclude(write, finished);
+        }
+    }
+
+    /// Concludes what has arrived and nothing waits for. Says how many.
+    pub(crate) fn conclude_arrived(&self) -> usize {
+        let writes: Vec<Arc<PageWrite>> = self.lock().values().cloned().collect();
+        let conclude = |write: &&Arc<PageWrite>| {
+            write.joint.take_arrived().map(|(finished, ())| self.conclude(write, finished)).is_some()
+        };
+        writes.iter().filter(conclude).count()
+    }
+
+    fn conclude(&self, write: &PageWrite, finished: Finished) {
+        let outcome = write.let_go(finished);
+        self.over(write, outcome);
+    }
+
+    /// Pages of a file were given up that no handle has open.
+    fn note_lost(&self, error: &io::Error) {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(Cause::of(error));
+    }
+
+    /// Why pages were given up since this was last asked.
+    pub(crate) fn take_lost(&self) -> Option<io::Error> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).take().map(|cause| cause.error())
+    }
+
+    /// Pages that devices do not have yet, and the clock by which they age.
+    #[inline]
+    pub(crate) fn dirty(&self) -> &DirtyTotal {
+        &self.dirty
+    }
+
+    /// The write is over, with or without a request.
+    pub(crate) fn over(&self, write: &PageWrite, outcome: io::Result<()>) {
+        let (inode, unwritten, pages) = (&write.inode, &write.inode.unwritten, write.taken.pages);
+        if let Err(error) = &outcome {
+            unwritten.note_failure(error);
+        }
+        // Before the pages count as written.
+        unwritten.note_written_at(pages.bytes());
+        let is_lost = outcome.is_err() && write.is_of_no_file();
+        let mut dropped = Vec::new();
+        let is_clean = unwritten.change(&self.dirty, |state| {
+            let written = if outcome.is_ok() { Written::Yes } else { Written::No };
+            state.dirty.complete_taken(&write.taken, written);
+            state.failed_at = outcome.is_err().then(|| self.dirty.driver.now());
+            state.in_flight.remove(&write.id);
+            if is_lost {
+                state.dirty.forget(pages);
+                inode.pages.invalidate(pages, DirtyToo::Yes, |page| dropped.push(page));
+            }
+            let is_beside_others = write.is_part() && inode.is_contested();
+            if is_beside_others || write.is_doubted.load(Ordering::Acquire) {
+                // What others wrote beside it, or over it, is in the file, and not here.
+                inode.pages.invalidate(pages, DirtyToo::No, |page| dropped.push(page));
+            }
+            let is_clean = state.dirty.is_empty();
+            if is_clean {
+                // Under the lock: who writes next notes the file anew.
+                self.forget(inode);
+            }
+            is_clean
+        });
+        inode.on_dropped(&dropped);
+        if let (true, Err(error)) = (is_lost, &outcome) {
+            events::lost(inode.pages.id(), pages.len().get());
+            self.note_lost(error);
+        }
+        inode.end_changes(&write.file, 1);
+        inode.counters.wrote(pages.len().get(), write.bytes.len());
+        events::wrote(inode.pages.id(), pages, &outcome, write.began.elapsed());
+        self.lock().remove(&write.id);
+        self.note_progress();
+        write.joint.over();
+        if is_clean {
+            inode.on_clean(&self.dirty, &write.file);
+        }
+    }
+
+    /// A write is over.
+    pub(crate) fn note_progress(&self) {
+        self.progress.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Writes that are over.
+    pub(crate) fn progress(&self) -> u64 {
+        self.progress.load(Ordering::Relaxed)
+    }
+
+    /// The file has dirty pages. Says whether that is new.
+    pub(crate) fn note_dirty(&self, inode: &Arc<Inode>) -> Noted {
+        match self.files().insert(inode.pages.id(), inode.clone()) {
+            None => Noted::New,
+            Some(_) => Noted::Known,
+        }
+    }
+
+    /// Files that have, or had until just now, dirty pages.
+    pub(crate) fn dirty_files(&self) -> Vec<Arc<Inode>> {
+        self.files().values().cloned().collect()
+    }
+
+    /// The file has none any more. One with windows may get some at any moment, and stays.
+    pub(crate) fn forget(&self, inode: &Arc<Inode>) {
+        if !inode.unwritten.windows.is_empty() {
+            return;
+        }
+        let forgotten = self.files().remove(&inode.pages.id());
+        // The inode takes locks of its own when it goes.
+        drop(forgotten);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<PageWrite>>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn files(&self) -> MutexGuard<'_, BTreeMap<FileId, Arc<Inode>>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

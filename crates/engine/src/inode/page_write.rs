@@ -1,0 +1,114 @@
+//! Page write: pages of a file on their way to it.
+//!
+//! Owns: what is written, and whether the bytes may be old by the time that they are.
+//! Does not own: which writes there are (engine), who takes results (shared completion).
+//! Invariants: I3 a page is in one write at most; I4 a write keeps its pages pinned until the device is done with them.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use headwater_core::dirty::Taken;
+use headwater_core::units::{ByteRange, PageRange};
+use headwater_io::{Completion, Finished, OpenFile};
+
+use crate::base::shared_completion::Joint;
+use crate::inode::Inode;
+
+/// Pages of a file on their way to it.
+#[derive(Debug)]
+pub(crate) struct PageWrite {
+    pub(crate) id: u64,
+    pub(crate) inode: Arc<Inode>,
+    pub(crate) taken: Taken,
+    /// Of the file, from the first byte that is written to the last.
+    pub(crate) bytes: ByteRange,
+    /// How much of it the request writes: of a page that is dirty in several places, the last.
+    pub(crate) requested_bytes: u64,
+    /// By which it is written.
+    pub(crate) file: Arc<OpenFile>,
+    pub(crate) began: Instant,
+    /// Whether others have changed the file since it began.
+    pub(crate) is_doubted: AtomicBool,
+    pub(crate) joint: Joint<()>,
+}
+
+impl PageWrite {
+    /// A write of `taken` whose request is about to be submitted.
+    pub(crate) fn new(
+        id: u64,
+        (inode, file): (&Arc<Inode>, &Arc<OpenFile>),
+        taken: Taken,
+        bytes: ByteRange,
+        requested_bytes: u64,
+    ) -> PageWrite {
+        let (inode, file, began, joint) = (inode.clone(), file.clone(), Instant::now(), Joint::new());
+        let is_doubted = AtomicBool::new(false);
+        PageWrite { id, inode, taken, bytes, requested_bytes, file, began, is_doubted, joint }
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn pages(&self) -> PageRange {
+        self.taken.pages
+    }
+
+    /// From the first byte of the file that is written to the last.
+    pub(crate) fn bytes(&self) -> ByteRange {
+        self.bytes
+    }
+
+    /// Others have changed the file, and may have done so after the bytes of this write reached it.
+    pub(crate) fn doubt(&self) {
+        self.is_doubted.store(true, Ordering::Release);
+    }
+
+    /// Whether it is of bytes that may be old when they are written: of a page that is dirty in part, or since overtaken.
+    pub(crate) fn is_doubted(&self) -> bool {
+        self.is_part() || self.is_doubted.load(Ordering::Acquire)
+    }
+
+    /// Whether it is of a page that is dirty in part.
+    pub(crate) fn is_part(&self) -> bool {
+        self.taken.parts.is_some()
+    }
+
+    /// The request is submitted: from now on anybody may take its result.
+    pub(crate) fn under_way(&self, completion: Completion) {
+        self.joint.under_way(completion, ());
+    }
+
+    /// The pages are clean, if they were written. From now on they may leave, though they count as being written.
+    pub(crate) fn let_go(&self, finished: Finished) -> io::Result<()> {
+        let Finished { result, stopped_by, pages, .. } = finished;
+        let outcome = match (result, stopped_by) {
+            (Ok(written_bytes), _) if written_bytes as u64 >= self.requested_bytes => Ok(()),
+            (Ok(_), Some(error)) | (Err(error), _) => Err(error),
+            (Ok(_), None) => Err(io::ErrorKind::WriteZero.into()),
+        };
+        if let (Ok(()), Some(pages)) = (&outcome, &pages) {
+            pages.clean();
+        }
+        // Before they may be evicted: who finds one missing reads the device, which has it.
+        drop(pages);
+        outcome
+    }
+
+    /// Blocks until the write is done, and leaves it to the caller to conclude it.
+    #[cfg(test)]
+    pub(crate) fn finished(&self) -> Finished {
+        match self.joint.wait() {
+            crate::base::shared_completion::Waited::Arrived(finished, ()) => finished,
+            crate::base::shared_completion::Waited::Over
+            | crate::base::shared_completion::Waited::GivenUp => panic!("nothing else takes it"),
+        }
+    }
+
+    /// Whether the file has no name and no handle any more: what cannot be written to it would keep its space for ever.
+    pub(crate) fn is_of_no_file(&self) -> bool {
+        self.inode.is_closed() && self.file.links().is_ok_and(|links| links == 0)
+    }
+}
