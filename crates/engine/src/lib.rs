@@ -52,6 +52,8 @@ mod read;
 mod write;
 
 pub use api::async_reader::{AsyncReader, ByteStream};
+pub use api::builder::EngineBuilder;
+pub use api::engine::{Info, Stats};
 pub use api::eviction_listener::EvictionListener;
 pub use api::file::{Caching, File, OpenOptions};
 pub use api::local::{Local, LocalEngine, LocalFile};
@@ -63,11 +65,11 @@ pub use api::view::View;
 pub use api::writer::Writer;
 pub use base::counters::{Counts, FileStats};
 pub use base::error::{Error, Failure, Operation, Result};
+pub use engine::Engine;
 pub use engine::handle::IoMode;
 pub use engine::profiles::{self, Profiles};
 pub use engine::reclaim::{Elasticity, Relief};
 pub use engine::stats::{CacheStats, Latency};
-pub use engine::{Engine, EngineBuilder, Info, Stats};
 pub use headwater_core::readahead::{Advice, ReadaheadLimits, ReadaheadPolicy};
 pub use inode::lease::Coherence;
 

@@ -15,12 +15,13 @@ use std::sync::Arc;
 use headwater_core::readahead::Advice;
 use headwater_core::units::{ByteRange, PageRange};
 
-use crate::api::file::{Contents, File};
+use crate::api::contents::Contents;
+use crate::api::file::File;
 use crate::base::error::{Error, Operation, Result};
+use crate::engine::frames;
 use crate::engine::handle::{IoMode, OFFSET_BYTES_MAX, Source};
 use crate::inode::Inode;
 use crate::load::submit::{Caller, Starter};
-use crate::write::put_pages::Put;
 
 impl File {
     /// Takes advice about the reads to come, with the meaning of `posix_fadvise(2)`.
@@ -125,7 +126,7 @@ impl Source {
             (None, _) => self.advise_kernel(advice, range),
             (Some(inode), Advice::WillNeed) => self.will_need(inode, range),
             (Some(inode), Advice::DontNeed) => {
-                self.shared().put_pages(inode, inode.whole_pages(range), Put::Free);
+                inode.drop_pages(inode.whole_pages(range));
                 self.tell_kernel(advice, range)
             }
             (Some(inode), Advice::Normal | Advice::Sequential | Advice::Random | Advice::NoReuse) => {
@@ -142,7 +143,7 @@ impl Source {
             self.refresh(inode).map_err(length_error)?;
         }
         let pages = PageRange::covering(range.clip(inode.length_bytes()));
-        let cache_bytes = self.shared().cache_bytes_max();
+        let cache_bytes = frames::cache_bytes_max(self.shared());
         if pages.bytes().len() > cache_bytes {
             let (wanted, most) = (pages.bytes().len(), cache_bytes);
             let text = format!("a range of {wanted} bytes is more than the {most} that the cache can hold");

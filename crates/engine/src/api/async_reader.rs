@@ -15,8 +15,8 @@ use futures_core::Stream;
 use futures_io::{AsyncBufRead, AsyncRead, AsyncSeek};
 use os_display::Quotable;
 
+use crate::api::contents::Contents;
 use crate::api::cursor::Cursor;
-use crate::api::file::Contents;
 
 /// Reads a file from a position onwards: `AsyncRead + AsyncBufRead + AsyncSeek` of the `futures` crate. `Send`; works
 /// on every executor; may be dropped at any moment.

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-use crate::api::file::Contents;
+use crate::api::contents::Contents;
 use crate::api::memory_file::MemoryReader;
 use crate::base::error::{Error, Operation, Result};
 use crate::engine::handle::OFFSET_BYTES_MAX;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Engines are held by their users and, for moments, by their own threads. Only users count: an engine ends when the last
-//! [`UserHandle`] is dropped, in that thread, however long its background thread still works. A drop waits for devices as
+//! `UserHandle` is dropped, in that thread, however long its background thread still works. A drop waits for devices as
 //! `fsync` does. An exit does not wait for ever: a task that was left in the middle of a cut loses its turn after
 //! [`TURN_PATIENCE`] (a cut that did not happen changes nothing), and devices that write nothing for [`STALL`] are given up.
 //!
@@ -29,24 +29,9 @@ use crate::base::events;
 use crate::engine::{Engine, Shared};
 use crate::inode::dirty::Taken;
 use crate::inode::{ALL_PAGES, Inode};
+use crate::write::fsync;
 use crate::write::fsync::HeldBack;
-
-/// What the users of an engine share: files, readers and futures have it with their [`Engine`], the engine's threads have not.
-pub(crate) struct UserHandle {
-    shared: Arc<Shared>,
-}
-
-impl UserHandle {
-    pub(crate) fn new(shared: &Arc<Shared>) -> UserHandle {
-        UserHandle { shared: shared.clone() }
-    }
-}
-
-impl Drop for UserHandle {
-    fn drop(&mut self) {
-        self.shared.end();
-    }
-}
+use crate::write::window_flush;
 
 /// The engine of callers that name none, built when first used.
 pub(crate) fn global() -> Result<Engine> {
@@ -93,62 +78,60 @@ impl Drop for Ending {
     }
 }
 
-impl Shared {
-    /// The last user has gone. Blocks until what is dirty is written, or has failed and is reported.
-    fn end(self: &Arc<Self>) {
-        if self.driver.is_forked() {
+/// The last user has gone. Blocks until what is dirty is written, or has failed and is reported.
+pub(crate) fn end(shared: &Arc<Shared>) {
+    if shared.driver.is_forked() {
+        return;
+    }
+    // The last user may have been a listener or a task in a thread of the engine, which nothing joins.
+    let _ending = Ending::begin(shared);
+    shared.keeper.stop();
+    shared.leases.stop();
+    fsync::flush_all(shared);
+    report_lost(shared);
+}
+
+fn report_lost(shared: &Shared) {
+    for inode in shared.cache.writes.dirty_files() {
+        events::lost(inode.pages.id(), inode.unwritten.pages());
+    }
+}
+
+/// Writes what can be written while the process ends.
+fn flush_leaving(shared: &Shared) {
+    let deadline = Instant::now() + TURN_PATIENCE;
+    let late = Mutex::new(Vec::new());
+    in_parallel(&shared.cache.writes.dirty_files(), |inode| {
+        let held_back = fsync::flush_pages(shared, inode, ALL_PAGES);
+        if held_back == HeldBack::Some || !inode.unwritten.windows.is_empty() {
+            late.lock().unwrap_or_else(PoisonError::into_inner).push(inode.clone());
+        }
+    });
+    let late = late.into_inner().unwrap_or_else(PoisonError::into_inner);
+    in_parallel(&late, |inode| flush_with_turn(shared, inode, deadline));
+}
+
+/// Writes what a change of the length held back, and windows.
+fn flush_with_turn(shared: &Shared, inode: &Arc<Inode>, deadline: Instant) {
+    let (turn, taken) = inode.unwritten.turn.take_leaving(deadline);
+    if taken == Taken::Seized {
+        inode.unwritten.lock().barrier = None;
+        await_requests(shared);
+    }
+    window_flush::flush_leaving(shared, inode, &turn);
+    fsync::flush_pages(shared, inode, ALL_PAGES);
+}
+
+/// The task that lost its turn may have left a write of a window under way, which must not come after the next.
+fn await_requests(shared: &Shared) {
+    let deadline = Instant::now() + TURN_PATIENCE;
+    while Instant::now() < deadline {
+        let stats = shared.driver.stats();
+        if stats.in_flight + stats.queued == 0 {
             return;
         }
-        // The last user may have been a listener or a task in a thread of the engine, which nothing joins.
-        let _ending = Ending::begin(self);
-        self.keeper.stop();
-        self.leases.stop();
-        self.flush_all();
-        self.report_lost();
-    }
-
-    fn report_lost(&self) {
-        for inode in self.cache.writes.dirty_files() {
-            events::lost(inode.pages.id(), inode.unwritten.pages());
-        }
-    }
-
-    /// Writes what can be written while the process ends.
-    fn flush_leaving(&self) {
-        let deadline = Instant::now() + TURN_PATIENCE;
-        let late = Mutex::new(Vec::new());
-        in_parallel(&self.cache.writes.dirty_files(), |inode| {
-            let held_back = self.flush_pages(inode, ALL_PAGES);
-            if held_back == HeldBack::Some || !inode.unwritten.windows.is_empty() {
-                late.lock().unwrap_or_else(PoisonError::into_inner).push(inode.clone());
-            }
-        });
-        let late = late.into_inner().unwrap_or_else(PoisonError::into_inner);
-        in_parallel(&late, |inode| self.flush_with_turn(inode, deadline));
-    }
-
-    /// Writes what a change of the length held back, and windows.
-    fn flush_with_turn(&self, inode: &Arc<Inode>, deadline: Instant) {
-        let (turn, taken) = inode.unwritten.turn.take_leaving(deadline);
-        if taken == Taken::Seized {
-            inode.unwritten.lock().barrier = None;
-            self.await_requests();
-        }
-        self.flush_windows_leaving(inode, &turn);
-        self.flush_pages(inode, ALL_PAGES);
-    }
-
-    /// The task that lost its turn may have left a write of a window under way, which must not come after the next.
-    fn await_requests(&self) {
-        let deadline = Instant::now() + TURN_PATIENCE;
-        while Instant::now() < deadline {
-            let stats = self.driver.stats();
-            if stats.in_flight + stats.queued == 0 {
-                return;
-            }
-            self.driver.attend();
-            thread::sleep(LOOK);
-        }
+        shared.driver.attend();
+        thread::sleep(LOOK);
     }
 }
 
@@ -190,8 +173,8 @@ extern "C" fn leave() {
         let ending = Ending::begin(shared);
         let flush = move || {
             let _ending = ending;
-            shared.flush_leaving();
-            shared.report_lost();
+            flush_leaving(shared);
+            report_lost(shared);
         };
         let builder = thread::Builder::new().name("headwater-exit".into());
         if without_signals(|| builder.spawn(flush)).is_err() {
@@ -250,7 +233,7 @@ fn report(engines: Vec<ManuallyDrop<Arc<Shared>>>) {
     if engines.is_empty() {
         return;
     }
-    let report = move || engines.iter().for_each(|shared| shared.report_lost());
+    let report = move || engines.iter().for_each(|shared| report_lost(shared));
     let reporting = without_signals(|| thread::Builder::new().spawn(report));
     let deadline = Instant::now() + TURN_PATIENCE;
     while reporting.as_ref().is_ok_and(|thread| !thread.is_finished()) && Instant::now() < deadline {
@@ -299,7 +282,8 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::api::file::{Contents, File};
+    use crate::api::contents::Contents;
+    use crate::api::file::File;
     use crate::{Caching, OpenOptions};
 
     const WRITTEN: &[u8] = b"acknowledged";
@@ -347,7 +331,7 @@ mod tests {
         let mut waiting = Box::pin(file.set_len_async(4096));
         assert!(waiting.as_mut().poll(&mut context).is_pending());
         inode.unwritten.lock().barrier = Some(headwater_core::units::PageIndex::new(1));
-        engine.shared.flush_leaving();
+        flush_leaving(&engine.shared);
         assert!(!turn.holds());
         drop(turn);
         let disk = std::fs::read(&path).unwrap();

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use headwater_core::units::PageRange;
 use os_display::Quotable;
 
-use crate::api::file::{Contents, File};
+use crate::api::contents::Contents;
+use crate::api::file::File;
 use crate::base::listeners::Listeners;
 
 impl File {

@@ -16,8 +16,10 @@ use headwater_core::units::ByteRange;
 use headwater_io::{Access, AppendFile, Creation, DirectIo, FileKind, OpenFile, Residency, SeenFile};
 
 use crate::api::async_reader::{AsyncReader, ByteStream};
+use crate::api::contents::Contents;
 use crate::api::memory_file::MemoryFile;
 use crate::api::reader::Reader;
+use crate::api::upcalls;
 use crate::api::writer::Writer;
 use crate::base::counters::FileStats;
 use crate::base::error::{Error, Operation, Result};
@@ -209,7 +211,7 @@ impl OpenOptions {
             None => Engine::global()?,
         };
         if self.access == Access::ReadWrite {
-            engine.shared.leases.make_way(&engine.shared, path);
+            engine.shared.leases.make_way(&engine.shared.cache.inodes, path);
         }
         let open = self.open_file(path).map_err(|error| Error::on_file(Operation::Open, path, error))?;
         self.register(engine, open, path)
@@ -232,8 +234,7 @@ impl OpenOptions {
         let inode = match open.form() {
             // Empty ones too, so that all handles see what is written to them.
             Form::Cached => {
-                let inodes = &engine.shared.cache.inodes;
-                let inode = inodes.open(&engine.shared, &open, self.readahead, readahead);
+                let inode = upcalls::open(&engine.shared, &open, self.readahead, readahead);
                 Some(inode.map_err(failed)?)
             }
             Form::Direct | Form::InMemory => None,
@@ -302,15 +303,6 @@ impl OpenOptions {
 #[derive(Clone, Debug)]
 pub struct File {
     pub(crate) contents: Contents,
-}
-
-/// Where the bytes are.
-#[derive(Clone, Debug)]
-pub(crate) enum Contents {
-    /// In a file.
-    Stored(Arc<Source>),
-    /// In memory already.
-    Memory(Arc<MemoryFile>),
 }
 
 impl File {

@@ -23,6 +23,7 @@ use headwater_core::units::{ByteRange, PageRange};
 use headwater_io::LocalDriver;
 
 use crate::api::async_reader::{AsyncReader, ByteStream};
+use crate::api::engine::{Info, Stats};
 use crate::api::eviction_listener::EvictionListener;
 use crate::api::file::{File, OpenOptions};
 use crate::api::reader::Reader;
@@ -31,8 +32,8 @@ use crate::api::view::View;
 use crate::api::writer::Writer;
 use crate::base::counters::FileStats;
 use crate::base::error::Result;
+use crate::engine::Engine;
 use crate::engine::handle::IoMode;
-use crate::engine::{Engine, Info, Stats};
 
 /// An engine for one thread, for programs with a thread on each processor. The kernel completes its requests when this
 /// thread asks for that (`IORING_SETUP_DEFER_TASKRUN`), without interrupting it, and nothing is shared between

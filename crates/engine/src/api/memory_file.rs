@@ -10,8 +10,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use headwater_core::backing::{Backing, InMemory};
 
-use crate::api::read_at::addressable;
 use crate::base::error::Result;
+use crate::engine::handle::addressable;
 
 /// Bytes with a name.
 #[derive(Debug)]

@@ -5,8 +5,11 @@
 
 pub(crate) mod advice;
 pub(crate) mod async_reader;
+pub(crate) mod builder;
+pub(crate) mod contents;
 pub(crate) mod cursor;
 pub(crate) mod ending;
+pub(crate) mod engine;
 pub(crate) mod eviction_listener;
 pub(crate) mod file;
 pub(crate) mod local;
@@ -18,6 +21,7 @@ pub(crate) mod read_file;
 pub(crate) mod read_many;
 pub(crate) mod reader;
 pub(crate) mod shared_view;
+pub(crate) mod upcalls;
 pub(crate) mod view;
 pub(crate) mod write_at;
 pub(crate) mod writer;

@@ -22,7 +22,8 @@ use headwater_io::{FileKind, Found, PinnedRun, SeenFile, WholeFile};
 
 use crate::api::file::{File, OpenOptions};
 use crate::base::error::{Error, Operation, Result};
-use crate::engine::{Engine, LENT_BYTES_MIN, LENT_TIMES_MAX, LentBytes};
+use crate::engine::Engine;
+use crate::engine::lending::{LENT_BYTES_MIN, LENT_TIMES_MAX, LentBytes};
 use crate::inode::Inode;
 
 impl Engine {
@@ -107,7 +108,7 @@ impl Engine {
             inode.counters.hit(1);
         }
         is_lendable &= run.slices().nth(1).is_none();
-        if is_lendable && let Some(lent_bytes) = self.shared.count_lent(run.len_bytes()) {
+        if is_lendable && let Some(lent_bytes) = self.shared.lending.reserve(run.len_bytes()) {
             return Some(Bytes::from_owner(LentRun { run, lent_bytes }).slice(..length));
         }
         let mut bytes = Vec::with_capacity(run.len_bytes());

@@ -18,10 +18,11 @@ use std::sync::Arc;
 use headwater_core::units::ByteRange;
 use smallvec::SmallVec;
 
-use crate::api::file::{Contents, File};
-use crate::api::read_at::addressable;
+use crate::api::contents::Contents;
+use crate::api::file::File;
 use crate::base::error::Result;
 use crate::engine::handle::Source;
+use crate::engine::handle::addressable;
 use crate::inode::Inode;
 use crate::load::cached::CachedRead;
 use crate::load::submit::Caller;

@@ -9,8 +9,8 @@ use std::io::{self, BufRead, Read, Seek, SeekFrom};
 
 use os_display::Quotable;
 
+use crate::api::contents::Contents;
 use crate::api::cursor::Cursor;
-use crate::api::file::Contents;
 
 /// Reads a file from a position onwards: `Read + BufRead + Seek`. Dropping it at any moment is safe and does not wait.
 ///

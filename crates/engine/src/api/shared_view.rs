@@ -24,7 +24,8 @@ use headwater_core::units::ByteRange;
 use headwater_io::Glanced;
 use os_display::Quotable;
 
-use crate::api::file::{Contents, File};
+use crate::api::contents::Contents;
+use crate::api::file::File;
 use crate::base::error::{Error, Operation, Result};
 use crate::engine::handle::{READABLE_BYTES_MAX, Source};
 use crate::inode::Inode;

@@ -18,10 +18,11 @@ use bytes::Bytes;
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageRange};
 use headwater_io::{PinnedPage, PinnedRun};
 
-use crate::api::file::{Contents, File};
+use crate::api::contents::Contents;
+use crate::api::file::File;
 use crate::base::error::{Error, Operation, Result};
 use crate::engine::handle::Source;
-use crate::engine::{LENT_TIMES_MAX, LentBytes};
+use crate::engine::lending::{LENT_TIMES_MAX, LentBytes};
 use crate::inode::Inode;
 use crate::load::cached::{CachedRead, Next};
 use crate::load::submit::Caller;
@@ -170,7 +171,7 @@ impl Source {
     /// The file in the cache, and a view to be made of its pages; `None` if it is not there, or too much is lent.
     fn begin_view(&self, range: ByteRange) -> Option<(&Arc<Inode>, Making)> {
         let inode = self.known().filter(|inode| !self.may_hide_contents(inode))?;
-        let lent_bytes = self.shared().count_lent(PageRange::covering(range).len().bytes() as usize)?;
+        let lent_bytes = self.shared().lending.reserve(PageRange::covering(range).len().bytes() as usize)?;
         let (run, skip) = (PinnedRun::of(&inode.pages), (range.start % PAGE_SIZE_BYTES) as usize);
         Some((inode, Making { run, skip, range, done: 0, lent_bytes, pieces: Vec::new() }))
     }

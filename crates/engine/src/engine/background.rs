@@ -17,20 +17,17 @@
 //! Locks: none while it waits. There is no thread on local engines, where only one thread may use the ring, nor on `sim`, where time
 //! passes only while a caller waits.
 
-use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 
-use headwater_io::{Background, Bell, Pause, close_parked};
-
-use crate::engine::Shared;
+use headwater_io::{Background, Bell, Pause};
 
 /// The thread of an engine, once there is something to do.
-#[derive(Debug)]
 pub(crate) struct Keeper {
     presence: Presence,
     thread: Background,
-    /// The engine that it keeps.
-    engine: OnceLock<Weak<Shared>>,
+    /// What a round does. It holds the engine weakly.
+    round: OnceLock<Arc<dyn Fn() -> Pause + Send + Sync>>,
 }
 
 /// Whether an engine has a keeper.
@@ -44,13 +41,12 @@ pub(crate) enum Presence {
 impl Keeper {
     pub(crate) fn new(presence: Presence) -> Keeper {
         let thread = Background::new("headwater-keeper", STACK_BYTES);
-        Keeper { presence, thread, engine: OnceLock::new() }
+        Keeper { presence, thread, round: OnceLock::new() }
     }
 
-    /// Tells it which engine it is the keeper of.
-    pub(crate) fn keep(&self, shared: &Arc<Shared>) {
-        // Told once, when the engine is built.
-        let _ = self.engine.set(Arc::downgrade(shared));
+    /// Sets what a round does, once, when the engine is built.
+    pub(crate) fn keep(&self, round: impl Fn() -> Pause + Send + Sync + 'static) {
+        let _ = self.round.set(Arc::new(round));
     }
 
     /// A file was opened, or became dirty: there is something to watch, from the next tick on.
@@ -62,10 +58,10 @@ impl Keeper {
 
     /// Has the thread do a round. Where the system refuses a thread, writes and syncs alone write dirty pages back.
     pub(crate) fn wake(&self) {
-        let Some(shared) = self.engine.get().filter(|_| self.presence == Presence::Present) else { return };
+        let Some(round) = self.round.get().filter(|_| self.presence == Presence::Present) else { return };
         self.thread.call(|| {
-            let shared = shared.clone();
-            move || shared.upgrade().map_or(Pause::ForEver, |shared| shared.tend())
+            let round = round.clone();
+            move || round()
         });
     }
 
@@ -80,34 +76,11 @@ impl Keeper {
     }
 }
 
-impl Shared {
-    /// One round of the keeper. Says when the next is due.
-    pub(crate) fn tend(&self) -> Pause {
-        self.cache.writes.conclude_arrived();
-        self.write_back_old();
-        self.watch.drain();
-        let leases = self.leases.tend();
-        let is_small = self.arena.stats().mapped_bytes <= WATCHED_BYTES_MIN;
-        let memory = if is_small { GROWTH_TICK } else { self.relieve().look_again };
-        let dirty = (!self.cache.writes.dirty_files().is_empty()).then_some(DIRTY_TICK);
-        let memory = (!is_small || self.cache.inodes.are_open()).then_some(memory);
-        let parked = (close_parked() > 0).then_some(PARKED_TICK);
-        let tick = [dirty, memory, leases, parked].into_iter().flatten().min();
-        tick.map_or(Pause::UntilCalled(GROWTH_TICK), Pause::AtMost)
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Keeper({:?}, {:?})", self.presence, self.thread)
     }
 }
-
-/// While pages are dirty: short beside the age at which they are written, long beside what looking costs.
-const DIRTY_TICK: Duration = Duration::from_millis(100);
-
-/// An engine with so little is not asked for memory: what it could give would help nobody.
-const WATCHED_BYTES_MIN: usize = 64 << 20;
-
-/// How often a small engine is looked at, whether it has grown.
-const GROWTH_TICK: Duration = Duration::from_secs(1);
-
-/// How soon descriptors that wait for locks of the program are looked at again: such locks are held for moments or for hours.
-const PARKED_TICK: Duration = Duration::from_secs(1);
 
 /// It runs system calls and wakers.
 const STACK_BYTES: usize = 256 << 10;

@@ -4,18 +4,20 @@
 //! Does not own: positions and what is in flight (the readers').
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use headwater_core::backing::Backing;
 use headwater_core::readahead::ReadaheadLimits;
 use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
-use headwater_io::{Access, AppendFile, Extents, FileKind, OpenFile, RejectReason, Residency, Route};
+use headwater_io::{Access, AppendFile, Extent, Extents, FileKind, OpenFile, RejectReason, Residency, Route};
 
 use crate::base::error::{Error, Operation, Result};
-use crate::engine::{Engine, Shared};
+use crate::engine::{Engine, Shared, lending};
 use crate::inode::Inode;
 use crate::inode::lease::Coherence;
 
@@ -76,7 +78,7 @@ impl Drop for Source {
             if self.access == Access::ReadWrite {
                 inode.leasing.remove_writer();
             }
-            self.shared().cache.inodes.close(self.shared(), inode, &self.open);
+            (self.shared().upcalls.close)(self.shared(), inode, &self.open);
         }
     }
 }
@@ -93,6 +95,11 @@ impl Source {
 
     pub(crate) fn shared(&self) -> &Shared {
         &self.engine.shared
+    }
+
+    /// As [`lending::lend`], of this engine's memory.
+    pub(crate) fn lend(&self, extent: Extent, used: Range<usize>) -> Bytes {
+        lending::lend(&self.shared().lending, &self.shared().arena, extent, used)
     }
 
     /// The file in the cache, whether this handle reads it there or not.
@@ -136,7 +143,7 @@ impl Source {
         if self.access == Access::ReadWrite {
             inode.leasing.add_writer();
         } else if self.coherence == Coherence::Leased && self.inode.is_some() {
-            self.shared().leases.enlist(self.shared(), inode, &self.open);
+            self.shared().leases.enlist(&self.shared().keeper, inode, &self.open);
         }
     }
 
@@ -257,10 +264,10 @@ impl Source {
     #[inline]
     fn settle(&self, inode: &Arc<Inode>) {
         if inode.unwritten.is_unsettled() {
-            self.shared().settle(inode);
+            (self.shared().upcalls.settle)(self.shared(), inode);
             // What was written meanwhile may lie before or behind a cut by others: the length is known after a look.
             if inode.refresh(&self.open, self.revalidate_after).is_ok() {
-                self.shared().settle(inode);
+                (self.shared().upcalls.settle)(self.shared(), inode);
             }
         }
     }
@@ -336,6 +343,17 @@ impl Source {
     pub(crate) fn error(&self, operation: Operation, offset_bytes: u64, error: io::Error) -> Error {
         Error::at(operation, &self.path, offset_bytes, error)
     }
+}
+
+/// The bytes asked for, cut at the largest offset that files have.
+pub(crate) fn addressable(path: &Path, offset_bytes: u64, length: usize) -> Result<ByteRange> {
+    if offset_bytes > OFFSET_BYTES_MAX {
+        let text = "offsets of files end at 2^63 - 1";
+        let error = io::Error::new(io::ErrorKind::InvalidInput, text);
+        return Err(Error::at(Operation::Read, path, offset_bytes, error));
+    }
+    let end_bytes = offset_bytes.saturating_add(length as u64).min(READABLE_BYTES_MAX);
+    Ok(ByteRange::new(offset_bytes, end_bytes.max(offset_bytes)))
 }
 
 /// The largest offset that files have.

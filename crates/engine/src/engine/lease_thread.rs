@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 use headwater_core::frame::FileId;
 use headwater_io::{Bell, Dropped, FileKey, LeaseOwner, LeaseWatch, OpenFile, without_signals};
 
-use crate::engine::Shared;
-use crate::inode::Inode;
+use crate::engine::background::Keeper;
+use crate::inode::{Inode, Inodes};
 
 /// Leases of an engine.
 #[derive(Debug, Default)]
@@ -57,13 +57,13 @@ struct Enlisted {
 
 impl Leases {
     /// A handle that reads wishes its file leased.
-    pub(crate) fn enlist(&self, shared: &Shared, inode: &Arc<Inode>, file: &Arc<OpenFile>) {
-        let Some(owner) = self.owner(shared) else { return };
+    pub(crate) fn enlist(&self, keeper: &Keeper, inode: &Arc<Inode>, file: &Arc<OpenFile>) {
+        let Some(owner) = self.owner(keeper) else { return };
         self.enlisted.add(inode, file);
         self.enlisted.lease(inode, &owner);
         if !inode.leasing.is_trusted() {
             // It tries again.
-            shared.keeper.wake();
+            keeper.wake();
         }
     }
 
@@ -76,13 +76,13 @@ impl Leases {
     }
 
     /// This engine is about to open a file for writing, and would wait for itself.
-    pub(crate) fn make_way(&self, shared: &Shared, path: &Path) {
+    pub(crate) fn make_way(&self, inodes: &Inodes, path: &Path) {
         if self.enlisted.count.load(Ordering::Acquire) == 0 {
             return;
         }
         // If it cannot be looked at, opening it says why.
         if let Ok(key) = FileKey::of_path(path)
-            && let Some(inode) = shared.cache.inodes.find(key)
+            && let Some(inode) = inodes.find(key)
         {
             inode.give_up_lease();
         }
@@ -122,10 +122,10 @@ impl Leases {
     }
 
     /// Whom the kernel tells, unless it cannot be done.
-    fn owner(&self, shared: &Shared) -> Option<LeaseOwner> {
+    fn owner(&self, keeper: &Keeper) -> Option<LeaseOwner> {
         let mut thread = lock(&self.thread);
         let watching = thread.get_or_insert_with(|| {
-            let bell = shared.keeper.bell()?;
+            let bell = keeper.bell()?;
             // Without it files are looked at, as without leases.
             start(&self.enlisted, bell).ok()
         });

@@ -19,7 +19,7 @@
 //! whoever is refused memory.
 //! Locks: `relieving` while at it, which nobody waits for; listeners are told after.
 
-use std::sync::{Mutex, TryLockError};
+use std::sync::TryLockError;
 use std::time::Duration;
 
 use headwater_core::buddy::CHUNK_BYTES;
@@ -27,7 +27,7 @@ use headwater_core::cache::Evicted;
 use headwater_io::{Headroom, Stall};
 
 use crate::base::events;
-use crate::engine::{Engine, Shared};
+use crate::engine::Shared;
 
 /// Whether an engine's memory follows what the system has to spare.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -39,7 +39,7 @@ pub enum Elasticity {
     Off,
 }
 
-/// What came of [`Engine::relieve`].
+/// What came of [`crate::Engine::relieve`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Relief {
@@ -49,65 +49,49 @@ pub struct Relief {
     pub look_again: Duration,
 }
 
-impl Engine {
-    /// Looks whether the system, or a cgroup that this process is in, is short of memory, and gives some back if it is:
-    /// free memory first, then pages of the cache. Costs some 25 µs when all is well, and up to milliseconds when not.
-    ///
-    /// The engine does the same when it is refused memory.
-    pub fn relieve(&self) -> Relief {
-        self.shared.relieve()
+/// See [`crate::Engine::relieve`].
+pub(crate) fn relieve(shared: &Shared) -> Relief {
+    let nothing = Relief { released_bytes: 0, look_again: LOOK_AGAIN_MAX };
+    if shared.driver.is_forked() {
+        return nothing;
     }
+    let guard = match shared.relieving.try_lock() {
+        Ok(guard) => guard,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => return Relief { look_again: LOOK_AGAIN_MIN, ..nothing },
+    };
+    let mapped_bytes = shared.arena.stats().mapped_bytes;
+    let spare_bytes = mapped_bytes.saturating_sub(KEPT_BYTES);
+    if spare_bytes == 0 {
+        return nothing;
+    }
+    let headroom = shared.arena.headroom();
+    let wanted_bytes = wanted_bytes(headroom, shared.arena.is_stalling(), mapped_bytes).min(spare_bytes);
+    let mut evicted = Vec::new();
+    let released_bytes = give_back(shared, wanted_bytes, &mut evicted);
+    drop(guard);
+    if wanted_bytes > 0 {
+        events::relieved(headroom.free_bytes, wanted_bytes, released_bytes, evicted.len());
+        shared.cache.inodes.on_evicted(&evicted);
+    }
+    let free_bytes = headroom.free_bytes.saturating_add(released_bytes as u64);
+    Relief { released_bytes: released_bytes as u64, look_again: look_again(free_bytes) }
 }
 
-/// Of those who would relieve at once, one does.
-#[derive(Debug, Default)]
-pub(crate) struct Relieving(Mutex<()>);
-
-impl Shared {
-    /// See [`Engine::relieve`].
-    pub(crate) fn relieve(&self) -> Relief {
-        let nothing = Relief { released_bytes: 0, look_again: LOOK_AGAIN_MAX };
-        if self.driver.is_forked() {
-            return nothing;
+/// Gives up to so much back, in small parts, because what is free others take.
+fn give_back(shared: &Shared, wanted_bytes: usize, evicted: &mut Vec<Evicted>) -> usize {
+    let mut released_bytes = shared.arena.release(wanted_bytes);
+    while released_bytes < wanted_bytes {
+        let part_bytes = (wanted_bytes - released_bytes).min(PART_BYTES);
+        let is_emptied = shared.cache.pages.shrink(part_bytes, evicted) > 0
+            || shared.cache.loads.conclude_arrived() > 0
+                && shared.cache.pages.shrink(part_bytes, evicted) > 0;
+        if !is_emptied {
+            break;
         }
-        let guard = match self.relieving.0.try_lock() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return Relief { look_again: LOOK_AGAIN_MIN, ..nothing },
-        };
-        let mapped_bytes = self.arena.stats().mapped_bytes;
-        let spare_bytes = mapped_bytes.saturating_sub(KEPT_BYTES);
-        if spare_bytes == 0 {
-            return nothing;
-        }
-        let headroom = self.arena.headroom();
-        let wanted_bytes = wanted_bytes(headroom, self.arena.is_stalling(), mapped_bytes).min(spare_bytes);
-        let mut evicted = Vec::new();
-        let released_bytes = self.give_back(wanted_bytes, &mut evicted);
-        drop(guard);
-        if wanted_bytes > 0 {
-            events::relieved(headroom.free_bytes, wanted_bytes, released_bytes, evicted.len());
-            self.cache.inodes.on_evicted(&evicted);
-        }
-        let free_bytes = headroom.free_bytes.saturating_add(released_bytes as u64);
-        Relief { released_bytes: released_bytes as u64, look_again: look_again(free_bytes) }
+        released_bytes += shared.arena.release(part_bytes);
     }
-
-    /// Gives up to so much back, in small parts, because what is free others take.
-    fn give_back(&self, wanted_bytes: usize, evicted: &mut Vec<Evicted>) -> usize {
-        let mut released_bytes = self.arena.release(wanted_bytes);
-        while released_bytes < wanted_bytes {
-            let part_bytes = (wanted_bytes - released_bytes).min(PART_BYTES);
-            let is_emptied = self.cache.pages.shrink(part_bytes, evicted) > 0
-                || self.cache.loads.conclude_arrived() > 0
-                    && self.cache.pages.shrink(part_bytes, evicted) > 0;
-            if !is_emptied {
-                break;
-            }
-            released_bytes += self.arena.release(part_bytes);
-        }
-        released_bytes
-    }
+    released_bytes
 }
 
 /// How much is to go back.

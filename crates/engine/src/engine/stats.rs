@@ -75,24 +75,22 @@ impl Latency {
     }
 }
 
-impl Shared {
-    /// All zero in a forked child, where a thread that is gone may hold the locks.
-    pub(crate) fn cache_stats(&self) -> CacheStats {
-        if self.driver.is_forked() {
-            return CacheStats::default();
-        }
-        let cache = &self.cache;
-        let (pages, (loads, waits)) = (cache.pages.stats(), cache.loads.latencies.histograms());
-        CacheStats {
-            counts: cache.inodes.counts(),
-            resident_pages: pages.resident_pages as u64,
-            loading_pages: pages.loading_pages as u64,
-            pinned_pages: pages.pinned_pages as u64,
-            unwritten_pages: cache.writes.dirty().pages(),
-            metadata_bytes: pages.metadata_bytes as u64,
-            loads: cache.loads.len() as u64,
-            load_latency: Latency::of(&loads),
-            wait_latency: Latency::of(&waits),
-        }
+/// All zero in a forked child, where a thread that is gone may hold the locks.
+pub(crate) fn cache_stats(shared: &Shared) -> CacheStats {
+    if shared.driver.is_forked() {
+        return CacheStats::default();
+    }
+    let cache = &shared.cache;
+    let (pages, (loads, waits)) = (cache.pages.stats(), cache.loads.latencies.histograms());
+    CacheStats {
+        counts: cache.inodes.counts(),
+        resident_pages: pages.resident_pages as u64,
+        loading_pages: pages.loading_pages as u64,
+        pinned_pages: pages.pinned_pages as u64,
+        unwritten_pages: cache.writes.dirty().pages(),
+        metadata_bytes: pages.metadata_bytes as u64,
+        loads: cache.loads.len() as u64,
+        load_latency: Latency::of(&loads),
+        wait_latency: Latency::of(&waits),
     }
 }

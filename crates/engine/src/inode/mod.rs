@@ -15,7 +15,7 @@ pub(crate) mod lease;
 mod origin;
 pub(crate) mod page_write;
 mod revalidate;
-mod space;
+pub(crate) mod sync_turns;
 mod table;
 pub(crate) mod windows;
 
@@ -32,21 +32,18 @@ use headwater_core::readahead::{
     ReadaheadPolicy,
 };
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
-use headwater_io::{Dropped, Extents, FileKey, FilePages, Found, Glanced, OpenFile, Overwritten};
+use headwater_io::{Dropped, Extents, FileKey, FilePages, FileStamp, Found, Glanced, OpenFile, Overwritten};
 
 use crate::base::counters::{Counts, FileCounters, FileStats};
 use crate::base::listeners::Listeners;
-use crate::engine::Shared;
 use crate::inode::lease::Leasing;
-use crate::write::fsync::SyncTurns;
-use crate::write::put_pages::Put;
 use dirty::{DirtyTotal, Unwritten};
 use origin::Origin;
-use space::Space;
+use sync_turns::SyncTurns;
 
 pub(crate) use origin::EngineWatch;
-pub(crate) use revalidate::REVALIDATE_INTERVAL;
-pub(crate) use table::Inodes;
+pub(crate) use revalidate::{REVALIDATE_INTERVAL, coarse_nanoseconds};
+pub(crate) use table::{Inodes, WasClosed, WasLast};
 
 /// A file that is, or was, open.
 pub(crate) struct Inode {
@@ -57,7 +54,7 @@ pub(crate) struct Inode {
     /// When the file was last looked at, in ticks of the coarse clock; 0 if the next read has to look.
     pub(crate) checked_nanoseconds: AtomicU64,
     pub(crate) origin: Origin,
-    space: Space,
+    pub(crate) space: Space,
     readahead: Mutex<Reading>,
     /// The bounds of its readahead, as its device had them when it was first opened.
     limits: ReadaheadLimits,
@@ -75,6 +72,13 @@ pub(crate) struct Inode {
     is_reopened: AtomicBool,
 }
 
+/// What was last seen of a file's device.
+#[derive(Debug, Default)]
+pub(crate) struct Space {
+    pub(crate) looked_nanoseconds: AtomicU64,
+    pub(crate) is_short: AtomicBool,
+}
+
 /// The policy of a file, and room for its plans.
 pub(crate) struct Reading {
     pub(crate) policy: Readahead,
@@ -83,16 +87,22 @@ pub(crate) struct Reading {
 }
 
 impl Inode {
-    fn new(key: FileKey, shared: &Shared, limits: ReadaheadLimits) -> io::Result<Inode> {
-        let kind = shared.readahead_policy;
+    /// A file of which nothing is known yet, and its place in the cache.
+    pub(crate) fn new(
+        key: FileKey,
+        pages: FilePages,
+        watch: &Arc<EngineWatch>,
+        kind: ReadaheadPolicy,
+        limits: ReadaheadLimits,
+    ) -> io::Result<Inode> {
         let policy = Readahead::new(kind, limits).map_err(invalid)?;
         Ok(Inode {
-            pages: shared.cache.pages.add_file()?,
+            pages,
             counters: FileCounters::default(),
             key,
             length_bytes: AtomicU64::new(0),
             checked_nanoseconds: AtomicU64::new(0),
-            origin: Origin::new(key, &shared.watch),
+            origin: Origin::new(key, watch),
             space: Space::default(),
             readahead: Mutex::new(Reading { policy, kind, plan: Plan::new() }),
             limits,
@@ -213,6 +223,14 @@ impl Inode {
             .change(total, |state| if state.dirty.is_empty() { state.file.take() } else { None });
         self.end_watch(open);
         drop(file);
+    }
+
+    /// The file was opened after all its handles had been closed. What others did while it was closed, or before it was made anew, does
+    /// not say that they go on.
+    pub(crate) fn forgive(&self, stamp: &FileStamp) {
+        if stamp.length_bytes == 0 || stamp.is_old() {
+            self.is_contested.store(false, Ordering::Release);
+        }
     }
 
     /// A page that was read ahead was written to, and so used.

@@ -83,7 +83,7 @@ impl Inode {
     }
 
     /// The same for a file that was just opened: what was seen then is enough, unless it says that something has changed.
-    pub(super) fn refresh_opened(&self, file: &OpenFile, interval: Duration) -> io::Result<()> {
+    pub(crate) fn refresh_opened(&self, file: &OpenFile, interval: Duration) -> io::Result<()> {
         let opened = file.opened();
         if self.leasing.is_trusted() {
             return Ok(());
@@ -303,7 +303,7 @@ impl Inode {
     /// The stamp is taken first, then the watch ends, then the evidence is taken: it includes every write of another process that ends in
     /// between. A write that ends later may have moved the stamp when it began; so the stamp is not settled, and pages stay only if no
     /// other process has opened or changed the file.
-    pub(super) fn end_watch(&self, file: &OpenFile) {
+    pub(crate) fn end_watch(&self, file: &OpenFile) {
         let mut seen = self.origin.lock();
         // A handle that was opened meanwhile may have asked for no watch.
         if seen.is_changing() || !self.is_closed() {
@@ -370,7 +370,7 @@ fn trust_for(interval: Duration) -> StampTrust {
     if interval.is_zero() { StampTrust::Strict } else { StampTrust::Settling }
 }
 
-pub(super) fn coarse_nanoseconds() -> u64 {
+pub(crate) fn coarse_nanoseconds() -> u64 {
     headwater_io::coarse_clock().as_nanos() as u64
 }
 
@@ -408,8 +408,8 @@ mod tests {
         file.sync_data().unwrap();
         drop(file);
         let shared = &engine.shared;
-        let inode = shared.cache.inodes.open(shared, &opened, None, ReadaheadLimits::default()).unwrap();
+        let inode = crate::api::upcalls::open(shared, &opened, None, ReadaheadLimits::default()).unwrap();
         assert_eq!(inode.length_bytes(), 15_001);
-        shared.cache.inodes.close(shared, &inode, &opened);
+        (shared.upcalls.close)(shared, &inode, &opened);
     }
 }

@@ -31,21 +31,32 @@ struct Known {
     forgotten: Counts,
 }
 
+/// Whether a file had no handle before it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WasClosed {
+    Yes,
+    No,
+}
+
+/// Whether a handle that was closed was the last of its file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WasLast {
+    Yes,
+    No,
+}
+
 impl Inodes {
-    /// The inode of a file that is being opened.
-    pub(crate) fn open(
+    /// Counts one more handle of a file, which `make` makes known if it is not. Says whether it was closed.
+    pub(crate) fn enter(
         &self,
-        shared: &Shared,
-        file: &OpenFile,
-        policy: Option<ReadaheadPolicy>,
-        limits: ReadaheadLimits,
-    ) -> io::Result<Arc<Inode>> {
-        let key = file.opened().key;
+        key: FileKey,
+        make: impl FnOnce() -> io::Result<Inode>,
+    ) -> io::Result<(Arc<Inode>, WasClosed)> {
         let mut known = self.lock();
         let inode = match known.by_key.get(&key) {
             Some(inode) => inode.clone(),
             None => {
-                let inode = Arc::new(Inode::new(key, shared, limits)?);
+                let inode = Arc::new(make()?);
                 known.by_key.insert(key, inode.clone());
                 known.by_id.insert(inode.pages.id(), inode.clone());
                 inode
@@ -53,37 +64,17 @@ impl Inodes {
         };
         let was_closed = inode.opens.fetch_add(1, Ordering::AcqRel) == 0;
         inode.is_reopened.store(true, Ordering::Relaxed);
-        drop(known);
-        shared.keeper.note();
-        let settled = inode.refresh_opened(file, REVALIDATE_INTERVAL);
-        let settled = settled.and_then(|()| policy.map_or(Ok(()), |policy| inode.set_policy(policy)));
-        let stamp = file.opened().stamp;
-        if was_closed && (stamp.length_bytes == 0 || stamp.is_old()) {
-            // What others did while the file was closed, or before it was made anew, does not say that they go on.
-            inode.is_contested.store(false, Ordering::Release);
-        }
-        if let Err(error) = settled {
-            self.close(shared, &inode, file);
-            return Err(error);
-        }
-        Ok(inode)
+        Ok((inode, if was_closed { WasClosed::Yes } else { WasClosed::No }))
     }
 
-    /// One who had it open is done. With the last, readahead on its way is given up; pages stay, in case it is opened
-    /// again.
-    pub(crate) fn close(&self, shared: &Shared, inode: &Arc<Inode>, file: &OpenFile) {
-        if inode.opens.fetch_sub(1, Ordering::AcqRel) > 1 {
-            return;
-        }
-        shared.leases.delist(inode);
-        shared.cache.loads.abandon(inode);
-        if inode.unwritten.pages() > 0 {
-            // The keeper sees to what is left after these, or fails.
-            shared.put_pages(inode, ALL_PAGES, Put::Clean);
-            shared.keeper.wake();
-        } else {
-            inode.on_clean(shared.cache.writes.dirty(), file);
-        }
+    /// Counts one handle less. Says whether it was the last.
+    pub(crate) fn leave(&self, inode: &Inode) -> WasLast {
+        if inode.opens.fetch_sub(1, Ordering::AcqRel) > 1 { WasLast::No } else { WasLast::Yes }
+    }
+
+    /// Remembers a file that was closed, in case it is opened again, and forgets those that were closed longest ago beyond
+    /// `closed_max`.
+    pub(crate) fn remember_closed(&self, inode: &Arc<Inode>, closed_max: usize) {
         let mut known = self.lock();
         // What is taken from the list is let go of without the lock: an inode takes locks of its own when it goes.
         let (mut leaving, mut kept) = (Vec::new(), Vec::new());
@@ -95,7 +86,7 @@ impl Inodes {
             known.closed.push_back(Arc::downgrade(inode));
             known.sweep_closed();
         }
-        while known.closed.len() > shared.closed_files_max() {
+        while known.closed.len() > closed_max {
             let Some(oldest) = known.closed.pop_front().and_then(|oldest| oldest.upgrade()) else { continue };
             if oldest.is_reopened.swap(false, Ordering::Relaxed) {
                 // Used since: another round.
@@ -224,25 +215,11 @@ fn follows(a: &Evicted, b: &Evicted) -> bool {
     (a.file, a.page + PageCount::new(1), a.usage) == (b.file, b.page, b.usage)
 }
 
-impl Shared {
-    /// Files remembered after they were closed. Each takes some three kilobytes beside its pages: beyond the least number
-    /// a twentieth of the memory budget.
-    fn closed_files_max(&self) -> usize {
-        let by_memory = usize::try_from(self.memory_bytes / CLOSED_FILE_BYTES).unwrap_or(usize::MAX);
-        by_memory.max(CLOSED_MAX_LEAST)
-    }
-}
-
 /// Files read once that are remembered: 128 KiB, for eight times the files that are remembered with their pages.
 const READ_ONCE_MAX: usize = 32 << 10;
 
 /// Places that a mark can be in: with one, a quarter of 10 000 files pushed each other out again and again.
 const READ_ONCE_WAYS: usize = 8;
 
-/// With budgets up to 256 MiB.
-const CLOSED_MAX_LEAST: usize = 4096;
-
 /// Shorter lists hold little.
 const CLOSED_SWEEP_LEAST: usize = 64;
-
-const CLOSED_FILE_BYTES: u64 = 64 << 10;

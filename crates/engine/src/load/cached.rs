@@ -30,6 +30,7 @@ use headwater_io::{Found, PinnedPage};
 use crate::base::error::Result;
 use crate::base::events;
 use crate::engine::handle::Source;
+use crate::engine::lending;
 use crate::engine::loads::Load;
 use crate::inode::Inode;
 use crate::load::submit::{Caller, Starter};
@@ -225,7 +226,7 @@ impl<'a> CachedRead<'a> {
         self.note_use(page, &pinned);
         self.inode.counters.hit(1);
         let part = part.start as usize..part.end as usize;
-        Some(self.source.engine.lend_page(pinned, &self.inode.pages, part))
+        Some(lending::lend_page(&self.source.shared().lending, pinned, &self.inode.pages, part))
     }
 
     /// The page of the next byte, and which part of it is read.

@@ -22,6 +22,7 @@ use headwater_io::{
 };
 
 use crate::base::listeners::defer;
+use crate::engine::frames;
 use crate::engine::frames::RUN_PAGES_MAX;
 use crate::engine::handle::Source;
 use crate::engine::loads::Load;
@@ -85,7 +86,7 @@ impl Starter<'_> {
     fn start(&self, run: MissingRun, alone: Alone, plug: &mut Plug<'_>) -> Started {
         let shared = self.source.shared();
         let bytes = run.pages.len().bytes() as usize;
-        let Some(extents) = shared.frames(bytes, run.purpose()) else {
+        let Some(extents) = frames::for_pages(shared, bytes, run.purpose()) else {
             let Some(part) = run.smaller() else { return Err(Refused) };
             self.start(part, Alone::No, plug)?;
             return Err(Refused);
@@ -94,7 +95,7 @@ impl Starter<'_> {
         let begin = || self.inode.pages.begin_load(run.pages, &extents, load.id(), run.ahead_from);
         let mut begun = begin();
         if matches!(begun, Err(NotBegun::NoTable)) {
-            shared.make_room_in_tables();
+            frames::make_room_in_tables(shared);
             begun = begin();
         }
         match begun {

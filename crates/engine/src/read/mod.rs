@@ -4,3 +4,4 @@
 //! Does not own: pages (load).
 
 pub(crate) mod stream;
+pub(crate) mod uncached;

@@ -36,6 +36,7 @@ use headwater_io::{EventListener, Extents, Finished, Operation, Plug, RejectReas
 
 use crate::base::error::Result;
 use crate::base::listeners::defer;
+use crate::engine::frames;
 use crate::engine::handle::{READABLE_BYTES_MAX, Source, Whence};
 use crate::inode::Inode;
 use crate::inode::dirty::Moment;
@@ -181,7 +182,7 @@ impl ReadStream {
             extent = current.take_first();
         }
         let skip_bytes = extent.len() - (current.start_bytes - self.position_bytes) as usize;
-        let bytes = self.source.engine.lend(extent, skip_bytes..skip_bytes + length);
+        let bytes = self.source.lend(extent, skip_bytes..skip_bytes + length);
         self.position_bytes += length as u64;
         if self.position_bytes >= current.range.end {
             self.finish_current();
@@ -391,7 +392,7 @@ impl ReadStream {
             if let Err(obstacle) = self.start(page, Urgency::Demand, &mut plug) {
                 self.policy.on_failed(self.position_bytes);
                 return match obstacle {
-                    Obstacle::Memory => Ok(Some(source.shared().room_to_read(freed))),
+                    Obstacle::Memory => Ok(Some(frames::room_to_read(source.shared(), freed))),
                     Obstacle::Rejected(reason) => {
                         Err(self.source.read_error(self.position_bytes, reason.into()))
                     }
@@ -458,8 +459,8 @@ impl ReadStream {
         }
         self.resident_extents = 0;
         let length_bytes = range.len() as usize;
-        let extents =
-            shared.allocate_run(length_bytes, for_memory(length_bytes, urgency)).ok_or(Obstacle::Memory)?;
+        let extents = frames::allocate_run(shared, length_bytes, for_memory(length_bytes, urgency))
+            .ok_or(Obstacle::Memory)?;
         let request = Transfer {
             operation: Operation::Read,
             file: file.open.clone(),
@@ -482,14 +483,15 @@ impl ReadStream {
     fn copy_resident(&mut self, range: ByteRange) -> Option<EventListener> {
         let arena = &self.source.shared().arena;
         let wanted_bytes = (range.end - self.position_bytes).min(self.copy_bytes) as usize;
-        let allocate = |bytes| self.source.shared().allocate(bytes, for_memory(bytes, Urgency::Demand));
+        let allocate =
+            |bytes| frames::allocate(self.source.shared(), bytes, for_memory(bytes, Urgency::Demand));
         let freed = arena.freed();
         let Some(mut extent) = allocate(wanted_bytes).or_else(|| allocate(PAGE_SIZE_BYTES as usize)) else {
             // What is ahead goes back, lest readers wait for each other, each with memory that it does not use yet.
             self.forget_ahead();
             let shared = self.source.shared();
-            let has_gone_back = shared.allocate(PAGE_SIZE_BYTES as usize, Urgency::Demand).is_some();
-            return Some(if has_gone_back { freed } else { shared.room_to_read(freed) });
+            let has_gone_back = frames::allocate(shared, PAGE_SIZE_BYTES as usize, Urgency::Demand).is_some();
+            return Some(if has_gone_back { freed } else { frames::room_to_read(shared, freed) });
         };
         let length = extent.len().min(wanted_bytes);
         let moment = self.source.known().map(|inode| inode.unwritten.moment());

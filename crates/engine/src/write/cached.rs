@@ -29,19 +29,27 @@ use headwater_io::{Extents, Found, Overwritten};
 use smallvec::SmallVec;
 
 use crate::base::error::{Error, Operation, Result};
-use crate::engine::frames::{RUN_PAGES_MAX, Room};
+use crate::engine::frames;
+use crate::engine::frames::RUN_PAGES_MAX;
 use crate::engine::handle::Source;
 use crate::engine::writes::Noted;
-use crate::inode::dirty::{Moment, State, TurnGuard};
+use crate::inode::dirty::{State, TurnGuard};
 use crate::inode::{Inode, ZEROS};
 use crate::load::cached::{CachedRead, Next};
 use crate::load::submit::Caller;
-use crate::write::put_pages::Put;
+use crate::write::memory_wait;
+use crate::write::memory_wait::Room;
+use crate::write::space;
+use crate::write::writeback;
+use crate::write::writeback::Awaited;
 
 mod atomic_update;
+mod base;
 mod into_window;
 #[cfg(test)]
 mod tests;
+
+use base::Base;
 
 impl Source {
     /// Writes into the cache. Blocks. Says how many bytes, if any.
@@ -134,29 +142,6 @@ struct CachedWrite<'a> {
     base: Option<Base>,
     /// How often the page at hand was brought in vain.
     attempts: u32,
-}
-
-/// A page as it was read past the cache.
-struct Base {
-    page: PageIndex,
-    bytes: Vec<u8>,
-    /// It is right if nothing was changed or written to the device since, and the device had the page then.
-    moment: Moment,
-}
-
-impl Base {
-    /// The page of which `range` was read, with zeros behind.
-    fn new(range: ByteRange, mut bytes: Vec<u8>, moment: Moment) -> Base {
-        bytes.resize(PAGE_BYTES, 0);
-        Base { page: PageIndex::containing(range.start), bytes, moment }
-    }
-
-    /// Whether the page, which the cache does not have, is as it was read. Nothing was changed or written since; and what was dirty
-    /// when it was read was not being written either: a page may leave between the end of its write and the note of that.
-    fn is_as_now(&self, inode: &Inode, state: &State) -> bool {
-        let pages = PageRange::new(self.page, self.page + PageCount::new(1));
-        self.moment == inode.unwritten.moment() && state.dirty.first_unwritten(pages).is_none()
-    }
 }
 
 /// What to do before more can be written.
@@ -268,7 +253,7 @@ impl<'a> CachedWrite<'a> {
                 return Ok(next);
             }
         }
-        self.source.shared().write_back_early(self.inode);
+        writeback::begin_early(self.source.shared(), self.inode);
         Ok(None)
     }
 
@@ -281,7 +266,7 @@ impl<'a> CachedWrite<'a> {
         let block_bytes = RUN_PAGES_MAX * PAGE_SIZE_BYTES;
         let block_end_bytes = (page.start_bytes() / block_bytes + 1) * block_bytes;
         let range = ByteRange::new(start_bytes, self.range.end.min(block_end_bytes));
-        let promised = self.source.shared().promise(self.inode, &self.source.open, range);
+        let promised = space::promise(self.source.shared(), self.inode, &self.source.open, range);
         promised.map_err(|error| self.error(error))
     }
 
@@ -308,13 +293,13 @@ impl<'a> CachedWrite<'a> {
     /// cannot does not stop it: what it writes is begun to be written each time, so it has little dirty itself.
     fn limit(&self) -> Result<Option<WriteNext>> {
         let (shared, writes) = (self.source.shared(), &self.source.shared().cache.writes);
-        if writes.dirty().pages() < shared.dirty_pages_max() {
+        if writes.dirty().pages() < writeback::dirty_pages_max(shared) {
             return Ok(None);
         }
         if let Some(write) = writes.oldest() {
             return Ok(Some(WriteNext::Wait(Room::Write(write))));
         }
-        if shared.write_back_any() > 0 || writes.dirty().pages() < shared.dirty_pages_max() {
+        if writeback::begin_any(shared) > 0 || writes.dirty().pages() < writeback::dirty_pages_max(shared) {
             return Ok(writes.oldest().map(|write| WriteNext::Wait(Room::Write(write))));
         }
         match self.inode.unwritten.failing() {
@@ -466,7 +451,7 @@ impl<'a> CachedWrite<'a> {
         self.done += done_bytes as usize;
         (self.attempts, self.gap) = (0, None);
         if let Some(block) = block {
-            shared.put_pages(inode, block, Put::Clean);
+            writeback::begin(shared, inode, block, writeback::SYNC_RUNS, Awaited::No);
         }
         Ok(())
     }
@@ -502,7 +487,7 @@ impl<'a> CachedWrite<'a> {
             return Some(PageRange::covering(done));
         }
         let block_bytes = RUN_PAGES_MAX * PAGE_SIZE_BYTES;
-        let stream_bytes = block_bytes * self.source.shared().stream_runs();
+        let stream_bytes = block_bytes * writeback::stream_runs(self.source.shared());
         let early_bytes = match is_in_order {
             true if done.end.is_multiple_of(stream_bytes) => stream_bytes,
             false if done.end.is_multiple_of(block_bytes) && done.len() == block_bytes => block_bytes,
@@ -531,7 +516,7 @@ impl<'a> CachedWrite<'a> {
             return Err(self.source.error(Operation::Write, written.start, error));
         }
         if self.attempts > ATTEMPTS_MAX {
-            self.source.shared().make_room_in_tables();
+            frames::make_room_in_tables(self.source.shared());
         }
         Ok(())
     }
@@ -572,7 +557,7 @@ impl<'a> CachedWrite<'a> {
 
     /// Frames for some of the pages at least, or what to wait for.
     fn memory(&self, pages: PageCount) -> std::result::Result<(Extents, PageCount), WriteNext> {
-        self.source.shared().frames_for_write(self.inode, pages).map_err(WriteNext::Wait)
+        memory_wait::frames_for_write(self.source.shared(), self.inode, pages).map_err(WriteNext::Wait)
     }
 
     fn error(&self, error: io::Error) -> Error {

@@ -12,117 +12,22 @@
 //! Invariants: I3; I5; I7 success means that the device has said so of everything that was written before.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use headwater_core::units::{PageIndex, PageRange};
-use headwater_io::{Completion, Event, Rejected, Sync as SyncRequest, SyncScope, Urgency};
+use headwater_io::{Completion, Rejected, Sync as SyncRequest, SyncScope, Urgency};
 
 use crate::base::error::{Error, Operation, Result};
 use crate::base::shared_completion::Told;
 use crate::engine::Shared;
 use crate::engine::handle::Source;
 use crate::inode::page_write::PageWrite;
+use crate::inode::sync_turns::{Leading, Part};
 use crate::inode::{ALL_PAGES, Inode};
-use crate::write::put_pages::Put;
+use crate::write::window_flush;
+use crate::write::writeback;
 use crate::write::writeback::{Awaited, SYNC_RUNS};
-
-/// Who syncs a file for whom.
-#[derive(Debug, Default)]
-pub(crate) struct SyncTurns {
-    turns: Mutex<Turns>,
-    ended: Event,
-}
-
-#[derive(Debug, Default)]
-struct Turns {
-    /// Syncs begun so far.
-    begun: u64,
-    /// The last one that succeeded, by when it began; those before count as well.
-    succeeded: u64,
-    is_running: bool,
-    /// Under way, and nobody waits for its answer any more: the next who syncs does, because the device does not repeat it.
-    left_behind: Option<Completion>,
-}
-
-/// What one who wants a sync has to do.
-enum Part {
-    /// Do it, and tell the others.
-    Lead(u64),
-    /// Wait for somebody who does.
-    Wait,
-    /// Nothing: one that began after this was wanted has succeeded.
-    Done,
-}
-
-impl SyncTurns {
-    /// Which sync is needed for what was written until now: the next to begin.
-    fn ticket(&self) -> u64 {
-        self.lock().begun + 1
-    }
-
-    fn part(&self, ticket: u64, scope: SyncScope) -> Part {
-        let mut turns = self.lock();
-        if turns.succeeded >= ticket && scope == SyncScope::Data {
-            return Part::Done;
-        }
-        if turns.is_running {
-            return Part::Wait;
-        }
-        turns.is_running = true;
-        turns.begun += 1;
-        Part::Lead(turns.begun)
-    }
-
-    /// The leader is done, or gone.
-    fn end(&self, number: Option<u64>, left_behind: Option<Completion>) {
-        let mut turns = self.lock();
-        turns.is_running = false;
-        turns.left_behind = left_behind;
-        turns.succeeded = turns.succeeded.max(number.unwrap_or(0));
-        drop(turns);
-        self.ended.notify(usize::MAX);
-    }
-
-    /// The sync that was left behind, once its answer is there.
-    fn take_answered(&self) -> Option<Completion> {
-        self.lock().left_behind.take_if(|completion| completion.is_done())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Turns> {
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Ends the turn of a leader, also of one that is dropped.
-struct Leading<'a> {
-    turns: &'a SyncTurns,
-    number: Option<u64>,
-    /// What it waits for.
-    completion: Option<Completion>,
-}
-
-impl<'a> Leading<'a> {
-    /// With what another has left behind, if anything.
-    fn new(turns: &'a SyncTurns) -> Leading<'a> {
-        let completion = turns.lock().left_behind.take();
-        Leading { turns, number: None, completion }
-    }
-
-    /// The answer to what it waits for. May be dropped at any moment.
-    async fn answer(&mut self) -> io::Result<()> {
-        let Some(completion) = &mut self.completion else { return Ok(()) };
-        let finished = std::future::poll_fn(|context| completion.poll(context)).await;
-        self.completion = None;
-        finished.result.map(|_| ())
-    }
-}
-
-impl Drop for Leading<'_> {
-    fn drop(&mut self) {
-        self.turns.end(self.number, self.completion.take());
-    }
-}
 
 /// A file being written back as a whole, as far as that has come.
 struct Sweep<'a> {
@@ -192,7 +97,7 @@ impl<'a> Sweep<'a> {
                     let rest = PageRange::new(self.from, self.end);
                     let in_flight = self.inode.unwritten.lock().in_flight.len();
                     let runs_max = SYNC_RUNS.saturating_sub(in_flight).max(1);
-                    let begun = self.shared.write_back(self.inode, rest, runs_max, Awaited::Yes);
+                    let begun = writeback::begin(&self.shared, self.inode, rest, runs_max, Awaited::Yes);
                     self.is_held_back |= begun.is_held_back;
                     self.from = begun.next;
                     self.take_in_flight();
@@ -205,7 +110,8 @@ impl<'a> Sweep<'a> {
                     let pages = self.again.pop();
                     match pages {
                         Some(pages) => {
-                            let begun = self.shared.write_back(self.inode, pages, usize::MAX, Awaited::Yes);
+                            let begun =
+                                writeback::begin(&self.shared, self.inode, pages, usize::MAX, Awaited::Yes);
                             self.is_held_back |= begun.is_held_back;
                         }
                         None => self.round = Round::Over,
@@ -237,56 +143,45 @@ impl<'a> Sweep<'a> {
     }
 }
 
-impl Inode {
-    /// Takes the answer of a sync that was dropped while it was under way, if it has come.
-    pub(crate) fn conclude_sync(&self) {
-        if let Some(Err(error)) = self.sync_turns.take_answered().map(|completion| completion.wait().result) {
-            self.unwritten.latch(&error);
+/// Writes back what is dirty of a file now, and waits. Failures are noted in the file.
+pub(crate) fn flush(shared: &Shared, inode: &Arc<Inode>, pages: PageRange) {
+    window_flush::flush(shared, inode);
+    if flush_pages(shared, inode, pages) == HeldBack::Some {
+        // While this has the turn, no cut begins.
+        let _turn = inode.unwritten.turn.take();
+        flush_pages(shared, inode, pages);
+    }
+}
+
+/// One sweep over pages, which waits for what it writes, but for no cut.
+pub(crate) fn flush_pages(shared: &Shared, inode: &Arc<Inode>, pages: PageRange) -> HeldBack {
+    let mut sweep = Sweep::new(shared, inode, pages);
+    while let Some(write) = sweep.step() {
+        shared.cache.writes.wait(&write);
+    }
+    if sweep.is_held_back { HeldBack::Some } else { HeldBack::None }
+}
+
+/// The same for a task.
+pub(crate) async fn flush_async(shared: &Shared, inode: &Arc<Inode>) {
+    window_flush::flush_async(shared, inode).await;
+    let mut sweep = Sweep::new(shared, inode, ALL_PAGES);
+    while let Some(write) = sweep.step() {
+        shared.cache.writes.ready(&write).await;
+    }
+    if sweep.is_held_back {
+        let _turn = inode.unwritten.turn.take_async(&shared.driver).await;
+        let mut sweep = Sweep::new(shared, inode, ALL_PAGES);
+        while let Some(write) = sweep.step() {
+            shared.cache.writes.ready(&write).await;
         }
     }
 }
 
-impl Shared {
-    /// Writes back what is dirty of a file now, and waits. Failures are noted in the file.
-    pub(crate) fn flush(&self, inode: &Arc<Inode>, pages: PageRange) {
-        self.flush_windows(inode);
-        if self.flush_pages(inode, pages) == HeldBack::Some {
-            // While this has the turn, no cut begins.
-            let _turn = inode.unwritten.turn.take();
-            self.flush_pages(inode, pages);
-        }
-    }
-
-    /// One sweep over pages, which waits for what it writes, but for no cut.
-    pub(crate) fn flush_pages(&self, inode: &Arc<Inode>, pages: PageRange) -> HeldBack {
-        let mut sweep = Sweep::new(self, inode, pages);
-        while let Some(write) = sweep.step() {
-            self.cache.writes.wait(&write);
-        }
-        if sweep.is_held_back { HeldBack::Some } else { HeldBack::None }
-    }
-
-    /// The same for a task.
-    pub(crate) async fn flush_async(&self, inode: &Arc<Inode>) {
-        self.flush_windows_async(inode).await;
-        let mut sweep = Sweep::new(self, inode, ALL_PAGES);
-        while let Some(write) = sweep.step() {
-            self.cache.writes.ready(&write).await;
-        }
-        if sweep.is_held_back {
-            let _turn = inode.unwritten.turn.take_async(&self.driver).await;
-            let mut sweep = Sweep::new(self, inode, ALL_PAGES);
-            while let Some(write) = sweep.step() {
-                self.cache.writes.ready(&write).await;
-            }
-        }
-    }
-
-    /// Writes back all files, for who is about to go.
-    pub(crate) fn flush_all(&self) {
-        for inode in self.cache.writes.dirty_files() {
-            self.put_pages(&inode, ALL_PAGES, Put::Sync);
-        }
+/// Writes back all files, for who is about to go.
+pub(crate) fn flush_all(shared: &Shared) {
+    for inode in shared.cache.writes.dirty_files() {
+        flush(shared, &inode, ALL_PAGES);
     }
 }
 
@@ -296,7 +191,7 @@ impl Source {
         self.check_process_for(Operation::Sync)?;
         let Some(inode) = self.known() else { return Ok(()) };
         let since = inode.unwritten.failure_count();
-        self.shared().put_pages(inode, ALL_PAGES, Put::Sync);
+        flush(self.shared(), inode, ALL_PAGES);
         self.report(inode, since)
     }
 
@@ -305,7 +200,7 @@ impl Source {
         self.check_process_for(Operation::Sync)?;
         let Some(inode) = self.known() else { return Ok(()) };
         let since = inode.unwritten.failure_count();
-        self.shared().flush_async(inode).await;
+        flush_async(self.shared(), inode).await;
         self.report(inode, since)
     }
 
@@ -319,7 +214,7 @@ impl Source {
         };
         let Some(inode) = self.known() else { return sync() };
         let since = inode.unwritten.failure_count();
-        shared.put_pages(inode, ALL_PAGES, Put::Sync);
+        flush(shared, inode, ALL_PAGES);
         self.report(inode, since)?;
         let (turns, ticket) = (&inode.sync_turns, inode.sync_turns.ticket());
         loop {
@@ -351,7 +246,7 @@ impl Source {
             return synced.await.map_err(|error| self.sync_error(error));
         };
         let since = inode.unwritten.failure_count();
-        shared.flush_async(inode).await;
+        flush_async(shared, inode).await;
         self.report(inode, since)?;
         let (turns, ticket) = (&inode.sync_turns, inode.sync_turns.ticket());
         loop {
@@ -430,7 +325,7 @@ mod tests {
     use headwater_core::units::PageIndex;
     use headwater_io::DriverKind;
 
-    use crate::api::file::Contents;
+    use crate::api::contents::Contents;
     use crate::{Caching, Engine, OpenOptions};
 
     /// Goal: I7: a sync does not leave out what a cut under way keeps from being written: the cut may fail, and keeps a part

@@ -22,6 +22,8 @@ use crate::base::error::{Operation, Result};
 use crate::engine::handle::Source;
 use crate::inode::Inode;
 use crate::inode::windows::{Stage, Window};
+use crate::write::window_flush;
+use crate::write::writeback;
 use crate::write::writeback::Awaited;
 
 /// The right to use a window. Dropped, what was written to it goes to the file, and its pages are the cache's again.
@@ -113,7 +115,7 @@ impl Source {
         let shared = self.shared();
         loop {
             let failures = inode.unwritten.failure_count();
-            shared.write_back(inode, pages, usize::MAX, Awaited::Yes);
+            writeback::begin(shared, inode, pages, usize::MAX, Awaited::Yes);
             let state = inode.unwritten.lock();
             let meets = |other: PageRange| other.start < pages.end && pages.start < other.end;
             let write = state.in_flight.values().find(|write| meets(write.pages())).cloned();
@@ -175,7 +177,7 @@ impl Drop for WindowUse {
             return;
         }
         if self.window.stage() != Stage::Making {
-            return shared.close_window(&self.inode, &self.window);
+            return window_flush::close(shared, &self.inode, &self.window);
         }
         self.inode.unwritten.change(shared.cache.writes.dirty(), |state| {
             self.inode.unwritten.windows.remove(&self.window);

@@ -20,10 +20,11 @@ use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES, PageCount};
 use headwater_io::{Completion, Extents, Finished, OpenFile, Operation, Rejected, Route, Transfer, Urgency};
 
 use crate::engine::Shared;
-use crate::engine::frames::Room;
 use crate::inode::Inode;
 use crate::inode::dirty::TurnGuard;
 use crate::inode::windows::{Stage, Window};
+use crate::write::memory_wait;
+use crate::write::memory_wait::Room;
 
 /// The windows of a file being written back, as far as that has come.
 struct Flush<'a> {
@@ -45,85 +46,87 @@ enum FlushNext {
     Write(Completion),
 }
 
-impl Shared {
-    /// Writes back what was written to windows of a file until now, and waits. Failures are noted in the file.
-    pub(crate) fn flush_windows(&self, inode: &Arc<Inode>) {
-        let windows = inode.unwritten.windows.all();
-        let (orphans, used): (Vec<_>, Vec<_>) =
-            windows.into_iter().partition(|window| window.unsaved().is_orphan);
-        orphans.iter().for_each(|window| self.close_window(inode, window));
-        if !used.is_empty() {
-            let turn = inode.unwritten.turn.take();
-            // Noted, for who syncs.
-            let _ = self.flush_with(inode, used, &turn);
-        }
-    }
-
-    /// The same for a task.
-    pub(crate) async fn flush_windows_async(&self, inode: &Inode) {
-        if inode.unwritten.windows.is_empty() {
-            return;
-        }
-        let turn = inode.unwritten.turn.take_async(&self.driver).await;
-        let mut flush = Flush::new(self, inode, inode.unwritten.windows.all(), &turn);
-        while let Some(next) = flush.step() {
-            match next {
-                FlushNext::Room(room) => flush.waited(room.ready(self).await),
-                FlushNext::Write(mut completion) => {
-                    let finished = std::future::poll_fn(|context| completion.poll(context)).await;
-                    flush.conclude(finished);
-                }
-            }
-        }
-    }
-
-    /// Writes back windows that were not for a while. Blocks.
-    pub(crate) fn flush_old_windows(&self, inode: &Arc<Inode>) {
-        let now = self.driver.now();
-        let is_old =
-            |window: &Arc<Window>| now.saturating_duration_since(window.unsaved().asked) >= WINDOW_AGE;
-        if inode.unwritten.windows.all().iter().any(is_old) {
-            self.flush_windows(inode);
-        }
-    }
-
-    /// The same with the turn in hand, for a process that ends. Failures are noted in the file.
-    pub(crate) fn flush_windows_leaving(&self, inode: &Arc<Inode>, turn: &TurnGuard<'_>) {
-        let _ = self.flush_with(inode, inode.unwritten.windows.all(), turn);
-    }
-
-    fn flush_with(&self, inode: &Inode, windows: Vec<Arc<Window>>, turn: &TurnGuard<'_>) -> io::Result<()> {
-        let mut flush = Flush::new(self, inode, windows, turn);
-        while let Some(next) = flush.step() {
-            match next {
-                FlushNext::Room(room) => flush.waited(room.wait(self)),
-                FlushNext::Write(completion) => flush.conclude(completion.wait()),
-            }
-        }
-        std::mem::replace(&mut flush.outcome, Ok(()))
-    }
-
-    /// Nobody uses the window any more: its pages are the device's again. If these cannot be written, it stays as it is, to be tried
-    /// again with the next sync. Blocks.
-    pub(crate) fn close_window(&self, inode: &Arc<Inode>, window: &Arc<Window>) {
+/// Writes back what was written to windows of a file until now, and waits. Failures are noted in the file.
+pub(crate) fn flush(shared: &Shared, inode: &Arc<Inode>) {
+    let windows = inode.unwritten.windows.all();
+    let (orphans, used): (Vec<_>, Vec<_>) =
+        windows.into_iter().partition(|window| window.unsaved().is_orphan);
+    orphans.iter().for_each(|window| close(shared, inode, window));
+    if !used.is_empty() {
         let turn = inode.unwritten.turn.take();
-        window.unsaved().is_orphan = true;
-        // From here on who writes to these pages waits for the turn.
-        inode.unwritten.change(self.cache.writes.dirty(), |_| window.set_stage(Stage::Closing));
-        let flushed = self.flush_with(inode, vec![window.clone()], &turn);
-        inode.unwritten.change(self.cache.writes.dirty(), |state| {
-            if flushed.is_err() {
-                return window.set_stage(Stage::Live);
-            }
-            inode.unwritten.windows.remove(window);
-            // What was read of the device before knows nothing of what the window had.
-            inode.unwritten.note_written();
-            inode.unwritten.note_change();
-            if state.dirty.is_empty() {
-                self.cache.writes.forget(inode);
-            }
-        });
+        // Noted, for who syncs.
+        let _ = flush_with(shared, inode, used, &turn);
     }
+}
+
+/// The same for a task.
+pub(crate) async fn flush_async(shared: &Shared, inode: &Inode) {
+    if inode.unwritten.windows.is_empty() {
+        return;
+    }
+    let turn = inode.unwritten.turn.take_async(&shared.driver).await;
+    let mut flush = Flush::new(shared, inode, inode.unwritten.windows.all(), &turn);
+    while let Some(next) = flush.step() {
+        match next {
+            FlushNext::Room(room) => flush.waited(room.ready(shared).await),
+            FlushNext::Write(mut completion) => {
+                let finished = std::future::poll_fn(|context| completion.poll(context)).await;
+                flush.conclude(finished);
+            }
+        }
+    }
+}
+
+/// Writes back windows that were not for a while. Blocks.
+pub(crate) fn flush_old(shared: &Shared, inode: &Arc<Inode>) {
+    let now = shared.driver.now();
+    let is_old = |window: &Arc<Window>| now.saturating_duration_since(window.unsaved().asked) >= WINDOW_AGE;
+    if inode.unwritten.windows.all().iter().any(is_old) {
+        flush(shared, inode);
+    }
+}
+
+/// The same with the turn in hand, for a process that ends. Failures are noted in the file.
+pub(crate) fn flush_leaving(shared: &Shared, inode: &Arc<Inode>, turn: &TurnGuard<'_>) {
+    let _ = flush_with(shared, inode, inode.unwritten.windows.all(), turn);
+}
+
+fn flush_with(
+    shared: &Shared,
+    inode: &Inode,
+    windows: Vec<Arc<Window>>,
+    turn: &TurnGuard<'_>,
+) -> io::Result<()> {
+    let mut flush = Flush::new(shared, inode, windows, turn);
+    while let Some(next) = flush.step() {
+        match next {
+            FlushNext::Room(room) => flush.waited(room.wait(shared)),
+            FlushNext::Write(completion) => flush.conclude(completion.wait()),
+        }
+    }
+    std::mem::replace(&mut flush.outcome, Ok(()))
+}
+
+/// Nobody uses the window any more: its pages are the device's again. If these cannot be written, it stays as it is, to be tried
+/// again with the next sync. Blocks.
+pub(crate) fn close(shared: &Shared, inode: &Arc<Inode>, window: &Arc<Window>) {
+    let turn = inode.unwritten.turn.take();
+    window.unsaved().is_orphan = true;
+    // From here on who writes to these pages waits for the turn.
+    inode.unwritten.change(shared.cache.writes.dirty(), |_| window.set_stage(Stage::Closing));
+    let flushed = flush_with(shared, inode, vec![window.clone()], &turn);
+    inode.unwritten.change(shared.cache.writes.dirty(), |state| {
+        if flushed.is_err() {
+            return window.set_stage(Stage::Live);
+        }
+        inode.unwritten.windows.remove(window);
+        // What was read of the device before knows nothing of what the window had.
+        inode.unwritten.note_written();
+        inode.unwritten.note_change();
+        if state.dirty.is_empty() {
+            shared.cache.writes.forget(inode);
+        }
+    });
 }
 
 impl<'a> Flush<'a> {
@@ -188,7 +191,7 @@ impl<'a> Flush<'a> {
             .start
             .max(part.end.saturating_sub(PIECE_BYTES).next_multiple_of(PAGE_SIZE_BYTES).min(part.end));
         let pages = PageCount::covering(part.len());
-        let (mut extents, pages) = match self.shared.frames_for_write(self.inode, pages) {
+        let (mut extents, pages) = match memory_wait::frames_for_write(&self.shared, self.inode, pages) {
             Ok(found) => found,
             Err(room) => return Ok(FlushNext::Room(room)),
         };

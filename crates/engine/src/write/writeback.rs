@@ -31,11 +31,12 @@ use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, Pa
 use headwater_io::{Allocated, DirectAlignment, OpenFile, PinnedRun, Rejected, Route, Urgency, WriteBack};
 
 use crate::engine::Shared;
+use crate::engine::frames;
 use crate::engine::frames::RUN_PAGES_MAX;
 use crate::inode::dirty::{Cause, State, Unwritten};
 use crate::inode::page_write::PageWrite;
 use crate::inode::{ALL_PAGES, Inode};
-use crate::write::put_pages::Put;
+use crate::write::window_flush;
 
 /// What was begun to be written.
 #[derive(Clone, Copy, Debug)]
@@ -72,340 +73,333 @@ struct Piece {
     route: Route,
 }
 
-impl Shared {
-    /// Begins to write dirty pages of a range, ascending, in at most `runs_max` runs. Waits for no device, but for the file
-    /// system to find space, and for copies of a few pages into the kernel's page cache.
-    pub(crate) fn write_back(
-        &self,
-        inode: &Arc<Inode>,
-        within: PageRange,
-        runs_max: usize,
-        awaited: Awaited,
-    ) -> Begun {
-        let mut begun = Begun { pages: 0, next: within.end, is_held_back: false };
-        let (file, pieces) = inode.unwritten.change(self.cache.writes.dirty(), |state| {
-            let Some(file) = state.file.clone() else { return (None, Vec::new()) };
-            let is_little = awaited == Awaited::No && inode.unwritten.pages() <= LITTLE_PAGES_MAX;
-            let direct = file.direct().filter(|_| !is_little && !inode.is_contested());
-            let mut pieces = Vec::new();
-            let end = state.barrier.map_or(within.end, |barrier| barrier.min(within.end));
-            let behind = PageRange::new(end.max(within.start), within.end);
-            begun.is_held_back = state.dirty.first_unwritten(behind).is_some();
-            let mut from = within.start;
-            for _ in 0..runs_max {
-                let Some(taken) = state.dirty.take(PageRange::new(from, end.max(from)), RUN_PAGES_MAX) else {
-                    from = within.end;
-                    break;
-                };
-                from = taken.pages.end;
-                begun.pages += taken.pages.len().get();
-                self.prepare(inode, state, &file, taken, direct, &mut pieces);
+/// Begins to write dirty pages of a range, ascending, in at most `runs_max` runs. Waits for no device, but for the file
+/// system to find space, and for copies of a few pages into the kernel's page cache.
+pub(crate) fn begin(
+    shared: &Shared,
+    inode: &Arc<Inode>,
+    within: PageRange,
+    runs_max: usize,
+    awaited: Awaited,
+) -> Begun {
+    let mut begun = Begun { pages: 0, next: within.end, is_held_back: false };
+    let (file, pieces) = inode.unwritten.change(shared.cache.writes.dirty(), |state| {
+        let Some(file) = state.file.clone() else { return (None, Vec::new()) };
+        let is_little = awaited == Awaited::No && inode.unwritten.pages() <= LITTLE_PAGES_MAX;
+        let direct = file.direct().filter(|_| !is_little && !inode.is_contested());
+        let mut pieces = Vec::new();
+        let end = state.barrier.map_or(within.end, |barrier| barrier.min(within.end));
+        let behind = PageRange::new(end.max(within.start), within.end);
+        begun.is_held_back = state.dirty.first_unwritten(behind).is_some();
+        let mut from = within.start;
+        for _ in 0..runs_max {
+            let Some(taken) = state.dirty.take(PageRange::new(from, end.max(from)), RUN_PAGES_MAX) else {
+                from = within.end;
+                break;
+            };
+            from = taken.pages.end;
+            begun.pages += taken.pages.len().get();
+            prepare(shared, inode, state, &file, taken, direct, &mut pieces);
+        }
+        begun.next = from;
+        (Some(file), pieces)
+    });
+    if let Some(file) = file {
+        submit_pieces(shared, inode, &file, pieces);
+    }
+    begun
+}
+
+/// Pins what was taken. The tail of the file goes by itself, if the device cannot write it as it is.
+fn prepare(
+    shared: &Shared,
+    inode: &Arc<Inode>,
+    state: &mut State,
+    file: &Arc<OpenFile>,
+    taken: Taken,
+    direct: Option<DirectAlignment>,
+    pieces: &mut Vec<Piece>,
+) {
+    let length_bytes = inode.length_bytes();
+    let Some(direct) = direct.filter(|_| taken.parts.is_none()) else {
+        return pieces.push(piece(shared, inode, state, file, taken, Route::Buffered));
+    };
+    let run = taken.pages;
+    let is_whole = run.bytes().end <= length_bytes || direct.offset.is_aligned(length_bytes);
+    let tail = if is_whole { run.end } else { PageIndex::new(run.end.get() - 1) };
+    for (pages, route) in
+        [(PageRange::new(run.start, tail), Route::Direct), (PageRange::new(tail, run.end), Route::Buffered)]
+    {
+        if !pages.is_empty() {
+            pieces.push(piece(shared, inode, state, file, Taken { pages, parts: None }, route));
+        }
+    }
+}
+
+/// Pins pages, and notes that they are being written.
+fn piece(
+    shared: &Shared,
+    inode: &Arc<Inode>,
+    state: &mut State,
+    file: &Arc<OpenFile>,
+    taken: Taken,
+    route: Route,
+) -> Piece {
+    let (pages, length_bytes) = (taken.pages, inode.length_bytes());
+    let start_bytes = pages.start.start_bytes();
+    let within = |part: Range<u32>| {
+        ByteRange::new(start_bytes + u64::from(part.start), start_bytes + u64::from(part.end))
+    };
+    let mut before: Vec<ByteRange> = match &taken.parts {
+        Some(parts) => parts.iter().map(within).collect(),
+        None => vec![pages.bytes().clip(length_bytes)],
+    };
+    let bytes = before.pop().filter(|bytes| !bytes.is_empty() && bytes.end <= length_bytes);
+    let bytes = bytes.expect("U1: what is dirty lies below the length");
+    let all = ByteRange::new(before.first().map_or(bytes.start, |first| first.start), bytes.end);
+    let write = shared.cache.writes.begin(inode, file, taken, all, bytes.len());
+    if inode.unwritten.is_unsettled() {
+        // Its page may hold what others have written over since it was read.
+        write.doubt();
+    }
+    state.in_flight.insert(write.id(), write.clone());
+    Piece { write, run: inode.pages.hold(pages), before, bytes, route }
+}
+
+fn submit_pieces(shared: &Shared, inode: &Inode, file: &Arc<OpenFile>, pieces: Vec<Piece>) {
+    if pieces.is_empty() {
+        return;
+    }
+    inode.begin_changes(file, pieces.len());
+    let mut plug = shared.driver.plug();
+    let mut ready = Vec::with_capacity(pieces.len());
+    let known_bytes = *inode.unwritten.device_length();
+    for (range, pieces) in together(pieces) {
+        match lengthen(shared, inode, file, range) {
+            Ok(()) => ready.extend(pieces),
+            Err(error) => pieces.into_iter().for_each(|piece| piece.fail(shared, Cause::of(&error).error())),
+        }
+    }
+    let has_direct = ready.iter().any(|piece| piece.route == Route::Direct);
+    let is_shared = has_direct && (inode.is_contested() || inode.origin.has_company());
+    let mut quick = Vec::new();
+    for mut piece in ready {
+        if piece.route == Route::Direct && (is_shared || may_meet_others(shared, inode, file, piece.bytes)) {
+            piece.route = Route::Buffered;
+        }
+        if is_quick(shared, file, &piece, known_bytes) {
+            quick.push(piece);
+            continue;
+        }
+        if let Err(error) = write_parts(shared, file, &piece.run, &piece.before) {
+            piece.fail(shared, error);
+            continue;
+        }
+        let Piece { write, run, bytes, route, .. } = piece;
+        let request = WriteBack {
+            file: file.clone(),
+            route,
+            offset_bytes: bytes.start,
+            length_bytes: bytes.len() as usize,
+            skip_bytes: (bytes.start % PAGE_SIZE_BYTES) as usize,
+            pages: run,
+        };
+        match plug.submit(request, Urgency::Demand) {
+            Ok(completion) => write.under_way(completion),
+            Err(Rejected { request, reason }) => {
+                drop(request);
+                shared.cache.writes.over(&write, Err(reason.into()));
             }
-            begun.next = from;
-            (Some(file), pieces)
-        });
-        if let Some(file) = file {
-            self.submit_pieces(inode, &file, pieces);
         }
-        begun
     }
+    // While the device is at those.
+    drop(plug);
+    for mut piece in quick {
+        piece.before.push(piece.bytes);
+        match write_parts(shared, file, &piece.run, &piece.before) {
+            Ok(()) => piece.succeed(shared),
+            Err(error) => piece.fail(shared, error),
+        }
+    }
+}
 
-    /// Pins what was taken. The tail of the file goes by itself, if the device cannot write it as it is.
-    fn prepare(
-        &self,
-        inode: &Arc<Inode>,
-        state: &mut State,
-        file: &Arc<OpenFile>,
-        taken: Taken,
-        direct: Option<DirectAlignment>,
-        pieces: &mut Vec<Piece>,
-    ) {
-        let length_bytes = inode.length_bytes();
-        let Some(direct) = direct.filter(|_| taken.parts.is_none()) else {
-            return pieces.push(self.piece(inode, state, file, taken, Route::Buffered));
-        };
-        let run = taken.pages;
-        let is_whole = run.bytes().end <= length_bytes || direct.offset.is_aligned(length_bytes);
-        let tail = if is_whole { run.end } else { PageIndex::new(run.end.get() - 1) };
-        for (pages, route) in [
-            (PageRange::new(run.start, tail), Route::Direct),
-            (PageRange::new(tail, run.end), Route::Buffered),
-        ] {
-            if !pages.is_empty() {
-                pieces.push(self.piece(inode, state, file, Taken { pages, parts: None }, route));
+/// Whether a write is done when its bytes are copied: into a few pages that the kernel has, or need not read because all of
+/// what is in them is new. A request for it would be handed to a thread of the kernel, which takes ten times as long.
+fn is_quick(shared: &Shared, file: &OpenFile, piece: &Piece, known_bytes: u64) -> bool {
+    let (bytes, pages) = (piece.bytes, PageRange::covering(piece.bytes));
+    if piece.route == Route::Direct || pages.len() > QUICK_PAGES_MAX {
+        return false;
+    }
+    let last = PageIndex::new(pages.end.get() - 1).start_bytes();
+    let starts_whole = bytes.start == pages.start.start_bytes();
+    let is_whole = starts_whole && (bytes.end == pages.end.start_bytes() || last >= known_bytes);
+    is_whole || pages.len() == PageCount::new(1) && shared.driver.is_held_by_kernel(file, bytes)
+}
+
+/// Whether others may be writing to the same pages just now, through the kernel's cache: the kernel has something to write
+/// there; or nothing tells of others, and the kernel holds any of the file.
+fn may_meet_others(shared: &Shared, inode: &Inode, file: &OpenFile, bytes: ByteRange) -> bool {
+    let all = ByteRange::new(0, bytes.end.max(inode.length_bytes()));
+    shared.driver.is_dirty_in_kernel(file, bytes)
+        || !inode.origin.is_watched() && shared.driver.is_held_by_kernel(file, all)
+}
+
+/// Writes ranges of a run, of which each begins in its first page. Blocks for the copies into the kernel's cache.
+fn write_parts(shared: &Shared, file: &OpenFile, run: &PinnedRun, parts: &[ByteRange]) -> io::Result<()> {
+    for range in parts {
+        let (mut at_bytes, mut skip) = (range.start, (range.start % PAGE_SIZE_BYTES) as usize);
+        for slice in run.slices() {
+            let length = (slice.len() - skip).min((range.end - at_bytes) as usize);
+            let mut rest = &slice[skip..skip + length];
+            while !rest.is_empty() {
+                // What stopped a short write is reported by the next.
+                let done = shared.driver.write_blocking(file, Route::Buffered, rest, at_bytes)?;
+                at_bytes += done as u64;
+                rest = &rest[done..];
+            }
+            skip = 0;
+        }
+    }
+    Ok(())
+}
+
+/// Sees to it that the file on the device reaches to the end of a range that is about to be written.
+fn lengthen(shared: &Shared, inode: &Inode, file: &OpenFile, range: ByteRange) -> io::Result<()> {
+    let mut device_length = inode.unwritten.device_length();
+    if range.end <= *device_length {
+        return Ok(());
+    }
+    let beyond = ByteRange::new(range.start.max(*device_length), range.end);
+    // Others may have made it longer.
+    match shared.driver.allocate_blocking(file, beyond) {
+        Ok(Allocated::Yes) => {}
+        Ok(Allocated::Unsupported) => shared.driver.extend_blocking(file, range.end)?,
+        // A full XFS says so also of space that is set aside already. If it is not, the write itself finds out.
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+            if file.length_bytes()? < range.end {
+                shared.driver.set_len_blocking(file, range.end)?;
             }
         }
+        Err(error) => return Err(error),
     }
+    *device_length = range.end;
+    Ok(())
+}
 
-    /// Pins pages, and notes that they are being written.
-    fn piece(
-        &self,
-        inode: &Arc<Inode>,
-        state: &mut State,
-        file: &Arc<OpenFile>,
-        taken: Taken,
-        route: Route,
-    ) -> Piece {
-        let (pages, length_bytes) = (taken.pages, inode.length_bytes());
-        let start_bytes = pages.start.start_bytes();
-        let within = |part: Range<u32>| {
-            ByteRange::new(start_bytes + u64::from(part.start), start_bytes + u64::from(part.end))
-        };
-        let mut before: Vec<ByteRange> = match &taken.parts {
-            Some(parts) => parts.iter().map(within).collect(),
-            None => vec![pages.bytes().clip(length_bytes)],
-        };
-        let bytes = before.pop().filter(|bytes| !bytes.is_empty() && bytes.end <= length_bytes);
-        let bytes = bytes.expect("U1: what is dirty lies below the length");
-        let all = ByteRange::new(before.first().map_or(bytes.start, |first| first.start), bytes.end);
-        let write = self.cache.writes.begin(inode, file, taken, all, bytes.len());
-        if inode.unwritten.is_unsettled() {
-            // Its page may hold what others have written over since it was read.
-            write.doubt();
+/// Others have changed the file while bytes of it were not written. Writes what is dirty in part, and waits for that, and for
+/// what was being written: these pages may be old, and leave when they are written. Makes the device reach again to where the dirty pages
+/// begin that lie behind its end, should others have cut it there. Needs no right to change the length. Failures are
+/// noted in the file.
+pub(crate) fn settle(shared: &Shared, inode: &Arc<Inode>) {
+    let hole = close_hole(shared, inode);
+    if let Err(error) = &hole {
+        inode.unwritten.note_failure(error);
+    }
+    let failures = inode.unwritten.failure_count();
+    // A page that is written again while it is being written takes another round.
+    for _ in 0..SETTLE_ROUNDS {
+        let mut from = PageIndex::new(0);
+        loop {
+            let rest = PageRange::new(from, PageIndex::MAX);
+            let Some(page) = inode.unwritten.lock().dirty.first_in_part(rest) else { break };
+            from = page + PageCount::new(1);
+            begin(shared, inode, PageRange::new(page, from), 1, Awaited::Yes);
         }
-        state.in_flight.insert(write.id(), write.clone());
-        Piece { write, run: inode.pages.hold(pages), before, bytes, route }
-    }
-
-    fn submit_pieces(&self, inode: &Inode, file: &Arc<OpenFile>, pieces: Vec<Piece>) {
-        if pieces.is_empty() {
+        let is_doubted = |write: &&Arc<PageWrite>| write.is_doubted();
+        let writes: Vec<_> = inode.unwritten.lock().in_flight.values().filter(is_doubted).cloned().collect();
+        writes.iter().for_each(|write| shared.cache.writes.wait(&write));
+        let is_settled = !Unwritten::is_doubtful(&inode.unwritten.lock());
+        if is_settled || inode.unwritten.failure_count() != failures {
+            if matches!(hole, Ok(Hole::None) | Err(_)) {
+                inode.unwritten.clear_unsettled();
+            }
             return;
         }
-        inode.begin_changes(file, pieces.len());
-        let mut plug = self.driver.plug();
-        let mut ready = Vec::with_capacity(pieces.len());
-        let known_bytes = *inode.unwritten.device_length();
-        for (range, pieces) in together(pieces) {
-            match self.lengthen(inode, file, range) {
-                Ok(()) => ready.extend(pieces),
-                Err(error) => {
-                    pieces.into_iter().for_each(|piece| piece.fail(self, Cause::of(&error).error()))
-                }
-            }
-        }
-        let has_direct = ready.iter().any(|piece| piece.route == Route::Direct);
-        let is_shared = has_direct && (inode.is_contested() || inode.origin.has_company());
-        let mut quick = Vec::new();
-        for mut piece in ready {
-            if piece.route == Route::Direct && (is_shared || self.may_meet_others(inode, file, piece.bytes)) {
-                piece.route = Route::Buffered;
-            }
-            if self.is_quick(file, &piece, known_bytes) {
-                quick.push(piece);
-                continue;
-            }
-            if let Err(error) = self.write_parts(file, &piece.run, &piece.before) {
-                piece.fail(self, error);
-                continue;
-            }
-            let Piece { write, run, bytes, route, .. } = piece;
-            let request = WriteBack {
-                file: file.clone(),
-                route,
-                offset_bytes: bytes.start,
-                length_bytes: bytes.len() as usize,
-                skip_bytes: (bytes.start % PAGE_SIZE_BYTES) as usize,
-                pages: run,
-            };
-            match plug.submit(request, Urgency::Demand) {
-                Ok(completion) => write.under_way(completion),
-                Err(Rejected { request, reason }) => {
-                    drop(request);
-                    self.cache.writes.over(&write, Err(reason.into()));
-                }
-            }
-        }
-        // While the device is at those.
-        drop(plug);
-        for mut piece in quick {
-            piece.before.push(piece.bytes);
-            match self.write_parts(file, &piece.run, &piece.before) {
-                Ok(()) => piece.succeed(self),
-                Err(error) => piece.fail(self, error),
-            }
-        }
     }
+}
 
-    /// Whether a write is done when its bytes are copied: into a few pages that the kernel has, or need not read because all of
-    /// what is in them is new. A request for it would be handed to a thread of the kernel, which takes ten times as long.
-    fn is_quick(&self, file: &OpenFile, piece: &Piece, known_bytes: u64) -> bool {
-        let (bytes, pages) = (piece.bytes, PageRange::covering(piece.bytes));
-        if piece.route == Route::Direct || pages.len() > QUICK_PAGES_MAX {
-            return false;
-        }
-        let last = PageIndex::new(pages.end.get() - 1).start_bytes();
-        let starts_whole = bytes.start == pages.start.start_bytes();
-        let is_whole = starts_whole && (bytes.end == pages.end.start_bytes() || last >= known_bytes);
-        is_whole || pages.len() == PageCount::new(1) && self.driver.is_held_by_kernel(file, bytes)
+/// U2: what lies between the end of the device and the last dirty page reads as zeros. Left to a later read while something
+/// else changes the length.
+fn close_hole(shared: &Shared, inode: &Inode) -> io::Result<Hole> {
+    let hole_end = || {
+        let device_bytes = *inode.unwritten.device_length();
+        let state = inode.unwritten.lock();
+        let last_bytes = state.dirty.last_dirty().map_or(0, |(page, _)| page.start_bytes());
+        // Of the file by which it is written: a reader's is not open for that.
+        state.file.clone().filter(|_| last_bytes > device_bytes).map(|file| (file, last_bytes))
+    };
+    if hole_end().is_none() {
+        return Ok(Hole::None);
     }
+    let Some(_turn) = inode.unwritten.turn.take_if_free() else { return Ok(Hole::Left) };
+    let Some((file, end_bytes)) = hole_end() else { return Ok(Hole::None) };
+    inode.change_length(&file, |device_length| {
+        shared.driver.extend_blocking(&file, end_bytes)?;
+        *device_length = end_bytes.max(*device_length);
+        Ok(Hole::None)
+    })
+}
 
-    /// Whether others may be writing to the same pages just now, through the kernel's cache: the kernel has something to write
-    /// there; or nothing tells of others, and the kernel holds any of the file.
-    fn may_meet_others(&self, inode: &Inode, file: &OpenFile, bytes: ByteRange) -> bool {
-        let all = ByteRange::new(0, bytes.end.max(inode.length_bytes()));
-        self.driver.is_dirty_in_kernel(file, bytes)
-            || !inode.origin.is_watched() && self.driver.is_held_by_kernel(file, all)
+/// Begins to write what ought to be written by now, because much is dirty: of this file, as who writes the others sees to those.
+pub(crate) fn begin_early(shared: &Shared, inode: &Arc<Inode>) {
+    if shared.cache.writes.dirty().pages() < dirty_pages_max(shared) / BACKGROUND_DIVISOR {
+        return;
     }
-
-    /// Writes ranges of a run, of which each begins in its first page. Blocks for the copies into the kernel's cache.
-    fn write_parts(&self, file: &OpenFile, run: &PinnedRun, parts: &[ByteRange]) -> io::Result<()> {
-        for range in parts {
-            let (mut at_bytes, mut skip) = (range.start, (range.start % PAGE_SIZE_BYTES) as usize);
-            for slice in run.slices() {
-                let length = (slice.len() - skip).min((range.end - at_bytes) as usize);
-                let mut rest = &slice[skip..skip + length];
-                while !rest.is_empty() {
-                    // What stopped a short write is reported by the next.
-                    let done = self.driver.write_blocking(file, Route::Buffered, rest, at_bytes)?;
-                    at_bytes += done as u64;
-                    rest = &rest[done..];
-                }
-                skip = 0;
-            }
-        }
-        Ok(())
+    let (in_flight, dirty_pages) = {
+        let state = inode.unwritten.lock();
+        (state.in_flight.len(), state.dirty.dirty_pages().get())
+    };
+    // A few more come together with the next.
+    if in_flight < EARLY_RUNS && dirty_pages >= RUN_PAGES_MAX * stream_runs(shared) {
+        sweep(shared, inode, EARLY_RUNS - in_flight);
     }
+}
 
-    /// Sees to it that the file on the device reaches to the end of a range that is about to be written.
-    fn lengthen(&self, inode: &Inode, file: &OpenFile, range: ByteRange) -> io::Result<()> {
-        let mut device_length = inode.unwritten.device_length();
-        if range.end <= *device_length {
-            return Ok(());
-        }
-        let beyond = ByteRange::new(range.start.max(*device_length), range.end);
-        // Others may have made it longer.
-        match self.driver.allocate_blocking(file, beyond) {
-            Ok(Allocated::Yes) => {}
-            Ok(Allocated::Unsupported) => self.driver.extend_blocking(file, range.end)?,
-            // A full XFS says so also of space that is set aside already. If it is not, the write itself finds out.
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-                if file.length_bytes()? < range.end {
-                    self.driver.set_len_blocking(file, range.end)?;
-                }
-            }
-            Err(error) => return Err(error),
-        }
-        *device_length = range.end;
-        Ok(())
+/// Goes on where the last sweep of the file ended, so that writes go up and down the file no more than needed.
+fn sweep(shared: &Shared, inode: &Arc<Inode>, runs_max: usize) -> u64 {
+    let from = inode.unwritten.lock().sweep;
+    let write_back = |pages| begin(shared, inode, pages, runs_max, Awaited::No);
+    let mut begun = write_back(PageRange::new(from, PageIndex::MAX));
+    if begun.pages == 0 && from > PageIndex::new(0) {
+        begun = write_back(PageRange::new(PageIndex::new(0), from));
     }
+    inode.unwritten.lock().sweep = if begun.next == PageIndex::MAX { PageIndex::new(0) } else { begun.next };
+    begun.pages
+}
 
-    /// Others have changed the file while bytes of it were not written. Writes what is dirty in part, and waits for that, and for
-    /// what was being written: these pages may be old, and leave when they are written. Makes the device reach again to where the dirty pages
-    /// begin that lie behind its end, should others have cut it there. Needs no right to change the length. Failures are
-    /// noted in the file.
-    pub(crate) fn settle(&self, inode: &Arc<Inode>) {
-        let hole = self.close_hole(inode);
-        if let Err(error) = &hole {
-            inode.unwritten.note_failure(error);
-        }
-        let failures = inode.unwritten.failure_count();
-        // A page that is written again while it is being written takes another round.
-        for _ in 0..SETTLE_ROUNDS {
-            let mut from = PageIndex::new(0);
-            loop {
-                let rest = PageRange::new(from, PageIndex::MAX);
-                let Some(page) = inode.unwritten.lock().dirty.first_in_part(rest) else { break };
-                from = page + PageCount::new(1);
-                self.write_back(inode, PageRange::new(page, from), 1, Awaited::Yes);
-            }
-            let is_doubted = |write: &&Arc<PageWrite>| write.is_doubted();
-            let writes: Vec<_> =
-                inode.unwritten.lock().in_flight.values().filter(is_doubted).cloned().collect();
-            writes.iter().for_each(|write| self.cache.writes.wait(&write));
-            let is_settled = !Unwritten::is_doubtful(&inode.unwritten.lock());
-            if is_settled || inode.unwritten.failure_count() != failures {
-                if matches!(hole, Ok(Hole::None) | Err(_)) {
-                    inode.unwritten.clear_unsettled();
-                }
-                return;
-            }
-        }
-    }
+/// Begins to write of any file, those that failed just now left out. Says how many pages.
+pub(crate) fn begin_any(shared: &Shared) -> u64 {
+    let (files, now) = (shared.cache.writes.dirty_files(), shared.driver.now());
+    let is_failing =
+        |inode: &Inode| has_passed(inode.unwritten.lock().failed_at, RETRY_AGE, now) == Some(false);
+    files.iter().filter(|inode| !is_failing(inode)).map(|inode| sweep(shared, inode, EARLY_RUNS)).sum()
+}
 
-    /// U2: what lies between the end of the device and the last dirty page reads as zeros. Left to a later read while something
-    /// else changes the length.
-    fn close_hole(&self, inode: &Inode) -> io::Result<Hole> {
-        let hole_end = || {
-            let device_bytes = *inode.unwritten.device_length();
+/// Begins to write what is old, or of files that nobody has open; what failed is tried again after a while.
+pub(crate) fn begin_old(shared: &Shared) {
+    let now = shared.driver.now();
+    for inode in shared.cache.writes.dirty_files() {
+        window_flush::flush_old(shared, &inode);
+        let is_due = {
             let state = inode.unwritten.lock();
-            let last_bytes = state.dirty.last_dirty().map_or(0, |(page, _)| page.start_bytes());
-            // Of the file by which it is written: a reader's is not open for that.
-            state.file.clone().filter(|_| last_bytes > device_bytes).map(|file| (file, last_bytes))
+            let is_old = has_passed(state.dirty_since, DIRTY_AGE, now) == Some(true) || inode.is_closed();
+            is_old && has_passed(state.failed_at, RETRY_AGE, now) != Some(false)
         };
-        if hole_end().is_none() {
-            return Ok(Hole::None);
-        }
-        let Some(_turn) = inode.unwritten.turn.take_if_free() else { return Ok(Hole::Left) };
-        let Some((file, end_bytes)) = hole_end() else { return Ok(Hole::None) };
-        inode.change_length(&file, |device_length| {
-            self.driver.extend_blocking(&file, end_bytes)?;
-            *device_length = end_bytes.max(*device_length);
-            Ok(Hole::None)
-        })
-    }
-
-    /// Begins to write what ought to be written by now, because much is dirty: of this file, as who writes the others sees to those.
-    pub(crate) fn write_back_early(&self, inode: &Arc<Inode>) {
-        if self.cache.writes.dirty().pages() < self.dirty_pages_max() / BACKGROUND_DIVISOR {
-            return;
-        }
-        let (in_flight, dirty_pages) = {
-            let state = inode.unwritten.lock();
-            (state.in_flight.len(), state.dirty.dirty_pages().get())
-        };
-        // A few more come together with the next.
-        if in_flight < EARLY_RUNS && dirty_pages >= RUN_PAGES_MAX * self.stream_runs() {
-            self.sweep(inode, EARLY_RUNS - in_flight);
+        if is_due {
+            begin(shared, &inode, ALL_PAGES, SYNC_RUNS, Awaited::No);
         }
     }
+}
 
-    /// Goes on where the last sweep of the file ended, so that writes go up and down the file no more than needed.
-    fn sweep(&self, inode: &Arc<Inode>, runs_max: usize) -> u64 {
-        let from = inode.unwritten.lock().sweep;
-        let write_back = |pages| self.write_back(inode, pages, runs_max, Awaited::No);
-        let mut begun = write_back(PageRange::new(from, PageIndex::MAX));
-        if begun.pages == 0 && from > PageIndex::new(0) {
-            begun = write_back(PageRange::new(PageIndex::new(0), from));
-        }
-        inode.unwritten.lock().sweep =
-            if begun.next == PageIndex::MAX { PageIndex::new(0) } else { begun.next };
-        begun.pages
-    }
+/// So many runs of what is written in order are begun together: space is found and requests are submitted for all with one
+/// call each. Fewer where hardly more may be dirty.
+pub(crate) fn stream_runs(shared: &Shared) -> u64 {
+    if dirty_pages_max(shared) >= STREAM_RUNS * RUN_PAGES_MAX * 4 { STREAM_RUNS } else { 1 }
+}
 
-    /// Begins to write of any file, those that failed just now left out. Says how many pages.
-    pub(crate) fn write_back_any(&self) -> u64 {
-        let (files, now) = (self.cache.writes.dirty_files(), self.driver.now());
-        let is_failing =
-            |inode: &Inode| has_passed(inode.unwritten.lock().failed_at, RETRY_AGE, now) == Some(false);
-        files.iter().filter(|inode| !is_failing(inode)).map(|inode| self.sweep(inode, EARLY_RUNS)).sum()
-    }
-
-    /// Begins to write what is old, or of files that nobody has open; what failed is tried again after a while.
-    pub(crate) fn write_back_old(&self) {
-        let now = self.driver.now();
-        for inode in self.cache.writes.dirty_files() {
-            self.flush_old_windows(&inode);
-            let is_due = {
-                let state = inode.unwritten.lock();
-                let is_old = has_passed(state.dirty_since, DIRTY_AGE, now) == Some(true) || inode.is_closed();
-                is_old && has_passed(state.failed_at, RETRY_AGE, now) != Some(false)
-            };
-            if is_due {
-                self.put_pages(&inode, ALL_PAGES, Put::Clean);
-            }
-        }
-    }
-
-    /// So many runs of what is written in order are begun together: space is found and requests are submitted for all with one
-    /// call each. Fewer where hardly more may be dirty.
-    pub(crate) fn stream_runs(&self) -> u64 {
-        if self.dirty_pages_max() >= STREAM_RUNS * RUN_PAGES_MAX * 4 { STREAM_RUNS } else { 1 }
-    }
-
-    /// Pages that may be dirty before who writes more has to wait: half of the cache, so that readers keep the other.
-    pub(crate) fn dirty_pages_max(&self) -> u64 {
-        self.cache_bytes_max() / PAGE_SIZE_BYTES / 2
-    }
+/// Pages that may be dirty before who writes more has to wait: half of the cache, so that readers keep the other.
+pub(crate) fn dirty_pages_max(shared: &Shared) -> u64 {
+    frames::cache_bytes_max(shared) / PAGE_SIZE_BYTES / 2
 }
 
 impl Piece {

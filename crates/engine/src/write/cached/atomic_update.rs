@@ -11,6 +11,7 @@
 //! Invariants: nothing writes to the word between reading and writing it: in place, because the page is latched; in a copy, because
 //! all writes to a file have the lock of what is unwritten; in a window, because it is exchanged.
 
+use crate::write::writeback;
 use std::sync::atomic::Ordering;
 
 use headwater_core::units::{PageCount, PageRange};
@@ -72,7 +73,7 @@ impl CachedWrite<'_> {
         match found {
             Modified::Done(first_use) | Modified::Unchanged(first_use) => {
                 self.inode.note_written_ahead(first_use);
-                self.source.shared().write_back_early(self.inode);
+                writeback::begin_early(self.source.shared(), self.inode);
                 Ok(Step::Over)
             }
             Modified::Pending(load) => {

@@ -11,7 +11,8 @@ use headwater_testkit::{run_forked, run_self_with_env};
 use tempfile::TempDir;
 
 use super::*;
-use crate::api::file::{Contents, File};
+use crate::api::contents::Contents;
+use crate::api::file::File;
 use crate::engine::Engine;
 use crate::inode::ALL_PAGES;
 use crate::{Caching, IoMode, OpenOptions};
@@ -47,7 +48,7 @@ fn a_page_being_written_when_it_was_read_is_read_again() {
     bench.file.write_all_at(&[3; LENGTH], 0).unwrap();
     write.wait(next.expect("there is no memory")).unwrap();
     let shared = &bench.engine.shared;
-    shared.put_pages(bench.inode(), ALL_PAGES, Put::Clean);
+    writeback::begin(shared, bench.inode(), ALL_PAGES, writeback::SYNC_RUNS, Awaited::No);
     let writing = shared.cache.writes.oldest().expect("too much to be copied at once");
     let outcome = writing.let_go(writing.finished());
     bench.drop_pages();
@@ -67,7 +68,7 @@ fn a_page_being_written_when_it_was_read_is_read_again() {
 fn a_child_leaves_a_gap_to_its_parent() {
     const CHILD: &str = "HEADWATER_GAP_CHILD";
     if std::env::var_os(CHILD).is_none() {
-        let name = "cached_write::tests::a_child_leaves_a_gap_to_its_parent";
+        let name = "write::cached::tests::a_child_leaves_a_gap_to_its_parent";
         // Other tests of this binary have threads that hold locks.
         let output = run_self_with_env(name, CHILD, "1");
         return assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
@@ -129,7 +130,7 @@ impl Bench {
     }
 
     fn drop_pages(&self) {
-        self.engine.shared.put_pages(self.inode(), ALL_PAGES, Put::Free);
+        self.inode().drop_pages(ALL_PAGES);
         assert!(!self.inode().pages.holds(PageIndex::new(0)));
     }
 

@@ -1,0 +1,118 @@
+//! Sync turns: one `fdatasync` for all that wait for one.
+//!
+//! Owns: which sync is under way, and for which writes it counts.
+//! Does not own: what is written before (write).
+//! Locks: `turns`, alone.
+
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use headwater_io::{Completion, Event, SyncScope};
+
+use crate::inode::Inode;
+
+/// Who syncs a file for whom.
+#[derive(Debug, Default)]
+pub(crate) struct SyncTurns {
+    turns: Mutex<Turns>,
+    pub(crate) ended: Event,
+}
+
+#[derive(Debug, Default)]
+struct Turns {
+    /// Syncs begun so far.
+    begun: u64,
+    /// The last one that succeeded, by when it began; those before count as well.
+    succeeded: u64,
+    is_running: bool,
+    /// Under way, and nobody waits for its answer any more: the next who syncs does, because the device does not repeat it.
+    left_behind: Option<Completion>,
+}
+
+/// What one who wants a sync has to do.
+pub(crate) enum Part {
+    /// Do it, and tell the others.
+    Lead(u64),
+    /// Wait for somebody who does.
+    Wait,
+    /// Nothing: one that began after this was wanted has succeeded.
+    Done,
+}
+
+impl SyncTurns {
+    /// Which sync is needed for what was written until now: the next to begin.
+    pub(crate) fn ticket(&self) -> u64 {
+        self.lock().begun + 1
+    }
+
+    pub(crate) fn part(&self, ticket: u64, scope: SyncScope) -> Part {
+        let mut turns = self.lock();
+        if turns.succeeded >= ticket && scope == SyncScope::Data {
+            return Part::Done;
+        }
+        if turns.is_running {
+            return Part::Wait;
+        }
+        turns.is_running = true;
+        turns.begun += 1;
+        Part::Lead(turns.begun)
+    }
+
+    /// The leader is done, or gone.
+    fn end(&self, number: Option<u64>, left_behind: Option<Completion>) {
+        let mut turns = self.lock();
+        turns.is_running = false;
+        turns.left_behind = left_behind;
+        turns.succeeded = turns.succeeded.max(number.unwrap_or(0));
+        drop(turns);
+        self.ended.notify(usize::MAX);
+    }
+
+    /// The sync that was left behind, once its answer is there.
+    fn take_answered(&self) -> Option<Completion> {
+        self.lock().left_behind.take_if(|completion| completion.is_done())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends the turn of a leader, also of one that is dropped.
+pub(crate) struct Leading<'a> {
+    turns: &'a SyncTurns,
+    pub(crate) number: Option<u64>,
+    /// What it waits for.
+    pub(crate) completion: Option<Completion>,
+}
+
+impl<'a> Leading<'a> {
+    /// With what another has left behind, if anything.
+    pub(crate) fn new(turns: &'a SyncTurns) -> Leading<'a> {
+        let completion = turns.lock().left_behind.take();
+        Leading { turns, number: None, completion }
+    }
+
+    /// The answer to what it waits for. May be dropped at any moment.
+    pub(crate) async fn answer(&mut self) -> io::Result<()> {
+        let Some(completion) = &mut self.completion else { return Ok(()) };
+        let finished = std::future::poll_fn(|context| completion.poll(context)).await;
+        self.completion = None;
+        finished.result.map(|_| ())
+    }
+}
+
+impl Drop for Leading<'_> {
+    fn drop(&mut self) {
+        self.turns.end(self.number, self.completion.take());
+    }
+}
+
+impl Inode {
+    /// Takes the answer of a sync that was dropped while it was under way, if it has come.
+    pub(crate) fn conclude_sync(&self) {
+        if let Some(Err(error)) = self.sync_turns.take_answered().map(|completion| completion.wait().result) {
+            self.unwritten.latch(&error);
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Base: a page as it was read around the cache, for a write to a part of it.
+//!
+//! Owns: its bytes, and whether they are still right.
+//! Does not own: reading them (cached).
+
+use headwater_core::units::{ByteRange, PageCount, PageIndex, PageRange};
+
+use super::PAGE_BYTES;
+use crate::inode::Inode;
+use crate::inode::dirty::{Moment, State};
+
+/// A page as it was read past the cache.
+pub(super) struct Base {
+    pub(super) page: PageIndex,
+    pub(super) bytes: Vec<u8>,
+    /// It is right if nothing was changed or written to the device since, and the device had the page then.
+    moment: Moment,
+}
+
+impl Base {
+    /// The page of which `range` was read, with zeros behind.
+    pub(super) fn new(range: ByteRange, mut bytes: Vec<u8>, moment: Moment) -> Base {
+        bytes.resize(PAGE_BYTES, 0);
+        Base { page: PageIndex::containing(range.start), bytes, moment }
+    }
+
+    /// Whether the page, which the cache does not have, is as it was read. Nothing was changed or written since; and what was dirty
+    /// when it was read was not being written either: a page may leave between the end of its write and the note of that.
+    pub(super) fn is_as_now(&self, inode: &Inode, state: &State) -> bool {
+        let pages = PageRange::new(self.page, self.page + PageCount::new(1));
+        self.moment == inode.unwritten.moment() && state.dirty.first_unwritten(pages).is_none()
+    }
+}
