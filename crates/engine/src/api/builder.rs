@@ -16,7 +16,7 @@ use headwater_io::{
 use crate::api::local::LocalEngine;
 use crate::api::upcalls::UPCALLS;
 use crate::base::error::{Error, Result};
-use crate::engine::background::{Keeper, Presence};
+use crate::engine::background::{BackgroundThread, Presence};
 use crate::engine::cache::CacheParts;
 use crate::engine::lease_thread::Leases;
 use crate::engine::lending::Lending;
@@ -204,7 +204,7 @@ impl EngineBuilder {
             readahead,
             tuned,
             readahead_policy: self.readahead_policy,
-            keeper: Keeper::new(presence),
+            background: BackgroundThread::new(presence),
             leases: Leases::default(),
             watch: Arc::default(),
             memory_bytes,

@@ -27,7 +27,7 @@ use headwater_io::without_signals;
 use crate::base::error::{Error, Result};
 use crate::base::events;
 use crate::engine::{Engine, Shared};
-use crate::inode::dirty::Taken;
+use crate::inode::size_lock::Taken;
 use crate::inode::{ALL_PAGES, Inode};
 use crate::write::fsync;
 use crate::write::fsync::HeldBack;
@@ -85,7 +85,7 @@ pub(crate) fn end(shared: &Arc<Shared>) {
     }
     // The last user may have been a listener or a task in a thread of the engine, which nothing joins.
     let _ending = Ending::begin(shared);
-    shared.keeper.stop();
+    shared.background.stop();
     shared.leases.stop();
     fsync::flush_all(shared);
     report_lost(shared);
@@ -93,7 +93,7 @@ pub(crate) fn end(shared: &Arc<Shared>) {
 
 fn report_lost(shared: &Shared) {
     for inode in shared.cache.writes.dirty_files() {
-        events::lost(inode.pages.id(), inode.unwritten.pages());
+        events::lost(inode.pages.id(), inode.dirty.pages());
     }
 }
 
@@ -103,7 +103,7 @@ fn flush_leaving(shared: &Shared) {
     let late = Mutex::new(Vec::new());
     in_parallel(&shared.cache.writes.dirty_files(), |inode| {
         let held_back = fsync::flush_pages(shared, inode, ALL_PAGES);
-        if held_back == HeldBack::Some || !inode.unwritten.windows.is_empty() {
+        if held_back == HeldBack::Some || !inode.dirty.windows.is_empty() {
             late.lock().unwrap_or_else(PoisonError::into_inner).push(inode.clone());
         }
     });
@@ -113,9 +113,9 @@ fn flush_leaving(shared: &Shared) {
 
 /// Writes what a change of the length held back, and windows.
 fn flush_with_turn(shared: &Shared, inode: &Arc<Inode>, deadline: Instant) {
-    let (turn, taken) = inode.unwritten.turn.take_leaving(deadline);
+    let (turn, taken) = inode.dirty.size_lock.lock_leaving(deadline);
     if taken == Taken::Seized {
-        inode.unwritten.lock().barrier = None;
+        inode.dirty.lock().barrier = None;
         await_requests(shared);
     }
     window_flush::flush_leaving(shared, inode, &turn);
@@ -324,13 +324,13 @@ mod tests {
         let Contents::Stored(source) = &file.contents else { panic!("it is a file") };
         let inode = source.known().unwrap().clone();
         let mut context = Context::from_waker(Waker::noop());
-        let mut has_turn = Box::pin(inode.unwritten.turn.take_async(&engine.shared.driver));
+        let mut has_turn = Box::pin(inode.dirty.size_lock.lock_async(&engine.shared.driver));
         let std::task::Poll::Ready(turn) = has_turn.as_mut().poll(&mut context) else {
             panic!("no thread has it")
         };
         let mut waiting = Box::pin(file.set_len_async(4096));
         assert!(waiting.as_mut().poll(&mut context).is_pending());
-        inode.unwritten.lock().barrier = Some(headwater_core::units::PageIndex::new(1));
+        inode.dirty.lock().barrier = Some(headwater_core::units::PageIndex::new(1));
         flush_leaving(&engine.shared);
         assert!(!turn.holds());
         drop(turn);

@@ -91,12 +91,12 @@ impl Engine {
         }
         let writes = &self.shared.cache.writes;
         let files: Vec<_> = writes.dirty_files();
-        let before: Vec<u64> = files.iter().map(|inode| inode.unwritten.failure_count()).collect();
+        let before: Vec<u64> = files.iter().map(|inode| inode.dirty.errseq.count()).collect();
         fsync::flush_all(&self.shared);
         let failed = files.iter().zip(before).find_map(|(inode, before)| {
-            let has_failed = inode.unwritten.failure_count() != before && inode.unwritten.pages() > 0;
-            let error = has_failed.then(|| inode.unwritten.last_failure()).flatten()?;
-            Some((inode.unwritten.path(), error))
+            let has_failed = inode.dirty.errseq.count() != before && inode.dirty.pages() > 0;
+            let error = has_failed.then(|| inode.dirty.errseq.last()).flatten()?;
+            Some((inode.dirty.path(), error))
         });
         match failed.or_else(|| Some((None, writes.take_lost()?))) {
             Some((path, error)) => Err(Error::flush(path, error)),

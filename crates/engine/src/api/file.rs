@@ -255,8 +255,8 @@ impl OpenOptions {
             engine,
             inode,
             beside,
-            told_failures: AtomicU64::new(0),
-            told_conflicts: AtomicU64::new(0),
+            reported_failures: AtomicU64::new(0),
+            reported_conflicts: AtomicU64::new(0),
             appender,
             coherence: self.coherence,
             revalidate_after: self.coherence.interval(self.revalidate),
@@ -358,7 +358,7 @@ impl File {
     /// What the length was when the file was opened, or is in the cache if it was written there: no system call.
     pub(crate) fn opened_length_bytes(&self) -> u64 {
         match &self.contents {
-            Contents::Stored(source) => match source.known().filter(|inode| inode.unwritten.pages() > 0) {
+            Contents::Stored(source) => match source.known().filter(|inode| inode.dirty.pages() > 0) {
                 Some(inode) => inode.length_bytes(),
                 None => source.open.opened().stamp.length_bytes,
             },

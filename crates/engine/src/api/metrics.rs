@@ -5,8 +5,9 @@
 
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 
+use crate::api::engine::Stats;
+use crate::engine::Engine;
 use crate::engine::stats::Latency;
-use crate::engine::{Engine, Stats};
 
 impl Engine {
     /// Puts [`Engine::stats`] into the recorder of the crate `metrics` that is installed: counters with their absolute

@@ -35,7 +35,7 @@ pub(crate) fn open(
     let (inode, was_closed) = shared.cache.inodes.enter(key, || {
         Inode::new(key, shared.cache.pages.add_file()?, &shared.watch, shared.readahead_policy, limits)
     })?;
-    shared.keeper.note();
+    shared.background.note();
     let settled = inode.refresh_opened(file, REVALIDATE_INTERVAL);
     let settled = settled.and_then(|()| policy.map_or(Ok(()), |policy| inode.set_policy(policy)));
     if was_closed == WasClosed::Yes {
@@ -55,10 +55,10 @@ fn close(shared: &Shared, inode: &Arc<Inode>, file: &OpenFile) {
     }
     shared.leases.delist(inode);
     shared.cache.loads.abandon(inode);
-    if inode.unwritten.pages() > 0 {
+    if inode.dirty.pages() > 0 {
         // The background thread writes what is left after these, or fails.
         writeback::begin(shared, inode, ALL_PAGES, SYNC_RUNS, Awaited::No);
-        shared.keeper.wake();
+        shared.background.wake();
     } else {
         inode.on_clean(shared.cache.writes.dirty(), file);
     }

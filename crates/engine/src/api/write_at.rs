@@ -88,7 +88,7 @@ impl File {
     pub fn is_clean(&self) -> bool {
         match &self.contents {
             Contents::Stored(source) if !source.shared().driver.is_forked() => {
-                source.known().is_none_or(|inode| !inode.unwritten.may_lack())
+                source.known().is_none_or(|inode| !inode.dirty.may_lack())
             }
             Contents::Stored(_) | Contents::Memory(_) => true,
         }

@@ -23,7 +23,7 @@ use headwater_io::{Completion, Driver, Event, EventListener, Finished, WakeScope
 
 /// A request under way, with what belongs to it.
 #[derive(Debug)]
-pub(crate) struct Joint<P> {
+pub(crate) struct SharedCompletion<P> {
     progress: Mutex<Progress<P>>,
     done: Arc<Done>,
 }
@@ -45,10 +45,10 @@ enum Progress<P> {
 #[derive(Debug)]
 struct Done(Event);
 
-impl<P> Joint<P> {
+impl<P> SharedCompletion<P> {
     /// A request that is about to be submitted.
-    pub(crate) fn new() -> Joint<P> {
-        Joint { progress: Mutex::new(Progress::Starting), done: Arc::new(Done(Event::new())) }
+    pub(crate) fn new() -> SharedCompletion<P> {
+        SharedCompletion { progress: Mutex::new(Progress::Starting), done: Arc::new(Done(Event::new())) }
     }
 
     /// It is submitted: from now on anybody may take its result.
@@ -97,7 +97,7 @@ impl<P> Joint<P> {
     /// The same for a task. May be dropped at any moment.
     pub(crate) async fn ready(&self, driver: &Driver) -> Option<(Finished, P)> {
         loop {
-            let listener = Told { listener: Some(self.done.0.listen()), driver };
+            let listener = Notified { listener: Some(self.done.0.listen()), driver };
             match self.poll_device() {
                 Looked::Over => return None,
                 Looked::Arrived(finished, payload) => return Some((finished, payload)),
@@ -197,12 +197,12 @@ enum Looked<P> {
 }
 
 /// A place among those who are told of something.
-pub(crate) struct Told<'a> {
+pub(crate) struct Notified<'a> {
     pub(crate) listener: Option<EventListener>,
     pub(crate) driver: &'a Driver,
 }
 
-impl Future for Told<'_> {
+impl Future for Notified<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -211,7 +211,7 @@ impl Future for Told<'_> {
     }
 }
 
-impl Drop for Told<'_> {
+impl Drop for Notified<'_> {
     fn drop(&mut self) {
         if self.driver.is_forked() {
             // Leaving takes the list's lock, which in a forked child a thread that is gone may hold.

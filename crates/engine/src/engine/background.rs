@@ -23,7 +23,7 @@ use std::sync::{Arc, OnceLock};
 use headwater_io::{Background, Bell, Pause};
 
 /// The thread of an engine, once there is something to do.
-pub(crate) struct Keeper {
+pub(crate) struct BackgroundThread {
     presence: Presence,
     thread: Background,
     /// What a round does. It holds the engine weakly.
@@ -38,10 +38,10 @@ pub(crate) enum Presence {
     Absent,
 }
 
-impl Keeper {
-    pub(crate) fn new(presence: Presence) -> Keeper {
+impl BackgroundThread {
+    pub(crate) fn new(presence: Presence) -> BackgroundThread {
         let thread = Background::new("headwater-keeper", STACK_BYTES);
-        Keeper { presence, thread, round: OnceLock::new() }
+        BackgroundThread { presence, thread, round: OnceLock::new() }
     }
 
     /// Sets what a round does, once, when the engine is built.
@@ -76,7 +76,7 @@ impl Keeper {
     }
 }
 
-impl fmt::Debug for Keeper {
+impl fmt::Debug for BackgroundThread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Keeper({:?}, {:?})", self.presence, self.thread)
     }

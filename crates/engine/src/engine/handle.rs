@@ -55,9 +55,9 @@ pub(crate) struct Source {
     /// The file in the cache, if it is read without: others may have written to it there.
     pub(crate) beside: Option<Arc<Inode>>,
     /// How many failures to write were reported to this handle, or were there before it.
-    pub(crate) told_failures: AtomicU64,
+    pub(crate) reported_failures: AtomicU64,
     /// How many conflicts with others were reported to this handle, or were there before it.
-    pub(crate) told_conflicts: AtomicU64,
+    pub(crate) reported_conflicts: AtomicU64,
     /// For appending as the kernel orders it among processes, if the file was opened for that.
     pub(crate) appender: Option<AppendFile>,
     /// How it is wished to see what others write.
@@ -115,8 +115,7 @@ impl Source {
 
     /// The file in the cache, if a range of it has to be read there: it is cached, or was written and is not on the device.
     pub(crate) fn inode_for(&self, range: ByteRange) -> Option<&Arc<Inode>> {
-        let is_needed =
-            |inode: &&Arc<Inode>| inode.unwritten.overlaps(range) && !self.may_hide_contents(inode);
+        let is_needed = |inode: &&Arc<Inode>| inode.dirty.overlaps(range) && !self.may_hide_contents(inode);
         self.cached().or_else(|| self.beside.as_ref().filter(is_needed))
     }
 
@@ -124,11 +123,11 @@ impl Source {
     /// around the cache, until this engine has written to it, and by handles that only read if that failed.
     #[inline]
     pub(crate) fn may_hide_contents(&self, inode: &Inode) -> bool {
-        if inode.unwritten.may_lack() {
+        if inode.dirty.may_lack() {
             self.access != Access::ReadWrite
                 && self.open.opened().stamp.length_bytes == 0
                 && self.open.may_hide_contents()
-                && inode.unwritten.failing().is_some()
+                && inode.dirty.failing().is_some()
         } else {
             inode.length_bytes() == 0 && self.open.may_hide_contents()
         }
@@ -143,7 +142,7 @@ impl Source {
         if self.access == Access::ReadWrite {
             inode.leasing.add_writer();
         } else if self.coherence == Coherence::Leased && self.inode.is_some() {
-            self.shared().leases.enlist(&self.shared().keeper, inode, &self.open);
+            self.shared().leases.enlist(&self.shared().background, inode, &self.open);
         }
     }
 
@@ -170,7 +169,7 @@ impl Source {
             return Ok(());
         };
         let conflicts = inode.counters.conflicts.load(Ordering::Acquire);
-        if self.told_conflicts.swap(conflicts, Ordering::AcqRel) == conflicts {
+        if self.reported_conflicts.swap(conflicts, Ordering::AcqRel) == conflicts {
             return Ok(());
         }
         Err(Error::conflict(operation, &self.path))
@@ -225,11 +224,11 @@ impl Source {
     /// The first part of a range that is all to be had from the cache alone, because it was written and is not on the
     /// device, or all from anywhere.
     pub(crate) fn first_part(&self, range: ByteRange) -> (ByteRange, Whence) {
-        let may_lack = |inode: &&Arc<Inode>| inode.unwritten.may_lack() && !self.may_hide_contents(inode);
+        let may_lack = |inode: &&Arc<Inode>| inode.dirty.may_lack() && !self.may_hide_contents(inode);
         let Some(inode) = self.known().filter(may_lack) else {
             return (range, Whence::Anywhere);
         };
-        match inode.unwritten.first(range) {
+        match inode.dirty.first(range) {
             None => (range, Whence::Anywhere),
             Some(run) if run.start > range.start => {
                 (ByteRange::new(range.start, run.start), Whence::Anywhere)
@@ -263,7 +262,7 @@ impl Source {
 
     #[inline]
     fn settle(&self, inode: &Arc<Inode>) {
-        if inode.unwritten.is_unsettled() {
+        if inode.dirty.is_unsettled() {
             (self.shared().upcalls.settle)(self.shared(), inode);
             // What was written meanwhile may lie before or behind a cut by others: the length is known after a look.
             if inode.refresh(&self.open, self.revalidate_after).is_ok() {
@@ -289,12 +288,11 @@ impl Source {
     fn is_in_kernel(&self, range: ByteRange) -> bool {
         self.mode != IoMode::Direct
             && self.open.residency(range) == Residency::Whole
-            && !self.known().is_some_and(|inode| inode.unwritten.overlaps(range))
+            && !self.known().is_some_and(|inode| inode.dirty.overlaps(range))
     }
 
     pub(crate) fn length_bytes(&self) -> Result<u64> {
-        let is_unwritten =
-            |inode: &&Arc<Inode>| inode.unwritten.pages() > 0 && !self.may_hide_contents(inode);
+        let is_unwritten = |inode: &&Arc<Inode>| inode.dirty.pages() > 0 && !self.may_hide_contents(inode);
         if let Some(inode) = self.known().filter(is_unwritten) {
             self.revalidate(inode).map_err(|error| self.length_error(error))?;
             return Ok(inode.length_bytes());

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use headwater_core::frame::FileId;
 use headwater_io::{Bell, Dropped, FileKey, LeaseOwner, LeaseWatch, OpenFile, without_signals};
 
-use crate::engine::background::Keeper;
+use crate::engine::background::BackgroundThread;
 use crate::inode::{Inode, Inodes};
 
 /// Leases of an engine.
@@ -57,13 +57,13 @@ struct Enlisted {
 
 impl Leases {
     /// A handle that reads wishes its file leased.
-    pub(crate) fn enlist(&self, keeper: &Keeper, inode: &Arc<Inode>, file: &Arc<OpenFile>) {
-        let Some(owner) = self.owner(keeper) else { return };
+    pub(crate) fn enlist(&self, background: &BackgroundThread, inode: &Arc<Inode>, file: &Arc<OpenFile>) {
+        let Some(owner) = self.owner(background) else { return };
         self.enlisted.add(inode, file);
         self.enlisted.lease(inode, &owner);
         if !inode.leasing.is_trusted() {
             // It tries again.
-            keeper.wake();
+            background.wake();
         }
     }
 
@@ -122,10 +122,10 @@ impl Leases {
     }
 
     /// Whom the kernel tells, unless it cannot be done.
-    fn owner(&self, keeper: &Keeper) -> Option<LeaseOwner> {
+    fn owner(&self, background: &BackgroundThread) -> Option<LeaseOwner> {
         let mut thread = lock(&self.thread);
         let watching = thread.get_or_insert_with(|| {
-            let bell = keeper.bell()?;
+            let bell = background.bell()?;
             // Without it files are looked at, as without leases.
             start(&self.enlisted, bell).ok()
         });
@@ -201,7 +201,7 @@ fn start(enlisted: &Arc<Enlisted>, bell: Bell) -> io::Result<Watching> {
     Ok(Watching { owner, thread })
 }
 
-fn answer(watch: &LeaseWatch, enlisted: &Enlisted, keeper: &Bell) {
+fn answer(watch: &LeaseWatch, enlisted: &Enlisted, background: &Bell) {
     // If it cannot hear any more, it ends, and with it the leases.
     while watch.wait().is_ok() && !enlisted.is_over() {
         let mut told = Vec::new();
@@ -212,7 +212,7 @@ fn answer(watch: &LeaseWatch, enlisted: &Enlisted, keeper: &Bell) {
         }
         if !told.is_empty() {
             lock(&enlisted.dropped).append(&mut told);
-            keeper.ring();
+            background.ring();
         }
     }
 }

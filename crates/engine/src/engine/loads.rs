@@ -28,7 +28,7 @@ use headwater_io::{Completion, Driver, EventListener, Finished, Loading};
 
 use crate::base::counters::Latencies;
 use crate::base::events;
-use crate::base::shared_completion::{Abandoned, Joint, Waited};
+use crate::base::shared_completion::{Abandoned, SharedCompletion, Waited};
 use crate::inode::Inode;
 
 /// All loads of an engine.
@@ -51,7 +51,7 @@ pub(crate) struct Load {
     purpose: Purpose,
     began: Instant,
     /// The pages are dropped before the request: a frame is free before its memory is.
-    joint: Joint<Loading>,
+    completion: SharedCompletion<Loading>,
 }
 
 impl Default for Loads {
@@ -71,7 +71,7 @@ impl Loads {
     pub(crate) fn begin(&self, inode: &Arc<Inode>, reads: Vec<ReadId>, purpose: Purpose) -> Arc<Load> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (id, inode, began) = (LoadId::new(id), inode.clone(), Instant::now());
-        let load = Arc::new(Load { id, inode, reads, purpose, began, joint: Joint::new() });
+        let load = Arc::new(Load { id, inode, reads, purpose, began, completion: SharedCompletion::new() });
         self.lock().insert(id.get(), load.clone());
         load
     }
@@ -89,7 +89,7 @@ impl Loads {
     /// Blocks until a load is over.
     pub(crate) fn wait(&self, load: &Load) {
         let began = Instant::now();
-        match load.joint.wait() {
+        match load.completion.wait() {
             Waited::Over => {}
             Waited::Arrived(finished, loading) => self.conclude(load, finished, loading),
             Waited::GivenUp => self.given_up(load),
@@ -100,7 +100,7 @@ impl Loads {
     /// Resolves when a load is over. May be dropped at any moment; a task that gives up is not counted.
     pub(crate) async fn ready(&self, load: &Load, driver: &Driver) {
         let began = Instant::now();
-        if let Some((finished, loading)) = load.joint.ready(driver).await {
+        if let Some((finished, loading)) = load.completion.ready(driver).await {
             self.conclude(load, finished, loading);
         }
         self.latencies.note_wait(began.elapsed());
@@ -108,7 +108,7 @@ impl Loads {
 
     /// Wakes when a load is over, or has arrived so that it can be concluded.
     pub(crate) fn listen(&self, load: &Load) -> EventListener {
-        let (listener, arrived) = load.joint.listen();
+        let (listener, arrived) = load.completion.listen();
         if let Some((finished, loading)) = arrived {
             self.conclude(load, finished, loading);
         }
@@ -118,7 +118,7 @@ impl Loads {
     /// Publishes what has arrived and no reader has asked for. Says how many loads.
     pub(crate) fn conclude_arrived(&self) -> usize {
         let conclude = |load: &&Arc<Load>| {
-            let arrived = load.joint.take_arrived();
+            let arrived = load.completion.take_arrived();
             arrived.map(|(finished, loading)| self.conclude(load, finished, loading)).is_some()
         };
         self.all().iter().filter(conclude).count()
@@ -127,7 +127,9 @@ impl Loads {
     /// The last handle of the file is closed: what is on its way is given up, unless a reader that opened the file meanwhile waits for it.
     pub(crate) fn abandon(&self, inode: &Arc<Inode>) {
         let loads = self.all().into_iter().filter(|load| Arc::ptr_eq(&load.inode, inode));
-        loads.filter(|load| load.joint.abandon() == Abandoned::Yes).for_each(|load| self.given_up(&load));
+        loads
+            .filter(|load| load.completion.abandon() == Abandoned::Yes)
+            .for_each(|load| self.given_up(&load));
     }
 
     /// Publishes what was read, reports it to the policy, wakes all that wait.
@@ -173,7 +175,7 @@ impl Loads {
     /// The load is over, or was not begun after all.
     pub(crate) fn forget(&self, load: &Load) {
         self.lock().remove(&load.id.get());
-        load.joint.over();
+        load.completion.over();
     }
 
     /// Loads not over yet.
@@ -197,7 +199,7 @@ impl Load {
 
     /// The request is submitted: from now on any thread may take its result.
     pub(crate) fn under_way(&self, completion: Completion, loading: Loading) {
-        self.joint.under_way(completion, loading);
+        self.completion.under_way(completion, loading);
     }
 }
 

@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex};
 use headwater_core::readahead::{ReadaheadLimits, ReadaheadPolicy};
 use headwater_io::{Arena, Driver, OpenFile, Pause};
 
-use crate::engine::background::Keeper;
+use crate::engine::background::BackgroundThread;
 use crate::engine::cache::CacheParts;
 use crate::engine::lease_thread::Leases;
 use crate::engine::lending::Lending;
@@ -51,7 +51,7 @@ pub(crate) struct Shared {
     pub(crate) tuned: Option<Tuned>,
     pub(crate) readahead_policy: ReadaheadPolicy,
     pub(crate) cache: CacheParts,
-    pub(crate) keeper: Keeper,
+    pub(crate) background: BackgroundThread,
     pub(crate) leases: Leases,
     pub(crate) watch: Arc<EngineWatch>,
     pub(crate) lending: Lending,
@@ -84,7 +84,7 @@ impl Engine {
     pub(crate) fn new(shared: Shared) -> Engine {
         let shared = Arc::new(shared);
         let weak = Arc::downgrade(&shared);
-        shared.keeper.keep(move || {
+        shared.background.keep(move || {
             weak.upgrade().map_or(Pause::ForEver, |shared: Arc<Shared>| (shared.upcalls.tend)(&shared))
         });
         let user = Arc::new(UserHandle { shared: shared.clone() });

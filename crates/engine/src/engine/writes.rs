@@ -25,7 +25,8 @@ use headwater_io::{Driver, Finished, OpenFile};
 use crate::base::events;
 use crate::base::shared_completion::Waited;
 use crate::inode::Inode;
-use crate::inode::dirty::{Cause, DirtyTotal};
+use crate::inode::dirty::DirtyTotal;
+use crate::inode::errseq::Cause;
 use crate::inode::page_write::PageWrite;
 
 /// All writes of an engine.
@@ -84,7 +85,7 @@ impl Writes {
 
     /// Blocks until a write is over.
     pub(crate) fn wait(&self, write: &PageWrite) {
-        match write.joint.wait() {
+        match write.completion.wait() {
             Waited::Over => {}
             Waited::Arrived(finished, ()) => self.conclude(write, finished),
             Waited::GivenUp => unreachable!("only reads are given up"),
@@ -93,7 +94,7 @@ impl Writes {
 
     /// Resolves when a write is over. May be dropped at any moment.
     pub(crate) async fn ready(&self, write: &PageWrite) {
-        if let Some((finished, ())) = write.joint.ready(&self.dirty.driver).await {
+        if let Some((finished, ())) = write.completion.ready(&self.dirty.driver).await {
             self.conclude(write, finished);
         }
     }
@@ -102,7 +103,7 @@ impl Writes {
     pub(crate) fn conclude_arrived(&self) -> usize {
         let writes: Vec<Arc<PageWrite>> = self.lock().values().cloned().collect();
         let conclude = |write: &&Arc<PageWrite>| {
-            write.joint.take_arrived().map(|(finished, ())| self.conclude(write, finished)).is_some()
+            write.completion.take_arrived().map(|(finished, ())| self.conclude(write, finished)).is_some()
         };
         writes.iter().filter(conclude).count()
     }
@@ -130,15 +131,15 @@ impl Writes {
 
     /// The write is over, with or without a request.
     pub(crate) fn over(&self, write: &PageWrite, outcome: io::Result<()>) {
-        let (inode, unwritten, pages) = (&write.inode, &write.inode.unwritten, write.taken.pages);
+        let (inode, dirty, pages) = (&write.inode, &write.inode.dirty, write.taken.pages);
         if let Err(error) = &outcome {
-            unwritten.note_failure(error);
+            dirty.errseq.note(error);
         }
         // Before the pages count as written.
-        unwritten.note_written_at(pages.bytes());
+        dirty.note_written_at(pages.bytes());
         let is_lost = outcome.is_err() && write.is_of_no_file();
         let mut dropped = Vec::new();
-        let is_clean = unwritten.change(&self.dirty, |state| {
+        let is_clean = dirty.change(&self.dirty, |state| {
             let written = if outcome.is_ok() { Written::Yes } else { Written::No };
             state.dirty.complete_taken(&write.taken, written);
             state.failed_at = outcome.is_err().then(|| self.dirty.driver.now());
@@ -169,7 +170,7 @@ impl Writes {
         events::wrote(inode.pages.id(), pages, &outcome, write.began.elapsed());
         self.lock().remove(&write.id);
         self.note_progress();
-        write.joint.over();
+        write.completion.over();
         if is_clean {
             inode.on_clean(&self.dirty, &write.file);
         }
@@ -200,7 +201,7 @@ impl Writes {
 
     /// The file has none any more. One with windows may get some at any moment, and stays.
     pub(crate) fn forget(&self, inode: &Arc<Inode>) {
-        if !inode.unwritten.windows.is_empty() {
+        if !inode.dirty.windows.is_empty() {
             return;
         }
         let forgotten = self.files().remove(&inode.pages.id());

@@ -1,4 +1,4 @@
-//! Unwritten: what was written to a file in memory and its device does not have yet.
+//! Dirty: what was written to a file in memory and its device does not have yet.
 //!
 //! ```text
 //!   write ─► page changed, marked ─► dirty ─► take ─► held, in flight ─┬─ written ─► clean
@@ -21,21 +21,21 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use headwater_core::dirty::DirtyPages;
 use headwater_core::units::{ByteRange, PageIndex, PageRange};
-use headwater_io::{Driver, Event, OpenFile};
+use headwater_io::{Driver, OpenFile};
 
-use crate::base::listeners::{Deferral, defer};
-use crate::base::shared_completion::Told;
 use crate::inode::ALL_PAGES;
+use crate::inode::errseq::Errseq;
 use crate::inode::page_write::PageWrite;
+use crate::inode::size_lock::SizeLock;
 use crate::inode::windows::Windows;
 
 /// What a file's device does not have yet.
 #[derive(Debug, Default)]
-pub(crate) struct Unwritten {
+pub(crate) struct Dirty {
     state: Mutex<State>,
     /// Pages that are dirty or being written.
     pages: AtomicU64,
@@ -49,12 +49,10 @@ pub(crate) struct Unwritten {
     recently: Mutex<VecDeque<ByteRange>>,
     /// What the device says the length is, at the least.
     pub(crate) device_length: Mutex<u64>,
-    pub(crate) turn: Turn,
+    pub(crate) size_lock: SizeLock,
     /// Pages that are in nobody's frames, but in live memory.
     pub(crate) windows: Windows,
-    failures: Mutex<Failures>,
-    /// How many there were, for those that only ask whether there are new ones.
-    failure_count: AtomicU64,
+    pub(crate) errseq: Errseq,
 }
 
 /// Pages of all files of an engine that their devices do not have, and the clock by which they age.
@@ -66,7 +64,7 @@ pub(crate) struct DirtyTotal {
 
 /// What a file was when somebody looked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Moment {
+pub(crate) struct ContentVersion {
     generation: u64,
     written: u64,
 }
@@ -90,24 +88,6 @@ pub(crate) struct State {
     pub(crate) failed_at: Option<Instant>,
 }
 
-/// What failed, for those who have not been told.
-#[derive(Debug, Default)]
-struct Failures {
-    /// How many there were.
-    count: u64,
-    last: Option<Cause>,
-    /// The device lost something that it had taken: nothing is durable for sure any more.
-    latched: Option<Cause>,
-}
-
-/// An error that several are told of.
-#[derive(Clone, Debug)]
-pub(crate) struct Cause {
-    errno: Option<i32>,
-    kind: io::ErrorKind,
-    text: String,
-}
-
 impl DirtyTotal {
     pub(crate) fn new(driver: &Driver) -> DirtyTotal {
         DirtyTotal { pages: AtomicU64::default(), driver: driver.clone() }
@@ -128,15 +108,15 @@ impl DirtyTotal {
     }
 }
 
-impl Moment {
+impl ContentVersion {
     /// Whether nothing at all has changed since.
     #[inline]
-    pub(crate) fn is_now(&self, unwritten: &Unwritten) -> bool {
-        self.generation == unwritten.generation()
+    pub(crate) fn is_now(&self, dirty: &Dirty) -> bool {
+        self.generation == dirty.generation()
     }
 }
 
-impl Unwritten {
+impl Dirty {
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -185,21 +165,21 @@ impl Unwritten {
         dirty.into_iter().chain(self.windows.first(range)).min_by_key(|part| part.start)
     }
 
-    /// What the file is now, for [`Unwritten::has_changed`].
-    pub(crate) fn moment(&self) -> Moment {
-        Moment { generation: self.generation(), written: self.written.load(Ordering::Acquire) }
+    /// What the file is now, for [`Dirty::has_changed`].
+    pub(crate) fn version(&self) -> ContentVersion {
+        ContentVersion { generation: self.generation(), written: self.written.load(Ordering::Acquire) }
     }
 
     /// Whether a range may have been written to since that moment, when the device had all of it.
-    pub(crate) fn has_changed(&self, moment: Moment, range: ByteRange) -> bool {
+    pub(crate) fn has_changed(&self, version: ContentVersion, range: ByteRange) -> bool {
         if self.windows.overlaps(range) {
             return true;
         }
-        if self.generation() == moment.generation {
+        if self.generation() == version.generation {
             return false;
         }
         // What changed, and is not on the device yet, can be told from the rest. What gets there meanwhile is noted first.
-        self.overlaps(range) || self.was_written(moment.written, range)
+        self.overlaps(range) || self.was_written(version.written, range)
     }
 
     /// Whether a write to the device, after so many, may have been to this range.
@@ -274,65 +254,10 @@ impl Unwritten {
         self.device_length.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A write failed.
-    pub(crate) fn note_failure(&self, error: &io::Error) {
-        let mut failures = self.failures();
-        failures.count += 1;
-        self.failure_count.store(failures.count, Ordering::Release);
-        failures.last = Some(Cause::of(error));
-    }
-
-    /// The device failed to keep what it had taken: from now on nobody is told otherwise.
-    pub(crate) fn latch(&self, error: &io::Error) {
-        let mut failures = self.failures();
-        failures.count += 1;
-        self.failure_count.store(failures.count, Ordering::Release);
-        failures.latched.get_or_insert(Cause::of(error));
-    }
-
-    /// How many failures there were.
-    pub(crate) fn failure_count(&self) -> u64 {
-        self.failure_count.load(Ordering::Acquire)
-    }
-
-    /// The failure that a handle has not been told of, once, or that came after so many others: the last one; or for ever, that a
-    /// sync failed.
-    pub(crate) fn report(&self, told: &AtomicU64, since: u64) -> Option<io::Error> {
-        let failures = self.failures();
-        if let Some(latched) = &failures.latched {
-            return Some(latched.latched());
-        }
-        let is_told =
-            told.swap(failures.count, Ordering::AcqRel) == failures.count && failures.count == since;
-        failures.last.as_ref().filter(|_| !is_told).map(Cause::error)
-    }
-
-    /// The failure that a handle has not been told of, once. A sync that failed is left to the next sync.
-    #[inline]
-    pub(crate) fn report_write(&self, told: &AtomicU64) -> Option<io::Error> {
-        let is_told = self.failure_count.load(Ordering::Acquire) == told.load(Ordering::Relaxed);
-        if is_told { None } else { self.report_new(told) }
-    }
-
-    #[cold]
-    fn report_new(&self, told: &AtomicU64) -> Option<io::Error> {
-        let failures = self.failures();
-        if failures.latched.is_some() {
-            return None;
-        }
-        let is_told = told.swap(failures.count, Ordering::AcqRel) == failures.count;
-        failures.last.as_ref().filter(|_| !is_told).map(Cause::error)
-    }
-
-    /// The last failure there was.
-    pub(crate) fn last_failure(&self) -> Option<io::Error> {
-        self.failures().last.as_ref().map(Cause::error)
-    }
-
     /// The last failure, if the last write failed.
     pub(crate) fn failing(&self) -> Option<io::Error> {
         self.lock().failed_at?;
-        self.failures().last.as_ref().map(Cause::error)
+        self.errseq.last()
     }
 
     /// Where the file lies now, as `/proc` tells, while there is something to write.
@@ -340,262 +265,8 @@ impl Unwritten {
         let file = self.lock().file.clone()?;
         fs::read_link(format!("/proc/self/fd/{}", file.buffered().as_raw_fd())).ok()
     }
-
-    fn failures(&self) -> MutexGuard<'_, Failures> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Cause {
-    pub(crate) fn of(error: &io::Error) -> Cause {
-        Cause { errno: error.raw_os_error(), kind: error.kind(), text: error.to_string() }
-    }
-
-    pub(crate) fn error(&self) -> io::Error {
-        match self.errno {
-            Some(errno) => io::Error::from_raw_os_error(errno),
-            None => io::Error::new(self.kind, self.text.clone()),
-        }
-    }
-
-    fn latched(&self) -> io::Error {
-        let text = format!("an earlier sync failed, so what was written before may be lost: {}", self.text);
-        io::Error::new(self.kind, text)
-    }
-}
-
-/// The right to change the length of a file: one holder at a time, also while it waits for memory or for the device.
-///
-/// A thread that holds it goes on until it is done. A task that holds it may never be polled again, so when the process ends
-/// its turn is taken away ([`Turn::take_leaving`]); what it does later has to ask [`TurnGuard::holds`].
-#[derive(Debug, Default)]
-pub(crate) struct Turn {
-    /// 0 while the turn is free; else [`FIRM`], or the ticket of a task that may lose the turn, or both.
-    holder: AtomicU64,
-    tickets: AtomicU64,
-    /// Threads and tasks that wait, at the least: telling none that the turn is free takes no lock.
-    waiting: AtomicU64,
-    given_up: Event,
-}
-
-/// A place among those that wait.
-struct Waiting<'a>(&'a Turn);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// Whether a turn can be taken away.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Hold {
-    /// No: a thread has it.
-    Firm = FIRM as isize,
-    /// When the process ends: a task has it.
-    Loose = 0,
-}
-
-/// Gives the turn up when dropped.
-#[derive(Debug)]
-pub(crate) struct TurnGuard<'a> {
-    turn: &'a Turn,
-    /// 0 of a thread, which keeps the turn until it gives it up, and until then calls no listener: that may write to the file.
-    ticket: u64,
-}
-
-impl Turn {
-    /// Blocks until it is this thread's turn.
-    pub(crate) fn take(&self) -> TurnGuard<'_> {
-        if let Some(guard) = self.try_take(Hold::Firm) {
-            return guard;
-        }
-        let _waiting = self.wait();
-        loop {
-            let listener = self.given_up.listen();
-            if let Some(guard) = self.try_take(Hold::Firm) {
-                return guard;
-            }
-            listener.wait();
-        }
-    }
-
-    /// The same for a task. May be dropped at any moment.
-    pub(crate) async fn take_async(&self, driver: &Driver) -> TurnGuard<'_> {
-        if let Some(guard) = self.try_take(Hold::Loose) {
-            return guard;
-        }
-        let _waiting = self.wait();
-        loop {
-            let listener = Told { listener: Some(self.given_up.listen()), driver };
-            if let Some(guard) = self.try_take(Hold::Loose) {
-                return guard;
-            }
-            listener.await;
-        }
-    }
-
-    /// The same when the process ends: from `deadline` on, a task's turn is taken away. Blocks for as long as threads have it.
-    /// Says whether a task lost it.
-    pub(crate) fn take_leaving(&self, deadline: Instant) -> (TurnGuard<'_>, Taken) {
-        let _waiting = self.wait();
-        loop {
-            if let Some(guard) = self.try_take(Hold::Firm) {
-                return (guard, Taken::Given);
-            }
-            if Instant::now() >= deadline
-                && let Some(guard) = self.seize()
-            {
-                return (guard, Taken::Seized);
-            }
-            // A task that waits and is never polled again keeps the news that the turn was given up to itself.
-            let _ = self.given_up.listen().wait_timeout(LOOK_AGAIN);
-        }
-    }
-
-    /// Before the look at the holder that fails: either that look sees the turn free, or its holder sees that it is waited for.
-    fn wait(&self) -> Waiting<'_> {
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-        Waiting(self)
-    }
-
-    /// The turn, if nothing else has it.
-    pub(crate) fn take_if_free(&self) -> Option<TurnGuard<'_>> {
-        self.try_take(Hold::Firm)
-    }
-
-    fn try_take(&self, hold: Hold) -> Option<TurnGuard<'_>> {
-        self.replace(0, hold)
-    }
-
-    fn seize(&self) -> Option<TurnGuard<'_>> {
-        let holder = self.holder.load(Ordering::Acquire);
-        if holder & FIRM == FIRM { None } else { self.replace(holder, Hold::Firm) }
-    }
-
-    fn replace(&self, holder: u64, hold: Hold) -> Option<TurnGuard<'_>> {
-        if self.holder.load(Ordering::SeqCst) != holder {
-            return None;
-        }
-        let ticket = match hold {
-            Hold::Firm => 0,
-            Hold::Loose => (self.tickets.fetch_add(1, Ordering::Relaxed) + 1) << 1,
-        };
-        let taken =
-            self.holder.compare_exchange(holder, ticket | hold as u64, Ordering::SeqCst, Ordering::SeqCst);
-        // Made only if it was taken: a guard that is dropped gives the turn up, whichever thread has it.
-        taken.is_ok().then(|| {
-            if hold == Hold::Firm {
-                defer().leave_open();
-            }
-            TurnGuard { turn: self, ticket }
-        })
-    }
-}
-
-impl TurnGuard<'_> {
-    /// Whether the turn was not taken away.
-    pub(crate) fn holds(&self) -> bool {
-        self.ticket == 0 || self.turn.holder.load(Ordering::Acquire) & !FIRM == self.ticket
-    }
-
-    /// From here on the turn cannot be taken away; false if that was done before.
-    pub(crate) fn make_firm(&self) -> bool {
-        if self.ticket == 0 {
-            return true;
-        }
-        let holder = &self.turn.holder;
-        let firm = self.ticket | FIRM;
-        match holder.compare_exchange(self.ticket, firm, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => true,
-            Err(other) => other == firm,
-        }
-    }
-}
-
-impl Drop for TurnGuard<'_> {
-    fn drop(&mut self) {
-        // Ends when the turn is given up.
-        let _deferral = (self.ticket == 0).then(Deferral::left_open);
-        // What cannot be taken away is given up for sure.
-        if self.make_firm() {
-            self.turn.holder.store(0, Ordering::SeqCst);
-            if self.turn.waiting.load(Ordering::SeqCst) > 0 {
-                self.turn.given_up.notify(1);
-            }
-        }
-    }
-}
-
-/// How a turn was come by.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Taken {
-    Given,
-    Seized,
 }
 
 /// A file remembers the places of this many of its last writes to the device: enough for a stream that consumes an extent beside a
 /// writer of whole MiBs. An older write counts as one of the whole file. At most a KiB a file.
 const RECENTLY_MAX: usize = 64;
-
-/// By itself or beside a ticket, which is even: the holder keeps the turn until it gives it up.
-const FIRM: u64 = 1;
-
-/// While a process ends: short beside the second that it may take.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
-
-#[cfg(test)]
-mod tests {
-    use std::thread;
-
-    use std::time::Instant;
-
-    use super::{Hold, Taken, Turn};
-
-    /// Goal: one has the turn until it gives it up, however many want it. Method: a look that fails, and threads that add one
-    /// in two steps.
-    #[test]
-    fn one_has_the_turn() {
-        let turn = Turn::default();
-        let taken = turn.take();
-        assert!(turn.try_take(Hold::Firm).is_none());
-        assert!(turn.try_take(Hold::Firm).is_none(), "looking gives up what is another's");
-        drop(taken);
-        let sum = std::sync::atomic::AtomicU64::new(0);
-        let add = || {
-            let _taken = turn.take();
-            let before = sum.load(std::sync::atomic::Ordering::Relaxed);
-            thread::yield_now();
-            sum.store(before + 1, std::sync::atomic::Ordering::Relaxed);
-        };
-        thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| (0..5000).for_each(|_| add()));
-            }
-        });
-        assert_eq!(sum.into_inner(), 20_000);
-        assert!(turn.try_take(Hold::Firm).is_some());
-    }
-
-    /// Goal: a process that ends takes the turn from a task, not from a thread, nor from a task that cannot go back; the task
-    /// knows, and gives nothing up that is not its own. Method: each in turn.
-    #[test]
-    fn a_task_loses_the_turn_at_the_end() {
-        let turn = Turn::default();
-        let thread = turn.take();
-        assert!(turn.seize().is_none());
-        drop(thread);
-        let task = turn.try_take(Hold::Loose).unwrap();
-        assert!(turn.try_take(Hold::Firm).is_none());
-        let (ending, taken) = turn.take_leaving(Instant::now());
-        assert_eq!((taken, task.holds(), ending.holds()), (Taken::Seized, false, true));
-        assert!(!task.make_firm());
-        drop(task);
-        assert!(turn.try_take(Hold::Firm).is_none(), "the task gives up what is another's");
-        drop(ending);
-        let task = turn.try_take(Hold::Loose).unwrap();
-        assert!(task.make_firm() && task.holds() && turn.seize().is_none());
-        drop(task);
-        assert_eq!(turn.take_leaving(Instant::now()).1, Taken::Given);
-    }
-}

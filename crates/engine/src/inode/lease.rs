@@ -213,10 +213,10 @@ impl Inode {
 
     /// Closes what is left open for writing when this engine has nothing to write any more; `None` while it has.
     fn close_writer(&self) -> Option<()> {
-        let mut unwritten = self.unwritten.lock();
-        let is_writing = self.leasing.writers.load(Ordering::Acquire) > 0 || !unwritten.dirty.is_empty();
-        let file = if is_writing { return None } else { unwritten.file.take() };
-        drop(unwritten);
+        let mut dirty = self.dirty.lock();
+        let is_writing = self.leasing.writers.load(Ordering::Acquire) > 0 || !dirty.dirty.is_empty();
+        let file = if is_writing { return None } else { dirty.file.take() };
+        drop(dirty);
         drop(file);
         Some(())
     }
@@ -261,10 +261,10 @@ impl Inode {
     /// Takes what is clean out of the cache, and what is on its way: others may have written, or are about to.
     fn drop_contents(&self) -> Vec<Dropped> {
         let mut dropped = Vec::new();
-        let _state = self.unwritten.lock();
+        let _state = self.dirty.lock();
         self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| dropped.push(page));
-        self.unwritten.note_written();
-        self.unwritten.note_change();
+        self.dirty.note_written();
+        self.dirty.note_change();
         dropped
     }
 }

@@ -11,11 +11,13 @@
 //! Locks: `inodes` for the maps; `readahead` of one inode; neither is held across I/O.
 
 pub(crate) mod dirty;
+pub(crate) mod errseq;
+pub(crate) mod group_sync;
 pub(crate) mod lease;
 mod origin;
 pub(crate) mod page_write;
 mod revalidate;
-pub(crate) mod sync_turns;
+pub(crate) mod size_lock;
 mod table;
 pub(crate) mod windows;
 
@@ -37,9 +39,9 @@ use headwater_io::{Dropped, Extents, FileKey, FilePages, FileStamp, Found, Glanc
 use crate::base::counters::{Counts, FileCounters, FileStats};
 use crate::base::listeners::Listeners;
 use crate::inode::lease::Leasing;
-use dirty::{DirtyTotal, Unwritten};
+use dirty::{Dirty, DirtyTotal};
+use group_sync::GroupSync;
 use origin::Origin;
-use sync_turns::SyncTurns;
 
 pub(crate) use origin::EngineWatch;
 pub(crate) use revalidate::{REVALIDATE_INTERVAL, coarse_nanoseconds};
@@ -59,8 +61,8 @@ pub(crate) struct Inode {
     /// The bounds of its readahead, as its device had them when it was first opened.
     limits: ReadaheadLimits,
     pub(crate) listeners: Arc<Listeners>,
-    pub(crate) unwritten: Unwritten,
-    pub(crate) sync_turns: SyncTurns,
+    pub(crate) dirty: Dirty,
+    pub(crate) group_sync: GroupSync,
     pub(crate) leasing: Leasing,
     /// Whether others were seen to change the file while it was open.
     is_contested: AtomicBool,
@@ -107,8 +109,8 @@ impl Inode {
             readahead: Mutex::new(Reading { policy, kind, plan: Plan::new() }),
             limits,
             listeners: Arc::default(),
-            unwritten: Unwritten::default(),
-            sync_turns: SyncTurns::default(),
+            dirty: Dirty::default(),
+            group_sync: GroupSync::default(),
             leasing: Leasing::default(),
             is_contested: AtomicBool::new(false),
             once: AtomicBool::new(false),
@@ -159,7 +161,7 @@ impl Inode {
                 Found::Page(pinned) => {
                     target.copy_from_slice(&pinned[within.start as usize..within.end as usize]);
                 }
-                Found::Pending(_) | Found::Absent => match self.unwritten.windows.covering(part) {
+                Found::Pending(_) | Found::Absent => match self.dirty.windows.covering(part) {
                     Some(window) if window.read(target, part.start).is_ok() => {}
                     _ => break,
                 },
@@ -218,9 +220,8 @@ impl Inode {
         if !self.is_closed() {
             return;
         }
-        let file = self
-            .unwritten
-            .change(total, |state| if state.dirty.is_empty() { state.file.take() } else { None });
+        let file =
+            self.dirty.change(total, |state| if state.dirty.is_empty() { state.file.take() } else { None });
         self.end_watch(open);
         drop(file);
     }
@@ -284,7 +285,7 @@ impl Inode {
             counts: self.counters.counts(),
             resident_pages: held.resident,
             loading_pages: held.loading,
-            unwritten_pages: self.unwritten.pages(),
+            unwritten_pages: self.dirty.pages(),
         }
     }
 
@@ -346,7 +347,7 @@ struct Present<'a>(&'a Inode);
 
 impl Lookup for Present<'_> {
     fn is_cached(&self, page: PageIndex) -> Presence {
-        let is_there = self.0.pages.holds(page) || self.0.unwritten.windows.holds(page);
+        let is_there = self.0.pages.holds(page) || self.0.dirty.windows.holds(page);
         if is_there { Presence::Cached } else { Presence::Absent }
     }
 }

@@ -13,7 +13,7 @@ use headwater_core::dirty::Taken;
 use headwater_core::units::{ByteRange, PageRange};
 use headwater_io::{Completion, Finished, OpenFile};
 
-use crate::base::shared_completion::Joint;
+use crate::base::shared_completion::SharedCompletion;
 use crate::inode::Inode;
 
 /// Pages of a file on their way to it.
@@ -31,7 +31,7 @@ pub(crate) struct PageWrite {
     pub(crate) began: Instant,
     /// Whether others have changed the file since it began.
     pub(crate) is_doubted: AtomicBool,
-    pub(crate) joint: Joint<()>,
+    pub(crate) completion: SharedCompletion<()>,
 }
 
 impl PageWrite {
@@ -43,9 +43,10 @@ impl PageWrite {
         bytes: ByteRange,
         requested_bytes: u64,
     ) -> PageWrite {
-        let (inode, file, began, joint) = (inode.clone(), file.clone(), Instant::now(), Joint::new());
+        let (inode, file, began, completion) =
+            (inode.clone(), file.clone(), Instant::now(), SharedCompletion::new());
         let is_doubted = AtomicBool::new(false);
-        PageWrite { id, inode, taken, bytes, requested_bytes, file, began, is_doubted, joint }
+        PageWrite { id, inode, taken, bytes, requested_bytes, file, began, is_doubted, completion }
     }
 
     pub(crate) fn id(&self) -> u64 {
@@ -78,7 +79,7 @@ impl PageWrite {
 
     /// The request is submitted: from now on anybody may take its result.
     pub(crate) fn under_way(&self, completion: Completion) {
-        self.joint.under_way(completion, ());
+        self.completion.under_way(completion, ());
     }
 
     /// The pages are clean, if they were written. From now on they may leave, though they count as being written.
@@ -100,7 +101,7 @@ impl PageWrite {
     /// Blocks until the write is done, and leaves it to the caller to conclude it.
     #[cfg(test)]
     pub(crate) fn finished(&self) -> Finished {
-        match self.joint.wait() {
+        match self.completion.wait() {
             crate::base::shared_completion::Waited::Arrived(finished, ()) => finished,
             crate::base::shared_completion::Waited::Over
             | crate::base::shared_completion::Waited::GivenUp => panic!("nothing else takes it"),

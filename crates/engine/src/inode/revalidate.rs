@@ -37,7 +37,7 @@ use headwater_io::{Dropped, FileKind, FileStamp, OpenFile, Opened, StampTrust};
 use super::origin::{Evidence, Remaining, Seen, Watching};
 use super::{ALL_PAGES, Inode};
 use crate::base::events;
-use crate::inode::dirty::{Moment, Unwritten};
+use crate::inode::dirty::{ContentVersion, Dirty};
 
 /// What a look has led to, for listeners and subscribers: reported when no lock is held.
 #[derive(Debug, Default)]
@@ -100,7 +100,7 @@ impl Inode {
         }
         if seen.stamp.replace(opened.stamp).is_none() {
             // No engine has changed the file yet.
-            *self.unwritten.device_length() = opened.stamp.length_bytes;
+            *self.dirty.device_length() = opened.stamp.length_bytes;
             self.length_bytes.store(opened.stamp.length_bytes, Ordering::Release);
         }
         self.checked_nanoseconds.fetch_max(opened.looked_at.as_nanos() as u64, Ordering::Relaxed);
@@ -110,7 +110,7 @@ impl Inode {
     /// Whether the file, seen just now, holds what is cached of it, all of which is on the device.
     pub(crate) fn is_as_seen(&self, opened: &Opened) -> bool {
         let mut seen = self.origin.lock();
-        !self.unwritten.may_lack()
+        !self.dirty.may_lack()
             && self.length_bytes() == opened.stamp.length_bytes
             && self.is_unchanged(&mut seen, &opened.stamp, REVALIDATE_INTERVAL)
     }
@@ -168,23 +168,23 @@ impl Inode {
         trust: StampTrust,
         evidence: Evidence,
     ) -> io::Result<Report> {
-        let (mut now, moment) = self.take_stamp(file)?;
+        let (mut now, version) = self.take_stamp(file)?;
         if evidence == Evidence::OwnAlone {
             // A write of others that is under way shows by its event when it ends.
             now = now.settled();
         }
-        Ok(self.judge(seen, file, (now, moment), trust, evidence))
+        Ok(self.judge(seen, file, (now, version), trust, evidence))
     }
 
     /// Asks for the file's times and length, and says what the engine had written before that.
-    fn take_stamp(&self, file: &OpenFile) -> io::Result<(FileStamp, Moment)> {
+    fn take_stamp(&self, file: &OpenFile) -> io::Result<(FileStamp, ContentVersion)> {
         // Before the look, so that what is changed after it is not taken for seen.
         self.checked_nanoseconds.store(coarse_nanoseconds(), Ordering::Relaxed);
-        let moment = self.unwritten.moment();
-        let mut device_length = self.unwritten.device_length();
+        let version = self.dirty.version();
+        let mut device_length = self.dirty.device_length();
         let (_, now) = file.identity()?;
         *device_length = now.length_bytes;
-        Ok((now, moment))
+        Ok((now, version))
     }
 
     /// Finds out what a stamp and the evidence say together, and has that take effect.
@@ -192,7 +192,7 @@ impl Inode {
         &self,
         seen: &mut Seen,
         file: &OpenFile,
-        (now, moment): (FileStamp, Moment),
+        (now, version): (FileStamp, ContentVersion),
         trust: StampTrust,
         evidence: Evidence,
     ) -> Report {
@@ -219,20 +219,20 @@ impl Inode {
         if change == Change::Foreign {
             self.is_contested.store(true, Ordering::Release);
         }
-        let mut report = self.take_length(now.length_bytes, change, moment);
+        let mut report = self.take_length(now.length_bytes, change, version);
         report.changed_bytes = (change != Change::No).then_some(now.length_bytes);
         report
     }
 
     /// The length is what was seen, or where the bytes end that this engine has still to write; clean pages leave if the file
     /// was, or may have been, changed by others.
-    fn take_length(&self, device_bytes: u64, change: Change, moment: Moment) -> Report {
+    fn take_length(&self, device_bytes: u64, change: Change, version: ContentVersion) -> Report {
         let mut report = Report::default();
-        let state = self.unwritten.lock();
+        let state = self.dirty.lock();
         let length_before = self.length_bytes.load(Ordering::Acquire);
         // What this engine has changed since the look may have made the file longer since.
-        let is_current = self.unwritten.moment() == moment;
-        let length_bytes = device_bytes.max(Unwritten::end_bytes(&state, length_before));
+        let is_current = self.dirty.version() == version;
+        let length_bytes = device_bytes.max(Dirty::end_bytes(&state, length_before));
         let is_changed = change != Change::No || is_current && length_before > length_bytes;
         if change == Change::Foreign && !state.dirty.is_empty() {
             self.counters.conflicts.fetch_add(1, Ordering::Relaxed);
@@ -242,20 +242,20 @@ impl Inode {
         if is_changed {
             // Under the lock: a read that begins after it sees none of the old pages.
             self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| report.dropped.push(page));
-            self.unwritten.note_written();
-            self.unwritten.note_change();
+            self.dirty.note_written();
+            self.dirty.note_change();
             state.in_flight.values().for_each(|write| write.doubt());
-            if Unwritten::is_doubtful(&state) || device_bytes < length_bytes {
-                self.unwritten.set_unsettled();
+            if Dirty::is_doubtful(&state) || device_bytes < length_bytes {
+                self.dirty.set_unsettled();
             }
         }
-        if self.unwritten.is_unsettled() {
+        if self.dirty.is_unsettled() {
             // The next read settles it before it takes anything from a page.
             self.checked_nanoseconds.store(0, Ordering::Release);
         }
         if is_current && length_bytes > length_before {
             // What a window holds beyond an end shows to no reader.
-            self.unwritten.windows.zero(ByteRange::new(length_before, length_bytes));
+            self.dirty.windows.zero(ByteRange::new(length_before, length_bytes));
         }
         if is_current {
             // After the pages: a read that does not look must not go beyond the old end in the old last page.
@@ -329,7 +329,7 @@ impl Inode {
         change: impl FnOnce(&mut u64) -> io::Result<R>,
     ) -> io::Result<R> {
         self.begin_changes(file, 1);
-        let changed = change(&mut self.unwritten.device_length());
+        let changed = change(&mut self.dirty.device_length());
         self.end_changes(file, 1);
         changed
     }

@@ -107,7 +107,7 @@ impl Inodes {
         if !self.lock().is_closed(inode) {
             return;
         }
-        if inode.unwritten.may_lack() {
+        if inode.dirty.may_lack() {
             return;
         }
         inode.drop_pages(ALL_PAGES);
@@ -195,7 +195,7 @@ impl Known {
 
     /// Forgets a file, unless it was opened again meanwhile.
     fn forget_closed(&mut self, inode: &Arc<Inode>) -> Option<Arc<Inode>> {
-        if !self.is_closed(inode) || inode.unwritten.may_lack() {
+        if !self.is_closed(inode) || inode.dirty.may_lack() {
             return None;
         }
         let inode = self.by_id.remove(&inode.pages.id())?;

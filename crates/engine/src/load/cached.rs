@@ -109,12 +109,12 @@ pub(crate) struct CachedRead<'a> {
     /// How much of it has been copied.
     done: usize,
     /// The page that was last found missing. Should it be missing still, the cache cannot help.
-    told: Option<Told>,
+    told: Option<Notified>,
 }
 
 /// A page that the policy was told of as missing.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct Notified {
     page: PageIndex,
     attempts: u32,
 }
@@ -287,7 +287,7 @@ impl<'a> CachedRead<'a> {
         let again = self.told.is_some_and(|told| told.page == page);
         let attempts = if again { self.told.expect("looked at above").attempts } else { 0 };
         if attempts < ATTEMPTS_MAX {
-            self.told = Some(Told { page, attempts: attempts + 1 });
+            self.told = Some(Notified { page, attempts: attempts + 1 });
             if !again {
                 add(&self.inode.counters.sync_misses, 1);
             }
@@ -309,7 +309,7 @@ impl<'a> CachedRead<'a> {
     /// From the next byte to the next page that is there, or the end of the read.
     fn absent_range(&self, page: PageIndex, within_bytes: u32) -> ByteRange {
         let rest = PageRange::new(page, PageRange::covering(self.range).end);
-        let windows = &self.inode.unwritten.windows;
+        let windows = &self.inode.dirty.windows;
         let is_held = |page: &PageIndex| self.inode.pages.holds(*page) || windows.holds(*page);
         let held = rest.iter().skip(1).find(is_held).unwrap_or(rest.end);
         let start_bytes = page.start_bytes() + u64::from(within_bytes);
@@ -319,7 +319,7 @@ impl<'a> CachedRead<'a> {
     /// From the next byte on, what a window has instead of the cache.
     fn in_window(&self, page: PageIndex, within_bytes: u32) -> Option<ByteRange> {
         let rest = ByteRange::new(page.start_bytes() + u64::from(within_bytes), self.range.end);
-        self.inode.unwritten.windows.first(rest).filter(|part| part.start == rest.start)
+        self.inode.dirty.windows.first(rest).filter(|part| part.start == rest.start)
     }
 
     fn look_again(&mut self, page: PageIndex, part: &Range<u32>) -> Option<Step<'a>> {

@@ -76,7 +76,7 @@ impl Starter<'_> {
     fn missing(&self, plan: &[PlannedRead]) -> Vec<MissingRun> {
         let missing = |pages: PageRange, found: &mut Vec<PageRange>| {
             self.inode.pages.missing(pages, found);
-            self.inode.unwritten.windows.leave_out(found);
+            self.inode.dirty.windows.leave_out(found);
         };
         let there = |id| self.source.shared().cache.loads.complete(self.inode, &[id], ReadResult::Read);
         missing_runs(plan, RUN_PAGES_MAX, missing, there)
@@ -100,7 +100,7 @@ impl Starter<'_> {
         }
         match begun {
             // A window has been made since it was looked what is missing, and takes out of the cache only what was there.
-            Ok(loading) if self.inode.unwritten.windows.touches(run.pages) => {
+            Ok(loading) if self.inode.dirty.windows.touches(run.pages) => {
                 loading.fail(extents);
                 shared.cache.loads.over(&load, run.pages.bytes(), ReadResult::Failed);
                 Ok(())
@@ -135,7 +135,7 @@ impl Starter<'_> {
         {
             self.count(pages, run.ahead_from);
             loading.publish(extents, read_bytes);
-            shared.cache.loads.over(&load, range, ReadResult::Read);
+            shared.cache.loads.over(load, range, ReadResult::Read);
             return Ok(());
         }
         let length_bytes = range.len() as usize;
@@ -146,7 +146,7 @@ impl Starter<'_> {
             let (route, buffer) = (source.device_route(), &mut extent[..length_bytes]);
             let result = shared.driver.read_blocking(source.open(), route, buffer, range.start);
             shared.cache.loads.conclude(
-                &load,
+                load,
                 Finished { extents, pages: None, result, stopped_by: None },
                 loading,
             );
@@ -169,7 +169,7 @@ impl Starter<'_> {
             Err(Rejected { request, .. }) => {
                 let Request::Transfer(transfer) = request else { unreachable!("a transfer was submitted") };
                 loading.fail(transfer.extents);
-                shared.cache.loads.forget(&load);
+                shared.cache.loads.forget(load);
                 Err(Refused)
             }
         }

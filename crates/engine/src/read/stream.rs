@@ -39,7 +39,7 @@ use crate::base::listeners::defer;
 use crate::engine::frames;
 use crate::engine::handle::{READABLE_BYTES_MAX, Source, Whence};
 use crate::inode::Inode;
-use crate::inode::dirty::Moment;
+use crate::inode::dirty::ContentVersion;
 use extents::{Ahead, Asked, Current};
 use overtaken::Fill;
 
@@ -63,7 +63,7 @@ pub(crate) struct ReadStream {
     /// Fills begun so far.
     fills: u64,
     /// What the file was when bytes were last asked for.
-    fill_moment: Option<Moment>,
+    fill_moment: Option<ContentVersion>,
     /// Whether a task has asked for bytes, and waits for them.
     is_polled: bool,
     /// Whether the wait for the first extent ahead has been counted.
@@ -450,7 +450,7 @@ impl ReadStream {
         plug: &mut Plug<'_>,
     ) -> std::result::Result<(), Obstacle> {
         let (file, shared) = (&self.source, self.source.shared());
-        let moment = file.known().map(|inode| inode.unwritten.moment());
+        let version = file.known().map(|inode| inode.dirty.version());
         let trusted = range.start >= self.distrust_end_bytes;
         if trusted && file.is_resident(self.residency_sample(range)) {
             self.resident_extents = self.resident_extents.saturating_add(1);
@@ -472,7 +472,7 @@ impl ReadStream {
         let completion =
             plug.submit(request, urgency).map_err(|rejected| Obstacle::Rejected(rejected.reason))?;
         self.ahead.push_back(Ahead::Pending {
-            asked: Asked { range, urgency, moment, fill: self.fills },
+            asked: Asked { range, urgency, version, fill: self.fills },
             completion,
         });
         Ok(())
@@ -494,7 +494,7 @@ impl ReadStream {
             return Some(if has_gone_back { freed } else { frames::room_to_read(shared, freed) });
         };
         let length = extent.len().min(wanted_bytes);
-        let moment = self.source.known().map(|inode| inode.unwritten.moment());
+        let version = self.source.known().map(|inode| inode.dirty.version());
         match self.source.read_resident(&mut extent[..length], self.position_bytes) {
             None => {
                 self.distrust_end_bytes = range.end;
@@ -507,7 +507,7 @@ impl ReadStream {
                     self.ahead.push_front(Ahead::Resident(ByteRange::new(valid.end, range.end)));
                 }
                 let extents = Extents::from_iter([extent]);
-                self.current = Some(Current { extents, start_bytes: valid.start, range: valid, moment });
+                self.current = Some(Current { extents, start_bytes: valid.start, range: valid, version });
             }
         }
         None
@@ -515,7 +515,7 @@ impl ReadStream {
 
     /// Makes an extent from the device current, as far as the file reached.
     fn publish(&mut self, asked: Asked, finished: Finished) -> Result<Published> {
-        let Asked { range, urgency, moment, fill } = asked;
+        let Asked { range, urgency, version, fill } = asked;
         if fill != self.fills && self.is_overtaken(asked) {
             self.forget_ahead();
             return Ok(Published::Continue);
@@ -543,7 +543,7 @@ impl ReadStream {
             self.policy.resume_at(valid.end);
         }
         self.current =
-            Some(Current { extents: finished.extents, start_bytes: range.start, range: valid, moment });
+            Some(Current { extents: finished.extents, start_bytes: range.start, range: valid, version });
         Ok(Published::Continue)
     }
 

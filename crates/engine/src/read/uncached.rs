@@ -115,7 +115,7 @@ impl Source {
 
     /// The window that has the bytes in the device's place.
     fn window_for(&self, range: ByteRange) -> Option<Arc<Window>> {
-        self.known()?.unwritten.windows.covering(range)
+        self.known()?.dirty.windows.covering(range)
     }
 
     async fn assemble(self: &Arc<Self>, range: ByteRange) -> Result<Bytes> {

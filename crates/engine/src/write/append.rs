@@ -12,7 +12,7 @@ use headwater_io::AppendFile;
 
 use crate::base::error::{Error, Operation, Result};
 use crate::engine::handle::Source;
-use crate::inode::dirty::TurnGuard;
+use crate::inode::size_lock::SizeLockGuard;
 use crate::inode::{ALL_PAGES, Inode};
 use crate::write::cached::Place;
 use crate::write::fsync;
@@ -24,10 +24,10 @@ impl Source {
         if let Some(appender) = &self.appender {
             // What this engine has still to write, by other handles, is older.
             fsync::flush(self.shared(), inode, ALL_PAGES);
-            let turn = inode.unwritten.turn.take();
+            let turn = inode.dirty.size_lock.lock();
             return self.append_by_kernel(inode, appender, bytes, &turn);
         }
-        let turn = inode.unwritten.turn.take();
+        let turn = inode.dirty.size_lock.lock();
         let end_bytes = self.end_bytes(inode)?;
         self.check_end(end_bytes, bytes.len())?;
         let accepted = self.write_cached(inode, bytes, Place::End(end_bytes, turn))?;
@@ -39,10 +39,10 @@ impl Source {
         let Some(inode) = self.known() else { return Err(self.no_end()) };
         if let Some(appender) = &self.appender {
             fsync::flush_async(self.shared(), inode).await;
-            let turn = inode.unwritten.turn.take_async(&self.shared().driver).await;
+            let turn = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
             return self.append_by_kernel(inode, appender, bytes, &turn);
         }
-        let turn = inode.unwritten.turn.take_async(&self.shared().driver).await;
+        let turn = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
         let end_bytes = self.end_bytes(inode)?;
         self.check_end(end_bytes, bytes.len())?;
         let accepted = self.write_cached_async(inode, bytes, Place::End(end_bytes, turn)).await?;
@@ -55,9 +55,9 @@ impl Source {
         inode: &Arc<Inode>,
         appender: &AppendFile,
         bytes: &[u8],
-        _turn: &TurnGuard<'_>,
+        _turn: &SizeLockGuard<'_>,
     ) -> Result<u64> {
-        if let Some(error) = inode.unwritten.failing() {
+        if let Some(error) = inode.dirty.failing() {
             return Err(self.error(Operation::Write, inode.length_bytes(), error));
         }
         let mut dropped = Vec::new();
@@ -65,14 +65,14 @@ impl Source {
         let appended = appender.append(bytes);
         if let Ok(appended) = &appended {
             let written = ByteRange::at(appended.offset_bytes, appended.length_bytes as u64);
-            let mut device_length = inode.unwritten.device_length();
+            let mut device_length = inode.dirty.device_length();
             *device_length = written.end.max(*device_length);
             drop(device_length);
-            inode.unwritten.change(self.shared().cache.writes.dirty(), |_| {
+            inode.dirty.change(self.shared().cache.writes.dirty(), |_| {
                 inode.pages.invalidate(PageRange::covering(written), DirtyToo::No, |page| dropped.push(page));
                 inode.grow(written.end);
-                inode.unwritten.note_written();
-                inode.unwritten.note_change();
+                inode.dirty.note_written();
+                inode.dirty.note_change();
             });
         }
         inode.end_changes(&self.open, 1);
@@ -87,7 +87,7 @@ impl Source {
 
     /// Where the file ends: as it is now, unless bytes that this engine has not written yet lie at its end.
     pub(crate) fn end_bytes(&self, inode: &Arc<Inode>) -> Result<u64> {
-        let device_bytes = *inode.unwritten.device_length();
+        let device_bytes = *inode.dirty.device_length();
         let is_own = inode.length_bytes() > device_bytes;
         let looked = if is_own { self.revalidate(inode) } else { self.glance_at_origin(inode) };
         looked.map(|()| inode.length_bytes()).map_err(|error| self.length_error(error))

@@ -33,7 +33,8 @@ use crate::engine::frames;
 use crate::engine::frames::RUN_PAGES_MAX;
 use crate::engine::handle::Source;
 use crate::engine::writes::Noted;
-use crate::inode::dirty::{State, TurnGuard};
+use crate::inode::dirty::State;
+use crate::inode::size_lock::SizeLockGuard;
 use crate::inode::{Inode, ZEROS};
 use crate::load::cached::{CachedRead, Next};
 use crate::load::submit::Caller;
@@ -80,15 +81,15 @@ impl Source {
         let mut write = CachedWrite::new(self, inode, Caller::Task, bytes.len(), place)?;
         while let Some(next) = write.advance(bytes)? {
             let waited = match next {
-                WriteNext::Turn => {
-                    write.turn = Some(inode.unwritten.turn.take_async(&shared.driver).await);
+                WriteNext::SizeLock => {
+                    write.turn = Some(inode.dirty.size_lock.lock_async(&shared.driver).await);
                     Ok(())
                 }
                 WriteNext::Wait(room) => room.ready(shared).await.map_err(|error| write.error(error)),
                 WriteNext::Read(range) => {
-                    let moment = inode.unwritten.moment();
+                    let version = inode.dirty.version();
                     let read = self.read_device_async(range).await;
-                    read.map(|page| write.base = Some(Base::new(range, page.to_vec(), moment)))
+                    read.map(|page| write.base = Some(Base::new(range, page.to_vec(), version)))
                 }
             };
             if write.is_over(waited)? {
@@ -112,7 +113,7 @@ pub(crate) enum Place<'a> {
     /// Here.
     At(u64),
     /// Here, where the file ended when it was looked at, after the turn was taken.
-    End(u64, TurnGuard<'a>),
+    End(u64, SizeLockGuard<'a>),
     /// Here, if the file reaches that far.
     Within(u64),
 }
@@ -132,7 +133,7 @@ struct CachedWrite<'a> {
     range: ByteRange,
     done: usize,
     /// Held by who makes the file longer.
-    turn: Option<TurnGuard<'a>>,
+    turn: Option<SizeLockGuard<'a>>,
     growth: Growth,
     /// From the end of the file to where the device was lengthened for this write, until the first bytes behind it are written.
     gap: Option<ByteRange>,
@@ -147,7 +148,7 @@ struct CachedWrite<'a> {
 /// What to do before more can be written.
 enum WriteNext {
     /// Take the turn.
-    Turn,
+    SizeLock,
     /// Wait for the page, or for what frees memory.
     Wait(Room),
     /// Read these bytes of a page without the cache.
@@ -190,15 +191,15 @@ impl<'a> CachedWrite<'a> {
     /// Does what has to be done before more can be written. Blocks.
     fn wait(&mut self, next: WriteNext) -> Result<()> {
         match next {
-            WriteNext::Turn => self.turn = Some(self.inode.unwritten.turn.take()),
+            WriteNext::SizeLock => self.turn = Some(self.inode.dirty.size_lock.lock()),
             WriteNext::Wait(room) => {
                 room.wait(self.source.shared()).map_err(|error| self.error(error))?;
             }
             WriteNext::Read(range) => {
-                let moment = self.inode.unwritten.moment();
+                let version = self.inode.dirty.version();
                 let mut page = vec![0; PAGE_BYTES];
                 self.source.read_device(&mut page[..range.len() as usize], range)?;
-                self.base = Some(Base::new(range, page, moment));
+                self.base = Some(Base::new(range, page, version));
             }
         }
         Ok(())
@@ -245,7 +246,7 @@ impl<'a> CachedWrite<'a> {
             let (page, part) = self.part();
             self.promise(page)?;
             let next = match part.len() {
-                _ if self.inode.unwritten.windows.holds(page) => self.write_window(page, part, bytes)?,
+                _ if self.inode.dirty.windows.holds(page) => self.write_window(page, part, bytes)?,
                 PAGE_BYTES => self.write_pages(page, bytes)?,
                 _ => self.write_part(page, part, bytes)?,
             };
@@ -282,7 +283,7 @@ impl<'a> CachedWrite<'a> {
     /// What is written reaches beyond the end.
     fn beyond_end(&self) -> Result<WriteNext> {
         if self.growth == Growth::Allowed {
-            return Ok(WriteNext::Turn);
+            return Ok(WriteNext::SizeLock);
         }
         let end_bytes = self.inode.length_bytes().max(self.range.start);
         let error = io::Error::new(io::ErrorKind::UnexpectedEof, "the file ends here");
@@ -302,7 +303,7 @@ impl<'a> CachedWrite<'a> {
         if writeback::begin_any(shared) > 0 || writes.dirty().pages() < writeback::dirty_pages_max(shared) {
             return Ok(writes.oldest().map(|write| WriteNext::Wait(Room::Write(write))));
         }
-        match self.inode.unwritten.failing() {
+        match self.inode.dirty.failing() {
             Some(error) => Err(self.error(error)),
             None => Ok(None),
         }
@@ -312,7 +313,7 @@ impl<'a> CachedWrite<'a> {
     fn write_pages(&mut self, first: PageIndex, bytes: &[u8]) -> Result<Option<WriteNext>> {
         let end = PageIndex::new(self.range.end / PAGE_SIZE_BYTES);
         let block_end = PageIndex::new((first.get() / RUN_PAGES_MAX + 1) * RUN_PAGES_MAX);
-        let mut pages = self.inode.unwritten.windows.before(PageRange::new(first, end.min(block_end)));
+        let mut pages = self.inode.dirty.windows.before(PageRange::new(first, end.min(block_end)));
         let (mut extents, count) = match self.memory(pages.len()) {
             Ok(found) => found,
             Err(next) => return Ok(Some(next)),
@@ -432,11 +433,11 @@ impl<'a> CachedWrite<'a> {
             self.leave_gap(written.start)?;
         }
         let mut block = None;
-        let done_bytes = inode.unwritten.change(shared.cache.writes.dirty(), |state| {
+        let done_bytes = inode.dirty.change(shared.cache.writes.dirty(), |state| {
             if written.end > inode.length_bytes() && self.turn.is_none() {
                 return 0;
             }
-            if inode.unwritten.windows.touches(PageRange::covering(written)) {
+            if inode.dirty.windows.touches(PageRange::covering(written)) {
                 return 0;
             }
             let done_bytes = change(inode, state).unwrap_or(0);
@@ -463,12 +464,12 @@ impl<'a> CachedWrite<'a> {
         let end_bytes = inode.length_bytes();
         if done.end > end_bytes {
             // Nobody sees what was beyond an end.
-            inode.unwritten.windows.zero(ByteRange::new(end_bytes, done.start.max(end_bytes)));
+            inode.dirty.windows.zero(ByteRange::new(end_bytes, done.start.max(end_bytes)));
         }
-        if inode.unwritten.windows.holds(PageIndex::containing(done.start)) {
+        if inode.dirty.windows.holds(PageIndex::containing(done.start)) {
             // What was written to a window, the kernel notes.
             inode.grow(done.end);
-            inode.unwritten.note_change();
+            inode.dirty.note_change();
             return None;
         }
         let is_part = self.mark(state, done);
@@ -477,9 +478,9 @@ impl<'a> CachedWrite<'a> {
             _ => state.file = Some(self.source.open.clone()),
         }
         inode.grow(done.end);
-        inode.unwritten.note_change();
-        if inode.unwritten.pages() == 0 && self.source.shared().cache.writes.note_dirty(inode) == Noted::New {
-            self.source.shared().keeper.note();
+        inode.dirty.note_change();
+        if inode.dirty.pages() == 0 && self.source.shared().cache.writes.note_dirty(inode) == Noted::New {
+            self.source.shared().background.note();
         }
         let is_in_order = std::mem::replace(&mut state.next_bytes, done.end) == done.start;
         if is_part && inode.is_contested() {
@@ -523,7 +524,7 @@ impl<'a> CachedWrite<'a> {
 
     /// Makes the file on the device reach to where this write begins, so that what lies between reads as zeros.
     fn leave_gap(&mut self, start_bytes: u64) -> Result<()> {
-        if start_bytes <= *self.inode.unwritten.device_length() {
+        if start_bytes <= *self.inode.dirty.device_length() {
             return Ok(());
         }
         let (mut gap, end_bytes) = (None, self.inode.length_bytes());
@@ -572,7 +573,7 @@ impl Drop for CachedWrite<'_> {
             && !self.source.shared().driver.is_forked()
             && let Err(error) = self.close_gap(gap)
         {
-            self.inode.unwritten.note_failure(&error);
+            self.inode.dirty.errseq.note(&error);
         }
     }
 }

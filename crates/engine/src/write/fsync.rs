@@ -19,11 +19,11 @@ use headwater_core::units::{PageIndex, PageRange};
 use headwater_io::{Completion, Rejected, Sync as SyncRequest, SyncScope, Urgency};
 
 use crate::base::error::{Error, Operation, Result};
-use crate::base::shared_completion::Told;
+use crate::base::shared_completion::Notified;
 use crate::engine::Shared;
 use crate::engine::handle::Source;
+use crate::inode::group_sync::{Leading, Part};
 use crate::inode::page_write::PageWrite;
-use crate::inode::sync_turns::{Leading, Part};
 use crate::inode::{ALL_PAGES, Inode};
 use crate::write::window_flush;
 use crate::write::writeback;
@@ -66,7 +66,7 @@ pub(crate) enum HeldBack {
 
 impl<'a> Sweep<'a> {
     fn new(shared: &'a Shared, inode: &'a Arc<Inode>, pages: PageRange) -> Sweep<'a> {
-        let state = inode.unwritten.lock();
+        let state = inode.dirty.lock();
         let mut again = Vec::new();
         let mut from = pages.start;
         while let Some(run) = state.dirty.first_rewritten(PageRange::new(from, pages.end)) {
@@ -82,7 +82,7 @@ impl<'a> Sweep<'a> {
             end: pages.end,
             again,
             begun_before: waits.clone(),
-            failures_before: inode.unwritten.failure_count(),
+            failures_before: inode.dirty.errseq.count(),
             waits,
             round: Round::First,
             is_held_back: false,
@@ -95,9 +95,9 @@ impl<'a> Sweep<'a> {
             match self.round {
                 Round::First if self.from < self.end => {
                     let rest = PageRange::new(self.from, self.end);
-                    let in_flight = self.inode.unwritten.lock().in_flight.len();
+                    let in_flight = self.inode.dirty.lock().in_flight.len();
                     let runs_max = SYNC_RUNS.saturating_sub(in_flight).max(1);
-                    let begun = writeback::begin(&self.shared, self.inode, rest, runs_max, Awaited::Yes);
+                    let begun = writeback::begin(self.shared, self.inode, rest, runs_max, Awaited::Yes);
                     self.is_held_back |= begun.is_held_back;
                     self.from = begun.next;
                     self.take_in_flight();
@@ -111,7 +111,7 @@ impl<'a> Sweep<'a> {
                     match pages {
                         Some(pages) => {
                             let begun =
-                                writeback::begin(&self.shared, self.inode, pages, usize::MAX, Awaited::Yes);
+                                writeback::begin(self.shared, self.inode, pages, usize::MAX, Awaited::Yes);
                             self.is_held_back |= begun.is_held_back;
                         }
                         None => self.round = Round::Over,
@@ -126,7 +126,7 @@ impl<'a> Sweep<'a> {
             match self.round {
                 Round::First if self.from == self.end => {
                     self.round = Round::Second;
-                    if self.inode.unwritten.failure_count() != self.failures_before {
+                    if self.inode.dirty.errseq.count() != self.failures_before {
                         self.again.extend(self.begun_before.drain(..).map(|write| write.pages()));
                     }
                 }
@@ -138,7 +138,7 @@ impl<'a> Sweep<'a> {
 
     /// All that is in flight now: some of it may have been begun by others.
     fn take_in_flight(&mut self) {
-        let state = self.inode.unwritten.lock();
+        let state = self.inode.dirty.lock();
         self.waits = state.in_flight.values().rev().cloned().collect();
     }
 }
@@ -148,7 +148,7 @@ pub(crate) fn flush(shared: &Shared, inode: &Arc<Inode>, pages: PageRange) {
     window_flush::flush(shared, inode);
     if flush_pages(shared, inode, pages) == HeldBack::Some {
         // While this has the turn, no cut begins.
-        let _turn = inode.unwritten.turn.take();
+        let _turn = inode.dirty.size_lock.lock();
         flush_pages(shared, inode, pages);
     }
 }
@@ -170,7 +170,7 @@ pub(crate) async fn flush_async(shared: &Shared, inode: &Arc<Inode>) {
         shared.cache.writes.ready(&write).await;
     }
     if sweep.is_held_back {
-        let _turn = inode.unwritten.turn.take_async(&shared.driver).await;
+        let _turn = inode.dirty.size_lock.lock_async(&shared.driver).await;
         let mut sweep = Sweep::new(shared, inode, ALL_PAGES);
         while let Some(write) = sweep.step() {
             shared.cache.writes.ready(&write).await;
@@ -190,7 +190,7 @@ impl Source {
     pub(crate) fn flush(&self) -> Result<()> {
         self.check_process_for(Operation::Sync)?;
         let Some(inode) = self.known() else { return Ok(()) };
-        let since = inode.unwritten.failure_count();
+        let since = inode.dirty.errseq.count();
         flush(self.shared(), inode, ALL_PAGES);
         self.report(inode, since)
     }
@@ -199,7 +199,7 @@ impl Source {
     pub(crate) async fn flush_async(&self) -> Result<()> {
         self.check_process_for(Operation::Sync)?;
         let Some(inode) = self.known() else { return Ok(()) };
-        let since = inode.unwritten.failure_count();
+        let since = inode.dirty.errseq.count();
         flush_async(self.shared(), inode).await;
         self.report(inode, since)
     }
@@ -213,10 +213,10 @@ impl Source {
             result.map_err(|error| self.sync_error(error))
         };
         let Some(inode) = self.known() else { return sync() };
-        let since = inode.unwritten.failure_count();
+        let since = inode.dirty.errseq.count();
         flush(shared, inode, ALL_PAGES);
         self.report(inode, since)?;
-        let (turns, ticket) = (&inode.sync_turns, inode.sync_turns.ticket());
+        let (turns, ticket) = (&inode.group_sync, inode.group_sync.ticket());
         loop {
             let listener = turns.ended.listen();
             match turns.part(ticket, scope) {
@@ -245,12 +245,12 @@ impl Source {
             };
             return synced.await.map_err(|error| self.sync_error(error));
         };
-        let since = inode.unwritten.failure_count();
+        let since = inode.dirty.errseq.count();
         flush_async(shared, inode).await;
         self.report(inode, since)?;
-        let (turns, ticket) = (&inode.sync_turns, inode.sync_turns.ticket());
+        let (turns, ticket) = (&inode.group_sync, inode.group_sync.ticket());
         loop {
-            let listener = Told { listener: Some(turns.ended.listen()), driver: &shared.driver };
+            let listener = Notified { listener: Some(turns.ended.listen()), driver: &shared.driver };
             match turns.part(ticket, scope) {
                 Part::Done => return Ok(()),
                 Part::Wait => listener.await,
@@ -294,7 +294,7 @@ impl Source {
                 Ok(())
             }
             Err(error) => {
-                inode.unwritten.latch(&error);
+                inode.dirty.errseq.latch(&error);
                 Err(self.sync_error(error))
             }
         }
@@ -304,15 +304,15 @@ impl Source {
     /// told of what this one waited for.
     fn report(&self, inode: &Inode, since: u64) -> Result<()> {
         self.check_conflicts(Operation::Sync)?;
-        match inode.unwritten.report(&self.told_failures, since) {
+        match inode.dirty.errseq.report(&self.reported_failures, since) {
             Some(error) => Err(self.sync_error(error)),
             None => Ok(()),
         }
     }
 
     pub(crate) fn note_told(&self, inode: &Inode) {
-        self.told_failures.store(inode.unwritten.failure_count(), Ordering::Release);
-        self.told_conflicts.store(inode.counters.conflicts.load(Ordering::Acquire), Ordering::Release);
+        self.reported_failures.store(inode.dirty.errseq.count(), Ordering::Release);
+        self.reported_conflicts.store(inode.counters.conflicts.load(Ordering::Acquire), Ordering::Release);
     }
 
     fn sync_error(&self, error: io::Error) -> Error {
@@ -339,9 +339,9 @@ mod tests {
         let file = options.engine(&engine).caching(Caching::On).create().open(&path).unwrap();
         file.write_all_at(&[7; 10_000], 0).unwrap();
         let Contents::Stored(source) = &file.contents else { panic!("it is a file") };
-        let unwritten = &source.known().unwrap().unwritten;
-        let turn = unwritten.turn.take();
-        unwritten.lock().barrier = Some(PageIndex::new(1));
+        let dirty = &source.known().unwrap().dirty;
+        let turn = dirty.size_lock.lock();
+        dirty.lock().barrier = Some(PageIndex::new(1));
         std::thread::scope(|scope| {
             let syncing = scope.spawn(|| {
                 file.sync_data().unwrap();
@@ -355,7 +355,7 @@ mod tests {
                 }
                 std::thread::yield_now();
             }
-            unwritten.lock().barrier = None;
+            dirty.lock().barrier = None;
             drop(turn);
         });
     }

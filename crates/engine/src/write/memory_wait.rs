@@ -15,7 +15,7 @@ use headwater_core::units::{PAGE_SIZE_BYTES, PageCount};
 use headwater_io::{EventListener, Extents};
 use os_display::Quotable;
 
-use crate::base::shared_completion::Told;
+use crate::base::shared_completion::Notified;
 use crate::engine::Shared;
 use crate::engine::frames;
 use crate::engine::loads::Load;
@@ -55,7 +55,7 @@ impl Room {
         match self {
             Room::Load(load) => shared.cache.loads.ready(&load, &shared.driver).await,
             Room::Write(write) => shared.cache.writes.ready(&write).await,
-            Room::Freed(listener) => Told { listener: Some(listener), driver: &shared.driver }.await,
+            Room::Freed(listener) => Notified { listener: Some(listener), driver: &shared.driver }.await,
             Room::Failing(error) => return Err(error),
         }
         Ok(())
@@ -99,10 +99,10 @@ pub(crate) fn frames_for_write(
 /// Why dirty pages stay in memory, for a writer of this file: its own failure; else that another file fails, under that file's
 /// name.
 fn failing_write_back(shared: &Shared, inode: &Inode) -> Option<io::Error> {
-    inode.unwritten.failing().or_else(|| {
+    inode.dirty.failing().or_else(|| {
         shared.cache.writes.dirty_files().iter().find_map(|other| {
-            let error = other.unwritten.failing()?;
-            let path = other.unwritten.path().unwrap_or_default();
+            let error = other.dirty.failing()?;
+            let path = other.dirty.path().unwrap_or_default();
             let text = format!(
                 "the memory is lent, or holds bytes that cannot be written to {}: {error}",
                 path.maybe_quote()

@@ -53,7 +53,7 @@ impl Source {
             return Err(self.error(Operation::Write, offset_bytes, RejectReason::Forked.into()));
         }
         self.check_conflicts(Operation::Write)?;
-        let failure = self.known().and_then(|inode| inode.unwritten.report_write(&self.told_failures));
+        let failure = self.known().and_then(|inode| inode.dirty.errseq.report_write(&self.reported_failures));
         if let Some(error) = failure {
             return Err(self.error(Operation::Write, offset_bytes, error));
         }

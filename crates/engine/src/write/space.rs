@@ -66,7 +66,7 @@ fn look_at_space(shared: &Shared, inode: &Inode, file: &OpenFile) {
 #[cold]
 fn set_aside(shared: &Shared, inode: &Arc<Inode>, file: &OpenFile, range: ByteRange) -> io::Result<()> {
     let pages = PageRange::covering(range);
-    if inode.unwritten.pages() > 0 && inode.unwritten.lock().dirty.are_dirty(pages) {
+    if inode.dirty.pages() > 0 && inode.dirty.lock().dirty.are_dirty(pages) {
         // That was done when they became dirty.
         return Ok(());
     }

@@ -19,15 +19,16 @@ use crate::base::error::{Error, Operation, Result};
 use crate::base::listeners::defer;
 use crate::engine::handle::Source;
 use crate::inode::Inode;
-use crate::inode::dirty::{State, TurnGuard};
+use crate::inode::dirty::State;
 use crate::inode::page_write::PageWrite;
+use crate::inode::size_lock::SizeLockGuard;
 use crate::write::memory_wait;
 use crate::write::positional::WRITABLE_BYTES_MAX;
 
 impl Source {
     pub(crate) fn set_len(self: &Arc<Self>, length_bytes: u64) -> Result<()> {
         let Some(inode) = self.check_set_len(length_bytes)? else { return Ok(()) };
-        let cut = Cut::new(self, inode, inode.unwritten.turn.take(), length_bytes)?;
+        let cut = Cut::new(self, inode, inode.dirty.size_lock.lock(), length_bytes)?;
         while let Some(write) = cut.in_the_way() {
             self.shared().cache.writes.wait(&write);
         }
@@ -41,7 +42,7 @@ impl Source {
 
     pub(crate) async fn set_len_async(self: &Arc<Self>, length_bytes: u64) -> Result<()> {
         let Some(inode) = self.check_set_len(length_bytes)? else { return Ok(()) };
-        let turn = inode.unwritten.turn.take_async(&self.shared().driver).await;
+        let turn = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
         let cut = Cut::new(self, inode, turn, length_bytes)?;
         while let Some(write) = cut.in_the_way() {
             self.shared().cache.writes.ready(&write).await;
@@ -76,7 +77,7 @@ struct Cut<'a> {
     inode: &'a Arc<Inode>,
     length_bytes: u64,
     /// Nothing else changes the length meanwhile.
-    turn: TurnGuard<'a>,
+    turn: SizeLockGuard<'a>,
 }
 
 impl<'a> Cut<'a> {
@@ -84,11 +85,11 @@ impl<'a> Cut<'a> {
     fn new(
         source: &'a Source,
         inode: &'a Arc<Inode>,
-        turn: TurnGuard<'a>,
+        turn: SizeLockGuard<'a>,
         length_bytes: u64,
     ) -> Result<Cut<'a>> {
         source.end_bytes(inode)?;
-        let mut state = inode.unwritten.lock();
+        let mut state = inode.dirty.lock();
         // Under the lock: an exit that takes the turn away lifts the barrier after that.
         if turn.holds() {
             state.barrier = Some(PageIndex::containing(length_bytes));
@@ -99,7 +100,7 @@ impl<'a> Cut<'a> {
 
     /// A write in flight behind the new end, which would make the file longer again if it came after the cut.
     fn in_the_way(&self) -> Option<Arc<PageWrite>> {
-        let state = self.inode.unwritten.lock();
+        let state = self.inode.dirty.lock();
         let barrier = PageIndex::containing(self.length_bytes);
         state.in_flight.values().find(|write| write.pages().end > barrier).cloned()
     }
@@ -136,7 +137,7 @@ impl<'a> Cut<'a> {
             return Err(io::Error::other("the process ends, and writes what the file has"));
         }
         {
-            let mut device_length = inode.unwritten.device_length();
+            let mut device_length = inode.dirty.device_length();
             let (driver, file) = (&shared.driver, &self.source.open);
             if self.length_bytes > *device_length && self.length_bytes > file.length_bytes()? {
                 // What others append meanwhile stays.
@@ -147,19 +148,19 @@ impl<'a> Cut<'a> {
             *device_length = self.length_bytes;
         }
         let mut dropped = Vec::new();
-        inode.unwritten.change(shared.cache.writes.dirty(), |state| {
+        inode.dirty.change(shared.cache.writes.dirty(), |state| {
             let before_bytes = inode.length_bytes();
             let is_cut = self.length_bytes < before_bytes;
             // Nobody sees what was beyond an end.
             let changed =
                 ByteRange::new(before_bytes.min(self.length_bytes), before_bytes.max(self.length_bytes));
-            inode.unwritten.windows.zero(changed);
+            inode.dirty.windows.zero(changed);
             inode.set_length(self.length_bytes);
             if is_cut {
                 self.drop_rest(state, spare, &mut dropped);
             }
-            inode.unwritten.note_written();
-            inode.unwritten.note_change();
+            inode.dirty.note_written();
+            inode.dirty.note_change();
             if state.dirty.is_empty() {
                 shared.cache.writes.forget(inode);
             }
@@ -193,7 +194,7 @@ impl<'a> Cut<'a> {
 impl Drop for Cut<'_> {
     fn drop(&mut self) {
         if self.turn.make_firm() {
-            self.inode.unwritten.lock().barrier = None;
+            self.inode.dirty.lock().barrier = None;
         }
     }
 }

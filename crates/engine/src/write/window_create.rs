@@ -42,9 +42,9 @@ impl Source {
             let error = io::Error::new(io::ErrorKind::Unsupported, "a file without pages has no windows");
             return Err(refused(error));
         };
-        inode.unwritten.windows.check(PageRange::covering(range)).map_err(|other| refused(overlap(other)))?;
+        inode.dirty.windows.check(PageRange::covering(range)).map_err(|other| refused(overlap(other)))?;
         let window = Arc::new(self.empty_window(range).map_err(refused)?);
-        let turn = inode.unwritten.turn.take();
+        let turn = inode.dirty.size_lock.lock();
         let length_bytes = self.length_bytes()?;
         self.announce(inode, &window).map_err(refused)?;
         let made = WindowUse { source: self.clone(), inode: inode.clone(), window };
@@ -53,7 +53,7 @@ impl Source {
         self.write_back_below(inode, made.window.pages).map_err(refused)?;
         self.fill(&made.window, length_bytes)?;
         made.window.memory.track().map_err(refused)?;
-        inode.unwritten.change(self.shared().cache.writes.dirty(), |_| made.window.set_stage(Stage::Live));
+        inode.dirty.change(self.shared().cache.writes.dirty(), |_| made.window.set_stage(Stage::Live));
         // After that: what is looked for in the cache and not found there is found in the window.
         let mut dropped = Vec::new();
         inode.pages.invalidate(made.window.pages, DirtyToo::No, |page| dropped.push(page));
@@ -88,19 +88,18 @@ impl Source {
 
     /// From here on who writes to the pages waits for the turn, and they are not loaded.
     fn announce(&self, inode: &Arc<Inode>, window: &Arc<Window>) -> io::Result<()> {
-        let added = inode
-            .unwritten
-            .change(self.shared().cache.writes.dirty(), |_| inode.unwritten.windows.add(window));
+        let added =
+            inode.dirty.change(self.shared().cache.writes.dirty(), |_| inode.dirty.windows.add(window));
         added.map_err(overlap)?;
         // As long as it has windows, the keeper looks after the file.
         self.shared().cache.writes.note_dirty(inode);
-        self.shared().keeper.wake();
+        self.shared().background.wake();
         Ok(())
     }
 
     /// Makes the file on the device as long as it is.
     fn reach_to(&self, inode: &Inode, length_bytes: u64) -> io::Result<()> {
-        if length_bytes <= *inode.unwritten.device_length() {
+        if length_bytes <= *inode.dirty.device_length() {
             return Ok(());
         }
         inode.change_length(&self.open, |device_length| {
@@ -114,9 +113,9 @@ impl Source {
     fn write_back_below(&self, inode: &Arc<Inode>, pages: PageRange) -> io::Result<()> {
         let shared = self.shared();
         loop {
-            let failures = inode.unwritten.failure_count();
+            let failures = inode.dirty.errseq.count();
             writeback::begin(shared, inode, pages, usize::MAX, Awaited::Yes);
-            let state = inode.unwritten.lock();
+            let state = inode.dirty.lock();
             let meets = |other: PageRange| other.start < pages.end && pages.start < other.end;
             let write = state.in_flight.values().find(|write| meets(write.pages())).cloned();
             let is_done = state.dirty.first_unwritten(pages).is_none();
@@ -126,8 +125,8 @@ impl Source {
                 None if is_done => return Ok(()),
                 None => {}
             }
-            if inode.unwritten.failure_count() != failures {
-                let error = inode.unwritten.failing();
+            if inode.dirty.errseq.count() != failures {
+                let error = inode.dirty.failing();
                 return Err(error.unwrap_or_else(|| io::Error::other("pages could not be written back")));
             }
         }
@@ -179,8 +178,8 @@ impl Drop for WindowUse {
         if self.window.stage() != Stage::Making {
             return window_flush::close(shared, &self.inode, &self.window);
         }
-        self.inode.unwritten.change(shared.cache.writes.dirty(), |state| {
-            self.inode.unwritten.windows.remove(&self.window);
+        self.inode.dirty.change(shared.cache.writes.dirty(), |state| {
+            self.inode.dirty.windows.remove(&self.window);
             if state.dirty.is_empty() {
                 shared.cache.writes.forget(&self.inode);
             }

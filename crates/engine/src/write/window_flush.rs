@@ -21,7 +21,7 @@ use headwater_io::{Completion, Extents, Finished, OpenFile, Operation, Rejected,
 
 use crate::engine::Shared;
 use crate::inode::Inode;
-use crate::inode::dirty::TurnGuard;
+use crate::inode::size_lock::SizeLockGuard;
 use crate::inode::windows::{Stage, Window};
 use crate::write::memory_wait;
 use crate::write::memory_wait::Room;
@@ -37,7 +37,7 @@ struct Flush<'a> {
     changing: Option<Arc<OpenFile>>,
     outcome: io::Result<()>,
     /// Nothing else cuts the file or flushes its windows meanwhile.
-    turn: &'a TurnGuard<'a>,
+    turn: &'a SizeLockGuard<'a>,
 }
 
 /// What to wait for.
@@ -48,12 +48,12 @@ enum FlushNext {
 
 /// Writes back what was written to windows of a file until now, and waits. Failures are noted in the file.
 pub(crate) fn flush(shared: &Shared, inode: &Arc<Inode>) {
-    let windows = inode.unwritten.windows.all();
+    let windows = inode.dirty.windows.all();
     let (orphans, used): (Vec<_>, Vec<_>) =
         windows.into_iter().partition(|window| window.unsaved().is_orphan);
     orphans.iter().for_each(|window| close(shared, inode, window));
     if !used.is_empty() {
-        let turn = inode.unwritten.turn.take();
+        let turn = inode.dirty.size_lock.lock();
         // Noted, for who syncs.
         let _ = flush_with(shared, inode, used, &turn);
     }
@@ -61,11 +61,11 @@ pub(crate) fn flush(shared: &Shared, inode: &Arc<Inode>) {
 
 /// The same for a task.
 pub(crate) async fn flush_async(shared: &Shared, inode: &Inode) {
-    if inode.unwritten.windows.is_empty() {
+    if inode.dirty.windows.is_empty() {
         return;
     }
-    let turn = inode.unwritten.turn.take_async(&shared.driver).await;
-    let mut flush = Flush::new(shared, inode, inode.unwritten.windows.all(), &turn);
+    let turn = inode.dirty.size_lock.lock_async(&shared.driver).await;
+    let mut flush = Flush::new(shared, inode, inode.dirty.windows.all(), &turn);
     while let Some(next) = flush.step() {
         match next {
             FlushNext::Room(room) => flush.waited(room.ready(shared).await),
@@ -81,21 +81,21 @@ pub(crate) async fn flush_async(shared: &Shared, inode: &Inode) {
 pub(crate) fn flush_old(shared: &Shared, inode: &Arc<Inode>) {
     let now = shared.driver.now();
     let is_old = |window: &Arc<Window>| now.saturating_duration_since(window.unsaved().asked) >= WINDOW_AGE;
-    if inode.unwritten.windows.all().iter().any(is_old) {
+    if inode.dirty.windows.all().iter().any(is_old) {
         flush(shared, inode);
     }
 }
 
 /// The same with the turn in hand, for a process that ends. Failures are noted in the file.
-pub(crate) fn flush_leaving(shared: &Shared, inode: &Arc<Inode>, turn: &TurnGuard<'_>) {
-    let _ = flush_with(shared, inode, inode.unwritten.windows.all(), turn);
+pub(crate) fn flush_leaving(shared: &Shared, inode: &Arc<Inode>, turn: &SizeLockGuard<'_>) {
+    let _ = flush_with(shared, inode, inode.dirty.windows.all(), turn);
 }
 
 fn flush_with(
     shared: &Shared,
     inode: &Inode,
     windows: Vec<Arc<Window>>,
-    turn: &TurnGuard<'_>,
+    turn: &SizeLockGuard<'_>,
 ) -> io::Result<()> {
     let mut flush = Flush::new(shared, inode, windows, turn);
     while let Some(next) = flush.step() {
@@ -110,19 +110,19 @@ fn flush_with(
 /// Nobody uses the window any more: its pages are the device's again. If these cannot be written, it stays as it is, to be tried
 /// again with the next sync. Blocks.
 pub(crate) fn close(shared: &Shared, inode: &Arc<Inode>, window: &Arc<Window>) {
-    let turn = inode.unwritten.turn.take();
+    let turn = inode.dirty.size_lock.lock();
     window.unsaved().is_orphan = true;
     // From here on who writes to these pages waits for the turn.
-    inode.unwritten.change(shared.cache.writes.dirty(), |_| window.set_stage(Stage::Closing));
+    inode.dirty.change(shared.cache.writes.dirty(), |_| window.set_stage(Stage::Closing));
     let flushed = flush_with(shared, inode, vec![window.clone()], &turn);
-    inode.unwritten.change(shared.cache.writes.dirty(), |state| {
+    inode.dirty.change(shared.cache.writes.dirty(), |state| {
         if flushed.is_err() {
             return window.set_stage(Stage::Live);
         }
-        inode.unwritten.windows.remove(window);
+        inode.dirty.windows.remove(window);
         // What was read of the device before knows nothing of what the window had.
-        inode.unwritten.note_written();
-        inode.unwritten.note_change();
+        inode.dirty.note_written();
+        inode.dirty.note_change();
         if state.dirty.is_empty() {
             shared.cache.writes.forget(inode);
         }
@@ -135,14 +135,14 @@ impl<'a> Flush<'a> {
         shared: &'a Shared,
         inode: &'a Inode,
         windows: Vec<Arc<Window>>,
-        turn: &'a TurnGuard<'a>,
+        turn: &'a SizeLockGuard<'a>,
     ) -> Flush<'a> {
         let mut outcome = Ok(());
         let windows: Vec<_> = windows.into_iter().filter(|window| window.stage() != Stage::Making).collect();
         for window in &windows {
             let mut written = Vec::new();
             if let Err(error) = window.memory.take_written(&mut written) {
-                inode.unwritten.note_failure(&error);
+                inode.dirty.errseq.note(&error);
                 outcome = Err(error);
             }
             let mut unsaved = window.unsaved();
@@ -191,7 +191,7 @@ impl<'a> Flush<'a> {
             .start
             .max(part.end.saturating_sub(PIECE_BYTES).next_multiple_of(PAGE_SIZE_BYTES).min(part.end));
         let pages = PageCount::covering(part.len());
-        let (mut extents, pages) = match memory_wait::frames_for_write(&self.shared, self.inode, pages) {
+        let (mut extents, pages) = match memory_wait::frames_for_write(self.shared, self.inode, pages) {
             Ok(found) => found,
             Err(room) => return Ok(FlushNext::Room(room)),
         };
@@ -240,7 +240,7 @@ impl<'a> Flush<'a> {
         let start_bytes = window.pages.start.start_bytes() + self.piece.start as u64;
         let pages = PageCount::covering(self.piece.len() as u64).get();
         self.inode.counters.wrote(pages, self.piece.len() as u64);
-        self.inode.unwritten.note_written_at(ByteRange::at(start_bytes, self.piece.len() as u64));
+        self.inode.dirty.note_written_at(ByteRange::at(start_bytes, self.piece.len() as u64));
         self.shared.cache.writes.note_progress();
     }
 
@@ -258,7 +258,7 @@ impl<'a> Flush<'a> {
     }
 
     fn failed(&mut self, error: io::Error) {
-        self.inode.unwritten.note_failure(&error);
+        self.inode.dirty.errseq.note(&error);
         self.outcome = Err(error);
     }
 }

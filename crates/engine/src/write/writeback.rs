@@ -33,7 +33,8 @@ use headwater_io::{Allocated, DirectAlignment, OpenFile, PinnedRun, Rejected, Ro
 use crate::engine::Shared;
 use crate::engine::frames;
 use crate::engine::frames::RUN_PAGES_MAX;
-use crate::inode::dirty::{Cause, State, Unwritten};
+use crate::inode::dirty::{Dirty, State};
+use crate::inode::errseq::Cause;
 use crate::inode::page_write::PageWrite;
 use crate::inode::{ALL_PAGES, Inode};
 use crate::write::window_flush;
@@ -83,9 +84,9 @@ pub(crate) fn begin(
     awaited: Awaited,
 ) -> Begun {
     let mut begun = Begun { pages: 0, next: within.end, is_held_back: false };
-    let (file, pieces) = inode.unwritten.change(shared.cache.writes.dirty(), |state| {
+    let (file, pieces) = inode.dirty.change(shared.cache.writes.dirty(), |state| {
         let Some(file) = state.file.clone() else { return (None, Vec::new()) };
-        let is_little = awaited == Awaited::No && inode.unwritten.pages() <= LITTLE_PAGES_MAX;
+        let is_little = awaited == Awaited::No && inode.dirty.pages() <= LITTLE_PAGES_MAX;
         let direct = file.direct().filter(|_| !is_little && !inode.is_contested());
         let mut pieces = Vec::new();
         let end = state.barrier.map_or(within.end, |barrier| barrier.min(within.end));
@@ -158,7 +159,7 @@ fn piece(
     let bytes = bytes.expect("U1: what is dirty lies below the length");
     let all = ByteRange::new(before.first().map_or(bytes.start, |first| first.start), bytes.end);
     let write = shared.cache.writes.begin(inode, file, taken, all, bytes.len());
-    if inode.unwritten.is_unsettled() {
+    if inode.dirty.is_unsettled() {
         // Its page may hold what others have written over since it was read.
         write.doubt();
     }
@@ -173,7 +174,7 @@ fn submit_pieces(shared: &Shared, inode: &Inode, file: &Arc<OpenFile>, pieces: V
     inode.begin_changes(file, pieces.len());
     let mut plug = shared.driver.plug();
     let mut ready = Vec::with_capacity(pieces.len());
-    let known_bytes = *inode.unwritten.device_length();
+    let known_bytes = *inode.dirty.device_length();
     for (range, pieces) in together(pieces) {
         match lengthen(shared, inode, file, range) {
             Ok(()) => ready.extend(pieces),
@@ -265,7 +266,7 @@ fn write_parts(shared: &Shared, file: &OpenFile, run: &PinnedRun, parts: &[ByteR
 
 /// Sees to it that the file on the device reaches to the end of a range that is about to be written.
 fn lengthen(shared: &Shared, inode: &Inode, file: &OpenFile, range: ByteRange) -> io::Result<()> {
-    let mut device_length = inode.unwritten.device_length();
+    let mut device_length = inode.dirty.device_length();
     if range.end <= *device_length {
         return Ok(());
     }
@@ -293,25 +294,25 @@ fn lengthen(shared: &Shared, inode: &Inode, file: &OpenFile, range: ByteRange) -
 pub(crate) fn settle(shared: &Shared, inode: &Arc<Inode>) {
     let hole = close_hole(shared, inode);
     if let Err(error) = &hole {
-        inode.unwritten.note_failure(error);
+        inode.dirty.errseq.note(error);
     }
-    let failures = inode.unwritten.failure_count();
+    let failures = inode.dirty.errseq.count();
     // A page that is written again while it is being written takes another round.
     for _ in 0..SETTLE_ROUNDS {
         let mut from = PageIndex::new(0);
         loop {
             let rest = PageRange::new(from, PageIndex::MAX);
-            let Some(page) = inode.unwritten.lock().dirty.first_in_part(rest) else { break };
+            let Some(page) = inode.dirty.lock().dirty.first_in_part(rest) else { break };
             from = page + PageCount::new(1);
             begin(shared, inode, PageRange::new(page, from), 1, Awaited::Yes);
         }
         let is_doubted = |write: &&Arc<PageWrite>| write.is_doubted();
-        let writes: Vec<_> = inode.unwritten.lock().in_flight.values().filter(is_doubted).cloned().collect();
-        writes.iter().for_each(|write| shared.cache.writes.wait(&write));
-        let is_settled = !Unwritten::is_doubtful(&inode.unwritten.lock());
-        if is_settled || inode.unwritten.failure_count() != failures {
+        let writes: Vec<_> = inode.dirty.lock().in_flight.values().filter(is_doubted).cloned().collect();
+        writes.iter().for_each(|write| shared.cache.writes.wait(write));
+        let is_settled = !Dirty::is_doubtful(&inode.dirty.lock());
+        if is_settled || inode.dirty.errseq.count() != failures {
             if matches!(hole, Ok(Hole::None) | Err(_)) {
-                inode.unwritten.clear_unsettled();
+                inode.dirty.clear_unsettled();
             }
             return;
         }
@@ -322,8 +323,8 @@ pub(crate) fn settle(shared: &Shared, inode: &Arc<Inode>) {
 /// else changes the length.
 fn close_hole(shared: &Shared, inode: &Inode) -> io::Result<Hole> {
     let hole_end = || {
-        let device_bytes = *inode.unwritten.device_length();
-        let state = inode.unwritten.lock();
+        let device_bytes = *inode.dirty.device_length();
+        let state = inode.dirty.lock();
         let last_bytes = state.dirty.last_dirty().map_or(0, |(page, _)| page.start_bytes());
         // Of the file by which it is written: a reader's is not open for that.
         state.file.clone().filter(|_| last_bytes > device_bytes).map(|file| (file, last_bytes))
@@ -331,7 +332,7 @@ fn close_hole(shared: &Shared, inode: &Inode) -> io::Result<Hole> {
     if hole_end().is_none() {
         return Ok(Hole::None);
     }
-    let Some(_turn) = inode.unwritten.turn.take_if_free() else { return Ok(Hole::Left) };
+    let Some(_turn) = inode.dirty.size_lock.try_lock() else { return Ok(Hole::Left) };
     let Some((file, end_bytes)) = hole_end() else { return Ok(Hole::None) };
     inode.change_length(&file, |device_length| {
         shared.driver.extend_blocking(&file, end_bytes)?;
@@ -346,7 +347,7 @@ pub(crate) fn begin_early(shared: &Shared, inode: &Arc<Inode>) {
         return;
     }
     let (in_flight, dirty_pages) = {
-        let state = inode.unwritten.lock();
+        let state = inode.dirty.lock();
         (state.in_flight.len(), state.dirty.dirty_pages().get())
     };
     // A few more come together with the next.
@@ -357,21 +358,20 @@ pub(crate) fn begin_early(shared: &Shared, inode: &Arc<Inode>) {
 
 /// Goes on where the last sweep of the file ended, so that writes go up and down the file no more than needed.
 fn sweep(shared: &Shared, inode: &Arc<Inode>, runs_max: usize) -> u64 {
-    let from = inode.unwritten.lock().sweep;
+    let from = inode.dirty.lock().sweep;
     let write_back = |pages| begin(shared, inode, pages, runs_max, Awaited::No);
     let mut begun = write_back(PageRange::new(from, PageIndex::MAX));
     if begun.pages == 0 && from > PageIndex::new(0) {
         begun = write_back(PageRange::new(PageIndex::new(0), from));
     }
-    inode.unwritten.lock().sweep = if begun.next == PageIndex::MAX { PageIndex::new(0) } else { begun.next };
+    inode.dirty.lock().sweep = if begun.next == PageIndex::MAX { PageIndex::new(0) } else { begun.next };
     begun.pages
 }
 
 /// Begins to write of any file, those that failed just now left out. Says how many pages.
 pub(crate) fn begin_any(shared: &Shared) -> u64 {
     let (files, now) = (shared.cache.writes.dirty_files(), shared.driver.now());
-    let is_failing =
-        |inode: &Inode| has_passed(inode.unwritten.lock().failed_at, RETRY_AGE, now) == Some(false);
+    let is_failing = |inode: &Inode| has_passed(inode.dirty.lock().failed_at, RETRY_AGE, now) == Some(false);
     files.iter().filter(|inode| !is_failing(inode)).map(|inode| sweep(shared, inode, EARLY_RUNS)).sum()
 }
 
@@ -381,7 +381,7 @@ pub(crate) fn begin_old(shared: &Shared) {
     for inode in shared.cache.writes.dirty_files() {
         window_flush::flush_old(shared, &inode);
         let is_due = {
-            let state = inode.unwritten.lock();
+            let state = inode.dirty.lock();
             let is_old = has_passed(state.dirty_since, DIRTY_AGE, now) == Some(true) || inode.is_closed();
             is_old && has_passed(state.failed_at, RETRY_AGE, now) != Some(false)
         };

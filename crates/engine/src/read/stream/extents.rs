@@ -7,7 +7,7 @@ use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES};
 use headwater_io::{Completion, Extent, Extents, Finished, Urgency};
 
 use super::ReadStream;
-use crate::inode::dirty::Moment;
+use crate::inode::dirty::ContentVersion;
 
 /// An extent that was planned and not consumed yet.
 pub(super) enum Ahead {
@@ -25,7 +25,7 @@ pub(super) struct Asked {
     pub(super) range: ByteRange,
     pub(super) urgency: Urgency,
     /// What the file was then.
-    pub(super) moment: Option<Moment>,
+    pub(super) version: Option<ContentVersion>,
     /// In which fill: what is written while a fill is under way, it need not show.
     pub(super) fill: u64,
 }
@@ -47,7 +47,7 @@ pub(super) struct Current {
     /// File bytes that are valid.
     pub(super) range: ByteRange,
     /// What the file was before they were read.
-    pub(super) moment: Option<Moment>,
+    pub(super) version: Option<ContentVersion>,
 }
 
 impl Current {

@@ -9,7 +9,7 @@ use headwater_core::units::ByteRange;
 use super::extents::Asked;
 use super::{COPY_BYTES_MIN, ReadStream};
 use crate::base::error::Result;
-use crate::inode::dirty::Moment;
+use crate::inode::dirty::ContentVersion;
 
 /// Whether a caller asks for bytes, or a task asks again for those that it waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,14 +34,14 @@ impl ReadStream {
             looked.map_err(|error| self.source.length_error(error))?;
         }
         // A task that asks again goes on with its fill, unless something was written since it asked.
-        let now = Some(inode.unwritten.moment());
+        let now = Some(inode.dirty.version());
         if std::mem::replace(&mut self.fill_moment, now) != now || fill == Fill::First {
             self.fills += 1;
         }
-        let moment = self.current.as_ref().and_then(|current| current.moment);
+        let version = self.current.as_ref().and_then(|current| current.version);
         let is_as_read =
-            |moment: Moment| moment.is_now(&inode.unwritten) && inode.unwritten.windows.is_empty();
-        if moment.is_none_or(is_as_read) {
+            |version: ContentVersion| version.is_now(&inode.dirty) && inode.dirty.windows.is_empty();
+        if version.is_none_or(is_as_read) {
             return Ok(());
         }
         self.check_current();
@@ -53,11 +53,11 @@ impl ReadStream {
     #[cold]
     fn check_current(&mut self) {
         let (Some(inode), Some(current)) = (self.source.known(), &mut self.current) else { return };
-        let now = inode.unwritten.moment();
+        let now = inode.dirty.version();
         let rest = ByteRange::new(self.position_bytes, current.range.end);
-        let Some(moment) = &mut current.moment else { return };
-        if !inode.unwritten.has_changed(*moment, rest) {
-            *moment = now;
+        let Some(version) = &mut current.version else { return };
+        if !inode.dirty.has_changed(*version, rest) {
+            *version = now;
             return;
         }
         self.current = None;
@@ -68,7 +68,7 @@ impl ReadStream {
 
     /// Whether what was asked for has been written to since.
     pub(super) fn is_overtaken(&self, asked: Asked) -> bool {
-        let (Some(inode), Some(moment)) = (self.source.known(), asked.moment) else { return false };
-        inode.unwritten.has_changed(moment, asked.range)
+        let (Some(inode), Some(version)) = (self.source.known(), asked.version) else { return false };
+        inode.dirty.has_changed(version, asked.range)
     }
 }

@@ -62,7 +62,7 @@ impl CachedWrite<'_> {
         }
         let (page, part) = self.part();
         self.promise(page)?;
-        if self.inode.unwritten.windows.holds(page) {
+        if self.inode.dirty.windows.holds(page) {
             return self.modify_window(change);
         }
         let mut found = Modified::Absent;

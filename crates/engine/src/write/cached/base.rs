@@ -7,27 +7,27 @@ use headwater_core::units::{ByteRange, PageCount, PageIndex, PageRange};
 
 use super::PAGE_BYTES;
 use crate::inode::Inode;
-use crate::inode::dirty::{Moment, State};
+use crate::inode::dirty::{ContentVersion, State};
 
 /// A page as it was read past the cache.
 pub(super) struct Base {
     pub(super) page: PageIndex,
     pub(super) bytes: Vec<u8>,
     /// It is right if nothing was changed or written to the device since, and the device had the page then.
-    moment: Moment,
+    version: ContentVersion,
 }
 
 impl Base {
     /// The page of which `range` was read, with zeros behind.
-    pub(super) fn new(range: ByteRange, mut bytes: Vec<u8>, moment: Moment) -> Base {
+    pub(super) fn new(range: ByteRange, mut bytes: Vec<u8>, version: ContentVersion) -> Base {
         bytes.resize(PAGE_BYTES, 0);
-        Base { page: PageIndex::containing(range.start), bytes, moment }
+        Base { page: PageIndex::containing(range.start), bytes, version }
     }
 
     /// Whether the page, which the cache does not have, is as it was read. Nothing was changed or written since; and what was dirty
     /// when it was read was not being written either: a page may leave between the end of its write and the note of that.
     pub(super) fn is_as_now(&self, inode: &Inode, state: &State) -> bool {
         let pages = PageRange::new(self.page, self.page + PageCount::new(1));
-        self.moment == inode.unwritten.moment() && state.dirty.first_unwritten(pages).is_none()
+        self.version == inode.dirty.version() && state.dirty.first_unwritten(pages).is_none()
     }
 }

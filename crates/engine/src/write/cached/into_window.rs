@@ -34,13 +34,13 @@ impl CachedWrite<'_> {
             self.leave_gap(written.end)?;
         }
         let mut next = None;
-        let is_done = inode.unwritten.change(shared.cache.writes.dirty(), |state| {
-            let Some(window) = inode.unwritten.windows.find(PageIndex::containing(written.start)) else {
+        let is_done = inode.dirty.change(shared.cache.writes.dirty(), |state| {
+            let Some(window) = inode.dirty.windows.find(PageIndex::containing(written.start)) else {
                 return false;
             };
             let needs_turn = written.end > inode.length_bytes() || window.stage() != Stage::Live;
             if needs_turn && self.turn.is_none() {
-                next = Some(WriteNext::Turn);
+                next = Some(WriteNext::SizeLock);
                 return false;
             }
             let is_done = change(&window).is_some();

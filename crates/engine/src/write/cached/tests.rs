@@ -80,7 +80,7 @@ fn a_child_leaves_a_gap_to_its_parent() {
     let length_bytes = || std::fs::metadata(&bench.path).unwrap().len();
     assert_eq!(length_bytes(), 10_000, "no gap");
     let mut inherited = Some(writing);
-    let taken = bench.inode().unwritten.device_length();
+    let taken = bench.inode().dirty.device_length();
     run_forked(|| drop(inherited.take()));
     assert_eq!(length_bytes(), 10_000, "the child has cut the file");
     drop(taken);
@@ -103,7 +103,7 @@ impl Bench {
         let path = directory.path().join("file");
         std::fs::write(&path, contents).unwrap();
         let engine = Engine::builder().memory(3 << 20).driver(DriverKind::Threads).build().unwrap();
-        engine.shared.keeper.stop();
+        engine.shared.background.stop();
         let mut options = OpenOptions::new();
         options.engine(&engine).caching(Caching::On).io(IoMode::Buffered).write();
         let file = options.open(&path).unwrap();

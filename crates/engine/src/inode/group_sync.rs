@@ -13,7 +13,7 @@ use crate::inode::Inode;
 
 /// Who syncs a file for whom.
 #[derive(Debug, Default)]
-pub(crate) struct SyncTurns {
+pub(crate) struct GroupSync {
     turns: Mutex<Turns>,
     pub(crate) ended: Event,
 }
@@ -39,7 +39,7 @@ pub(crate) enum Part {
     Done,
 }
 
-impl SyncTurns {
+impl GroupSync {
     /// Which sync is needed for what was written until now: the next to begin.
     pub(crate) fn ticket(&self) -> u64 {
         self.lock().begun + 1
@@ -80,7 +80,7 @@ impl SyncTurns {
 
 /// Ends the turn of a leader, also of one that is dropped.
 pub(crate) struct Leading<'a> {
-    turns: &'a SyncTurns,
+    turns: &'a GroupSync,
     pub(crate) number: Option<u64>,
     /// What it waits for.
     pub(crate) completion: Option<Completion>,
@@ -88,7 +88,7 @@ pub(crate) struct Leading<'a> {
 
 impl<'a> Leading<'a> {
     /// With what another has left behind, if anything.
-    pub(crate) fn new(turns: &'a SyncTurns) -> Leading<'a> {
+    pub(crate) fn new(turns: &'a GroupSync) -> Leading<'a> {
         let completion = turns.lock().left_behind.take();
         Leading { turns, number: None, completion }
     }
@@ -111,8 +111,8 @@ impl Drop for Leading<'_> {
 impl Inode {
     /// Takes the answer of a sync that was dropped while it was under way, if it has come.
     pub(crate) fn conclude_sync(&self) {
-        if let Some(Err(error)) = self.sync_turns.take_answered().map(|completion| completion.wait().result) {
-            self.unwritten.latch(&error);
+        if let Some(Err(error)) = self.group_sync.take_answered().map(|completion| completion.wait().result) {
+            self.dirty.errseq.latch(&error);
         }
     }
 }
