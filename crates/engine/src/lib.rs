@@ -71,7 +71,7 @@ pub use engine::profiles::{self, Profiles};
 pub use engine::reclaim::{Elasticity, Relief};
 pub use engine::stats::{CacheStats, Latency};
 pub use headwater_core::readahead::{Advice, ReadaheadLimits, ReadaheadPolicy};
-pub use inode::lease::Coherence;
+pub use inode::coherence::Coherence;
 
 /// The queue below the engine by itself: requests in memory of their own, submitted by any thread, batched, waited for by
 /// threads or by tasks on any executor, cancelled safely. For programs that bring their own cache.

@@ -26,7 +26,7 @@ use crate::base::error::{Error, Operation, Result};
 use crate::base::events::{self, Directness};
 use crate::engine::Engine;
 use crate::engine::handle::{IoMode, Source};
-use crate::inode::lease::Coherence;
+use crate::inode::coherence::Coherence;
 
 /// How to open a file.
 ///

@@ -19,7 +19,7 @@ use headwater_io::{Access, AppendFile, Extent, Extents, FileKind, OpenFile, Reje
 use crate::base::error::{Error, Operation, Result};
 use crate::engine::{Engine, Shared, lending};
 use crate::inode::Inode;
-use crate::inode::lease::Coherence;
+use crate::inode::coherence::Coherence;
 
 /// How bytes come from the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

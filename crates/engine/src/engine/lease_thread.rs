@@ -26,7 +26,8 @@ use headwater_core::frame::FileId;
 use headwater_io::{Bell, Dropped, FileKey, LeaseOwner, LeaseWatch, OpenFile, without_signals};
 
 use crate::engine::background::BackgroundThread;
-use crate::inode::{Inode, Inodes};
+use crate::inode::Inode;
+use crate::inode::table::Inodes;
 
 /// Leases of an engine.
 #[derive(Debug, Default)]

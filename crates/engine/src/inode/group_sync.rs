@@ -1,20 +1,18 @@
-//! Sync turns: one `fdatasync` for all that wait for one.
+//! Group sync: one `fdatasync` for all that wait for one.
 //!
 //! Owns: which sync is under way, and for which writes it counts.
 //! Does not own: what is written before (write).
-//! Locks: `turns`, alone.
+//! Locks: `syncs`, alone.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use headwater_io::{Completion, Event, SyncScope};
 
-use crate::inode::Inode;
-
 /// Who syncs a file for whom.
 #[derive(Debug, Default)]
 pub(crate) struct GroupSync {
-    turns: Mutex<Turns>,
+    syncs: Mutex<Turns>,
     pub(crate) ended: Event,
 }
 
@@ -46,41 +44,41 @@ impl GroupSync {
     }
 
     pub(crate) fn part(&self, ticket: u64, scope: SyncScope) -> Part {
-        let mut turns = self.lock();
-        if turns.succeeded >= ticket && scope == SyncScope::Data {
+        let mut syncs = self.lock();
+        if syncs.succeeded >= ticket && scope == SyncScope::Data {
             return Part::Done;
         }
-        if turns.is_running {
+        if syncs.is_running {
             return Part::Wait;
         }
-        turns.is_running = true;
-        turns.begun += 1;
-        Part::Lead(turns.begun)
+        syncs.is_running = true;
+        syncs.begun += 1;
+        Part::Lead(syncs.begun)
     }
 
     /// The leader is done, or gone.
     fn end(&self, number: Option<u64>, left_behind: Option<Completion>) {
-        let mut turns = self.lock();
-        turns.is_running = false;
-        turns.left_behind = left_behind;
-        turns.succeeded = turns.succeeded.max(number.unwrap_or(0));
-        drop(turns);
+        let mut syncs = self.lock();
+        syncs.is_running = false;
+        syncs.left_behind = left_behind;
+        syncs.succeeded = syncs.succeeded.max(number.unwrap_or(0));
+        drop(syncs);
         self.ended.notify(usize::MAX);
     }
 
     /// The sync that was left behind, once its answer is there.
-    fn take_answered(&self) -> Option<Completion> {
+    pub(crate) fn take_answered(&self) -> Option<Completion> {
         self.lock().left_behind.take_if(|completion| completion.is_done())
     }
 
     fn lock(&self) -> MutexGuard<'_, Turns> {
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+        self.syncs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Ends the turn of a leader, also of one that is dropped.
 pub(crate) struct Leading<'a> {
-    turns: &'a GroupSync,
+    syncs: &'a GroupSync,
     pub(crate) number: Option<u64>,
     /// What it waits for.
     pub(crate) completion: Option<Completion>,
@@ -88,9 +86,9 @@ pub(crate) struct Leading<'a> {
 
 impl<'a> Leading<'a> {
     /// With what another has left behind, if anything.
-    pub(crate) fn new(turns: &'a GroupSync) -> Leading<'a> {
-        let completion = turns.lock().left_behind.take();
-        Leading { turns, number: None, completion }
+    pub(crate) fn new(syncs: &'a GroupSync) -> Leading<'a> {
+        let completion = syncs.lock().left_behind.take();
+        Leading { syncs, number: None, completion }
     }
 
     /// The answer to what it waits for. May be dropped at any moment.
@@ -104,15 +102,6 @@ impl<'a> Leading<'a> {
 
 impl Drop for Leading<'_> {
     fn drop(&mut self) {
-        self.turns.end(self.number, self.completion.take());
-    }
-}
-
-impl Inode {
-    /// Takes the answer of a sync that was dropped while it was under way, if it has come.
-    pub(crate) fn conclude_sync(&self) {
-        if let Some(Err(error)) = self.group_sync.take_answered().map(|completion| completion.wait().result) {
-            self.dirty.errseq.latch(&error);
-        }
+        self.syncs.end(self.number, self.completion.take());
     }
 }

@@ -10,6 +10,7 @@
 //! Does not own: pages, descriptors, whether others have changed the file (revalidate, origin).
 //! Locks: `inodes` for the maps; `readahead` of one inode; neither is held across I/O.
 
+pub(crate) mod coherence;
 pub(crate) mod dirty;
 pub(crate) mod errseq;
 pub(crate) mod group_sync;
@@ -18,7 +19,7 @@ mod origin;
 pub(crate) mod page_write;
 mod revalidate;
 pub(crate) mod size_lock;
-mod table;
+pub(crate) mod table;
 pub(crate) mod windows;
 
 use std::fmt;
@@ -38,14 +39,12 @@ use headwater_io::{Dropped, Extents, FileKey, FilePages, FileStamp, Found, Glanc
 
 use crate::base::counters::{Counts, FileCounters, FileStats};
 use crate::base::listeners::Listeners;
-use crate::inode::lease::Leasing;
+use crate::inode::coherence::Leasing;
 use dirty::{Dirty, DirtyTotal};
 use group_sync::GroupSync;
 use origin::Origin;
 
 pub(crate) use origin::EngineWatch;
-pub(crate) use revalidate::{REVALIDATE_INTERVAL, coarse_nanoseconds};
-pub(crate) use table::{Inodes, WasClosed, WasLast};
 
 /// A file that is, or was, open.
 pub(crate) struct Inode {
@@ -231,6 +230,13 @@ impl Inode {
     pub(crate) fn forgive(&self, stamp: &FileStamp) {
         if stamp.length_bytes == 0 || stamp.is_old() {
             self.is_contested.store(false, Ordering::Release);
+        }
+    }
+
+    /// Takes the answer of a sync that was dropped while it was under way, if it has come.
+    pub(crate) fn conclude_sync(&self) {
+        if let Some(Err(error)) = self.group_sync.take_answered().map(|completion| completion.wait().result) {
+            self.dirty.errseq.latch(&error);
         }
     }
 

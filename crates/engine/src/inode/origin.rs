@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use headwater_io::{ChangeWatch, FileKey, FileStamp, FileSystem, OpenFile, Watched};
 
-use super::revalidate::coarse_nanoseconds;
+use crate::base::clock::coarse_nanoseconds;
 
 /// The watch of an engine, once a file is changed; `None` in it where the system has none.
 #[derive(Debug, Default)]

@@ -36,6 +36,7 @@ use headwater_io::{Dropped, FileKind, FileStamp, OpenFile, Opened, StampTrust};
 
 use super::origin::{Evidence, Remaining, Seen, Watching};
 use super::{ALL_PAGES, Inode};
+use crate::base::clock::{REVALIDATE_INTERVAL, coarse_nanoseconds};
 use crate::base::events;
 use crate::inode::dirty::{ContentVersion, Dirty};
 
@@ -369,14 +370,6 @@ impl Inode {
 fn trust_for(interval: Duration) -> StampTrust {
     if interval.is_zero() { StampTrust::Strict } else { StampTrust::Settling }
 }
-
-pub(crate) fn coarse_nanoseconds() -> u64 {
-    headwater_io::coarse_clock().as_nanos() as u64
-}
-
-/// How long what was seen of a file is trusted. A look costs 0.2 to 1 µs, so this is 0.01 % of the time of one thread;
-/// the coarse clock of the kernel moves every 1 to 10 ms, so much less is the same.
-pub(crate) const REVALIDATE_INTERVAL: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {
