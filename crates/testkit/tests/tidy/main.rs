@@ -16,6 +16,7 @@ mod documents;
 mod edges;
 mod module_docs;
 mod repository;
+mod rooms;
 mod shape;
 mod unsafety;
 
@@ -26,6 +27,11 @@ use repository::{Crate, Finding, SourceFile, crates, tracked_text_files};
 #[test]
 fn dependencies_between_crates_point_down_only() {
     report(crates().iter().flat_map(|krate| edges::check(&krate.manifest_path(), &krate.manifest)));
+}
+
+#[test]
+fn imports_within_a_crate_point_down_and_make_no_circles() {
+    report(crates().iter().flat_map(|krate| rooms::check(&krate.folder, &krate.sources())));
 }
 
 #[test]
