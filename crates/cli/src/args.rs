@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use headwater::io::{DriverKind, Limits};
-use headwater::policy::{PAGE_SIZE_BYTES, Policy};
-use headwater::{Engine, EngineBuilder, IoMode, ReadaheadPolicy};
+use headwater::testing::Limits;
+use headwater::{DriverKind, Engine, EngineBuilder, IoMode, ReadaheadPolicy};
+use headwater_core::replacement::Policy;
+use headwater_core::units::PAGE_SIZE_BYTES;
 
 use crate::bench::{Affinity, CatSuiteArguments, RandomArguments, UBC_EXAMPLES, UbcArguments};
 use crate::cp::CopyArguments;

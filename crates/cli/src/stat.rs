@@ -12,7 +12,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 
-use headwater::io::{Access, ByteRange, DirectAlignment, DirectIo, FileKind, OpenFile};
+use headwater::ByteRange;
+use headwater::ring::{Access, DirectAlignment, DirectIo, FileKind, OpenFile};
 use os_display::Quotable;
 use serde::Serialize;
 

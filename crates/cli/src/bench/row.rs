@@ -12,8 +12,9 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
 
-use headwater::io::{Arena, MapAdvice, MappedFile, Polling, Urgency};
-use headwater::{IoMode, ReadaheadLimits};
+use headwater::ring::{Arena, Urgency};
+use headwater::testing::{MapAdvice, MappedFile};
+use headwater::{IoMode, Polling, ReadaheadLimits};
 use serde::{Deserialize, Serialize};
 
 use super::rows::{self, Delivery, Memory, Method};

@@ -4,7 +4,7 @@
 //! Does not own: how a row is carried out (`row`).
 
 use headwater::ReadaheadLimits;
-use headwater::io::MapAdvice;
+use headwater::testing::MapAdvice;
 
 use crate::args::EngineArguments;
 use crate::units::readable;

@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use headwater::io::device_polls;
+use headwater::testing::device_polls;
 use indicatif::ProgressBar;
 
 use super::file::Target;

@@ -29,9 +29,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use headwater::Engine;
-use headwater::io::ByteRange;
 use headwater::ring::{Access, DirectIo, FileKind, OpenFile, Route};
+use headwater::{ByteRange, Engine};
 use os_display::Quotable;
 
 pub(crate) use arguments::{CopyArguments, EXAMPLES, Reflink, Sparse};

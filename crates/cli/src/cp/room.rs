@@ -3,7 +3,8 @@
 //! Owns: claiming space, the figures and their words.
 //! Does not own: what is written.
 
-use headwater::io::{ByteRange, OpenFile};
+use headwater::ByteRange;
+use headwater::ring::OpenFile;
 use os_display::Quotable;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;

@@ -15,9 +15,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use headwater::io::{Access, ByteRange, DirectIo, Limits, OpenFile};
-use headwater::ring::Route;
-use headwater::{Caching, Engine, OpenOptions, Reader};
+use headwater::ring::{Access, DirectIo, OpenFile, Route};
+use headwater::testing::Limits;
+use headwater::{ByteRange, Caching, Engine, OpenOptions, Reader};
 use rayon::ThreadPool;
 
 use super::arguments::ScanFilesArguments;

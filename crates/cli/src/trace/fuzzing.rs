@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use headwater::ReadaheadPolicy;
-use headwater::policy::Policy;
+use headwater_core::replacement::Policy;
 
 use super::replay::{Cache, Counts};
 use super::requests::Requests;

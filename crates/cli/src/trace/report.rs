@@ -41,7 +41,7 @@ impl Report {
             trace: arguments.trace.display().to_string(),
             format,
             readahead: readahead::name(arguments.readahead),
-            page_bytes: headwater::policy::PAGE_SIZE_BYTES,
+            page_bytes: headwater_core::units::PAGE_SIZE_BYTES,
             rows: caches.iter().map(line).collect(),
         }
     }

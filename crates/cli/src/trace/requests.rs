@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use headwater::policy::PAGE_SIZE_BYTES;
+use headwater_core::units::PAGE_SIZE_BYTES;
 use os_display::Quotable;
 
 use super::csv::Csv;

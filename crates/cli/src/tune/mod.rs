@@ -31,7 +31,7 @@ pub(crate) use arguments::{EXAMPLES, TuneArguments};
 #[expect(unused_imports, reason = "the report page takes it")]
 pub(crate) use section::section;
 
-use headwater::profiles::StoredProfiles;
+use headwater::testing::profiles::StoredProfiles;
 
 use crate::bench::file::{SIZE_BYTES_MIN, Target};
 use crate::bench::suite::Findings;

@@ -14,7 +14,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use headwater::profiles::{Device, Nature};
+use headwater::testing::profiles::{Device, Nature};
 use os_display::Quotable;
 
 use super::block_size::BlockSize;

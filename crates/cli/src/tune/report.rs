@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use headwater::profiles::{Device, Profile};
+use headwater::testing::profiles::{Device, Profile};
 use os_display::Quotable;
 use serde::Serialize;
 

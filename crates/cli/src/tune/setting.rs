@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use headwater::profiles::TunedSetting;
+use headwater::testing::profiles::TunedSetting;
 use serde::Serialize;
 
 use crate::bench::suite::MIB;

@@ -113,4 +113,4 @@ fn meaning(grid: &Grid) -> String {
 
 const BAR_COLUMNS: f64 = 40.0;
 
-const MEMORY_BYTES_DEFAULT: u64 = headwater::io::Limits::MEMORY_BYTES_DEFAULT;
+const MEMORY_BYTES_DEFAULT: u64 = headwater::testing::Limits::MEMORY_BYTES_DEFAULT;

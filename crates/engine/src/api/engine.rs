@@ -28,7 +28,7 @@ pub struct Info {
     pub rings: u32,
     /// Whether there are rings that poll the device, and if not, why.
     pub polled_rings: PolledRings,
-    /// Whether the kernel completes requests only when the engine's thread asks: on a [`LocalEngine`], from Linux 6.1.
+    /// Whether the kernel completes requests only when the engine's thread asks: on a [`LocalEngine`](crate::LocalEngine), from Linux 6.1.
     pub completions_deferred: bool,
     /// The memory budget.
     pub memory_bytes: u64,
@@ -51,7 +51,7 @@ pub struct Stats {
     pub arena: ArenaStats,
     /// Requests.
     pub driver: DriverStats,
-    /// Frame memory inside [`Bytes`] that users hold.
+    /// Frame memory inside [`bytes::Bytes`] that users hold.
     pub lent_bytes: usize,
     /// The cache: what it did, and what it holds.
     pub cache: CacheStats,

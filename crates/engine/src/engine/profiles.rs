@@ -148,7 +148,7 @@ impl TunedSetting {
     /// as the memory budget allows; `None` for a setting that no request can have.
     ///
     /// ```
-    /// use headwater::profiles::TunedSetting;
+    /// use headwater::testing::profiles::TunedSetting;
     /// let setting = TunedSetting { size_bytes: 512 << 10, depth: 4, mib_per_s: 2700.0 };
     /// let limits = setting.readahead_limits(64 << 20).expect("the setting can be used");
     /// assert_eq!((limits.size_bytes_max, limits.distance_bytes_max), (512 << 10, 8 << 20));

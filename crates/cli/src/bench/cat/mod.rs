@@ -18,7 +18,7 @@ use std::io::{self, Read};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use headwater::io::children_cpu_time;
+use headwater::testing::children_cpu_time;
 use os_display::Quotable;
 use xxhash_rust::xxh3::Xxh3;
 

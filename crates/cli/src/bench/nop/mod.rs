@@ -147,7 +147,7 @@ impl Shape {
             let enough = needed.max(ENTRIES_MIN).next_power_of_two();
             u32::try_from(enough).unwrap_or(u32::MAX)
         });
-        let entries_max = headwater::io::Limits::QUEUE_DEPTH_MAX;
+        let entries_max = headwater::testing::Limits::QUEUE_DEPTH_MAX;
         if needed > u64::from(entries) || entries > entries_max {
             return Err(format!(
                 "batches of {batch} from {threads} threads need {needed} entries in a shared ring: \
@@ -191,7 +191,7 @@ fn progress_bar(time: Duration) -> ProgressBar {
 
 /// Why there is nothing to measure, in one line.
 pub(super) fn refusal() -> Option<String> {
-    headwater::io::uring_refusal().map(|reason| refused(&reason))
+    headwater::testing::uring_refusal().map(|reason| refused(&reason))
 }
 
 /// What the kernel said, and where to change its mind.

@@ -13,8 +13,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use headwater::io::{Access, ByteRange, DirectIo, MapAdvice, MappedFile, OpenFile};
-use headwater::{Caching, Engine, IoMode};
+use headwater::ring::{Access, DirectIo, OpenFile};
+use headwater::testing::{MapAdvice, MappedFile};
+use headwater::{ByteRange, Caching, Engine, IoMode};
 use serde::{Deserialize, Serialize};
 
 use super::tasks::{Task, give_way, run_all};

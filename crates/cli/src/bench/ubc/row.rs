@@ -14,11 +14,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use headwater::Engine;
-use headwater::io::{MapAdvice, MappedFile, Urgency};
 use headwater::ring::{
     Access, Arena, Completion, DirectIo, Driver, DriverOptions, Extent, Extents, Finished, OpenFile,
-    Operation, Pressure, Route, Transfer,
+    Operation, Route, Transfer, Urgency,
 };
+use headwater::testing::{MapAdvice, MappedFile, Pressure};
 use rustix::fs::FallocateFlags;
 use serde::{Deserialize, Serialize};
 
