@@ -72,6 +72,7 @@ enum Truncate {
 
 /// Whether what is read of a file is kept in the engine's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Caching {
     /// If the file is read directly; what comes through the kernel's page cache is kept there already.
     #[default]

@@ -23,6 +23,7 @@ use crate::inode::coherence::Coherence;
 
 /// How bytes come from the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum IoMode {
     /// What the kernel's page cache holds is taken from there, the rest is read directly where the file system allows
     /// it. The page cache is left as it is.

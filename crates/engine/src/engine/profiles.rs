@@ -33,6 +33,7 @@ use crate::base::events;
 
 /// Where an engine takes profiles from; see [`EngineBuilder::profiles`](crate::EngineBuilder::profiles).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Profiles {
     /// From the file that `HEADWATER_PROFILES` names, nowhere if that is `off`; when it is not set, from
     /// `headwater/profiles.json` in `$XDG_CONFIG_HOME` or `~/.config`. An engine on a simulated device takes none.

@@ -31,6 +31,7 @@ use crate::engine::Shared;
 
 /// Whether an engine's memory follows what the system has to spare.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Elasticity {
     /// It grows while the cgroup and the system have a reserve free, and shrinks when they do not.
     #[default]
