@@ -21,7 +21,7 @@ use os_display::Quotable;
 use rustix::fs::{Advice, FallocateFlags, fadvise};
 
 use super::suite::mixed;
-use crate::units::{ByteSize, readable};
+use crate::shared::units::{ByteSize, readable};
 
 /// What the user asked for.
 #[derive(Clone, Debug)]

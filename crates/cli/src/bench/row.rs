@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 
 use super::rows::{self, Delivery, Memory, Method};
 use super::suite::{INPUT, PAGE_BYTES, cpu_seconds};
-use crate::args::{EngineArguments, RowArguments};
+use crate::bench::arguments::RowArguments;
+use crate::shared::arguments::EngineArguments;
 
 /// What one pass over the file, or the part of it that time allowed, has cost.
 #[derive(Serialize, Deserialize, Clone, Debug, Default)]

@@ -6,8 +6,8 @@
 use headwater::ReadaheadLimits;
 use headwater::testing::MapAdvice;
 
-use crate::args::EngineArguments;
-use crate::units::readable;
+use crate::shared::arguments::EngineArguments;
+use crate::shared::units::readable;
 
 /// One line of the table.
 #[derive(Clone, Debug)]

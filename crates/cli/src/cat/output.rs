@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use rustix::pipe::{SpliceFlags, fcntl_setpipe_size, splice};
 
 use super::Failure;
-use crate::standard;
+use crate::shared::standard;
 
 pub(super) struct Output {
     file: File,

@@ -19,7 +19,8 @@ use os_display::Quotable;
 use super::Failure;
 use super::output::{Moved, Output};
 use super::route::{Router, Source};
-use crate::args::{CatArguments, EngineArguments, IoChoice};
+use crate::cat::arguments::CatArguments;
+use crate::shared::arguments::{EngineArguments, IoChoice};
 
 pub(super) struct Positioned {
     engine: Option<Engine>,

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::destination::Destination;
 use super::{Failure, Source, runs};
-use crate::units::readable;
+use crate::shared::units::readable;
 
 /// Claims room for all data at once: in long extents, and what is too much is known before anything is written.
 ///

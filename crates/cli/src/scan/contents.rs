@@ -30,7 +30,7 @@ use super::progress::Progress;
 use super::walk::Subject;
 use super::whole::{Input, Kind, stream};
 use crate::cat::cause;
-use crate::standard;
+use crate::shared::standard;
 
 /// What was found in a file.
 pub(super) struct Found {

@@ -16,7 +16,7 @@ use headwater_core::readahead::{
 use headwater_core::units::{ByteRange, FrameId, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
 
 use super::requests::{Kind, Request};
-use crate::units::ByteSize;
+use crate::shared::units::ByteSize;
 
 pub(super) struct Ahead {
     policy: Readahead,

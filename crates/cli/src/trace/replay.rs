@@ -12,7 +12,7 @@ use headwater_core::units::{FrameId, PAGE_SIZE_BYTES};
 
 use super::ahead::Ahead;
 use super::requests::{Covered, Kind, Request};
-use crate::units::{ByteSize, readable};
+use crate::shared::units::{ByteSize, readable};
 
 pub(super) struct Cache {
     pub(super) size: ByteSize,

@@ -7,9 +7,9 @@ use os_display::Quotable;
 use serde::Serialize;
 
 use super::replay::Cache;
-use crate::args::ReplayArguments;
-use crate::readahead;
-use crate::units::{ByteSize, readable};
+use crate::shared::readahead;
+use crate::shared::units::{ByteSize, readable};
+use crate::trace::arguments::ReplayArguments;
 
 #[derive(Serialize)]
 pub(super) struct Report {

@@ -12,7 +12,7 @@ use os_display::Quotable;
 
 use super::csv::Csv;
 use super::oracle_general::OracleGeneral;
-use crate::args::FormatChoice;
+use crate::trace::arguments::FormatChoice;
 
 /// Some adjacent pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -32,7 +32,7 @@ use os_display::Quotable;
 
 use super::setting::{Measured, Setting};
 use crate::bench::suite::mixed;
-use crate::units::readable;
+use crate::shared::units::readable;
 
 /// In which order, and which way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -35,8 +35,9 @@ use headwater::testing::profiles::StoredProfiles;
 
 use crate::bench::file::{SIZE_BYTES_MIN, Target};
 use crate::bench::suite::Findings;
-use crate::units::readable;
-use crate::{exit_code, output};
+use crate::shared::complain::exit_code;
+use crate::shared::output;
+use crate::shared::units::readable;
 use measure::{Plan, measure};
 use os_display::Quotable;
 use place::{Kind, Place};

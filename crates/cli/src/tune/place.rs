@@ -19,7 +19,7 @@ use os_display::Quotable;
 
 use super::block_size::BlockSize;
 use crate::bench::file::{Fitting, SIZE_BYTES_MIN, Wanted, free_bytes_in};
-use crate::units::{ByteSize, readable};
+use crate::shared::units::{ByteSize, readable};
 
 #[derive(Debug)]
 pub(super) struct Place {

@@ -6,7 +6,7 @@ use headwater::testing::profiles::TunedSetting;
 use serde::Serialize;
 
 use crate::bench::suite::MIB;
-use crate::units::readable;
+use crate::shared::units::readable;
 
 #[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Setting {

@@ -15,7 +15,7 @@ use headwater::Profiles;
 use headwater::testing::profiles::{Profile, StoredProfiles, TunedSetting};
 use os_display::Quotable;
 
-use crate::units::readable;
+use crate::shared::units::readable;
 
 /// Where profiles lie; `None` if they are off.
 ///

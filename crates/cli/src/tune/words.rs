@@ -12,7 +12,7 @@ use super::map::map;
 use super::memory::Sweep;
 use super::report::{Grid, Latency, Report};
 use crate::bench::suite::MIB;
-use crate::units::readable;
+use crate::shared::units::readable;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Style {

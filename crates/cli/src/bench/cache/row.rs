@@ -24,7 +24,7 @@ use headwater::{ByteRange, Engine};
 use serde::{Deserialize, Serialize};
 
 use super::{Access, Source, THREADS};
-use crate::args::RowArguments;
+use crate::bench::arguments::RowArguments;
 use crate::bench::suite::{INPUT, PAGE_BYTES, cpu_seconds, mixed};
 
 /// What a source did in one round.

@@ -28,7 +28,7 @@ pub(super) use steps::run as run_row;
 use super::file::{Fitting, Target, Wanted};
 use super::measure;
 use super::suite::{self, Findings, PAGE_BYTES};
-use crate::units::{ByteSize, readable};
+use crate::shared::units::{ByteSize, readable};
 use report::Report;
 use steps::{Sweep, sweep};
 use ways::Ways;

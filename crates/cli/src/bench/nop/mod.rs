@@ -7,7 +7,7 @@
 //! Owns: which rows there are, their order, what is said when io_uring is refused.
 //! Does not own: the measured loop (`batches`), the words and columns (`report`).
 
-mod affinity;
+pub(crate) mod affinity;
 mod batches;
 mod latency;
 mod plot;
@@ -16,14 +16,14 @@ mod report;
 use std::io;
 use std::time::Duration;
 
-pub(crate) use affinity::Affinity;
+use affinity::Affinity;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::check_results;
 use super::suite::{self, Findings};
-use crate::args::NopArguments;
-use crate::output;
+use crate::bench::arguments::NopArguments;
+use crate::shared::output;
 use batches::Measured;
 use report::{Outcome, Report};
 

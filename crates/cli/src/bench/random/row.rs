@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::tasks::{Task, give_way, run_all};
 use super::{IN_FLIGHT, Way};
-use crate::args::RowArguments;
+use crate::bench::arguments::RowArguments;
 use crate::bench::cgroup;
 use crate::bench::row::peak_rss_kib;
 use crate::bench::suite::{INPUT, PAGE_BYTES, cpu_seconds, mixed};

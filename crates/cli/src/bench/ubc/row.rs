@@ -23,7 +23,7 @@ use rustix::fs::FallocateFlags;
 use serde::{Deserialize, Serialize};
 
 use super::{Way, Work};
-use crate::args::RowArguments;
+use crate::bench::arguments::RowArguments;
 use crate::bench::row::Tally;
 use crate::bench::suite::{INPUT, PAGE_BYTES, cpu_seconds};
 

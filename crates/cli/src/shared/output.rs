@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use os_display::Quotable;
 
-use crate::standard;
+use crate::shared::standard;
 
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct JsonArguments {
