@@ -15,59 +15,38 @@
 
 #![warn(missing_docs)]
 
-mod arena;
-mod background;
-mod completion;
+mod backend;
 mod driver;
-mod event;
 mod file;
-mod fork;
-mod gate;
-mod identity;
-mod kernel_cache;
-mod lane;
-mod lease;
-mod live;
-mod local;
-mod mapped;
-mod page_cache;
-mod pool;
-mod pressure;
+mod memory;
 mod request;
-mod signals;
-mod sim;
-mod slot;
-mod slots;
 mod sync;
-mod sys;
-mod threads;
-mod uring;
-mod watch;
+mod system;
 
-pub use arena::{Arena, ArenaStats, BudgetTooSmall, Extent, Extents, LentOut, Urgency};
-pub use background::{Background, Bell, Pause};
-pub use completion::{Batch, Completion, Plug};
+pub use backend::sim::{DeviceEvent, FaultOn, FaultRange, SimControl, SimOptions};
+pub use backend::uring::{Sharing, SubmissionPolling, uring_refusal};
+pub use driver::completion::{Batch, Completion, Plug};
+pub use driver::local::LocalDriver;
 pub use driver::{Driver, DriverInfo, DriverKind, DriverOptions, DriverStats, PolledRings, Polling};
-pub use event::{Event, EventListener, WakeScope, contain};
+pub use file::identity::{device_number, file_system_uuid};
+pub use file::kernel_cache::{Residency, resident_pages};
+pub use file::lease::{Lease, LeaseOwner, LeaseState, LeaseWatch};
+pub use file::mapped::{MapAdvice, MappedFile};
+pub use file::watch::{ChangeWatch, Watched};
 pub use file::{
     Access, Allocated, AppendFile, Appended, Creation, DirectAlignment, DirectIo, FileKey, FileKind,
     FileStamp, FileSystem, OpenFile, Opened, Route, SeenFile, StampTrust, WholeFile, close_parked,
     coarse_clock, coarse_tick, device_polls,
 };
-pub use identity::{device_number, file_system_uuid};
-pub use kernel_cache::{Residency, resident_pages};
-pub use lease::{Lease, LeaseOwner, LeaseState, LeaseWatch};
-pub use live::{LiveMemory, live_support};
-pub use local::LocalDriver;
-pub use mapped::{MapAdvice, MappedFile};
-pub use page_cache::{
+pub use memory::arena::{Arena, ArenaStats, BudgetTooSmall, Extent, Extents, LentOut, Urgency};
+pub use memory::live::{LiveMemory, live_support};
+pub use memory::page_cache::{
     Dropped, FilePages, Found, Glanced, Loading, Modified, NotBegun, Overwritten, OwnedPage, PageCache,
     PageCacheStats, PageCounts, PinnedPage, PinnedRun,
 };
-pub use pressure::{Headroom, Pressure, Stall};
+pub use memory::pressure::{Headroom, Pressure, Stall};
 pub use request::{Finished, RejectReason, Rejected, Request, Sync, Transfer, WriteBack};
-pub use signals::without_signals;
-pub use sim::{DeviceEvent, FaultOn, FaultRange, SimControl, SimOptions};
-pub use sys::{Operation, SyncScope, at_exit, children_cpu_time};
-pub use uring::{Sharing, SubmissionPolling, uring_refusal};
-pub use watch::{ChangeWatch, Watched};
+pub use sync::background::{Background, Bell, Pause};
+pub use sync::event::{Event, EventListener, WakeScope, contain};
+pub use system::signals::without_signals;
+pub use system::sys::{Operation, SyncScope, at_exit, children_cpu_time};

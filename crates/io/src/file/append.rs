@@ -24,9 +24,9 @@ use rustix::io::Errno;
 
 use super::descriptor::Descriptor;
 use super::{FileKey, FileKind, OpenFile};
-use crate::fork::ProcessMark;
 use crate::request::RejectReason;
 use crate::sync::lock;
+use crate::system::fork::ProcessMark;
 
 /// A file open for appending, through the kernel's page cache. Any thread may use it; appends of one `AppendFile` take turns.
 #[derive(Debug)]

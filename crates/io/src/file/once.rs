@@ -27,7 +27,7 @@ use rustix::fs::{OFlags, fcntl_setfl};
 use super::descriptor::Descriptor;
 use super::status::Status;
 use super::{Access, DirectIo, FileKind, OpenFile, Opened, coarse_clock, let_wait, open_unwaiting};
-use crate::kernel_cache::resident_pages;
+use crate::file::kernel_cache::resident_pages;
 
 /// A file opened for reading, and the one look at it.
 #[derive(Debug)]

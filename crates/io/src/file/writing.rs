@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::descriptor::Descriptor;
 use super::status::{Status, positioned_kind};
 use super::{Access, DirectIo, FileKind, OpenFile, Route};
-use crate::sys::{self, SyncScope};
+use crate::system::sys::{self, SyncScope};
 
 /// How a file comes to be when it is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
