@@ -10,6 +10,17 @@
 //! request ([`Extent`]) is *moved* into the driver and comes back only when the kernel is done with it, so no
 //! safe caller can touch, free or reuse memory that a device still writes to (invariants 1 and 4).
 //!
+//! Rooms, each of which uses only those below it:
+//!
+//! ```text
+//!   driver      what callers hold: Driver, Completion, Batch; which queue a request takes
+//!   backend     what carries a request out: uring, threads, sim
+//!   request     a request, and the slot that it is in from submission to completion
+//!   file, memory   open files and what the kernel tells of them; frames, the page cache, memory pressure
+//!   sync        locks, wake-ups, a background thread
+//!   system      system calls, forks, signals
+//! ```
+//!
 //! Owns: frame memory, the look at what the system has left of it, file descriptors, request slots, the three drivers.
 //! Does not own: caching, readahead, retries that change what is read; those are the engine's.
 
@@ -28,15 +39,11 @@ pub use backend::uring::{Sharing, SubmissionPolling, uring_refusal};
 pub use driver::completion::{Batch, Completion, Plug};
 pub use driver::local::LocalDriver;
 pub use driver::{Driver, DriverInfo, DriverKind, DriverOptions, DriverStats, PolledRings, Polling};
-pub use file::identity::{device_number, file_system_uuid};
-pub use file::kernel_cache::{Residency, resident_pages};
-pub use file::lease::{Lease, LeaseOwner, LeaseState, LeaseWatch};
-pub use file::mapped::{MapAdvice, MappedFile};
-pub use file::watch::{ChangeWatch, Watched};
 pub use file::{
-    Access, Allocated, AppendFile, Appended, Creation, DirectAlignment, DirectIo, FileKey, FileKind,
-    FileStamp, FileSystem, OpenFile, Opened, Route, SeenFile, StampTrust, WholeFile, close_parked,
-    coarse_clock, coarse_tick, device_polls,
+    Access, Allocated, AppendFile, Appended, ChangeWatch, Creation, DirectAlignment, DirectIo, FileKey,
+    FileKind, FileStamp, FileSystem, Lease, LeaseOwner, LeaseState, LeaseWatch, MapAdvice, MappedFile,
+    OpenFile, Opened, Residency, Route, SeenFile, StampTrust, Watched, WholeFile, close_parked, coarse_clock,
+    coarse_tick, device_number, device_polls, file_system_uuid, resident_pages,
 };
 pub use memory::arena::{Arena, ArenaStats, BudgetTooSmall, Extent, Extents, LentOut, Urgency};
 pub use memory::live::{LiveMemory, live_support};
@@ -45,8 +52,9 @@ pub use memory::page_cache::{
     PageCacheStats, PageCounts, PinnedPage, PinnedRun,
 };
 pub use memory::pressure::{Headroom, Pressure, Stall};
-pub use request::{Finished, RejectReason, Rejected, Request, Sync, Transfer, WriteBack};
+pub use request::{Finished, Rejected, Request, Sync, Transfer, WriteBack};
 pub use sync::background::{Background, Bell, Pause};
 pub use sync::event::{Event, EventListener, WakeScope, contain};
+pub use system::reject::RejectReason;
 pub use system::signals::without_signals;
 pub use system::sys::{Operation, SyncScope, at_exit, children_cpu_time};

@@ -23,7 +23,8 @@ use crate::driver::queue::{Backend, Lane, Start};
 use crate::file::{OpenFile, Route};
 use crate::memory::arena::{Arena, Urgency};
 use crate::request::slot_table::{SlotId, SlotIds, TOGETHER};
-use crate::request::{Finished, RejectReason, Rejected, Request, Transfer};
+use crate::request::{Finished, Rejected, Request, Transfer};
+use crate::system::reject::RejectReason;
 use crate::system::sys::Operation;
 
 /// A request under way. Dropping it does not stop the I/O, whose memory returns to the arena afterwards.

@@ -27,13 +27,14 @@ use headwater_core::units::ByteRange;
 
 use crate::backend::sim::{Sim, SimOptions};
 use crate::backend::threads::Threads;
-use crate::backend::uring::{DevicePolling, RingUse, Sharing, SubmissionPolling, Uring};
+use crate::backend::uring::{DevicePolling, RingUse, Sharing, SubmissionPolling, Uring, polled_read_works};
 use crate::driver::completion::{Batch, Completion, Plug};
 use crate::driver::queue::{Backend, Lane, Start};
 use crate::file::{Allocated, AppendFile, Appended, OpenFile, Route};
 use crate::memory::arena::{Arena, ArenaKey, Urgency};
 use crate::request::slots::Slots;
-use crate::request::{RejectReason, Rejected, Request};
+use crate::request::{Rejected, Request};
+use crate::system::reject::RejectReason;
 use crate::system::sys::SyncScope;
 
 /// Which driver is wanted.
@@ -484,7 +485,7 @@ impl Driver {
             Request::Transfer(transfer)
                 if transfer.route == Route::Direct
                     && self.inner.options.polling == Polling::Auto
-                    && transfer.length_bytes <= transfer.file.polled_bytes_max()
+                    && transfer.length_bytes <= transfer.file.polled_bytes_max(polled_read_works)
                     && matches!(self.inner.lanes[0].backend, Backend::Uring(_)) =>
             {
                 let polled = self.inner.polled.get_or_init(|| {

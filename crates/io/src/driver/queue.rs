@@ -13,8 +13,9 @@ use crate::backend::uring::Uring;
 use crate::memory::arena::{ArenaKey, Urgency};
 use crate::request::slot_table::SlotId;
 use crate::request::slots::Slots;
-use crate::request::{RejectReason, Rejected, Request};
+use crate::request::{Rejected, Request};
 use crate::system::fork::ProcessMark;
+use crate::system::reject::RejectReason;
 
 pub(crate) struct Lane {
     pub(crate) slots: Arc<Slots>,

@@ -43,7 +43,8 @@ use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise, fcntl_getfl, fcntl_setfl, o
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-use super::{FileKey, coarse_clock};
+use super::clock::coarse_clock;
+use super::status::FileKey;
 use crate::sync::lock;
 use crate::system::fork::ProcessMark;
 use crate::system::signals::without_signals;

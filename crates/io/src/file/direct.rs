@@ -22,9 +22,9 @@ use headwater_core::units::{Alignment, PAGE_SIZE_BYTES};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use super::access::Access;
 use super::descriptor::Descriptor;
-use super::status::Status;
-use super::{Access, FileKind, PageBuffer};
+use super::status::{FileKind, Status};
 
 /// What `O_DIRECT` asks of memory and file offsets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -143,3 +143,7 @@ fn probe(file: &File) -> Option<DirectAlignment> {
     file.read_at(&mut page.0, 0).ok()?;
     Some(DirectAlignment { memory: Alignment::PAGE, offset: Alignment::PAGE })
 }
+
+/// A page for a trial read.
+#[repr(C, align(4096))]
+pub(crate) struct PageBuffer(pub(crate) [u8; PAGE_SIZE_BYTES as usize]);

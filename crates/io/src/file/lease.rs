@@ -26,7 +26,8 @@ use std::sync::Arc;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 
-use crate::file::{FileKind, OpenFile};
+use super::open_file::OpenFile;
+use super::status::FileKind;
 use crate::system::fork::ProcessMark;
 
 /// Where the thread that made it hears of leases that are asked for.

@@ -24,9 +24,11 @@ use std::time::Duration;
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES};
 use rustix::fs::{OFlags, fcntl_setfl};
 
+use super::access::{Access, DirectIo, let_wait, open_unwaiting};
+use super::clock::coarse_clock;
 use super::descriptor::Descriptor;
-use super::status::Status;
-use super::{Access, DirectIo, FileKind, OpenFile, Opened, coarse_clock, let_wait, open_unwaiting};
+use super::open_file::{OpenFile, Opened};
+use super::status::{FileKind, Status};
 use crate::file::kernel_cache::resident_pages;
 
 /// A file opened for reading, and the one look at it.

@@ -39,10 +39,11 @@ use std::sync::{Arc, Mutex};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
-use crate::file::{FileKind, OpenFile};
-use crate::request::RejectReason;
+use super::open_file::OpenFile;
+use super::status::FileKind;
 use crate::sync::lock;
 use crate::system::fork::ProcessMark;
+use crate::system::reject::RejectReason;
 
 /// A group of files for which the kernel reports changes by other processes. It takes one descriptor, and one of the 128 groups
 /// that a user may have (`/proc/sys/fs/fanotify/max_user_groups`). In a forked child it does nothing: the group's queue is its

@@ -39,6 +39,8 @@ use crate::system::fork::ProcessMark;
 use crate::system::sys::{self, IoSegment};
 use elastic::{Growth, Rings};
 
+pub(crate) use elastic::{ChunkUser, Forgotten};
+
 /// The extents of one request: in the order of the file's bytes. Nearly always one.
 pub type Extents = SmallVec<[Extent; 1]>;
 

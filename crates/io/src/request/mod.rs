@@ -21,6 +21,7 @@ use std::sync::Arc;
 use crate::file::{OpenFile, Route};
 use crate::memory::arena::Extents;
 use crate::memory::page_cache::PinnedRun;
+use crate::system::reject::RejectReason;
 use crate::system::sys::{IO_SEGMENTS_MAX, Operation, SyncScope};
 
 const PAGE_BYTES: usize = headwater_core::units::PAGE_SIZE_BYTES as usize;
@@ -115,41 +116,6 @@ impl fmt::Display for Rejected {
 }
 
 impl std::error::Error for Rejected {}
-
-/// Why a driver does not accept a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum RejectReason {
-    /// Readahead leaves the last places in the queue to others.
-    NoPlace,
-    /// More than [`Limits::OUTSTANDING_MAX`](headwater_core::limits::Limits::OUTSTANDING_MAX) results were not taken.
-    TooMany,
-    /// The driver belongs to the parent process.
-    Forked,
-}
-
-impl fmt::Display for RejectReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            RejectReason::NoPlace => "no place in the queue for readahead",
-            RejectReason::TooMany => "more than a million requests are outstanding or done and not taken",
-            RejectReason::Forked => "the engine belongs to the parent process; build a new one after fork",
-        })
-    }
-}
-
-impl std::error::Error for RejectReason {}
-
-impl From<RejectReason> for io::Error {
-    fn from(reason: RejectReason) -> io::Error {
-        let kind = match reason {
-            RejectReason::NoPlace => io::ErrorKind::WouldBlock,
-            RejectReason::TooMany => io::ErrorKind::QuotaExceeded,
-            RejectReason::Forked => io::ErrorKind::Unsupported,
-        };
-        io::Error::new(kind, reason)
-    }
-}
 
 impl Request {
     /// Asserts what the kernel or the driver would otherwise trip over later.

@@ -49,12 +49,11 @@ use smallvec::SmallVec;
 
 use crate::backend::threads::Threads;
 use crate::backend::uring::gate::Gate;
-use crate::memory::arena::{ArenaKey, Chunk};
+use crate::memory::arena::{ArenaKey, Chunk, ChunkUser, Forgotten};
 use crate::request::slot_table::{SlotId, SlotIds, TOGETHER};
 use crate::request::slots::{Completed, Slots, Verdict, Waiter};
 use crate::sync::lock;
 use crate::system::fork::ProcessMark;
-pub(crate) use registered::Forgotten;
 use registered::RegisteredMemory;
 use setup::Ring;
 pub(crate) use setup::{DevicePolling, RingUse, polled_read_works};
@@ -150,9 +149,8 @@ pub fn uring_refusal() -> Option<String> {
     Ring::new(wanted).err().map(|error| error.to_string())
 }
 
-impl Shared {
-    /// The memory of a chunk that nobody owns is about to be given back. Says whether the ring does not know it.
-    pub(crate) fn forget_memory(&self, chunk: &Chunk) -> Forgotten {
+impl ChunkUser for Shared {
+    fn forget(&self, chunk: &Chunk) -> Forgotten {
         let Some(memory) = self.memory.get() else { return Forgotten::Yes };
         if self.is_foreign() { Forgotten::No } else { memory.forget(&self.ring, chunk) }
     }
@@ -270,7 +268,8 @@ impl Uring {
     /// From now on, memory of this arena is made known to the kernel when it is first used.
     pub(crate) fn register_memory(&self, arena: ArenaKey) {
         self.shared.memory.get_or_init(|| {
-            arena.add_ring(&self.shared);
+            let ring: Arc<dyn ChunkUser> = self.shared.clone();
+            arena.add_ring(Arc::downgrade(&ring));
             RegisteredMemory::new(&self.shared.ring, arena)
         });
     }

@@ -19,7 +19,7 @@ use std::sync::OnceLock;
 
 use io_uring::IoUring;
 
-use crate::memory::arena::{ArenaKey, Chunk};
+use crate::memory::arena::{ArenaKey, Chunk, Forgotten};
 use crate::sync::{AtomicU8, Ordering};
 
 pub(crate) struct RegisteredMemory {
@@ -144,13 +144,6 @@ pub(crate) enum Lookup {
     Registered(u16),
     Wanted,
     Unregistered,
-}
-
-/// Whether a chunk is unknown to the kernel now.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Forgotten {
-    Yes,
-    No,
 }
 
 fn explain(error: &io::Error) -> String {

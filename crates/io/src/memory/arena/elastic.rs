@@ -26,7 +26,6 @@ use headwater_core::buddy::CHUNK_BYTES;
 use smallvec::SmallVec;
 
 use super::{Arena, ArenaKey, Chunk, MappedChunk, State};
-use crate::backend::uring::{self, Forgotten};
 use crate::memory::pressure::{Headroom, Pressure, Stall};
 use crate::sync::lock;
 use crate::system::sys;
@@ -91,12 +90,25 @@ impl Growth {
     }
 }
 
+/// A ring that registers chunks with the kernel. A trait, because rings are built on memory, and memory must not know them.
+pub(crate) trait ChunkUser: Send + Sync {
+    /// The memory of a chunk that nobody owns is about to be given back: the ring unregisters it.
+    fn forget(&self, chunk: &Chunk) -> Forgotten;
+}
+
+/// Whether a ring does not know a chunk any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Forgotten {
+    Yes,
+    No,
+}
+
 /// The rings that may know chunks of an arena.
 #[derive(Default)]
-pub(super) struct Rings(Mutex<Vec<Weak<uring::Shared>>>);
+pub(super) struct Rings(Mutex<Vec<Weak<dyn ChunkUser>>>);
 
 impl Rings {
-    fn living(&self) -> SmallVec<[Arc<uring::Shared>; 8]> {
+    fn living(&self) -> SmallVec<[Arc<dyn ChunkUser>; 8]> {
         let mut rings = lock(&self.0);
         rings.retain(|ring| ring.strong_count() > 0);
         rings.iter().filter_map(Weak::upgrade).collect()
@@ -111,8 +123,8 @@ impl std::fmt::Debug for Rings {
 
 impl ArenaKey {
     /// The ring may be told of chunks from now on. It forgets them before their memory goes.
-    pub(crate) fn add_ring(&self, ring: &Arc<uring::Shared>) {
-        lock(&self.rings.0).push(Arc::downgrade(ring));
+    pub(crate) fn add_ring(&self, ring: Weak<dyn ChunkUser>) {
+        lock(&self.rings.0).push(ring);
     }
 }
 
@@ -233,8 +245,7 @@ impl Arena {
 
     /// Takes the memory of a retired chunk away; does nothing while a ring knows it and cannot forget it.
     fn discard(&self, chunk: &Chunk) -> bool {
-        let is_forgotten =
-            self.shared.rings.living().iter().all(|ring| ring.forget_memory(chunk) == Forgotten::Yes);
+        let is_forgotten = self.shared.rings.living().iter().all(|ring| ring.forget(chunk) == Forgotten::Yes);
         // SAFETY: the chunk is mapped as long as the arena and out of circulation, so nobody owns any of it; no ring knows
         // it.
         is_forgotten && unsafe { sys::discard_chunk(chunk.base, CHUNK_BYTES) }.is_ok()
