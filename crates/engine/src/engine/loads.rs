@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use headwater_core::frame::LoadId;
 use headwater_core::readahead::{Purpose, ReadId, ReadResult};
-use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES};
+use headwater_core::units::{ByteRange, PAGE_BYTES};
 
 use headwater_io::{Completion, Driver, EventListener, Finished, Loading};
 
@@ -202,5 +202,3 @@ impl Load {
         self.completion.under_way(completion, loading);
     }
 }
-
-const PAGE_BYTES: usize = PAGE_SIZE_BYTES as usize;

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-use headwater_core::units::{PAGE_SIZE_BYTES, PageRange};
+use headwater_core::units::{PAGE_BYTES, PageRange};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::system::sys;
@@ -59,7 +59,7 @@ impl MappedFile {
     /// another process truncates the file meanwhile, the kernel ends this process with SIGBUS: that is what `mmap`
     /// offers, and why headwater does not read this way.
     pub fn sum_of_pages(&self) -> u64 {
-        (0..self.length_bytes).step_by(PAGE_SIZE_BYTES as usize).fold(0, |sum, offset| {
+        (0..self.length_bytes).step_by(PAGE_BYTES).fold(0, |sum, offset| {
             // SAFETY: the offset lies within the mapping; the read is volatile, so a concurrent change is only a
             // different value.
             sum.wrapping_add(u64::from(unsafe { self.base.add(offset).read_volatile() }))
@@ -91,7 +91,7 @@ impl MappedFile {
         if start >= end {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let mut answer = vec![0; (end - start).div_ceil(PAGE_SIZE_BYTES as usize)];
+        let mut answer = vec![0; (end - start).div_ceil(PAGE_BYTES)];
         // SAFETY: start is page-aligned and start..end lies within the mapping.
         unsafe { sys::mincore(self.base.add(start), end - start, &mut answer)? };
         Ok(answer.into_iter().map(|byte| byte & 1 == 1).collect())

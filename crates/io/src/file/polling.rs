@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Mutex;
 
-use headwater_core::units::PAGE_SIZE_BYTES;
+use headwater_core::units::PAGE_BYTES;
 
 use crate::sync::lock;
 
@@ -49,6 +49,6 @@ fn queue_polled_bytes_max(device: u64) -> usize {
     let queues = [format!("{folder}/queue"), format!("{folder}/../queue")];
     let Some(queue) = queues.iter().find(|queue| number(queue, "io_poll") == Some(1)) else { return 0 };
     let sectors_bytes = number(queue, "max_sectors_kb").unwrap_or(0) * 1024;
-    let segments_bytes = number(queue, "max_segments").unwrap_or(0) * PAGE_SIZE_BYTES as usize;
+    let segments_bytes = number(queue, "max_segments").unwrap_or(0) * PAGE_BYTES;
     sectors_bytes.min(segments_bytes)
 }

@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use headwater_core::buddy::{Block, Buddy, CHUNK_BYTES, order_for_bytes};
-use headwater_core::units::{FrameId, PAGE_SIZE_BYTES};
+use headwater_core::units::{FrameId, PAGE_BYTES};
 use smallvec::SmallVec;
 
 use crate::memory::pressure::Pressure;
@@ -562,8 +562,6 @@ impl Drop for MappedChunk {
         unsafe { sys::unmap_chunk(self.base, CHUNK_BYTES) }
     }
 }
-
-const PAGE_BYTES: usize = PAGE_SIZE_BYTES as usize;
 
 const CHUNK_PAGES: usize = CHUNK_BYTES / PAGE_BYTES;
 

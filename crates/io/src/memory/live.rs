@@ -34,7 +34,8 @@ use crate::system::sys;
 
 mod userfault;
 
-use userfault::{PAGE_BYTES, Protection, Userfault};
+use headwater_core::units::PAGE_BYTES;
+use userfault::{Protection, Userfault};
 
 /// Whether this kernel has what [`LiveMemory`] needs, and lets this process use it: userfaultfd with `UFFD_FEATURE_MOVE`
 /// (Linux 6.8) and `UFFD_FEATURE_WP_ASYNC` (6.7), and `PAGEMAP_SCAN` (6.7). Asked once; the answer is kept.

@@ -38,7 +38,7 @@ use headwater_core::frame::{
 };
 use headwater_core::replacement::Policy;
 use headwater_core::table::PageTable;
-use headwater_core::units::{FrameId, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
+use headwater_core::units::{FrameId, PAGE_BYTES, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
 use smallvec::SmallVec;
 
 use crate::memory::arena::{Arena, Extents};
@@ -587,8 +587,6 @@ impl fmt::Debug for OwnedPage {
 fn give_way() {
     std::thread::yield_now();
 }
-
-const PAGE_BYTES: usize = PAGE_SIZE_BYTES as usize;
 
 const CACHE_LINE_BYTES: usize = 64;
 

@@ -18,13 +18,13 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use headwater_core::units::PAGE_BYTES;
+
 use crate::file::{OpenFile, Route};
 use crate::memory::arena::Extents;
 use crate::memory::page_cache::PinnedRun;
 use crate::system::reject::RejectReason;
 use crate::system::sys::{IO_SEGMENTS_MAX, Operation, SyncScope};
-
-const PAGE_BYTES: usize = headwater_core::units::PAGE_SIZE_BYTES as usize;
 
 /// What a driver is asked to do.
 #[derive(Debug)]

@@ -49,8 +49,8 @@ fn word() -> &'static AtomicU64 {
 /// A page that the kernel wipes in children. Where it cannot, forks go unnoticed, as they would without all this.
 #[cfg(not(miri))]
 fn map_word() -> &'static AtomicU64 {
+    use headwater_core::units::PAGE_BYTES;
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
-    const PAGE_BYTES: usize = 4096;
     // SAFETY: a new private anonymous mapping disturbs nothing. It is zeroed, aligned, large enough for an
     // `AtomicU64`, which has no invalid values, and never unmapped.
     unsafe {

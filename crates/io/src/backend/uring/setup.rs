@@ -9,7 +9,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use headwater_core::units::PAGE_SIZE_BYTES;
+use headwater_core::units::PAGE_BYTES;
 use io_uring::register::Restriction;
 use io_uring::{IoUring, Probe, cqueue, opcode, types};
 use rustix::event::{EventfdFlags, eventfd};
@@ -139,7 +139,7 @@ impl Drop for Ring {
 pub(crate) fn polled_read_works(file: BorrowedFd<'_>) -> bool {
     let read = || -> io::Result<i32> {
         let mut ring = IoUring::builder().dontfork().setup_iopoll().build(1)?;
-        let mut page = Box::new(PageBuffer([0; PAGE_SIZE_BYTES as usize]));
+        let mut page = Box::new(PageBuffer([0; PAGE_BYTES]));
         let descriptor = types::Fd(file.as_raw_fd());
         let entry = opcode::Read::new(descriptor, page.0.as_mut_ptr(), page.0.len() as u32).build();
         // SAFETY: the page is kept until the completion is there; without one it is given up for good.

@@ -17,6 +17,8 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
+use headwater_core::units::PAGE_BYTES;
+
 /// A userfaultfd and the page map that go with this process's memory. In a child of `fork` both still speak of the parent's
 /// memory, so nobody may use them there.
 #[derive(Debug)]
@@ -388,8 +390,6 @@ const PAGE_IS_WRITTEN: u64 = 1 << 1;
 const PAGE_IS_HUGE: u64 = 1 << 6;
 const SCAN_PROTECTS: u64 = 1 << 0;
 const SCAN_CHECKS_REGISTRATION: u64 = 1 << 1;
-
-pub(super) const PAGE_BYTES: usize = 4096;
 
 /// Runs of written pages in one answer: 6 KiB of stack, and pages written at random, one run each, cost a system call for
 /// every 256 of them, next to the fault that each of them cost before.

@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicU8, Ordering, fence};
 
 use headwater_core::cache::LoadResult;
 use headwater_core::frame::Ended;
-use headwater_core::units::{FrameId, PageRange};
+use headwater_core::units::{FrameId, PAGE_BYTES, PageRange};
 use smallvec::SmallVec;
 
-use super::{PAGE_BYTES, Pages};
+use super::Pages;
 use crate::memory::arena::Extents;
 
 /// Pages on their way. Dropped, the load has failed; the memory is wherever the request is.

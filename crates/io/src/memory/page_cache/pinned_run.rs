@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use headwater_core::frame::CHUNK_FRAMES;
-use headwater_core::units::FrameId;
+use headwater_core::units::{FrameId, PAGE_BYTES};
 use smallvec::SmallVec;
 
-use super::{FilePages, OwnedPage, PAGE_BYTES, PinnedPage, Shared};
+use super::{FilePages, OwnedPage, PinnedPage, Shared};
 use crate::memory::arena::Chunk;
 
 /// Pages of one cache, in file order, pinned until this is dropped.

@@ -14,7 +14,7 @@
 //! Locks: `control` for `install`; `arena.state` before and after it.
 
 use headwater_core::frame::{FirstUse, LoadId, WriteLatch};
-use headwater_core::units::{FrameId, PageCount, PageIndex, PageRange};
+use headwater_core::units::{FrameId, PAGE_BYTES, PageCount, PageIndex, PageRange};
 use smallvec::SmallVec;
 
 use super::{FilePages, Found, PinnedRun, Shared};
@@ -195,7 +195,7 @@ impl FilePages {
 #[inline]
 fn end_in_page(start_bytes: u32, length: usize) -> Option<u32> {
     let end_bytes = (start_bytes as usize).checked_add(length)?;
-    (end_bytes <= super::PAGE_BYTES).then_some(end_bytes as u32)
+    (end_bytes <= PAGE_BYTES).then_some(end_bytes as u32)
 }
 
 /// Gives the latch of a frame back, also if whoever computes the new bytes panics.

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use headwater_core::units::PAGE_BYTES;
 use headwater_testkit::{Rng, ScratchDir, block_on, mix, skip, soak_seconds, watched, with_seed};
 
 use super::{Enter, Faults, Shown};
@@ -333,8 +334,6 @@ fn contents(page: u64, version: u64) -> Vec<u8> {
     let mut rng = Rng::new(mix(page << 32 | version));
     (0..PAGE_BYTES / 8).flat_map(|_| rng.next_u64().to_ne_bytes()).collect()
 }
-
-const PAGE_BYTES: usize = 4096;
 const PAGES: u64 = 64;
 const THREADS: usize = 3;
 const LIVES: usize = 12;
