@@ -55,6 +55,7 @@ pub use memory::pressure::{Headroom, Pressure, Stall};
 pub use request::{Finished, Rejected, Request, Sync, Transfer, WriteBack};
 pub use sync::background::{Background, Bell, Pause};
 pub use sync::event::{Event, EventListener, WakeScope, contain};
+pub use sync::{lock, unpoisoned};
 pub use system::reject::RejectReason;
 pub use system::signals::without_signals;
 pub use system::sys::{Operation, SyncScope, at_exit, children_cpu_time};

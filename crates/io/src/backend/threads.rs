@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
 use headwater_core::limits::Limits;
@@ -21,6 +21,7 @@ use crate::memory::arena::Urgency;
 use crate::request::slot_table::SlotId;
 use crate::request::slots::{Attempt, Completed, Slots, Verdict};
 use crate::request::{Finished, Request};
+use crate::sync::{lock, unpoisoned};
 use crate::system::fork::ProcessMark;
 use crate::system::signals::spawn;
 use crate::system::sys;
@@ -79,7 +80,7 @@ impl Threads {
 
     /// Whether there is a worker after the call.
     fn add_worker(&self) -> bool {
-        let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut workers = lock(&self.workers);
         if workers.len() < self.workers_max {
             let shared = self.shared.clone();
             workers.extend(spawn("headwater-io", THREAD_STACK_BYTES, move || shared.work()));
@@ -102,15 +103,13 @@ impl Drop for Threads {
     fn drop(&mut self) {
         if !self.mark.is_here() {
             // In a forked child there are no workers, and one that is gone may hold the lock.
-            std::mem::take(self.workers.get_mut().unwrap_or_else(PoisonError::into_inner))
-                .into_iter()
-                .for_each(std::mem::forget);
+            std::mem::take(unpoisoned(self.workers.get_mut())).into_iter().for_each(std::mem::forget);
             return;
         }
         self.shared.lock().stopping = true;
         self.shared.arrived.notify_all();
         let me = thread::current().id();
-        let workers = std::mem::take(self.workers.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let workers = std::mem::take(unpoisoned(self.workers.get_mut()));
         // A waker that drops the last handle runs on a worker, which then ends by itself.
         for worker in workers.into_iter().filter(|worker| worker.thread().id() != me) {
             let _ = worker.join();
@@ -130,7 +129,7 @@ impl Shared {
                 return;
             } else {
                 queue.idle_workers += 1;
-                queue = self.arrived.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue = unpoisoned(self.arrived.wait(queue));
                 queue.idle_workers -= 1;
             }
         }
@@ -173,7 +172,7 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queue)
     }
 }
 

@@ -27,7 +27,7 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use headwater_core::buddy::{Block, Buddy, CHUNK_BYTES, order_for_bytes};
 use headwater_core::units::{FrameId, PAGE_BYTES};
@@ -35,6 +35,7 @@ use smallvec::SmallVec;
 
 use crate::memory::pressure::Pressure;
 use crate::sync::event::{Event, EventListener, WakeScope};
+use crate::sync::lock;
 use crate::system::fork::ProcessMark;
 use crate::system::sys::{self, IoSegment};
 use elastic::{Growth, Rings};
@@ -385,7 +386,7 @@ impl Shared {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic inside the lock can only come from an assertion of the buddy; its state is then still memory-safe.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

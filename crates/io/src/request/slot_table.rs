@@ -21,14 +21,14 @@
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
-use std::sync::{OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use headwater_core::limits::Limits;
 use smallvec::SmallVec;
 
 use crate::memory::arena::Urgency;
 use crate::request::slot::{Abandoned, Slot, Taken};
-use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
+use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, unpoisoned};
 
 /// Names a request for as long as it is known: a slot, and how often that slot was used before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -333,7 +333,7 @@ impl<A, W> Pool<A, W> {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(self.state.lock())
     }
 
     fn free_slot(&self, state: &mut State) -> Option<u32> {

@@ -15,11 +15,12 @@
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::sync::{
-    AtomicBool, Condvar, JoinHandle, Mutex, MutexGuard, Ordering, fence, spawn, thread, wait_timeout,
+    AtomicBool, Condvar, JoinHandle, Mutex, MutexGuard, Ordering, fence, spawn, thread, unpoisoned,
+    wait_timeout,
 };
 
 /// A thread that is there once there is something to do. Stopped by [`Background::stop`], not by being dropped.
@@ -159,7 +160,7 @@ impl Calls {
         let mut call = locked(&self.call);
         while *call == Call::None {
             let Some(tick) = tick else {
-                call = self.called.wait(call).unwrap_or_else(PoisonError::into_inner);
+                call = unpoisoned(self.called.wait(call));
                 continue;
             };
             call = wait_timeout(&self.called, &self.call, call, tick);
@@ -198,7 +199,7 @@ impl fmt::Debug for Bell {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    unpoisoned(mutex.lock())
 }
 
 #[cfg(all(test, headwater_loom))]

@@ -10,7 +10,7 @@ pub(crate) mod event;
 
 #[cfg(headwater_loom)]
 use std::io;
-use std::sync::PoisonError;
+use std::sync::{LockResult, PoisonError};
 use std::time::Duration;
 
 #[cfg(not(headwater_loom))]
@@ -46,7 +46,7 @@ pub(crate) fn wait_timeout<'a, T>(
     guard: MutexGuard<'a, T>,
     time: Duration,
 ) -> MutexGuard<'a, T> {
-    notified.wait_timeout(guard, time).unwrap_or_else(PoisonError::into_inner).0
+    unpoisoned(notified.wait_timeout(guard, time)).0
 }
 
 /// Loom has no time: it may be over at any moment.
@@ -59,13 +59,18 @@ pub(crate) fn wait_timeout<'a, T>(
 ) -> MutexGuard<'a, T> {
     drop(guard);
     thread::yield_now();
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    unpoisoned(mutex.lock())
 }
 
-/// Locks one of std's own. A panic while one of these is held can only come from an assertion; what it guards is then
-/// still safe to use.
-pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// Locks a mutex of std, poisoned or not: see [`unpoisoned`].
+pub fn lock<T: ?Sized>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    unpoisoned(mutex.lock())
+}
+
+/// What a lock guards, also after a panic of a thread that held it. Such panics come from assertions, which leave the
+/// guarded state safe to use; to panic again in every other thread would only hide the first message.
+pub fn unpoisoned<G>(outcome: LockResult<G>) -> G {
+    outcome.unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A cell that is entered by pointer, so that loom can see each access.

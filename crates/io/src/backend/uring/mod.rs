@@ -40,7 +40,7 @@ mod waiting;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
 use std::thread::ThreadId;
 use std::time::Duration;
 
@@ -533,7 +533,7 @@ impl Shared {
 
     fn drain(&self) {
         while self.slots.in_flight() > 0 {
-            let lead = self.reaper.lock().unwrap_or_else(PoisonError::into_inner);
+            let lead = lock(&self.reaper);
             self.reap(lead, Reaper::Waiting, WAIT, WaitsIdle::No);
         }
     }

@@ -4,12 +4,12 @@
 //! Does not own: reaping.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::{Attendant, BURST_LIMIT, Reaper, Shared, WAIT, WaitsIdle};
-use crate::sync::lock;
+use crate::sync::{lock, unpoisoned};
 use crate::system::signals::spawn;
 
 #[derive(Default)]
@@ -42,7 +42,7 @@ impl DriverThread {
 
     /// Waits until the thread has drained the ring. False when there is none.
     pub(super) fn stop(&mut self) -> bool {
-        let Some(handle) = self.handle.get_mut().unwrap_or_else(PoisonError::into_inner).take() else {
+        let Some(handle) = unpoisoned(self.handle.get_mut()).take() else {
             return false;
         };
         handle.thread().unpark();
@@ -55,7 +55,7 @@ impl DriverThread {
 
     /// In a forked child there is no such thread.
     pub(super) fn forget(&mut self) {
-        std::mem::forget(self.handle.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+        std::mem::forget(unpoisoned(self.handle.get_mut()).take());
     }
 }
 
