@@ -19,12 +19,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use headwater_core::limits::Limits;
 use headwater_core::readahead::ReadaheadLimits;
 use headwater_core::units::PAGE_SIZE_BYTES;
-use headwater_io::{OpenFile, device_number};
+use headwater_io::{OpenFile, device_number, lock};
 use serde::{Deserialize, Serialize};
 
 pub use device::{Device, Nature};
@@ -201,7 +201,7 @@ impl Tuned {
     /// and sysfs.
     pub(crate) fn limits(&self, file: &OpenFile) -> Option<ReadaheadLimits> {
         let device = device_number(file.buffered()).ok()?;
-        let mut by_device = self.by_device.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_device = lock(&self.by_device);
         *by_device.entry(device).or_insert_with(|| {
             let key = Device::of(file.buffered()).ok()?.key?;
             self.profiles.get(&key)?.sequential.readahead_limits(self.memory_bytes)

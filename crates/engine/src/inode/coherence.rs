@@ -4,10 +4,10 @@
 //! Does not own: taking, breaking and giving up a lease (lease).
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use headwater_io::{Lease, OpenFile, coarse_tick};
+use headwater_io::{Lease, OpenFile, coarse_tick, lock};
 
 use crate::base::clock::REVALIDATE_INTERVAL;
 
@@ -133,6 +133,6 @@ impl Leasing {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }

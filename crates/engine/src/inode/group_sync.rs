@@ -5,9 +5,9 @@
 //! Locks: `syncs`, alone.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
-use headwater_io::{Completion, Event, SyncScope};
+use headwater_io::{Completion, Event, SyncScope, lock};
 
 /// Who syncs a file for whom.
 #[derive(Debug, Default)]
@@ -72,7 +72,7 @@ impl GroupSync {
     }
 
     fn lock(&self) -> MutexGuard<'_, Turns> {
-        self.syncs.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.syncs)
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) mod windows;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use headwater_core::cache::{DirtyToo, Evicted};
@@ -35,7 +35,9 @@ use headwater_core::readahead::{
     ReadaheadPolicy,
 };
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
-use headwater_io::{Dropped, Extents, FileKey, FilePages, FileStamp, Found, Glanced, OpenFile, Overwritten};
+use headwater_io::{
+    Dropped, Extents, FileKey, FilePages, FileStamp, Found, Glanced, OpenFile, Overwritten, lock,
+};
 
 use crate::base::counters::{Counts, FileCounters, FileStats};
 use crate::base::listeners::Listeners;
@@ -296,7 +298,7 @@ impl Inode {
     }
 
     pub(crate) fn reading(&self) -> MutexGuard<'_, Reading> {
-        self.readahead.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.readahead)
     }
 
     /// Changes the policy, for all who have the file open.

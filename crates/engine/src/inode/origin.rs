@@ -28,9 +28,9 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use headwater_io::{ChangeWatch, FileKey, FileStamp, FileSystem, OpenFile, Watched};
+use headwater_io::{ChangeWatch, FileKey, FileStamp, FileSystem, OpenFile, Watched, lock};
 
 use crate::base::clock::coarse_nanoseconds;
 
@@ -110,7 +110,7 @@ impl Origin {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.seen)
     }
 
     /// A handle asked for no watch.

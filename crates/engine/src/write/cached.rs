@@ -24,7 +24,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
+use headwater_core::units::{ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
 use headwater_io::{Extents, Found, Overwritten};
 use smallvec::SmallVec;
 
@@ -577,8 +577,6 @@ impl Drop for CachedWrite<'_> {
         }
     }
 }
-
-const PAGE_BYTES: usize = PAGE_SIZE_BYTES as usize;
 
 /// How often a page is brought and gone again, or another thread comes in between, before a write does without the cache's
 /// help.
