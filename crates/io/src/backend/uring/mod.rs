@@ -596,7 +596,7 @@ mod tests {
         let arena = Arena::new(4 << 20).unwrap();
         // Mapped now: while one thread maps a chunk, others are refused.
         drop(arena.allocate(4096, Urgency::Demand));
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/uring/mod.rs");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/backend/uring/mod.rs");
         let contents = std::fs::read(path).unwrap();
         let file = Arc::new(OpenFile::open(path.as_ref(), DirectIo::Off, Access::Read).unwrap());
         let read = || Transfer {

@@ -112,7 +112,7 @@ impl Bench {
     fn on(driver: Driver) -> Bench {
         let kernel = Kernel::default();
         inject(&driver, &kernel);
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/uring/mod.rs");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/backend/uring/mod.rs");
         let file = Arc::new(OpenFile::open(path.as_ref(), DirectIo::Off, Access::Read).unwrap());
         let contents = std::fs::read(path).unwrap();
         Bench { driver, arena: Arena::new(4 << 20).unwrap(), file, contents, kernel }
