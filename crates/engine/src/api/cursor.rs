@@ -22,7 +22,7 @@ pub(crate) enum Cursor {
 }
 
 impl Cursor {
-    /// At byte 0.
+    /// A cursor at byte 0.
     pub(crate) fn new(contents: &Contents) -> Cursor {
         match contents {
             Contents::Stored(source) => Cursor::Stored(Box::new(ReadStream::new(source))),

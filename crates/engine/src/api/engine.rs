@@ -83,8 +83,8 @@ impl Engine {
     /// dropping thread.
     ///
     /// # Errors
-    /// The first failure among the files that could not be written; their pages stay dirty. Also, once, why pages were discarded
-    /// since the last call of a file that has neither a name nor a handle any more.
+    /// The first failure among the files that could not be written; their pages stay dirty. Also, once, the error for which
+    /// pages were discarded since the last call, of a file with neither a name nor a handle.
     pub fn flush(&self) -> Result<()> {
         if self.shared.driver.is_forked() {
             return Err(Error::build(headwater_io::RejectReason::Forked.into()));

@@ -24,7 +24,7 @@ impl File {
     /// pages while the cache is full keeps its thread busy for ever. Several threads may call it at once.
     ///
     /// A page that failed to load was never in the cache and is not reported. A page may be cached again by the time of the call.
-    /// A panic of the listener reaches the panic hook and is caught there, where panics unwind.
+    /// A panic of the listener is reported by the panic hook and caught, where panics unwind.
     ///
     /// The guard keeps the file open. After it is dropped, a call that another thread has begun may still be running.
     ///

@@ -300,7 +300,7 @@ impl SharedView {
         Ok(())
     }
 
-    /// The open file, after a look at its current length if the write might reach beyond the known one.
+    /// The open file, after a check of its length if the write might reach beyond the known one.
     fn writable(&self, range: ByteRange) -> Result<(&Arc<Source>, &Arc<Inode>)> {
         let source = self.file.writable(Operation::Write)?;
         source.check_process_for(Operation::Write)?;

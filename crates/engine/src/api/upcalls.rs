@@ -5,9 +5,9 @@
 //!     ▲                                                    └─ memory short? returned; not leased? tried again
 //!     └── nothing is open or dirty: sleeps ◄── until the next tick, which the state of memory sets ──┘
 //! ```
+//!
 //! Owns: the order of the steps when a file is opened and closed, and in a round of the background thread. The engine's room
 //! calls these through `Upcalls`.
-//! Does not own: the steps.
 //! Does not own: the steps.
 
 use std::io;

@@ -13,7 +13,7 @@ use crate::base::error::{Error, Operation, Result};
 use crate::engine::handle::OFFSET_BYTES_MAX;
 
 /// Writes a file from a position onwards: `Write + Seek`. Written bytes are in the engine's memory at once, and in the file after
-/// [`Writer::sync`], or after a while.
+/// [`Writer::sync`], or some seconds later.
 ///
 /// [`Write::flush`] does nothing, because the writer itself buffers nothing.
 pub struct Writer {

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   no lease ──lease [Inode::lease]──► held ──check: sees all earlier writes──► trusted: reads skip the check
-//!      ▲                                │                                         │
-//!      └── give up: pages stay ◄────────┴──────── break: untrusted, pages leave ◄─┘
+//!      ▲                                │                                          │
+//!      └── give up: pages stay ◄────────┴───────── break: untrusted, pages leave ◄─┘
 //! ```
 //!
 //! While a file is leased ([`headwater_io::Lease`]), no process has it open for writing, so its known length and times stay valid

@@ -4,6 +4,7 @@
 //!   free ─► a thread: firm, until it is released
 //!      └──► a task: loose ─┬─ make_firm ─► firm
 //!                          └─ the process exits [lock_leaving] ─► seized: the task finds out by `holds`
+//! ```
 //!
 //! Owns: which thread or task may change the length, which of them wait.
 //! Does not own: the length.
@@ -43,7 +44,7 @@ impl Drop for Waiting<'_> {
 /// Whether the lock can be seized.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Hold {
-    /// No: a thread holds it, or a task past the point of no return.
+    /// No: a thread holds it.
     Firm = FIRM as isize,
     /// At exit: a task holds it.
     Loose = 0,

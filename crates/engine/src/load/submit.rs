@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   plan ─► missing runs, neighbours merged ─► frames ─┬─ none: refused, with all that comes after
-//!   plan ─► missing runs, neighbours merged ─► frames ─┬─ none: refused, with all that comes after
 //!                                                      └─ begin_load ─┬─ in the kernel's page cache ─► copied, published
 //!                                                                     ├─ small and single ──────────► pread in this thread
 //!                                                                     └─ else ──────────────────────► submitted, one plug for all
+//! ```
 //!
 //! Owns: the way from a plan to loads.
 //! Does not own: what is planned (`headwater-core`), the waiting readers (loads).

@@ -5,6 +5,7 @@
 //!                       ├─ pinned ─► copy of the page, changed ─► install      (loan-break)
 //!                       └─ pending, absent ─► as for any write of a part of a page ─► again
 //! ```
+//!
 //! Owns: the order of these steps.
 //! Does not own: the steps shared with all writes (cached write).
 //! Invariants: no other write touches the word between its read and its write: in place, because the page is latched; in a copy,
