@@ -41,7 +41,7 @@ pub(crate) struct Dirty {
     pages: AtomicU64,
     /// Incremented after every change of the file's contents.
     generation: AtomicU64,
-    /// Incremented by every write to the device, and by every other change of pages that leaves none dirty.
+    /// Incremented by every write to the device, and by other changes of pages that do not make them dirty.
     written: AtomicU64,
     /// Whether others have changed the file while pages were dirty in part: the rest of those pages may be stale.
     is_unsettled: AtomicBool,

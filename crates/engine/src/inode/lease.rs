@@ -13,7 +13,7 @@
 //! leased file. Pages are also dropped when a lease was refused earlier (a process that had the file mapped for writing may have
 //! changed it without moving the stamp), and after this engine has written, because its own changes hide those of others.
 //!
-//! Owns: the lease of an inode, from taking to releasing; its public levels.
+//! Owns: the lease of an inode, from taking to releasing; the public levels of coherence.
 //! Does not own: retries and the thread that receives lease breaks (leases).
 //! Invariants: C1 `is_trusted` only while the kernel's lease is held and after a check that began under it; C2 when a lease is
 //! broken, pages leave before it is released.

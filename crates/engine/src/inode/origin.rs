@@ -74,7 +74,7 @@ pub(super) struct Seen {
     /// Whether an own change was in flight since the last watch check.
     has_written: bool,
     watched: Option<Watched>,
-    /// Whether a handle opted out of the watch, or the kernel refused one, since the file was last closed by all handles.
+    /// Whether a handle opted out of the watch, or the kernel refused one, since the file was last without a handle.
     is_unwatched: bool,
     /// Whether others have changed the file since the last check, or (`is_doubtful`) other engines of this process may have.
     is_foreign: bool,

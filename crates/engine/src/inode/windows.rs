@@ -14,7 +14,7 @@
 //! Does not own: how they are made (window create) and written back (window flush).
 //! Invariants: W1 windows of a file do not overlap; W2 a page of a Live or Closing window is not in the cache; W3 the device is
 //! as long as a file with windows.
-//! Locks: `list`, for lookups and changes; `unsaved`; both inside all others, and nothing is done while they are held.
+//! Locks: `list`, for lookups and changes; `unsaved`; both inside all others, and no other call is made under them.
 
 use std::io;
 use std::ops::Range;

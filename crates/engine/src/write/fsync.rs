@@ -136,7 +136,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Waits for all writes in flight, also those begun by others.
+    /// Collects all writes in flight to wait for, also those begun by others.
     fn take_in_flight(&mut self) {
         let state = self.inode.dirty.lock();
         self.waits = state.in_flight.values().rev().cloned().collect();

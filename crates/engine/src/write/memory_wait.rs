@@ -39,7 +39,7 @@ impl Room {
     /// Blocks until another attempt may succeed.
     ///
     /// # Errors
-    /// Why none can.
+    /// Why no further attempt can succeed.
     pub(crate) fn wait(self, shared: &Shared) -> io::Result<()> {
         match self {
             Room::Load(load) => shared.cache.loads.wait(&load),

@@ -462,5 +462,5 @@ const BACKGROUND_DIVISOR: u64 = 2;
 /// Long enough that a page that is rewritten often reaches the device only now and then; the kernel waits 5 to 30 s.
 const DIRTY_AGE: Duration = Duration::from_secs(5);
 
-/// A full device is retried no more often.
+/// A full device is not retried more often than this.
 const RETRY_AGE: Duration = Duration::from_secs(1);

@@ -20,8 +20,8 @@ use headwater_io::Modified;
 use super::*;
 
 impl Source {
-    /// Calls `change` with the aligned eight bytes at `offset_bytes`, in the processor's byte order; they become its result, or
-    /// stay on `None`. `change` may be called several times, of which the last counts, so it should record its argument. Blocks.
+    /// Calls `change` with the aligned eight bytes at `offset_bytes`, in the processor's byte order, and writes its result back;
+    /// `None` leaves them as they are. Of several calls of `change` the last counts, so it should record its argument. Blocks.
     ///
     /// # Errors
     /// `UnexpectedEof` when the file ends before the end of the word; otherwise as for writes.
