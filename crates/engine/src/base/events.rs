@@ -57,7 +57,7 @@ pub(crate) fn wrote(file: FileId, pages: PageRange, outcome: &io::Result<()>, to
     }
 }
 
-/// The engine ends, and pages could not be written.
+/// Pages of a file are lost: they could not be written.
 pub(crate) fn lost(file: FileId, pages: u64) {
     error!(target: TARGET, file = number(file), pages, "lost what could not be written");
 }
