@@ -8,6 +8,7 @@
 
 #![allow(unsafe_code)]
 
+use headwater_core::units::PAGE_BYTES;
 use arbitrary::Arbitrary;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 
@@ -62,5 +63,3 @@ pub fn check_fault(error: &std::io::Error) {
 }
 
 const EFAULT: i32 = 14;
-
-const PAGE_BYTES: usize = 4096;

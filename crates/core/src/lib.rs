@@ -45,5 +45,5 @@ pub use readahead::{
     ReadResult, Readahead, ReadaheadLimits, ReadaheadPolicy, ReadaheadStats, SequentialStream,
 };
 pub use units::{
-    Alignment, ByteRange, FrameId, PAGE_SHIFT, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange,
+    Alignment, ByteRange, FrameId, PAGE_BYTES, PAGE_SHIFT, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange,
 };

@@ -67,11 +67,16 @@ pub use base::counters::{Counts, FileStats};
 pub use base::error::{Error, Failure, Operation, Result};
 pub use engine::Engine;
 pub use engine::handle::IoMode;
-pub use engine::profiles::{self, Profiles};
+pub use engine::profiles::Profiles;
 pub use engine::reclaim::{Elasticity, Relief};
 pub use engine::stats::{CacheStats, Latency};
 pub use headwater_core::readahead::{Advice, ReadaheadLimits, ReadaheadPolicy};
-pub use inode::lease::Coherence;
+pub use headwater_core::replacement::Policy as ReplacementPolicy;
+pub use headwater_core::units::{ByteRange, PageRange};
+pub use headwater_io::{
+    ArenaStats, DriverKind, DriverStats, PolledRings, Polling, Residency, SubmissionPolling,
+};
+pub use inode::coherence::Coherence;
 
 /// The queue below the engine by itself: requests in memory of their own, submitted from any thread, batched, awaited by threads
 /// or by tasks on any executor, cancelled safely. For programs that bring their own cache.
@@ -103,64 +108,24 @@ pub use inode::lease::Coherence;
 /// ```
 pub mod ring {
     pub use headwater_io::{
-        Access, Arena, ArenaStats, Batch, BudgetTooSmall, Completion, DirectAlignment, DirectIo, Driver,
-        DriverInfo, DriverKind, DriverOptions, DriverStats, Extent, Extents, FileKind, Finished, Headroom,
-        LocalDriver, OpenFile, Operation, Plug, PolledRings, Polling, Pressure, RejectReason, Rejected,
-        Request, Route, Sharing, Stall, SubmissionPolling, Transfer, Urgency, uring_refusal,
+        Access, Arena, Batch, Completion, DirectAlignment, DirectIo, Driver, DriverInfo, DriverOptions,
+        Extent, Extents, FileKind, Finished, LocalDriver, OpenFile, Operation, Plug, RejectReason, Rejected,
+        Request, Route, Sharing, Transfer, Urgency,
     };
 }
 
-/// The page cache below files by itself: pages of anything, loaded by the program into extents of an arena, found and pinned from
-/// any thread without a lock.
-///
-/// ```
-/// use headwater::pages::{FilePages, Found, LoadId, PageCache, Policy};
-/// use headwater::io::PageIndex;
-/// use headwater::ring::{Arena, Extents, Urgency};
-/// let arena = Arena::new(4 << 20)?;
-/// let cache = PageCache::new(&arena, Policy::Clock2QPlus);
-/// let file: FilePages = cache.add_file()?;
-/// let mut extent = arena.allocate(8192, Urgency::Demand).expect("the arena is empty");
-/// extent.fill(7);
-/// let (pages, extents) = (headwater::io::PageRange::new(PageIndex::new(0), PageIndex::new(2)), Extents::from_iter([extent]));
-/// let loading = file.begin_load(pages, &extents, LoadId::new(0), pages.end).expect("nobody has loaded them");
-/// loading.publish(extents, 8192);
-/// let Found::Page(page) = file.pin(PageIndex::new(1), 0..4096) else { panic!("it was loaded") };
-/// assert_eq!(page[0], 7);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub mod pages {
-    pub use headwater_core::cache::{DirtyToo, Evicted};
-    pub use headwater_core::dirty::{DirtyPages, Written};
-    pub use headwater_core::frame::{FileId, FirstUse, LoadId, Usage};
-    pub use headwater_core::replacement::Policy;
-    pub use headwater_io::{
-        Dropped, FilePages, Found, Glanced, Loading, NotBegun, Overwritten, OwnedPage, PageCache,
-        PageCacheStats, PageCounts, PinnedPage, PinnedRun,
-    };
-}
-
-/// What tests and measuring tools need beyond reading files: a choice of drivers, faults to inject, what the kernel's page cache
-/// holds of a file.
-pub mod io {
+/// For tests, measurements and `headwater tune`, beyond reading and writing files: a simulated device and its faults, `mmap`,
+/// counts of the kernel, stored profiles. With the feature `testing`; nothing here is stable.
+#[cfg(feature = "testing")]
+pub mod testing {
     pub use headwater_core::limits::Limits;
-    pub use headwater_core::units::{ByteRange, PageIndex, PageRange};
+    pub use headwater_core::units::PageIndex;
     pub use headwater_io::{
-        Access, Arena, ArenaStats, DeviceEvent, DirectAlignment, DirectIo, DriverKind, DriverStats, FaultOn,
-        FaultRange, FileKind, MapAdvice, MappedFile, OpenFile, Polling, Residency, SimControl, SimOptions,
-        Urgency, children_cpu_time, device_polls, resident_pages, uring_refusal,
+        DeviceEvent, FaultOn, FaultRange, Headroom, MapAdvice, MappedFile, Pressure, SimControl, SimOptions,
+        children_cpu_time, device_polls, resident_pages, uring_refusal,
     };
-}
 
-/// The cache's replacement and readahead by themselves, without memory or files: for programs that bring their own cache,
-/// and for simulations. [`policy::Replacement`] and [`policy::Readahead`] have an example each.
-pub mod policy {
-    pub use headwater_core::readahead::{
-        Access, Advice, Lookup, Outcome, Plan, PlannedRead, Presence, Purpose, ReadId, ReadResult, Readahead,
-        ReadaheadLimits, ReadaheadPolicy, ReadaheadStats,
-    };
-    pub use headwater_core::replacement::{Evicted, Frames, Origin, Policy, Replacement, UnknownPolicy};
-    pub use headwater_core::units::{ByteRange, FrameId, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
+    pub use crate::engine::profiles;
 }
 
 /// The examples of the README, compiled.

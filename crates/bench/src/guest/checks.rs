@@ -15,8 +15,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use headwater::io::{DriverKind, Polling, device_polls};
-use headwater::{Engine, File, IoMode, OpenOptions, ReadaheadLimits};
+use headwater::testing::device_polls;
+use headwater::{DriverKind, Engine, File, IoMode, OpenOptions, Polling, ReadaheadLimits};
 use serde::{Deserialize, Serialize};
 
 use super::{disk, interrupts};

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::storage::Storage;
+use crate::shared::storage::Storage;
 
 /// The machine without its storage. Empty texts mean that the system does not tell.
 #[derive(Serialize, Clone, Debug)]

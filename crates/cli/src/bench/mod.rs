@@ -3,9 +3,12 @@
 //! Owns: which suites there are.
 //! Does not own: the suites, their quick form (`quick`).
 
+pub(crate) mod arguments;
 mod cache;
 mod cat;
 mod cgroup;
+pub(crate) mod command;
+pub(crate) mod examples;
 pub(crate) mod file;
 mod headline;
 pub(crate) mod host;
@@ -29,17 +32,16 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-pub(crate) use cat::{CatSuiteArguments, EXAMPLES as CAT_EXAMPLES};
-pub(crate) use nop::Affinity;
-pub(crate) use random::{EXAMPLES as RANDOM_EXAMPLES, RandomArguments};
-pub(crate) use ubc::{EXAMPLES as UBC_EXAMPLES, UbcArguments};
+use ubc::UbcArguments;
 
-use crate::args::{
-    BenchArguments, CacheArguments, PlaceArguments, ReadaheadArguments, ResultArguments, RowArguments,
-    RowSuite, ScanArguments, Suite,
+use crate::bench::arguments::{
+    CacheArguments, PlaceArguments, ReadaheadArguments, ResultArguments, RowArguments, RowSuite,
+    ScanArguments,
 };
-use crate::units::ByteSize;
-use crate::{exit_code, output};
+use crate::bench::command::{BenchArguments, Suite};
+use crate::shared::complain::exit_code;
+use crate::shared::output;
+use crate::shared::units::ByteSize;
 use file::{Fitting, Target, Wanted};
 use suite::Findings;
 

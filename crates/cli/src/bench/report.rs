@@ -14,7 +14,7 @@ use super::host::Host;
 use super::row::Measurement;
 use super::rows::{BUFFERED_ID, Row};
 use super::suite::{GIB, MIB, median};
-use crate::units::readable;
+use crate::shared::units::readable;
 
 /// A row and what it took, a measurement a round.
 pub(super) struct Outcome {

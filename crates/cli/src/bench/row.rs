@@ -12,13 +12,15 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
 
-use headwater::io::{Arena, MapAdvice, MappedFile, Polling, Urgency};
-use headwater::{IoMode, ReadaheadLimits};
+use headwater::ring::{Arena, Urgency};
+use headwater::testing::{MapAdvice, MappedFile};
+use headwater::{IoMode, Polling, ReadaheadLimits};
 use serde::{Deserialize, Serialize};
 
 use super::rows::{self, Delivery, Memory, Method};
 use super::suite::{INPUT, PAGE_BYTES, cpu_seconds};
-use crate::args::{EngineArguments, RowArguments};
+use crate::bench::arguments::RowArguments;
+use crate::shared::arguments::EngineArguments;
 
 /// What one pass over the file, or the part of it that time allowed, has cost.
 #[derive(Serialize, Deserialize, Clone, Debug, Default)]

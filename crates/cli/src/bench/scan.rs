@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use headwater::io::device_polls;
+use headwater::testing::device_polls;
 use indicatif::ProgressBar;
 
 use super::file::Target;
@@ -19,7 +19,8 @@ use super::report::{Outcome, Report};
 use super::row::{Measurement, SUM_BYTES};
 use super::rows::{self, BUFFERED_ID, IDLE_ID, Method, Row};
 use super::suite::{self, Findings, Task};
-use crate::args::{EngineArguments, RowSuite};
+use crate::bench::arguments::RowSuite;
+use crate::shared::arguments::EngineArguments;
 
 pub(super) struct Plan {
     pub(super) rounds: u32,

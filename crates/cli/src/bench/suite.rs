@@ -21,8 +21,9 @@ use serde::de::DeserializeOwned;
 use super::file::{Target, Wanted};
 use super::page;
 use super::section::{self, Section};
-use crate::args::{EngineArguments, ResultArguments, RowSuite, name_of};
-use crate::output;
+use crate::bench::arguments::{ResultArguments, RowSuite};
+use crate::shared::arguments::{EngineArguments, name_of};
+use crate::shared::output;
 
 /// What a suite has found out: a table for people, JSON for programs, a section of the report page.
 pub(crate) struct Findings {

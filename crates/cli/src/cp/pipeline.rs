@@ -16,11 +16,11 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use headwater::io::{ByteRange, DriverKind, Residency};
 use headwater::ring::{
-    Arena, Completion, Driver, DriverOptions, Extents, OpenFile, Operation, Pressure, Route, Transfer,
-    Urgency,
+    Arena, Completion, Driver, DriverOptions, Extents, OpenFile, Operation, Route, Transfer, Urgency,
 };
+use headwater::testing::Pressure;
+use headwater::{ByteRange, DriverKind, Residency};
 use rustix::io::Errno;
 
 use super::{Failure, Side};

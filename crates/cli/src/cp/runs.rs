@@ -6,7 +6,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use headwater::io::ByteRange;
+use headwater::ByteRange;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 

@@ -11,7 +11,7 @@
 
 use std::io;
 
-use headwater::io::ByteRange;
+use headwater::ByteRange;
 use rustix::io::Errno;
 
 /// A part of a file that cannot be read.

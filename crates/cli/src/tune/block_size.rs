@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::units::readable;
+use crate::shared::units::readable;
 
 /// What `stat(2)` said, and what is taken instead where that is nonsense.
 #[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug)]

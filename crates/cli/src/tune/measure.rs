@@ -27,7 +27,7 @@ use crate::bench::suite::PAGE_BYTES;
 pub(super) struct Plan<'a> {
     /// Where the file lies, or was made.
     pub(super) path: &'a Path,
-    pub(super) device: headwater::profiles::Device,
+    pub(super) device: headwater::testing::profiles::Device,
     pub(super) block_size: BlockSize,
     /// `None` where there is no device.
     pub(super) target: Option<&'a Target>,
@@ -164,7 +164,7 @@ fn grid_of(
 #[allow(clippy::too_many_arguments)] // Each is a field of the report.
 fn report(
     path: &Path,
-    device: headwater::profiles::Device,
+    device: headwater::testing::profiles::Device,
     block_size: BlockSize,
     target: Option<&Target>,
     host: Host,

@@ -5,7 +5,7 @@
 
 use super::report::{Grid, Report};
 use crate::bench::section::{Bar, Bars, Better, Figure, HeatMap, Method, Section, Table, Whose};
-use crate::units::readable;
+use crate::shared::units::readable;
 
 pub(crate) fn section(report: &Report) -> Section {
     let mut figures: Vec<Figure> = report.grids().map(|grid| Figure::HeatMap(heat_map(grid))).collect();

@@ -57,7 +57,7 @@ impl File {
     /// # let dir = tempfile::tempdir()?;
     /// # let path = dir.path().join("data");
     /// # std::fs::write(&path, vec![7; 100_000])?;
-    /// use headwater::{Advice, io::ByteRange};
+    /// use headwater::{Advice, ByteRange};
     /// let file = headwater::File::open(&path)?;
     /// file.advise(Advice::WillNeed, ByteRange::new(0, 8192))?;
     /// file.advise_all(Advice::Random)?;

@@ -19,11 +19,11 @@
 
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, TryLockError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headwater_io::without_signals;
+use headwater_io::{lock, unpoisoned, without_signals};
 
 use crate::base::error::{Error, Result};
 use crate::base::events;
@@ -105,10 +105,10 @@ fn flush_leaving(shared: &Shared) {
     in_parallel(&shared.cache.writes.dirty_files(), |inode| {
         let held_back = fsync::flush_pages(shared, inode, ALL_PAGES);
         if held_back == HeldBack::Some || !inode.dirty.windows.is_empty() {
-            late.lock().unwrap_or_else(PoisonError::into_inner).push(inode.clone());
+            lock(&late).push(inode.clone());
         }
     });
-    let late = late.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let late = unpoisoned(late.into_inner());
     in_parallel(&late, |inode| flush_with_turn(shared, inode, deadline));
 }
 
@@ -225,7 +225,7 @@ fn wait_for_ending() -> Vec<ManuallyDrop<Arc<Shared>>> {
         if stalled == watched.len() {
             return watched.into_iter().map(|one| one.shared).collect();
         }
-        engines = ENDED.wait_timeout(engines, LOOK * 20).unwrap_or_else(PoisonError::into_inner).0;
+        engines = unpoisoned(ENDED.wait_timeout(engines, LOOK * 20)).0;
     }
 }
 
@@ -243,7 +243,7 @@ fn report(engines: Vec<ManuallyDrop<Arc<Shared>>>) {
 }
 
 fn ending() -> MutexGuard<'static, Vec<Weak<Shared>>> {
-    ENDING.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&ENDING)
 }
 
 /// `None` in a child that was forked while another thread held the lock.

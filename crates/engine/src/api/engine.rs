@@ -28,7 +28,8 @@ pub struct Info {
     pub rings: u32,
     /// Whether some rings poll the device, and if not, why.
     pub polled_rings: PolledRings,
-    /// Whether the kernel defers completions until the engine's thread asks for them: on a [`LocalEngine`](crate::LocalEngine), from Linux 6.1.
+    /// Whether the kernel defers completions until the engine's thread asks for them: on a
+    /// [`LocalEngine`](crate::LocalEngine), from Linux 6.1.
     pub completions_deferred: bool,
     /// The memory budget.
     pub memory_bytes: u64,
@@ -51,7 +52,7 @@ pub struct Stats {
     pub arena: ArenaStats,
     /// Requests.
     pub driver: DriverStats,
-    /// Frame memory lent to users inside [`Bytes`](bytes::Bytes).
+    /// Frame memory lent to users inside [`bytes::Bytes`].
     pub lent_bytes: usize,
     /// The cache: its counts, and what it holds.
     pub cache: CacheStats,

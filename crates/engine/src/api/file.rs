@@ -26,7 +26,7 @@ use crate::base::error::{Error, Operation, Result};
 use crate::base::events::{self, Directness};
 use crate::engine::Engine;
 use crate::engine::handle::{IoMode, Source};
-use crate::inode::lease::Coherence;
+use crate::inode::coherence::Coherence;
 
 /// How to open a file.
 ///
@@ -72,6 +72,7 @@ enum Truncate {
 
 /// Whether positional reads of a file are kept in the engine's cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Caching {
     /// Only if the file is read directly; otherwise the kernel's page cache already keeps the bytes.
     #[default]

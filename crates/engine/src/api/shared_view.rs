@@ -47,7 +47,7 @@ use crate::write::window_create::WindowUse;
 /// # let dir = tempfile::tempdir()?;
 /// # let path = dir.path().join("counters");
 /// # std::fs::write(&path, vec![0; 8192])?;
-/// use headwater::{OpenOptions, io::ByteRange};
+/// use headwater::{ByteRange, OpenOptions};
 /// let file = OpenOptions::new().write().open(&path)?;
 /// let view = file.map(ByteRange::new(4096, 8192))?;
 /// view.store_u64(8, 40)?;
@@ -78,7 +78,7 @@ impl File {
     ///
     /// ```
     /// let file = headwater::File::from_bytes("in memory");
-    /// let view = file.map(headwater::io::ByteRange::new(3, 9))?;
+    /// let view = file.map(headwater::ByteRange::new(3, 9))?;
     /// let mut word = [0; 6];
     /// view.read(0, &mut word)?;
     /// assert_eq!(&word, b"memory");
@@ -123,7 +123,7 @@ impl File {
     /// # std::fs::write(&path, vec![0; 8192])?;
     /// # if headwater_io::live_support().is_err() { return Ok(()) }
     /// use std::sync::atomic::Ordering;
-    /// use headwater::{OpenOptions, io::ByteRange};
+    /// use headwater::{ByteRange, OpenOptions};
     /// let file = OpenOptions::new().write().open(&path)?;
     /// let view = file.map_contiguous(ByteRange::new(0, 8192))?;
     /// let word = view.atomic_u64(4096).expect("inside, and aligned");
@@ -224,7 +224,7 @@ impl SharedView {
     /// # let dir = tempfile::tempdir()?;
     /// # let path = dir.path().join("lock");
     /// # std::fs::write(&path, vec![0; 8])?;
-    /// # use headwater::{OpenOptions, io::ByteRange};
+    /// # use headwater::{ByteRange, OpenOptions};
     /// let file = OpenOptions::new().write().open(&path)?;
     /// let view = file.map(ByteRange::new(0, 8))?;
     /// assert_eq!(view.compare_exchange_u64(0, 0, 7)?, Ok(0));

@@ -18,8 +18,10 @@ use headwater_core::readahead::{ReadaheadLimits, ReadaheadPolicy};
 use headwater_io::{OpenFile, Pause, close_parked};
 
 use crate::api::ending;
+use crate::base::clock::REVALIDATE_INTERVAL;
 use crate::engine::{Shared, Upcalls, reclaim};
-use crate::inode::{ALL_PAGES, Inode, REVALIDATE_INTERVAL, WasClosed, WasLast};
+use crate::inode::table::{WasClosed, WasLast};
+use crate::inode::{ALL_PAGES, Inode};
 use crate::write::writeback::{self, Awaited, SYNC_RUNS};
 
 /// The upcalls of every engine.

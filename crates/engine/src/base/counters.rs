@@ -4,12 +4,13 @@
 //! Does not own: the events counted.
 //! Hot path: a hit adds to a cache line that other threads rarely touch.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use headwater_core::frame::Usage;
+use headwater_io::lock;
 
 /// Counts of one file.
 #[derive(Debug, Default)]
@@ -243,16 +244,14 @@ impl Latencies {
 
     /// Copies of both.
     pub(crate) fn histograms(&self) -> (Histogram<u64>, Histogram<u64>) {
-        let copy = |histogram: &Mutex<Histogram<u64>>| {
-            histogram.lock().unwrap_or_else(PoisonError::into_inner).clone()
-        };
+        let copy = |histogram: &Mutex<Histogram<u64>>| lock(histogram).clone();
         (copy(&self.loads), copy(&self.waits))
     }
 }
 
 fn note(histogram: &Mutex<Histogram<u64>>, time: Duration) {
     let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    histogram.lock().unwrap_or_else(PoisonError::into_inner).saturating_record(nanoseconds.max(1));
+    lock(histogram).saturating_record(nanoseconds.max(1));
 }
 
 /// A duration of more than a minute counts as a minute.

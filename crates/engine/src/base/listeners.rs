@@ -15,10 +15,10 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use headwater_core::units::PageRange;
-use headwater_io::contain;
+use headwater_io::{contain, lock};
 
 /// The listeners of one file.
 #[derive(Default)]
@@ -77,7 +77,7 @@ impl Listeners {
     }
 
     fn lock(&self) -> MutexGuard<'_, Arc<[Listening]>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.list)
     }
 }
 

@@ -3,6 +3,7 @@
 //! Owns: errors, counters, events, listeners, completions with several waiters.
 //! Does not own: files, memory, requests.
 
+pub(crate) mod clock;
 pub(crate) mod counters;
 pub(crate) mod error;
 pub(crate) mod events;

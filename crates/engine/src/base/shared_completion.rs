@@ -16,10 +16,10 @@
 //! Locks: `progress`, not held while waiting or waking.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 
-use headwater_io::{Completion, Driver, Event, EventListener, Finished, WakeScope};
+use headwater_io::{Completion, Driver, Event, EventListener, Finished, WakeScope, lock};
 
 /// A request in flight, with its payload.
 #[derive(Debug)]
@@ -162,7 +162,7 @@ impl<P> SharedCompletion<P> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Progress<P>> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.progress)
     }
 }
 

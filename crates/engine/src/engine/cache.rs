@@ -8,7 +8,7 @@ use headwater_io::{Arena, Driver, PageCache};
 
 use crate::engine::loads::Loads;
 use crate::engine::writes::Writes;
-use crate::inode::Inodes;
+use crate::inode::table::Inodes;
 
 /// The cache of an engine.
 #[derive(Debug)]

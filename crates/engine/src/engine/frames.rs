@@ -13,7 +13,7 @@
 //! Invariants: I6 all share the arena's budget; readahead gives up where a demand continues.
 
 use headwater_core::readahead::Purpose;
-use headwater_core::units::PAGE_SIZE_BYTES;
+use headwater_core::units::PAGE_BYTES;
 use headwater_io::{EventListener, Extent, Extents, Urgency};
 
 use crate::base::events;
@@ -103,8 +103,6 @@ fn leaves_share(shared: &Shared, bytes: usize) -> bool {
 pub(crate) fn cache_bytes_max(shared: &Shared) -> u64 {
     (shared.arena.budget_bytes() / UNCACHED_DIVISOR * (UNCACHED_DIVISOR - 1)) as u64
 }
-
-const PAGE_BYTES: usize = PAGE_SIZE_BYTES as usize;
 
 /// The cache leaves this fraction of the budget to other uses: as much as readahead leaves to demands.
 const UNCACHED_DIVISOR: usize = 8;

@@ -19,10 +19,11 @@ use headwater_io::{Access, AppendFile, Extent, Extents, FileKind, OpenFile, Reje
 use crate::base::error::{Error, Operation, Result};
 use crate::engine::{Engine, Shared, lending};
 use crate::inode::Inode;
-use crate::inode::lease::Coherence;
+use crate::inode::coherence::Coherence;
 
 /// Whether I/O bypasses the kernel's page cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum IoMode {
     /// Bytes in the kernel's page cache are copied from there; the rest is read directly, where the file system allows it. The
     /// page cache is left as it is.

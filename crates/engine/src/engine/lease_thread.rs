@@ -19,15 +19,16 @@ use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
+use std::sync::{Arc, Mutex, Weak, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use headwater_core::frame::FileId;
-use headwater_io::{Bell, Dropped, FileKey, LeaseOwner, LeaseWatch, OpenFile, without_signals};
+use headwater_io::{Bell, Dropped, FileKey, LeaseOwner, LeaseWatch, OpenFile, lock, without_signals};
 
 use crate::engine::background::BackgroundThread;
-use crate::inode::{Inode, Inodes};
+use crate::inode::Inode;
+use crate::inode::table::Inodes;
 
 /// Leases of an engine.
 #[derive(Debug, Default)]
@@ -217,10 +218,6 @@ fn answer(watch: &LeaseWatch, enlisted: &Enlisted, background: &Bell) {
             background.ring();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How often a lease is tried for a file without one: a refusal costs 1.5 µs, and a program that opens the file for writing again

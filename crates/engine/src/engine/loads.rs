@@ -18,14 +18,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use headwater_core::frame::LoadId;
 use headwater_core::readahead::{Purpose, ReadId, ReadResult};
-use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES};
+use headwater_core::units::{ByteRange, PAGE_BYTES};
 
-use headwater_io::{Completion, Driver, EventListener, Finished, Loading};
+use headwater_io::{Completion, Driver, EventListener, Finished, Loading, lock};
 
 use crate::base::counters::Latencies;
 use crate::base::events;
@@ -189,7 +189,7 @@ impl Loads {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Load>>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.list)
     }
 }
 
@@ -203,5 +203,3 @@ impl Load {
         self.completion.under_way(completion, loading);
     }
 }
-
-const PAGE_BYTES: usize = PAGE_SIZE_BYTES as usize;

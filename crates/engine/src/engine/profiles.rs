@@ -19,12 +19,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use headwater_core::limits::Limits;
 use headwater_core::readahead::ReadaheadLimits;
 use headwater_core::units::PAGE_SIZE_BYTES;
-use headwater_io::{OpenFile, device_number};
+use headwater_io::{OpenFile, device_number, lock};
 use serde::{Deserialize, Serialize};
 
 pub use device::{Device, Nature};
@@ -33,6 +33,7 @@ use crate::base::events;
 
 /// Where an engine finds profiles; see [`EngineBuilder::profiles`](crate::EngineBuilder::profiles).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Profiles {
     /// From the file that `HEADWATER_PROFILES` names, from nowhere if that is `off`; when it is not set, from
     /// `headwater/profiles.json` in `$XDG_CONFIG_HOME` or `~/.config`. An engine on a simulated device uses none.
@@ -148,7 +149,7 @@ impl TunedSetting {
     /// memory budget allows; `None` for a setting that no request can have.
     ///
     /// ```
-    /// use headwater::profiles::TunedSetting;
+    /// use headwater::testing::profiles::TunedSetting;
     /// let setting = TunedSetting { size_bytes: 512 << 10, depth: 4, mib_per_s: 2700.0 };
     /// let limits = setting.readahead_limits(64 << 20).expect("the setting can be used");
     /// assert_eq!((limits.size_bytes_max, limits.distance_bytes_max), (512 << 10, 8 << 20));
@@ -200,7 +201,7 @@ impl Tuned {
     /// The limits for the device of a file. One system call; a new device is looked up in `/proc` and sysfs.
     pub(crate) fn limits(&self, file: &OpenFile) -> Option<ReadaheadLimits> {
         let device = device_number(file.buffered()).ok()?;
-        let mut by_device = self.by_device.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_device = lock(&self.by_device);
         *by_device.entry(device).or_insert_with(|| {
             let key = Device::of(file.buffered()).ok()?.key?;
             self.profiles.get(&key)?.sequential.readahead_limits(self.memory_bytes)

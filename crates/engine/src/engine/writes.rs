@@ -14,13 +14,13 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use headwater_core::cache::DirtyToo;
 use headwater_core::dirty::{Taken, Written};
 use headwater_core::frame::FileId;
 use headwater_core::units::ByteRange;
-use headwater_io::{Driver, Finished, OpenFile};
+use headwater_io::{Driver, Finished, OpenFile, lock};
 
 use crate::base::events;
 use crate::base::shared_completion::Waited;
@@ -115,12 +115,12 @@ impl Writes {
 
     /// Notes that pages were discarded of a file that no handle has open.
     fn note_lost(&self, error: &io::Error) {
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(Cause::of(error));
+        lock(&self.lost).get_or_insert(Cause::of(error));
     }
 
     /// Why pages were discarded since the last call.
     pub(crate) fn take_lost(&self) -> Option<io::Error> {
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner).take().map(|cause| cause.error())
+        lock(&self.lost).take().map(|cause| cause.error())
     }
 
     /// The number of dirty pages, and the clock for their age.
@@ -210,10 +210,10 @@ impl Writes {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<PageWrite>>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.list)
     }
 
     fn files(&self) -> MutexGuard<'_, BTreeMap<FileId, Arc<Inode>>> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.files)
     }
 }

@@ -20,12 +20,12 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use headwater_core::dirty::DirtyPages;
 use headwater_core::units::{ByteRange, PageIndex, PageRange};
-use headwater_io::{Driver, OpenFile};
+use headwater_io::{Driver, OpenFile, lock};
 
 use crate::inode::ALL_PAGES;
 use crate::inode::errseq::Errseq;
@@ -118,7 +118,7 @@ impl ContentVersion {
 
 impl Dirty {
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Changes the state, then updates the counts.
@@ -191,7 +191,7 @@ impl Dirty {
     }
 
     fn recently(&self) -> MutexGuard<'_, VecDeque<ByteRange>> {
-        self.recently.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.recently)
     }
 
     /// Notes that bytes anywhere in the file reached the device, or that the file changed other than by writes to pages.
@@ -251,7 +251,7 @@ impl Dirty {
 
     /// The length on the device.
     pub(crate) fn device_length(&self) -> MutexGuard<'_, u64> {
-        self.device_length.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.device_length)
     }
 
     /// The last error, if the last write to the device failed.

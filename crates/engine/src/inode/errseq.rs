@@ -8,7 +8,9 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use headwater_io::lock;
 
 /// The errors of a file.
 #[derive(Debug, Default)]
@@ -92,7 +94,7 @@ impl Errseq {
     }
 
     fn lock(&self) -> MutexGuard<'_, Failures> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.failures)
     }
 }
 

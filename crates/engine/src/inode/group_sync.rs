@@ -2,19 +2,17 @@
 //!
 //! Owns: which sync is in flight, and which earlier writes it covers.
 //! Does not own: the writeback before it (write).
-//! Locks: `turns`, alone.
+//! Locks: `syncs`, alone.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
-use headwater_io::{Completion, Event, SyncScope};
-
-use crate::inode::Inode;
+use headwater_io::{Completion, Event, SyncScope, lock};
 
 /// Lets one caller sync the file on behalf of all that wait.
 #[derive(Debug, Default)]
 pub(crate) struct GroupSync {
-    turns: Mutex<Turns>,
+    syncs: Mutex<Turns>,
     pub(crate) ended: Event,
 }
 
@@ -47,41 +45,41 @@ impl GroupSync {
     }
 
     pub(crate) fn part(&self, ticket: u64, scope: SyncScope) -> Part {
-        let mut turns = self.lock();
-        if turns.succeeded >= ticket && scope == SyncScope::Data {
+        let mut syncs = self.lock();
+        if syncs.succeeded >= ticket && scope == SyncScope::Data {
             return Part::Done;
         }
-        if turns.is_running {
+        if syncs.is_running {
             return Part::Wait;
         }
-        turns.is_running = true;
-        turns.begun += 1;
-        Part::Lead(turns.begun)
+        syncs.is_running = true;
+        syncs.begun += 1;
+        Part::Lead(syncs.begun)
     }
 
     /// Ends the leadership, after success, failure or a drop.
     fn end(&self, number: Option<u64>, left_behind: Option<Completion>) {
-        let mut turns = self.lock();
-        turns.is_running = false;
-        turns.left_behind = left_behind;
-        turns.succeeded = turns.succeeded.max(number.unwrap_or(0));
-        drop(turns);
+        let mut syncs = self.lock();
+        syncs.is_running = false;
+        syncs.left_behind = left_behind;
+        syncs.succeeded = syncs.succeeded.max(number.unwrap_or(0));
+        drop(syncs);
         self.ended.notify(usize::MAX);
     }
 
     /// The abandoned sync, once it has completed.
-    fn take_answered(&self) -> Option<Completion> {
+    pub(crate) fn take_answered(&self) -> Option<Completion> {
         self.lock().left_behind.take_if(|completion| completion.is_done())
     }
 
     fn lock(&self) -> MutexGuard<'_, Turns> {
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.syncs)
     }
 }
 
 /// The leadership of a sync; ends when dropped.
 pub(crate) struct Leading<'a> {
-    turns: &'a GroupSync,
+    syncs: &'a GroupSync,
     pub(crate) number: Option<u64>,
     /// The sync that the leader waits for.
     pub(crate) completion: Option<Completion>,
@@ -89,9 +87,9 @@ pub(crate) struct Leading<'a> {
 
 impl<'a> Leading<'a> {
     /// Takes over an abandoned sync, if there is one.
-    pub(crate) fn new(turns: &'a GroupSync) -> Leading<'a> {
-        let completion = turns.lock().left_behind.take();
-        Leading { turns, number: None, completion }
+    pub(crate) fn new(syncs: &'a GroupSync) -> Leading<'a> {
+        let completion = syncs.lock().left_behind.take();
+        Leading { syncs, number: None, completion }
     }
 
     /// Awaits the sync. May be dropped at any moment.
@@ -105,15 +103,6 @@ impl<'a> Leading<'a> {
 
 impl Drop for Leading<'_> {
     fn drop(&mut self) {
-        self.turns.end(self.number, self.completion.take());
-    }
-}
-
-impl Inode {
-    /// Records the error of an abandoned sync that has completed.
-    pub(crate) fn conclude_sync(&self) {
-        if let Some(Err(error)) = self.group_sync.take_answered().map(|completion| completion.wait().result) {
-            self.dirty.errseq.latch(&error);
-        }
+        self.syncs.end(self.number, self.completion.take());
     }
 }

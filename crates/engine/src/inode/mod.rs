@@ -10,6 +10,7 @@
 //! Does not own: pages, descriptors, whether others have changed the file (revalidate, origin).
 //! Locks: `inodes` for the maps; `readahead` of one inode; neither is held across I/O.
 
+pub(crate) mod coherence;
 pub(crate) mod dirty;
 pub(crate) mod errseq;
 pub(crate) mod group_sync;
@@ -18,13 +19,13 @@ mod origin;
 pub(crate) mod page_write;
 mod revalidate;
 pub(crate) mod size_lock;
-mod table;
+pub(crate) mod table;
 pub(crate) mod windows;
 
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use headwater_core::cache::{DirtyToo, Evicted};
@@ -34,18 +35,18 @@ use headwater_core::readahead::{
     ReadaheadPolicy,
 };
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
-use headwater_io::{Dropped, Extents, FileKey, FilePages, FileStamp, Found, Glanced, OpenFile, Overwritten};
+use headwater_io::{
+    Dropped, Extents, FileKey, FilePages, FileStamp, Found, Glanced, OpenFile, Overwritten, lock,
+};
 
 use crate::base::counters::{Counts, FileCounters, FileStats};
 use crate::base::listeners::Listeners;
-use crate::inode::lease::Leasing;
+use crate::inode::coherence::Leasing;
 use dirty::{Dirty, DirtyTotal};
 use group_sync::GroupSync;
 use origin::Origin;
 
 pub(crate) use origin::EngineWatch;
-pub(crate) use revalidate::{REVALIDATE_INTERVAL, coarse_nanoseconds};
-pub(crate) use table::{Inodes, WasClosed, WasLast};
 
 /// A file that is, or was, open.
 pub(crate) struct Inode {
@@ -234,6 +235,13 @@ impl Inode {
         }
     }
 
+    /// Records the error of an abandoned sync that has completed.
+    pub(crate) fn conclude_sync(&self) {
+        if let Some(Err(error)) = self.group_sync.take_answered().map(|completion| completion.wait().result) {
+            self.dirty.errseq.latch(&error);
+        }
+    }
+
     /// Counts a page that was read ahead as used, because it was written to.
     pub(crate) fn note_written_ahead(&self, first_use: FirstUse) {
         if first_use.is_ahead() {
@@ -290,7 +298,7 @@ impl Inode {
     }
 
     pub(crate) fn reading(&self) -> MutexGuard<'_, Reading> {
-        self.readahead.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.readahead)
     }
 
     /// Changes the policy, for all handles of the file.

@@ -27,11 +27,11 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use headwater_io::{ChangeWatch, FileKey, FileStamp, FileSystem, OpenFile, Watched};
+use headwater_io::{ChangeWatch, FileKey, FileStamp, FileSystem, OpenFile, Watched, lock};
 
-use super::revalidate::coarse_nanoseconds;
+use crate::base::clock::coarse_nanoseconds;
 
 /// The watch of an engine, created at the first change of a file; `None` inside where the system grants none.
 #[derive(Debug, Default)]
@@ -109,7 +109,7 @@ impl Origin {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.seen)
     }
 
     /// Ends the watch because a handle opted out of it.

@@ -36,6 +36,7 @@ use headwater_io::{Dropped, FileKind, FileStamp, OpenFile, Opened, StampTrust};
 
 use super::origin::{Evidence, Remaining, Seen, Watching};
 use super::{ALL_PAGES, Inode};
+use crate::base::clock::{REVALIDATE_INTERVAL, coarse_nanoseconds};
 use crate::base::events;
 use crate::inode::dirty::{ContentVersion, Dirty};
 
@@ -370,14 +371,6 @@ impl Inode {
 fn trust_for(interval: Duration) -> StampTrust {
     if interval.is_zero() { StampTrust::Strict } else { StampTrust::Settling }
 }
-
-pub(crate) fn coarse_nanoseconds() -> u64 {
-    headwater_io::coarse_clock().as_nanos() as u64
-}
-
-/// How long the length and times of a file are trusted. A check costs 0.2 to 1 µs, so this is 0.01 % of the time of one thread;
-/// the kernel's coarse clock moves every 1 to 10 ms, so a much shorter interval changes nothing.
-pub(crate) const REVALIDATE_INTERVAL: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {

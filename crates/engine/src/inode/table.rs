@@ -9,6 +9,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
 
+use headwater_io::lock;
+
 use super::*;
 
 /// All files of an engine that are open or have pages.
@@ -172,7 +174,7 @@ impl Inodes {
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known)
     }
 }
 

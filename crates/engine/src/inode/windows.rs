@@ -19,11 +19,11 @@
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Instant;
 
 use headwater_core::units::{ByteRange, PageIndex, PageRange};
-use headwater_io::{LentOut, LiveMemory, OpenFile};
+use headwater_io::{LentOut, LiveMemory, OpenFile, lock, unpoisoned};
 
 /// The windows of one file.
 #[derive(Debug, Default)]
@@ -94,7 +94,7 @@ impl Window {
     }
 
     pub(crate) fn unsaved(&self) -> MutexGuard<'_, Unsaved> {
-        self.unsaved.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.unsaved)
     }
 
     fn is_readable(&self) -> bool {
@@ -117,14 +117,14 @@ impl Windows {
     /// Adds a window, unless it would overlap another. Called under the lock of `dirty`.
     pub(crate) fn add(&self, window: &Arc<Window>) -> Result<(), PageRange> {
         self.check(window.pages)?;
-        let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
+        let mut list = unpoisoned(self.list.write());
         list.push(window.clone());
         self.count.store(list.len(), Ordering::Release);
         Ok(())
     }
 
     pub(crate) fn remove(&self, window: &Arc<Window>) {
-        let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
+        let mut list = unpoisoned(self.list.write());
         list.retain(|other| !Arc::ptr_eq(other, window));
         self.count.store(list.len(), Ordering::Release);
     }
@@ -204,7 +204,7 @@ impl Windows {
         if self.is_empty() {
             return Vec::new();
         }
-        let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
+        let list = unpoisoned(self.list.read());
         list.iter().filter(|window| is_wanted(window)).cloned().collect()
     }
 }

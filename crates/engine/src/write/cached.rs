@@ -24,7 +24,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
+use headwater_core::units::{ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
 use headwater_io::{Extents, Found, Overwritten};
 use smallvec::SmallVec;
 
@@ -578,8 +578,6 @@ impl Drop for CachedWrite<'_> {
         }
     }
 }
-
-const PAGE_BYTES: usize = PAGE_SIZE_BYTES as usize;
 
 /// How often a page may be loaded and evicted again, or another thread interfere, before a write reads the page past the cache.
 const ATTEMPTS_MAX: u32 = 4;

@@ -11,7 +11,7 @@ use std::io;
 use std::sync::Arc;
 
 use headwater_core::readahead::Purpose;
-use headwater_core::units::{PAGE_SIZE_BYTES, PageCount};
+use headwater_core::units::{PAGE_BYTES, PageCount};
 use headwater_io::{EventListener, Extents};
 use os_display::Quotable;
 
@@ -110,5 +110,3 @@ fn failing_write_back(shared: &Shared, inode: &Inode) -> Option<io::Error> {
         })
     })
 }
-
-const PAGE_BYTES: usize = PAGE_SIZE_BYTES as usize;

@@ -22,8 +22,9 @@ use std::sync::atomic::Ordering;
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageRange};
 use headwater_io::{FileKind, OpenFile};
 
+use crate::base::clock::{REVALIDATE_INTERVAL, coarse_nanoseconds};
 use crate::engine::Shared;
-use crate::inode::{Inode, REVALIDATE_INTERVAL, coarse_nanoseconds};
+use crate::inode::Inode;
 use crate::write::writeback;
 
 /// Ensures that a write to a range of a file will find room on its device.

@@ -16,7 +16,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES, PageCount};
+use headwater_core::units::{Alignment, ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES, PageCount};
 use headwater_io::{Completion, Extents, Finished, OpenFile, Operation, Rejected, Route, Transfer, Urgency};
 
 use crate::engine::Shared;
@@ -288,8 +288,6 @@ fn copy(window: &Window, bytes: ByteRange, extents: &mut Extents) -> io::Result<
     }
     Ok(())
 }
-
-const PAGE_BYTES: usize = PAGE_SIZE_BYTES as usize;
 
 /// The largest request: beyond 1 MiB devices get no faster.
 const PIECE_BYTES: u64 = 1 << 20;

@@ -6,8 +6,7 @@
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
-use headwater::io::DriverKind;
-use headwater::{Engine, EngineBuilder, Error, IoMode, OpenOptions, ReadaheadLimits};
+use headwater::{DriverKind, Engine, EngineBuilder, Error, IoMode, OpenOptions, ReadaheadLimits};
 use headwater_testkit::ScratchDir;
 
 use crate::rig::{Rig, block_on, rigs};

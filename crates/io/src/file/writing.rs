@@ -11,10 +11,12 @@ use headwater_core::units::ByteRange;
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 
+use super::access::{Access, DirectIo, Route};
+use super::clock::coarse_clock;
 use super::descriptor::Descriptor;
-use super::status::{Status, positioned_kind};
-use super::{Access, DirectIo, FileKind, OpenFile, Route};
-use crate::sys::{self, SyncScope};
+use super::open_file::OpenFile;
+use super::status::{FileKind, Status, positioned_kind};
+use crate::system::sys::{self, SyncScope};
 
 /// How a file comes to be when it is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,10 +54,10 @@ impl OpenFile {
             let text = "a file that is created is opened for writing";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        let (looked_at, created) = (super::coarse_clock(), create(path, creation)?);
+        let (looked_at, created) = (coarse_clock(), create(path, creation)?);
         let status = Status::of(&created)?;
         let file = OpenFile::from_ordinary(created, status, looked_at, path, (direct_io, access))?;
-        if creation == Creation::Truncated && file.kind == FileKind::Regular {
+        if creation == Creation::Truncated && file.kind() == FileKind::Regular {
             file.set_len(0)?;
         }
         Ok(file)

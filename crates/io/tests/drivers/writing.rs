@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use headwater_core::frame::LoadId;
 use headwater_core::replacement::Policy;
-use headwater_core::units::{ByteRange, PageIndex, PageRange};
+use headwater_core::units::{ByteRange, PAGE_BYTES, PageIndex, PageRange};
 use headwater_io::{
     Access, Allocated, Arena, Creation, DirectIo, DriverKind, Extents, FilePages, Found, OpenFile, OwnedPage,
     PageCache, PinnedRun, Request, Route, SimOptions, Sync, SyncScope, Urgency, WriteBack,
@@ -24,8 +24,6 @@ use headwater_io::{
 use headwater_testkit::{PATIENCE, Pattern, Rng, ScratchDir, run_forked, scratch_dirs, with_seed};
 
 use crate::bench::{Bench, LENGTH_BYTES, drivers, errno, in_child};
-
-const PAGE_BYTES: usize = 4096;
 
 /// Pages in a cache of their own, full of a pattern, scattered over its memory.
 pub(crate) struct Pages {

@@ -16,8 +16,9 @@ pub(super) use row::measure as measure_row;
 
 use super::file::Target;
 use super::suite::{self, Findings, Task};
-use crate::args::{EngineArguments, QueueArguments, RowSuite};
-use crate::units::ByteSize;
+use crate::bench::arguments::RowSuite;
+use crate::shared::arguments::{EngineArguments, QueueArguments};
+use crate::shared::units::ByteSize;
 use report::Report;
 use row::{Cell, Measured};
 

@@ -12,7 +12,7 @@ use crate::bench::file::Target;
 use crate::bench::host::Host;
 use crate::bench::report::FioFile;
 use crate::bench::suite::{PAGE_BYTES, median, rounds_words};
-use crate::units::readable;
+use crate::shared::units::readable;
 
 #[derive(Serialize)]
 pub(super) struct Report {

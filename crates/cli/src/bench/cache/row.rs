@@ -18,12 +18,13 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headwater::Engine;
-use headwater::io::{Access as FileAccess, ByteRange, DirectIo, MapAdvice, MappedFile, OpenFile};
+use headwater::ring::{Access as FileAccess, DirectIo, OpenFile};
+use headwater::testing::{MapAdvice, MappedFile};
+use headwater::{ByteRange, Engine};
 use serde::{Deserialize, Serialize};
 
 use super::{Access, Source, THREADS};
-use crate::args::RowArguments;
+use crate::bench::arguments::RowArguments;
 use crate::bench::suite::{INPUT, PAGE_BYTES, cpu_seconds, mixed};
 
 /// What a source did in one round.

@@ -18,7 +18,7 @@ use std::io::{self, Read};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use headwater::io::children_cpu_time;
+use headwater::testing::children_cpu_time;
 use os_display::Quotable;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -28,7 +28,7 @@ pub(super) use steps::run as run_row;
 use super::file::{Fitting, Target, Wanted};
 use super::measure;
 use super::suite::{self, Findings, PAGE_BYTES};
-use crate::units::{ByteSize, readable};
+use crate::shared::units::{ByteSize, readable};
 use report::Report;
 use steps::{Sweep, sweep};
 use ways::Ways;

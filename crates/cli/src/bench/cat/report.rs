@@ -13,7 +13,7 @@ use crate::bench::host::Host;
 use crate::bench::report::fio_line;
 use crate::bench::section::{Bar, Bars, Better, Figure, Method, Section, Table, Whose};
 use crate::bench::suite::{GIB, MIB, median, rounds_words};
-use crate::units::readable;
+use crate::shared::units::readable;
 
 #[derive(Serialize)]
 pub(super) struct Report {

@@ -13,9 +13,9 @@ use rustix::pipe::{SpliceFlags, fcntl_setpipe_size, splice};
 use serde::Serialize;
 
 use super::ways::SLICE_BYTES;
-use crate::args::RowArguments;
+use crate::bench::arguments::RowArguments;
 use crate::bench::suite::{GIB, PAGE_BYTES};
-use crate::standard;
+use crate::shared::standard;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {

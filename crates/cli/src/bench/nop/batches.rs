@@ -8,7 +8,8 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headwater::ring::{Driver, DriverKind, DriverOptions, Request, Sharing};
+use headwater::DriverKind;
+use headwater::ring::{Driver, DriverOptions, Request, Sharing};
 
 use super::latency::Latencies;
 use super::{Affinity, RingUse, Row};

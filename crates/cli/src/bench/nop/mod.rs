@@ -7,7 +7,7 @@
 //! Owns: which rows there are, their order, what is said when io_uring is refused.
 //! Does not own: the measured loop (`batches`), the words and columns (`report`).
 
-mod affinity;
+pub(crate) mod affinity;
 mod batches;
 mod latency;
 mod plot;
@@ -16,14 +16,14 @@ mod report;
 use std::io;
 use std::time::Duration;
 
-pub(crate) use affinity::Affinity;
+use affinity::Affinity;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::check_results;
 use super::suite::{self, Findings};
-use crate::args::NopArguments;
-use crate::output;
+use crate::bench::arguments::NopArguments;
+use crate::shared::output;
 use batches::Measured;
 use report::{Outcome, Report};
 
@@ -147,7 +147,7 @@ impl Shape {
             let enough = needed.max(ENTRIES_MIN).next_power_of_two();
             u32::try_from(enough).unwrap_or(u32::MAX)
         });
-        let entries_max = headwater::io::Limits::QUEUE_DEPTH_MAX;
+        let entries_max = headwater::testing::Limits::QUEUE_DEPTH_MAX;
         if needed > u64::from(entries) || entries > entries_max {
             return Err(format!(
                 "batches of {batch} from {threads} threads need {needed} entries in a shared ring: \
@@ -191,7 +191,7 @@ fn progress_bar(time: Duration) -> ProgressBar {
 
 /// Why there is nothing to measure, in one line.
 pub(super) fn refusal() -> Option<String> {
-    headwater::io::uring_refusal().map(|reason| refused(&reason))
+    headwater::testing::uring_refusal().map(|reason| refused(&reason))
 }
 
 /// What the kernel said, and where to change its mind.

@@ -22,8 +22,9 @@ use super::cgroup::MemoryCgroup;
 use super::file::{SIZE_BYTES_MIN, Target};
 use super::suite::{self, Findings, PAGE_BYTES, Task};
 use super::{measure, wanted};
-use crate::args::{EngineArguments, QueueArguments, RowSuite};
-use crate::units::{ByteSize, readable};
+use crate::bench::arguments::RowSuite;
+use crate::shared::arguments::{EngineArguments, QueueArguments};
+use crate::shared::units::{ByteSize, readable};
 use report::Report;
 use row::Measured;
 

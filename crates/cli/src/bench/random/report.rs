@@ -12,7 +12,7 @@ use crate::bench::file::Target;
 use crate::bench::host::Host;
 use crate::bench::section::{Bar, Bars, Better, Curve, Curves, Figure, Method, Section, Table, Whose};
 use crate::bench::suite::rounds_words;
-use crate::units::readable;
+use crate::shared::units::readable;
 
 #[derive(Serialize)]
 pub(super) struct Report {

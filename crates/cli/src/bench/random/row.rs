@@ -13,13 +13,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use headwater::io::{Access, ByteRange, DirectIo, MapAdvice, MappedFile, OpenFile};
-use headwater::{Caching, Engine, IoMode};
+use headwater::ring::{Access, DirectIo, OpenFile};
+use headwater::testing::{MapAdvice, MappedFile};
+use headwater::{ByteRange, Caching, Engine, IoMode};
 use serde::{Deserialize, Serialize};
 
 use super::tasks::{Task, give_way, run_all};
 use super::{IN_FLIGHT, Way};
-use crate::args::RowArguments;
+use crate::bench::arguments::RowArguments;
 use crate::bench::cgroup;
 use crate::bench::row::peak_rss_kib;
 use crate::bench::suite::{INPUT, PAGE_BYTES, cpu_seconds, mixed};

@@ -21,9 +21,10 @@ pub(super) use row::measure as measure_row;
 
 use super::file::Target;
 use super::suite::{self, Findings, Task};
-use crate::args::{EngineArguments, RowSuite};
-use crate::readahead;
-use crate::storage::{Storage, read_ahead_setting};
+use crate::bench::arguments::RowSuite;
+use crate::shared::arguments::EngineArguments;
+use crate::shared::readahead;
+use crate::shared::storage::{Storage, read_ahead_setting};
 use os_display::Quotable;
 use patterns::Pattern;
 use report::Report;

@@ -13,8 +13,8 @@ use crate::bench::file::Target;
 use crate::bench::host::Host;
 use crate::bench::report::FioFile;
 use crate::bench::suite::{GIB, MIB, median, rounds_words};
-use crate::readahead;
-use crate::units::readable;
+use crate::shared::readahead;
+use crate::shared::units::readable;
 
 #[derive(Serialize)]
 pub(super) struct Report {

@@ -8,7 +8,7 @@ use crate::bench::headline::{self, Contestant};
 use crate::bench::rows::BUFFERED_ID;
 use crate::bench::section::{Bar, Bars, Better, Figure, Method, Section, Table, Whose, sentence};
 use crate::bench::suite::{place_words, rounds_sentence};
-use crate::units::readable;
+use crate::shared::units::readable;
 
 impl Report {
     pub(in crate::bench) fn section(&self) -> Section {

@@ -21,8 +21,9 @@ pub(super) use row::measure as measure_row;
 
 use super::file::{self, Fitting, SIZE_BYTES_MIN, Target, Wanted};
 use super::suite::{self, Findings, PAGE_BYTES, Task};
-use crate::args::{EngineArguments, QueueArguments, RowSuite};
-use crate::units::ByteSize;
+use crate::bench::arguments::RowSuite;
+use crate::shared::arguments::{EngineArguments, QueueArguments};
+use crate::shared::units::ByteSize;
 use os_display::Quotable;
 use report::Report;
 use row::Measured;

@@ -14,16 +14,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use headwater::Engine;
-use headwater::io::{MapAdvice, MappedFile, Urgency};
 use headwater::ring::{
     Access, Arena, Completion, DirectIo, Driver, DriverOptions, Extent, Extents, Finished, OpenFile,
-    Operation, Pressure, Route, Transfer,
+    Operation, Route, Transfer, Urgency,
 };
+use headwater::testing::{MapAdvice, MappedFile, Pressure};
 use rustix::fs::FallocateFlags;
 use serde::{Deserialize, Serialize};
 
 use super::{Way, Work};
-use crate::args::RowArguments;
+use crate::bench::arguments::RowArguments;
 use crate::bench::row::Tally;
 use crate::bench::suite::{INPUT, PAGE_BYTES, cpu_seconds};
 

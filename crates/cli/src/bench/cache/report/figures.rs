@@ -7,7 +7,7 @@ use super::{CacheState, Line, Report};
 use crate::bench::cache::{Access, Source, THREADS};
 use crate::bench::section::{Bar, Bars, Better, Figure, Method, Section, Table, Whose, sentence};
 use crate::bench::suite::{PAGE_BYTES, place_words, rounds_sentence};
-use crate::units::readable;
+use crate::shared::units::readable;
 
 impl Report {
     pub(in crate::bench::cache) fn section(&self) -> Section {

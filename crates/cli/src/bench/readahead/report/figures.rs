@@ -6,7 +6,7 @@
 use super::{Line, Pattern, READ_AHEAD_KB, Reader, Report, column_name};
 use crate::bench::section::{Bar, Bars, Better, Figure, HeatMap, Method, Section, Table, Whose, sentence};
 use crate::bench::suite::{median, place_words, rounds_sentence};
-use crate::units::readable;
+use crate::shared::units::readable;
 
 impl Report {
     pub(in crate::bench::readahead) fn section(&self) -> Section {

@@ -7,7 +7,7 @@ use super::{Cell, Line, Report};
 use crate::bench::section::{Bar, Bars, Better, Figure, Method, Section, Table, Whose, sentence};
 use crate::bench::suite::{place_words, rounds_sentence};
 use crate::bench::ubc::{Way, Work};
-use crate::units::readable;
+use crate::shared::units::readable;
 
 impl Report {
     pub(in crate::bench::ubc) fn section(&self) -> Section {
