@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use clap::Args;
 use headwater::ByteRange;
 use headwater::ring::{Access, DirectAlignment, DirectIo, FileKind, OpenFile};
+use headwater_core::units::PAGE_SIZE_BYTES as PAGE_BYTES;
 use os_display::Quotable;
 use serde::Serialize;
 
@@ -291,8 +292,6 @@ impl Facts {
         }
     }
 }
-
-const PAGE_BYTES: u64 = 4096;
 
 /// Fits a terminal of 80 columns.
 const LINE_PARTS: usize = 64;
