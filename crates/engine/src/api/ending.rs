@@ -123,7 +123,7 @@ fn flush_with_turn(shared: &Shared, inode: &Arc<Inode>, deadline: Instant) {
     fsync::flush_pages(shared, inode, ALL_PAGES);
 }
 
-/// The task whose size lock was seized may have left a write of a window in flight; the next write must not overtake it.
+/// The task that lost its size lock may have left a write of a window in flight; the next write must not overtake it.
 fn await_requests(shared: &Shared) {
     let deadline = Instant::now() + TURN_PATIENCE;
     while Instant::now() < deadline {

@@ -95,7 +95,7 @@ impl OpenOptions {
         self
     }
 
-    /// Sets the engine whose memory and queue the file uses.
+    /// Sets the engine that provides memory and queue of the file.
     pub fn engine(&mut self, engine: &Engine) -> &mut Self {
         self.engine = Some(engine.clone());
         self

@@ -12,7 +12,7 @@
 //!
 //! Owns: the live window as users see it, and its end.
 //! Does not own: the pages (cache), how writes are made (cached write).
-//! Invariants: I1, I8 as for all reads and writes, whose paths a view takes; a view never makes a file longer.
+//! Invariants: I1, I8 as for all reads and writes: a view takes their paths. A view never makes a file longer.
 
 use std::fmt;
 use std::io;
@@ -103,7 +103,7 @@ impl File {
         Ok(SharedView { file: self.clone(), range, window: None })
     }
 
-    /// A live window onto a range of the file whose bytes are contiguous in memory ([`SharedView::as_cells`],
+    /// A live window onto a range of the file, with its bytes contiguous in memory ([`SharedView::as_cells`],
     /// [`SharedView::atomic_u64`]), read and written without a call. Stores are visible at once to everything that uses the same
     /// engine, and the other way round; the kernel records which pages were written. They are written to the file by a sync,
     /// every few seconds, and when the last clone of the view is dropped, which blocks for that.

@@ -72,7 +72,7 @@ pub enum Error {
     /// The system refused, or a limit was reached.
     #[error(transparent)]
     Io(Failure),
-    /// The engine was built by the parent of this process, whose rings, memory and threads a `fork` does not copy. Build a new
+    /// The engine was built by the parent of this process, and a `fork` copies none of its rings, memory and threads. Build a new
     /// engine in the child.
     #[error(transparent)]
     Forked(Failure),

@@ -51,7 +51,7 @@ impl Listeners {
         let after = change(&list);
         let before = std::mem::replace(&mut *list, after);
         drop(list);
-        // Drops the user's values, whose destructors may do anything, without the lock.
+        // Drops the user's values without the lock: their destructors may do anything.
         drop(before);
     }
 

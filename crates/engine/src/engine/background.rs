@@ -10,7 +10,7 @@
 //! waking it for each of them cost 30 us for a file that is opened, read and closed within 10, and as much for each sync.
 //!
 //! Heavy writers write back inline, and a sync waits for its own writes. The thread does the rest: it writes back pages that are
-//! old or of closed files, completes requests whose result no one took, returns memory to the system, and retries refused leases.
+//! old or of closed files, completes requests that no caller waits for, returns memory to the system, and retries refused leases.
 //! It holds the engine weakly, so that it does not keep it alive.
 //!
 //! Owns: when there is a round, and that it runs.

@@ -44,7 +44,7 @@ pub(crate) fn for_pages(shared: &Shared, bytes: usize, purpose: Purpose) -> Opti
     shared.arena.allocate_run(bytes, urgency)
 }
 
-/// What a reader without memory waits for, after it began to listen (`freed`): the oldest load, whose pages can be evicted when
+/// What a reader without memory waits for, after it began to listen (`freed`): the oldest load: its pages can be evicted when
 /// it is over; if there is none, a frame that is returned.
 pub(crate) fn room_to_read(shared: &Shared, freed: EventListener) -> EventListener {
     shared.driver.attend();

@@ -68,7 +68,7 @@ impl Loads {
         self.started.elapsed()
     }
 
-    /// A load whose request is about to be submitted.
+    /// Begins a load, just before its request is submitted.
     pub(crate) fn begin(&self, inode: &Arc<Inode>, reads: Vec<ReadId>, purpose: Purpose) -> Arc<Load> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (id, inode, began) = (LoadId::new(id), inode.clone(), Instant::now());

@@ -63,7 +63,7 @@ impl Writes {
         }
     }
 
-    /// A write whose request is about to be submitted.
+    /// Begins a write, just before its request is submitted.
     pub(crate) fn begin(
         &self,
         inode: &Arc<Inode>,

@@ -122,7 +122,7 @@ impl Leasing {
         self.is_trusted.load(Ordering::Acquire)
     }
 
-    /// Counts a handle of this engine open for writing. Meanwhile changes by others cannot be told from own ones.
+    /// Counts a handle of this engine open for writing. Meanwhile changes by others cannot be distinguished from own ones.
     pub(crate) fn add_writer(&self) {
         self.writers.fetch_add(1, Ordering::AcqRel);
         self.lock().history = History::Contested;

@@ -23,7 +23,7 @@ struct Turns {
     /// Number of the latest sync that succeeded; it covers all earlier ones.
     succeeded: u64,
     is_running: bool,
-    /// A sync in flight whose leader was dropped. The next leader waits for it, because the device does not report its error
+    /// A sync in flight that lost its leader to a drop. The next leader waits for it, because the device does not report its error
     /// twice.
     left_behind: Option<Completion>,
 }

@@ -35,7 +35,7 @@ pub(crate) struct PageWrite {
 }
 
 impl PageWrite {
-    /// A write of `taken` whose request is about to be submitted.
+    /// A write of `taken`, just before its request is submitted.
     pub(crate) fn new(
         id: u64,
         (inode, file): (&Arc<Inode>, &Arc<OpenFile>),

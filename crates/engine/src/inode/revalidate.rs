@@ -382,7 +382,7 @@ mod tests {
     use super::*;
     use crate::{Caching, Engine, OpenOptions};
 
-    /// Goal: an opening whose stamp is older than this engine's last change of the file knows the length after that change,
+    /// Goal: an opening with a stamp older than this engine's last change of the file knows the length after that change,
     /// although the file was forgotten at the close, because others had changed it. Method: the checks and changes in this order.
     #[test]
     fn an_old_look_does_not_shorten_a_forgotten_file() {

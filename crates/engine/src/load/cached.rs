@@ -112,7 +112,7 @@ pub(crate) struct CachedRead<'a> {
     told: Option<Notified>,
 }
 
-/// A page that the policy was told is missing.
+/// A page reported to the policy as missing.
 #[derive(Clone, Copy, Debug)]
 struct Notified {
     page: PageIndex,
@@ -355,7 +355,7 @@ impl<'a> CachedRead<'a> {
     }
 }
 
-/// Yields to the executor now and then: a task whose reads are all hits would otherwise never let another task run.
+/// Yields to the executor now and then: a task that only hits would otherwise never let another task run.
 async fn let_others_run() {
     let mut has_yielded = READS.get() < READS_AT_ONCE;
     READS.set(if has_yielded { READS.get() + 1 } else { 0 });

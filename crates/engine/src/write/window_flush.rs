@@ -77,7 +77,7 @@ pub(crate) async fn flush_async(shared: &Shared, inode: &Inode) {
     }
 }
 
-/// Writes back windows whose last writeback is too old. Blocks.
+/// Writes back windows that were not written back for [`WINDOW_AGE`]. Blocks.
 pub(crate) fn flush_old(shared: &Shared, inode: &Arc<Inode>) {
     let now = shared.driver.now();
     let is_old = |window: &Arc<Window>| now.saturating_duration_since(window.unsaved().asked) >= WINDOW_AGE;

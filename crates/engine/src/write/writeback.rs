@@ -418,7 +418,7 @@ impl Piece {
     }
 }
 
-/// Groups adjacent pieces, whose space beyond the length of the device is allocated together.
+/// Groups adjacent pieces: their space beyond the length of the device is allocated together.
 fn together(pieces: Vec<Piece>) -> Vec<(ByteRange, Vec<Piece>)> {
     let mut groups: Vec<(ByteRange, Vec<Piece>)> = Vec::new();
     for piece in pieces {

@@ -60,7 +60,7 @@ impl Current {
 }
 
 impl ReadStream {
-    /// The part of an extent whose residency is checked before it is read: all of it, or, within a run of resident extents, only
+    /// The part of an extent that is checked for residency before the read: all of it, or, within a run of resident extents, only
     /// its last page. The kernel examines every page of the range, which took 7 % of a warm scan; a wrong answer costs one more
     /// read.
     pub(super) fn residency_sample(&self, range: ByteRange) -> ByteRange {

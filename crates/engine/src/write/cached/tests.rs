@@ -1,6 +1,6 @@
 //! Tests: writes that find no memory, and their files until there is some.
 //!
-//! Owns: an engine whose memory the test itself takes and returns.
+//! Owns: an engine, and all of its memory, which the test takes and returns.
 //! Does not own: writes with memory (the engine's `writing` tests).
 
 use std::path::PathBuf;
