@@ -139,7 +139,8 @@ mod tests {
     use super::*;
     use crate::file::{Access, DirectIo, OpenFile, Route};
     use crate::memory::arena::Urgency;
-    use crate::request::slots::{Attempt, Completed, Slots, Verdict};
+    use crate::request::attempt::{Attempt, Verdict};
+    use crate::request::slots::{Completed, Slots};
     use crate::request::{Request, WriteBack};
 
     fn run(file: &FilePages, pages: Range<u64>) -> PinnedRun {
