@@ -112,7 +112,7 @@ impl Active {
     /// Moves the outcome out of a slot. Its body must be there, and counts as moved from afterwards.
     #[inline]
     pub(super) fn move_out(body: &mut MaybeUninit<Active>) -> Finished {
-        // SAFETY: the pool calls this once, with the body of a request that is done. Each field is read once; those that
+        // SAFETY: the slot table calls this once, with the body of a request that is done. Each field is read once; those that
         // are not returned own nothing (numbers, and the request of a `Nop`) or are dropped here.
         unsafe {
             let active = body.assume_init_mut();

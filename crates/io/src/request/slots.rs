@@ -18,13 +18,13 @@ use std::thread::{self, Thread};
 
 use crate::memory::arena::Urgency;
 use crate::request::attempt::{Active, Attempt, AttemptId, Verdict};
-use crate::request::slot_table::{Begun, Pool, Settled, SlotId, SlotIds};
+use crate::request::slot_table::{Begun, Settled, SlotId, SlotIds, SlotTable};
 use crate::request::{Finished, Request};
 use crate::sync::event;
 
-/// The slots of one lane.
+/// The slots of one queue.
 pub(crate) struct Slots {
-    pool: Pool<Active, Waiter>,
+    table: SlotTable<Active, Waiter>,
 }
 
 /// What a driver has finished since it last settled.
@@ -55,34 +55,34 @@ impl Waiter {
 
 impl Slots {
     pub(crate) fn new(depth: u32) -> Slots {
-        Slots { pool: Pool::new(depth) }
+        Slots { table: SlotTable::new(depth) }
     }
 
     /// Requests in flight at most.
     pub(crate) fn depth(&self) -> u32 {
-        self.pool.depth()
+        self.table.depth()
     }
 
     /// Requests that the driver works on, abandoned ones included.
     pub(crate) fn in_flight(&self) -> usize {
-        self.pool.in_flight()
+        self.table.in_flight()
     }
 
     /// Requests that wait for a place in the queue.
     pub(crate) fn queued(&self) -> usize {
-        self.pool.queued()
+        self.table.queued()
     }
 
     /// Slots in use, for gauges.
     pub(crate) fn used(&self) -> usize {
-        self.pool.used()
+        self.table.used()
     }
 
-    /// Accepts a request, or gives it back; see [`Pool::begin`].
+    /// Accepts a request, or gives it back; see [`SlotTable::begin`].
     #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
     pub(crate) fn begin(&self, request: Request, urgency: Urgency) -> Result<Begun, Request> {
         request.check();
-        self.pool.begin(Active::new(request), urgency).map_err(|active| active.request)
+        self.table.begin(Active::new(request), urgency).map_err(|active| active.request)
     }
 
     /// Accepts the first of these demands, which were checked, as far as there are places for them. What is accepted is
@@ -96,7 +96,7 @@ impl Slots {
             request => _ = body.write(Active::new(std::mem::replace(request, Request::Nop))),
         };
         // SAFETY: each arm writes.
-        unsafe { self.pool.begin_together(count, ids, write) }
+        unsafe { self.table.begin_together(count, ids, write) }
     }
 
     /// What the next attempt of a request has to move.
@@ -105,12 +105,12 @@ impl Slots {
     /// The caller is the driver of this request.
     pub(crate) unsafe fn prepare(&self, id: SlotId) -> Attempt {
         // SAFETY: as the caller promises.
-        unsafe { self.pool.slot(id).with_active(Active::prepare) }
+        unsafe { self.table.slot(id).with_active(Active::prepare) }
     }
 
     /// The attempt that a request is at.
     pub(crate) fn attempt_id(&self, id: SlotId) -> AttemptId {
-        AttemptId { request: id, number: self.pool.slot(id).attempt() }
+        AttemptId { request: id, number: self.table.slot(id).attempt() }
     }
 
     /// Whether the attempt is under way, for any numbers. Who has been told so once and then gives its result to [`Slots::attempt`]
@@ -118,7 +118,7 @@ impl Slots {
     #[inline]
     pub(crate) fn is_under_way(&self, attempt: AttemptId) -> bool {
         let AttemptId { request: SlotId { index, generation }, number } = attempt;
-        self.pool.find(index).is_some_and(|slot| slot.is_at(generation, number))
+        self.table.find(index).is_some_and(|slot| slot.is_at(generation, number))
     }
 
     /// Records the result of an attempt. What is finished is collected in `completed`, to be settled and told.
@@ -131,14 +131,14 @@ impl Slots {
         result: io::Result<usize>,
         completed: &mut Completed,
     ) -> Verdict {
-        let slot = self.pool.slot(id);
+        let slot = self.table.slot(id);
         // What is to be stored is stored, although nobody waits for it, unless its owner wanted it stopped.
         let may_end_early = |changes| if changes { slot.is_cancelled() } else { slot.may_end_early() };
         // SAFETY: as the caller promises.
         unsafe {
             let verdict = slot.with_active(|active| active.record(result, may_end_early));
             match verdict {
-                Verdict::Finished => self.pool.finish(id, completed),
+                Verdict::Finished => self.table.finish(id, completed),
                 Verdict::Again => slot.next_attempt(),
             }
             verdict
@@ -147,7 +147,7 @@ impl Slots {
 
     /// Gives places back; the requests named got one and are to be started.
     pub(crate) fn settle(&self, completed: &mut Completed) -> SlotIds {
-        self.pool.settle(completed)
+        self.table.settle(completed)
     }
 
     /// The result, or else the task is told when there is one.
@@ -155,16 +155,16 @@ impl Slots {
     /// # Safety
     /// The caller is the owner, and no longer is when this gives the result.
     pub(crate) unsafe fn take_or_wait(&self, id: SlotId, waker: &Waker) -> Option<Finished> {
-        let slot = self.pool.slot(id);
+        let slot = self.table.slot(id);
         let keep_or_replace = |place: &mut Option<Waiter>| match place {
             Some(Waiter::Task(known)) if known.will_wake(waker) => None,
             place => place.replace(Waiter::Task(waker.clone())),
         };
         // SAFETY: as the caller promises.
         unsafe {
-            match self.pool.take(id, Active::move_out) {
+            match self.table.take(id, Active::move_out) {
                 None if slot.register(keep_or_replace) => None,
-                None => self.pool.take(id, Active::move_out),
+                None => self.table.take(id, Active::move_out),
                 finished => finished,
             }
         }
@@ -176,7 +176,7 @@ impl Slots {
     /// The caller is the owner.
     pub(crate) unsafe fn register_thread(&self, id: SlotId) -> bool {
         // SAFETY: as the caller promises.
-        unsafe { self.pool.slot(id).register(|place| place.replace(Waiter::Thread(thread::current()))) }
+        unsafe { self.table.slot(id).register(|place| place.replace(Waiter::Thread(thread::current()))) }
     }
 
     /// The result if the request is done.
@@ -185,10 +185,10 @@ impl Slots {
     /// The caller is the owner, and no longer is when this gives the result.
     pub(crate) unsafe fn take(&self, id: SlotId) -> Option<Finished> {
         // SAFETY: as the caller promises.
-        unsafe { self.pool.take(id, Active::move_out) }
+        unsafe { self.table.take(id, Active::move_out) }
     }
 
-    /// Several results, all of them done, counted from `place` on; see [`Pool::take_together`].
+    /// Several results, all of them done, counted from `place` on; see [`SlotTable::take_together`].
     ///
     /// # Safety
     /// The caller is the owner of all and no longer is afterwards.
@@ -200,17 +200,17 @@ impl Slots {
         each: impl FnMut(usize, Finished),
     ) {
         // SAFETY: as the caller promises.
-        unsafe { self.pool.take_together(ids, place, Active::move_out, each) }
+        unsafe { self.table.take_together(ids, place, Active::move_out, each) }
     }
 
     /// Whether the request is done and waits to be taken.
     pub(crate) fn is_done(&self, id: SlotId) -> bool {
-        self.pool.slot(id).is_done()
+        self.table.slot(id).is_done()
     }
 
     /// Notes that the request may end without the device's answer.
     pub(crate) fn set_cancelled(&self, id: SlotId) {
-        self.pool.slot(id).set_cancelled();
+        self.table.slot(id).set_cancelled();
     }
 
     /// Nobody will ask for the result. Says whether the driver is still at it.
@@ -219,12 +219,12 @@ impl Slots {
     /// The caller is the owner, and no longer is.
     pub(crate) unsafe fn abandon(&self, id: SlotId) -> bool {
         // SAFETY: as the caller promises.
-        unsafe { self.pool.abandon(id) }
+        unsafe { self.table.abandon(id) }
     }
 
     #[cfg(all(test, not(headwater_loom)))]
     pub(crate) fn check_idle(&self) {
-        self.pool.check_idle();
+        self.table.check_idle();
     }
 }
 

@@ -21,7 +21,7 @@
 //! Does not own: request state and memory (slots), how a ring is built (setup), a pass over the completions (reaping).
 //! Invariants: I4 the ring is dropped only when nothing is in flight; I5 the `submission` lock covers writing entries,
 //! the `reaper` lock is the right to wait; wakers run with neither held.
-//! Locks: reaper -> the pool's, submission; submission -> nothing; followers -> nothing.
+//! Locks: reaper -> the slot table's, submission; submission -> nothing; followers -> nothing.
 //! Hot path: one `io_uring_enter` to submit; waiting takes another one only when nothing is complete yet.
 
 mod entry;
