@@ -8,8 +8,8 @@
 
 #![allow(unsafe_code)]
 
-use headwater_core::units::PAGE_BYTES;
 use arbitrary::Arbitrary;
+use headwater_core::units::PAGE_BYTES;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 
 /// Which end of a buffer lies at a guard page.

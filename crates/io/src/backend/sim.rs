@@ -27,8 +27,9 @@ use headwater_core::units::ByteRange;
 use smallvec::SmallVec;
 
 use crate::file::{Allocated, AppendFile, Appended, FileKey, OpenFile, Route};
+use crate::request::attempt::{Attempt, TransferAttempt, Verdict};
 use crate::request::slot_table::SlotId;
-use crate::request::slots::{Attempt, Completed, Slots, TransferAttempt, Verdict};
+use crate::request::slots::{Completed, Slots};
 use crate::sync::lock;
 use crate::system::fork::ProcessMark;
 use crate::system::sys::{self, IoSegment, Operation, SyncScope};

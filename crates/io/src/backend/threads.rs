@@ -18,8 +18,9 @@ use std::thread::{self, JoinHandle};
 use headwater_core::limits::Limits;
 
 use crate::memory::arena::Urgency;
+use crate::request::attempt::{Attempt, Verdict};
 use crate::request::slot_table::SlotId;
-use crate::request::slots::{Attempt, Completed, Slots, Verdict};
+use crate::request::slots::{Completed, Slots};
 use crate::request::{Finished, Request};
 use crate::sync::{lock, unpoisoned};
 use crate::system::fork::ProcessMark;

@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 
 use crate::backend::threads::carry_out_here;
 use crate::driver::Driver;
-use crate::driver::queue::{Backend, Lane, Start};
+use crate::driver::queue::{Backend, Queue, Start};
 use crate::file::{OpenFile, Route};
 use crate::memory::arena::{Arena, Urgency};
 use crate::request::slot_table::{SlotId, SlotIds, TOGETHER};
@@ -29,7 +29,7 @@ use crate::system::sys::Operation;
 
 /// A request under way. Dropping it does not stop the I/O, whose memory returns to the arena afterwards.
 pub struct Completion {
-    lane: Arc<Lane>,
+    queue: Arc<Queue>,
     id: SlotId,
     taken: bool,
     /// The request once more, if it is a read whose completion a thread may keep to itself.
@@ -40,14 +40,14 @@ impl Completion {
     /// Submits a request.
     #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
     pub(crate) fn submit(
-        lane: &Arc<Lane>,
+        queue: &Arc<Queue>,
         request: Request,
         urgency: Urgency,
         start: Start,
     ) -> Result<Completion, Rejected> {
-        let again = if lane.may_get_stuck() { Reread::of(&request) } else { None };
-        let id = lane.submit(request, urgency, start)?;
-        Ok(Completion { lane: lane.clone(), id, taken: false, again })
+        let again = if queue.may_get_stuck() { Reread::of(&request) } else { None };
+        let id = queue.submit(request, urgency, start)?;
+        Ok(Completion { queue: queue.clone(), id, taken: false, again })
     }
 
     /// Blocks until the request is done. In a lone thread on `uring` this costs no thread switch: it reaps for itself.
@@ -86,10 +86,10 @@ impl Completion {
 
     /// Blocks until the request is done, or it is a read and a thread is stuck that may have it.
     fn wait_or_look(&self, limit: &mut Duration) -> Waited {
-        assert!(!self.lane.is_forked(), "a request of the parent process is waited for there");
-        while !self.lane.wait_for(self.id, *limit) {
+        assert!(!self.queue.is_forked(), "a request of the parent process is waited for there");
+        while !self.queue.wait_for(self.id, *limit) {
             *limit = (2 * *limit).min(STUCK_LOOK_MAX);
-            if self.again.is_some() && self.lane.has_stuck_submitter() {
+            if self.again.is_some() && self.queue.has_stuck_submitter() {
                 return Waited::Stuck;
             }
         }
@@ -99,7 +99,7 @@ impl Completion {
     fn take(&mut self) -> Finished {
         self.taken = true;
         // SAFETY: this handle is the request's only owner, and gives that up.
-        unsafe { self.lane.slots.take(self.id) }.expect("waited for")
+        unsafe { self.queue.slots.take(self.id) }.expect("waited for")
     }
 
     /// The result if it is there, else arranges for the task to be woken.
@@ -109,11 +109,11 @@ impl Completion {
     /// unless the feature `tokio` is on and a tokio runtime runs the task.
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Finished> {
         assert!(!self.taken, "a completion is polled again after it was ready");
-        assert!(!self.lane.is_forked(), "a request of the parent process is waited for there");
+        assert!(!self.queue.is_forked(), "a request of the parent process is waited for there");
         if let Some(finished) = self.take_or_wait(context) {
             return Poll::Ready(finished);
         }
-        match &self.lane.backend {
+        match &self.queue.backend {
             Backend::Uring(uring) => uring.attend_task(),
             Backend::Threads(_) => {}
             // The simulation moves only when a caller asks: so it does, and has the caller ask again.
@@ -132,7 +132,7 @@ impl Completion {
 
     fn take_or_wait(&mut self, context: &mut Context<'_>) -> Option<Finished> {
         // SAFETY: this handle is the request's only owner, and notes when it no longer is.
-        let finished = unsafe { self.lane.slots.take_or_wait(self.id, context.waker()) };
+        let finished = unsafe { self.queue.slots.take_or_wait(self.id, context.waker()) };
         self.taken = finished.is_some();
         finished
     }
@@ -144,20 +144,20 @@ impl Completion {
             // The slot is somebody else's by now.
             return true;
         }
-        if !self.lane.slots.is_done(self.id) && !self.lane.is_forked() {
-            self.lane.glance();
+        if !self.queue.slots.is_done(self.id) && !self.queue.is_forked() {
+            self.queue.glance();
         }
-        self.lane.slots.is_done(self.id)
+        self.queue.slots.is_done(self.id)
     }
 
     /// Asks the kernel to end the request early. Whether it does shows in the result: `ECANCELED`, or fewer bytes with
     /// `stopped_by`, or all of them. What a device is already transferring is mostly not stopped.
     pub fn cancel(&self) {
-        if self.taken || self.lane.is_forked() {
+        if self.taken || self.queue.is_forked() {
             return;
         }
-        self.lane.slots.set_cancelled(self.id);
-        if let Backend::Uring(uring) = &self.lane.backend {
+        self.queue.slots.set_cancelled(self.id);
+        if let Backend::Uring(uring) = &self.queue.backend {
             uring.cancel(self.id);
         }
     }
@@ -171,14 +171,14 @@ impl fmt::Debug for Completion {
 
 impl Drop for Completion {
     fn drop(&mut self) {
-        if self.taken || self.lane.is_forked() {
+        if self.taken || self.queue.is_forked() {
             return;
         }
         // SAFETY: this handle is the request's only owner, and gone after this.
-        let under_way = unsafe { self.lane.slots.abandon(self.id) };
+        let under_way = unsafe { self.queue.slots.abandon(self.id) };
         // The simulation completes what is abandoned with its later steps.
-        if under_way && !matches!(self.lane.backend, Backend::Sim(_)) {
-            self.lane.attend();
+        if under_way && !matches!(self.queue.backend, Backend::Sim(_)) {
+            self.queue.attend();
         }
     }
 }
@@ -240,12 +240,12 @@ const STUCK_LOOK_MAX: Duration = Duration::from_millis(500);
 pub struct Plug<'a> {
     driver: &'a Driver,
     /// Where something is staged, at most one of each kind of ring.
-    lanes: SmallVec<[Arc<Lane>; 2]>,
+    queues: SmallVec<[Arc<Queue>; 2]>,
 }
 
 impl<'a> Plug<'a> {
     pub(crate) fn new(driver: &'a Driver) -> Plug<'a> {
-        Plug { driver, lanes: SmallVec::new() }
+        Plug { driver, queues: SmallVec::new() }
     }
 
     /// As [`Driver::submit`].
@@ -262,31 +262,31 @@ impl<'a> Plug<'a> {
             return Err(Rejected { request, reason: RejectReason::Forked });
         }
         self.driver.check_thread();
-        let lanes = self.driver.lanes_for(&request);
-        let chosen = self.lanes.iter().find(|chosen| lanes.iter().any(|lane| Arc::ptr_eq(lane, chosen)));
-        let lane = match chosen {
-            Some(lane) => lane.clone(),
+        let queues = self.driver.queues_for(&request);
+        let chosen = self.queues.iter().find(|chosen| queues.iter().any(|queue| Arc::ptr_eq(queue, chosen)));
+        let queue = match chosen {
+            Some(queue) => queue.clone(),
             None => {
-                let lane = self.driver.pick(lanes).clone();
-                lane.plug();
-                self.lanes.push(lane.clone());
-                lane
+                let queue = self.driver.pick(queues).clone();
+                queue.plug();
+                self.queues.push(queue.clone());
+                queue
             }
         };
-        Completion::submit(&lane, request, urgency, Start::Staged)
+        Completion::submit(&queue, request, urgency, Start::Staged)
     }
 
     /// Hands over what was submitted so far.
     pub fn flush(&mut self) {
         // What a parent staged is for the parent to hand over.
-        let lanes = self.lanes.drain(..).filter(|lane| !lane.is_forked());
-        lanes.for_each(|lane| lane.unplug());
+        let queues = self.queues.drain(..).filter(|queue| !queue.is_forked());
+        queues.for_each(|queue| queue.unplug());
     }
 }
 
 impl fmt::Debug for Plug<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Plug({} rings)", self.lanes.len())
+        write!(f, "Plug({} rings)", self.queues.len())
     }
 }
 
@@ -373,17 +373,17 @@ impl Batch {
                 each(place, Finished::rejected(request, RejectReason::Forked));
             });
         }
-        let lane = {
+        let queue = {
             let Some(first) = self.requests[..count].first() else { return };
-            // One lane takes all: an ordinary one unless every request can go to a polled one.
-            let (ordinary, mut lanes) = (self.driver.ordinary_lanes(), self.driver.lanes_for(first));
-            let is_ordinary = |request: &Request| std::ptr::eq(self.driver.lanes_for(request), ordinary);
-            if !std::ptr::eq(lanes, ordinary) && self.requests[..count].iter().any(is_ordinary) {
-                lanes = ordinary;
+            // One queue takes all: an ordinary one unless every request can go to a polled one.
+            let (ordinary, mut queues) = (self.driver.ordinary_queues(), self.driver.queues_for(first));
+            let is_ordinary = |request: &Request| std::ptr::eq(self.driver.queues_for(request), ordinary);
+            if !std::ptr::eq(queues, ordinary) && self.requests[..count].iter().any(is_ordinary) {
+                queues = ordinary;
             }
-            self.driver.pick(lanes)
+            self.driver.pick(queues)
         };
-        let mut under_way = UnderWay { lane, ids: SlotIds::new(), place: 0, handed_over: 0 };
+        let mut under_way = UnderWay { queue, ids: SlotIds::new(), place: 0, handed_over: 0 };
         // Should `each` panic, what was not submitted is dropped.
         let mut requests = std::mem::take(&mut self.requests);
         under_way.submit(&mut requests[..count], &mut each);
@@ -394,7 +394,7 @@ impl Batch {
 
 /// The submitted part of a batch. Dropped early, it gives up what is left.
 struct UnderWay<'a> {
-    lane: &'a Arc<Lane>,
+    queue: &'a Arc<Queue>,
     ids: SlotIds,
     /// In the batch, of the first of `ids`.
     place: usize,
@@ -407,9 +407,9 @@ impl UnderWay<'_> {
         let mut left = requests;
         while !left.is_empty() {
             let before = self.ids.len();
-            self.lane.slots.begin_together(left, &mut self.ids);
+            self.queue.slots.begin_together(left, &mut self.ids);
             let begun = self.ids.len() - before;
-            self.lane.stage(&self.ids[before..]);
+            self.queue.stage(&self.ids[before..]);
             left = &mut left[begun..];
             if begun == 0 {
                 // No place is free: the next one queues.
@@ -421,13 +421,13 @@ impl UnderWay<'_> {
 
     #[cold]
     fn submit_one(&mut self, request: Request, each: &mut dyn FnMut(usize, Finished)) {
-        let again = match self.lane.submit(request, Urgency::Demand, Start::Staged) {
+        let again = match self.queue.submit(request, Urgency::Demand, Start::Staged) {
             Ok(id) => return self.ids.push(id),
             Err(rejected) => rejected.request,
         };
         // As many are outstanding as there can be: make room.
         self.wait(&mut *each);
-        match self.lane.submit(again, Urgency::Demand, Start::Staged) {
+        match self.queue.submit(again, Urgency::Demand, Start::Staged) {
             Ok(id) => self.ids.push(id),
             Err(Rejected { request, reason }) => {
                 each(self.place, Finished::rejected(request, reason));
@@ -440,15 +440,15 @@ impl UnderWay<'_> {
     #[inline]
     fn wait(&mut self, mut each: impl FnMut(usize, Finished)) {
         for &id in &self.ids {
-            if !self.lane.slots.is_done(id) {
-                self.lane.wait(id);
+            if !self.queue.slots.is_done(id) {
+                self.queue.wait(id);
             }
         }
         for ids in self.ids.chunks(TOGETHER) {
             // Noted before, should `each` panic.
             self.handed_over += ids.len();
             // SAFETY: the batch is the only owner of its requests, all of which are done; these are its own no longer.
-            unsafe { self.lane.slots.take_together(ids, self.place, &mut each) };
+            unsafe { self.queue.slots.take_together(ids, self.place, &mut each) };
             self.place += ids.len();
         }
         self.ids.clear();
@@ -460,8 +460,8 @@ impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         for id in self.ids.drain(self.handed_over..) {
             // SAFETY: the batch is the only owner of its requests, and gives them up.
-            unsafe { self.lane.slots.abandon(id) };
-            self.lane.attend();
+            unsafe { self.queue.slots.abandon(id) };
+            self.queue.attend();
         }
     }
 }

@@ -85,7 +85,7 @@ impl LocalDriver {
 
     fn rings(&self) -> impl Iterator<Item = &crate::backend::uring::Uring> {
         // The rings of a parent are not here.
-        self.driver.all_lanes().filter(|lane| !lane.is_forked()).filter_map(|lane| match &lane.backend {
+        self.driver.all_queues().filter(|queue| !queue.is_forked()).filter_map(|queue| match &queue.backend {
             Backend::Uring(uring) => Some(uring),
             Backend::Threads(_) | Backend::Sim(_) => None,
         })

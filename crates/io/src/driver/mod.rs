@@ -1,14 +1,14 @@
 //! Driver: hands requests to the kernel and gives them back, in one of three ways.
 //!
 //! ```text
-//!   submit ──► lane: the thread's own, or the least loaded ──► slot ─┬─ uring:   SQE, io_uring_enter
+//!   submit ──► queue: the thread's own, or the least loaded ──► slot ─┬─ uring:   SQE, io_uring_enter
 //!                                                                    ├─ threads: queue, preadv/pwritev on a worker
 //!                                                                    └─ sim:     seeded order, delays, faults
-//!   lanes of a uring driver: a ring for each processor; polled ones beside them for devices that poll
+//!   queues of a uring driver: a ring for each processor; polled ones beside them for devices that poll
 //! ```
 //!
-//! Owns: the lanes, and which of them a request takes.
-//! Does not own: request state (slots), memory (arena), how a lane works.
+//! Owns: the queues, and which of them a request takes.
+//! Does not own: request state (slots), memory (arena), how a queue works.
 //! Invariants: I4 dropping a [`Completion`] or the [`Driver`] at any moment frees nothing that the device still uses.
 
 pub(crate) mod completion;
@@ -29,7 +29,7 @@ use crate::backend::sim::{Sim, SimOptions};
 use crate::backend::threads::Threads;
 use crate::backend::uring::{DevicePolling, RingUse, Sharing, SubmissionPolling, Uring, polled_read_works};
 use crate::driver::completion::{Batch, Completion, Plug};
-use crate::driver::queue::{Backend, Lane, Start};
+use crate::driver::queue::{Backend, Queue, Start};
 use crate::file::{Allocated, AppendFile, Appended, OpenFile, Route};
 use crate::memory::arena::{Arena, ArenaKey, Urgency};
 use crate::request::slots::Slots;
@@ -174,8 +174,8 @@ pub struct Driver {
 }
 
 struct Inner {
-    lanes: Box<[Arc<Lane>]>,
-    polled: OnceLock<Result<Box<[Arc<Lane>]>, String>>,
+    queues: Box<[Arc<Queue>]>,
+    polled: OnceLock<Result<Box<[Arc<Queue>]>, String>>,
     memory: OnceLock<ArenaKey>,
     options: DriverOptions,
     refusal: Option<String>,
@@ -190,13 +190,13 @@ impl Driver {
     pub fn new(options: &DriverOptions) -> io::Result<Driver> {
         check(options)?;
         let slots = || Arc::new(Slots::new(options.queue_depth));
-        let single = |slots, backend| -> Box<[_]> { Box::new([Arc::new(Lane::new(slots, backend))]) };
+        let single = |slots, backend| -> Box<[_]> { Box::new([Arc::new(Queue::new(slots, backend))]) };
         let threads = || {
             let slots = slots();
             let backend = Backend::Threads(Threads::new(&slots));
             single(slots, backend)
         };
-        let (lanes, refusal) = match &options.kind {
+        let (queues, refusal) = match &options.kind {
             DriverKind::Uring => (rings(options, DevicePolling::Interrupts)?, None),
             DriverKind::Threads => (threads(), None),
             DriverKind::Sim(sim) => {
@@ -205,39 +205,39 @@ impl Driver {
                 (single(slots, backend), None)
             }
             DriverKind::Auto => match rings(options, DevicePolling::Interrupts) {
-                Ok(lanes) => (lanes, None),
+                Ok(queues) => (queues, None),
                 Err(error) => (threads(), Some(error.to_string())),
             },
         };
         let options = options.clone();
-        let inner = Inner { lanes, polled: OnceLock::new(), memory: OnceLock::new(), options, refusal };
+        let inner = Inner { queues, polled: OnceLock::new(), memory: OnceLock::new(), options, refusal };
         Ok(Driver { inner: Arc::new(inner) })
     }
 
     /// A driver of a queue that a test has built.
     #[cfg(all(test, not(headwater_loom)))]
-    pub(crate) fn of_lane(lane: Lane) -> Driver {
+    pub(crate) fn of_queue(queue: Queue) -> Driver {
         let options = DriverOptions { polling: Polling::Off, ..DriverOptions::default() };
         let (polled, memory) = (OnceLock::new(), OnceLock::new());
-        let inner = Inner { lanes: Box::new([Arc::new(lane)]), polled, memory, options, refusal: None };
+        let inner = Inner { queues: Box::new([Arc::new(queue)]), polled, memory, options, refusal: None };
         Driver { inner: Arc::new(inner) }
     }
 
     /// What kind of driver this is, and which wishes were not met.
     pub fn info(&self) -> DriverInfo {
-        let lanes = &self.inner.lanes;
-        let (name, rings, completions_deferred) = match &lanes[0].backend {
-            Backend::Uring(uring) => ("uring", lanes.len() as u32, uring.is_deferred()),
+        let queues = &self.inner.queues;
+        let (name, rings, completions_deferred) = match &queues[0].backend {
+            Backend::Uring(uring) => ("uring", queues.len() as u32, uring.is_deferred()),
             Backend::Threads(_) => ("threads", 0, false),
             Backend::Sim(_) => ("sim", 0, false),
         };
         let polled_rings = match self.inner.polled.get() {
             None if rings == 0 || self.inner.options.polling == Polling::Off => PolledRings::Off,
             None => PolledRings::NotNeeded,
-            Some(Ok(lanes)) => PolledRings::On(lanes.len() as u32),
+            Some(Ok(queues)) => PolledRings::On(queues.len() as u32),
             Some(Err(reason)) => PolledRings::Refused(reason.clone()),
         };
-        let memory = || self.all_lanes().filter_map(|lane| lane.registered_memory());
+        let memory = || self.all_queues().filter_map(|queue| queue.registered_memory());
         DriverInfo {
             name,
             registered_bytes: memory().map(|(bytes, _)| bytes).max().unwrap_or(0),
@@ -263,13 +263,13 @@ impl Driver {
     #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
     pub fn submit(&self, request: impl Into<Request>, urgency: Urgency) -> Result<Completion, Rejected> {
         let request = request.into();
-        // First of all: another thread of the parent may hold the locks that even the choice of a lane takes.
+        // First of all: another thread of the parent may hold the locks that even the choice of a queue takes.
         if self.is_forked() {
             return Err(Rejected { request, reason: RejectReason::Forked });
         }
         self.check_thread();
-        let lane = self.pick(self.lanes_for(&request));
-        Completion::submit(lane, request, urgency, Start::Now)
+        let queue = self.pick(self.queues_for(&request));
+        Completion::submit(queue, request, urgency, Start::Now)
     }
 
     /// A scope whose requests go to the kernel in one system call.
@@ -287,19 +287,19 @@ impl Driver {
     /// as before. Other drivers than `uring` ignore this.
     pub fn register_memory(&self, arena: &Arena) {
         let key = self.inner.memory.get_or_init(|| arena.key());
-        self.all_lanes().for_each(|lane| lane.register_memory(key.clone()));
+        self.all_queues().for_each(|queue| queue.register_memory(key.clone()));
     }
 
     /// Makes sure that requests whose owners are gone are completed although nobody waits for them.
     pub fn attend(&self) {
         if !self.is_forked() {
-            self.all_lanes().filter(|lane| lane.slots.in_flight() > 0).for_each(|lane| lane.attend());
+            self.all_queues().filter(|queue| queue.slots.in_flight() > 0).for_each(|queue| queue.attend());
         }
     }
 
     /// The time; on `sim` as far ahead as a test has advanced it.
     pub fn now(&self) -> Instant {
-        match &self.inner.lanes[0].backend {
+        match &self.inner.queues[0].backend {
             Backend::Sim(sim) => Instant::now() + sim.ahead(),
             Backend::Uring(_) | Backend::Threads(_) => Instant::now(),
         }
@@ -307,7 +307,7 @@ impl Driver {
 
     /// Whether this is a child of the process that built the driver, so that nothing can be done with it.
     pub fn is_forked(&self) -> bool {
-        self.inner.lanes[0].is_forked()
+        self.inner.queues[0].is_forked()
     }
 
     /// Reads into borrowed memory in this thread; see [`OpenFile::read_blocking`].
@@ -440,7 +440,7 @@ impl Driver {
         if self.is_forked() {
             return Err(RejectReason::Forked.into());
         }
-        Ok(match &self.inner.lanes[0].backend {
+        Ok(match &self.inner.queues[0].backend {
             Backend::Sim(sim) => Some(sim),
             Backend::Uring(_) | Backend::Threads(_) => None,
         })
@@ -452,11 +452,11 @@ impl Driver {
         if self.is_forked() {
             return stats;
         }
-        for lane in self.all_lanes() {
-            stats.in_flight += lane.slots.in_flight();
-            stats.queued += lane.slots.queued();
-            stats.slots_used += lane.slots.used();
-            if let Backend::Uring(uring) = &lane.backend {
+        for queue in self.all_queues() {
+            stats.in_flight += queue.slots.in_flight();
+            stats.queued += queue.slots.queued();
+            stats.slots_used += queue.slots.used();
+            if let Backend::Uring(uring) = &queue.backend {
                 stats.enters += uring.enters();
                 stats.unmatched_completions += uring.unmatched();
             }
@@ -467,66 +467,66 @@ impl Driver {
     /// # Panics
     /// On a local driver in another thread than its own.
     pub(crate) fn check_thread(&self) {
-        self.inner.lanes[0].check_thread();
+        self.inner.queues[0].check_thread();
     }
 
-    pub(crate) fn ordinary_lanes(&self) -> &[Arc<Lane>] {
-        &self.inner.lanes
+    pub(crate) fn ordinary_queues(&self) -> &[Arc<Queue>] {
+        &self.inner.queues
     }
 
-    pub(crate) fn all_lanes(&self) -> impl Iterator<Item = &Arc<Lane>> {
+    pub(crate) fn all_queues(&self) -> impl Iterator<Item = &Arc<Queue>> {
         let polled = self.inner.polled.get().and_then(|polled| polled.as_ref().ok());
-        self.inner.lanes.iter().chain(polled.into_iter().flatten())
+        self.inner.queues.iter().chain(polled.into_iter().flatten())
     }
 
-    /// The lanes that a request may take. Polled rings know neither syncs nor those who would spin for what is written back.
-    pub(crate) fn lanes_for(&self, request: &Request) -> &[Arc<Lane>] {
+    /// The queues that a request may take. Polled rings know neither syncs nor those who would spin for what is written back.
+    pub(crate) fn queues_for(&self, request: &Request) -> &[Arc<Queue>] {
         match request {
             Request::Transfer(transfer)
                 if transfer.route == Route::Direct
                     && self.inner.options.polling == Polling::Auto
                     && transfer.length_bytes <= transfer.file.polled_bytes_max(polled_read_works)
-                    && matches!(self.inner.lanes[0].backend, Backend::Uring(_)) =>
+                    && matches!(self.inner.queues[0].backend, Backend::Uring(_)) =>
             {
                 let polled = self.inner.polled.get_or_init(|| {
-                    let lanes = rings(&self.inner.options, DevicePolling::Polled);
-                    let lanes = lanes.map_err(|error| error.to_string())?;
+                    let queues = rings(&self.inner.options, DevicePolling::Polled);
+                    let queues = queues.map_err(|error| error.to_string())?;
                     if let Some(arena) = self.inner.memory.get() {
-                        lanes.iter().for_each(|lane| lane.register_memory(arena.clone()));
+                        queues.iter().for_each(|queue| queue.register_memory(arena.clone()));
                     }
-                    Ok(lanes)
+                    Ok(queues)
                 });
-                polled.as_deref().unwrap_or(&self.inner.lanes)
+                polled.as_deref().unwrap_or(&self.inner.queues)
             }
-            _ => &self.inner.lanes,
+            _ => &self.inner.queues,
         }
     }
 
-    /// The lane where a burst of tasks is under way, so that they submit together; else the one that this thread used
+    /// The queue where a burst of tasks is under way, so that they submit together; else the one that this thread used
     /// last, unless it is half full or somebody is submitting there; then the least loaded one.
-    pub(crate) fn pick<'a>(&self, lanes: &'a [Arc<Lane>]) -> &'a Arc<Lane> {
-        if let [lane] = lanes {
-            return lane;
+    pub(crate) fn pick<'a>(&self, queues: &'a [Arc<Queue>]) -> &'a Arc<Queue> {
+        if let [queue] = queues {
+            return queue;
         }
-        if let Some(lane) = lanes.iter().find(|lane| lane.expects_more()) {
-            return lane;
+        if let Some(queue) = queues.iter().find(|queue| queue.expects_more()) {
+            return queue;
         }
-        let home = &lanes[HOME.get() % lanes.len()];
+        let home = &queues[HOME.get() % queues.len()];
         if !home.is_busy() && home.slots.in_flight() <= home.slots.depth() as usize / 2 {
             return home;
         }
-        let places = lanes.iter().enumerate();
-        let best = places.min_by_key(|(_, lane)| {
-            (lane.load() >= lane.slots.depth() as usize, lane.is_busy(), lane.load())
+        let places = queues.iter().enumerate();
+        let best = places.min_by_key(|(_, queue)| {
+            (queue.load() >= queue.slots.depth() as usize, queue.is_busy(), queue.load())
         });
-        let (place, lane) = best.expect("a driver has a lane");
+        let (place, queue) = best.expect("a driver has a queue");
         HOME.set(place);
-        lane
+        queue
     }
 }
 
 thread_local! {
-    /// Threads begin at different lanes.
+    /// Threads begin at different queues.
     static HOME: Cell<usize> = Cell::new(NEXT_HOME.fetch_add(1, Ordering::Relaxed));
 }
 
@@ -556,7 +556,7 @@ fn check(options: &DriverOptions) -> io::Result<()> {
 }
 
 /// The rings of a driver, which share its queue depth.
-fn rings(options: &DriverOptions, polling: DevicePolling) -> io::Result<Box<[Arc<Lane>]>> {
+fn rings(options: &DriverOptions, polling: DevicePolling) -> io::Result<Box<[Arc<Queue>]>> {
     let depth = options.queue_depth;
     let by_processor = || {
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
@@ -578,7 +578,7 @@ fn rings(options: &DriverOptions, polling: DevicePolling) -> io::Result<Box<[Arc
                 submission_polling: options.submission_polling,
             };
             let uring = Uring::new(&slots, wanted)?;
-            Ok(Arc::new(Lane::new(slots, Backend::Uring(uring))))
+            Ok(Arc::new(Queue::new(slots, Backend::Uring(uring))))
         })
         .collect()
 }

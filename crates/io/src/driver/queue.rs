@@ -1,8 +1,8 @@
-//! Lane: one queue of requests with the slots in it and what carries them out.
+//! Queue: requests on their way to one backend: the slots that they are in, and what carries them out.
 //!
 //! Owns: the choice of backend for each call.
-//! Does not own: which lane a request takes (driver).
-//! Invariants: I4 a lane lives until its last completion is gone, and then waits for what is in flight.
+//! Does not own: which queue a request takes (driver).
+//! Invariants: I4 a queue lives until its last completion is gone, and then waits for what is in flight.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::request::{Rejected, Request};
 use crate::system::fork::ProcessMark;
 use crate::system::reject::RejectReason;
 
-pub(crate) struct Lane {
+pub(crate) struct Queue {
     pub(crate) slots: Arc<Slots>,
     pub(crate) backend: Backend,
     mark: ProcessMark,
@@ -33,13 +33,13 @@ pub(crate) enum Backend {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
     Now,
-    /// With [`Lane::unplug`], or by who waits.
+    /// With [`Queue::unplug`], or by who waits.
     Staged,
 }
 
-impl Lane {
-    pub(crate) fn new(slots: Arc<Slots>, backend: Backend) -> Lane {
-        Lane { slots, backend, mark: ProcessMark::here() }
+impl Queue {
+    pub(crate) fn new(slots: Arc<Slots>, backend: Backend) -> Queue {
+        Queue { slots, backend, mark: ProcessMark::here() }
     }
 
     pub(crate) fn is_forked(&self) -> bool {
@@ -65,7 +65,7 @@ impl Lane {
     }
 
     /// # Panics
-    /// On a lane of a local driver in another thread than its own.
+    /// On a queue of a local driver in another thread than its own.
     pub(crate) fn check_thread(&self) {
         if let Backend::Uring(uring) = &self.backend {
             uring.check_thread();
@@ -102,7 +102,7 @@ impl Lane {
         }
     }
 
-    /// As [`Lane::start`], but a ring is told with [`Lane::unplug`], or by who waits.
+    /// As [`Queue::start`], but a ring is told with [`Queue::unplug`], or by who waits.
     pub(crate) fn stage(&self, ids: &[SlotId]) {
         match &self.backend {
             Backend::Uring(uring) => uring.stage(ids),
@@ -110,7 +110,7 @@ impl Lane {
         }
     }
 
-    /// A plug begins to stage requests here; [`Lane::unplug`] follows.
+    /// A plug begins to stage requests here; [`Queue::unplug`] follows.
     pub(crate) fn plug(&self) {
         if let Backend::Uring(uring) = &self.backend {
             uring.plug();

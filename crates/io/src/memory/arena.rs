@@ -20,13 +20,15 @@
 //! Locks: `state` is held for buddy operations only, never while memory is mapped or touched.
 //! Hot path: no syscall; one lock for an allocation and one for a free.
 
+mod chunk;
 mod elastic;
+mod extent;
 
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::ops::{Deref, DerefMut, Range};
+use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use headwater_core::buddy::{Block, Buddy, CHUNK_BYTES, order_for_bytes};
@@ -37,10 +39,12 @@ use crate::memory::pressure::Pressure;
 use crate::sync::event::{Event, EventListener, WakeScope};
 use crate::sync::lock;
 use crate::system::fork::ProcessMark;
-use crate::system::sys::{self, IoSegment};
+use chunk::MappedChunk;
 use elastic::{Growth, Rings};
 
+pub(crate) use chunk::{ArenaKey, Chunk};
 pub(crate) use elastic::{ChunkUser, Forgotten};
+pub use extent::Extent;
 
 /// The extents of one request: in the order of the file's bytes. Nearly always one.
 pub type Extents = SmallVec<[Extent; 1]>;
@@ -396,99 +400,6 @@ impl fmt::Debug for Arena {
     }
 }
 
-/// A contiguous, page-aligned piece of frame memory with one owner. Its bytes are always initialised, but hold
-/// whatever was there before. Goes back to its arena when dropped.
-pub struct Extent {
-    shared: Arc<Shared>,
-    base: NonNull<u8>,
-    block: Block,
-}
-
-// SAFETY: an extent is the only owner of its bytes, like a `Box<[u8]>`; the arena behind it is shared by a lock.
-unsafe impl Send for Extent {}
-// SAFETY: through `&Extent` the bytes can only be read.
-unsafe impl Sync for Extent {}
-
-impl Extent {
-    /// Copies bytes into it. As fast as through the slice, but never mistaken for a change of a page by those who look at
-    /// frames without pinning them.
-    ///
-    /// # Panics
-    /// If they reach beyond the extent.
-    pub fn store(&mut self, offset_bytes: usize, bytes: &[u8]) {
-        assert!(offset_bytes.checked_add(bytes.len()).is_some_and(|end_bytes| end_bytes <= self.len()));
-        // A late glance that sees these bytes sees as well that its page has left.
-        fence(Ordering::Release);
-        // SAFETY: the bytes lie in this extent, which has one owner, borrowed mutably; its base is page-aligned. A late
-        // glance at what its frames held before reads atomically.
-        unsafe { sys::store_streaming(self.base, offset_bytes..offset_bytes + bytes.len(), bytes) };
-    }
-
-    /// The arena that it goes back to.
-    pub(crate) fn arena(&self) -> Arena {
-        Arena { shared: self.shared.clone() }
-    }
-
-    /// The frames that it consists of.
-    pub(crate) fn frames(&self) -> Range<u32> {
-        self.block.frames()
-    }
-
-    /// Where the bytes begin; page-aligned.
-    pub(crate) fn as_raw(&self) -> NonNull<u8> {
-        self.base
-    }
-
-    /// The chunk that the extent is part of.
-    pub(crate) fn chunk(&self) -> Chunk {
-        // SAFETY: the extent lies that far inside its chunk.
-        let base = unsafe { self.base.sub(self.block.offset_bytes()) };
-        Chunk { arena: self.shared.id, index: self.block.chunk as usize, base }
-    }
-}
-
-impl Deref for Extent {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        // SAFETY: the block lies inside one chunk, which stays mapped and initialised while `shared` lives; the
-        // buddy hands a block to one owner at a time.
-        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.block.bytes()) }
-    }
-}
-
-impl DerefMut for Extent {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`, and `&mut self` makes this the only access.
-        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.block.bytes()) }
-    }
-}
-
-impl AsRef<[u8]> for Extent {
-    fn as_ref(&self) -> &[u8] {
-        self
-    }
-}
-
-impl fmt::Debug for Extent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Extent({} bytes)", self.block.bytes())
-    }
-}
-
-impl Drop for Extent {
-    fn drop(&mut self) {
-        if !self.shared.mark.is_here() {
-            return;
-        }
-        let mut state = self.shared.lock();
-        state.used_bytes -= self.block.bytes();
-        state.buddy.free(self.block);
-        drop(state);
-        self.shared.freed.notify(usize::MAX);
-    }
-}
-
 impl Drop for LentOut {
     fn drop(&mut self) {
         if !self.shared.mark.is_here() {
@@ -504,63 +415,6 @@ impl Drop for LentOut {
 impl fmt::Debug for LentOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "LentOut({} bytes)", self.chunks * CHUNK_BYTES)
-    }
-}
-
-/// Names an arena.
-#[derive(Clone, Debug)]
-pub(crate) struct ArenaKey {
-    pub(crate) id: u64,
-    pub(crate) chunks_max: usize,
-    rings: Arc<Rings>,
-}
-
-/// Names a chunk of an arena and says where it lies.
-#[derive(Clone, Copy)]
-pub(crate) struct Chunk {
-    pub(crate) arena: u64,
-    pub(crate) index: usize,
-    base: NonNull<u8>,
-}
-
-impl Chunk {
-    pub(crate) const BYTES: usize = CHUNK_BYTES;
-
-    pub(crate) fn segment(&self) -> IoSegment {
-        IoSegment::new(self.base, CHUNK_BYTES)
-    }
-}
-
-/// One mapped chunk; unmapped when dropped, which happens when the arena and all extents are gone.
-struct MappedChunk {
-    base: NonNull<u8>,
-    mark: ProcessMark,
-}
-
-// SAFETY: the chunk is plain memory owned by this value; access goes through extents.
-unsafe impl Send for MappedChunk {}
-
-impl MappedChunk {
-    fn map() -> Option<MappedChunk> {
-        sys::map_chunk(CHUNK_BYTES).map(|base| MappedChunk { base, mark: ProcessMark::here() })
-    }
-
-    fn at(&self, offset_bytes: usize) -> NonNull<u8> {
-        assert!(offset_bytes < CHUNK_BYTES);
-        // SAFETY: the offset lies inside the mapping.
-        unsafe { self.base.add(offset_bytes) }
-    }
-}
-
-impl Drop for MappedChunk {
-    fn drop(&mut self) {
-        if !self.mark.is_here() {
-            // A forked child never had the mapping, and something else may lie there now.
-            return;
-        }
-        // SAFETY: `base` came from `map_chunk` with this size, and no extent refers to it any more: each holds an
-        // `Arc` of the `Shared` that owns this chunk.
-        unsafe { sys::unmap_chunk(self.base, CHUNK_BYTES) }
     }
 }
 

@@ -26,7 +26,7 @@ use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use crate::memory::arena::{Chunk, Extent, Extents};
 use crate::system::fork::ProcessMark;
@@ -189,36 +189,16 @@ impl LiveMemory {
         Ok(())
     }
 
-    /// The byte at an offset. `None` beyond the end and in a forked child, as for the others.
-    #[inline]
-    pub fn atomic_u8(&self, at_bytes: usize) -> Option<&AtomicU8> {
-        let place = self.place_of::<AtomicU8>(at_bytes)?;
-        // SAFETY: inside the mapping, which lives as long as `self`, aligned, and accessed atomically by all.
-        Some(unsafe { place.as_ref() })
-    }
-
-    /// The two bytes at an offset, in the processor's order. `None` also if it is not a multiple of 2.
-    #[inline]
-    pub fn atomic_u16(&self, at_bytes: usize) -> Option<&AtomicU16> {
-        let place = self.place_of::<AtomicU16>(at_bytes)?;
-        // SAFETY: as in `atomic_u8`.
-        Some(unsafe { place.as_ref() })
-    }
-
-    /// The four bytes at an offset, in the processor's order. `None` also if it is not a multiple of 4.
-    #[inline]
-    pub fn atomic_u32(&self, at_bytes: usize) -> Option<&AtomicU32> {
-        let place = self.place_of::<AtomicU32>(at_bytes)?;
-        // SAFETY: as in `atomic_u8`.
-        Some(unsafe { place.as_ref() })
-    }
-
-    /// The eight bytes at an offset, in the processor's order. `None` also if it is not a multiple of 8.
+    /// The eight bytes at an offset, in the processor's order. `None` beyond the end, at an offset that is not a multiple of 8,
+    /// and in a forked child.
     #[inline]
     pub fn atomic_u64(&self, at_bytes: usize) -> Option<&AtomicU64> {
-        let place = self.place_of::<AtomicU64>(at_bytes)?;
-        // SAFETY: as in `atomic_u8`.
-        Some(unsafe { place.as_ref() })
+        let range = self
+            .reach(at_bytes, size_of::<u64>())
+            .ok()
+            .filter(|_| at_bytes.is_multiple_of(size_of::<u64>()))?;
+        // SAFETY: inside the mapping, which lives as long as `self`, aligned, and accessed atomically by all.
+        Some(unsafe { self.base.add(range.start).cast::<AtomicU64>().as_ref() })
     }
 
     /// All bytes, one beside the other. Empty in a forked child.
@@ -281,14 +261,6 @@ impl LiveMemory {
             Some(end) if end <= self.length_bytes => Ok(at_bytes..end),
             _ => Err(io::ErrorKind::InvalidInput.into()),
         }
-    }
-
-    #[inline]
-    fn place_of<T>(&self, at_bytes: usize) -> Option<NonNull<T>> {
-        let range = self.reach(at_bytes, size_of::<T>()).ok()?;
-        // SAFETY: inside the mapping.
-        let place = unsafe { self.base.add(range.start) }.cast::<T>();
-        at_bytes.is_multiple_of(align_of::<T>()).then_some(place)
     }
 
     fn mapped_bytes(&self) -> usize {
@@ -453,20 +425,12 @@ mod tests {
     fn atomics_are_the_bytes() {
         let Some(memory) = memory(4099) else { return };
         assert!(memory.atomic_u64(4088).is_some() && memory.atomic_u64(4096).is_none());
-        assert!(
-            memory.atomic_u64(4).is_none()
-                && memory.atomic_u32(2).is_none()
-                && memory.atomic_u16(1).is_none()
-        );
-        assert!(memory.atomic_u16(4096).is_some() && memory.atomic_u16(4098).is_none());
-        assert!(memory.atomic_u8(4098).is_some() && memory.atomic_u8(4099).is_none());
+        assert!(memory.atomic_u64(4).is_none() && memory.atomic_u64(usize::MAX - 7).is_none());
         memory.atomic_u64(8).unwrap().store(u64::from_ne_bytes(*b"headwate"), Ordering::Relaxed);
-        memory.atomic_u32(16).unwrap().store(u32::from_ne_bytes(*b"r is"), Ordering::Relaxed);
-        memory.atomic_u16(20).unwrap().store(u16::from_ne_bytes(*b" h"), Ordering::Relaxed);
-        memory.atomic_u8(22).unwrap().store(b'e', Ordering::Relaxed);
-        let mut text = [0; 15];
+        memory.as_cells()[16].store(b'r', Ordering::Relaxed);
+        let mut text = [0; 9];
         memory.read(8, &mut text).unwrap();
-        assert_eq!(&text, b"headwater is he");
+        assert_eq!(&text, b"headwater");
     }
 
     /// Goal: a huge page moves, and only onto nothing; its frames are zeros then and take bytes. Where the system gives none,

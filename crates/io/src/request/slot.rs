@@ -11,8 +11,8 @@
 //!
 //! | phase | body belongs to | waiter belongs to |
 //! |---|---|---|
-//! | Free | who takes the index from the pool | the same |
-//! | Queued | who holds the pool's lock | the owner, or with `WAITER` nobody until it is taken back |
+//! | Free | who takes the index from the slot table | the same |
+//! | Queued | who holds the slot table's lock | the owner, or with `WAITER` nobody until it is taken back |
 //! | InFlight | the driver | the owner, or with `WAITER` who ends the phase |
 //! | Abandoned | the driver | the owner that abandons |
 //! | Done | the owner | with `WAITER` the driver, which wakes it |
@@ -22,7 +22,7 @@
 //! give the slot to somebody else yet, so whichever of the two is last does.
 //!
 //! Owns: the phases and their transitions, one function each.
-//! Does not own: what a request is; which slots are free (the pool).
+//! Does not own: what a request is; which slots are free (the slot table).
 //! Invariants: I4 while a request is in flight or abandoned its body is the driver's alone; I5 no transition waits or
 //! allocates.
 //! Hot path: one atomic read-modify-write for a request that nobody waited for.
@@ -50,7 +50,7 @@ unsafe impl<A: Send, W: Send> Send for Slot<A, W> {}
 pub(crate) enum Taken<D> {
     /// Not done yet.
     NotYet,
-    /// The result. With `vacated` the index goes back to the pool, else the driver sees to that.
+    /// The result. With `vacated` the index goes back to the slot table, else the driver sees to that.
     Result { done: D, vacated: bool },
 }
 
@@ -87,7 +87,7 @@ impl<A, W> Slot<A, W> {
     /// Free -> InFlight.
     ///
     /// # Safety
-    /// The caller has taken this slot from the pool; `write` initialises the body.
+    /// The caller has taken this slot from the slot table; `write` initialises the body.
     #[inline]
     pub(crate) unsafe fn begin(&self, write: impl FnOnce(&mut MaybeUninit<A>)) {
         // SAFETY: as the caller promises.
@@ -97,7 +97,7 @@ impl<A, W> Slot<A, W> {
     /// Free -> Queued.
     ///
     /// # Safety
-    /// The caller has taken this slot from the pool, and holds the pool's lock until the slot is in its queue; `write`
+    /// The caller has taken this slot from the slot table, and holds the slot table's lock until the slot is in its queue; `write`
     /// initialises the body.
     pub(crate) unsafe fn enqueue(&self, write: impl FnOnce(&mut MaybeUninit<A>)) {
         // SAFETY: as the caller promises.
@@ -107,8 +107,8 @@ impl<A, W> Slot<A, W> {
     #[inline]
     unsafe fn occupy(&self, write: impl FnOnce(&mut MaybeUninit<A>), to: u64) {
         let word = self.word.load(Ordering::Relaxed);
-        assert_eq!(word & FLAGS, FREE, "a slot in the pool is free");
-        // SAFETY: the body of a free slot belongs to who took it from the pool.
+        assert_eq!(word & FLAGS, FREE, "a slot in the slot table is free");
+        // SAFETY: the body of a free slot belongs to who took it from the slot table.
         self.body.with_mut(|body| write(unsafe { &mut *body }));
         self.word.store(word | to, Ordering::Release);
     }
@@ -116,7 +116,7 @@ impl<A, W> Slot<A, W> {
     /// Queued -> InFlight.
     ///
     /// # Safety
-    /// The caller has taken the slot from the queue and still holds the pool's lock.
+    /// The caller has taken the slot from the queue and still holds the slot table's lock.
     pub(crate) unsafe fn launch(&self) {
         // The owner may be changing the waiter flag, so only the phase bits are turned.
         let before = self.word.fetch_xor(QUEUED ^ IN_FLIGHT, Ordering::AcqRel);
@@ -126,7 +126,7 @@ impl<A, W> Slot<A, W> {
     /// Queued -> Free: the request comes back, and who was to be told.
     ///
     /// # Safety
-    /// The caller is the owner, has taken the slot from the queue and holds the pool's lock.
+    /// The caller is the owner, has taken the slot from the queue and holds the slot table's lock.
     pub(crate) unsafe fn withdraw(&self) -> (A, Option<W>) {
         let word = self.word.load(Ordering::Acquire);
         assert_eq!(phase(word), QUEUED, "only what is queued is withdrawn");
@@ -149,7 +149,7 @@ impl<A, W> Slot<A, W> {
     }
 
     /// InFlight -> Done, or Abandoned -> Free. Gives out who is to be told, or the request that nobody wants any more.
-    /// Says whether the slot is free again, so that its index goes back to the pool.
+    /// Says whether the slot is free again, so that its index goes back to the slot table.
     ///
     /// # Safety
     /// The caller is the driver of this request and does not touch it afterwards.
@@ -214,7 +214,7 @@ impl<A, W> Slot<A, W> {
         self.body.with_mut(|body| read(unsafe { &mut *body }))
     }
 
-    /// The second half: whether the index goes back to the pool, or the driver sees to that.
+    /// The second half: whether the index goes back to the slot table, or the driver sees to that.
     ///
     /// # Safety
     /// [`Slot::read_done`] came before, once.
@@ -534,7 +534,7 @@ mod loom_tests {
             let slot = model.slot.clone();
             let launcher = thread::spawn(move || {
                 let mut told = None;
-                // SAFETY: this thread plays the pool and then the driver.
+                // SAFETY: this thread plays the slot table and then the driver.
                 unsafe {
                     slot.launch();
                     slot.finish(|waiter| told = Some(waiter), drop);

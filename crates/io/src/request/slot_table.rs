@@ -1,4 +1,4 @@
-//! Pool: the slots of one queue, which are free, and who waits for a place in it.
+//! Slot table: the slots of one queue, which are free, and who waits for a place in it.
 //!
 //! ```text
 //!   begin ─┬─ a place in the queue is free ───────────────► slot in flight, the caller starts it
@@ -44,7 +44,7 @@ pub(crate) type SlotIds = SmallVec<[SlotId; TOGETHER]>;
 pub(crate) const TOGETHER: usize = 32;
 
 /// `A` is a request under way and then what became of it, `W` who is told.
-pub(crate) struct Pool<A, W> {
+pub(crate) struct SlotTable<A, W> {
     /// The slots that are always there, a power of two.
     first: Box<[Slot<A, W>]>,
     /// More, as many each time as there are already.
@@ -92,12 +92,12 @@ impl<A, W> Settled<A, W> {
     }
 }
 
-impl<A, W> Pool<A, W> {
-    /// A pool for `depth` requests in flight.
+impl<A, W> SlotTable<A, W> {
+    /// A table for `depth` requests in flight.
     pub(crate) fn new(depth: u32) -> Self {
         let slots = depth.next_power_of_two();
         let (free, queued) = ((0..slots).rev().collect(), VecDeque::with_capacity(slots as usize));
-        Pool {
+        SlotTable {
             first: (0..slots).map(|_| Slot::new()).collect(),
             segments: std::array::from_fn(|_| OnceLock::new()),
             state: Mutex::new(State { free, queued, places: depth, slots }),
@@ -167,7 +167,7 @@ impl<A, W> Pool<A, W> {
         let slot = self.at(index);
         let id = SlotId { index, generation: slot.generation() };
         if state.places == 0 {
-            // SAFETY: the slot is fresh from the pool, whose lock is held.
+            // SAFETY: the slot is fresh from the slot table, whose lock is held.
             unsafe { slot.enqueue(|body| _ = body.write(active)) };
             state.queued.push_back(index);
             return Ok(Begun { id, has_place: false });
@@ -175,7 +175,7 @@ impl<A, W> Pool<A, W> {
         state.places -= 1;
         drop(state);
         self.in_flight.fetch_add(1, Ordering::AcqRel);
-        // SAFETY: the slot is fresh from the pool.
+        // SAFETY: the slot is fresh from the slot table.
         unsafe { slot.begin(|body| _ = body.write(active)) };
         Ok(Begun { id, has_place: true })
     }
@@ -205,7 +205,7 @@ impl<A, W> Pool<A, W> {
         for (number, &index) in indexes.iter().enumerate() {
             let slot = self.at(index);
             ids.push(SlotId { index, generation: slot.generation() });
-            // SAFETY: the slot is fresh from the pool, and the caller vouches for `write`.
+            // SAFETY: the slot is fresh from the slot table, and the caller vouches for `write`.
             unsafe { slot.begin(|body| write(number, body)) };
         }
     }
@@ -282,7 +282,7 @@ impl<A, W> Pool<A, W> {
         read: impl Fn(&mut MaybeUninit<A>) -> D,
         mut each: impl FnMut(usize, D),
     ) {
-        let mut taking = Taking { pool: self, ids: ids.iter(), in_hand: None, freed: SmallVec::new() };
+        let mut taking = Taking { table: self, ids: ids.iter(), in_hand: None, freed: SmallVec::new() };
         while let Some(slot) = taking.next() {
             // Given on from where it is read: stored in between, it would be copied again.
             // SAFETY: as the caller promises; each is taken once.
@@ -360,7 +360,7 @@ impl<A, W> Pool<A, W> {
         true
     }
 
-    /// Asserts that nothing is lost when nobody uses the pool.
+    /// Asserts that nothing is lost when nobody uses the slot table.
     #[cfg(test)]
     pub(crate) fn check_idle(&self) {
         let state = self.state();
@@ -376,7 +376,7 @@ impl<A, W> Pool<A, W> {
 
 /// Results on their way to their owner. The slots go back together.
 struct Taking<'a, A, W> {
-    pool: &'a Pool<A, W>,
+    table: &'a SlotTable<A, W>,
     ids: std::slice::Iter<'a, SlotId>,
     /// The one whose body is being moved out.
     in_hand: Option<SlotId>,
@@ -387,14 +387,14 @@ impl<'a, A, W> Taking<'a, A, W> {
     #[inline]
     fn next(&mut self) -> Option<&'a Slot<A, W>> {
         self.in_hand = self.ids.next().copied();
-        self.in_hand.map(|id| self.pool.slot(id))
+        self.in_hand.map(|id| self.table.slot(id))
     }
 
     #[inline]
     fn put_down(&mut self) {
         if let Some(id) = self.in_hand.take()
             // SAFETY: the ids are `take_together`'s, whose caller owns them; the body of this one was moved out.
-            && unsafe { self.pool.slot(id).leave() }
+            && unsafe { self.table.slot(id).leave() }
         {
             self.freed.push(id.index);
         }
@@ -411,7 +411,7 @@ impl<A, W> Drop for Taking<'_, A, W> {
             self.put_down();
             drop(rest);
         }
-        self.pool.state().free.extend_from_slice(&self.freed);
+        self.table.state().free.extend_from_slice(&self.freed);
     }
 }
 
@@ -422,82 +422,82 @@ const SEGMENTS: usize = 21;
 mod tests {
     use super::*;
 
-    type TestPool = Pool<u32, u32>;
+    type TestTable = SlotTable<u32, u32>;
 
-    fn settle_one(pool: &TestPool, id: SlotId) -> SlotIds {
+    fn settle_one(table: &TestTable, id: SlotId) -> SlotIds {
         let mut settled = Settled::new();
         // SAFETY: the test is the only driver.
-        unsafe { pool.finish(id, &mut settled) };
-        pool.settle(&mut settled)
+        unsafe { table.finish(id, &mut settled) };
+        table.settle(&mut settled)
     }
 
     /// Goal: with one place, requests are launched in the order they came, whatever is withdrawn in between.
     #[test]
     fn places_go_to_the_first_who_came() {
-        let pool = TestPool::new(1);
-        let begun: Vec<Begun> = (0..100).map(|n| pool.begin(n, Urgency::Demand).unwrap()).collect();
+        let table = TestTable::new(1);
+        let begun: Vec<Begun> = (0..100).map(|n| table.begin(n, Urgency::Demand).unwrap()).collect();
         assert!(begun[0].has_place && begun[1..].iter().all(|begun| !begun.has_place));
         // SAFETY: the test owns them.
         unsafe {
-            assert!(!pool.abandon(begun[50].id));
+            assert!(!table.abandon(begun[50].id));
             let mut order = Vec::new();
             let mut current = begun[0].id;
             loop {
-                let launched = settle_one(&pool, current);
-                order.push(pool.take(current, |body| body.assume_init_read()).unwrap());
+                let launched = settle_one(&table, current);
+                order.push(table.take(current, |body| body.assume_init_read()).unwrap());
                 let [next] = launched[..] else { break };
                 current = next;
             }
             assert_eq!(order, (0..100).filter(|&n| n != 50).collect::<Vec<u32>>());
         }
-        pool.check_idle();
+        table.check_idle();
     }
 
     /// Goal: results that nobody takes hold no place, however many; readahead leaves places to demand.
     #[test]
     fn untaken_results_hold_no_place() {
-        let pool = TestPool::new(8);
+        let table = TestTable::new(8);
         let mut done = Vec::new();
         for n in 0..1000 {
-            let begun = pool.begin(n, Urgency::Demand).unwrap();
+            let begun = table.begin(n, Urgency::Demand).unwrap();
             assert!(begun.has_place);
-            settle_one(&pool, begun.id);
+            settle_one(&table, begun.id);
             done.push((n, begun.id));
         }
         let mut guesses = Vec::new();
-        while let Ok(begun) = pool.begin(0, Urgency::Readahead) {
+        while let Ok(begun) = table.begin(0, Urgency::Readahead) {
             guesses.push(begun.id);
         }
         assert_eq!(guesses.len(), 6, "two of eight places are left to demand");
         // SAFETY: the test owns them.
         unsafe {
             for (n, id) in done {
-                assert_eq!(pool.take(id, |body| body.assume_init_read()), Some(n));
+                assert_eq!(table.take(id, |body| body.assume_init_read()), Some(n));
             }
             for id in guesses {
-                assert!(pool.abandon(id));
-                settle_one(&pool, id);
+                assert!(table.abandon(id));
+                settle_one(&table, id);
             }
         }
-        pool.check_idle();
+        table.check_idle();
     }
 
     /// Goal: results that are taken together come in order, once each, and none is lost when their receiver panics.
     #[test]
     fn a_receiver_that_panics_loses_nothing() {
-        let pool = Pool::<std::rc::Rc<u32>, ()>::new(8);
+        let table = SlotTable::<std::rc::Rc<u32>, ()>::new(8);
         let results: Vec<_> = (0..8).map(std::rc::Rc::new).collect();
         for panics_at in 0..=8 {
             let mut ids = SlotIds::new();
             // SAFETY: the test writes the body, and is the only driver and owner.
             unsafe {
-                pool.begin_together(8, &mut ids, |number, body| _ = body.write(results[number].clone()));
+                table.begin_together(8, &mut ids, |number, body| _ = body.write(results[number].clone()));
                 let mut settled = Settled::new();
-                ids.iter().for_each(|&id| pool.finish(id, &mut settled));
-                pool.settle(&mut settled);
+                ids.iter().for_each(|&id| table.finish(id, &mut settled));
+                table.settle(&mut settled);
                 let mut seen = Vec::new();
                 let take = std::panic::AssertUnwindSafe(|| {
-                    pool.take_together(
+                    table.take_together(
                         &ids,
                         100,
                         |body| body.assume_init_read(),
@@ -514,7 +514,7 @@ mod tests {
                 assert!(seen.into_iter().eq(0..=panics_at.min(7)));
             }
             assert!(results.iter().all(|result| std::rc::Rc::strong_count(result) == 1));
-            pool.check_idle();
+            table.check_idle();
         }
     }
 
@@ -522,9 +522,9 @@ mod tests {
     #[test]
     fn each_index_has_a_slot_of_its_own() {
         for depth in [1, 2, 3, 8, 100] {
-            let pool = TestPool::new(depth);
-            let ids: Vec<SlotId> = (0..500).map(|n| pool.begin(n, Urgency::Demand).unwrap().id).collect();
-            let mut seen: Vec<*const _> = ids.iter().map(|&id| std::ptr::from_ref(pool.slot(id))).collect();
+            let table = TestTable::new(depth);
+            let ids: Vec<SlotId> = (0..500).map(|n| table.begin(n, Urgency::Demand).unwrap().id).collect();
+            let mut seen: Vec<*const _> = ids.iter().map(|&id| std::ptr::from_ref(table.slot(id))).collect();
             seen.sort_unstable();
             seen.dedup();
             assert_eq!(seen.len(), ids.len());
@@ -539,10 +539,10 @@ mod loom_tests {
 
     use super::*;
 
-    type TestPool = Pool<u32, ()>;
+    type TestTable = SlotTable<u32, ()>;
 
     /// Carries out what it is given and whatever is launched by that.
-    fn drive(pool: &TestPool, begun: Begun) {
+    fn drive(table: &TestTable, begun: Begun) {
         let mut todo = SlotIds::new();
         if begun.has_place {
             todo.push(begun.id);
@@ -550,8 +550,8 @@ mod loom_tests {
         while let Some(id) = todo.pop() {
             let mut settled = Settled::new();
             // SAFETY: who was told to start a request is its driver.
-            unsafe { pool.finish(id, &mut settled) };
-            todo.extend(pool.settle(&mut settled));
+            unsafe { table.finish(id, &mut settled) };
+            todo.extend(table.settle(&mut settled));
         }
     }
 
@@ -561,29 +561,29 @@ mod loom_tests {
     fn loom_hand_over_of_the_only_place() {
         for drops in [false, true] {
             loom::model(move || {
-                let pool = Arc::new(TestPool::new(1));
-                let other = pool.clone();
+                let table = Arc::new(TestTable::new(1));
+                let other = table.clone();
                 let thread = thread::spawn(move || {
                     let begun = other.begin(1, Urgency::Demand).unwrap();
                     drive(&other, begun);
                     begun.id
                 });
-                let begun = pool.begin(2, Urgency::Demand).unwrap();
+                let begun = table.begin(2, Urgency::Demand).unwrap();
                 if drops && !begun.has_place {
                     // SAFETY: this thread is the owner.
-                    unsafe { pool.abandon(begun.id) };
+                    unsafe { table.abandon(begun.id) };
                 } else {
-                    drive(&pool, begun);
+                    drive(&table, begun);
                 }
                 let first = thread.join().unwrap();
                 // SAFETY: each thread's request is now this thread's.
                 unsafe {
-                    assert_eq!(pool.take(first, |body| body.assume_init_read()), Some(1));
+                    assert_eq!(table.take(first, |body| body.assume_init_read()), Some(1));
                     if !drops || begun.has_place {
-                        assert_eq!(pool.take(begun.id, |body| body.assume_init_read()), Some(2));
+                        assert_eq!(table.take(begun.id, |body| body.assume_init_read()), Some(2));
                     }
                 }
-                pool.check_idle();
+                table.check_idle();
             });
         }
     }

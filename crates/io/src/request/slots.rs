@@ -1,34 +1,30 @@
 //! Slots: requests in flight, and how far each has come.
 //!
 //! ```text
-//!   begin ─► prepare ─► (kernel) ─► attempt ─┬─ done ───────────────────► finish ─► take
-//!               ▲                            └─ short, EINTR, EAGAIN ─┐
-//!               └─────────────────────────────────────────────────────┘
+//!   begin ─► prepare ─► (kernel) ─► attempt ─┬─ Finished ─► settle ─► take
+//!               ▲                            └─ Again ─┐
+//!               └──────────────────────────────────────┘
 //! ```
 //!
-//! Owns: the progress of a request between its attempts; with the request its memory.
-//! Does not own: phases (slot), places and waiting (pool), how a request reaches the kernel.
-//! Invariants: I1, I4 memory leaves a slot only when no attempt is under way; I5 recording an attempt allocates nothing.
+//! Owns: requests from their submission until their results are taken; with a request its memory.
+//! Does not own: progress within a request (attempt), phases (slot), places and waiting (slot table), how a request reaches
+//! the kernel.
+//! Invariants: I1, I4 memory leaves a slot only when no attempt is under way.
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::AsRawFd;
-use std::ptr::NonNull;
 use std::task::Waker;
 use std::thread::{self, Thread};
 
-use headwater_core::limits::Limits;
-
-use crate::file::Route;
-use crate::memory::arena::{Chunk, Extents, Urgency};
-use crate::request::slot_table::{Begun, Pool, Settled, SlotId, SlotIds};
-use crate::request::{Finished, Request, Span, Transfer};
+use crate::memory::arena::Urgency;
+use crate::request::attempt::{Active, Attempt, AttemptId, Verdict};
+use crate::request::slot_table::{Begun, Settled, SlotId, SlotIds, SlotTable};
+use crate::request::{Finished, Request};
 use crate::sync::event;
-use crate::system::sys::{self, IoSegment, Operation, SyncScope};
 
-/// The slots of one lane.
+/// The slots of one queue.
 pub(crate) struct Slots {
-    pool: Pool<Active, Waiter>,
+    table: SlotTable<Active, Waiter>,
 }
 
 /// What a driver has finished since it last settled.
@@ -40,20 +36,6 @@ impl Completed {
         self.waiters.drain(..).for_each(Waiter::wake);
         self.orphans.clear();
     }
-}
-
-pub(crate) struct Active {
-    request: Request,
-    done_bytes: usize,
-    /// Attempts since the last byte moved.
-    fruitless_attempts: u32,
-    /// When the request is done: bytes moved, or why none were.
-    result: io::Result<usize>,
-    /// The error behind the bytes that were moved.
-    stopped_by: Option<io::Error>,
-    /// What the attempt under way moves, if it is more than one segment. The kernel may read it until the attempt is
-    /// over.
-    segments: Vec<IoSegment>,
 }
 
 /// Who is told when a request is done.
@@ -71,95 +53,36 @@ impl Waiter {
     }
 }
 
-/// What follows from an attempt's result.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Verdict {
-    Finished,
-    /// The rest must be attempted.
-    Again,
-}
-
-/// Names an attempt of a request, and no other for as long as anybody may speak of it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct AttemptId {
-    pub(crate) request: SlotId,
-    pub(crate) number: u32,
-}
-
-/// An attempt as a driver carries it out.
-pub(crate) enum Attempt {
-    Nop,
-    Transfer(TransferAttempt),
-    Sync(SyncAttempt),
-}
-
-/// The memory behind `segments` is valid until the attempt's result is given to [`Slots::attempt`].
-pub(crate) struct TransferAttempt {
-    pub(crate) operation: Operation,
-    pub(crate) descriptor: std::os::fd::RawFd,
-    pub(crate) segments: Segments,
-    pub(crate) offset_bytes: u64,
-    /// Where all of the memory lies, if in one chunk.
-    pub(crate) chunk: Option<Chunk>,
-    /// What partial transfers must be multiples of.
-    pub(crate) alignment_bytes: usize,
-}
-
-/// The descriptor is open until the attempt's result is given to [`Slots::attempt`].
-pub(crate) struct SyncAttempt {
-    pub(crate) descriptor: std::os::fd::RawFd,
-    pub(crate) scope: SyncScope,
-}
-
-/// What an attempt moves. It does not point into the slot, whose parts the driver borrows only one at a time.
-pub(crate) enum Segments {
-    One(IoSegment),
-    /// On the heap, where it stays until the attempt is over.
-    Many(*const [IoSegment]),
-}
-
-impl Segments {
-    /// # Safety
-    /// The attempt must be under way: its result not yet given to [`Slots::attempt`].
-    pub(crate) unsafe fn as_slice(&self) -> &[IoSegment] {
-        match self {
-            Segments::One(segment) => std::slice::from_ref(segment),
-            // SAFETY: the list belongs to the request, which the slot keeps, unchanged, until the attempt is over.
-            Segments::Many(segments) => unsafe { &**segments },
-        }
-    }
-}
-
 impl Slots {
     pub(crate) fn new(depth: u32) -> Slots {
-        Slots { pool: Pool::new(depth) }
+        Slots { table: SlotTable::new(depth) }
     }
 
     /// Requests in flight at most.
     pub(crate) fn depth(&self) -> u32 {
-        self.pool.depth()
+        self.table.depth()
     }
 
     /// Requests that the driver works on, abandoned ones included.
     pub(crate) fn in_flight(&self) -> usize {
-        self.pool.in_flight()
+        self.table.in_flight()
     }
 
     /// Requests that wait for a place in the queue.
     pub(crate) fn queued(&self) -> usize {
-        self.pool.queued()
+        self.table.queued()
     }
 
     /// Slots in use, for gauges.
     pub(crate) fn used(&self) -> usize {
-        self.pool.used()
+        self.table.used()
     }
 
-    /// Accepts a request, or gives it back; see [`Pool::begin`].
+    /// Accepts a request, or gives it back; see [`SlotTable::begin`].
     #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
     pub(crate) fn begin(&self, request: Request, urgency: Urgency) -> Result<Begun, Request> {
         request.check();
-        self.pool.begin(Active::new(request), urgency).map_err(|active| active.request)
+        self.table.begin(Active::new(request), urgency).map_err(|active| active.request)
     }
 
     /// Accepts the first of these demands, which were checked, as far as there are places for them. What is accepted is
@@ -173,7 +96,7 @@ impl Slots {
             request => _ = body.write(Active::new(std::mem::replace(request, Request::Nop))),
         };
         // SAFETY: each arm writes.
-        unsafe { self.pool.begin_together(count, ids, write) }
+        unsafe { self.table.begin_together(count, ids, write) }
     }
 
     /// What the next attempt of a request has to move.
@@ -182,12 +105,12 @@ impl Slots {
     /// The caller is the driver of this request.
     pub(crate) unsafe fn prepare(&self, id: SlotId) -> Attempt {
         // SAFETY: as the caller promises.
-        unsafe { self.pool.slot(id).with_active(Active::prepare) }
+        unsafe { self.table.slot(id).with_active(Active::prepare) }
     }
 
     /// The attempt that a request is at.
     pub(crate) fn attempt_id(&self, id: SlotId) -> AttemptId {
-        AttemptId { request: id, number: self.pool.slot(id).attempt() }
+        AttemptId { request: id, number: self.table.slot(id).attempt() }
     }
 
     /// Whether the attempt is under way, for any numbers. Who has been told so once and then gives its result to [`Slots::attempt`]
@@ -195,7 +118,7 @@ impl Slots {
     #[inline]
     pub(crate) fn is_under_way(&self, attempt: AttemptId) -> bool {
         let AttemptId { request: SlotId { index, generation }, number } = attempt;
-        self.pool.find(index).is_some_and(|slot| slot.is_at(generation, number))
+        self.table.find(index).is_some_and(|slot| slot.is_at(generation, number))
     }
 
     /// Records the result of an attempt. What is finished is collected in `completed`, to be settled and told.
@@ -208,14 +131,14 @@ impl Slots {
         result: io::Result<usize>,
         completed: &mut Completed,
     ) -> Verdict {
-        let slot = self.pool.slot(id);
+        let slot = self.table.slot(id);
         // What is to be stored is stored, although nobody waits for it, unless its owner wanted it stopped.
         let may_end_early = |changes| if changes { slot.is_cancelled() } else { slot.may_end_early() };
         // SAFETY: as the caller promises.
         unsafe {
             let verdict = slot.with_active(|active| active.record(result, may_end_early));
             match verdict {
-                Verdict::Finished => self.pool.finish(id, completed),
+                Verdict::Finished => self.table.finish(id, completed),
                 Verdict::Again => slot.next_attempt(),
             }
             verdict
@@ -224,7 +147,7 @@ impl Slots {
 
     /// Gives places back; the requests named got one and are to be started.
     pub(crate) fn settle(&self, completed: &mut Completed) -> SlotIds {
-        self.pool.settle(completed)
+        self.table.settle(completed)
     }
 
     /// The result, or else the task is told when there is one.
@@ -232,16 +155,16 @@ impl Slots {
     /// # Safety
     /// The caller is the owner, and no longer is when this gives the result.
     pub(crate) unsafe fn take_or_wait(&self, id: SlotId, waker: &Waker) -> Option<Finished> {
-        let slot = self.pool.slot(id);
+        let slot = self.table.slot(id);
         let keep_or_replace = |place: &mut Option<Waiter>| match place {
             Some(Waiter::Task(known)) if known.will_wake(waker) => None,
             place => place.replace(Waiter::Task(waker.clone())),
         };
         // SAFETY: as the caller promises.
         unsafe {
-            match self.pool.take(id, Active::move_out) {
+            match self.table.take(id, Active::move_out) {
                 None if slot.register(keep_or_replace) => None,
-                None => self.pool.take(id, Active::move_out),
+                None => self.table.take(id, Active::move_out),
                 finished => finished,
             }
         }
@@ -253,7 +176,7 @@ impl Slots {
     /// The caller is the owner.
     pub(crate) unsafe fn register_thread(&self, id: SlotId) -> bool {
         // SAFETY: as the caller promises.
-        unsafe { self.pool.slot(id).register(|place| place.replace(Waiter::Thread(thread::current()))) }
+        unsafe { self.table.slot(id).register(|place| place.replace(Waiter::Thread(thread::current()))) }
     }
 
     /// The result if the request is done.
@@ -262,10 +185,10 @@ impl Slots {
     /// The caller is the owner, and no longer is when this gives the result.
     pub(crate) unsafe fn take(&self, id: SlotId) -> Option<Finished> {
         // SAFETY: as the caller promises.
-        unsafe { self.pool.take(id, Active::move_out) }
+        unsafe { self.table.take(id, Active::move_out) }
     }
 
-    /// Several results, all of them done, counted from `place` on; see [`Pool::take_together`].
+    /// Several results, all of them done, counted from `place` on; see [`SlotTable::take_together`].
     ///
     /// # Safety
     /// The caller is the owner of all and no longer is afterwards.
@@ -277,17 +200,17 @@ impl Slots {
         each: impl FnMut(usize, Finished),
     ) {
         // SAFETY: as the caller promises.
-        unsafe { self.pool.take_together(ids, place, Active::move_out, each) }
+        unsafe { self.table.take_together(ids, place, Active::move_out, each) }
     }
 
     /// Whether the request is done and waits to be taken.
     pub(crate) fn is_done(&self, id: SlotId) -> bool {
-        self.pool.slot(id).is_done()
+        self.table.slot(id).is_done()
     }
 
     /// Notes that the request may end without the device's answer.
     pub(crate) fn set_cancelled(&self, id: SlotId) {
-        self.pool.slot(id).set_cancelled();
+        self.table.slot(id).set_cancelled();
     }
 
     /// Nobody will ask for the result. Says whether the driver is still at it.
@@ -296,191 +219,13 @@ impl Slots {
     /// The caller is the owner, and no longer is.
     pub(crate) unsafe fn abandon(&self, id: SlotId) -> bool {
         // SAFETY: as the caller promises.
-        unsafe { self.pool.abandon(id) }
+        unsafe { self.table.abandon(id) }
     }
 
     #[cfg(all(test, not(headwater_loom)))]
     pub(crate) fn check_idle(&self) {
-        self.pool.check_idle();
+        self.table.check_idle();
     }
-}
-
-impl Active {
-    fn new(request: Request) -> Active {
-        let count = match &request {
-            Request::Transfer(transfer) if transfer.extents.len() > 1 => transfer.extents.len(),
-            Request::WriteBack(write) if write.pages.pieces() > 1 => write.pages.pieces(),
-            _ => 0,
-        };
-        // Now, because later attempts may be prepared while completions are handled (I5).
-        let segments = Vec::with_capacity(count);
-        Active { request, done_bytes: 0, fruitless_attempts: 0, result: Ok(0), stopped_by: None, segments }
-    }
-
-    /// Moves the outcome out of a slot. Its body must be there, and counts as moved from afterwards.
-    #[inline]
-    fn move_out(body: &mut MaybeUninit<Active>) -> Finished {
-        // SAFETY: the pool calls this once, with the body of a request that is done. Each field is read once; those that
-        // are not returned own nothing (numbers, and the request of a `Nop`) or are dropped here.
-        unsafe {
-            let active = body.assume_init_mut();
-            let (extents, pages) = match &active.request {
-                // Apart, so that what does nothing also moves nothing.
-                Request::Nop => (Extents::new(), None),
-                _ => std::ptr::read(&raw const active.request).into_memory(),
-            };
-            if active.segments.capacity() > 0 {
-                drop(std::ptr::read(&raw const active.segments));
-            }
-            let result = std::ptr::read(&raw const active.result);
-            Finished { extents, pages, result, stopped_by: std::ptr::read(&raw const active.stopped_by) }
-        }
-    }
-
-    fn prepare(&mut self) -> Attempt {
-        let (segments, chunk) = match &self.request {
-            Request::Nop => return Attempt::Nop,
-            Request::Sync(sync) => {
-                let descriptor = sync.file.descriptor(Route::Buffered).as_raw_fd();
-                return Attempt::Sync(SyncAttempt { descriptor, scope: sync.scope });
-            }
-            Request::Transfer(transfer) => match &transfer.extents[..] {
-                [extent] => (self.one_segment(extent.as_raw(), transfer.length_bytes), Some(extent.chunk())),
-                _ => (self.many_segments(), None),
-            },
-            Request::WriteBack(write) => match write.pages.only_piece() {
-                Some((base, chunk)) => {
-                    // SAFETY: `skip_bytes` is less than a page, and the piece has one at the least.
-                    let base = unsafe { base.add(write.skip_bytes) };
-                    (self.one_segment(base, write.length_bytes), Some(chunk))
-                }
-                None => (self.many_segments(), None),
-            },
-        };
-        let span = self.request.span().expect("this request moves bytes");
-        Attempt::Transfer(TransferAttempt {
-            operation: span.operation,
-            descriptor: span.file.descriptor(span.route).as_raw_fd(),
-            segments,
-            chunk,
-            offset_bytes: span.offset_bytes + self.done_bytes as u64,
-            alignment_bytes: span.file.transfer_alignment_bytes(span.route),
-        })
-    }
-
-    fn one_segment(&self, base: NonNull<u8>, length_bytes: usize) -> Segments {
-        // SAFETY: `done_bytes` is within the memory, which holds `length_bytes`.
-        let base = unsafe { base.add(self.done_bytes) };
-        Segments::One(IoSegment::new(base, length_bytes - self.done_bytes))
-    }
-
-    fn many_segments(&mut self) -> Segments {
-        let (done_bytes, segments) = (self.done_bytes, &mut self.segments);
-        match &self.request {
-            Request::Transfer(transfer) => {
-                let memory = transfer.extents.iter().map(|extent| (extent.as_raw(), extent.len()));
-                build_segments(memory, done_bytes, transfer.length_bytes, segments);
-            }
-            Request::WriteBack(write) => {
-                let (done_bytes, end_bytes) =
-                    (write.skip_bytes + done_bytes, write.skip_bytes + write.length_bytes);
-                build_segments(write.pages.segments(), done_bytes, end_bytes, segments);
-            }
-            Request::Nop | Request::Sync(_) => unreachable!("these have no memory"),
-        }
-        Segments::Many(&raw const self.segments[..])
-    }
-
-    /// Whether the request is done, with its result noted, or the rest must be attempted. `may_end_early` is told whether
-    /// the request changes what is stored.
-    fn record(&mut self, result: io::Result<usize>, may_end_early: impl Fn(bool) -> bool) -> Verdict {
-        let changes = match &self.request {
-            Request::Nop => {
-                self.result = result;
-                return Verdict::Finished;
-            }
-            Request::Sync(_) => true,
-            Request::Transfer(Transfer { operation, .. }) => *operation == Operation::Write,
-            Request::WriteBack(_) => true,
-        };
-        let error = match (result, self.request.span()) {
-            (Ok(moved_bytes), Some(span)) => {
-                self.done_bytes += moved_bytes;
-                self.fruitless_attempts = 0;
-                if let Some(ending) = ends(&span, self.done_bytes, moved_bytes) {
-                    return self.finish(ending);
-                }
-                // The rest of a read that nobody waits for need not be read; the rest of a write is written.
-                if changes || !may_end_early(changes) {
-                    return Verdict::Again;
-                }
-                io::Error::from_raw_os_error(libc::ECANCELED)
-            }
-            (Ok(_), None) => return Verdict::Finished,
-            (Err(error), _) => error,
-        };
-        let cancelled = error.raw_os_error() == Some(libc::ECANCELED) && may_end_early(changes);
-        if sys::is_transient(&error) && !cancelled && self.fruitless_attempts < Limits::RETRIES_MAX {
-            self.fruitless_attempts += 1;
-            return Verdict::Again;
-        }
-        if let Request::Transfer(transfer) = &mut self.request
-            && transfer.operation == Operation::Read
-            && transfer.file.may_read_buffered(transfer.route, &error, transfer.length_bytes)
-        {
-            transfer.route = Route::Buffered;
-            return Verdict::Again;
-        }
-        self.finish(Err(error))
-    }
-
-    /// Notes how the request ended: after all that could be moved, or by an error.
-    fn finish(&mut self, ending: io::Result<()>) -> Verdict {
-        match ending {
-            Err(error) if self.done_bytes == 0 => self.result = Err(error),
-            ending => (self.result, self.stopped_by) = (Ok(self.done_bytes), ending.err()),
-        }
-        Verdict::Finished
-    }
-}
-
-/// How the request ends, if nothing is left to be attempted. A read ends where the file does; a write that cannot go on is
-/// stopped.
-fn ends(span: &Span<'_>, done_bytes: usize, moved_bytes: usize) -> Option<io::Result<()>> {
-    assert!(done_bytes <= span.length_bytes, "no more is moved than was asked for");
-    if done_bytes == span.length_bytes {
-        return Some(Ok(()));
-    }
-    if moved_bytes > 0 && !span.file.ends_transfer(span.route, done_bytes) {
-        return None;
-    }
-    match span.operation {
-        Operation::Read => Some(Ok(())),
-        Operation::Write => Some(Err(io::ErrorKind::WriteZero.into())),
-    }
-}
-
-/// The memory behind the bytes that are done.
-fn build_segments(
-    memory: impl Iterator<Item = (NonNull<u8>, usize)>,
-    done_bytes: usize,
-    length_bytes: usize,
-    segments: &mut Vec<IoSegment>,
-) {
-    segments.clear();
-    let (mut skip_bytes, mut left_bytes) = (done_bytes, length_bytes - done_bytes);
-    for (base, piece_bytes) in memory {
-        let skipped_bytes = skip_bytes.min(piece_bytes);
-        let used_bytes = (piece_bytes - skipped_bytes).min(left_bytes);
-        skip_bytes -= skipped_bytes;
-        left_bytes -= used_bytes;
-        if used_bytes > 0 {
-            // SAFETY: `skipped_bytes` is within the piece.
-            let base = unsafe { base.add(skipped_bytes) };
-            segments.push(IoSegment::new(base, used_bytes));
-        }
-    }
-    assert_eq!(left_bytes, 0, "a request fits its memory");
 }
 
 #[cfg(all(test, not(headwater_loom)))]
@@ -490,9 +235,14 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
 
+    use headwater_core::limits::Limits;
+
     use super::*;
-    use crate::file::{Access, DirectIo, OpenFile};
-    use crate::memory::arena::Arena;
+    use crate::file::{Access, DirectIo, OpenFile, Route};
+    use crate::memory::arena::{Arena, Extents};
+    use crate::request::Transfer;
+    use crate::request::attempt::TransferAttempt;
+    use crate::system::sys::Operation;
 
     /// Slots without a driver: the tests play its part, and the owners'.
     struct Bench {

@@ -8,9 +8,9 @@ use std::io;
 use headwater_core::limits::Limits;
 use io_uring::{opcode, squeue, types};
 
+use crate::request::attempt::{Attempt, AttemptId, SyncAttempt, TransferAttempt};
 use crate::request::slot::ATTEMPTS;
 use crate::request::slot_table::SlotId;
-use crate::request::slots::{Attempt, AttemptId, SyncAttempt, TransferAttempt};
 use crate::system::sys::{IoSegment, Operation, SyncScope};
 
 /// Writes the entry of an attempt into the queue, which must have room. `registered` is where the kernel knows the memory.

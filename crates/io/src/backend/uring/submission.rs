@@ -28,12 +28,13 @@ use rustix::io::Errno;
 
 #[cfg(all(test, not(headwater_loom)))]
 use super::faults;
+use super::reaping::Harvest;
 use super::registered::Lookup;
-use super::{Harvest, Shared, WAIT, entry};
+use super::{Shared, WAIT, entry};
 use crate::backend::threads::Threads;
 use crate::memory::arena::Chunk;
+use crate::request::attempt::Attempt;
 use crate::request::slot_table::{SlotId, SlotIds};
-use crate::request::slots::Attempt;
 use crate::sync::lock;
 
 impl Shared {

@@ -4,13 +4,17 @@
 //! Does not own: what the operations do with arguments in range (page cache, writing).
 //! Invariants: I1.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use headwater_core::cache::DirtyToo;
+use headwater_core::frame::LoadId;
+use headwater_core::units::{PAGE_BYTES, PageCount, PageIndex, PageRange};
 use headwater_testkit::Rng;
 
 use super::tests::{assert_idle, bench, load};
 use super::*;
-use crate::memory::arena::{Extent, Urgency};
+use crate::memory::arena::{Extent, Extents, Urgency};
 
 /// In no page but the secret ones.
 const SECRET: u8 = 0x5E;

@@ -21,7 +21,7 @@ use headwater_core::frame::Ended;
 use headwater_core::units::{FrameId, PAGE_BYTES, PageRange};
 use smallvec::SmallVec;
 
-use super::Pages;
+use super::file_pages::Pages;
 use crate::memory::arena::Extents;
 
 /// Pages on their way. Dropped, the load has failed; the memory is wherever the request is.

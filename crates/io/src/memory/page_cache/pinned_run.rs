@@ -20,7 +20,7 @@ use headwater_core::frame::CHUNK_FRAMES;
 use headwater_core::units::{FrameId, PAGE_BYTES};
 use smallvec::SmallVec;
 
-use super::{FilePages, OwnedPage, PinnedPage, Shared};
+use super::{FilePages, PinnedPage, Shared};
 use crate::memory::arena::Chunk;
 
 /// Pages of one cache, in file order, pinned until this is dropped.
@@ -66,20 +66,6 @@ impl PinnedRun {
             // covers them and nobody writes to them.
             unsafe { std::slice::from_raw_parts(base.as_ptr(), length_bytes) }
         })
-    }
-
-    /// A run of these pages, in this order.
-    ///
-    /// # Panics
-    /// If there are none, or not all are of one cache.
-    pub fn from_owned(pages: impl IntoIterator<Item = OwnedPage>) -> PinnedRun {
-        let pages: Vec<OwnedPage> = pages.into_iter().collect();
-        let shared = pages.first().expect("a run has at least one page").shared.clone();
-        assert!(pages.iter().all(|page| Arc::ptr_eq(&page.shared, &shared)), "the pages are of one cache");
-        let frames = merge(pages.iter().map(|page| page.frame));
-        // Counted already, as pages by themselves.
-        pages.into_iter().for_each(OwnedPage::keep_pinned);
-        PinnedRun { shared, frames }
     }
 
     /// The file has the bytes of all pages. Those that were written to meanwhile have other frames by now, and stay dirty.
@@ -135,21 +121,6 @@ impl fmt::Debug for PinnedRun {
     }
 }
 
-impl OwnedPage {
-    /// The pin is somebody else's from now on.
-    fn keep_pinned(self) {
-        let page = mem::ManuallyDrop::new(self);
-        // SAFETY: read once, from a value that is not dropped; the other fields own nothing.
-        drop(unsafe { std::ptr::read(&raw const page.shared) });
-    }
-}
-
-fn merge(frames: impl IntoIterator<Item = FrameId>) -> Frames {
-    let mut merged = Frames::new();
-    frames.into_iter().for_each(|frame| push(&mut merged, frame));
-    merged
-}
-
 fn push(frames: &mut Frames, frame: FrameId) {
     let number = frame.get();
     match frames.last_mut() {
@@ -168,8 +139,15 @@ mod tests {
     use super::*;
     use crate::file::{Access, DirectIo, OpenFile, Route};
     use crate::memory::arena::Urgency;
-    use crate::request::slots::{Attempt, Completed, Slots, Verdict};
+    use crate::request::attempt::{Attempt, Verdict};
+    use crate::request::slots::{Completed, Slots};
     use crate::request::{Request, WriteBack};
+
+    fn run(file: &FilePages, pages: Range<u64>) -> PinnedRun {
+        let mut run = PinnedRun::of(file);
+        pages.for_each(|page| run.push(pin(file, page).unwrap()));
+        run
+    }
 
     /// Goal: I1, I4: what is being written stays as it is although its owner gave it up, its pages were evicted or
     /// invalidated, and the cache is gone; then its memory comes back. Method: under miri, play the driver.
@@ -179,7 +157,7 @@ mod tests {
         // Apart in memory, but for the last two.
         [0, 2, 1, 3].into_iter().for_each(|page| load(&arena, &file, page..page + 1).unwrap());
         load(&arena, &file, 4..6).unwrap();
-        let pages = PinnedRun::from_owned((0..6).map(|page| pin(&file, page).unwrap().into_owned(&file)));
+        let pages = run(&file, 0..6);
         assert_eq!((pages.len_bytes(), cache.stats().pinned_pages), (6 * PAGE_BYTES, 6));
         assert!(pages.pieces() > 1 && pages.only_piece().is_none());
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
@@ -224,7 +202,7 @@ mod tests {
     fn one_piece() {
         let (arena, cache, file) = bench();
         load(&arena, &file, 0..4).unwrap();
-        let pages = PinnedRun::from_owned((1..4).map(|page| pin(&file, page).unwrap().into_owned(&file)));
+        let pages = run(&file, 1..4);
         let (base, chunk) = pages.only_piece().unwrap();
         assert_eq!(chunk.segment().base().addr(), base.as_ptr().addr() / Chunk::BYTES * Chunk::BYTES);
         // SAFETY: the page is pinned.
@@ -236,7 +214,11 @@ mod tests {
     /// Goal: frames are merged as far as memory goes: upwards, without gaps, within a chunk.
     #[test]
     fn frames_are_merged_within_chunks() {
-        let merged = |frames: &[u32]| merge(frames.iter().map(|&frame| FrameId::new(frame))).to_vec();
+        let merged = |numbers: &[u32]| {
+            let mut frames = Frames::new();
+            numbers.iter().for_each(|&number| push(&mut frames, FrameId::new(number)));
+            frames.to_vec()
+        };
         assert_eq!(merged(&[40, 41, 17, 511, 512, 513]), [40..42, 17..18, 511..512, 512..514]);
         assert_eq!(merged(&[5, 4, 3]), [5..6, 4..5, 3..4]);
         assert_eq!(merged(&[]), []);

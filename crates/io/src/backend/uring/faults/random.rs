@@ -20,7 +20,7 @@ use super::{Enter, Faults, Shown};
 use crate::backend::uring::{DevicePolling, RingUse, Sharing, SubmissionPolling, Uring, uring_refusal};
 use crate::driver::Driver;
 use crate::driver::completion::Completion;
-use crate::driver::queue::{Backend, Lane};
+use crate::driver::queue::{Backend, Queue};
 use crate::file::{Access, DirectIo, OpenFile, Route};
 use crate::memory::arena::{Arena, Urgency};
 use crate::request::slots::Slots;
@@ -75,7 +75,7 @@ impl Storm {
         let uring = Uring::new(&slots, wanted).unwrap();
         let sky = Sky::new(rng.next_u64());
         uring.inject(sky.faults());
-        let driver = Driver::of_lane(Lane::new(slots, Backend::Uring(uring)));
+        let driver = Driver::of_queue(Queue::new(slots, Backend::Uring(uring)));
         let arena = Arena::new(4 << 20).unwrap();
         if rng.chance(1, 2) {
             driver.register_memory(&arena);

@@ -147,7 +147,7 @@ impl Bench {
     /// Has the driver see these, whether it waits for anything or not.
     fn show(&self, invented: &[Shown]) {
         lock(&self.kernel.invented).extend_from_slice(invented);
-        let Backend::Uring(uring) = &self.driver.ordinary_lanes()[0].backend else { unreachable!() };
+        let Backend::Uring(uring) = &self.driver.ordinary_queues()[0].backend else { unreachable!() };
         while !lock(&self.kernel.invented).is_empty() {
             uring.glance();
         }
@@ -182,7 +182,7 @@ fn no_ring(error: std::io::Error) {
 }
 
 fn inject(driver: &Driver, kernel: &Kernel) {
-    let Backend::Uring(uring) = &driver.ordinary_lanes()[0].backend else { unreachable!("it is a ring") };
+    let Backend::Uring(uring) = &driver.ordinary_queues()[0].backend else { unreachable!("it is a ring") };
     uring.inject(kernel.faults());
 }
 
