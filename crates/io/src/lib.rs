@@ -53,7 +53,7 @@ pub use memory::page_cache::{
 };
 pub use memory::pressure::{Headroom, Pressure, Stall};
 pub use request::{Finished, Rejected, Request, Sync, Transfer, WriteBack};
-pub use sync::background::{Background, Bell, Pause};
+pub use sync::background::{Background, BackgroundWaker, Pause};
 pub use sync::event::{Event, EventListener, WakeScope, contain};
 pub use sync::{lock, unpoisoned};
 pub use system::reject::RejectReason;

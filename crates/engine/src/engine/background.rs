@@ -20,7 +20,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use headwater_io::{Background, Bell, Pause};
+use headwater_io::{Background, BackgroundWaker, Pause};
 
 /// The thread of an engine, once there is something to do.
 pub(crate) struct BackgroundThread {
@@ -66,8 +66,8 @@ impl BackgroundThread {
     }
 
     /// To wake it by, once it is started. `None` where there is none.
-    pub(crate) fn bell(&self) -> Option<Bell> {
-        (self.presence == Presence::Present).then(|| self.thread.bell())
+    pub(crate) fn waker(&self) -> Option<BackgroundWaker> {
+        (self.presence == Presence::Present).then(|| self.thread.waker())
     }
 
     /// The engine goes.
