@@ -1,14 +1,14 @@
 //! Shared view: a live window onto a file, with the meaning of `mmap(MAP_SHARED)` and none of its faults.
 //!
 //! ```text
-//!   load ─► glance, else through the cache                          (no page is held between calls)
+//!   load ─► optimistic read, else through the cache                          (no page is held between calls)
 //!   store ─► as any write, but never beyond the end
 //!   fetch_add, compare_exchange ─► the word of the page, latched
 //! ```
 //!
 //! Between two calls a view holds nothing: a page that somebody has pinned cannot be written to in place, so a view that kept its
 //! pages would make each writer copy them. Neither is it noted where the page of the last access lies: to know that the frame
-//! still holds it, its word and its identity must be read again, which is what a glance is, but for the walk of the
+//! still holds it, its word and its identity must be read again, which is what an optimistic read is, but for the walk of the
 //! table.
 //!
 //! Owns: what a user of a live window sees, where it ends.
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 
 use headwater_core::units::ByteRange;
-use headwater_io::Glanced;
+use headwater_io::OptimisticRead;
 use os_display::Quotable;
 
 use crate::api::contents::Contents;
@@ -176,12 +176,12 @@ impl SharedView {
         match &self.file.contents {
             Contents::Stored(source) => {
                 let Some(inode) = source.known() else { return self.file.read_exact_at(buffer, range.start) };
-                match inode.glance(buffer, range.start, source.revalidate_after) {
-                    Glanced::Copied => Ok(()),
-                    Glanced::Not if source.may_hide_contents(inode) => {
+                match inode.read_optimistic(buffer, range.start, source.revalidate_after) {
+                    OptimisticRead::Copied => Ok(()),
+                    OptimisticRead::Failed if source.may_hide_contents(inode) => {
                         self.file.read_exact_at(buffer, range.start)
                     }
-                    Glanced::Not => self.read_cached(source, inode, buffer, range),
+                    OptimisticRead::Failed => self.read_cached(source, inode, buffer, range),
                 }
             }
             Contents::Memory(_) => self.file.read_exact_at(buffer, range.start),
