@@ -145,7 +145,7 @@ impl Completion {
             return true;
         }
         if !self.queue.slots.is_done(self.id) && !self.queue.is_forked() {
-            self.queue.glance();
+            self.queue.reap_ready();
         }
         self.queue.slots.is_done(self.id)
     }

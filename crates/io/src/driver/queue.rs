@@ -175,9 +175,9 @@ impl Queue {
     }
 
     /// Looks whether something is complete, without a syscall where possible.
-    pub(crate) fn glance(&self) {
+    pub(crate) fn reap_ready(&self) {
         match &self.backend {
-            Backend::Uring(uring) => uring.glance(),
+            Backend::Uring(uring) => uring.reap_ready(),
             Backend::Threads(_) | Backend::Sim(_) => {}
         }
     }

@@ -43,7 +43,7 @@ pub struct LeaseWatch {
 #[derive(Clone, Debug)]
 pub struct LeaseOwner {
     thread: libc::pid_t,
-    bell: Arc<OwnedFd>,
+    wake_descriptor: Arc<OwnedFd>,
 }
 
 /// A file that nobody writes to as long as this is [`LeaseState::Held`], and who wants to waits for its drop.
@@ -70,8 +70,12 @@ impl LeaseWatch {
     pub fn here() -> io::Result<LeaseWatch> {
         let signals = block_and_watch(SIGNAL)?;
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
-        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        Ok(LeaseWatch { signals, owner: LeaseOwner { thread, bell }, _stays_in_thread: PhantomData })
+        let wake_descriptor = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        Ok(LeaseWatch {
+            signals,
+            owner: LeaseOwner { thread, wake_descriptor },
+            _stays_in_thread: PhantomData,
+        })
     }
 
     /// For [`Lease::take`], from any thread.
@@ -79,19 +83,21 @@ impl LeaseWatch {
         &self.owner
     }
 
-    /// Waits until a lease may have been asked for, or [`LeaseOwner::ring`] was called.
+    /// Waits until a lease may have been asked for, or [`LeaseOwner::wake`] was called.
     ///
     /// # Errors
     /// What `poll(2)` and `read(2)` report: nothing is heard any more.
     pub fn wait(&self) -> io::Result<()> {
-        let mut both =
-            [PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&*self.owner.bell, PollFlags::IN)];
+        let mut both = [
+            PollFd::new(&self.signals, PollFlags::IN),
+            PollFd::new(&*self.owner.wake_descriptor, PollFlags::IN),
+        ];
         match poll(&mut both, None) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
         drain(self.signals.as_fd())?;
-        drain(self.owner.bell.as_fd())
+        drain(self.owner.wake_descriptor.as_fd())
     }
 }
 
@@ -100,8 +106,8 @@ impl LeaseOwner {
     ///
     /// # Errors
     /// What `write(2)` reports.
-    pub fn ring(&self) -> io::Result<()> {
-        match rustix::io::write(&*self.bell, &1_u64.to_ne_bytes()) {
+    pub fn wake(&self) -> io::Result<()> {
+        match rustix::io::write(&*self.wake_descriptor, &1_u64.to_ne_bytes()) {
             // AGAIN: it was rung so often that it cannot count, and not heard yet.
             Ok(_) | Err(Errno::AGAIN) => Ok(()),
             Err(error) => Err(error.into()),
@@ -331,7 +337,7 @@ mod tests {
             owners.send(watch.owner().clone()).unwrap();
             watch.wait().unwrap();
         });
-        owner.recv().unwrap().ring().unwrap();
+        owner.recv().unwrap().wake().unwrap();
         thread.join().unwrap();
     }
 }

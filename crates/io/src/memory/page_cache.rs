@@ -45,7 +45,7 @@ use crate::sync::lock;
 
 use file_pages::Pages;
 
-pub use file_pages::{Dropped, FilePages, Found, Glanced, NotBegun, PageCounts};
+pub use file_pages::{Dropped, FilePages, Found, NotBegun, OptimisticRead, PageCounts};
 pub use loading::Loading;
 pub use pinned_page::{OwnedPage, PinnedPage};
 pub use pinned_run::PinnedRun;

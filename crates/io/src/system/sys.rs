@@ -212,7 +212,7 @@ pub(crate) unsafe fn discard_chunk(base: NonNull<u8>, bytes: usize) -> io::Resul
 /// As above.
 #[cfg(miri)]
 pub(crate) unsafe fn discard_chunk(base: NonNull<u8>, bytes: usize) -> io::Result<()> {
-    // SAFETY: as the caller promises; and no test under miri glances at what is discarded.
+    // SAFETY: as the caller promises; and no test under miri reads optimistically what is discarded.
     unsafe { base.as_ptr().write_bytes(0, bytes) };
     Ok(())
 }

@@ -7,8 +7,8 @@
 //!                     └── a ring is still at it ──┘
 //! ```
 //!
-//! A released chunk stays mapped, because one who glances at a frame that is no longer his may still read there; he finds
-//! zeros, and throws them away.
+//! A released chunk stays mapped, because an optimistic read of a page that has just left may still be under way; it may
+//! see zeros, and is then discarded.
 //!
 //! Owns: when the arena may grow, which chunks have memory, which rings know the arena.
 //! Does not own: the buddy (the arena's state), what the headroom is (pressure), who is evicted.
@@ -211,7 +211,7 @@ impl Arena {
         let mut mapped = None;
         match &known {
             _ if !is_allowed => {}
-            // SAFETY: the chunk was released, so nobody owns any of it, and who glances does so atomically.
+            // SAFETY: the chunk was released, so nobody owns any of it, and optimistic readers read atomically.
             Some(chunk) => unsafe { sys::touch_chunk(chunk.base, CHUNK_BYTES) },
             None => mapped = MappedChunk::map(),
         }

@@ -54,13 +54,13 @@ enum Crowded {
     IsWaitedFor,
 }
 
-/// Whether [`FilePages::glance`] copied.
+/// What became of an optimistic read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Glanced {
-    /// It did.
+pub enum OptimisticRead {
+    /// The bytes are in the buffer.
     Copied,
-    /// It did not; the buffer holds anything.
-    Not,
+    /// They are not; the buffer may hold anything.
+    Failed,
 }
 
 /// A page that was taken out of use before it was evicted.
@@ -129,28 +129,32 @@ impl FilePages {
         (part.start..end).step_by(CACHE_LINE_BYTES).for_each(|at| sys::prefetch(base, at as usize));
     }
 
-    /// Copies a few bytes of a page, without even a pin, if they are there and taking them changes nothing: the page is
-    /// as much in use as is counted. Says whether it did. The processor can go on with the next read meanwhile, which
-    /// it does not past the atomic operations of a pin. `Not` for a part that is longer than
-    /// [`FilePages::GLANCE_BYTES_MAX`] or than the buffer, or is no part of a page.
+    /// Optimistic read: copies a few bytes of a page without a pin, then checks that the page has not changed meanwhile. A pin
+    /// is an atomic operation, past which the processor does not run ahead; this is not, so that the next read can overlap.
+    ///
+    /// Fails, and the caller pins, if the page is absent or changes, if its reference count is not yet at its maximum (a pin
+    /// would raise it), and for a `part` that is longer than [`FilePages::OPTIMISTIC_BYTES_MAX`] or than the buffer, or
+    /// is not within a page.
     #[inline]
-    pub fn glance(&self, page: PageIndex, part: Range<u32>, buffer: &mut [u8]) -> Glanced {
+    pub fn read_optimistic(&self, page: PageIndex, part: Range<u32>, buffer: &mut [u8]) -> OptimisticRead {
         let is_part = part.start <= part.end && part.end <= PAGE_BYTES as u32;
-        if !is_part || part.len() > buffer.len().min(Self::GLANCE_BYTES_MAX as usize) {
-            return Glanced::Not;
+        if !is_part || part.len() > buffer.len().min(Self::OPTIMISTIC_BYTES_MAX as usize) {
+            return OptimisticRead::Failed;
         }
         let (shared, table) = (&*self.file.shared, &*self.file.table);
-        let Some((found, base)) = self.find(page) else { return Glanced::Not };
-        let Some((frame, glance)) = shared.cache.glance(table, page, found) else { return Glanced::Not };
+        let Some((found, base)) = self.find(page) else { return OptimisticRead::Failed };
+        let Some((frame, version)) = shared.cache.begin_optimistic_read(table, page, found) else {
+            return OptimisticRead::Failed;
+        };
         // SAFETY: the part lies in the page, as was checked above, and the frame is mapped as long as the arena. Others may
-        // write to it meanwhile, if it was given away since the glance: the kernel, or `zero_tail` by atomic stores; what
+        // write to it meanwhile, if the page has left since: the kernel, or `zero_tail` by atomic stores; what
         // was copied is not used then.
         unsafe { sys::copy_racing(base, part.start as usize..part.end as usize, buffer) };
-        if frame.is_unchanged(glance) { Glanced::Copied } else { Glanced::Not }
+        if frame.is_unchanged(version) { OptimisticRead::Copied } else { OptimisticRead::Failed }
     }
 
-    /// The most that [`FilePages::glance`] copies: a cache line; beyond it pins cost little beside the copy.
-    pub const GLANCE_BYTES_MAX: u32 = 64;
+    /// The most that [`FilePages::read_optimistic`] copies: a cache line; beyond it pins cost little beside the copy.
+    pub const OPTIMISTIC_BYTES_MAX: u32 = 64;
 
     /// The frame that seems to hold the page, and where it lies; nothing in a forked child.
     #[inline]
