@@ -79,7 +79,7 @@ impl BackgroundThread {
 
 impl fmt::Debug for BackgroundThread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Keeper({:?}, {:?})", self.presence, self.thread)
+        write!(f, "BackgroundThread({:?}, {:?})", self.presence, self.thread)
     }
 }
 
