@@ -183,8 +183,8 @@ impl Active {
         Segments::Many(&raw const self.segments[..])
     }
 
-    /// Whether the request is done, with its result noted, or the rest must be attempted. `may_end_early` is told whether
-    /// the request changes what is stored.
+    /// Whether the request is done, with its result noted, or the rest must be attempted. The argument of
+    /// `may_end_early` is whether the request changes stored data.
     pub(super) fn record(
         &mut self,
         result: io::Result<usize>,
