@@ -73,7 +73,7 @@ pub struct Dropped {
 }
 
 impl FilePages {
-    /// The file's number in the cache, as [`Evicted`] names it.
+    /// The file's number in the cache, as [`Evicted`](headwater_core::cache::Evicted) names it.
     pub fn id(&self) -> FileId {
         self.file.table.file()
     }
