@@ -1,4 +1,4 @@
-//! Elastic: growing while the system has memory to spare, and giving back what nobody uses.
+//! Elastic: the arena grows while the system has memory to spare, and returns free chunks under pressure.
 //!
 //! ```text
 //!            ┌── grow: headroom? touch ◄──┐
@@ -38,7 +38,7 @@ pub(super) struct Growth {
     refused_until: AtomicU64,
     /// Growth was refused when it was last asked for.
     is_limited: AtomicBool,
-    /// Growth was refused, and nobody has been told yet.
+    /// Growth was refused, and [`Arena::take_refusal`] has not reported it yet.
     is_refusal_new: AtomicBool,
 }
 
@@ -122,7 +122,7 @@ impl std::fmt::Debug for Rings {
 }
 
 impl ArenaKey {
-    /// The ring may be told of chunks from now on. It forgets them before their memory goes.
+    /// The ring may register chunks from now on. Before the memory of one is released, it is asked to forget it.
     pub(crate) fn add_ring(&self, ring: Weak<dyn ChunkUser>) {
         lock(&self.rings.0).push(ring);
     }

@@ -73,7 +73,7 @@ pub struct Dropped {
 }
 
 impl FilePages {
-    /// The file's number in the cache, as [`Evicted`] names it.
+    /// The file's number in the cache, as [`Evicted`](headwater_core::cache::Evicted) names it.
     pub fn id(&self) -> FileId {
         self.file.table.file()
     }
@@ -118,7 +118,7 @@ impl FilePages {
         }
     }
 
-    /// Has the processor fetch the beginning of `part` of a page that is there, and what pinning it takes.
+    /// Prefetches the beginning of `part` of a resident page, and the frame's word, into the processor's cache.
     #[inline]
     pub fn fetch(&self, page: PageIndex, part: Range<u32>) {
         let Some((found, base)) = self.find(page) else { return };
@@ -185,19 +185,19 @@ impl FilePages {
         }
     }
 
-    /// Whether the page can be read now, as far as can be told without a lock.
+    /// Whether the page can be read now, as far as is visible without a lock.
     pub fn is_resident(&self, page: PageIndex) -> bool {
         let state = self.file.shared.cache.state(&self.file.table, page);
         state.is_some_and(|state| state != FrameState::Loading)
     }
 
-    /// Whether the page is there or on its way, as far as can be told without a lock.
+    /// Whether the page is there or on its way, as far as is visible without a lock.
     pub fn holds(&self, page: PageIndex) -> bool {
         self.file.shared.cache.holds(&self.file.table, page)
     }
 
     /// The first of `pages` become pages on their way into `extents`: up to the first that is there or on its way
-    /// already, or for which there is no memory in tables. Those from `ahead_from` on are guesses, for which nobody waits.
+    /// already, or for which there is no memory in tables. Those from `ahead_from` on are readahead.
     ///
     /// # Errors
     /// When that is the first.
@@ -240,7 +240,7 @@ impl FilePages {
         if loading.pages.is_empty() { Err(obstacle) } else { Ok(loading) }
     }
 
-    /// Somebody waits for a page on its way: it counts as demanded from now on. Says whether it had been read ahead or
+    /// A reader waits for a page on its way: it counts as demanded from now on. Says whether it had been read ahead or
     /// marked; `None` if it is not on its way.
     pub fn demand(&self, page: PageIndex) -> Option<FirstUse> {
         let shared = &*self.file.shared;
@@ -253,8 +253,8 @@ impl FilePages {
         shared.lock().control.mark(&shared.cache, &self.file.table, page);
     }
 
-    /// Takes pages out of use, dirty ones perhaps with them. Who has pinned one keeps its bytes; what is on its way is thrown
-    /// away when it comes.
+    /// Removes pages from the cache, dirty ones as `dirty_too` says. Pins stay valid; the result of a load under way is
+    /// discarded.
     pub fn invalidate(&self, pages: PageRange, dirty_too: DirtyToo, mut each: impl FnMut(Dropped)) {
         self.file.invalidate(pages, dirty_too, &mut each);
     }

@@ -62,8 +62,8 @@ impl FilePages {
             let Some((found, base)) = self.find(page) else { return Overwritten::Absent };
             match shared.cache.begin_write(table, page, found, start_bytes, end_bytes) {
                 WriteLatch::Latched(first_use) => {
-                    // SAFETY: the frame is mapped as long as the arena and latched: nobody has it pinned or pins it, no
-                    // extent covers it, and no other writer is at it. Optimistic readers read atomically.
+                    // SAFETY: the frame is mapped as long as the arena; M2 of `headwater_core::frame`, as it is latched. The stores
+                    // are atomic for the sake of optimistic readers.
                     unsafe { sys::store_racing(base, start_bytes as usize..end_bytes as usize, bytes) };
                     shared.cache.end_write(found);
                     return Overwritten::Done(first_use);
