@@ -15,10 +15,11 @@ use std::process::ExitCode;
 use clap::Args;
 use headwater::ByteRange;
 use headwater::ring::{Access, DirectAlignment, DirectIo, FileKind, OpenFile};
+use headwater_core::units::PAGE_SIZE_BYTES;
 use os_display::Quotable;
 use serde::Serialize;
 
-use crate::shared::complain::complain;
+use crate::shared::complain::{complain, exit_code_of};
 use crate::shared::output;
 use crate::shared::output::JsonArguments;
 use crate::shared::storage::Storage;
@@ -34,13 +35,7 @@ pub(crate) struct StatArguments {
 }
 
 pub(crate) fn run(arguments: &StatArguments) -> ExitCode {
-    match look_at_all(arguments) {
-        Ok(code) => code,
-        Err(text) => {
-            complain(text);
-            ExitCode::FAILURE
-        }
-    }
+    exit_code_of(look_at_all(arguments))
 }
 
 /// Says of each file what there is to say, and of those that cannot be looked at why.
@@ -61,7 +56,7 @@ fn look_at_all(arguments: &StatArguments) -> Result<ExitCode, String> {
         }
         found.push(Entry::new(path, looked));
     }
-    json.write(|| serde_json::to_string_pretty(&found).expect("numbers and texts can be written"))?;
+    json.write_results(&found)?;
     Ok(code)
 }
 
@@ -129,7 +124,7 @@ fn look(path: &Path) -> Result<Facts, String> {
     let parts = Parts::of(&open, length_bytes);
     Ok(Facts {
         length_bytes,
-        pages: length_bytes.div_ceil(PAGE_BYTES),
+        pages: length_bytes.div_ceil(PAGE_SIZE_BYTES),
         resident_pages: parts.as_ref().map(|parts| parts.resident_pages.iter().sum()),
         parts: parts.unwrap_or_default(),
         reads: if direct.refusal.is_none() { "direct" } else { "buffered" },
@@ -180,7 +175,7 @@ impl Parts {
     fn map(&self, length_bytes: u64) -> Vec<String> {
         let mark = |(index, &pages): (u64, &u64)| {
             let start = index * self.part_bytes;
-            mark(pages, self.part_bytes.min(length_bytes - start).div_ceil(PAGE_BYTES))
+            mark(pages, self.part_bytes.min(length_bytes - start).div_ceil(PAGE_SIZE_BYTES))
         };
         let marks: Vec<char> = (0..).zip(&self.resident_pages).map(mark).collect();
         marks.chunks(LINE_PARTS).map(|line| line.iter().collect()).collect()
@@ -191,7 +186,7 @@ impl Parts {
 fn part_bytes(length_bytes: u64) -> u64 {
     let lines = if length_bytes > ONE_LINE_BYTES_MAX { MAP_LINES } else { 1 };
     let parts = (lines * LINE_PARTS) as u64;
-    (length_bytes.div_ceil(PAGE_BYTES).div_ceil(parts)).max(1) * PAGE_BYTES
+    (length_bytes.div_ceil(PAGE_SIZE_BYTES).div_ceil(parts)).max(1) * PAGE_SIZE_BYTES
 }
 
 fn mark(resident_pages: u64, pages: u64) -> char {
@@ -225,7 +220,7 @@ impl Facts {
             return "not told: the kernel answers (from Linux 6.5 on) those who own the file or may write to it"
                 .to_owned();
         };
-        let (pages, bytes) = (self.pages, (resident * PAGE_BYTES).min(self.length_bytes));
+        let (pages, bytes) = (self.pages, (resident * PAGE_SIZE_BYTES).min(self.length_bytes));
         let percent = 100.0 * resident as f64 / pages.max(1) as f64;
         format!("{resident} of {pages} pages, {percent:.1} %, {}", readable(bytes))
     }
@@ -292,8 +287,6 @@ impl Facts {
     }
 }
 
-const PAGE_BYTES: u64 = 4096;
-
 /// Fits a terminal of 80 columns.
 const LINE_PARTS: usize = 64;
 
@@ -319,7 +312,7 @@ mod tests {
     fn parts_cover_the_file() {
         for length_bytes in [1, 4096, 4097, 64 * 4096, 64 * 4096 + 1, 1 << 30, (1 << 30) + 1, 1 << 50] {
             let part = part_bytes(length_bytes);
-            assert!(part.is_multiple_of(PAGE_BYTES), "{length_bytes}");
+            assert!(part.is_multiple_of(PAGE_SIZE_BYTES), "{length_bytes}");
             let lines = if length_bytes > ONE_LINE_BYTES_MAX { MAP_LINES } else { 1 };
             assert!(length_bytes.div_ceil(part) <= (lines * LINE_PARTS) as u64, "{length_bytes}");
         }
@@ -328,9 +321,9 @@ mod tests {
     /// Goal: marks tell all, most, some and nothing apart, also in a last part that is shorter.
     #[test]
     fn marks() {
-        let parts = Parts { part_bytes: 4 * PAGE_BYTES, resident_pages: vec![4, 3, 2, 1, 0, 1] };
-        assert_eq!(parts.map(5 * 4 * PAGE_BYTES + 1), ["#++-.#"]);
-        let long = Parts { part_bytes: PAGE_BYTES, resident_pages: vec![1; 65] };
-        assert_eq!(long.map(65 * PAGE_BYTES), ["#".repeat(64), "#".to_owned()]);
+        let parts = Parts { part_bytes: 4 * PAGE_SIZE_BYTES, resident_pages: vec![4, 3, 2, 1, 0, 1] };
+        assert_eq!(parts.map(5 * 4 * PAGE_SIZE_BYTES + 1), ["#++-.#"]);
+        let long = Parts { part_bytes: PAGE_SIZE_BYTES, resident_pages: vec![1; 65] };
+        assert_eq!(long.map(65 * PAGE_SIZE_BYTES), ["#".repeat(64), "#".to_owned()]);
     }
 }

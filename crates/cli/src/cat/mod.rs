@@ -29,7 +29,7 @@ use serde::Serialize;
 
 use crate::cat::arguments::CatArguments;
 use crate::shared::arguments::IoChoice;
-use crate::shared::complain::complain;
+use crate::shared::complain::{complain, exit_code_of};
 use crate::shared::output::unwritten;
 use crate::shared::standard;
 use output::Output;
@@ -37,21 +37,9 @@ use positioned::Positioned;
 pub(crate) use positioned::cause;
 
 pub(crate) fn run(arguments: &CatArguments) -> ExitCode {
-    let json = arguments.json.to();
-    if let Err(text) = json.check() {
-        complain(text);
-        return ExitCode::FAILURE;
-    }
-    let mut entries = Vec::new();
-    let code = copy_all(arguments, &mut entries);
-    let text = || serde_json::to_string_pretty(&entries).expect("numbers and texts can be written");
-    match json.write_beside_data(text) {
-        Ok(()) => code,
-        Err(text) => {
-            complain(text);
-            ExitCode::FAILURE
-        }
-    }
+    let (json, mut entries) = (arguments.json.to(), Vec::new());
+    let done = json.check().map(|()| copy_all(arguments, &mut entries));
+    exit_code_of(done.and_then(|code| json.write_beside_data(&entries).map(|()| code)))
 }
 
 /// A file in the JSON.

@@ -36,7 +36,7 @@ use os_display::Quotable;
 pub(crate) use arguments::{CopyArguments, EXAMPLES, Reflink, Sparse};
 pub(crate) use guard::{Guard, run as run_guard};
 
-use crate::shared::complain::complain;
+use crate::shared::complain::{complain, exit_code_of};
 use crate::shared::output::{self, JsonTo};
 use crate::shared::units::readable;
 use destination::{Destination, Replace, Unfinished};
@@ -49,16 +49,9 @@ pub(crate) fn run(arguments: &CopyArguments) -> ExitCode {
     let json = arguments.json.to();
     attributes::mask();
     let mut entries = Vec::new();
-    let text = |entries: &Vec<Entry>| {
-        serde_json::to_string_pretty(entries).expect("numbers and texts can be written")
-    };
     let checked = if arguments.verify { json.check_printed() } else { json.check() };
     let done = checked.map(|()| copy_all(arguments, &mut entries));
-    let written = done.and_then(|code| json.write(|| text(&entries)).map(|()| code));
-    written.unwrap_or_else(|text| {
-        complain(text);
-        ExitCode::FAILURE
-    })
+    exit_code_of(done.and_then(|code| json.write_results(&entries).map(|()| code)))
 }
 
 fn copy_all(arguments: &CopyArguments, entries: &mut Vec<Entry>) -> ExitCode {

@@ -21,6 +21,7 @@ use headwater::ring::{
 };
 use headwater::testing::Pressure;
 use headwater::{ByteRange, DriverKind, Residency};
+use headwater_core::units::PAGE_SIZE_BYTES;
 use rustix::io::Errno;
 
 use super::{Failure, Side};
@@ -167,7 +168,7 @@ impl Copy<'_> {
     /// Sends a part on its way. Only whole pages can go directly.
     fn write(&mut self, range: ByteRange, extents: Extents) -> Result<(), Failure> {
         let direct_end = match self.target.direct() {
-            Some(_) => range.start + range.len() / PAGE_BYTES * PAGE_BYTES,
+            Some(_) => range.start + range.len() / PAGE_SIZE_BYTES * PAGE_SIZE_BYTES,
             None => range.start,
         };
         self.write_through_kernel(ByteRange::new(direct_end, range.end), direct_end - range.start, &extents)?;
@@ -205,7 +206,7 @@ impl Copy<'_> {
     fn complete_write(&mut self, write: Part) -> Result<(), Failure> {
         let finished = write.completion.wait();
         let range = write.range;
-        let wanted_bytes = range.len() / PAGE_BYTES * PAGE_BYTES;
+        let wanted_bytes = range.len() / PAGE_SIZE_BYTES * PAGE_SIZE_BYTES;
         match (finished.result, finished.stopped_by) {
             (Ok(written_bytes), _) if written_bytes as u64 == wanted_bytes => {
                 (self.on_copied)(range.len());
@@ -230,7 +231,7 @@ fn is_refusal(error: &io::Error) -> bool {
 
 fn transfer(operation: Operation, file: &Arc<OpenFile>, range: ByteRange, extents: Extents) -> Transfer {
     // The last page of a file is read as a whole; what arrives tells where the file ends.
-    let length_bytes = range.len().next_multiple_of(PAGE_BYTES) as usize;
+    let length_bytes = range.len().next_multiple_of(PAGE_SIZE_BYTES) as usize;
     let (file, offset_bytes, route) = (file.clone(), range.start, Route::Direct);
     Transfer { operation, file, route, offset_bytes, length_bytes, extents }
 }
@@ -253,8 +254,6 @@ pub(super) fn became_shorter(range: ByteRange) -> Failure {
     let text = "it became shorter while it was copied";
     reading(range, io::Error::new(io::ErrorKind::UnexpectedEof, text))
 }
-
-const PAGE_BYTES: u64 = 4096;
 
 /// The size at which devices reach their rate.
 const PART_BYTES: u64 = 1 << 20;

@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use headwater::ByteRange;
+use headwater_core::units::PAGE_SIZE_BYTES;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
@@ -40,15 +41,13 @@ pub(super) fn whole(length_bytes: u64) -> Vec<ByteRange> {
 
 /// Widened to pages; joined with the one before if they meet.
 fn append(runs: &mut Vec<ByteRange>, start: u64, end: u64, length_bytes: u64) {
-    let start = start / PAGE_BYTES * PAGE_BYTES;
-    let end = end.next_multiple_of(PAGE_BYTES).min(length_bytes);
+    let start = start / PAGE_SIZE_BYTES * PAGE_SIZE_BYTES;
+    let end = end.next_multiple_of(PAGE_SIZE_BYTES).min(length_bytes);
     match runs.last_mut() {
         Some(last) if last.end >= start => last.end = last.end.max(end),
         _ => runs.push(ByteRange::new(start, end)),
     }
 }
-
-const PAGE_BYTES: u64 = 4096;
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,7 @@
 //! Owns: the alignment.
 //! Does not own: what is in it.
 
-use super::extents::PAGE_BYTES;
+use headwater_core::units::PAGE_SIZE_BYTES;
 
 /// Memory that starts at a multiple of a page.
 pub(super) struct Buffer {
@@ -15,9 +15,9 @@ pub(super) struct Buffer {
 impl Buffer {
     /// Of `length` bytes, all zero. What is not used takes up no memory.
     pub(super) fn new(length: usize) -> Buffer {
-        let memory = vec![0; length + PAGE_BYTES as usize];
-        let start = memory.as_ptr().align_offset(PAGE_BYTES as usize);
-        assert!(start <= PAGE_BYTES as usize, "a byte can be brought to any alignment");
+        let memory = vec![0; length + PAGE_SIZE_BYTES as usize];
+        let start = memory.as_ptr().align_offset(PAGE_SIZE_BYTES as usize);
+        assert!(start <= PAGE_SIZE_BYTES as usize, "a byte can be brought to any alignment");
         Buffer { memory, start, length }
     }
 

@@ -18,12 +18,13 @@ use std::time::Instant;
 use headwater::ring::{Access, DirectIo, OpenFile, Route};
 use headwater::testing::Limits;
 use headwater::{ByteRange, Caching, Engine, OpenOptions, Reader};
+use headwater_core::units::PAGE_SIZE_BYTES;
 use rayon::ThreadPool;
 
 use super::arguments::ScanFilesArguments;
 use super::buffer::Buffer;
 use super::digest::{Algorithm, Hasher};
-use super::extents::{PAGE_BYTES, Unreadable, is_of_place, locate};
+use super::extents::{Unreadable, is_of_place, locate};
 use super::gate::Gate;
 use super::pace::{Hashing, Pace};
 use super::progress::Progress;
@@ -222,7 +223,7 @@ impl<'a> Contents<'a> {
         }
         let failed = |error| Failure::ReadAt(*at_bytes, error);
         let open = OpenFile::open(path, DirectIo::Preferred, Access::Read).map_err(failed)?;
-        let start = at_bytes / PAGE_BYTES * PAGE_BYTES;
+        let start = at_bytes / PAGE_SIZE_BYTES * PAGE_SIZE_BYTES;
         let window = ByteRange::at(start, buffer.len() as u64).clip(open.length_bytes().map_err(failed)?);
         let mut read = |range: ByteRange| read_all(&open, range, buffer);
         locate(window, &mut read, unreadable).map_err(failed)?;
@@ -277,10 +278,10 @@ fn read_all(open: &OpenFile, range: ByteRange, buffer: &mut Buffer) -> io::Resul
     let route = if open.direct().is_some() { Route::Direct } else { Route::Buffered };
     let mut at = range.start;
     while at < range.end {
-        let wanted_bytes = ((range.end - at) as usize).next_multiple_of(PAGE_BYTES as usize);
+        let wanted_bytes = ((range.end - at) as usize).next_multiple_of(PAGE_SIZE_BYTES as usize);
         let read_bytes = open.read_blocking(route, &mut buffer.bytes()[..wanted_bytes], at)?;
         at += read_bytes as u64;
-        if read_bytes == 0 || !read_bytes.is_multiple_of(PAGE_BYTES as usize) {
+        if read_bytes == 0 || !read_bytes.is_multiple_of(PAGE_SIZE_BYTES as usize) {
             break;
         }
     }
@@ -296,7 +297,7 @@ fn became_shorter(at_bytes: u64) -> Failure {
 fn buffer_bytes(memory_bytes: u64, files_max: usize) -> usize {
     let share_bytes = memory_bytes.saturating_sub(Limits::MEMORY_BYTES_MIN) / files_max as u64;
     let power = 1 << share_bytes.max(1).ilog2();
-    (power as usize).clamp(PAGE_BYTES as usize, BUFFER_BYTES_MAX)
+    (power as usize).clamp(PAGE_SIZE_BYTES as usize, BUFFER_BYTES_MAX)
 }
 
 /// What the buffers leave.

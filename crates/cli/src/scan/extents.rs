@@ -12,6 +12,7 @@
 use std::io;
 
 use headwater::ByteRange;
+use headwater_core::units::PAGE_SIZE_BYTES;
 use rustix::io::Errno;
 
 /// A part of a file that cannot be read.
@@ -37,12 +38,12 @@ pub(super) fn locate(
     match read(range) {
         Ok(()) => Ok(()),
         Err(error) if !is_of_place(&error) => Err(error),
-        Err(error) if range.len() <= PAGE_BYTES => {
+        Err(error) if range.len() <= PAGE_SIZE_BYTES => {
             append(found, Unreadable { range, error });
             Ok(())
         }
         Err(_) => {
-            let middle = range.start + (range.len() / 2).next_multiple_of(PAGE_BYTES);
+            let middle = range.start + (range.len() / 2).next_multiple_of(PAGE_SIZE_BYTES);
             locate(ByteRange::new(range.start, middle), read, found)?;
             locate(ByteRange::new(middle, range.end), read, found)
         }
@@ -71,8 +72,6 @@ pub(super) fn is_of_place(error: &io::Error) -> bool {
     )
 }
 
-pub(super) const PAGE_BYTES: u64 = 4096;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,15 +81,16 @@ mod tests {
         let (mut found, mut reads) = (Vec::new(), 0);
         let mut read = |range: ByteRange| {
             reads += 1;
-            let hit =
-                bad.iter().any(|page| page * PAGE_BYTES < range.end && range.start < (page + 1) * PAGE_BYTES);
+            let hit = bad
+                .iter()
+                .any(|page| page * PAGE_SIZE_BYTES < range.end && range.start < (page + 1) * PAGE_SIZE_BYTES);
             if hit { Err(Errno::IO.into()) } else { Ok(()) }
         };
         locate(range, &mut read, &mut found).unwrap();
         (found.iter().map(|extent| (extent.range.start, extent.range.len())).collect(), reads)
     }
 
-    const P: u64 = PAGE_BYTES;
+    const P: u64 = PAGE_SIZE_BYTES;
 
     /// Goal: exactly the bad pages are named, neighbours as one, the last page as far as the file reaches.
     #[test]

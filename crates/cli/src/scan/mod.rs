@@ -33,7 +33,7 @@ use std::time::Instant;
 
 pub(crate) use arguments::{EXAMPLES, ScanFilesArguments};
 
-use crate::shared::complain::complain;
+use crate::shared::complain::{complain, exit_code_of};
 use crate::shared::output::{JsonTo, unwritten};
 use contents::Contents;
 use crew::Crew;
@@ -58,14 +58,7 @@ pub(crate) fn run(arguments: &ScanFilesArguments) -> ExitCode {
         }
         _ => scan(arguments, || Jobs::Walk(Walk::new(&arguments.paths))).map(|totals| totals.is_success()),
     });
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(text) => {
-            complain(text);
-            ExitCode::FAILURE
-        }
-    }
+    exit_code_of(done.map(|agrees| if agrees { ExitCode::SUCCESS } else { ExitCode::FAILURE }))
 }
 
 /// Before the work, unless it may be that nothing is printed.

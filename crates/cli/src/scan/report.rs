@@ -177,7 +177,7 @@ impl<'a> Report<'a> {
             files: &self.entries,
             summary: self.totals,
         };
-        json.write(|| serde_json::to_string_pretty(&document).expect("numbers and texts can be written"))?;
+        json.write_results(&document)?;
         Ok(self.totals)
     }
 }

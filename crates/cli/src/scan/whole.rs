@@ -20,11 +20,12 @@ use std::path::Path;
 
 use headwater::ByteRange;
 use headwater::testing::resident_pages;
+use headwater_core::units::PAGE_SIZE_BYTES;
 use rustix::fs::{Advice, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::buffer::Buffer;
-use super::extents::{PAGE_BYTES, Unreadable, locate};
+use super::extents::{Unreadable, locate};
 
 /// A file that is open for being read once.
 pub(super) struct Input {
@@ -66,7 +67,7 @@ impl Input {
     /// What `pread(2)` reports.
     pub(super) fn read(&self, resident_pages: Option<u64>, buffer: &mut Buffer) -> io::Result<usize> {
         let range = ByteRange::new(0, self.length_bytes);
-        if resident_pages == Some(self.length_bytes.div_ceil(PAGE_BYTES)) {
+        if resident_pages == Some(self.length_bytes.div_ceil(PAGE_SIZE_BYTES)) {
             self.become_buffered()?;
         }
         match self.read_range(range, buffer) {
@@ -118,7 +119,7 @@ impl Input {
     fn read_range(&self, range: ByteRange, buffer: &mut Buffer) -> io::Result<usize> {
         let wanted_bytes = range.len() as usize;
         // Direct reads take whole pages; the file ends where it ends.
-        let bytes = &mut buffer.bytes()[..wanted_bytes.next_multiple_of(PAGE_BYTES as usize)];
+        let bytes = &mut buffer.bytes()[..wanted_bytes.next_multiple_of(PAGE_SIZE_BYTES as usize)];
         let mut done_bytes = 0;
         while done_bytes < wanted_bytes {
             match self.file.read_at(&mut bytes[done_bytes..], range.start + done_bytes as u64) {

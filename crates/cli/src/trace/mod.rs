@@ -19,10 +19,10 @@ mod requests;
 
 use std::process::ExitCode;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use crate::shared::complain::exit_code;
-use crate::shared::output;
+use crate::shared::{output, progress};
 use crate::trace::arguments::{ReplayArguments, TraceAction, TraceArguments};
 use replay::Cache;
 use report::Report;
@@ -43,7 +43,7 @@ fn run_replay(arguments: &ReplayArguments) -> Result<(), String> {
     if json.wants_text() {
         output::print(&report.text())?;
     }
-    json.write(|| report.json())
+    json.write_results(&report)
 }
 
 /// All policies of the first size, then of the next.
@@ -55,7 +55,8 @@ fn caches(arguments: &ReplayArguments) -> Vec<Cache> {
 
 /// The trace is read once: every batch goes through one cache after the other.
 fn replay(requests: &mut Requests, caches: &mut [Cache]) -> Result<(), String> {
-    let progress = progress_bar(requests.length_bytes());
+    let progress = ProgressBar::new(requests.length_bytes())
+        .with_style(progress::style("{bar:30} {bytes} of {total_bytes}, {eta} left"));
     let mut batch: Vec<Request> = Vec::with_capacity(BATCH);
     loop {
         batch.clear();
@@ -72,12 +73,6 @@ fn replay(requests: &mut Requests, caches: &mut [Cache]) -> Result<(), String> {
         }
         progress.set_position(requests.position_bytes());
     }
-}
-
-fn progress_bar(length_bytes: u64) -> ProgressBar {
-    // Hidden when standard error is no terminal. Without colours, so NO_COLOR asks for nothing else.
-    let style = ProgressStyle::with_template("{bar:30} {bytes} of {total_bytes}, {eta} left");
-    ProgressBar::new(length_bytes).with_style(style.expect("the template is well-formed"))
 }
 
 /// Requests for each cache in turn: enough that a cache's tables stay near the processor for a while, in 1 MiB.

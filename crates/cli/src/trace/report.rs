@@ -46,10 +46,6 @@ impl Report {
         }
     }
 
-    pub(super) fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("numbers and texts can be written")
-    }
-
     pub(super) fn text(&self) -> String {
         let (page, readahead) = (readable(self.page_bytes), &self.readahead);
         let mut lines = vec![

@@ -1,5 +1,6 @@
 //! Block size: what a file system says it prefers (`st_blksize`), and what is made of it.
 
+use headwater_core::units::PAGE_SIZE_BYTES;
 use serde::Serialize;
 
 use crate::shared::units::readable;
@@ -15,7 +16,7 @@ impl BlockSize {
     /// Some file systems say 0, and some numbers that no buffer can have.
     pub(crate) fn of(said_bytes: u64) -> BlockSize {
         let is_sound = said_bytes.is_power_of_two() && (BYTES_MIN..=BYTES_MAX).contains(&said_bytes);
-        BlockSize { said_bytes, taken_bytes: if is_sound { said_bytes } else { PAGE_BYTES } }
+        BlockSize { said_bytes, taken_bytes: if is_sound { said_bytes } else { PAGE_SIZE_BYTES } }
     }
 
     pub(crate) fn words(self) -> String {
@@ -29,8 +30,6 @@ impl BlockSize {
         )
     }
 }
-
-const PAGE_BYTES: u64 = 4096;
 
 /// A sector: the least that any device transfers.
 const BYTES_MIN: u64 = 512;

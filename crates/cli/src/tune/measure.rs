@@ -11,7 +11,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use headwater::ring::Access;
-use indicatif::{ProgressBar, ProgressStyle};
+use headwater_core::units::PAGE_SIZE_BYTES;
+use indicatif::ProgressBar;
 
 use super::block_size::BlockSize;
 use super::device::{DEPTH_MAX, Device, Order, SIZE_BYTES_MAX};
@@ -21,7 +22,7 @@ use super::search::{Space, search};
 use super::setting::Setting;
 use crate::bench::file::Target;
 use crate::bench::host::Host;
-use crate::bench::suite::PAGE_BYTES;
+use crate::shared::progress;
 
 /// What is to be measured.
 pub(super) struct Plan<'a> {
@@ -202,8 +203,9 @@ fn filename(target: &Target) -> Filename {
 /// From a page to the largest request, as far as the file holds some of them.
 fn sizes(bytes: u64) -> Vec<u64> {
     let doubled = |size: &u64| Some(size * 2);
-    let sizes = std::iter::successors(Some(PAGE_BYTES), doubled).take_while(|&size| size <= SIZE_BYTES_MAX);
-    sizes.filter(|&size| size == PAGE_BYTES || size * REQUESTS_MIN <= bytes).collect()
+    let sizes =
+        std::iter::successors(Some(PAGE_SIZE_BYTES), doubled).take_while(|&size| size <= SIZE_BYTES_MAX);
+    sizes.filter(|&size| size == PAGE_SIZE_BYTES || size * REQUESTS_MIN <= bytes).collect()
 }
 
 fn sizes_within(space: &Space, bytes: u64) -> Vec<u64> {
@@ -215,7 +217,7 @@ fn depths() -> Vec<u32> {
     std::iter::successors(Some(1), |depth| Some(depth * 2)).take_while(|&depth| depth <= DEPTH_MAX).collect()
 }
 
-/// Time, and the bar that shows it.
+/// The time budget, and the bar that shows it.
 struct Clock {
     started: Instant,
     time: Duration,
@@ -224,9 +226,7 @@ struct Clock {
 
 impl Clock {
     fn start(time: Duration) -> Clock {
-        // Hidden when standard error is no terminal. Without colours, so NO_COLOR asks for nothing else.
-        let style =
-            ProgressStyle::with_template("{bar:30} {msg}, {eta} left").expect("the template is well-formed");
+        let style = progress::style("{bar:30} {msg}, {eta} left");
         let bar = ProgressBar::new(time.as_millis() as u64).with_style(style);
         Clock { started: Instant::now(), time, bar }
     }

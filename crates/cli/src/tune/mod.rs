@@ -153,7 +153,7 @@ fn give(report: &Report, arguments: &TuneArguments) -> Result<(), String> {
     if to.wants_text() {
         output::print(&words::text(report, Style::of_output()))?;
     }
-    to.write(|| report.json())
+    to.write_results(report)
 }
 
 fn show(arguments: &TuneArguments) -> Result<(), String> {
@@ -166,7 +166,7 @@ fn show(arguments: &TuneArguments) -> Result<(), String> {
         let words = |path: PathBuf| stored::words(&path, &stored, SystemTime::now());
         output::print(&path.map_or_else(off, words))?;
     }
-    to.write(|| serde_json::to_string_pretty(&stored).expect("numbers and texts can be written"))
+    to.write_results(&stored)
 }
 
 fn reset(arguments: &TuneArguments) -> Result<(), String> {

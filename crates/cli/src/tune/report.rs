@@ -187,10 +187,6 @@ impl Report {
             write: self.write.as_ref().map(tuned),
         })
     }
-
-    pub(super) fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("numbers and texts can be written")
-    }
 }
 
 /// Between measurements of the same setting on a quiet machine it is at most half of this.

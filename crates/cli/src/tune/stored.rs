@@ -15,6 +15,7 @@ use headwater::Profiles;
 use headwater::testing::profiles::{Profile, StoredProfiles, TunedSetting};
 use os_display::Quotable;
 
+use crate::shared::output;
 use crate::shared::units::readable;
 
 /// Where profiles lie; `None` if they are off.
@@ -79,9 +80,9 @@ fn save(path: &Path, stored: &StoredProfiles) -> Result<(), String> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder).map_err(failed)?;
     let mut file = tempfile::Builder::new().prefix(".profiles").tempfile_in(folder).map_err(failed)?;
-    let mut text = serde_json::to_string_pretty(stored).expect("numbers and texts can be written");
-    text.push('\n');
-    file.write_all(text.as_bytes()).and_then(|()| file.as_file().sync_all()).map_err(failed)?;
+    file.write_all(output::json(stored).as_bytes())
+        .and_then(|()| file.as_file().sync_all())
+        .map_err(failed)?;
     file.persist(&path).map_err(|error| failed(error.error))?;
     Ok(())
 }
