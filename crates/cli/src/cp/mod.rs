@@ -1,4 +1,4 @@
-//! Copy: copies files, as fast as their devices allow, and leaves half of one nowhere but in a file that can only be written in place.
+//! Copy: copies files at the speed of their devices. Only a file that has to be overwritten in place can be left incomplete.
 //!
 //! ```text
 //!   source ─► destination refused? ─► file without a name ─┬─ blocks shared (reflink)
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Owns: the order of files and steps, error texts, exit codes.
-//! Does not own: moving bytes (`pipeline`), names (`destination`), holes (`runs`), space (`room`), the comparison (`verify`).
+//! Does not own: moving bytes (`pipeline`), names (`destination`), holes (`runs`), free space (`room`), the comparison (`verify`).
 
 mod arguments;
 mod attributes;
@@ -83,7 +83,7 @@ fn copy_all(arguments: &CopyArguments, entries: &mut Vec<Entry>) -> ExitCode {
     code
 }
 
-/// What went wrong with which of the two files.
+/// An error, and the file that it concerns.
 struct Failure {
     side: Side,
     offset_bytes: Option<u64>,
@@ -108,13 +108,13 @@ impl Failure {
 
 struct Copier<'a> {
     arguments: &'a CopyArguments,
-    /// Built for the first file that is worth it.
+    /// Built for the first file that is large enough.
     pipeline: Option<Pipeline>,
-    /// For reading again.
+    /// The engine that --verify reads with.
     engine: Option<Engine>,
-    /// What this command has made, so that it does not replace its own copies.
+    /// Destinations of this command so far, so that it does not replace its own copies.
     made: HashSet<PathBuf>,
-    /// Of the source at hand.
+    /// The JSON of the current source.
     entry: Entry,
 }
 
@@ -122,7 +122,7 @@ struct Copier<'a> {
 struct Source<'a> {
     path: &'a Path,
     open: Arc<OpenFile>,
-    /// As it was before anything was read.
+    /// The metadata before the first read.
     metadata: Metadata,
     length_bytes: u64,
 }
@@ -174,7 +174,7 @@ impl Copier<'_> {
         destination.check(if self.arguments.force { Replace::Forced } else { Replace::Ordinary })
     }
 
-    /// Takes the contents of a file that is written in place, unless it is clear before that there is no room for others.
+    /// Empties a file that is overwritten in place, unless there is clearly too little space for the new contents.
     fn empty(
         &mut self,
         source: &Source<'_>,
@@ -200,7 +200,7 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// Everything between a file with its contents and one that only lacks its name.
+    /// The steps between the contents and the name: attributes, verification, sync.
     fn finish(
         &mut self,
         source: &Source<'_>,
@@ -218,7 +218,7 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// A file that is written in place keeps its permissions unless those of the source were asked for, which its owner may set.
+    /// Sets the attributes. A file that is overwritten in place keeps its permissions unless --preserve is given, which takes its owner.
     fn set_attributes(&self, source: &Source<'_>, unfinished: &Unfinished) -> io::Result<()> {
         let (open, metadata, file) = (&source.open, &source.metadata, unfinished.file());
         match (self.arguments.preserve, unfinished.is_in_place()) {
@@ -232,7 +232,7 @@ impl Copier<'_> {
         }
     }
 
-    /// `false` when all bytes have to be copied.
+    /// Shares the source's blocks; `false` if all bytes have to be copied.
     fn share_blocks(&mut self, source: &Source<'_>, target: &OpenFile) -> Result<bool, Failure> {
         let wanted = self.arguments.reflink;
         let is_possible = source.open.kind() == FileKind::Regular && source.length_bytes > 0;
@@ -356,7 +356,7 @@ impl Source<'_> {
     }
 }
 
-/// The same file as the engine's requests need it.
+/// The file as an [`OpenFile`], which requests need.
 fn open_again(unfinished: &Unfinished) -> Result<Arc<OpenFile>, Failure> {
     let open = OpenFile::open(&unfinished.path(), DirectIo::Preferred, Access::ReadWrite);
     Ok(Arc::new(open.map_err(Failure::of_target)?))
@@ -371,7 +371,7 @@ fn through_kernel(
     through_kernel_to(source, target, range, on_copied).map(|_| ())
 }
 
-/// Copies by way of a buffer, up to the end of the range or of the file. Returns where that was.
+/// Copies through a buffer, up to the end of the range or of the file. Returns that position.
 fn through_kernel_to(
     source: &OpenFile,
     target: &OpenFile,
@@ -395,7 +395,7 @@ fn through_kernel_to(
     Ok(position_bytes)
 }
 
-/// Writes on after a write that was short: it may have met an error, which the next one reports.
+/// Writes all bytes. After a short write it goes on: if the cause was an error, the next write reports it.
 fn write_all(target: &OpenFile, bytes: &[u8], offset_bytes: u64) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {
@@ -404,7 +404,7 @@ fn write_all(target: &OpenFile, bytes: &[u8], offset_bytes: u64) -> io::Result<(
     Ok(())
 }
 
-/// One sentence for the user. So much of the space is taken by what there is of the copy.
+/// The error text of a failed copy. The unfinished copy takes up `taken_bytes` of the space.
 fn tell(failure: &Failure, source: &Source<'_>, destination: &Destination, taken_bytes: u64) -> String {
     let place = failure.offset_bytes.map(|offset| format!(" at byte {offset}")).unwrap_or_default();
     let error = &failure.error;
@@ -418,7 +418,7 @@ fn tell(failure: &Failure, source: &Source<'_>, destination: &Destination, taken
     }
 }
 
-/// The same when not all contents arrived, which is no harm to a file that is about to go.
+/// The error text of incomplete contents, which only a file overwritten in place keeps.
 fn tell_unfilled(
     failure: &Failure,
     source: &Source<'_>,
@@ -434,8 +434,8 @@ fn tell_unfilled(
     format!("{text}; {} is incomplete: it was written in place", destination.shown.maybe_quote())
 }
 
-/// Below, a queue takes longer to build than the bytes to copy.
+/// Below this size, building a queue takes longer than copying the bytes.
 const QUEUE_BYTES_MIN: u64 = 1 << 20;
 
-/// As in `headwater cat`.
+/// The same as in `headwater cat`.
 const COPY_BYTES: usize = 256 << 10;

@@ -6,7 +6,7 @@
 //!                             └─ longer ─► both halves
 //! ```
 //!
-//! Owns: the search.
+//! Owns: the bisection, which errors concern a place.
 //! Does not own: reading.
 
 use std::io;
@@ -22,11 +22,11 @@ pub(super) struct Unreadable {
     pub(super) error: io::Error,
 }
 
-/// Adds what `read` fails for within `range`, in whole pages as far as the range has them, in order. `read` succeeds
+/// Adds the parts of `range` for which `read` fails, ascending and in whole pages (the last one may be shorter). `read` succeeds
 /// or fails for a range as a whole.
 ///
 /// # Errors
-/// The first error of `read` that does not tell of the place.
+/// The first error of `read` that does not concern a place.
 pub(super) fn locate(
     range: ByteRange,
     read: &mut impl FnMut(ByteRange) -> io::Result<()>,
@@ -62,8 +62,8 @@ fn append(found: &mut Vec<Unreadable>, next: Unreadable) {
     }
 }
 
-/// Whether the device said that it cannot read this place, while others may be well. What block devices report becomes
-/// one of these (`blk_errors` in Linux' block/blk-core.c); file systems with checksums have two of their own.
+/// Whether the error concerns this place only, while others may be readable.
+/// Errors of block devices become one of these (`blk_errors` in Linux' block/blk-core.c); file systems with checksums add two.
 pub(super) fn is_of_place(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(

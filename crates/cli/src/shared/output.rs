@@ -18,12 +18,12 @@ use crate::shared::standard;
 
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct JsonArguments {
-    /// Print JSON instead of text; with =OUT write it to that file, beside the text.
+    /// Print JSON instead of text; with =OUT print the text and write the JSON to that file.
     #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true, default_missing_value = STANDARD_OUTPUT)]
     json: Option<PathBuf>,
 }
 
-/// Where JSON is wanted.
+/// Where the JSON goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum JsonTo<'a> {
     Nowhere,

@@ -1,11 +1,11 @@
-//! Trace: accesses of other systems, run through the decisions of the cache.
+//! Trace: recorded accesses of other systems, replayed through a simulated cache.
 //!
 //! ```text
 //!   file ─► requests (csv, oracle-general) ─ a batch at a time ─► a simulated cache for each policy and size ─► table
 //! ```
 //!
-//! Owns: the order of things, progress.
-//! Does not own: formats (`requests`), what a cache does (`replay`, `ahead`), words and columns (`report`).
+//! Owns: reading in batches, progress.
+//! Does not own: formats (`requests`), the simulation (`replay`, `ahead`), the table and the JSON (`report`).
 
 mod ahead;
 pub(crate) mod arguments;
@@ -46,7 +46,7 @@ fn run_replay(arguments: &ReplayArguments) -> Result<(), String> {
     json.write_results(&report)
 }
 
-/// All policies of the first size, then of the next.
+/// A cache for each policy and size: all policies of the first size, then of the next.
 fn caches(arguments: &ReplayArguments) -> Vec<Cache> {
     let policies = arguments.policy.policies();
     let of_size = |size| policies.iter().map(move |&policy| Cache::new(policy, size, arguments.readahead));
@@ -75,5 +75,5 @@ fn replay(requests: &mut Requests, caches: &mut [Cache]) -> Result<(), String> {
     }
 }
 
-/// Requests for each cache in turn: enough that a cache's tables stay near the processor for a while, in 1 MiB.
+/// Requests in a batch, 1 MiB of them: while one cache serves them, its tables stay in the processor's cache.
 const BATCH: usize = 32 << 10;

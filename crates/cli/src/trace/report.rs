@@ -1,6 +1,6 @@
 //! Report: the table and the JSON of a replay.
 //!
-//! Owns: the words and columns.
+//! Owns: the columns and their titles.
 //! Does not own: the counts.
 
 use os_display::Quotable;
