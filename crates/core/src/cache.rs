@@ -28,8 +28,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::frame::{
-    Ended, FileId, FirstUse, Frame, FrameState, Frames, Glance, Held, Invalidated, LoadId, LoadKind,
-    PAGES_MAX, Pin, Unpinned, Usage, WriteLatch,
+    Ended, FileId, FirstUse, Frame, FrameState, Frames, Held, Invalidated, LoadId, LoadKind, PAGES_MAX,
+    PageVersion, Pin, Unpinned, Usage, WriteLatch,
 };
 use crate::replacement::{self, Origin, Policy, Replacement};
 use crate::table::{FreeNodes, NoNode, Nodes, PageTable};
@@ -118,7 +118,7 @@ impl Cache {
         (cache, Control { free: FreeNodes::default(), tables, vacant, replacement, frames: 0, loading: 0 })
     }
 
-    /// Finds the frame that seems to hold a page: the first half of a pin or a glance, and all that is needed to have the
+    /// Finds the frame that seems to hold a page: the first half of a pin or an optimistic read, and all that is needed to have the
     /// bytes of several pages fetched before the first of them is pinned.
     #[inline]
     pub fn find(&self, table: &PageTable, page: PageIndex) -> Option<FrameId> {
@@ -151,11 +151,16 @@ impl Cache {
         }
     }
 
-    /// Looks whether a page that was found can be read without a pin; see [`Frame::glance`].
+    /// Looks whether a page that was found can be read without a pin; see [`Frame::begin_optimistic_read`].
     #[inline]
-    pub fn glance(&self, table: &PageTable, page: PageIndex, found: FrameId) -> Option<(&Frame, Glance)> {
+    pub fn begin_optimistic_read(
+        &self,
+        table: &PageTable,
+        page: PageIndex,
+        found: FrameId,
+    ) -> Option<(&Frame, PageVersion)> {
         let frame = self.frames.get(found)?;
-        Some((frame, frame.glance(table.file(), page)?))
+        Some((frame, frame.begin_optimistic_read(table.file(), page)?))
     }
 
     /// In what state the page is, as far as can be told without the lock; `None` if it is not there.
@@ -316,7 +321,7 @@ impl Control {
         match (frame.state(), result) {
             (FrameState::Loading, LoadResult::Read) => {
                 // While nobody can use it yet, so that it enters without references.
-                self.replacement.insert(id, origin, &mut Eyes { cache, evicted: None });
+                self.replacement.insert(id, origin, &mut FrameAccess { cache, evicted: None });
                 frame.complete_load()
             }
             (FrameState::Loading, LoadResult::Failed) => {
@@ -342,9 +347,9 @@ impl Control {
 
     /// Makes room for one page. `None` when every page is pinned, or none is Resident.
     pub fn evict(&mut self, cache: &Cache) -> Option<Evicted> {
-        let mut eyes = Eyes { cache, evicted: None };
-        let id = self.replacement.evict(&mut eyes)?;
-        let usage = eyes.evicted.expect("the policy names what it had evicted");
+        let mut access = FrameAccess { cache, evicted: None };
+        let id = self.replacement.evict(&mut access)?;
+        let usage = access.evicted.expect("the policy names what it had evicted");
         let frame = &cache.frames[id];
         let evicted = Evicted { frame: id, file: frame.file(), page: frame.page(), usage };
         self.take_out(cache, id);
@@ -380,7 +385,7 @@ impl Control {
             cache.frames[frame].invalidate();
             return Err(no_node);
         }
-        self.replacement.insert(frame, Origin::Demand, &mut Eyes { cache, evicted: None });
+        self.replacement.insert(frame, Origin::Demand, &mut FrameAccess { cache, evicted: None });
         Ok(Installed { freed })
     }
 
@@ -487,13 +492,13 @@ impl Control {
     }
 }
 
-/// What the policy sees of the frames.
-struct Eyes<'a> {
+/// What a replacement policy may read and change of the frames.
+struct FrameAccess<'a> {
     cache: &'a Cache,
     evicted: Option<Usage>,
 }
 
-impl replacement::Frames for Eyes<'_> {
+impl replacement::Frames for FrameAccess<'_> {
     fn take_references(&mut self, frame: FrameId) -> u8 {
         self.cache.frames[frame].take_references()
     }

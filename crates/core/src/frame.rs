@@ -78,9 +78,9 @@ pub enum LoadKind {
     Ahead,
 }
 
-/// What [`Frame::glance`] saw.
+/// State and version of a frame when an optimistic read began.
 #[derive(Clone, Copy, Debug)]
-pub struct Glance(u64);
+pub struct PageVersion(u64);
 
 /// State of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -183,24 +183,27 @@ impl Frame {
         Self { word: AtomicU64::new(FREE), identity: AtomicU64::new(0) }
     }
 
-    /// Looks whether the frame holds the page, and whether reading it would change nothing but pins: its references are
-    /// counted to the full, and nothing waits for its first use. Then a few bytes may be read without a pin, if
-    /// [`Frame::is_unchanged`] afterwards. Whoever stores into the memory of a frame that a page has left does so by atomic
-    /// operations, after a release fence: who sees what they stored sees then that the page has left.
+    /// The first half of an optimistic read: a few bytes are copied without a pin, and count if the frame
+    /// [is unchanged](Frame::is_unchanged) afterwards. `None` unless the frame holds the page and a pin would change nothing
+    /// else: the reference count is at its maximum, and no first use is to be reported.
+    ///
+    /// Once a page has left, stores into the frame's memory are atomic and follow a release fence, so that a reader that
+    /// sees such a store also sees that the page has left.
     #[inline]
-    pub fn glance(&self, file: FileId, page: PageIndex) -> Option<Glance> {
+    pub fn begin_optimistic_read(&self, file: FileId, page: PageIndex) -> Option<PageVersion> {
         let word = self.word.load(Ordering::Acquire);
         let seen = word & (STATE | REFERENCES | MARK | AHEAD | FRESH);
         let is_settled = seen == RESIDENT | REFERENCES || seen == DIRTY | REFERENCES;
-        (is_settled && self.holds(file, page)).then_some(Glance(word & (STATE | VERSION)))
+        (is_settled && self.holds(file, page)).then_some(PageVersion(word & (STATE | VERSION)))
     }
 
-    /// Whether the frame has held the same page since the glance: then whatever was read of it meanwhile is of that page.
+    /// Whether the frame has held the same page, unchanged, since [`Frame::begin_optimistic_read`]: then the bytes read meanwhile are
+    /// of that page.
     #[inline]
-    pub fn is_unchanged(&self, glance: Glance) -> bool {
+    pub fn is_unchanged(&self, version: PageVersion) -> bool {
         // What was read before stays before.
         fence(Ordering::Acquire);
-        self.word.load(Ordering::Relaxed) & (STATE | VERSION) == glance.0
+        self.word.load(Ordering::Relaxed) & (STATE | VERSION) == version.0
     }
 
     /// Pins the page if this frame holds it. `within_bytes` is where in the page the read begins and `end_bytes` where

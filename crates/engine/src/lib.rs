@@ -9,9 +9,9 @@
 //!   Engine: one pool of frames and one queue for the whole process
 //! ```
 //!
-//! Files are read and written with direct I/O on io_uring where system and file system allow it, and in the best other way where
-//! they do not. No alignment is asked of the caller anywhere. What the kernel already holds of a file is taken from
-//! there, so a warm file is never slower than it was.
+//! Files are read and written with direct I/O on io_uring where the system and the file system allow it, and with the next best
+//! method elsewhere. Callers never have to align anything. Bytes that the kernel's page cache already holds are copied from
+//! there, so a warm file is read no slower than before.
 //!
 //! ```
 //! use std::io::Read;
@@ -33,11 +33,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What is written is in memory at once, for all who use the same engine, and on the device after a sync. Until then it is
-//! lost if the process is killed, as with every cache in user space; if it ends in an orderly way, or the engine is dropped,
-//! it is written.
+//! Written bytes are in memory at once, visible through every handle of the same engine, and on the device after a sync. As with
+//! every cache in user space, killing the process loses what was not synced; an orderly exit, or dropping the engine, writes it
+//! back.
 //!
-//! Owns: what a user of headwater sees.
+//! Owns: the public names of headwater.
 //! Does not own: policies (`headwater-core`), system calls (`headwater-io`).
 
 #![forbid(unsafe_code)]
@@ -78,8 +78,8 @@ pub use headwater_io::{
 };
 pub use inode::coherence::Coherence;
 
-/// The queue below the engine by itself: requests in memory of their own, submitted by any thread, batched, waited for by
-/// threads or by tasks on any executor, cancelled safely. For programs that bring their own cache.
+/// The queue below the engine by itself: requests in memory of their own, submitted from any thread, batched, awaited by threads
+/// or by tasks on any executor, cancelled safely. For programs that bring their own cache.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -114,8 +114,8 @@ pub mod ring {
     };
 }
 
-/// What tests, measurements and `headwater tune` need beyond reading and writing files: a simulated device and its faults, `mmap`, what
-/// the kernel counts, stored profiles. With the feature `testing`; nothing here is held stable.
+/// For tests, measurements and `headwater tune`, beyond reading and writing files: a simulated device and its faults, `mmap`,
+/// counts of the kernel, stored profiles. With the feature `testing`; nothing here is stable.
 #[cfg(feature = "testing")]
 pub mod testing {
     pub use headwater_core::limits::Limits;

@@ -1,4 +1,4 @@
-//! Advice: what a program says about its reads, and what is done about it.
+//! Advice: how a program's hints about its reads are carried out.
 //!
 //! ```text
 //!   advise ─┬─ Normal, Sequential, Random, NoReuse ─► the file's readahead   (not cached: the kernel's)
@@ -6,7 +6,7 @@
 //!           └─ DontNeed ─► pages leave the cache ─► and the kernel's
 //! ```
 //!
-//! Owns: which advice goes where, what is refused.
+//! Owns: where each advice goes, which advice is refused.
 //! Does not own: readahead (`headwater-core`), pages (the inode's).
 
 use std::io;
@@ -26,30 +26,32 @@ use crate::load::submit::{Caller, Starter};
 impl File {
     /// Takes advice about the reads to come, with the meaning of `posix_fadvise(2)`.
     ///
-    /// [`Advice::Normal`], [`Advice::Sequential`], [`Advice::Random`] and [`Advice::NoReuse`] hold for the whole file and
-    /// for all who have it open with this engine, until other advice of these four replaces it. `range` must cover the
-    /// file. They are about positional reads; a `Reader` reads ahead in its own way.
+    /// [`Advice::Normal`], [`Advice::Sequential`], [`Advice::Random`] and [`Advice::NoReuse`] apply to the whole file and to
+    /// every handle of it in this engine, until one of these four replaces another. `range` must cover the file. They affect
+    /// positional reads; a `Reader` reads ahead by its own rules.
     ///
-    /// With [`Advice::NoReuse`] a page leaves the cache with the first read (of any handle) that reaches its end: who reads
-    /// in order, in whatever portions, finds each page read ahead and leaves none behind. Pages of which only the beginning
-    /// is read stay until they make room. The page that a [`Bytes`](bytes::Bytes) shares keeps its memory with it.
+    /// With [`Advice::NoReuse`] a page leaves the cache after the first read (through any handle) that reaches its end: a
+    /// sequential reader, in portions of any size, finds each page read ahead and leaves none behind. A page of which only the
+    /// beginning is read stays until it is evicted. A page shared by a [`Bytes`](bytes::Bytes) lives as long as that.
     ///
-    /// [`Advice::WillNeed`] begins to read the pages of `range` that are not cached, and returns without waiting for them.
-    /// Memory comes from pages that can be evicted; where there is none without waiting, or too many requests wait already,
-    /// the rest is left to the reads to come. What fails is read again, and reported, by who reads it.
+    /// [`Advice::WillNeed`] starts reading the pages of `range` that are not cached, and returns without waiting for them. Frames
+    /// come from pages that can be evicted. Where none is free without waiting, or the queue is full, the rest is left to later
+    /// reads. A page that fails to load is read again, and its error reported, by the read that needs it.
     ///
-    /// [`Advice::DontNeed`] drops the pages that lie wholly in `range`, here and in the kernel's page cache. The last page
-    /// of the file counts as whole from its first byte to the end. Who holds [`Bytes`](bytes::Bytes) of a page keeps them.
+    /// [`Advice::DontNeed`] drops the pages that lie wholly in `range`, from this cache and from the kernel's. The last page of
+    /// the file counts as whole when `range` covers it up to the end of the file. [`Bytes`](bytes::Bytes) of a dropped page stay
+    /// valid.
     ///
-    /// For a file that is not cached (see [`Caching`](crate::Caching)) the advice goes to the kernel, which gives it the
-    /// meaning it has there, for the descriptor that goes through its page cache. If the file is also read directly, the
-    /// first four change nothing, as nobody reads ahead for positional reads then, and with [`IoMode::Direct`], which leaves
-    /// the page cache out, [`Advice::WillNeed`] is refused. A file in memory takes all advice and does nothing.
+    /// For a file that is not cached (see [`Caching`](crate::Caching)) the advice goes to the kernel, for the descriptor that
+    /// reads through its page cache. If the file is also read directly, the first four have no effect, because positional reads
+    /// then have no readahead. With [`IoMode::Direct`], which bypasses the page cache, [`Advice::WillNeed`] is refused. A file in
+    /// memory accepts all advice and ignores it.
     ///
     /// # Errors
-    /// `InvalidInput` for a range that ends before it begins; for one that does not cover the file with the first four; for one that
-    /// begins at or beyond its end with the last two (an empty range is none); with [`Advice::WillNeed`] for more than the cache
-    /// can hold (seven eighths of the engine's memory). `Unsupported` as said above. What `fstat(2)` and `posix_fadvise(2)` report.
+    /// `InvalidInput` for a range that ends before it begins; with the first four, for one that does not cover the file; with the
+    /// last two, for one that begins at or beyond the end of the file (an empty range is allowed); with [`Advice::WillNeed`], for
+    /// more than the cache can hold (seven eighths of the engine's memory). `Unsupported` as described above. What `fstat(2)` and
+    /// `posix_fadvise(2)` report.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -70,10 +72,10 @@ impl File {
         }
     }
 
-    /// The same for the whole file, as long as it is now.
+    /// As [`File::advise`] for the whole file, at its present length.
     ///
     /// # Errors
-    /// As [`File::advise`], but for those about the range.
+    /// As [`File::advise`], except those about the range.
     pub fn advise_all(&self, advice: Advice) -> Result<()> {
         self.advise(advice, ByteRange::new(0, self.len()?))
     }
@@ -154,7 +156,7 @@ impl Source {
         Ok(())
     }
 
-    /// Of a file that is not cached.
+    /// Advice for a file that is not cached.
     fn advise_kernel(&self, advice: Advice, range: ByteRange) -> Result<()> {
         match advice {
             Advice::WillNeed if self.mode == IoMode::Direct => {
@@ -162,7 +164,8 @@ impl Source {
                 Err(self.advice_error(range, io::Error::new(io::ErrorKind::Unsupported, text)))
             }
             Advice::WillNeed | Advice::DontNeed => self.tell_kernel(advice, range),
-            // Its ordinary descriptor is set up for looking without reading (`OpenFile::open`), and stays so.
+            // `OpenFile::open` has set the buffered descriptor to `Random`, so that a probe of the page cache starts no
+            // readahead.
             Advice::Normal | Advice::Sequential | Advice::Random | Advice::NoReuse
                 if self.open.direct().is_some() =>
             {

@@ -1,7 +1,7 @@
 //! Async reader: a cursor with readahead for tasks on any runtime, and a stream of shared frames.
 //!
 //! Owns: nothing but the cursor.
-//! Does not own: an executor; wakers are called from whatever thread sees a completion.
+//! Does not own: an executor; wakers are called from the thread that sees the completion.
 //! Invariants: I4 dropping a future or reader between polls frees nothing that the device still uses.
 //! Blocking: polls never wait for the device.
 
@@ -90,8 +90,9 @@ impl fmt::Debug for AsyncReader {
     }
 }
 
-/// A file as a `Stream` of [`Bytes`] of up to a few MiB each (of a file in memory: all at once), in order. They share the engine's frames; a caller who
-/// keeps them beyond half of the memory budget gets copies. Ends at the end of the file or after the first error.
+/// A file as a `Stream` of [`Bytes`] in order, each of up to a few MiB (a file in memory comes in one piece). They share the
+/// engine's frames; once lent frames hold half of the memory budget, further items are copies. Ends at the end of the file or
+/// after the first error.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;

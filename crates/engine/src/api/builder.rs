@@ -1,6 +1,6 @@
 //! Builder: the settings of an engine.
 //!
-//! Owns: which settings there are, their bounds, how the parts are put together.
+//! Owns: the settings, their bounds, how the parts are put together.
 //! Does not own: the parts.
 
 use std::io;
@@ -41,26 +41,26 @@ pub struct EngineBuilder {
 }
 
 impl EngineBuilder {
-    /// The memory budget in bytes, 3 MiB or more. Default 64 MiB. It is a ceiling, not a reservation: memory is taken when
-    /// it is needed, while the system and the cgroups of this process have some to spare, and given back when they run
-    /// short ([`EngineBuilder::elasticity`]). So it can be as large as what is read: the cache fills what nobody else wants.
+    /// The memory budget in bytes, 3 MiB or more. Default 64 MiB. It is a ceiling, not a reservation: memory is mapped on demand
+    /// while the system and the cgroups of this process have some to spare, and returned when they run short
+    /// ([`EngineBuilder::elasticity`]). So it can be as large as the data: the cache then uses memory that nothing else needs.
     ///
-    /// Readers at rest keep what they have read ahead, at the least a page of 4 KiB. Those get by in the eighth of the
-    /// budget that readahead leaves free: 64 of them with 3 MiB, nearly 2000 with 64 MiB. More, all at rest at once, make
-    /// further reads wait until one goes on or is dropped.
+    /// An idle reader keeps what it has read ahead, at least one page of 4 KiB. Idle readers fit in the eighth of the budget that
+    /// readahead leaves free: 64 of them with 3 MiB, nearly 2000 with 64 MiB. With more of them, all idle at once, further reads
+    /// wait until one continues or is dropped.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory_bytes = Some(bytes);
         self
     }
 
-    /// Whether memory follows what the system has to spare. Default [`Elasticity::On`]. What the cgroups are is looked up
-    /// when the engine is built.
+    /// Whether memory use follows what the system has to spare. Default [`Elasticity::On`]. The cgroups are determined when the
+    /// engine is built.
     pub fn elasticity(mut self, elasticity: Elasticity) -> Self {
         self.elasticity = elasticity;
         self
     }
 
-    /// Requests in flight at most, 1 to 4096; more wait in the order they came. Default 128.
+    /// Maximum number of requests in flight, 1 to 4096; further requests queue in order of arrival. Default 128.
     pub fn queue_depth(mut self, requests: u32) -> Self {
         self.queue_depth = Some(requests);
         self
@@ -72,36 +72,36 @@ impl EngineBuilder {
         self
     }
 
-    /// Rings that share the queue depth. By default one for each processor, but each with 32 requests at least.
+    /// Number of rings that share the queue depth. Default: one for each processor, as long as each has at least 32 requests.
     pub fn rings(mut self, rings: u32) -> Self {
         self.rings = Some(rings);
         self
     }
 
-    /// Whether devices that poll are polled. Requests of the calling thread itself (up to 256 KiB, blocking) take no ring
-    /// and are not.
+    /// Whether to use polled I/O on devices that support it. Blocking requests of up to 256 KiB run in the calling thread without
+    /// a ring, and are not polled.
     pub fn polling(mut self, polling: Polling) -> Self {
         self.polling = polling;
         self
     }
 
-    /// Whether a kernel thread for each ring watches for requests (`IORING_SETUP_SQPOLL`). It takes a processor for
-    /// itself: worth trying where there are some to spare and submitting is what limits.
+    /// Whether a kernel thread for each ring polls for submissions (`IORING_SETUP_SQPOLL`). Each such thread occupies a
+    /// processor: worth trying where processors are idle and submission is the bottleneck.
     pub fn submission_polling(mut self, submission_polling: SubmissionPolling) -> Self {
         self.submission_polling = submission_polling;
         self
     }
 
-    /// How far and in which sizes readers read ahead, on all devices. By default as the profile of a file's device says,
-    /// else up to 1 MiB a request and 8 MiB ahead; less when the memory budget is small.
+    /// How far ahead and in which sizes readers read, on all devices. Default: the profile of the file's device, else up to 1 MiB
+    /// a request and 8 MiB ahead; less with a small memory budget.
     pub fn readahead(mut self, limits: ReadaheadLimits) -> Self {
         self.readahead = Some(limits);
         self
     }
 
-    /// Where profiles of devices come from, which `headwater tune` measures and stores. Read once, when the engine is built;
-    /// each device is looked up when its first file is opened. Limits given by [`EngineBuilder::readahead`] go before
-    /// profiles. A file of profiles that cannot be used is warned of through `tracing` and is as none.
+    /// Where the engine finds the device profiles that `headwater tune` measures and stores. Read once, when the engine is built;
+    /// a device is looked up when its first file is opened. Limits set by [`EngineBuilder::readahead`] override profiles. An
+    /// unusable profile file is reported through `tracing` and otherwise ignored.
     ///
     /// ```
     /// use headwater::{Engine, OpenOptions, Profiles, ReadaheadLimits};
@@ -119,13 +119,14 @@ impl EngineBuilder {
         self
     }
 
-    /// Which policy cached files follow, unless they are opened with another. Default [`ReadaheadPolicy::Adaptive`].
+    /// The readahead policy of cached files, unless [`OpenOptions::readahead`](crate::OpenOptions::readahead) names another.
+    /// Default [`ReadaheadPolicy::Adaptive`].
     pub fn readahead_policy(mut self, policy: ReadaheadPolicy) -> Self {
         self.readahead_policy = policy;
         self
     }
 
-    /// Which pages leave the cache first. Default [`Policy::Clock2QPlus`]; the others are there to compare with.
+    /// Which pages are evicted first. Default [`Policy::Clock2QPlus`]; the others exist for comparison.
     pub fn replacement(mut self, policy: Policy) -> Self {
         self.replacement = policy;
         self
@@ -134,9 +135,9 @@ impl EngineBuilder {
     /// Builds the engine. Maps no frame memory yet.
     ///
     /// # Errors
-    /// `InvalidInput` for a setting out of range (a readahead size of more than 2 MiB is), an unknown `HEADWATER_DRIVER`, or
-    /// a replacement that needs to hear of each hit ([`Policy::Lru`]); what the kernel says when
-    /// [`DriverKind::Uring`] is demanded and refused.
+    /// `InvalidInput` for a setting out of range (for one, a readahead size of more than 2 MiB), an unknown `HEADWATER_DRIVER`,
+    /// or a replacement policy that needs to see every hit ([`Policy::Lru`]); the kernel's reason when [`DriverKind::Uring`] is
+    /// demanded and refused.
     pub fn build(self) -> Result<Engine> {
         let options = self.driver_options()?;
         let presence = match options.kind {
@@ -160,7 +161,7 @@ impl EngineBuilder {
     /// ```
     ///
     /// # Errors
-    /// As [`EngineBuilder::build`]; when there are no descriptors left.
+    /// As [`EngineBuilder::build`]; also when no descriptors are left.
     pub fn local(self) -> Result<LocalEngine> {
         let local = LocalDriver::new(&self.driver_options()?).map_err(Error::build)?;
         let engine = self.build_with(Presence::Absent, || Ok(local.driver().clone()))?;
@@ -214,9 +215,9 @@ impl EngineBuilder {
         Ok(Engine::new(shared))
     }
 
-    /// The profiles, where they count.
+    /// The profiles, unless explicit limits or a simulated driver make them irrelevant.
     fn tuned(&self, memory_bytes: u64) -> Option<Tuned> {
-        // What is simulated has to be the same on every machine.
+        // A simulation has to behave the same on every machine.
         let is_simulated = matches!(self.driver, DriverKind::Sim(_)) && self.profiles == Profiles::Default;
         let is_decided = self.readahead.is_some() || is_simulated;
         if is_decided { None } else { Tuned::load(&self.profiles, memory_bytes) }
@@ -237,7 +238,7 @@ fn check_memory(memory_bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// What is read at once has to fit a piece of memory.
+/// A readahead request has to fit into one extent.
 fn check_size(size_bytes_max: u64) -> Result<()> {
     let most = Limits::RUN_BYTES_MAX;
     if size_bytes_max > most {
@@ -246,7 +247,7 @@ fn check_size(size_bytes_max: u64) -> Result<()> {
     Ok(())
 }
 
-/// A hit only counts itself in the page's word; nobody is called who could put the page at the end of a list.
+/// A hit only sets reference bits in the page's word; there is no hook by which a policy could move the page in a list.
 fn check_replacement(policy: Policy) -> Result<()> {
     match policy {
         Policy::Clock2QPlus | Policy::Clock | Policy::S3Fifo => Ok(()),

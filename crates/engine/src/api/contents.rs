@@ -1,4 +1,4 @@
-//! Contents: where the bytes of a file lie.
+//! Contents: where the bytes of a file come from.
 //!
 //! Owns: the choice between a file and memory.
 //! Does not own: either.
@@ -8,11 +8,11 @@ use std::sync::Arc;
 use crate::api::memory_file::MemoryFile;
 use crate::engine::handle::Source;
 
-/// Where the bytes are.
+/// Where the bytes come from.
 #[derive(Clone, Debug)]
 pub(crate) enum Contents {
-    /// In a file.
+    /// A file, through descriptors.
     Stored(Arc<Source>),
-    /// In memory already.
+    /// Memory of the program.
     Memory(Arc<MemoryFile>),
 }

@@ -1,6 +1,6 @@
-//! Cursor: what readers read through, a stream of frames or the bytes in memory themselves.
+//! Cursor: the position that readers read from, in a stream of frames or in bytes in memory.
 //!
-//! Owns: the choice between the two, where a seek leads.
+//! Owns: the choice between the two, seeking.
 //! Does not own: reading.
 
 use std::io::{self, SeekFrom};
@@ -15,14 +15,14 @@ use crate::base::error::{Error, Operation, Result};
 use crate::engine::handle::OFFSET_BYTES_MAX;
 use crate::read::stream::ReadStream;
 
-/// A position in a file, and what is at hand there. Methods are those of [`ReadStream`].
+/// A position in a file, and the bytes available there. The methods are those of [`ReadStream`].
 pub(crate) enum Cursor {
     Stored(Box<ReadStream>),
     Memory(MemoryReader),
 }
 
 impl Cursor {
-    /// At byte 0.
+    /// A cursor at byte 0.
     pub(crate) fn new(contents: &Contents) -> Cursor {
         match contents {
             Contents::Stored(source) => Cursor::Stored(Box::new(ReadStream::new(source))),
@@ -72,7 +72,7 @@ impl Cursor {
         }
     }
 
-    /// Goes to `target` and returns the new position. Beyond the end is allowed, as for files of the standard library;
+    /// Moves to `target` and returns the new position. A position beyond the end is allowed, as in the standard library; one
     /// before the start is not.
     pub(crate) fn seek(&mut self, target: SeekFrom) -> Result<u64> {
         let position_bytes = match target {

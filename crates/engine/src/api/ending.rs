@@ -1,28 +1,29 @@
-//! Ending: what was written reaches its files when an engine's last handle is dropped, and when the process ends.
+//! Ending: written bytes reach their files when the last handle of an engine is dropped, and when the process exits.
 //!
 //! ```text
-//!   last user handle dropped ─► background threads stopped and joined ─► flush ─► rest reported       (any thread)
-//!   exit ─► global engine dirty? a thread: ─► what needs no turn ─► turns, taken away from tasks ─► the rest ─► reported
-//!        └► waits for all engines that end, as long as they make progress
+//!   last user handle dropped ─► background threads stopped and joined ─► flush ─► losses reported   (in the dropping thread)
+//!   exit ─► global engine dirty? in a thread: ─► pages that need no size lock ─► size locks, seized from tasks ─► the rest ─► reported
+//!        └► waits for all engines that are ending, as long as they make progress
 //! ```
 //!
-//! Engines are held by their users and, for moments, by their own threads. Only users count: an engine ends when the last
-//! `UserHandle` is dropped, in that thread, however long its background thread still works. A drop waits for devices as
-//! `fsync` does. An exit does not wait for ever: a task that was left in the middle of a cut loses its turn after
-//! [`TURN_PATIENCE`] (a cut that did not happen changes nothing), and devices that write nothing for [`STALL`] are given up.
+//! Users hold engines; so, briefly, do the engine's own threads. Only users count: an engine ends when the last `UserHandle` is
+//! dropped, in the dropping thread, even while its background thread is still at work. The drop waits for devices as `fsync`
+//! does. An exit waits only for a limited time: a task that was suspended in the middle of a truncate loses its size lock after
+//! [`TURN_PATIENCE`] (a truncate that has not happened changes nothing), and a device that writes nothing for [`STALL`] is
+//! abandoned.
 //!
 //! Owns: when an engine ends, the global engine, how long an exit waits.
-//! Does not own: writing (sync, window flush), the turn (unwritten).
-//! Invariants: I7 what could not be written is reported.
-//! Locks: `ENDING`, alone; a forked child may find it locked for ever, and goes without.
+//! Does not own: writing (fsync, window flush), the size lock (inode).
+//! Invariants: I7 bytes that could not be written are reported.
+//! Locks: `ENDING`, alone; a forked child may find it locked for ever, and continues without it.
 
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, TryLockError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headwater_io::without_signals;
+use headwater_io::{lock, unpoisoned, without_signals};
 
 use crate::base::error::{Error, Result};
 use crate::base::events;
@@ -33,7 +34,7 @@ use crate::write::fsync;
 use crate::write::fsync::HeldBack;
 use crate::write::window_flush;
 
-/// The engine of callers that name none, built when first used.
+/// The engine that files use by default, built on first use.
 pub(crate) fn global() -> Result<Engine> {
     if let Some(engine) = GLOBAL.get() {
         return Ok(engine.clone());
@@ -43,23 +44,23 @@ pub(crate) fn global() -> Result<Engine> {
     Ok(GLOBAL.get_or_init(|| engine).clone())
 }
 
-/// Statics are not dropped, so the exit of the process flushes this engine.
+/// Statics are not dropped, so the exit hook flushes this engine.
 static GLOBAL: OnceLock<Engine> = OnceLock::new();
 
-/// Engines that are being flushed for the last time.
+/// Engines in their final flush.
 static ENDING: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
-/// An engine has left [`ENDING`].
+/// Signalled when an engine has left [`ENDING`].
 static ENDED: Condvar = Condvar::new();
 
-/// Has an exit wait for an engine, until dropped.
+/// Makes an exit of the process wait for an engine, until dropped.
 struct Ending {
     shared: Weak<Shared>,
 }
 
 impl Ending {
     fn begin(shared: &Arc<Shared>) -> Ending {
-        // Without the hook an exit just does not wait.
+        // If the hook cannot be installed, an exit does not wait.
         let _ = hook_exit();
         let shared = Arc::downgrade(shared);
         ending().push(shared.clone());
@@ -78,12 +79,12 @@ impl Drop for Ending {
     }
 }
 
-/// The last user has gone. Blocks until what is dirty is written, or has failed and is reported.
+/// Called when the last user handle is gone. Blocks until all dirty pages are written, or have failed and are reported.
 pub(crate) fn end(shared: &Arc<Shared>) {
     if shared.driver.is_forked() {
         return;
     }
-    // The last user may have been a listener or a task in a thread of the engine, which nothing joins.
+    // The last handle may be dropped by a listener or a task in a thread of the engine, and no one joins that thread.
     let _ending = Ending::begin(shared);
     shared.background.stop();
     shared.leases.stop();
@@ -97,21 +98,21 @@ fn report_lost(shared: &Shared) {
     }
 }
 
-/// Writes what can be written while the process ends.
+/// Writes back what can be written while the process exits.
 fn flush_leaving(shared: &Shared) {
     let deadline = Instant::now() + TURN_PATIENCE;
     let late = Mutex::new(Vec::new());
     in_parallel(&shared.cache.writes.dirty_files(), |inode| {
         let held_back = fsync::flush_pages(shared, inode, ALL_PAGES);
         if held_back == HeldBack::Some || !inode.dirty.windows.is_empty() {
-            late.lock().unwrap_or_else(PoisonError::into_inner).push(inode.clone());
+            lock(&late).push(inode.clone());
         }
     });
-    let late = late.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let late = unpoisoned(late.into_inner());
     in_parallel(&late, |inode| flush_with_turn(shared, inode, deadline));
 }
 
-/// Writes what a change of the length held back, and windows.
+/// Writes windows, and the pages behind the barrier of a truncate.
 fn flush_with_turn(shared: &Shared, inode: &Arc<Inode>, deadline: Instant) {
     let (turn, taken) = inode.dirty.size_lock.lock_leaving(deadline);
     if taken == Taken::Seized {
@@ -122,7 +123,7 @@ fn flush_with_turn(shared: &Shared, inode: &Arc<Inode>, deadline: Instant) {
     fsync::flush_pages(shared, inode, ALL_PAGES);
 }
 
-/// The task that lost its turn may have left a write of a window under way, which must not come after the next.
+/// The task that lost its size lock may have left a write of a window in flight; the next write must not overtake it.
 fn await_requests(shared: &Shared) {
     let deadline = Instant::now() + TURN_PATIENCE;
     while Instant::now() < deadline {
@@ -135,7 +136,7 @@ fn await_requests(shared: &Shared) {
     }
 }
 
-/// Does the work for each file, so that a device that hangs does not keep back the files of others. Blocks.
+/// Does the work for each file, so that a hanging device does not delay the files of other devices. Blocks.
 fn in_parallel(files: &[Arc<Inode>], work: impl Fn(&Arc<Inode>) + Sync) {
     let next = AtomicUsize::new(0);
     let run = || {
@@ -145,7 +146,7 @@ fn in_parallel(files: &[Arc<Inode>], work: impl Fn(&Arc<Inode>) + Sync) {
     };
     thread::scope(|scope| {
         for _ in 1..files.len().min(FLUSHERS) {
-            // Without another thread, this one does it all.
+            // If no thread can be started, this one does all of the work.
             let builder = thread::Builder::new().name("headwater-exit".into());
             let _ = without_signals(|| builder.spawn_scoped(scope, run));
         }
@@ -153,19 +154,19 @@ fn in_parallel(files: &[Arc<Inode>], work: impl Fn(&Arc<Inode>) + Sync) {
     });
 }
 
-/// Has the process call [`leave`] when it ends.
+/// Registers [`leave`] to run when the process exits.
 fn hook_exit() -> std::io::Result<()> {
     static HOOKED: OnceLock<()> = OnceLock::new();
     if HOOKED.get().is_none() {
-        // Called twice, it finds nothing to do.
+        // Two threads may both register it; the second call finds nothing to do.
         headwater_io::at_exit(leave)?;
         let _ = HOOKED.set(());
     }
     Ok(())
 }
 
-/// Flushes the global engine, and waits for others that end. Thread-locals of this thread may be gone, so that whatever
-/// may need some runs in other threads.
+/// Flushes the global engine and waits for other engines that are ending. Thread-locals of this thread may already be destroyed,
+/// so anything that may use them runs in other threads.
 extern "C" fn leave() {
     let global = GLOBAL.get().map(|engine| &engine.shared).filter(|shared| !shared.driver.is_forked());
     // Files with windows count as dirty.
@@ -184,12 +185,12 @@ extern "C" fn leave() {
     report(wait_for_ending());
 }
 
-/// An engine that ends, as an exit sees it. It is never dropped: the driver would wait for a device that hangs.
+/// An engine that is ending, as an exit watches it. It is never dropped: dropping the driver would wait for a hanging device.
 struct Watched {
     shared: ManuallyDrop<Arc<Shared>>,
     progress: u64,
     since: Instant,
-    /// Other threads may go on writing through the global engine, which counts as progress.
+    /// Bounds the wait even with progress: other threads may go on writing through the global engine.
     deadline: Instant,
 }
 
@@ -209,7 +210,7 @@ impl Watched {
     }
 }
 
-/// Waits until no engine is being flushed, or those that are make no progress, which it gives back.
+/// Waits until no engine is being flushed, or none of them makes progress; returns those.
 fn wait_for_ending() -> Vec<ManuallyDrop<Arc<Shared>>> {
     let Some(mut engines) = try_ending() else { return Vec::new() };
     let mut watched: Vec<Watched> = Vec::new();
@@ -224,11 +225,11 @@ fn wait_for_ending() -> Vec<ManuallyDrop<Arc<Shared>>> {
         if stalled == watched.len() {
             return watched.into_iter().map(|one| one.shared).collect();
         }
-        engines = ENDED.wait_timeout(engines, LOOK * 20).unwrap_or_else(PoisonError::into_inner).0;
+        engines = unpoisoned(ENDED.wait_timeout(engines, LOOK * 20)).0;
     }
 }
 
-/// Reports what these engines lose, in a thread that may hang: subscribers are the program's.
+/// Reports what these engines lose, in a thread of its own because a subscriber of the program may hang.
 fn report(engines: Vec<ManuallyDrop<Arc<Shared>>>) {
     if engines.is_empty() {
         return;
@@ -242,10 +243,10 @@ fn report(engines: Vec<ManuallyDrop<Arc<Shared>>>) {
 }
 
 fn ending() -> MutexGuard<'static, Vec<Weak<Shared>>> {
-    ENDING.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&ENDING)
 }
 
-/// `None` in a child that was forked while another thread had the lock.
+/// `None` in a child that was forked while another thread held the lock.
 fn try_ending() -> Option<MutexGuard<'static, Vec<Weak<Shared>>>> {
     for _ in 0..100 {
         match ENDING.try_lock() {
@@ -257,20 +258,20 @@ fn try_ending() -> Option<MutexGuard<'static, Vec<Weak<Shared>>>> {
     None
 }
 
-/// An exit that waits for a device which writes nothing for so long gives up: users take a process that lingers for one that
-/// hangs, and devices that answer at all do so within a second.
+/// An exit stops waiting for a device that writes nothing for this long: users take a lingering process for a hung one, and a
+/// device that responds at all does so within a second.
 const STALL: Duration = Duration::from_secs(1);
 
-/// With all of its memory dirty, an engine gets this much through to the slowest of disks.
+/// Even the slowest disk writes this much a second: bounds the time to write an engine's whole memory.
 const SLOWEST_BYTES_PER_SECOND: u64 = 1 << 20;
 
-/// A task that still runs gives its turn up within this time, unless its device hangs.
+/// A running task releases the size lock within this time, unless its device hangs.
 const TURN_PATIENCE: Duration = Duration::from_millis(100);
 
-/// Short beside what an exit costs anyhow.
+/// Short compared with the cost of an exit.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Files that are flushed at once: one device in four may hang, and the others get their bytes.
+/// Files that are flushed at once: one device in four may hang, and the others still get their bytes.
 const FLUSHERS: usize = 4;
 
 #[cfg(test)]
@@ -292,7 +293,7 @@ mod tests {
         Engine::builder().memory(4 << 20).driver(DriverKind::Threads).build().unwrap()
     }
 
-    /// A file that was written to, and not synced. The engine goes before the directory.
+    /// A file with unsynced bytes. The engine is dropped before the directory.
     fn written() -> (Engine, File, PathBuf, TempDir) {
         let (engine, directory) = (engine(), tempfile::tempdir().unwrap());
         let path = directory.path().join("file");
@@ -301,8 +302,8 @@ mod tests {
         (engine, file, path, directory)
     }
 
-    /// Goal: what was written is in the file when the last handle is dropped, also while the background thread works with the
-    /// engine. Method: hold the engine as that thread does.
+    /// Goal: written bytes are in the file when the last handle is dropped, even while the background thread uses the engine.
+    /// Method: hold the engine as that thread does.
     #[test]
     fn the_last_user_ends_the_engine() {
         let (engine, file, path, _directory) = written();
@@ -314,9 +315,9 @@ mod tests {
         assert_eq!(background.cache.writes.dirty().pages(), 0);
     }
 
-    /// Goal: an exit writes what a task holds back that cuts the file and is never polled again, and windows of such a file;
-    /// a cut that did not happen changes nothing. Method: a future that has the turn and has set the barrier; flush as an
-    /// exit does; poll it again.
+    /// Goal: an exit writes what is held back by a task that truncates the file and is never polled again, and windows of such a
+    /// file; a truncate that did not happen changes nothing. Method: a future that holds the size lock and has set the barrier;
+    /// flush as an exit does; poll it again.
     #[test]
     fn an_exit_takes_the_turn_of_a_cut() {
         let (engine, file, path, _directory) = written();
@@ -336,14 +337,14 @@ mod tests {
         drop(turn);
         let disk = std::fs::read(&path).unwrap();
         assert_eq!((&disk[..WRITTEN.len()], &disk[100_000..]), (WRITTEN, WRITTEN));
-        // The exit has given the turn up again.
+        // The exit has released the size lock.
         while waiting.as_mut().poll(&mut context).is_pending() {}
         assert_eq!(file.len().unwrap(), 4096);
         assert_eq!(engine.shared.cache.writes.dirty().pages(), 0);
     }
 
-    /// Goal: an exit gives an engine up that writes nothing, and not before a second has passed since it did. Method: an
-    /// engine that ends and does nothing, but for one write that is over.
+    /// Goal: an exit abandons an engine that writes nothing, but only a second after its last progress. Method: an engine that is
+    /// ending and idle, except for one completed write.
     #[test]
     fn an_exit_gives_up_when_nothing_is_written() {
         let engine = engine();

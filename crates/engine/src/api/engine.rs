@@ -1,6 +1,6 @@
-//! Engine: what a program asks of one.
+//! Engine: statistics, settings and flushing of an engine.
 //!
-//! Owns: its statistics and settings as users see them.
+//! Owns: an engine's statistics and settings as users see them.
 //! Does not own: how it is built (builder), how it ends (ending).
 
 use std::fmt;
@@ -16,34 +16,35 @@ use crate::engine::reclaim::{self, Relief};
 use crate::engine::stats::{self, CacheStats};
 use crate::write::fsync;
 
-/// What an engine turned out to be.
+/// The settings that an engine ended up with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Info {
     /// `"uring"`, `"threads"` or `"sim"`.
     pub driver: &'static str,
-    /// Why there is no ring, if one was wanted.
+    /// Why there is no ring, if one was requested.
     pub uring_refusal: Option<String>,
-    /// Rings, 0 for other drivers.
+    /// Number of rings, 0 for other drivers.
     pub rings: u32,
-    /// Whether there are rings that poll the device, and if not, why.
+    /// Whether some rings poll the device, and if not, why.
     pub polled_rings: PolledRings,
-    /// Whether the kernel completes requests only when the engine's thread asks: on a [`LocalEngine`](crate::LocalEngine), from Linux 6.1.
+    /// Whether the kernel defers completions until the engine's thread asks for them: on a
+    /// [`LocalEngine`](crate::LocalEngine), from Linux 6.1.
     pub completions_deferred: bool,
     /// The memory budget.
     pub memory_bytes: u64,
-    /// Memory that the rings know beforehand; grows as memory is used.
+    /// Memory registered with the rings; grows as memory is used.
     pub registered_bytes: u64,
-    /// Why it is not more: mostly the limit of locked memory.
+    /// Why not more is registered: mostly the limit of locked memory.
     pub registration_refusal: Option<String>,
-    /// Requests in flight at most.
+    /// Maximum number of requests in flight.
     pub queue_depth: u32,
-    /// For how many devices there are profiles; see [`EngineBuilder::profiles`].
+    /// Number of devices with a profile; see [`EngineBuilder::profiles`].
     pub profiles: usize,
 }
 
-/// Gauges of an engine; all but `arena.budget_bytes`, `arena.mapped_bytes`, `arena.released_bytes` and those of the cache are
-/// zero when nobody uses it.
+/// Gauges of an engine. While it is idle, all are zero but `arena.budget_bytes`, `arena.mapped_bytes`, `arena.released_bytes` and
+/// those of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -51,9 +52,9 @@ pub struct Stats {
     pub arena: ArenaStats,
     /// Requests.
     pub driver: DriverStats,
-    /// Frame memory inside [`bytes::Bytes`] that users hold.
+    /// Frame memory lent to users inside [`bytes::Bytes`].
     pub lent_bytes: usize,
-    /// The cache: what it did, and what it holds.
+    /// The cache: its counts, and what it holds.
     pub cache: CacheStats,
 }
 
@@ -69,22 +70,22 @@ impl Engine {
         EngineBuilder::default()
     }
 
-    /// The engine that the whole process shares, built when first used: 64 MiB at most, mapped as needed; the driver
-    /// that the system allows. `HEADWATER_DRIVER` (`auto`, `uring`, `threads`) chooses otherwise.
+    /// The engine that the whole process shares, built on first use: at most 64 MiB, mapped as needed, on the best driver that
+    /// the system allows. `HEADWATER_DRIVER` (`auto`, `uring`, `threads`) overrides the choice.
     ///
     /// # Errors
-    /// When it cannot be built, at each call anew.
+    /// When it cannot be built; the next call tries again.
     pub fn global() -> Result<Engine> {
         ending::global()
     }
 
-    /// Writes back what was written to all files through this engine, and waits for that; see [`File::sync_data`](crate::File::sync_data) for
-    /// what survives a loss of power. Dropping the last handle of an engine, its files included, does the same before it returns, in
-    /// whichever thread that is.
+    /// Writes back the dirty pages of all files of this engine and waits; [`File::sync_data`](crate::File::sync_data) says what
+    /// survives a power loss. Dropping the last handle of an engine, its files included, does the same before it returns, in the
+    /// dropping thread.
     ///
     /// # Errors
-    /// The first failure among the files that could not be written; all of them stay as they were written. And, once, why pages
-    /// of a file were given up since the last call that has neither a name nor a handle any more.
+    /// The first failure among the files that could not be written; their pages stay dirty. Also, once, the error for which
+    /// pages were discarded since the last call, of a file with neither a name nor a handle.
     pub fn flush(&self) -> Result<()> {
         if self.shared.driver.is_forked() {
             return Err(Error::build(headwater_io::RejectReason::Forked.into()));
@@ -104,7 +105,7 @@ impl Engine {
         }
     }
 
-    /// Does once what the engine's own thread does from time to time, for tests on the driver `sim`, where there is no such thread.
+    /// Runs one round of the background thread, for tests on the driver `sim`, which has no such thread.
     #[doc(hidden)]
     pub fn keep(&self) {
         if !self.shared.driver.is_forked() {
@@ -112,7 +113,7 @@ impl Engine {
         }
     }
 
-    /// Driver, limits, and why a wish was not met.
+    /// Driver, limits, and why a requested feature is not in use.
     pub fn info(&self) -> Info {
         let driver = self.shared.driver.info();
         Info {
@@ -129,7 +130,8 @@ impl Engine {
         }
     }
 
-    /// The gauges now. What was read ahead and has arrived meanwhile becomes resident by this.
+    /// The gauges now. The call first completes requests that have arrived, such as readahead, so that their pages count as
+    /// resident.
     pub fn stats(&self) -> Stats {
         if !self.shared.driver.is_forked() {
             self.shared.cache.loads.conclude_arrived();
@@ -144,10 +146,10 @@ impl Engine {
         }
     }
 
-    /// Looks whether the system, or a cgroup that this process is in, is short of memory, and gives some back if it is:
-    /// free memory first, then pages of the cache. Costs some 25 µs when all is well, and up to milliseconds when not.
+    /// Checks whether the system, or a cgroup of this process, is short of memory, and if so returns some: free memory first,
+    /// then pages of the cache. Costs some 25 µs when memory is plentiful, and up to milliseconds when not.
     ///
-    /// The engine does the same when it is refused memory.
+    /// The engine does the same when an allocation is refused.
     pub fn relieve(&self) -> Relief {
         reclaim::relieve(&self.shared)
     }

@@ -1,4 +1,4 @@
-//! Eviction listener: a function of the program that is called with the pages of a file that left the cache.
+//! Eviction listener: a callback of the program for pages of a file that left the cache.
 //!
 //! Owns: the guard.
 //! Does not own: when listeners are called (`base::listeners`).
@@ -14,19 +14,19 @@ use crate::api::file::File;
 use crate::base::listeners::Listeners;
 
 impl File {
-    /// Has `listener` called with pages of this file after they left the cache, until the guard is dropped: to make room,
-    /// on [`Advice::DontNeed`](crate::Advice::DontNeed) or [`Advice::NoReuse`](crate::Advice::NoReuse), or because the file
-    /// had changed. Pages that follow each other are told together. A file that is not cached never calls.
+    /// Calls `listener` with pages of this file after they left the cache, until the guard is dropped: pages evicted to make
+    /// room, dropped by [`Advice::DontNeed`](crate::Advice::DontNeed) or [`Advice::NoReuse`](crate::Advice::NoReuse), or dropped
+    /// because the file had changed. Adjacent pages are reported together. A file that is not cached never calls.
     ///
-    /// It is called by whichever thread made the pages leave, before that thread's read or advice returns, with no lock
-    /// held: it may use this file and any other, but must not block long, in a thread that runs tasks not at all. It is not called while it runs in the same
-    /// thread; what leaves meanwhile is told afterwards. So a listener that reads what has just left, while the cache is
-    /// full, keeps its thread busy without end. Several threads may call it at once.
+    /// The call runs in the thread that made the pages leave, before that thread's read or advice returns, with no lock held. It
+    /// may use this file and any other, but must not block for long, and not at all in a thread that runs tasks. Calls do not
+    /// nest: pages that leave during a call are reported by a later call of the same thread. So a listener that rereads evicted
+    /// pages while the cache is full keeps its thread busy for ever. Several threads may call it at once.
     ///
-    /// A page that failed to load never was in the cache, and is not told. A page may be back by the time of the call. A panic of the
-    /// listener is reported by the panic hook and goes no further, where panics unwind.
+    /// A page that failed to load was never in the cache and is not reported. A page may be cached again by the time of the call.
+    /// A panic of the listener is reported by the panic hook and caught, where panics unwind.
     ///
-    /// The guard keeps the file open. A call that another thread has begun may still be running when it has been dropped.
+    /// The guard keeps the file open. After it is dropped, a call that another thread has begun may still be running.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -55,7 +55,7 @@ impl File {
 #[must_use = "the listener is called no more once this is dropped"]
 pub struct EvictionListener {
     file: File,
-    /// `None` of a file that is not cached.
+    /// `None` for a file that is not cached.
     id: Option<u64>,
 }
 
@@ -75,7 +75,7 @@ impl fmt::Debug for EvictionListener {
 
 fn listeners(file: &File) -> Option<&Arc<Listeners>> {
     match &file.contents {
-        // In a forked child, a thread that is not there may hold the list.
+        // In a forked child, the list may be locked by a thread that does not exist there.
         Contents::Stored(source) if source.shared().driver.is_forked() => None,
         Contents::Stored(source) => source.inode.as_ref().map(|inode| &inode.listeners),
         Contents::Memory(_) => None,

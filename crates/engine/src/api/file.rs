@@ -1,7 +1,7 @@
 //! File: a file open for reading and writing at positions, and from start to end.
 //!
 //! Owns: what a user of a file sees, and the options of opening one.
-//! Does not own: descriptors and mode (the source's), memory and queue (the engine's), positions (the readers').
+//! Does not own: descriptors and mode (`Source`), memory and queue (the engine), positions (the readers).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ pub struct OpenOptions {
     appending: Appending,
 }
 
-/// Whether what is written goes to the end of the file, as the kernel orders it among processes.
+/// Whether each append is one `write(2)` with `O_APPEND`, ordered by the kernel among processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Appending {
     Yes,
@@ -62,7 +62,7 @@ enum Appending {
     No,
 }
 
-/// Whether a file is cut to length 0 when it is opened: by the engine, which may have pages of it.
+/// Whether opening truncates the file to length 0. The engine does that itself, because it may hold pages of the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Truncate {
     Yes,
@@ -70,16 +70,16 @@ enum Truncate {
     No,
 }
 
-/// Whether what is read of a file is kept in the engine's memory.
+/// Whether positional reads of a file are kept in the engine's cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Caching {
-    /// If the file is read directly; what comes through the kernel's page cache is kept there already.
+    /// Only if the file is read directly; otherwise the kernel's page cache already keeps the bytes.
     #[default]
     Auto,
-    /// Yes.
+    /// Always.
     On,
-    /// No: each read is the device's, or the kernel's page cache's.
+    /// Never: each read goes to the device, or to the kernel's page cache.
     Off,
 }
 
@@ -89,13 +89,13 @@ impl OpenOptions {
         OpenOptions::default()
     }
 
-    /// Sets how bytes come from the device.
+    /// Sets whether I/O bypasses the kernel's page cache.
     pub fn io(&mut self, mode: IoMode) -> &mut Self {
         self.mode = mode;
         self
     }
 
-    /// Sets the engine whose memory and queue the file uses.
+    /// Sets the engine that provides memory and queue of the file.
     pub fn engine(&mut self, engine: &Engine) -> &mut Self {
         self.engine = Some(engine.clone());
         self
@@ -107,28 +107,27 @@ impl OpenOptions {
         self
     }
 
-    /// Sets how positional reads through the cache read ahead, for all who have the file open with this engine.
+    /// Sets the readahead policy of cached positional reads, for all handles of the file in this engine.
     pub fn readahead(&mut self, policy: ReadaheadPolicy) -> &mut Self {
         self.readahead = Some(policy);
         self
     }
 
-    /// Sets how long what was seen of the file's length and times is trusted: what others have written to it shows in cached
-    /// reads after this time at the latest. Default 10 ms; not asked while the file is leased, see [`Coherence`].
-    /// [`Duration::ZERO`] asks the kernel at each read;
-    /// [`Duration::MAX`] never again, for files that nobody else writes.
+    /// Sets how long the known length and times of the file are trusted: writes by other processes are visible to cached reads
+    /// after this interval at the latest. Default 10 ms; irrelevant while the file is leased, see [`Coherence`].
+    /// [`Duration::ZERO`] asks the kernel at each read; [`Duration::MAX`] never again, for files that no other process writes.
     ///
-    /// A write changes the times when it begins. Pages that are read while a single long write of another process is under
-    /// way may stay as they were before it for up to 30 s after its beginning, except with [`Duration::ZERO`], which keeps
-    /// nothing of a file that was written in the last 30 s.
+    /// The kernel changes a file's times when a write begins. Pages read during a single long write of another process may
+    /// therefore stay stale for up to 30 s after its beginning, except with [`Duration::ZERO`], which caches nothing of a file
+    /// that was written in the last 30 s.
     pub fn revalidate(&mut self, interval: Duration) -> &mut Self {
-        // What the clock can count: longer is for ever as well.
+        // The limit of the clock's range; longer is for ever as well.
         self.revalidate = Some(interval.min(Duration::from_nanos(u64::MAX)));
         self
     }
 
-    /// Sets how reads through the cache see what other processes write. Default [`Coherence::Revalidated`], because a lease
-    /// has others wait. What it is, [`File::coherence`] says.
+    /// Sets how cached reads see writes of other processes. Default [`Coherence::Revalidated`], because a lease makes other
+    /// processes wait. [`File::coherence`] says what is in effect.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -139,7 +138,7 @@ impl OpenOptions {
     /// let file = options.caching(Caching::On).coherence(Coherence::Leased).open(&path)?;
     /// let mut seen = [0; 3];
     /// file.read_exact_at(&mut seen, 0)?;
-    /// // Waits, in another process or in this one, until what is cached of the file was dropped.
+    /// Blocks, in another process or in this one, until the cached pages of the file are dropped.
     /// std::fs::write(&path, b"xyz")?;
     /// file.read_exact_at(&mut seen, 0)?;
     /// assert_eq!(&seen, b"xyz");
@@ -156,24 +155,23 @@ impl OpenOptions {
         self
     }
 
-    /// Makes the file if it is not there, with the permissions that the process's mask leaves of `0o666`; opens it for writing
-    /// too.
+    /// Creates the file if it does not exist, with permissions `0o666` less the process's umask; opens it for writing too.
     pub fn create(&mut self) -> &mut Self {
         self.creation.get_or_insert(Creation::IfMissing);
         self.write()
     }
 
-    /// Makes the file, which must not be there; opens it for writing too.
+    /// Creates the file, which must not exist; opens it for writing too.
     pub fn create_new(&mut self) -> &mut Self {
         self.creation = Some(Creation::New);
         self.write()
     }
 
-    /// Opens for appending together with other processes, as `O_APPEND` does: each [`File::append`] becomes one `write(2)` at the end
-    /// that the file has at that moment, whole and in the order in which the kernel takes them, through the kernel's page
-    /// cache. Nothing is held back: other programs see it at once. Opens it for reading and writing too; [`File::write_at`] at
-    /// a position is refused, [`File::set_len`] is not. Without it, appends of all handles of one engine follow each other,
-    /// are gathered in memory and written in large pieces, at the end as this engine last saw it.
+    /// Opens for appending together with other processes, as `O_APPEND` does: each [`File::append`] becomes one `write(2)` at the
+    /// current end of the file, whole and in the kernel's order, through the kernel's page cache. Nothing is held back: other
+    /// programs see it at once. Also opens for reading and writing; [`File::write_at`] at a position is refused,
+    /// [`File::set_len`] is not. Without this option, appends through all handles of one engine are ordered among themselves,
+    /// gathered in memory, and written in large pieces at the end of the file as this engine last saw it.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -191,20 +189,20 @@ impl OpenOptions {
         if append { self.write() } else { self }
     }
 
-    /// Cuts the file to length 0; opens it for writing too.
+    /// Truncates the file to length 0; opens it for writing too.
     pub fn truncate(&mut self) -> &mut Self {
         self.truncate = Truncate::Yes;
         self.write()
     }
 
-    /// Opens a regular file, a block device or a character device. Blocks for as long as `open(2)` does.
+    /// Opens a regular file, a block device or a character device. Blocks as long as `open(2)` does.
     ///
-    /// A character device has no length and gives other bytes each time (`/dev/zero`, `/dev/urandom`): its reads are the
-    /// device's, never cached and never direct, whatever [`OpenOptions::caching`] says.
+    /// A character device has no length and returns different bytes each time (`/dev/zero`, `/dev/urandom`): its reads always go
+    /// to the device, never cached and never direct, whatever [`OpenOptions::caching`] says.
     ///
     /// # Errors
-    /// What `open(2)` reports; `IsADirectory`; `Unsupported` for a FIFO or socket, and for [`IoMode::Direct`] where the
-    /// file system, or the kind of file, has none; what [`Engine::global`] reports.
+    /// What `open(2)` reports; `IsADirectory`; `Unsupported` for a FIFO or socket, and for [`IoMode::Direct`] where the file
+    /// system, or the kind of file, has no direct I/O; what [`Engine::global`] reports.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
         let path = path.as_ref();
         let engine = match &self.engine {
@@ -218,7 +216,7 @@ impl OpenOptions {
         self.register(engine, open, path)
     }
 
-    /// Goes on with a descriptor that was opened for reading, and looked at, with this engine.
+    /// As [`OpenOptions::open`], with a descriptor that this engine has already opened for reading and examined.
     ///
     /// # Errors
     /// As [`OpenOptions::open`].
@@ -228,12 +226,12 @@ impl OpenOptions {
         self.register(engine.clone(), open, path)
     }
 
-    /// Makes the cache know an open file.
+    /// Enters an open file into the cache.
     fn register(&self, engine: Engine, open: OpenFile, path: &Path) -> Result<File> {
         let failed = |error| Error::on_file(Operation::Open, path, error);
         let readahead = engine.shared.readahead_of(&open);
         let inode = match open.form() {
-            // Empty ones too, so that all handles see what is written to them.
+            // Empty files too, so that all handles see later writes.
             Form::Cached => {
                 let inode = upcalls::open(&engine.shared, &open, self.readahead, readahead);
                 Some(inode.map_err(failed)?)
@@ -269,7 +267,7 @@ impl OpenOptions {
         }
         source.begin_coherence();
         let file = File { contents: Contents::Stored(Arc::new(source)) };
-        // As `open(2)` with `O_TRUNC`, which leaves devices as they are.
+        // As `O_TRUNC` of `open(2)`, which does nothing to devices.
         if self.truncate == Truncate::Yes && file.is_regular() {
             file.set_len(0)?;
         }
@@ -300,7 +298,8 @@ impl OpenOptions {
     }
 }
 
-/// A file open for reading, or for reading and writing. Clones share it; all methods take `&self` and may be called from any thread.
+/// A file open for reading, or for reading and writing. Clones share it; all methods take `&self` and may be called from any
+/// thread.
 #[derive(Clone, Debug)]
 pub struct File {
     pub(crate) contents: Contents,
@@ -315,7 +314,7 @@ impl File {
         OpenOptions::new().open(path)
     }
 
-    /// Opens `path` for reading and writing, empty: made if it is not there, else cut to length 0.
+    /// Opens `path` for reading and writing, empty: created if it does not exist, else truncated to length 0.
     ///
     /// # Errors
     /// As [`OpenOptions::open`].
@@ -323,9 +322,8 @@ impl File {
         OpenOptions::new().create().truncate().open(path)
     }
 
-    /// A file of these bytes, named `<memory>` in errors. It needs no engine, and everything that reads a file reads it:
-    /// positional reads copy, [`File::read_at_async`] and [`File::stream`] share the bytes, readers show them as they lie
-    /// there.
+    /// A file of these bytes, named `<memory>` in errors. It needs no engine and works wherever a file is read: positional reads
+    /// copy, [`File::read_at_async`] and [`File::stream`] share the bytes, readers show them in place.
     ///
     /// ```
     /// use std::io::{BufRead, Read};
@@ -339,12 +337,12 @@ impl File {
         File::from_bytes_named("<memory>", bytes)
     }
 
-    /// The same with a name of one's own.
+    /// As [`File::from_bytes`], with a name of the caller's choice.
     pub fn from_bytes_named(name: impl Into<PathBuf>, bytes: impl Into<Bytes>) -> File {
         File { contents: Contents::Memory(Arc::new(MemoryFile::new(name.into(), bytes.into()))) }
     }
 
-    /// The length now, bytes: one syscall. Files in `/proc` and character devices say 0 although they have contents.
+    /// The current length in bytes: one system call. Files in `/proc` and character devices report 0 although they have contents.
     ///
     /// # Errors
     /// What `fstat(2)` reports.
@@ -356,7 +354,7 @@ impl File {
         }
     }
 
-    /// What the length was when the file was opened, or is in the cache if it was written there: no system call.
+    /// The length when the file was opened, or the cached length while pages are dirty: no system call.
     pub(crate) fn opened_length_bytes(&self) -> u64 {
         match &self.contents {
             Contents::Stored(source) => match source.known().filter(|inode| inode.dirty.pages() > 0) {
@@ -367,9 +365,9 @@ impl File {
         }
     }
 
-    /// Looks at the file at once, so that what other programs have done to it until now shows in the next read, whatever
-    /// [`OpenOptions::revalidate`] says: for turns that are handed over in less than its time. One or two system calls, unless the
-    /// file is leased; blocks if others have written to pages that are dirty in part.
+    /// Checks the file for changes at once, so that the next read sees what other programs have done until now, whatever
+    /// [`OpenOptions::revalidate`] says: for programs that alternate on a file faster than that interval. One or two system
+    /// calls, unless the file is leased; blocks if others have written to pages that are partly dirty.
     ///
     /// # Errors
     /// What `statx(2)` reports.
@@ -380,7 +378,7 @@ impl File {
         source.refresh(inode).map_err(|error| source.length_error(error))
     }
 
-    /// The path it was opened by, or the name that it was given.
+    /// The path the file was opened by, or its given name.
     pub fn path(&self) -> &Path {
         match &self.contents {
             Contents::Stored(source) => source.path(),
@@ -400,9 +398,9 @@ impl File {
         }
     }
 
-    /// How far and in which sizes readahead goes in this file: the limits of the engine's builder, else those of the
-    /// profile of its device ([`EngineBuilder::profiles`](crate::EngineBuilder::profiles)), else the defaults. `None` for a file in memory, of which
-    /// nothing is read ahead.
+    /// The limits of readahead in this file: those of the engine's builder, else those of the profile of its device
+    /// ([`EngineBuilder::profiles`](crate::EngineBuilder::profiles)), else the defaults. `None` for a file in memory, which needs
+    /// no readahead.
     pub fn readahead_limits(&self) -> Option<ReadaheadLimits> {
         match &self.contents {
             Contents::Stored(source) => Some(source.readahead),
@@ -410,10 +408,11 @@ impl File {
         }
     }
 
-    /// How what other programs do to the file is seen now: [`Coherence::Leased`] while the file is leased, for whichever handle;
-    /// [`Coherence::Private`] if that was chosen, and for a file in memory; [`Coherence::Unwatched`] where nothing proves which
-    /// changes are this engine's own, by the file's place or by choice; else [`Coherence::Checked`] or [`Coherence::Revalidated`],
-    /// as chosen. What is not cached is read anew, and counts as revalidated. In a forked child always as chosen.
+    /// How changes by other programs are seen now: [`Coherence::Leased`] while the file is leased, through any handle;
+    /// [`Coherence::Private`] if chosen, and for a file in memory; [`Coherence::Unwatched`] where nothing proves which changes
+    /// are this engine's own, because of where the file lies or by choice; else [`Coherence::Checked`] or
+    /// [`Coherence::Revalidated`], as chosen. A file that is not cached is read anew each time, and counts as revalidated. In a
+    /// forked child always as chosen.
     pub fn coherence(&self) -> Coherence {
         match &self.contents {
             Contents::Stored(source) => source.coherence(),
@@ -429,8 +428,8 @@ impl File {
         }
     }
 
-    /// What cached reads of this file met so far, through all handles, and what the cache holds of it now. All zero for a
-    /// file that is not cached, or is in memory, and in a forked child.
+    /// Counts of this file's cached reads, through all handles, and what the cache holds of it now. All zero for a file that is
+    /// not cached, or is in memory, and in a forked child.
     pub fn stats(&self) -> FileStats {
         let Contents::Stored(source) = &self.contents else { return FileStats::default() };
         if source.shared().driver.is_forked() {

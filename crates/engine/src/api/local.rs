@@ -4,8 +4,8 @@
 //!   one processor, one thread, one LocalEngine: block_on ─► your futures ─► read_at_async … ─► ring of this thread
 //! ```
 //!
-//! Owns: keeping what belongs to a thread in that thread (`!Send`).
-//! Does not own: reading, which is that of any [`File`].
+//! Owns: keeping the parts of a local engine in their thread (`!Send`).
+//! Does not own: reading, which is the same as for any [`File`].
 
 use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
 use std::marker::PhantomData;
@@ -35,13 +35,12 @@ use crate::base::error::Result;
 use crate::engine::Engine;
 use crate::engine::handle::IoMode;
 
-/// An engine for one thread, for programs with a thread on each processor. The kernel completes its requests when this
-/// thread asks for that (`IORING_SETUP_DEFER_TASKRUN`), without interrupting it, and nothing is shared between
-/// processors but [`Bytes`] that are sent on purpose. Built by
-/// [`EngineBuilder::local`](crate::EngineBuilder::local).
+/// An engine for one thread, for programs with a thread on each processor. The kernel completes its requests when this thread
+/// asks for completions (`IORING_SETUP_DEFER_TASKRUN`), without interrupting it, and processors share nothing but [`Bytes`] that
+/// the program sends. Built by [`EngineBuilder::local`](crate::EngineBuilder::local).
 ///
 /// Its futures run inside [`LocalEngine::block_on`], or with the feature `tokio` in a current-thread tokio runtime on this
-/// thread. Neither they nor engine, files and readers leave it:
+/// thread. The engine, its files, readers and futures cannot leave the thread:
 ///
 /// ```compile_fail,E0277
 /// let engine = headwater::Engine::builder().local().unwrap();
@@ -74,12 +73,12 @@ impl LocalEngine {
     /// Opens a file as [`OpenOptions::open`] does, in [`IoMode::Auto`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`OpenOptions::open`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<LocalFile> {
         self.open_as(path, IoMode::Auto)
     }
 
-    /// Opens a file in the mode given.
+    /// Opens a file in the given mode.
     ///
     /// # Errors
     /// As [`OpenOptions::open`].
@@ -88,7 +87,7 @@ impl LocalEngine {
         Ok(LocalFile { file: Local::new(file) })
     }
 
-    /// Opens a file with these options, whose engine is this one then.
+    /// Opens a file with these options on this engine, whichever engine they name.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -108,12 +107,12 @@ impl LocalEngine {
         Ok(LocalFile { file: Local::new(file) })
     }
 
-    /// Runs a future to its end, and the engine's requests meanwhile. The future may wait for anything else as well.
+    /// Runs a future to completion, and the engine's requests meanwhile. The future may also wait for anything else.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.driver.block_on(future)
     }
 
-    /// Driver, limits, and why a wish was not met.
+    /// Driver, limits, and why a requested feature is not in use.
     pub fn info(&self) -> Info {
         self.engine.info()
     }
@@ -124,7 +123,7 @@ impl LocalEngine {
     }
 }
 
-/// A file of a [`LocalEngine`]. Methods are those of [`File`].
+/// A file of a [`LocalEngine`]. The methods are those of [`File`].
 #[derive(Clone, Debug)]
 pub struct LocalFile {
     file: Local<File>,
@@ -134,7 +133,7 @@ impl LocalFile {
     /// As [`File::len`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::len`].
     #[allow(clippy::len_without_is_empty)] // A file of length 0 may have contents, in /proc.
     pub fn len(&self) -> Result<u64> {
         self.file.len()
@@ -143,7 +142,7 @@ impl LocalFile {
     /// As [`File::read_at`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::read_at`].
     pub fn read_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<usize> {
         self.file.read_at(buffer, offset_bytes)
     }
@@ -151,7 +150,7 @@ impl LocalFile {
     /// As [`File::read_exact_at`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::read_exact_at`].
     pub fn read_exact_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<()> {
         self.file.read_exact_at(buffer, offset_bytes)
     }
@@ -159,7 +158,7 @@ impl LocalFile {
     /// As [`File::read_at_async`], for this thread.
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::read_at_async`].
     pub fn read_at_async(
         &self,
         offset_bytes: u64,
@@ -171,7 +170,7 @@ impl LocalFile {
     /// As [`File::read_exact_at_async`], for this thread.
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::read_exact_at_async`].
     pub fn read_exact_at_async(
         &self,
         offset_bytes: u64,
@@ -183,7 +182,7 @@ impl LocalFile {
     /// As [`File::write_at`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::write_at`].
     pub fn write_at(&self, bytes: &[u8], offset_bytes: u64) -> Result<usize> {
         self.file.write_at(bytes, offset_bytes)
     }
@@ -191,7 +190,7 @@ impl LocalFile {
     /// As [`File::write_all_at`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::write_all_at`].
     pub fn write_all_at(&self, bytes: &[u8], offset_bytes: u64) -> Result<()> {
         self.file.write_all_at(bytes, offset_bytes)
     }
@@ -199,7 +198,7 @@ impl LocalFile {
     /// As [`File::append`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::append`].
     pub fn append(&self, bytes: &[u8]) -> Result<u64> {
         self.file.append(bytes)
     }
@@ -207,7 +206,7 @@ impl LocalFile {
     /// As [`File::set_len`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::set_len`].
     pub fn set_len(&self, length_bytes: u64) -> Result<()> {
         self.file.set_len(length_bytes)
     }
@@ -215,7 +214,7 @@ impl LocalFile {
     /// As [`File::flush`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::flush`].
     pub fn flush(&self) -> Result<()> {
         self.file.flush()
     }
@@ -228,7 +227,7 @@ impl LocalFile {
     /// As [`File::sync_data`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::sync_data`].
     pub fn sync_data(&self) -> Result<()> {
         self.file.sync_data()
     }
@@ -236,7 +235,7 @@ impl LocalFile {
     /// As [`File::sync_all`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::sync_all`].
     pub fn sync_all(&self) -> Result<()> {
         self.file.sync_all()
     }
@@ -244,7 +243,7 @@ impl LocalFile {
     /// As [`File::write_all_at_async`], for this thread.
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::write_all_at_async`].
     pub fn write_all_at_async(
         &self,
         bytes: impl Into<Bytes>,
@@ -256,7 +255,7 @@ impl LocalFile {
     /// As [`File::append_async`], for this thread.
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::append_async`].
     pub fn append_async(&self, bytes: impl Into<Bytes>) -> impl Future<Output = Result<u64>> + 'static {
         stay(self.file.append_async(bytes.into()))
     }
@@ -264,7 +263,7 @@ impl LocalFile {
     /// As [`File::set_len_async`], for this thread.
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::set_len_async`].
     pub fn set_len_async(&self, length_bytes: u64) -> impl Future<Output = Result<()>> + 'static {
         stay(self.file.set_len_async(length_bytes))
     }
@@ -272,7 +271,7 @@ impl LocalFile {
     /// As [`File::flush_async`], for this thread.
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::flush_async`].
     pub fn flush_async(&self) -> impl Future<Output = Result<()>> + 'static {
         stay(self.file.flush_async())
     }
@@ -280,7 +279,7 @@ impl LocalFile {
     /// As [`File::sync_data_async`], for this thread.
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::sync_data_async`].
     pub fn sync_data_async(&self) -> impl Future<Output = Result<()>> + 'static {
         stay(self.file.sync_data_async())
     }
@@ -288,7 +287,7 @@ impl LocalFile {
     /// As [`File::sync_all_async`], for this thread.
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::sync_all_async`].
     pub fn sync_all_async(&self) -> impl Future<Output = Result<()>> + 'static {
         stay(self.file.sync_all_async())
     }
@@ -296,7 +295,7 @@ impl LocalFile {
     /// As [`File::view`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::view`].
     pub fn view(&self, offset_bytes: u64, length: usize) -> Result<View> {
         self.file.view(offset_bytes, length)
     }
@@ -304,7 +303,7 @@ impl LocalFile {
     /// As [`File::view_async`], for this thread.
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::view_async`].
     pub fn view_async(
         &self,
         offset_bytes: u64,
@@ -316,7 +315,7 @@ impl LocalFile {
     /// As [`File::map`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::map`].
     pub fn map(&self, range: ByteRange) -> Result<Local<SharedView>> {
         self.file.map(range).map(Local::new)
     }
@@ -324,7 +323,7 @@ impl LocalFile {
     /// As [`File::map_contiguous`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::map_contiguous`].
     pub fn map_contiguous(&self, range: ByteRange) -> Result<Local<SharedView>> {
         self.file.map_contiguous(range).map(Local::new)
     }
@@ -337,7 +336,7 @@ impl LocalFile {
     /// As [`File::advise`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::advise`].
     pub fn advise(&self, advice: Advice, range: ByteRange) -> Result<()> {
         self.file.advise(advice, range)
     }
@@ -345,7 +344,7 @@ impl LocalFile {
     /// As [`File::advise_all`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::advise_all`].
     pub fn advise_all(&self, advice: Advice) -> Result<()> {
         self.file.advise_all(advice)
     }
@@ -379,7 +378,7 @@ impl LocalFile {
     }
 }
 
-/// The future, kept in the thread that polls it first.
+/// Makes the future `!Send`.
 async fn stay<F: Future>(future: F) -> F::Output {
     let here: PhantomData<Rc<()>> = PhantomData;
     let output = future.await;
@@ -387,7 +386,7 @@ async fn stay<F: Future>(future: F) -> F::Output {
     output
 }
 
-/// What belongs to a [`LocalEngine`] and so cannot leave its thread.
+/// A part of a [`LocalEngine`], which cannot leave its thread.
 #[derive(Clone, Debug)]
 pub struct Local<T> {
     inner: T,

@@ -1,7 +1,7 @@
-//! In memory: bytes that a program holds, read as a file.
+//! In memory: bytes of the program, read as a file.
 //!
 //! Owns: the bytes, the name for error texts, a position for each reader.
-//! Does not own: how bytes in memory are read at a place ([`InMemory`]).
+//! Does not own: positional reads of bytes in memory ([`InMemory`]).
 //! Hot path: `read_at` is one copy; everything else shares the bytes.
 
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ impl MemoryFile {
         Ok(read_bytes)
     }
 
-    /// The bytes themselves.
+    /// Shares the bytes.
     pub(crate) fn slice(&self, offset_bytes: u64, length: usize) -> Result<Bytes> {
         let range = addressable(&self.path, offset_bytes, length)?;
         let place = |offset_bytes: u64| offset_bytes.min(self.length_bytes()) as usize;
@@ -54,7 +54,7 @@ pub(crate) struct MemoryReader {
 }
 
 impl MemoryReader {
-    /// All that is left.
+    /// All bytes from the position on.
     pub(crate) fn chunk(&self) -> &[u8] {
         let bytes = self.file.contents.bytes();
         &bytes[self.position_bytes.min(bytes.len() as u64) as usize..]
@@ -65,7 +65,7 @@ impl MemoryReader {
         self.position_bytes += bytes as u64;
     }
 
-    /// The chunk, consumed. `None` when there is none.
+    /// Takes the chunk and moves past it. `None` at the end.
     pub(crate) fn take_chunk(&mut self) -> Option<Bytes> {
         let rest = self.file.contents.bytes().slice_ref(self.chunk());
         self.position_bytes += rest.len() as u64;

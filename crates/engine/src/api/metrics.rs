@@ -1,7 +1,7 @@
 //! Metrics: an engine's statistics for the recorder that the program has installed.
 //!
 //! Owns: the names.
-//! Does not own: the figures (stats), when they are recorded, where they go.
+//! Does not own: the figures (stats), when and where they are recorded.
 
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 
@@ -10,10 +10,10 @@ use crate::engine::Engine;
 use crate::engine::stats::Latency;
 
 impl Engine {
-    /// Puts [`Engine::stats`] into the recorder of the crate `metrics` that is installed: counters with their absolute
-    /// values, gauges with those of now. To be called at the interval at which they are collected; nothing is recorded in
-    /// between, and reads do not get slower. With several engines in one process, wrap the recorder in one that adds a
-    /// label, or record one engine only: the names are the same.
+    /// Sends [`Engine::stats`] to the installed recorder of the crate `metrics`: counters with their absolute values, gauges with
+    /// their present ones. Call it at the interval of collection; nothing is recorded in between, and reads do not get slower.
+    /// With several engines in one process, wrap the recorder in one that adds a label, or record one engine only: the names are
+    /// the same.
     ///
     /// Counters, named `headwater_cache_…_total`, are the fields of [`Counts`](crate::Counts) (`headwater_cache_hits_total`,
     /// `…_misses_total`, `…_sync_misses_total`, `…_joined_total`, `…_bypassed_total`, `…_device_reads_total`,

@@ -1,6 +1,6 @@
 //! API: what users hold.
 //!
-//! Owns: files, readers, writers, views, and how an engine ends.
+//! Owns: files, readers, writers, views, the builder, how an engine ends.
 //! Does not own: how bytes are found and kept (the rooms below).
 
 pub(crate) mod advice;

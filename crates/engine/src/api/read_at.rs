@@ -2,19 +2,19 @@
 //!
 //! ```text
 //!   read_at ─┬─ in memory ─────────► copied
-//!            ├─ cached ────────────► a few bytes: glance, else through the cache (`cached`)
+//!            ├─ cached ────────────► a few bytes: optimistic read, else through the cache (`cached`)
 //!            ├─ character device ──► pread
 //!            └─ else ─► page cache (RWF_NOWAIT) ─┬─ all there ─► done
 //!                                                └─ rest ─┬─ small ─► pread in this thread, through a frame if unaligned
 //!                                                         └─ large ─► read stream: runs in flight at once, copied in order
-//!   read_at_async ─► the same ways; without the cache one request into one frame, lent as Bytes; large ones are assembled
+//!   read_at_async ─► the same paths; around the cache one request into one frame, lent as Bytes; large reads are assembled
 //! ```
 //!
 //! Owns: the choice between these, and reading without the cache.
-//! Does not own: the cache (cached), readahead (a positional read around the cache starts none).
-//! Invariants: I4 memory of the caller goes to the kernel only inside blocking calls.
-//! Hot path: cached: see `cached`. Resident: 1 syscall, 1 copy, no allocation. Direct and aligned: 1 more syscall, no copy by
-//! us.
+//! Does not own: the cache (cached), readahead (a read around the cache starts none).
+//! Invariants: I4 memory of the caller is given to the kernel only during blocking calls.
+//! Hot path: cached: see `cached`. Resident: 1 system call, 1 copy, no allocation. Direct and aligned: 1 more system call, no
+//! copy in user space.
 
 use std::io;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use headwater_core::backing::{Backing, Form};
 use headwater_core::units::ByteRange;
-use headwater_io::Glanced;
+use headwater_io::OptimisticRead;
 
 use crate::api::contents::Contents;
 use crate::api::file::File;
@@ -31,16 +31,18 @@ use crate::engine::handle::Source;
 use crate::engine::handle::addressable;
 
 impl File {
-    /// Reads at `offset_bytes` into `buffer`, as `std::os::unix::fs::FileExt::read_at` does, and fills it unless the
-    /// file ends before. Returns the bytes read; 0 at or beyond the end. Blocks; needs no alignment. What `buffer` holds behind the
-    /// bytes read is unspecified: the file may be cut while the device delivers.
+    /// Reads at `offset_bytes` into `buffer`, as `std::os::unix::fs::FileExt::read_at` does, and fills it unless the file ends
+    /// first. Returns the bytes read; 0 at or beyond the end. Blocks; needs no alignment. The rest of `buffer`, behind the bytes
+    /// read, is unspecified: the file may be truncated while the device delivers.
     ///
     /// # Errors
     /// What the device reports, with path and offset, if no byte was read.
     #[inline]
     pub fn read_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<usize> {
         match &self.contents {
-            Contents::Stored(source) if source.glance(buffer, offset_bytes) == Glanced::Copied => {
+            Contents::Stored(source)
+                if source.read_optimistic(buffer, offset_bytes) == OptimisticRead::Copied =>
+            {
                 Ok(buffer.len())
             }
             Contents::Stored(source) => source.read_at(buffer, offset_bytes),
@@ -51,7 +53,8 @@ impl File {
     /// Fills `buffer` from `offset_bytes` on, as `std::os::unix::fs::FileExt::read_exact_at` does. Blocks.
     ///
     /// # Errors
-    /// `UnexpectedEof` when the file ends before, else as [`File::read_at`]. The buffer's contents are then unspecified.
+    /// `UnexpectedEof` when the file ends before `buffer` is full, else as [`File::read_at`]. The buffer's contents are then
+    /// unspecified.
     pub fn read_exact_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<()> {
         let mut done = 0;
         while done < buffer.len() {
@@ -63,10 +66,9 @@ impl File {
         Ok(())
     }
 
-    /// Reads up to `length` bytes at `offset_bytes`; fewer only where the file ends. The bytes share an engine's frame
-    /// up to 2 MiB; beyond that, or when there is no frame of that size, they are assembled in memory of their own. The
-    /// bytes of a file in memory are shared, however many. The future is `Send`, runs on any executor and may be dropped
-    /// at any moment.
+    /// Reads up to `length` bytes at `offset_bytes`; fewer only at the end of the file. Up to 2 MiB the bytes share a frame of
+    /// the engine; larger reads, and those that get no frame of that size, are assembled in memory of their own. A file in memory
+    /// shares its bytes, whatever the length. The future is `Send`, runs on any executor and may be dropped at any moment.
     ///
     /// # Errors
     /// As [`File::read_at`].
@@ -87,7 +89,7 @@ impl File {
     /// Reads exactly `length` bytes at `offset_bytes`.
     ///
     /// # Errors
-    /// `UnexpectedEof` when the file ends before, else as [`File::read_at`].
+    /// `UnexpectedEof` when the file ends before `length` bytes, else as [`File::read_at`].
     pub fn read_exact_at_async(
         &self,
         offset_bytes: u64,
@@ -99,7 +101,7 @@ impl File {
             if bytes.len() == length {
                 return Ok(bytes);
             }
-            // The file ended, or the device failed there: asking for the rest tells which.
+            // Either the file ended, or the device failed there: reading the rest tells which.
             let mut assembled = BytesMut::from(bytes);
             while assembled.len() < length {
                 let (end_bytes, left) = (offset_bytes + assembled.len() as u64, length - assembled.len());
@@ -120,12 +122,12 @@ impl File {
 }
 
 impl Source {
-    /// All of it, if it is a few bytes of a cached page that is much in use.
+    /// Copies a few bytes of a cached page that is in frequent use, by an optimistic read: all of them or none.
     #[inline]
-    fn glance(&self, buffer: &mut [u8], offset_bytes: u64) -> Glanced {
+    fn read_optimistic(&self, buffer: &mut [u8], offset_bytes: u64) -> OptimisticRead {
         match &self.inode {
-            Some(inode) => inode.glance(buffer, offset_bytes, self.revalidate_after),
-            None => Glanced::Not,
+            Some(inode) => inode.read_optimistic(buffer, offset_bytes, self.revalidate_after),
+            None => OptimisticRead::Failed,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Whole: files read from start to end by their path, the small ones of which there are many.
+//! Whole files: read from start to end by their path, for many small files.
 //!
 //! ```text
 //!   path ─► open, fstat ─┬─ known, unchanged, all of it cached ─► its bytes from the cache ─► close
@@ -6,12 +6,12 @@
 //!                        └─ else ─► a `File` of the same descriptor ─► read to the end ─► close: the pages stay
 //! ```
 //!
-//! The file is opened each time, because only `open(2)` asks everything that may forbid reading it, and because only what is
-//! looked at through a descriptor is the file that was opened. What is saved is the reading.
+//! The file is opened each time, because only `open(2)` makes all permission checks, and because only an `fstat` of the
+//! descriptor concerns the file that was opened. What the cache saves is the read.
 //!
 //! Owns: the ways of reading to the end.
 //! Does not own: the descriptor (io), what proves a file unchanged (inode), reading parts (read_at).
-//! Invariants: I8, because a file with something unwritten is read as a `File`; I10.
+//! Invariants: I8, because a file with dirty pages is read as a `File`; I10.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -27,14 +27,13 @@ use crate::engine::lending::{LENT_BYTES_MIN, LENT_TIMES_MAX, LentBytes};
 use crate::inode::Inode;
 
 impl Engine {
-    /// Reads a whole file, as [`std::fs::read`] does. The file is opened, so whatever may forbid that is asked. While its times
-    /// say that it is the same, what the cache holds of it is taken from there: three system calls in all, and no copy where
-    /// its pages lie in one piece. A file that is read for the first time is read around the cache; from the second time on
-    /// its pages stay, up to 1 MiB. Before Linux 6.5, and where the process neither owns the file nor may write to it, they stay
-    /// from the first.
+    /// Reads a whole file, as [`std::fs::read`] does. The file is opened, so all permission checks are made. As long as its times
+    /// prove it unchanged, cached bytes are returned: three system calls in all, and no copy where its pages are contiguous. A
+    /// file's first read goes around the cache; from the second on its pages are cached, up to 1 MiB. Before Linux 6.5, and where
+    /// the process neither owns the file nor may write to it, they are cached from the first.
     ///
-    /// Changes by others show at the next call, as far as the file's times tell: not writes through `mmap` that were not
-    /// written back, and before Linux 6.13 not two writes within one tick of the clock. Blocks.
+    /// Changes by other processes are visible to the next call, as far as the file's times show them: not writes through `mmap`
+    /// before their writeback, and before Linux 6.13 not two writes within one tick of the clock. Blocks.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -46,8 +45,9 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// As [`OpenOptions::open`] and [`crate::File::read_at`], whatever was read before; `OutOfMemory` for a file that does not
-    /// fit memory; `FileTooLarge` for one that tells no length, as devices and files of `/proc` do, and gives 256 MiB.
+    /// As [`OpenOptions::open`] and [`crate::File::read_at`], even if bytes were read before; `OutOfMemory` for a file that does
+    /// not fit in memory; `FileTooLarge` for one that reports no length, as devices and files of `/proc` do, and has not ended
+    /// after 256 MiB.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Bytes> {
         let path = path.as_ref();
         let seen = SeenFile::open(path).map_err(|error| Error::on_file(Operation::Open, path, error))?;
@@ -57,8 +57,8 @@ impl Engine {
         }
     }
 
-    /// A small file, if all of it is cached, or if it is read for the first time. An error here is met again by the ways that
-    /// report it.
+    /// The bytes of a small file, if all of it is cached, or if it is read for the first time. Errors are ignored here: the path
+    /// that follows meets and reports them.
     fn read_seen(&self, seen: &SeenFile) -> Option<Bytes> {
         let opened = seen.opened();
         let is_small = (1..=WHOLE_BYTES_MAX as u64).contains(&opened.stamp.length_bytes);
@@ -71,7 +71,7 @@ impl Engine {
                 self.lend_pages(&inode, opened.stamp.length_bytes as usize)
             }
             Some(_) => None,
-            // Many are never read again.
+            // The first read is not cached: many files are never read again.
             None if inodes.was_read(opened.key) => None,
             None => {
                 let WholeFile { memory, file } = seen.read_whole().ok().flatten()?;
@@ -83,7 +83,7 @@ impl Engine {
     fn read_open(&self, seen: SeenFile, path: &Path) -> Result<Bytes> {
         let file = OpenOptions::new().open_seen(self, seen, path)?;
         let length = usize::try_from(file.opened_length_bytes()).unwrap_or(usize::MAX);
-        // What is long is read as a stream, around the cache; so is what says that it is empty, as files of /proc do.
+        // A long file is streamed around the cache; so is one that reports length 0, as files of /proc do.
         let bytes = if length > WHOLE_BYTES_MAX || length == 0 {
             stream_to_end(&file, length)?
         } else {
@@ -92,8 +92,7 @@ impl Engine {
         Ok(bytes.into())
     }
 
-    /// All pages of a file, if they are there: themselves where they lie in one piece, which those do that were loaded together;
-    /// else a copy.
+    /// All pages of a file, if they are cached: lent where they are contiguous, as pages of one load are; else a copy.
     fn lend_pages(&self, inode: &Inode, length: usize) -> Option<Bytes> {
         if length < LENT_BYTES_MIN {
             let mut bytes = vec![0; length];
@@ -118,9 +117,9 @@ impl Engine {
     }
 }
 
-/// Reads on until a read finds nothing: one that is short of its buffer may have met an error, which the next one reports.
+/// Reads until a read returns 0: a short read may mean an error, which the next read reports.
 fn read_to_end(file: &File, length: usize) -> Result<Vec<u8>> {
-    // A byte more than the file had shows whether that is all.
+    // One byte more than the known length shows whether the file has grown.
     let (mut bytes, mut done) = (vec![0; length + 1], 0);
     loop {
         let read_bytes = file.read_at(&mut bytes[done..], done as u64)?;
@@ -152,7 +151,7 @@ fn stream_to_end(file: &File, length: usize) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Pages in one piece, inside of [`Bytes`].
+/// Contiguous pages, inside of [`Bytes`].
 struct LentRun {
     run: PinnedRun,
     #[expect(dead_code, reason = "dropped with the pages")]
@@ -168,13 +167,13 @@ impl AsRef<[u8]> for LentRun {
 /// Reads a whole file with [`Engine::global`]; see [`Engine::read`].
 ///
 /// # Errors
-/// As there, and as [`Engine::global`].
+/// As [`Engine::read`] and [`Engine::global`].
 pub fn read(path: impl AsRef<Path>) -> Result<Bytes> {
     Engine::global()?.read(path)
 }
 
-/// More than files of `/proc` and `/sys` hold that tell no length; `/dev/zero` never ends.
+/// More than files of `/proc` and `/sys` without a length hold; `/dev/zero` never ends.
 const UNSIZED_BYTES_MAX: u64 = 256 << 20;
 
-/// Beyond, a file would take much of the cache, and gains little: the device delivers as fast as the bytes are copied.
+/// A larger file would take much of the cache for little gain: the device delivers as fast as bytes are copied.
 const WHOLE_BYTES_MAX: usize = 1 << 20;

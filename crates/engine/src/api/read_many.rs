@@ -1,14 +1,14 @@
 //! Read many: several positional reads in one call.
 //!
 //! ```text
-//!   a few at a time: ─► have their pages fetched ─► copy what is there ─┬─ all ─► done
-//!                                                                       └─ rest ─► started, later
-//!   then, in order: wait for what was started
+//!   a few at a time: ─► prefetch their pages ─► copy the resident ones ─┬─ all ─► done
+//!                                                                       └─ rest ─► submitted, later
+//!   then, in order: wait for what was submitted
 //! ```
 //!
-//! A processor waits for one cached page at a time if it is asked for one at a time, because pinning a page is an
-//! atomic operation past which it does not look ahead. Asked for several, it is told of all their addresses first. And
-//! of pages that are not cached all reads are under way before the first is waited for.
+//! One lookup at a time makes a processor wait for one cached page at a time, because pinning a page is an atomic operation past
+//! which it does not speculate. With several, it gets prefetches for all of them first. And all reads of pages that are not
+//! cached are in flight before the first is waited for.
 //!
 //! Owns: the order of steps.
 //! Does not own: each read (cached).
@@ -27,27 +27,27 @@ use crate::inode::Inode;
 use crate::load::cached::CachedRead;
 use crate::load::submit::Caller;
 
-/// One of several reads.
+/// One of the reads of [`File::read_many`].
 #[derive(Debug)]
 pub struct ManyRead<'a> {
-    /// Where it begins.
+    /// Offset of the first byte.
     pub offset_bytes: u64,
-    /// What it fills, as far as the file reaches.
+    /// Filled as far as the file reaches.
     pub buffer: &'a mut [u8],
-    /// How much was read, as [`File::read_at`] says it. Set by [`File::read_many`].
+    /// Bytes read, as [`File::read_at`] returns them. Set by [`File::read_many`].
     pub read_bytes: usize,
 }
 
 impl<'a> ManyRead<'a> {
-    /// A read that is not done yet.
+    /// A read that is still to be done.
     pub fn new(offset_bytes: u64, buffer: &'a mut [u8]) -> ManyRead<'a> {
         ManyRead { offset_bytes, buffer, read_bytes: 0 }
     }
 }
 
 impl File {
-    /// As [`File::read_at`] for each of `reads`, in one call: faster for pages that are cached, and for those that are not
-    /// the device gets all requests at once. Blocks until all are done.
+    /// As [`File::read_at`] for each of `reads`, in one call: faster for cached pages, and the device gets the requests for the
+    /// others together. Blocks until all are done.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -63,7 +63,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// That of the first read in order that failed; the others are done all the same, and the failed ones have read 0 bytes.
+    /// That of the first read in order that failed. The others are completed all the same, and failed ones have read 0 bytes.
     pub fn read_many(&self, reads: &mut [ManyRead<'_>]) -> Result<()> {
         if let (Contents::Stored(source), Some(first)) = (&self.contents, reads.first()) {
             source.check_process(first.offset_bytes)?;
@@ -79,7 +79,7 @@ impl File {
         outcome
     }
 
-    /// Does what can be done without waiting. The rest is started, and given back.
+    /// Completes the reads that need no waiting. Submits the others and returns them.
     fn late<'r, 'b>(
         &self,
         reads: &'r mut [ManyRead<'b>],
@@ -101,7 +101,7 @@ impl File {
     }
 }
 
-/// What became of a read that does not wait.
+/// Outcome of a read that does not wait.
 enum Copied {
     All,
     NotAll,
@@ -110,7 +110,7 @@ enum Copied {
 impl Source {
     fn copy_if_there(&self, inode: &Arc<Inode>, read: &mut ManyRead<'_>) -> Copied {
         let wanted = addressable(self.path(), read.offset_bytes, read.buffer.len());
-        // What is wrong with it shows when it is read in earnest.
+        // The blocking read reports what is wrong with the range.
         let Ok(wanted) = wanted else { return Copied::NotAll };
         let Ok(mut cached) = CachedRead::new(self, inode, Caller::Task, wanted) else {
             return Copied::NotAll;
@@ -126,8 +126,8 @@ impl Source {
     }
 }
 
-/// Pages whose bytes are fetched before the first is copied: what the first-level cache holds beside its other uses.
+/// Pages prefetched before the first is copied: what fits in the first-level cache beside its other contents.
 const FETCHED_TOGETHER: usize = 8;
 
-/// Reads under way at once: what keeps a device with a deep queue busy, and leaves the cache what others use.
+/// Reads in flight at once: enough to keep a device with a deep queue busy, few enough to leave frames to other readers.
 const STARTED_TOGETHER: usize = 64;

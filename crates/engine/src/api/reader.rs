@@ -1,8 +1,8 @@
 //! Reader: a blocking cursor with readahead.
 //!
 //! Owns: nothing but the cursor.
-//! Does not own: readahead, memory; see the read stream.
-//! Blocking: every read may wait for the device; a thread that waits alone pays no thread switch.
+//! Does not own: readahead, memory (see the read stream).
+//! Blocking: every read may wait for the device; a thread that waits alone reaps its own completion, without a thread switch.
 
 use std::fmt;
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
@@ -12,12 +12,11 @@ use os_display::Quotable;
 use crate::api::contents::Contents;
 use crate::api::cursor::Cursor;
 
-/// Reads a file from a position onwards: `Read + BufRead + Seek`. Dropping it at any moment is safe and does not wait.
+/// Reads a file from a position onwards: `Read + BufRead + Seek`. May be dropped at any moment; the drop does not wait.
 ///
-/// [`BufRead::fill_buf`] shows the frames themselves: no copy. [`Read::read`] copies once.
+/// [`BufRead::fill_buf`] lends the frames themselves: no copy. [`Read::read`] copies once.
 ///
-/// An error names the first byte that could not be read; the position stays there, so reading again tries again and a
-/// seek goes past it.
+/// An error names the first byte that could not be read. The position stays there: reading again retries, seeking skips it.
 ///
 /// ```
 /// use std::io::BufRead;
@@ -77,6 +76,6 @@ impl fmt::Debug for Reader {
     }
 }
 
-/// Reads at least this large take what the kernel's page cache holds straight into the caller's buffer; below, a larger
-/// piece copied into a frame serves many of them with one syscall.
+/// Reads at least this large copy resident bytes from the kernel's page cache straight into the caller's buffer. For smaller
+/// reads, one large copy into a frame serves many of them with one system call.
 const STRAIGHT_READ_BYTES_MIN: usize = 64 << 10;

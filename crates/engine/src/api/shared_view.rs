@@ -1,19 +1,18 @@
 //! Shared view: a live window onto a file, with the meaning of `mmap(MAP_SHARED)` and none of its faults.
 //!
 //! ```text
-//!   load ─► glance, else through the cache                          (no page is held between calls)
-//!   store ─► as any write, but never beyond the end
+//!   load ─► optimistic read, else through the cache                 (no page is pinned between calls)
+//!   store ─► as any write, but never beyond the end of the file
 //!   fetch_add, compare_exchange ─► the word of the page, latched
 //! ```
 //!
-//! Between two calls a view holds nothing: a page that somebody has pinned cannot be written to in place, so a view that kept its
-//! pages would make each writer copy them. Neither is it noted where the page of the last access lies: to know that the frame
-//! still holds it, its word and its identity must be read again, which is what a glance is, but for the walk of the
-//! table.
+//! A view holds nothing between two calls: a pinned page cannot be written in place, so a view that kept pins would make every
+//! writer copy. Nor does it remember the frame of the last access: to prove that the frame still holds the page, its state word
+//! and its identity would have to be read again, which is all that an optimistic read does beyond the table walk.
 //!
-//! Owns: what a user of a live window sees, where it ends.
+//! Owns: the live window as users see it, and its end.
 //! Does not own: the pages (cache), how writes are made (cached write).
-//! Invariants: I1, I8 as for all reads and writes, whose ways these are; nothing here makes a file longer.
+//! Invariants: I1, I8 as for all reads and writes: a view takes their paths. A view never makes a file longer.
 
 use std::fmt;
 use std::io;
@@ -21,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 
 use headwater_core::units::ByteRange;
-use headwater_io::Glanced;
+use headwater_io::OptimisticRead;
 use os_display::Quotable;
 
 use crate::api::contents::Contents;
@@ -32,18 +31,17 @@ use crate::inode::Inode;
 use crate::write::cached::Place;
 use crate::write::window_create::WindowUse;
 
-/// A range of a file as it is at each moment: what is written through any handle, view or window of the same engine is seen here at
-/// once, and what is written here is seen there. On the device it is after [`SharedView::sync`], as for all that is written.
+/// A range of a file as it is at each moment: writes through any handle, view or window of the same engine are visible here at
+/// once, and writes through this view are visible there. They are on the device after [`SharedView::sync`], like all writes.
 ///
-/// Offsets count from the beginning of the view. A value that lies within one aligned word of the file (of eight bytes) is read and
-/// written whole; so is, for that matter, everything within one page. What a load has seen, was written before the load, with all
-/// that its writer had written before that: loads acquire, stores release, and changes ([`SharedView::fetch_add_u64`],
-/// [`SharedView::compare_exchange_u64`]) do both.
+/// Offsets count from the beginning of the view. A value within one aligned word of eight bytes of the file is read and written
+/// atomically; so is, in fact, everything within one page. Loads acquire and stores release: a load that sees a store also sees
+/// all that the storing thread wrote before it. [`SharedView::fetch_add_u64`] and [`SharedView::compare_exchange_u64`] do both.
 ///
-/// The file may be shorter than the view, or become so. What lies beyond its end can be neither read nor written, which is an
-/// error of the access and never a signal; when the file is made longer again, these are zeros.
+/// The file may be shorter than the view, or become so. Bytes beyond its end can be neither read nor written: the access returns
+/// an error, and never raises a signal. When the file grows again, they are zeros.
 ///
-/// Pages come from the device when they are needed, so every access may block. The view keeps the file open.
+/// Pages are loaded on demand, so every access may block. The view keeps the file open.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -72,10 +70,10 @@ pub struct SharedView {
 }
 
 impl File {
-    /// A live window onto a range of the file; see [`SharedView`]. The range may reach beyond the end, for when the file is longer.
+    /// A live window onto a range of the file; see [`SharedView`]. The range may reach beyond the end, for a file that will grow.
     ///
     /// # Errors
-    /// `InvalidInput` for a range that ends before it begins, or beyond the offsets that files have; `Unsupported` for a device
+    /// `InvalidInput` for a range that ends before it begins, or beyond the largest file offset; `Unsupported` for a device
     /// without a length.
     ///
     /// ```
@@ -105,19 +103,19 @@ impl File {
         Ok(SharedView { file: self.clone(), range, window: None })
     }
 
-    /// A live window onto a range of the file whose bytes lie in one piece of memory ([`SharedView::as_cells`],
-    /// [`SharedView::atomic_u64`]), to be read and written without a call. What is stored there, everybody who uses the same engine
-    /// sees at once, and the other way round; which pages were written, the kernel notes. They go to the file with a sync, every few
-    /// seconds, and when the last clone of the view is dropped, which blocks for that.
+    /// A live window onto a range of the file, with its bytes contiguous in memory ([`SharedView::as_cells`],
+    /// [`SharedView::atomic_u64`]), read and written without a call. Stores are visible at once to everything that uses the same
+    /// engine, and the other way round; the kernel records which pages were written. They are written to the file by a sync,
+    /// every few seconds, and when the last clone of the view is dropped, which blocks for that.
     ///
-    /// All of the range is read when the view is made, and stays in memory as long as the view, as part of the engine's budget: at
-    /// most half of it, and only what the cache has not used before. What others than this engine write to the file meanwhile does
-    /// not show. What is stored beyond the end of the file is lost. In a forked child there are no bytes.
+    /// All of the range is read when the view is made, and stays in memory as long as the view. It counts against the engine's
+    /// budget: at most half of it, and only memory that the cache has not used before. What other processes write to the file
+    /// meanwhile does not show. Stores beyond the end of the file are lost. In a forked child there are no bytes.
     ///
     /// # Errors
-    /// As [`File::map`], for a file that is open for writing; `Unsupported`, with what is missing, where the kernel does not tell
-    /// which pages were written (Linux 6.8 and later do) or does not allow it; `ResourceBusy` if another such view has some of the
-    /// same pages; `OutOfMemory` and `InvalidInput` for more memory than the engine can spare; what the device reports.
+    /// As [`File::map`], for a file that is open for writing; `Unsupported`, naming what is missing, where the kernel does not
+    /// track written pages (Linux 6.8 and later do) or does not permit it; `ResourceBusy` if another contiguous view overlaps in
+    /// a page; `OutOfMemory` and `InvalidInput` for more memory than the engine can spare; what the device reports.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -145,26 +143,26 @@ impl File {
 }
 
 impl SharedView {
-    /// Bytes of the window, whether the file reaches that far or not.
+    /// Length of the window in bytes, whether the file reaches that far or not.
     pub fn len(&self) -> u64 {
         self.range.len()
     }
 
-    /// Whether there are none.
+    /// Whether the window is empty.
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }
 
-    /// The part of the file that this is a window onto.
+    /// The range of the file that this window shows.
     pub fn range(&self) -> ByteRange {
         self.range
     }
 
-    /// Copies the bytes from `at_bytes` on into `buffer`. If others write to them meanwhile, some pages may be older than others.
+    /// Copies the bytes from `at_bytes` on into `buffer`. With concurrent writes, some pages may be older than others.
     ///
     /// # Errors
-    /// `UnexpectedEof`, with the path and the first offset that the file does not have, when it ends before; `InvalidInput` when
-    /// the bytes are not all inside the view; as [`File::read_at`]. The buffer's contents are then unspecified.
+    /// `UnexpectedEof`, with the path and the first missing offset, when the file ends before; `InvalidInput` when the bytes are
+    /// not all inside the view; as [`File::read_at`]. The buffer's contents are then unspecified.
     #[inline]
     pub fn read(&self, at_bytes: u64, buffer: &mut [u8]) -> Result<()> {
         let range = self.within(at_bytes, buffer.len())?;
@@ -176,24 +174,24 @@ impl SharedView {
         match &self.file.contents {
             Contents::Stored(source) => {
                 let Some(inode) = source.known() else { return self.file.read_exact_at(buffer, range.start) };
-                match inode.glance(buffer, range.start, source.revalidate_after) {
-                    Glanced::Copied => Ok(()),
-                    Glanced::Not if source.may_hide_contents(inode) => {
+                match inode.read_optimistic(buffer, range.start, source.revalidate_after) {
+                    OptimisticRead::Copied => Ok(()),
+                    OptimisticRead::Failed if source.may_hide_contents(inode) => {
                         self.file.read_exact_at(buffer, range.start)
                     }
-                    Glanced::Not => self.read_cached(source, inode, buffer, range),
+                    OptimisticRead::Failed => self.read_cached(source, inode, buffer, range),
                 }
             }
             Contents::Memory(_) => self.file.read_exact_at(buffer, range.start),
         }
     }
 
-    /// Writes `bytes` from `at_bytes` on. Nothing is written if the file ends before the end of the bytes when this begins.
+    /// Writes `bytes` from `at_bytes` on. Nothing is written if the file is too short when the call begins.
     ///
     /// # Errors
-    /// `UnexpectedEof`, with the path and the first offset that the file does not have; `InvalidInput` when the bytes are not all
-    /// inside the view; `PermissionDenied` when the file is not open for writing; what the device reports. Some of the bytes may be
-    /// written when the file is cut meanwhile, or the device fails.
+    /// `UnexpectedEof`, with the path and the first missing offset; `InvalidInput` when the bytes are not all inside the view;
+    /// `PermissionDenied` when the file is not open for writing; what the device reports. Some of the bytes may be written when
+    /// the file is truncated meanwhile, or the device fails.
     pub fn write(&self, at_bytes: u64, bytes: &[u8]) -> Result<()> {
         let range = self.within(at_bytes, bytes.len())?;
         let (source, inode) = self.writable(range)?;
@@ -205,11 +203,11 @@ impl SharedView {
         Ok(())
     }
 
-    /// Adds to the eight bytes at `at_bytes`, wrapping around, and says what they were: atomically, whoever else reads and writes the
-    /// file through the same engine.
+    /// Adds to the eight bytes at `at_bytes`, wrapping around, and returns their previous value. Atomic with respect to all reads
+    /// and writes of the file through the same engine.
     ///
     /// # Errors
-    /// As [`SharedView::write`]; `InvalidInput` if they do not begin at a multiple of eight in the file.
+    /// As [`SharedView::write`]; `InvalidInput` if the offset in the file is no multiple of eight.
     pub fn fetch_add_u64(&self, at_bytes: u64, value: u64) -> Result<u64> {
         let mut before = 0;
         self.modify(at_bytes, &mut |word| {
@@ -219,8 +217,8 @@ impl SharedView {
         Ok(before)
     }
 
-    /// Writes `new` to the eight bytes at `at_bytes` if they are `current`, atomically like [`SharedView::fetch_add_u64`]. The inner
-    /// result says what they were: `Ok` if they were replaced, `Err` if not. Nothing becomes dirty then.
+    /// Writes `new` to the eight bytes at `at_bytes` if they are `current`, atomically like [`SharedView::fetch_add_u64`]. The
+    /// inner result is their previous value: `Ok` if they were replaced, `Err` if not. A failed exchange dirties nothing.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -250,24 +248,23 @@ impl SharedView {
         Ok(if before == current { Ok(before) } else { Err(before) })
     }
 
-    /// What was written to the file before, through this or anything else, survives a loss of power when this returns; see
-    /// [`File::sync_data`]. Blocks.
+    /// As [`File::sync_data`]: all earlier writes to the file, through this view or otherwise, survive a power loss. Blocks.
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::sync_data`].
     pub fn sync(&self) -> Result<()> {
         self.file.sync_data()
     }
 
-    /// All bytes of a view that is contiguous in memory, one beside the other. `None` for others and in a forked child.
+    /// All bytes of a contiguous view. `None` for other views and in a forked child.
     pub fn as_cells(&self) -> Option<&[AtomicU8]> {
         let window = &self.window.as_ref()?.window;
         let start = window.place(self.range.start);
         window.memory.as_cells().get(start..start + self.range.len() as usize)
     }
 
-    /// The eight bytes at `at_bytes` of a view that is contiguous in memory, in the processor's order. `None` for others and in a
-    /// forked child, if they do not begin at a multiple of eight in the file, and beyond the end of the view.
+    /// The eight bytes at `at_bytes` of a contiguous view, in the processor's byte order. `None` for other views, in a forked
+    /// child, if the offset in the file is no multiple of eight, and beyond the end of the view.
     pub fn atomic_u64(&self, at_bytes: u64) -> Option<&AtomicU64> {
         let window = &self.window.as_ref()?.window;
         let range = self.within(at_bytes, size_of::<u64>()).ok()?;
@@ -303,7 +300,7 @@ impl SharedView {
         Ok(())
     }
 
-    /// The file, with its length as it is now if a write might reach beyond what was known of it.
+    /// The open file, after a check of its length if the write might reach beyond the known one.
     fn writable(&self, range: ByteRange) -> Result<(&Arc<Source>, &Arc<Inode>)> {
         let source = self.file.writable(Operation::Write)?;
         source.check_process_for(Operation::Write)?;
@@ -317,7 +314,7 @@ impl SharedView {
         Ok((source, inode))
     }
 
-    /// The bytes of the file that are meant.
+    /// The range of the file that corresponds to this part of the view.
     #[inline]
     fn within(&self, at_bytes: u64, length: usize) -> Result<ByteRange> {
         match at_bytes.checked_add(length as u64) {

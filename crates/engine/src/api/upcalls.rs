@@ -1,12 +1,13 @@
-//! Upcalls: what the engine's room has the rooms above do, and how files are opened.
+//! Upcalls: how files are opened and closed, and one round of the background thread.
 //!
 //! ```text
-//!   a file is opened, or becomes dirty ─► woken ─► tick ─┬─ arrived? concluded; old, or closed? written back
-//!     ▲                                                    └─ memory short? given back; not leased? tried again
-//!     └── nothing is open or dirty: rests ◄── until the next, which the memory decides ──┘
+//!   a file is opened, or becomes dirty ─► woken ─► tick ─┬─ arrived? completed; old, or closed? written back
+//!     ▲                                                    └─ memory short? returned; not leased? tried again
+//!     └── nothing is open or dirty: sleeps ◄── until the next tick, which the state of memory sets ──┘
 //! ```
 //!
-//! Owns: the order of the steps when a file is opened and closed, and in a round of the background thread.
+//! Owns: the order of the steps when a file is opened and closed, and in a round of the background thread. The engine's room
+//! calls these through `Upcalls`.
 //! Does not own: the steps.
 
 use std::io;
@@ -23,7 +24,7 @@ use crate::inode::table::{WasClosed, WasLast};
 use crate::inode::{ALL_PAGES, Inode};
 use crate::write::writeback::{self, Awaited, SYNC_RUNS};
 
-/// Those of every engine.
+/// The upcalls of every engine.
 pub(crate) const UPCALLS: Upcalls = Upcalls { settle: writeback::settle, close, tend, end: ending::end };
 
 /// The inode of a file that is being opened.
@@ -50,7 +51,7 @@ pub(crate) fn open(
     Ok(inode)
 }
 
-/// A handle is closed. With the last of a file, readahead on its way is given up; pages stay, in case it is opened again.
+/// Closes a handle. With the last handle of a file, readahead in flight is abandoned; pages stay, for the next opening.
 fn close(shared: &Shared, inode: &Arc<Inode>, file: &OpenFile) {
     if shared.cache.inodes.leave(inode) == WasLast::No {
         return;
@@ -58,7 +59,7 @@ fn close(shared: &Shared, inode: &Arc<Inode>, file: &OpenFile) {
     shared.leases.delist(inode);
     shared.cache.loads.abandon(inode);
     if inode.dirty.pages() > 0 {
-        // The background thread writes what is left after these, or fails.
+        // The background thread writes the pages that this submission leaves over, or that fail.
         writeback::begin(shared, inode, ALL_PAGES, SYNC_RUNS, Awaited::No);
         shared.background.wake();
     } else {
@@ -67,14 +68,14 @@ fn close(shared: &Shared, inode: &Arc<Inode>, file: &OpenFile) {
     shared.cache.inodes.remember_closed(inode, closed_files_max(shared));
 }
 
-/// Files remembered after they were closed. Each takes some three kilobytes beside its pages: beyond the least number
-/// a twentieth of the memory budget.
+/// Number of closed files that are remembered. Each takes some three kilobytes beside its pages: beyond the minimum, a twentieth
+/// of the memory budget.
 fn closed_files_max(shared: &Shared) -> usize {
     let by_memory = usize::try_from(shared.memory_bytes / CLOSED_FILE_BYTES).unwrap_or(usize::MAX);
     by_memory.max(CLOSED_MAX_LEAST)
 }
 
-/// One round of the background thread. Says when the next is due.
+/// One round of the background thread. Returns when the next is due.
 pub(crate) fn tend(shared: &Shared) -> Pause {
     shared.cache.writes.conclude_arrived();
     writeback::begin_old(shared);
@@ -89,19 +90,19 @@ pub(crate) fn tend(shared: &Shared) -> Pause {
     tick.map_or(Pause::UntilCalled(GROWTH_TICK), Pause::AtMost)
 }
 
-/// While pages are dirty: short beside the age at which they are written, long beside what looking costs.
+/// While pages are dirty: short beside the age at which they are written back, long beside the cost of a round.
 const DIRTY_TICK: Duration = Duration::from_millis(100);
 
-/// An engine with so little is not asked for memory: what it could give would help nobody.
+/// An engine with less mapped than this is not asked to return memory: it would relieve no one.
 const WATCHED_BYTES_MIN: usize = 64 << 20;
 
-/// How often a small engine is looked at, whether it has grown.
+/// How often a small engine is checked for growth.
 const GROWTH_TICK: Duration = Duration::from_secs(1);
 
-/// How soon descriptors that wait for locks of the program are looked at again: such locks are held for moments or for hours.
+/// How soon parked descriptors are checked for locks again: programs hold such locks for moments or for hours.
 const PARKED_TICK: Duration = Duration::from_secs(1);
 
-/// With budgets up to 256 MiB.
+/// Applies to budgets up to 256 MiB.
 const CLOSED_MAX_LEAST: usize = 4096;
 
 const CLOSED_FILE_BYTES: u64 = 64 << 10;

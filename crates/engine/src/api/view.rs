@@ -1,13 +1,13 @@
 //! View: bytes of a file as they are at one moment, pinned.
 //!
 //! ```text
-//!   view ─► within the file? ─► pages pinned, as a read would find them ─► runs of frames ─► slices
-//!                                  └─ no memory for one ─► read past the cache into memory of its own
+//!   view ─► within the file? ─► pages pinned, as a read finds them ─► runs of frames ─► slices
+//!                                  └─ no frame for one ─► read past the cache into memory of its own
 //! ```
 //!
-//! Owns: the pins, a share of what may be lent.
-//! Does not own: the pages. Who writes to one of them puts another frame in its place (loan-break).
-//! Invariants: I1 a view never changes; I6 what is lent is at most half of the budget.
+//! Owns: the pins, a share of the lending quota.
+//! Does not own: the pages. A write to a pinned page puts another frame in its place (loan-break).
+//! Invariants: I1 a view never changes; I6 at most half of the budget is lent.
 
 use std::fmt;
 use std::io;
@@ -27,12 +27,12 @@ use crate::inode::Inode;
 use crate::load::cached::{CachedRead, Next};
 use crate::load::submit::Caller;
 
-/// A range of a file as it was when the view was made, whatever is written since: slices of the cache's own pages, without
-/// a copy. Nothing of it is ever unmapped or cut off; there is no `SIGBUS`.
+/// A snapshot of a range of a file, whatever is written later: slices of the cache's own pages, without a copy. Its memory is
+/// never unmapped or truncated; there is no `SIGBUS`.
 ///
-/// It keeps its pages in memory. While views and lent [`Bytes`] hold half of the engine's budget
-/// ([`Stats::lent_bytes`](crate::Stats::lent_bytes)), further views are copies in memory of their own. Each page of a view is as it was at
-/// one moment between call and return.
+/// A view keeps its pages in memory. While views and lent [`Bytes`] hold half of the engine's budget
+/// ([`Stats::lent_bytes`](crate::Stats::lent_bytes)), further views are copies in memory of their own. Each page of a view is as
+/// it was at one moment between call and return.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -49,10 +49,10 @@ pub struct View {
     pieces: Vec<Piece>,
 }
 
-/// Bytes that follow each other in the file.
+/// Bytes that are adjacent in the file.
 struct Piece {
     memory: Memory,
-    /// Of the memory.
+    /// Within the memory.
     range: Range<usize>,
 }
 
@@ -66,8 +66,8 @@ enum Memory {
 }
 
 impl File {
-    /// The bytes `[offset_bytes, offset_bytes + length)` as they are now: the cache's pages, which are read first where they
-    /// are missing. Blocks for that.
+    /// The bytes `[offset_bytes, offset_bytes + length)` as they are now, in the cache's pages; missing pages are loaded first.
+    /// Blocks for that.
     ///
     /// # Errors
     /// `UnexpectedEof` when the file ends before; `OutOfMemory`; as [`File::read_at`].
@@ -105,7 +105,7 @@ impl File {
     /// As [`File::view`], for tasks on any executor. May be dropped at any moment.
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::view`].
     pub fn view_async(
         &self,
         offset_bytes: u64,
@@ -150,7 +150,7 @@ impl File {
 }
 
 impl Source {
-    /// The range, if the file can be asked for it.
+    /// The range to view. Checks the length of the file, where it has one.
     fn viewable(&self, offset_bytes: u64, length: usize) -> Result<ByteRange> {
         self.check_process_for(Operation::View)?;
         let end_bytes = offset_bytes.saturating_add(length as u64);
@@ -168,7 +168,7 @@ impl Source {
         Ok(ByteRange::new(offset_bytes, end_bytes))
     }
 
-    /// The file in the cache, and a view to be made of its pages; `None` if it is not there, or too much is lent.
+    /// The inode, and a view to be filled with its pages. `None` if the file is not cached, or the lending quota is exhausted.
     fn begin_view(&self, range: ByteRange) -> Option<(&Arc<Inode>, Making)> {
         let inode = self.known().filter(|inode| !self.may_hide_contents(inode))?;
         let lent_bytes = self.shared().lending.reserve(PageRange::covering(range).len().bytes() as usize)?;
@@ -177,11 +177,11 @@ impl Source {
     }
 }
 
-/// A view as far as it is made.
+/// A view under construction.
 struct Making {
-    /// Pages that follow what is in `pieces`.
+    /// Pinned pages that follow those in `pieces`.
     run: PinnedRun,
-    /// Bytes of the first of them that do not belong to the view.
+    /// Bytes at the beginning of the first of these pages that precede the view.
     skip: usize,
     range: ByteRange,
     /// Bytes in `pieces`.
@@ -191,7 +191,7 @@ struct Making {
 }
 
 impl Making {
-    /// A part came without the cache: into memory of its own.
+    /// Adds a part that was read past the cache, in memory of its own.
     fn past_the_cache(
         &mut self,
         source: &Source,
@@ -208,7 +208,7 @@ impl Making {
         Ok(())
     }
 
-    /// The next page, of which the view has `part`: pinned, or copied if as many keep it as may.
+    /// Adds the next page, of which the view covers `part`: pinned, or copied once the page has its maximum of pins.
     fn keep(&mut self, inode: &Inode, pinned_bytes: usize, page: PinnedPage<'_>, part: Range<u32>) {
         if page.pins() <= LENT_TIMES_MAX {
             return self.run.push(page);
@@ -217,7 +217,7 @@ impl Making {
         self.push_copy(inode, pinned_bytes, bytes);
     }
 
-    /// What follows the first `pinned_bytes` of the view is in memory of its own.
+    /// Adds bytes in memory of their own behind the first `pinned_bytes` of the view.
     fn push_copy(&mut self, inode: &Inode, pinned_bytes: usize, bytes: Bytes) {
         self.close_run(inode, pinned_bytes);
         self.done += bytes.len();
@@ -225,7 +225,7 @@ impl Making {
         self.skip = 0;
     }
 
-    /// The pages that were pinned, up to the first `pinned_bytes` of the view, become a piece.
+    /// Turns the pinned pages up to the first `pinned_bytes` of the view into a piece.
     fn close_run(&mut self, inode: &Inode, pinned_bytes: usize) {
         let length = pinned_bytes - self.done;
         if length == 0 {
@@ -241,7 +241,7 @@ impl Making {
     fn finish(mut self, source: &Source, read: &CachedRead<'_>) -> Result<View> {
         self.close_run(source.known().expect(IS_KNOWN), read.done());
         if (self.done as u64) < self.range.len() {
-            // It was cut meanwhile.
+            // The file was truncated meanwhile.
             return Err(ended(source.path(), self.range.start, self.range.start + self.done as u64));
         }
         Ok(View { pieces: self.pieces })
@@ -271,18 +271,18 @@ impl Piece {
 }
 
 impl View {
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.pieces.iter().map(|piece| piece.range.len()).sum()
     }
 
-    /// Whether there are none.
+    /// Whether the view is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The bytes in order, in pieces that are contiguous in memory: what was read or written at once mostly is one, up to
-    /// 1 MiB.
+    /// The bytes in order, in pieces that are contiguous in memory: bytes read or written in one operation mostly form one piece,
+    /// up to 1 MiB.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         self.pieces.iter().flat_map(Piece::slices)
     }

@@ -1,7 +1,7 @@
 //! Positional writes: into the cache, and from there to the file.
 //!
 //! Owns: the interface.
-//! Does not own: writeback.
+//! Does not own: the write itself, writeback, syncs (`write/`).
 
 use std::io;
 use std::sync::Arc;
@@ -15,16 +15,17 @@ use crate::base::error::{Error, Operation, Result};
 use crate::engine::handle::Source;
 
 impl File {
-    /// Writes `bytes` at `offset_bytes`, as `std::os::unix::fs::FileExt::write_at` does; needs no alignment. A write beyond
-    /// the end makes the file longer, with zeros in between. Returns the bytes written. The bytes can be read at once by
-    /// everybody who uses the same engine, by others after [`File::sync_data`]; unless synced, they are lost if the process
-    /// is killed. May block: for pages that are written in part, and while too much is unwritten.
+    /// Writes `bytes` at `offset_bytes`, as `std::os::unix::fs::FileExt::write_at` does; needs no alignment. A write beyond the
+    /// end extends the file, with zeros in between. Returns the bytes written. They are visible at once through every handle of
+    /// the same engine, to other programs after [`File::flush`]; without a sync they are lost if the process is killed. May
+    /// block: to load pages that are written in part, and while too many pages are dirty.
     ///
     /// # Errors
-    /// `PermissionDenied` when the file is not open for writing; `InvalidInput` or `FileTooLarge` for offsets that files do
-    /// not have, and `InvalidInput` if the file was opened with [`OpenOptions::append`](crate::OpenOptions::append); `StorageFull` when the
-    /// device has no room for it; what the device reports, with path and offset, if no byte was written. A write-back of earlier
-    /// bytes that has failed is reported once to each handle, by the next write or sync; those bytes are kept, and tried again.
+    /// `PermissionDenied` when the file is not open for writing; `InvalidInput` or `FileTooLarge` for offsets that files cannot
+    /// have, and `InvalidInput` if the file was opened with [`OpenOptions::append`](crate::OpenOptions::append); `StorageFull`
+    /// when the device has no room; what the device reports, with path and offset, if no byte was written. A failed writeback of
+    /// earlier bytes is reported once to each handle, by the next write or sync; those bytes stay dirty, and writeback tries
+    /// again.
     pub fn write_at(&self, bytes: &[u8], offset_bytes: u64) -> Result<usize> {
         self.writable(Operation::Write)?.write_at(bytes, offset_bytes)
     }
@@ -41,8 +42,8 @@ impl File {
         Ok(())
     }
 
-    /// Writes all of `bytes` at the end of the file, and says where that was. Appends through any handle of the same engine
-    /// never overlap.
+    /// Writes all of `bytes` at the end of the file, and returns the offset. Appends through any handle of the same engine never
+    /// overlap.
     ///
     /// # Errors
     /// As [`File::write_at`].
@@ -50,7 +51,7 @@ impl File {
         self.writable(Operation::Write)?.append(bytes)
     }
 
-    /// Cuts the file, or makes it longer with zeros that take no room. Blocks.
+    /// Truncates the file, or extends it with zeros that take no room on the device. Blocks.
     ///
     /// # Errors
     /// `PermissionDenied` when the file is not open for writing; what `ftruncate(2)` reports.
@@ -58,8 +59,8 @@ impl File {
         self.writable(Operation::SetLength)?.set_len(length_bytes)
     }
 
-    /// Returns when all that was written before, through whatever handle of the same engine, is in the file for other programs to see.
-    /// It may be lost with power; [`File::sync_data`] prevents that. Blocks for the device, but not for its `fdatasync(2)`.
+    /// Writes back all earlier writes, through any handle of the same engine, so that other programs see them in the file. A
+    /// power loss may undo them; [`File::sync_data`] prevents that. Blocks for the device, but not for its `fdatasync(2)`.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -74,8 +75,8 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// What the device reports, once to each handle. After a failed `fdatasync(2)` of the file every later call fails as well: what
-    /// is on the device is not known any more.
+    /// What the device reports, once to each handle. After a failed `fdatasync(2)` of the file every later call fails as well,
+    /// because the state of the device is then unknown.
     pub fn flush(&self) -> Result<()> {
         match &self.contents {
             Contents::Stored(source) => source.flush(),
@@ -83,8 +84,8 @@ impl File {
         }
     }
 
-    /// Whether the file has all that was written through this engine, as [`File::flush`] leaves it. Says nothing of a loss of power. No
-    /// system call; `true` in a forked child, which has none of it.
+    /// Whether the file has all that was written through this engine, as after [`File::flush`]. Says nothing about a power loss.
+    /// No system call; `true` in a forked child, which has no dirty pages.
     pub fn is_clean(&self) -> bool {
         match &self.contents {
             Contents::Stored(source) if !source.shared().driver.is_forked() => {
@@ -94,29 +95,27 @@ impl File {
         }
     }
 
-    /// Returns when all that was written before, through whatever handle of the same engine, survives a loss of power: data,
-    /// and the length if it changed. Blocks. Callers at the same time share one `fdatasync(2)`.
+    /// Returns when all earlier writes, through any handle of the same engine, survive a power loss: data, and the length if it
+    /// changed. Blocks. Concurrent callers share one `fdatasync(2)`.
     ///
     /// # Errors
-    /// What the device reports, once to each handle. After a failed `fdatasync(2)` of the file every later call fails as well: what
-    /// is on the device is not known any more.
+    /// As [`File::flush`].
     pub fn sync_data(&self) -> Result<()> {
         self.sync(SyncScope::Data)
     }
 
-    /// As [`File::sync_data`], with times and permissions.
+    /// As [`File::sync_data`], including times and permissions.
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::sync_data`].
     pub fn sync_all(&self) -> Result<()> {
         self.sync(SyncScope::All)
     }
 
-    /// As [`File::write_all_at`], for tasks on any executor. May be dropped at any moment; some of the bytes may be written
-    /// then.
+    /// As [`File::write_all_at`], for tasks on any executor. May be dropped at any moment; some of the bytes may then be written.
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::write_all_at`].
     pub fn write_all_at_async(
         &self,
         bytes: impl Into<Bytes>,
@@ -135,10 +134,10 @@ impl File {
 
     /// As [`File::append`], for tasks.
     ///
-    /// Until it is done or dropped it has to be polled when woken: others who append, cut or sync the file may wait for it.
+    /// Poll it when woken until it is done or dropped: appends, truncates and syncs of the file may wait for it.
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::append`].
     pub fn append_async(
         &self,
         bytes: impl Into<Bytes>,
@@ -149,10 +148,10 @@ impl File {
 
     /// As [`File::set_len`], for tasks.
     ///
-    /// Until it is done or dropped it has to be polled when woken: others who append, cut or sync the file may wait for it.
+    /// Poll it when woken until it is done or dropped: appends, truncates and syncs of the file may wait for it.
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::set_len`].
     pub fn set_len_async(&self, length_bytes: u64) -> impl Future<Output = Result<()>> + Send + 'static {
         let file = self.clone();
         async move { file.writable(Operation::SetLength)?.set_len_async(length_bytes).await }
@@ -160,10 +159,10 @@ impl File {
 
     /// As [`File::flush`], for tasks.
     ///
-    /// Until it is done or dropped it has to be polled when woken: others who append, cut or sync the file may wait for it.
+    /// Poll it when woken until it is done or dropped: appends, truncates and syncs of the file may wait for it.
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::flush`].
     pub fn flush_async(&self) -> impl Future<Output = Result<()>> + Send + 'static {
         let file = self.clone();
         async move {
@@ -176,10 +175,10 @@ impl File {
 
     /// As [`File::sync_data`], for tasks.
     ///
-    /// Until it is done or dropped it has to be polled when woken: others who append, cut or sync the file may wait for it.
+    /// Poll it when woken until it is done or dropped: appends, truncates and syncs of the file may wait for it.
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::sync_data`].
     pub fn sync_data_async(&self) -> impl Future<Output = Result<()>> + Send + 'static {
         let file = self.clone();
         async move { file.sync_async(SyncScope::Data).await }
@@ -187,16 +186,16 @@ impl File {
 
     /// As [`File::sync_all`], for tasks.
     ///
-    /// Until it is done or dropped it has to be polled when woken: others who append, cut or sync the file may wait for it.
+    /// Poll it when woken until it is done or dropped: appends, truncates and syncs of the file may wait for it.
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::sync_all`].
     pub fn sync_all_async(&self) -> impl Future<Output = Result<()>> + Send + 'static {
         let file = self.clone();
         async move { file.sync_async(SyncScope::All).await }
     }
 
-    /// Nothing is to be done for bytes in memory.
+    /// Bytes in memory need no sync.
     fn sync(&self, scope: SyncScope) -> Result<()> {
         match &self.contents {
             Contents::Stored(source) => source.sync(scope),

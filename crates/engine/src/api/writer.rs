@@ -1,7 +1,7 @@
 //! Writer: a blocking cursor for writing.
 //!
 //! Owns: a position.
-//! Does not own: what is written; see positional writes.
+//! Does not own: the write itself; see positional writes.
 
 use std::fmt;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -12,10 +12,10 @@ use crate::api::file::File;
 use crate::base::error::{Error, Operation, Result};
 use crate::engine::handle::OFFSET_BYTES_MAX;
 
-/// Writes a file from a position onwards: `Write + Seek`. What is written is in the engine's memory at once, and in the
-/// file after [`Writer::sync`], or a while.
+/// Writes a file from a position onwards: `Write + Seek`. Written bytes are in the engine's memory at once, and in the file after
+/// [`Writer::sync`], or some seconds later.
 ///
-/// [`Write::flush`] does nothing, because nothing is held back here.
+/// [`Write::flush`] does nothing, because the writer itself buffers nothing.
 pub struct Writer {
     file: File,
     position_bytes: u64,
@@ -29,7 +29,7 @@ impl Writer {
     /// As [`File::sync_data`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`File::sync_data`].
     pub fn sync(&self) -> Result<()> {
         self.file.sync_data()
     }

@@ -1,7 +1,7 @@
-//! Clock: the coarse clock by which looks at files are timed.
+//! Clock: the coarse clock by which checks of files are timed.
 //!
-//! Owns: its unit, and how long a look is trusted.
-//! Does not own: when a file is looked at (inode).
+//! Owns: its unit, and how long a check is trusted.
+//! Does not own: when a file is checked (inode).
 
 use std::time::Duration;
 
@@ -9,6 +9,6 @@ pub(crate) fn coarse_nanoseconds() -> u64 {
     headwater_io::coarse_clock().as_nanos() as u64
 }
 
-/// How long what was seen of a file is trusted. A look costs 0.2 to 1 µs, so this is 0.01 % of the time of one thread;
-/// the coarse clock of the kernel moves every 1 to 10 ms, so much less is the same.
+/// How long the length and times of a file are trusted. A check costs 0.2 to 1 µs, so this is 0.01 % of the time of one thread;
+/// the kernel's coarse clock moves every 1 to 10 ms, so a much shorter interval changes nothing.
 pub(crate) const REVALIDATE_INTERVAL: Duration = Duration::from_millis(10);

@@ -1,17 +1,18 @@
-//! Counters: what a file's reads met, counted without threads getting in each other's way.
+//! Counters: counts of a file's reads and writes, without contention between threads.
 //!
 //! Owns: the counters of one file, and the latencies of an engine.
-//! Does not own: what is counted.
+//! Does not own: the events counted.
 //! Hot path: a hit adds to a cache line that other threads rarely touch.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use headwater_core::frame::Usage;
+use headwater_io::lock;
 
-/// What reads of a file met so far.
+/// Counts of one file.
 #[derive(Debug, Default)]
 pub(crate) struct FileCounters {
     hits: Striped,
@@ -38,7 +39,7 @@ impl FileCounters {
         self.hits.add(pages);
     }
 
-    /// A write to the device is over.
+    /// Counts a completed write to the device.
     pub(crate) fn wrote(&self, pages: u64, bytes: u64) {
         self.device_writes.fetch_add(1, Ordering::Relaxed);
         self.device_write_pages.fetch_add(pages, Ordering::Relaxed);
@@ -52,7 +53,7 @@ impl FileCounters {
         }
     }
 
-    /// All of them, as they are at about this moment.
+    /// All counts, as of about this moment.
     pub(crate) fn counts(&self) -> Counts {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Counts {
@@ -76,56 +77,56 @@ impl FileCounters {
     }
 }
 
-/// What reads met, counted from when the file was first opened, or the engine built. In pages, unless said otherwise.
+/// Counts since the file was first opened, or the engine built. In pages, unless noted otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Read from the cache, those included that were waited for. Several reads of one page are as many.
+    /// Read from the cache, also after waiting. Each read of a page counts.
     pub hits: u64,
-    /// Not found, and not on their way.
+    /// Neither cached nor being loaded.
     pub misses: u64,
-    /// Reads (not pages) that waited for a page that nothing had asked for before.
+    /// Reads (not pages) that waited for a page that nothing had requested before.
     pub sync_misses: u64,
-    /// Reads (not pages) that met a page on its way, and waited for that instead of reading it again.
+    /// Reads (not pages) that met a page being loaded, and waited for it instead of reading it again.
     pub joined: u64,
-    /// Reads (not pages) that went to the device without the cache, because there was no memory, or a page had failed.
+    /// Reads (not pages) that went around the cache, because there was no memory, or a page had failed to load.
     pub bypassed: u64,
     /// Requests to the device, or to the kernel's page cache where that holds the pages.
     pub device_reads: u64,
-    /// Bytes of these.
+    /// Bytes of these requests.
     pub device_read_bytes: u64,
-    /// Read before they were asked for.
+    /// Read ahead of demand.
     pub read_ahead: u64,
-    /// Of those, used.
+    /// Pages read ahead that were used.
     pub used: u64,
-    /// Of those, asked for before they had arrived.
+    /// Pages read ahead that were demanded before they arrived.
     pub late: u64,
-    /// Of those, evicted without ever being used.
+    /// Pages read ahead that were evicted unused.
     pub unused: u64,
-    /// Left the cache: to make room, on advice, or because the file had changed.
+    /// Pages that left the cache: evicted, dropped on advice, or dropped because the file had changed.
     pub evictions: u64,
-    /// Write requests to the device, those that failed included.
+    /// Write requests to the device, including failed ones.
     pub device_writes: u64,
-    /// Pages of these.
+    /// Pages of these requests.
     pub device_write_pages: u64,
-    /// Bytes of these.
+    /// Bytes of these requests.
     pub device_write_bytes: u64,
-    /// Changes of the file by others that were seen while bytes of this engine were not written. Both are kept, except
-    /// where they are the same bytes: of those the last that reaches the kernel stays.
+    /// Changes of the file by others that were detected while this engine had dirty bytes of it. Both changes are kept, except
+    /// where they concern the same bytes: of those the last to reach the kernel stays.
     pub conflicts: u64,
 }
 
-/// What a file's cached reads met, and what the cache holds of it.
+/// Counts of a file's cached reads, and what the cache holds of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct FileStats {
-    /// Since it was first opened.
+    /// Counts since the file was first opened.
     pub counts: Counts,
     /// Pages that can be read without the device.
     pub resident_pages: u64,
-    /// Pages on their way.
+    /// Pages being loaded.
     pub loading_pages: u64,
-    /// Pages that were written and that the device does not have yet.
+    /// Dirty pages.
     pub unwritten_pages: u64,
 }
 
@@ -150,8 +151,8 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
-/// A counter in several places: one for each of a few threads, which adds to it without an atomic operation's cost, and
-/// one for all others.
+/// A counter in several stripes: one for each of a few threads, which adds without a locked instruction, and one for all other
+/// threads.
 #[derive(Debug, Default)]
 struct Striped {
     own: [Stripe; STRIPES],
@@ -168,7 +169,7 @@ impl Striped {
     fn add(&self, count: u64) {
         let stripe = STRIPE.try_with(|stripe| stripe.0).unwrap_or(STRIPES);
         match self.own.get(stripe) {
-            // Nobody else writes to it while this thread lives.
+            // No other thread writes to the stripe while this one lives.
             Some(Stripe(own)) => own.store(own.load(Ordering::Relaxed) + count, Ordering::Relaxed),
             None => _ = self.shared.0.fetch_add(count, Ordering::Relaxed),
         }
@@ -183,7 +184,7 @@ thread_local! {
     static STRIPE: OwnStripe = OwnStripe::claim();
 }
 
-/// The right of a thread to a stripe of every counter; none if all are taken.
+/// A thread's claim to one stripe of every counter; `STRIPES` if all are claimed.
 struct OwnStripe(usize);
 
 impl OwnStripe {
@@ -205,19 +206,19 @@ impl OwnStripe {
 impl Drop for OwnStripe {
     fn drop(&mut self) {
         if self.0 < STRIPES {
-            // What this thread has counted is seen by the next that has the stripe.
+            // The next thread with this stripe sees the counts of this one.
             TAKEN.fetch_and(!(1 << self.0), Ordering::AcqRel);
         }
     }
 }
 
-/// A bit for each stripe that a thread has.
+/// A bit for each claimed stripe.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
-/// A kilobyte for each file that is known.
+/// A kilobyte for each known file.
 const STRIPES: usize = 7;
 
-/// How long things took.
+/// Durations of loads and waits.
 #[derive(Debug)]
 pub(crate) struct Latencies {
     loads: Mutex<Histogram<u64>>,
@@ -231,32 +232,30 @@ impl Latencies {
         Latencies { loads: Mutex::new(histogram()), waits: Mutex::new(histogram()) }
     }
 
-    /// A load was under way for so long, until its pages could be read.
+    /// Records the time from the beginning of a load until its pages could be read.
     pub(crate) fn note_load(&self, time: Duration) {
         note(&self.loads, time);
     }
 
-    /// A reader waited for so long.
+    /// Records the time that a reader waited.
     pub(crate) fn note_wait(&self, time: Duration) {
         note(&self.waits, time);
     }
 
     /// Copies of both.
     pub(crate) fn histograms(&self) -> (Histogram<u64>, Histogram<u64>) {
-        let copy = |histogram: &Mutex<Histogram<u64>>| {
-            histogram.lock().unwrap_or_else(PoisonError::into_inner).clone()
-        };
+        let copy = |histogram: &Mutex<Histogram<u64>>| lock(histogram).clone();
         (copy(&self.loads), copy(&self.waits))
     }
 }
 
 fn note(histogram: &Mutex<Histogram<u64>>, time: Duration) {
     let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    histogram.lock().unwrap_or_else(PoisonError::into_inner).saturating_record(nanoseconds.max(1));
+    lock(histogram).saturating_record(nanoseconds.max(1));
 }
 
-/// Longer than a minute is a minute.
+/// A duration of more than a minute counts as a minute.
 const NANOSECONDS_MAX: u64 = 60_000_000_000;
 
-/// Two significant digits: 1 % is finer than any device repeats itself, and 36 KiB.
+/// Two significant digits: 1 % is finer than any device's repeatability, and takes 36 KiB.
 const DIGITS: u8 = 2;

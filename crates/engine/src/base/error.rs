@@ -1,7 +1,7 @@
 //! Error: what failed, on which file, at which byte, and why.
 //!
 //! Owns: the error type and its conversion into [`std::io::Error`].
-//! Does not own: the decision which failures are errors.
+//! Does not own: which failures are errors.
 
 use std::fmt;
 use std::io;
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use headwater_io::RejectReason;
 use os_display::Quotable;
 
-/// The result of everything that can fail here.
+/// The result of every fallible function here.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What was being done.
+/// The operation that failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Operation {
@@ -29,7 +29,7 @@ pub enum Operation {
     Write,
     /// Changing a file's length.
     SetLength,
-    /// Making what was written durable.
+    /// Making earlier writes durable.
     Sync,
     /// Making a view.
     View,
@@ -57,7 +57,7 @@ impl fmt::Display for Operation {
 }
 
 /// A failure. Its text reads after "failed to": `read data.bin at byte 4096: Input/output error (os error 5)`. A path with
-/// characters that a shell would not take as they are is quoted for one, as coreutils do: so none commands a terminal.
+/// characters that a shell would interpret is quoted as coreutils do, so that no name can send commands to a terminal.
 ///
 /// ```
 /// let error = headwater::File::open("/nowhere").unwrap_err();
@@ -69,20 +69,20 @@ impl fmt::Display for Operation {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The system, or a limit, said no.
+    /// The system refused, or a limit was reached.
     #[error(transparent)]
     Io(Failure),
-    /// The engine was built by the parent of this process, whose rings, memory and threads a `fork` does not copy. Build
-    /// a new engine in the child.
+    /// The engine was built by the parent of this process, and a `fork` copies none of its rings, memory and threads. Build a new
+    /// engine in the child.
     #[error(transparent)]
     Forked(Failure),
-    /// Others have changed the file while bytes that this engine had for it were not written, and the file was opened with
-    /// [`Coherence::Checked`](crate::Coherence::Checked). Nothing was done; the next call is.
+    /// Another program changed the file while this engine had dirty bytes of it, and the file was opened with
+    /// [`Coherence::Checked`](crate::Coherence::Checked). This call did nothing; the next one proceeds.
     #[error(transparent)]
     Conflict(Failure),
 }
 
-/// What failed, where and why.
+/// The operation that failed, where and why.
 #[derive(Debug, thiserror::Error)]
 pub struct Failure {
     operation: Operation,
@@ -107,7 +107,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Whether it is a name such as `<memory>`, which is no path and needs no quotes.
+/// Whether the name is of the form `<memory>`, which is no path and needs no quotes.
 fn is_in_brackets(name: &str) -> bool {
     name.starts_with('<') && name.ends_with('>') && !name.contains(char::is_control)
 }
@@ -146,7 +146,7 @@ impl Error {
         self.failure().source.kind()
     }
 
-    /// What was being done.
+    /// The operation that failed.
     pub fn operation(&self) -> Operation {
         self.failure().operation
     }
@@ -156,7 +156,7 @@ impl Error {
         self.failure().path.as_deref()
     }
 
-    /// First byte that could not be read.
+    /// Offset of the first byte that could not be read or written.
     pub fn offset_bytes(&self) -> Option<u64> {
         self.failure().offset_bytes
     }

@@ -1,11 +1,11 @@
-//! Listeners: a program's functions that are called with the pages of a file that left the cache.
+//! Listeners: callbacks of the program for pages of a file that left the cache.
 //!
 //! ```text
-//!   pages left ─► nothing listens? done ─► deferred or inside a listener? queue : call ─► then what was queued meanwhile
+//!   pages left ─► no listener? done ─► deferred or inside a listener? queue : call ─► then calls queued meanwhile
 //! ```
 //!
-//! A listener may read, and a read may evict. So a thread that is inside a listener, or has requests staged, only notes
-//! what left, and calls when it is out of there: listeners never nest, and none waits for what its own thread holds back.
+//! A listener may read, and a read may evict. So a thread that is inside a listener, or has requests staged, only queues the
+//! calls, and makes them afterwards: listeners never nest, and none waits for requests that its own thread holds back.
 //!
 //! Owns: the listeners of a file, when they are called.
 //! Does not own: why pages leave.
@@ -15,12 +15,12 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use headwater_core::units::PageRange;
-use headwater_io::contain;
+use headwater_io::{contain, lock};
 
-/// Those of one file.
+/// The listeners of one file.
 #[derive(Default)]
 pub(crate) struct Listeners {
     list: Mutex<Arc<[Listening]>>,
@@ -33,7 +33,7 @@ struct Listening {
 }
 
 impl Listeners {
-    /// Adds a listener. Says by which number it is removed.
+    /// Adds a listener. Returns the number by which it is removed.
     pub(crate) fn add(&self, listener: impl Fn(PageRange) + Send + Sync + 'static) -> u64 {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -51,17 +51,17 @@ impl Listeners {
         let after = change(&list);
         let before = std::mem::replace(&mut *list, after);
         drop(list);
-        // The user's values are dropped here, which may do anything.
+        // Drops the user's values without the lock: their destructors may do anything.
         drop(before);
     }
 
-    /// These pages left the cache.
+    /// Calls the listeners with pages that left the cache.
     pub(crate) fn tell(self: &Arc<Self>, pages: PageRange) {
         if self.lock().is_empty() {
             return;
         }
         queue(|queue| queue.news.push_back((self.clone(), pages)));
-        // Tells it, unless somebody further out will.
+        // Makes the call now, unless an outer deferral of this thread will.
         drop(defer());
     }
 
@@ -71,13 +71,13 @@ impl Listeners {
         listening.for_each(|one| contain(|| (one.listener)(pages)));
     }
 
-    /// Not any more if another listener has just dropped its guard.
+    /// Whether the listener is still registered: another one may have just dropped its guard.
     fn listens(&self, id: u64) -> bool {
         self.lock().iter().any(|listening| listening.id == id)
     }
 
     fn lock(&self) -> MutexGuard<'_, Arc<[Listening]>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.list)
     }
 }
 
@@ -87,8 +87,8 @@ impl fmt::Debug for Listeners {
     }
 }
 
-/// As long as this exists, this thread calls no listener; when the outermost is dropped, it calls those it owes. Declared
-/// before a `Plug`, so that the requests are handed over first.
+/// While this exists, its thread calls no listener; when the outermost is dropped, the thread makes the queued calls. Declare it
+/// before a `Plug`, so that the requests are submitted first.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Deferral(());
@@ -100,12 +100,12 @@ pub(crate) fn defer() -> Deferral {
 }
 
 impl Deferral {
-    /// Goes on until [`Deferral::left_open`].
+    /// Extends the deferral until [`Deferral::left_open`].
     pub(crate) fn leave_open(self) {
         std::mem::forget(self);
     }
 
-    /// One that was left open in this thread.
+    /// Takes back a deferral that was left open in this thread.
     pub(crate) fn left_open() -> Deferral {
         Deferral(())
     }
@@ -113,7 +113,7 @@ impl Deferral {
 
 impl Drop for Deferral {
     fn drop(&mut self) {
-        // Stays until the listeners have run, or panicked: what they make leave is queued.
+        // Remains until the listeners have run, or panicked: pages that they make leave are queued.
         let _leave = Leave;
         while !std::thread::panicking() {
             let news = queue(|queue| if queue.deferrals == 1 { queue.news.pop_front() } else { None });
@@ -131,7 +131,7 @@ impl Drop for Leave {
     }
 }
 
-/// What a thread owes.
+/// The queued calls of a thread.
 struct Queue {
     deferrals: usize,
     news: VecDeque<(Arc<Listeners>, PageRange)>,
@@ -141,7 +141,7 @@ thread_local! {
     static QUEUE: RefCell<Queue> = const { RefCell::new(Queue { deferrals: 0, news: VecDeque::new() }) };
 }
 
-/// `None` in a thread that is ending, which tells nobody any more.
+/// `None` in a thread that is ending, which makes no more calls.
 fn queue<T>(change: impl FnOnce(&mut Queue) -> T) -> Option<T> {
     QUEUE.try_with(|queue| change(&mut queue.borrow_mut())).ok()
 }

@@ -1,6 +1,6 @@
 //! Base: what every room uses and none owns.
 //!
-//! Owns: errors, counters, events, completions with several waiters.
+//! Owns: errors, counters, events, listeners, completions with several waiters.
 //! Does not own: files, memory, requests.
 
 pub(crate) mod clock;

@@ -1,27 +1,27 @@
-//! Joint: a request whose result whoever comes first takes, and concludes for all who wait for it.
+//! Shared completion: the completion of a request for several waiters; the first to arrive processes the result.
 //!
 //! ```text
-//!   Starting ─► under_way ─► UnderWay ─┬─ a thread waits ──► Taken ─► the taker concludes ─► over
-//!                                      ├─ a task polls ready ───────► the same
-//!                                      └─ nobody: until somebody looks (`take_arrived`)
-//!   over: all who wait are woken, in the order they came
+//!   Starting ─► under_way ─► UnderWay ─┬─ a thread waits ──► Taken ─► the taker processes it ─► over
+//!                                      ├─ a task polls ready ───────► as above
+//!                                      └─ no waiter: until `take_arrived`
+//!   over: all waiters are woken, in the order they came
 //! ```
 //!
-//! Nobody owns a read ahead or a writeback so as to wait for it. Its result stays with the driver until somebody needs it:
+//! No thread or task waits for a read ahead or a writeback from the start. Its result stays with the driver until it is needed:
 //! no thread, task or callback for each request.
 //!
-//! Owns: the completion, who is told.
-//! Does not own: what the result means.
-//! Invariants: I4 dropping it gives nothing away that the device still uses; one takes the result.
+//! Owns: the completion, the waiters.
+//! Does not own: the meaning of the result.
+//! Invariants: I4 dropping it frees nothing that the device still uses; exactly one waiter takes the result.
 //! Locks: `progress`, not held while waiting or waking.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 
-use headwater_io::{Completion, Driver, Event, EventListener, Finished, WakeScope};
+use headwater_io::{Completion, Driver, Event, EventListener, Finished, WakeScope, lock};
 
-/// A request under way, with what belongs to it.
+/// A request in flight, with its payload.
 #[derive(Debug)]
 pub(crate) struct SharedCompletion<P> {
     progress: Mutex<Progress<P>>,
@@ -32,12 +32,12 @@ pub(crate) struct SharedCompletion<P> {
 enum Progress<P> {
     /// The request is not submitted yet.
     Starting,
-    /// The payload comes first, in this order they are dropped.
+    /// The payload comes first, because fields are dropped in this order.
     UnderWay {
         payload: P,
         completion: Completion,
     },
-    /// Somebody has, or waits for, the result.
+    /// A waiter has taken the result, or blocks for it.
     Taken,
     Over,
 }
@@ -51,20 +51,20 @@ impl<P> SharedCompletion<P> {
         SharedCompletion { progress: Mutex::new(Progress::Starting), done: Arc::new(Done(Event::new())) }
     }
 
-    /// It is submitted: from now on anybody may take its result.
+    /// The request is submitted: from now on any waiter may take its result.
     pub(crate) fn under_way(&self, completion: Completion, payload: P) {
         *self.lock() = Progress::UnderWay { payload, completion };
-        // Some wait for what they could not take yet.
+        // Waiters that came before the submission try again.
         self.done.0.notify(usize::MAX);
     }
 
-    /// It is concluded, or was never submitted.
+    /// The result is processed, or the request was never submitted.
     pub(crate) fn over(&self) {
         *self.lock() = Progress::Over;
         self.done.0.notify(usize::MAX);
     }
 
-    /// Blocks until it is over, or gives out what the caller then concludes.
+    /// Blocks until the request is over, or returns the result, which the caller then processes.
     pub(crate) fn wait(&self) -> Waited<P> {
         loop {
             let listener = self.done.0.listen();
@@ -75,7 +75,7 @@ impl<P> SharedCompletion<P> {
                     return match completion.wait_unless_stuck() {
                         Ok(finished) => Waited::Arrived(finished, payload),
                         Err(stuck) => {
-                            // In this order.
+                            // The payload first, as in `UnderWay`.
                             drop(payload);
                             drop(stuck);
                             Waited::GivenUp
@@ -94,7 +94,7 @@ impl<P> SharedCompletion<P> {
         }
     }
 
-    /// The same for a task. May be dropped at any moment.
+    /// As [`SharedCompletion::wait`], for a task: `None` when the request is over. May be dropped at any moment.
     pub(crate) async fn ready(&self, driver: &Driver) -> Option<(Finished, P)> {
         loop {
             let listener = Notified { listener: Some(self.done.0.listen()), driver };
@@ -106,8 +106,8 @@ impl<P> SharedCompletion<P> {
         }
     }
 
-    /// A place among those that are told when it is over or has arrived, for a thread or task that waits for something else of it; and
-    /// the result if it is there, which the caller then concludes.
+    /// Registers a thread or task to be notified when the request is over or has arrived; also returns the result if it is there,
+    /// which the caller then processes.
     pub(crate) fn listen(&self) -> (EventListener, Option<(Finished, P)>) {
         let listener = self.done.0.listen();
         match self.poll_device() {
@@ -116,9 +116,9 @@ impl<P> SharedCompletion<P> {
         }
     }
 
-    /// The result, if it has arrived and nobody has it.
+    /// The result, if it has arrived and no waiter has taken it.
     pub(crate) fn take_arrived(&self) -> Option<(Finished, P)> {
-        // Looking may complete other requests.
+        // Polling may complete other requests.
         let _scope = WakeScope::enter();
         let mut progress = self.lock();
         if !matches!(&*progress, Progress::UnderWay { completion, .. } if completion.is_done()) {
@@ -132,7 +132,7 @@ impl<P> SharedCompletion<P> {
         Some((completion.wait(), payload))
     }
 
-    /// Gives the request up, unless somebody is at it. Says whether it did.
+    /// Abandons the request, unless a waiter has taken it. Returns whether it did.
     pub(crate) fn abandon(&self) -> Abandoned {
         let mut progress = self.lock();
         if !matches!(*progress, Progress::UnderWay { .. }) {
@@ -144,7 +144,7 @@ impl<P> SharedCompletion<P> {
         Abandoned::Yes
     }
 
-    /// Asks the driver; it will wake all who wait.
+    /// Polls the driver, which later wakes all waiters.
     fn poll_device(&self) -> Looked<P> {
         let _scope = WakeScope::enter();
         let mut progress = self.lock();
@@ -162,21 +162,20 @@ impl<P> SharedCompletion<P> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Progress<P>> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.progress)
     }
 }
 
-/// What came of waiting for a request.
+/// The outcome of waiting for a request.
 pub(crate) enum Waited<P> {
     Over,
-    /// The result, for the caller to conclude.
+    /// The result, for the caller to process.
     Arrived(Finished, P),
-    /// A thread that is stuck in the kernel keeps the result of a read to itself. The request is abandoned; the caller says that it is
-    /// over.
+    /// A thread stuck in the kernel keeps the result of a read. The request is abandoned; the caller ends it.
     GivenUp,
 }
 
-/// Whether a request was given up.
+/// Whether a request was abandoned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Abandoned {
     Yes,
@@ -189,14 +188,14 @@ impl Wake for Done {
     }
 }
 
-/// What a look at a request gave.
+/// The outcome of a poll.
 enum Looked<P> {
     Over,
     Arrived(Finished, P),
     NotYet,
 }
 
-/// A place among those who are told of something.
+/// A registration for a notification.
 pub(crate) struct Notified<'a> {
     pub(crate) listener: Option<EventListener>,
     pub(crate) driver: &'a Driver,
@@ -214,7 +213,7 @@ impl Future for Notified<'_> {
 impl Drop for Notified<'_> {
     fn drop(&mut self) {
         if self.driver.is_forked() {
-            // Leaving takes the list's lock, which in a forked child a thread that is gone may hold.
+            // Deregistering takes the list's lock, which in a forked child may be held by a thread that does not exist.
             std::mem::forget(self.listener.take());
         }
     }

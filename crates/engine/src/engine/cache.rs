@@ -1,7 +1,7 @@
 //! Cache: the parts of an engine's cache.
 //!
-//! Owns: that they are together.
-//! Does not own: what each of them does.
+//! Owns: their grouping.
+//! Does not own: their work.
 
 use headwater_core::replacement::Policy;
 use headwater_io::{Arena, Driver, PageCache};

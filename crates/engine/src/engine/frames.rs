@@ -1,27 +1,26 @@
-//! Memory: frames for whoever needs them, from the arena or from what the cache gives up.
+//! Frames: memory for reads and writes, from the arena or from pages that the cache evicts.
 //!
 //! ```text
-//!   frames ─► arena, one piece ─► evict, one piece ─► arena, in pieces ─► what has arrived unasked ─► none
+//!   frames ─► arena, one piece ─► evict, one piece ─► arena, in pieces ─► complete arrived loads, evict ─► none
 //! ```
 //!
-//! The cache fills what nobody else uses, up to seven eighths of the budget: the last eighth is for those who read
-//! without it. Whoever finds the arena empty has pages evicted; where it is the system that has no more to give, some of
-//! its memory goes back besides (elastic).
+//! The cache uses memory that nothing else needs, up to seven eighths of the budget: the last eighth is for reads around it. An
+//! allocation that finds the arena empty evicts pages; where the system itself has no more memory, it also releases some
+//! (reclaim).
 //!
-//! Owns: the parts of the cache, and the order in which memory is looked for.
+//! Owns: the order in which memory is looked for.
 //! Does not own: the memory.
-//! Invariants: I6 the arena's budget is that of all; readahead gives up where a demand goes on.
+//! Invariants: I6 all share the arena's budget; readahead gives up where a demand continues.
 
 use headwater_core::readahead::Purpose;
-use headwater_core::units::PAGE_SIZE_BYTES;
+use headwater_core::units::PAGE_BYTES;
 use headwater_io::{EventListener, Extent, Extents, Urgency};
 
 use crate::base::events;
 use crate::engine::Shared;
 use crate::engine::reclaim;
 
-/// Frames for pages of the cache. `None` when there are none to be had without waiting, or for readahead only in small
-/// pieces.
+/// Frames for pages of the cache. `None` when none can be had without waiting, or, for readahead, only in small pieces.
 pub(crate) fn for_pages(shared: &Shared, bytes: usize, purpose: Purpose) -> Option<Extents> {
     let urgency = match purpose {
         Purpose::Demand if bytes <= PAGE_BYTES => Urgency::Demand,
@@ -45,14 +44,14 @@ pub(crate) fn for_pages(shared: &Shared, bytes: usize, purpose: Purpose) -> Opti
     shared.arena.allocate_run(bytes, urgency)
 }
 
-/// What a reader waits for that began to listen (`freed`) and then found no memory: the oldest load, whose pages can be evicted when
-/// it is over; if there is none, memory that another holder gives back.
+/// What a reader without memory waits for, after it began to listen (`freed`): the oldest load: its pages can be evicted when
+/// it is over; if there is none, a frame that is returned.
 pub(crate) fn room_to_read(shared: &Shared, freed: EventListener) -> EventListener {
     shared.driver.attend();
     shared.cache.loads.oldest().map_or(freed, |load| shared.cache.loads.listen(&load))
 }
 
-/// One extent for somebody who reads without the cache, which makes room if need be.
+/// One extent for a read around the cache; evicts pages if need be.
 pub(crate) fn allocate(shared: &Shared, bytes: usize, urgency: Urgency) -> Option<Extent> {
     shared.arena.allocate(bytes, urgency).or_else(|| {
         make_room(shared, bytes);
@@ -60,7 +59,7 @@ pub(crate) fn allocate(shared: &Shared, bytes: usize, urgency: Urgency) -> Optio
     })
 }
 
-/// As [`Shared::allocate`], in pieces if need be.
+/// As [`allocate`], in several extents if need be.
 pub(crate) fn allocate_run(shared: &Shared, bytes: usize, urgency: Urgency) -> Option<Extents> {
     shared.arena.allocate_run(bytes, urgency).or_else(|| {
         make_room(shared, bytes);
@@ -68,7 +67,7 @@ pub(crate) fn allocate_run(shared: &Shared, bytes: usize, urgency: Urgency) -> O
     })
 }
 
-/// Has pages evicted, with what has arrived and nobody asked for first among those that can be. Says how many.
+/// Evicts pages; if none can be, first completes loads that have arrived. Returns the number of evicted pages.
 fn make_room(shared: &Shared, bytes: usize) -> usize {
     if shared.arena.take_refusal() {
         reclaim::relieve(shared);
@@ -80,7 +79,7 @@ fn make_room(shared: &Shared, bytes: usize) -> usize {
     }
 }
 
-/// Pages that lie far apart fill the tables before the frames: some leave.
+/// Evicts pages when tables are full: pages that lie far apart fill the tables before the frames.
 pub(crate) fn make_room_in_tables(shared: &Shared) {
     evict(shared, TABLE_PAGES);
 }
@@ -100,21 +99,19 @@ fn leaves_share(shared: &Shared, bytes: usize) -> bool {
     (shared.arena.stats().cached_bytes + on_their_way_bytes + bytes) as u64 <= cache_bytes_max(shared)
 }
 
-/// What the cache can hold at most.
+/// The most memory that the cache can hold.
 pub(crate) fn cache_bytes_max(shared: &Shared) -> u64 {
     (shared.arena.budget_bytes() / UNCACHED_DIVISOR * (UNCACHED_DIVISOR - 1)) as u64
 }
 
-const PAGE_BYTES: usize = PAGE_SIZE_BYTES as usize;
-
-/// The part of the budget that the cache leaves to others: as much as readahead leaves to demands.
+/// The cache leaves this fraction of the budget to other uses: as much as readahead leaves to demands.
 const UNCACHED_DIVISOR: usize = 8;
 
-/// Longest run in one request, read or written: 1 MiB, beyond which devices gain nothing.
+/// Longest run in one request, read or written: 1 MiB, beyond which devices get no faster.
 pub(crate) const RUN_PAGES_MAX: u64 = 256;
 
-/// Pages that leave when tables are full: enough for some of them to have been alone in their nodes.
+/// Pages evicted when tables are full: enough that some of them were alone in their table nodes.
 const TABLE_PAGES: usize = 64;
 
-/// Pages that leave together, so that a lock is taken once for several single pages.
+/// Pages are evicted in batches of at least this size, so that one lock serves several single pages.
 const EVICT_PAGES_MIN: usize = 16;

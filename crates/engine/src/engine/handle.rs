@@ -1,7 +1,7 @@
-//! Source: an open file as the reading code sees it.
+//! Handle: an open file (`Source`) as all rooms above see it.
 //!
 //! Owns: the descriptors, the path for error texts, the I/O mode, a share of the engine.
-//! Does not own: positions and what is in flight (the readers').
+//! Does not own: positions and requests in flight (the readers).
 
 use std::io;
 use std::ops::Range;
@@ -21,12 +21,12 @@ use crate::engine::{Engine, Shared, lending};
 use crate::inode::Inode;
 use crate::inode::coherence::Coherence;
 
-/// How bytes come from the device.
+/// Whether I/O bypasses the kernel's page cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum IoMode {
-    /// What the kernel's page cache holds is taken from there, the rest is read directly where the file system allows
-    /// it. The page cache is left as it is.
+    /// Bytes in the kernel's page cache are copied from there; the rest is read directly, where the file system allows it. The
+    /// page cache is left as it is.
     #[default]
     Auto,
     /// Always directly (`O_DIRECT`). Opening fails where the file system does not allow it.
@@ -35,7 +35,7 @@ pub enum IoMode {
     Buffered,
 }
 
-/// Where bytes are to be had.
+/// Where bytes can be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Whence {
     /// From the engine's cache only.
@@ -51,23 +51,23 @@ pub(crate) struct Source {
     pub(crate) path: PathBuf,
     pub(crate) mode: IoMode,
     pub(crate) engine: Engine,
-    /// The file in the cache, unless it is read without.
+    /// The inode, unless this handle reads around the cache.
     pub(crate) inode: Option<Arc<Inode>>,
-    /// The file in the cache, if it is read without: others may have written to it there.
+    /// The inode, if this handle reads around the cache: other handles may have dirty pages there.
     pub(crate) beside: Option<Arc<Inode>>,
-    /// How many failures to write were reported to this handle, or were there before it.
+    /// Number of write errors reported to this handle, or older than it.
     pub(crate) reported_failures: AtomicU64,
-    /// How many conflicts with others were reported to this handle, or were there before it.
+    /// Number of conflicts with other programs reported to this handle, or older than it.
     pub(crate) reported_conflicts: AtomicU64,
-    /// For appending as the kernel orders it among processes, if the file was opened for that.
+    /// Appends with `O_APPEND`, if the file was opened for that.
     pub(crate) appender: Option<AppendFile>,
-    /// How it is wished to see what others write.
+    /// The level requested when the file was opened.
     pub(crate) coherence: Coherence,
-    /// How long what was seen of the file is trusted, while it is not leased.
+    /// How long the known length and times are trusted, while the file is not leased.
     pub(crate) revalidate_after: Duration,
-    /// Tells the handles of a file apart, for readahead.
+    /// Distinguishes the handles of a file, for readahead.
     pub(crate) handle: u32,
-    /// How far and in which sizes readers read ahead.
+    /// The limits of sequential readahead.
     pub(crate) readahead: ReadaheadLimits,
 }
 
@@ -89,7 +89,7 @@ impl Source {
         &self.path
     }
 
-    /// Whether it tells a length: character devices do not.
+    /// Whether the file has a length: character devices have none.
     pub(crate) fn has_length(&self) -> bool {
         self.open.kind() != FileKind::CharacterDevice
     }
@@ -103,25 +103,25 @@ impl Source {
         lending::lend(&self.shared().lending, &self.shared().arena, extent, used)
     }
 
-    /// The file in the cache, whether this handle reads it there or not.
+    /// The inode, whether this handle reads through the cache or around it.
     pub(crate) fn known(&self) -> Option<&Arc<Inode>> {
         self.inode.as_ref().or(self.beside.as_ref())
     }
 
-    /// The file in the cache, if what is read of it is kept there.
+    /// The inode, if this handle reads through the cache.
     #[inline]
     pub(crate) fn cached(&self) -> Option<&Arc<Inode>> {
         self.inode.as_ref().filter(|inode| !self.may_hide_contents(inode))
     }
 
-    /// The file in the cache, if a range of it has to be read there: it is cached, or was written and is not on the device.
+    /// The inode, if a range must be read from the cache: the file is cached, or the range is dirty.
     pub(crate) fn inode_for(&self, range: ByteRange) -> Option<&Arc<Inode>> {
         let is_needed = |inode: &&Arc<Inode>| inode.dirty.overlaps(range) && !self.may_hide_contents(inode);
         self.cached().or_else(|| self.beside.as_ref().filter(is_needed))
     }
 
-    /// Whether the file says that it is empty and may have contents all the same, which are not the same twice: it is read
-    /// around the cache, until this engine has written to it, and by handles that only read if that failed.
+    /// Whether the file reports length 0 and may still have contents, different ones at each read. Such a file is read around the
+    /// cache, until this engine has written to it; read-only handles also after such a write has failed.
     #[inline]
     pub(crate) fn may_hide_contents(&self, inode: &Inode) -> bool {
         if inode.dirty.may_lack() {
@@ -134,7 +134,7 @@ impl Source {
         }
     }
 
-    /// Has others wait before they write, or be noted, as was wished.
+    /// Registers the handle as a writer, or requests a lease, as its [`Coherence`] says.
     pub(crate) fn begin_coherence(&self) {
         let Some(inode) = self.known() else { return };
         if self.coherence == Coherence::Unwatched {
@@ -147,7 +147,7 @@ impl Source {
         }
     }
 
-    /// How what others write is seen now. In a forked child, where a thread that is gone may hold the locks, as chosen.
+    /// The level in effect now. In a forked child, where locks may be held by threads that do not exist, the level requested.
     pub(crate) fn coherence(&self) -> Coherence {
         if self.shared().driver.is_forked() {
             return self.coherence;
@@ -164,7 +164,7 @@ impl Source {
         }
     }
 
-    /// Fails once after each conflict with others, if the handle was opened for that.
+    /// Fails once after each conflict with other programs, if the handle was opened with [`Coherence::Checked`].
     pub(crate) fn check_conflicts(&self, operation: Operation) -> Result<()> {
         let Some(inode) = self.known().filter(|_| self.coherence == Coherence::Checked) else {
             return Ok(());
@@ -176,7 +176,7 @@ impl Source {
         Err(Error::conflict(operation, &self.path))
     }
 
-    /// As [`Source::check_process`], for what has no offset.
+    /// As [`Source::check_process`], for an operation without an offset.
     pub(crate) fn check_process_for(&self, operation: Operation) -> Result<()> {
         if !self.shared().driver.is_forked() {
             return Ok(());
@@ -184,7 +184,7 @@ impl Source {
         Err(Error::on_file(operation, &self.path, RejectReason::Forked.into()))
     }
 
-    /// Nothing of a parent's engine works in its child, not even waiting.
+    /// Fails in a forked child: no part of the parent's engine works there, not even waiting.
     pub(crate) fn check_process(&self, offset_bytes: u64) -> Result<()> {
         if !self.shared().driver.is_forked() {
             return Ok(());
@@ -192,17 +192,17 @@ impl Source {
         Err(self.read_error(offset_bytes, RejectReason::Forked.into()))
     }
 
-    /// The route for what the page cache does not hold.
+    /// The route for bytes that the kernel's page cache lacks.
     pub(crate) fn device_route(&self) -> Route {
         if self.open.direct().is_some() { Route::Direct } else { Route::Buffered }
     }
 
-    /// What offsets and lengths on the device route are rounded to.
+    /// The alignment of offsets and lengths on the device route.
     pub(crate) fn offset_alignment(&self) -> Alignment {
         self.open.direct().map_or(Alignment::ONE, |direct| direct.offset)
     }
 
-    /// Takes what the page cache holds of the range; `None` when nothing is known to be there.
+    /// Copies the resident bytes of the range from the kernel's page cache; `None` when none are known to be there.
     pub(crate) fn read_if_resident(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<Option<usize>> {
         match self.mode {
             IoMode::Direct => Ok(None),
@@ -213,17 +213,17 @@ impl Source {
         }
     }
 
-    /// The same for a range that [`Source::is_resident`] said is there. `None` too where the bytes have left meanwhile, or
-    /// an error: the device is asked next, and its answer is the one that counts.
+    /// As [`Source::read_if_resident`], for a range that [`Source::is_resident`] has found. Also `None` if the bytes have left
+    /// meanwhile, or on an error: the device is asked next, and its answer counts.
     pub(crate) fn read_resident(&self, buffer: &mut [u8], offset_bytes: u64) -> Option<usize> {
         let cached = self.known().and_then(|inode| inode.copy_resident(buffer, offset_bytes));
-        // The kernel does not have what was written since it was asked.
+        // The kernel lacks bytes that became dirty since.
         let (part, _) = self.first_part(ByteRange::at(offset_bytes, buffer.len() as u64));
         cached.or_else(|| self.read_from_kernel(&mut buffer[..part.len() as usize], offset_bytes))
     }
 
-    /// The first part of a range that is all to be had from the cache alone, because it was written and is not on the
-    /// device, or all from anywhere.
+    /// The first part of a range that lies in one place: dirty, and so in the cache only; or not dirty, and so available
+    /// anywhere.
     pub(crate) fn first_part(&self, range: ByteRange) -> (ByteRange, Whence) {
         let may_lack = |inode: &&Arc<Inode>| inode.dirty.may_lack() && !self.may_hide_contents(inode);
         let Some(inode) = self.known().filter(may_lack) else {
@@ -238,8 +238,8 @@ impl Source {
         }
     }
 
-    /// Looks at the file if that is due, and has what was found take effect. May block, if others have changed the file while
-    /// pages of it were dirty in part.
+    /// Checks the file for changes if that is due, and applies the result. May block, if others have changed the file while pages
+    /// were dirty in part.
     #[inline]
     pub(crate) fn revalidate(&self, inode: &Arc<Inode>) -> io::Result<()> {
         inode.revalidate(&self.open, self.revalidate_after)?;
@@ -247,16 +247,16 @@ impl Source {
         Ok(())
     }
 
-    /// The same, due or not.
+    /// As [`Source::revalidate`], due or not.
     pub(crate) fn refresh(&self, inode: &Arc<Inode>) -> io::Result<()> {
         inode.refresh(&self.open, self.revalidate_after)?;
         self.settle(inode);
         Ok(())
     }
 
-    /// Asks, due or not, whether others have changed the file, and looks at it if nothing else tells.
-    pub(crate) fn glance_at_origin(&self, inode: &Arc<Inode>) -> io::Result<()> {
-        inode.glance_at_origin(&self.open)?;
+    /// Checks the watch for changes by others, due or not; without a watch, checks the file.
+    pub(crate) fn check_watch(&self, inode: &Arc<Inode>) -> io::Result<()> {
+        inode.check_watch(&self.open)?;
         self.settle(inode);
         Ok(())
     }
@@ -265,14 +265,14 @@ impl Source {
     fn settle(&self, inode: &Arc<Inode>) {
         if inode.dirty.is_unsettled() {
             (self.shared().upcalls.settle)(self.shared(), inode);
-            // What was written meanwhile may lie before or behind a cut by others: the length is known after a look.
+            // Dirty pages written meanwhile may lie before or behind a truncate by others; a check determines the length.
             if inode.refresh(&self.open, self.revalidate_after).is_ok() {
                 (self.shared().upcalls.settle)(self.shared(), inode);
             }
         }
     }
 
-    /// Whether the engine's cache, as it was when the file was last looked at, or the kernel's has all of the range.
+    /// Whether the engine's cache (as of the last check) or the kernel's page cache has all of the range.
     pub(crate) fn is_resident(&self, range: ByteRange) -> bool {
         let is_cached = self.known().is_some_and(|inode| inode.is_resident(range));
         is_cached || self.is_in_kernel(range)
@@ -285,7 +285,7 @@ impl Source {
         self.open.read_resident(buffer, offset_bytes).ok().flatten().filter(|&read_bytes| read_bytes > 0)
     }
 
-    /// What was written and is not on the device, the kernel has not either.
+    /// Dirty bytes are not in the kernel's page cache.
     fn is_in_kernel(&self, range: ByteRange) -> bool {
         self.mode != IoMode::Direct
             && self.open.residency(range) == Residency::Whole
@@ -298,7 +298,7 @@ impl Source {
             self.revalidate(inode).map_err(|error| self.length_error(error))?;
             return Ok(inode.length_bytes());
         }
-        // Files without a length say 0.
+        // Files without a length report 0.
         let length = Backing::length_bytes(&*self.open).map_err(|error| self.length_error(error))?;
         Ok(length.unwrap_or(0))
     }
@@ -307,13 +307,13 @@ impl Source {
         &self.open
     }
 
-    /// Fills the extents with the bytes of `range`, if the kernel's page cache has all of them; says how many.
+    /// Fills the extents with the bytes of `range` if the kernel's page cache has all of them; returns how many.
     pub(crate) fn copy_from_kernel(&self, range: ByteRange, extents: &mut Extents) -> Option<usize> {
         if range.is_empty() || !self.is_in_kernel(range) {
             return None;
         }
-        // A page that another process has mapped and written to takes its next stores without a change of the file's times, until
-        // the kernel has written it. A direct read has the kernel do that first.
+        // A page that another process has mapped and dirtied takes further stores without a change of the file's times, until the
+        // kernel writes it back. A direct read makes the kernel do that first.
         if self.open.direct().is_some() && self.shared().driver.is_dirty_in_kernel(&self.open, range) {
             return None;
         }
@@ -344,7 +344,7 @@ impl Source {
     }
 }
 
-/// The bytes asked for, cut at the largest offset that files have.
+/// The range to read, clipped at the largest file offset.
 pub(crate) fn addressable(path: &Path, offset_bytes: u64, length: usize) -> Result<ByteRange> {
     if offset_bytes > OFFSET_BYTES_MAX {
         let text = "offsets of files end at 2^63 - 1";
@@ -355,8 +355,8 @@ pub(crate) fn addressable(path: &Path, offset_bytes: u64, length: usize) -> Resu
     Ok(ByteRange::new(offset_bytes, end_bytes.max(offset_bytes)))
 }
 
-/// The largest offset that files have.
+/// The largest file offset.
 pub(crate) const OFFSET_BYTES_MAX: u64 = i64::MAX as u64;
 
-/// Where reading ends in any file. The last page of offsets is left out, so that rounding up stays addressable.
+/// The end of the readable range. The last page is left out, so that rounding up stays addressable.
 pub(crate) const READABLE_BYTES_MAX: u64 = OFFSET_BYTES_MAX / PAGE_SIZE_BYTES * PAGE_SIZE_BYTES;

@@ -1,29 +1,32 @@
-//! Leases: the files of an engine that are, or are to be, leased, and the thread that hears of who wants to write.
+//! Leases: the files of an engine that are leased or to be leased, and the thread that receives lease breaks.
 //!
 //! ```text
 //!   open ─► enlist ─► Inode::lease          own open for writing ─► make_way
-//!   watch: signal ─► each file: asked for? pages leave, lease given up ─► keeper tells those who listen
-//!   keeper, once a second: each file without: Inode::lease
+//!   watch: signal ─► each file: break pending? pages leave, lease released ─► background thread calls listeners
+//!   background thread, once a second: each file without a lease: Inode::lease
 //! ```
 //!
-//! It is a thread of its own because the keeper waits for devices and runs what users gave it, while somebody else's `open(2)`
-//! hangs here. It sleeps until the kernel sends it a signal, and then asks for the state of every file: 0.2 µs each, so that
-//! with a thousand files others wait for 0.2 ms instead of 0.02. It is started when the first lease is wished.
+//! The lease thread is separate because the background thread waits for devices and runs user code, while another process's
+//! `open(2)` blocks on the lease. It sleeps until the kernel sends a signal, then asks for the state of every file: 0.2 µs each,
+//! so that with a thousand files an open waits 0.2 ms instead of 0.02. It starts with the first request for a lease.
 //!
-//! Owns: the list, the thread, when leases are tried again.
-//! Does not own: the lease of one file (coherence).
-//! Locks: `files` before the lease of a file; `dropped`, `tried` and `thread` alone. There are no leases where there is no keeper.
+//! Owns: the list, the thread, when leases are retried.
+//! Does not own: the lease of one file (`inode::lease`).
+//! Locks: `files` before the lease of a file; `dropped`, `tried` and `thread` alone. Without a background thread there are no
+//! leases.
 
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
+use std::sync::{Arc, Mutex, Weak, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use headwater_core::frame::FileId;
-use headwater_io::{Bell, Dropped, FileKey, LeaseOwner, LeaseWatch, OpenFile, without_signals};
+use headwater_io::{
+    BackgroundWaker, Dropped, FileKey, LeaseOwner, LeaseWatch, OpenFile, lock, without_signals,
+};
 
 use crate::engine::background::BackgroundThread;
 use crate::inode::Inode;
@@ -33,7 +36,7 @@ use crate::inode::table::Inodes;
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
     enlisted: Arc<Enlisted>,
-    /// Not tried, running, or refused.
+    /// Not tried, running, or refused by the system.
     thread: Mutex<Option<Option<Watching>>>,
     tried: Mutex<Option<Instant>>,
 }
@@ -44,31 +47,31 @@ struct Watching {
     thread: JoinHandle<()>,
 }
 
-/// What the thread has.
+/// The state shared with the thread.
 #[derive(Debug, Default)]
 struct Enlisted {
     files: Mutex<HashMap<FileId, Weak<Inode>>>,
-    /// How many there are.
+    /// Number of enlisted files.
     count: AtomicUsize,
-    /// Pages of which nobody was told yet that they left.
+    /// Pages that left, not yet reported to listeners.
     dropped: Mutex<Vec<(Arc<Inode>, Vec<Dropped>)>>,
-    /// The engine goes, or the thread has gone.
+    /// Set when the engine ends, or the thread has ended.
     is_over: AtomicBool,
 }
 
 impl Leases {
-    /// A handle that reads wishes its file leased.
+    /// Enlists a file for which a reading handle requests a lease.
     pub(crate) fn enlist(&self, background: &BackgroundThread, inode: &Arc<Inode>, file: &Arc<OpenFile>) {
         let Some(owner) = self.owner(background) else { return };
         self.enlisted.add(inode, file);
         self.enlisted.lease(inode, &owner);
         if !inode.leasing.is_trusted() {
-            // It tries again.
+            // The background thread retries.
             background.wake();
         }
     }
 
-    /// Nobody has the file open any more.
+    /// Takes a file off the list after its last close.
     pub(crate) fn delist(&self, inode: &Arc<Inode>) {
         if self.enlisted.count.load(Ordering::Acquire) == 0 {
             return;
@@ -76,12 +79,12 @@ impl Leases {
         self.enlisted.remove(inode);
     }
 
-    /// This engine is about to open a file for writing, and would wait for itself.
+    /// Releases the lease of a file that this engine is about to open for writing, which would otherwise wait for itself.
     pub(crate) fn make_way(&self, inodes: &Inodes, path: &Path) {
         if self.enlisted.count.load(Ordering::Acquire) == 0 {
             return;
         }
-        // If it cannot be looked at, opening it says why.
+        // If the path cannot be examined, opening it reports why.
         if let Ok(key) = FileKey::of_path(path)
             && let Some(inode) = inodes.find(key)
         {
@@ -89,7 +92,7 @@ impl Leases {
         }
     }
 
-    /// A round of the keeper. Says when the next is due.
+    /// The lease work of a round of the background thread. Returns when the next is due.
     pub(crate) fn tend(&self) -> Option<Duration> {
         for (inode, dropped) in self.enlisted.take_dropped() {
             inode.on_dropped(&dropped);
@@ -111,31 +114,31 @@ impl Leases {
         Some(RETRY_INTERVAL)
     }
 
-    /// The engine goes.
+    /// Stops the thread, when the engine ends.
     pub(crate) fn stop(&self) {
         self.enlisted.is_over.store(true, Ordering::Release);
         let Some(watching) = lock(&self.thread).take().flatten() else { return };
-        // It cannot fail: its counter is far from full. If it did, the thread would stay, and answer.
-        if watching.owner.ring().is_ok() && watching.thread.thread().id() != std::thread::current().id() {
-            // A thread that panicked has said so.
+        // This cannot fail: the counter is far from full. If it did, the thread would stay, and continue to answer.
+        if watching.owner.wake().is_ok() && watching.thread.thread().id() != std::thread::current().id() {
+            // A panic of the thread was reported by the panic hook.
             let _ = watching.thread.join();
         }
     }
 
-    /// Whom the kernel tells, unless it cannot be done.
+    /// The recipient of the kernel's signals, unless the thread cannot be started.
     fn owner(&self, background: &BackgroundThread) -> Option<LeaseOwner> {
         let mut thread = lock(&self.thread);
         let watching = thread.get_or_insert_with(|| {
-            let bell = background.bell()?;
-            // Without it files are looked at, as without leases.
-            start(&self.enlisted, bell).ok()
+            let waker = background.waker()?;
+            // Without the thread files are checked, as without leases.
+            start(&self.enlisted, waker).ok()
         });
         watching.as_ref().map(|watching| watching.owner.clone()).filter(|_| !self.enlisted.is_over())
     }
 }
 
 impl Enlisted {
-    /// Under the lock, so that who opens the file is not taken off the list by who closes it.
+    /// Under the lock, so that a concurrent close does not take the file off the list again.
     fn add(&self, inode: &Arc<Inode>, file: &Arc<OpenFile>) {
         let mut files = lock(&self.files);
         inode.wish_lease(file);
@@ -154,7 +157,8 @@ impl Enlisted {
         drop(ended);
     }
 
-    /// Tries to. The file is in the list by then, so that whoever ends meanwhile gives this lease up too, or is seen here.
+    /// Tries to lease a file, which is already in the list: so the end of the thread either releases this lease too, or is seen
+    /// here.
     fn lease(&self, inode: &Inode, owner: &LeaseOwner) {
         inode.lease(owner);
         if self.is_over() {
@@ -175,7 +179,7 @@ impl Enlisted {
     }
 }
 
-/// Gives all leases up when the thread ends, however it does: nobody would answer.
+/// Releases all leases when the thread ends, for whatever reason: no one would answer their breaks.
 struct Ending<'a>(&'a Enlisted);
 
 impl Drop for Ending<'_> {
@@ -185,7 +189,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-fn start(enlisted: &Arc<Enlisted>, bell: Bell) -> io::Result<Watching> {
+fn start(enlisted: &Arc<Enlisted>, waker: BackgroundWaker) -> io::Result<Watching> {
     let (enlisted, (owners, owner)) = (enlisted.clone(), mpsc::channel());
     let builder = std::thread::Builder::new().name("headwater-leases".into()).stack_size(STACK_BYTES);
     let run = move || {
@@ -194,7 +198,7 @@ fn start(enlisted: &Arc<Enlisted>, bell: Bell) -> io::Result<Watching> {
         let is_wanted = owners.send(owner.map_err(|error| error.kind())).is_ok();
         if let Some(watch) = watch.ok().filter(|_| is_wanted) {
             let _ending = Ending(&enlisted);
-            answer(&watch, &enlisted, &bell);
+            answer(&watch, &enlisted, &waker);
         }
     };
     let thread = without_signals(|| builder.spawn(run))?;
@@ -202,8 +206,8 @@ fn start(enlisted: &Arc<Enlisted>, bell: Bell) -> io::Result<Watching> {
     Ok(Watching { owner, thread })
 }
 
-fn answer(watch: &LeaseWatch, enlisted: &Enlisted, background: &Bell) {
-    // If it cannot hear any more, it ends, and with it the leases.
+fn answer(watch: &LeaseWatch, enlisted: &Enlisted, background: &BackgroundWaker) {
+    // If the thread can no longer receive signals, it ends, and all leases with it.
     while watch.wait().is_ok() && !enlisted.is_over() {
         let mut told = Vec::new();
         for inode in enlisted.files() {
@@ -213,18 +217,14 @@ fn answer(watch: &LeaseWatch, enlisted: &Enlisted, background: &Bell) {
         }
         if !told.is_empty() {
             lock(&enlisted.dropped).append(&mut told);
-            background.ring();
+            background.wake();
         }
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// How often a lease is tried of a file that has none: a refusal costs 1.5 µs, and who opens a file for writing again and
-/// again waits for us once a second.
+/// How often a lease is tried for a file without one: a refusal costs 1.5 µs, and a program that opens the file for writing again
+/// and again waits for the lease at most once a second.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// It drops pages.
+/// The thread drops pages, and calls nothing of the user's.
 const STACK_BYTES: usize = 256 << 10;

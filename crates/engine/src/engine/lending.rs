@@ -1,6 +1,6 @@
-//! Lending: frames and pages in the hands of callers, as [`Bytes`].
+//! Lending: frames and pages lent to callers as [`Bytes`].
 //!
-//! Owns: how much is lent out, and when bytes are copied instead.
+//! Owns: the lending quota, and the choice between lending and copying.
 //! Does not own: the memory.
 //! Invariants: I6 at most half of the budget is lent out.
 
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use headwater_io::{Arena, Extent, FilePages, PinnedPage};
 
-/// How much of an engine's memory callers hold.
+/// How much of an engine's memory is lent to callers.
 pub(crate) struct Lending {
     bytes: Arc<AtomicUsize>,
     bytes_max: usize,
@@ -21,25 +21,25 @@ impl Lending {
         Lending { bytes: Arc::default(), bytes_max: budget_bytes / 2 }
     }
 
-    /// What callers hold now.
+    /// The bytes lent now.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
     /// Reserves lending quota; `None` when it is exhausted.
     pub(crate) fn reserve(&self, bytes: usize) -> Option<LentBytes> {
-        // Added first, so that threads that lend at once do not exceed it together.
+        // Added first, so that concurrent callers do not exceed the quota together.
         let before_bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let lent_bytes = LentBytes { total: self.bytes.clone(), bytes };
         (before_bytes + bytes <= self.bytes_max).then_some(lent_bytes)
     }
 }
 
-/// The bytes `used` of an extent as [`Bytes`]: the frame itself while less than half of the budget is lent out and
-/// memory is not short, else a copy.
+/// The bytes `used` of an extent as [`Bytes`]: the frame itself while the lending quota lasts and memory is not short, else a
+/// copy.
 pub(crate) fn lend(lending: &Lending, arena: &Arena, extent: Extent, used: std::ops::Range<usize>) -> Bytes {
     let (arena, reserve_bytes) = (arena.stats(), arena.demand_reserve_bytes());
-    // What callers keep must not be the pages of the reserve: those come back when the next demand needs them.
+    // Lent pages must not be those of the reserve: the next demand has to get these back.
     let is_short = arena.used_bytes + reserve_bytes > arena.budget_bytes;
     match lending.reserve(extent.len()) {
         Some(lent_bytes) if !is_short => Bytes::from_owner(Lent { memory: extent, lent_bytes }).slice(used),
@@ -47,14 +47,14 @@ pub(crate) fn lend(lending: &Lending, arena: &Arena, extent: Extent, used: std::
     }
 }
 
-/// A part of a page as [`Bytes`]: the page itself under the same condition as in [`lend`], else a copy.
+/// A part of a page as [`Bytes`]: the page itself while the lending quota lasts, else a copy.
 pub(crate) fn lend_page(
     lending: &Lending,
     page: PinnedPage<'_>,
     file: &FilePages,
     part: std::ops::Range<usize>,
 ) -> Bytes {
-    // A copy of less is cheaper than its bookkeeping.
+    // Copying a smaller part is cheaper than lending.
     if part.len() < LENT_BYTES_MIN || page.pins() > LENT_TIMES_MAX {
         return Bytes::copy_from_slice(&page[part]);
     }
@@ -64,7 +64,7 @@ pub(crate) fn lend_page(
     }
 }
 
-/// A frame or page that a caller holds.
+/// A frame or page lent to a caller.
 struct Lent<M: AsRef<[u8]>> {
     memory: M,
     #[expect(dead_code, reason = "dropped with the memory")]
@@ -77,14 +77,14 @@ impl<M: AsRef<[u8]>> AsRef<[u8]> for Lent<M> {
     }
 }
 
-/// A part of what is counted as lent, until it is dropped.
+/// A share of the lending quota, returned when dropped.
 pub(crate) struct LentBytes {
     total: Arc<AtomicUsize>,
     bytes: usize,
 }
 
 impl LentBytes {
-    /// A part of it, to be dropped by itself.
+    /// Splits off a share, to be returned separately.
     pub(crate) fn split(&mut self, bytes: usize) -> LentBytes {
         assert!(bytes <= self.bytes, "no more is split off than there is");
         self.bytes -= bytes;
@@ -98,8 +98,8 @@ impl Drop for LentBytes {
     }
 }
 
-/// Whatever keeps a page that as many keep already copies it. A frame counts to [`headwater_io::FilePages::PINS_MAX`], some
-/// 64 000: the other half is for the threads that read the page at this moment, which wait for each other beyond it.
+/// A page that is lent this many times is copied from then on. A frame counts up to [`headwater_io::FilePages::PINS_MAX`] pins,
+/// some 64 000: the other half is for threads that are reading the page, which beyond it wait for each other.
 pub(crate) const LENT_TIMES_MAX: u32 = 32_768;
 
 /// Lending a page allocates 72 bytes and pins it; copying less than this takes no longer.

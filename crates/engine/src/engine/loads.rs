@@ -1,30 +1,31 @@
-//! Loads: pages on their way, and those who wait for them.
+//! Loads: pages on their way from the device, and the readers that wait for them.
 //!
 //! ```text
-//!   begin ─► request ─► joint ─► whoever meets one of the pages takes the result ─► conclude
-//!   conclude: pages published or failed ─► policy told ─► all who wait are woken
+//!   begin ─► request ─► shared completion ─► the first reader of one of its pages takes the result ─► complete
+//!   complete: pages published or failed ─► policy informed ─► all waiters woken
 //! ```
 //!
-//! A read ahead has no owner who waits. Its result stays with the driver until the first reader meets one of its pages
-//! and takes it: no thread, task or callback per load, and publishing a whole extent costs one lock. Who finds a page
+//! No thread or task waits for a read ahead. Its result stays with the driver until the first reader needs one of its pages and
+//! takes it: no thread, task or callback for each load, and publishing a whole extent takes one lock. A reader that finds a page
 //! pending never reads it again, but waits here.
 //!
-//! Owns: which loads there are.
-//! Does not own: who takes their results (joint), the pages (page cache), what to read (readahead), memory (the request's).
-//! Invariants: I2 one load a page; I4 dropping a load gives nothing away that the device still uses; I9 an error wakes
-//! those who wait, who read again and get their own.
+//! Owns: the list of loads in flight.
+//! Does not own: which waiter takes a result (shared completion), the pages (page cache), what to read (readahead), memory (the
+//! request).
+//! Invariants: I2 one load for a page; I4 dropping a load frees nothing that the device still uses; I9 an error wakes the
+//! waiters, which read again and get their own errors.
 //! Locks: `list`, not held while waiting, publishing or waking.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use headwater_core::frame::LoadId;
 use headwater_core::readahead::{Purpose, ReadId, ReadResult};
-use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES};
+use headwater_core::units::{ByteRange, PAGE_BYTES};
 
-use headwater_io::{Completion, Driver, EventListener, Finished, Loading};
+use headwater_io::{Completion, Driver, EventListener, Finished, Loading, lock};
 
 use crate::base::counters::Latencies;
 use crate::base::events;
@@ -35,7 +36,7 @@ use crate::inode::Inode;
 #[derive(Debug)]
 pub(crate) struct Loads {
     next: AtomicU32,
-    /// By number, so nearly by age.
+    /// By number, so roughly by age.
     list: Mutex<BTreeMap<u32, Arc<Load>>>,
     pub(crate) latencies: Latencies,
     started: Instant,
@@ -46,11 +47,11 @@ pub(crate) struct Loads {
 pub(crate) struct Load {
     id: LoadId,
     inode: Arc<Inode>,
-    /// The planned reads that this completes: mostly one, two where a demand was merged with what lies ahead of it.
+    /// The planned reads that this load completes: mostly one; two where a demand was merged with the readahead behind it.
     reads: Vec<ReadId>,
     purpose: Purpose,
     began: Instant,
-    /// The pages are dropped before the request: a frame is free before its memory is.
+    /// The payload is dropped before the request: a frame is free before its memory is.
     completion: SharedCompletion<Loading>,
 }
 
@@ -62,12 +63,12 @@ impl Default for Loads {
 }
 
 impl Loads {
-    /// Time as the policies of readahead know it.
+    /// The clock of the readahead policies.
     pub(crate) fn now(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// A load whose request is about to be submitted.
+    /// Begins a load, just before its request is submitted.
     pub(crate) fn begin(&self, inode: &Arc<Inode>, reads: Vec<ReadId>, purpose: Purpose) -> Arc<Load> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (id, inode, began) = (LoadId::new(id), inode.clone(), Instant::now());
@@ -81,7 +82,7 @@ impl Loads {
         self.lock().get(&id.get()).cloned()
     }
 
-    /// One of the loads under way that have been so for longest.
+    /// One of the oldest loads in flight.
     pub(crate) fn oldest(&self) -> Option<Arc<Load>> {
         self.lock().values().next().cloned()
     }
@@ -97,7 +98,7 @@ impl Loads {
         self.latencies.note_wait(began.elapsed());
     }
 
-    /// Resolves when a load is over. May be dropped at any moment; a task that gives up is not counted.
+    /// Resolves when a load is over. May be dropped at any moment; a dropped wait is not counted.
     pub(crate) async fn ready(&self, load: &Load, driver: &Driver) {
         let began = Instant::now();
         if let Some((finished, loading)) = load.completion.ready(driver).await {
@@ -106,7 +107,7 @@ impl Loads {
         self.latencies.note_wait(began.elapsed());
     }
 
-    /// Wakes when a load is over, or has arrived so that it can be concluded.
+    /// Notifies when a load is over, or has arrived and can be completed.
     pub(crate) fn listen(&self, load: &Load) -> EventListener {
         let (listener, arrived) = load.completion.listen();
         if let Some((finished, loading)) = arrived {
@@ -115,7 +116,7 @@ impl Loads {
         listener
     }
 
-    /// Publishes what has arrived and no reader has asked for. Says how many loads.
+    /// Publishes loads that have arrived and that no reader has asked for. Returns how many.
     pub(crate) fn conclude_arrived(&self) -> usize {
         let conclude = |load: &&Arc<Load>| {
             let arrived = load.completion.take_arrived();
@@ -124,7 +125,7 @@ impl Loads {
         self.all().iter().filter(conclude).count()
     }
 
-    /// The last handle of the file is closed: what is on its way is given up, unless a reader that opened the file meanwhile waits for it.
+    /// Abandons the loads of a file after its last close, unless a reader that opened the file meanwhile waits for them.
     pub(crate) fn abandon(&self, inode: &Arc<Inode>) {
         let loads = self.all().into_iter().filter(|load| Arc::ptr_eq(&load.inode, inode));
         loads
@@ -132,7 +133,7 @@ impl Loads {
             .for_each(|load| self.given_up(&load));
     }
 
-    /// Publishes what was read, reports it to the policy, wakes all that wait.
+    /// Publishes the pages, reports to the policy, wakes all waiters.
     pub(crate) fn conclude(&self, load: &Load, finished: Finished, loading: Loading) {
         let range = loading.pages().bytes();
         let result = match finished.result {
@@ -152,7 +153,7 @@ impl Loads {
         self.over(load, range, result);
     }
 
-    /// The load is over without a request of the driver's: this thread read the pages, or could not begin.
+    /// Ends a load without a request: this thread read the pages itself, or could not begin.
     pub(crate) fn over(&self, load: &Load, range: ByteRange, result: ReadResult) {
         self.complete(&load.inode, &load.reads, result);
         let took = load.began.elapsed();
@@ -161,24 +162,24 @@ impl Loads {
         self.forget(load);
     }
 
-    /// Reports to the policy of a file that planned reads are done.
+    /// Tells the policy of a file that planned reads are complete.
     pub(crate) fn complete(&self, inode: &Inode, reads: &[ReadId], result: ReadResult) {
         inode.complete(reads, result, self.now());
     }
 
-    /// Its pages are not on their way any more.
+    /// Ends an abandoned load.
     fn given_up(&self, load: &Load) {
         self.complete(&load.inode, &load.reads, ReadResult::Refused);
         self.forget(load);
     }
 
-    /// The load is over, or was not begun after all.
+    /// Removes a load that is over, or was never begun.
     pub(crate) fn forget(&self, load: &Load) {
         self.lock().remove(&load.id.get());
         load.completion.over();
     }
 
-    /// Loads not over yet.
+    /// Number of loads in flight.
     pub(crate) fn len(&self) -> usize {
         self.lock().len()
     }
@@ -188,7 +189,7 @@ impl Loads {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Load>>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.list)
     }
 }
 
@@ -202,5 +203,3 @@ impl Load {
         self.completion.under_way(completion, loading);
     }
 }
-
-const PAGE_BYTES: usize = PAGE_SIZE_BYTES as usize;

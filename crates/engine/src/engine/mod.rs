@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   api (builder) ─► Shared: arena, driver, cache, threads, profiles ◄─ load, write, read: through each open file
-//!        └─ Upcalls ─► what this room has the rooms above do: settle a file, close one, a round in the background, the end
+//!        └─ Upcalls ─► functions of the rooms above: settle a file, close one, a round in the background, the end
 //! ```
 //!
-//! Owns: the parts of an engine, and how long they live.
-//! Does not own: what they do with each other (the rooms above), files (inode).
-//! Invariants: I6 frames stay within the budget; at most half of it is lent out as [`bytes::Bytes`], so that a caller
-//! that keeps them all cannot stop the others.
+//! Owns: the parts of an engine, and their lifetime.
+//! Does not own: how they work together (the rooms above), files (inode).
+//! Invariants: I6 frames stay within the budget; at most half of it is lent out as [`bytes::Bytes`], so that a caller that keeps
+//! them all cannot stop the others.
 
 pub(crate) mod background;
 pub(crate) mod cache;
@@ -45,9 +45,9 @@ pub struct Engine {
 pub(crate) struct Shared {
     pub(crate) arena: Arena,
     pub(crate) driver: Driver,
-    /// Where no profile says otherwise.
+    /// The limits for devices without a profile.
     pub(crate) readahead: ReadaheadLimits,
-    /// `None` when there are none, or limits were given.
+    /// `None` without profiles, or when limits were set explicitly.
     pub(crate) tuned: Option<Tuned>,
     pub(crate) readahead_policy: ReadaheadPolicy,
     pub(crate) cache: CacheParts,
@@ -56,25 +56,26 @@ pub(crate) struct Shared {
     pub(crate) watch: Arc<EngineWatch>,
     pub(crate) lending: Lending,
     pub(crate) memory_bytes: u64,
-    /// Of threads that would relieve at once, one does.
+    /// Lets one thread at a time relieve memory pressure; others skip it.
     pub(crate) relieving: Mutex<()>,
     pub(crate) upcalls: Upcalls,
 }
 
-/// What this room has the rooms above do. The builder sets it.
+/// Functions of the rooms above that this room calls. The builder sets them.
 #[derive(Clone, Copy)]
 pub(crate) struct Upcalls {
-    /// Others have changed a file while bytes of it were not written.
+    /// Settles a file that others have changed while it had dirty bytes.
     pub(crate) settle: fn(&Shared, &Arc<Inode>),
-    /// A handle of a file is closed.
+    /// Closes a handle of a file.
     pub(crate) close: fn(&Shared, &Arc<Inode>, &OpenFile),
-    /// A round of the background thread. Says when the next is due.
+    /// Runs a round of the background thread. Returns when the next is due.
     pub(crate) tend: fn(&Shared) -> Pause,
-    /// The last user handle of the engine is dropped.
+    /// Ends the engine after its last user handle is dropped.
     pub(crate) end: fn(&Arc<Shared>),
 }
 
-/// What the users of an engine share: files, readers and futures have it with their [`Engine`], the engine's threads have not.
+/// Shared by the users of an engine: files, readers and futures hold it through their [`Engine`], the engine's own threads do
+/// not.
 struct UserHandle {
     shared: Arc<Shared>,
 }
@@ -99,7 +100,7 @@ impl Drop for UserHandle {
 }
 
 impl Shared {
-    /// The readahead of a file that is being opened.
+    /// The readahead limits of a file that is being opened.
     pub(crate) fn readahead_of(&self, file: &OpenFile) -> ReadaheadLimits {
         self.tuned.as_ref().and_then(|tuned| tuned.limits(file)).unwrap_or(self.readahead)
     }

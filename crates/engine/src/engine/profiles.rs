@@ -1,4 +1,4 @@
-//! Profiles: what `headwater tune` measured of devices, kept in a file, and what follows from it for readahead.
+//! Profiles: measurements of devices by `headwater tune`, stored in a file, and the readahead limits that follow.
 //!
 //! ```text
 //!   Engine::build ─► profiles.json, once ─┬─ absent, off, broken ─► none: opening a file asks nothing
@@ -6,12 +6,12 @@
 //!                                                                └► no: key of the device ─► profile ─► limits, kept
 //! ```
 //!
-//! A profile never fails anything: a file that cannot be read or understood is told once, as a warning through `tracing`,
-//! and the engine works as without.
+//! Profiles never cause a failure: a file that cannot be read or parsed is reported once, as a warning through `tracing`, and the
+//! engine works without it.
 //!
-//! Owns: the format of the file, where it lies, the limits that a profile leads to.
+//! Owns: the format and the place of the file, the limits that a profile leads to.
 //! Does not own: measuring and writing (`headwater tune`), the key of a device (device).
-//! Locks: `by_device`, in which the key of a device is looked up once; nothing else is locked in it.
+//! Locks: `by_device`, under which the key of a device is looked up once; nothing else is locked under it.
 
 mod device;
 
@@ -19,24 +19,24 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use headwater_core::limits::Limits;
 use headwater_core::readahead::ReadaheadLimits;
 use headwater_core::units::PAGE_SIZE_BYTES;
-use headwater_io::{OpenFile, device_number};
+use headwater_io::{OpenFile, device_number, lock};
 use serde::{Deserialize, Serialize};
 
 pub use device::{Device, Nature};
 
 use crate::base::events;
 
-/// Where an engine takes profiles from; see [`EngineBuilder::profiles`](crate::EngineBuilder::profiles).
+/// Where an engine finds profiles; see [`EngineBuilder::profiles`](crate::EngineBuilder::profiles).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Profiles {
-    /// From the file that `HEADWATER_PROFILES` names, nowhere if that is `off`; when it is not set, from
-    /// `headwater/profiles.json` in `$XDG_CONFIG_HOME` or `~/.config`. An engine on a simulated device takes none.
+    /// From the file that `HEADWATER_PROFILES` names, from nowhere if that is `off`; when it is not set, from
+    /// `headwater/profiles.json` in `$XDG_CONFIG_HOME` or `~/.config`. An engine on a simulated device uses none.
     #[default]
     Default,
     /// From nowhere.
@@ -46,7 +46,7 @@ pub enum Profiles {
 }
 
 impl Profiles {
-    /// The file, whether it is there or not; `None` when profiles are off or there is no home directory.
+    /// The file, whether it exists or not; `None` when profiles are off or there is no home directory.
     pub fn path(&self) -> Option<PathBuf> {
         match self {
             Profiles::Default => default_path(|name| std::env::var_os(name).map(PathBuf::from)),
@@ -56,40 +56,40 @@ impl Profiles {
     }
 }
 
-/// What the file holds: a profile for each device.
+/// The contents of the file: a profile for each device.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
 pub struct StoredProfiles {
-    /// Of the format: [`StoredProfiles::VERSION`].
+    /// The version of the format: [`StoredProfiles::VERSION`].
     pub version: u32,
     /// By [`Device::key`].
     pub profiles: BTreeMap<String, Profile>,
 }
 
-/// What was measured of a device.
+/// Measurements of a device.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
 pub struct Profile {
-    /// What it is called, for people.
+    /// The device's name, for people.
     pub device: String,
     /// When it was measured, in seconds since 1970.
     pub measured_unix_s: u64,
-    /// By which version of headwater.
+    /// The version of headwater that measured it.
     pub headwater: String,
     /// The cheapest setting that reads from start to end at the device's rate.
     pub sequential: TunedSetting,
-    /// The same for reads of 4 KiB at random.
+    /// As `sequential`, for random reads of 4 KiB.
     pub random: Option<TunedSetting>,
-    /// The same for writing from start to end, if that was measured.
+    /// As `sequential`, for sequential writes, if these were measured.
     pub write: Option<TunedSetting>,
 }
 
 /// A request size, how many of them in flight, and the rate that they reached.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Debug)]
 pub struct TunedSetting {
-    /// Of a request.
+    /// Size of a request.
     pub size_bytes: u64,
     /// Requests in flight.
     pub depth: u32,
-    /// What was reached.
+    /// The rate reached.
     pub mib_per_s: f64,
 }
 
@@ -100,13 +100,13 @@ impl Default for StoredProfiles {
 }
 
 impl StoredProfiles {
-    /// Of the format that this headwater reads and writes.
+    /// The version of the format that this headwater reads and writes.
     pub const VERSION: u32 = 1;
 
-    /// What the file holds; nothing if it is not there.
+    /// The profiles of the file; none if it does not exist.
     ///
     /// # Errors
-    /// What reading reports; `InvalidData` when it is none of ours, of another version, or larger than 1 MiB.
+    /// What reading reports; `InvalidData` when the file has another format or version, or is larger than 1 MiB.
     pub fn load(path: &Path) -> io::Result<StoredProfiles> {
         let metadata = match fs::metadata(path) {
             Err(error) if is_absent(&error) => return Ok(StoredProfiles::default()),
@@ -125,7 +125,7 @@ impl StoredProfiles {
 
 fn parse(bytes: &[u8]) -> io::Result<StoredProfiles> {
     let text = |error: serde_json::Error| unusable(error.to_string());
-    // The version first: the rest may look different in another.
+    // The version first: another one may differ in the rest.
     let Versioned { version } = serde_json::from_slice(bytes).map_err(text)?;
     if version != StoredProfiles::VERSION {
         let known = StoredProfiles::VERSION;
@@ -140,13 +140,13 @@ struct Versioned {
 }
 
 impl TunedSetting {
-    /// Memory that is with the device at any time.
+    /// Bytes in flight at any time.
     pub fn queue_bytes(&self) -> u64 {
         self.size_bytes.saturating_mul(u64::from(self.depth))
     }
 
-    /// Limits by which a reader keeps this many requests of this size with the device, and reads 8 MiB ahead at the least, as far
-    /// as the memory budget allows; `None` for a setting that no request can have.
+    /// Limits with which a reader keeps this many requests of this size in flight, and reads at least 8 MiB ahead, as far as the
+    /// memory budget allows; `None` for a setting that no request can have.
     ///
     /// ```
     /// use headwater::testing::profiles::TunedSetting;
@@ -164,14 +164,15 @@ impl TunedSetting {
             && depths.contains(&self.depth);
         is_sound.then(|| {
             let wanted_bytes = self.queue_bytes().saturating_mul(DISTANCE_FACTOR);
-            // What is enough on a quiet device is too little beside others (256 KiB x 4: 0.5 to 0.8 of the rate by default).
+            // A distance that suffices on an idle device is too short beside other load (256 KiB x 4: 0.5 to 0.8 of the default's
+            // rate).
             let wanted_bytes = wanted_bytes.max(ReadaheadLimits::DISTANCE_BYTES_MAX_DEFAULT);
             readahead_for(memory_bytes, self.size_bytes, wanted_bytes)
         })
     }
 }
 
-/// The profiles of an engine, and the limits of devices seen.
+/// The profiles of an engine, and the limits of devices already looked up.
 pub(crate) struct Tuned {
     profiles: BTreeMap<String, Profile>,
     memory_bytes: u64,
@@ -192,16 +193,15 @@ impl Tuned {
         (!profiles.is_empty()).then(|| Tuned { profiles, memory_bytes, by_device: Mutex::default() })
     }
 
-    /// For how many devices there is one.
+    /// The number of profiles.
     pub(crate) fn count(&self) -> usize {
         self.profiles.len()
     }
 
-    /// What was found for the device of a file. One syscall; a device that was not seen before is looked up in `/proc`
-    /// and sysfs.
+    /// The limits for the device of a file. One system call; a new device is looked up in `/proc` and sysfs.
     pub(crate) fn limits(&self, file: &OpenFile) -> Option<ReadaheadLimits> {
         let device = device_number(file.buffered()).ok()?;
-        let mut by_device = self.by_device.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_device = lock(&self.by_device);
         *by_device.entry(device).or_insert_with(|| {
             let key = Device::of(file.buffered()).ok()?.key?;
             self.profiles.get(&key)?.sequential.readahead_limits(self.memory_bytes)
@@ -209,13 +209,13 @@ impl Tuned {
     }
 }
 
-/// `variable` is the environment.
+/// `variable` reads the environment.
 fn default_path(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
     let set = |name: &str| variable(name).filter(|value| !value.as_os_str().is_empty());
     if let Some(path) = set(ENVIRONMENT) {
         return (path != Path::new(OFF)).then_some(path);
     }
-    // The XDG base directory specification has relative paths ignored.
+    // The XDG base directory specification says that relative paths are ignored.
     let configured = set("XDG_CONFIG_HOME").filter(|path| path.is_absolute());
     let folder = configured.or_else(|| set("HOME").map(|home| home.join(".config")))?;
     Some(folder.join("headwater").join("profiles.json"))
@@ -236,15 +236,15 @@ const OFF: &str = "off";
 /// A profile takes 500 bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Of what is ahead of a consumer a part has arrived and waits for its turn: what overtook the first request, and what
-/// is being consumed. With as much again as the queue holds, the device has its whole queue all the same.
+/// A part of the distance has arrived and waits to be consumed: extents that overtook the first request, and the current one.
+/// With twice the queue's size as distance, the device still has a full queue.
 const DISTANCE_FACTOR: u64 = 2;
 
-/// Limits of this size and distance, cut so that one reader leaves half of the frames to others and to demand.
+/// Limits of this size and distance, reduced so that one reader leaves half of the frames to others and to demand.
 pub(crate) fn readahead_for(memory_bytes: u64, size_bytes: u64, distance_bytes: u64) -> ReadaheadLimits {
     let defaults = ReadaheadLimits::default();
     let distance_bytes_max = distance_bytes.min(memory_bytes / 2);
-    // Where memory cuts the distance, not more requests are fitted into it than were wanted.
+    // Where memory limits the distance, requests shrink, but no more of them fit than were wanted.
     let depth = (distance_bytes / size_bytes).clamp(2, DEPTH_MIN);
     let size_bytes_max = size_bytes.min((distance_bytes_max / depth).next_power_of_two());
     let size_bytes_min = defaults.size_bytes_min.min(size_bytes_max);
@@ -252,12 +252,12 @@ pub(crate) fn readahead_for(memory_bytes: u64, size_bytes: u64, distance_bytes: 
     ReadaheadLimits { size_bytes_min, size_bytes_max, distance_bytes_max, share_bytes_max, ..defaults }
 }
 
-/// With little memory, requests shrink until this many fit the distance: depth matters more than size on devices with
-/// queues (128 KiB × 16 reached 0.9 of the rate of 1 MiB × 32 on a virtio disk).
+/// With little memory, requests shrink until this many fit into the distance: depth matters more than size on devices with queues
+/// (128 KiB × 16 reached 0.9 of the rate of 1 MiB × 32 on a virtio disk).
 const DEPTH_MIN: u64 = 8;
 
-/// Of the memory, what all streams of a file may have read ahead: enough for many streams at the full distance where
-/// there is much, and never so much that what one reads pushes out what another is about to use.
+/// The share of memory that all streams of a file may have read ahead: enough for many streams at full distance where memory is
+/// plentiful, and never so much that one stream's readahead evicts what another is about to use.
 const SHARE_DIVISOR: u64 = 4;
 
 #[cfg(test)]
@@ -268,7 +268,7 @@ mod tests {
         TunedSetting { size_bytes, depth, mib_per_s: 1.0 }
     }
 
-    /// Goal: whatever can be stored leads to limits that are valid and leave half of the memory, or to none.
+    /// Goal: any stored setting leads to valid limits that leave half of the memory, or to none.
     #[test]
     fn limits_are_valid_for_any_setting_and_memory() {
         for size_bytes in (0..64).map(|shift| 1 << shift).chain([0, 12_288, u64::MAX]) {
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(setting(1 << 20, 0).readahead_limits(64 << 20), None);
     }
 
-    /// Goal: a profile that says what the default says leads to the default, in any memory.
+    /// Goal: a profile equal to the default leads to the default, in any memory.
     #[test]
     fn the_default_is_a_profile_too() {
         let defaults = ReadaheadLimits::default();
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(path(&[home, ("HEADWATER_PROFILES", "")]), at("/home/me/.config/headwater/profiles.json"));
     }
 
-    /// Goal: what was written is read, other versions and nonsense are told apart from an absent file.
+    /// Goal: a stored file is read back; other versions and invalid contents are distinguished from an absent file.
     #[test]
     fn files_are_read_or_refused() {
         let place = tempfile::tempdir().unwrap();

@@ -1,23 +1,22 @@
-//! Elastic: memory that follows what the system has to spare.
+//! Reclaim: memory use follows what the system has to spare.
 //!
 //! ```text
 //!   headroom:   0 ·················· ¾ of the reserve ············ the reserve ············ beyond
 //!                 relieve: chunks go back              growth is refused         grows on demand
-//!                 until the reserve is whole           (who needs memory evicts)
+//!                 until the reserve is whole           (allocations evict instead)
 //! ```
 //!
-//! Between the two marks nothing changes, so that what is given back is not taken again at once. Memory goes in chunks of
-//! 2 MiB: first those that are wholly free, then those that cost the cache least.
+//! Between the two marks nothing changes, so that released memory is not mapped again at once. Memory is released in chunks of 2
+//! MiB: first those that are wholly free, then those that cost the cache least.
 //!
-//! The reserve is all that others can take before somebody has looked: the kernel kills when it is used up, whatever the
-//! cache could have given. In a cgroup of 256 MiB with a full cache, ten times 100 MiB touched at once on a busy machine
-//! ended in a kill with a reserve of a thirty-second or an eighth, and in none of eight runs with a quarter, where looks
-//! came as often as [`Relief::look_again`] says; with a look every 100 ms in each of four runs, whatever the reserve.
+//! The reserve is all that other processes can allocate between two checks: when it is used up the kernel kills a process,
+//! whatever the cache could have released. In a cgroup of 256 MiB with a full cache, ten times 100 MiB touched at once on a busy
+//! machine ended in a kill with a reserve of a thirty-second or an eighth, and in none of eight runs with a quarter, where checks
+//! came as often as [`Relief::look_again`] says; with a check every 100 ms it did in each of four runs, whatever the reserve.
 //!
-//! Owns: when memory goes back, and how much.
-//! Does not own: what the headroom is (`headwater-io`), when this is called: by a keeper that comes by all the time, and by
-//! whoever is refused memory.
-//! Locks: `relieving` while at it, which nobody waits for; listeners are told after.
+//! Owns: when memory is released, and how much.
+//! Does not own: the headroom (`headwater-io`); the callers: the background thread's ticks, and allocations that were refused.
+//! Locks: `relieving` meanwhile, for which no thread waits; listeners are called afterwards.
 
 use std::sync::TryLockError;
 use std::time::Duration;
@@ -33,24 +32,24 @@ use crate::engine::Shared;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Elasticity {
-    /// It grows while the cgroup and the system have a reserve free, and shrinks when they do not.
+    /// The memory grows while the cgroup and the system have a reserve free, and shrinks when they do not.
     #[default]
     On,
-    /// It grows to its budget, whatever the system says, and stays there.
+    /// The memory grows up to its budget, whatever the state of the system, and stays there.
     Off,
 }
 
-/// What came of [`crate::Engine::relieve`].
+/// The result of [`crate::Engine::relieve`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Relief {
-    /// Memory that went back to the system.
+    /// Memory returned to the system.
     pub released_bytes: u64,
-    /// When to look again: before others can have used up what is left.
+    /// When to check again: before other processes can have used up what is left.
     pub look_again: Duration,
 }
 
-/// See [`crate::Engine::relieve`].
+/// Implements [`crate::Engine::relieve`].
 pub(crate) fn relieve(shared: &Shared) -> Relief {
     let nothing = Relief { released_bytes: 0, look_again: LOOK_AGAIN_MAX };
     if shared.driver.is_forked() {
@@ -79,7 +78,7 @@ pub(crate) fn relieve(shared: &Shared) -> Relief {
     Relief { released_bytes: released_bytes as u64, look_again: look_again(free_bytes) }
 }
 
-/// Gives up to so much back, in small parts, because what is free others take.
+/// Releases up to `wanted_bytes`, in small parts, because other threads reuse freed frames at once.
 fn give_back(shared: &Shared, wanted_bytes: usize, evicted: &mut Vec<Evicted>) -> usize {
     let mut released_bytes = shared.arena.release(wanted_bytes);
     while released_bytes < wanted_bytes {
@@ -95,7 +94,7 @@ fn give_back(shared: &Shared, wanted_bytes: usize, evicted: &mut Vec<Evicted>) -
     released_bytes
 }
 
-/// How much is to go back.
+/// How much to release.
 fn wanted_bytes(headroom: Headroom, stall: Stall, mapped_bytes: usize) -> usize {
     let Headroom { free_bytes, reserve_bytes } = headroom;
     let missing_bytes =
@@ -107,28 +106,28 @@ fn wanted_bytes(headroom: Headroom, stall: Stall, mapped_bytes: usize) -> usize 
     (missing_bytes as usize).max(stalled_bytes).next_multiple_of(CHUNK_BYTES)
 }
 
-/// Half of the time in which others can use up what is free.
+/// Half of the time in which other processes can use up the free memory.
 fn look_again(free_bytes: u64) -> Duration {
     let microseconds = free_bytes / 2 / TAKEN_BYTES_PER_MICROSECOND;
     Duration::from_micros(microseconds).clamp(LOOK_AGAIN_MIN, LOOK_AGAIN_MAX)
 }
 
-/// Never given back: what the arena may map whatever the headroom.
+/// Never released: the arena may map this much whatever the headroom.
 const KEPT_BYTES: usize = 2 * CHUNK_BYTES;
 
-/// Between two releases, so that others find little to take meanwhile.
+/// Evicted between two releases; small, so that other threads can reuse little of it meanwhile.
 const PART_BYTES: usize = 8 * CHUNK_BYTES;
 
-/// Of what is mapped, so much goes at each look while threads stall: a stall says that memory is short, not by how much.
+/// The fraction of mapped memory released at each check while threads stall: a stall says that memory is short, not by how much.
 const STALL_DIVISOR: usize = 16;
 
-/// What a thread that touches new memory takes, measured at 2 to 4 GB/s.
+/// Memory that a thread can touch in a microsecond, measured at 2 to 4 GB/s.
 const TAKEN_BYTES_PER_MICROSECOND: u64 = 4000;
 
-/// Looking costs some 25 µs: a fortieth of a processor at the very most.
+/// A check costs some 25 µs: at most a fortieth of a processor.
 const LOOK_AGAIN_MIN: Duration = Duration::from_millis(1);
 
-/// With much headroom there is no hurry.
+/// The interval with ample headroom.
 const LOOK_AGAIN_MAX: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
@@ -142,19 +141,19 @@ mod tests {
         wanted_bytes(headroom, stall, 320 << 20) as u64 / MIB
     }
 
-    /// Goal: nothing goes back above three quarters of the reserve, and below it what makes the reserve whole.
+    /// Goal: nothing is released above three quarters of the reserve; below, as much as makes the reserve whole.
     #[test]
     fn the_reserve_is_made_whole() {
         assert_eq!([100, 16, 12, 11, 0].map(|free| wanted_mib(free, Stall::No)), [0, 0, 0, 6, 16]);
     }
 
-    /// Goal: while threads stall a share of what is mapped goes, or more where more is missing.
+    /// Goal: while threads stall a fraction of mapped memory is released, or more where more is missing.
     #[test]
     fn stalls_cost_a_share() {
         assert_eq!([100, 7, 0].map(|free| wanted_mib(free, Stall::Yes)), [20, 20, 20]);
     }
 
-    /// Goal: nothing is wanted where nothing is known.
+    /// Goal: nothing is released where the headroom is unknown.
     #[test]
     fn nothing_is_known() {
         assert_eq!(wanted_bytes(Headroom::UNKNOWN, Stall::No, 1 << 30), 0);

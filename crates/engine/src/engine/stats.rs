@@ -1,4 +1,4 @@
-//! Stats: what an engine's cache did and holds, as numbers for people and recorders.
+//! Stats: counts and gauges of an engine's cache, for people and recorders.
 //!
 //! Owns: their names, units and meaning.
 //! Does not own: counting (counters, the page cache, loads).
@@ -10,43 +10,44 @@ use hdrhistogram::Histogram;
 use crate::base::counters::Counts;
 use crate::engine::Shared;
 
-/// What the cache of an engine did since it was built, and holds now.
+/// Counts since the engine was built, and gauges of its cache now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct CacheStats {
-    /// The exact sums over all files, those included that are closed and forgotten.
+    /// The exact sums over all files, closed and forgotten ones included.
     pub counts: Counts,
     /// Pages of 4 KiB that can be read without the device.
     pub resident_pages: u64,
-    /// Pages on their way, those included that nobody wants any more.
+    /// Pages being loaded, including those that no reader needs any more.
     pub loading_pages: u64,
-    /// Pages that users hold as [`bytes::Bytes`] or [`View`](crate::View)s, and pages being written, which cannot be evicted meanwhile.
+    /// Pages held by users as [`bytes::Bytes`] or [`View`](crate::View)s, and pages under writeback; they cannot be evicted
+    /// meanwhile.
     pub pinned_pages: u64,
-    /// Pages that were written and that their devices do not have yet; cannot be evicted either.
+    /// Dirty pages, which cannot be evicted either.
     pub unwritten_pages: u64,
-    /// Memory of tables, states and queues, bytes, beside the budget of the pages themselves.
+    /// Memory of tables, states and queues in bytes, in addition to the budget of the pages themselves.
     pub metadata_bytes: u64,
-    /// Loads under way: requests, not pages. None is owed to a reader that is gone.
+    /// Loads in flight: requests, not pages. Dropped readers leave none behind.
     pub loads: u64,
-    /// From the decision to read pages until they can be read. What was read ahead and arrived counts until somebody
-    /// notices: a reader, a shortage of memory or [`Engine::stats`](crate::Engine::stats).
+    /// Time from the decision to read pages until they can be read. A read ahead counts until its arrival is processed: by a
+    /// reader, a shortage of memory or [`Engine::stats`](crate::Engine::stats).
     pub load_latency: Latency,
-    /// How long readers waited for pages on their way; a hit waits for none, and a small lone miss that a thread reads by
-    /// itself counts as a load only.
+    /// How long readers waited for pages being loaded. Hits do not wait, and a small single miss that a thread reads by itself
+    /// counts as a load only.
     pub wait_latency: Latency,
 }
 
-/// How long something took. Durations are right to 1 %, and count as a minute where they are longer.
+/// Distribution of durations, accurate to 1 %; those beyond a minute count as a minute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Latency {
-    /// How often.
+    /// Number of durations.
     pub count: u64,
     /// The mean.
     pub mean: Duration,
-    /// Half took no longer.
+    /// The median.
     pub p50: Duration,
-    /// Nine in ten took no longer.
+    /// 90 % took no longer.
     pub p90: Duration,
     /// 99 % took no longer.
     pub p99: Duration,
@@ -57,7 +58,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Of a histogram of nanoseconds. All zero if it is empty.
+    /// From a histogram of nanoseconds. All zero if it is empty.
     pub(crate) fn of(histogram: &Histogram<u64>) -> Latency {
         if histogram.is_empty() {
             return Latency::default();
@@ -75,7 +76,7 @@ impl Latency {
     }
 }
 
-/// All zero in a forked child, where a thread that is gone may hold the locks.
+/// All zero in a forked child, where locks may be held by threads that do not exist.
 pub(crate) fn cache_stats(shared: &Shared) -> CacheStats {
     if shared.driver.is_forked() {
         return CacheStats::default();

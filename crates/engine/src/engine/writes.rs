@@ -1,26 +1,26 @@
-//! Writes: pages on their way to their files, and those who wait for that.
+//! Writes: pages in flight to their files, and the threads and tasks that wait for them.
 //!
 //! ```text
-//!   begin ─► request ─► joint ─► whoever needs it done takes the result ─► conclude
-//!   conclude: pages clean, or dirty again and the failure noted ─► unpinned ─► all who wait are woken
+//!   begin ─► request ─► shared completion ─► the first waiter takes the result ─► complete
+//!   complete: pages clean, or dirty again and the error noted ─► unpinned ─► all waiters woken
 //! ```
 //!
-//! Owns: which writes there are, which files have dirty pages, how many those are.
-//! Does not own: who takes results (joint), which pages are written (write back).
+//! Owns: the list of writes in flight, the files with dirty pages, the number of these pages.
+//! Does not own: which waiter takes a result (shared completion), which pages are written (writeback).
 //! Invariants: I3 a page is in one write at most; I4 a write keeps its pages pinned until the device is done with them; I7 a
-//! write that failed leaves its pages dirty.
-//! Locks: `list` and `files`, not held while waiting, concluding or waking; taken inside a file's `state`.
+//! failed write leaves its pages dirty.
+//! Locks: `list` and `files`, not held while waiting, completing or waking; taken inside a file's `state`.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use headwater_core::cache::DirtyToo;
 use headwater_core::dirty::{Taken, Written};
 use headwater_core::frame::FileId;
 use headwater_core::units::ByteRange;
-use headwater_io::{Driver, Finished, OpenFile};
+use headwater_io::{Driver, Finished, OpenFile, lock};
 
 use crate::base::events;
 use crate::base::shared_completion::Waited;
@@ -33,14 +33,14 @@ use crate::inode::page_write::PageWrite;
 #[derive(Debug)]
 pub(crate) struct Writes {
     next: AtomicU64,
-    /// By number, so nearly by age.
+    /// By number, so roughly by age.
     list: Mutex<BTreeMap<u64, Arc<PageWrite>>>,
-    /// Files with dirty pages, which are known as long as they have any.
+    /// Files with dirty pages, kept alive as long as they have any.
     files: Mutex<BTreeMap<FileId, Arc<Inode>>>,
     dirty: DirtyTotal,
-    /// Why pages were given up that nothing reports any more, until the next flush of the engine does.
+    /// Why pages were discarded of files without a handle, until the next flush of the engine reports it.
     lost: Mutex<Option<Cause>>,
-    /// Writes that are over, for a process that ends and waits as long as there is progress.
+    /// Number of completed writes: an exiting process waits while it grows.
     progress: AtomicU64,
 }
 
@@ -63,7 +63,7 @@ impl Writes {
         }
     }
 
-    /// A write whose request is about to be submitted.
+    /// Begins a write, just before its request is submitted.
     pub(crate) fn begin(
         &self,
         inode: &Arc<Inode>,
@@ -78,7 +78,7 @@ impl Writes {
         write
     }
 
-    /// One of the writes that have been under way for longest.
+    /// One of the oldest writes in flight.
     pub(crate) fn oldest(&self) -> Option<Arc<PageWrite>> {
         self.lock().values().next().cloned()
     }
@@ -99,7 +99,7 @@ impl Writes {
         }
     }
 
-    /// Concludes what has arrived and nothing waits for. Says how many.
+    /// Completes writes that have arrived and that nothing waits for. Returns how many.
     pub(crate) fn conclude_arrived(&self) -> usize {
         let writes: Vec<Arc<PageWrite>> = self.lock().values().cloned().collect();
         let conclude = |write: &&Arc<PageWrite>| {
@@ -113,29 +113,29 @@ impl Writes {
         self.over(write, outcome);
     }
 
-    /// Pages of a file were given up that no handle has open.
+    /// Notes that pages were discarded of a file that no handle has open.
     fn note_lost(&self, error: &io::Error) {
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(Cause::of(error));
+        lock(&self.lost).get_or_insert(Cause::of(error));
     }
 
-    /// Why pages were given up since this was last asked.
+    /// Why pages were discarded since the last call.
     pub(crate) fn take_lost(&self) -> Option<io::Error> {
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner).take().map(|cause| cause.error())
+        lock(&self.lost).take().map(|cause| cause.error())
     }
 
-    /// Pages that devices do not have yet, and the clock by which they age.
+    /// The number of dirty pages, and the clock for their age.
     #[inline]
     pub(crate) fn dirty(&self) -> &DirtyTotal {
         &self.dirty
     }
 
-    /// The write is over, with or without a request.
+    /// Ends a write, with or without a request.
     pub(crate) fn over(&self, write: &PageWrite, outcome: io::Result<()>) {
         let (inode, dirty, pages) = (&write.inode, &write.inode.dirty, write.taken.pages);
         if let Err(error) = &outcome {
             dirty.errseq.note(error);
         }
-        // Before the pages count as written.
+        // Before the pages become clean.
         dirty.note_written_at(pages.bytes());
         let is_lost = outcome.is_err() && write.is_of_no_file();
         let mut dropped = Vec::new();
@@ -150,12 +150,12 @@ impl Writes {
             }
             let is_beside_others = write.is_part() && inode.is_contested();
             if is_beside_others || write.is_doubted.load(Ordering::Acquire) {
-                // What others wrote beside it, or over it, is in the file, and not here.
+                // Bytes that others wrote beside or over these are in the file, and not in these pages.
                 inode.pages.invalidate(pages, DirtyToo::No, |page| dropped.push(page));
             }
             let is_clean = state.dirty.is_empty();
             if is_clean {
-                // Under the lock: who writes next notes the file anew.
+                // Under the lock: the next write notes the file anew.
                 self.forget(inode);
             }
             is_clean
@@ -176,17 +176,17 @@ impl Writes {
         }
     }
 
-    /// A write is over.
+    /// Counts a completed write.
     pub(crate) fn note_progress(&self) {
         self.progress.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Writes that are over.
+    /// Number of completed writes.
     pub(crate) fn progress(&self) -> u64 {
         self.progress.load(Ordering::Relaxed)
     }
 
-    /// The file has dirty pages. Says whether that is new.
+    /// Notes that a file has dirty pages. Returns whether that is new.
     pub(crate) fn note_dirty(&self, inode: &Arc<Inode>) -> Noted {
         match self.files().insert(inode.pages.id(), inode.clone()) {
             None => Noted::New,
@@ -194,26 +194,26 @@ impl Writes {
         }
     }
 
-    /// Files that have, or had until just now, dirty pages.
+    /// Files that have dirty pages, or had until just now.
     pub(crate) fn dirty_files(&self) -> Vec<Arc<Inode>> {
         self.files().values().cloned().collect()
     }
 
-    /// The file has none any more. One with windows may get some at any moment, and stays.
+    /// Notes that a file has no dirty pages any more. A file with windows may get some at any moment, and stays.
     pub(crate) fn forget(&self, inode: &Arc<Inode>) {
         if !inode.dirty.windows.is_empty() {
             return;
         }
         let forgotten = self.files().remove(&inode.pages.id());
-        // The inode takes locks of its own when it goes.
+        // The inode takes locks of its own when dropped.
         drop(forgotten);
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<PageWrite>>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.list)
     }
 
     fn files(&self) -> MutexGuard<'_, BTreeMap<FileId, Arc<Inode>>> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.files)
     }
 }

@@ -1,20 +1,22 @@
-//! Errseq: errors of write-back, each reported once to each handle.
+//! Errseq: errors of writeback, each reported once to each handle.
 //!
-//! As in the kernel (`Documentation/core-api/errseq_t`): a counter grows with each error, and a handle remembers which it has
-//! reported. A failed `fsync(2)` is reported for ever: the device lost what it had accepted.
+//! As in the kernel (`Documentation/core-api/errseq_t`): a counter grows with each error, and a handle remembers the count up to
+//! which it has reported. A failed `fsync(2)` is reported for ever: the device lost what it had accepted.
 //!
 //! Owns: the errors of one file.
 //! Does not own: what each handle has reported (handle).
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use headwater_io::lock;
 
 /// The errors of a file.
 #[derive(Debug, Default)]
 pub(crate) struct Errseq {
     failures: Mutex<Failures>,
-    /// Number of errors, for handles that only ask whether there are new ones.
+    /// Number of errors, read without the lock to check for new ones.
     count: AtomicU64,
 }
 
@@ -22,7 +24,7 @@ pub(crate) struct Errseq {
 struct Failures {
     count: u64,
     last: Option<Cause>,
-    /// Why nothing is durable for sure any more.
+    /// The first failed sync: durability is unknown from then on.
     latched: Option<Cause>,
 }
 
@@ -35,12 +37,12 @@ pub(crate) struct Cause {
 }
 
 impl Errseq {
-    /// A write failed.
+    /// Notes a failed write.
     pub(crate) fn note(&self, error: &io::Error) {
         self.change(|failures| failures.last = Some(Cause::of(error)));
     }
 
-    /// The device lost what it had accepted: from now on every sync reports so.
+    /// Notes a failed sync: the device lost what it had accepted, and every later sync reports so.
     pub(crate) fn latch(&self, error: &io::Error) {
         self.change(|failures| _ = failures.latched.get_or_insert(Cause::of(error)));
     }
@@ -57,8 +59,8 @@ impl Errseq {
         self.count.load(Ordering::Acquire)
     }
 
-    /// The last error, if a handle that has reported errors up to `reported` has not reported it, or if there were errors after the
-    /// first `since`; or, for ever, that a sync failed.
+    /// The last error, unless this handle has reported it (`reported`) and no error came after the first `since`; or the failed
+    /// sync, for ever.
     pub(crate) fn report(&self, reported: &AtomicU64, since: u64) -> Option<io::Error> {
         let failures = self.lock();
         if let Some(latched) = &failures.latched {
@@ -69,7 +71,7 @@ impl Errseq {
         failures.last.as_ref().filter(|_| !is_known).map(Cause::error)
     }
 
-    /// The last error, once for each handle. A sync that failed is left to the next sync.
+    /// The last error, once for each handle. A failed sync is left to the next sync to report.
     #[inline]
     pub(crate) fn report_write(&self, reported: &AtomicU64) -> Option<io::Error> {
         let is_known = self.count.load(Ordering::Acquire) == reported.load(Ordering::Relaxed);
@@ -92,7 +94,7 @@ impl Errseq {
     }
 
     fn lock(&self) -> MutexGuard<'_, Failures> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.failures)
     }
 }
 

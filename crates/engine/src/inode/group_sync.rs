@@ -1,15 +1,15 @@
-//! Group sync: one `fdatasync` for all that wait for one.
+//! Group sync: one `fdatasync` for all callers that wait for one.
 //!
-//! Owns: which sync is under way, and for which writes it counts.
-//! Does not own: what is written before (write).
+//! Owns: which sync is in flight, and which earlier writes it covers.
+//! Does not own: the writeback before it (write).
 //! Locks: `syncs`, alone.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
-use headwater_io::{Completion, Event, SyncScope};
+use headwater_io::{Completion, Event, SyncScope, lock};
 
-/// Who syncs a file for whom.
+/// Lets one caller sync the file on behalf of all that wait.
 #[derive(Debug, Default)]
 pub(crate) struct GroupSync {
     syncs: Mutex<Turns>,
@@ -20,25 +20,26 @@ pub(crate) struct GroupSync {
 struct Turns {
     /// Syncs begun so far.
     begun: u64,
-    /// The last one that succeeded, by when it began; those before count as well.
+    /// Number of the latest sync that succeeded; it covers all earlier ones.
     succeeded: u64,
     is_running: bool,
-    /// Under way, and nobody waits for its answer any more: the next who syncs does, because the device does not repeat it.
+    /// A sync in flight that lost its leader to a drop. The next leader waits for it, because the device does not report its error
+    /// twice.
     left_behind: Option<Completion>,
 }
 
-/// What one who wants a sync has to do.
+/// The part of a caller in a sync.
 pub(crate) enum Part {
-    /// Do it, and tell the others.
+    /// Submit the sync, as number `.0`, and wake the waiting callers.
     Lead(u64),
-    /// Wait for somebody who does.
+    /// Wait for the leader.
     Wait,
-    /// Nothing: one that began after this was wanted has succeeded.
+    /// Nothing: a sync that began after the ticket was drawn has succeeded.
     Done,
 }
 
 impl GroupSync {
-    /// Which sync is needed for what was written until now: the next to begin.
+    /// The number of the sync that covers all writes so far: the next to begin.
     pub(crate) fn ticket(&self) -> u64 {
         self.lock().begun + 1
     }
@@ -56,7 +57,7 @@ impl GroupSync {
         Part::Lead(syncs.begun)
     }
 
-    /// The leader is done, or gone.
+    /// Ends the leadership, after success, failure or a drop.
     fn end(&self, number: Option<u64>, left_behind: Option<Completion>) {
         let mut syncs = self.lock();
         syncs.is_running = false;
@@ -66,32 +67,32 @@ impl GroupSync {
         self.ended.notify(usize::MAX);
     }
 
-    /// The sync that was left behind, once its answer is there.
+    /// The abandoned sync, once it has completed.
     pub(crate) fn take_answered(&self) -> Option<Completion> {
         self.lock().left_behind.take_if(|completion| completion.is_done())
     }
 
     fn lock(&self) -> MutexGuard<'_, Turns> {
-        self.syncs.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.syncs)
     }
 }
 
-/// Ends the turn of a leader, also of one that is dropped.
+/// The leadership of a sync; ends when dropped.
 pub(crate) struct Leading<'a> {
     syncs: &'a GroupSync,
     pub(crate) number: Option<u64>,
-    /// What it waits for.
+    /// The sync that the leader waits for.
     pub(crate) completion: Option<Completion>,
 }
 
 impl<'a> Leading<'a> {
-    /// With what another has left behind, if anything.
+    /// Takes over an abandoned sync, if there is one.
     pub(crate) fn new(syncs: &'a GroupSync) -> Leading<'a> {
         let completion = syncs.lock().left_behind.take();
         Leading { syncs, number: None, completion }
     }
 
-    /// The answer to what it waits for. May be dropped at any moment.
+    /// Awaits the sync. May be dropped at any moment.
     pub(crate) async fn answer(&mut self) -> io::Result<()> {
         let Some(completion) = &mut self.completion else { return Ok(()) };
         let finished = std::future::poll_fn(|context| completion.poll(context)).await;

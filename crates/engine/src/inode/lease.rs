@@ -1,23 +1,23 @@
-//! Lease: a file that no other process has open for writing, so that no read has to look at it.
+//! Lease: a file that no other process has open for writing, so that reads skip the check.
 //!
 //! ```text
-//!   no lease ──lease [Inode::lease]──► held ──look: all that was written before──► trusted: no read looks
-//!      ▲                                │                                            │
-//!      └── give up: pages stay ◄────────┴──────── break: not trusted, pages leave ◄──┘
+//!   no lease ──lease [Inode::lease]──► held ──check: sees all earlier writes──► trusted: reads skip the check
+//!      ▲                                │                                          │
+//!      └── give up: pages stay ◄────────┴───────── break: untrusted, pages leave ◄─┘
 //! ```
 //!
-//! While a file is leased ([`headwater_io::Lease`]) nobody has it open for writing, so what was seen of it stays right and
-//! nothing is asked. When somebody wants to write, the order is: no read trusts the lease any more, pages leave, the lease is
-//! given up, he gets on. A read that begins after his write looks at the file; one that began before has the bytes from
-//! before, and if it puts a page of them into the cache, the next look at the stamp, which is still that of the leased file,
-//! drops it. A lease that was refused before finds the pages dropped as well: while somebody had the file mapped for writing,
-//! the stamp did not tell of all he did. The same after this engine has written, among whose changes those of others hide.
+//! While a file is leased ([`headwater_io::Lease`]), no process has it open for writing, so its known length and times stay valid
+//! and reads skip the check. When another process opens it for writing, the order is: reads stop trusting the lease, pages leave,
+//! the lease is released, the open returns. A read that begins after the write checks the file. A read that began before has the
+//! old bytes; if it puts a page of them into the cache, the next check drops it, because the known stamp is still that of the
+//! leased file. Pages are also dropped when a lease was refused earlier (a process that had the file mapped for writing may have
+//! changed it without moving the stamp), and after this engine has written, because its own changes hide those of others.
 //!
-//! Owns: the lease of an inode, from taking to giving up.
-//! Does not own: when it is tried again, the thread that hears of writers (leases).
-//! Invariants: C1 `is_trusted` only while the kernel's lease is held and after a look that began under it; C2 pages leave
-//! before the lease does, if somebody asked for it.
-//! Locks: `state` before those of what is unwritten and of the cache; no user's code runs under it, and no look.
+//! Owns: the lease of an inode, from taking to releasing.
+//! Does not own: retries and the thread that receives lease breaks (leases).
+//! Invariants: C1 `is_trusted` only while the kernel's lease is held and after a check that began under it; C2 when a lease is
+//! broken, pages leave before it is released.
+//! Locks: `state`, before those of dirty pages and of the cache; no user code and no check runs under it.
 
 use std::io;
 use std::sync::Arc;
@@ -32,23 +32,23 @@ use crate::inode::coherence::History;
 use crate::inode::{ALL_PAGES, Inode};
 
 impl Inode {
-    /// Somebody who has the file open for reading wishes a lease.
+    /// Notes that a handle open for reading requests a lease.
     pub(crate) fn wish_lease(&self, file: &Arc<OpenFile>) {
         self.leasing.lock().file.get_or_insert_with(|| file.clone());
     }
 
-    /// Leases the file if that is wished and nobody writes.
+    /// Leases the file if a handle requests it and no process has it open for writing.
     pub(crate) fn lease(&self, owner: &LeaseOwner) {
         let Some((file, number, history)) = self.begin_lease(owner) else { return };
         if history == History::Contested {
             let dropped = self.drop_contents();
             self.on_dropped(&dropped);
         }
-        // Whoever wrote before has closed the file, so one strict look sees all he did.
+        // All earlier writers have closed the file, so one strict check sees all they did.
         let looked = self.refresh(&file, Duration::ZERO);
         let mut state = self.leasing.lock();
         if state.number != number || state.lease.is_none() {
-            // It was asked for meanwhile.
+            // The lease was broken meanwhile.
             return;
         }
         match looked {
@@ -57,7 +57,7 @@ impl Inode {
                 self.leasing.is_trusted.store(true, Ordering::Release);
                 events::leased(self.pages.id());
             }
-            // Reads look, and report what they meet.
+            // Reads check the file, and report the error.
             Err(_) => state.lease = None,
         }
     }
@@ -75,7 +75,7 @@ impl Inode {
                 if error.kind() == io::ErrorKind::WouldBlock {
                     state.history = History::Contested;
                 } else {
-                    // Nor will it be granted another time.
+                    // A later attempt would be refused as well.
                     state.file = None;
                 }
                 events::lease_refused(self.pages.id(), &error);
@@ -86,7 +86,7 @@ impl Inode {
         Some((file, state.number, state.history))
     }
 
-    /// Closes what is left open for writing when this engine has nothing to write any more; `None` while it has.
+    /// Closes the descriptor open for writing once nothing is dirty; `None` while this engine is writing.
     fn close_writer(&self) -> Option<()> {
         let mut dirty = self.dirty.lock();
         let is_writing = self.leasing.writers.load(Ordering::Acquire) > 0 || !dirty.dirty.is_empty();
@@ -96,7 +96,7 @@ impl Inode {
         Some(())
     }
 
-    /// Gives the lease up if somebody waits for that; says which pages left. Those who listen are still to be told.
+    /// Releases the lease if the kernel asks for it. Returns the pages that left; the caller reports them to listeners.
     pub(crate) fn break_lease(&self) -> Option<Vec<Dropped>> {
         let mut state = self.leasing.lock();
         if state.lease.as_ref()?.state() == LeaseState::Held {
@@ -105,19 +105,19 @@ impl Inode {
         state.history = History::Contested;
         self.distrust();
         let dropped = self.drop_contents();
-        // Now he gets on.
+        // Now the other process continues.
         state.lease = None;
         Some(dropped)
     }
 
-    /// Gives the lease up. What was seen under it is right until somebody writes, which the next look tells.
+    /// Releases the lease. Length and times read under it stay valid until the next write, which the next check detects.
     pub(crate) fn give_up_lease(&self) {
         let mut state = self.leasing.lock();
         self.distrust();
         state.lease = None;
     }
 
-    /// Nobody has the file open any more. What is to be dropped, unless somebody has again.
+    /// After the last close: returns the parts to drop, unless the file was opened again.
     pub(crate) fn end_leasing(&self) -> Option<Ended> {
         let mut state = self.leasing.lock();
         if !self.is_closed() {
@@ -127,13 +127,13 @@ impl Inode {
         Some(Ended(state.lease.take(), state.file.take()))
     }
 
-    /// From now on reads look.
+    /// From now on reads check the file.
     fn distrust(&self) {
         self.leasing.is_trusted.store(false, Ordering::Release);
         self.checked_nanoseconds.store(0, Ordering::Release);
     }
 
-    /// Takes what is clean out of the cache, and what is on its way: others may have written, or are about to.
+    /// Drops clean pages and loads in flight: others may have written, or are about to.
     fn drop_contents(&self) -> Vec<Dropped> {
         let mut dropped = Vec::new();
         let _state = self.dirty.lock();
@@ -144,7 +144,7 @@ impl Inode {
     }
 }
 
-/// A lease and the file that it is of, in the order in which they end.
+/// A lease and its file, in the order in which they are dropped.
 #[derive(Debug)]
 #[expect(dead_code, reason = "dropped, when no lock is held")]
 pub(crate) struct Ended(Option<Lease>, Option<Arc<OpenFile>>);

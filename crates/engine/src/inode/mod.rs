@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   open ─► Inodes: by device and number ─► known? unchanged? ─► pages are kept : dropped        (revalidate)
-//!   read ─► leased, or looked at lately? ─► yes: the length as it was
-//!                           └► no: look ─► changed by others? ─► pages dropped                    (revalidate)
+//!   read ─► leased, or checked lately? ─► yes: the known length
+//!                           └► no: check ─► changed by others? ─► pages dropped                   (revalidate)
 //! ```
 //!
-//! Owns: length, streams and counters of a file; which files are known.
+//! Owns: length, streams and counters of a file; the table of known files.
 //! Does not own: pages, descriptors, whether others have changed the file (revalidate, origin).
 //! Locks: `inodes` for the maps; `readahead` of one inode; neither is held across I/O.
 
@@ -25,7 +25,7 @@ pub(crate) mod windows;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use headwater_core::cache::{DirtyToo, Evicted};
@@ -35,7 +35,9 @@ use headwater_core::readahead::{
     ReadaheadPolicy,
 };
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
-use headwater_io::{Dropped, Extents, FileKey, FilePages, FileStamp, Found, Glanced, OpenFile, Overwritten};
+use headwater_io::{
+    Dropped, Extents, FileKey, FilePages, FileStamp, Found, OpenFile, OptimisticRead, Overwritten, lock,
+};
 
 use crate::base::counters::{Counts, FileCounters, FileStats};
 use crate::base::listeners::Listeners;
@@ -52,35 +54,35 @@ pub(crate) struct Inode {
     pub(crate) counters: FileCounters,
     key: FileKey,
     length_bytes: AtomicU64,
-    /// When the file was last looked at, in ticks of the coarse clock; 0 if the next read has to look.
+    /// When the file was last checked, by the coarse clock; 0 if the next read has to check.
     pub(crate) checked_nanoseconds: AtomicU64,
     pub(crate) origin: Origin,
     pub(crate) space: Space,
     readahead: Mutex<Reading>,
-    /// The bounds of its readahead, as its device had them when it was first opened.
+    /// Limits of readahead, those of the device when the file was first opened.
     limits: ReadaheadLimits,
     pub(crate) listeners: Arc<Listeners>,
     pub(crate) dirty: Dirty,
     pub(crate) group_sync: GroupSync,
     pub(crate) leasing: Leasing,
-    /// Whether others were seen to change the file while it was open.
+    /// Whether others have changed the file while it was open.
     is_contested: AtomicBool,
     once: AtomicBool,
     opens: AtomicUsize,
-    /// Whether it is in the list of closed files; changes under the lock of the maps.
+    /// Whether it is in the list of closed files; changes under the lock of the table.
     is_listed: AtomicBool,
-    /// Whether it was opened since it was put there.
+    /// Whether it was opened since it was listed.
     is_reopened: AtomicBool,
 }
 
-/// What was last seen of a file's device.
+/// The last known free space of a file's device.
 #[derive(Debug, Default)]
 pub(crate) struct Space {
     pub(crate) looked_nanoseconds: AtomicU64,
     pub(crate) is_short: AtomicBool,
 }
 
-/// The policy of a file, and room for its plans.
+/// The policy of a file, and a buffer for its plans.
 pub(crate) struct Reading {
     pub(crate) policy: Readahead,
     pub(crate) kind: ReadaheadPolicy,
@@ -88,7 +90,7 @@ pub(crate) struct Reading {
 }
 
 impl Inode {
-    /// A file of which nothing is known yet, and its place in the cache.
+    /// The inode of a file of which nothing is known yet, and its place in the cache.
     pub(crate) fn new(
         key: FileKey,
         pages: FilePages,
@@ -119,13 +121,18 @@ impl Inode {
         })
     }
 
-    /// Copies a few bytes of a page that is much in use, if nothing stands against that: no lock, no pin, no system call.
+    /// Copies a few bytes of a frequently used page by an optimistic read: no lock, no pin, no system call.
     #[inline]
-    pub(crate) fn glance(&self, buffer: &mut [u8], offset_bytes: u64, interval: Duration) -> Glanced {
+    pub(crate) fn read_optimistic(
+        &self,
+        buffer: &mut [u8],
+        offset_bytes: u64,
+        interval: Duration,
+    ) -> OptimisticRead {
         let length = buffer.len() as u64;
         let page = PageIndex::containing(offset_bytes);
         let start = offset_bytes - page.start_bytes();
-        let is_small = length.wrapping_sub(1) < u64::from(FilePages::GLANCE_BYTES_MAX);
+        let is_small = length.wrapping_sub(1) < u64::from(FilePages::OPTIMISTIC_BYTES_MAX);
         let fits = start + length <= PAGE_SIZE_BYTES;
         if !is_small
             || !fits
@@ -133,22 +140,22 @@ impl Inode {
             || self.once.load(Ordering::Relaxed)
             || self.is_due(interval)
         {
-            return Glanced::Not;
+            return OptimisticRead::Failed;
         }
-        let glanced = self.pages.glance(page, start as u32..(start + length) as u32, buffer);
-        if glanced == Glanced::Copied {
+        let outcome = self.pages.read_optimistic(page, start as u32..(start + length) as u32, buffer);
+        if outcome == OptimisticRead::Copied {
             self.counters.hit(1);
         }
-        glanced
+        outcome
     }
 
-    /// Whether all pages of a range, as far as the file reaches, can be read now.
+    /// Whether all pages of a range, up to the end of the file, are resident.
     pub(crate) fn is_resident(&self, range: ByteRange) -> bool {
         let mut pages = PageRange::covering(range.clip(self.length_bytes())).iter();
         !range.is_empty() && self.has_pages() && pages.all(|page| self.pages.is_resident(page))
     }
 
-    /// Copies what can be read from `offset_bytes` on, up to the first page that cannot. `None` if that is the first.
+    /// Copies resident bytes from `offset_bytes` on, up to the first page that is missing. `None` if that is the first.
     pub(crate) fn copy_resident(&self, buffer: &mut [u8], offset_bytes: u64) -> Option<usize> {
         let range = ByteRange::at(offset_bytes, buffer.len() as u64).clip(self.length_bytes());
         let mut done_bytes = 0;
@@ -171,7 +178,7 @@ impl Inode {
         (done_bytes > 0).then_some(done_bytes)
     }
 
-    /// Has the processor fetch bytes of the page that a read begins in, if it is there.
+    /// Prefetches into the processor's cache the bytes that a read begins with, if the page is resident.
     #[inline]
     pub(crate) fn fetch(&self, offset_bytes: u64, length: usize) {
         let page = PageIndex::containing(offset_bytes);
@@ -179,23 +186,23 @@ impl Inode {
         self.pages.fetch(page, start as u32..(start + length as u64).min(PAGE_SIZE_BYTES) as u32);
     }
 
-    /// The length when last looked at.
+    /// The length at the last check, or after later writes.
     #[inline]
     pub(crate) fn length_bytes(&self) -> u64 {
         self.length_bytes.load(Ordering::Acquire)
     }
 
-    /// The file reaches to `end_bytes` at the least. Under the lock of what is unwritten.
+    /// Extends the length to at least `end_bytes`. Called under the lock of `dirty`.
     pub(crate) fn grow(&self, end_bytes: u64) {
         self.length_bytes.fetch_max(end_bytes, Ordering::AcqRel);
     }
 
-    /// The file was cut. Under the lock of what is unwritten.
+    /// Sets the length of a truncated file. Called under the lock of `dirty`.
     pub(crate) fn set_length(&self, length_bytes: u64) {
         self.length_bytes.store(length_bytes, Ordering::Release);
     }
 
-    /// Zeroes a dirty page from `start_bytes` on, in `spare` if somebody has it pinned. Under the lock of what is unwritten.
+    /// Zeroes a dirty page from `start_bytes` on; in the frame `spare` if the page is pinned. Called under the lock of `dirty`.
     pub(crate) fn zero_tail(&self, page: PageIndex, start_bytes: u32, mut spare: Extents) {
         let zeros = &ZEROS[start_bytes as usize..];
         if self.pages.overwrite(page, start_bytes, zeros) != Overwritten::Pinned {
@@ -208,13 +215,13 @@ impl Inode {
         self.pages.install(PageRange::new(page, page + PageCount::new(1)), spare);
     }
 
-    /// Whether nobody has it open.
+    /// Whether no handle is open.
     pub(crate) fn is_closed(&self) -> bool {
         self.opens.load(Ordering::Acquire) == 0
     }
 
-    /// The device has all that was written. If no handle has the file open, the engine closes it and stops watching it: its own
-    /// last change was followed by a look, so that from now on its times tell of changes by others alone.
+    /// Called when nothing is dirty any more. If no handle is open, closes the engine's descriptor and ends the watch: the last
+    /// own change was followed by a check, so that from now on the file's times show only changes by others.
     pub(crate) fn on_clean(&self, total: &DirtyTotal, open: &OpenFile) {
         if !self.is_closed() {
             return;
@@ -225,29 +232,29 @@ impl Inode {
         drop(file);
     }
 
-    /// The file was opened after all its handles had been closed. What others did while it was closed, or before it was made anew, does
-    /// not say that they go on.
+    /// Called when the file is opened after all its handles were closed. Changes by others while it was closed, or before it was
+    /// created anew, do not suggest further ones.
     pub(crate) fn forgive(&self, stamp: &FileStamp) {
         if stamp.length_bytes == 0 || stamp.is_old() {
             self.is_contested.store(false, Ordering::Release);
         }
     }
 
-    /// Takes the answer of a sync that was dropped while it was under way, if it has come.
+    /// Records the error of an abandoned sync that has completed.
     pub(crate) fn conclude_sync(&self) {
         if let Some(Err(error)) = self.group_sync.take_answered().map(|completion| completion.wait().result) {
             self.dirty.errseq.latch(&error);
         }
     }
 
-    /// A page that was read ahead was written to, and so used.
+    /// Counts a page that was read ahead as used, because it was written to.
     pub(crate) fn note_written_ahead(&self, first_use: FirstUse) {
         if first_use.is_ahead() {
             self.counters.used.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Takes pages out of the cache, but for dirty ones.
+    /// Drops clean pages from the cache.
     pub(crate) fn drop_pages(&self, pages: PageRange) {
         let mut dropped = Vec::new();
         self.pages.invalidate(pages, DirtyToo::No, |page| dropped.push(page));
@@ -265,11 +272,11 @@ impl Inode {
 
     fn on_left(&self, pages: PageRange, usage: Usage) {
         self.counters.evicted(pages.len().get(), usage);
-        // They are the user's, and may do anything: no lock is held.
+        // Listeners are user code: no lock is held.
         self.listeners.tell(pages);
     }
 
-    /// What to read now that somebody met `access`.
+    /// The reads to start after `access`, as the policy decides.
     pub(crate) fn plan(&self, access: Access, end: PageIndex, now: Duration) -> Vec<PlannedRead> {
         let mut reading = self.reading();
         let Reading { policy, plan, .. } = &mut *reading;
@@ -277,7 +284,7 @@ impl Inode {
         plan.reads().to_vec()
     }
 
-    /// Planned reads are done.
+    /// Tells the policy that planned reads are complete.
     pub(crate) fn complete(&self, reads: &[ReadId], result: ReadResult, now: Duration) {
         if !reads.is_empty() {
             let policy = &mut self.reading().policy;
@@ -296,10 +303,10 @@ impl Inode {
     }
 
     pub(crate) fn reading(&self) -> MutexGuard<'_, Reading> {
-        self.readahead.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.readahead)
     }
 
-    /// Changes the policy, for all who have the file open.
+    /// Changes the policy, for all handles of the file.
     pub(crate) fn set_policy(&self, kind: ReadaheadPolicy) -> io::Result<()> {
         let mut policy = Readahead::new(kind, self.limits).map_err(invalid)?;
         let mut reading = self.reading();
@@ -310,13 +317,13 @@ impl Inode {
         Ok(())
     }
 
-    /// Takes advice about the order of reads, for all who have the file open.
+    /// Takes advice about the order of reads, for all handles of the file.
     pub(crate) fn advise(&self, advice: Advice) {
         self.reading().policy.advise(advice);
         self.once.store(advice == Advice::NoReuse, Ordering::Relaxed);
     }
 
-    /// Plans to read pages that nobody waits for.
+    /// Plans reads of pages that no reader waits for.
     pub(crate) fn plan_will_need(&self, pages: PageRange) -> Vec<PlannedRead> {
         let end = PageIndex::new(self.length_bytes().div_ceil(PAGE_SIZE_BYTES));
         let mut reading = self.reading();
@@ -325,7 +332,7 @@ impl Inode {
         plan.reads().to_vec()
     }
 
-    /// These bytes were read. If each page is needed once, those that they reach the end of leave.
+    /// Called after these bytes were read. With `NoReuse`, drops the pages of which the end was read.
     #[inline]
     pub(crate) fn after_read(&self, bytes: ByteRange) {
         if self.once.load(Ordering::Relaxed) {
@@ -335,7 +342,7 @@ impl Inode {
         }
     }
 
-    /// The pages that lie wholly in a range; to the last one belongs what the file has of it.
+    /// The pages that lie wholly in a range; the last page of the file counts up to the end of the file.
     pub(crate) fn whole_pages(&self, bytes: ByteRange) -> PageRange {
         let start = bytes.start.div_ceil(PAGE_SIZE_BYTES);
         let reaches_end = bytes.end >= self.length_bytes();
@@ -348,7 +355,7 @@ impl Inode {
     }
 }
 
-/// What the policy sees of the cache.
+/// The policy's view of the cache.
 struct Present<'a>(&'a Inode);
 
 impl Lookup for Present<'_> {
@@ -368,7 +375,7 @@ fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, error)
 }
 
-/// A page of nothing.
+/// One page of zeros.
 pub(crate) static ZEROS: [u8; PAGE_SIZE_BYTES as usize] = [0; PAGE_SIZE_BYTES as usize];
 
 pub(crate) const ALL_PAGES: PageRange = PageRange { start: PageIndex::new(0), end: PageIndex::MAX };

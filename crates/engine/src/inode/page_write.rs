@@ -1,7 +1,7 @@
-//! Page write: pages of a file on their way to it.
+//! Page write: pages of a file in flight to its device.
 //!
-//! Owns: what is written, and whether the bytes may be old by the time that they are.
-//! Does not own: which writes there are (engine), who takes results (shared completion).
+//! Owns: the pages written, and whether their bytes may be stale when they arrive.
+//! Does not own: the list of writes (engine), which waiter takes the result (shared completion).
 //! Invariants: I3 a page is in one write at most; I4 a write keeps its pages pinned until the device is done with them.
 
 use std::io;
@@ -16,17 +16,17 @@ use headwater_io::{Completion, Finished, OpenFile};
 use crate::base::shared_completion::SharedCompletion;
 use crate::inode::Inode;
 
-/// Pages of a file on their way to it.
+/// Pages of a file in flight to its device.
 #[derive(Debug)]
 pub(crate) struct PageWrite {
     pub(crate) id: u64,
     pub(crate) inode: Arc<Inode>,
     pub(crate) taken: Taken,
-    /// Of the file, from the first byte that is written to the last.
+    /// The range of the file from the first byte written to the last.
     pub(crate) bytes: ByteRange,
-    /// How much of it the request writes: of a page that is dirty in several places, the last.
+    /// Bytes written by the request: for a page that is dirty in several places, by the last one.
     pub(crate) requested_bytes: u64,
-    /// By which it is written.
+    /// The descriptors for the write.
     pub(crate) file: Arc<OpenFile>,
     pub(crate) began: Instant,
     /// Whether others have changed the file since it began.
@@ -35,7 +35,7 @@ pub(crate) struct PageWrite {
 }
 
 impl PageWrite {
-    /// A write of `taken` whose request is about to be submitted.
+    /// A write of `taken`, just before its request is submitted.
     pub(crate) fn new(
         id: u64,
         (inode, file): (&Arc<Inode>, &Arc<OpenFile>),
@@ -57,32 +57,32 @@ impl PageWrite {
         self.taken.pages
     }
 
-    /// From the first byte of the file that is written to the last.
+    /// The range of the file from the first byte written to the last.
     pub(crate) fn bytes(&self) -> ByteRange {
         self.bytes
     }
 
-    /// Others have changed the file, and may have done so after the bytes of this write reached it.
+    /// Notes that others have changed the file, perhaps after the bytes of this write reached it.
     pub(crate) fn doubt(&self) {
         self.is_doubted.store(true, Ordering::Release);
     }
 
-    /// Whether it is of bytes that may be old when they are written: of a page that is dirty in part, or since overtaken.
+    /// Whether the pages may be stale afterwards: dirty in part, or overwritten by others meanwhile.
     pub(crate) fn is_doubted(&self) -> bool {
         self.is_part() || self.is_doubted.load(Ordering::Acquire)
     }
 
-    /// Whether it is of a page that is dirty in part.
+    /// Whether this writes a page that is dirty in part.
     pub(crate) fn is_part(&self) -> bool {
         self.taken.parts.is_some()
     }
 
-    /// The request is submitted: from now on anybody may take its result.
+    /// The request is submitted: from now on any waiter may take its result.
     pub(crate) fn under_way(&self, completion: Completion) {
         self.completion.under_way(completion, ());
     }
 
-    /// The pages are clean, if they were written. From now on they may leave, though they count as being written.
+    /// Marks the pages clean if they were written, and unpins them. From now on they may leave, though they count as in flight.
     pub(crate) fn let_go(&self, finished: Finished) -> io::Result<()> {
         let Finished { result, stopped_by, pages, .. } = finished;
         let outcome = match (result, stopped_by) {
@@ -93,12 +93,12 @@ impl PageWrite {
         if let (Ok(()), Some(pages)) = (&outcome, &pages) {
             pages.clean();
         }
-        // Before they may be evicted: who finds one missing reads the device, which has it.
+        // Only now may they be evicted: a reader that misses one reads the device, which has the bytes.
         drop(pages);
         outcome
     }
 
-    /// Blocks until the write is done, and leaves it to the caller to conclude it.
+    /// Blocks until the write is done; the caller completes it.
     #[cfg(test)]
     pub(crate) fn finished(&self) -> Finished {
         match self.completion.wait() {
@@ -108,7 +108,7 @@ impl PageWrite {
         }
     }
 
-    /// Whether the file has no name and no handle any more: what cannot be written to it would keep its space for ever.
+    /// Whether the file has no name and no handle any more: pages that cannot be written would stay dirty for ever.
     pub(crate) fn is_of_no_file(&self) -> bool {
         self.inode.is_closed() && self.file.links().is_ok_and(|links| links == 0)
     }

@@ -1,9 +1,9 @@
 //! Size lock: the right to change the length of a file.
 //!
 //! ```text
-//!   free ─► a thread: firm, until it is given up
+//!   free ─► a thread: firm, until it is released
 //!      └──► a task: loose ─┬─ make_firm ─► firm
-//!                          └─ the process ends [lock_leaving] ─► seized: the task finds out by `holds`
+//!                          └─ the process exits [lock_leaving] ─► seized: the task finds out by `holds`
 //! ```
 //!
 //! Owns: which thread or task may change the length, which of them wait.
@@ -18,21 +18,21 @@ use headwater_io::{Driver, Event};
 use crate::base::listeners::{Deferral, defer};
 use crate::base::shared_completion::Notified;
 
-/// The right to change the length of a file: one holder at a time, also while it waits for memory or for the device.
+/// The right to change the length of a file: one holder at a time, which keeps it while waiting for memory or for the device.
 ///
-/// A thread that holds it goes on until it is done. A task that holds it may never be polled again, so when the process ends
-/// its turn is taken away ([`SizeLock::lock_leaving`]); what it does later has to ask [`SizeLockGuard::holds`].
+/// A thread that holds the lock runs on until it releases it. A task may never be polled again, so an exit of the process seizes
+/// the lock from it ([`SizeLock::lock_leaving`]); from then on the task has to ask [`SizeLockGuard::holds`].
 #[derive(Debug, Default)]
 pub(crate) struct SizeLock {
-    /// 0 while the turn is free; else [`FIRM`], or the ticket of a task that may lose the turn, or both.
+    /// 0 while free; else [`FIRM`], or the ticket of a task that may lose the lock, or both.
     holder: AtomicU64,
     tickets: AtomicU64,
-    /// Threads and tasks that wait, at the least: telling none that the turn is free takes no lock.
+    /// An upper bound of waiting threads and tasks: releasing the lock without waiters takes no other lock.
     waiting: AtomicU64,
     given_up: Event,
 }
 
-/// A place among those that wait.
+/// Counts a thread or task as waiting, until dropped.
 struct Waiting<'a>(&'a SizeLock);
 
 impl Drop for Waiting<'_> {
@@ -41,25 +41,25 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Whether a turn can be taken away.
+/// Whether the lock can be seized.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Hold {
-    /// No: a thread has it.
+    /// No: a thread holds it.
     Firm = FIRM as isize,
-    /// When the process ends: a task has it.
+    /// At exit: a task holds it.
     Loose = 0,
 }
 
-/// Gives the turn up when dropped.
+/// Releases the lock when dropped.
 #[derive(Debug)]
 pub(crate) struct SizeLockGuard<'a> {
     turn: &'a SizeLock,
-    /// 0 of a thread, which keeps the turn until it gives it up, and until then calls no listener: that may write to the file.
+    /// 0 for a thread, which holds the lock until it releases it, and calls no listener before: a listener may write to the file.
     ticket: u64,
 }
 
 impl SizeLock {
-    /// Blocks until it is this thread's turn.
+    /// Blocks until this thread holds the lock.
     pub(crate) fn lock(&self) -> SizeLockGuard<'_> {
         if let Some(guard) = self.try_hold(Hold::Firm) {
             return guard;
@@ -74,7 +74,7 @@ impl SizeLock {
         }
     }
 
-    /// The same for a task. May be dropped at any moment.
+    /// As [`SizeLock::lock`], for a task. May be dropped at any moment.
     pub(crate) async fn lock_async(&self, driver: &Driver) -> SizeLockGuard<'_> {
         if let Some(guard) = self.try_hold(Hold::Loose) {
             return guard;
@@ -89,8 +89,8 @@ impl SizeLock {
         }
     }
 
-    /// The same when the process ends: from `deadline` on, a task's turn is taken away. Blocks for as long as threads have it.
-    /// Says whether a task lost it.
+    /// As [`SizeLock::lock`], when the process exits: from `deadline` on, seizes the lock from a task. Blocks as long as threads
+    /// hold it. Returns whether a task lost it.
     pub(crate) fn lock_leaving(&self, deadline: Instant) -> (SizeLockGuard<'_>, Taken) {
         let _waiting = self.wait();
         loop {
@@ -102,18 +102,18 @@ impl SizeLock {
             {
                 return (guard, Taken::Seized);
             }
-            // A task that waits and is never polled again keeps the news that the turn was given up to itself.
+            // A waiting task that is never polled again swallows the notification.
             let _ = self.given_up.listen().wait_timeout(LOOK_AGAIN);
         }
     }
 
-    /// Before the look at the holder that fails: either that look sees the turn free, or its holder sees that it is waited for.
+    /// Called before the attempt that fails: either that attempt finds the lock free, or its holder sees a waiter.
     fn wait(&self) -> Waiting<'_> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         Waiting(self)
     }
 
-    /// The turn, if nothing else has it.
+    /// The lock, if it is free.
     pub(crate) fn try_lock(&self) -> Option<SizeLockGuard<'_>> {
         self.try_hold(Hold::Firm)
     }
@@ -137,7 +137,7 @@ impl SizeLock {
         };
         let taken =
             self.holder.compare_exchange(holder, ticket | hold as u64, Ordering::SeqCst, Ordering::SeqCst);
-        // Made only if it was taken: a guard that is dropped gives the turn up, whichever thread has it.
+        // Constructed only on success: dropping a guard releases the lock, whichever thread holds it.
         taken.is_ok().then(|| {
             if hold == Hold::Firm {
                 defer().leave_open();
@@ -148,12 +148,12 @@ impl SizeLock {
 }
 
 impl SizeLockGuard<'_> {
-    /// Whether the turn was not taken away.
+    /// Whether the lock was not seized.
     pub(crate) fn holds(&self) -> bool {
         self.ticket == 0 || self.turn.holder.load(Ordering::Acquire) & !FIRM == self.ticket
     }
 
-    /// From here on the turn cannot be taken away; false if that was done before.
+    /// Makes the lock impossible to seize; false if it was seized before.
     pub(crate) fn make_firm(&self) -> bool {
         if self.ticket == 0 {
             return true;
@@ -169,9 +169,9 @@ impl SizeLockGuard<'_> {
 
 impl Drop for SizeLockGuard<'_> {
     fn drop(&mut self) {
-        // Ends when the turn is given up.
+        // Deferred calls of listeners run when the lock is released.
         let _deferral = (self.ticket == 0).then(Deferral::left_open);
-        // What cannot be taken away is given up for sure.
+        // A firm lock cannot be seized between this and the store.
         if self.make_firm() {
             self.turn.holder.store(0, Ordering::SeqCst);
             if self.turn.waiting.load(Ordering::SeqCst) > 0 {
@@ -181,17 +181,17 @@ impl Drop for SizeLockGuard<'_> {
     }
 }
 
-/// How a turn was come by.
+/// How the lock was acquired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Taken {
     Given,
     Seized,
 }
 
-/// By itself or beside a ticket, which is even: the holder keeps the turn until it gives it up.
+/// Alone, or beside a ticket, which is even: the lock cannot be seized.
 const FIRM: u64 = 1;
 
-/// While a process ends: short beside the second that it may take.
+/// While a process exits: short beside the second that an exit may take.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
@@ -202,8 +202,8 @@ mod tests {
 
     use super::{Hold, SizeLock, Taken};
 
-    /// Goal: one has the turn until it gives it up, however many want it. Method: a look that fails, and threads that add one
-    /// in two steps.
+    /// Goal: the lock has one holder until that releases it, however many wait. Method: an attempt that fails, and threads that
+    /// add one in two steps.
     #[test]
     fn one_has_the_turn() {
         let turn = SizeLock::default();
@@ -227,8 +227,8 @@ mod tests {
         assert!(turn.try_hold(Hold::Firm).is_some());
     }
 
-    /// Goal: a process that ends takes the turn from a task, not from a thread, nor from a task that cannot go back; the task
-    /// knows, and gives nothing up that is not its own. Method: each in turn.
+    /// Goal: an exit seizes the lock from a task, not from a thread, nor from a task that cannot go back; the task finds out, and
+    /// does not release the new holder's lock. Method: each in turn.
     #[test]
     fn a_task_loses_the_turn_at_the_end() {
         let turn = SizeLock::default();

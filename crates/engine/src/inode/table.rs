@@ -1,13 +1,15 @@
-//! Inodes: which files an engine knows: those that are open, and those that have pages.
+//! Inodes: the files that an engine knows, open ones and closed ones with pages.
 //!
 //! Owns: the maps, and which closed file is forgotten first.
 //! Does not own: what is known of a file (inode).
-//! Locks: `known`, in which nothing else is locked but an inode's own flags; what is forgotten is let go of without it.
+//! Locks: `known`, under which nothing is locked but an inode's own flags; forgotten inodes are dropped without it.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
+
+use headwater_io::lock;
 
 use super::*;
 
@@ -23,11 +25,11 @@ pub(crate) struct Inodes {
 struct Known {
     by_key: HashMap<FileKey, Arc<Inode>>,
     by_id: HashMap<FileId, Arc<Inode>>,
-    /// Closed, the longest first; some may be open again, or forgotten.
+    /// Closed files, the longest closed first; some may be open again, or forgotten.
     closed: VecDeque<Weak<Inode>>,
     /// When `closed` is longer than this, the entries of forgotten files are removed: each holds memory.
     closed_sweep_length: usize,
-    /// What was counted for files that are not known any more.
+    /// Counts of forgotten files.
     forgotten: Counts,
 }
 
@@ -46,7 +48,7 @@ pub(crate) enum WasLast {
 }
 
 impl Inodes {
-    /// Counts one more handle of a file, which `make` makes known if it is not. Says whether it was closed.
+    /// Counts one more handle of a file, which `make` creates if it is not known. Returns whether the file had no handle.
     pub(crate) fn enter(
         &self,
         key: FileKey,
@@ -67,21 +69,20 @@ impl Inodes {
         Ok((inode, if was_closed { WasClosed::Yes } else { WasClosed::No }))
     }
 
-    /// Counts one handle less. Says whether it was the last.
+    /// Counts one handle less. Returns whether it was the last.
     pub(crate) fn leave(&self, inode: &Inode) -> WasLast {
         if inode.opens.fetch_sub(1, Ordering::AcqRel) > 1 { WasLast::No } else { WasLast::Yes }
     }
 
-    /// Remembers a file that was closed, in case it is opened again, and forgets those that were closed longest ago beyond
-    /// `closed_max`.
+    /// Remembers a closed file, in case it is opened again. Beyond `closed_max`, forgets those closed the longest time ago.
     pub(crate) fn remember_closed(&self, inode: &Arc<Inode>, closed_max: usize) {
         let mut known = self.lock();
-        // What is taken from the list is let go of without the lock: an inode takes locks of its own when it goes.
+        // Inodes taken from the list are dropped without the lock: an inode takes locks of its own when dropped.
         let (mut leaving, mut kept) = (Vec::new(), Vec::new());
         if !inode.has_pages() {
             leaving.push(inode.clone());
         } else if !inode.is_listed.swap(true, Ordering::Relaxed) {
-            // Once, however often it is opened and closed: else it would push itself out.
+            // Once, however often it is opened and closed: else it would evict itself.
             inode.is_reopened.store(false, Ordering::Relaxed);
             known.closed.push_back(Arc::downgrade(inode));
             known.sweep_closed();
@@ -89,7 +90,7 @@ impl Inodes {
         while known.closed.len() > closed_max {
             let Some(oldest) = known.closed.pop_front().and_then(|oldest| oldest.upgrade()) else { continue };
             if oldest.is_reopened.swap(false, Ordering::Relaxed) {
-                // Used since: another round.
+                // Used since it was listed: another round.
                 known.closed.push_back(Arc::downgrade(&oldest));
                 kept.push(oldest);
                 continue;
@@ -102,7 +103,7 @@ impl Inodes {
         leaving.iter().for_each(|inode| self.forget(inode));
     }
 
-    /// Forgets a file, unless it is open (again). Its counts go into the total with its last pages gone.
+    /// Forgets a file, unless it is open again. Its counts go into the total after its last pages.
     fn forget(&self, inode: &Arc<Inode>) {
         if !self.lock().is_closed(inode) {
             return;
@@ -112,11 +113,11 @@ impl Inodes {
         }
         inode.drop_pages(ALL_PAGES);
         let forgotten = self.lock().forget_closed(inode);
-        // The inode takes locks of its own when it goes.
+        // The inode takes locks of its own when dropped.
         drop(forgotten);
     }
 
-    /// Pages left the cache to make room.
+    /// Updates the inodes of pages that were evicted.
     pub(crate) fn on_evicted(&self, evicted: &[Evicted]) {
         let mut rest = evicted;
         while let Some(first) = rest.first() {
@@ -135,14 +136,13 @@ impl Inodes {
         self.lock().by_key.get(&key).cloned()
     }
 
-    /// Whether a file that is not known was read by its path before, as far as can be told: notes that it is now.
+    /// Whether an unknown file was probably read by its path before; records that it is read now.
     pub(crate) fn was_read(&self, key: FileKey) -> bool {
         let read = self.read.get_or_init(|| (0..READ_ONCE_MAX).map(|_| AtomicU32::new(0)).collect());
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
         let hash = hasher.finish();
-        // Files whose marks are the same, one in two billion, are mistaken for each other: nothing but a place in the cache
-        // hangs on it.
+        // Files with equal marks, one in two billion, are mistaken for each other: the only effect is on what is cached.
         let (set, mark) = (hash as usize % (READ_ONCE_MAX / READ_ONCE_WAYS), (hash >> 32) as u32 | 1);
         let places = &read[set * READ_ONCE_WAYS..][..READ_ONCE_WAYS];
         let holds = |wanted: u32| places.iter().position(|place| place.load(Ordering::Relaxed) == wanted);
@@ -154,18 +154,18 @@ impl Inodes {
         false
     }
 
-    /// Whether a file is open.
+    /// Whether any file is open.
     pub(crate) fn are_open(&self) -> bool {
         self.lock().by_id.values().any(|inode| !inode.is_closed())
     }
 
-    /// Takes the answers of syncs that nobody waits for.
+    /// Records the results of abandoned syncs.
     pub(crate) fn conclude_syncs(&self) {
         let inodes: Vec<Arc<Inode>> = self.lock().by_id.values().cloned().collect();
         inodes.iter().for_each(|inode| inode.conclude_sync());
     }
 
-    /// What the reads of all files met, those included that are forgotten.
+    /// Read counts of all files, forgotten ones included.
     pub(crate) fn counts(&self) -> Counts {
         let known = self.lock();
         let mut counts = known.forgotten;
@@ -174,18 +174,18 @@ impl Inodes {
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known)
     }
 }
 
 impl Known {
-    /// Whether this inode, not another that has its number by now, is known and nobody has it open.
+    /// Whether this inode, not a later one of the same number, is known and has no open handle.
     fn is_closed(&self, inode: &Arc<Inode>) -> bool {
         let is_known = self.by_id.get(&inode.pages.id()).is_some_and(|known| Arc::ptr_eq(known, inode));
         is_known && inode.opens.load(Ordering::Acquire) == 0
     }
 
-    /// Takes forgotten files from the list whenever it has doubled, so that it is never longer than twice what is remembered.
+    /// Removes forgotten files whenever the list has doubled, so that it is at most twice as long as needed.
     fn sweep_closed(&mut self) {
         if self.closed.len() > self.closed_sweep_length {
             self.closed.retain(|inode| inode.strong_count() > 0);
@@ -215,11 +215,11 @@ fn follows(a: &Evicted, b: &Evicted) -> bool {
     (a.file, a.page + PageCount::new(1), a.usage) == (b.file, b.page, b.usage)
 }
 
-/// Files read once that are remembered: 128 KiB, for eight times the files that are remembered with their pages.
+/// Remembered files that were read once: 128 KiB, for eight times the files that are remembered with their pages.
 const READ_ONCE_MAX: usize = 32 << 10;
 
-/// Places that a mark can be in: with one, a quarter of 10 000 files pushed each other out again and again.
+/// Places that a mark can be in: with one, a quarter of 10 000 files evicted each other again and again.
 const READ_ONCE_WAYS: usize = 8;
 
-/// Shorter lists hold little.
+/// Shorter lists hold little memory.
 const CLOSED_SWEEP_LEAST: usize = 64;

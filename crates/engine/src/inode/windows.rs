@@ -6,24 +6,24 @@
 //!                └── failed ───┘
 //! ```
 //!
-//! A page in a window that is Live or Closing is in no table: whoever looks for it in the cache misses, and comes here. So the
-//! hit path knows nothing of windows. The stage changes under the lock of what is unwritten; while it is Making or Closing, who
-//! writes to the file through the cache needs the turn, which whoever makes or closes the window has.
+//! A page in a Live or Closing window is in no page table: a lookup in the cache misses, and the miss path comes here. So the hit
+//! path knows nothing of windows. The stage changes under the lock of `dirty`; while it is Making or Closing, a write through the
+//! cache needs the size lock, which the making or closing thread holds.
 //!
 //! Owns: which windows a file has, and their stages.
-//! Does not own: how they are filled (contiguous) and written back (window flush).
+//! Does not own: how they are made (window create) and written back (window flush).
 //! Invariants: W1 windows of a file do not overlap; W2 a page of a Live or Closing window is not in the cache; W3 the device is
 //! as long as a file with windows.
-//! Locks: `list`, for looking and changing; `unsaved`; both inside all others, and nothing is done while they are held.
+//! Locks: `list`, for lookups and changes; `unsaved`; both inside all others, and no other call is made under them.
 
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Instant;
 
 use headwater_core::units::{ByteRange, PageIndex, PageRange};
-use headwater_io::{LentOut, LiveMemory, OpenFile};
+use headwater_io::{LentOut, LiveMemory, OpenFile, lock, unpoisoned};
 
 /// The windows of one file.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ pub(crate) struct Windows {
     list: RwLock<Vec<Arc<Window>>>,
 }
 
-/// Consecutive pages of a file, and where their bytes are.
+/// Consecutive pages of a file in live memory.
 #[derive(Debug)]
 pub(crate) struct Window {
     pub(crate) memory: LiveMemory,
@@ -41,22 +41,22 @@ pub(crate) struct Window {
     pub(crate) file: Arc<OpenFile>,
     stage: AtomicU8,
     unsaved: Mutex<Unsaved>,
-    /// The memory is part of the engine's budget.
+    /// The memory's share of the engine's budget.
     #[expect(dead_code, reason = "given back after the memory")]
     charge: LentOut,
 }
 
-/// What the kernel has told was written, and the device does not have.
+/// Ranges that the kernel reported as written, and the device does not have.
 #[derive(Debug)]
 pub(crate) struct Unsaved {
     pub(crate) ranges: Vec<Range<usize>>,
-    /// When the kernel was last asked.
+    /// When the kernel was last asked for written ranges.
     pub(crate) asked: Instant,
-    /// Nobody uses the window any more; it is here because it could not be written.
+    /// The window has no user any more, but could not be written back.
     pub(crate) is_orphan: bool,
 }
 
-/// Where a window stands.
+/// The stage of a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
     Making = 0,
@@ -78,7 +78,7 @@ impl Window {
         }
     }
 
-    /// Under the lock of what is unwritten.
+    /// Called under the lock of `dirty`.
     pub(crate) fn set_stage(&self, stage: Stage) {
         self.stage.store(stage as u8, Ordering::Release);
     }
@@ -88,13 +88,13 @@ impl Window {
         (offset_bytes - self.pages.start.start_bytes()) as usize
     }
 
-    /// Copies bytes of the file, all of which are here.
+    /// Copies bytes of the file that all lie in this window.
     pub(crate) fn read(&self, buffer: &mut [u8], offset_bytes: u64) -> io::Result<()> {
         self.memory.read(self.place(offset_bytes), buffer)
     }
 
     pub(crate) fn unsaved(&self) -> MutexGuard<'_, Unsaved> {
-        self.unsaved.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.unsaved)
     }
 
     fn is_readable(&self) -> bool {
@@ -108,23 +108,23 @@ impl Windows {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Whether there is no window that has any of the pages; else which.
+    /// Whether no window overlaps the pages; else the pages of one that does.
     pub(crate) fn check(&self, pages: PageRange) -> Result<(), PageRange> {
         let other = self.select(|other| meet(other.pages, pages)).pop();
         other.map_or(Ok(()), |other| Err(other.pages))
     }
 
-    /// Adds one, unless it would overlap another. Under the lock of what is unwritten.
+    /// Adds a window, unless it would overlap another. Called under the lock of `dirty`.
     pub(crate) fn add(&self, window: &Arc<Window>) -> Result<(), PageRange> {
         self.check(window.pages)?;
-        let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
+        let mut list = unpoisoned(self.list.write());
         list.push(window.clone());
         self.count.store(list.len(), Ordering::Release);
         Ok(())
     }
 
     pub(crate) fn remove(&self, window: &Arc<Window>) {
-        let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
+        let mut list = unpoisoned(self.list.write());
         list.retain(|other| !Arc::ptr_eq(other, window));
         self.count.store(list.len(), Ordering::Release);
     }
@@ -133,29 +133,29 @@ impl Windows {
         self.select(|_| true)
     }
 
-    /// The window that has the page, or is about to.
+    /// The window of the page, in any stage.
     pub(crate) fn find(&self, page: PageIndex) -> Option<Arc<Window>> {
         self.select(|window| (window.pages.start..window.pages.end).contains(&page)).pop()
     }
 
-    /// Whether a window has the page, or is about to.
+    /// Whether a window in any stage has the page.
     pub(crate) fn holds(&self, page: PageIndex) -> bool {
         !self.is_empty() && self.find(page).is_some()
     }
 
-    /// Whether a window has, or is about to have, any of the pages.
+    /// Whether a window in any stage has one of the pages.
     pub(crate) fn touches(&self, pages: PageRange) -> bool {
         !self.select(|window| meet(window.pages, pages)).is_empty()
     }
 
-    /// The pages before the first that a window has, or is about to have.
+    /// The pages before the first that lies in a window of any stage.
     pub(crate) fn before(&self, pages: PageRange) -> PageRange {
         let windows = self.select(|window| meet(window.pages, pages));
         let end = windows.iter().map(|window| window.pages.start).min().unwrap_or(pages.end);
         PageRange::new(pages.start, end.max(pages.start))
     }
 
-    /// Takes the pages of windows out of ascending runs.
+    /// Removes the pages of windows from ascending runs.
     pub(crate) fn leave_out(&self, runs: &mut Vec<PageRange>) {
         for window in self.select(|window| runs.iter().any(|run| meet(*run, window.pages))) {
             let around = |run: PageRange| {
@@ -168,19 +168,19 @@ impl Windows {
         }
     }
 
-    /// Whether a window has bytes of a range.
+    /// Whether a readable window has bytes of a range.
     pub(crate) fn overlaps(&self, range: ByteRange) -> bool {
         self.first(range).is_some()
     }
 
-    /// The first part of a range that a window has.
+    /// The first part of a range that lies in a readable window.
     pub(crate) fn first(&self, range: ByteRange) -> Option<ByteRange> {
         let windows = self.select(Window::is_readable);
         let parts = windows.iter().map(|window| window.pages.bytes().intersect(range));
         parts.filter(|part| !part.is_empty()).min_by_key(|part| part.start)
     }
 
-    /// The window that has all of a range.
+    /// The readable window that has all of a range.
     pub(crate) fn covering(&self, range: ByteRange) -> Option<Arc<Window>> {
         let covers = |window: &Window| {
             let bytes = window.pages.bytes();
@@ -189,7 +189,7 @@ impl Windows {
         self.select(covers).pop()
     }
 
-    /// Zeroes what windows have of a range. Under the lock of what is unwritten.
+    /// Zeroes a range in all readable windows. Called under the lock of `dirty`.
     pub(crate) fn zero(&self, range: ByteRange) {
         for window in self.select(Window::is_readable) {
             let part = window.pages.bytes().intersect(range);
@@ -204,7 +204,7 @@ impl Windows {
         if self.is_empty() {
             return Vec::new();
         }
-        let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
+        let list = unpoisoned(self.list.read());
         list.iter().filter(|window| is_wanted(window)).cloned().collect()
     }
 }

@@ -8,11 +8,11 @@
 //! ```
 //!
 //! Owns: the order of these steps, for threads and for tasks.
-//! Does not own: what is read ahead (`headwater-core`), pages (page cache), what is on its way (loads).
-//! Invariants: I2 a page on its way is waited for, not read again; I5 no lock is held while submitting or waiting; I6
-//! readahead without a frame gives up, and a demand without one reads around the cache; I9 a failed load is read again,
-//! by who needs it and without the cache, and reports its own error; I10 nothing beyond the length is copied.
-//! Hot path: a hit takes no lock, makes no syscall (but a look at the clock in user space) and allocates nothing.
+//! Does not own: what is read ahead (`headwater-core`), pages (page cache), loads in flight (loads).
+//! Invariants: I2 a pending page is waited for, not read again; I5 no lock is held while submitting or waiting; I6 readahead
+//! without a frame gives up, and a demand without one reads around the cache; I9 after a failed load the reader that needs the
+//! page reads it around the cache and reports its own error; I10 nothing beyond the length is copied.
+//! Hot path: a hit takes no lock, makes no system call (it reads the clock in user space) and allocates nothing.
 
 use std::cell::Cell;
 use std::io;
@@ -62,7 +62,7 @@ impl Source {
         }
     }
 
-    /// Reads through the cache, for a task. A read within one page shares it.
+    /// As [`Source::read_cached`], for a task. A read within one page shares it.
     pub(crate) async fn read_cached_async(
         self: &Arc<Self>,
         inode: &Arc<Inode>,
@@ -99,42 +99,42 @@ impl Source {
     }
 }
 
-/// One read through the cache, as far as it has come.
+/// One read through the cache, with its progress.
 pub(crate) struct CachedRead<'a> {
     source: &'a Source,
     inode: &'a Arc<Inode>,
     caller: Caller,
-    /// What is read, cut at the end of the file.
+    /// The range, clipped at the end of the file.
     range: ByteRange,
-    /// How much of it has been copied.
+    /// Bytes copied so far.
     done: usize,
-    /// The page that was last found missing. Should it be missing still, the cache cannot help.
+    /// The page last found missing. If it is missing again after some attempts, the read goes around the cache.
     told: Option<Notified>,
 }
 
-/// A page that the policy was told of as missing.
+/// A page reported to the policy as missing.
 #[derive(Clone, Copy, Debug)]
 struct Notified {
     page: PageIndex,
     attempts: u32,
 }
 
-/// What to do before more can be copied.
+/// What has to be done before more can be copied.
 pub(crate) enum Next {
     /// Wait for this load, which brings the page or frees memory for it.
     Wait(Arc<Load>),
-    /// Read these bytes without the cache.
+    /// Read these bytes around the cache.
     Bypass(ByteRange),
 }
 
-/// A page that can be read, or what to do.
+/// A pinned page, or what has to be done first.
 enum Step<'a> {
     Page(PinnedPage<'a>),
     Next(Next),
 }
 
 impl<'a> CachedRead<'a> {
-    /// A read of `range`, or of what the file has of it.
+    /// A read of `range`, as far as the file reaches.
     pub(crate) fn new(
         source: &'a Source,
         inode: &'a Arc<Inode>,
@@ -155,18 +155,18 @@ impl<'a> CachedRead<'a> {
         self.done
     }
 
-    /// Bytes that the file has of what is read.
+    /// Bytes of the range that the file has.
     pub(crate) fn length(&self) -> usize {
         self.range.len() as usize
     }
 
-    /// These bytes came without the cache.
+    /// Records bytes that were read around the cache.
     pub(crate) fn bypassed(&mut self, read_bytes: usize) {
         self.done += read_bytes;
         self.told = None;
     }
 
-    /// Gives what is there to `sink`, piece by piece, as far as nothing has to be waited for. `None` when that was all.
+    /// Copies resident bytes to `sink`, piece by piece, up to the first page that has to be waited for. `None` when that was all.
     #[inline]
     pub(crate) fn copy(&mut self, mut sink: impl FnMut(usize, &[u8])) -> Option<Next> {
         let (length, mut hits) = (self.length(), 0);
@@ -187,8 +187,8 @@ impl<'a> CachedRead<'a> {
         next
     }
 
-    /// Gives the pages from the next byte on to `keep`, with how much came before each and which part of it is read, as far as
-    /// nothing has to be waited for. `None` when that was all.
+    /// Passes pinned pages from the next byte on to `keep`, with the number of bytes before each and the part of it that is read,
+    /// up to the first page that has to be waited for. `None` when that was all.
     pub(crate) fn pin(&mut self, mut keep: impl FnMut(usize, PinnedPage<'a>, Range<u32>)) -> Option<Next> {
         while self.done < self.length() {
             let (page, part) = self.part();
@@ -202,7 +202,7 @@ impl<'a> CachedRead<'a> {
         None
     }
 
-    /// The page of the next byte, if it is there.
+    /// Pins the page of the next byte, if it is resident.
     #[inline]
     fn step(&mut self, page: PageIndex, part: &Range<u32>) -> Step<'a> {
         match self.inode.pages.pin_in_turn(page, part.clone()) {
@@ -215,10 +215,10 @@ impl<'a> CachedRead<'a> {
         }
     }
 
-    /// All of it without a copy, if it lies in one page that is there, and that much can be lent.
+    /// The whole range without a copy, if it lies in one resident page and the lending quota lasts.
     fn lend(&mut self) -> Option<Bytes> {
         let (page, part) = self.part();
-        // Of nothing, at the end of the file, no page is used.
+        // An empty range, at the end of the file, uses no page.
         if self.done > 0 || part.is_empty() || part.len() < self.length() {
             return None;
         }
@@ -229,7 +229,7 @@ impl<'a> CachedRead<'a> {
         Some(lending::lend_page(&self.source.shared().lending, pinned, &self.inode.pages, part))
     }
 
-    /// The page of the next byte, and which part of it is read.
+    /// The page of the next byte, and the part of it to read.
     #[inline]
     fn part(&self) -> (PageIndex, Range<u32>) {
         let offset_bytes = self.range.start + self.done as u64;
@@ -256,7 +256,7 @@ impl<'a> CachedRead<'a> {
         }
     }
 
-    /// The page is on its way.
+    /// Joins the load of a pending page.
     #[cold]
     fn pending(&mut self, page: PageIndex, part: Range<u32>, load: LoadId) -> Step<'a> {
         let Some(load) = self.source.shared().cache.loads.find(load) else {
@@ -274,10 +274,10 @@ impl<'a> CachedRead<'a> {
         Step::Next(Next::Wait(load))
     }
 
-    /// The page seems not to be there.
+    /// Handles a page that the lookup did not find.
     #[cold]
     fn absent(&mut self, page: PageIndex, part: Range<u32>) -> Step<'a> {
-        // Between the look without a lock and now, it may have come.
+        // It may have arrived since the lookup, which takes no lock.
         if let Some(step) = self.look_again(page, &part) {
             return step;
         }
@@ -295,7 +295,7 @@ impl<'a> CachedRead<'a> {
             if let Some(step) = self.look_again(page, &part) {
                 return step;
             }
-            // No memory: once what is on its way has come, there may be some.
+            // There is no memory; when a load in flight is over, its pages can be evicted.
             if let Some(load) = self.source.shared().cache.loads.oldest() {
                 return Step::Next(Next::Wait(load));
             }
@@ -306,7 +306,7 @@ impl<'a> CachedRead<'a> {
         Step::Next(Next::Bypass(around))
     }
 
-    /// From the next byte to the next page that is there, or the end of the read.
+    /// From the next byte to the next resident page, or the end of the read.
     fn absent_range(&self, page: PageIndex, within_bytes: u32) -> ByteRange {
         let rest = PageRange::new(page, PageRange::covering(self.range).end);
         let windows = &self.inode.dirty.windows;
@@ -316,7 +316,7 @@ impl<'a> CachedRead<'a> {
         ByteRange::new(start_bytes, held.start_bytes().min(self.range.end))
     }
 
-    /// From the next byte on, what a window has instead of the cache.
+    /// The part of a window that begins at the next byte, if there is one.
     fn in_window(&self, page: PageIndex, within_bytes: u32) -> Option<ByteRange> {
         let rest = ByteRange::new(page.start_bytes() + u64::from(within_bytes), self.range.end);
         self.inode.dirty.windows.first(rest).filter(|part| part.start == rest.start)
@@ -343,8 +343,7 @@ impl<'a> CachedRead<'a> {
             return;
         }
         let shared = self.source.shared();
-        // A request for more than its share of the memory is done in parts: what is read early must not leave again before
-        // it is copied.
+        // A demand for more than its share of memory is loaded in parts: a page must not be evicted before it is copied.
         let mut pages = PageRange::covering(self.range);
         let share = PageCount::new((shared.readahead.share_bytes_max / PAGE_SIZE_BYTES).max(1));
         pages.end = pages.end.min(PageIndex::new(page.get().saturating_add(share.get())));
@@ -356,8 +355,7 @@ impl<'a> CachedRead<'a> {
     }
 }
 
-/// A task whose reads are all hits would never let its executor run another: now and then a read that is
-/// done lets them.
+/// Yields to the executor now and then: a task that only hits would otherwise never let another task run.
 async fn let_others_run() {
     let mut has_yielded = READS.get() < READS_AT_ONCE;
     READS.set(if has_yielded { READS.get() + 1 } else { 0 });
@@ -372,17 +370,16 @@ async fn let_others_run() {
 }
 
 thread_local! {
-    /// Reads that this thread has done for tasks since one let others run.
+    /// Reads that this thread has completed for tasks since the last yield.
     static READS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// As many as tokio lets a task do before it has to yield: some ten microseconds of hits.
+/// As many operations as tokio allows a task before it has to yield: some ten microseconds of hits.
 const READS_AT_ONCE: u32 = 128;
 
 fn add(counter: &AtomicU64, count: u64) {
     counter.fetch_add(count, Ordering::Relaxed);
 }
 
-/// How often a page is loaded in vain, because it failed or had to leave before it could be copied, until it is read
-/// without the cache.
+/// How often a page is loaded, and fails or is evicted before it could be copied, until the read goes around the cache.
 const ATTEMPTS_MAX: u32 = 2;

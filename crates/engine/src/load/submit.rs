@@ -1,16 +1,16 @@
-//! Start: planned reads become requests.
+//! Submit: planned reads become requests.
 //!
 //! ```text
 //!   plan ─► missing runs, neighbours merged ─► frames ─┬─ none: refused, with all that comes after
-//!                                                      └─ begin_load ─┬─ the kernel has it ─► copied, published
-//!                                                                     ├─ small and alone ──► pread in this thread
-//!                                                                     └─ else ─────────────► submitted, one plug for all
+//!                                                      └─ begin_load ─┬─ in the kernel's page cache ─► copied, published
+//!                                                                     ├─ small and single ──────────► pread in this thread
+//!                                                                     └─ else ──────────────────────► submitted, one plug for all
 //! ```
 //!
 //! Owns: the way from a plan to loads.
-//! Does not own: what is planned (`headwater-core`), who waits (loads).
-//! Invariants: I2 only what is missing is begun; I5 no lock is held while submitting; I6 readahead without a frame or a
-//! place in the queue gives up.
+//! Does not own: what is planned (`headwater-core`), the waiting readers (loads).
+//! Invariants: I2 only missing pages are loaded; I5 no lock is held while submitting; I6 readahead without a frame or a place in
+//! the queue gives up.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,12 +35,12 @@ pub(crate) struct Starter<'a> {
     pub(crate) caller: Caller,
 }
 
-/// Who reads.
+/// The kind of caller that reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Caller {
-    /// A thread, which may read a small demand by itself.
+    /// A thread, which may execute a small demand by itself.
     Thread,
-    /// A task, which may not wait.
+    /// A task, which must not block.
     Task,
 }
 
@@ -50,8 +50,8 @@ struct Refused;
 type Started = Result<(), Refused>;
 
 impl Starter<'_> {
-    /// Submits what is not there of each, in order, with one system call. Waits for no device, except that a thread reads
-    /// a small demand that is alone by itself.
+    /// Submits the missing pages of each planned read, in order, with one system call. Does not wait for the device, except that
+    /// a thread executes a single small demand by itself.
     pub(crate) fn start_all(&self, plan: &[PlannedRead]) {
         let _deferral = defer();
         let mut runs = self.missing(plan).into_iter();
@@ -65,14 +65,14 @@ impl Starter<'_> {
                 break;
             }
         }
-        // What one cannot have, those behind it cannot have either.
+        // If one run gets no frame, later runs will not either.
         runs.for_each(|run| {
             self.source.shared().cache.loads.complete(self.inode, &run.ids, ReadResult::Refused)
         });
         plan.iter().filter_map(|read| read.mark).for_each(|mark| self.inode.pages.mark(mark));
     }
 
-    /// What is to be read for a plan.
+    /// The runs of pages that a plan needs and that are missing.
     fn missing(&self, plan: &[PlannedRead]) -> Vec<MissingRun> {
         let missing = |pages: PageRange, found: &mut Vec<PageRange>| {
             self.inode.pages.missing(pages, found);
@@ -82,7 +82,7 @@ impl Starter<'_> {
         missing_runs(plan, RUN_PAGES_MAX, missing, there)
     }
 
-    /// Starts a run. Of a demand that cannot have the memory for all, the first part that can.
+    /// Starts a run. If memory does not suffice for a demand, starts its first part.
     fn start(&self, run: MissingRun, alone: Alone, plug: &mut Plug<'_>) -> Started {
         let shared = self.source.shared();
         let bytes = run.pages.len().bytes() as usize;
@@ -99,7 +99,7 @@ impl Starter<'_> {
             begun = begin();
         }
         match begun {
-            // A window has been made since it was looked what is missing, and takes out of the cache only what was there.
+            // A window was made after the lookup of missing pages; it drops only pages that were cached before.
             Ok(loading) if self.inode.dirty.windows.touches(run.pages) => {
                 loading.fail(extents);
                 shared.cache.loads.over(&load, run.pages.bytes(), ReadResult::Failed);
@@ -111,14 +111,14 @@ impl Starter<'_> {
                 Err(Refused)
             }
             Err(NotBegun::Present) => {
-                // Somebody else was faster, which is as good.
+                // Another thread has loaded them meanwhile.
                 shared.cache.loads.over(&load, run.pages.bytes(), ReadResult::Read);
                 Ok(())
             }
         }
     }
 
-    /// Brings the pages: from the kernel's page cache, in this thread, or by a request.
+    /// Fetches the pages: from the kernel's page cache, in this thread, or by a request.
     fn bring(
         &self,
         run: &MissingRun,
@@ -192,12 +192,12 @@ fn urgency(purpose: Purpose) -> Urgency {
     }
 }
 
-/// Whether a run is all that there is to do.
+/// Whether a run is the only one of its plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Alone {
     Yes,
     No,
 }
 
-/// Up to here one `pread` in the calling thread is as fast as a request, and cheaper.
+/// Up to this size a `pread` in the calling thread is as fast as a request, and cheaper.
 const IN_THREAD_BYTES_MAX: u64 = 256 << 10;

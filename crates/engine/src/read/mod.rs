@@ -1,6 +1,6 @@
 //! Read: from a position to bytes, in order.
 //!
-//! Owns: streams.
+//! Owns: streams, and reads around the cache.
 //! Does not own: pages (load).
 
 pub(crate) mod stream;

@@ -1,4 +1,4 @@
-//! Read stream: sequential reading with readahead, the part that blocking and async readers share.
+//! Read stream: sequential reading with readahead, shared by blocking and async readers.
 //!
 //! ```text
 //!   step ─┬─ bytes at the position ─────────────────────────────────────────► Ready
@@ -12,12 +12,12 @@
 //! Owns: the queue of extents ahead, the extent being consumed, the position.
 //! Does not own: the policy (`headwater-core`), memory and slots (the engine's).
 //! Invariants: I6 readahead that finds no frame or slot gives up, demand waits; I8 a fill shows nothing from before a write of
-//! the same engine that had returned when the fill began; I9 an error in what was read ahead
-//! is dropped, the demand read is done again and reports; I10 bytes beyond the end never show.
-//! Blocking: `step` waits for no device, except that a file system without non-blocking reads may make a resident
-//! copy slow.
-//! Hot path: no syscall, copy or allocation while the current extent has bytes, but a look at the coarse clock; one submit an
-//! extent.
+//! the same engine that had returned when the fill began; I9 an error of readahead is dropped, the demand read retries and
+//! reports; I10 bytes beyond the end never show.
+//! Blocking: `step` does not wait for the device, but on file systems without non-blocking reads the copy of a resident extent
+//! may be slow.
+//! Hot path: no system call, copy or allocation while the current extent has bytes (the coarse clock is read); one submission for
+//! each extent.
 
 mod extents;
 mod overtaken;
@@ -50,33 +50,33 @@ pub(crate) struct ReadStream {
     ahead: VecDeque<Ahead>,
     current: Option<Current>,
     position_bytes: u64,
-    /// Never read beyond this.
+    /// Reads end here.
     bound_bytes: u64,
-    /// Length of the file when last looked at.
+    /// Length of the file at the last check.
     length_bytes: u64,
-    /// Up to here "resident" turned out to be untrue, so the device is asked.
+    /// Up to here the page cache lacked bytes that it had seemed to hold, so the device is asked.
     distrust_end_bytes: u64,
-    /// Extents in a row that were planned as resident.
+    /// Consecutive extents that were planned as resident.
     resident_extents: u32,
-    /// What is copied at once of a resident extent.
+    /// Copied at once from a resident extent.
     copy_bytes: u64,
-    /// Fills begun so far.
+    /// Number of fills begun so far.
     fills: u64,
-    /// What the file was when bytes were last asked for.
+    /// Version of the file's contents when bytes were last requested.
     fill_moment: Option<ContentVersion>,
-    /// Whether a task has asked for bytes, and waits for them.
+    /// Whether a task has requested bytes and waits for them.
     is_polled: bool,
     /// Whether the wait for the first extent ahead has been counted.
     wait_counted: bool,
-    /// What an async task is waiting for besides I/O.
+    /// An async task's wait for memory.
     listener: Option<EventListener>,
 }
 
-/// What a caller has to do next.
+/// What the caller has to do next.
 enum Step {
-    /// There are bytes at the position.
+    /// Take the bytes at the position.
     Ready,
-    /// The file ends at the position.
+    /// Stop: the file ends at the position.
     End,
     /// Wait for the first extent ahead.
     Io,
@@ -90,16 +90,16 @@ enum Obstacle {
     Rejected(RejectReason),
 }
 
-/// What became of an extent that arrived.
+/// The outcome of an extent that arrived.
 enum Published {
-    /// Its bytes are the current ones, or the extent must be asked for again: look once more.
+    /// Its bytes are the current ones, or the extent has to be requested again: take another step.
     Continue,
     /// The file ends at the position.
     End,
 }
 
 impl ReadStream {
-    /// From byte 0 to the end, ramping up.
+    /// Reads from byte 0 to the end, with growing readahead.
     pub(crate) fn new(source: &Arc<Source>) -> ReadStream {
         let (limits, alignment) = (source.readahead, Self::alignment(source));
         Self::with_policy(
@@ -109,7 +109,7 @@ impl ReadStream {
         )
     }
 
-    /// One range that the caller wants all of: in flight at once as far as limits allow.
+    /// Reads one range that the caller wants completely: in flight at once as far as limits allow.
     pub(crate) fn whole(source: &Arc<Source>, range: ByteRange) -> ReadStream {
         let (limits, alignment) = (source.readahead, Self::alignment(source));
         Self::with_policy(source, SequentialStream::whole(range, limits, alignment), range)
@@ -135,7 +135,7 @@ impl ReadStream {
         }
     }
 
-    /// Extents begin and end at pages, so that resident ones can be told apart.
+    /// Extents begin and end at page boundaries, as the page cache's residency does.
     fn alignment(source: &Source) -> Alignment {
         source.offset_alignment().max(Alignment::PAGE)
     }
@@ -148,7 +148,7 @@ impl ReadStream {
         self.position_bytes
     }
 
-    /// Bytes at the position that are there now; empty when the next call must wait or the file ends.
+    /// Bytes available at the position; empty when the next call must wait or the file ends.
     pub(crate) fn chunk(&self) -> &[u8] {
         let Some(current) = &self.current else { return &[] };
         let mut skip_bytes = (self.position_bytes - current.start_bytes) as usize;
@@ -162,7 +162,7 @@ impl ReadStream {
         &[]
     }
 
-    /// Moves the position. An extent used up goes back to the pool before its successor is asked for.
+    /// Moves the position. A consumed extent returns to the arena before the next one is requested.
     pub(crate) fn consume(&mut self, bytes: usize) {
         assert!(bytes <= self.chunk().len() || bytes == 0, "no more is consumed than was shown");
         self.position_bytes += bytes as u64;
@@ -172,13 +172,13 @@ impl ReadStream {
         }
     }
 
-    /// The chunk as [`Bytes`] that share its frame, consumed. `None` when there is none.
+    /// Takes the chunk as [`Bytes`] that share its frame, and moves past it. `None` when it is empty.
     pub(crate) fn take_chunk(&mut self) -> Option<Bytes> {
         let length = self.chunk().len();
         let current = self.current.as_mut().filter(|_| length > 0)?;
         let mut extent = current.take_first();
         while current.start_bytes <= self.position_bytes {
-            // Passed by `consume`, which leaves extents where they are.
+            // Extents that `consume` has passed stay in place until now.
             extent = current.take_first();
         }
         let skip_bytes = extent.len() - (current.start_bytes - self.position_bytes) as usize;
@@ -191,7 +191,7 @@ impl ReadStream {
         Some(bytes)
     }
 
-    /// Waits for bytes at the position; an empty slice is the end of the file.
+    /// Waits for bytes at the position; an empty slice means the end of the file.
     pub(crate) fn fill_blocking(&mut self) -> Result<&[u8]> {
         self.begin_fill(Fill::First)?;
         loop {
@@ -203,7 +203,7 @@ impl ReadStream {
         }
     }
 
-    /// As [`ReadStream::fill_blocking`], but wakes the task.
+    /// As [`ReadStream::fill_blocking`], for a task, which is woken.
     pub(crate) fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         let fill = if std::mem::replace(&mut self.is_polled, true) { Fill::Again } else { Fill::First };
         self.begin_fill(fill)?;
@@ -227,8 +227,8 @@ impl ReadStream {
         }
     }
 
-    /// Fills `buffer` straight from the kernel's page cache when the next extent is there: one copy instead of two.
-    /// `None` when it is not, or bytes are already at hand.
+    /// Fills `buffer` straight from the kernel's page cache when the next extent is resident: one copy instead of two. `None`
+    /// when it is not, or when the stream already has bytes at the position.
     pub(crate) fn read_resident_into(&mut self, buffer: &mut [u8]) -> Result<Option<usize>> {
         if self.current.is_some() || self.position_bytes >= self.bound_bytes {
             return Ok(None);
@@ -251,11 +251,11 @@ impl ReadStream {
         Ok(Some(read_bytes))
     }
 
-    /// Goes to a position, at most the largest of files. Keeps what is ahead if that is where it lies.
+    /// Moves to a position, at most the largest file offset. Keeps extents ahead that contain it.
     pub(crate) fn go_to(&mut self, position_bytes: u64) {
         self.listener = None;
         if let Some(current) = &self.current {
-            // Extents before the position may have been given away.
+            // Extents before the position may have been lent out.
             if position_bytes >= current.start_bytes && current.range.contains(position_bytes) {
                 self.position_bytes = position_bytes;
                 return;
@@ -317,7 +317,7 @@ impl ReadStream {
         }
     }
 
-    /// Tells the policy, once, that the consumer waits; what it adds is under way before the wait begins.
+    /// Tells the policy, once, that the consumer waits; the extents that it adds are in flight before the wait begins.
     fn count_wait(&mut self) {
         if !std::mem::replace(&mut self.wait_counted, true) {
             self.policy.on_wait();
@@ -341,10 +341,10 @@ impl ReadStream {
         Poll::Ready(())
     }
 
-    /// Whether the file ends at the position, as far as its length tells. Files of length 0 may have contents all the
-    /// same (`/proc`), so they are read.
+    /// Whether the file ends at the position, as far as its length shows. Files of length 0 may have contents (`/proc`), so they
+    /// are read.
     fn is_at_end(&mut self) -> Result<bool> {
-        // It may have been cut since: within a page that is dirty, nothing else would tell.
+        // It may have been truncated since: within a dirty page nothing else shows that.
         let is_behind = |inode: &Arc<Inode>| self.position_bytes >= inode.length_bytes();
         if self.position_bytes >= self.length_bytes || self.source.known().is_some_and(is_behind) {
             self.length_bytes = self.source.length_bytes()?;
@@ -352,7 +352,7 @@ impl ReadStream {
         Ok(self.length_bytes > 0 && self.position_bytes >= self.length_bytes)
     }
 
-    /// Up to where extents may be planned.
+    /// The limit of planned extents.
     fn end_bytes(&self) -> u64 {
         let length_bytes = match self.length_bytes {
             0 => self.position_bytes.saturating_add(UNSIZED_STEP_BYTES),
@@ -361,8 +361,7 @@ impl ReadStream {
         length_bytes.min(self.bound_bytes)
     }
 
-    /// Plans and starts what the policy wants ahead, with one system call. Gives up without a word when memory or places
-    /// in the queue are short.
+    /// Plans and starts readahead, with one system call. Gives up when memory or places in the queue are short.
     fn top_up(&mut self) {
         let source = self.source.clone();
         let _deferral = defer();
@@ -378,8 +377,8 @@ impl ReadStream {
         }
     }
 
-    /// Starts the extent at the position, then what the policy adds. Under pressure a single page will do; if not even
-    /// that can be had, returns what to wait for.
+    /// Starts the extent at the position, then the policy's readahead. When memory is short, starts a single page; if even that
+    /// fails, returns what to wait for.
     fn start_demand(&mut self) -> Result<Option<EventListener>> {
         let source = self.source.clone();
         let _deferral = defer();
@@ -404,8 +403,8 @@ impl ReadStream {
     }
 
     fn next_demand(&mut self) -> ByteRange {
-        // Nothing is ahead, so whatever the policy counts as submitted is gone: a tail page that has grown since, or
-        // extents behind a failed one.
+        // No extent is ahead, so those that the policy counts as submitted are gone: a tail page that has grown since, or extents
+        // behind a failed one.
         if self.policy.position_bytes() != self.position_bytes
             || self.policy.submitted_bytes() > self.position_bytes
         {
@@ -416,8 +415,7 @@ impl ReadStream {
             .expect("the position is before the end, and nothing is ahead")
     }
 
-    /// Starts an extent: what was written and is not on the device comes from the cache, the rest from where it is. All of it
-    /// or nothing.
+    /// Starts an extent: dirty parts come from the cache, the rest from wherever it is. Starts all of it or nothing.
     fn start(
         &mut self,
         range: ByteRange,
@@ -478,8 +476,8 @@ impl ReadStream {
         Ok(())
     }
 
-    /// Makes a part of a resident extent current. Where the page cache turns out not to have it, the device is asked.
-    /// Returns what to wait for when there is no frame: the extent is then to be asked for again.
+    /// Makes a part of a resident extent current. Where the page cache no longer holds it, falls back to the device. Returns what
+    /// to wait for when there is no frame; the extent has to be requested again then.
     fn copy_resident(&mut self, range: ByteRange) -> Option<EventListener> {
         let arena = &self.source.shared().arena;
         let wanted_bytes = (range.end - self.position_bytes).min(self.copy_bytes) as usize;
@@ -487,7 +485,7 @@ impl ReadStream {
             |bytes| frames::allocate(self.source.shared(), bytes, for_memory(bytes, Urgency::Demand));
         let freed = arena.freed();
         let Some(mut extent) = allocate(wanted_bytes).or_else(|| allocate(PAGE_SIZE_BYTES as usize)) else {
-            // What is ahead goes back, lest readers wait for each other, each with memory that it does not use yet.
+            // Frees the readahead, so that readers do not wait for each other's unused memory.
             self.forget_ahead();
             let shared = self.source.shared();
             let has_gone_back = frames::allocate(shared, PAGE_SIZE_BYTES as usize, Urgency::Demand).is_some();
@@ -531,14 +529,14 @@ impl ReadStream {
             if let Some(error) = finished.stopped_by {
                 return self.retry_or_report(range, urgency, error);
             }
-            // The file ended before the position when this was read. If it was read ahead, or for a fill that was given up,
-            // that may be long ago.
+            // The file ended before the position when this was read, which may be long ago if it was read ahead, or for a fill
+            // that was abandoned.
             self.forget_ahead();
             let is_over = urgency == Urgency::Demand && fill == self.fills;
             return Ok(if is_over { Published::End } else { Published::Continue });
         }
         if valid.end < range.end && valid.end != self.length_bytes {
-            // Shorter than the length told: what lies ahead was planned for another file, or lies behind an error.
+            // Shorter than the known length: later extents were planned for the longer file, or lie behind an error.
             self.ahead.clear();
             self.policy.resume_at(valid.end);
         }
@@ -547,8 +545,8 @@ impl ReadStream {
         Ok(Published::Continue)
     }
 
-    /// Nothing but a single page that was demanded fails for the caller; everything larger or earlier is tried again
-    /// in pages, so that the bytes before a bad sector arrive and the error names its place.
+    /// Reports an error only for a single page on demand. Larger or earlier reads are retried in pages, so that the bytes before
+    /// a bad sector arrive and the error names its offset.
     fn retry_or_report(&mut self, range: ByteRange, urgency: Urgency, error: io::Error) -> Result<Published> {
         self.ahead.clear();
         self.policy.on_failed(self.position_bytes);
@@ -579,18 +577,18 @@ impl ReadStream {
     }
 }
 
-/// As whom a stream asks for memory: what can be done in pages instead leaves the reserve to single pages, so that
-/// however much the readers of one thread hold while they rest, another one gets its next bytes.
+/// Allocation urgency of a stream: larger requests, which can fall back to single pages, leave the reserve to these. So, however
+/// much idle readers of one thread hold, another reader gets its next bytes.
 fn for_memory(bytes: usize, urgency: Urgency) -> Urgency {
     if bytes as u64 > PAGE_SIZE_BYTES { Urgency::Readahead } else { urgency }
 }
 
-/// Requests for files that do not tell their length, such as those in `/proc`: more than nearly all of them hold.
+/// Request size for files without a length, such as those in `/proc`: more than nearly all of them hold.
 const UNSIZED_STEP_BYTES: u64 = 64 << 10;
 
-/// What is copied at once out of the kernel's page cache: large against the cost of a syscall, small enough to stay
-/// in the processor's second-level cache until the consumer looks at it.
+/// Copied at once from the kernel's page cache: large beside the cost of a system call, small enough to stay in the processor's
+/// second-level cache until the consumer reads it.
 const RESIDENT_COPY_BYTES: u64 = 256 << 10;
 
-/// The same beside a writer of the same bytes, which has them copied again.
+/// The copy size beside a writer of the same bytes, which forces the stream to copy them again.
 const COPY_BYTES_MIN: u64 = 16 << 10;

@@ -7,10 +7,10 @@
 //!   asynchronous: one request into one frame, lent as Bytes; large ones are assembled
 //! ```
 //!
-//! Owns: reading without the cache.
+//! Owns: reads around the cache.
 //! Does not own: which files are read so (handle), streams.
-//! Invariants: I4 memory of the caller goes to the kernel only inside blocking calls.
-//! Hot path: resident: 1 syscall, 1 copy, no allocation. Direct and aligned: 1 more syscall, no copy by us.
+//! Invariants: I4 memory of the caller is given to the kernel only during blocking calls.
+//! Hot path: resident: 1 system call, 1 copy, no allocation. Direct and aligned: 1 more system call, no copy in user space.
 
 use std::io;
 use std::ops::Range;
@@ -28,7 +28,7 @@ use crate::inode::windows::Window;
 use crate::read::stream::ReadStream;
 
 impl Source {
-    /// What the kernel's page cache holds comes from there, the rest from the device.
+    /// Copies resident bytes from the kernel's page cache, and reads the rest from the device.
     pub(crate) fn read_uncached(self: &Arc<Self>, buffer: &mut [u8], range: ByteRange) -> Result<usize> {
         let mut done = 0;
         if !buffer.is_empty()
@@ -47,7 +47,7 @@ impl Source {
         }
     }
 
-    /// Reads without the cache.
+    /// Reads around the cache, for a task.
     pub(crate) async fn read_device_async(self: &Arc<Self>, range: ByteRange) -> Result<Bytes> {
         if let Some(window) = self.window_for(range) {
             let mut bytes = BytesMut::zeroed(range.len() as usize);
@@ -61,7 +61,7 @@ impl Source {
         }
     }
 
-    /// Reads without the cache. Blocks.
+    /// Reads around the cache. Blocks.
     pub(crate) fn read_device(self: &Arc<Self>, buffer: &mut [u8], range: ByteRange) -> Result<usize> {
         if range.is_empty() {
             return Ok(0);
@@ -79,7 +79,7 @@ impl Source {
                 match self.try_allocate(device_range.len()) {
                     Some(mut extent) => self.read_through(buffer, range, device_range, &mut extent),
                     None => {
-                        // This thread may be the one that holds the frames: it does not wait for them.
+                        // This thread may itself hold the frames, so it does not wait for them.
                         let alignment = direct.memory.get() as usize;
                         let mut memory = vec![0; device_range.len() as usize + alignment];
                         let start = memory.as_ptr().align_offset(alignment);
@@ -113,7 +113,7 @@ impl Source {
         }
     }
 
-    /// The window that has the bytes in the device's place.
+    /// The window that has all of the range, and so is read instead of the device.
     fn window_for(&self, range: ByteRange) -> Option<Arc<Window>> {
         self.known()?.dirty.windows.covering(range)
     }
@@ -140,7 +140,7 @@ impl Source {
         }
     }
 
-    /// One aligned read into other memory, and the wanted part of it copied out.
+    /// One aligned read into other memory, from which the wanted part is copied.
     fn read_through(
         &self,
         buffer: &mut [u8],
@@ -194,13 +194,13 @@ impl Source {
         Ok(std::future::poll_fn(|context| completion.poll(context)).await)
     }
 
-    /// A frame if it is there, not waited for: a caller that waits for contiguous memory may wait for frames that it keeps itself.
+    /// A frame if one is free, without waiting: a caller that waits for contiguous memory may be holding the frames itself.
     fn try_allocate(&self, bytes: u64) -> Option<Extent> {
         let fits = bytes <= FRAME_BYTES_MAX;
         fits.then(|| frames::allocate(self.shared(), bytes as usize, Urgency::Readahead)).flatten()
     }
 
-    /// Waits for a page; `None` when more is asked for and not there.
+    /// Waits for one page; a larger frame only if it is free, else `None`.
     async fn allocate_async(&self, bytes: u64) -> Option<Extent> {
         if bytes > PAGE_SIZE_BYTES {
             return self.try_allocate(bytes);
@@ -225,14 +225,14 @@ fn is_aligned(memory: Alignment, offset: Alignment, buffer: &[u8], range: ByteRa
         && offset.is_aligned(range.end)
 }
 
-/// Which bytes of the memory of `device_range` are the part of `range` that was read.
+/// The place in the memory of `device_range` of the part of `range` that was read.
 fn delivered(device_range: ByteRange, range: ByteRange, read_bytes: usize) -> Range<usize> {
     let valid = Run { range: device_range, wanted: range }.delivered(read_bytes as u64);
     let start = (valid.start - device_range.start) as usize;
     start..start + valid.len() as usize
 }
 
-/// Up to here one `pread` in the calling thread is as fast as several requests in flight, and cheaper.
+/// Up to this size a `pread` in the calling thread is as fast as several requests in flight, and cheaper.
 const IN_THREAD_BYTES_MAX: u64 = 256 << 10;
 
 /// The largest frame.

@@ -1,7 +1,7 @@
-//! Append: writing where the file ends, also together with other programs.
+//! Append: writing at the end of a file, also together with other programs.
 //!
-//! Owns: where a file ends.
-//! Does not own: the write itself (cached), what the kernel does with `O_APPEND` (io).
+//! Owns: finding the end of the file.
+//! Does not own: the write itself (cached), the semantics of `O_APPEND` (io).
 
 use std::io;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ impl Source {
         self.check_write(0, bytes.len())?;
         let Some(inode) = self.known() else { return Err(self.no_end()) };
         if let Some(appender) = &self.appender {
-            // What this engine has still to write, by other handles, is older.
+            // Dirty bytes of this engine's other handles are older and go first.
             fsync::flush(self.shared(), inode, ALL_PAGES);
             let turn = inode.dirty.size_lock.lock();
             return self.append_by_kernel(inode, appender, bytes, &turn);
@@ -49,7 +49,7 @@ impl Source {
         accepted.stopped_by.map_or(Ok(end_bytes), Err)
     }
 
-    /// Appends where the kernel says that the file ends. Blocks for the copy into the kernel's page cache.
+    /// Appends at the end as the kernel knows it. Blocks for the copy into the kernel's page cache.
     fn append_by_kernel(
         &self,
         inode: &Arc<Inode>,
@@ -85,11 +85,11 @@ impl Source {
         Ok(appended.offset_bytes)
     }
 
-    /// Where the file ends: as it is now, unless bytes that this engine has not written yet lie at its end.
+    /// The current end of the file; the cached one if this engine's dirty bytes extend the file.
     pub(crate) fn end_bytes(&self, inode: &Arc<Inode>) -> Result<u64> {
         let device_bytes = *inode.dirty.device_length();
         let is_own = inode.length_bytes() > device_bytes;
-        let looked = if is_own { self.revalidate(inode) } else { self.glance_at_origin(inode) };
+        let looked = if is_own { self.revalidate(inode) } else { self.check_watch(inode) };
         looked.map(|()| inode.length_bytes()).map_err(|error| self.length_error(error))
     }
 

@@ -1,30 +1,30 @@
 //! Cached write: positional writes into the cache, top to bottom.
 //!
 //! ```text
-//!   write ─► beyond the end? its turn ─► too much dirty? wait for a write ─► whole pages ─► extents ─► copied ─► install
+//!   write ─► beyond the end? size lock ─► too much dirty? wait for a write ─► whole pages ─► frames ─► copied ─► install
 //!                                                     └─ part of a page ─► in place
 //!                                                          ├─ pinned ─► copy of the page ─► install      (loan-break)
 //!                                                          ├─ pending ─► wait for its load ─► again
-//!                                                          └─ absent ─┬─ nothing of it was there ─► zeros around ─► install
+//!                                                          └─ absent ─┬─ no bytes of it exist ─► zeros around ─► install
 //!                                                                     └─ else ─► loaded ─► again
-//!   4 MiB written in order, or a MiB at once ─► their write begins
+//!   4 MiB written sequentially, or a whole MiB elsewhere ─► their writeback begins
 //! ```
 //!
-//! The source is copied before any lock or latch is taken: it may be a view of the same file, or memory that has to be
-//! fetched from a disk first.
+//! The caller's bytes are copied before any lock or latch is taken: they may be a view of the same file, or memory that has to be
+//! paged in from a disk.
 //!
 //! Owns: the order of these steps, for threads and for tasks.
-//! Does not own: what is dirty (unwritten), when it is written (write back).
-//! Invariants: I1 what is pinned is not changed, but replaced; I5 no lock is held while waiting; I6 who finds no memory waits
-//! until pages are written; I8 what was written is there for all readers when this returns; I10 the bytes of a page beyond
-//! the length are zeros.
-//! Hot path: a part of a page that is there: one lock, two copies, no system call, no allocation.
+//! Does not own: which pages are dirty (inode), when they are written (writeback).
+//! Invariants: I1 a pinned page is not changed, but replaced; I5 no lock is held while waiting; I6 a write without memory waits
+//! until pages are clean; I8 written bytes are visible to all readers when this returns; I10 the bytes of a page beyond the
+//! length are zeros.
+//! Hot path: part of a resident page: one lock, two copies, no system call, no allocation.
 
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
+use headwater_core::units::{ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
 use headwater_io::{Extents, Found, Overwritten};
 use smallvec::SmallVec;
 
@@ -53,7 +53,7 @@ mod tests;
 use base::Base;
 
 impl Source {
-    /// Writes into the cache. Blocks. Says how many bytes, if any.
+    /// Writes into the cache. Blocks. Returns how many bytes were accepted, if any.
     pub(crate) fn write_cached(
         self: &Arc<Self>,
         inode: &Arc<Inode>,
@@ -70,7 +70,7 @@ impl Source {
         Ok(write.finish())
     }
 
-    /// The same for a task.
+    /// As [`Source::write_cached`], for a task.
     pub(crate) async fn write_cached_async(
         self: &Arc<Self>,
         inode: &Arc<Inode>,
@@ -100,58 +100,59 @@ impl Source {
     }
 }
 
-/// What became of a write.
+/// The outcome of a write.
 pub(crate) struct Accepted {
-    /// The bytes from its beginning that were written.
+    /// Number of bytes written, from the beginning.
     pub(crate) bytes: usize,
-    /// Why those behind were not.
+    /// Why the remaining bytes were not.
     pub(crate) stopped_by: Option<Error>,
 }
 
 /// Where to write.
 pub(crate) enum Place<'a> {
-    /// Here.
+    /// At this offset.
     At(u64),
-    /// Here, where the file ended when it was looked at, after the turn was taken.
+    /// At this offset, the end of the file, which was read under the size lock.
     End(u64, SizeLockGuard<'a>),
-    /// Here, if the file reaches that far.
+    /// At this offset, if the file reaches that far.
     Within(u64),
 }
 
-/// Whether a write may make the file longer.
+/// Whether a write may extend the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Growth {
     Allowed,
     Refused,
 }
 
-/// One write into the cache, as far as it has come.
+/// One write into the cache, with its progress.
 struct CachedWrite<'a> {
     source: &'a Arc<Source>,
     inode: &'a Arc<Inode>,
     caller: Caller,
     range: ByteRange,
     done: usize,
-    /// Held by who makes the file longer.
+    /// Held by a write that extends the file.
     turn: Option<SizeLockGuard<'a>>,
     growth: Growth,
-    /// From the end of the file to where the device was lengthened for this write, until the first bytes behind it are written.
+    /// Zeros from the end of the file to where the device was extended for this write, until the first bytes behind them are
+    /// written.
     gap: Option<ByteRange>,
     /// Why it ended before all was written.
     stopped_by: Option<Error>,
-    /// What a page was that the cache has no room for.
+    /// The page's present bytes, read past the cache when the page could not be loaded.
     base: Option<Base>,
-    /// How often the page at hand was brought in vain.
+    /// Failed attempts at the present page.
     attempts: u32,
 }
 
-/// What to do before more can be written.
+/// What has to be done before the write can continue.
 enum WriteNext {
-    /// Take the turn.
+    /// Take the size lock.
     SizeLock,
-    /// Wait for the page, or for what frees memory.
+    /// Wait for the page, or for memory.
     Wait(Room),
-    /// Read these bytes of a page without the cache.
+    /// Read these bytes of a page past the cache.
     Read(ByteRange),
 }
 
@@ -188,7 +189,7 @@ impl<'a> CachedWrite<'a> {
         })
     }
 
-    /// Does what has to be done before more can be written. Blocks.
+    /// Does what has to be done before the write can continue. Blocks.
     fn wait(&mut self, next: WriteNext) -> Result<()> {
         match next {
             WriteNext::SizeLock => self.turn = Some(self.inode.dirty.size_lock.lock()),
@@ -205,7 +206,7 @@ impl<'a> CachedWrite<'a> {
         Ok(())
     }
 
-    /// As [`CachedWrite::step`]; an error after some bytes were written is the end of the write.
+    /// As [`CachedWrite::step`]; an error after some bytes were written ends the write with these.
     fn advance(&mut self, bytes: &[u8]) -> Result<Option<WriteNext>> {
         match self.step(bytes) {
             Err(error) if self.done > 0 => {
@@ -216,7 +217,7 @@ impl<'a> CachedWrite<'a> {
         }
     }
 
-    /// Whether the write ends because what it waited for has failed: with what was written, or if that is nothing, the error.
+    /// Whether the failure of a wait ends the write. If nothing was written yet, returns the error.
     fn is_over(&mut self, waited: Result<()>) -> Result<bool> {
         match waited {
             Ok(()) => Ok(false),
@@ -228,12 +229,12 @@ impl<'a> CachedWrite<'a> {
         }
     }
 
-    /// What was written, and why no more was.
+    /// The bytes written, and why no more were.
     fn finish(&mut self) -> Accepted {
         Accepted { bytes: self.done, stopped_by: self.stopped_by.take() }
     }
 
-    /// Writes as much as can be without waiting. `None` when that was all.
+    /// Writes as far as possible without waiting. `None` when all is written.
     fn step(&mut self, bytes: &[u8]) -> Result<Option<WriteNext>> {
         while self.done < bytes.len() {
             let may_grow = self.turn.is_some() && self.growth == Growth::Allowed;
@@ -258,7 +259,7 @@ impl<'a> CachedWrite<'a> {
         Ok(None)
     }
 
-    /// Has the device keep room for the next bytes, up to the end of a MiB; once, before their pages are looked for.
+    /// Reserves space on the device for the next bytes, up to the end of a MiB; once, before their pages are looked up.
     fn promise(&self, page: PageIndex) -> Result<()> {
         if self.attempts > 0 {
             return Ok(());
@@ -271,7 +272,7 @@ impl<'a> CachedWrite<'a> {
         promised.map_err(|error| self.error(error))
     }
 
-    /// The page of the next byte, and which part of it is written.
+    /// The page of the next byte, and the part of it to write.
     fn part(&self) -> (PageIndex, Range<u32>) {
         let offset_bytes = self.range.start + self.done as u64;
         let page = PageIndex::containing(offset_bytes);
@@ -280,7 +281,7 @@ impl<'a> CachedWrite<'a> {
         (page, start as u32..end as u32)
     }
 
-    /// What is written reaches beyond the end.
+    /// The write reaches beyond the end: take the size lock, or fail.
     fn beyond_end(&self) -> Result<WriteNext> {
         if self.growth == Growth::Allowed {
             return Ok(WriteNext::SizeLock);
@@ -290,8 +291,8 @@ impl<'a> CachedWrite<'a> {
         Err(self.source.error(Operation::Write, end_bytes, error))
     }
 
-    /// What to wait for when too much is dirty. An error if that is so because this file cannot be written; that others
-    /// cannot does not stop it: what it writes is begun to be written each time, so it has little dirty itself.
+    /// What to wait for when too many pages are dirty. An error if this file's own writeback fails. Failures of other files do
+    /// not stop the write: the writeback of this file begins each time, so it has few dirty pages itself.
     fn limit(&self) -> Result<Option<WriteNext>> {
         let (shared, writes) = (self.source.shared(), &self.source.shared().cache.writes);
         if writes.dirty().pages() < writeback::dirty_pages_max(shared) {
@@ -309,7 +310,7 @@ impl<'a> CachedWrite<'a> {
         }
     }
 
-    /// Whole pages, up to the end of a MiB.
+    /// Writes whole pages, up to the end of a MiB.
     fn write_pages(&mut self, first: PageIndex, bytes: &[u8]) -> Result<Option<WriteNext>> {
         let end = PageIndex::new(self.range.end / PAGE_SIZE_BYTES);
         let block_end = PageIndex::new((first.get() / RUN_PAGES_MAX + 1) * RUN_PAGES_MAX);
@@ -331,9 +332,9 @@ impl<'a> CachedWrite<'a> {
         Ok(None)
     }
 
-    /// A part of a page.
+    /// Writes a part of a page.
     fn write_part(&mut self, page: PageIndex, part: Range<u32>, bytes: &[u8]) -> Result<Option<WriteNext>> {
-        // At hand before the page is latched.
+        // Copied before the page is latched.
         let buffer = SmallVec::<[u8; PAGE_BYTES]>::from_slice(&bytes[self.done..][..part.len()]);
         let buffer = &buffer[..];
         let written = ByteRange::at(page.start_bytes() + u64::from(part.start), part.len() as u64);
@@ -359,13 +360,13 @@ impl<'a> CachedWrite<'a> {
         }
     }
 
-    /// Whether nothing of the page is to be kept: it has no bytes yet, or all of them are written.
+    /// Whether no present byte of the page is kept: it has none yet, or all are overwritten.
     fn is_new(&self, page: PageIndex, part: &Range<u32>) -> bool {
         let valid_bytes = self.inode.length_bytes().saturating_sub(page.start_bytes());
         valid_bytes == 0 || part.start == 0 && u64::from(part.end) >= valid_bytes
     }
 
-    /// Puts another frame in the place of the page: with its bytes as they are now, or none, and the written ones.
+    /// Replaces the page's frame: with its present bytes, or zeros, and the written ones.
     fn replace(
         &mut self,
         page: PageIndex,
@@ -401,28 +402,28 @@ impl<'a> CachedWrite<'a> {
         Ok(None)
     }
 
-    /// Brings the page into the cache, or past it if that was in vain: it left again, or cannot be read, which the read past the cache
-    /// tells.
+    /// Loads the page into the cache; or, after repeated attempts, reads it past the cache, because it was evicted again or
+    /// cannot be read (that read reports the error).
     fn bring(&mut self, page: PageIndex) -> Result<Option<WriteNext>> {
         if self.attempts < ATTEMPTS_MAX {
             self.attempts += 1;
             let first_byte = ByteRange::at(page.start_bytes(), 1);
             let mut read = CachedRead::new(self.source, self.inode, self.caller, first_byte)?;
             match read.copy(|_, _| {}) {
-                // It is there, or was for a moment.
+                // Resident, at least for a moment.
                 None => return Ok(None),
                 Some(Next::Wait(load)) => return Ok(Some(WriteNext::Wait(Room::Load(load)))),
                 Some(Next::Bypass(_)) => {}
             }
         }
         let page_bytes = PageRange::new(page, page + PageCount::new(1)).bytes();
-        // Cut off meanwhile, it is new when this is looked at again.
+        // If truncated meanwhile, the next attempt finds it new.
         let range = page_bytes.clip(self.inode.length_bytes());
         Ok((!range.is_empty()).then_some(WriteNext::Read(range)))
     }
 
-    /// Changes pages and notes it, unless the write needs its turn first. `change` says how many bytes were written; `None`
-    /// that something has come in between, so that this has to be looked at again.
+    /// Changes pages and marks them dirty, unless the write needs the size lock first. `change` returns the bytes written; `None`
+    /// if something has changed in between, so that the step is repeated.
     fn commit(
         &mut self,
         written: ByteRange,
@@ -457,17 +458,17 @@ impl<'a> CachedWrite<'a> {
         Ok(())
     }
 
-    /// The pages are dirty, and the file reaches as far as they do. Says what is to be written at once: what was
-    /// written in order, up to a round place, or a whole MiB elsewhere. Under the lock of the state.
+    /// Marks the pages dirty and extends the length. Returns the pages to write back at once: sequentially written ones up to a
+    /// multiple of the stream size, or a whole MiB elsewhere. Called under the lock of `state`.
     fn note(&self, state: &mut State, done: ByteRange) -> Option<PageRange> {
         let inode = self.inode;
         let end_bytes = inode.length_bytes();
         if done.end > end_bytes {
-            // Nobody sees what was beyond an end.
+            // Bytes of a window beyond an end must not become visible.
             inode.dirty.windows.zero(ByteRange::new(end_bytes, done.start.max(end_bytes)));
         }
         if inode.dirty.windows.holds(PageIndex::containing(done.start)) {
-            // What was written to a window, the kernel notes.
+            // The kernel tracks writes to windows.
             inode.grow(done.end);
             inode.dirty.note_change();
             return None;
@@ -484,7 +485,7 @@ impl<'a> CachedWrite<'a> {
         }
         let is_in_order = std::mem::replace(&mut state.next_bytes, done.end) == done.start;
         if is_part && inode.is_contested() {
-            // The bytes beside are those of others, so that the page is not kept.
+            // The page's other bytes belong to other writers, so the page is not kept.
             return Some(PageRange::covering(done));
         }
         let block_bytes = RUN_PAGES_MAX * PAGE_SIZE_BYTES;
@@ -497,7 +498,7 @@ impl<'a> CachedWrite<'a> {
         Some(PageRange::covering(ByteRange::new(done.end - early_bytes, done.end)))
     }
 
-    /// Marks what was written: whole pages, or a part of one, which this says.
+    /// Marks the written bytes dirty: whole pages, or a part of one. Returns whether it is a part.
     fn mark(&self, state: &mut State, done: ByteRange) -> bool {
         let (pages, within) = (PageRange::covering(done), done.start % PAGE_SIZE_BYTES);
         let is_part = within > 0 || !done.end.is_multiple_of(PAGE_SIZE_BYTES);
@@ -509,7 +510,7 @@ impl<'a> CachedWrite<'a> {
         is_part
     }
 
-    /// Nothing was written, because something came in between, or tables are full.
+    /// Nothing was written, because something changed in between, or tables are full.
     fn after_nothing(&mut self, written: ByteRange) -> Result<()> {
         self.attempts += 1;
         if self.attempts > NOTHING_MAX {
@@ -522,7 +523,7 @@ impl<'a> CachedWrite<'a> {
         Ok(())
     }
 
-    /// Makes the file on the device reach to where this write begins, so that what lies between reads as zeros.
+    /// Extends the file on the device to the start of this write, so that the bytes in between read as zeros.
     fn leave_gap(&mut self, start_bytes: u64) -> Result<()> {
         if start_bytes <= *self.inode.dirty.device_length() {
             return Ok(());
@@ -530,7 +531,7 @@ impl<'a> CachedWrite<'a> {
         let (mut gap, end_bytes) = (None, self.inode.length_bytes());
         let left = self.inode.change_length(&self.source.open, |device_length| {
             let (driver, file) = (&self.source.shared().driver, &self.source.open);
-            // Others may have made it longer.
+            // Others may have extended it.
             let length_bytes = file.length_bytes()?;
             if length_bytes < start_bytes {
                 driver.extend_blocking(file, start_bytes)?;
@@ -543,7 +544,7 @@ impl<'a> CachedWrite<'a> {
         left.map_err(|error: io::Error| self.error(error))
     }
 
-    /// The write ends without a byte behind the gap, so the device has to be as long as before, unless others have made it longer.
+    /// Undoes the gap of a write that ends without a byte behind it, unless others have extended the file further.
     fn close_gap(&self, gap: ByteRange) -> io::Result<()> {
         let (inode, shared) = (self.inode, self.source.shared());
         inode.change_length(&self.source.open, |device_length| {
@@ -556,7 +557,7 @@ impl<'a> CachedWrite<'a> {
         })
     }
 
-    /// Frames for some of the pages at least, or what to wait for.
+    /// Frames for at least some of the pages, or what to wait for.
     fn memory(&self, pages: PageCount) -> std::result::Result<(Extents, PageCount), WriteNext> {
         memory_wait::frames_for_write(self.source.shared(), self.inode, pages).map_err(WriteNext::Wait)
     }
@@ -567,7 +568,7 @@ impl<'a> CachedWrite<'a> {
 }
 
 impl Drop for CachedWrite<'_> {
-    /// It may have failed, or its task may be gone, between the gap and what comes after it.
+    /// The write may have failed, or its task been dropped, between the gap and the bytes behind it.
     fn drop(&mut self) {
         if let Some(gap) = self.gap
             && !self.source.shared().driver.is_forked()
@@ -578,11 +579,8 @@ impl Drop for CachedWrite<'_> {
     }
 }
 
-const PAGE_BYTES: usize = PAGE_SIZE_BYTES as usize;
-
-/// How often a page is brought and gone again, or another thread comes in between, before a write does without the cache's
-/// help.
+/// How often a page may be loaded and evicted again, or another thread interfere, before a write reads the page past the cache.
 const ATTEMPTS_MAX: u32 = 4;
 
-/// How often nothing at all can be done in a row.
+/// Attempts in a row that may write nothing.
 const NOTHING_MAX: u32 = 10_000;

@@ -1,15 +1,15 @@
-//! Sync: what was written before is on the device, and stays there.
+//! Sync: earlier writes are on the device, and stay there.
 //!
 //! ```text
-//!   sync ─► one sweep: every dirty page ─► wait for all in flight ─► what changed while it was written: once more ─► wait
-//!        ─► something left out because the file is being cut? its turn ─► one more sweep
+//!   sync ─► one sweep: every dirty page ─► wait for all in flight ─► pages dirtied again under writeback: once more ─► wait
+//!        ─► pages held back by a truncate? size lock ─► one more sweep
 //!        ─► failed? reported, once to each handle
-//!        ─► fdatasync: the one that begins after this moment, shared by all who wait for it
+//!        ─► fdatasync: the next to begin, shared by all that wait for it
 //! ```
 //!
-//! Owns: the order of these steps, who calls `fdatasync` for whom.
-//! Does not own: writing (write back), failures (unwritten).
-//! Invariants: I3; I5; I7 success means that the device has said so of everything that was written before.
+//! Owns: the order of these steps, which caller runs `fdatasync` for the others.
+//! Does not own: writeback, errors (inode).
+//! Invariants: I3; I5; I7 success means that the device has confirmed all earlier writes.
 
 use std::io;
 use std::sync::Arc;
@@ -29,35 +29,35 @@ use crate::write::window_flush;
 use crate::write::writeback;
 use crate::write::writeback::{Awaited, SYNC_RUNS};
 
-/// A file being written back as a whole, as far as that has come.
+/// The writeback of a whole file, with its progress.
 struct Sweep<'a> {
     shared: &'a Shared,
     inode: &'a Arc<Inode>,
-    /// Where to go on.
+    /// Where the first round continues.
     from: PageIndex,
     end: PageIndex,
-    /// Parts that changed while they were written, for the second round.
+    /// Pages dirtied again under writeback, for the second round.
     again: Vec<PageRange>,
     /// Writes to wait for.
     waits: Vec<Arc<PageWrite>>,
-    /// Those that others had begun, which may fail: what they wrote is then written once more.
+    /// Writes begun before the sweep; if one fails, the second round writes its pages again.
     begun_before: Vec<Arc<PageWrite>>,
     failures_before: u64,
     round: Round,
-    /// Whether something was left out because the file is being cut.
+    /// Whether pages were held back by a truncate.
     is_held_back: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Round {
-    /// Every page that is dirty and not being written.
+    /// Every page that is dirty and not in flight.
     First,
-    /// What was both when it began, and what was being written then if a write has failed since.
+    /// Pages that were dirty and in flight when the sync began; also those in flight then, if a write has failed since.
     Second,
     Over,
 }
 
-/// Whether a sweep left something out because the file is being cut.
+/// Whether a sweep left out pages because the file is being truncated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HeldBack {
     Some,
@@ -89,7 +89,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Begins to write, and gives out what to wait for next. `None` when all is written, or has failed.
+    /// Begins writes, and returns the next one to wait for. `None` when all are written, or have failed.
     fn step(&mut self) -> Option<Arc<PageWrite>> {
         loop {
             match self.round {
@@ -102,7 +102,7 @@ impl<'a> Sweep<'a> {
                     self.from = begun.next;
                     self.take_in_flight();
                     if self.from < self.end {
-                        // The younger half goes on while the next are begun.
+                        // The younger half stays in flight while the next writes begin.
                         self.waits.drain(..self.waits.len() / 2);
                     }
                 }
@@ -136,24 +136,24 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// All that is in flight now: some of it may have been begun by others.
+    /// Collects all writes in flight to wait for, also those begun by others.
     fn take_in_flight(&mut self) {
         let state = self.inode.dirty.lock();
         self.waits = state.in_flight.values().rev().cloned().collect();
     }
 }
 
-/// Writes back what is dirty of a file now, and waits. Failures are noted in the file.
+/// Writes back the dirty pages of a file and waits. Failures are noted in its errseq.
 pub(crate) fn flush(shared: &Shared, inode: &Arc<Inode>, pages: PageRange) {
     window_flush::flush(shared, inode);
     if flush_pages(shared, inode, pages) == HeldBack::Some {
-        // While this has the turn, no cut begins.
+        // Under the size lock no truncate begins.
         let _turn = inode.dirty.size_lock.lock();
         flush_pages(shared, inode, pages);
     }
 }
 
-/// One sweep over pages, which waits for what it writes, but for no cut.
+/// One sweep over pages, which waits for its writes, but not for a truncate.
 pub(crate) fn flush_pages(shared: &Shared, inode: &Arc<Inode>, pages: PageRange) -> HeldBack {
     let mut sweep = Sweep::new(shared, inode, pages);
     while let Some(write) = sweep.step() {
@@ -162,7 +162,7 @@ pub(crate) fn flush_pages(shared: &Shared, inode: &Arc<Inode>, pages: PageRange)
     if sweep.is_held_back { HeldBack::Some } else { HeldBack::None }
 }
 
-/// The same for a task.
+/// As [`flush`], for a task.
 pub(crate) async fn flush_async(shared: &Shared, inode: &Arc<Inode>) {
     window_flush::flush_async(shared, inode).await;
     let mut sweep = Sweep::new(shared, inode, ALL_PAGES);
@@ -178,7 +178,7 @@ pub(crate) async fn flush_async(shared: &Shared, inode: &Arc<Inode>) {
     }
 }
 
-/// Writes back all files, for who is about to go.
+/// Writes back all files, when the engine ends.
 pub(crate) fn flush_all(shared: &Shared) {
     for inode in shared.cache.writes.dirty_files() {
         flush(shared, &inode, ALL_PAGES);
@@ -186,7 +186,7 @@ pub(crate) fn flush_all(shared: &Shared) {
 }
 
 impl Source {
-    /// What was written before is in the file when this returns.
+    /// Returns when earlier writes are in the file.
     pub(crate) fn flush(&self) -> Result<()> {
         self.check_process_for(Operation::Sync)?;
         let Some(inode) = self.known() else { return Ok(()) };
@@ -195,7 +195,7 @@ impl Source {
         self.report(inode, since)
     }
 
-    /// The same for a task.
+    /// As [`Source::flush`], for a task.
     pub(crate) async fn flush_async(&self) -> Result<()> {
         self.check_process_for(Operation::Sync)?;
         let Some(inode) = self.known() else { return Ok(()) };
@@ -204,7 +204,7 @@ impl Source {
         self.report(inode, since)
     }
 
-    /// What was written before is durable when this returns.
+    /// Returns when earlier writes are durable.
     pub(crate) fn sync(&self, scope: SyncScope) -> Result<()> {
         self.check_process_for(Operation::Sync)?;
         let shared = self.shared();
@@ -234,7 +234,7 @@ impl Source {
         }
     }
 
-    /// The same for a task.
+    /// As [`Source::sync`], for a task.
     pub(crate) async fn sync_async(&self, scope: SyncScope) -> Result<()> {
         self.check_process_for(Operation::Sync)?;
         let shared = self.shared();
@@ -280,7 +280,7 @@ impl Source {
         submitted.map_err(|Rejected { reason, .. }| io::Error::from(reason))
     }
 
-    /// A sync that this handle led is over.
+    /// Completes a sync that this handle led.
     fn conclude(
         &self,
         inode: &Inode,
@@ -300,8 +300,8 @@ impl Source {
         }
     }
 
-    /// What failed since this handle was last told, or since there were so many failures: another call of this handle may have been
-    /// told of what this one waited for.
+    /// Reports the failures that this handle has not reported yet, or that came after the first `since`: another call through
+    /// this handle may have reported those that this call waited for.
     fn report(&self, inode: &Inode, since: u64) -> Result<()> {
         self.check_conflicts(Operation::Sync)?;
         match inode.dirty.errseq.report(&self.reported_failures, since) {
@@ -328,8 +328,8 @@ mod tests {
     use crate::api::contents::Contents;
     use crate::{Caching, Engine, OpenOptions};
 
-    /// Goal: I7: a sync does not leave out what a cut under way keeps from being written: the cut may fail, and keeps a part
-    /// of its page in any case. Method: play the cut, which holds its turn, until the sync waits for it, or is done.
+    /// Goal: I7: a sync includes the pages that a truncate in progress holds back: the truncate may fail, and keeps a part of its
+    /// page in any case. Method: simulate the truncate, which holds the size lock, until the sync waits for it, or is done.
     #[test]
     fn a_cut_under_way_does_not_hide_pages() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! Memory wait: frames for written pages, or what a writer waits for until there are some.
 //!
 //! ```text
-//!   frames ─► fewer at a time ─► one ─► what has been written leaves ─► a write-back begins ─► wait for the oldest write, load, or holder
+//!   frames ─► fewer at a time ─► one ─► complete writes, evict clean pages ─► begin writeback ─► wait for the oldest write, load, or a free frame
 //! ```
 //!
 //! Owns: the order in which a writer looks for memory.
@@ -11,7 +11,7 @@ use std::io;
 use std::sync::Arc;
 
 use headwater_core::readahead::Purpose;
-use headwater_core::units::{PAGE_SIZE_BYTES, PageCount};
+use headwater_core::units::{PAGE_BYTES, PageCount};
 use headwater_io::{EventListener, Extents};
 use os_display::Quotable;
 
@@ -23,23 +23,23 @@ use crate::inode::Inode;
 use crate::inode::page_write::PageWrite;
 use crate::write::writeback;
 
-/// What gives memory to somebody who cannot do without.
+/// What a writer waits for when no frame can be had.
 pub(crate) enum Room {
-    /// When this is over, pages can be evicted.
+    /// A load: its pages can be evicted afterwards.
     Load(Arc<Load>),
-    /// When this is over, pages are clean.
+    /// A write: its pages are clean afterwards.
     Write(Arc<PageWrite>),
-    /// When somebody gives up what he holds.
+    /// A frame that a reader, view or request returns.
     Freed(EventListener),
-    /// Nothing, because what is dirty cannot be written.
+    /// Nothing: the dirty pages cannot be written.
     Failing(io::Error),
 }
 
 impl Room {
-    /// Blocks until it may be worth another try.
+    /// Blocks until another attempt may succeed.
     ///
     /// # Errors
-    /// Why it is not.
+    /// Why no further attempt can succeed.
     pub(crate) fn wait(self, shared: &Shared) -> io::Result<()> {
         match self {
             Room::Load(load) => shared.cache.loads.wait(&load),
@@ -50,7 +50,7 @@ impl Room {
         Ok(())
     }
 
-    /// The same for a task.
+    /// As [`Room::wait`], for a task.
     pub(crate) async fn ready(self, shared: &Shared) -> io::Result<()> {
         match self {
             Room::Load(load) => shared.cache.loads.ready(&load, &shared.driver).await,
@@ -62,7 +62,7 @@ impl Room {
     }
 }
 
-/// Frames for written pages of a file: for all of them, or the first few. Else what to wait for.
+/// Frames for all of the written pages, or the first few; else what to wait for.
 pub(crate) fn frames_for_write(
     shared: &Shared,
     inode: &Inode,
@@ -96,8 +96,7 @@ pub(crate) fn frames_for_write(
     Err(Room::Freed(freed))
 }
 
-/// Why dirty pages stay in memory, for a writer of this file: its own failure; else that another file fails, under that file's
-/// name.
+/// Why dirty pages stay in memory, for a writer of this file: its own failure; else that of another file, naming that file.
 fn failing_write_back(shared: &Shared, inode: &Inode) -> Option<io::Error> {
     inode.dirty.failing().or_else(|| {
         shared.cache.writes.dirty_files().iter().find_map(|other| {
@@ -111,5 +110,3 @@ fn failing_write_back(shared: &Shared, inode: &Inode) -> Option<io::Error> {
         })
     })
 }
-
-const PAGE_BYTES: usize = PAGE_SIZE_BYTES as usize;

@@ -1,4 +1,4 @@
-//! Positional: which way a write at an offset goes, and what stands against it.
+//! Positional: the path of a write at an offset, and its checks.
 //!
 //! Owns: the checks before a write.
 //! Does not own: the write into the cache (cached).
@@ -33,13 +33,13 @@ impl Source {
         }
     }
 
-    /// What has no positions or no pages: devices that are not blocks.
+    /// Writes to devices without pages: those that are no block devices.
     fn write_through(&self, bytes: &[u8], offset_bytes: u64) -> Result<usize> {
         let written = self.shared().driver.write_blocking(&self.open, Route::Buffered, bytes, offset_bytes);
         written.map_err(|error| self.error(Operation::Write, offset_bytes, error))
     }
 
-    /// A file that is open for appending has no other place to write to.
+    /// A file open for appending can be written only at its end.
     fn check_positioned(&self, offset_bytes: u64) -> Result<()> {
         if self.appender.is_none() {
             return Ok(());
@@ -60,7 +60,7 @@ impl Source {
         self.check_end(offset_bytes, length)
     }
 
-    /// Whether a file can be so long.
+    /// Whether a file can be that long.
     pub(crate) fn check_end(&self, offset_bytes: u64, length: usize) -> Result<()> {
         let end_bytes = offset_bytes.checked_add(length as u64);
         let error = match end_bytes {
@@ -77,7 +77,7 @@ impl Source {
     }
 }
 
-/// Where writing ends in any file: what frames can number.
+/// The largest file that can be written: what frames can number.
 pub(crate) const WRITABLE_BYTES_MAX: u64 = if READABLE_BYTES_MAX < PAGES_MAX * PAGE_SIZE_BYTES {
     READABLE_BYTES_MAX
 } else {

@@ -1,19 +1,19 @@
-//! Space: whether the device of a file has room for what is written in memory.
+//! Space: whether the device of a file has room for bytes written in memory.
 //!
 //! ```text
-//!   write ─► asked lately? ─► plenty: accepted                    (the write-back finds room, as others take little in 10 ms)
-//!                       └──► little: set aside ─┬─ there is ─► accepted
-//!                                               └─ none ─────► the write fails, and nothing was promised
+//!   write ─► checked lately? ─► plenty: accepted                   (writeback finds room: others take little in 10 ms)
+//!                         └──► little: reserved ─┬─ room ─► accepted
+//!                                                └─ none ─► the write fails, and nothing was promised
 //! ```
 //!
-//! A write that is accepted is a promise. While the device has more free than all that is unwritten and [`MARGIN_BYTES`], the
-//! promise needs no reservation: nothing fills that much between two looks. With less, the blocks of each write are set aside
+//! An accepted write is a promise. While the device has more free space than all dirty pages and [`MARGIN_BYTES`], the promise
+//! needs no reservation: nothing fills that much between two checks. With less, the blocks of each write are reserved
 //! (`fallocate(2)` with `FALLOC_FL_KEEP_SIZE`) before the write is accepted, as delayed allocation does in the kernel. Where a
-//! file system sets nothing aside, or an overwrite takes new blocks all the same (Btrfs, reflinked files), and at the limit of a
-//! quota, the error comes with the write-back.
+//! file system cannot reserve, or an overwrite allocates new blocks all the same (Btrfs, reflinked files), and at the limit of a
+//! quota, the error comes with the writeback.
 //!
-//! Owns: how full the device was when last looked at.
-//! Does not own: what is unwritten.
+//! Owns: how full the device was at the last check.
+//! Does not own: which pages are dirty.
 
 use std::io;
 use std::sync::Arc;
@@ -27,10 +27,10 @@ use crate::engine::Shared;
 use crate::inode::Inode;
 use crate::write::writeback;
 
-/// Makes sure that a write to a range of a file will find room on its device.
+/// Ensures that a write to a range of a file will find room on its device.
 ///
 /// # Errors
-/// `StorageFull` and what else `fallocate(2)` reports.
+/// `StorageFull`, and what else `fallocate(2)` reports.
 #[inline]
 pub(crate) fn promise(
     shared: &Shared,
@@ -50,7 +50,7 @@ pub(crate) fn promise(
 fn look_at_space(shared: &Shared, inode: &Inode, file: &OpenFile) {
     let space = &inode.space;
     space.looked_nanoseconds.store(coarse_nanoseconds(), Ordering::Relaxed);
-    // A file system that does not tell is met when it is full.
+    // Where the file system reports no free space, an error shows at writeback.
     let free_bytes = match file.kind() {
         FileKind::Regular => shared.driver.free_bytes(file).unwrap_or(u64::MAX),
         FileKind::BlockDevice | FileKind::CharacterDevice => u64::MAX,
@@ -58,7 +58,7 @@ fn look_at_space(shared: &Shared, inode: &Inode, file: &OpenFile) {
     let promised_bytes = shared.cache.writes.dirty().pages() * PAGE_SIZE_BYTES;
     let is_short = free_bytes < promised_bytes.saturating_add(MARGIN_BYTES);
     if is_short && !space.is_short.swap(is_short, Ordering::Relaxed) {
-        // What was accepted without a reservation goes first.
+        // Writes accepted without a reservation are written back first.
         writeback::begin_any(shared);
     }
     space.is_short.store(is_short, Ordering::Relaxed);
@@ -68,7 +68,7 @@ fn look_at_space(shared: &Shared, inode: &Inode, file: &OpenFile) {
 fn set_aside(shared: &Shared, inode: &Arc<Inode>, file: &OpenFile, range: ByteRange) -> io::Result<()> {
     let pages = PageRange::covering(range);
     if inode.dirty.pages() > 0 && inode.dirty.lock().dirty.are_dirty(pages) {
-        // That was done when they became dirty.
+        // Reserved when they became dirty.
         return Ok(());
     }
     inode.begin_changes(file, 1);
@@ -77,5 +77,5 @@ fn set_aside(shared: &Shared, inode: &Arc<Inode>, file: &OpenFile, range: ByteRa
     reserved.map(drop)
 }
 
-/// What a fast device takes in 10 ms, four times over: others write too, and so do other engines.
+/// Four times what a fast device writes in 10 ms: other programs and other engines write too.
 const MARGIN_BYTES: u64 = 256 << 20;

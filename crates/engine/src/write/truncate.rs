@@ -1,7 +1,7 @@
 //! Truncate: a change of the length, and what it waits for.
 //!
 //! ```text
-//!   set_len ─► size lock ─► barrier: nothing behind the new end begins to be written ─► writes in flight behind it ─► the device ─► the cache
+//!   set_len ─► size lock ─► barrier: no writeback begins behind the new end ─► wait for writes in flight behind it ─► the device ─► the cache
 //! ```
 //!
 //! Owns: the order of these steps, for threads and for tasks.
@@ -55,7 +55,7 @@ impl Source {
         }
     }
 
-    /// The file, if there is a length to be set.
+    /// The inode, if the file has a length to set.
     fn check_set_len(&self, length_bytes: u64) -> Result<Option<&Arc<Inode>>> {
         self.check_process_for(Operation::SetLength)?;
         self.check_conflicts(Operation::SetLength)?;
@@ -71,17 +71,17 @@ impl Source {
     }
 }
 
-/// A change of the length. Dropped early, nothing has changed.
+/// A change of the length. If dropped early, nothing has changed.
 struct Cut<'a> {
     source: &'a Source,
     inode: &'a Arc<Inode>,
     length_bytes: u64,
-    /// Nothing else changes the length meanwhile.
+    /// Excludes other changes of the length.
     turn: SizeLockGuard<'a>,
 }
 
 impl<'a> Cut<'a> {
-    /// From here on nothing is begun to be written from the page on in which the file will end.
+    /// From here on no writeback begins of the page in which the file will end, nor behind it.
     fn new(
         source: &'a Source,
         inode: &'a Arc<Inode>,
@@ -90,7 +90,7 @@ impl<'a> Cut<'a> {
     ) -> Result<Cut<'a>> {
         source.end_bytes(inode)?;
         let mut state = inode.dirty.lock();
-        // Under the lock: an exit that takes the turn away lifts the barrier after that.
+        // Under the lock: an exit that seizes the size lock lifts the barrier after that.
         if turn.holds() {
             state.barrier = Some(PageIndex::containing(length_bytes));
         }
@@ -98,7 +98,7 @@ impl<'a> Cut<'a> {
         Ok(Cut { source, inode, length_bytes, turn })
     }
 
-    /// A write in flight behind the new end, which would make the file longer again if it came after the cut.
+    /// A write in flight behind the new end, which would extend the file again if it came after the truncate.
     fn in_the_way(&self) -> Option<Arc<PageWrite>> {
         let state = self.inode.dirty.lock();
         let barrier = PageIndex::containing(self.length_bytes);
@@ -109,7 +109,7 @@ impl<'a> Cut<'a> {
         Error::on_file(Operation::SetLength, self.source.path(), error)
     }
 
-    /// `spare` is for the last page, should somebody have it pinned. Listeners are called when the turn is given up: they may
+    /// `spare` replaces the last page if that is pinned. Listeners are called after the size lock is released, because they may
     /// use the file.
     fn finish(self, spare: Extents) -> Result<()> {
         let deferral = defer();
@@ -121,7 +121,7 @@ impl<'a> Cut<'a> {
 
     fn finish_with_turn(&self, spare: Extents) -> Result<()> {
         let inode = self.inode;
-        // The pages that are cut off leave before the look after the change could take them for those of others.
+        // The pages behind the end leave before the check after the change could take the truncate for one by others.
         inode.begin_changes(&self.source.open, 1);
         let finished = self.cut(spare);
         inode.end_changes(&self.source.open, 1);
@@ -130,7 +130,7 @@ impl<'a> Cut<'a> {
         Ok(())
     }
 
-    /// Cuts the file on the device, or makes it longer, and then in the cache.
+    /// Truncates or extends the file on the device, and then in the cache.
     fn cut(&self, spare: Extents) -> io::Result<Vec<Dropped>> {
         let (inode, shared) = (self.inode, self.source.shared());
         if !self.turn.make_firm() {
@@ -140,7 +140,7 @@ impl<'a> Cut<'a> {
             let mut device_length = inode.dirty.device_length();
             let (driver, file) = (&shared.driver, &self.source.open);
             if self.length_bytes > *device_length && self.length_bytes > file.length_bytes()? {
-                // What others append meanwhile stays.
+                // Bytes that others append meanwhile stay.
                 driver.extend_blocking(file, self.length_bytes)?;
             } else {
                 driver.set_len_blocking(file, self.length_bytes)?;
@@ -151,7 +151,7 @@ impl<'a> Cut<'a> {
         inode.dirty.change(shared.cache.writes.dirty(), |state| {
             let before_bytes = inode.length_bytes();
             let is_cut = self.length_bytes < before_bytes;
-            // Nobody sees what was beyond an end.
+            // Bytes of a window beyond an end must not become visible.
             let changed =
                 ByteRange::new(before_bytes.min(self.length_bytes), before_bytes.max(self.length_bytes));
             inode.dirty.windows.zero(changed);
@@ -168,7 +168,7 @@ impl<'a> Cut<'a> {
         Ok(dropped)
     }
 
-    /// Takes out what lies behind the end. Under the lock of the state.
+    /// Drops what lies behind the end. Called under the lock of `state`.
     fn drop_rest(&self, state: &mut State, spare: Extents, dropped: &mut Vec<Dropped>) {
         let end = PageRange::covering(ByteRange::new(0, self.length_bytes)).end;
         let rest = PageRange::new(end, PageIndex::MAX);
@@ -181,11 +181,11 @@ impl<'a> Cut<'a> {
         let last_page = PageRange::new(last, end);
         state.dirty.forget_behind(last, (self.length_bytes - last.start_bytes()) as u32);
         if state.dirty.first_unwritten(last_page).is_none() {
-            // All that was changed in the last page is cut off. It is read again.
+            // All dirty bytes of the last page are cut off; the page is read again.
             self.inode.pages.invalidate(last_page, DirtyToo::Yes, |page| dropped.push(page));
             return;
         }
-        // What lies behind the end in the last page is zeros. The device has made them so; a page as it has it is read again.
+        // The rest of the last page becomes zeros. The device has zeroed its own copy; a clean page is read again.
         self.inode.pages.invalidate(last_page, DirtyToo::No, |page| dropped.push(page));
         self.inode.zero_tail(last, (self.length_bytes - last.start_bytes()) as u32, spare);
     }

@@ -1,13 +1,13 @@
-//! Contiguous: live windows in one piece of memory, made and filled.
+//! Window create: live windows, contiguous in memory, made and filled.
 //!
 //! ```text
-//!   supported? ─► a part of the budget ─► live memory ─► the turn ─► Making: who writes to these pages waits
+//!   supported? ─► a share of the budget ─► live memory ─► size lock ─► Making: writes to these pages wait
 //!        ─► their dirty pages written back ─► filled from the device ─► tracked ─► Live ─► pages leave the cache
 //! ```
 //!
-//! Owns: the steps from a range to a window, who gives it up.
-//! Does not own: the memory (live memory), what windows there are, writing back.
-//! Invariants: I6 memory of windows is lent by the arena's budget; I8 between the last write of a page through the cache and the
+//! Owns: the steps from a range to a window, and the end of its use.
+//! Does not own: the memory (live memory), the list of windows, writeback.
+//! Invariants: I6 memory of windows is part of the arena's budget; I8 between the last write of a page through the cache and the
 //! first through the window the page is on the device; W2, W3.
 
 use std::fmt;
@@ -26,7 +26,7 @@ use crate::write::window_flush;
 use crate::write::writeback;
 use crate::write::writeback::Awaited;
 
-/// The right to use a window. Dropped, what was written to it goes to the file, and its pages are the cache's again.
+/// The right to use a window. When dropped, the window is written back and its pages belong to the cache again.
 pub(crate) struct WindowUse {
     source: Arc<Source>,
     inode: Arc<Inode>,
@@ -48,13 +48,13 @@ impl Source {
         let length_bytes = self.length_bytes()?;
         self.announce(inode, &window).map_err(refused)?;
         let made = WindowUse { source: self.clone(), inode: inode.clone(), window };
-        // Dropped on the way out, the window is still Making, and only taken from the list.
+        // If an error drops it, the window is still Making, and is only taken from the list.
         self.reach_to(inode, length_bytes).map_err(refused)?;
         self.write_back_below(inode, made.window.pages).map_err(refused)?;
         self.fill(&made.window, length_bytes)?;
         made.window.memory.track().map_err(refused)?;
         inode.dirty.change(self.shared().cache.writes.dirty(), |_| made.window.set_stage(Stage::Live));
-        // After that: what is looked for in the cache and not found there is found in the window.
+        // After the stage changed: a lookup that misses in the cache finds the window.
         let mut dropped = Vec::new();
         inode.pages.invalidate(made.window.pages, DirtyToo::No, |page| dropped.push(page));
         drop(turn);
@@ -62,7 +62,7 @@ impl Source {
         Ok(made)
     }
 
-    /// Memory for a window, as part of the budget.
+    /// Memory for a window, charged to the budget.
     fn empty_window(&self, range: ByteRange) -> io::Result<Window> {
         let pages = PageRange::covering(range);
         let bytes = pages.bytes().len();
@@ -86,18 +86,18 @@ impl Source {
         Ok(Window::new(LiveMemory::new(bytes as usize)?, pages, self.open.clone(), charge))
     }
 
-    /// From here on who writes to the pages waits for the turn, and they are not loaded.
+    /// From here on writes to the pages wait for the size lock, and the pages are not loaded.
     fn announce(&self, inode: &Arc<Inode>, window: &Arc<Window>) -> io::Result<()> {
         let added =
             inode.dirty.change(self.shared().cache.writes.dirty(), |_| inode.dirty.windows.add(window));
         added.map_err(overlap)?;
-        // As long as it has windows, the keeper looks after the file.
+        // The background thread visits the file as long as it has windows.
         self.shared().cache.writes.note_dirty(inode);
         self.shared().background.wake();
         Ok(())
     }
 
-    /// Makes the file on the device as long as it is.
+    /// Extends the file on the device to its length in memory.
     fn reach_to(&self, inode: &Inode, length_bytes: u64) -> io::Result<()> {
         if length_bytes <= *inode.dirty.device_length() {
             return Ok(());
@@ -109,7 +109,7 @@ impl Source {
         })
     }
 
-    /// Has the device get what it lacks of some pages, which nobody writes to meanwhile.
+    /// Writes the dirty pages of a range back and waits. No write adds to them meanwhile.
     fn write_back_below(&self, inode: &Arc<Inode>, pages: PageRange) -> io::Result<()> {
         let shared = self.shared();
         loop {
@@ -132,7 +132,7 @@ impl Source {
         }
     }
 
-    /// Copies what the device has.
+    /// Copies the bytes from the device.
     fn fill(self: &Arc<Self>, window: &Window, length_bytes: u64) -> Result<()> {
         let bytes = window.pages.bytes().clip(length_bytes);
         let mut buffer = vec![0; (bytes.len() as usize).min(FILL_BYTES)];
@@ -141,7 +141,7 @@ impl Source {
             let part = ByteRange::new(at_bytes, bytes.end.min(at_bytes + FILL_BYTES as u64));
             let read_bytes = self.read_device(&mut buffer[..part.len() as usize], part)?;
             if read_bytes == 0 {
-                // Others have cut it; what is not there reads as zeros.
+                // Others have truncated the file; the rest reads as zeros.
                 break;
             }
             let filled = window.memory.fill_copied(window.place(at_bytes), &buffer[..read_bytes]);
@@ -153,12 +153,12 @@ impl Source {
 }
 
 impl WindowUse {
-    /// How far the file reaches.
+    /// The length of the file.
     pub(crate) fn length_bytes(&self) -> u64 {
         self.inode.length_bytes()
     }
 
-    /// Says so if an access to a range would reach beyond the end, or there is no window in this process.
+    /// Fails if a range reaches beyond the end, or in a forked child, which has no window.
     pub(crate) fn check(&self, range: ByteRange) -> Result<()> {
         self.source.check_process(range.start)?;
         if range.end <= self.length_bytes() {
@@ -199,5 +199,5 @@ fn overlap(other: PageRange) -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, text)
 }
 
-/// What is read at once to fill a window: as much as devices gain from.
+/// Read at once to fill a window; larger requests do not make devices faster.
 const FILL_BYTES: usize = 1 << 20;

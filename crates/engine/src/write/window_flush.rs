@@ -1,22 +1,22 @@
-//! Window flush: what was written to live windows goes to the file.
+//! Window flush: writes live windows back to the file.
 //!
 //! ```text
-//!   the turn ─► ask the kernel what was written ─► pieces of up to 1 MiB ─► copied into extents ─► written ─► next
-//!                                                                                └─ failed ─► unsaved, noted
+//!   size lock ─► ask the kernel which pages were written ─► pieces of up to 1 MiB ─► copied into extents ─► written ─► next
+//!                                                                                                         └─ failed ─► unsaved, noted
 //! ```
 //!
-//! With the turn nobody cuts the file meanwhile, nor flushes its windows: so a page is in one write at most, and no write makes the
-//! file longer again after a cut. What is written to a page while it is copied or on its way, the kernel tells the next time.
+//! The size lock excludes truncates and other flushes of the windows: so a page is in one write at most, and no write extends the
+//! file again after a truncate. A store to a page while it is copied or in flight is reported by the kernel the next time.
 //!
 //! Owns: the way from windows to the device.
-//! Does not own: which windows there are, who syncs.
-//! Invariants: I3, I7 as for pages; I5 nothing but the turn is held while waiting; I10 nothing is written beyond the length.
+//! Does not own: the list of windows, syncs.
+//! Invariants: I3, I7 as for pages; I5 only the size lock is held while waiting; I10 nothing is written beyond the length.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES, PageCount};
+use headwater_core::units::{Alignment, ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES, PageCount};
 use headwater_io::{Completion, Extents, Finished, OpenFile, Operation, Rejected, Route, Transfer, Urgency};
 
 use crate::engine::Shared;
@@ -26,17 +26,17 @@ use crate::inode::windows::{Stage, Window};
 use crate::write::memory_wait;
 use crate::write::memory_wait::Room;
 
-/// The windows of a file being written back, as far as that has come.
+/// The writeback of a file's windows, with its progress.
 struct Flush<'a> {
     shared: &'a Shared,
     inode: &'a Inode,
     windows: Vec<Arc<Window>>,
-    /// What is on its way: of the last of the windows.
+    /// The piece in flight, of the last of the windows.
     piece: std::ops::Range<usize>,
-    /// By which a piece is being written.
+    /// The file to which a piece is being written.
     changing: Option<Arc<OpenFile>>,
     outcome: io::Result<()>,
-    /// Nothing else cuts the file or flushes its windows meanwhile.
+    /// Excludes truncates and other flushes of the windows.
     turn: &'a SizeLockGuard<'a>,
 }
 
@@ -46,7 +46,7 @@ enum FlushNext {
     Write(Completion),
 }
 
-/// Writes back what was written to windows of a file until now, and waits. Failures are noted in the file.
+/// Writes back all stores to windows of a file so far, and waits. Failures are noted in its errseq.
 pub(crate) fn flush(shared: &Shared, inode: &Arc<Inode>) {
     let windows = inode.dirty.windows.all();
     let (orphans, used): (Vec<_>, Vec<_>) =
@@ -54,12 +54,12 @@ pub(crate) fn flush(shared: &Shared, inode: &Arc<Inode>) {
     orphans.iter().for_each(|window| close(shared, inode, window));
     if !used.is_empty() {
         let turn = inode.dirty.size_lock.lock();
-        // Noted, for who syncs.
+        // The failure is noted in the errseq, for syncs to report.
         let _ = flush_with(shared, inode, used, &turn);
     }
 }
 
-/// The same for a task.
+/// As [`flush`], for a task.
 pub(crate) async fn flush_async(shared: &Shared, inode: &Inode) {
     if inode.dirty.windows.is_empty() {
         return;
@@ -77,7 +77,7 @@ pub(crate) async fn flush_async(shared: &Shared, inode: &Inode) {
     }
 }
 
-/// Writes back windows that were not for a while. Blocks.
+/// Writes back windows that were not written back for [`WINDOW_AGE`]. Blocks.
 pub(crate) fn flush_old(shared: &Shared, inode: &Arc<Inode>) {
     let now = shared.driver.now();
     let is_old = |window: &Arc<Window>| now.saturating_duration_since(window.unsaved().asked) >= WINDOW_AGE;
@@ -86,7 +86,7 @@ pub(crate) fn flush_old(shared: &Shared, inode: &Arc<Inode>) {
     }
 }
 
-/// The same with the turn in hand, for a process that ends. Failures are noted in the file.
+/// As [`flush`], under a size lock that the caller holds, when the process exits.
 pub(crate) fn flush_leaving(shared: &Shared, inode: &Arc<Inode>, turn: &SizeLockGuard<'_>) {
     let _ = flush_with(shared, inode, inode.dirty.windows.all(), turn);
 }
@@ -107,12 +107,12 @@ fn flush_with(
     std::mem::replace(&mut flush.outcome, Ok(()))
 }
 
-/// Nobody uses the window any more: its pages are the device's again. If these cannot be written, it stays as it is, to be tried
-/// again with the next sync. Blocks.
+/// Ends a window without users: writes it back, and returns its pages to the cache. If that fails, the window stays, and the next
+/// sync tries again. Blocks.
 pub(crate) fn close(shared: &Shared, inode: &Arc<Inode>, window: &Arc<Window>) {
     let turn = inode.dirty.size_lock.lock();
     window.unsaved().is_orphan = true;
-    // From here on who writes to these pages waits for the turn.
+    // From here on writes to these pages wait for the size lock.
     inode.dirty.change(shared.cache.writes.dirty(), |_| window.set_stage(Stage::Closing));
     let flushed = flush_with(shared, inode, vec![window.clone()], &turn);
     inode.dirty.change(shared.cache.writes.dirty(), |state| {
@@ -120,7 +120,7 @@ pub(crate) fn close(shared: &Shared, inode: &Arc<Inode>, window: &Arc<Window>) {
             return window.set_stage(Stage::Live);
         }
         inode.dirty.windows.remove(window);
-        // What was read of the device before knows nothing of what the window had.
+        // Bytes read from the device before lack those of the window.
         inode.dirty.note_written();
         inode.dirty.note_change();
         if state.dirty.is_empty() {
@@ -130,7 +130,7 @@ pub(crate) fn close(shared: &Shared, inode: &Arc<Inode>, window: &Arc<Window>) {
 }
 
 impl<'a> Flush<'a> {
-    /// Asks the kernel what was written.
+    /// Asks the kernel which pages were written.
     fn new(
         shared: &'a Shared,
         inode: &'a Inode,
@@ -152,7 +152,7 @@ impl<'a> Flush<'a> {
         Flush { shared, inode, windows, piece: 0..0, changing: None, outcome, turn }
     }
 
-    /// Begins the next write, and gives out what to wait for. `None` when all is written, or one has failed.
+    /// Begins the next write, and returns what to wait for. `None` when all is written, or one has failed.
     fn step(&mut self) -> Option<FlushNext> {
         while let Some(window) = self.windows.last().cloned() {
             if self.outcome.is_err() || !self.turn.holds() {
@@ -177,7 +177,7 @@ impl<'a> Flush<'a> {
         None
     }
 
-    /// Begins to write the last part of a range: what does not fill a block of the device first, and by itself.
+    /// Begins to write the last part of a range: first, and separately, the bytes beyond its last whole block.
     fn begin(&mut self, window: &Window, bytes: ByteRange) -> io::Result<FlushNext> {
         let alignment =
             window.file.direct().map_or(Alignment::ONE, |direct| direct.offset.max(Alignment::PAGE));
@@ -195,7 +195,7 @@ impl<'a> Flush<'a> {
             Ok(found) => found,
             Err(room) => return Ok(FlushNext::Room(room)),
         };
-        // With less memory, the last pages.
+        // With less memory, only the last pages.
         let end_page_bytes = part.end.next_multiple_of(PAGE_SIZE_BYTES);
         part.start = part.start.max(end_page_bytes - pages.bytes());
         copy(window, part, &mut extents)?;
@@ -227,7 +227,7 @@ impl<'a> Flush<'a> {
         }
     }
 
-    /// A piece is on the device.
+    /// Records a piece that is on the device.
     fn written(&mut self) {
         let window = self.windows.last().expect("a piece is a window's");
         let mut unsaved = window.unsaved();
@@ -244,7 +244,7 @@ impl<'a> Flush<'a> {
         self.shared.cache.writes.note_progress();
     }
 
-    /// The piece is written, or will not be waited for.
+    /// Ends the own change: the piece is written, or abandoned.
     fn end_change(&mut self) {
         if let Some(file) = self.changing.take() {
             self.inode.end_changes(&file, 1);
@@ -264,7 +264,7 @@ impl<'a> Flush<'a> {
 }
 
 impl Drop for Flush<'_> {
-    /// Its task may be gone while a piece is on its way.
+    /// The task may be dropped while a piece is in flight.
     fn drop(&mut self) {
         if !self.shared.driver.is_forked() {
             self.end_change();
@@ -277,7 +277,7 @@ fn copy(window: &Window, bytes: ByteRange, extents: &mut Extents) -> io::Result<
     let (mut at, end) = (window.place(bytes.start), window.place(bytes.end));
     for extent in extents {
         let length = extent.len().min(end - at);
-        // Others may still glance at what the frames held before.
+        // Optimistic readers may still be looking at the frames' previous contents, so the bytes are stored atomically.
         let mut buffer = [0; PAGE_BYTES];
         for start in (0..length).step_by(PAGE_BYTES) {
             let part = &mut buffer[..PAGE_BYTES.min(length - start)];
@@ -289,9 +289,7 @@ fn copy(window: &Window, bytes: ByteRange, extents: &mut Extents) -> io::Result<
     Ok(())
 }
 
-const PAGE_BYTES: usize = PAGE_SIZE_BYTES as usize;
-
-/// The most in one request: beyond 1 MiB devices gain nothing.
+/// The largest request: beyond 1 MiB devices get no faster.
 const PIECE_BYTES: u64 = 1 << 20;
 
 /// As for dirty pages.

@@ -1,23 +1,23 @@
-//! Write back: dirty pages become requests, in order and in runs.
+//! Writeback: dirty pages become requests, in order and in runs.
 //!
 //! ```text
-//!   dirty pages ─► take runs, ascending, up to 1 MiB ─► hold ─► beyond the device's length? allocate ─► submit, one plug
+//!   dirty pages ─► take runs, ascending, up to 1 MiB ─► pin ─► beyond the device's length? allocate ─► submit, one plug
 //!                                                                 └─ the unaligned tail ─► through the kernel's page cache
-//!   when: 4 MiB were written in order, or 1 MiB at once ─ too much is dirty ─ the age ─ a file is closed ─ sync
+//!   when: 4 MiB written sequentially, or 1 MiB at once ─ too much is dirty ─ the age ─ a file is closed ─ sync
 //! ```
 //!
-//! A direct write goes in whole blocks, so the end of a file that is none is written through the kernel's page cache, in
-//! exactly its bytes: the file is never longer than it is, not even if power goes. So is a page that is dirty in part: the
-//! bytes beside those may be what others have written since it was read. A contested file, which others were seen to change,
-//! is written through the kernel's cache alone: where a direct write meets a buffered one in a page, the kernel has the next
-//! sync of each of them fail. So is what nothing waits for, if it is little: a program that gets the file next, without a sync,
-//! may write to it while a direct write is under way.
+//! A direct write covers whole blocks, so an unaligned end of a file is written through the kernel's page cache, in exactly its
+//! bytes: the file is never longer than its length, not even after a power loss. So is a page that is dirty in part: its other
+//! bytes may have been changed by others since it was read. A contested file, one that others have changed, is written only
+//! through the kernel's page cache: where a direct write meets a buffered one in a page, the kernel fails the next sync of both.
+//! So are small writes that no caller waits for: a program that uses the file next, without a sync, may write to it while a
+//! direct write is in flight.
 //!
-//! Space beyond the length that the device knows is allocated before it is written, which makes the file longer by zeros that
-//! nobody has synced: writes that extend a file one by one would wait for each other.
+//! Space beyond the length on the device is allocated before it is written. That extends the file by zeros that no sync has
+//! promised; without it, writes that extend a file would wait for each other.
 //!
-//! Owns: the way from dirty pages to requests, the limits of what is dirty.
-//! Does not own: which pages are dirty (unwritten), who waits (writes).
+//! Owns: the way from dirty pages to requests, the limits of dirty pages.
+//! Does not own: which pages are dirty (inode), which callers wait (writes).
 //! Invariants: I3; I5 no lock but `device_length` is held while submitting or allocating; I10 nothing is written beyond the
 //! length.
 
@@ -39,25 +39,25 @@ use crate::inode::page_write::PageWrite;
 use crate::inode::{ALL_PAGES, Inode};
 use crate::write::window_flush;
 
-/// What was begun to be written.
+/// The result of [`begin`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Begun {
     pub(crate) pages: u64,
-    /// From here on nothing was looked at.
+    /// The first page not visited.
     pub(crate) next: PageIndex,
-    /// Whether something was left out because the file is being cut.
+    /// Whether pages were held back because the file is being truncated.
     pub(crate) is_held_back: bool,
 }
 
-/// Whether a thread or task waits until the device has what is written.
+/// Whether a thread or task waits for the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Awaited {
     Yes,
-    /// Other programs may work on the file while it is being written: of a file that was closed, or not written to for a while.
+    /// Other programs may use the file during the write: it was closed, or not written to for a while.
     No,
 }
 
-/// Whether bytes are missing on the device before those that are dirty.
+/// Whether bytes are missing on the device in front of dirty ones.
 enum Hole {
     None,
     Left,
@@ -67,15 +67,15 @@ enum Hole {
 struct Piece {
     write: Arc<PageWrite>,
     run: PinnedRun,
-    /// Of a page that is dirty in several places, all but the last, which are written before the request is made.
+    /// For a page that is dirty in several places: all but the last, written before the request is made.
     before: Vec<ByteRange>,
-    /// What the request writes.
+    /// The bytes of the request.
     bytes: ByteRange,
     route: Route,
 }
 
-/// Begins to write dirty pages of a range, ascending, in at most `runs_max` runs. Waits for no device, but for the file
-/// system to find space, and for copies of a few pages into the kernel's page cache.
+/// Begins to write the dirty pages of a range, ascending, in at most `runs_max` runs. Does not wait for the device, but blocks
+/// while the file system allocates space and while a few pages are copied into the kernel's page cache.
 pub(crate) fn begin(
     shared: &Shared,
     inode: &Arc<Inode>,
@@ -111,7 +111,7 @@ pub(crate) fn begin(
     begun
 }
 
-/// Pins what was taken. The tail of the file goes by itself, if the device cannot write it as it is.
+/// Pins the pages taken. The file's tail becomes a piece of its own if a direct write cannot end there.
 fn prepare(
     shared: &Shared,
     inode: &Arc<Inode>,
@@ -137,7 +137,7 @@ fn prepare(
     }
 }
 
-/// Pins pages, and notes that they are being written.
+/// Pins pages and records that they are in flight.
 fn piece(
     shared: &Shared,
     inode: &Arc<Inode>,
@@ -160,7 +160,7 @@ fn piece(
     let all = ByteRange::new(before.first().map_or(bytes.start, |first| first.start), bytes.end);
     let write = shared.cache.writes.begin(inode, file, taken, all, bytes.len());
     if inode.dirty.is_unsettled() {
-        // Its page may hold what others have written over since it was read.
+        // The page may hold bytes that others have overwritten since it was read.
         write.doubt();
     }
     state.in_flight.insert(write.id(), write.clone());
@@ -213,7 +213,7 @@ fn submit_pieces(shared: &Shared, inode: &Inode, file: &Arc<OpenFile>, pieces: V
             }
         }
     }
-    // While the device is at those.
+    // While the device works on the requests.
     drop(plug);
     for mut piece in quick {
         piece.before.push(piece.bytes);
@@ -224,8 +224,9 @@ fn submit_pieces(shared: &Shared, inode: &Inode, file: &Arc<OpenFile>, pieces: V
     }
 }
 
-/// Whether a write is done when its bytes are copied: into a few pages that the kernel has, or need not read because all of
-/// what is in them is new. A request for it would be handed to a thread of the kernel, which takes ten times as long.
+/// Whether a write is done once its bytes are copied: into a few pages that the kernel's page cache holds, or does not have to
+/// read because all of their bytes are new. The kernel would hand such a request to a worker thread, which takes ten times as
+/// long.
 fn is_quick(shared: &Shared, file: &OpenFile, piece: &Piece, known_bytes: u64) -> bool {
     let (bytes, pages) = (piece.bytes, PageRange::covering(piece.bytes));
     if piece.route == Route::Direct || pages.len() > QUICK_PAGES_MAX {
@@ -237,15 +238,15 @@ fn is_quick(shared: &Shared, file: &OpenFile, piece: &Piece, known_bytes: u64) -
     is_whole || pages.len() == PageCount::new(1) && shared.driver.is_held_by_kernel(file, bytes)
 }
 
-/// Whether others may be writing to the same pages just now, through the kernel's cache: the kernel has something to write
-/// there; or nothing tells of others, and the kernel holds any of the file.
+/// Whether others may be writing to the same pages through the kernel's page cache: it has dirty pages there; or, without a
+/// watch, it holds any page of the file.
 fn may_meet_others(shared: &Shared, inode: &Inode, file: &OpenFile, bytes: ByteRange) -> bool {
     let all = ByteRange::new(0, bytes.end.max(inode.length_bytes()));
     shared.driver.is_dirty_in_kernel(file, bytes)
         || !inode.origin.is_watched() && shared.driver.is_held_by_kernel(file, all)
 }
 
-/// Writes ranges of a run, of which each begins in its first page. Blocks for the copies into the kernel's cache.
+/// Writes ranges of a run that each begin in its first page. Blocks for the copies into the kernel's page cache.
 fn write_parts(shared: &Shared, file: &OpenFile, run: &PinnedRun, parts: &[ByteRange]) -> io::Result<()> {
     for range in parts {
         let (mut at_bytes, mut skip) = (range.start, (range.start % PAGE_SIZE_BYTES) as usize);
@@ -253,7 +254,7 @@ fn write_parts(shared: &Shared, file: &OpenFile, run: &PinnedRun, parts: &[ByteR
             let length = (slice.len() - skip).min((range.end - at_bytes) as usize);
             let mut rest = &slice[skip..skip + length];
             while !rest.is_empty() {
-                // What stopped a short write is reported by the next.
+                // The cause of a short write is reported by the next one.
                 let done = shared.driver.write_blocking(file, Route::Buffered, rest, at_bytes)?;
                 at_bytes += done as u64;
                 rest = &rest[done..];
@@ -264,18 +265,18 @@ fn write_parts(shared: &Shared, file: &OpenFile, run: &PinnedRun, parts: &[ByteR
     Ok(())
 }
 
-/// Sees to it that the file on the device reaches to the end of a range that is about to be written.
+/// Ensures that the file on the device reaches to the end of a range that is about to be written.
 fn lengthen(shared: &Shared, inode: &Inode, file: &OpenFile, range: ByteRange) -> io::Result<()> {
     let mut device_length = inode.dirty.device_length();
     if range.end <= *device_length {
         return Ok(());
     }
     let beyond = ByteRange::new(range.start.max(*device_length), range.end);
-    // Others may have made it longer.
+    // Others may have extended it.
     match shared.driver.allocate_blocking(file, beyond) {
         Ok(Allocated::Yes) => {}
         Ok(Allocated::Unsupported) => shared.driver.extend_blocking(file, range.end)?,
-        // A full XFS says so also of space that is set aside already. If it is not, the write itself finds out.
+        // A full XFS reports this even for reserved space. If none is reserved, the write itself fails.
         Err(error) if error.kind() == io::ErrorKind::StorageFull => {
             if file.length_bytes()? < range.end {
                 shared.driver.set_len_blocking(file, range.end)?;
@@ -287,17 +288,17 @@ fn lengthen(shared: &Shared, inode: &Inode, file: &OpenFile, range: ByteRange) -
     Ok(())
 }
 
-/// Others have changed the file while bytes of it were not written. Writes what is dirty in part, and waits for that, and for
-/// what was being written: these pages may be old, and leave when they are written. Makes the device reach again to where the dirty pages
-/// begin that lie behind its end, should others have cut it there. Needs no right to change the length. Failures are
-/// noted in the file.
+/// Called when others have changed the file while pages were dirty. Writes those dirty in part, and waits for them and for
+/// earlier writes in flight: these pages may be stale, and leave when they are written. Where others have truncated the file in
+/// front of dirty pages, extends the device up to these again. Needs no size lock from the caller. Failures are noted in the
+/// file's errseq.
 pub(crate) fn settle(shared: &Shared, inode: &Arc<Inode>) {
     let hole = close_hole(shared, inode);
     if let Err(error) = &hole {
         inode.dirty.errseq.note(error);
     }
     let failures = inode.dirty.errseq.count();
-    // A page that is written again while it is being written takes another round.
+    // A page dirtied again under writeback takes another round.
     for _ in 0..SETTLE_ROUNDS {
         let mut from = PageIndex::new(0);
         loop {
@@ -319,14 +320,14 @@ pub(crate) fn settle(shared: &Shared, inode: &Arc<Inode>) {
     }
 }
 
-/// U2: what lies between the end of the device and the last dirty page reads as zeros. Left to a later read while something
-/// else changes the length.
+/// U2: the bytes between the end of the device and the last dirty page read as zeros. While something else holds the size lock,
+/// this is left to a later read.
 fn close_hole(shared: &Shared, inode: &Inode) -> io::Result<Hole> {
     let hole_end = || {
         let device_bytes = *inode.dirty.device_length();
         let state = inode.dirty.lock();
         let last_bytes = state.dirty.last_dirty().map_or(0, |(page, _)| page.start_bytes());
-        // Of the file by which it is written: a reader's is not open for that.
+        // The descriptor of the writer: a reader's is not open for writing.
         state.file.clone().filter(|_| last_bytes > device_bytes).map(|file| (file, last_bytes))
     };
     if hole_end().is_none() {
@@ -341,7 +342,7 @@ fn close_hole(shared: &Shared, inode: &Inode) -> io::Result<Hole> {
     })
 }
 
-/// Begins to write what ought to be written by now, because much is dirty: of this file, as who writes the others sees to those.
+/// Begins writeback of this file because much is dirty; the writers of other files do the same for theirs.
 pub(crate) fn begin_early(shared: &Shared, inode: &Arc<Inode>) {
     if shared.cache.writes.dirty().pages() < dirty_pages_max(shared) / BACKGROUND_DIVISOR {
         return;
@@ -350,13 +351,13 @@ pub(crate) fn begin_early(shared: &Shared, inode: &Arc<Inode>) {
         let state = inode.dirty.lock();
         (state.in_flight.len(), state.dirty.dirty_pages().get())
     };
-    // A few more come together with the next.
+    // A smaller remainder is written together with later pages.
     if in_flight < EARLY_RUNS && dirty_pages >= RUN_PAGES_MAX * stream_runs(shared) {
         sweep(shared, inode, EARLY_RUNS - in_flight);
     }
 }
 
-/// Goes on where the last sweep of the file ended, so that writes go up and down the file no more than needed.
+/// Continues where the file's last sweep ended, so that the device sees ascending writes.
 fn sweep(shared: &Shared, inode: &Arc<Inode>, runs_max: usize) -> u64 {
     let from = inode.dirty.lock().sweep;
     let write_back = |pages| begin(shared, inode, pages, runs_max, Awaited::No);
@@ -368,14 +369,14 @@ fn sweep(shared: &Shared, inode: &Arc<Inode>, runs_max: usize) -> u64 {
     begun.pages
 }
 
-/// Begins to write of any file, those that failed just now left out. Says how many pages.
+/// Begins writeback of all files but those that failed just now. Returns the number of pages.
 pub(crate) fn begin_any(shared: &Shared) -> u64 {
     let (files, now) = (shared.cache.writes.dirty_files(), shared.driver.now());
     let is_failing = |inode: &Inode| has_passed(inode.dirty.lock().failed_at, RETRY_AGE, now) == Some(false);
     files.iter().filter(|inode| !is_failing(inode)).map(|inode| sweep(shared, inode, EARLY_RUNS)).sum()
 }
 
-/// Begins to write what is old, or of files that nobody has open; what failed is tried again after a while.
+/// Begins writeback of old pages and of closed files; retries failed ones after a while.
 pub(crate) fn begin_old(shared: &Shared) {
     let now = shared.driver.now();
     for inode in shared.cache.writes.dirty_files() {
@@ -391,33 +392,33 @@ pub(crate) fn begin_old(shared: &Shared) {
     }
 }
 
-/// So many runs of what is written in order are begun together: space is found and requests are submitted for all with one
-/// call each. Fewer where hardly more may be dirty.
+/// Number of runs of a sequential write that begin together: one call each for allocation and submission. Fewer where the limit
+/// of dirty pages is low.
 pub(crate) fn stream_runs(shared: &Shared) -> u64 {
     if dirty_pages_max(shared) >= STREAM_RUNS * RUN_PAGES_MAX * 4 { STREAM_RUNS } else { 1 }
 }
 
-/// Pages that may be dirty before who writes more has to wait: half of the cache, so that readers keep the other.
+/// The limit of dirty pages, beyond which writers wait: half of the cache, so that readers keep the other half.
 pub(crate) fn dirty_pages_max(shared: &Shared) -> u64 {
     frames::cache_bytes_max(shared) / PAGE_SIZE_BYTES / 2
 }
 
 impl Piece {
-    /// It is written.
+    /// Completes the write with success.
     fn succeed(self, shared: &Shared) {
         self.run.clean();
         drop(self.run);
         shared.cache.writes.over(&self.write, Ok(()));
     }
 
-    /// It cannot be written.
+    /// Completes the write with an error.
     fn fail(self, shared: &Shared, error: io::Error) {
         drop(self.run);
         shared.cache.writes.over(&self.write, Err(error));
     }
 }
 
-/// Neighbours beyond the length of the device are allocated together.
+/// Groups adjacent pieces: their space beyond the length of the device is allocated together.
 fn together(pieces: Vec<Piece>) -> Vec<(ByteRange, Vec<Piece>)> {
     let mut groups: Vec<(ByteRange, Vec<Piece>)> = Vec::new();
     for piece in pieces {
@@ -432,35 +433,34 @@ fn together(pieces: Vec<Piece>) -> Vec<(ByteRange, Vec<Piece>)> {
     groups
 }
 
-/// Whether a moment, if there was one, is so long ago.
+/// Whether `since`, if set, is at least `age` ago.
 fn has_passed(since: Option<Instant>, age: Duration, now: Instant) -> Option<bool> {
     since.map(|since| now.saturating_duration_since(since) >= age)
 }
 
-/// 4 MiB: beyond it calls cost little beside the copy.
+/// 4 MiB: for larger pieces the calls cost little beside the copy.
 const STREAM_RUNS: u64 = 4;
 
-/// Runs that early writing keeps in flight of a file: as many as disks gain from.
+/// Runs that early writeback keeps in flight of a file: enough to saturate a disk queue.
 pub(crate) const EARLY_RUNS: usize = 32;
 
 /// Runs that a sync begins before it waits for the oldest.
 pub(crate) const SYNC_RUNS: usize = 128;
 
-/// Beyond that, other threads write as fast as this one waits; the next read goes on.
+/// Beyond that, other threads dirty pages as fast as this one waits; the next read continues.
 const SETTLE_ROUNDS: u32 = 4;
 
-/// 64 KiB: about as long as a request takes.
+/// 64 KiB: copying it takes about as long as a request.
 const QUICK_PAGES_MAX: PageCount = PageCount::new(16);
 
-/// 512 KiB: less than what is written at once because a program writes much.
+/// 512 KiB: less than the early writeback of a heavy writer submits at once.
 const LITTLE_PAGES_MAX: u64 = 128;
 
-/// Early writing begins at half of what may be dirty: the other half is there while it is under way.
+/// Early writeback begins at half of the limit: the other half takes new writes while it runs.
 const BACKGROUND_DIVISOR: u64 = 2;
 
-/// Long enough for what is written again and again to be written to the device once in a while only; the kernel waits 5 to
-/// 30 s.
+/// Long enough that a page that is rewritten often reaches the device only now and then; the kernel waits 5 to 30 s.
 const DIRTY_AGE: Duration = Duration::from_secs(5);
 
-/// A full device is not asked more often than that.
+/// A full device is not retried more often than this.
 const RETRY_AGE: Duration = Duration::from_secs(1);

@@ -11,7 +11,7 @@ const ALLOWED: [(&str, &[&str]); 10] = [
     ("headwater-arceos", &["headwater-kernel"]),
     ("headwater-arceos-demo", &["headwater-arceos"]),
     ("headwater", &["headwater-core", "headwater-io"]),
-    ("headwater-cli", &["headwater", "headwater-core"]),
+    ("headwater-cli", &["headwater", "headwater-core", "headwater-io"]),
     ("headwater-testkit", &[]),
     ("headwater-bench", &["headwater", "headwater-core", "headwater-io", "headwater-testkit"]),
     ("headwater-fuzz", &["headwater", "headwater-cli", "headwater-core", "headwater-io"]),

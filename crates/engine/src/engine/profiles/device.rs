@@ -1,4 +1,4 @@
-//! Device: what a file lies on, and by which name that is known again after a restart.
+//! Device: the storage of a file, and a key by which it is recognised after a restart.
 //!
 //! ```text
 //!   descriptor ─► mount (fdinfo, mountinfo) ─► kind of file system, source ─┬─ memory: no key
@@ -6,12 +6,12 @@
 //!                                                 └─ network, overlay, others: kind, source
 //! ```
 //!
-//! Numbers of devices (`254:0`) and their names (`sda`) may change with every start of the system, so neither is part of a
-//! key where there is something better. The UUID is the file system's own (`FS_IOC_GETFSUUID`, Linux 6.9), or that by which
-//! udev knows the device. The model is part of the key because a file system can be moved to another disk.
+//! Device numbers (`254:0`) and names (`sda`) may change with every boot, so neither is part of a key where there is something
+//! better. The UUID is the file system's own (`FS_IOC_GETFSUUID`, Linux 6.9), or that by which udev knows the device. The model
+//! is part of the key because a file system can be moved to another disk.
 //!
 //! Owns: the key, and where its parts are found (`proc_pid_mountinfo(5)`, sysfs).
-//! Does not own: what is stored under it.
+//! Does not own: the profiles stored under it.
 
 use std::fs;
 use std::io;
@@ -22,40 +22,40 @@ use std::path::{Path, PathBuf};
 use headwater_io::{device_number, file_system_uuid};
 use serde::Serialize;
 
-/// What a file lies on. Empty texts mean that the system does not tell.
+/// The storage of a file. Empty strings mean that the system does not report the value.
 #[derive(Serialize, Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Device {
-    /// By which its profile is stored, the same after a restart; `None` where nothing is to be tuned or told apart.
+    /// The key of its profile, the same after a restart; `None` where nothing can be tuned or identified.
     pub key: Option<String>,
     /// Kind of the file system: `ext4`; empty for a block device itself.
     pub file_system: String,
     /// What is mounted: `/dev/sda1`, `server:/export`.
     pub source: String,
-    /// What the disk calls itself, or its driver.
+    /// The disk's model, or its driver.
     pub model: String,
-    /// What lies below.
+    /// The kind of storage.
     pub nature: Nature,
 }
 
-/// What kind of thing answers reads.
+/// The kind of storage below a file.
 #[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug)]
 #[serde(rename_all = "lowercase")]
 pub enum Nature {
     /// A block device.
     Disk,
-    /// Memory: there is no device.
+    /// Memory, without a device.
     Memory,
-    /// Another machine, or the host of this one.
+    /// Another machine, or the host of this virtual machine.
     Network,
-    /// Other file systems, one upon the other.
+    /// Several file systems, one on top of the other.
     Overlay,
     /// Something else, such as a program (FUSE).
     Other,
 }
 
 impl Device {
-    /// What an open file or directory lies on; of a block device, itself.
+    /// The storage of an open file or directory; for a block device, itself.
     ///
     /// # Errors
     /// What `fstat(2)` reports.
@@ -89,7 +89,7 @@ struct Mount {
 }
 
 fn on_mount(mount: Mount, number: (u32, u32), uuid: Option<[u8; 16]>) -> Device {
-    // Some file systems (btrfs) have device numbers of their own.
+    // Some file systems (btrfs) use device numbers of their own.
     let disk = disk_path(number).map(|_| number).or_else(|| number_of(&mount.source));
     let model = disk.map(model_of).unwrap_or_default();
     let nature = nature_of(&mount.kind, disk.is_some());
@@ -109,7 +109,7 @@ fn disk_key(mount: &Mount, uuid: Option<[u8; 16]>, model: &str) -> String {
     format!("{} {which} {model}", mount.kind).trim_end().to_owned()
 }
 
-/// A container's files have no source; where its changes go tells it apart.
+/// Containers' overlays have no source; their upper directories distinguish them.
 fn overlay_top(mount: &Mount) -> &str {
     let option = |name: &str| mount.options.split(',').find_map(|option| option.strip_prefix(name));
     option("upperdir=").or_else(|| option("lowerdir=")).unwrap_or(&mount.source)
@@ -129,7 +129,7 @@ fn block_device(number: (u32, u32), path: &Path) -> Device {
     let model = model_of(number);
     let source = path.display().to_string();
     let folder = disk_path(number).unwrap_or_default();
-    // What the disk says of itself; a partition's own identifier is in its `uevent`.
+    // The disk's own identifier; for a partition the one in its `uevent`.
     let serial = ["wwid", "device/wwid", "device/serial", "serial"]
         .iter()
         .find_map(|name| text_of(&folder.join(name)))
@@ -142,7 +142,7 @@ fn block_device(number: (u32, u32), path: &Path) -> Device {
     Device { key, file_system: String::new(), source, model, nature: Nature::Disk }
 }
 
-/// The mount of a descriptor: its number is in `fdinfo`, which is right for subvolumes and bind mounts too.
+/// The mount of a descriptor, by the number in `fdinfo`, which is correct for subvolumes and bind mounts too.
 fn mount_of(file: BorrowedFd<'_>) -> Option<Mount> {
     let information = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
     let id = information.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim();
@@ -156,7 +156,7 @@ fn mount_in(mounts: &str, id: &str) -> Option<Mount> {
 }
 
 fn disk_path((major, minor): (u32, u32)) -> Option<PathBuf> {
-    // Device numbers without a device have major number 0.
+    // Device numbers without a block device have major number 0.
     let path = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
     path.exists().then_some(path)
 }
@@ -170,7 +170,7 @@ fn number_of(source: &str) -> Option<(u32, u32)> {
     number.filter(|_| file.file_type().is_block_device() && file.rdev() != 0)
 }
 
-/// What the disk, or the disk of the partition, calls itself; else its driver, or what the kernel calls its kind.
+/// The model of the disk, or of the partition's disk; else its driver, or the kernel's name for its kind.
 fn model_of(number: (u32, u32)) -> String {
     let Some(folder) = disk_path(number) else { return String::new() };
     let disk = if folder.join("partition").exists() { folder.join("..") } else { folder };
@@ -191,7 +191,7 @@ fn text_of(path: &Path) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// The name of the link in `folder` that leads to where `target` does.
+/// The name of the link in `folder` that points to the same file as `target`.
 fn link_to(folder: &Path, target: &str) -> Option<String> {
     let target = fs::canonicalize(target).ok()?;
     let mut links = fs::read_dir(folder).ok()?.flatten();
@@ -244,7 +244,7 @@ mod tests {
         on_mount(mount_in(MOUNTS, id).unwrap(), (0, 0), uuid)
     }
 
-    /// Goal: a key names what stays: the server and its directory, the directory of changes; memory has none.
+    /// Goal: a key names what is stable: the server and its directory, the upper directory; memory has no key.
     #[test]
     fn keys_of_mounts() {
         assert_eq!(mount_in(MOUNTS, "3"), None);
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!((memory.key, memory.nature), (None, Nature::Memory));
     }
 
-    /// Goal: a disk is known by the UUID of its file system, not by its name.
+    /// Goal: a disk is identified by the UUID of its file system, not by its name.
     #[test]
     fn keys_of_disks() {
         let mount = mount_in(MOUNTS, "27").unwrap();
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(nature_of("fuse.sshfs", false), Nature::Other);
     }
 
-    /// Goal: a file and its directory have one key, and what is made of memory has none.
+    /// Goal: a file and its directory have one key, and files in memory have none.
     #[test]
     fn files_lie_where_their_directories_do() {
         let place = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 //! Ahead: the extents of a stream, from the one at the position on.
 //!
-//! Owns: what is known of each.
+//! Owns: the state of each extent.
 //! Does not own: when one becomes the next.
 
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES};
@@ -9,24 +9,24 @@ use headwater_io::{Completion, Extent, Extents, Finished, Urgency};
 use super::ReadStream;
 use crate::inode::dirty::ContentVersion;
 
-/// An extent that was planned and not consumed yet.
+/// An extent that is planned and not yet consumed.
 pub(super) enum Ahead {
     /// The kernel's page cache held it when it was planned.
     Resident(ByteRange),
-    /// On its way from the device.
+    /// In flight from the device.
     Pending { asked: Asked, completion: Completion },
-    /// Arrived, not looked at yet.
+    /// Arrived, and not yet examined.
     Arrived { asked: Asked, finished: Finished },
 }
 
-/// What the device was asked for, and when.
+/// A request to the device.
 #[derive(Clone, Copy)]
 pub(super) struct Asked {
     pub(super) range: ByteRange,
     pub(super) urgency: Urgency,
-    /// What the file was then.
+    /// Version of the file's contents at the request.
     pub(super) version: Option<ContentVersion>,
-    /// In which fill: what is written while a fill is under way, it need not show.
+    /// The fill that requested it: writes during that fill need not show.
     pub(super) fill: u64,
 }
 
@@ -44,14 +44,14 @@ pub(super) struct Current {
     pub(super) extents: Extents,
     /// File offset of the first byte in `extents`.
     pub(super) start_bytes: u64,
-    /// File bytes that are valid.
+    /// The valid range of the file.
     pub(super) range: ByteRange,
-    /// What the file was before they were read.
+    /// Version of the file's contents before they were read.
     pub(super) version: Option<ContentVersion>,
 }
 
 impl Current {
-    /// Gives away the first extent. There must be one.
+    /// Removes the first extent, for lending. There must be one.
     pub(super) fn take_first(&mut self) -> Extent {
         let extent = self.extents.remove(0);
         self.start_bytes += extent.len() as u64;
@@ -60,9 +60,9 @@ impl Current {
 }
 
 impl ReadStream {
-    /// What the kernel is asked about before an extent: all of it, or within a run of resident ones only its last page.
-    /// The kernel looks at every page of the question, which took 7 % of a warm scan; an answer that turns out wrong
-    /// costs one more read.
+    /// The part of an extent that is checked for residency before the read: all of it, or, within a run of resident extents, only
+    /// its last page. The kernel examines every page of the range, which took 7 % of a warm scan; a wrong answer costs one more
+    /// read.
     pub(super) fn residency_sample(&self, range: ByteRange) -> ByteRange {
         let range = range.clip(self.length_bytes);
         if self.resident_extents < RESIDENT_RUN || range.len() <= PAGE_SIZE_BYTES {
@@ -72,5 +72,5 @@ impl ReadStream {
     }
 }
 
-/// After this many resident extents the file counts as warm, and one page stands for the next.
+/// After this many consecutive resident extents the file counts as warm, and one page stands for each further one.
 const RESIDENT_RUN: u32 = 4;

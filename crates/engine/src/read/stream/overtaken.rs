@@ -1,7 +1,7 @@
-//! Overtaken: what a stream holds, and the file was written to since.
+//! Overtaken: bytes of a stream that are stale because the file was written to.
 //!
-//! Owns: when bytes at hand are compared with the file.
-//! Does not own: when an extent was read (ahead), what was written (unwritten).
+//! Owns: when the bytes of a stream are compared with the file.
+//! Does not own: when an extent was read (extents), what was written (inode).
 //! Invariants: I8 a fill shows nothing from before a write of the same engine that had returned when the fill began.
 
 use headwater_core::units::ByteRange;
@@ -11,7 +11,7 @@ use super::{COPY_BYTES_MIN, ReadStream};
 use crate::base::error::Result;
 use crate::inode::dirty::ContentVersion;
 
-/// Whether a caller asks for bytes, or a task asks again for those that it waits for.
+/// Whether a caller requests bytes, or a task polls again for bytes that it waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fill {
     First,
@@ -19,7 +19,7 @@ pub(super) enum Fill {
 }
 
 impl ReadStream {
-    /// I8: what was read before a write that has returned by now is not shown any more, nor, once it is time to look, what was
+    /// Begins a fill. I8: drops bytes that were read before a write that has returned by now, and, when a check is due, those
     /// read before a change by others.
     #[inline]
     pub(super) fn begin_fill(&mut self, fill: Fill) -> Result<()> {
@@ -28,12 +28,12 @@ impl ReadStream {
             self.fills += 1;
             return Ok(());
         };
-        // Looking again while it waits for what was asked for since would have it ask for ever.
+        // Only once for each request: a task that checks again at each poll might invalidate its own request for ever.
         if fill == Fill::First && !self.source.may_hide_contents(inode) {
             let looked = self.source.revalidate(inode);
             looked.map_err(|error| self.source.length_error(error))?;
         }
-        // A task that asks again goes on with its fill, unless something was written since it asked.
+        // A task that polls again continues its fill, unless something was written since it asked.
         let now = Some(inode.dirty.version());
         if std::mem::replace(&mut self.fill_moment, now) != now || fill == Fill::First {
             self.fills += 1;
@@ -48,8 +48,8 @@ impl ReadStream {
         Ok(())
     }
 
-    /// Something was written to the file since the current extent was read. If it was there, the rest is read again, with what
-    /// follows it: less at once, as more may be written.
+    /// The file was written to since the current extent was read. If the write touched the rest of the extent, that is read
+    /// again, with all extents ahead; in smaller copies, because more writes may follow.
     #[cold]
     fn check_current(&mut self) {
         let (Some(inode), Some(current)) = (self.source.known(), &mut self.current) else { return };
@@ -66,7 +66,7 @@ impl ReadStream {
         self.policy.restart(self.position_bytes);
     }
 
-    /// Whether what was asked for has been written to since.
+    /// Whether a requested range has been written to since the request.
     pub(super) fn is_overtaken(&self, asked: Asked) -> bool {
         let (Some(inode), Some(version)) = (self.source.known(), asked.version) else { return false };
         inode.dirty.has_changed(version, asked.range)

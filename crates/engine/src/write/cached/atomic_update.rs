@@ -1,4 +1,4 @@
-//! Modify: a word of a cached page, read, changed and written with nothing in between.
+//! Atomic update: a word of a cached page, read, changed and written without interference.
 //!
 //! ```text
 //!   modify ─► in place ─┬─ Done, Unchanged
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Owns: the order of these steps.
-//! Does not own: those that it shares with all writes (cached write).
-//! Invariants: nothing writes to the word between reading and writing it: in place, because the page is latched; in a copy, because
-//! all writes to a file have the lock of what is unwritten; in a window, because it is exchanged.
+//! Does not own: the steps shared with all writes (cached write).
+//! Invariants: no other write touches the word between its read and its write: in place, because the page is latched; in a copy,
+//! because all writes to a file hold the lock of `dirty`; in a window, because of compare-and-swap.
 
 use crate::write::writeback;
 use std::sync::atomic::Ordering;
@@ -20,11 +20,11 @@ use headwater_io::Modified;
 use super::*;
 
 impl Source {
-    /// Has `change` say what becomes of the aligned eight bytes at `offset_bytes`, in the processor's order: `None` leaves them. Of
-    /// several calls the last one holds, so it should note what it was given. Blocks.
+    /// Calls `change` with the aligned eight bytes at `offset_bytes`, in the processor's byte order, and writes its result back;
+    /// `None` leaves them as they are. Of several calls of `change` the last counts, so it should record its argument. Blocks.
     ///
     /// # Errors
-    /// `UnexpectedEof` when the file ends before the end of the word; as for writes.
+    /// `UnexpectedEof` when the file ends before the end of the word; otherwise as for writes.
     pub(crate) fn modify_cached(
         self: &Arc<Self>,
         inode: &Arc<Inode>,
@@ -43,9 +43,9 @@ impl Source {
     }
 }
 
-/// How far a change has come.
+/// Progress of an update.
 enum Step {
-    /// It is made, or not wanted.
+    /// Done, or `change` left the word as it was.
     Over,
     Next(WriteNext),
     Again,
@@ -88,7 +88,7 @@ impl CachedWrite<'_> {
         }
     }
 
-    /// In a window there is nobody to come to terms with: others change the word as this does.
+    /// Updates a word of a window by compare-and-swap: the program's own threads change it without any lock.
     fn modify_window(&mut self, change: &mut dyn FnMut(u64) -> Option<u64>) -> Result<Step> {
         let (range, mut is_over) = (self.range, false);
         let next = self.commit_to_window(range, |window| {
@@ -110,7 +110,7 @@ impl CachedWrite<'_> {
         })
     }
 
-    /// Puts another frame in the place of the page, with the word as it becomes.
+    /// Replaces the page's frame by one with the changed word.
     fn modify_copy(
         &mut self,
         page: PageIndex,

@@ -1,6 +1,6 @@
 //! Base: a page as it was read around the cache, for a write to a part of it.
 //!
-//! Owns: its bytes, and whether they are still right.
+//! Owns: its bytes, and whether they are still valid.
 //! Does not own: reading them (cached).
 
 use headwater_core::units::{ByteRange, PageCount, PageIndex, PageRange};
@@ -13,7 +13,7 @@ use crate::inode::dirty::{ContentVersion, State};
 pub(super) struct Base {
     pub(super) page: PageIndex,
     pub(super) bytes: Vec<u8>,
-    /// It is right if nothing was changed or written to the device since, and the device had the page then.
+    /// Valid if nothing was changed or written to the device since, and the device had the page then.
     version: ContentVersion,
 }
 
@@ -24,8 +24,8 @@ impl Base {
         Base { page: PageIndex::containing(range.start), bytes, version }
     }
 
-    /// Whether the page, which the cache does not have, is as it was read. Nothing was changed or written since; and what was dirty
-    /// when it was read was not being written either: a page may leave between the end of its write and the note of that.
+    /// Whether the page, which is not cached, is still as it was read: nothing was changed or written since. Nor may it have been
+    /// in flight when it was read: a page may leave the cache after its write ends and before that is recorded.
     pub(super) fn is_as_now(&self, inode: &Inode, state: &State) -> bool {
         let pages = PageRange::new(self.page, self.page + PageCount::new(1));
         self.version == inode.dirty.version() && state.dirty.first_unwritten(pages).is_none()

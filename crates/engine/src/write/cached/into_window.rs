@@ -1,20 +1,20 @@
 //! Into window: writes to pages that lie in live memory instead of the cache.
 //!
-//! Owns: the order of steps where there is no page of the cache.
+//! Owns: the steps of a write into a window.
 //! Does not own: windows.
 
 use super::*;
 use crate::inode::windows::{Stage, Window};
 
 impl CachedWrite<'_> {
-    /// Writes a part of a page that a window has, or had just now.
+    /// Writes a part of a page that lies in a window, or did just now.
     pub(super) fn write_window(
         &mut self,
         page: PageIndex,
         part: Range<u32>,
         bytes: &[u8],
     ) -> Result<Option<WriteNext>> {
-        // At hand before any lock is taken.
+        // Copied before any lock is taken.
         let mut buffer = [0; PAGE_BYTES];
         let buffer = &mut buffer[..part.len()];
         buffer.copy_from_slice(&bytes[self.done..][..part.len()]);
@@ -22,8 +22,8 @@ impl CachedWrite<'_> {
         self.commit_to_window(written, |window| window.memory.write(window.place(written.start), buffer).ok())
     }
 
-    /// As `commit`, for what a window has all of. Nothing is dirty then, because the kernel notes what is written to a window; and
-    /// the device is always as long as the file.
+    /// As `commit`, for a range inside one window. No page becomes dirty, because the kernel tracks writes to windows; and the
+    /// device is always as long as the file.
     pub(super) fn commit_to_window(
         &mut self,
         written: ByteRange,

@@ -1,7 +1,7 @@
-//! Tests: writes that find no memory, and what becomes of their files until there is some.
+//! Tests: writes that find no memory, and their files until there is some.
 //!
-//! Owns: an engine whose memory the test itself takes and gives back.
-//! Does not own: writes that find some (the engine's `writing` tests).
+//! Owns: an engine, and all of its memory, which the test takes and returns.
+//! Does not own: writes with memory (the engine's `writing` tests).
 
 use std::path::PathBuf;
 use std::task::{Context, Waker};
@@ -17,8 +17,8 @@ use crate::engine::Engine;
 use crate::inode::ALL_PAGES;
 use crate::{Caching, IoMode, OpenOptions};
 
-/// Goal: a page that was read past the cache is not used once the page was written to, and what was written is not lost. Method: a
-/// write to a part of it waits for memory; the whole page is written, also on the device, and leaves.
+/// Goal: a page that was read past the cache is not used once the page was written to, and no written byte is lost. Method: a
+/// write to a part of it waits for memory; the whole page is written, also to the device, and leaves.
 #[test]
 fn a_page_written_since_it_was_read_is_read_again() {
     let bench = Bench::new(&[1; LENGTH]);
@@ -36,8 +36,8 @@ fn a_page_written_since_it_was_read_is_read_again() {
     bench.assert_merged();
 }
 
-/// Goal: the same if the page was written to before it was read, and is on the device since. Method: it leaves when it is written,
-/// before that is noted.
+/// Goal: as above, if the page was written to before it was read past the cache, and has reached the device since. Method: the
+/// page leaves when its write ends, before that is recorded.
 #[test]
 fn a_page_being_written_when_it_was_read_is_read_again() {
     let bench = Bench::new(&[1; LENGTH]);
@@ -61,9 +61,9 @@ fn a_page_being_written_when_it_was_read_is_read_again() {
     bench.assert_merged();
 }
 
-/// Goal: a write beyond the end that is given up before its bytes are in the file takes the gap of zeros away that it made; the process
-/// that began the write does so, and a forked child does not. Method: a task that waits for memory is dropped first by a child, in which a
-/// lock of the file stays locked, then by its process.
+/// Goal: a write beyond the end that is dropped before its bytes are in the file removes the gap of zeros that it made; only the
+/// process that began the write does so, not a forked child. Method: a task that waits for memory is dropped first by a child, in
+/// which a lock of the file stays locked, then by its process.
 #[test]
 fn a_child_leaves_a_gap_to_its_parent() {
     const CHILD: &str = "HEADWATER_GAP_CHILD";
@@ -89,7 +89,7 @@ fn a_child_leaves_a_gap_to_its_parent() {
     drop(held);
 }
 
-/// An engine that only this thread has work for, and a file. The engine goes before the directory.
+/// An engine used by this thread only, and a file. The engine is dropped before the directory.
 struct Bench {
     engine: Engine,
     file: File,
@@ -110,7 +110,7 @@ impl Bench {
         Bench { engine, file, path, _directory: directory }
     }
 
-    /// The whole of it, in pages.
+    /// All frames, page by page.
     fn all_memory(&self) -> Vec<Extent> {
         std::iter::from_fn(|| self.engine.shared.arena.allocate(PAGE_BYTES, Urgency::Demand)).collect()
     }
@@ -134,7 +134,7 @@ impl Bench {
         assert!(!self.inode().pages.holds(PageIndex::new(0)));
     }
 
-    /// That the file has what was written to all of it, and to a part of it after that.
+    /// Asserts that the file has the bytes written to all of it, and those written to a part of it after that.
     fn assert_merged(&self) {
         let mut expected = [3; LENGTH];
         expected[PART_START..][..PART.len()].copy_from_slice(&PART);
@@ -144,7 +144,7 @@ impl Bench {
     }
 }
 
-/// Goes on until all is written.
+/// Continues until all is written.
 fn finish(mut write: CachedWrite<'_>) {
     while let Some(next) = write.advance(&PART).unwrap() {
         write.wait(next).unwrap();

@@ -1,0 +1,573 @@
+//! Raw system calls: what neither `rustix` nor `io-uring` offers, each behind the smallest interface.
+//!
+//! Owns: how memory is mapped, vectored I/O on raw memory, syncs, `cachestat`, `mincore`, copies of bytes that others
+//! change meanwhile, the processor time of children.
+//! Does not own: any state.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use headwater_core::units::ByteRange;
+
+/// Direction of a transfer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// File to memory.
+    Read,
+    /// Memory to file.
+    Write,
+}
+
+/// How much of a file a sync has the device keep.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SyncScope {
+    /// The contents, and of the rest what reading them back takes, such as the length: `fdatasync(2)`.
+    Data,
+    /// Times and owners too: `fsync(2)`.
+    All,
+}
+
+/// `fdatasync(2)` or `fsync(2)`; a single attempt.
+pub(crate) fn sync(file: BorrowedFd<'_>, scope: SyncScope) -> io::Result<()> {
+    Ok(match scope {
+        SyncScope::Data => rustix::fs::fdatasync(file),
+        SyncScope::All => rustix::fs::fsync(file),
+    }?)
+}
+
+/// Segments in a vectored request at most: UIO_MAXIOV of <linux/uio.h>.
+pub(crate) const IO_SEGMENTS_MAX: usize = 1024;
+
+/// One segment of a vectored request. A transparent wrapper, because `libc::iovec` holds a raw pointer and would
+/// make everything around it `!Send`.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub(crate) struct IoSegment(libc::iovec);
+
+// SAFETY: a segment is an address and a length; who may use the memory is decided by the owner of the extent that it
+// was made from.
+unsafe impl Send for IoSegment {}
+
+impl IoSegment {
+    pub(crate) fn new(base: NonNull<u8>, length_bytes: usize) -> IoSegment {
+        IoSegment(libc::iovec { iov_base: base.as_ptr().cast(), iov_len: length_bytes })
+    }
+
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.0.iov_base.cast()
+    }
+
+    pub(crate) fn length_bytes(&self) -> usize {
+        self.0.iov_len
+    }
+
+    pub(crate) fn shortened(&self, length_bytes: usize) -> IoSegment {
+        assert!(length_bytes <= self.0.iov_len);
+        IoSegment(libc::iovec { iov_base: self.0.iov_base, iov_len: length_bytes })
+    }
+
+    pub(crate) fn into_iovec(self) -> libc::iovec {
+        self.0
+    }
+
+    pub(crate) fn as_iovec(segments: &[IoSegment]) -> *const libc::iovec {
+        segments.as_ptr().cast()
+    }
+}
+
+/// `preadv(2)` or `pwritev(2)` on raw memory; a single attempt, which may be short.
+///
+/// # Safety
+/// Every segment must be valid for writes (reads, when writing to the file) and touched by nobody else meanwhile.
+#[cfg(not(miri))]
+pub(crate) unsafe fn transfer(
+    operation: Operation,
+    file: BorrowedFd<'_>,
+    segments: &[IoSegment],
+    offset_bytes: u64,
+) -> io::Result<usize> {
+    let count = i32::try_from(segments.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let offset = i64::try_from(offset_bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let iovecs = IoSegment::as_iovec(segments);
+    // SAFETY: the caller vouches for the memory; the descriptor is borrowed and so open.
+    let moved = unsafe {
+        match operation {
+            Operation::Read => libc::preadv64(file.as_raw_fd(), iovecs, count, offset),
+            Operation::Write => libc::pwritev64(file.as_raw_fd(), iovecs, count, offset),
+        }
+    };
+    usize::try_from(moved).map_err(|_| io::Error::last_os_error())
+}
+
+/// The same under miri, which lacks those calls: a transfer of the first segment is a short one.
+///
+/// # Safety
+/// As there.
+#[cfg(miri)]
+pub(crate) unsafe fn transfer(
+    operation: Operation,
+    file: BorrowedFd<'_>,
+    segments: &[IoSegment],
+    offset_bytes: u64,
+) -> io::Result<usize> {
+    let offset = i64::try_from(offset_bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let Some(first) = segments.first() else { return Ok(0) };
+    let (base, length_bytes) = (first.base().cast(), first.length_bytes());
+    // SAFETY: as the caller promises.
+    let moved = unsafe {
+        match operation {
+            Operation::Read => libc::pread64(file.as_raw_fd(), base, length_bytes, offset),
+            Operation::Write => libc::pwrite64(file.as_raw_fd(), base, length_bytes, offset),
+        }
+    };
+    usize::try_from(moved).map_err(|_| io::Error::last_os_error())
+}
+
+/// Has the process call this when it ends in an orderly way: when `main` returns, or by `exit`.
+///
+/// # Errors
+/// When there is no memory to note it.
+pub fn at_exit(call: extern "C" fn()) -> io::Result<()> {
+    // SAFETY: the function is there as long as the program, and takes no argument.
+    match unsafe { libc::atexit(call) } {
+        0 => Ok(()),
+        _ => Err(io::ErrorKind::OutOfMemory.into()),
+    }
+}
+
+/// Processor time, the kernel's part included, of all children of this process that have ended and were waited for, and of
+/// theirs.
+pub fn children_cpu_time() -> Duration {
+    let mut usage = MaybeUninit::<libc::rusage>::uninit();
+    // SAFETY: the kernel fills the whole of what it is given a place for.
+    let result = unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()) };
+    assert_eq!(result, 0, "`getrusage` fails only for other arguments");
+    // SAFETY: it was just filled.
+    let usage = unsafe { usage.assume_init() };
+    let time = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
+    time(usage.ru_utime) + time(usage.ru_stime)
+}
+
+/// Interrupted, momentarily short of something, or cancelled, or without memory to copy to (`EFAULT`), because the thread that
+/// submitted it ended: none of them is the device's answer. The memory of requests is always mapped.
+pub(crate) fn is_transient(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::ECANCELED | libc::EFAULT))
+}
+
+/// Maps `bytes` of zeroed memory aligned to `bytes`, in huge pages where the kernel has them, not inherited by
+/// forked children, and touched, so that no later access faults. `None` when the system has no memory.
+#[cfg(not(miri))]
+pub(crate) fn map_chunk(bytes: usize) -> Option<NonNull<u8>> {
+    use rustix::mm::{Advice, MapFlags, ProtFlags};
+    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+    // SAFETY: a new private anonymous mapping, placed by the kernel, disturbs nothing that exists.
+    let raw =
+        unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), 2 * bytes, protection, flags) }.ok()?;
+    let lead = raw.cast::<u8>().align_offset(bytes);
+    let base = raw.cast::<u8>().wrapping_add(lead);
+    // SAFETY: the three parts lie within the mapping just made, which nobody else knows yet; head and tail are cut
+    // off so that exactly the aligned middle remains.
+    unsafe {
+        if lead > 0 {
+            let _ = rustix::mm::munmap(raw, lead);
+        }
+        let _ = rustix::mm::munmap(base.wrapping_add(bytes).cast(), bytes - lead);
+        // Both are only advice for speed; kernels without them (or with THP off) still give working memory.
+        let _ = rustix::mm::madvise(base.cast(), bytes, Advice::LinuxHugepage);
+        let _ = rustix::mm::madvise(base.cast(), bytes, Advice::LinuxDontFork);
+    }
+    let base = NonNull::new(base)?;
+    // SAFETY: the memory was mapped above.
+    unsafe { touch_chunk(base, bytes) };
+    Some(base)
+}
+
+/// Has the kernel put memory behind every page of a chunk, so that no later access faults. What it holds is lost.
+///
+/// # Safety
+/// The memory is mapped, and nobody owns any of it; one who reads it meanwhile without owning it does so atomically.
+pub(crate) unsafe fn touch_chunk(base: NonNull<u8>, bytes: usize) {
+    for page in (0..bytes).step_by(4096) {
+        // SAFETY: as the caller promises; a page begins at a multiple of a word.
+        unsafe { AtomicU64::from_ptr(base.as_ptr().add(page).cast()) }.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Takes the memory away from a chunk and leaves the addresses, where zeros are read until somebody writes.
+///
+/// # Safety
+/// As for [`touch_chunk`], and `base` comes from `map_chunk(bytes)`. No ring knows the chunk: it would go on with the old
+/// memory.
+#[cfg(not(miri))]
+pub(crate) unsafe fn discard_chunk(base: NonNull<u8>, bytes: usize) -> io::Result<()> {
+    // SAFETY: the caller vouches for it.
+    Ok(unsafe { rustix::mm::madvise(base.as_ptr().cast(), bytes, rustix::mm::Advice::LinuxDontNeed) }?)
+}
+
+/// # Safety
+/// As above.
+#[cfg(miri)]
+pub(crate) unsafe fn discard_chunk(base: NonNull<u8>, bytes: usize) -> io::Result<()> {
+    // SAFETY: as the caller promises; and no test under miri reads optimistically what is discarded.
+    unsafe { base.as_ptr().write_bytes(0, bytes) };
+    Ok(())
+}
+
+/// Unmaps what [`map_chunk`] mapped.
+///
+/// # Safety
+/// `base` must come from `map_chunk(bytes)`, and nothing may refer to the memory any more.
+#[cfg(not(miri))]
+pub(crate) unsafe fn unmap_chunk(base: NonNull<u8>, bytes: usize) {
+    // SAFETY: the caller vouches for it. Failure would leak the memory, nothing worse.
+    let _ = unsafe { rustix::mm::munmap(base.as_ptr().cast(), bytes) };
+}
+
+/// Miri knows no `madvise`; the allocator gives the same shape of memory.
+#[cfg(miri)]
+pub(crate) fn map_chunk(bytes: usize) -> Option<NonNull<u8>> {
+    let layout = std::alloc::Layout::from_size_align(bytes, bytes).ok()?;
+    // SAFETY: the layout has a size above zero.
+    NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })
+}
+
+/// # Safety
+/// As above.
+#[cfg(miri)]
+pub(crate) unsafe fn unmap_chunk(base: NonNull<u8>, bytes: usize) {
+    let layout = std::alloc::Layout::from_size_align(bytes, bytes).expect("was valid when mapped");
+    // SAFETY: the caller vouches that `base` came from `map_chunk(bytes)`.
+    unsafe { std::alloc::dealloc(base.as_ptr(), layout) }
+}
+
+/// Reserves zeroed memory at a multiple of `alignment_bytes`, not inherited by forked children. Pages are made when they are
+/// first touched, small ones, so that touching one byte takes no more than that.
+#[cfg(not(miri))]
+pub(crate) fn reserve(bytes: usize, alignment_bytes: usize) -> io::Result<NonNull<u8>> {
+    use rustix::mm::{Advice, MapFlags, ProtFlags};
+    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+    let all_bytes = bytes.checked_add(alignment_bytes).ok_or(io::ErrorKind::OutOfMemory)?;
+    // SAFETY: a new private anonymous mapping, placed by the kernel, disturbs nothing that exists.
+    let raw = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), all_bytes, protection, flags) }?;
+    let lead = raw.cast::<u8>().align_offset(alignment_bytes);
+    let base = raw.cast::<u8>().wrapping_add(lead);
+    // SAFETY: the three parts lie within the mapping just made, which nobody else knows yet; head and tail are cut off.
+    unsafe {
+        if lead > 0 {
+            let _ = rustix::mm::munmap(raw, lead);
+        }
+        let _ = rustix::mm::munmap(base.wrapping_add(bytes).cast(), alignment_bytes - lead);
+        // Kernels without huge pages refuse the first, which then changes nothing.
+        let _ = rustix::mm::madvise(base.cast(), bytes, Advice::LinuxNoHugepage);
+        if let Err(error) = rustix::mm::madvise(base.cast(), bytes, Advice::LinuxDontFork) {
+            let _ = rustix::mm::munmap(base.cast(), bytes);
+            return Err(error.into());
+        }
+    }
+    NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory.into())
+}
+
+/// Unmaps what [`reserve`] mapped.
+///
+/// # Safety
+/// `base` must come from `reserve(bytes, _)`, and nothing may refer to the memory any more.
+#[cfg(not(miri))]
+pub(crate) unsafe fn release(base: NonNull<u8>, bytes: usize) {
+    // SAFETY: the caller vouches for it. Failure would leak the memory, nothing worse.
+    let _ = unsafe { rustix::mm::munmap(base.as_ptr().cast(), bytes) };
+}
+
+/// Miri knows no `madvise`. Aligned to pages alone, so that the size says all about what is released.
+#[cfg(miri)]
+pub(crate) fn reserve(bytes: usize, _alignment_bytes: usize) -> io::Result<NonNull<u8>> {
+    let layout = std::alloc::Layout::from_size_align(bytes, 4096).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    // SAFETY: the layout has a size above zero.
+    NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or(io::ErrorKind::OutOfMemory.into())
+}
+
+/// # Safety
+/// As above.
+#[cfg(miri)]
+pub(crate) unsafe fn release(base: NonNull<u8>, bytes: usize) {
+    let layout = std::alloc::Layout::from_size_align(bytes, 4096).expect("was valid when reserved");
+    // SAFETY: the caller vouches that `base` came from `reserve(bytes, _)`.
+    unsafe { std::alloc::dealloc(base.as_ptr(), layout) }
+}
+
+/// What the kernel's page cache holds of a file range, in pages; the memory that the kernel fills in.
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct CacheStat {
+    pub(crate) cached: u64,
+    pub(crate) dirty: u64,
+    pub(crate) writeback: u64,
+    evicted: u64,
+    recently_evicted: u64,
+}
+
+/// `cachestat(2)` (Linux 6.5). The kernel answers only a process that owns the file or may write to it.
+pub(crate) fn cachestat(file: BorrowedFd<'_>, range: ByteRange) -> io::Result<CacheStat> {
+    #[repr(C)]
+    struct Range {
+        offset: u64,
+        length: u64,
+    }
+    let asked = Range { offset: range.start, length: range.len() };
+    let mut answer = CacheStat::default();
+    // SAFETY: both structures live across the call and have the layout of <linux/mman.h>.
+    let result = unsafe {
+        libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const asked, &raw mut answer, 0 as libc::c_uint)
+    };
+    if result == 0 { Ok(answer) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Residency of each page of a mapping, one byte a page, by `mincore(2)`.
+///
+/// # Safety
+/// `base` and `bytes` must describe a mapping of this process, `base` page-aligned.
+pub(crate) unsafe fn mincore(base: NonNull<u8>, bytes: usize, pages: &mut [u8]) -> io::Result<()> {
+    assert_eq!(pages.len(), bytes.div_ceil(4096));
+    // SAFETY: the caller vouches for the mapping; `pages` has a byte for each page of it.
+    let result = unsafe { libc::mincore(base.as_ptr().cast(), bytes, pages.as_mut_ptr()) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The same number on every architecture: added after the tables were unified.
+const SYS_CACHESTAT: libc::c_long = 451;
+
+/// Has the processor fetch what lies there, if it can, and goes on.
+#[inline]
+pub(crate) fn prefetch(base: NonNull<u8>, offset_bytes: usize) {
+    let address = base.as_ptr().wrapping_add(offset_bytes);
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch reads nothing that the program could see, and does not fault, wherever the address points.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = address;
+}
+
+/// Copies bytes that others may be writing to; the copy is of no use then, and no harm is done. Word by word, from the
+/// words around.
+///
+/// # Safety
+/// The words that `range` touches, counted from `base`, are mapped, and `base` is aligned to them. Whoever else writes
+/// to them does it atomically, or is not this program.
+#[inline]
+pub(crate) unsafe fn copy_racing(base: NonNull<u8>, range: std::ops::Range<usize>, buffer: &mut [u8]) {
+    const WORD_BYTES: usize = size_of::<u64>();
+    let mut at = range.start;
+    let mut rest = &mut buffer[..range.len()];
+    while at < range.end {
+        let (start, skip) = (at / WORD_BYTES * WORD_BYTES, at % WORD_BYTES);
+        // SAFETY: as the caller promises.
+        let word = unsafe { AtomicU64::from_ptr(base.as_ptr().add(start).cast()) }.load(Ordering::Relaxed);
+        let length = (WORD_BYTES - skip).min(range.end - at);
+        let (part, behind) = rest.split_at_mut(length);
+        part.copy_from_slice(&word.to_ne_bytes()[skip..skip + length]);
+        (rest, at) = (behind, at + length);
+    }
+}
+
+/// Copies bytes out of memory that others write to meanwhile, a word at a time: a value in one word is seen whole, values
+/// in two words need not fit together. Like [`copy_racing`], and fast for many bytes.
+///
+/// # Safety
+/// As for [`copy_racing`].
+///
+/// # Panics
+/// If `buffer` is shorter than the range.
+pub(crate) unsafe fn load_racing(base: NonNull<u8>, range: std::ops::Range<usize>, buffer: &mut [u8]) {
+    let buffer = &mut buffer[..range.len()];
+    let middle = whole_words(&range);
+    if !STRING_COPIES || middle.len() < STRING_BYTES_MIN {
+        // SAFETY: as the caller promises.
+        return unsafe { copy_racing(base, range, buffer) };
+    }
+    let (head, rest) = buffer.split_at_mut(middle.start - range.start);
+    let (body, tail) = rest.split_at_mut(middle.len());
+    // SAFETY: the three parts lie in the range that the caller vouches for; `body` is as long as the middle, whole words,
+    // and nobody else's.
+    unsafe {
+        copy_racing(base, range.start..middle.start, head);
+        copy_words(base.as_ptr().add(middle.start), body.as_mut_ptr(), middle.len() / WORD_BYTES);
+        copy_racing(base, middle.end..range.end, tail);
+    }
+}
+
+/// Copies bytes into memory that others read and write meanwhile, a word at a time. What they write beside the range is
+/// not lost, though it may be in the same word.
+///
+/// # Safety
+/// As for [`copy_racing`], and the words may be written to; whoever reads them meanwhile does it atomically.
+///
+/// # Panics
+/// If there are not as many bytes as the range is long.
+pub(crate) unsafe fn store_racing(base: NonNull<u8>, range: std::ops::Range<usize>, bytes: &[u8]) {
+    assert_eq!(range.len(), bytes.len(), "as many bytes as there is room for");
+    let middle = whole_words(&range);
+    if !STRING_COPIES || middle.len() < STRING_BYTES_MIN {
+        // SAFETY: as the caller promises.
+        return unsafe { store_words(base, range, bytes) };
+    }
+    let (head, rest) = bytes.split_at(middle.start - range.start);
+    let (body, tail) = rest.split_at(middle.len());
+    // SAFETY: the three parts lie in the range that the caller vouches for; `body` is as long as the middle, whole words.
+    unsafe {
+        store_words(base, range.start..middle.start, head);
+        copy_words(body.as_ptr(), base.as_ptr().add(middle.start), middle.len() / WORD_BYTES);
+        store_words(base, middle.end..range.end, tail);
+    }
+}
+
+/// As [`store_racing`] for many bytes that this processor does not read soon: past its caches, which saves reading what is
+/// overwritten. The rest of `range.len()` modulo 64, and where the target is not aligned to that, goes the ordinary way.
+///
+/// # Safety
+/// As for [`store_racing`].
+pub(crate) unsafe fn store_streaming(base: NonNull<u8>, range: std::ops::Range<usize>, bytes: &[u8]) {
+    assert_eq!(range.len(), bytes.len(), "as many bytes as there is room for");
+    let lines_bytes = range.len() / LINE_BYTES * LINE_BYTES;
+    let is_aligned = (base.as_ptr() as usize + range.start).is_multiple_of(LINE_BYTES);
+    if !STRING_COPIES || !is_aligned || lines_bytes < STREAMED_BYTES_MIN {
+        // SAFETY: as the caller promises.
+        return unsafe { store_racing(base, range, bytes) };
+    }
+    let (lines, tail) = bytes.split_at(lines_bytes);
+    // SAFETY: both parts lie in the range that the caller vouches for; the first is whole lines, aligned in the target.
+    unsafe {
+        stream_lines(lines.as_ptr(), base.as_ptr().add(range.start), lines_bytes / LINE_BYTES);
+        store_racing(base, range.start + lines_bytes..range.end, tail);
+    }
+}
+
+/// Copies whole cache lines past the caches.
+///
+/// # Safety
+/// `from` is valid for reads and `to`, aligned to lines, for writes of so many lines; others read there atomically at most.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+unsafe fn stream_lines(from: *const u8, to: *mut u8, lines: usize) {
+    // SAFETY: the loop touches what the caller vouches for. The compiler does not see the stores, each of which is a whole
+    // aligned vector; the fence at the end orders them before all that follow, as it does not order itself.
+    unsafe {
+        std::arch::asm!(
+            "2:",
+            "movups {a}, [{from}]",
+            "movups {b}, [{from} + 16]",
+            "movups {c}, [{from} + 32]",
+            "movups {d}, [{from} + 48]",
+            "movntps [{to}], {a}",
+            "movntps [{to} + 16], {b}",
+            "movntps [{to} + 32], {c}",
+            "movntps [{to} + 48], {d}",
+            "add {from}, 64",
+            "add {to}, 64",
+            "dec {lines}",
+            "jnz 2b",
+            "sfence",
+            from = inout(reg) from => _,
+            to = inout(reg) to => _,
+            lines = inout(reg) lines => _,
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            c = out(xmm_reg) _,
+            d = out(xmm_reg) _,
+            options(nostack),
+        );
+    }
+}
+
+/// Elsewhere the ordinary stores are used.
+///
+/// # Safety
+/// None is needed.
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+unsafe fn stream_lines(_: *const u8, _: *mut u8, _: usize) {
+    unreachable!("no other processor streams");
+}
+
+/// One atomic store for a word that is written whole, a loop of exchanges for one that is not.
+///
+/// # Safety
+/// As for [`store_racing`].
+unsafe fn store_words(base: NonNull<u8>, range: std::ops::Range<usize>, bytes: &[u8]) {
+    let (mut at, mut rest) = (range.start, bytes);
+    while at < range.end {
+        let (start, skip) = (at / WORD_BYTES * WORD_BYTES, at % WORD_BYTES);
+        let (part, behind) = rest.split_at((WORD_BYTES - skip).min(range.end - at));
+        // SAFETY: as the caller promises.
+        let word = unsafe { AtomicU64::from_ptr(base.as_ptr().add(start).cast()) };
+        match <[u8; WORD_BYTES]>::try_from(part) {
+            Ok(whole) => word.store(u64::from_ne_bytes(whole), Ordering::Relaxed),
+            Err(_) => merge(word, skip, part),
+        }
+        (rest, at) = (behind, at + part.len());
+    }
+}
+
+/// Writes some bytes of a word and leaves the others as whoever else writes them would have them.
+fn merge(word: &AtomicU64, skip: usize, part: &[u8]) {
+    let mut seen = word.load(Ordering::Relaxed);
+    loop {
+        let mut merged = seen.to_ne_bytes();
+        merged[skip..skip + part.len()].copy_from_slice(part);
+        let merged = u64::from_ne_bytes(merged);
+        match word.compare_exchange_weak(seen, merged, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return,
+            Err(now) => seen = now,
+        }
+    }
+}
+
+/// The part of a range that consists of whole words.
+fn whole_words(range: &std::ops::Range<usize>) -> std::ops::Range<usize> {
+    let start = range.start.next_multiple_of(WORD_BYTES).min(range.end);
+    start..start.max(range.end / WORD_BYTES * WORD_BYTES)
+}
+
+/// Copies words by the processor's own string instruction, of which the compiler knows nothing, and so may assume nothing
+/// about who else is there. By words rather than bytes (`rep movsb`), for which no processor promises that a word is
+/// copied whole.
+///
+/// # Safety
+/// So many words at `from` may be read, and at `to` written, and the two do not overlap.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+unsafe fn copy_words(from: *const u8, to: *mut u8, words: usize) {
+    // SAFETY: as the caller promises. The direction flag is clear, as the ABI has it.
+    unsafe {
+        std::arch::asm!(
+            "rep movsq",
+            inout("rcx") words => _,
+            inout("rsi") from => _,
+            inout("rdi") to => _,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// # Safety
+/// None: never called.
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+unsafe fn copy_words(_from: *const u8, _to: *mut u8, _words: usize) {
+    unreachable!("STRING_COPIES is false")
+}
+
+/// Whether [`copy_words`] is there.
+/// A cache line.
+const LINE_BYTES: usize = 64;
+
+/// Less stays in the caches: who wrote a few pages may read them soon.
+const STREAMED_BYTES_MIN: usize = 256 << 10;
+
+const STRING_COPIES: bool = cfg!(all(target_arch = "x86_64", not(miri)));
+
+/// Starting a string instruction costs some ten cycles, as long as a loop over these takes.
+const STRING_BYTES_MIN: usize = 64;
+
+const WORD_BYTES: usize = size_of::<u64>();
