@@ -146,18 +146,18 @@ impl Copier<'_> {
         self.entry.length_bytes = source.length_bytes;
         let destination = Destination::find(shown)?;
         self.check(&source, &destination)?;
-        let told = |failure| tell(&failure, &source, &destination, 0);
-        let unfinished = destination.begin().map_err(|error| told(Failure::of_target(error)))?;
+        let text = |failure| tell(&failure, &source, &destination, 0);
+        let unfinished = destination.begin().map_err(|error| text(Failure::of_target(error)))?;
         if unfinished.is_in_place() {
             self.empty(&source, &destination, &unfinished)?;
         }
-        let target = open_again(&unfinished).map_err(told)?;
+        let target = open_again(&unfinished).map_err(text)?;
         self.fill(&source, &target)
             .map_err(|failure| tell_unfilled(&failure, &source, &destination, &unfinished))?;
-        self.finish(&source, &destination, &unfinished, &target).map_err(told)?;
-        destination.complete(unfinished).map_err(|error| told(Failure::of_target(error)))?;
+        self.finish(&source, &destination, &unfinished, &target).map_err(text)?;
+        destination.complete(unfinished).map_err(|error| text(Failure::of_target(error)))?;
         if self.arguments.sync && !self.entry.in_place {
-            destination.sync_directory().map_err(|error| told(Failure::of_target(error)))?;
+            destination.sync_directory().map_err(|error| text(Failure::of_target(error)))?;
         }
         self.made.insert(destination.shown);
         Ok(())
@@ -181,15 +181,15 @@ impl Copier<'_> {
         destination: &Destination,
         unfinished: &Unfinished,
     ) -> Result<(), String> {
-        let told = |error: io::Error| tell(&Failure::of_target(error), source, destination, 0);
-        let metadata = unfinished.file().metadata().map_err(told)?;
+        let text = |error: io::Error| tell(&Failure::of_target(error), source, destination, 0);
+        let metadata = unfinished.file().metadata().map_err(text)?;
         // Blocks that are shared take no room.
         let may_share = self.arguments.reflink != Reflink::Never && metadata.dev() == source.metadata.dev();
         if !may_share && let Some(missing) = room::missing(source, destination, metadata.blocks() * 512) {
             return Err(format!("failed to write {}: {missing}", destination.shown.maybe_quote()));
         }
         self.entry.in_place = true;
-        unfinished.file().set_len(0).map_err(told)
+        unfinished.file().set_len(0).map_err(text)
     }
 
     /// Gives an empty file its contents.

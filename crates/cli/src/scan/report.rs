@@ -158,8 +158,8 @@ impl<'a> Report<'a> {
     /// # Errors
     /// One sentence for the user.
     pub(super) fn finish(mut self, skipped: u64, elapsed: Duration) -> Result<Totals, String> {
-        let told = self.flush();
-        match told {
+        let flushed = self.flush();
+        match flushed {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                 return Err(crate::shared::output::unwritten(&error));
             }

@@ -212,9 +212,9 @@ impl Search<'_> {
             let rounds = self.run_off(&mut finalists, self.took + time)?;
             let settings: Vec<Setting> = finalists.iter().map(|&cell| self.space.at(cell)).collect();
             let (chosen, best, ratio) = knee(&settings, &rounds);
-            let told = (settings[chosen], settings[best], ratio);
+            let decided = (settings[chosen], settings[best], ratio);
             if contest >= contests || self.took >= budget {
-                return Ok(told);
+                return Ok(decided);
             }
             let (chosen, best) = (finalists[chosen], finalists[best]);
             // The dearer ones too, in case it fails: it may have been chosen by luck.
@@ -256,9 +256,9 @@ impl Search<'_> {
         let mut cheapest: Vec<usize> = (0..finalists.len()).collect();
         cheapest.sort_by_key(|&index| self.space.at(finalists[index]).cost());
         // Some of those that seem near enough, and some that seem nearly so: a few rounds cannot tell.
-        let told: &[Vec<f64>] = rounds;
+        let rates: &[Vec<f64>] = rounds;
         let reaching = |share: f64| {
-            let reaches = move |index: &usize| ratio(told, *index, best) >= 1.0 - share;
+            let reaches = move |index: &usize| ratio(rates, *index, best) >= 1.0 - share;
             cheapest.iter().copied().filter(reaches).take(FINALISTS_NEAR)
         };
         let mut kept: Vec<usize> =
@@ -304,8 +304,8 @@ fn fastest(settings: usize, rounds: &[Vec<f64>]) -> usize {
 
 /// Of two rates, in the middle of the rounds. One in which the other moved nothing says nothing.
 fn ratio(rounds: &[Vec<f64>], index: usize, other: usize) -> f64 {
-    let told = rounds.iter().filter(|rates| rates[other] > 0.0);
-    median(told.map(|rates| rates[index] / rates[other]))
+    let valid = rounds.iter().filter(|rates| rates[other] > 0.0);
+    median(valid.map(|rates| rates[index] / rates[other]))
 }
 
 /// The share of the best rate that the knee may lose.
