@@ -17,8 +17,9 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use headwater::io::{DriverKind, Limits};
 use headwater::policy::{PAGE_SIZE_BYTES, Policy};
 use headwater::{Engine, EngineBuilder, IoMode, ReadaheadPolicy};
+use headwater_measure::affinity::Affinity;
 
-use crate::bench::{Affinity, CatSuiteArguments, RandomArguments, UBC_EXAMPLES, UbcArguments};
+use crate::bench::{CatSuiteArguments, RandomArguments, UBC_EXAMPLES, UbcArguments};
 use crate::cp::CopyArguments;
 use crate::examples::{
     BENCH_EXAMPLES, CACHE_EXAMPLES, CAT_EXAMPLES, CAT_JSON, EXAMPLES, NOP_EXAMPLES, READAHEAD_EXAMPLES,

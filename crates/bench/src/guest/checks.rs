@@ -20,7 +20,7 @@ use headwater::{Engine, File, IoMode, OpenOptions, ReadaheadLimits};
 use serde::{Deserialize, Serialize};
 
 use super::{disk, interrupts};
-use crate::arms::Offsets;
+use crate::pages::Offsets;
 
 /// What came of one check.
 #[derive(Serialize, Deserialize)]

@@ -10,9 +10,9 @@ use serde::Serialize;
 use super::Options;
 use super::rows::{Arm, Peer, Row, Unit};
 use super::work::Sample;
-use crate::measure::median;
 use crate::tools::name_of;
-use crate::verdict::{self, Bar, Verdict};
+use headwater_measure::median;
+use headwater_measure::verdict::{self, Limit, Verdict};
 
 /// An arm of a row.
 #[derive(Serialize)]
@@ -208,10 +208,10 @@ fn mib(sample: &Sample) -> f64 {
 }
 
 /// Nowhere slower than the best of them.
-const EACH: Bar = Bar::AtLeast(1.0);
+const EACH: Limit = Limit::AtLeast(1.0);
 
 /// And clearly faster on the whole.
-const MEAN: Bar = Bar::AtLeast(1.3);
+const MEAN: Limit = Limit::AtLeast(1.3);
 
 #[cfg(test)]
 mod tests {

@@ -5,21 +5,18 @@
 
 mod cache;
 mod cat;
-mod cgroup;
 pub(crate) mod file;
+mod fio;
 mod headline;
 pub(crate) mod host;
+mod input;
 mod nop;
-mod page;
 mod quick;
 mod random;
 mod readahead;
-mod report;
-mod row;
-mod rows;
 mod scan;
-pub(crate) mod section;
 pub(crate) mod suite;
+mod tally;
 mod ubc;
 
 use std::io;
@@ -27,10 +24,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use headwater_measure::Findings;
 use serde::Serialize;
 
 pub(crate) use cat::{CatSuiteArguments, EXAMPLES as CAT_EXAMPLES};
-pub(crate) use nop::Affinity;
 pub(crate) use random::{EXAMPLES as RANDOM_EXAMPLES, RandomArguments};
 pub(crate) use ubc::{EXAMPLES as UBC_EXAMPLES, UbcArguments};
 
@@ -41,7 +38,6 @@ use crate::args::{
 use crate::units::ByteSize;
 use crate::{exit_code, output};
 use file::{Fitting, Target, Wanted};
-use suite::Findings;
 
 pub(crate) fn run(arguments: &BenchArguments) -> ExitCode {
     let outcome = match &arguments.suite {
@@ -60,7 +56,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> ExitCode {
 /// The child's side: measures one row and prints what it took as one line of JSON.
 pub(crate) fn run_row(arguments: &RowArguments) -> ExitCode {
     let line = match arguments.suite {
-        RowSuite::Scan => row::measure(arguments).and_then(|measured| line_of(&measured)),
+        RowSuite::Scan => scan::measure_row(arguments).and_then(|measured| line_of(&measured)),
         RowSuite::Cache => cache::measure_row(arguments).and_then(|measured| line_of(&measured)),
         RowSuite::Readahead => readahead::measure_row(arguments).and_then(|measured| line_of(&measured)),
         RowSuite::Cat => cat::run_row(arguments).map(|()| String::new()),
@@ -127,7 +123,7 @@ fn measure(wanted: &Wanted, place: &PlaceArguments, suites: &[Measure<'_>]) -> R
     for suite in suites {
         let findings = suite(&target)?;
         if place.results.json.to().wants_text() {
-            findings.print(if all.is_empty() { "" } else { "\n" })?;
+            output::print(&format!("{}{}", if all.is_empty() { "" } else { "\n" }, findings.text))?;
         }
         all.push(findings);
     }

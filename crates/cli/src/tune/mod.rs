@@ -34,9 +34,9 @@ pub(crate) use section::section;
 use headwater::profiles::StoredProfiles;
 
 use crate::bench::file::{SIZE_BYTES_MIN, Target};
-use crate::bench::suite::Findings;
 use crate::units::readable;
 use crate::{exit_code, output};
+use headwater_measure::Findings;
 use measure::{Plan, measure};
 use os_display::Quotable;
 use place::{Kind, Place};
