@@ -26,6 +26,8 @@ pub struct Comparison<'a> {
     pub ratio: f64,
     /// Whether the ratio is more than chance.
     pub outcome: Outcome,
+    /// Whether some sample of one lies among those of the other.
+    overlap: bool,
 }
 
 /// Of a comparison, seen from our side.
@@ -55,7 +57,9 @@ impl<'a> Comparison<'a> {
             () if is_better(other, one)? => Outcome::Worse,
             () => Outcome::NoDifference,
         };
-        Some(Comparison { ours, theirs, ratio, outcome })
+        let (own, their) = (one.spread()?, other.spread()?);
+        let overlap = own.0 <= their.1 && their.0 <= own.1;
+        Some(Comparison { ours, theirs, ratio, outcome, overlap })
     }
 
     /// `1.50 × std buffered`, or that there is no difference to it.
@@ -117,14 +121,21 @@ pub struct Verdict {
     /// `None` for what is told without a promise.
     bar: Option<Limit>,
     is_met: bool,
+    /// Whether it is a ratio of rows of which the samples do not tell which is better.
+    no_difference: bool,
 }
 
 impl Verdict {
+    /// Holds the ratio of two rows against a limit.
+    pub fn of(title: impl Into<String>, comparison: &Comparison<'_>, limit: Limit) -> Verdict {
+        Verdict { no_difference: comparison.overlap, ..Verdict::new(title, comparison.ratio, limit) }
+    }
+
     /// Holds a figure against a limit.
     pub fn new(title: impl Into<String>, measured: f64, bar: impl Into<Option<Limit>>) -> Verdict {
         let bar = bar.into();
         let is_met = bar.is_none_or(|bar| bar.is_met(measured));
-        Verdict { title: title.into(), measured, bar, is_met }
+        Verdict { title: title.into(), measured, bar, is_met, no_difference: false }
     }
 
     /// One line on standard output.
@@ -144,7 +155,12 @@ impl fmt::Display for Verdict {
             Some(Limit::AtLeast(limit)) => (">=", limit),
             Some(Limit::AtMost(limit)) => ("<=", limit),
         };
-        let verdict = if self.is_met { "met" } else { "MISSED" };
+        let verdict = match (self.is_met, self.no_difference) {
+            (true, false) => "met",
+            (true, true) => "met, no difference",
+            (false, true) => "no difference",
+            (false, false) => "MISSED",
+        };
         write!(f, "{title:<66} {measured:>9.3} {sign}{limit:>5}  {verdict}")
     }
 }
@@ -246,6 +262,10 @@ mod tests {
         assert!(Verdict::new("a", 1.0, Limit::AtLeast(1.0)).to_string().ends_with(">=    1  met"));
         assert!(Verdict::new("a", 1.1, Limit::AtMost(1.0)).to_string().ends_with("MISSED"));
         assert!(Verdict::new("a", 0.1, None).is_met);
+        let rows = [("a", Whose::Headwater, [9.5, 10.1]), ("b", Whose::Peer, [10.0, 10.0])];
+        let rows = rows.map(|(name, whose, values)| row(name, whose, Better::Higher, &values));
+        let even = Verdict::of("a", &Comparison::of_best(rows.iter(), "it").unwrap(), Limit::AtLeast(1.0));
+        assert!(!even.is_met && even.to_string().ends_with("no difference"), "{even}");
         let promise = Promise { ours: 1, theirs: Some(2), figure: "it", limit: None };
         assert_eq!(promise.measured(|way, _| Some(f64::from(way))), Some(0.5));
         assert_eq!(promise.measured(|way, _| (way == 1).then_some(1.0)), None);

@@ -112,8 +112,8 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
     }
     match &options.json {
         None => Ok(()),
-        Some(None) => writeln!(io::stdout(), "{}", report.json()?),
-        Some(Some(path)) => std::fs::write(path, report.json()? + "\n"),
+        Some(None) => writeln!(io::stdout(), "{}", report.json()),
+        Some(Some(path)) => std::fs::write(path, report.json() + "\n"),
     }
 }
 
