@@ -1,82 +1,55 @@
-# Everyday commands. `just` lists them.
+# What one wants to do, by groups. `just` lists them.
 
 default:
     @just --list
 
+# Check: what has to pass before a change is merged.
+
 # All that has to pass before a change is merged.
+[group('check')]
 ci:
     .ci/run
 
 # All tests. As root, with mkfs.ext4, mkfs.xfs and mkfs.btrfs installed, also on loop mounts of these.
+[group('check')]
 test *arguments:
     cargo test --workspace {{arguments}}
 
-# A minute of chaos on each driver, and ten thousand short-lived rings.
-chaos seconds="60":
-    HEADWATER_CHAOS_SECONDS={{seconds}} cargo test --release -p headwater-io --test drivers -- --nocapture chaos rings_leave
-
-# An engine under everything at once, and whether memory, descriptors, threads or requests grow: `just soak 1h`.
-soak time="10m":
-    HEADWATER_SOAK_SECONDS={{time}} cargo test --release -p headwater --test soak -- --nocapture soak::soak
-
-# Random operations on files that are written, against a model, on all drivers, alone and beside each other; ten million operations in its 20 minutes on two processors: `just soak-write`.
-soak-write time="20m":
-    HEADWATER_SOAK_SECONDS={{time}} cargo test --release -p headwater --test writing -- --nocapture oracle::soak oracle::files_share
-
-# What is left after a crash at any moment of random writes: `just soak-crash 10m`.
-soak-crash time="10m":
-    HEADWATER_SOAK_SECONDS={{time}} cargo test --release -p headwater --test crash -- --nocapture
-
-# Headwater and a program that knows nothing of it take turns on files, in every combination of level, caching, I/O, driver and file system, with a table at the end; then two processes that append at once. As root, with mkfs.ext4, mkfs.xfs and mkfs.btrfs: `just turns 1000000`.
-turns operations="1000000" appends="100000":
-    HEADWATER_TURNS={{operations}} HEADWATER_APPENDS={{appends}} cargo test --release -p headwater --test turns -- --nocapture --test-threads 1
-
-# Eight processes with an engine each and two without headwater in a cgroup smaller than what they read: nobody is killed, none starves: `just neighbours 60`.
-neighbours seconds="30":
-    HEADWATER_SOAK_SECONDS={{seconds}} cargo test --release -p headwater --test elastic -- --nocapture neighbours
-
-# Processes that leave at random moments, and what their files have then: `just soak-children 10000`, four minutes.
-soak-children children="10000":
-    HEADWATER_CHILDREN={{children}} cargo test --release -p headwater --test writing -- --nocapture children::
-
-# The cache inside of kernels under everything at once, on the host: `just soak-kernel 10m`.
-soak-kernel time="10m":
-    HEADWATER_SOAK_SECONDS={{time}} cargo test --release -p headwater-arceos --test host -- --nocapture soak::soak
-
-# Short runs of everything at once, each decided by its seed, on a simulated device: `just swarm 10m`. As root, in memory.
-swarm time="10m":
-    TMPDIR=/dev/shm HEADWATER_SOAK_SECONDS={{time}} cargo test -p headwater --test swarm -- --nocapture
-
-# Random inputs to one target, on one processor (`cargo +nightly fuzz list` names them): `just fuzz engine 600`. Needs the nightly toolchain and `cargo install cargo-fuzz`.
-fuzz target seconds="60":
-    fuzz/run {{seconds}} {{target}}
-
 # Formatting and lints.
+[group('check')]
 lint:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets -- -D warnings
 
 # The rules of the house: crate edges, module docs, unsafe code, lengths.
+[group('check')]
 tidy:
     cargo test -p headwater-testkit --test tidy
 
 # The documentation, with broken links as errors.
+[group('check')]
 doc *arguments:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps {{arguments}}
 
 # The core, and what runs inside of kernels, for a target without an operating system.
+[group('check')]
 no-std:
     cargo build -p headwater-core -p headwater-kernel -p headwater-arceos --target x86_64-unknown-none
 
-# A kernel with the cache in it, built, booted in QEMU on several machines, and its requests counted: four minutes.
-kernel-test:
-    crates/arceos/demo/test
+# Licences, sources and advisories of the dependencies.
+[group('check')]
+deny:
+    cargo deny check
 
-# The same on one machine, measured: `just kernel --fs fat --processors 2`, `just kernel --latency 30 --only reader`.
-kernel *arguments:
-    crates/arceos/demo/run {{arguments}}
+# Prove: longer searches for bugs, with seeds that replay.
+
+# Slots, pool and frames under loom: every order in which two threads can meet.
+[group('prove')]
+loom:
+    RUSTFLAGS="--cfg headwater_loom" CARGO_TARGET_DIR=target/loom cargo test -p headwater-io -p headwater-core --release --lib loom
 
 # The unsafe code of io and of the kernel's cache, and what is quick of the core, under miri.
+[group('prove')]
 miri:
     PROPTEST_CASES=2 MIRIFLAGS="-Zmiri-disable-isolation" cargo +nightly miri test -p headwater-io --lib
     PROPTEST_CASES=2 MIRIFLAGS="-Zmiri-disable-isolation" cargo +nightly miri test -p headwater-arceos --test host -- \
@@ -84,45 +57,109 @@ miri:
     PROPTEST_CASES=2 MIRIFLAGS="-Zmiri-disable-isolation" cargo +nightly miri test -p headwater-core \
         --test models -- units:: plan:: buddy::
 
-# Slots, pool and frames under loom: every order in which two threads can meet.
-loom:
-    RUSTFLAGS="--cfg headwater_loom" CARGO_TARGET_DIR=target/loom cargo test -p headwater-io -p headwater-core --release --lib loom
+# A minute of chaos on each driver, and ten thousand short-lived rings.
+[group('prove')]
+chaos seconds="60":
+    HEADWATER_CHAOS_SECONDS={{seconds}} cargo test --release -p headwater-io --test drivers -- --nocapture chaos rings_leave
 
-# Licences, sources and advisories of the dependencies.
-deny:
-    cargo deny check
+# An engine under everything at once, and whether memory, descriptors, threads or requests grow: `just soak 1h`.
+[group('prove')]
+soak time="10m":
+    HEADWATER_SOAK_SECONDS={{time}} cargo test --release -p headwater --test soak -- --nocapture soak::soak
+
+# Random operations on files that are written, against a model, on all drivers, alone and beside each other; ten million operations in its 20 minutes on two processors: `just soak-write`.
+[group('prove')]
+soak-write time="20m":
+    HEADWATER_SOAK_SECONDS={{time}} cargo test --release -p headwater --test writing -- --nocapture oracle::soak oracle::files_share
+
+# What is left after a crash at any moment of random writes: `just soak-crash 10m`.
+[group('prove')]
+soak-crash time="10m":
+    HEADWATER_SOAK_SECONDS={{time}} cargo test --release -p headwater --test crash -- --nocapture
+
+# Headwater and a program that knows nothing of it take turns on files, in every combination of level, caching, I/O, driver and file system, with a table at the end; then two processes that append at once. As root, with mkfs.ext4, mkfs.xfs and mkfs.btrfs: `just turns 1000000`.
+[group('prove')]
+turns operations="1000000" appends="100000":
+    HEADWATER_TURNS={{operations}} HEADWATER_APPENDS={{appends}} cargo test --release -p headwater --test turns -- --nocapture --test-threads 1
+
+# Eight processes with an engine each and two without headwater in a cgroup smaller than what they read: nobody is killed, none starves: `just neighbours 60`.
+[group('prove')]
+neighbours seconds="30":
+    HEADWATER_SOAK_SECONDS={{seconds}} cargo test --release -p headwater --test elastic -- --nocapture neighbours
+
+# Processes that leave at random moments, and what their files have then: `just soak-children 10000`, four minutes.
+[group('prove')]
+soak-children children="10000":
+    HEADWATER_CHILDREN={{children}} cargo test --release -p headwater --test writing -- --nocapture children::
+
+# Short runs of everything at once, each decided by its seed, on a simulated device: `just swarm 10m`. As root, in memory.
+[group('prove')]
+swarm time="10m":
+    TMPDIR=/dev/shm HEADWATER_SOAK_SECONDS={{time}} cargo test -p headwater --test swarm -- --nocapture
+
+# Random inputs to one target, on one processor (`cargo +nightly fuzz list` names them): `just fuzz engine 600`. Needs the nightly toolchain and `cargo install cargo-fuzz`.
+[group('prove')]
+fuzz target seconds="60":
+    fuzz/run {{seconds}} {{target}}
+
+# Kernels: the cache inside of one, and headwater on old ones.
+
+# A kernel with the cache in it, built, booted in QEMU on several machines, and its requests counted: four minutes.
+[group('kernels')]
+kernel-test:
+    crates/arceos/demo/test
+
+# The same on one machine, measured: `just kernel --fs fat --processors 2`, `just kernel --latency 30 --only reader`.
+[group('kernels')]
+kernel *arguments:
+    crates/arceos/demo/run {{arguments}}
+
+# The cache inside of kernels under everything at once, on the host: `just soak-kernel 10m`.
+[group('kernels')]
+soak-kernel time="10m":
+    HEADWATER_SOAK_SECONDS={{time}} cargo test --release -p headwater-arceos --test host -- --nocapture soak::soak
+
+# The tests that depend on the kernel on Linux 5.10, 6.1 or 6.12 of Debian, in a virtual machine: `just old-kernel 5.10 --only sharing`. Needs qemu-system-x86, and apt-get for a kernel.
+[group('kernels')]
+old-kernel version="6.1" *arguments:
+    cargo run -p headwater-bench -- old-kernel {{version}} {{arguments}}
+
+# Polled I/O in a virtual machine with an NVMe disk: needs qemu-system-x86, and apt-get for a kernel.
+[group('kernels')]
+guest *arguments:
+    cargo run --release -p headwater-bench -- guest {{arguments}}
+
+# Measure: figures, on a quiet machine.
 
 # Measures this machine's storage.
+[group('measure')]
 bench *arguments:
     cargo run --release -- bench {{arguments}}
 
 # The table of the UBC paper on this machine's storage: `just ubc /mnt/nvme --size 4G`.
+[group('measure')]
 ubc dir *arguments:
     cargo run --release -- bench ubc --dir {{dir}} {{arguments}}
 
 # `--only write`: what writing costs, on files of its own beside yours: 16 GiB of room, or `--shrink 8`.
 # `--only cache`: a scan through headwater's cache beside a hot set, with a file of 2 GiB or more.
 # The comparisons of the README on a file of yours: needs fio (with huge pages), GNU cat, `cargo install coreutils`.
+[group('measure')]
 bars file *arguments:
     cargo build --release
     cargo run --release -p headwater-bench -- bars --file {{file}} {{arguments}}
 
 # The ring against other io_uring libraries; `just nop --features rio` with the one under GPL-3.0 as well.
+[group('measure')]
 nop *arguments:
     cargo run --release -p headwater-bench {{arguments}} -- nop
 
 # The cache against quick_cache, foyer, moka, pread and mmap; needs 3 GiB of memory and 1 GiB where it runs (or --dir).
+[group('measure')]
 cache *arguments:
     cargo run --release -p headwater-bench -- cache {{arguments}}
 
 # headwater against the libraries that read files; needs 6 GiB of room where it runs (or --dir): `just peers --only files-warm`.
+[group('measure')]
 peers *arguments:
     cargo run --release -p headwater-bench -- peers {{arguments}}
-
-# The tests that depend on the kernel on Linux 5.10, 6.1 or 6.12 of Debian, in a virtual machine: `just old-kernel 5.10 --only sharing`. Needs qemu-system-x86, and apt-get for a kernel.
-old-kernel version="6.1" *arguments:
-    cargo run -p headwater-bench -- old-kernel {{version}} {{arguments}}
-
-# Polled I/O in a virtual machine with an NVMe disk: needs qemu-system-x86, and apt-get for a kernel.
-guest *arguments:
-    cargo run --release -p headwater-bench -- guest {{arguments}}

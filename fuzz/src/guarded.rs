@@ -9,6 +9,7 @@
 #![allow(unsafe_code)]
 
 use arbitrary::Arbitrary;
+use headwater_core::units::PAGE_BYTES;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 
 /// Which end of a buffer lies at a guard page.
@@ -62,5 +63,3 @@ pub fn check_fault(error: &std::io::Error) {
 }
 
 const EFAULT: i32 = 14;
-
-const PAGE_BYTES: usize = 4096;

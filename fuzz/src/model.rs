@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use headwater_core::units::PAGE_BYTES;
+
 /// A file as it should be. Pages that are not there are zeros.
 #[derive(Default, Debug)]
 pub struct Model {
@@ -66,5 +68,3 @@ fn pieces(offset_bytes: u64, length: usize) -> impl Iterator<Item = (u64, usize,
         })
     })
 }
-
-const PAGE_BYTES: usize = 4096;

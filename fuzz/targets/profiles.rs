@@ -6,9 +6,8 @@
 use std::cell::RefCell;
 use std::io::ErrorKind;
 
-use headwater::Engine;
-use headwater::io::DriverKind;
-use headwater::profiles::{Profile, StoredProfiles, TunedSetting};
+use headwater::testing::profiles::{Profile, StoredProfiles, TunedSetting};
+use headwater::{DriverKind, Engine};
 use headwater_fuzz::memory_file::MemoryFile;
 use libfuzzer_sys::fuzz_target;
 

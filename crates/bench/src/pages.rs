@@ -7,6 +7,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::time::Instant;
 
+pub(crate) use headwater_core::units::PAGE_SIZE_BYTES as PAGE;
+
 /// Reads pages until time is up; how many bytes that were.
 pub(crate) fn random_loop(
     mut offsets: Offsets,
@@ -71,5 +73,3 @@ impl AlignedBuffer {
         &mut self.memory[lead..lead + length_bytes]
     }
 }
-
-pub(crate) const PAGE: u64 = 4096;

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use headwater::io::{ByteRange, resident_pages};
+use headwater::ByteRange;
+use headwater::testing::resident_pages;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};

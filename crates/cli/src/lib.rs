@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Owns: which command runs, and how an error is printed.
-//! Does not own: the commands, the command line (`args`), where results go (`output`, `standard`).
+//! Does not own: the commands, the command line (`args`), where results go (`shared`).
 
 #![deny(unsafe_code)] // not forbidden, for the sake of `standard`
 
@@ -19,20 +19,15 @@ mod args;
 mod bench;
 mod cat;
 mod cp;
-mod examples;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod manual;
-mod output;
-mod readahead;
 mod scan;
-#[allow(unsafe_code)] // what runs before `main` is in a section of its own
-mod standard;
+#[allow(unsafe_code)] // `standard`: what runs before `main` is in a section of its own
+mod shared;
 mod stat;
-mod storage;
 mod trace;
 mod tune;
-mod units;
 
 use std::process::ExitCode;
 
@@ -52,36 +47,9 @@ pub fn run() -> ExitCode {
         Command::Tune(arguments) => tune::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Trace(arguments) => trace::run(&arguments),
-        Command::Man(arguments) => manual::run_man(&arguments),
-        Command::Completions(arguments) => manual::run_completions(&arguments),
+        Command::Man(arguments) => manual::run_man(&arguments, args::definition()),
+        Command::Completions(arguments) => manual::run_completions(&arguments, args::definition()),
         Command::BenchRow(arguments) => bench::run_row(&arguments),
         Command::CpGuard(arguments) => cp::run_guard(&arguments.path),
     }
-}
-
-/// Complains of what went wrong, if anything did.
-fn exit_code(done: Result<(), String>) -> ExitCode {
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(text) => {
-            complain(text);
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Says on standard error what went wrong, in one line. Names in it are quoted already; what else came from outside shows its
-/// control characters instead of sending them to a terminal. A closed standard error is no reason to stop.
-fn complain(text: impl std::fmt::Display) {
-    use std::io::Write;
-    let line = printable(&text.to_string().replace('\n', " "));
-    let _ = writeln!(std::io::stderr(), "headwater: {line}");
-}
-
-/// The text with its control characters as Rust writes them.
-fn printable(text: &str) -> String {
-    let shown = |character: char| -> String {
-        if character.is_control() { character.escape_default().collect() } else { character.into() }
-    };
-    text.chars().map(shown).collect()
 }

@@ -11,7 +11,8 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use roff::{Roff, roman};
 
-use crate::{args, exit_code, output};
+use crate::shared::complain::exit_code;
+use crate::shared::output;
 
 #[derive(Args, Debug)]
 pub(crate) struct ManArguments {
@@ -40,8 +41,9 @@ Examples:
   headwater completions zsh > ~/.zfunc/_headwater
   headwater completions fish > ~/.config/fish/completions/headwater.fish";
 
-pub(crate) fn run_man(arguments: &ManArguments) -> ExitCode {
-    let whole = whole();
+/// `definition` is that of the whole command line.
+pub(crate) fn run_man(arguments: &ManArguments, definition: Command) -> ExitCode {
+    let whole = whole(definition);
     let done = match &arguments.dir {
         Some(dir) => write_all(dir, &whole),
         None => find(&whole, &arguments.command).and_then(|command| output::print(&page(command))),
@@ -49,15 +51,16 @@ pub(crate) fn run_man(arguments: &ManArguments) -> ExitCode {
     exit_code(done)
 }
 
-pub(crate) fn run_completions(arguments: &CompletionsArguments) -> ExitCode {
+/// `definition` is that of the whole command line.
+pub(crate) fn run_completions(arguments: &CompletionsArguments, definition: Command) -> ExitCode {
     let mut text = Vec::new();
-    clap_complete::generate(arguments.shell, &mut whole(), "headwater", &mut text);
+    clap_complete::generate(arguments.shell, &mut whole(definition), "headwater", &mut text);
     exit_code(output::print(&String::from_utf8_lossy(&text)))
 }
 
 /// The command line as users see it: hidden commands are left out, names are whole (`headwater-bench-scan`).
-fn whole() -> Command {
-    let mut command = args::definition().disable_help_subcommand(true);
+fn whole(definition: Command) -> Command {
+    let mut command = definition.disable_help_subcommand(true);
     command.build();
     command
 }
@@ -106,12 +109,13 @@ fn page(command: &Command) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::definition;
 
     /// Goal: every command that users see has a page with its options, and hidden ones have none.
     #[test]
     fn every_command_has_a_page() {
         let place = tempfile::tempdir().unwrap();
-        write_all(place.path(), &whole()).unwrap();
+        write_all(place.path(), &whole(definition())).unwrap();
         let names: Vec<String> = std::fs::read_dir(place.path())
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -128,7 +132,7 @@ mod tests {
     /// Goal: a page is found by its words, and what is none is said.
     #[test]
     fn pages_are_found_by_name() {
-        let whole = whole();
+        let whole = whole(definition());
         let named = |names: &[&str]| {
             find(&whole, &names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>()).map(called)
         };

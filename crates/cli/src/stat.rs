@@ -9,18 +9,30 @@
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use headwater::io::{Access, ByteRange, DirectAlignment, DirectIo, FileKind, OpenFile};
+use clap::Args;
+use headwater::ByteRange;
+use headwater::ring::{Access, DirectAlignment, DirectIo, FileKind, OpenFile};
+use headwater_core::units::PAGE_SIZE_BYTES as PAGE_BYTES;
 use os_display::Quotable;
 use serde::Serialize;
 
-use crate::args::StatArguments;
-use crate::complain;
-use crate::output;
-use crate::storage::Storage;
-use crate::units::readable;
+use crate::shared::complain::complain;
+use crate::shared::output;
+use crate::shared::output::JsonArguments;
+use crate::shared::storage::Storage;
+use crate::shared::units::readable;
+
+#[derive(Args, Debug)]
+pub(crate) struct StatArguments {
+    /// Files and block devices to look at; nothing is read but a page where the file system does not tell about direct I/O.
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) json: JsonArguments,
+}
 
 pub(crate) fn run(arguments: &StatArguments) -> ExitCode {
     match look_at_all(arguments) {
@@ -281,14 +293,21 @@ impl Facts {
     }
 }
 
-const PAGE_BYTES: u64 = 4096;
-
 /// Fits a terminal of 80 columns.
 const LINE_PARTS: usize = 64;
 
 /// A file of 1 GiB has marks of 16 MiB in one line; a larger one is worth more lines.
 const ONE_LINE_BYTES_MAX: u64 = 1 << 30;
 const MAP_LINES: usize = 4;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  headwater stat big.log                        is it cached, and can it be read directly?
+  headwater stat --json *.parquet               for programs
+  headwater stat /dev/nvme0n1                   a whole device
+
+Of a file that is cached in part a map is shown: each mark stands for an equal part of the file,
+  # all cached, + half or more, - less, . nothing";
 
 #[cfg(test)]
 mod tests {

@@ -39,7 +39,7 @@ mod index;
 use alloc::vec::Vec;
 
 use self::index::ChunkIndex;
-use crate::units::{FrameId, PAGE_SIZE_BYTES};
+use crate::units::{FrameId, PAGE_BYTES};
 
 /// Size of a chunk: a huge page of x86-64. Reads into huge pages were measured at 1.5 to 2 times the speed of
 /// reads into scattered 4 KiB pages.
@@ -369,8 +369,6 @@ impl NodeSet {
 const fn first_node(order: u8) -> usize {
     1 << (ORDER_MAX - order)
 }
-
-const PAGE_BYTES: usize = PAGE_SIZE_BYTES as usize;
 const CHUNK_PAGES: usize = CHUNK_BYTES / PAGE_BYTES;
 const ORDERS: usize = ORDER_MAX as usize + 1;
 const ROOT: usize = 1;

@@ -316,7 +316,7 @@ impl Control {
         match (frame.state(), result) {
             (FrameState::Loading, LoadResult::Read) => {
                 // While nobody can use it yet, so that it enters without references.
-                self.replacement.insert(id, origin, &mut Eyes { cache, evicted: None });
+                self.replacement.insert(id, origin, &mut FrameAccess { cache, evicted: None });
                 frame.complete_load()
             }
             (FrameState::Loading, LoadResult::Failed) => {
@@ -342,9 +342,9 @@ impl Control {
 
     /// Makes room for one page. `None` when every page is pinned, or none is Resident.
     pub fn evict(&mut self, cache: &Cache) -> Option<Evicted> {
-        let mut eyes = Eyes { cache, evicted: None };
-        let id = self.replacement.evict(&mut eyes)?;
-        let usage = eyes.evicted.expect("the policy names what it had evicted");
+        let mut access = FrameAccess { cache, evicted: None };
+        let id = self.replacement.evict(&mut access)?;
+        let usage = access.evicted.expect("the policy names what it had evicted");
         let frame = &cache.frames[id];
         let evicted = Evicted { frame: id, file: frame.file(), page: frame.page(), usage };
         self.take_out(cache, id);
@@ -380,7 +380,7 @@ impl Control {
             cache.frames[frame].invalidate();
             return Err(no_node);
         }
-        self.replacement.insert(frame, Origin::Demand, &mut Eyes { cache, evicted: None });
+        self.replacement.insert(frame, Origin::Demand, &mut FrameAccess { cache, evicted: None });
         Ok(Installed { freed })
     }
 
@@ -487,13 +487,13 @@ impl Control {
     }
 }
 
-/// What the policy sees of the frames.
-struct Eyes<'a> {
+/// What a replacement policy may read and change of the frames.
+struct FrameAccess<'a> {
     cache: &'a Cache,
     evicted: Option<Usage>,
 }
 
-impl replacement::Frames for Eyes<'_> {
+impl replacement::Frames for FrameAccess<'_> {
     fn take_references(&mut self, frame: FrameId) -> u8 {
         self.cache.frames[frame].take_references()
     }

@@ -244,7 +244,7 @@ impl DirtyPages {
     pub fn forget_behind(&mut self, page: PageIndex, end: u32) {
         let (number, bit) = place_of(page);
         let Some(leaf) = self.leaves.get_mut(&number).filter(|leaf| leaf.dirty & bit != 0) else { return };
-        if end >= PAGE_BYTES {
+        if end >= PAGE_END {
             return;
         }
         let mut parts = leaf.take_parts(bit).unwrap_or_else(Parts::whole);
@@ -267,7 +267,7 @@ impl DirtyPages {
     pub fn last_dirty(&self) -> Option<(PageIndex, u32)> {
         let (number, leaf) = self.leaves.iter().rev().find(|(_, leaf)| leaf.dirty != 0)?;
         let place = leaf.dirty.ilog2();
-        let end = leaf.parts_of(1 << place).map_or(PAGE_BYTES, Parts::end);
+        let end = leaf.parts_of(1 << place).map_or(PAGE_END, Parts::end);
         Some((PageIndex::new(number * LEAF_PAGES + u64::from(place)), end))
     }
 
@@ -389,4 +389,5 @@ fn bits_between(start: u64, end: u64) -> u64 {
 /// As many as a word has bits: 256 KiB of a file.
 const LEAF_PAGES: u64 = 64;
 
-const PAGE_BYTES: u32 = crate::units::PAGE_SIZE_BYTES as u32;
+/// Where the bytes of a page end.
+const PAGE_END: u32 = crate::units::PAGE_SIZE_BYTES as u32;

@@ -39,11 +39,11 @@ pub mod units;
 
 pub use buddy::{Block, Buddy, CHUNK_BYTES, ORDER_MAX, order_for_bytes};
 pub use limits::Limits;
-pub use plan::{Geometry, MergedRuns, Run, Runs, merge_pages, runs};
+pub use plan::Run;
 pub use readahead::{
     Access, Advice, LimitsError, Lookup, MissingRun, Outcome, Plan, PlannedRead, Presence, Purpose, ReadId,
     ReadResult, Readahead, ReadaheadLimits, ReadaheadPolicy, ReadaheadStats, SequentialStream,
 };
 pub use units::{
-    Alignment, ByteRange, FrameId, PAGE_SHIFT, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange,
+    Alignment, ByteRange, FrameId, PAGE_BYTES, PAGE_SHIFT, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange,
 };

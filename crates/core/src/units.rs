@@ -26,6 +26,9 @@ use core::ops::{Add, Sub};
 /// most devices divides it.
 pub const PAGE_SIZE_BYTES: u64 = 4096;
 
+/// [`PAGE_SIZE_BYTES`] as the size of memory.
+pub const PAGE_BYTES: usize = PAGE_SIZE_BYTES as usize;
+
 /// Binary logarithm of [`PAGE_SIZE_BYTES`].
 pub const PAGE_SHIFT: u32 = 12;
 

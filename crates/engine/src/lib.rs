@@ -9,9 +9,9 @@
 //!   Engine: one pool of frames and one queue for the whole process
 //! ```
 //!
-//! Files are read and written with direct I/O on io_uring where system and file system allow it, and in the best other way where
-//! they do not. No alignment is asked of the caller anywhere. What the kernel already holds of a file is taken from
-//! there, so a warm file is never slower than it was.
+//! Files are read and written with direct I/O on io_uring where the system and the file system allow it, and with the next best
+//! method elsewhere. Callers never have to align anything. Bytes that the kernel's page cache already holds are copied from
+//! there, so a warm file is read no slower than before.
 //!
 //! ```
 //! use std::io::Read;
@@ -33,84 +33,53 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What is written is in memory at once, for all who use the same engine, and on the device after a sync. Until then it is
-//! lost if the process is killed, as with every cache in user space; if it ends in an orderly way, or the engine is dropped,
-//! it is written.
+//! Written bytes are in memory at once, visible through every handle of the same engine, and on the device after a sync. As with
+//! every cache in user space, killing the process loses what was not synced; an orderly exit, or dropping the engine, writes it
+//! back.
 //!
-//! Owns: what a user of headwater sees.
+//! Owns: the public names of headwater.
 //! Does not own: policies (`headwater-core`), system calls (`headwater-io`).
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-mod advice;
-mod async_reader;
-mod cached;
-mod cached_write;
-mod coherence;
-mod contiguous;
-mod counters;
-mod cursor;
-mod elastic;
-mod ending;
+mod api;
+mod base;
 mod engine;
-mod error;
-mod events;
-mod file;
-mod in_memory;
 mod inode;
-mod joint;
-mod keeper;
-mod leases;
-mod listeners;
-mod loads;
-mod local;
-mod memory;
-#[cfg(feature = "metrics")]
-mod metrics;
-pub mod profiles;
-mod put_pages;
-mod read_at;
-mod read_many;
-mod reader;
-mod shared_view;
-mod source;
-mod start;
-mod stats;
-mod stream;
-mod sync;
-mod unwritten;
-mod view;
-mod whole;
-mod window_flush;
-mod windows;
-mod write_at;
-mod write_back;
-mod writer;
-mod writes;
+mod load;
+mod read;
+mod write;
 
-pub use async_reader::{AsyncReader, ByteStream};
-pub use coherence::Coherence;
-pub use counters::{Counts, FileStats};
-pub use elastic::{Elasticity, Relief};
-pub use engine::{Engine, EngineBuilder, Info, Stats};
-pub use error::{Error, Failure, Operation, Result};
-pub use file::{Caching, File, OpenOptions};
+pub use api::async_reader::{AsyncReader, ByteStream};
+pub use api::builder::EngineBuilder;
+pub use api::engine::{Info, Stats};
+pub use api::eviction_listener::EvictionListener;
+pub use api::file::{Caching, File, OpenOptions};
+pub use api::local::{Local, LocalEngine, LocalFile};
+pub use api::read_file::read;
+pub use api::read_many::ManyRead;
+pub use api::reader::Reader;
+pub use api::shared_view::SharedView;
+pub use api::view::View;
+pub use api::writer::Writer;
+pub use base::counters::{Counts, FileStats};
+pub use base::error::{Error, Failure, Operation, Result};
+pub use engine::Engine;
+pub use engine::handle::IoMode;
+pub use engine::profiles::Profiles;
+pub use engine::reclaim::{Elasticity, Relief};
+pub use engine::stats::{CacheStats, Latency};
 pub use headwater_core::readahead::{Advice, ReadaheadLimits, ReadaheadPolicy};
-pub use listeners::EvictionListener;
-pub use local::{Local, LocalEngine, LocalFile};
-pub use profiles::Profiles;
-pub use read_many::ManyRead;
-pub use reader::Reader;
-pub use shared_view::SharedView;
-pub use source::IoMode;
-pub use stats::{CacheStats, Latency};
-pub use view::View;
-pub use whole::read;
-pub use writer::Writer;
+pub use headwater_core::replacement::Policy as ReplacementPolicy;
+pub use headwater_core::units::{ByteRange, PageRange};
+pub use headwater_io::{
+    ArenaStats, DriverKind, DriverStats, PolledRings, Polling, Residency, SubmissionPolling,
+};
+pub use inode::coherence::Coherence;
 
-/// The queue below the engine by itself: requests in memory of their own, submitted by any thread, batched, waited for by
-/// threads or by tasks on any executor, cancelled safely. For programs that bring their own cache.
+/// The queue below the engine by itself: requests in memory of their own, submitted from any thread, batched, awaited by threads
+/// or by tasks on any executor, cancelled safely. For programs that bring their own cache.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -139,64 +108,24 @@ pub use writer::Writer;
 /// ```
 pub mod ring {
     pub use headwater_io::{
-        Access, Arena, ArenaStats, Batch, BudgetTooSmall, Completion, DirectAlignment, DirectIo, Driver,
-        DriverInfo, DriverKind, DriverOptions, DriverStats, Extent, Extents, FileKind, Finished, Headroom,
-        LocalDriver, OpenFile, Operation, Plug, PolledRings, Polling, Pressure, RejectReason, Rejected,
-        Request, Route, Sharing, Stall, SubmissionPolling, Transfer, Urgency, uring_refusal,
+        Access, Arena, Batch, Completion, DirectAlignment, DirectIo, Driver, DriverInfo, DriverOptions,
+        Extent, Extents, FileKind, Finished, LocalDriver, OpenFile, Operation, Plug, RejectReason, Rejected,
+        Request, Route, Sharing, Transfer, Urgency,
     };
 }
 
-/// The page cache below files by itself: pages of anything, loaded by whoever brings their bytes into extents of an arena,
-/// found and pinned by any thread without a lock.
-///
-/// ```
-/// use headwater::pages::{FilePages, Found, LoadId, PageCache, Policy};
-/// use headwater::io::PageIndex;
-/// use headwater::ring::{Arena, Extents, Urgency};
-/// let arena = Arena::new(4 << 20)?;
-/// let cache = PageCache::new(&arena, Policy::Clock2QPlus);
-/// let file: FilePages = cache.add_file()?;
-/// let mut extent = arena.allocate(8192, Urgency::Demand).expect("the arena is empty");
-/// extent.fill(7);
-/// let (pages, extents) = (headwater::io::PageRange::new(PageIndex::new(0), PageIndex::new(2)), Extents::from_iter([extent]));
-/// let loading = file.begin_load(pages, &extents, LoadId::new(0), pages.end).expect("nobody has loaded them");
-/// loading.publish(extents, 8192);
-/// let Found::Page(page) = file.pin(PageIndex::new(1), 0..4096) else { panic!("it was loaded") };
-/// assert_eq!(page[0], 7);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub mod pages {
-    pub use headwater_core::cache::{DirtyToo, Evicted};
-    pub use headwater_core::dirty::{DirtyPages, Written};
-    pub use headwater_core::frame::{FileId, FirstUse, LoadId, Usage};
-    pub use headwater_core::replacement::Policy;
-    pub use headwater_io::{
-        Dropped, FilePages, Found, Glanced, Loading, NotBegun, Overwritten, OwnedPage, PageCache,
-        PageCacheStats, PageCounts, PinnedPage, PinnedRun,
-    };
-}
-
-/// What tests and measuring tools need beyond reading files: drivers to choose from, faults to inject, what the kernel
-/// holds of a file.
-pub mod io {
+/// For tests, measurements and `headwater tune`, beyond reading and writing files: a simulated device and its faults, `mmap`,
+/// counts of the kernel, stored profiles. With the feature `testing`; nothing here is stable.
+#[cfg(feature = "testing")]
+pub mod testing {
     pub use headwater_core::limits::Limits;
-    pub use headwater_core::units::{ByteRange, PageIndex, PageRange};
+    pub use headwater_core::units::PageIndex;
     pub use headwater_io::{
-        Access, Arena, ArenaStats, DeviceEvent, DirectAlignment, DirectIo, DriverKind, DriverStats, FaultOn,
-        FaultRange, FileKind, MapAdvice, MappedFile, OpenFile, Polling, Residency, SimControl, SimOptions,
-        Urgency, children_cpu_time, device_polls, resident_pages, uring_refusal,
+        DeviceEvent, FaultOn, FaultRange, Headroom, MapAdvice, MappedFile, Pressure, SimControl, SimOptions,
+        children_cpu_time, device_polls, resident_pages, uring_refusal,
     };
-}
 
-/// The cache's replacement and readahead by themselves, without memory or files: for programs that bring their own cache,
-/// and for simulations. [`policy::Replacement`] and [`policy::Readahead`] have an example each.
-pub mod policy {
-    pub use headwater_core::readahead::{
-        Access, Advice, Lookup, Outcome, Plan, PlannedRead, Presence, Purpose, ReadId, ReadResult, Readahead,
-        ReadaheadLimits, ReadaheadPolicy, ReadaheadStats,
-    };
-    pub use headwater_core::replacement::{Evicted, Frames, Origin, Policy, Replacement, UnknownPolicy};
-    pub use headwater_core::units::{ByteRange, FrameId, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
+    pub use crate::engine::profiles;
 }
 
 /// The examples of the README, compiled.

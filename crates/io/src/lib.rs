@@ -10,64 +10,52 @@
 //! request ([`Extent`]) is *moved* into the driver and comes back only when the kernel is done with it, so no
 //! safe caller can touch, free or reuse memory that a device still writes to (invariants 1 and 4).
 //!
+//! Rooms, each of which uses only those below it:
+//!
+//! ```text
+//!   driver      what callers hold: Driver, Completion, Batch; which queue a request takes
+//!   backend     what carries a request out: uring, threads, sim
+//!   request     a request, and the slot that it is in from submission to completion
+//!   file, memory   open files and what the kernel tells of them; frames, the page cache, memory pressure
+//!   sync        locks, wake-ups, a background thread
+//!   system      system calls, forks, signals
+//! ```
+//!
 //! Owns: frame memory, the look at what the system has left of it, file descriptors, request slots, the three drivers.
 //! Does not own: caching, readahead, retries that change what is read; those are the engine's.
 
 #![warn(missing_docs)]
 
-mod arena;
-mod background;
-mod completion;
+mod backend;
 mod driver;
-mod event;
 mod file;
-mod fork;
-mod gate;
-mod identity;
-mod kernel_cache;
-mod lane;
-mod lease;
-mod live;
-mod local;
-mod mapped;
-mod page_cache;
-mod pool;
-mod pressure;
+mod memory;
 mod request;
-mod signals;
-mod sim;
-mod slot;
-mod slots;
 mod sync;
-mod sys;
-mod threads;
-mod uring;
-mod watch;
+mod system;
 
-pub use arena::{Arena, ArenaStats, BudgetTooSmall, Extent, Extents, LentOut, Urgency};
-pub use background::{Background, Bell, Pause};
-pub use completion::{Batch, Completion, Plug};
+pub use backend::sim::{DeviceEvent, FaultOn, FaultRange, SimControl, SimOptions};
+pub use backend::uring::{Sharing, SubmissionPolling, uring_refusal};
+pub use driver::completion::{Batch, Completion, Plug};
+pub use driver::local::LocalDriver;
 pub use driver::{Driver, DriverInfo, DriverKind, DriverOptions, DriverStats, PolledRings, Polling};
-pub use event::{Event, EventListener, WakeScope, contain};
 pub use file::{
-    Access, Allocated, AppendFile, Appended, Creation, DirectAlignment, DirectIo, FileKey, FileKind,
-    FileStamp, FileSystem, OpenFile, Opened, Route, SeenFile, StampTrust, WholeFile, close_parked,
-    coarse_clock, coarse_tick, device_polls,
+    Access, Allocated, AppendFile, Appended, ChangeWatch, Creation, DirectAlignment, DirectIo, FileKey,
+    FileKind, FileStamp, FileSystem, Lease, LeaseOwner, LeaseState, LeaseWatch, MapAdvice, MappedFile,
+    OpenFile, Opened, Residency, Route, SeenFile, StampTrust, Watched, WholeFile, close_parked, coarse_clock,
+    coarse_tick, device_number, device_polls, file_system_uuid, resident_pages,
 };
-pub use identity::{device_number, file_system_uuid};
-pub use kernel_cache::{Residency, resident_pages};
-pub use lease::{Lease, LeaseOwner, LeaseState, LeaseWatch};
-pub use live::{LiveMemory, live_support};
-pub use local::LocalDriver;
-pub use mapped::{MapAdvice, MappedFile};
-pub use page_cache::{
+pub use memory::arena::{Arena, ArenaStats, BudgetTooSmall, Extent, Extents, LentOut, Urgency};
+pub use memory::live::{LiveMemory, live_support};
+pub use memory::page_cache::{
     Dropped, FilePages, Found, Glanced, Loading, Modified, NotBegun, Overwritten, OwnedPage, PageCache,
     PageCacheStats, PageCounts, PinnedPage, PinnedRun,
 };
-pub use pressure::{Headroom, Pressure, Stall};
-pub use request::{Finished, RejectReason, Rejected, Request, Sync, Transfer, WriteBack};
-pub use signals::without_signals;
-pub use sim::{DeviceEvent, FaultOn, FaultRange, SimControl, SimOptions};
-pub use sys::{Operation, SyncScope, at_exit, children_cpu_time};
-pub use uring::{Sharing, SubmissionPolling, uring_refusal};
-pub use watch::{ChangeWatch, Watched};
+pub use memory::pressure::{Headroom, Pressure, Stall};
+pub use request::{Finished, Rejected, Request, Sync, Transfer, WriteBack};
+pub use sync::background::{Background, Bell, Pause};
+pub use sync::event::{Event, EventListener, WakeScope, contain};
+pub use sync::{lock, unpoisoned};
+pub use system::reject::RejectReason;
+pub use system::signals::without_signals;
+pub use system::sys::{Operation, SyncScope, at_exit, children_cpu_time};

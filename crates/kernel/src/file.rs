@@ -26,10 +26,10 @@ use headwater_core::readahead::{
     ReadaheadStats,
 };
 use headwater_core::table::PageTable;
-use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
+use headwater_core::units::{ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
 use lock_api::Mutex;
 
-use crate::frames::{Found, Leaving, PAGE_BYTES, Pinned};
+use crate::frames::{Found, Leaving, Pinned};
 use crate::kernel::{Error, Failure, Kernel, Node, NodeKey};
 use crate::page_cache::{PageCache, count, evict_event};
 

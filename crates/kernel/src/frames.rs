@@ -28,12 +28,10 @@ use headwater_core::frame::{CHUNK_FRAMES, FirstUse, FrameState, LoadId, Unpinned
 use headwater_core::pool::{Left, Pool};
 use headwater_core::replacement::Policy;
 use headwater_core::table::{NoNode, PageTable};
-use headwater_core::units::{FrameId, PAGE_SIZE_BYTES, PageIndex, PageRange};
+use headwater_core::units::{FrameId, PAGE_BYTES, PageIndex, PageRange};
 use lock_api::Mutex;
 
 use crate::kernel::Kernel;
-
-pub(crate) const PAGE_BYTES: usize = PAGE_SIZE_BYTES as usize;
 
 /// All frames of a cache.
 pub(crate) struct Frames<K: Kernel> {

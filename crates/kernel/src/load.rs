@@ -22,11 +22,11 @@ use headwater_core::backing::Backing;
 use headwater_core::buddy::order_for_bytes;
 use headwater_core::frame::LoadId;
 use headwater_core::readahead::{MissingRun, PlannedRead, Purpose, ReadId, ReadResult, missing_runs};
-use headwater_core::units::{PAGE_SIZE_BYTES, PageCount, PageRange};
+use headwater_core::units::{PAGE_BYTES, PAGE_SIZE_BYTES, PageCount, PageRange};
 use lock_api::Mutex;
 
 use crate::file::File;
-use crate::frames::{Filling, PAGE_BYTES};
+use crate::frames::Filling;
 use crate::kernel::{Kernel, WaitQueue};
 use crate::page_cache::{PageCache, count};
 

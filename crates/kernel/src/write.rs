@@ -24,10 +24,10 @@ use headwater_core::cache::DirtyToo;
 use headwater_core::dirty::{DirtyPages, Written};
 use headwater_core::readahead::Purpose;
 use headwater_core::table::NoNode;
-use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
+use headwater_core::units::{ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
 
 use crate::file::{ALL_PAGES, CachedFile, File, PageEvent, part};
-use crate::frames::{Found, HeldRun, PAGE_BYTES, Pinned, Spare, Wrote};
+use crate::frames::{Found, HeldRun, Pinned, Spare, Wrote};
 use crate::kernel::{Error, Failure, Kernel, Node, SyncScope};
 use crate::page_cache::count;
 

@@ -3,12 +3,11 @@
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
+use headwater_core::units::PAGE_SIZE_BYTES;
 use headwater_kernel::{
     Backing, Failure, Form, Kernel, Node, NodeKey, PageCache, Settings, Stats, SyncScope, WaitQueue,
 };
 use headwater_testkit::mix;
-
-const PAGE_BYTES: u64 = 4096;
 const MEMORY_BYTES: u64 = 64 << 20;
 const FILE_BYTES: u64 = 16 << 30;
 
@@ -104,9 +103,9 @@ impl WaitQueue for Queue {
 fn after_reading(files: u64, pages: impl Iterator<Item = (u64, u64)>) -> Stats {
     let cache = PageCache::new(Host, Settings::new(MEMORY_BYTES as usize)).expect("settings are valid");
     let files: Vec<_> = (0..files).map(|inode| cache.open(Zeros { inode }).expect("it opens")).collect();
-    let mut buffer = [0; PAGE_BYTES as usize];
+    let mut buffer = [0; PAGE_SIZE_BYTES as usize];
     for (file, page) in pages {
-        assert_eq!(files[file as usize].read_at(&mut buffer, page * PAGE_BYTES), Ok(buffer.len()));
+        assert_eq!(files[file as usize].read_at(&mut buffer, page * PAGE_SIZE_BYTES), Ok(buffer.len()));
     }
     cache.check();
     cache.stats()
@@ -117,7 +116,7 @@ fn assert_cost(what: &str, stats: Stats, bytes_max: f64) {
     let pages = f64::from(stats.resident_pages);
     let bytes = stats.metadata_bytes as f64 / pages;
     println!("{what}: {pages} pages, {bytes:.1} bytes of metadata each, {:.2} %", bytes / 40.96);
-    assert!(pages >= 0.9 * (MEMORY_BYTES / PAGE_BYTES) as f64, "{what}: the cache is not full");
+    assert!(pages >= 0.9 * (MEMORY_BYTES / PAGE_SIZE_BYTES) as f64, "{what}: the cache is not full");
     assert!(bytes <= bytes_max, "{what}: {bytes} bytes a page");
 }
 
@@ -125,7 +124,7 @@ fn assert_cost(what: &str, stats: Stats, bytes_max: f64) {
 /// one after the other, and by lone pages of a file of 32 times the memory.
 #[test]
 fn a_page_costs_some_tens_of_bytes() {
-    let pages = 2 * MEMORY_BYTES / PAGE_BYTES;
+    let pages = 2 * MEMORY_BYTES / PAGE_SIZE_BYTES;
     assert_cost("one file in order", after_reading(1, (0..pages).map(|page| (0, page))), 40.0);
     let files = after_reading(FILES, (0..pages).map(|page| (page * FILES / pages, page % (pages / FILES))));
     assert_cost("files one after the other", files, 40.0);
@@ -137,7 +136,7 @@ fn a_page_costs_some_tens_of_bytes() {
 /// old pages leave for new ones. Method: reads in no order, of four times the memory.
 #[test]
 fn a_cache_without_nodes_evicts() {
-    let (memory_pages, file_pages) = (MEMORY_BYTES / PAGE_BYTES, FILE_BYTES / PAGE_BYTES);
+    let (memory_pages, file_pages) = (MEMORY_BYTES / PAGE_SIZE_BYTES, FILE_BYTES / PAGE_SIZE_BYTES);
     let reads = 4 * memory_pages;
     let stats = after_reading(1, (0..reads).map(|place| (0, mix(place) % file_pages)));
     println!("lone reads: {stats:?}");

@@ -12,10 +12,10 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use futures_io::{AsyncRead, AsyncSeek};
-use headwater::io::{ByteRange, DriverKind, SimOptions};
+use headwater::testing::SimOptions;
 use headwater::{
-    Advice, AsyncReader, Caching, Engine, File, IoMode, ManyRead, OpenOptions, Profiles, ReadaheadPolicy,
-    Reader, SharedView, View, Writer,
+    Advice, AsyncReader, ByteRange, Caching, DriverKind, Engine, File, IoMode, ManyRead, OpenOptions,
+    Profiles, ReadaheadPolicy, Reader, SharedView, View, Writer,
 };
 use headwater_fuzz::bounds::Number;
 use headwater_fuzz::guarded::{Guarded, Side};

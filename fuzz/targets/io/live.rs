@@ -23,7 +23,7 @@ enum Step<'a> {
     Read { at: Number, length: u16, side: Side },
     Write { at: Number, bytes: &'a [u8], side: Side },
     Zero { start: Number, end: Number },
-    Store { at: Number, value: u64, width: u8 },
+    Store { at: Number, value: u64 },
     Track,
     TakeWritten,
 }
@@ -96,7 +96,7 @@ impl Bench {
                     None => assert!(done.is_err(), "{step:?}"),
                 }
             }
-            Step::Store { at, value, width } => self.store(at.get() as usize, value, width),
+            Step::Store { at, value } => self.store(at.get() as usize, value),
             Step::Track => {
                 self.memory.track().expect("there is memory for page tables");
                 self.written = Some(BTreeSet::new());
@@ -121,19 +121,13 @@ impl Bench {
         }
     }
 
-    fn store(&mut self, at: usize, value: u64, width: u8) {
-        let (memory, order) = (&self.memory, Ordering::Relaxed);
-        let (width, stored) = match width % 4 {
-            0 => (1, memory.atomic_u8(at).map(|place| place.store(value as u8, order))),
-            1 => (2, memory.atomic_u16(at).map(|place| place.store(value as u16, order))),
-            2 => (4, memory.atomic_u32(at).map(|place| place.store(value as u32, order))),
-            _ => (8, memory.atomic_u64(at).map(|place| place.store(value, order))),
-        };
-        let bytes = &value.to_ne_bytes()[..width];
-        if self.within(at, width).is_some() && at.is_multiple_of(width) {
+    fn store(&mut self, at: usize, value: u64) {
+        let stored = self.memory.atomic_u64(at).map(|place| place.store(value, Ordering::Relaxed));
+        let bytes = &value.to_ne_bytes();
+        if self.within(at, bytes.len()).is_some() && at.is_multiple_of(bytes.len()) {
             self.note(stored.is_some(), at, bytes, Counts::Yes);
         } else {
-            assert!(stored.is_none(), "{width} bytes at {at}");
+            assert!(stored.is_none(), "eight bytes at {at}");
         }
     }
 

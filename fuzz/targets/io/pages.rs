@@ -12,7 +12,7 @@ use arbitrary::Arbitrary;
 use headwater_core::cache::DirtyToo;
 use headwater_core::frame::LoadId;
 use headwater_core::replacement::Policy;
-use headwater_core::units::{PageCount, PageIndex, PageRange};
+use headwater_core::units::{PAGE_BYTES, PageCount, PageIndex, PageRange};
 use headwater_fuzz::bounds::Number;
 use headwater_fuzz::guarded::{Guarded, Side};
 use headwater_fuzz::memory_file::MemoryFile;
@@ -437,7 +437,5 @@ const REFUSED: [&str; 4] = [
 
 /// In no page but those of the other file.
 const SECRET: u8 = 0x5E;
-
-const PAGE_BYTES: usize = 4096;
 
 const OPERATIONS_MAX: usize = 80;

@@ -410,7 +410,10 @@ impl Scene<'_> {
         let file = &self.opened.file;
         // The kernel keeps pages beyond the end of a file that was cut.
         let real = range.clip(self.model.length_bytes);
-        assert!(file.resident_pages(real).is_none_or(|resident| resident <= PageRange::covering(real).len().get()));
+        assert!(
+            file.resident_pages(real)
+                .is_none_or(|resident| resident <= PageRange::covering(real).len().get())
+        );
         // Answers may be out of date at once, so that they are given is all that counts.
         _ = (file.residency(range), file.is_dirty_in_kernel(range));
         _ = (self.driver.is_held_by_kernel(file, range), self.driver.is_dirty_in_kernel(file, range));

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use headwater::io::children_cpu_time;
+use headwater::testing::children_cpu_time;
 use headwater_testkit::Rng;
 
 use super::{Contest, rate};

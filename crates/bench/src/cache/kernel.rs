@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
-use headwater::io::{MapAdvice, MappedFile};
+use headwater::testing::{MapAdvice, MappedFile};
 
 use super::gets::{self, Cell};
 use super::{ArmOptions, PAGE_BYTES, is_page};

@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clap::ValueEnum;
+use headwater_core::units::PAGE_BYTES;
 use headwater_measure::rounds::interleave;
 use headwater_measure::{Better, Column, Limit, Metric, Promise, Row, Table, Verdict, Whose, child};
 use serde::Serialize;
@@ -311,7 +312,5 @@ fn fill_page(page: u32, bytes: &mut [u8; PAGE_BYTES]) {
 fn is_page(page: u32, bytes: &[u8]) -> bool {
     bytes.first_chunk().is_some_and(|word| u64::from_le_bytes(*word) == u64::from(page))
 }
-
-const PAGE_BYTES: usize = 4096;
 
 const PAGES_AT_ONCE: u32 = 256;

@@ -6,10 +6,12 @@
 use std::hint::black_box;
 use std::io;
 
-use headwater::io::{PageIndex, PageRange};
-use headwater::pages::{FilePages, Found, LoadId, PageCache, Policy};
 use headwater::ring::{Arena, Urgency};
-use headwater::{Engine, File, ManyRead, OpenOptions};
+use headwater::testing::PageIndex;
+use headwater::{Engine, File, ManyRead, OpenOptions, PageRange};
+use headwater_core::frame::LoadId;
+use headwater_core::replacement::Policy;
+use headwater_io::{FilePages, Found, PageCache};
 
 use super::gets::{self, Cell};
 use super::{ArmOptions, PAGE_BYTES, is_page};

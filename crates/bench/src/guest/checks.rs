@@ -15,8 +15,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use headwater::io::{DriverKind, Polling, device_polls};
-use headwater::{Engine, File, IoMode, OpenOptions, ReadaheadLimits};
+use headwater::testing::device_polls;
+use headwater::{DriverKind, Engine, File, IoMode, OpenOptions, Polling, ReadaheadLimits};
+use headwater_core::units::PAGE_SIZE_BYTES as PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 
 use super::{disk, interrupts};
@@ -203,9 +204,6 @@ const FILE_IN_MEMORY: &str = "/in-memory";
 
 const MEMORY_BYTES: u64 = 32 << 20;
 const MEBIBYTE: u64 = 1 << 20;
-
-/// The unit of [`Offsets`].
-const PAGE_BYTES: u64 = 4096;
 
 /// Reads under polling take at most the twentieth of the interrupts of those without; the disk may have something else
 /// to say in between.

@@ -3,7 +3,8 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use headwater::ring::{Driver, DriverKind, DriverOptions, Request, Sharing};
+use headwater::DriverKind;
+use headwater::ring::{Driver, DriverOptions, Request, Sharing};
 
 use headwater_measure::{Figures, Latencies, crew};
 

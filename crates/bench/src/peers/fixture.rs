@@ -7,7 +7,9 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use headwater::io::{Access, ByteRange, DirectIo, OpenFile, Residency, uring_refusal};
+use headwater::ring::{Access, DirectIo, OpenFile};
+use headwater::testing::uring_refusal;
+use headwater::{ByteRange, Residency};
 use headwater_testkit::Pattern;
 use tempfile::TempDir;
 

@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use headwater::io::{MapAdvice, MappedFile};
+use headwater::testing::{MapAdvice, MappedFile};
 
 use super::rows::{Arm, Row};
 use super::runtime::{self, Opening};

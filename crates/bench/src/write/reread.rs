@@ -7,8 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use headwater::io::{ByteRange, Residency};
-use headwater::{IoMode, OpenOptions};
+use headwater::{ByteRange, IoMode, OpenOptions, Residency};
 
 use super::target::{engine, timed};
 use super::{ArmOptions, Figures, Side, Work};

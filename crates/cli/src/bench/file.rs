@@ -15,12 +15,13 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use headwater::io::{Access, ByteRange, DirectIo, FileKind, OpenFile, Residency};
+use headwater::ring::{Access, DirectIo, FileKind, OpenFile};
+use headwater::{ByteRange, Residency};
 use os_display::Quotable;
 use rustix::fs::{Advice, FallocateFlags, fadvise};
 
 use super::suite::mixed;
-use crate::units::{ByteSize, readable};
+use crate::shared::units::{ByteSize, readable};
 
 /// What the user asked for.
 #[derive(Clone, Debug)]

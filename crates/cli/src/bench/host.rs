@@ -8,7 +8,7 @@ use std::path::Path;
 use headwater_measure::{Machine, machine};
 use serde::Serialize;
 
-use crate::storage::Storage;
+use crate::shared::storage::Storage;
 
 /// The machine and what a file lies on. Empty texts and `None` mean that the system does not tell.
 #[derive(Serialize, Clone, Debug)]

@@ -5,7 +5,8 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use headwater::io::{Access, ByteRange, DirectIo, OpenFile};
+use headwater::ByteRange;
+use headwater::ring::{Access, DirectIo, OpenFile};
 
 /// The file is handed over as standard input and opened again from there: it may have no name any more.
 pub(super) const INPUT: &str = "/proc/self/fd/0";

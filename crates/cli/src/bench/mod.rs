@@ -3,8 +3,11 @@
 //! Owns: which suites there are.
 //! Does not own: the suites, their quick form (`quick`).
 
+pub(crate) mod arguments;
 mod cache;
 mod cat;
+pub(crate) mod command;
+pub(crate) mod examples;
 pub(crate) mod file;
 mod fio;
 mod headline;
@@ -27,16 +30,16 @@ use std::time::Duration;
 use headwater_measure::Findings;
 use serde::Serialize;
 
-pub(crate) use cat::{CatSuiteArguments, EXAMPLES as CAT_EXAMPLES};
-pub(crate) use random::{EXAMPLES as RANDOM_EXAMPLES, RandomArguments};
-pub(crate) use ubc::{EXAMPLES as UBC_EXAMPLES, UbcArguments};
+use ubc::UbcArguments;
 
-use crate::args::{
-    BenchArguments, CacheArguments, PlaceArguments, ReadaheadArguments, ResultArguments, RowArguments,
-    RowSuite, ScanArguments, Suite,
+use crate::bench::arguments::{
+    CacheArguments, PlaceArguments, ReadaheadArguments, ResultArguments, RowArguments, RowSuite,
+    ScanArguments,
 };
-use crate::units::ByteSize;
-use crate::{exit_code, output};
+use crate::bench::command::{BenchArguments, Suite};
+use crate::shared::complain::exit_code;
+use crate::shared::output;
+use crate::shared::units::ByteSize;
 use file::{Fitting, Target, Wanted};
 
 pub(crate) fn run(arguments: &BenchArguments) -> ExitCode {

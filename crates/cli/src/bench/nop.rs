@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headwater::ring::{Driver, DriverKind, DriverOptions, Request, Sharing};
+use headwater::DriverKind;
+use headwater::ring::{Driver, DriverOptions, Request, Sharing};
 use headwater_measure::affinity::Affinity;
 use headwater_measure::{
     Better, Column, Curve, Curves, Figure, Findings, Latencies, Machine, Method, Metric, Report, Row as Line,
@@ -25,8 +26,8 @@ use serde_json::json;
 
 use super::check_results;
 use super::suite;
-use crate::args::NopArguments;
-use crate::output;
+use crate::bench::arguments::NopArguments;
+use crate::shared::output;
 
 /// One line of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -295,7 +296,7 @@ impl Shape {
             let enough = needed.max(ENTRIES_MIN).next_power_of_two();
             u32::try_from(enough).unwrap_or(u32::MAX)
         });
-        let entries_max = headwater::io::Limits::QUEUE_DEPTH_MAX;
+        let entries_max = headwater::testing::Limits::QUEUE_DEPTH_MAX;
         if needed > u64::from(entries) || entries > entries_max {
             return Err(format!(
                 "batches of {batch} from {threads} threads need {needed} entries in a shared ring: \
@@ -329,7 +330,7 @@ impl Row {
 
 /// Why there is nothing to measure, in one line.
 pub(super) fn refusal() -> Option<String> {
-    headwater::io::uring_refusal().map(|reason| refused(&reason))
+    headwater::testing::uring_refusal().map(|reason| refused(&reason))
 }
 
 /// What the kernel said, and where to change its mind.

@@ -9,9 +9,9 @@ use headwater::ReadaheadPolicy;
 
 use super::file::{Fitting, Wanted};
 use super::{cache, cat, nop, random, readahead, scan, ubc};
-use crate::args::BenchCommon;
+use crate::bench::arguments::BenchCommon;
+use crate::shared::units::ByteSize;
 use crate::tune;
-use crate::units::ByteSize;
 
 /// # Errors
 /// One sentence for the user.

@@ -12,8 +12,9 @@ use headwater_measure::{Failure, Findings, child, report, rounds};
 use serde::de::DeserializeOwned;
 
 use super::file::{Target, Wanted};
-use crate::args::{EngineArguments, ResultArguments, RowSuite, name_of};
-use crate::output;
+use crate::bench::arguments::{ResultArguments, RowSuite};
+use crate::shared::arguments::{EngineArguments, name_of};
+use crate::shared::output;
 
 /// Writes JSON and the report page, as far as they are wanted.
 ///
@@ -101,8 +102,6 @@ pub(crate) fn mixed(number: u64) -> u64 {
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
 }
-
-pub(crate) const PAGE_BYTES: u64 = 4096;
 
 pub(crate) const MIB: f64 = (1 << 20) as f64;
 pub(super) const GIB: f64 = (1 << 30) as f64;

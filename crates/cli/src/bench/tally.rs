@@ -3,12 +3,11 @@
 //! Owns: the sums that prove that the right bytes arrived, the end of time.
 //! Does not own: reading.
 
+use headwater_core::units::{PAGE_BYTES, PAGE_SIZE_BYTES};
 use std::collections::HashMap;
 use std::io::{self, BufRead, Read};
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
-
-use super::suite::PAGE_BYTES;
 
 /// Takes bytes in: looks at the first byte of each page, and sums those up.
 pub(super) struct Tally {
@@ -29,8 +28,8 @@ impl Tally {
     pub(super) fn take(&mut self, chunk: &[u8]) -> ControlFlow<()> {
         let left_bytes = usize::try_from(self.end_bytes - self.position_bytes).unwrap_or(usize::MAX);
         let chunk = &chunk[..chunk.len().min(left_bytes)];
-        let first = (self.position_bytes.wrapping_neg() % PAGE_BYTES) as usize;
-        let firsts = chunk.get(first..).unwrap_or_default().iter().step_by(PAGE_BYTES as usize);
+        let first = (self.position_bytes.wrapping_neg() % PAGE_SIZE_BYTES) as usize;
+        let firsts = chunk.get(first..).unwrap_or_default().iter().step_by(PAGE_BYTES);
         let firsts = firsts.fold(0, |sum, &byte| sum + u64::from(byte));
         self.count(chunk.len() as u64, firsts)
     }

@@ -10,6 +10,7 @@
 //! Owns: opening, the order of files, error texts, exit codes.
 //! Does not own: the routes (`route`), moving bytes (`output`), readahead (the engine's).
 
+pub(crate) mod arguments;
 mod output;
 mod positioned;
 mod route;
@@ -26,9 +27,11 @@ use std::time::Instant;
 use os_display::Quotable;
 use serde::Serialize;
 
-use crate::args::{CatArguments, IoChoice};
-use crate::output::unwritten;
-use crate::{complain, standard};
+use crate::cat::arguments::CatArguments;
+use crate::shared::arguments::IoChoice;
+use crate::shared::complain::complain;
+use crate::shared::output::unwritten;
+use crate::shared::standard;
 use output::Output;
 use positioned::Positioned;
 pub(crate) use positioned::cause;

@@ -18,13 +18,13 @@ use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-use headwater::io::ByteRange;
+use headwater::ByteRange;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::pipe::{SpliceFlags, fcntl_setpipe_size, splice};
 
 use super::Failure;
-use crate::standard;
+use crate::shared::standard;
 
 pub(super) struct Output {
     file: File,

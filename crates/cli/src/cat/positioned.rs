@@ -11,14 +11,16 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use headwater::io::{Access, ByteRange, DirectIo, MapAdvice, MappedFile, OpenFile, PageRange, Residency};
-use headwater::{Engine, OpenOptions, Reader};
+use headwater::ring::{Access, DirectIo, OpenFile};
+use headwater::testing::{MapAdvice, MappedFile};
+use headwater::{ByteRange, Engine, OpenOptions, PageRange, Reader, Residency};
 use os_display::Quotable;
 
 use super::Failure;
 use super::output::{Moved, Output};
 use super::route::{Router, Source};
-use crate::args::{CatArguments, EngineArguments, IoChoice};
+use crate::cat::arguments::CatArguments;
+use crate::shared::arguments::{EngineArguments, IoChoice};
 
 pub(super) struct Positioned {
     engine: Option<Engine>,

@@ -10,7 +10,7 @@
 //! Does not own: the question itself (`cachestat`, or probing), moving the bytes.
 //! Hot path: one cheap syscall for 8 MiB of a file that is all cached, two a window where it is all cold.
 
-use headwater::io::{ByteRange, Residency};
+use headwater::{ByteRange, Residency};
 
 /// Who delivers a part of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

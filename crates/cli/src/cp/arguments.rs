@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::args::QueueArguments;
-use crate::output::JsonArguments;
+use crate::shared::arguments::QueueArguments;
+use crate::shared::output::JsonArguments;
 
 #[derive(Args, Debug)]
 #[command(

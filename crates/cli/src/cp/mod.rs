@@ -29,17 +29,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use headwater::Engine;
-use headwater::io::ByteRange;
 use headwater::ring::{Access, DirectIo, FileKind, OpenFile, Route};
+use headwater::{ByteRange, Engine};
 use os_display::Quotable;
 
 pub(crate) use arguments::{CopyArguments, EXAMPLES, Reflink, Sparse};
 pub(crate) use guard::{Guard, run as run_guard};
 
-use crate::complain;
-use crate::output::{self, JsonTo};
-use crate::units::readable;
+use crate::shared::complain::complain;
+use crate::shared::output::{self, JsonTo};
+use crate::shared::units::readable;
 use destination::{Destination, Replace, Unfinished};
 use entry::Entry;
 use pipeline::{OnCopied, Pipeline};

@@ -16,11 +16,12 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use headwater::io::{ByteRange, DriverKind, Residency};
 use headwater::ring::{
-    Arena, Completion, Driver, DriverOptions, Extents, OpenFile, Operation, Pressure, Route, Transfer,
-    Urgency,
+    Arena, Completion, Driver, DriverOptions, Extents, OpenFile, Operation, Route, Transfer, Urgency,
 };
+use headwater::testing::Pressure;
+use headwater::{ByteRange, DriverKind, Residency};
+use headwater_core::units::PAGE_SIZE_BYTES as PAGE_BYTES;
 use rustix::io::Errno;
 
 use super::{Failure, Side};
@@ -253,8 +254,6 @@ pub(super) fn became_shorter(range: ByteRange) -> Failure {
     let text = "it became shorter while it was copied";
     reading(range, io::Error::new(io::ErrorKind::UnexpectedEof, text))
 }
-
-const PAGE_BYTES: u64 = 4096;
 
 /// The size at which devices reach their rate.
 const PART_BYTES: u64 = 1 << 20;

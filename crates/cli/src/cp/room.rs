@@ -3,14 +3,15 @@
 //! Owns: claiming space, the figures and their words.
 //! Does not own: what is written.
 
-use headwater::io::{ByteRange, OpenFile};
+use headwater::ByteRange;
+use headwater::ring::OpenFile;
 use os_display::Quotable;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use super::destination::Destination;
 use super::{Failure, Source, runs};
-use crate::units::readable;
+use crate::shared::units::readable;
 
 /// Claims room for all data at once: in long extents, and what is too much is known before anything is written.
 ///

@@ -6,7 +6,8 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use headwater::io::ByteRange;
+use headwater::ByteRange;
+use headwater_core::units::PAGE_SIZE_BYTES as PAGE_BYTES;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
@@ -47,8 +48,6 @@ fn append(runs: &mut Vec<ByteRange>, start: u64, end: u64, length_bytes: u64) {
         _ => runs.push(ByteRange::new(start, end)),
     }
 }
-
-const PAGE_BYTES: u64 = 4096;
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@
 use std::io::{self, BufRead};
 use std::os::fd::AsRawFd;
 
-use headwater::io::OpenFile;
+use headwater::ring::OpenFile;
 use headwater::{Caching, Engine, File, IoMode, OpenOptions, Reader};
 
 use super::pipeline::OnCopied;

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::digest::Algorithm;
-use crate::args::EngineArguments;
-use crate::output::JsonArguments;
+use crate::shared::arguments::EngineArguments;
+use crate::shared::output::JsonArguments;
 
 #[derive(Args, Debug)]
 #[command(

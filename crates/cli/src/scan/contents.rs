@@ -15,9 +15,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use headwater::io::{Access, ByteRange, DirectIo, Limits, OpenFile};
-use headwater::ring::Route;
-use headwater::{Caching, Engine, OpenOptions, Reader};
+use headwater::ring::{Access, DirectIo, OpenFile, Route};
+use headwater::testing::Limits;
+use headwater::{ByteRange, Caching, Engine, OpenOptions, Reader};
 use rayon::ThreadPool;
 
 use super::arguments::ScanFilesArguments;
@@ -30,7 +30,7 @@ use super::progress::Progress;
 use super::walk::Subject;
 use super::whole::{Input, Kind, stream};
 use crate::cat::cause;
-use crate::standard;
+use crate::shared::standard;
 
 /// What was found in a file.
 pub(super) struct Found {

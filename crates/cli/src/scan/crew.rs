@@ -12,8 +12,10 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use headwater_io::{lock, unpoisoned};
 
 use super::contents::{Contents, Failure};
 use super::jobs::{Job, Jobs};
@@ -65,8 +67,8 @@ impl<'a> Crew<'a> {
             }
             self.work(contents);
         });
-        let outcomes = self.outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let jobs = self.jobs.into_inner().unwrap_or_else(PoisonError::into_inner).jobs;
+        let outcomes = unpoisoned(self.outcomes.into_inner());
+        let jobs = unpoisoned(self.jobs.into_inner()).jobs;
         match outcomes.error {
             Some(error) => Err(error),
             None => Ok((jobs, outcomes.report)),
@@ -123,7 +125,3 @@ impl Outcomes<'_> {
 
 /// Nothing more can be told.
 struct Stopped;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

@@ -11,7 +11,8 @@
 
 use std::io;
 
-use headwater::io::ByteRange;
+use headwater::ByteRange;
+pub(super) use headwater_core::units::PAGE_SIZE_BYTES as PAGE_BYTES;
 use rustix::io::Errno;
 
 /// A part of a file that cannot be read.
@@ -70,8 +71,6 @@ pub(super) fn is_of_place(error: &io::Error) -> bool {
         Some(Errno::IO | Errno::NODATA | Errno::ILSEQ | Errno::REMOTEIO | Errno::BADMSG | Errno::UCLEAN)
     )
 }
-
-pub(super) const PAGE_BYTES: u64 = 4096;
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,9 @@
 //! Does not own: what they do.
 //! Locks: its own, for a moment; entering blocks.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
+
+use headwater_io::{lock, unpoisoned};
 
 pub(super) struct Gate {
     places: Mutex<Places>,
@@ -33,7 +35,7 @@ impl Gate {
         let mut places = self.lock();
         while places.free == 0 {
             places.waiting += 1;
-            places = self.left.wait(places).unwrap_or_else(PoisonError::into_inner);
+            places = unpoisoned(self.left.wait(places));
             places.waiting -= 1;
         }
         places.free -= 1;
@@ -41,7 +43,7 @@ impl Gate {
     }
 
     fn lock(&self) -> MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.places)
     }
 }
 

@@ -13,7 +13,8 @@ use os_display::Quotable;
 use super::digest::{Algorithm, Hasher};
 use super::lines;
 use super::walk::{STANDARD_INPUT, Subject, Unreached, Walk};
-use crate::{complain, standard};
+use crate::shared::complain::complain;
+use crate::shared::standard;
 
 /// One file.
 pub(super) struct Job {

@@ -33,8 +33,8 @@ use std::time::Instant;
 
 pub(crate) use arguments::{EXAMPLES, ScanFilesArguments};
 
-use crate::complain;
-use crate::output::{JsonTo, unwritten};
+use crate::shared::complain::complain;
+use crate::shared::output::{JsonTo, unwritten};
 use contents::Contents;
 use crew::Crew;
 use jobs::{Jobs, Listed};

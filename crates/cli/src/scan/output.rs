@@ -6,7 +6,7 @@
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use crate::standard;
+use crate::shared::standard;
 
 /// What is written at once is at most what a pipe takes as one (`PIPE_BUF`, see pipe(7)), so that no reader sees a part of
 /// a line when this process is interrupted.

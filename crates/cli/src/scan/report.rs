@@ -16,9 +16,9 @@ use super::extents::Unreadable;
 use super::lines::{End, Target, sum_line, verdict_line};
 use super::output::Output;
 use super::progress::Progress;
-use crate::complain;
-use crate::output::JsonTo;
-use crate::units::readable;
+use crate::shared::complain::complain;
+use crate::shared::output::JsonTo;
+use crate::shared::units::readable;
 
 /// What became of one file.
 pub(super) struct Outcome {
@@ -161,7 +161,7 @@ impl<'a> Report<'a> {
         let told = self.flush();
         match told {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                return Err(crate::output::unwritten(&error));
+                return Err(crate::shared::output::unwritten(&error));
             }
             _ => {}
         }
@@ -170,7 +170,7 @@ impl<'a> Report<'a> {
         self.totals.bytes_per_second = self.totals.bytes as f64 / elapsed.as_secs_f64().max(f64::EPSILON);
         let (json, algorithm) = (self.arguments.json.to(), self.arguments.algorithm());
         if json.wants_text() && algorithm.is_none() {
-            crate::output::print(&self.totals.text())?;
+            crate::shared::output::print(&self.totals.text())?;
         }
         let document = Document {
             algorithm: algorithm.map(|algorithm| algorithm.name()),

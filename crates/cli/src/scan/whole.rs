@@ -18,7 +18,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
-use headwater::io::{ByteRange, resident_pages};
+use headwater::ByteRange;
+use headwater::testing::resident_pages;
 use rustix::fs::{Advice, Mode, OFlags};
 use rustix::io::Errno;
 

@@ -9,13 +9,14 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use headwater::policy::{
-    Access, ByteRange, FrameId, Lookup, Outcome, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange, Plan,
-    PlannedRead, Presence, ReadResult, Readahead, ReadaheadLimits, ReadaheadPolicy,
+use headwater_core::readahead::{
+    Access, Lookup, Outcome, Plan, PlannedRead, Presence, ReadResult, Readahead, ReadaheadLimits,
+    ReadaheadPolicy,
 };
+use headwater_core::units::{ByteRange, FrameId, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
 
 use super::requests::{Kind, Request};
-use crate::units::ByteSize;
+use crate::shared::units::ByteSize;
 
 pub(super) struct Ahead {
     policy: Readahead,

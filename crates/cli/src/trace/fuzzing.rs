@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use headwater::ReadaheadPolicy;
-use headwater::policy::Policy;
+use headwater_core::replacement::Policy;
 
 use super::replay::{Cache, Counts};
 use super::requests::Requests;
-use crate::args::FormatChoice;
-use crate::units::ByteSize;
+use crate::shared::units::ByteSize;
+use crate::trace::arguments::FormatChoice;
 
 /// Replays the beginning of the trace at `path`, in whichever format it is, through a small cache of each policy.
 ///

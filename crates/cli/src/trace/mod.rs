@@ -8,6 +8,7 @@
 //! Does not own: formats (`requests`), what a cache does (`replay`, `ahead`), words and columns (`report`).
 
 mod ahead;
+pub(crate) mod arguments;
 mod csv;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
@@ -20,8 +21,9 @@ use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::args::{ReplayArguments, TraceAction, TraceArguments};
-use crate::{exit_code, output};
+use crate::shared::complain::exit_code;
+use crate::shared::output;
+use crate::trace::arguments::{ReplayArguments, TraceAction, TraceArguments};
 use replay::Cache;
 use report::Report;
 use requests::{Request, Requests};

@@ -5,15 +5,14 @@
 
 use std::collections::HashMap;
 
-use headwater::io::Limits;
-use headwater::policy::{
-    Evicted, FrameId, Frames, Origin, Outcome, PAGE_SIZE_BYTES, Policy, Purpose, ReadaheadPolicy, Replacement,
-};
-use headwater::ring::Pressure;
+use headwater::testing::{Limits, Pressure};
+use headwater_core::readahead::{Outcome, Purpose, ReadaheadPolicy};
+use headwater_core::replacement::{Evicted, Frames, Origin, Policy, Replacement};
+use headwater_core::units::{FrameId, PAGE_SIZE_BYTES};
 
 use super::ahead::Ahead;
 use super::requests::{Covered, Kind, Request};
-use crate::units::{ByteSize, readable};
+use crate::shared::units::{ByteSize, readable};
 
 pub(super) struct Cache {
     pub(super) size: ByteSize,

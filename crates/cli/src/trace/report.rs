@@ -7,9 +7,9 @@ use os_display::Quotable;
 use serde::Serialize;
 
 use super::replay::Cache;
-use crate::args::ReplayArguments;
-use crate::readahead;
-use crate::units::{ByteSize, readable};
+use crate::shared::readahead;
+use crate::shared::units::{ByteSize, readable};
+use crate::trace::arguments::ReplayArguments;
 
 #[derive(Serialize)]
 pub(super) struct Report {
@@ -41,7 +41,7 @@ impl Report {
             trace: arguments.trace.display().to_string(),
             format,
             readahead: readahead::name(arguments.readahead),
-            page_bytes: headwater::policy::PAGE_SIZE_BYTES,
+            page_bytes: headwater_core::units::PAGE_SIZE_BYTES,
             rows: caches.iter().map(line).collect(),
         }
     }

@@ -7,12 +7,12 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use headwater::policy::PAGE_SIZE_BYTES;
+use headwater_core::units::PAGE_SIZE_BYTES;
 use os_display::Quotable;
 
 use super::csv::Csv;
 use super::oracle_general::OracleGeneral;
-use crate::args::FormatChoice;
+use crate::trace::arguments::FormatChoice;
 
 /// Some adjacent pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

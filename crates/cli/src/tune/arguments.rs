@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::output::JsonArguments;
-use crate::units::ByteSize;
+use crate::shared::output::JsonArguments;
+use crate::shared::units::ByteSize;
 
 #[derive(Args, Debug)]
 pub(crate) struct TuneArguments {

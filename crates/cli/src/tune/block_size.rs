@@ -1,8 +1,9 @@
 //! Block size: what a file system says it prefers (`st_blksize`), and what is made of it.
 
+use headwater_core::units::PAGE_SIZE_BYTES as PAGE_BYTES;
 use serde::Serialize;
 
-use crate::units::readable;
+use crate::shared::units::readable;
 
 /// What `stat(2)` said, and what is taken instead where that is nonsense.
 #[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,8 +30,6 @@ impl BlockSize {
         )
     }
 }
-
-const PAGE_BYTES: u64 = 4096;
 
 /// A sector: the least that any device transfers.
 const BYTES_MIN: u64 = 512;

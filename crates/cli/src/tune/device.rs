@@ -22,16 +22,17 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use headwater::io::{DriverKind, Limits};
+use headwater::DriverKind;
 use headwater::ring::{
-    Access, Arena, Completion, DirectIo, DriverOptions, Extents, Headroom, LocalDriver, OpenFile, Operation,
-    Pressure, Route, Transfer, Urgency,
+    Access, Arena, Completion, DirectIo, DriverOptions, Extents, LocalDriver, OpenFile, Operation, Route,
+    Transfer, Urgency,
 };
+use headwater::testing::{Headroom, Limits, Pressure};
 use os_display::Quotable;
 
 use super::setting::{Measured, Setting};
 use crate::bench::suite::mixed;
-use crate::units::readable;
+use crate::shared::units::readable;
 
 /// In which order, and which way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,7 +5,7 @@
 
 use super::report::Grid;
 use super::words::Style;
-use crate::units::readable;
+use crate::shared::units::readable;
 
 /// A line for each size; columns are depths; dots where nothing was measured; brackets around the choice.
 pub(super) fn map(grid: &Grid, style: Style) -> Vec<String> {

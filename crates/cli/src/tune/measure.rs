@@ -11,6 +11,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use headwater::ring::Access;
+use headwater_core::units::PAGE_SIZE_BYTES;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::block_size::BlockSize;
@@ -21,13 +22,12 @@ use super::search::{Space, search};
 use super::setting::Setting;
 use crate::bench::file::Target;
 use crate::bench::host::Host;
-use crate::bench::suite::PAGE_BYTES;
 
 /// What is to be measured.
 pub(super) struct Plan<'a> {
     /// Where the file lies, or was made.
     pub(super) path: &'a Path,
-    pub(super) device: headwater::profiles::Device,
+    pub(super) device: headwater::testing::profiles::Device,
     pub(super) block_size: BlockSize,
     /// `None` where there is no device.
     pub(super) target: Option<&'a Target>,
@@ -164,7 +164,7 @@ fn grid_of(
 #[allow(clippy::too_many_arguments)] // Each is a field of the report.
 fn report(
     path: &Path,
-    device: headwater::profiles::Device,
+    device: headwater::testing::profiles::Device,
     block_size: BlockSize,
     target: Option<&Target>,
     host: Host,
@@ -202,8 +202,9 @@ fn filename(target: &Target) -> Filename {
 /// From a page to the largest request, as far as the file holds some of them.
 fn sizes(bytes: u64) -> Vec<u64> {
     let doubled = |size: &u64| Some(size * 2);
-    let sizes = std::iter::successors(Some(PAGE_BYTES), doubled).take_while(|&size| size <= SIZE_BYTES_MAX);
-    sizes.filter(|&size| size == PAGE_BYTES || size * REQUESTS_MIN <= bytes).collect()
+    let sizes =
+        std::iter::successors(Some(PAGE_SIZE_BYTES), doubled).take_while(|&size| size <= SIZE_BYTES_MAX);
+    sizes.filter(|&size| size == PAGE_SIZE_BYTES || size * REQUESTS_MIN <= bytes).collect()
 }
 
 fn sizes_within(space: &Space, bytes: u64) -> Vec<u64> {

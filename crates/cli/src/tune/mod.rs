@@ -31,11 +31,12 @@ pub(crate) use arguments::{EXAMPLES, TuneArguments};
 #[expect(unused_imports, reason = "the report page takes it")]
 pub(crate) use section::section;
 
-use headwater::profiles::StoredProfiles;
+use headwater::testing::profiles::StoredProfiles;
 
 use crate::bench::file::{SIZE_BYTES_MIN, Target};
-use crate::units::readable;
-use crate::{exit_code, output};
+use crate::shared::complain::exit_code;
+use crate::shared::output;
+use crate::shared::units::readable;
 use headwater_measure::Findings;
 use measure::{Plan, measure};
 use os_display::Quotable;

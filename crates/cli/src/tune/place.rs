@@ -14,12 +14,12 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use headwater::profiles::{Device, Nature};
+use headwater::testing::profiles::{Device, Nature};
 use os_display::Quotable;
 
 use super::block_size::BlockSize;
 use crate::bench::file::{Fitting, SIZE_BYTES_MIN, Wanted, free_bytes_in};
-use crate::units::{ByteSize, readable};
+use crate::shared::units::{ByteSize, readable};
 
 #[derive(Debug)]
 pub(super) struct Place {

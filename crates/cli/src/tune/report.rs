@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use headwater::profiles::{Device, Profile};
+use headwater::testing::profiles::{Device, Profile};
 use os_display::Quotable;
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ use super::search::{Cell, Found, Space};
 use super::setting::Setting;
 use crate::bench::host::Host;
 use crate::bench::suite::MIB;
-use crate::units::ByteSize;
+use crate::shared::units::ByteSize;
 
 #[derive(Serialize, Debug)]
 pub(crate) struct Report {

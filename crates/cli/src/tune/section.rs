@@ -4,7 +4,7 @@
 //! Does not own: the figures (report), the page.
 
 use super::report::{Grid, Report};
-use crate::units::readable;
+use crate::shared::units::readable;
 use headwater_measure::{Bar, Bars, Better, Figure, HeatMap, Media, Method, Section, Table, Whose};
 
 pub(crate) fn section(report: &Report) -> Section {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use headwater::profiles::TunedSetting;
+use headwater::testing::profiles::TunedSetting;
 use serde::Serialize;
 
 use crate::bench::suite::MIB;
-use crate::units::readable;
+use crate::shared::units::readable;
 
 #[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Setting {

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use headwater::Profiles;
-use headwater::profiles::{Profile, StoredProfiles, TunedSetting};
+use headwater::testing::profiles::{Profile, StoredProfiles, TunedSetting};
 use os_display::Quotable;
 
-use crate::units::readable;
+use crate::shared::units::readable;
 
 /// Where profiles lie; `None` if they are off.
 ///

@@ -7,7 +7,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::report::Grid;
-use crate::units::readable;
+use crate::shared::units::readable;
 
 /// The drawing as SVG.
 ///

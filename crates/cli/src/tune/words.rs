@@ -12,7 +12,7 @@ use super::map::map;
 use super::memory::Sweep;
 use super::report::{Grid, Latency, Report};
 use crate::bench::suite::MIB;
-use crate::units::readable;
+use crate::shared::units::readable;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Style {
@@ -113,4 +113,4 @@ fn meaning(grid: &Grid) -> String {
 
 const BAR_COLUMNS: f64 = 40.0;
 
-const MEMORY_BYTES_DEFAULT: u64 = headwater::io::Limits::MEMORY_BYTES_DEFAULT;
+const MEMORY_BYTES_DEFAULT: u64 = headwater::testing::Limits::MEMORY_BYTES_DEFAULT;

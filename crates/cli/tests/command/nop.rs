@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use headwater::io::uring_refusal;
+use headwater::testing::uring_refusal;
 use headwater_testkit::{forbid_io_uring, run_self_with_env, skip};
 use serde_json::Value;
 

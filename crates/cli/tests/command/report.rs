@@ -71,7 +71,7 @@ fn pages_of_all_suites() {
 /// Goal: curves of the ring are drawn, and named in their key.
 #[test]
 fn page_of_the_ring() {
-    if let Some(reason) = headwater::io::uring_refusal() {
+    if let Some(reason) = headwater::testing::uring_refusal() {
         return headwater_testkit::skip(reason);
     }
     let scratch = ScratchDir::on_target().unwrap();

@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::PAGE_BYTES;
+use super::PAGE_END;
 
 /// Bytes of one page, as ranges in ascending order with gaps between them.
 ///
@@ -28,14 +28,14 @@ pub struct Parts {
 impl Parts {
     /// All bytes of a page.
     pub fn whole() -> Parts {
-        Parts { first: 0..PAGE_BYTES, rest: Vec::new() }
+        Parts { first: 0..PAGE_END, rest: Vec::new() }
     }
 
     /// Adds bytes.
     ///
     /// Panics if they are none, or not of a page.
     pub fn add(&mut self, bytes: Range<u32>) {
-        assert!(bytes.start < bytes.end && bytes.end <= PAGE_BYTES, "the bytes are of a page");
+        assert!(bytes.start < bytes.end && bytes.end <= PAGE_END, "the bytes are of a page");
         if self.rest.is_empty() && (self.first.is_empty() || touch(&self.first, &bytes)) {
             self.first = if self.first.is_empty() { bytes } else { join(&self.first, &bytes) };
             return;
@@ -71,7 +71,7 @@ impl Parts {
 
     /// Whether these are all bytes of the page.
     pub fn is_whole(&self) -> bool {
-        self.first == (0..PAGE_BYTES)
+        self.first == (0..PAGE_END)
     }
 
     /// Where the last range ends.

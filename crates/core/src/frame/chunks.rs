@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use once_cell::race::OnceBox;
 
 use super::Frame;
-use crate::units::{FrameId, PAGE_SIZE_BYTES};
+use crate::units::{FrameId, PAGE_BYTES};
 
 /// The frames of all chunks that memory may grow to; those of a chunk exist once it is there.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct Frames {
 }
 
 /// Frames of one chunk.
-pub const CHUNK_FRAMES: usize = crate::buddy::CHUNK_BYTES / PAGE_SIZE_BYTES as usize;
+pub const CHUNK_FRAMES: usize = crate::buddy::CHUNK_BYTES / PAGE_BYTES;
 
 impl Frames {
     /// Room for this many chunks, none of which is there yet.

@@ -1,40 +1,39 @@
 //! Origin: whether a change of a file on its device was this engine's alone.
 //!
 //! ```text
-//!   begin ─► glance (changes until here are those of others) ─► own change on its way ─► end ─► glance
-//!                                                                  └─ by this engine alone, or by others as well?
-//!   others: an event of another process ─ an event of this process while no own change was on its way
+//!   begin ─► watch check (changes so far are those of others) ─► own change in flight ─► end ─► watch check
+//!                                                                   └─ by this engine alone, or by others as well?
+//!   others: an event of another process ─ an event of this process while no own change was in flight
 //!           ─ a change counted by another engine of this process ─ no watch: unknown
 //! ```
 //!
-//! A stamp that is taken after an own change never proves that nothing else changed the file in between: the own change has
-//! moved the times too. What proves it is the kernel's fanotify ([`ChangeWatch`]), which reports changes with the process that
-//! made them, and, for other engines of this process, a count of changes that all engines keep together. Where there is no such
-//! watch (a sandbox forbids it, or the file lives on a network), nothing proves it, and what was cached before the own change is
-//! read again after it.
+//! A stamp taken after an own change cannot prove that nothing else changed the file in between: the own change has moved the
+//! times too. Proof comes from the kernel's fanotify ([`ChangeWatch`]), which reports changes with the process that made them,
+//! and, for other engines of this process, from a ledger of changes that all engines share. Without a watch (a sandbox forbids
+//! it, or the file lies on a network) there is no proof, and pages that were clean before the own change are read again after it.
 //!
-//! A glance asks the watch alone. It does not look at the file's times, because a look makes the next write move them (Linux 6.13
-//! and later), and then the next sync has the inode to write: overwriting 4 KiB and syncing took 220 us with a look in each
-//! round and 145 without, 150 with a glance (ext4). Without a watch, a glance is a look.
+//! A *watch check* (`glance`) reads the watch alone; a *check* (`look`) also calls `statx`. A check makes the next write move the
+//! file's times (Linux 6.13 and later), and then the next sync has to write the inode: overwriting 4 KiB and syncing took 220 us
+//! with a check in each round, 145 without, and 150 with a watch check (ext4). Without a watch, a watch check is a check.
 //!
-//! What no watch reports: a store through a mapping of another process or a write by `io_submit(2)`, if this engine changes the
-//! file between two looks at its times; and a write of this process that does not go through an engine, while an own change is on
-//! its way. They show when the file changes again.
+//! The watch does not report: a store through a mapping of another process or a write by `io_submit(2)`, if this engine changes
+//! the file between two checks; and a write of this process that bypasses the engines while an own change is in flight. They show
+//! when the file changes again.
 //!
-//! Owns: the stamp of a file, which own changes are on their way, the watch of a file.
-//! Does not own: what is dropped (revalidate).
-//! Invariants: O1 the glance before an own change happens while none is on its way, the one after when the last has ended.
-//! Locks: `seen` across `statx`; those of the length, of what is unwritten and of the cache are taken inside it.
+//! Owns: the stamp of a file, which own changes are in flight, the watch of a file.
+//! Does not own: which pages are dropped (revalidate).
+//! Invariants: O1 the watch check before an own change happens while none is in flight, the one after when the last has ended.
+//! Locks: `seen` across `statx`; those of the length, of dirty pages and of the cache are taken inside it.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use headwater_io::{ChangeWatch, FileKey, FileStamp, FileSystem, OpenFile, Watched};
+use headwater_io::{ChangeWatch, FileKey, FileStamp, FileSystem, OpenFile, Watched, lock};
 
-use super::revalidate::coarse_nanoseconds;
+use crate::base::clock::coarse_nanoseconds;
 
-/// The watch of an engine, once a file is changed; `None` in it where the system has none.
+/// The watch of an engine, created at the first change of a file; `None` inside where the system grants none.
 #[derive(Debug, Default)]
 pub(crate) struct EngineWatch(OnceLock<Option<ChangeWatch>>);
 
@@ -43,14 +42,14 @@ impl EngineWatch {
         self.0.get_or_init(|| ChangeWatch::new().ok()).as_ref()
     }
 
-    /// Empties the kernel's queue, so that it does not overflow while no file is looked at.
+    /// Empties the kernel's queue, so that it does not overflow while no file is checked.
     pub(crate) fn drain(&self) {
         if let Some(watch) = self.running() {
             watch.drain();
         }
     }
 
-    /// The watch, if a file was changed already.
+    /// The watch, if it exists already.
     fn running(&self) -> Option<&ChangeWatch> {
         self.0.get().and_then(Option::as_ref)
     }
@@ -64,43 +63,43 @@ pub(crate) struct Origin {
     seen: Mutex<Seen>,
 }
 
-/// What the last look saw, and what this engine has changed since.
+/// The result of the last check, and this engine's changes since.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) stamp: Option<FileStamp>,
-    /// Own changes on their way.
+    /// Own changes in flight.
     in_flight: usize,
-    /// Whether an own change was on its way since the last look at the stamp.
+    /// Whether an own change was in flight since the last check of the stamp.
     has_changed: bool,
-    /// Whether an own change was on its way since the watch was last asked.
+    /// Whether an own change was in flight since the last watch check.
     has_written: bool,
     watched: Option<Watched>,
-    /// Whether a handle asked for no watch, or the kernel refused one, since no handle had the file open.
+    /// Whether a handle opted out of the watch, or the kernel refused one, since the file was last without a handle.
     is_unwatched: bool,
-    /// Whether others have changed the file since the last look, or other engines of this process may have.
+    /// Whether others have changed the file since the last check, or (`is_doubtful`) other engines of this process may have.
     is_foreign: bool,
     is_doubtful: bool,
-    /// Changes of other processes that the watch had reported.
+    /// Changes by other processes that the watch had reported.
     foreign_changes: u64,
-    /// And those of this process.
+    /// Changes by this process that the watch had reported.
     own_changes: u64,
     /// Openings by other processes that the watch had reported, and when the last were found, by the coarse clock.
     foreign_openings: u64,
     opened_nanoseconds: Option<u64>,
     /// Changes that this engine has counted in the ledger.
     own_entries: u64,
-    /// What the ledger held beside them.
+    /// The ledger's other entries.
     other_entries: u64,
 }
 
-/// What a look finds out beside the stamp.
+/// Evidence of changes beside the stamp.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Evidence {
-    /// Something else than an engine of this process has changed the file.
+    /// Something other than an engine of this process has changed the file.
     Foreign,
-    /// Nothing but this engine has changed it.
+    /// Only this engine has changed it.
     OwnAlone,
-    /// Nothing tells.
+    /// There is no proof either way.
     None,
 }
 
@@ -110,10 +109,10 @@ impl Origin {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.seen)
     }
 
-    /// A handle asked for no watch.
+    /// Ends the watch because a handle opted out of it.
     pub(crate) fn leave_unwatched(&self) {
         let mut seen = self.lock();
         seen.is_unwatched = true;
@@ -121,8 +120,8 @@ impl Origin {
         seen.watched = None;
     }
 
-    /// No own change comes any more, until the file is opened again: then the kernel is asked anew. Says what is known of changes
-    /// until now; `None` if another process has opened the file meanwhile: a write by it may end after the watch.
+    /// Ends the watch: there will be no own change until the file is opened again, which starts a new one. Returns the evidence
+    /// up to now; `None` if another process has opened the file meanwhile, because its write may end after the watch.
     pub(super) fn end_watch(&self, seen: &mut Seen, file: &OpenFile) -> Option<Evidence> {
         if let (Some(watched), Some(watch)) = (&seen.watched, self.watch.running()) {
             // A mark that stays costs memory, and nothing else.
@@ -134,25 +133,25 @@ impl Origin {
         (!was_opened || evidence == Evidence::Foreign).then_some(evidence)
     }
 
-    /// Whether the kernel tells which changes come from other processes.
+    /// Whether the kernel reports which changes come from other processes.
     pub(crate) fn is_watched(&self) -> bool {
         self.lock().watched.is_some()
     }
 
-    /// Whether the kernel tells, or would tell, which changes come from other processes.
+    /// Whether the kernel reports, or would report, which changes come from other processes.
     pub(crate) fn can_watch(&self, file: &OpenFile) -> bool {
         let is_refused = self.lock().is_unwatched;
         !is_refused && sees_all_writers(file) && self.watch.get().is_some()
     }
 
-    /// Has the kernel report changes from now on, if it can. Says whether this is new.
+    /// Starts the watch, if the kernel grants one. Returns whether it is new.
     pub(super) fn watch(&self, seen: &mut Seen, file: &OpenFile) -> Watching {
         if seen.watched.is_some() || seen.is_unwatched {
             return Watching::AsBefore;
         }
         let watched = match self.watch.get() {
             Some(watch) if sees_all_writers(file) => {
-                // What is left from when the file was last watched, the stamp tells as well.
+                // Events left over from an earlier watch are discarded: the stamp shows those changes as well.
                 watch.drain();
                 watch.add(file).ok()
             }
@@ -162,7 +161,7 @@ impl Origin {
         seen.foreign_changes = watched.as_ref().map_or(0, Watched::foreign_changes);
         seen.own_changes = watched.as_ref().map_or(0, Watched::own_changes);
         seen.foreign_openings = watched.as_ref().map_or(0, Watched::foreign_openings);
-        // An empty file is mostly new.
+        // An empty file is mostly new, with no other process writing to it.
         let is_empty = file.opened().stamp.length_bytes == 0;
         seen.opened_nanoseconds =
             (!is_empty).then(|| coarse_nanoseconds().wrapping_sub(OPENED_NANOSECONDS - UNKNOWN_NANOSECONDS));
@@ -171,8 +170,8 @@ impl Origin {
         Watching::New
     }
 
-    /// Whether another process has changed the file since the evidence was last taken, or has opened it so lately that its first
-    /// write may be near, or the watch has only just begun. Without a watch, nothing tells.
+    /// Whether another process has changed the file since the evidence was last taken, or has opened it so recently that its
+    /// first write may be near, or the watch has only just begun. Always false without a watch.
     pub(crate) fn has_company(&self) -> bool {
         let mut seen = self.lock();
         if !seen.is_watched() {
@@ -186,7 +185,7 @@ impl Origin {
             || opened.is_some_and(|opened| coarse_nanoseconds().wrapping_sub(opened) < OPENED_NANOSECONDS)
     }
 
-    /// What is known of changes since the last look.
+    /// The evidence of changes since the last check.
     pub(super) fn evidence(&self, seen: &mut Seen) -> Evidence {
         let Some(watched) = &seen.watched else { return Evidence::None };
         if let Some(watch) = self.watch.running() {
@@ -198,7 +197,7 @@ impl Origin {
         let is_foreign = std::mem::replace(&mut seen.foreign_changes, foreign) != foreign;
         let is_beside = std::mem::replace(&mut seen.own_changes, own) != own && !has_written;
         let is_alone = std::mem::replace(&mut seen.other_entries, others) == others;
-        // Until a look has dealt with it.
+        // Kept until a check has dealt with it.
         seen.is_foreign |= is_foreign || is_beside;
         seen.is_doubtful |= !is_alone;
         match (seen.is_foreign, seen.is_doubtful) {
@@ -208,18 +207,18 @@ impl Origin {
         }
     }
 
-    /// Whether no engine of this process has ever changed the file, as far as the ledger tells.
+    /// Whether no engine of this process has ever changed the file, as far as the ledger shows.
     pub(super) fn is_untouched(&self) -> bool {
         self.ledger.load(Ordering::Acquire) == 0
     }
 
-    /// Own changes begin: all engines of this process can tell.
+    /// Begins own changes, visible to all engines of this process.
     pub(super) fn begin(&self, seen: &mut Seen, changes: usize) {
         seen.in_flight += changes;
         self.enter(seen);
     }
 
-    /// Own changes have ended. Says whether they were the last on their way.
+    /// Ends own changes. Returns whether others are still in flight.
     pub(super) fn end(&self, seen: &mut Seen, changes: usize) -> Remaining {
         seen.in_flight = seen.in_flight.checked_sub(changes).expect("what ends has begun");
         self.enter(seen);
@@ -233,14 +232,14 @@ impl Origin {
     }
 }
 
-/// Whether a watch was there already, or will not be.
+/// `New` if the call started the watch; `AsBefore` if it was running, or is not available.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Watching {
     New,
     AsBefore,
 }
 
-/// Whether own changes are still on their way.
+/// Whether own changes are still in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Remaining {
     Some,
@@ -248,8 +247,7 @@ pub(super) enum Remaining {
 }
 
 impl Seen {
-    /// Whether an own change may have moved the stamp since the last look. A look that happens while none is on its way ends
-    /// that.
+    /// Whether an own change may have moved the stamp since the last check. A check while none is in flight resets this.
     pub(super) fn take_own_changes(&mut self) -> bool {
         (self.is_foreign, self.is_doubtful) = (false, false);
         let has_changed = self.has_changed;
@@ -274,20 +272,20 @@ impl Seen {
         self.watched.is_some()
     }
 
-    /// Own changes that are on their way may have come before or after those of others: the end of the last is followed by a
-    /// look, which says how long the file is.
+    /// Notes that own changes in flight may have come before or after those of others: the end of the last one is followed by a
+    /// check, which determines the length of the file.
     pub(super) fn look_again_after_changes(&mut self) {
         self.is_doubtful |= self.in_flight > 0;
     }
 }
 
-/// Whether all that changes a file does it through this kernel.
+/// Whether all changes of the file pass through this kernel.
 fn sees_all_writers(file: &OpenFile) -> bool {
     matches!(file.file_system(), FileSystem::Local | FileSystem::Overlay)
 }
 
-/// Where the engines of this process count their changes of a file. Files that share a place make each other look less sure,
-/// nothing else.
+/// The ledger entry in which the engines of this process count their changes of a file. Files that share an entry only cost each
+/// other proof.
 fn ledger_of(key: FileKey) -> &'static AtomicU64 {
     static LEDGER: [AtomicU64; LEDGER_PLACES] = [const { AtomicU64::new(0) }; LEDGER_PLACES];
     let mut hasher = DefaultHasher::new();
@@ -295,11 +293,11 @@ fn ledger_of(key: FileKey) -> &'static AtomicU64 {
     &LEDGER[hasher.finish() as usize % LEDGER_PLACES]
 }
 
-/// Programs that write what they open mostly begin within that.
+/// Programs that write to a file they open mostly begin within this time.
 const OPENED_NANOSECONDS: u64 = 1_000_000_000;
 
-/// When a watch begins, another process may have had the file open before, and be writing: that shows within some moments.
+/// When a watch begins, another process may already have the file open and be writing: its writes show within this time.
 const UNKNOWN_NANOSECONDS: u64 = 20_000_000;
 
-/// 32 KiB: of a hundred files that are written at once, two share a place.
+/// 32 KiB: of a hundred files written at the same time, two share an entry.
 const LEDGER_PLACES: usize = 4096;

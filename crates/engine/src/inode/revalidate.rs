@@ -1,30 +1,30 @@
-//! Revalidate: whether a file is still as its cached pages have it, and what happens if it is not.
+//! Revalidate: whether cached pages of a file are still valid, and what happens if not.
 //!
 //! ```text
-//!   read ─► due? ─► look: what the watch reported, then statx ─┬─ as it was ─────────────────────────► go on
-//!                                                              ├─ moved, by own changes alone ───────► new stamp, pages stay
-//!                                                              └─ moved otherwise, or nothing proves ─► pages dropped
+//!   read ─► due? ─► check: watch events, then statx ─┬─ unchanged ────────────────────────► continue
+//!                                                   ├─ moved, by own changes alone ──────► new stamp, pages stay
+//!                                                   └─ moved otherwise, or no proof ─────► pages dropped
 //!   dropped ─► dirty in part? ─► those bytes are written, then these pages leave as well   (settle)
-//!   own change on the device ─► glance before it and after it: the watch alone; without one, a look
+//!   own change on the device ─► watch check before it and after it; without a watch, a check
 //! ```
 //!
-//! The cache's bytes are right as long as nothing else writes to the file. The stamp (length, time of modification and of
-//! change) shows what does. It is looked at when the file is opened, at most every [`REVALIDATE_INTERVAL`] while the file is read
-//! or written, and whenever a read reaches the known end. So what another process writes shows within that interval, and what it
-//! appends at once. A write moves the times when it begins, so what was read within 30 s of a change is dropped once more after
-//! these, unless the file is watched. Linux 6.13 and later tell two writes apart however short the time between them; before, a
-//! write within the same tick of the clock (4 ms) as the look before goes unnoticed, so a stamp younger than a tick is not
-//! trusted. Writes through `mmap` that are not written back move no stamp; block devices have none.
+//! Cached bytes are valid as long as nothing else writes to the file. Other writers show in its stamp (length, times of
+//! modification and of change). The stamp is checked when the file is opened, at most every [`REVALIDATE_INTERVAL`] while the
+//! file is read or written, and whenever a read reaches the known end. So writes of another process are visible within that
+//! interval, and its appends at once. The kernel moves the times when a write begins, so pages read within 30 s of a change are
+//! dropped once more after these, unless the file is watched. Linux 6.13 and later distinguish two writes however close; before,
+//! a write within the same tick of the clock (4 ms) as the preceding check goes unnoticed, so a stamp younger than a tick is not
+//! trusted. Writes through `mmap` move no stamp before their writeback; block devices have none.
 //!
 //! From the first change by others on, the file is *contested*: this engine writes to it through the kernel's page cache, as
 //! others do, because the kernel marks a file as failed when direct and buffered writes meet in one page; and a page that is
-//! dirty in part is written at once, and leaves when that is done, because the bytes beside are those of others.
+//! dirty in part is written at once and then leaves, because its other bytes belong to the other writers.
 //!
-//! Owns: when a file is looked at, what is dropped then, its length as others changed it.
+//! Owns: when a file is checked, what is dropped then, its length as changed by others.
 //! Does not own: the stamp and its origin (origin).
-//! Invariants: I10 no page outlives a change of length that was seen; R1 no page that was clean before a change by others was
-//! seen is read after that.
-//! Locks: `seen` of the origin, inside it the length on the device, then what is unwritten, then the cache's.
+//! Invariants: I10 no page outlives a detected change of length; R1 no page that was clean before a change by others was detected
+//! is read after that.
+//! Locks: `seen` of the origin; inside it the length on the device, then those of dirty pages, then the cache's.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -36,32 +36,33 @@ use headwater_io::{Dropped, FileKind, FileStamp, OpenFile, Opened, StampTrust};
 
 use super::origin::{Evidence, Remaining, Seen, Watching};
 use super::{ALL_PAGES, Inode};
-use crate::events;
-use crate::unwritten::{Moment, Unwritten};
+use crate::base::clock::{REVALIDATE_INTERVAL, coarse_nanoseconds};
+use crate::base::events;
+use crate::inode::dirty::{ContentVersion, Dirty};
 
-/// What a look has led to, for listeners and subscribers: reported when no lock is held.
+/// Results of a check for listeners and subscribers, reported when no lock is held.
 #[derive(Debug, Default)]
 struct Report {
     dropped: Vec<Dropped>,
-    /// The length, if the file was, or may have been, changed by others.
+    /// The length, if others have changed the file, or may have.
     changed_bytes: Option<u64>,
-    /// Pages that were not written when others changed the file.
+    /// Pages that were dirty or in flight when others changed the file.
     conflict_pages: Option<u64>,
 }
 
-/// What a look found.
+/// The verdict of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Change {
-    /// Nothing, or nothing but what this engine did.
+    /// Nothing has changed, or only through this engine.
     No,
-    /// Own changes may be the only cause that the times have moved, or the times are too young to tell.
+    /// No proof: own changes may be the only cause that the times have moved, or the times are too recent.
     Unproven,
     /// Others have changed the file.
     Foreign,
 }
 
 impl Inode {
-    /// Whether the file is not leased, and was not looked at for as long as `interval`.
+    /// Whether the file is not leased, and the last check is older than `interval`.
     #[inline]
     pub(super) fn is_due(&self, interval: Duration) -> bool {
         if self.leasing.is_trusted() {
@@ -71,19 +72,19 @@ impl Inode {
         coarse_nanoseconds().wrapping_sub(checked) >= interval.as_nanos() as u64
     }
 
-    /// Looks at the file again if that was not done for as long as `interval`.
+    /// Checks the file if the last check is older than `interval`.
     #[inline]
     pub(crate) fn revalidate(&self, file: &OpenFile, interval: Duration) -> io::Result<()> {
         if self.is_due(interval) { self.look(file, trust_for(interval)) } else { Ok(()) }
     }
 
-    /// Looks at the file now, unless it is leased.
+    /// Checks the file now, unless it is leased.
     pub(crate) fn refresh(&self, file: &OpenFile, interval: Duration) -> io::Result<()> {
         if self.leasing.is_trusted() { Ok(()) } else { self.look(file, trust_for(interval)) }
     }
 
-    /// The same for a file that was just opened: what was seen then is enough, unless it says that something has changed.
-    pub(super) fn refresh_opened(&self, file: &OpenFile, interval: Duration) -> io::Result<()> {
+    /// As [`Inode::refresh`] for a file that was just opened: the stamp taken then suffices, unless it shows a change.
+    pub(crate) fn refresh_opened(&self, file: &OpenFile, interval: Duration) -> io::Result<()> {
         let opened = file.opened();
         if self.leasing.is_trusted() {
             return Ok(());
@@ -91,7 +92,7 @@ impl Inode {
         let mut seen = self.origin.lock();
         let is_as_known = match seen.stamp {
             Some(_) => self.is_unchanged(&mut seen, &opened.stamp, interval),
-            // What was seen at the opening may be older than a change by an engine that has forgotten the file since.
+            // The stamp of the opening may be older than a change by an engine that has forgotten the file since.
             None => file.kind() == FileKind::Regular && self.origin.is_untouched(),
         };
         if !is_as_known {
@@ -100,22 +101,22 @@ impl Inode {
         }
         if seen.stamp.replace(opened.stamp).is_none() {
             // No engine has changed the file yet.
-            *self.unwritten.device_length() = opened.stamp.length_bytes;
+            *self.dirty.device_length() = opened.stamp.length_bytes;
             self.length_bytes.store(opened.stamp.length_bytes, Ordering::Release);
         }
         self.checked_nanoseconds.fetch_max(opened.looked_at.as_nanos() as u64, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Whether the file, seen just now, holds what is cached of it, all of which is on the device.
+    /// Whether the cached pages match the file as it was just opened, with nothing dirty.
     pub(crate) fn is_as_seen(&self, opened: &Opened) -> bool {
         let mut seen = self.origin.lock();
-        !self.unwritten.may_lack()
+        !self.dirty.may_lack()
             && self.length_bytes() == opened.stamp.length_bytes
             && self.is_unchanged(&mut seen, &opened.stamp, REVALIDATE_INTERVAL)
     }
 
-    /// Whether a stamp that was taken just now proves that the file is as the last look saw it.
+    /// Whether a stamp taken just now proves that the file is as at the last check.
     fn is_unchanged(&self, seen: &mut Seen, stamp: &FileStamp, interval: Duration) -> bool {
         let is_same = |known: &FileStamp| known.proves_unchanged(stamp, trust_for(interval));
         seen.stamp.as_ref().is_some_and(is_same)
@@ -123,7 +124,7 @@ impl Inode {
             && self.origin.evidence(seen) != Evidence::Foreign
     }
 
-    /// Asks whether others have changed the file: the watch alone, where there is one.
+    /// Checks for changes by others: the watch alone, where there is one.
     pub(crate) fn glance_at_origin(&self, file: &OpenFile) -> io::Result<()> {
         if self.leasing.is_trusted() {
             return Ok(());
@@ -159,8 +160,9 @@ impl Inode {
         self.look_with(seen, file, trust, evidence)
     }
 
-    /// Says which pages left; the listeners are still to be called. Of two looks at once, the one that saw less must not have
-    /// the last word, so the lock is held. A change by others after the evidence was taken shows by the next.
+    /// Returns the pages that left; the caller reports them to listeners. The lock is held across `statx`, so that of two
+    /// concurrent checks the one with the older result does not take effect last. The next check finds a change by others after
+    /// the evidence.
     fn look_with(
         &self,
         seen: &mut Seen,
@@ -168,31 +170,31 @@ impl Inode {
         trust: StampTrust,
         evidence: Evidence,
     ) -> io::Result<Report> {
-        let (mut now, moment) = self.take_stamp(file)?;
+        let (mut now, version) = self.take_stamp(file)?;
         if evidence == Evidence::OwnAlone {
-            // A write of others that is under way shows by its event when it ends.
+            // A write of others in progress shows by its event when it ends.
             now = now.settled();
         }
-        Ok(self.judge(seen, file, (now, moment), trust, evidence))
+        Ok(self.judge(seen, file, (now, version), trust, evidence))
     }
 
-    /// Asks for the file's times and length, and says what the engine had written before that.
-    fn take_stamp(&self, file: &OpenFile) -> io::Result<(FileStamp, Moment)> {
-        // Before the look, so that what is changed after it is not taken for seen.
+    /// Reads the file's times and length, and the version of the contents before that.
+    fn take_stamp(&self, file: &OpenFile) -> io::Result<(FileStamp, ContentVersion)> {
+        // Before the `statx`, so that a later change does not count as checked.
         self.checked_nanoseconds.store(coarse_nanoseconds(), Ordering::Relaxed);
-        let moment = self.unwritten.moment();
-        let mut device_length = self.unwritten.device_length();
+        let version = self.dirty.version();
+        let mut device_length = self.dirty.device_length();
         let (_, now) = file.identity()?;
         *device_length = now.length_bytes;
-        Ok((now, moment))
+        Ok((now, version))
     }
 
-    /// Finds out what a stamp and the evidence say together, and has that take effect.
+    /// Combines a stamp with the evidence, and applies the result.
     fn judge(
         &self,
         seen: &mut Seen,
         file: &OpenFile,
-        (now, moment): (FileStamp, Moment),
+        (now, version): (FileStamp, ContentVersion),
         trust: StampTrust,
         evidence: Evidence,
     ) -> Report {
@@ -206,7 +208,7 @@ impl Inode {
         let change = match (evidence, seen.take_own_changes()) {
             (Evidence::Foreign, _) => Change::Foreign,
             (Evidence::OwnAlone, true) => Change::No,
-            // Permissions, links or names: a write would have been reported.
+            // Permissions, links or names changed: a write would have been reported.
             (Evidence::OwnAlone, false) if is_modification_same => Change::No,
             (_, false) if has_moved => Change::Foreign,
             _ if is_proven => Change::No,
@@ -219,20 +221,20 @@ impl Inode {
         if change == Change::Foreign {
             self.is_contested.store(true, Ordering::Release);
         }
-        let mut report = self.take_length(now.length_bytes, change, moment);
+        let mut report = self.take_length(now.length_bytes, change, version);
         report.changed_bytes = (change != Change::No).then_some(now.length_bytes);
         report
     }
 
-    /// The length is what was seen, or where the bytes end that this engine has still to write; clean pages leave if the file
-    /// was, or may have been, changed by others.
-    fn take_length(&self, device_bytes: u64, change: Change, moment: Moment) -> Report {
+    /// The length becomes the device's, or the end of this engine's dirty bytes beyond it. Clean pages leave if others have
+    /// changed the file, or may have.
+    fn take_length(&self, device_bytes: u64, change: Change, version: ContentVersion) -> Report {
         let mut report = Report::default();
-        let state = self.unwritten.lock();
+        let state = self.dirty.lock();
         let length_before = self.length_bytes.load(Ordering::Acquire);
-        // What this engine has changed since the look may have made the file longer since.
-        let is_current = self.unwritten.moment() == moment;
-        let length_bytes = device_bytes.max(Unwritten::end_bytes(&state, length_before));
+        // Own writes after the `statx` may have extended the file.
+        let is_current = self.dirty.version() == version;
+        let length_bytes = device_bytes.max(Dirty::end_bytes(&state, length_before));
         let is_changed = change != Change::No || is_current && length_before > length_bytes;
         if change == Change::Foreign && !state.dirty.is_empty() {
             self.counters.conflicts.fetch_add(1, Ordering::Relaxed);
@@ -240,36 +242,36 @@ impl Inode {
             report.conflict_pages = Some(pages);
         }
         if is_changed {
-            // Under the lock: a read that begins after it sees none of the old pages.
+            // Under the lock: a read that begins after it finds none of the old pages.
             self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| report.dropped.push(page));
-            self.unwritten.note_written();
-            self.unwritten.note_change();
+            self.dirty.note_written();
+            self.dirty.note_change();
             state.in_flight.values().for_each(|write| write.doubt());
-            if Unwritten::is_doubtful(&state) || device_bytes < length_bytes {
-                self.unwritten.set_unsettled();
+            if Dirty::is_doubtful(&state) || device_bytes < length_bytes {
+                self.dirty.set_unsettled();
             }
         }
-        if self.unwritten.is_unsettled() {
-            // The next read settles it before it takes anything from a page.
+        if self.dirty.is_unsettled() {
+            // The next read settles it before it takes bytes from a page.
             self.checked_nanoseconds.store(0, Ordering::Release);
         }
         if is_current && length_bytes > length_before {
-            // What a window holds beyond an end shows to no reader.
-            self.unwritten.windows.zero(ByteRange::new(length_before, length_bytes));
+            // Bytes that a window holds beyond the end must not become visible.
+            self.dirty.windows.zero(ByteRange::new(length_before, length_bytes));
         }
         if is_current {
-            // After the pages: a read that does not look must not go beyond the old end in the old last page.
+            // After the pages: a read without a check must not go beyond the old end in the old last page.
             self.length_bytes.store(length_bytes, Ordering::Release);
         }
         if is_changed && length_before != length_bytes {
-            // And what was loaded in between, up to the old end.
+            // Pages loaded in between, up to the old end, leave as well.
             self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| report.dropped.push(page));
         }
         report
     }
 
-    /// This engine is about to change the file on its device, by so many requests or calls. Each is ended by
-    /// [`Inode::end_changes`]. No lock of the file's length or of what is unwritten may be held.
+    /// Announces own changes of the file on its device, by `changes` requests or calls, each ended by [`Inode::end_changes`]. The
+    /// locks of the length and of dirty pages must not be held.
     pub(crate) fn begin_changes(&self, file: &OpenFile, changes: usize) {
         let mut seen = self.origin.lock();
         let mut report = Report::default();
@@ -286,7 +288,7 @@ impl Inode {
         self.report(report);
     }
 
-    /// So many own changes have ended.
+    /// Ends `changes` own changes.
     pub(crate) fn end_changes(&self, file: &OpenFile, changes: usize) {
         let mut seen = self.origin.lock();
         let mut report = Report::default();
@@ -297,15 +299,15 @@ impl Inode {
         self.report(report);
     }
 
-    /// Ends the watch of a file that no handle has open, and of which nothing is unwritten, with a last look: its stamp will show a
-    /// change while the file is closed.
+    /// Ends the watch of a file that no handle has open and that has nothing dirty, with a last check: the stamp will show
+    /// changes while the file is closed.
     ///
-    /// The stamp is taken first, then the watch ends, then the evidence is taken: it includes every write of another process that ends in
-    /// between. A write that ends later may have moved the stamp when it began; so the stamp is not settled, and pages stay only if no
-    /// other process has opened or changed the file.
-    pub(super) fn end_watch(&self, file: &OpenFile) {
+    /// The stamp is taken first, then the watch ends, then the evidence is taken: it includes every write of another process that
+    /// ends in between. A write that ends later may have moved the stamp when it began; so the stamp is not settled, and pages
+    /// stay only if no other process has opened or changed the file.
+    pub(crate) fn end_watch(&self, file: &OpenFile) {
         let mut seen = self.origin.lock();
-        // A handle that was opened meanwhile may have asked for no watch.
+        // A handle opened meanwhile may have opted out of the watch.
         if seen.is_changing() || !self.is_closed() {
             return;
         }
@@ -322,24 +324,24 @@ impl Inode {
         self.report(report);
     }
 
-    /// Changes the length on the device, which nothing else changes meanwhile.
+    /// Changes the length on the device, under the lock that excludes other changes of it.
     pub(crate) fn change_length<R>(
         &self,
         file: &OpenFile,
         change: impl FnOnce(&mut u64) -> io::Result<R>,
     ) -> io::Result<R> {
         self.begin_changes(file, 1);
-        let changed = change(&mut self.unwritten.device_length());
+        let changed = change(&mut self.dirty.device_length());
         self.end_changes(file, 1);
         changed
     }
 
-    /// A file that cannot be looked at is one of which nothing is known.
+    /// A file that cannot be checked is forgotten.
     fn or_forget(&self, seen: &mut Seen, look: impl FnOnce(&mut Seen) -> io::Result<Report>) -> Report {
         look(seen).unwrap_or_else(|_| self.forget(seen))
     }
 
-    /// Nothing is known of the file any more but what is dirty.
+    /// Drops everything known of the file except what is dirty.
     fn forget(&self, seen: &mut Seen) -> Report {
         seen.stamp = None;
         let mut report = Report::default();
@@ -348,35 +350,27 @@ impl Inode {
         report
     }
 
-    /// Listeners and subscribers are the user's, and may do anything.
+    /// Listeners and subscribers are user code: no lock is held.
     fn report(&self, report: Report) {
         if let Some(unwritten_pages) = report.conflict_pages {
-            events::conflict(self, unwritten_pages);
+            events::conflict(self.pages.id(), unwritten_pages);
         }
         if let Some(length_bytes) = report.changed_bytes {
-            events::changed(self, length_bytes, report.dropped.len());
+            events::changed(self.pages.id(), length_bytes, report.dropped.len());
         }
         self.on_dropped(&report.dropped);
     }
 
-    /// Whether others were seen to change the file.
+    /// Whether others have changed the file.
     pub(crate) fn is_contested(&self) -> bool {
         self.is_contested.load(Ordering::Acquire)
     }
 }
 
-/// With a look at each read, nothing may be missed.
+/// With a check at each read, no change may be missed.
 fn trust_for(interval: Duration) -> StampTrust {
     if interval.is_zero() { StampTrust::Strict } else { StampTrust::Settling }
 }
-
-pub(super) fn coarse_nanoseconds() -> u64 {
-    headwater_io::coarse_clock().as_nanos() as u64
-}
-
-/// How long what was seen of a file is trusted. A look costs 0.2 to 1 µs, so this is 0.01 % of the time of one thread;
-/// the coarse clock of the kernel moves every 1 to 10 ms, so much less is the same.
-pub(crate) const REVALIDATE_INTERVAL: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {
@@ -388,8 +382,8 @@ mod tests {
     use super::*;
     use crate::{Caching, Engine, OpenOptions};
 
-    /// Goal: an opening that looked at the file before this engine's last change of it knows the length after that, although the file
-    /// was forgotten at the close, because others had changed it. Method: the looks and changes in this order.
+    /// Goal: an opening with a stamp older than this engine's last change of the file knows the length after that change,
+    /// although the file was forgotten at the close, because others had changed it. Method: the checks and changes in this order.
     #[test]
     fn an_old_look_does_not_shorten_a_forgotten_file() {
         let engine = Engine::builder().memory(4 << 20).driver(DriverKind::Threads).build().unwrap();
@@ -408,8 +402,8 @@ mod tests {
         file.sync_data().unwrap();
         drop(file);
         let shared = &engine.shared;
-        let inode = shared.cache.inodes.open(shared, &opened, None, ReadaheadLimits::default()).unwrap();
+        let inode = crate::api::upcalls::open(shared, &opened, None, ReadaheadLimits::default()).unwrap();
         assert_eq!(inode.length_bytes(), 15_001);
-        shared.cache.inodes.close(shared, &inode, &opened);
+        (shared.upcalls.close)(shared, &inode, &opened);
     }
 }

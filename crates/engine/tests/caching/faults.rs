@@ -7,8 +7,10 @@
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use headwater::io::{ByteRange, DriverKind, FaultRange};
-use headwater::{Caching, Engine, File, IoMode, OpenOptions, ReadaheadLimits, ReadaheadPolicy};
+use headwater::testing::FaultRange;
+use headwater::{
+    ByteRange, Caching, DriverKind, Engine, File, IoMode, OpenOptions, ReadaheadLimits, ReadaheadPolicy,
+};
 use headwater_testkit::{Rng, ScratchDir, scratch_dirs, skip, with_seed};
 
 use crate::rig::{Rig, Scratch, block_on, calm, calm_device, rigs, watched};

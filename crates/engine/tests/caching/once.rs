@@ -11,8 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use headwater::io::DriverKind;
-use headwater::{Caching, File, IoMode, OpenOptions, ReadaheadPolicy, Result};
+use headwater::{Caching, DriverKind, File, IoMode, OpenOptions, ReadaheadPolicy, Result};
 use headwater_testkit::{Rng, with_seed};
 
 use crate::rig::{Rig, Scratch, block_on, calm, drivers, watched};

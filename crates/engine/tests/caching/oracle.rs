@@ -7,8 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use headwater::io::DriverKind;
-use headwater::{Caching, IoMode, OpenOptions};
+use headwater::{Caching, DriverKind, IoMode, OpenOptions};
 use headwater_testkit::{Rng, ScratchDir, tmpfs, with_seed};
 
 use crate::rig::{Rig, Scratch, block_on, drivers, watched};

@@ -5,8 +5,7 @@
 
 use std::time::Duration;
 
-use headwater::io::DriverKind;
-use headwater::{Caching, File, IoMode, OpenOptions};
+use headwater::{Caching, DriverKind, File, IoMode, OpenOptions};
 use headwater_testkit::{Rng, ScratchDir, with_seed};
 
 use crate::rig::Rig;

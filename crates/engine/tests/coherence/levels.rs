@@ -12,8 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use headwater::io::DriverKind;
-use headwater::{Caching, Coherence, File, OpenOptions};
+use headwater::{Caching, Coherence, DriverKind, File, OpenOptions};
 use headwater_testkit::{ScratchDir, run_forked, run_self_with_env, skip, watched};
 
 use crate::peer::{Peer, contents, in_peer};

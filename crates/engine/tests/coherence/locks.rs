@@ -8,7 +8,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headwater::io::{Access, DirectIo, OpenFile};
+use headwater::ring::{Access, DirectIo, OpenFile};
 use headwater::{Coherence, Engine, File, IoMode, OpenOptions};
 use headwater_testkit::{PATIENCE, ScratchDir, run_forked};
 use rustix::fs::{FlockOperation, fcntl_lock};

@@ -7,8 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use headwater::io::DriverKind;
-use headwater::{Caching, Coherence, File, OpenOptions};
+use headwater::{Caching, Coherence, DriverKind, File, OpenOptions};
 use headwater_testkit::{Rng, ScratchDir, scratch_dirs, watched, with_seed};
 
 use crate::peer::{Peer, contents, in_peer};

@@ -9,8 +9,8 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use headwater::io::{DeviceEvent, DriverKind, SimControl, SimOptions};
-use headwater::{Caching, Engine, File, IoMode, OpenOptions};
+use headwater::testing::{DeviceEvent, SimControl, SimOptions};
+use headwater::{Caching, DriverKind, Engine, File, IoMode, OpenOptions};
 use headwater_testkit::{CrashEvent, CrashEventKind, CrashImages, Pattern, Rng, block_on};
 
 use crate::history::History;

@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::thread;
 
-use headwater::io::{DriverKind, SimControl, SimOptions};
-use headwater::{Caching, Engine, File, OpenOptions};
+use headwater::testing::{SimControl, SimOptions};
+use headwater::{Caching, DriverKind, Engine, File, OpenOptions};
 use headwater_testkit::{CrashImages, Pattern, Rng, ScratchDir, tmpfs, watched, with_seed};
 
 use crate::history::History;

@@ -8,7 +8,8 @@ mod signals;
 mod stuck;
 mod wakers;
 
-use headwater::io::{DriverKind, uring_refusal};
+use headwater::DriverKind;
+use headwater::testing::uring_refusal;
 use headwater_testkit::skip;
 
 /// The drivers that have threads.

@@ -9,8 +9,8 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headwater::io::{ByteRange, DriverKind, uring_refusal};
-use headwater::{Advice, Caching, Engine, IoMode, OpenOptions};
+use headwater::testing::uring_refusal;
+use headwater::{Advice, ByteRange, Caching, DriverKind, Engine, IoMode, OpenOptions};
 use headwater_testkit::{Pattern, ScratchDir, make_cold, skip, stuck_in_kernel, watched};
 
 /// Goal: pages that a stuck thread had begun to read, for itself or ahead, are read by others all the same, and right; they are cached,

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use headwater::io::{ByteRange, DriverKind, FaultRange, SimOptions};
-use headwater::{Caching, File, IoMode, SharedView};
+use headwater::testing::{FaultRange, SimOptions};
+use headwater::{ByteRange, Caching, DriverKind, File, IoMode, SharedView};
 use headwater_testkit::{block_on, forbid_userfaultfd, run_self_with_env};
 
 use crate::open;

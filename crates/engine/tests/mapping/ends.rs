@@ -8,8 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use headwater::io::ByteRange;
-use headwater::{Caching, File, IoMode, OpenOptions, Operation};
+use headwater::{ByteRange, Caching, File, IoMode, OpenOptions, Operation};
 
 use crate::open;
 use crate::rig::{Rig, Scratch, rigs, watched};

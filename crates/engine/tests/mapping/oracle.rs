@@ -8,8 +8,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use headwater::io::ByteRange;
-use headwater::{Advice, Caching, File, IoMode, SharedView, View};
+use headwater::{Advice, ByteRange, Caching, File, IoMode, SharedView, View};
 use headwater_testkit::{Rng, ScratchDir, with_seed};
 
 use crate::open;

@@ -6,8 +6,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use headwater::io::ByteRange;
-use headwater::{Advice, Caching, IoMode};
+use headwater::{Advice, ByteRange, Caching, IoMode};
 use headwater_testkit::ScratchDir;
 
 use crate::open;

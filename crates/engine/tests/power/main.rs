@@ -13,8 +13,7 @@
 
 use std::path::Path;
 
-use headwater::io::DriverKind;
-use headwater::{Caching, Engine, File, OpenOptions};
+use headwater::{Caching, DriverKind, Engine, File, OpenOptions};
 use headwater_testkit::{FileSystem, LoggedMount, Rng, lack, with_seed};
 
 /// Goal: after a power failure at any moment, each file holds what its last acknowledged sync covers, and its length; of what is written

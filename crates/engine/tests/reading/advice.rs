@@ -6,8 +6,7 @@
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use headwater::io::{ByteRange, Residency};
-use headwater::{Advice, Caching, File, IoMode, OpenOptions, Operation};
+use headwater::{Advice, ByteRange, Caching, File, IoMode, OpenOptions, Operation, Residency};
 use headwater_testkit::{PATIENCE, with_seed};
 
 use crate::rig::{Rig, Scratch, block_on, rigs};

@@ -6,8 +6,7 @@
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
-use headwater::io::DriverKind;
-use headwater::{Engine, EngineBuilder, Error, IoMode, OpenOptions, ReadaheadLimits};
+use headwater::{DriverKind, Engine, EngineBuilder, Error, IoMode, OpenOptions, ReadaheadLimits};
 use headwater_testkit::ScratchDir;
 
 use crate::rig::{Rig, block_on, rigs};
@@ -57,7 +56,7 @@ fn direct_io_where_there_is_none() {
 fn files_that_lie_about_their_length() {
     for path in [
         "/proc/version",
-        "/proc/self/mounts",
+        "/proc/filesystems",
         "/proc/kallsyms",
         "/sys/kernel/mm/transparent_hugepage/enabled",
     ] {

@@ -9,8 +9,9 @@ use std::path::Path;
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use futures_util::io::{AsyncBufReadExt, AsyncReadExt, AsyncSeekExt};
-use headwater::io::{ByteRange, DriverKind, Residency};
-use headwater::{Advice, Caching, File, FileStats, IoMode, OpenOptions, Operation};
+use headwater::{
+    Advice, ByteRange, Caching, DriverKind, File, FileStats, IoMode, OpenOptions, Operation, Residency,
+};
 use headwater_testkit::{Pattern, Rng, with_seed};
 
 use crate::rig::{Rig, block_on, rigs};

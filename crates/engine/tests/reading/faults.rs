@@ -6,8 +6,8 @@
 use std::io::{self, BufRead, ErrorKind, Read, Seek, SeekFrom};
 
 use futures_util::StreamExt;
-use headwater::io::{ByteRange, DriverKind, FaultRange, SimControl, SimOptions};
-use headwater::{File, IoMode};
+use headwater::testing::{FaultRange, SimControl, SimOptions};
+use headwater::{ByteRange, DriverKind, File, IoMode};
 use headwater_testkit::with_seed;
 
 use crate::rig::{Rig, Scratch, block_on};

@@ -12,9 +12,8 @@ use std::thread;
 
 use futures_util::io::AsyncReadExt;
 use futures_util::{StreamExt, future};
-use headwater::io::DriverKind;
-use headwater::ring::{Driver, DriverOptions, LocalDriver, PolledRings, Request, Urgency};
-use headwater::{Engine, IoMode, LocalEngine, LocalFile};
+use headwater::ring::{Driver, DriverOptions, LocalDriver, Request, Urgency};
+use headwater::{DriverKind, Engine, IoMode, LocalEngine, LocalFile, PolledRings};
 use headwater_testkit::{forbid_io_uring, with_seed};
 
 use crate::refusal::in_child;

@@ -5,8 +5,7 @@
 
 use std::io::Read;
 
-use headwater::IoMode;
-use headwater::io::{ByteRange, Residency};
+use headwater::{ByteRange, IoMode, Residency};
 use headwater_testkit::{Rng, scratch_dirs, with_seed};
 
 use crate::rig::{Rig, Scratch, block_on, rigs};

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use headwater::profiles::{Device, Profile, StoredProfiles, TunedSetting};
+use headwater::testing::profiles::{Device, Profile, StoredProfiles, TunedSetting};
 use headwater::{Engine, OpenOptions, Profiles, ReadaheadLimits};
 use headwater_testkit::{Pattern, ScratchDir, skip, tmpfs};
 

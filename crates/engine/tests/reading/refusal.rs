@@ -5,9 +5,8 @@
 
 use std::io::{ErrorKind, Read};
 
-use headwater::io::{DriverKind, Polling, device_polls, uring_refusal};
-use headwater::ring::PolledRings;
-use headwater::{Engine, File, IoMode, OpenOptions};
+use headwater::testing::{device_polls, uring_refusal};
+use headwater::{DriverKind, Engine, File, IoMode, OpenOptions, PolledRings, Polling};
 use headwater_testkit::{forbid_io_uring, run_self_with_env};
 use rustix::process::{Resource, Rlimit, setrlimit};
 

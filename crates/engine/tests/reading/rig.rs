@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
 
-pub(crate) use headwater::io::uring_refusal;
-use headwater::io::{DriverKind, SimControl, SimOptions};
-use headwater::{Engine, File, IoMode, OpenOptions};
+pub(crate) use headwater::testing::{SimControl, SimOptions, uring_refusal};
+pub(crate) use headwater::{DriverKind, Engine, File, IoMode, OpenOptions};
 use headwater_testkit::{PATIENCE, Pattern, ScratchDir, skip};
 pub(crate) use headwater_testkit::{block_on, unparker, watched};
 

@@ -17,9 +17,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use futures_util::future;
-use headwater::io::DriverKind;
 use headwater::ring::{Driver, DriverOptions, Request, Urgency};
-use headwater::{Caching, Engine, File, IoMode, OpenOptions};
+use headwater::{Caching, DriverKind, Engine, File, IoMode, OpenOptions};
 use headwater_testkit::{PATIENCE, Rng, skip, with_seed};
 use tokio::runtime::{Builder, Runtime};
 

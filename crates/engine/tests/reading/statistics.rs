@@ -6,9 +6,8 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use headwater::io::DriverKind;
-use headwater::policy::Policy;
-use headwater::{Advice, CacheStats, Caching, Engine, File, OpenOptions};
+use headwater::ReplacementPolicy;
+use headwater::{Advice, CacheStats, Caching, DriverKind, Engine, File, OpenOptions};
 use headwater_testkit::with_seed;
 
 use crate::rig::{Rig, Scratch, block_on, rigs};
@@ -79,7 +78,7 @@ fn latencies_are_counted() {
 fn replacement_can_be_chosen() {
     let scratch = Scratch::new(2, 12 << 20);
     let builder = |policy| Engine::builder().memory(6 << 20).driver(DriverKind::Threads).replacement(policy);
-    for policy in [Policy::Clock2QPlus, Policy::Clock, Policy::S3Fifo] {
+    for policy in [ReplacementPolicy::Clock2QPlus, ReplacementPolicy::Clock, ReplacementPolicy::S3Fifo] {
         let engine = builder(policy).build().unwrap();
         let file = OpenOptions::new().engine(&engine).caching(Caching::On).open(scratch.path()).unwrap();
         let mut buffer = vec![0; 1 << 20];
@@ -89,10 +88,10 @@ fn replacement_can_be_chosen() {
         }
         assert!(engine.stats().cache.counts.evictions > 0);
     }
-    let error = builder(Policy::Lru).build().unwrap_err();
+    let error = builder(ReplacementPolicy::Lru).build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.to_string().starts_with("build the engine: the replacement lru needs to hear"), "{error}");
-    assert!(builder(Policy::Lru).local().is_err());
+    assert!(builder(ReplacementPolicy::Lru).local().is_err());
 }
 
 /// Goal: the recorder gets what the statistics say, each count of them.

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use headwater::io::{Access, ByteRange, DirectIo, FaultRange, OpenFile};
-use headwater::{Engine, Operation};
+use headwater::ring::{Access, DirectIo, OpenFile};
+use headwater::testing::FaultRange;
+use headwater::{ByteRange, Engine, Operation};
 use headwater_testkit::{Pattern, ScratchDir, skip};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};

@@ -12,8 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headwater::io::DriverKind;
-use headwater::{Advice, Caching, Engine, Error, File, IoMode, OpenOptions};
+use headwater::{Advice, Caching, DriverKind, Engine, Error, File, IoMode, OpenOptions};
 use headwater_testkit::{Rng, ScratchDir, run_forked, soak_seconds, tmpfs, with_seed};
 
 use crate::actor::Actor;

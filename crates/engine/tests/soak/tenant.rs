@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use headwater::io::ByteRange;
-use headwater::{Advice, Caching, EvictionListener, File, ManyRead, OpenOptions, SharedView, View};
+use headwater::{
+    Advice, ByteRange, Caching, EvictionListener, File, ManyRead, OpenOptions, SharedView, View,
+};
 use headwater_testkit::Rng;
 
 use crate::rig::Rig;

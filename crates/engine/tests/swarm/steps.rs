@@ -3,7 +3,7 @@
 //! Owns: which steps there are, how often each comes.
 //! Does not own: what a step does (world).
 
-use headwater::io::FaultOn;
+use headwater::testing::FaultOn;
 use headwater::{Caching, IoMode};
 use headwater_testkit::Rng;
 

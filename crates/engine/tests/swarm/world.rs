@@ -14,9 +14,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Waker};
 
-use headwater::io::{ByteRange, DriverKind, FaultRange, SimControl, SimOptions};
+use headwater::testing::{FaultRange, SimControl, SimOptions};
 use headwater::{
-    Advice, Caching, Engine, Error, EvictionListener, File, IoMode, ManyRead, OpenOptions, View,
+    Advice, ByteRange, Caching, DriverKind, Engine, Error, EvictionListener, File, IoMode, ManyRead,
+    OpenOptions, View,
 };
 use headwater_testkit::{Pattern, make_cold, run_forked};
 

@@ -5,8 +5,8 @@
 
 use std::path::Path;
 
-use headwater::io::{DriverKind, uring_refusal};
-use headwater::{Caching, Coherence, Engine, Error, File, IoMode, OpenOptions};
+use headwater::testing::uring_refusal;
+use headwater::{Caching, Coherence, DriverKind, Engine, Error, File, IoMode, OpenOptions};
 use headwater_testkit::{ScratchDir, scratch_dirs, skip};
 
 use crate::api::LEVELS;

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use headwater::io::{Access, ByteRange, DirectIo, OpenFile};
-use headwater::{Caching, Coherence, File, OpenOptions};
+use headwater::ring::{Access, DirectIo, OpenFile};
+use headwater::{ByteRange, Caching, Coherence, File, OpenOptions};
 use headwater_testkit::{ScratchDir, skip, watched};
 
 use crate::combination::{drivers, engine_on};

@@ -13,8 +13,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::{join_all, join3};
-use headwater::io::ByteRange;
-use headwater::{Advice, Caching, File, IoMode, OpenOptions, View};
+use headwater::{Advice, ByteRange, Caching, File, IoMode, OpenOptions, View};
 use headwater_testkit::{Pattern, block_on};
 
 use crate::model::{Model, Outcome, same};

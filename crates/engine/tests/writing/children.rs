@@ -21,8 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use headwater::io::DriverKind;
-use headwater::{Caching, Engine, File, OpenOptions};
+use headwater::{Caching, DriverKind, Engine, File, OpenOptions};
 use headwater_testkit::{Rng, ScratchDir, mix, spawn_self_with_env, watched, with_seed};
 
 use crate::rig::{block_on, uring_refusal};

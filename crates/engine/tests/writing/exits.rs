@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use headwater::io::DriverKind;
-use headwater::{Caching, Coherence, Engine, EvictionListener, File, OpenOptions};
+use headwater::{Caching, Coherence, DriverKind, Engine, EvictionListener, File, OpenOptions};
 use headwater_testkit::{ScratchDir, skip, spawn_self_with_env, watched};
 
 const CHILD: &str = "HEADWATER_TEST_EXITS";

@@ -15,8 +15,8 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use futures_util::future::join;
-use headwater::io::{ByteRange, DriverKind, FaultOn, FaultRange, SimOptions};
-use headwater::{Advice, Error, File, IoMode, Operation};
+use headwater::testing::{FaultOn, FaultRange, SimOptions};
+use headwater::{Advice, ByteRange, DriverKind, Error, File, IoMode, Operation};
 use headwater_testkit::{Pattern, ScratchDir, make_cold};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};

@@ -12,8 +12,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use headwater::io::{ByteRange, DriverKind, FaultOn, FaultRange, SimOptions};
-use headwater::{Error, File, IoMode, Operation};
+use headwater::testing::{FaultOn, FaultRange, SimOptions};
+use headwater::{ByteRange, DriverKind, Error, File, IoMode, Operation};
 use headwater_testkit::{Pattern, ScratchDir, make_cold, with_seed};
 
 use crate::model::same;

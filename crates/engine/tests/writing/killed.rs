@@ -11,8 +11,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use headwater::io::DriverKind;
-use headwater::{File, IoMode};
+use headwater::{DriverKind, File, IoMode};
 use headwater_testkit::{Rng, ScratchDir, mix, soak_seconds, spawn_self_with_env, watched, with_seed};
 
 use crate::appends::{Parser, record};

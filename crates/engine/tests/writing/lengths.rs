@@ -13,8 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headwater::io::ByteRange;
-use headwater::{Advice, File, IoMode};
+use headwater::{Advice, ByteRange, File, IoMode};
 use headwater_testkit::{Rng, ScratchDir, soak_seconds, with_seed};
 
 use crate::rig::{Rig, block_on, drivers};

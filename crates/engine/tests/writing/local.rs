@@ -4,8 +4,7 @@
 //! Does not own: writing as such, which is that of every engine.
 
 use futures_util::future::join_all;
-use headwater::io::ByteRange;
-use headwater::{Engine, LocalEngine, LocalFile, OpenOptions};
+use headwater::{ByteRange, Engine, LocalEngine, LocalFile, OpenOptions};
 use headwater_testkit::{Pattern, ScratchDir, watched, with_seed};
 
 use crate::rig::drivers;

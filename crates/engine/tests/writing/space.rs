@@ -7,8 +7,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use headwater::io::DriverKind;
-use headwater::{Error, File, IoMode};
+use headwater::{DriverKind, Error, File, IoMode};
 use headwater_testkit::{FileSystem, LoopMount, Pattern, make_cold, skip};
 use rustix::fs::{FallocateFlags, fallocate, statvfs, syncfs};
 

@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headwater::io::ByteRange;
-use headwater::{Advice, Caching, File, IoMode, OpenOptions};
+use headwater::{Advice, ByteRange, Caching, File, IoMode, OpenOptions};
 use headwater_testkit::{Pattern, Rng, ScratchDir, soak_seconds, with_seed};
 
 use crate::model::same;

@@ -8,8 +8,7 @@ use std::path::Path;
 use std::thread;
 
 use bytes::Bytes;
-use headwater::io::ByteRange;
-use headwater::{Advice, Caching, File, IoMode, OpenOptions, Operation, View};
+use headwater::{Advice, ByteRange, Caching, File, IoMode, OpenOptions, Operation, View};
 use headwater_testkit::{Pattern, Rng, with_seed};
 
 use crate::model::same;

@@ -23,10 +23,11 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::descriptor::Descriptor;
-use super::{FileKey, FileKind, OpenFile};
-use crate::fork::ProcessMark;
-use crate::request::RejectReason;
+use super::open_file::OpenFile;
+use super::status::{FileKey, FileKind};
 use crate::sync::lock;
+use crate::system::fork::ProcessMark;
+use crate::system::reject::RejectReason;
 
 /// A file open for appending, through the kernel's page cache. Any thread may use it; appends of one `AppendFile` take turns.
 #[derive(Debug)]

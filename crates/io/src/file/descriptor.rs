@@ -43,10 +43,11 @@ use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise, fcntl_getfl, fcntl_setfl, o
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-use super::{FileKey, coarse_clock};
-use crate::fork::ProcessMark;
-use crate::signals::without_signals;
+use super::clock::coarse_clock;
+use super::status::FileKey;
 use crate::sync::lock;
+use crate::system::fork::ProcessMark;
+use crate::system::signals::without_signals;
 
 /// An open file. In a child of the process that opened it, which has none of the locks, it is closed without a question.
 #[derive(Debug)]

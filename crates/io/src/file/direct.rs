@@ -18,13 +18,13 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::OnceLock;
 
-use headwater_core::units::{Alignment, PAGE_SIZE_BYTES};
+use headwater_core::units::{Alignment, PAGE_BYTES, PAGE_SIZE_BYTES};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use super::access::Access;
 use super::descriptor::Descriptor;
-use super::status::Status;
-use super::{Access, FileKind, PageBuffer};
+use super::status::{FileKind, Status};
 
 /// What `O_DIRECT` asks of memory and file offsets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -139,7 +139,11 @@ fn by_descriptor(buffered: &File, access: Access) -> io::Result<Descriptor> {
 
 /// Where `statx` does not tell, one aligned page shows whether direct reads work; page alignment is then assumed.
 fn probe(file: &File) -> Option<DirectAlignment> {
-    let mut page = PageBuffer([0; PAGE_SIZE_BYTES as usize]);
+    let mut page = PageBuffer([0; PAGE_BYTES]);
     file.read_at(&mut page.0, 0).ok()?;
     Some(DirectAlignment { memory: Alignment::PAGE, offset: Alignment::PAGE })
 }
+
+/// A page for a trial read.
+#[repr(C, align(4096))]
+pub(crate) struct PageBuffer(pub(crate) [u8; PAGE_BYTES]);

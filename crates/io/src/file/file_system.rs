@@ -4,8 +4,9 @@
 //! Does not own: what follows for caching.
 
 use std::fs::File;
+use std::sync::OnceLock;
 
-use super::FileKey;
+use super::status::FileKey;
 
 /// What kind of file system a file lies on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -47,9 +48,21 @@ impl FileSystem {
     }
 }
 
-/// Whether the file system takes part in the kernel's multigrain timestamps.
+/// Whether the kernel and the file system keep multigrain timestamps. One system call, once the kernel is known to be new enough.
 pub(super) fn has_fine_times(file: &File) -> bool {
-    rustix::fs::fstatfs(file).is_ok_and(|status| FINE.contains(&(status.f_type as u32)))
+    is_multigrain_kernel()
+        && rustix::fs::fstatfs(file).is_ok_and(|status| FINE.contains(&(status.f_type as u32)))
+}
+
+/// Whether the kernel keeps file times as finely as they are asked for: Linux 6.13. Looked up once.
+fn is_multigrain_kernel() -> bool {
+    static IS: OnceLock<bool> = OnceLock::new();
+    *IS.get_or_init(|| {
+        let release = rustix::system::uname().release().to_string_lossy().into_owned();
+        let mut numbers =
+            release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
+        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 13)
+    })
 }
 
 /// ext4, XFS, Btrfs, tmpfs: `FS_MGTIME` in Linux 6.13.

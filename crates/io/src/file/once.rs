@@ -21,13 +21,15 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES};
+use headwater_core::units::{ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES};
 use rustix::fs::{OFlags, fcntl_setfl};
 
+use super::access::{Access, DirectIo, let_wait, open_unwaiting};
+use super::clock::coarse_clock;
 use super::descriptor::Descriptor;
-use super::status::Status;
-use super::{Access, DirectIo, FileKind, OpenFile, Opened, coarse_clock, let_wait, open_unwaiting};
-use crate::kernel_cache::resident_pages;
+use super::open_file::{OpenFile, Opened};
+use super::status::{FileKind, Status};
+use crate::file::kernel_cache::resident_pages;
 
 /// A file opened for reading, and the one look at it.
 #[derive(Debug)]
@@ -100,17 +102,16 @@ impl SeenFile {
 
 /// Into memory with room for a byte more, so that the end shows.
 fn read_to_end(file: &File, length_bytes: u64) -> io::Result<Option<WholeFile>> {
-    const PAGE: usize = PAGE_SIZE_BYTES as usize;
     let length = length_bytes as usize;
-    let room = (length + 1).next_multiple_of(PAGE);
-    let mut memory = vec![0; room + PAGE];
-    let start = memory.as_ptr().align_offset(PAGE);
+    let room = (length + 1).next_multiple_of(PAGE_BYTES);
+    let mut memory = vec![0; room + PAGE_BYTES];
+    let start = memory.as_ptr().align_offset(PAGE_BYTES);
     let mut done = 0;
     while done < room {
         match file.read_at(&mut memory[start + done..start + room], done as u64) {
             Ok(read_bytes) => {
                 done += read_bytes;
-                let is_end = read_bytes == 0 || !done.is_multiple_of(PAGE);
+                let is_end = read_bytes == 0 || !done.is_multiple_of(PAGE_BYTES);
                 if is_end {
                     // A read that stops within a page met the end of the file, or an error that the next read would report.
                     // The length tells which.

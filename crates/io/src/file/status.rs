@@ -12,8 +12,6 @@ use std::path::Path;
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, makedev, statx};
 use rustix::io::Errno;
 
-use super::FileKind;
-
 /// What `statx(2)` says of an open file.
 #[derive(Debug)]
 pub(super) struct Status {
@@ -23,6 +21,17 @@ pub(super) struct Status {
     /// Alignment of memory and of offsets that `O_DIRECT` asks for (Linux 6.1); zeros mean that there is none. `None` where
     /// kernel or file system does not say.
     pub(super) direct: Option<(u64, u64)>,
+}
+
+/// What kind of file it is. Others have no positions and are refused at open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FileKind {
+    /// A regular file.
+    Regular,
+    /// A block device.
+    BlockDevice,
+    /// A character device: no length, and what is read need not be the same twice.
+    CharacterDevice,
 }
 
 impl Status {

@@ -11,10 +11,12 @@ use headwater_core::units::ByteRange;
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 
+use super::access::{Access, DirectIo, Route};
+use super::clock::coarse_clock;
 use super::descriptor::Descriptor;
+use super::open_file::OpenFile;
 use super::status::{Status, positioned_kind};
-use super::{Access, DirectIo, FileKind, OpenFile, Route};
-use crate::sys::{self, SyncScope};
+use crate::system::sys::{self, SyncScope};
 
 /// How a file comes to be when it is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,8 +25,6 @@ pub enum Creation {
     IfMissing,
     /// A new one, or an error where there is one already, or a symbolic link.
     New,
-    /// A new one where there is none; else the one that is there, emptied.
-    Truncated,
 }
 
 /// Whether space was set aside.
@@ -38,7 +38,7 @@ pub enum Allocated {
 
 impl OpenFile {
     /// As [`OpenFile::open`], but makes the file if need be, for all to read and write whom the process's mask does not
-    /// exclude. An existing file is emptied last: not if it cannot be opened as wanted. A new one stays also then.
+    /// exclude. A new file stays also when this fails.
     ///
     /// # Errors
     /// As there; `AlreadyExists` with [`Creation::New`]; `InvalidInput` with [`Access::Read`].
@@ -52,13 +52,9 @@ impl OpenFile {
             let text = "a file that is created is opened for writing";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        let (looked_at, created) = (super::coarse_clock(), create(path, creation)?);
+        let (looked_at, created) = (coarse_clock(), create(path, creation)?);
         let status = Status::of(&created)?;
-        let file = OpenFile::from_ordinary(created, status, looked_at, path, (direct_io, access))?;
-        if creation == Creation::Truncated && file.kind == FileKind::Regular {
-            file.set_len(0)?;
-        }
-        Ok(file)
+        OpenFile::from_ordinary(created, status, looked_at, path, (direct_io, access))
     }
 
     /// Cuts the file, or extends it by zeroes without storing them.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
+use headwater_core::units::PAGE_SIZE_BYTES;
 use headwater_io::{
     Access, Arena, Completion, DirectIo, Driver, DriverKind, DriverOptions, Extents, Finished, OpenFile,
     Operation, Request, Route, SimOptions, Transfer, Urgency, uring_refusal,
@@ -74,7 +75,10 @@ impl Bench {
     /// Pages somewhere in the file: offset and length.
     pub(crate) fn draw(&self, rng: &mut Rng, pages_max: u64) -> (u64, usize) {
         let pages = 1 + rng.below(pages_max);
-        (rng.below(LENGTH_BYTES / PAGE_BYTES - pages) * PAGE_BYTES, (pages * PAGE_BYTES) as usize)
+        (
+            rng.below(LENGTH_BYTES / PAGE_SIZE_BYTES - pages) * PAGE_SIZE_BYTES,
+            (pages * PAGE_SIZE_BYTES) as usize,
+        )
     }
 
     pub(crate) fn check(&self, offset_bytes: u64, length_bytes: usize, finished: &Finished) {
@@ -113,7 +117,6 @@ pub(crate) fn errno(result: &io::Result<usize>) -> Option<i32> {
 }
 
 pub(crate) const LENGTH_BYTES: u64 = 8 << 20;
-pub(crate) const PAGE_BYTES: u64 = 4096;
 
 /// How long who wants a soak wants it for.
 pub(crate) fn chaos_seconds() -> Option<u64> {

@@ -14,15 +14,13 @@ use std::thread;
 use headwater_core::cache::DirtyToo;
 use headwater_core::frame::LoadId;
 use headwater_core::replacement::Policy;
-use headwater_core::units::{PageIndex, PageRange};
+use headwater_core::units::{PAGE_BYTES, PageIndex, PageRange};
 use headwater_io::{
     Arena, Extents, FilePages, Found, Loading, NotBegun, OwnedPage, PageCache, PinnedPage, Urgency,
 };
 use headwater_testkit::{Rng, mix, with_seed};
 use proptest::prelude::{ProptestConfig, any};
 use proptest::{collection, proptest};
-
-const PAGE_BYTES: usize = 4096;
 
 /// A cache, its files, and what each page must contain.
 struct Model {

@@ -16,16 +16,14 @@ use std::time::Instant;
 
 use headwater_core::frame::LoadId;
 use headwater_core::replacement::Policy;
-use headwater_core::units::{ByteRange, PageIndex, PageRange};
+use headwater_core::units::{ByteRange, PAGE_BYTES, PageIndex, PageRange};
 use headwater_io::{
-    Access, Allocated, Arena, Creation, DirectIo, DriverKind, Extents, FilePages, Found, OpenFile, OwnedPage,
-    PageCache, PinnedRun, Request, Route, SimOptions, Sync, SyncScope, Urgency, WriteBack,
+    Access, Allocated, Arena, Creation, DirectIo, DriverKind, Extents, FilePages, Found, OpenFile, PageCache,
+    PinnedPage, PinnedRun, Request, Route, SimOptions, Sync, SyncScope, Urgency, WriteBack,
 };
 use headwater_testkit::{PATIENCE, Pattern, Rng, ScratchDir, run_forked, scratch_dirs, with_seed};
 
 use crate::bench::{Bench, LENGTH_BYTES, drivers, errno, in_child};
-
-const PAGE_BYTES: usize = 4096;
 
 /// Pages in a cache of their own, full of a pattern, scattered over its memory.
 pub(crate) struct Pages {
@@ -60,15 +58,17 @@ impl Pages {
         loading.publish(extents, PAGE_BYTES);
     }
 
-    fn pin(&self, page: u64) -> OwnedPage {
+    fn pin(&self, page: u64) -> PinnedPage<'_> {
         match self.file.pin(PageIndex::new(page), 0..4096) {
-            Found::Page(pinned) => pinned.into_owned(&self.file),
+            Found::Page(pinned) => pinned,
             Found::Pending(_) | Found::Absent => panic!("page {page} is not there"),
         }
     }
 
     pub(crate) fn run(&self, pages: std::ops::Range<u64>) -> PinnedRun {
-        PinnedRun::from_owned(pages.map(|page| self.pin(page)))
+        let mut run = PinnedRun::of(&self.file);
+        pages.for_each(|page| run.push(self.pin(page)));
+        run
     }
 
     /// Nobody has anything pinned, once what was abandoned is dropped: all can be evicted.
@@ -318,8 +318,8 @@ fn space_set_aside() {
     assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
 }
 
-/// Goal: a file that was not there is made, with direct I/O where it would have it; one that is there is refused, kept or
-/// emptied, as asked. Method: each way of creation, before and after, followed by a write.
+/// Goal: a file that was not there is made, with direct I/O where it would have it; one that is there is refused or kept, as
+/// asked. Method: each way of creation, before and after, followed by a write.
 #[test]
 fn creation() -> io::Result<()> {
     scratch_dirs().iter().try_for_each(|(_, directory)| create_in(directory))
@@ -329,7 +329,7 @@ fn create_in(directory: &ScratchDir) -> io::Result<()> {
     let old = directory.path().join("old");
     std::fs::write(&old, [1; 5000])?;
     let has_direct = OpenFile::open(&old, DirectIo::Preferred, Access::Read)?.direct();
-    for creation in [Creation::IfMissing, Creation::New, Creation::Truncated] {
+    for creation in [Creation::IfMissing, Creation::New] {
         let path = directory.path().join(format!("{creation:?}"));
         let create = || OpenFile::create(&path, DirectIo::Preferred, Access::ReadWrite, creation);
         let file = create()?;
@@ -340,16 +340,15 @@ fn create_in(directory: &ScratchDir) -> io::Result<()> {
             (Creation::New, again) => {
                 assert_eq!(again.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
             }
-            (Creation::Truncated, again) => assert_eq!(again?.length_bytes()?, 0),
         }
     }
-    let read_only = OpenFile::create(&old, DirectIo::Off, Access::Read, Creation::Truncated);
+    let read_only = OpenFile::create(&old, DirectIo::Off, Access::Read, Creation::IfMissing);
     assert_eq!(read_only.unwrap_err().kind(), io::ErrorKind::InvalidInput);
     assert_eq!(std::fs::metadata(&old)?.len(), 5000);
     Ok(())
 }
 
-/// Goal: neither a FIFO nor a folder is opened by creating it, and a device is not emptied; a dangling link makes its
+/// Goal: neither a FIFO nor a folder is opened by creating it; a device is; a dangling link makes its
 /// target, unless the file must be new.
 #[test]
 fn creation_of_what_is_there() -> io::Result<()> {
@@ -359,12 +358,10 @@ fn creation_of_what_is_there() -> io::Result<()> {
     assert!(std::fs::metadata(&fifo)?.file_type().is_fifo());
     symlink("target", &link)?;
     let create = |path: &Path, creation| OpenFile::create(path, DirectIo::Off, Access::ReadWrite, creation);
-    for creation in [Creation::IfMissing, Creation::Truncated] {
-        assert_eq!(create(&fifo, creation).unwrap_err().kind(), io::ErrorKind::Unsupported);
-        let folder = create(directory.path(), creation).unwrap_err();
-        assert_eq!(folder.kind(), io::ErrorKind::IsADirectory);
-        create(Path::new("/dev/null"), creation)?;
-    }
+    let opened = |path: &Path| create(path, Creation::IfMissing);
+    assert_eq!(opened(&fifo).unwrap_err().kind(), io::ErrorKind::Unsupported);
+    assert_eq!(opened(directory.path()).unwrap_err().kind(), io::ErrorKind::IsADirectory);
+    opened(Path::new("/dev/null"))?;
     for path in [&fifo, &link] {
         assert_eq!(create(path, Creation::New).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
     }

@@ -9,6 +9,7 @@ mod forks;
 mod measured;
 mod tracking;
 
+use headwater_core::units::PAGE_BYTES;
 use headwater_io::{LiveMemory, live_support};
 use headwater_testkit::skip;
 
@@ -28,6 +29,4 @@ fn bytes_of(memory: &LiveMemory, at_bytes: usize, length_bytes: usize) -> Vec<u8
     memory.read(at_bytes, &mut bytes).unwrap();
     bytes
 }
-
-const PAGE_BYTES: usize = 4096;
 const HUGE_BYTES: usize = 2 << 20;

@@ -12,9 +12,12 @@ const ALLOWED: [(&str, &[&str]); 11] = [
     ("headwater-arceos-demo", &["headwater-arceos"]),
     ("headwater", &["headwater-core", "headwater-io"]),
     ("headwater-measure", &[]),
-    ("headwater-cli", &["headwater", "headwater-measure"]),
+    ("headwater-cli", &["headwater", "headwater-core", "headwater-io", "headwater-measure"]),
     ("headwater-testkit", &[]),
-    ("headwater-bench", &["headwater", "headwater-io", "headwater-measure", "headwater-testkit"]),
+    (
+        "headwater-bench",
+        &["headwater", "headwater-core", "headwater-io", "headwater-measure", "headwater-testkit"],
+    ),
     ("headwater-fuzz", &["headwater", "headwater-cli", "headwater-core", "headwater-io"]),
 ];
 

@@ -188,7 +188,7 @@ fn lines_of_tests(file: &syn::File) -> usize {
 }
 
 /// `#[cfg(test)]`, also within `all(…)`.
-fn is_test(attributes: &[Attribute]) -> bool {
+pub(crate) fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).any(|attribute| {
         let tokens = attribute.meta.require_list().map(|list| list.tokens.to_string()).unwrap_or_default();
         tokens == "test"

@@ -13,6 +13,7 @@ mod row;
 
 use std::time::Duration;
 
+use headwater_core::units::PAGE_SIZE_BYTES;
 use headwater_measure::verdict::Outcome;
 use headwater_measure::{
     Bars, Better, Column, Comparison, Figure, Findings, Media, Method, Metric, Report, Row, Section, Table,
@@ -26,9 +27,10 @@ pub(super) use row::measure as measure_row;
 use super::file::Target;
 use super::fio::FioFile;
 use super::host::Host;
-use super::suite::{PAGE_BYTES, Task, place_words};
-use crate::args::{EngineArguments, QueueArguments, RowSuite};
-use crate::units::{ByteSize, readable};
+use super::suite::{Task, place_words};
+use crate::bench::arguments::RowSuite;
+use crate::shared::arguments::{EngineArguments, QueueArguments};
+use crate::shared::units::{ByteSize, readable};
 use row::{Cell, Measured};
 
 pub(super) struct Plan {
@@ -130,7 +132,7 @@ fn report(plan: &Plan, target: &Target, set_bytes: u64, measured: &Sources) -> R
     });
     let rows: Vec<Row> = rows.collect();
     let caches: Vec<CacheState> = measured.iter().map(state).collect();
-    let (pages, seconds) = (set_bytes / PAGE_BYTES, plan.limit.as_secs_f64());
+    let (pages, seconds) = (set_bytes / PAGE_SIZE_BYTES, plan.limit.as_secs_f64());
     let (path, set) = (target.path.display().to_string(), readable(set_bytes));
     let head = format!(
         "random reads of a cached set of {set} in {path}; {} of {seconds} s, medians",
@@ -334,7 +336,7 @@ impl CacheState {
             );
         }
         match self.held_bytes {
-            Some(held_bytes) if held_bytes >= pages * PAGE_BYTES => None,
+            Some(held_bytes) if held_bytes >= pages * PAGE_SIZE_BYTES => None,
             Some(held_bytes) => Some(format!("headwater kept only {} of the set", readable(held_bytes))),
             None => Some("this headwater has no cache of its own: its rows read from the device".to_owned()),
         }

@@ -15,15 +15,16 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use headwater::io::{MapAdvice, MappedFile};
+use headwater::testing::{MapAdvice, MappedFile};
+use headwater_core::units::PAGE_SIZE_BYTES;
 use headwater_measure::affinity::Affinity;
 use headwater_measure::{crew, process::cpu_seconds};
 use serde::{Deserialize, Serialize};
 
 use super::{Access, Source, THREADS};
-use crate::args::RowArguments;
+use crate::bench::arguments::RowArguments;
 use crate::bench::input::{CHECKS, INPUT, check, no_such_row, pass, resident_pages};
-use crate::bench::suite::{PAGE_BYTES, mixed};
+use crate::bench::suite::mixed;
 
 /// What a source did in one round.
 #[derive(Serialize, Deserialize, Clone, Debug)]
@@ -75,7 +76,7 @@ fn headwater(arguments: &RowArguments) -> io::Result<Measured> {
     for _ in 0..1 + USES_COUNTED {
         pass(arguments.bytes, |buffer, offset_bytes| Ok(file.read_exact_at(buffer, offset_bytes)?))?;
     }
-    let held_bytes = Some(engine.stats().cache.resident_pages * PAGE_BYTES);
+    let held_bytes = Some(engine.stats().cache.resident_pages * PAGE_SIZE_BYTES);
     let measured = cells(arguments, |buffer, offset_bytes| Ok(file.read_at(buffer, offset_bytes)?))?;
     Ok(Measured { held_bytes, driver: Some(engine.info().driver.to_owned()), ..measured })
 }
@@ -172,7 +173,9 @@ impl Places {
         state ^= state << 17;
         self.seed = state;
         match self.access {
-            Access::Word => state % (self.set_bytes / PAGE_BYTES) * PAGE_BYTES + (state >> 48) % 512 * 8,
+            Access::Word => {
+                state % (self.set_bytes / PAGE_SIZE_BYTES) * PAGE_SIZE_BYTES + (state >> 48) % 512 * 8
+            }
             Access::Page | Access::Extent => {
                 state % (self.set_bytes / self.access.bytes()) * self.access.bytes()
             }

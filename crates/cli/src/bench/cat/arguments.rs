@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::args::PlaceArguments;
+use crate::bench::arguments::PlaceArguments;
 use crate::bench::file::SIZE_BYTES_MIN;
-use crate::units::ByteSize;
+use crate::shared::units::ByteSize;
 
 #[derive(Args, Debug)]
 pub(crate) struct CatSuiteArguments {

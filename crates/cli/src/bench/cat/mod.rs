@@ -20,7 +20,8 @@ use std::io::{self, Read};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use headwater::io::children_cpu_time;
+use headwater::testing::children_cpu_time;
+use headwater_core::units::PAGE_SIZE_BYTES;
 use headwater_measure::process::{available_memory_bytes, page_cache_drops};
 use headwater_measure::{Findings, rounds};
 use os_display::Quotable;
@@ -31,8 +32,8 @@ pub(super) use steps::run as run_row;
 
 use super::file::{Fitting, Target, Wanted};
 use super::measure;
-use super::suite::{self, PAGE_BYTES};
-use crate::units::{ByteSize, readable};
+use super::suite;
+use crate::shared::units::{ByteSize, readable};
 use steps::{Sweep, sweep};
 use ways::Ways;
 
@@ -242,7 +243,7 @@ fn warm_up(target: &Target) -> io::Result<(Option<f64>, bool)> {
 }
 
 fn resident_share(target: &Target) -> Option<f64> {
-    let pages = target.bytes.div_ceil(PAGE_BYTES);
+    let pages = target.bytes.div_ceil(PAGE_SIZE_BYTES);
     target.resident_pages().map(|resident| resident as f64 / pages as f64)
 }
 

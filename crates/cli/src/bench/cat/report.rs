@@ -16,7 +16,7 @@ use crate::bench::file::Target;
 use crate::bench::fio::FioFile;
 use crate::bench::host::Host;
 use crate::bench::suite::{GIB, MIB};
-use crate::units::readable;
+use crate::shared::units::readable;
 
 pub(super) fn report(contest: &Contest<'_>, target: &Target, done: u32, page_cache_drops: u64) -> Report {
     let (host, path) = (Host::of(&target.path), target.path.display().to_string());

@@ -10,9 +10,10 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use super::steps::{Step, buffer_bytes};
-use crate::args::{RowSuite, name_of};
+use crate::bench::arguments::RowSuite;
 use crate::bench::file::Target;
-use crate::units::readable;
+use crate::shared::arguments::name_of;
+use crate::shared::units::readable;
 
 /// All ways in the order of the table, and those that are not here.
 pub(super) struct Ways {

@@ -6,8 +6,9 @@ use std::time::Duration;
 use clap::Args;
 
 use super::MEMORY_BYTES_MIN;
-use crate::args::{PlaceArguments, QueueArguments, parse_seconds};
-use crate::units::ByteSize;
+use crate::bench::arguments::{PlaceArguments, parse_seconds};
+use crate::shared::arguments::QueueArguments;
+use crate::shared::units::ByteSize;
 
 #[derive(Args, Debug)]
 pub(crate) struct RandomArguments {

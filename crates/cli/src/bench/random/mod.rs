@@ -15,6 +15,7 @@ mod tasks;
 
 use std::time::Duration;
 
+use headwater_core::units::PAGE_SIZE_BYTES;
 use headwater_measure::cgroup::MemoryCgroup;
 use headwater_measure::{
     Bars, Better, Column, Comparison, Curve, Curves, Figure, Findings, Method, Metric, Report, Row, Section,
@@ -28,11 +29,12 @@ pub(super) use row::measure as measure_row;
 
 use super::file::{SIZE_BYTES_MIN, Target};
 use super::host::Host;
-use super::suite::{MIB, PAGE_BYTES, Task};
+use super::suite::{MIB, Task};
 use super::{measure, wanted};
-use crate::args::{EngineArguments, QueueArguments, RowSuite};
+use crate::bench::arguments::RowSuite;
 use crate::cp::Guard;
-use crate::units::{ByteSize, readable};
+use crate::shared::arguments::{EngineArguments, QueueArguments};
+use crate::shared::units::{ByteSize, readable};
 use row::{Measured, SHARES};
 
 pub(super) struct Plan {
@@ -83,7 +85,7 @@ impl Span {
             Span::Within => memory_bytes / 2,
             Span::Beyond => memory_bytes / 2 * 5,
         };
-        bytes / PAGE_BYTES * PAGE_BYTES
+        bytes / PAGE_SIZE_BYTES * PAGE_SIZE_BYTES
     }
 }
 
@@ -233,7 +235,7 @@ impl Contest<'_> {
     }
 
     fn span_bytes(&self, span: Span) -> u64 {
-        span.bytes(self.memory_bytes).min(self.target.bytes / PAGE_BYTES * PAGE_BYTES)
+        span.bytes(self.memory_bytes).min(self.target.bytes / PAGE_SIZE_BYTES * PAGE_SIZE_BYTES)
     }
 
     fn measure(&self, outcome: &mut Outcome, round: u32) -> Result<(), String> {
@@ -379,7 +381,7 @@ fn row(outcome: &Outcome, span_bytes: u64) -> Row {
     };
     // headwater reads a little ahead of the span's end. Where the kernel does not tell in each round, there is no least.
     let share = |name, pages_of: fn(&Measured) -> Option<u64>| {
-        let share = |held| (held as f64 / (span_bytes / PAGE_BYTES) as f64).min(1.0);
+        let share = |held| (held as f64 / (span_bytes / PAGE_SIZE_BYTES) as f64).min(1.0);
         let shares: Option<Vec<f64>> = rounds.iter().map(|one| pages_of(one).map(share)).collect();
         Metric::new(name, "", Better::Higher, shares.unwrap_or_default()).least()
     };

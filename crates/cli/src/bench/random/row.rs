@@ -10,8 +10,9 @@ use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use headwater::io::{MapAdvice, MappedFile};
+use headwater::testing::{MapAdvice, MappedFile};
 use headwater::{Caching, Engine, IoMode};
+use headwater_core::units::{PAGE_BYTES, PAGE_SIZE_BYTES};
 use headwater_measure::affinity::Affinity;
 use headwater_measure::process::{cpu_seconds, peak_rss_kib};
 use headwater_measure::{Latencies, cgroup, crew};
@@ -19,9 +20,9 @@ use serde::{Deserialize, Serialize};
 
 use super::tasks::{Task, give_way, run_all};
 use super::{IN_FLIGHT, Way};
-use crate::args::RowArguments;
+use crate::bench::arguments::RowArguments;
 use crate::bench::input::{self, CHECKS, INPUT, no_such_row, pass, resident_pages, wrong_bytes};
-use crate::bench::suite::{PAGE_BYTES, mixed};
+use crate::bench::suite::mixed;
 
 /// What a way did in one round.
 #[derive(Serialize, Deserialize, Clone, Debug)]
@@ -79,7 +80,7 @@ fn buffered(run: Run) -> io::Result<Measured> {
     let file = File::open(INPUT)?;
     pass(run.span_bytes, |buffer, offset_bytes| file.read_exact_at(buffer, offset_bytes))?;
     run.threads(|| {
-        let mut buffer = vec![0; PAGE_BYTES as usize];
+        let mut buffer = vec![0; PAGE_BYTES];
         let file = &file;
         move |offset_bytes| {
             file.read_exact_at(&mut buffer, offset_bytes)?;
@@ -92,12 +93,12 @@ fn mapped(run: Run, advice: MapAdvice) -> io::Result<Measured> {
     let file = File::open(INPUT)?;
     pass(run.span_bytes, |buffer, offset_bytes| file.read_exact_at(buffer, offset_bytes))?;
     let mapped = MappedFile::map(file.as_fd(), run.span_bytes, advice)?;
-    if resident_pages(run.span_bytes)?.is_none_or(|pages| pages * PAGE_BYTES >= run.span_bytes) {
+    if resident_pages(run.span_bytes)?.is_none_or(|pages| pages * PAGE_SIZE_BYTES >= run.span_bytes) {
         // The page cache has it; after this the page tables have.
         std::hint::black_box(mapped.sum_of_pages());
     }
     run.threads(|| {
-        let mut buffer = vec![0; PAGE_BYTES as usize];
+        let mut buffer = vec![0; PAGE_BYTES];
         let mapped = &mapped;
         move |offset_bytes| {
             mapped.copy_at(&mut buffer, offset_bytes);
@@ -109,11 +110,11 @@ fn mapped(run: Run, advice: MapAdvice) -> io::Result<Measured> {
 fn direct(run: Run) -> io::Result<Measured> {
     let file = input::direct(OpenOptions::new().read(true))?;
     run.threads(|| {
-        let mut room = vec![0; 2 * PAGE_BYTES as usize];
-        let lead = room.as_ptr().align_offset(PAGE_BYTES as usize);
+        let mut room = vec![0; 2 * PAGE_BYTES];
+        let lead = room.as_ptr().align_offset(PAGE_BYTES);
         let file = &file;
         move |offset_bytes| {
-            let buffer = &mut room[lead..lead + PAGE_BYTES as usize];
+            let buffer = &mut room[lead..lead + PAGE_BYTES];
             file.read_exact_at(buffer, offset_bytes)?;
             Ok(first_word(buffer))
         }
@@ -134,7 +135,7 @@ fn headwater(run: Run, way: Way, arguments: &RowArguments) -> io::Result<Measure
     let before = engine.stats().cache;
     let measured = match way {
         Way::HeadwaterThreads => run.threads(|| {
-            let mut buffer = vec![0; PAGE_BYTES as usize];
+            let mut buffer = vec![0; PAGE_BYTES];
             let file = &file;
             move |offset_bytes| {
                 file.read_exact_at(&mut buffer, offset_bytes)?;
@@ -144,7 +145,7 @@ fn headwater(run: Run, way: Way, arguments: &RowArguments) -> io::Result<Measure
         Way::HeadwaterViews => run.threads(|| {
             let file = &file;
             move |offset_bytes| {
-                let view = file.view(offset_bytes, PAGE_BYTES as usize)?;
+                let view = file.view(offset_bytes, PAGE_BYTES)?;
                 Ok(view.chunks().next().map_or(0, first_word))
             }
         }),
@@ -198,7 +199,7 @@ impl Run {
             Box::pin(async move {
                 worker.start();
                 while worker.goes_on() {
-                    let bytes = file.read_exact_at_async(worker.offset_bytes, PAGE_BYTES as usize).await?;
+                    let bytes = file.read_exact_at_async(worker.offset_bytes, PAGE_BYTES).await?;
                     worker.took(first_word(&bytes))?;
                     if worker.latencies.count().is_multiple_of(READS_BEFORE_GIVING_WAY) {
                         give_way().await;
@@ -209,7 +210,7 @@ impl Run {
             })
         };
         let measured = self.measured(|| run_all((0..IN_FLIGHT).map(task).collect()).into_iter().collect())?;
-        let mut buffer = vec![0; PAGE_BYTES as usize];
+        let mut buffer = vec![0; PAGE_BYTES];
         self.check(|offset_bytes| {
             file.read_exact_at(&mut buffer, offset_bytes)?;
             Ok(first_word(&buffer))
@@ -253,8 +254,8 @@ impl Run {
 
     fn offset_bytes(self, seed: u64, number: u64) -> u64 {
         // The upper half of a product spreads evenly, and is cheaper than a remainder.
-        let pages = u128::from(self.span_bytes / PAGE_BYTES);
-        ((u128::from(mixed(seed ^ mixed(number))) * pages) >> 64) as u64 * PAGE_BYTES
+        let pages = u128::from(self.span_bytes / PAGE_SIZE_BYTES);
+        ((u128::from(mixed(seed ^ mixed(number))) * pages) >> 64) as u64 * PAGE_SIZE_BYTES
     }
 }
 
@@ -333,8 +334,8 @@ mod tests {
         let places = |seed| (0..4000).map(move |number| run.offset_bytes(seed, number));
         let mut met = [false; 256];
         for offset in places(5) {
-            assert!(offset.is_multiple_of(PAGE_BYTES) && offset < 1 << 20);
-            met[(offset / PAGE_BYTES) as usize] = true;
+            assert!(offset.is_multiple_of(PAGE_SIZE_BYTES) && offset < 1 << 20);
+            met[(offset / PAGE_SIZE_BYTES) as usize] = true;
         }
         assert_eq!(met, [true; 256]);
         assert!(places(5).eq(places(5)) && !places(5).eq(places(6)));

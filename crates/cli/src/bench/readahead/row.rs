@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use super::patterns::{Layout, Pattern};
 use super::{READ_AHEAD_KB, Reader};
-use crate::args::RowArguments;
+use crate::bench::arguments::RowArguments;
 use crate::bench::input::{INPUT, no_such_row};
-use crate::storage::read_ahead_setting;
+use crate::shared::storage::read_ahead_setting;
 
 /// What the reads have cost, all of them or as many as time allowed.
 #[derive(Serialize, Deserialize, Clone, Debug)]

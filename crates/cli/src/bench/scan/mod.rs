@@ -14,7 +14,7 @@ mod ways;
 
 use std::time::Duration;
 
-use headwater::io::device_polls;
+use headwater::testing::device_polls;
 use headwater_measure::{
     Bars, Better, Column, Comparison, Figure, Findings, Media, Method as How, Metric, Report, Row, Section,
     Skipped, Table, Whose, rounds,
@@ -29,8 +29,9 @@ use super::headline::{self, CPU, Cold, RATE, fastest};
 use super::host::Host;
 use super::suite::{GIB, MIB, Task, place_words};
 use super::tally::{SUM_BYTES, Sums};
-use crate::args::{EngineArguments, RowSuite};
-use crate::units::readable;
+use crate::bench::arguments::RowSuite;
+use crate::shared::arguments::EngineArguments;
+use crate::shared::units::readable;
 use row::Measurement;
 use ways::{BUFFERED_ID, IDLE_ID, Method, Way};
 

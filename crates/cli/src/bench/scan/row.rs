@@ -8,16 +8,18 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use headwater::IoMode;
-use headwater::io::{Arena, MapAdvice, MappedFile, Polling, Urgency};
+use headwater::ring::{Arena, Urgency};
+use headwater::testing::{MapAdvice, MappedFile};
+use headwater::{IoMode, Polling};
+use headwater_core::units::PAGE_BYTES;
 use headwater_measure::process::{cpu_seconds, peak_rss_kib};
 use serde::{Deserialize, Serialize};
 
 use super::ways::{self, Delivery, Memory, Method};
-use crate::args::{EngineArguments, RowArguments};
+use crate::bench::arguments::RowArguments;
 use crate::bench::input::{self, INPUT, no_such_row};
-use crate::bench::suite::PAGE_BYTES;
 use crate::bench::tally::Tally;
+use crate::shared::arguments::EngineArguments;
 
 /// What one pass over the file, or the part of it that time allowed, has cost.
 #[derive(Serialize, Deserialize, Clone, Debug, Default)]
@@ -56,8 +58,8 @@ fn direct(tally: &mut Tally, block_bytes: usize, memory: Memory) -> io::Result<O
     let mut file = input::direct(OpenOptions::new().read(true))?;
     match memory {
         Memory::SmallPages => {
-            let mut room = vec![0; block_bytes + PAGE_BYTES as usize];
-            let lead = room.as_ptr().align_offset(PAGE_BYTES as usize);
+            let mut room = vec![0; block_bytes + PAGE_BYTES];
+            let lead = room.as_ptr().align_offset(PAGE_BYTES);
             tally.take_copies(&mut file, &mut room[lead..lead + block_bytes])?;
         }
         Memory::HugePages => {

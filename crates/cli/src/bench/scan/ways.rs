@@ -4,10 +4,10 @@
 //! Does not own: how a row is carried out (`row`).
 
 use headwater::ReadaheadLimits;
-use headwater::io::MapAdvice;
+use headwater::testing::MapAdvice;
 
-use crate::args::EngineArguments;
-use crate::units::readable;
+use crate::shared::arguments::EngineArguments;
+use crate::shared::units::readable;
 
 /// One line of the table.
 #[derive(Clone, Debug)]

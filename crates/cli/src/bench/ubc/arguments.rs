@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::args::{PlaceArguments, QueueArguments};
-use crate::units::ByteSize;
+use crate::bench::arguments::PlaceArguments;
+use crate::shared::arguments::QueueArguments;
+use crate::shared::units::ByteSize;
 
 #[derive(Args, Debug)]
 pub(crate) struct UbcArguments {

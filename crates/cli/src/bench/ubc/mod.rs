@@ -16,6 +16,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use headwater_core::units::PAGE_SIZE_BYTES;
 use headwater_measure::table::shown;
 use headwater_measure::{
     Bars, Better, Comparison, Figure, Findings, Media, Method, Metric, Report, Row, Section, Table, Whose,
@@ -29,10 +30,11 @@ pub(super) use row::measure as measure_row;
 use super::file::{self, Fitting, SIZE_BYTES_MIN, Target, Wanted};
 use super::fio::FioFile;
 use super::host::Host;
-use super::suite::{self, PAGE_BYTES, Task, place_words};
+use super::suite::{self, Task, place_words};
 use super::tally::Sums;
-use crate::args::{EngineArguments, QueueArguments, RowSuite};
-use crate::units::{ByteSize, readable};
+use crate::bench::arguments::RowSuite;
+use crate::shared::arguments::{EngineArguments, QueueArguments};
+use crate::shared::units::{ByteSize, readable};
 use os_display::Quotable;
 use row::{Measured, Pass};
 
@@ -105,7 +107,7 @@ impl Work {
         match self {
             Work::Raw | Work::Large => large_bytes,
             // Direct writes are whole pages.
-            Work::New | Work::Overwrite => large_bytes / PAGE_BYTES * PAGE_BYTES,
+            Work::New | Work::Overwrite => large_bytes / PAGE_SIZE_BYTES * PAGE_SIZE_BYTES,
             Work::Small | Work::Again => large_bytes.min(SMALL_BYTES),
         }
     }

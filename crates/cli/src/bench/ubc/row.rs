@@ -14,19 +14,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use headwater::Engine;
-use headwater::io::{MapAdvice, MappedFile, Urgency};
 use headwater::ring::{
     Access, Arena, Completion, DirectIo, Driver, DriverOptions, Extent, Extents, Finished, OpenFile,
-    Operation, Pressure, Route, Transfer,
+    Operation, Route, Transfer, Urgency,
 };
+use headwater::testing::{MapAdvice, MappedFile, Pressure};
+use headwater_core::units::{PAGE_BYTES, PAGE_SIZE_BYTES};
 use headwater_measure::process::cpu_seconds;
 use rustix::fs::FallocateFlags;
 use serde::{Deserialize, Serialize};
 
 use super::{Way, Work};
-use crate::args::RowArguments;
+use crate::bench::arguments::RowArguments;
 use crate::bench::input::{self, INPUT, no_such_row};
-use crate::bench::suite::PAGE_BYTES;
 use crate::bench::tally::Tally;
 
 /// What a child has done.
@@ -175,7 +175,7 @@ fn mapped(tally: &mut Tally, file: &File) -> io::Result<()> {
     loop {
         let mut firsts = 0;
         let end_bytes = tally.end_bytes.min(tally.position_bytes + BUFFERED_BYTES as u64);
-        for offset in (tally.position_bytes..end_bytes).step_by(PAGE_BYTES as usize) {
+        for offset in (tally.position_bytes..end_bytes).step_by(PAGE_BYTES) {
             let mut first = [0];
             mapped.copy_at(&mut first, offset);
             firsts += u64::from(first[0]);
@@ -297,7 +297,7 @@ impl Ring {
                 };
                 let extents = Extents::from_iter([extent]);
                 let wanted_bytes = (end_bytes - offset_bytes).min(BLOCK_BYTES as u64);
-                let length_bytes = wanted_bytes.next_multiple_of(PAGE_BYTES) as usize;
+                let length_bytes = wanted_bytes.next_multiple_of(PAGE_SIZE_BYTES) as usize;
                 let (file, route) = (self.file.clone(), Route::Direct);
                 let transfer = Transfer { operation, file, route, offset_bytes, length_bytes, extents };
                 let completion = self.driver.submit(transfer, Urgency::Demand);

@@ -1,0 +1,33 @@
+//! Arguments: options of `headwater cat`, and its help.
+
+use std::ffi::OsString;
+
+use clap::Args;
+
+use crate::shared::arguments::{EngineArguments, IoChoice};
+use crate::shared::output::JsonArguments;
+
+#[derive(Args, Debug)]
+#[command(mut_arg("json", |json| json.help(CAT_JSON).long_help(CAT_JSON)))]
+pub(crate) struct CatArguments {
+    /// Files to write one after the other; `-` is standard input, and so is no file at all.
+    #[arg(value_name = "FILE")]
+    pub(crate) files: Vec<OsString>,
+    /// Where bytes come from.
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    pub(crate) io: IoChoice,
+    #[command(flatten)]
+    pub(crate) json: JsonArguments,
+    #[command(flatten)]
+    pub(crate) engine: EngineArguments,
+}
+
+/// Standard output carries the files.
+pub(crate) const CAT_JSON: &str =
+    "Say afterwards what was copied from where: JSON on standard error, or with =OUT in that file";
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  headwater cat part-* > whole              join files
+  zcat a.gz | headwater cat header - > b    standard input between files
+  headwater cat --io direct --memory 4M f   with 4 MiB of memory, around the page cache";

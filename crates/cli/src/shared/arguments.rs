@@ -1,0 +1,112 @@
+//! Arguments: options that several commands have.
+//!
+//! Owns: how an engine is chosen on a command line, and passed on to a child process.
+//! Does not own: the commands' own options.
+
+use clap::{Args, ValueEnum};
+use headwater::testing::Limits;
+use headwater::{DriverKind, Engine, EngineBuilder, IoMode};
+
+use crate::shared::units::ByteSize;
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct EngineArguments {
+    /// Memory for reading ahead, at most.
+    #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = parse_memory)]
+    pub(crate) memory: ByteSize,
+    #[command(flatten)]
+    pub(crate) queue: QueueArguments,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct QueueArguments {
+    /// How requests reach the kernel.
+    #[arg(long, value_name = "DRIVER", default_value = "auto")]
+    pub(crate) driver: DriverChoice,
+    /// Requests in flight, at most.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=Limits::QUEUE_DEPTH_MAX as i64))]
+    pub(crate) queue_depth: Option<u32>,
+}
+
+impl QueueArguments {
+    /// With memory by default.
+    pub(crate) fn builder(&self) -> EngineBuilder {
+        let builder = Engine::builder().driver(self.driver.kind());
+        match self.queue_depth {
+            Some(depth) => builder.queue_depth(depth),
+            None => builder,
+        }
+    }
+}
+
+impl EngineArguments {
+    pub(crate) fn builder(&self) -> EngineBuilder {
+        self.queue.builder().memory(self.memory.0)
+    }
+
+    /// The same as arguments for a child process.
+    pub(crate) fn to_arguments(&self) -> Vec<String> {
+        let driver = name_of(self.queue.driver);
+        let mut arguments = vec!["--memory".into(), self.memory.0.to_string(), "--driver".into(), driver];
+        if let Some(depth) = self.queue.queue_depth {
+            arguments.extend(["--queue-depth".into(), depth.to_string()]);
+        }
+        arguments
+    }
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum IoChoice {
+    /// What the kernel's page cache holds from there, the rest from the device.
+    Auto,
+    /// From the device, around the page cache.
+    Direct,
+    /// Through the page cache.
+    Buffered,
+}
+
+impl IoChoice {
+    pub(crate) fn mode(self) -> IoMode {
+        match self {
+            IoChoice::Auto => IoMode::Auto,
+            IoChoice::Direct => IoMode::Direct,
+            IoChoice::Buffered => IoMode::Buffered,
+        }
+    }
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum DriverChoice {
+    /// io_uring where the system allows it, else threads; HEADWATER_DRIVER decides if it is set.
+    Auto,
+    /// io_uring.
+    Uring,
+    /// A small pool of threads.
+    Threads,
+}
+
+impl DriverChoice {
+    pub(crate) fn kind(self) -> DriverKind {
+        match self {
+            DriverChoice::Auto => DriverKind::Auto,
+            DriverChoice::Uring => DriverKind::Uring,
+            DriverChoice::Threads => DriverKind::Threads,
+        }
+    }
+}
+
+/// As it is written on a command line.
+pub(crate) fn name_of(value: impl ValueEnum) -> String {
+    value.to_possible_value().expect("no value is hidden").get_name().to_owned()
+}
+
+fn parse_memory(text: &str) -> Result<ByteSize, String> {
+    let size: ByteSize = text.parse()?;
+    if size.0 < Limits::MEMORY_BYTES_MIN {
+        return Err(format!("headwater needs at least {}", ByteSize(Limits::MEMORY_BYTES_MIN)));
+    }
+    if size.0 > Limits::MEMORY_BYTES_MAX {
+        return Err(format!("headwater manages {} at most", ByteSize(Limits::MEMORY_BYTES_MAX)));
+    }
+    Ok(size)
+}

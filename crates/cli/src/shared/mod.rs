@@ -1,0 +1,9 @@
+//! Shared: what several commands need.
+
+pub(crate) mod arguments;
+pub(crate) mod complain;
+pub(crate) mod output;
+pub(crate) mod readahead;
+pub(crate) mod standard;
+pub(crate) mod storage;
+pub(crate) mod units;

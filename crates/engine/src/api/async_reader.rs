@@ -1,0 +1,139 @@
+//! Async reader: a cursor with readahead for tasks on any runtime, and a stream of shared frames.
+//!
+//! Owns: nothing but the cursor.
+//! Does not own: an executor; wakers are called from the thread that sees the completion.
+//! Invariants: I4 dropping a future or reader between polls frees nothing that the device still uses.
+//! Blocking: polls never wait for the device.
+
+use std::fmt;
+use std::io::{self, SeekFrom};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use futures_core::Stream;
+use futures_io::{AsyncBufRead, AsyncRead, AsyncSeek};
+use os_display::Quotable;
+
+use crate::api::contents::Contents;
+use crate::api::cursor::Cursor;
+
+/// Reads a file from a position onwards: `AsyncRead + AsyncBufRead + AsyncSeek` of the `futures` crate. `Send`; works
+/// on every executor; may be dropped at any moment.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("data");
+/// # std::fs::write(&path, vec![1; 10_000])?;
+/// use futures_util::io::AsyncReadExt;
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let mut contents = Vec::new();
+/// headwater::File::open(&path)?.async_reader().read_to_end(&mut contents).await?;
+/// assert_eq!(contents.len(), 10_000);
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct AsyncReader {
+    cursor: Cursor,
+}
+
+impl AsyncReader {
+    pub(crate) fn new(contents: &Contents) -> AsyncReader {
+        AsyncReader { cursor: Cursor::new(contents) }
+    }
+
+    /// The rest of the file as [`Bytes`].
+    pub fn into_stream(self) -> ByteStream {
+        ByteStream { cursor: Some(self.cursor) }
+    }
+}
+
+impl AsyncRead for AsyncReader {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let chunk = ready!(self.as_mut().poll_fill_buf(context))?;
+        let length = chunk.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&chunk[..length]);
+        self.consume(length);
+        Poll::Ready(Ok(length))
+    }
+}
+
+impl AsyncBufRead for AsyncReader {
+    fn poll_fill_buf(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+        let cursor = &mut self.get_mut().cursor;
+        ready!(cursor.poll_fill(context))?;
+        Poll::Ready(Ok(cursor.chunk()))
+    }
+
+    /// # Panics
+    /// If `bytes` is more than `poll_fill_buf` showed.
+    fn consume(mut self: Pin<&mut Self>, bytes: usize) {
+        self.cursor.consume(bytes);
+    }
+}
+
+impl AsyncSeek for AsyncReader {
+    fn poll_seek(mut self: Pin<&mut Self>, _: &mut Context<'_>, target: SeekFrom) -> Poll<io::Result<u64>> {
+        Poll::Ready(self.cursor.seek(target).map_err(io::Error::from))
+    }
+}
+
+impl fmt::Debug for AsyncReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cursor = &self.cursor;
+        write!(f, "AsyncReader({} at byte {})", cursor.path().maybe_quote(), cursor.position_bytes())
+    }
+}
+
+/// A file as a `Stream` of [`Bytes`] in order, each of up to a few MiB (a file in memory comes in one piece). They share the
+/// engine's frames; once lent frames hold half of the memory budget, further items are copies. Ends at the end of the file or
+/// after the first error.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("data");
+/// # std::fs::write(&path, vec![1; 10_000])?;
+/// use futures_util::TryStreamExt;
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let parts: Vec<bytes::Bytes> = headwater::File::open(&path)?.stream().try_collect().await?;
+/// assert_eq!(parts.iter().map(|part| part.len()).sum::<usize>(), 10_000);
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct ByteStream {
+    /// `None` once the stream has ended.
+    cursor: Option<Cursor>,
+}
+
+impl Stream for ByteStream {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        let Some(cursor) = &mut self.cursor else { return Poll::Ready(None) };
+        let item = match ready!(cursor.poll_fill(context)) {
+            Ok(()) => cursor.take_chunk().map(Ok),
+            Err(error) => Some(Err(error.into())),
+        };
+        if !matches!(item, Some(Ok(_))) {
+            self.cursor = None;
+        }
+        Poll::Ready(item)
+    }
+}
+
+impl fmt::Debug for ByteStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cursor {
+            Some(cursor) => {
+                write!(f, "ByteStream({} at byte {})", cursor.path().maybe_quote(), cursor.position_bytes())
+            }
+            None => f.write_str("ByteStream(ended)"),
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Builder: the settings of an engine.
+//!
+//! Owns: the settings, their bounds, how the parts are put together.
+//! Does not own: the parts.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use headwater_core::limits::Limits;
+use headwater_core::readahead::{ReadaheadLimits, ReadaheadPolicy};
+use headwater_core::replacement::Policy;
+use headwater_io::{
+    Arena, Driver, DriverKind, DriverOptions, LocalDriver, Polling, Pressure, SubmissionPolling,
+};
+
+use crate::api::local::LocalEngine;
+use crate::api::upcalls::UPCALLS;
+use crate::base::error::{Error, Result};
+use crate::engine::background::{BackgroundThread, Presence};
+use crate::engine::cache::CacheParts;
+use crate::engine::lease_thread::Leases;
+use crate::engine::lending::Lending;
+use crate::engine::profiles::{Profiles, Tuned, readahead_for};
+use crate::engine::reclaim::Elasticity;
+use crate::engine::{Engine, Shared};
+
+/// Settings of an engine; see [`Engine::builder`].
+#[derive(Clone, Debug, Default)]
+pub struct EngineBuilder {
+    memory_bytes: Option<u64>,
+    elasticity: Elasticity,
+    queue_depth: Option<u32>,
+    driver: DriverKind,
+    rings: Option<u32>,
+    polling: Polling,
+    submission_polling: SubmissionPolling,
+    readahead: Option<ReadaheadLimits>,
+    readahead_policy: ReadaheadPolicy,
+    replacement: Policy,
+    profiles: Profiles,
+}
+
+impl EngineBuilder {
+    /// The memory budget in bytes, 3 MiB or more. Default 64 MiB. It is a ceiling, not a reservation: memory is mapped on demand
+    /// while the system and the cgroups of this process have some to spare, and returned when they run short
+    /// ([`EngineBuilder::elasticity`]). So it can be as large as the data: the cache then uses memory that nothing else needs.
+    ///
+    /// An idle reader keeps what it has read ahead, at least one page of 4 KiB. Idle readers fit in the eighth of the budget that
+    /// readahead leaves free: 64 of them with 3 MiB, nearly 2000 with 64 MiB. With more of them, all idle at once, further reads
+    /// wait until one continues or is dropped.
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.memory_bytes = Some(bytes);
+        self
+    }
+
+    /// Whether memory use follows what the system has to spare. Default [`Elasticity::On`]. The cgroups are determined when the
+    /// engine is built.
+    pub fn elasticity(mut self, elasticity: Elasticity) -> Self {
+        self.elasticity = elasticity;
+        self
+    }
+
+    /// Maximum number of requests in flight, 1 to 4096; further requests queue in order of arrival. Default 128.
+    pub fn queue_depth(mut self, requests: u32) -> Self {
+        self.queue_depth = Some(requests);
+        self
+    }
+
+    /// Which driver. Default: `uring` where allowed, else `threads`.
+    pub fn driver(mut self, driver: DriverKind) -> Self {
+        self.driver = driver;
+        self
+    }
+
+    /// Number of rings that share the queue depth. Default: one for each processor, as long as each has at least 32 requests.
+    pub fn rings(mut self, rings: u32) -> Self {
+        self.rings = Some(rings);
+        self
+    }
+
+    /// Whether to use polled I/O on devices that support it. Blocking requests of up to 256 KiB run in the calling thread without
+    /// a ring, and are not polled.
+    pub fn polling(mut self, polling: Polling) -> Self {
+        self.polling = polling;
+        self
+    }
+
+    /// Whether a kernel thread for each ring polls for submissions (`IORING_SETUP_SQPOLL`). Each such thread occupies a
+    /// processor: worth trying where processors are idle and submission is the bottleneck.
+    pub fn submission_polling(mut self, submission_polling: SubmissionPolling) -> Self {
+        self.submission_polling = submission_polling;
+        self
+    }
+
+    /// How far ahead and in which sizes readers read, on all devices. Default: the profile of the file's device, else up to 1 MiB
+    /// a request and 8 MiB ahead; less with a small memory budget.
+    pub fn readahead(mut self, limits: ReadaheadLimits) -> Self {
+        self.readahead = Some(limits);
+        self
+    }
+
+    /// Where the engine finds the device profiles that `headwater tune` measures and stores. Read once, when the engine is built;
+    /// a device is looked up when its first file is opened. Limits set by [`EngineBuilder::readahead`] override profiles. An
+    /// unusable profile file is reported through `tracing` and otherwise ignored.
+    ///
+    /// ```
+    /// use headwater::{Engine, OpenOptions, Profiles, ReadaheadLimits};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # std::fs::write(&path, b"abc")?;
+    /// let engine = Engine::builder().profiles(Profiles::Off).build()?;
+    /// assert_eq!(engine.info().profiles, 0);
+    /// let file = OpenOptions::new().engine(&engine).open(&path)?;
+    /// assert_eq!(file.readahead_limits(), Some(ReadaheadLimits::default()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn profiles(mut self, profiles: Profiles) -> Self {
+        self.profiles = profiles;
+        self
+    }
+
+    /// The readahead policy of cached files, unless [`OpenOptions::readahead`](crate::OpenOptions::readahead) names another.
+    /// Default [`ReadaheadPolicy::Adaptive`].
+    pub fn readahead_policy(mut self, policy: ReadaheadPolicy) -> Self {
+        self.readahead_policy = policy;
+        self
+    }
+
+    /// Which pages are evicted first. Default [`Policy::Clock2QPlus`]; the others exist for comparison.
+    pub fn replacement(mut self, policy: Policy) -> Self {
+        self.replacement = policy;
+        self
+    }
+
+    /// Builds the engine. Maps no frame memory yet.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a setting out of range (for one, a readahead size of more than 2 MiB), an unknown `HEADWATER_DRIVER`,
+    /// or a replacement policy that needs to see every hit ([`Policy::Lru`]); the kernel's reason when [`DriverKind::Uring`] is
+    /// demanded and refused.
+    pub fn build(self) -> Result<Engine> {
+        let options = self.driver_options()?;
+        let presence = match options.kind {
+            DriverKind::Sim(_) => Presence::Absent,
+            DriverKind::Auto | DriverKind::Uring | DriverKind::Threads => Presence::Present,
+        };
+        self.build_with(presence, || Driver::new(&options))
+    }
+
+    /// Builds an engine for this thread alone; see [`LocalEngine`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # std::fs::write(&path, b"abc")?;
+    /// let engine = headwater::Engine::builder().local()?;
+    /// let file = engine.open(&path)?;
+    /// let bytes = engine.block_on(file.read_at_async(0, 3))?;
+    /// assert_eq!(&bytes[..], b"abc");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`EngineBuilder::build`]; also when no descriptors are left.
+    pub fn local(self) -> Result<LocalEngine> {
+        let local = LocalDriver::new(&self.driver_options()?).map_err(Error::build)?;
+        let engine = self.build_with(Presence::Absent, || Ok(local.driver().clone()))?;
+        Ok(LocalEngine::new(engine, local))
+    }
+
+    fn driver_options(&self) -> Result<DriverOptions> {
+        Ok(DriverOptions {
+            kind: self.driver.clone().or_environment().map_err(Error::build)?,
+            queue_depth: self.queue_depth.unwrap_or(Limits::QUEUE_DEPTH_DEFAULT),
+            rings: self.rings,
+            polling: self.polling,
+            submission_polling: self.submission_polling,
+            ..DriverOptions::default()
+        })
+    }
+
+    fn build_with(self, presence: Presence, driver: impl FnOnce() -> io::Result<Driver>) -> Result<Engine> {
+        let memory_bytes = self.memory_bytes.unwrap_or(Limits::MEMORY_BYTES_DEFAULT);
+        check_memory(memory_bytes)?;
+        check_replacement(self.replacement)?;
+        let defaults = ReadaheadLimits::default();
+        let readahead = self.readahead.unwrap_or_else(|| {
+            readahead_for(memory_bytes, defaults.size_bytes_max, defaults.distance_bytes_max)
+        });
+        let tuned = self.tuned(memory_bytes);
+        readahead.validate().map_err(|error| invalid(error.to_string()))?;
+        check_size(readahead.size_bytes_max)?;
+        let driver = driver().map_err(Error::build)?;
+        let arena = match self.elasticity {
+            Elasticity::On => Arena::elastic(memory_bytes as usize, Pressure::new()),
+            Elasticity::Off => Arena::new(memory_bytes as usize),
+        };
+        let arena = arena.map_err(|error| invalid(error.to_string()))?;
+        driver.register_memory(&arena);
+        let shared = Shared {
+            cache: CacheParts::new(&arena, &driver, self.replacement),
+            lending: Lending::new(arena.stats().budget_bytes),
+            arena,
+            driver,
+            readahead,
+            tuned,
+            readahead_policy: self.readahead_policy,
+            background: BackgroundThread::new(presence),
+            leases: Leases::default(),
+            watch: Arc::default(),
+            memory_bytes,
+            relieving: Mutex::default(),
+            upcalls: UPCALLS,
+        };
+        Ok(Engine::new(shared))
+    }
+
+    /// The profiles, unless explicit limits or a simulated driver make them irrelevant.
+    fn tuned(&self, memory_bytes: u64) -> Option<Tuned> {
+        // A simulation has to behave the same on every machine.
+        let is_simulated = matches!(self.driver, DriverKind::Sim(_)) && self.profiles == Profiles::Default;
+        let is_decided = self.readahead.is_some() || is_simulated;
+        if is_decided { None } else { Tuned::load(&self.profiles, memory_bytes) }
+    }
+}
+
+fn check_memory(memory_bytes: u64) -> Result<()> {
+    if memory_bytes < Limits::MEMORY_BYTES_MIN {
+        let (have, need) = (memory_bytes, Limits::MEMORY_BYTES_MIN >> 20);
+        return Err(invalid(format!(
+            "a memory budget of {have} bytes is too small, it takes at least {need} MiB"
+        )));
+    }
+    if memory_bytes > Limits::MEMORY_BYTES_MAX {
+        let (have, most) = (memory_bytes >> 30, Limits::MEMORY_BYTES_MAX >> 40);
+        return Err(invalid(format!("a memory budget of {have} GiB is more than {most} TiB")));
+    }
+    Ok(())
+}
+
+/// A readahead request has to fit into one extent.
+fn check_size(size_bytes_max: u64) -> Result<()> {
+    let most = Limits::RUN_BYTES_MAX;
+    if size_bytes_max > most {
+        return Err(invalid(format!("a readahead size of {size_bytes_max} bytes is more than {most}")));
+    }
+    Ok(())
+}
+
+/// A hit only sets reference bits in the page's word; there is no hook by which a policy could move the page in a list.
+fn check_replacement(policy: Policy) -> Result<()> {
+    match policy {
+        Policy::Clock2QPlus | Policy::Clock | Policy::S3Fifo => Ok(()),
+        Policy::Lru => {
+            let text = "the replacement lru needs to hear of every hit, which takes a lock; choose one that counts references";
+            Err(invalid(text.to_owned()))
+        }
+    }
+}
+
+fn invalid(text: String) -> Error {
+    Error::build(io::Error::new(io::ErrorKind::InvalidInput, text))
+}

@@ -1,0 +1,367 @@
+//! Ending: written bytes reach their files when the last handle of an engine is dropped, and when the process exits.
+//!
+//! ```text
+//!   last user handle dropped ─► background threads stopped and joined ─► flush ─► losses reported   (in the dropping thread)
+//!   exit ─► global engine dirty? in a thread: ─► pages that need no size lock ─► size locks, seized from tasks ─► the rest ─► reported
+//!        └► waits for all engines that are ending, as long as they make progress
+//! ```
+//!
+//! Users hold engines; so, briefly, do the engine's own threads. Only users count: an engine ends when the last `UserHandle` is
+//! dropped, in the dropping thread, even while its background thread is still at work. The drop waits for devices as `fsync`
+//! does. An exit waits only for a limited time: a task that was suspended in the middle of a truncate loses its size lock after
+//! [`TURN_PATIENCE`] (a truncate that has not happened changes nothing), and a device that writes nothing for [`STALL`] is
+//! abandoned.
+//!
+//! Owns: when an engine ends, the global engine, how long an exit waits.
+//! Does not own: writing (fsync, window flush), the size lock (inode).
+//! Invariants: I7 bytes that could not be written are reported.
+//! Locks: `ENDING`, alone; a forked child may find it locked for ever, and continues without it.
+
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, TryLockError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use headwater_io::{lock, unpoisoned, without_signals};
+
+use crate::base::error::{Error, Result};
+use crate::base::events;
+use crate::engine::{Engine, Shared};
+use crate::inode::size_lock::Taken;
+use crate::inode::{ALL_PAGES, Inode};
+use crate::write::fsync;
+use crate::write::fsync::HeldBack;
+use crate::write::window_flush;
+
+/// The engine that files use by default, built on first use.
+pub(crate) fn global() -> Result<Engine> {
+    if let Some(engine) = GLOBAL.get() {
+        return Ok(engine.clone());
+    }
+    let engine = Engine::builder().build()?;
+    hook_exit().map_err(Error::build)?;
+    Ok(GLOBAL.get_or_init(|| engine).clone())
+}
+
+/// Statics are not dropped, so the exit hook flushes this engine.
+static GLOBAL: OnceLock<Engine> = OnceLock::new();
+
+/// Engines in their final flush.
+static ENDING: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+
+/// Signalled when an engine has left [`ENDING`].
+static ENDED: Condvar = Condvar::new();
+
+/// Makes an exit of the process wait for an engine, until dropped.
+struct Ending {
+    shared: Weak<Shared>,
+}
+
+impl Ending {
+    fn begin(shared: &Arc<Shared>) -> Ending {
+        // If the hook cannot be installed, an exit does not wait.
+        let _ = hook_exit();
+        let shared = Arc::downgrade(shared);
+        ending().push(shared.clone());
+        Ending { shared }
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let mut engines = ending();
+        if let Some(place) = engines.iter().position(|engine| engine.ptr_eq(&self.shared)) {
+            engines.swap_remove(place);
+        }
+        drop(engines);
+        ENDED.notify_all();
+    }
+}
+
+/// Called when the last user handle is gone. Blocks until all dirty pages are written, or have failed and are reported.
+pub(crate) fn end(shared: &Arc<Shared>) {
+    if shared.driver.is_forked() {
+        return;
+    }
+    // The last handle may be dropped by a listener or a task in a thread of the engine, and no one joins that thread.
+    let _ending = Ending::begin(shared);
+    shared.background.stop();
+    shared.leases.stop();
+    fsync::flush_all(shared);
+    report_lost(shared);
+}
+
+fn report_lost(shared: &Shared) {
+    for inode in shared.cache.writes.dirty_files() {
+        events::lost(inode.pages.id(), inode.dirty.pages());
+    }
+}
+
+/// Writes back what can be written while the process exits.
+fn flush_leaving(shared: &Shared) {
+    let deadline = Instant::now() + TURN_PATIENCE;
+    let late = Mutex::new(Vec::new());
+    in_parallel(&shared.cache.writes.dirty_files(), |inode| {
+        let held_back = fsync::flush_pages(shared, inode, ALL_PAGES);
+        if held_back == HeldBack::Some || !inode.dirty.windows.is_empty() {
+            lock(&late).push(inode.clone());
+        }
+    });
+    let late = unpoisoned(late.into_inner());
+    in_parallel(&late, |inode| flush_with_turn(shared, inode, deadline));
+}
+
+/// Writes windows, and the pages behind the barrier of a truncate.
+fn flush_with_turn(shared: &Shared, inode: &Arc<Inode>, deadline: Instant) {
+    let (turn, taken) = inode.dirty.size_lock.lock_leaving(deadline);
+    if taken == Taken::Seized {
+        inode.dirty.lock().barrier = None;
+        await_requests(shared);
+    }
+    window_flush::flush_leaving(shared, inode, &turn);
+    fsync::flush_pages(shared, inode, ALL_PAGES);
+}
+
+/// The task that lost its size lock may have left a write of a window in flight; the next write must not overtake it.
+fn await_requests(shared: &Shared) {
+    let deadline = Instant::now() + TURN_PATIENCE;
+    while Instant::now() < deadline {
+        let stats = shared.driver.stats();
+        if stats.in_flight + stats.queued == 0 {
+            return;
+        }
+        shared.driver.attend();
+        thread::sleep(LOOK);
+    }
+}
+
+/// Does the work for each file, so that a hanging device does not delay the files of other devices. Blocks.
+fn in_parallel(files: &[Arc<Inode>], work: impl Fn(&Arc<Inode>) + Sync) {
+    let next = AtomicUsize::new(0);
+    let run = || {
+        while let Some(inode) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+            work(inode);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..files.len().min(FLUSHERS) {
+            // If no thread can be started, this one does all of the work.
+            let builder = thread::Builder::new().name("headwater-exit".into());
+            let _ = without_signals(|| builder.spawn_scoped(scope, run));
+        }
+        run();
+    });
+}
+
+/// Registers [`leave`] to run when the process exits.
+fn hook_exit() -> std::io::Result<()> {
+    static HOOKED: OnceLock<()> = OnceLock::new();
+    if HOOKED.get().is_none() {
+        // Two threads may both register it; the second call finds nothing to do.
+        headwater_io::at_exit(leave)?;
+        let _ = HOOKED.set(());
+    }
+    Ok(())
+}
+
+/// Flushes the global engine and waits for other engines that are ending. Thread-locals of this thread may already be destroyed,
+/// so anything that may use them runs in other threads.
+extern "C" fn leave() {
+    let global = GLOBAL.get().map(|engine| &engine.shared).filter(|shared| !shared.driver.is_forked());
+    // Files with windows count as dirty.
+    if let Some(shared) = global.filter(|shared| !shared.cache.writes.dirty_files().is_empty()) {
+        let ending = Ending::begin(shared);
+        let flush = move || {
+            let _ending = ending;
+            flush_leaving(shared);
+            report_lost(shared);
+        };
+        let builder = thread::Builder::new().name("headwater-exit".into());
+        if without_signals(|| builder.spawn(flush)).is_err() {
+            report(vec![ManuallyDrop::new(shared.clone())]);
+        }
+    }
+    report(wait_for_ending());
+}
+
+/// An engine that is ending, as an exit watches it. It is never dropped: dropping the driver would wait for a hanging device.
+struct Watched {
+    shared: ManuallyDrop<Arc<Shared>>,
+    progress: u64,
+    since: Instant,
+    /// Bounds the wait even with progress: other threads may go on writing through the global engine.
+    deadline: Instant,
+}
+
+impl Watched {
+    fn new(shared: Arc<Shared>) -> Watched {
+        let (progress, since) = (shared.cache.writes.progress(), Instant::now());
+        let deadline = since + STALL + Duration::from_secs(shared.memory_bytes / SLOWEST_BYTES_PER_SECOND);
+        Watched { shared: ManuallyDrop::new(shared), progress, since, deadline }
+    }
+
+    fn is_stalled(&mut self) -> bool {
+        let progress = self.shared.cache.writes.progress();
+        if progress != self.progress {
+            (self.progress, self.since) = (progress, Instant::now());
+        }
+        self.since.elapsed() >= STALL || Instant::now() >= self.deadline
+    }
+}
+
+/// Waits until no engine is being flushed, or none of them makes progress; returns those.
+fn wait_for_ending() -> Vec<ManuallyDrop<Arc<Shared>>> {
+    let Some(mut engines) = try_ending() else { return Vec::new() };
+    let mut watched: Vec<Watched> = Vec::new();
+    loop {
+        watched.retain(|one| engines.iter().any(|engine| engine.as_ptr() == Arc::as_ptr(&one.shared)));
+        for shared in engines.iter().filter_map(Weak::upgrade).map(ManuallyDrop::new) {
+            if !shared.driver.is_forked() && !watched.iter().any(|one| Arc::ptr_eq(&one.shared, &shared)) {
+                watched.push(Watched::new(ManuallyDrop::into_inner(shared)));
+            }
+        }
+        let stalled = watched.iter_mut().map(Watched::is_stalled).filter(|is_stalled| *is_stalled).count();
+        if stalled == watched.len() {
+            return watched.into_iter().map(|one| one.shared).collect();
+        }
+        engines = unpoisoned(ENDED.wait_timeout(engines, LOOK * 20)).0;
+    }
+}
+
+/// Reports what these engines lose, in a thread of its own because a subscriber of the program may hang.
+fn report(engines: Vec<ManuallyDrop<Arc<Shared>>>) {
+    if engines.is_empty() {
+        return;
+    }
+    let report = move || engines.iter().for_each(|shared| report_lost(shared));
+    let reporting = without_signals(|| thread::Builder::new().spawn(report));
+    let deadline = Instant::now() + TURN_PATIENCE;
+    while reporting.as_ref().is_ok_and(|thread| !thread.is_finished()) && Instant::now() < deadline {
+        thread::sleep(LOOK);
+    }
+}
+
+fn ending() -> MutexGuard<'static, Vec<Weak<Shared>>> {
+    lock(&ENDING)
+}
+
+/// `None` in a child that was forked while another thread held the lock.
+fn try_ending() -> Option<MutexGuard<'static, Vec<Weak<Shared>>>> {
+    for _ in 0..100 {
+        match ENDING.try_lock() {
+            Ok(engines) => return Some(engines),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => thread::sleep(LOOK),
+        }
+    }
+    None
+}
+
+/// An exit stops waiting for a device that writes nothing for this long: users take a lingering process for a hung one, and a
+/// device that responds at all does so within a second.
+const STALL: Duration = Duration::from_secs(1);
+
+/// Even the slowest disk writes this much a second: bounds the time to write an engine's whole memory.
+const SLOWEST_BYTES_PER_SECOND: u64 = 1 << 20;
+
+/// A running task releases the size lock within this time, unless its device hangs.
+const TURN_PATIENCE: Duration = Duration::from_millis(100);
+
+/// Short compared with the cost of an exit.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Files that are flushed at once: one device in four may hang, and the others still get their bytes.
+const FLUSHERS: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::task::{Context, Waker};
+
+    use headwater_io::DriverKind;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::api::contents::Contents;
+    use crate::api::file::File;
+    use crate::{Caching, OpenOptions};
+
+    const WRITTEN: &[u8] = b"acknowledged";
+
+    fn engine() -> Engine {
+        Engine::builder().memory(4 << 20).driver(DriverKind::Threads).build().unwrap()
+    }
+
+    /// A file with unsynced bytes. The engine is dropped before the directory.
+    fn written() -> (Engine, File, PathBuf, TempDir) {
+        let (engine, directory) = (engine(), tempfile::tempdir().unwrap());
+        let path = directory.path().join("file");
+        let file = OpenOptions::new().engine(&engine).caching(Caching::On).create().open(&path).unwrap();
+        file.write_all_at(WRITTEN, 0).unwrap();
+        (engine, file, path, directory)
+    }
+
+    /// Goal: written bytes are in the file when the last handle is dropped, even while the background thread uses the engine.
+    /// Method: hold the engine as that thread does.
+    #[test]
+    fn the_last_user_ends_the_engine() {
+        let (engine, file, path, _directory) = written();
+        let background = engine.shared.clone();
+        drop(engine);
+        assert_eq!(background.cache.writes.dirty_files().len(), 1, "a file is a user");
+        drop(file);
+        assert_eq!(std::fs::read(&path).unwrap(), WRITTEN);
+        assert_eq!(background.cache.writes.dirty().pages(), 0);
+    }
+
+    /// Goal: an exit writes what is held back by a task that truncates the file and is never polled again, and windows of such a
+    /// file; a truncate that did not happen changes nothing. Method: a future that holds the size lock and has set the barrier;
+    /// flush as an exit does; poll it again.
+    #[test]
+    fn an_exit_takes_the_turn_of_a_cut() {
+        let (engine, file, path, _directory) = written();
+        file.write_all_at(WRITTEN, 100_000).unwrap();
+        let Contents::Stored(source) = &file.contents else { panic!("it is a file") };
+        let inode = source.known().unwrap().clone();
+        let mut context = Context::from_waker(Waker::noop());
+        let mut has_turn = Box::pin(inode.dirty.size_lock.lock_async(&engine.shared.driver));
+        let std::task::Poll::Ready(turn) = has_turn.as_mut().poll(&mut context) else {
+            panic!("no thread has it")
+        };
+        let mut waiting = Box::pin(file.set_len_async(4096));
+        assert!(waiting.as_mut().poll(&mut context).is_pending());
+        inode.dirty.lock().barrier = Some(headwater_core::units::PageIndex::new(1));
+        flush_leaving(&engine.shared);
+        assert!(!turn.holds());
+        drop(turn);
+        let disk = std::fs::read(&path).unwrap();
+        assert_eq!((&disk[..WRITTEN.len()], &disk[100_000..]), (WRITTEN, WRITTEN));
+        // The exit has released the size lock.
+        while waiting.as_mut().poll(&mut context).is_pending() {}
+        assert_eq!(file.len().unwrap(), 4096);
+        assert_eq!(engine.shared.cache.writes.dirty().pages(), 0);
+    }
+
+    /// Goal: an exit abandons an engine that writes nothing, but only a second after its last progress. Method: an engine that is
+    /// ending and idle, except for one completed write.
+    #[test]
+    fn an_exit_gives_up_when_nothing_is_written() {
+        let engine = engine();
+        let ending = Ending::begin(&engine.shared);
+        let began = Instant::now();
+        let writing = thread::spawn({
+            let shared = engine.shared.clone();
+            move || {
+                thread::sleep(STALL / 2);
+                shared.cache.writes.note_progress();
+            }
+        });
+        let stalled = wait_for_ending();
+        assert!(stalled.iter().any(|shared| Arc::ptr_eq(shared, &engine.shared)));
+        assert!(began.elapsed() >= STALL * 3 / 2, "there was progress");
+        drop(ending);
+        assert!(!wait_for_ending().iter().any(|shared| Arc::ptr_eq(shared, &engine.shared)));
+        writing.join().unwrap();
+    }
+}

@@ -1,0 +1,162 @@
+//! Engine: statistics, settings and flushing of an engine.
+//!
+//! Owns: an engine's statistics and settings as users see them.
+//! Does not own: how it is built (builder), how it ends (ending).
+
+use std::fmt;
+
+use headwater_io::{ArenaStats, DriverStats, PolledRings};
+
+use crate::api::builder::EngineBuilder;
+use crate::api::{ending, upcalls};
+use crate::base::error::{Error, Result};
+use crate::engine::Engine;
+use crate::engine::profiles::Tuned;
+use crate::engine::reclaim::{self, Relief};
+use crate::engine::stats::{self, CacheStats};
+use crate::write::fsync;
+
+/// The settings that an engine ended up with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Info {
+    /// `"uring"`, `"threads"` or `"sim"`.
+    pub driver: &'static str,
+    /// Why there is no ring, if one was requested.
+    pub uring_refusal: Option<String>,
+    /// Number of rings, 0 for other drivers.
+    pub rings: u32,
+    /// Whether some rings poll the device, and if not, why.
+    pub polled_rings: PolledRings,
+    /// Whether the kernel defers completions until the engine's thread asks for them: on a
+    /// [`LocalEngine`](crate::LocalEngine), from Linux 6.1.
+    pub completions_deferred: bool,
+    /// The memory budget.
+    pub memory_bytes: u64,
+    /// Memory registered with the rings; grows as memory is used.
+    pub registered_bytes: u64,
+    /// Why not more is registered: mostly the limit of locked memory.
+    pub registration_refusal: Option<String>,
+    /// Maximum number of requests in flight.
+    pub queue_depth: u32,
+    /// Number of devices with a profile; see [`EngineBuilder::profiles`].
+    pub profiles: usize,
+}
+
+/// Gauges of an engine. While it is idle, all are zero but `arena.budget_bytes`, `arena.mapped_bytes`, `arena.released_bytes` and
+/// those of the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Frame memory.
+    pub arena: ArenaStats,
+    /// Requests.
+    pub driver: DriverStats,
+    /// Frame memory lent to users inside [`bytes::Bytes`].
+    pub lent_bytes: usize,
+    /// The cache: its counts, and what it holds.
+    pub cache: CacheStats,
+}
+
+impl Engine {
+    /// Settings to build an engine from.
+    ///
+    /// ```
+    /// let engine = headwater::Engine::builder().memory(8 << 20).queue_depth(32).build()?;
+    /// assert_eq!(engine.info().queue_depth, 32);
+    /// # Ok::<(), headwater::Error>(())
+    /// ```
+    pub fn builder() -> EngineBuilder {
+        EngineBuilder::default()
+    }
+
+    /// The engine that the whole process shares, built on first use: at most 64 MiB, mapped as needed, on the best driver that
+    /// the system allows. `HEADWATER_DRIVER` (`auto`, `uring`, `threads`) overrides the choice.
+    ///
+    /// # Errors
+    /// When it cannot be built; the next call tries again.
+    pub fn global() -> Result<Engine> {
+        ending::global()
+    }
+
+    /// Writes back the dirty pages of all files of this engine and waits; [`File::sync_data`](crate::File::sync_data) says what
+    /// survives a power loss. Dropping the last handle of an engine, its files included, does the same before it returns, in the
+    /// dropping thread.
+    ///
+    /// # Errors
+    /// The first failure among the files that could not be written; their pages stay dirty. Also, once, the error for which
+    /// pages were discarded since the last call, of a file with neither a name nor a handle.
+    pub fn flush(&self) -> Result<()> {
+        if self.shared.driver.is_forked() {
+            return Err(Error::build(headwater_io::RejectReason::Forked.into()));
+        }
+        let writes = &self.shared.cache.writes;
+        let files: Vec<_> = writes.dirty_files();
+        let before: Vec<u64> = files.iter().map(|inode| inode.dirty.errseq.count()).collect();
+        fsync::flush_all(&self.shared);
+        let failed = files.iter().zip(before).find_map(|(inode, before)| {
+            let has_failed = inode.dirty.errseq.count() != before && inode.dirty.pages() > 0;
+            let error = has_failed.then(|| inode.dirty.errseq.last()).flatten()?;
+            Some((inode.dirty.path(), error))
+        });
+        match failed.or_else(|| Some((None, writes.take_lost()?))) {
+            Some((path, error)) => Err(Error::flush(path, error)),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs one round of the background thread, for tests on the driver `sim`, which has no such thread.
+    #[doc(hidden)]
+    pub fn keep(&self) {
+        if !self.shared.driver.is_forked() {
+            upcalls::tend(&self.shared);
+        }
+    }
+
+    /// Driver, limits, and why a requested feature is not in use.
+    pub fn info(&self) -> Info {
+        let driver = self.shared.driver.info();
+        Info {
+            driver: driver.name,
+            uring_refusal: driver.uring_refusal,
+            rings: driver.rings,
+            polled_rings: driver.polled_rings,
+            completions_deferred: driver.completions_deferred,
+            memory_bytes: self.shared.memory_bytes,
+            registered_bytes: driver.registered_bytes,
+            registration_refusal: driver.registration_refusal,
+            queue_depth: driver.queue_depth,
+            profiles: self.shared.tuned.as_ref().map_or(0, Tuned::count),
+        }
+    }
+
+    /// The gauges now. The call first completes requests that have arrived, such as readahead, so that their pages count as
+    /// resident.
+    pub fn stats(&self) -> Stats {
+        if !self.shared.driver.is_forked() {
+            self.shared.cache.loads.conclude_arrived();
+            self.shared.cache.writes.conclude_arrived();
+            self.shared.cache.inodes.conclude_syncs();
+        }
+        Stats {
+            arena: self.shared.arena.stats(),
+            driver: self.shared.driver.stats(),
+            lent_bytes: self.shared.lending.bytes(),
+            cache: stats::cache_stats(&self.shared),
+        }
+    }
+
+    /// Checks whether the system, or a cgroup of this process, is short of memory, and if so returns some: free memory first,
+    /// then pages of the cache. Costs some 25 µs when memory is plentiful, and up to milliseconds when not.
+    ///
+    /// The engine does the same when an allocation is refused.
+    pub fn relieve(&self) -> Relief {
+        reclaim::relieve(&self.shared)
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("info", &self.info()).field("stats", &self.stats()).finish()
+    }
+}

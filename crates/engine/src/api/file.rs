@@ -1,0 +1,460 @@
+//! File: a file open for reading and writing at positions, and from start to end.
+//!
+//! Owns: what a user of a file sees, and the options of opening one.
+//! Does not own: descriptors and mode (`Source`), memory and queue (the engine), positions (the readers).
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use headwater_core::backing::{Backing, Form};
+use headwater_core::readahead::{ReadaheadLimits, ReadaheadPolicy};
+use headwater_core::units::ByteRange;
+use headwater_io::{Access, AppendFile, Creation, DirectIo, FileKind, OpenFile, Residency, SeenFile};
+
+use crate::api::async_reader::{AsyncReader, ByteStream};
+use crate::api::contents::Contents;
+use crate::api::memory_file::MemoryFile;
+use crate::api::reader::Reader;
+use crate::api::upcalls;
+use crate::api::writer::Writer;
+use crate::base::counters::FileStats;
+use crate::base::error::{Error, Operation, Result};
+use crate::base::events::{self, Directness};
+use crate::engine::Engine;
+use crate::engine::handle::{IoMode, Source};
+use crate::inode::coherence::Coherence;
+
+/// How to open a file.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("data");
+/// # std::fs::write(&path, b"abc")?;
+/// use headwater::{Engine, IoMode, OpenOptions};
+/// let engine = Engine::builder().memory(16 << 20).build()?;
+/// let file = OpenOptions::new().engine(&engine).io(IoMode::Buffered).open(&path)?;
+/// assert_eq!(file.len()?, 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    mode: IoMode,
+    engine: Option<Engine>,
+    caching: Caching,
+    readahead: Option<ReadaheadPolicy>,
+    revalidate: Option<Duration>,
+    coherence: Coherence,
+    access: Access,
+    creation: Option<Creation>,
+    truncate: Truncate,
+    appending: Appending,
+}
+
+/// Whether each append is one `write(2)` with `O_APPEND`, ordered by the kernel among processes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Appending {
+    Yes,
+    #[default]
+    No,
+}
+
+/// Whether opening truncates the file to length 0. The engine does that itself, because it may hold pages of the file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Truncate {
+    Yes,
+    #[default]
+    No,
+}
+
+/// Whether positional reads of a file are kept in the engine's cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Caching {
+    /// Only if the file is read directly; otherwise the kernel's page cache already keeps the bytes.
+    #[default]
+    Auto,
+    /// Always.
+    On,
+    /// Never: each read goes to the device, or to the kernel's page cache.
+    Off,
+}
+
+impl OpenOptions {
+    /// Reading, [`IoMode::Auto`], [`Engine::global`].
+    pub fn new() -> OpenOptions {
+        OpenOptions::default()
+    }
+
+    /// Sets whether I/O bypasses the kernel's page cache.
+    pub fn io(&mut self, mode: IoMode) -> &mut Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Sets the engine that provides memory and queue of the file.
+    pub fn engine(&mut self, engine: &Engine) -> &mut Self {
+        self.engine = Some(engine.clone());
+        self
+    }
+
+    /// Sets whether positional reads go through the engine's cache.
+    pub fn caching(&mut self, caching: Caching) -> &mut Self {
+        self.caching = caching;
+        self
+    }
+
+    /// Sets the readahead policy of cached positional reads, for all handles of the file in this engine.
+    pub fn readahead(&mut self, policy: ReadaheadPolicy) -> &mut Self {
+        self.readahead = Some(policy);
+        self
+    }
+
+    /// Sets how long the known length and times of the file are trusted: writes by other processes are visible to cached reads
+    /// after this interval at the latest. Default 10 ms; irrelevant while the file is leased, see [`Coherence`].
+    /// [`Duration::ZERO`] asks the kernel at each read; [`Duration::MAX`] never again, for files that no other process writes.
+    ///
+    /// The kernel changes a file's times when a write begins. Pages read during a single long write of another process may
+    /// therefore stay stale for up to 30 s after its beginning, except with [`Duration::ZERO`], which caches nothing of a file
+    /// that was written in the last 30 s.
+    pub fn revalidate(&mut self, interval: Duration) -> &mut Self {
+        // The limit of the clock's range; longer is for ever as well.
+        self.revalidate = Some(interval.min(Duration::from_nanos(u64::MAX)));
+        self
+    }
+
+    /// Sets how cached reads see writes of other processes. Default [`Coherence::Revalidated`], because a lease makes other
+    /// processes wait. [`File::coherence`] says what is in effect.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # std::fs::write(&path, b"abc")?;
+    /// use headwater::{Caching, Coherence, OpenOptions};
+    /// let mut options = OpenOptions::new();
+    /// let file = options.caching(Caching::On).coherence(Coherence::Leased).open(&path)?;
+    /// let mut seen = [0; 3];
+    /// file.read_exact_at(&mut seen, 0)?;
+    /// Blocks, in another process or in this one, until the cached pages of the file are dropped.
+    /// std::fs::write(&path, b"xyz")?;
+    /// file.read_exact_at(&mut seen, 0)?;
+    /// assert_eq!(&seen, b"xyz");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn coherence(&mut self, wished: Coherence) -> &mut Self {
+        self.coherence = wished;
+        self
+    }
+
+    /// Opens for reading and writing. Default: reading.
+    pub fn write(&mut self) -> &mut Self {
+        self.access = Access::ReadWrite;
+        self
+    }
+
+    /// Creates the file if it does not exist, with permissions `0o666` less the process's umask; opens it for writing too.
+    pub fn create(&mut self) -> &mut Self {
+        self.creation.get_or_insert(Creation::IfMissing);
+        self.write()
+    }
+
+    /// Creates the file, which must not exist; opens it for writing too.
+    pub fn create_new(&mut self) -> &mut Self {
+        self.creation = Some(Creation::New);
+        self.write()
+    }
+
+    /// Opens for appending together with other processes, as `O_APPEND` does: each [`File::append`] becomes one `write(2)` at the
+    /// current end of the file, whole and in the kernel's order, through the kernel's page cache. Nothing is held back: other
+    /// programs see it at once. Also opens for reading and writing; [`File::write_at`] at a position is refused,
+    /// [`File::set_len`] is not. Without this option, appends through all handles of one engine are ordered among themselves,
+    /// gathered in memory, and written in large pieces at the end of the file as this engine last saw it.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("log");
+    /// use std::io::Write;
+    /// let log = headwater::OpenOptions::new().create().append(true).open(&path)?;
+    /// log.append(b"one\n")?;
+    /// std::fs::OpenOptions::new().append(true).open(&path)?.write_all(b"two\n")?;
+    /// assert_eq!(log.append(b"three\n")?, 8);
+    /// assert_eq!(std::fs::read(&path)?, b"one\ntwo\nthree\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn append(&mut self, append: bool) -> &mut Self {
+        self.appending = if append { Appending::Yes } else { Appending::No };
+        if append { self.write() } else { self }
+    }
+
+    /// Truncates the file to length 0; opens it for writing too.
+    pub fn truncate(&mut self) -> &mut Self {
+        self.truncate = Truncate::Yes;
+        self.write()
+    }
+
+    /// Opens a regular file, a block device or a character device. Blocks as long as `open(2)` does.
+    ///
+    /// A character device has no length and returns different bytes each time (`/dev/zero`, `/dev/urandom`): its reads always go
+    /// to the device, never cached and never direct, whatever [`OpenOptions::caching`] says.
+    ///
+    /// # Errors
+    /// What `open(2)` reports; `IsADirectory`; `Unsupported` for a FIFO or socket, and for [`IoMode::Direct`] where the file
+    /// system, or the kind of file, has no direct I/O; what [`Engine::global`] reports.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
+        let path = path.as_ref();
+        let engine = match &self.engine {
+            Some(engine) => engine.clone(),
+            None => Engine::global()?,
+        };
+        if self.access == Access::ReadWrite {
+            engine.shared.leases.make_way(&engine.shared.cache.inodes, path);
+        }
+        let open = self.open_file(path).map_err(|error| Error::on_file(Operation::Open, path, error))?;
+        self.register(engine, open, path)
+    }
+
+    /// As [`OpenOptions::open`], with a descriptor that this engine has already opened for reading and examined.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub(crate) fn open_seen(&self, engine: &Engine, seen: SeenFile, path: &Path) -> Result<File> {
+        let open = seen.into_open_file(path, self.direct_io());
+        let open = open.map_err(|error| Error::on_file(Operation::Open, path, error))?;
+        self.register(engine.clone(), open, path)
+    }
+
+    /// Enters an open file into the cache.
+    fn register(&self, engine: Engine, open: OpenFile, path: &Path) -> Result<File> {
+        let failed = |error| Error::on_file(Operation::Open, path, error);
+        let readahead = engine.shared.readahead_of(&open);
+        let inode = match open.form() {
+            // Empty files too, so that all handles see later writes.
+            Form::Cached => {
+                let inode = upcalls::open(&engine.shared, &open, self.readahead, readahead);
+                Some(inode.map_err(failed)?)
+            }
+            Form::Direct | Form::InMemory => None,
+        };
+        let direct = open.direct().map_or(Directness::Buffered, |_| Directness::Direct);
+        let (inode, beside) = if self.is_cached(&open) { (inode, None) } else { (None, inode) };
+        events::opened(path, direct, inode.as_ref().map(|inode| inode.pages.id()));
+        let appender = match self.appending {
+            Appending::Yes => Some(AppendFile::open(&open, path).map_err(failed)?),
+            Appending::No => None,
+        };
+        static NEXT_HANDLE: AtomicU32 = AtomicU32::new(0);
+        let source = Source {
+            open: Arc::new(open),
+            access: self.access,
+            path: path.to_owned(),
+            mode: self.mode,
+            engine,
+            inode,
+            beside,
+            reported_failures: AtomicU64::new(0),
+            reported_conflicts: AtomicU64::new(0),
+            appender,
+            coherence: self.coherence,
+            revalidate_after: self.coherence.interval(self.revalidate),
+            handle: NEXT_HANDLE.fetch_add(1, Ordering::Relaxed),
+            readahead,
+        };
+        if let Some(inode) = source.known() {
+            source.note_told(inode);
+        }
+        source.begin_coherence();
+        let file = File { contents: Contents::Stored(Arc::new(source)) };
+        // As `O_TRUNC` of `open(2)`, which does nothing to devices.
+        if self.truncate == Truncate::Yes && file.is_regular() {
+            file.set_len(0)?;
+        }
+        Ok(file)
+    }
+
+    fn open_file(&self, path: &Path) -> io::Result<OpenFile> {
+        match self.creation {
+            Some(creation) => OpenFile::create(path, self.direct_io(), self.access, creation),
+            None => OpenFile::open(path, self.direct_io(), self.access),
+        }
+    }
+
+    fn direct_io(&self) -> DirectIo {
+        match self.mode {
+            IoMode::Auto => DirectIo::Preferred,
+            IoMode::Direct => DirectIo::Required,
+            IoMode::Buffered => DirectIo::Off,
+        }
+    }
+
+    fn is_cached(&self, open: &OpenFile) -> bool {
+        match self.caching {
+            Caching::Auto => open.direct().is_some(),
+            Caching::On => true,
+            Caching::Off => false,
+        }
+    }
+}
+
+/// A file open for reading, or for reading and writing. Clones share it; all methods take `&self` and may be called from any
+/// thread.
+#[derive(Clone, Debug)]
+pub struct File {
+    pub(crate) contents: Contents,
+}
+
+impl File {
+    /// Opens `path` for reading with the defaults of [`OpenOptions`].
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<File> {
+        OpenOptions::new().open(path)
+    }
+
+    /// Opens `path` for reading and writing, empty: created if it does not exist, else truncated to length 0.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn create(path: impl AsRef<Path>) -> Result<File> {
+        OpenOptions::new().create().truncate().open(path)
+    }
+
+    /// A file of these bytes, named `<memory>` in errors. It needs no engine and works wherever a file is read: positional reads
+    /// copy, [`File::read_at_async`] and [`File::stream`] share the bytes, readers show them in place.
+    ///
+    /// ```
+    /// use std::io::{BufRead, Read};
+    /// let file = headwater::File::from_bytes("one\ntwo\n");
+    /// let mut word = [0; 3];
+    /// file.read_exact_at(&mut word, 4)?;
+    /// assert_eq!((&word, file.reader().lines().count()), (b"two", 2));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn from_bytes(bytes: impl Into<Bytes>) -> File {
+        File::from_bytes_named("<memory>", bytes)
+    }
+
+    /// As [`File::from_bytes`], with a name of the caller's choice.
+    pub fn from_bytes_named(name: impl Into<PathBuf>, bytes: impl Into<Bytes>) -> File {
+        File { contents: Contents::Memory(Arc::new(MemoryFile::new(name.into(), bytes.into()))) }
+    }
+
+    /// The current length in bytes: one system call. Files in `/proc` and character devices report 0 although they have contents.
+    ///
+    /// # Errors
+    /// What `fstat(2)` reports.
+    #[allow(clippy::len_without_is_empty)] // The name is that of `std::fs::Metadata::len`, which has no `is_empty` either.
+    pub fn len(&self) -> Result<u64> {
+        match &self.contents {
+            Contents::Stored(source) => source.length_bytes(),
+            Contents::Memory(memory) => Ok(memory.length_bytes()),
+        }
+    }
+
+    /// The length when the file was opened, or the cached length while pages are dirty: no system call.
+    pub(crate) fn opened_length_bytes(&self) -> u64 {
+        match &self.contents {
+            Contents::Stored(source) => match source.known().filter(|inode| inode.dirty.pages() > 0) {
+                Some(inode) => inode.length_bytes(),
+                None => source.open.opened().stamp.length_bytes,
+            },
+            Contents::Memory(memory) => memory.length_bytes(),
+        }
+    }
+
+    /// Checks the file for changes at once, so that the next read sees what other programs have done until now, whatever
+    /// [`OpenOptions::revalidate`] says: for programs that alternate on a file faster than that interval. One or two system
+    /// calls, unless the file is leased; blocks if others have written to pages that are partly dirty.
+    ///
+    /// # Errors
+    /// What `statx(2)` reports.
+    pub fn refresh(&self) -> Result<()> {
+        let Contents::Stored(source) = &self.contents else { return Ok(()) };
+        source.check_process_for(Operation::Length)?;
+        let Some(inode) = source.known() else { return Ok(()) };
+        source.refresh(inode).map_err(|error| source.length_error(error))
+    }
+
+    /// The path the file was opened by, or its given name.
+    pub fn path(&self) -> &Path {
+        match &self.contents {
+            Contents::Stored(source) => source.path(),
+            Contents::Memory(memory) => memory.path(),
+        }
+    }
+
+    fn is_regular(&self) -> bool {
+        matches!(&self.contents, Contents::Stored(source) if source.open.kind() == FileKind::Regular)
+    }
+
+    /// Whether device reads of this file go around the kernel's page cache.
+    pub fn is_direct(&self) -> bool {
+        match &self.contents {
+            Contents::Stored(source) => source.open.direct().is_some(),
+            Contents::Memory(_) => false,
+        }
+    }
+
+    /// The limits of readahead in this file: those of the engine's builder, else those of the profile of its device
+    /// ([`EngineBuilder::profiles`](crate::EngineBuilder::profiles)), else the defaults. `None` for a file in memory, which needs
+    /// no readahead.
+    pub fn readahead_limits(&self) -> Option<ReadaheadLimits> {
+        match &self.contents {
+            Contents::Stored(source) => Some(source.readahead),
+            Contents::Memory(_) => None,
+        }
+    }
+
+    /// How changes by other programs are seen now: [`Coherence::Leased`] while the file is leased, through any handle;
+    /// [`Coherence::Private`] if chosen, and for a file in memory; [`Coherence::Unwatched`] where nothing proves which changes
+    /// are this engine's own, because of where the file lies or by choice; else [`Coherence::Checked`] or
+    /// [`Coherence::Revalidated`], as chosen. A file that is not cached is read anew each time, and counts as revalidated. In a
+    /// forked child always as chosen.
+    pub fn coherence(&self) -> Coherence {
+        match &self.contents {
+            Contents::Stored(source) => source.coherence(),
+            Contents::Memory(_) => Coherence::Private,
+        }
+    }
+
+    /// How much of a byte range the kernel's page cache holds. [`Residency::Whole`] for a file in memory.
+    pub fn residency(&self, range: ByteRange) -> Residency {
+        match &self.contents {
+            Contents::Stored(source) => source.open.residency(range),
+            Contents::Memory(_) => Residency::Whole,
+        }
+    }
+
+    /// Counts of this file's cached reads, through all handles, and what the cache holds of it now. All zero for a file that is
+    /// not cached, or is in memory, and in a forked child.
+    pub fn stats(&self) -> FileStats {
+        let Contents::Stored(source) = &self.contents else { return FileStats::default() };
+        if source.shared().driver.is_forked() {
+            return FileStats::default();
+        }
+        source.inode.as_ref().map_or_else(FileStats::default, |inode| inode.stats())
+    }
+
+    /// A cursor at byte 0 for writing in this thread.
+    pub fn writer(&self) -> Writer {
+        Writer::new(self)
+    }
+
+    /// A cursor at byte 0 for sequential reading in this thread.
+    pub fn reader(&self) -> Reader {
+        Reader::new(&self.contents)
+    }
+
+    /// A cursor at byte 0 for sequential reading in async tasks, on any runtime.
+    pub fn async_reader(&self) -> AsyncReader {
+        AsyncReader::new(&self.contents)
+    }
+
+    /// The file from byte 0 to its end as a stream of [`bytes::Bytes`] that share the frames.
+    pub fn stream(&self) -> ByteStream {
+        self.async_reader().into_stream()
+    }
+}

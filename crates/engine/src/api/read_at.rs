@@ -1,0 +1,161 @@
+//! Positional reads: blocking into the caller's buffer, asynchronous into a frame.
+//!
+//! ```text
+//!   read_at ─┬─ in memory ─────────► copied
+//!            ├─ cached ────────────► a few bytes: optimistic read, else through the cache (`cached`)
+//!            ├─ character device ──► pread
+//!            └─ else ─► page cache (RWF_NOWAIT) ─┬─ all there ─► done
+//!                                                └─ rest ─┬─ small ─► pread in this thread, through a frame if unaligned
+//!                                                         └─ large ─► read stream: runs in flight at once, copied in order
+//!   read_at_async ─► the same paths; around the cache one request into one frame, lent as Bytes; large reads are assembled
+//! ```
+//!
+//! Owns: the choice between these, and reading without the cache.
+//! Does not own: the cache (cached), readahead (a read around the cache starts none).
+//! Invariants: I4 memory of the caller is given to the kernel only during blocking calls.
+//! Hot path: cached: see `cached`. Resident: 1 system call, 1 copy, no allocation. Direct and aligned: 1 more system call, no
+//! copy in user space.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use headwater_core::backing::{Backing, Form};
+use headwater_core::units::ByteRange;
+use headwater_io::Glanced;
+
+use crate::api::contents::Contents;
+use crate::api::file::File;
+use crate::base::error::{Error, Operation, Result};
+use crate::engine::handle::Source;
+use crate::engine::handle::addressable;
+
+impl File {
+    /// Reads at `offset_bytes` into `buffer`, as `std::os::unix::fs::FileExt::read_at` does, and fills it unless the file ends
+    /// first. Returns the bytes read; 0 at or beyond the end. Blocks; needs no alignment. The rest of `buffer`, behind the bytes
+    /// read, is unspecified: the file may be truncated while the device delivers.
+    ///
+    /// # Errors
+    /// What the device reports, with path and offset, if no byte was read.
+    #[inline]
+    pub fn read_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<usize> {
+        match &self.contents {
+            Contents::Stored(source) if source.glance(buffer, offset_bytes) == Glanced::Copied => {
+                Ok(buffer.len())
+            }
+            Contents::Stored(source) => source.read_at(buffer, offset_bytes),
+            Contents::Memory(memory) => memory.read_at(buffer, offset_bytes),
+        }
+    }
+
+    /// Fills `buffer` from `offset_bytes` on, as `std::os::unix::fs::FileExt::read_exact_at` does. Blocks.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` when the file ends before `buffer` is full, else as [`File::read_at`]. The buffer's contents are then
+    /// unspecified.
+    pub fn read_exact_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<()> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match self.read_at(&mut buffer[done..], offset_bytes + done as u64)? {
+                0 => return Err(self.ended_early(offset_bytes + done as u64)),
+                read_bytes => done += read_bytes,
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads up to `length` bytes at `offset_bytes`; fewer only at the end of the file. Up to 2 MiB the bytes share a frame of
+    /// the engine; larger reads, and those that get no frame of that size, are assembled in memory of their own. A file in memory
+    /// shares its bytes, whatever the length. The future is `Send`, runs on any executor and may be dropped at any moment.
+    ///
+    /// # Errors
+    /// As [`File::read_at`].
+    pub fn read_at_async(
+        &self,
+        offset_bytes: u64,
+        length: usize,
+    ) -> impl Future<Output = Result<Bytes>> + Send + 'static + use<> {
+        let file = self.clone();
+        async move {
+            match &file.contents {
+                Contents::Stored(source) => source.read_at_async(offset_bytes, length).await,
+                Contents::Memory(memory) => memory.slice(offset_bytes, length),
+            }
+        }
+    }
+
+    /// Reads exactly `length` bytes at `offset_bytes`.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` when the file ends before `length` bytes, else as [`File::read_at`].
+    pub fn read_exact_at_async(
+        &self,
+        offset_bytes: u64,
+        length: usize,
+    ) -> impl Future<Output = Result<Bytes>> + Send + 'static + use<> {
+        let (file, reading) = (self.clone(), self.read_at_async(offset_bytes, length));
+        async move {
+            let bytes = reading.await?;
+            if bytes.len() == length {
+                return Ok(bytes);
+            }
+            // Either the file ended, or the device failed there: reading the rest tells which.
+            let mut assembled = BytesMut::from(bytes);
+            while assembled.len() < length {
+                let (end_bytes, left) = (offset_bytes + assembled.len() as u64, length - assembled.len());
+                let rest = file.read_at_async(end_bytes, left).await?;
+                if rest.is_empty() {
+                    return Err(file.ended_early(end_bytes));
+                }
+                assembled.extend_from_slice(&rest);
+            }
+            Ok(assembled.freeze())
+        }
+    }
+
+    pub(crate) fn ended_early(&self, offset_bytes: u64) -> Error {
+        let error = io::Error::new(io::ErrorKind::UnexpectedEof, "the file ends here");
+        Error::at(Operation::Read, self.path(), offset_bytes, error)
+    }
+}
+
+impl Source {
+    /// Copies a few bytes of a cached page that is in frequent use, by an optimistic read: all of them or none.
+    #[inline]
+    fn glance(&self, buffer: &mut [u8], offset_bytes: u64) -> Glanced {
+        match &self.inode {
+            Some(inode) => inode.glance(buffer, offset_bytes, self.revalidate_after),
+            None => Glanced::Not,
+        }
+    }
+
+    fn read_at(self: &Arc<Self>, buffer: &mut [u8], offset_bytes: u64) -> Result<usize> {
+        self.check_process(offset_bytes)?;
+        let range = addressable(self.path(), offset_bytes, buffer.len())?;
+        let buffer = &mut buffer[..range.len() as usize];
+        match (self.inode_for(range), self.open.form()) {
+            (Some(inode), _) => {
+                let read_bytes = self.read_cached(inode, buffer, range)?;
+                inode.after_read(ByteRange::at(range.start, read_bytes as u64));
+                Ok(read_bytes)
+            }
+            (None, Form::Direct | Form::InMemory) => {
+                let read = Backing::read_at(&*self.open, buffer, range.start);
+                read.map_err(|error| self.read_error(range.start, error))
+            }
+            (None, Form::Cached) => self.read_uncached(buffer, range),
+        }
+    }
+
+    async fn read_at_async(self: &Arc<Self>, offset_bytes: u64, length: usize) -> Result<Bytes> {
+        self.check_process(offset_bytes)?;
+        let range = addressable(self.path(), offset_bytes, length)?;
+        if range.is_empty() {
+            return Ok(Bytes::new());
+        }
+        let Some(inode) = self.inode_for(range) else { return self.read_device_async(range).await };
+        let bytes = self.read_cached_async(inode, range).await?;
+        inode.after_read(ByteRange::at(range.start, bytes.len() as u64));
+        Ok(bytes)
+    }
+}

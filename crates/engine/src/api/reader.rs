@@ -1,0 +1,81 @@
+//! Reader: a blocking cursor with readahead.
+//!
+//! Owns: nothing but the cursor.
+//! Does not own: readahead, memory (see the read stream).
+//! Blocking: every read may wait for the device; a thread that waits alone reaps its own completion, without a thread switch.
+
+use std::fmt;
+use std::io::{self, BufRead, Read, Seek, SeekFrom};
+
+use os_display::Quotable;
+
+use crate::api::contents::Contents;
+use crate::api::cursor::Cursor;
+
+/// Reads a file from a position onwards: `Read + BufRead + Seek`. May be dropped at any moment; the drop does not wait.
+///
+/// [`BufRead::fill_buf`] lends the frames themselves: no copy. [`Read::read`] copies once.
+///
+/// An error names the first byte that could not be read. The position stays there: reading again retries, seeking skips it.
+///
+/// ```
+/// use std::io::BufRead;
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("words");
+/// # std::fs::write(&path, b"one\ntwo\n")?;
+/// let lines = headwater::File::open(&path)?.reader().lines().count();
+/// assert_eq!(lines, 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Reader {
+    cursor: Cursor,
+}
+
+impl Reader {
+    pub(crate) fn new(contents: &Contents) -> Reader {
+        Reader { cursor: Cursor::new(contents) }
+    }
+}
+
+impl Read for Reader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.len() >= STRAIGHT_READ_BYTES_MIN
+            && let Some(read_bytes) = self.cursor.read_resident_into(buffer)?
+        {
+            return Ok(read_bytes);
+        }
+        let chunk = self.cursor.fill_blocking()?;
+        let length = chunk.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&chunk[..length]);
+        self.cursor.consume(length);
+        Ok(length)
+    }
+}
+
+impl BufRead for Reader {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        Ok(self.cursor.fill_blocking()?)
+    }
+
+    /// # Panics
+    /// If `bytes` is more than `fill_buf` showed.
+    fn consume(&mut self, bytes: usize) {
+        self.cursor.consume(bytes);
+    }
+}
+
+impl Seek for Reader {
+    fn seek(&mut self, target: SeekFrom) -> io::Result<u64> {
+        Ok(self.cursor.seek(target)?)
+    }
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reader({} at byte {})", self.cursor.path().maybe_quote(), self.cursor.position_bytes())
+    }
+}
+
+/// Reads at least this large copy resident bytes from the kernel's page cache straight into the caller's buffer. For smaller
+/// reads, one large copy into a frame serves many of them with one system call.
+const STRAIGHT_READ_BYTES_MIN: usize = 64 << 10;

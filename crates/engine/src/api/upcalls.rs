@@ -1,0 +1,108 @@
+//! Upcalls: how files are opened and closed, and one round of the background thread.
+//!
+//! ```text
+//!   a file is opened, or becomes dirty ─► woken ─► tick ─┬─ arrived? completed; old, or closed? written back
+//!     ▲                                                    └─ memory short? returned; not leased? tried again
+//!     └── nothing is open or dirty: sleeps ◄── until the next tick, which the state of memory sets ──┘
+//! ```
+//!
+//! Owns: the order of the steps when a file is opened and closed, and in a round of the background thread. The engine's room
+//! calls these through `Upcalls`.
+//! Does not own: the steps.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use headwater_core::readahead::{ReadaheadLimits, ReadaheadPolicy};
+use headwater_io::{OpenFile, Pause, close_parked};
+
+use crate::api::ending;
+use crate::base::clock::REVALIDATE_INTERVAL;
+use crate::engine::{Shared, Upcalls, reclaim};
+use crate::inode::table::{WasClosed, WasLast};
+use crate::inode::{ALL_PAGES, Inode};
+use crate::write::writeback::{self, Awaited, SYNC_RUNS};
+
+/// The upcalls of every engine.
+pub(crate) const UPCALLS: Upcalls = Upcalls { settle: writeback::settle, close, tend, end: ending::end };
+
+/// The inode of a file that is being opened.
+pub(crate) fn open(
+    shared: &Shared,
+    file: &OpenFile,
+    policy: Option<ReadaheadPolicy>,
+    limits: ReadaheadLimits,
+) -> io::Result<Arc<Inode>> {
+    let key = file.opened().key;
+    let (inode, was_closed) = shared.cache.inodes.enter(key, || {
+        Inode::new(key, shared.cache.pages.add_file()?, &shared.watch, shared.readahead_policy, limits)
+    })?;
+    shared.background.note();
+    let settled = inode.refresh_opened(file, REVALIDATE_INTERVAL);
+    let settled = settled.and_then(|()| policy.map_or(Ok(()), |policy| inode.set_policy(policy)));
+    if was_closed == WasClosed::Yes {
+        inode.forgive(&file.opened().stamp);
+    }
+    if let Err(error) = settled {
+        close(shared, &inode, file);
+        return Err(error);
+    }
+    Ok(inode)
+}
+
+/// Closes a handle. With the last handle of a file, readahead in flight is abandoned; pages stay, for the next opening.
+fn close(shared: &Shared, inode: &Arc<Inode>, file: &OpenFile) {
+    if shared.cache.inodes.leave(inode) == WasLast::No {
+        return;
+    }
+    shared.leases.delist(inode);
+    shared.cache.loads.abandon(inode);
+    if inode.dirty.pages() > 0 {
+        // The background thread writes the pages that this submission leaves over, or that fail.
+        writeback::begin(shared, inode, ALL_PAGES, SYNC_RUNS, Awaited::No);
+        shared.background.wake();
+    } else {
+        inode.on_clean(shared.cache.writes.dirty(), file);
+    }
+    shared.cache.inodes.remember_closed(inode, closed_files_max(shared));
+}
+
+/// Number of closed files that are remembered. Each takes some three kilobytes beside its pages: beyond the minimum, a twentieth
+/// of the memory budget.
+fn closed_files_max(shared: &Shared) -> usize {
+    let by_memory = usize::try_from(shared.memory_bytes / CLOSED_FILE_BYTES).unwrap_or(usize::MAX);
+    by_memory.max(CLOSED_MAX_LEAST)
+}
+
+/// One round of the background thread. Returns when the next is due.
+pub(crate) fn tend(shared: &Shared) -> Pause {
+    shared.cache.writes.conclude_arrived();
+    writeback::begin_old(shared);
+    shared.watch.drain();
+    let leases = shared.leases.tend();
+    let is_small = shared.arena.stats().mapped_bytes <= WATCHED_BYTES_MIN;
+    let memory = if is_small { GROWTH_TICK } else { reclaim::relieve(shared).look_again };
+    let dirty = (!shared.cache.writes.dirty_files().is_empty()).then_some(DIRTY_TICK);
+    let memory = (!is_small || shared.cache.inodes.are_open()).then_some(memory);
+    let parked = (close_parked() > 0).then_some(PARKED_TICK);
+    let tick = [dirty, memory, leases, parked].into_iter().flatten().min();
+    tick.map_or(Pause::UntilCalled(GROWTH_TICK), Pause::AtMost)
+}
+
+/// While pages are dirty: short beside the age at which they are written back, long beside the cost of a round.
+const DIRTY_TICK: Duration = Duration::from_millis(100);
+
+/// An engine with less mapped than this is not asked to return memory: it would relieve no one.
+const WATCHED_BYTES_MIN: usize = 64 << 20;
+
+/// How often a small engine is checked for growth.
+const GROWTH_TICK: Duration = Duration::from_secs(1);
+
+/// How soon parked descriptors are checked for locks again: programs hold such locks for moments or for hours.
+const PARKED_TICK: Duration = Duration::from_secs(1);
+
+/// Applies to budgets up to 256 MiB.
+const CLOSED_MAX_LEAST: usize = 4096;
+
+const CLOSED_FILE_BYTES: u64 = 64 << 10;

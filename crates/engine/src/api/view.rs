@@ -1,0 +1,353 @@
+//! View: bytes of a file as they are at one moment, pinned.
+//!
+//! ```text
+//!   view ─► within the file? ─► pages pinned, as a read finds them ─► runs of frames ─► slices
+//!                                  └─ no frame for one ─► read past the cache into memory of its own
+//! ```
+//!
+//! Owns: the pins, a share of the lending quota.
+//! Does not own: the pages. A write to a pinned page puts another frame in its place (loan-break).
+//! Invariants: I1 a view never changes; I6 at most half of the budget is lent.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageRange};
+use headwater_io::{PinnedPage, PinnedRun};
+
+use crate::api::contents::Contents;
+use crate::api::file::File;
+use crate::base::error::{Error, Operation, Result};
+use crate::engine::handle::Source;
+use crate::engine::lending::{LENT_TIMES_MAX, LentBytes};
+use crate::inode::Inode;
+use crate::load::cached::{CachedRead, Next};
+use crate::load::submit::Caller;
+
+/// A snapshot of a range of a file, whatever is written later: slices of the cache's own pages, without a copy. Its memory is
+/// never unmapped or truncated; there is no `SIGBUS`.
+///
+/// A view keeps its pages in memory. While views and lent [`Bytes`] hold half of the engine's budget
+/// ([`Stats::lent_bytes`](crate::Stats::lent_bytes)), further views are copies in memory of their own. Each page of a view is as
+/// it was at one moment between call and return.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// let file = headwater::File::create(dir.path().join("data"))?;
+/// file.write_all_at(b"before", 0)?;
+/// let view = file.view(0, 6)?;
+/// file.write_all_at(b"after!", 0)?;
+/// assert_eq!(view.as_slice(), Some(&b"before"[..]));
+/// file.append(&view.to_vec())?;
+/// assert_eq!(file.view(0, 12)?.to_vec(), b"after!before");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct View {
+    pieces: Vec<Piece>,
+}
+
+/// Bytes that are adjacent in the file.
+struct Piece {
+    memory: Memory,
+    /// Within the memory.
+    range: Range<usize>,
+}
+
+enum Memory {
+    Pages {
+        run: PinnedRun,
+        #[expect(dead_code, reason = "dropped with the pages")]
+        lent_bytes: LentBytes,
+    },
+    Bytes(Bytes),
+}
+
+impl File {
+    /// The bytes `[offset_bytes, offset_bytes + length)` as they are now, in the cache's pages; missing pages are loaded first.
+    /// Blocks for that.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` when the file ends before; `OutOfMemory`; as [`File::read_at`].
+    pub fn view(&self, offset_bytes: u64, length: usize) -> Result<View> {
+        let source = match &self.contents {
+            Contents::Stored(source) => source,
+            Contents::Memory(memory) => {
+                return self.whole(memory.slice(offset_bytes, length)?, offset_bytes, length);
+            }
+        };
+        let range = source.viewable(offset_bytes, length)?;
+        let Some((inode, mut making)) = source.begin_view(range) else {
+            let mut bytes = Vec::new();
+            let too_much = |_| source.error(Operation::View, offset_bytes, io::ErrorKind::OutOfMemory.into());
+            bytes.try_reserve_exact(length).map_err(too_much)?;
+            bytes.resize(length, 0);
+            self.read_exact_at(&mut bytes, offset_bytes)?;
+            return self.whole(bytes.into(), offset_bytes, length);
+        };
+        let mut read = CachedRead::new(source, inode, Caller::Thread, range)?;
+        while let Some(next) = read.pin(|done, page, part| making.keep(inode, done, page, part)) {
+            match next {
+                Next::Wait(load) => source.shared().cache.loads.wait(&load),
+                Next::Bypass(part) => {
+                    let mut bytes = vec![0; part.len() as usize];
+                    let read_bytes = source.read_device(&mut bytes, part)?;
+                    bytes.truncate(read_bytes);
+                    making.past_the_cache(source, &mut read, bytes.into(), part)?;
+                }
+            }
+        }
+        making.finish(source, &read)
+    }
+
+    /// As [`File::view`], for tasks on any executor. May be dropped at any moment.
+    ///
+    /// # Errors
+    /// As [`File::view`].
+    pub fn view_async(
+        &self,
+        offset_bytes: u64,
+        length: usize,
+    ) -> impl Future<Output = Result<View>> + Send + 'static + use<> {
+        let file = self.clone();
+        async move {
+            let source = match &file.contents {
+                Contents::Stored(source) => source,
+                Contents::Memory(memory) => {
+                    return file.whole(memory.slice(offset_bytes, length)?, offset_bytes, length);
+                }
+            };
+            let range = source.viewable(offset_bytes, length)?;
+            let Some((inode, mut making)) = source.begin_view(range) else {
+                let bytes = file.read_exact_at_async(offset_bytes, length).await?;
+                return file.whole(bytes, offset_bytes, length);
+            };
+            let mut read = CachedRead::new(source, inode, Caller::Task, range)?;
+            while let Some(next) = read.pin(|done, page, part| making.keep(inode, done, page, part)) {
+                match next {
+                    Next::Wait(load) => {
+                        source.shared().cache.loads.ready(&load, &source.shared().driver).await
+                    }
+                    Next::Bypass(part) => {
+                        let bytes = source.read_device_async(part).await?;
+                        making.past_the_cache(source, &mut read, bytes, part)?;
+                    }
+                }
+            }
+            making.finish(source, &read)
+        }
+    }
+
+    fn whole(&self, bytes: Bytes, offset_bytes: u64, length: usize) -> Result<View> {
+        if bytes.len() < length {
+            return Err(ended(self.path(), offset_bytes, offset_bytes + bytes.len() as u64));
+        }
+        let pieces = if length == 0 { Vec::new() } else { vec![Piece::of(bytes)] };
+        Ok(View { pieces })
+    }
+}
+
+impl Source {
+    /// The range to view. Checks the length of the file, where it has one.
+    fn viewable(&self, offset_bytes: u64, length: usize) -> Result<ByteRange> {
+        self.check_process_for(Operation::View)?;
+        let end_bytes = offset_bytes.saturating_add(length as u64);
+        if !self.has_length() || length == 0 {
+            return Ok(ByteRange::new(offset_bytes, end_bytes));
+        }
+        let length_bytes = match self.known() {
+            Some(inode) if end_bytes <= inode.length_bytes() => inode.length_bytes(),
+            _ => self.length_bytes()?,
+        };
+        let is_told = length_bytes > 0 || self.known().is_some_and(|inode| !self.may_hide_contents(inode));
+        if end_bytes > length_bytes && is_told {
+            return Err(ended(self.path(), offset_bytes, length_bytes));
+        }
+        Ok(ByteRange::new(offset_bytes, end_bytes))
+    }
+
+    /// The inode, and a view to be filled with its pages. `None` if the file is not cached, or the lending quota is exhausted.
+    fn begin_view(&self, range: ByteRange) -> Option<(&Arc<Inode>, Making)> {
+        let inode = self.known().filter(|inode| !self.may_hide_contents(inode))?;
+        let lent_bytes = self.shared().lending.reserve(PageRange::covering(range).len().bytes() as usize)?;
+        let (run, skip) = (PinnedRun::of(&inode.pages), (range.start % PAGE_SIZE_BYTES) as usize);
+        Some((inode, Making { run, skip, range, done: 0, lent_bytes, pieces: Vec::new() }))
+    }
+}
+
+/// A view under construction.
+struct Making {
+    /// Pinned pages that follow those in `pieces`.
+    run: PinnedRun,
+    /// Bytes at the beginning of the first of these pages that precede the view.
+    skip: usize,
+    range: ByteRange,
+    /// Bytes in `pieces`.
+    done: usize,
+    lent_bytes: LentBytes,
+    pieces: Vec<Piece>,
+}
+
+impl Making {
+    /// Adds a part that was read past the cache, in memory of its own.
+    fn past_the_cache(
+        &mut self,
+        source: &Source,
+        read: &mut CachedRead<'_>,
+        bytes: Bytes,
+        part: ByteRange,
+    ) -> Result<()> {
+        let read_bytes = bytes.len();
+        self.push_copy(source.known().expect(IS_KNOWN), read.done(), bytes);
+        read.bypassed(read_bytes);
+        if (read_bytes as u64) < part.len() {
+            return Err(ended(source.path(), self.range.start, part.start + read_bytes as u64));
+        }
+        Ok(())
+    }
+
+    /// Adds the next page, of which the view covers `part`: pinned, or copied once the page has its maximum of pins.
+    fn keep(&mut self, inode: &Inode, pinned_bytes: usize, page: PinnedPage<'_>, part: Range<u32>) {
+        if page.pins() <= LENT_TIMES_MAX {
+            return self.run.push(page);
+        }
+        let bytes = Bytes::copy_from_slice(&page[part.start as usize..part.end as usize]);
+        self.push_copy(inode, pinned_bytes, bytes);
+    }
+
+    /// Adds bytes in memory of their own behind the first `pinned_bytes` of the view.
+    fn push_copy(&mut self, inode: &Inode, pinned_bytes: usize, bytes: Bytes) {
+        self.close_run(inode, pinned_bytes);
+        self.done += bytes.len();
+        self.pieces.push(Piece::of(bytes));
+        self.skip = 0;
+    }
+
+    /// Turns the pinned pages up to the first `pinned_bytes` of the view into a piece.
+    fn close_run(&mut self, inode: &Inode, pinned_bytes: usize) {
+        let length = pinned_bytes - self.done;
+        if length == 0 {
+            return;
+        }
+        let run = std::mem::replace(&mut self.run, PinnedRun::of(&inode.pages));
+        let lent_bytes = self.lent_bytes.split(run.len_bytes());
+        let memory = Memory::Pages { run, lent_bytes };
+        self.pieces.push(Piece { memory, range: self.skip..self.skip + length });
+        self.done += length;
+    }
+
+    fn finish(mut self, source: &Source, read: &CachedRead<'_>) -> Result<View> {
+        self.close_run(source.known().expect(IS_KNOWN), read.done());
+        if (self.done as u64) < self.range.len() {
+            // The file was truncated meanwhile.
+            return Err(ended(source.path(), self.range.start, self.range.start + self.done as u64));
+        }
+        Ok(View { pieces: self.pieces })
+    }
+}
+
+impl Piece {
+    fn of(bytes: Bytes) -> Piece {
+        let range = 0..bytes.len();
+        Piece { memory: Memory::Bytes(bytes), range }
+    }
+
+    fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        let (pages, bytes) = match &self.memory {
+            Memory::Pages { run, .. } => (Some(run.slices()), None),
+            Memory::Bytes(bytes) => (None, Some(&bytes[..])),
+        };
+        let mut at = 0;
+        let slices = pages.into_iter().flatten().chain(bytes);
+        slices.filter_map(move |slice| {
+            let (start, end) =
+                (self.range.start.max(at) - at, self.range.end.min(at + slice.len()).max(at) - at);
+            at += slice.len();
+            slice.get(start..end).filter(|slice| !slice.is_empty())
+        })
+    }
+}
+
+impl View {
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.range.len()).sum()
+    }
+
+    /// Whether the view is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes in order, in pieces that are contiguous in memory: bytes read or written in one operation mostly form one piece,
+    /// up to 1 MiB.
+    pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
+        self.pieces.iter().flat_map(Piece::slices)
+    }
+
+    /// All bytes as one slice, if they are contiguous in memory.
+    pub fn as_slice(&self) -> Option<&[u8]> {
+        let mut chunks = self.chunks();
+        let first = chunks.next().unwrap_or(&[]);
+        chunks.next().is_none().then_some(first)
+    }
+
+    /// A copy of the bytes.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.len());
+        self.chunks().for_each(|chunk| bytes.extend_from_slice(chunk));
+        bytes
+    }
+
+    /// The bytes as [`Bytes`]: without a copy where they are contiguous in memory.
+    pub fn into_bytes(self) -> Bytes {
+        match self.as_slice() {
+            Some([]) => Bytes::new(),
+            Some(_) => Bytes::from_owner(Contiguous(self)),
+            None => self.to_vec().into(),
+        }
+    }
+
+    /// The bytes in order, as [`Bytes`] that share the pages without a copy.
+    pub fn into_chunks(self) -> Vec<Bytes> {
+        let view = Arc::new(self);
+        let count = view.chunks().count();
+        (0..count).map(|place| Bytes::from_owner(Chunk { view: view.clone(), place })).collect()
+    }
+}
+
+/// A view of one slice.
+struct Contiguous(View);
+
+impl AsRef<[u8]> for Contiguous {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_slice().expect("checked when it was made, and a view never changes")
+    }
+}
+
+/// One chunk of a view.
+struct Chunk {
+    view: Arc<View>,
+    place: usize,
+}
+
+impl AsRef<[u8]> for Chunk {
+    fn as_ref(&self) -> &[u8] {
+        self.view.chunks().nth(self.place).expect("counted when it was made, and a view never changes")
+    }
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "View({} bytes)", self.len())
+    }
+}
+
+const IS_KNOWN: &str = "a view of pages has a file in the cache";
+
+fn ended(path: &std::path::Path, offset_bytes: u64, length_bytes: u64) -> Error {
+    let error = io::Error::new(io::ErrorKind::UnexpectedEof, format!("the file ends at byte {length_bytes}"));
+    Error::at(Operation::View, path, offset_bytes, error)
+}

@@ -1,0 +1,223 @@
+//! Positional writes: into the cache, and from there to the file.
+//!
+//! Owns: the interface.
+//! Does not own: the write itself, writeback, syncs (`write/`).
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use headwater_io::{Access, SyncScope};
+
+use crate::api::contents::Contents;
+use crate::api::file::File;
+use crate::base::error::{Error, Operation, Result};
+use crate::engine::handle::Source;
+
+impl File {
+    /// Writes `bytes` at `offset_bytes`, as `std::os::unix::fs::FileExt::write_at` does; needs no alignment. A write beyond the
+    /// end extends the file, with zeros in between. Returns the bytes written. They are visible at once through every handle of
+    /// the same engine, to other programs after [`File::flush`]; without a sync they are lost if the process is killed. May
+    /// block: to load pages that are written in part, and while too many pages are dirty.
+    ///
+    /// # Errors
+    /// `PermissionDenied` when the file is not open for writing; `InvalidInput` or `FileTooLarge` for offsets that files cannot
+    /// have, and `InvalidInput` if the file was opened with [`OpenOptions::append`](crate::OpenOptions::append); `StorageFull`
+    /// when the device has no room; what the device reports, with path and offset, if no byte was written. A failed writeback of
+    /// earlier bytes is reported once to each handle, by the next write or sync; those bytes stay dirty, and writeback tries
+    /// again.
+    pub fn write_at(&self, bytes: &[u8], offset_bytes: u64) -> Result<usize> {
+        self.writable(Operation::Write)?.write_at(bytes, offset_bytes)
+    }
+
+    /// Writes all of `bytes` at `offset_bytes`.
+    ///
+    /// # Errors
+    /// As [`File::write_at`]; some of the bytes may be written then.
+    pub fn write_all_at(&self, bytes: &[u8], offset_bytes: u64) -> Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            done += self.write_at(&bytes[done..], offset_bytes + done as u64)?;
+        }
+        Ok(())
+    }
+
+    /// Writes all of `bytes` at the end of the file, and returns the offset. Appends through any handle of the same engine never
+    /// overlap.
+    ///
+    /// # Errors
+    /// As [`File::write_at`].
+    pub fn append(&self, bytes: &[u8]) -> Result<u64> {
+        self.writable(Operation::Write)?.append(bytes)
+    }
+
+    /// Truncates the file, or extends it with zeros that take no room on the device. Blocks.
+    ///
+    /// # Errors
+    /// `PermissionDenied` when the file is not open for writing; what `ftruncate(2)` reports.
+    pub fn set_len(&self, length_bytes: u64) -> Result<()> {
+        self.writable(Operation::SetLength)?.set_len(length_bytes)
+    }
+
+    /// Writes back all earlier writes, through any handle of the same engine, so that other programs see them in the file. A
+    /// power loss may undo them; [`File::sync_data`] prevents that. Blocks for the device, but not for its `fdatasync(2)`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("lines");
+    /// let file = headwater::File::create(&path)?;
+    /// file.append(b"for another program\n")?;
+    /// assert!(!file.is_clean());
+    /// file.flush()?;
+    /// assert!(file.is_clean());
+    /// assert_eq!(std::fs::read(&path)?, b"for another program\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What the device reports, once to each handle. After a failed `fdatasync(2)` of the file every later call fails as well,
+    /// because the state of the device is then unknown.
+    pub fn flush(&self) -> Result<()> {
+        match &self.contents {
+            Contents::Stored(source) => source.flush(),
+            Contents::Memory(_) => Ok(()),
+        }
+    }
+
+    /// Whether the file has all that was written through this engine, as after [`File::flush`]. Says nothing about a power loss.
+    /// No system call; `true` in a forked child, which has no dirty pages.
+    pub fn is_clean(&self) -> bool {
+        match &self.contents {
+            Contents::Stored(source) if !source.shared().driver.is_forked() => {
+                source.known().is_none_or(|inode| !inode.dirty.may_lack())
+            }
+            Contents::Stored(_) | Contents::Memory(_) => true,
+        }
+    }
+
+    /// Returns when all earlier writes, through any handle of the same engine, survive a power loss: data, and the length if it
+    /// changed. Blocks. Concurrent callers share one `fdatasync(2)`.
+    ///
+    /// # Errors
+    /// As [`File::flush`].
+    pub fn sync_data(&self) -> Result<()> {
+        self.sync(SyncScope::Data)
+    }
+
+    /// As [`File::sync_data`], including times and permissions.
+    ///
+    /// # Errors
+    /// As [`File::sync_data`].
+    pub fn sync_all(&self) -> Result<()> {
+        self.sync(SyncScope::All)
+    }
+
+    /// As [`File::write_all_at`], for tasks on any executor. May be dropped at any moment; some of the bytes may then be written.
+    ///
+    /// # Errors
+    /// As [`File::write_all_at`].
+    pub fn write_all_at_async(
+        &self,
+        bytes: impl Into<Bytes>,
+        offset_bytes: u64,
+    ) -> impl Future<Output = Result<()>> + Send + 'static {
+        let (file, bytes) = (self.clone(), bytes.into());
+        async move {
+            let source = file.writable(Operation::Write)?;
+            let mut done = 0;
+            while done < bytes.len() {
+                done += source.write_at_async(&bytes[done..], offset_bytes + done as u64).await?;
+            }
+            Ok(())
+        }
+    }
+
+    /// As [`File::append`], for tasks.
+    ///
+    /// Poll it when woken until it is done or dropped: appends, truncates and syncs of the file may wait for it.
+    ///
+    /// # Errors
+    /// As [`File::append`].
+    pub fn append_async(
+        &self,
+        bytes: impl Into<Bytes>,
+    ) -> impl Future<Output = Result<u64>> + Send + 'static {
+        let (file, bytes) = (self.clone(), bytes.into());
+        async move { file.writable(Operation::Write)?.append_async(&bytes).await }
+    }
+
+    /// As [`File::set_len`], for tasks.
+    ///
+    /// Poll it when woken until it is done or dropped: appends, truncates and syncs of the file may wait for it.
+    ///
+    /// # Errors
+    /// As [`File::set_len`].
+    pub fn set_len_async(&self, length_bytes: u64) -> impl Future<Output = Result<()>> + Send + 'static {
+        let file = self.clone();
+        async move { file.writable(Operation::SetLength)?.set_len_async(length_bytes).await }
+    }
+
+    /// As [`File::flush`], for tasks.
+    ///
+    /// Poll it when woken until it is done or dropped: appends, truncates and syncs of the file may wait for it.
+    ///
+    /// # Errors
+    /// As [`File::flush`].
+    pub fn flush_async(&self) -> impl Future<Output = Result<()>> + Send + 'static {
+        let file = self.clone();
+        async move {
+            match &file.contents {
+                Contents::Stored(source) => source.flush_async().await,
+                Contents::Memory(_) => Ok(()),
+            }
+        }
+    }
+
+    /// As [`File::sync_data`], for tasks.
+    ///
+    /// Poll it when woken until it is done or dropped: appends, truncates and syncs of the file may wait for it.
+    ///
+    /// # Errors
+    /// As [`File::sync_data`].
+    pub fn sync_data_async(&self) -> impl Future<Output = Result<()>> + Send + 'static {
+        let file = self.clone();
+        async move { file.sync_async(SyncScope::Data).await }
+    }
+
+    /// As [`File::sync_all`], for tasks.
+    ///
+    /// Poll it when woken until it is done or dropped: appends, truncates and syncs of the file may wait for it.
+    ///
+    /// # Errors
+    /// As [`File::sync_all`].
+    pub fn sync_all_async(&self) -> impl Future<Output = Result<()>> + Send + 'static {
+        let file = self.clone();
+        async move { file.sync_async(SyncScope::All).await }
+    }
+
+    /// Bytes in memory need no sync.
+    fn sync(&self, scope: SyncScope) -> Result<()> {
+        match &self.contents {
+            Contents::Stored(source) => source.sync(scope),
+            Contents::Memory(_) => Ok(()),
+        }
+    }
+
+    async fn sync_async(&self, scope: SyncScope) -> Result<()> {
+        match &self.contents {
+            Contents::Stored(source) => source.sync_async(scope).await,
+            Contents::Memory(_) => Ok(()),
+        }
+    }
+
+    pub(crate) fn writable(&self, operation: Operation) -> Result<&Arc<Source>> {
+        let refused = || {
+            let error = io::Error::new(io::ErrorKind::PermissionDenied, "the file is not open for writing");
+            Error::on_file(operation, self.path(), error)
+        };
+        match &self.contents {
+            Contents::Stored(source) if source.access == Access::ReadWrite => Ok(source),
+            _ => Err(refused()),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Frames: memory for reads and writes, from the arena or from pages that the cache evicts.
+//!
+//! ```text
+//!   frames ─► arena, one piece ─► evict, one piece ─► arena, in pieces ─► complete arrived loads, evict ─► none
+//! ```
+//!
+//! The cache uses memory that nothing else needs, up to seven eighths of the budget: the last eighth is for reads around it. An
+//! allocation that finds the arena empty evicts pages; where the system itself has no more memory, it also releases some
+//! (reclaim).
+//!
+//! Owns: the order in which memory is looked for.
+//! Does not own: the memory.
+//! Invariants: I6 all share the arena's budget; readahead gives up where a demand continues.
+
+use headwater_core::readahead::Purpose;
+use headwater_core::units::PAGE_BYTES;
+use headwater_io::{EventListener, Extent, Extents, Urgency};
+
+use crate::base::events;
+use crate::engine::Shared;
+use crate::engine::reclaim;
+
+/// Frames for pages of the cache. `None` when none can be had without waiting, or, for readahead, only in small pieces.
+pub(crate) fn for_pages(shared: &Shared, bytes: usize, purpose: Purpose) -> Option<Extents> {
+    let urgency = match purpose {
+        Purpose::Demand if bytes <= PAGE_BYTES => Urgency::Demand,
+        Purpose::Demand | Purpose::Ahead => Urgency::Readahead,
+    };
+    let one_piece = || Some(Extents::from_iter([shared.arena.allocate(bytes, urgency)?]));
+    if leaves_share(shared, bytes)
+        && let Some(extents) = one_piece()
+    {
+        return Some(extents);
+    }
+    let evicted_pages = make_room(shared, bytes);
+    if !leaves_share(shared, bytes) {
+        return None;
+    }
+    if evicted_pages > 0
+        && let Some(extents) = one_piece()
+    {
+        return Some(extents);
+    }
+    shared.arena.allocate_run(bytes, urgency)
+}
+
+/// What a reader without memory waits for, after it began to listen (`freed`): the oldest load: its pages can be evicted when
+/// it is over; if there is none, a frame that is returned.
+pub(crate) fn room_to_read(shared: &Shared, freed: EventListener) -> EventListener {
+    shared.driver.attend();
+    shared.cache.loads.oldest().map_or(freed, |load| shared.cache.loads.listen(&load))
+}
+
+/// One extent for a read around the cache; evicts pages if need be.
+pub(crate) fn allocate(shared: &Shared, bytes: usize, urgency: Urgency) -> Option<Extent> {
+    shared.arena.allocate(bytes, urgency).or_else(|| {
+        make_room(shared, bytes);
+        shared.arena.allocate(bytes, urgency)
+    })
+}
+
+/// As [`allocate`], in several extents if need be.
+pub(crate) fn allocate_run(shared: &Shared, bytes: usize, urgency: Urgency) -> Option<Extents> {
+    shared.arena.allocate_run(bytes, urgency).or_else(|| {
+        make_room(shared, bytes);
+        shared.arena.allocate_run(bytes, urgency)
+    })
+}
+
+/// Evicts pages; if none can be, first completes loads that have arrived. Returns the number of evicted pages.
+fn make_room(shared: &Shared, bytes: usize) -> usize {
+    if shared.arena.take_refusal() {
+        reclaim::relieve(shared);
+    }
+    let pages = (bytes / PAGE_BYTES).max(EVICT_PAGES_MIN);
+    match evict(shared, pages) {
+        0 if shared.cache.loads.conclude_arrived() > 0 => evict(shared, pages),
+        evicted => evicted,
+    }
+}
+
+/// Evicts pages when tables are full: pages that lie far apart fill the tables before the frames.
+pub(crate) fn make_room_in_tables(shared: &Shared) {
+    evict(shared, TABLE_PAGES);
+}
+
+fn evict(shared: &Shared, pages: usize) -> usize {
+    let mut evicted = Vec::with_capacity(pages);
+    shared.cache.pages.evict(pages, &mut evicted);
+    if !evicted.is_empty() {
+        events::evicted(&evicted, pages);
+    }
+    shared.cache.inodes.on_evicted(&evicted);
+    evicted.len()
+}
+
+fn leaves_share(shared: &Shared, bytes: usize) -> bool {
+    let on_their_way_bytes = shared.cache.pages.loading_pages() * PAGE_BYTES;
+    (shared.arena.stats().cached_bytes + on_their_way_bytes + bytes) as u64 <= cache_bytes_max(shared)
+}
+
+/// The most memory that the cache can hold.
+pub(crate) fn cache_bytes_max(shared: &Shared) -> u64 {
+    (shared.arena.budget_bytes() / UNCACHED_DIVISOR * (UNCACHED_DIVISOR - 1)) as u64
+}
+
+/// The cache leaves this fraction of the budget to other uses: as much as readahead leaves to demands.
+const UNCACHED_DIVISOR: usize = 8;
+
+/// Longest run in one request, read or written: 1 MiB, beyond which devices get no faster.
+pub(crate) const RUN_PAGES_MAX: u64 = 256;
+
+/// Pages evicted when tables are full: enough that some of them were alone in their table nodes.
+const TABLE_PAGES: usize = 64;
+
+/// Pages are evicted in batches of at least this size, so that one lock serves several single pages.
+const EVICT_PAGES_MIN: usize = 16;

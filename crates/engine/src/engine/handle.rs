@@ -1,0 +1,362 @@
+//! Handle: an open file (`Source`) as all rooms above see it.
+//!
+//! Owns: the descriptors, the path for error texts, the I/O mode, a share of the engine.
+//! Does not own: positions and requests in flight (the readers).
+
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use headwater_core::backing::Backing;
+use headwater_core::readahead::ReadaheadLimits;
+use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
+use headwater_io::{Access, AppendFile, Extent, Extents, FileKind, OpenFile, RejectReason, Residency, Route};
+
+use crate::base::error::{Error, Operation, Result};
+use crate::engine::{Engine, Shared, lending};
+use crate::inode::Inode;
+use crate::inode::coherence::Coherence;
+
+/// Whether I/O bypasses the kernel's page cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum IoMode {
+    /// Bytes in the kernel's page cache are copied from there; the rest is read directly, where the file system allows it. The
+    /// page cache is left as it is.
+    #[default]
+    Auto,
+    /// Always directly (`O_DIRECT`). Opening fails where the file system does not allow it.
+    Direct,
+    /// Always through the kernel's page cache.
+    Buffered,
+}
+
+/// Where bytes can be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Whence {
+    /// From the engine's cache only.
+    Cache,
+    /// From the device too.
+    Anywhere,
+}
+
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) open: Arc<OpenFile>,
+    pub(crate) access: Access,
+    pub(crate) path: PathBuf,
+    pub(crate) mode: IoMode,
+    pub(crate) engine: Engine,
+    /// The inode, unless this handle reads around the cache.
+    pub(crate) inode: Option<Arc<Inode>>,
+    /// The inode, if this handle reads around the cache: other handles may have dirty pages there.
+    pub(crate) beside: Option<Arc<Inode>>,
+    /// Number of write errors reported to this handle, or older than it.
+    pub(crate) reported_failures: AtomicU64,
+    /// Number of conflicts with other programs reported to this handle, or older than it.
+    pub(crate) reported_conflicts: AtomicU64,
+    /// Appends with `O_APPEND`, if the file was opened for that.
+    pub(crate) appender: Option<AppendFile>,
+    /// The level requested when the file was opened.
+    pub(crate) coherence: Coherence,
+    /// How long the known length and times are trusted, while the file is not leased.
+    pub(crate) revalidate_after: Duration,
+    /// Distinguishes the handles of a file, for readahead.
+    pub(crate) handle: u32,
+    /// The limits of sequential readahead.
+    pub(crate) readahead: ReadaheadLimits,
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        if let Some(inode) = self.known()
+            && !self.shared().driver.is_forked()
+        {
+            if self.access == Access::ReadWrite {
+                inode.leasing.remove_writer();
+            }
+            (self.shared().upcalls.close)(self.shared(), inode, &self.open);
+        }
+    }
+}
+
+impl Source {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the file has a length: character devices have none.
+    pub(crate) fn has_length(&self) -> bool {
+        self.open.kind() != FileKind::CharacterDevice
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.engine.shared
+    }
+
+    /// As [`lending::lend`], of this engine's memory.
+    pub(crate) fn lend(&self, extent: Extent, used: Range<usize>) -> Bytes {
+        lending::lend(&self.shared().lending, &self.shared().arena, extent, used)
+    }
+
+    /// The inode, whether this handle reads through the cache or around it.
+    pub(crate) fn known(&self) -> Option<&Arc<Inode>> {
+        self.inode.as_ref().or(self.beside.as_ref())
+    }
+
+    /// The inode, if this handle reads through the cache.
+    #[inline]
+    pub(crate) fn cached(&self) -> Option<&Arc<Inode>> {
+        self.inode.as_ref().filter(|inode| !self.may_hide_contents(inode))
+    }
+
+    /// The inode, if a range must be read from the cache: the file is cached, or the range is dirty.
+    pub(crate) fn inode_for(&self, range: ByteRange) -> Option<&Arc<Inode>> {
+        let is_needed = |inode: &&Arc<Inode>| inode.dirty.overlaps(range) && !self.may_hide_contents(inode);
+        self.cached().or_else(|| self.beside.as_ref().filter(is_needed))
+    }
+
+    /// Whether the file reports length 0 and may still have contents, different ones at each read. Such a file is read around the
+    /// cache, until this engine has written to it; read-only handles also after such a write has failed.
+    #[inline]
+    pub(crate) fn may_hide_contents(&self, inode: &Inode) -> bool {
+        if inode.dirty.may_lack() {
+            self.access != Access::ReadWrite
+                && self.open.opened().stamp.length_bytes == 0
+                && self.open.may_hide_contents()
+                && inode.dirty.failing().is_some()
+        } else {
+            inode.length_bytes() == 0 && self.open.may_hide_contents()
+        }
+    }
+
+    /// Registers the handle as a writer, or requests a lease, as its [`Coherence`] says.
+    pub(crate) fn begin_coherence(&self) {
+        let Some(inode) = self.known() else { return };
+        if self.coherence == Coherence::Unwatched {
+            inode.origin.leave_unwatched();
+        }
+        if self.access == Access::ReadWrite {
+            inode.leasing.add_writer();
+        } else if self.coherence == Coherence::Leased && self.inode.is_some() {
+            self.shared().leases.enlist(&self.shared().background, inode, &self.open);
+        }
+    }
+
+    /// The level in effect now. In a forked child, where locks may be held by threads that do not exist, the level requested.
+    pub(crate) fn coherence(&self) -> Coherence {
+        if self.shared().driver.is_forked() {
+            return self.coherence;
+        }
+        let is_leased = self.inode.as_ref().is_some_and(|inode| inode.leasing.is_trusted());
+        match self.coherence {
+            Coherence::Private => Coherence::Private,
+            _ if is_leased => Coherence::Leased,
+            _ if self.known().is_some_and(|inode| !inode.origin.can_watch(&self.open)) => {
+                Coherence::Unwatched
+            }
+            Coherence::Checked => Coherence::Checked,
+            _ => Coherence::Revalidated,
+        }
+    }
+
+    /// Fails once after each conflict with other programs, if the handle was opened with [`Coherence::Checked`].
+    pub(crate) fn check_conflicts(&self, operation: Operation) -> Result<()> {
+        let Some(inode) = self.known().filter(|_| self.coherence == Coherence::Checked) else {
+            return Ok(());
+        };
+        let conflicts = inode.counters.conflicts.load(Ordering::Acquire);
+        if self.reported_conflicts.swap(conflicts, Ordering::AcqRel) == conflicts {
+            return Ok(());
+        }
+        Err(Error::conflict(operation, &self.path))
+    }
+
+    /// As [`Source::check_process`], for an operation without an offset.
+    pub(crate) fn check_process_for(&self, operation: Operation) -> Result<()> {
+        if !self.shared().driver.is_forked() {
+            return Ok(());
+        }
+        Err(Error::on_file(operation, &self.path, RejectReason::Forked.into()))
+    }
+
+    /// Fails in a forked child: no part of the parent's engine works there, not even waiting.
+    pub(crate) fn check_process(&self, offset_bytes: u64) -> Result<()> {
+        if !self.shared().driver.is_forked() {
+            return Ok(());
+        }
+        Err(self.read_error(offset_bytes, RejectReason::Forked.into()))
+    }
+
+    /// The route for bytes that the kernel's page cache lacks.
+    pub(crate) fn device_route(&self) -> Route {
+        if self.open.direct().is_some() { Route::Direct } else { Route::Buffered }
+    }
+
+    /// The alignment of offsets and lengths on the device route.
+    pub(crate) fn offset_alignment(&self) -> Alignment {
+        self.open.direct().map_or(Alignment::ONE, |direct| direct.offset)
+    }
+
+    /// Copies the resident bytes of the range from the kernel's page cache; `None` when none are known to be there.
+    pub(crate) fn read_if_resident(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<Option<usize>> {
+        match self.mode {
+            IoMode::Direct => Ok(None),
+            IoMode::Auto | IoMode::Buffered => self
+                .open
+                .read_if_resident(buffer, offset_bytes)
+                .map_err(|error| self.read_error(offset_bytes, error)),
+        }
+    }
+
+    /// As [`Source::read_if_resident`], for a range that [`Source::is_resident`] has found. Also `None` if the bytes have left
+    /// meanwhile, or on an error: the device is asked next, and its answer counts.
+    pub(crate) fn read_resident(&self, buffer: &mut [u8], offset_bytes: u64) -> Option<usize> {
+        let cached = self.known().and_then(|inode| inode.copy_resident(buffer, offset_bytes));
+        // The kernel lacks bytes that became dirty since.
+        let (part, _) = self.first_part(ByteRange::at(offset_bytes, buffer.len() as u64));
+        cached.or_else(|| self.read_from_kernel(&mut buffer[..part.len() as usize], offset_bytes))
+    }
+
+    /// The first part of a range that lies in one place: dirty, and so in the cache only; or not dirty, and so available
+    /// anywhere.
+    pub(crate) fn first_part(&self, range: ByteRange) -> (ByteRange, Whence) {
+        let may_lack = |inode: &&Arc<Inode>| inode.dirty.may_lack() && !self.may_hide_contents(inode);
+        let Some(inode) = self.known().filter(may_lack) else {
+            return (range, Whence::Anywhere);
+        };
+        match inode.dirty.first(range) {
+            None => (range, Whence::Anywhere),
+            Some(run) if run.start > range.start => {
+                (ByteRange::new(range.start, run.start), Whence::Anywhere)
+            }
+            Some(run) => (ByteRange::new(range.start, run.end.min(range.end)), Whence::Cache),
+        }
+    }
+
+    /// Checks the file for changes if that is due, and applies the result. May block, if others have changed the file while pages
+    /// were dirty in part.
+    #[inline]
+    pub(crate) fn revalidate(&self, inode: &Arc<Inode>) -> io::Result<()> {
+        inode.revalidate(&self.open, self.revalidate_after)?;
+        self.settle(inode);
+        Ok(())
+    }
+
+    /// As [`Source::revalidate`], due or not.
+    pub(crate) fn refresh(&self, inode: &Arc<Inode>) -> io::Result<()> {
+        inode.refresh(&self.open, self.revalidate_after)?;
+        self.settle(inode);
+        Ok(())
+    }
+
+    /// Checks the watch for changes by others, due or not; without a watch, checks the file.
+    pub(crate) fn glance_at_origin(&self, inode: &Arc<Inode>) -> io::Result<()> {
+        inode.glance_at_origin(&self.open)?;
+        self.settle(inode);
+        Ok(())
+    }
+
+    #[inline]
+    fn settle(&self, inode: &Arc<Inode>) {
+        if inode.dirty.is_unsettled() {
+            (self.shared().upcalls.settle)(self.shared(), inode);
+            // Dirty pages written meanwhile may lie before or behind a truncate by others; a check determines the length.
+            if inode.refresh(&self.open, self.revalidate_after).is_ok() {
+                (self.shared().upcalls.settle)(self.shared(), inode);
+            }
+        }
+    }
+
+    /// Whether the engine's cache (as of the last check) or the kernel's page cache has all of the range.
+    pub(crate) fn is_resident(&self, range: ByteRange) -> bool {
+        let is_cached = self.known().is_some_and(|inode| inode.is_resident(range));
+        is_cached || self.is_in_kernel(range)
+    }
+
+    fn read_from_kernel(&self, buffer: &mut [u8], offset_bytes: u64) -> Option<usize> {
+        if self.mode == IoMode::Direct {
+            return None;
+        }
+        self.open.read_resident(buffer, offset_bytes).ok().flatten().filter(|&read_bytes| read_bytes > 0)
+    }
+
+    /// Dirty bytes are not in the kernel's page cache.
+    fn is_in_kernel(&self, range: ByteRange) -> bool {
+        self.mode != IoMode::Direct
+            && self.open.residency(range) == Residency::Whole
+            && !self.known().is_some_and(|inode| inode.dirty.overlaps(range))
+    }
+
+    pub(crate) fn length_bytes(&self) -> Result<u64> {
+        let is_unwritten = |inode: &&Arc<Inode>| inode.dirty.pages() > 0 && !self.may_hide_contents(inode);
+        if let Some(inode) = self.known().filter(is_unwritten) {
+            self.revalidate(inode).map_err(|error| self.length_error(error))?;
+            return Ok(inode.length_bytes());
+        }
+        // Files without a length report 0.
+        let length = Backing::length_bytes(&*self.open).map_err(|error| self.length_error(error))?;
+        Ok(length.unwrap_or(0))
+    }
+
+    pub(crate) fn open(&self) -> &Arc<OpenFile> {
+        &self.open
+    }
+
+    /// Fills the extents with the bytes of `range` if the kernel's page cache has all of them; returns how many.
+    pub(crate) fn copy_from_kernel(&self, range: ByteRange, extents: &mut Extents) -> Option<usize> {
+        if range.is_empty() || !self.is_in_kernel(range) {
+            return None;
+        }
+        // A page that another process has mapped and dirtied takes further stores without a change of the file's times, until the
+        // kernel writes it back. A direct read makes the kernel do that first.
+        if self.open.direct().is_some() && self.shared().driver.is_dirty_in_kernel(&self.open, range) {
+            return None;
+        }
+        let (mut left_bytes, mut at) = (range.len() as usize, range.start);
+        for extent in extents {
+            let part_bytes = left_bytes.min(extent.len());
+            if self.read_from_kernel(&mut extent[..part_bytes], at)? < part_bytes {
+                return None;
+            }
+            (left_bytes, at) = (left_bytes - part_bytes, at + part_bytes as u64);
+            if left_bytes == 0 {
+                break;
+            }
+        }
+        Some(range.len() as usize)
+    }
+
+    pub(crate) fn length_error(&self, error: io::Error) -> Error {
+        Error::on_file(Operation::Length, &self.path, error)
+    }
+
+    pub(crate) fn read_error(&self, offset_bytes: u64, error: io::Error) -> Error {
+        self.error(Operation::Read, offset_bytes, error)
+    }
+
+    pub(crate) fn error(&self, operation: Operation, offset_bytes: u64, error: io::Error) -> Error {
+        Error::at(operation, &self.path, offset_bytes, error)
+    }
+}
+
+/// The range to read, clipped at the largest file offset.
+pub(crate) fn addressable(path: &Path, offset_bytes: u64, length: usize) -> Result<ByteRange> {
+    if offset_bytes > OFFSET_BYTES_MAX {
+        let text = "offsets of files end at 2^63 - 1";
+        let error = io::Error::new(io::ErrorKind::InvalidInput, text);
+        return Err(Error::at(Operation::Read, path, offset_bytes, error));
+    }
+    let end_bytes = offset_bytes.saturating_add(length as u64).min(READABLE_BYTES_MAX);
+    Ok(ByteRange::new(offset_bytes, end_bytes.max(offset_bytes)))
+}
+
+/// The largest file offset.
+pub(crate) const OFFSET_BYTES_MAX: u64 = i64::MAX as u64;
+
+/// The end of the readable range. The last page is left out, so that rounding up stays addressable.
+pub(crate) const READABLE_BYTES_MAX: u64 = OFFSET_BYTES_MAX / PAGE_SIZE_BYTES * PAGE_SIZE_BYTES;

@@ -1,0 +1,205 @@
+//! Loads: pages on their way from the device, and the readers that wait for them.
+//!
+//! ```text
+//!   begin ─► request ─► shared completion ─► the first reader of one of its pages takes the result ─► complete
+//!   complete: pages published or failed ─► policy informed ─► all waiters woken
+//! ```
+//!
+//! No thread or task waits for a read ahead. Its result stays with the driver until the first reader needs one of its pages and
+//! takes it: no thread, task or callback for each load, and publishing a whole extent takes one lock. A reader that finds a page
+//! pending never reads it again, but waits here.
+//!
+//! Owns: the list of loads in flight.
+//! Does not own: which waiter takes a result (shared completion), the pages (page cache), what to read (readahead), memory (the
+//! request).
+//! Invariants: I2 one load for a page; I4 dropping a load frees nothing that the device still uses; I9 an error wakes the
+//! waiters, which read again and get their own errors.
+//! Locks: `list`, not held while waiting, publishing or waking.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use headwater_core::frame::LoadId;
+use headwater_core::readahead::{Purpose, ReadId, ReadResult};
+use headwater_core::units::{ByteRange, PAGE_BYTES};
+
+use headwater_io::{Completion, Driver, EventListener, Finished, Loading, lock};
+
+use crate::base::counters::Latencies;
+use crate::base::events;
+use crate::base::shared_completion::{Abandoned, SharedCompletion, Waited};
+use crate::inode::Inode;
+
+/// All loads of an engine.
+#[derive(Debug)]
+pub(crate) struct Loads {
+    next: AtomicU32,
+    /// By number, so roughly by age.
+    list: Mutex<BTreeMap<u32, Arc<Load>>>,
+    pub(crate) latencies: Latencies,
+    started: Instant,
+}
+
+/// Pages on their way, of one request.
+#[derive(Debug)]
+pub(crate) struct Load {
+    id: LoadId,
+    inode: Arc<Inode>,
+    /// The planned reads that this load completes: mostly one; two where a demand was merged with the readahead behind it.
+    reads: Vec<ReadId>,
+    purpose: Purpose,
+    began: Instant,
+    /// The payload is dropped before the request: a frame is free before its memory is.
+    completion: SharedCompletion<Loading>,
+}
+
+impl Default for Loads {
+    fn default() -> Loads {
+        let (latencies, started) = (Latencies::new(), Instant::now());
+        Loads { next: AtomicU32::default(), list: Mutex::default(), latencies, started }
+    }
+}
+
+impl Loads {
+    /// The clock of the readahead policies.
+    pub(crate) fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Begins a load, just before its request is submitted.
+    pub(crate) fn begin(&self, inode: &Arc<Inode>, reads: Vec<ReadId>, purpose: Purpose) -> Arc<Load> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (id, inode, began) = (LoadId::new(id), inode.clone(), Instant::now());
+        let load = Arc::new(Load { id, inode, reads, purpose, began, completion: SharedCompletion::new() });
+        self.lock().insert(id.get(), load.clone());
+        load
+    }
+
+    /// The load with this number, unless it is over.
+    pub(crate) fn find(&self, id: LoadId) -> Option<Arc<Load>> {
+        self.lock().get(&id.get()).cloned()
+    }
+
+    /// One of the oldest loads in flight.
+    pub(crate) fn oldest(&self) -> Option<Arc<Load>> {
+        self.lock().values().next().cloned()
+    }
+
+    /// Blocks until a load is over.
+    pub(crate) fn wait(&self, load: &Load) {
+        let began = Instant::now();
+        match load.completion.wait() {
+            Waited::Over => {}
+            Waited::Arrived(finished, loading) => self.conclude(load, finished, loading),
+            Waited::GivenUp => self.given_up(load),
+        }
+        self.latencies.note_wait(began.elapsed());
+    }
+
+    /// Resolves when a load is over. May be dropped at any moment; a dropped wait is not counted.
+    pub(crate) async fn ready(&self, load: &Load, driver: &Driver) {
+        let began = Instant::now();
+        if let Some((finished, loading)) = load.completion.ready(driver).await {
+            self.conclude(load, finished, loading);
+        }
+        self.latencies.note_wait(began.elapsed());
+    }
+
+    /// Notifies when a load is over, or has arrived and can be completed.
+    pub(crate) fn listen(&self, load: &Load) -> EventListener {
+        let (listener, arrived) = load.completion.listen();
+        if let Some((finished, loading)) = arrived {
+            self.conclude(load, finished, loading);
+        }
+        listener
+    }
+
+    /// Publishes loads that have arrived and that no reader has asked for. Returns how many.
+    pub(crate) fn conclude_arrived(&self) -> usize {
+        let conclude = |load: &&Arc<Load>| {
+            let arrived = load.completion.take_arrived();
+            arrived.map(|(finished, loading)| self.conclude(load, finished, loading)).is_some()
+        };
+        self.all().iter().filter(conclude).count()
+    }
+
+    /// Abandons the loads of a file after its last close, unless a reader that opened the file meanwhile waits for them.
+    pub(crate) fn abandon(&self, inode: &Arc<Inode>) {
+        let loads = self.all().into_iter().filter(|load| Arc::ptr_eq(&load.inode, inode));
+        loads
+            .filter(|load| load.completion.abandon() == Abandoned::Yes)
+            .for_each(|load| self.given_up(&load));
+    }
+
+    /// Publishes the pages, reports to the policy, wakes all waiters.
+    pub(crate) fn conclude(&self, load: &Load, finished: Finished, loading: Loading) {
+        let range = loading.pages().bytes();
+        let result = match finished.result {
+            Ok(read_bytes) => {
+                let end_bytes = range.start + read_bytes as u64;
+                // Where less came than the file has, for whatever reason, a partially filled page is discarded.
+                let is_whole = end_bytes >= range.end.min(load.inode.length_bytes());
+                let valid_bytes = if is_whole { read_bytes } else { read_bytes / PAGE_BYTES * PAGE_BYTES };
+                loading.publish(finished.extents, valid_bytes);
+                if is_whole { ReadResult::Read } else { ReadResult::Partly }
+            }
+            Err(_) => {
+                loading.fail(finished.extents);
+                ReadResult::Failed
+            }
+        };
+        self.over(load, range, result);
+    }
+
+    /// Ends a load without a request: this thread read the pages itself, or could not begin.
+    pub(crate) fn over(&self, load: &Load, range: ByteRange, result: ReadResult) {
+        self.complete(&load.inode, &load.reads, result);
+        let took = load.began.elapsed();
+        self.latencies.note_load(took);
+        events::loaded(load.inode.pages.id(), range, load.purpose, result, took);
+        self.forget(load);
+    }
+
+    /// Tells the policy of a file that planned reads are complete.
+    pub(crate) fn complete(&self, inode: &Inode, reads: &[ReadId], result: ReadResult) {
+        inode.complete(reads, result, self.now());
+    }
+
+    /// Ends an abandoned load.
+    fn given_up(&self, load: &Load) {
+        self.complete(&load.inode, &load.reads, ReadResult::Refused);
+        self.forget(load);
+    }
+
+    /// Removes a load that is over, or was never begun.
+    pub(crate) fn forget(&self, load: &Load) {
+        self.lock().remove(&load.id.get());
+        load.completion.over();
+    }
+
+    /// Number of loads in flight.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn all(&self) -> Vec<Arc<Load>> {
+        self.lock().values().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Load>>> {
+        lock(&self.list)
+    }
+}
+
+impl Load {
+    pub(crate) fn id(&self) -> LoadId {
+        self.id
+    }
+
+    /// The request is submitted: from now on any thread may take its result.
+    pub(crate) fn under_way(&self, completion: Completion, loading: Loading) {
+        self.completion.under_way(completion, loading);
+    }
+}

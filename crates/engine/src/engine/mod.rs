@@ -1,0 +1,107 @@
+//! Engine: what all files opened through one engine share.
+//!
+//! ```text
+//!   api (builder) ─► Shared: arena, driver, cache, threads, profiles ◄─ load, write, read: through each open file
+//!        └─ Upcalls ─► functions of the rooms above: settle a file, close one, a round in the background, the end
+//! ```
+//!
+//! Owns: the parts of an engine, and their lifetime.
+//! Does not own: how they work together (the rooms above), files (inode).
+//! Invariants: I6 frames stay within the budget; at most half of it is lent out as [`bytes::Bytes`], so that a caller that keeps
+//! them all cannot stop the others.
+
+pub(crate) mod background;
+pub(crate) mod cache;
+pub(crate) mod frames;
+pub(crate) mod handle;
+pub(crate) mod lease_thread;
+pub(crate) mod lending;
+pub(crate) mod loads;
+pub mod profiles;
+pub(crate) mod reclaim;
+pub(crate) mod stats;
+pub(crate) mod writes;
+
+use std::sync::{Arc, Mutex};
+
+use headwater_core::readahead::{ReadaheadLimits, ReadaheadPolicy};
+use headwater_io::{Arena, Driver, OpenFile, Pause};
+
+use crate::engine::background::BackgroundThread;
+use crate::engine::cache::CacheParts;
+use crate::engine::lease_thread::Leases;
+use crate::engine::lending::Lending;
+use crate::engine::profiles::Tuned;
+use crate::inode::{EngineWatch, Inode};
+
+/// Memory and driver for any number of files. Clones share them. [`Engine::global`] is enough for most programs.
+#[derive(Clone)]
+pub struct Engine {
+    pub(crate) shared: Arc<Shared>,
+    #[expect(dead_code, reason = "the last one dropped ends the engine")]
+    user: Arc<UserHandle>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) arena: Arena,
+    pub(crate) driver: Driver,
+    /// The limits for devices without a profile.
+    pub(crate) readahead: ReadaheadLimits,
+    /// `None` without profiles, or when limits were set explicitly.
+    pub(crate) tuned: Option<Tuned>,
+    pub(crate) readahead_policy: ReadaheadPolicy,
+    pub(crate) cache: CacheParts,
+    pub(crate) background: BackgroundThread,
+    pub(crate) leases: Leases,
+    pub(crate) watch: Arc<EngineWatch>,
+    pub(crate) lending: Lending,
+    pub(crate) memory_bytes: u64,
+    /// Lets one thread at a time relieve memory pressure; others skip it.
+    pub(crate) relieving: Mutex<()>,
+    pub(crate) upcalls: Upcalls,
+}
+
+/// Functions of the rooms above that this room calls. The builder sets them.
+#[derive(Clone, Copy)]
+pub(crate) struct Upcalls {
+    /// Settles a file that others have changed while it had dirty bytes.
+    pub(crate) settle: fn(&Shared, &Arc<Inode>),
+    /// Closes a handle of a file.
+    pub(crate) close: fn(&Shared, &Arc<Inode>, &OpenFile),
+    /// Runs a round of the background thread. Returns when the next is due.
+    pub(crate) tend: fn(&Shared) -> Pause,
+    /// Ends the engine after its last user handle is dropped.
+    pub(crate) end: fn(&Arc<Shared>),
+}
+
+/// Shared by the users of an engine: files, readers and futures hold it through their [`Engine`], the engine's own threads do
+/// not.
+struct UserHandle {
+    shared: Arc<Shared>,
+}
+
+impl Engine {
+    /// The first handle of an engine.
+    pub(crate) fn new(shared: Shared) -> Engine {
+        let shared = Arc::new(shared);
+        let weak = Arc::downgrade(&shared);
+        shared.background.keep(move || {
+            weak.upgrade().map_or(Pause::ForEver, |shared: Arc<Shared>| (shared.upcalls.tend)(&shared))
+        });
+        let user = Arc::new(UserHandle { shared: shared.clone() });
+        Engine { shared, user }
+    }
+}
+
+impl Drop for UserHandle {
+    fn drop(&mut self) {
+        (self.shared.upcalls.end)(&self.shared);
+    }
+}
+
+impl Shared {
+    /// The readahead limits of a file that is being opened.
+    pub(crate) fn readahead_of(&self, file: &OpenFile) -> ReadaheadLimits {
+        self.tuned.as_ref().and_then(|tuned| tuned.limits(file)).unwrap_or(self.readahead)
+    }
+}

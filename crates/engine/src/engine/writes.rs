@@ -1,0 +1,219 @@
+//! Writes: pages in flight to their files, and the threads and tasks that wait for them.
+//!
+//! ```text
+//!   begin ─► request ─► shared completion ─► the first waiter takes the result ─► complete
+//!   complete: pages clean, or dirty again and the error noted ─► unpinned ─► all waiters woken
+//! ```
+//!
+//! Owns: the list of writes in flight, the files with dirty pages, the number of these pages.
+//! Does not own: which waiter takes a result (shared completion), which pages are written (writeback).
+//! Invariants: I3 a page is in one write at most; I4 a write keeps its pages pinned until the device is done with them; I7 a
+//! failed write leaves its pages dirty.
+//! Locks: `list` and `files`, not held while waiting, completing or waking; taken inside a file's `state`.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use headwater_core::cache::DirtyToo;
+use headwater_core::dirty::{Taken, Written};
+use headwater_core::frame::FileId;
+use headwater_core::units::ByteRange;
+use headwater_io::{Driver, Finished, OpenFile, lock};
+
+use crate::base::events;
+use crate::base::shared_completion::Waited;
+use crate::inode::Inode;
+use crate::inode::dirty::DirtyTotal;
+use crate::inode::errseq::Cause;
+use crate::inode::page_write::PageWrite;
+
+/// All writes of an engine.
+#[derive(Debug)]
+pub(crate) struct Writes {
+    next: AtomicU64,
+    /// By number, so roughly by age.
+    list: Mutex<BTreeMap<u64, Arc<PageWrite>>>,
+    /// Files with dirty pages, kept alive as long as they have any.
+    files: Mutex<BTreeMap<FileId, Arc<Inode>>>,
+    dirty: DirtyTotal,
+    /// Why pages were discarded of files without a handle, until the next flush of the engine reports it.
+    lost: Mutex<Option<Cause>>,
+    /// Number of completed writes: an exiting process waits while it grows.
+    progress: AtomicU64,
+}
+
+/// Whether a file was known to have dirty pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Noted {
+    New,
+    Known,
+}
+
+impl Writes {
+    pub(crate) fn new(driver: &Driver) -> Writes {
+        Writes {
+            next: AtomicU64::default(),
+            list: Mutex::default(),
+            files: Mutex::default(),
+            dirty: DirtyTotal::new(driver),
+            lost: Mutex::default(),
+            progress: AtomicU64::default(),
+        }
+    }
+
+    /// Begins a write, just before its request is submitted.
+    pub(crate) fn begin(
+        &self,
+        inode: &Arc<Inode>,
+        file: &Arc<OpenFile>,
+        taken: Taken,
+        bytes: ByteRange,
+        requested_bytes: u64,
+    ) -> Arc<PageWrite> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let write = Arc::new(PageWrite::new(id, (inode, file), taken, bytes, requested_bytes));
+        self.lock().insert(id, write.clone());
+        write
+    }
+
+    /// One of the oldest writes in flight.
+    pub(crate) fn oldest(&self) -> Option<Arc<PageWrite>> {
+        self.lock().values().next().cloned()
+    }
+
+    /// Blocks until a write is over.
+    pub(crate) fn wait(&self, write: &PageWrite) {
+        match write.completion.wait() {
+            Waited::Over => {}
+            Waited::Arrived(finished, ()) => self.conclude(write, finished),
+            Waited::GivenUp => unreachable!("only reads are given up"),
+        }
+    }
+
+    /// Resolves when a write is over. May be dropped at any moment.
+    pub(crate) async fn ready(&self, write: &PageWrite) {
+        if let Some((finished, ())) = write.completion.ready(&self.dirty.driver).await {
+            self.conclude(write, finished);
+        }
+    }
+
+    /// Completes writes that have arrived and that nothing waits for. Returns how many.
+    pub(crate) fn conclude_arrived(&self) -> usize {
+        let writes: Vec<Arc<PageWrite>> = self.lock().values().cloned().collect();
+        let conclude = |write: &&Arc<PageWrite>| {
+            write.completion.take_arrived().map(|(finished, ())| self.conclude(write, finished)).is_some()
+        };
+        writes.iter().filter(conclude).count()
+    }
+
+    fn conclude(&self, write: &PageWrite, finished: Finished) {
+        let outcome = write.let_go(finished);
+        self.over(write, outcome);
+    }
+
+    /// Notes that pages were discarded of a file that no handle has open.
+    fn note_lost(&self, error: &io::Error) {
+        lock(&self.lost).get_or_insert(Cause::of(error));
+    }
+
+    /// Why pages were discarded since the last call.
+    pub(crate) fn take_lost(&self) -> Option<io::Error> {
+        lock(&self.lost).take().map(|cause| cause.error())
+    }
+
+    /// The number of dirty pages, and the clock for their age.
+    #[inline]
+    pub(crate) fn dirty(&self) -> &DirtyTotal {
+        &self.dirty
+    }
+
+    /// Ends a write, with or without a request.
+    pub(crate) fn over(&self, write: &PageWrite, outcome: io::Result<()>) {
+        let (inode, dirty, pages) = (&write.inode, &write.inode.dirty, write.taken.pages);
+        if let Err(error) = &outcome {
+            dirty.errseq.note(error);
+        }
+        // Before the pages become clean.
+        dirty.note_written_at(pages.bytes());
+        let is_lost = outcome.is_err() && write.is_of_no_file();
+        let mut dropped = Vec::new();
+        let is_clean = dirty.change(&self.dirty, |state| {
+            let written = if outcome.is_ok() { Written::Yes } else { Written::No };
+            state.dirty.complete_taken(&write.taken, written);
+            state.failed_at = outcome.is_err().then(|| self.dirty.driver.now());
+            state.in_flight.remove(&write.id);
+            if is_lost {
+                state.dirty.forget(pages);
+                inode.pages.invalidate(pages, DirtyToo::Yes, |page| dropped.push(page));
+            }
+            let is_beside_others = write.is_part() && inode.is_contested();
+            if is_beside_others || write.is_doubted.load(Ordering::Acquire) {
+                // Bytes that others wrote beside or over these are in the file, and not in these pages.
+                inode.pages.invalidate(pages, DirtyToo::No, |page| dropped.push(page));
+            }
+            let is_clean = state.dirty.is_empty();
+            if is_clean {
+                // Under the lock: the next write notes the file anew.
+                self.forget(inode);
+            }
+            is_clean
+        });
+        inode.on_dropped(&dropped);
+        if let (true, Err(error)) = (is_lost, &outcome) {
+            events::lost(inode.pages.id(), pages.len().get());
+            self.note_lost(error);
+        }
+        inode.end_changes(&write.file, 1);
+        inode.counters.wrote(pages.len().get(), write.bytes.len());
+        events::wrote(inode.pages.id(), pages, &outcome, write.began.elapsed());
+        self.lock().remove(&write.id);
+        self.note_progress();
+        write.completion.over();
+        if is_clean {
+            inode.on_clean(&self.dirty, &write.file);
+        }
+    }
+
+    /// Counts a completed write.
+    pub(crate) fn note_progress(&self) {
+        self.progress.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Number of completed writes.
+    pub(crate) fn progress(&self) -> u64 {
+        self.progress.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a file has dirty pages. Returns whether that is new.
+    pub(crate) fn note_dirty(&self, inode: &Arc<Inode>) -> Noted {
+        match self.files().insert(inode.pages.id(), inode.clone()) {
+            None => Noted::New,
+            Some(_) => Noted::Known,
+        }
+    }
+
+    /// Files that have dirty pages, or had until just now.
+    pub(crate) fn dirty_files(&self) -> Vec<Arc<Inode>> {
+        self.files().values().cloned().collect()
+    }
+
+    /// Notes that a file has no dirty pages any more. A file with windows may get some at any moment, and stays.
+    pub(crate) fn forget(&self, inode: &Arc<Inode>) {
+        if !inode.dirty.windows.is_empty() {
+            return;
+        }
+        let forgotten = self.files().remove(&inode.pages.id());
+        // The inode takes locks of its own when dropped.
+        drop(forgotten);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<PageWrite>>> {
+        lock(&self.list)
+    }
+
+    fn files(&self) -> MutexGuard<'_, BTreeMap<FileId, Arc<Inode>>> {
+        lock(&self.files)
+    }
+}

@@ -1,0 +1,385 @@
+//! Cached: positional reads through the cache; the hit path and the miss path, top to bottom.
+//!
+//! ```text
+//!   read_at ─► length known? ─► for each page: pin ─┬─ Page ─► copy ─► unpin          marked? ─► read on ahead
+//!                                                   ├─ Pending ─► tell the policy ─► wait for its load ─► pin again
+//!                                                   └─ Absent ──► tell the policy ─► plan ─► start ─► wait ─► pin again
+//!   start: missing runs ─► frames (evict) ─► begin_load ─► kernel holds it? copy : submit
+//! ```
+//!
+//! Owns: the order of these steps, for threads and for tasks.
+//! Does not own: what is read ahead (`headwater-core`), pages (page cache), loads in flight (loads).
+//! Invariants: I2 a pending page is waited for, not read again; I5 no lock is held while submitting or waiting; I6 readahead
+//! without a frame gives up, and a demand without one reads around the cache; I9 after a failed load the reader that needs the
+//! page reads it around the cache and reports its own error; I10 nothing beyond the length is copied.
+//! Hot path: a hit takes no lock, makes no system call (it reads the clock in user space) and allocates nothing.
+
+use std::cell::Cell;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+
+use bytes::Bytes;
+use headwater_core::frame::{FirstUse, LoadId};
+use headwater_core::readahead::{Access, Outcome};
+use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
+use headwater_io::{Found, PinnedPage};
+
+use crate::base::error::Result;
+use crate::base::events;
+use crate::engine::handle::Source;
+use crate::engine::lending;
+use crate::engine::loads::Load;
+use crate::inode::Inode;
+use crate::load::submit::{Caller, Starter};
+
+impl Source {
+    /// Reads through the cache. Blocks.
+    pub(crate) fn read_cached(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        buffer: &mut [u8],
+        range: ByteRange,
+    ) -> Result<usize> {
+        let mut read = CachedRead::new(self, inode, Caller::Thread, range)?;
+        loop {
+            let copy = |at: usize, bytes: &[u8]| buffer[at..at + bytes.len()].copy_from_slice(bytes);
+            let Some(next) = read.copy(copy) else { return Ok(read.done()) };
+            match next {
+                Next::Wait(load) => self.shared().cache.loads.wait(&load),
+                Next::Bypass(part) => {
+                    let target = &mut buffer[read.done()..][..part.len() as usize];
+                    match self.read_device(target, part) {
+                        Ok(read_bytes) if read_bytes < target.len() => return Ok(read.done() + read_bytes),
+                        Ok(read_bytes) => read.bypassed(read_bytes),
+                        Err(_) if read.done() > 0 => return Ok(read.done()),
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+    }
+
+    /// As [`Source::read_cached`], for a task. A read within one page shares it.
+    pub(crate) async fn read_cached_async(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        range: ByteRange,
+    ) -> Result<Bytes> {
+        let mut read = CachedRead::new(self, inode, Caller::Task, range)?;
+        let mut assembled = Vec::new();
+        loop {
+            if let Some(bytes) = read.lend() {
+                let_others_run().await;
+                return Ok(bytes);
+            }
+            let too_much = |_| self.read_error(range.start, io::ErrorKind::OutOfMemory.into());
+            assembled.try_reserve_exact(read.length() - assembled.len()).map_err(too_much)?;
+            let Some(next) = read.copy(|_, bytes| assembled.extend_from_slice(bytes)) else {
+                let_others_run().await;
+                return Ok(assembled.into());
+            };
+            match next {
+                Next::Wait(load) => self.shared().cache.loads.ready(&load, &self.shared().driver).await,
+                Next::Bypass(part) => match self.read_device_async(part).await {
+                    Ok(bytes) => {
+                        assembled.extend_from_slice(&bytes);
+                        read.bypassed(bytes.len());
+                        if (bytes.len() as u64) < part.len() {
+                            return Ok(assembled.into());
+                        }
+                    }
+                    Err(_) if !assembled.is_empty() => return Ok(assembled.into()),
+                    Err(error) => return Err(error),
+                },
+            }
+        }
+    }
+}
+
+/// One read through the cache, with its progress.
+pub(crate) struct CachedRead<'a> {
+    source: &'a Source,
+    inode: &'a Arc<Inode>,
+    caller: Caller,
+    /// The range, clipped at the end of the file.
+    range: ByteRange,
+    /// Bytes copied so far.
+    done: usize,
+    /// The page last found missing. If it is missing again after some attempts, the read goes around the cache.
+    told: Option<Notified>,
+}
+
+/// A page reported to the policy as missing.
+#[derive(Clone, Copy, Debug)]
+struct Notified {
+    page: PageIndex,
+    attempts: u32,
+}
+
+/// What has to be done before more can be copied.
+pub(crate) enum Next {
+    /// Wait for this load, which brings the page or frees memory for it.
+    Wait(Arc<Load>),
+    /// Read these bytes around the cache.
+    Bypass(ByteRange),
+}
+
+/// A pinned page, or what has to be done first.
+enum Step<'a> {
+    Page(PinnedPage<'a>),
+    Next(Next),
+}
+
+impl<'a> CachedRead<'a> {
+    /// A read of `range`, as far as the file reaches.
+    pub(crate) fn new(
+        source: &'a Source,
+        inode: &'a Arc<Inode>,
+        caller: Caller,
+        range: ByteRange,
+    ) -> Result<CachedRead<'a>> {
+        let length_error = |error| source.length_error(error);
+        source.revalidate(inode).map_err(length_error)?;
+        if range.end > inode.length_bytes() {
+            source.refresh(inode).map_err(length_error)?;
+        }
+        let range = range.clip(inode.length_bytes());
+        Ok(CachedRead { source, inode, caller, range, done: 0, told: None })
+    }
+
+    /// Bytes copied so far.
+    pub(crate) fn done(&self) -> usize {
+        self.done
+    }
+
+    /// Bytes of the range that the file has.
+    pub(crate) fn length(&self) -> usize {
+        self.range.len() as usize
+    }
+
+    /// Records bytes that were read around the cache.
+    pub(crate) fn bypassed(&mut self, read_bytes: usize) {
+        self.done += read_bytes;
+        self.told = None;
+    }
+
+    /// Copies resident bytes to `sink`, piece by piece, up to the first page that has to be waited for. `None` when that was all.
+    #[inline]
+    pub(crate) fn copy(&mut self, mut sink: impl FnMut(usize, &[u8])) -> Option<Next> {
+        let (length, mut hits) = (self.length(), 0);
+        let next = loop {
+            if self.done >= length {
+                break None;
+            }
+            let (page, part) = self.part();
+            let pinned = match self.step(page, &part) {
+                Step::Page(pinned) => pinned,
+                Step::Next(next) => break Some(next),
+            };
+            sink(self.done, &pinned[part.start as usize..part.end as usize]);
+            self.done += part.len();
+            hits += 1;
+        };
+        self.inode.counters.hit(hits);
+        next
+    }
+
+    /// Passes pinned pages from the next byte on to `keep`, with the number of bytes before each and the part of it that is read,
+    /// up to the first page that has to be waited for. `None` when that was all.
+    pub(crate) fn pin(&mut self, mut keep: impl FnMut(usize, PinnedPage<'a>, Range<u32>)) -> Option<Next> {
+        while self.done < self.length() {
+            let (page, part) = self.part();
+            match self.step(page, &part) {
+                Step::Page(pinned) => keep(self.done, pinned, part.clone()),
+                Step::Next(next) => return Some(next),
+            }
+            self.inode.counters.hit(1);
+            self.done += part.len();
+        }
+        None
+    }
+
+    /// Pins the page of the next byte, if it is resident.
+    #[inline]
+    fn step(&mut self, page: PageIndex, part: &Range<u32>) -> Step<'a> {
+        match self.inode.pages.pin_in_turn(page, part.clone()) {
+            Found::Page(pinned) => {
+                self.note_use(page, &pinned);
+                Step::Page(pinned)
+            }
+            Found::Pending(load) => self.pending(page, part.clone(), load),
+            Found::Absent => self.absent(page, part.clone()),
+        }
+    }
+
+    /// The whole range without a copy, if it lies in one resident page and the lending quota lasts.
+    fn lend(&mut self) -> Option<Bytes> {
+        let (page, part) = self.part();
+        // An empty range, at the end of the file, uses no page.
+        if self.done > 0 || part.is_empty() || part.len() < self.length() {
+            return None;
+        }
+        let Found::Page(pinned) = self.inode.pages.pin_in_turn(page, part.clone()) else { return None };
+        self.note_use(page, &pinned);
+        self.inode.counters.hit(1);
+        let part = part.start as usize..part.end as usize;
+        Some(lending::lend_page(&self.source.shared().lending, pinned, &self.inode.pages, part))
+    }
+
+    /// The page of the next byte, and the part of it to read.
+    #[inline]
+    fn part(&self) -> (PageIndex, Range<u32>) {
+        let offset_bytes = self.range.start + self.done as u64;
+        let page = PageIndex::containing(offset_bytes);
+        let start = offset_bytes - page.start_bytes();
+        let end = (self.range.end - page.start_bytes()).min(PAGE_SIZE_BYTES);
+        (page, start as u32..end as u32)
+    }
+
+    #[inline]
+    fn note_use(&self, page: PageIndex, pinned: &PinnedPage<'_>) {
+        if pinned.first_use() != FirstUse::No {
+            self.first_used(page, pinned.first_use());
+        }
+    }
+
+    #[cold]
+    fn first_used(&self, page: PageIndex, first_use: FirstUse) {
+        if first_use.is_ahead() {
+            add(&self.inode.counters.used, 1);
+        }
+        if first_use.is_marked() {
+            self.tell(page, Outcome::Hit);
+        }
+    }
+
+    /// Joins the load of a pending page.
+    #[cold]
+    fn pending(&mut self, page: PageIndex, part: Range<u32>, load: LoadId) -> Step<'a> {
+        let Some(load) = self.source.shared().cache.loads.find(load) else {
+            return self.absent(page, part);
+        };
+        add(&self.inode.counters.joined, 1);
+        if let Some(first_use) = self.inode.pages.demand(page) {
+            if first_use.is_ahead() {
+                add(&self.inode.counters.late, 1);
+                add(&self.inode.counters.used, 1);
+            }
+            let outcome = if first_use.is_marked() { Outcome::PendingMarked } else { Outcome::Pending };
+            self.tell(page, outcome);
+        }
+        Step::Next(Next::Wait(load))
+    }
+
+    /// Handles a page that the lookup did not find.
+    #[cold]
+    fn absent(&mut self, page: PageIndex, part: Range<u32>) -> Step<'a> {
+        // It may have arrived since the lookup, which takes no lock.
+        if let Some(step) = self.look_again(page, &part) {
+            return step;
+        }
+        if let Some(part) = self.in_window(page, part.start) {
+            return Step::Next(Next::Bypass(part));
+        }
+        let again = self.told.is_some_and(|told| told.page == page);
+        let attempts = if again { self.told.expect("looked at above").attempts } else { 0 };
+        if attempts < ATTEMPTS_MAX {
+            self.told = Some(Notified { page, attempts: attempts + 1 });
+            if !again {
+                add(&self.inode.counters.sync_misses, 1);
+            }
+            self.tell(page, Outcome::Miss);
+            if let Some(step) = self.look_again(page, &part) {
+                return step;
+            }
+            // There is no memory; when a load in flight is over, its pages can be evicted.
+            if let Some(load) = self.source.shared().cache.loads.oldest() {
+                return Step::Next(Next::Wait(load));
+            }
+        }
+        add(&self.inode.counters.bypassed, 1);
+        let around = self.absent_range(page, part.start);
+        events::bypassed(self.inode.pages.id(), around);
+        Step::Next(Next::Bypass(around))
+    }
+
+    /// From the next byte to the next resident page, or the end of the read.
+    fn absent_range(&self, page: PageIndex, within_bytes: u32) -> ByteRange {
+        let rest = PageRange::new(page, PageRange::covering(self.range).end);
+        let windows = &self.inode.dirty.windows;
+        let is_held = |page: &PageIndex| self.inode.pages.holds(*page) || windows.holds(*page);
+        let held = rest.iter().skip(1).find(is_held).unwrap_or(rest.end);
+        let start_bytes = page.start_bytes() + u64::from(within_bytes);
+        ByteRange::new(start_bytes, held.start_bytes().min(self.range.end))
+    }
+
+    /// The part of a window that begins at the next byte, if there is one.
+    fn in_window(&self, page: PageIndex, within_bytes: u32) -> Option<ByteRange> {
+        let rest = ByteRange::new(page.start_bytes() + u64::from(within_bytes), self.range.end);
+        self.inode.dirty.windows.first(rest).filter(|part| part.start == rest.start)
+    }
+
+    fn look_again(&mut self, page: PageIndex, part: &Range<u32>) -> Option<Step<'a>> {
+        match self.inode.pages.pin_in_turn(page, part.clone()) {
+            Found::Page(pinned) => {
+                self.note_use(page, &pinned);
+                Some(Step::Page(pinned))
+            }
+            Found::Pending(load) => {
+                let load = self.source.shared().cache.loads.find(load)?;
+                Some(Step::Next(Next::Wait(load)))
+            }
+            Found::Absent => None,
+        }
+    }
+
+    /// Asks the policy what to read, and starts that.
+    fn tell(&self, page: PageIndex, outcome: Outcome) {
+        let end = PageIndex::new(self.inode.length_bytes().div_ceil(PAGE_SIZE_BYTES));
+        if page >= end {
+            return;
+        }
+        let shared = self.source.shared();
+        // A demand for more than its share of memory is loaded in parts: a page must not be evicted before it is copied.
+        let mut pages = PageRange::covering(self.range);
+        let share = PageCount::new((shared.readahead.share_bytes_max / PAGE_SIZE_BYTES).max(1));
+        pages.end = pages.end.min(PageIndex::new(page.get().saturating_add(share.get())));
+        let access = Access { pages, at: page, outcome, bytes: self.range, handle: self.source.handle };
+        let plan = self.inode.plan(access, end, shared.cache.loads.now());
+        events::miss(self.inode.pages.id(), page, outcome, plan.len());
+        let starter = Starter { source: self.source, inode: self.inode, caller: self.caller };
+        starter.start_all(&plan);
+    }
+}
+
+/// Yields to the executor now and then: a task that only hits would otherwise never let another task run.
+async fn let_others_run() {
+    let mut has_yielded = READS.get() < READS_AT_ONCE;
+    READS.set(if has_yielded { READS.get() + 1 } else { 0 });
+    std::future::poll_fn(move |context| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+thread_local! {
+    /// Reads that this thread has completed for tasks since the last yield.
+    static READS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// As many operations as tokio allows a task before it has to yield: some ten microseconds of hits.
+const READS_AT_ONCE: u32 = 128;
+
+fn add(counter: &AtomicU64, count: u64) {
+    counter.fetch_add(count, Ordering::Relaxed);
+}
+
+/// How often a page is loaded, and fails or is evicted before it could be copied, until the read goes around the cache.
+const ATTEMPTS_MAX: u32 = 2;

@@ -1,0 +1,239 @@
+//! Uncached: reading around the cache, blocking into the caller's buffer and asynchronous into a frame.
+//!
+//! ```text
+//!   page cache of the kernel (RWF_NOWAIT) ─┬─ all there ─► done
+//!                                          └─ rest ─┬─ small ─► pread in this thread, through a frame if unaligned
+//!                                                   └─ large ─► read stream: runs in flight at once, copied in order
+//!   asynchronous: one request into one frame, lent as Bytes; large ones are assembled
+//! ```
+//!
+//! Owns: reads around the cache.
+//! Does not own: which files are read so (handle), streams.
+//! Invariants: I4 memory of the caller is given to the kernel only during blocking calls.
+//! Hot path: resident: 1 system call, 1 copy, no allocation. Direct and aligned: 1 more system call, no copy in user space.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use headwater_core::plan::Run;
+use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
+use headwater_io::{Extent, Extents, Finished, Route, Transfer, Urgency};
+
+use crate::base::error::Result;
+use crate::engine::frames;
+use crate::engine::handle::Source;
+use crate::inode::windows::Window;
+use crate::read::stream::ReadStream;
+
+impl Source {
+    /// Copies resident bytes from the kernel's page cache, and reads the rest from the device.
+    pub(crate) fn read_uncached(self: &Arc<Self>, buffer: &mut [u8], range: ByteRange) -> Result<usize> {
+        let mut done = 0;
+        if !buffer.is_empty()
+            && let Some(resident_bytes) = self.read_if_resident(buffer, range.start)?
+        {
+            done = resident_bytes;
+            if done == buffer.len() || range.start + done as u64 >= self.length_bytes()? {
+                return Ok(done);
+            }
+        }
+        let rest = ByteRange::new(range.start + done as u64, range.end);
+        match self.read_device(&mut buffer[done..], rest) {
+            Ok(read_bytes) => Ok(done + read_bytes),
+            Err(_) if done > 0 => Ok(done),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads around the cache, for a task.
+    pub(crate) async fn read_device_async(self: &Arc<Self>, range: ByteRange) -> Result<Bytes> {
+        if let Some(window) = self.window_for(range) {
+            let mut bytes = BytesMut::zeroed(range.len() as usize);
+            let read = window.read(&mut bytes, range.start);
+            return read.map(|()| bytes.freeze()).map_err(|error| self.read_error(range.start, error));
+        }
+        let device_range = self.offset_alignment().expand(range);
+        match self.allocate_async(device_range.len()).await {
+            Some(extent) => self.read_frame(range, device_range, extent).await,
+            None => self.assemble(range).await,
+        }
+    }
+
+    /// Reads around the cache. Blocks.
+    pub(crate) fn read_device(self: &Arc<Self>, buffer: &mut [u8], range: ByteRange) -> Result<usize> {
+        if range.is_empty() {
+            return Ok(0);
+        }
+        if let Some(window) = self.window_for(range) {
+            let read = window.read(buffer, range.start).map(|()| buffer.len());
+            return read.map_err(|error| self.read_error(range.start, error));
+        }
+        if range.len() > IN_THREAD_BYTES_MAX {
+            return self.read_large(buffer, range);
+        }
+        match self.open.direct() {
+            Some(direct) if !is_aligned(direct.memory, direct.offset, buffer, range) => {
+                let device_range = direct.offset.expand(range);
+                match self.try_allocate(device_range.len()) {
+                    Some(mut extent) => self.read_through(buffer, range, device_range, &mut extent),
+                    None => {
+                        // This thread may itself hold the frames, so it does not wait for them.
+                        let alignment = direct.memory.get() as usize;
+                        let mut memory = vec![0; device_range.len() as usize + alignment];
+                        let start = memory.as_ptr().align_offset(alignment);
+                        self.read_through(buffer, range, device_range, &mut memory[start..])
+                    }
+                }
+            }
+            _ => self
+                .shared()
+                .driver
+                .read_blocking(&self.open, self.device_route(), buffer, range.start)
+                .map_err(|error| self.read_error(range.start, error)),
+        }
+    }
+
+    fn read_large(self: &Arc<Self>, buffer: &mut [u8], range: ByteRange) -> Result<usize> {
+        let mut stream = ReadStream::whole(self, range);
+        let mut done = 0;
+        loop {
+            match stream.fill_blocking() {
+                Ok([]) => return Ok(done),
+                Ok(chunk) => {
+                    let length = chunk.len();
+                    buffer[done..done + length].copy_from_slice(chunk);
+                    stream.consume(length);
+                    done += length;
+                }
+                Err(_) if done > 0 => return Ok(done),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The window that has all of the range, and so is read instead of the device.
+    fn window_for(&self, range: ByteRange) -> Option<Arc<Window>> {
+        self.known()?.dirty.windows.covering(range)
+    }
+
+    async fn assemble(self: &Arc<Self>, range: ByteRange) -> Result<Bytes> {
+        let mut stream = ReadStream::whole(self, range);
+        let known_bytes = range.clip(self.length_bytes()?).len();
+        let mut assembled = Vec::new();
+        assembled
+            .try_reserve_exact(known_bytes as usize)
+            .map_err(|_| self.read_error(range.start, io::ErrorKind::OutOfMemory.into()))?;
+        loop {
+            match std::future::poll_fn(|context| stream.poll_fill(context)).await {
+                Ok(()) if stream.chunk().is_empty() => return Ok(assembled.into()),
+                Ok(()) => {
+                    let chunk = stream.chunk();
+                    let length = chunk.len();
+                    assembled.extend_from_slice(chunk);
+                    stream.consume(length);
+                }
+                Err(_) if !assembled.is_empty() => return Ok(assembled.into()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// One aligned read into other memory, from which the wanted part is copied.
+    fn read_through(
+        &self,
+        buffer: &mut [u8],
+        range: ByteRange,
+        device_range: ByteRange,
+        memory: &mut [u8],
+    ) -> Result<usize> {
+        let target = &mut memory[..device_range.len() as usize];
+        let read_bytes = self
+            .shared()
+            .driver
+            .read_blocking(&self.open, Route::Direct, target, device_range.start)
+            .map_err(|error| self.read_error(range.start, error))?;
+        let used = delivered(device_range, range, read_bytes);
+        buffer[..used.len()].copy_from_slice(&memory[used.clone()]);
+        Ok(used.len())
+    }
+
+    async fn read_frame(
+        &self,
+        range: ByteRange,
+        device_range: ByteRange,
+        mut extent: Extent,
+    ) -> Result<Bytes> {
+        let resident = self.read_if_resident(&mut extent[..range.len() as usize], range.start)?;
+        if let Some(read_bytes) = resident {
+            let whole = read_bytes as u64 == range.len();
+            if whole || range.start + read_bytes as u64 >= self.length_bytes()? {
+                return Ok(self.lend(extent, 0..read_bytes));
+            }
+        }
+        let Finished { mut extents, result, .. } = self.transfer(device_range, extent).await?;
+        let read_bytes = result.map_err(|error| self.read_error(range.start, error))?;
+        let used = delivered(device_range, range, read_bytes);
+        let extent = extents.pop().expect("the request had one extent");
+        Ok(self.lend(extent, used))
+    }
+
+    async fn transfer(&self, range: ByteRange, extent: Extent) -> Result<Finished> {
+        let request = Transfer {
+            operation: headwater_io::Operation::Read,
+            file: self.open.clone(),
+            route: self.device_route(),
+            offset_bytes: range.start,
+            length_bytes: range.len() as usize,
+            extents: Extents::from_iter([extent]),
+        };
+        let submitted = self.shared().driver.submit(request, Urgency::Demand);
+        let mut completion =
+            submitted.map_err(|rejected| self.read_error(range.start, rejected.reason.into()))?;
+        Ok(std::future::poll_fn(|context| completion.poll(context)).await)
+    }
+
+    /// A frame if one is free, without waiting: a caller that waits for contiguous memory may be holding the frames itself.
+    fn try_allocate(&self, bytes: u64) -> Option<Extent> {
+        let fits = bytes <= FRAME_BYTES_MAX;
+        fits.then(|| frames::allocate(self.shared(), bytes as usize, Urgency::Readahead)).flatten()
+    }
+
+    /// Waits for one page; a larger frame only if it is free, else `None`.
+    async fn allocate_async(&self, bytes: u64) -> Option<Extent> {
+        if bytes > PAGE_SIZE_BYTES {
+            return self.try_allocate(bytes);
+        }
+        let shared = self.shared();
+        loop {
+            if let Some(extent) = frames::allocate(shared, bytes as usize, Urgency::Demand) {
+                return Some(extent);
+            }
+            let freed = shared.arena.freed();
+            if let Some(extent) = frames::allocate(shared, bytes as usize, Urgency::Demand) {
+                return Some(extent);
+            }
+            frames::room_to_read(shared, freed).await;
+        }
+    }
+}
+
+fn is_aligned(memory: Alignment, offset: Alignment, buffer: &[u8], range: ByteRange) -> bool {
+    memory.is_aligned(buffer.as_ptr() as u64)
+        && offset.is_aligned(range.start)
+        && offset.is_aligned(range.end)
+}
+
+/// The place in the memory of `device_range` of the part of `range` that was read.
+fn delivered(device_range: ByteRange, range: ByteRange, read_bytes: usize) -> Range<usize> {
+    let valid = Run { range: device_range, wanted: range }.delivered(read_bytes as u64);
+    let start = (valid.start - device_range.start) as usize;
+    start..start + valid.len() as usize
+}
+
+/// Up to this size a `pread` in the calling thread is as fast as several requests in flight, and cheaper.
+const IN_THREAD_BYTES_MAX: u64 = 256 << 10;
+
+/// The largest frame.
+const FRAME_BYTES_MAX: u64 = 2 << 20;

@@ -1,0 +1,100 @@
+//! Append: writing at the end of a file, also together with other programs.
+//!
+//! Owns: finding the end of the file.
+//! Does not own: the write itself (cached), the semantics of `O_APPEND` (io).
+
+use std::io;
+use std::sync::Arc;
+
+use headwater_core::cache::DirtyToo;
+use headwater_core::units::{ByteRange, PageRange};
+use headwater_io::AppendFile;
+
+use crate::base::error::{Error, Operation, Result};
+use crate::engine::handle::Source;
+use crate::inode::size_lock::SizeLockGuard;
+use crate::inode::{ALL_PAGES, Inode};
+use crate::write::cached::Place;
+use crate::write::fsync;
+
+impl Source {
+    pub(crate) fn append(self: &Arc<Self>, bytes: &[u8]) -> Result<u64> {
+        self.check_write(0, bytes.len())?;
+        let Some(inode) = self.known() else { return Err(self.no_end()) };
+        if let Some(appender) = &self.appender {
+            // Dirty bytes of this engine's other handles are older and go first.
+            fsync::flush(self.shared(), inode, ALL_PAGES);
+            let turn = inode.dirty.size_lock.lock();
+            return self.append_by_kernel(inode, appender, bytes, &turn);
+        }
+        let turn = inode.dirty.size_lock.lock();
+        let end_bytes = self.end_bytes(inode)?;
+        self.check_end(end_bytes, bytes.len())?;
+        let accepted = self.write_cached(inode, bytes, Place::End(end_bytes, turn))?;
+        accepted.stopped_by.map_or(Ok(end_bytes), Err)
+    }
+
+    pub(crate) async fn append_async(self: &Arc<Self>, bytes: &[u8]) -> Result<u64> {
+        self.check_write(0, bytes.len())?;
+        let Some(inode) = self.known() else { return Err(self.no_end()) };
+        if let Some(appender) = &self.appender {
+            fsync::flush_async(self.shared(), inode).await;
+            let turn = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
+            return self.append_by_kernel(inode, appender, bytes, &turn);
+        }
+        let turn = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
+        let end_bytes = self.end_bytes(inode)?;
+        self.check_end(end_bytes, bytes.len())?;
+        let accepted = self.write_cached_async(inode, bytes, Place::End(end_bytes, turn)).await?;
+        accepted.stopped_by.map_or(Ok(end_bytes), Err)
+    }
+
+    /// Appends at the end as the kernel knows it. Blocks for the copy into the kernel's page cache.
+    fn append_by_kernel(
+        &self,
+        inode: &Arc<Inode>,
+        appender: &AppendFile,
+        bytes: &[u8],
+        _turn: &SizeLockGuard<'_>,
+    ) -> Result<u64> {
+        if let Some(error) = inode.dirty.failing() {
+            return Err(self.error(Operation::Write, inode.length_bytes(), error));
+        }
+        let mut dropped = Vec::new();
+        inode.begin_changes(&self.open, 1);
+        let appended = appender.append(bytes);
+        if let Ok(appended) = &appended {
+            let written = ByteRange::at(appended.offset_bytes, appended.length_bytes as u64);
+            let mut device_length = inode.dirty.device_length();
+            *device_length = written.end.max(*device_length);
+            drop(device_length);
+            inode.dirty.change(self.shared().cache.writes.dirty(), |_| {
+                inode.pages.invalidate(PageRange::covering(written), DirtyToo::No, |page| dropped.push(page));
+                inode.grow(written.end);
+                inode.dirty.note_written();
+                inode.dirty.note_change();
+            });
+        }
+        inode.end_changes(&self.open, 1);
+        inode.on_dropped(&dropped);
+        let appended = appended.map_err(|error| self.error(Operation::Write, inode.length_bytes(), error))?;
+        if appended.length_bytes < bytes.len() {
+            let end_bytes = appended.offset_bytes + appended.length_bytes as u64;
+            return Err(self.error(Operation::Write, end_bytes, io::ErrorKind::StorageFull.into()));
+        }
+        Ok(appended.offset_bytes)
+    }
+
+    /// The current end of the file; the cached one if this engine's dirty bytes extend the file.
+    pub(crate) fn end_bytes(&self, inode: &Arc<Inode>) -> Result<u64> {
+        let device_bytes = *inode.dirty.device_length();
+        let is_own = inode.length_bytes() > device_bytes;
+        let looked = if is_own { self.revalidate(inode) } else { self.glance_at_origin(inode) };
+        looked.map(|()| inode.length_bytes()).map_err(|error| self.length_error(error))
+    }
+
+    fn no_end(&self) -> Error {
+        let error = io::Error::new(io::ErrorKind::NotSeekable, "a device without a length has no end");
+        Error::on_file(Operation::Write, self.path(), error)
+    }
+}

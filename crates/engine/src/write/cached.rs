@@ -1,0 +1,586 @@
+//! Cached write: positional writes into the cache, top to bottom.
+//!
+//! ```text
+//!   write ─► beyond the end? size lock ─► too much dirty? wait for a write ─► whole pages ─► frames ─► copied ─► install
+//!                                                     └─ part of a page ─► in place
+//!                                                          ├─ pinned ─► copy of the page ─► install      (loan-break)
+//!                                                          ├─ pending ─► wait for its load ─► again
+//!                                                          └─ absent ─┬─ no bytes of it exist ─► zeros around ─► install
+//!                                                                     └─ else ─► loaded ─► again
+//!   4 MiB written sequentially, or a whole MiB elsewhere ─► their writeback begins
+//! ```
+//!
+//! The caller's bytes are copied before any lock or latch is taken: they may be a view of the same file, or memory that has to be
+//! paged in from a disk.
+//!
+//! Owns: the order of these steps, for threads and for tasks.
+//! Does not own: which pages are dirty (inode), when they are written (writeback).
+//! Invariants: I1 a pinned page is not changed, but replaced; I5 no lock is held while waiting; I6 a write without memory waits
+//! until pages are clean; I8 written bytes are visible to all readers when this returns; I10 the bytes of a page beyond the
+//! length are zeros.
+//! Hot path: part of a resident page: one lock, two copies, no system call, no allocation.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use headwater_core::units::{ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
+use headwater_io::{Extents, Found, Overwritten};
+use smallvec::SmallVec;
+
+use crate::base::error::{Error, Operation, Result};
+use crate::engine::frames;
+use crate::engine::frames::RUN_PAGES_MAX;
+use crate::engine::handle::Source;
+use crate::engine::writes::Noted;
+use crate::inode::dirty::State;
+use crate::inode::size_lock::SizeLockGuard;
+use crate::inode::{Inode, ZEROS};
+use crate::load::cached::{CachedRead, Next};
+use crate::load::submit::Caller;
+use crate::write::memory_wait;
+use crate::write::memory_wait::Room;
+use crate::write::space;
+use crate::write::writeback;
+use crate::write::writeback::Awaited;
+
+mod atomic_update;
+mod base;
+mod into_window;
+#[cfg(test)]
+mod tests;
+
+use base::Base;
+
+impl Source {
+    /// Writes into the cache. Blocks. Returns how many bytes were accepted, if any.
+    pub(crate) fn write_cached(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        bytes: &[u8],
+        place: Place<'_>,
+    ) -> Result<Accepted> {
+        let mut write = CachedWrite::new(self, inode, Caller::Thread, bytes.len(), place)?;
+        while let Some(next) = write.advance(bytes)? {
+            let waited = write.wait(next);
+            if write.is_over(waited)? {
+                break;
+            }
+        }
+        Ok(write.finish())
+    }
+
+    /// As [`Source::write_cached`], for a task.
+    pub(crate) async fn write_cached_async(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        bytes: &[u8],
+        place: Place<'_>,
+    ) -> Result<Accepted> {
+        let shared = self.shared();
+        let mut write = CachedWrite::new(self, inode, Caller::Task, bytes.len(), place)?;
+        while let Some(next) = write.advance(bytes)? {
+            let waited = match next {
+                WriteNext::SizeLock => {
+                    write.turn = Some(inode.dirty.size_lock.lock_async(&shared.driver).await);
+                    Ok(())
+                }
+                WriteNext::Wait(room) => room.ready(shared).await.map_err(|error| write.error(error)),
+                WriteNext::Read(range) => {
+                    let version = inode.dirty.version();
+                    let read = self.read_device_async(range).await;
+                    read.map(|page| write.base = Some(Base::new(range, page.to_vec(), version)))
+                }
+            };
+            if write.is_over(waited)? {
+                break;
+            }
+        }
+        Ok(write.finish())
+    }
+}
+
+/// The outcome of a write.
+pub(crate) struct Accepted {
+    /// Number of bytes written, from the beginning.
+    pub(crate) bytes: usize,
+    /// Why the remaining bytes were not.
+    pub(crate) stopped_by: Option<Error>,
+}
+
+/// Where to write.
+pub(crate) enum Place<'a> {
+    /// At this offset.
+    At(u64),
+    /// At this offset, the end of the file, which was read under the size lock.
+    End(u64, SizeLockGuard<'a>),
+    /// At this offset, if the file reaches that far.
+    Within(u64),
+}
+
+/// Whether a write may extend the file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Growth {
+    Allowed,
+    Refused,
+}
+
+/// One write into the cache, with its progress.
+struct CachedWrite<'a> {
+    source: &'a Arc<Source>,
+    inode: &'a Arc<Inode>,
+    caller: Caller,
+    range: ByteRange,
+    done: usize,
+    /// Held by a write that extends the file.
+    turn: Option<SizeLockGuard<'a>>,
+    growth: Growth,
+    /// Zeros from the end of the file to where the device was extended for this write, until the first bytes behind them are
+    /// written.
+    gap: Option<ByteRange>,
+    /// Why it ended before all was written.
+    stopped_by: Option<Error>,
+    /// The page's present bytes, read past the cache when the page could not be loaded.
+    base: Option<Base>,
+    /// Failed attempts at the present page.
+    attempts: u32,
+}
+
+/// What has to be done before the write can continue.
+enum WriteNext {
+    /// Take the size lock.
+    SizeLock,
+    /// Wait for the page, or for memory.
+    Wait(Room),
+    /// Read these bytes of a page past the cache.
+    Read(ByteRange),
+}
+
+impl<'a> CachedWrite<'a> {
+    fn new(
+        source: &'a Arc<Source>,
+        inode: &'a Arc<Inode>,
+        caller: Caller,
+        length: usize,
+        place: Place<'a>,
+    ) -> Result<CachedWrite<'a>> {
+        let (start_bytes, turn, growth) = match place {
+            Place::At(start_bytes) => (start_bytes, None, Growth::Allowed),
+            Place::End(start_bytes, turn) => (start_bytes, Some(turn), Growth::Allowed),
+            Place::Within(start_bytes) => (start_bytes, None, Growth::Refused),
+        };
+        if turn.is_none() {
+            let looked = source.revalidate(inode);
+            looked.map_err(|error| source.error(Operation::Write, start_bytes, error))?;
+        }
+        let range = ByteRange::at(start_bytes, length as u64);
+        Ok(CachedWrite {
+            source,
+            inode,
+            caller,
+            range,
+            done: 0,
+            turn,
+            growth,
+            gap: None,
+            stopped_by: None,
+            base: None,
+            attempts: 0,
+        })
+    }
+
+    /// Does what has to be done before the write can continue. Blocks.
+    fn wait(&mut self, next: WriteNext) -> Result<()> {
+        match next {
+            WriteNext::SizeLock => self.turn = Some(self.inode.dirty.size_lock.lock()),
+            WriteNext::Wait(room) => {
+                room.wait(self.source.shared()).map_err(|error| self.error(error))?;
+            }
+            WriteNext::Read(range) => {
+                let version = self.inode.dirty.version();
+                let mut page = vec![0; PAGE_BYTES];
+                self.source.read_device(&mut page[..range.len() as usize], range)?;
+                self.base = Some(Base::new(range, page, version));
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`CachedWrite::step`]; an error after some bytes were written ends the write with these.
+    fn advance(&mut self, bytes: &[u8]) -> Result<Option<WriteNext>> {
+        match self.step(bytes) {
+            Err(error) if self.done > 0 => {
+                self.stopped_by = Some(error);
+                Ok(None)
+            }
+            stepped => stepped,
+        }
+    }
+
+    /// Whether the failure of a wait ends the write. If nothing was written yet, returns the error.
+    fn is_over(&mut self, waited: Result<()>) -> Result<bool> {
+        match waited {
+            Ok(()) => Ok(false),
+            Err(error) if self.done > 0 => {
+                self.stopped_by = Some(error);
+                Ok(true)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The bytes written, and why no more were.
+    fn finish(&mut self) -> Accepted {
+        Accepted { bytes: self.done, stopped_by: self.stopped_by.take() }
+    }
+
+    /// Writes as far as possible without waiting. `None` when all is written.
+    fn step(&mut self, bytes: &[u8]) -> Result<Option<WriteNext>> {
+        while self.done < bytes.len() {
+            let may_grow = self.turn.is_some() && self.growth == Growth::Allowed;
+            if self.range.end > self.inode.length_bytes() && !may_grow {
+                return self.beyond_end().map(Some);
+            }
+            if let Some(next) = self.limit()? {
+                return Ok(Some(next));
+            }
+            let (page, part) = self.part();
+            self.promise(page)?;
+            let next = match part.len() {
+                _ if self.inode.dirty.windows.holds(page) => self.write_window(page, part, bytes)?,
+                PAGE_BYTES => self.write_pages(page, bytes)?,
+                _ => self.write_part(page, part, bytes)?,
+            };
+            if next.is_some() {
+                return Ok(next);
+            }
+        }
+        writeback::begin_early(self.source.shared(), self.inode);
+        Ok(None)
+    }
+
+    /// Reserves space on the device for the next bytes, up to the end of a MiB; once, before their pages are looked up.
+    fn promise(&self, page: PageIndex) -> Result<()> {
+        if self.attempts > 0 {
+            return Ok(());
+        }
+        let start_bytes = self.range.start + self.done as u64;
+        let block_bytes = RUN_PAGES_MAX * PAGE_SIZE_BYTES;
+        let block_end_bytes = (page.start_bytes() / block_bytes + 1) * block_bytes;
+        let range = ByteRange::new(start_bytes, self.range.end.min(block_end_bytes));
+        let promised = space::promise(self.source.shared(), self.inode, &self.source.open, range);
+        promised.map_err(|error| self.error(error))
+    }
+
+    /// The page of the next byte, and the part of it to write.
+    fn part(&self) -> (PageIndex, Range<u32>) {
+        let offset_bytes = self.range.start + self.done as u64;
+        let page = PageIndex::containing(offset_bytes);
+        let start = offset_bytes - page.start_bytes();
+        let end = (self.range.end - page.start_bytes()).min(PAGE_SIZE_BYTES);
+        (page, start as u32..end as u32)
+    }
+
+    /// The write reaches beyond the end: take the size lock, or fail.
+    fn beyond_end(&self) -> Result<WriteNext> {
+        if self.growth == Growth::Allowed {
+            return Ok(WriteNext::SizeLock);
+        }
+        let end_bytes = self.inode.length_bytes().max(self.range.start);
+        let error = io::Error::new(io::ErrorKind::UnexpectedEof, "the file ends here");
+        Err(self.source.error(Operation::Write, end_bytes, error))
+    }
+
+    /// What to wait for when too many pages are dirty. An error if this file's own writeback fails. Failures of other files do
+    /// not stop the write: the writeback of this file begins each time, so it has few dirty pages itself.
+    fn limit(&self) -> Result<Option<WriteNext>> {
+        let (shared, writes) = (self.source.shared(), &self.source.shared().cache.writes);
+        if writes.dirty().pages() < writeback::dirty_pages_max(shared) {
+            return Ok(None);
+        }
+        if let Some(write) = writes.oldest() {
+            return Ok(Some(WriteNext::Wait(Room::Write(write))));
+        }
+        if writeback::begin_any(shared) > 0 || writes.dirty().pages() < writeback::dirty_pages_max(shared) {
+            return Ok(writes.oldest().map(|write| WriteNext::Wait(Room::Write(write))));
+        }
+        match self.inode.dirty.failing() {
+            Some(error) => Err(self.error(error)),
+            None => Ok(None),
+        }
+    }
+
+    /// Writes whole pages, up to the end of a MiB.
+    fn write_pages(&mut self, first: PageIndex, bytes: &[u8]) -> Result<Option<WriteNext>> {
+        let end = PageIndex::new(self.range.end / PAGE_SIZE_BYTES);
+        let block_end = PageIndex::new((first.get() / RUN_PAGES_MAX + 1) * RUN_PAGES_MAX);
+        let mut pages = self.inode.dirty.windows.before(PageRange::new(first, end.min(block_end)));
+        let (mut extents, count) = match self.memory(pages.len()) {
+            Ok(found) => found,
+            Err(next) => return Ok(Some(next)),
+        };
+        pages.end = first + count;
+        let source = &bytes[self.done..][..pages.len().bytes() as usize];
+        let mut rest = source;
+        for extent in &mut extents {
+            let (part, behind) = rest.split_at(rest.len().min(extent.len()));
+            extent.store(0, part);
+            rest = behind;
+        }
+        let written = ByteRange::at(first.start_bytes(), source.len() as u64);
+        self.commit(written, |inode, _| Some(inode.pages.install(pages, extents).bytes()))?;
+        Ok(None)
+    }
+
+    /// Writes a part of a page.
+    fn write_part(&mut self, page: PageIndex, part: Range<u32>, bytes: &[u8]) -> Result<Option<WriteNext>> {
+        // Copied before the page is latched.
+        let buffer = SmallVec::<[u8; PAGE_BYTES]>::from_slice(&bytes[self.done..][..part.len()]);
+        let buffer = &buffer[..];
+        let written = ByteRange::at(page.start_bytes() + u64::from(part.start), part.len() as u64);
+        let mut found = Overwritten::Absent;
+        self.commit(written, |inode, _| {
+            found = inode.pages.overwrite(page, part.start, buffer);
+            matches!(found, Overwritten::Done(_)).then_some(written.len())
+        })?;
+        match found {
+            Overwritten::Done(first_use) => {
+                self.inode.note_written_ahead(first_use);
+                Ok(None)
+            }
+            Overwritten::Pending(load) => {
+                Ok(self.source.shared().cache.loads.find(load).map(|load| WriteNext::Wait(Room::Load(load))))
+            }
+            Overwritten::Pinned => self.replace(page, part, buffer, written),
+            Overwritten::Absent if self.is_new(page, &part) => self.replace(page, part, buffer, written),
+            Overwritten::Absent if self.base.as_ref().is_some_and(|base| base.page == page) => {
+                self.replace(page, part, buffer, written)
+            }
+            Overwritten::Absent => self.bring(page),
+        }
+    }
+
+    /// Whether no present byte of the page is kept: it has none yet, or all are overwritten.
+    fn is_new(&self, page: PageIndex, part: &Range<u32>) -> bool {
+        let valid_bytes = self.inode.length_bytes().saturating_sub(page.start_bytes());
+        valid_bytes == 0 || part.start == 0 && u64::from(part.end) >= valid_bytes
+    }
+
+    /// Replaces the page's frame: with its present bytes, or zeros, and the written ones.
+    fn replace(
+        &mut self,
+        page: PageIndex,
+        part: Range<u32>,
+        buffer: &[u8],
+        written: ByteRange,
+    ) -> Result<Option<WriteNext>> {
+        let (mut extents, _) = match self.memory(PageCount::new(1)) {
+            Ok(found) => found,
+            Err(next) => return Ok(Some(next)),
+        };
+        let base = self.base.take();
+        let is_new = self.is_new(page, &part);
+        let length_bytes = self.inode.length_bytes();
+        let pages = PageRange::new(page, page + PageCount::new(1));
+        self.commit(written, |inode, state| {
+            match inode.pages.pin_in_turn(page, part.clone()) {
+                Found::Page(pinned) => extents[0].store(0, &pinned),
+                Found::Absent => match &base {
+                    Some(base) if base.is_as_now(inode, state) => extents[0].store(0, &base.bytes),
+                    _ if is_new && inode.length_bytes() == length_bytes => extents[0].store(0, &ZEROS),
+                    _ => return None,
+                },
+                Found::Pending(_) if is_new && inode.length_bytes() == length_bytes => {
+                    extents[0].store(0, &ZEROS);
+                }
+                Found::Pending(_) => return None,
+            }
+            extents[0].store(part.start as usize, buffer);
+            let installed = inode.pages.install(pages, std::mem::take(&mut extents));
+            (installed == PageCount::new(1)).then_some(written.len())
+        })?;
+        Ok(None)
+    }
+
+    /// Loads the page into the cache; or, after repeated attempts, reads it past the cache, because it was evicted again or
+    /// cannot be read (that read reports the error).
+    fn bring(&mut self, page: PageIndex) -> Result<Option<WriteNext>> {
+        if self.attempts < ATTEMPTS_MAX {
+            self.attempts += 1;
+            let first_byte = ByteRange::at(page.start_bytes(), 1);
+            let mut read = CachedRead::new(self.source, self.inode, self.caller, first_byte)?;
+            match read.copy(|_, _| {}) {
+                // Resident, at least for a moment.
+                None => return Ok(None),
+                Some(Next::Wait(load)) => return Ok(Some(WriteNext::Wait(Room::Load(load)))),
+                Some(Next::Bypass(_)) => {}
+            }
+        }
+        let page_bytes = PageRange::new(page, page + PageCount::new(1)).bytes();
+        // If truncated meanwhile, the next attempt finds it new.
+        let range = page_bytes.clip(self.inode.length_bytes());
+        Ok((!range.is_empty()).then_some(WriteNext::Read(range)))
+    }
+
+    /// Changes pages and marks them dirty, unless the write needs the size lock first. `change` returns the bytes written; `None`
+    /// if something has changed in between, so that the step is repeated.
+    fn commit(
+        &mut self,
+        written: ByteRange,
+        change: impl FnOnce(&Inode, &State) -> Option<u64>,
+    ) -> Result<()> {
+        let (inode, shared) = (self.inode, self.source.shared());
+        if written.start > inode.length_bytes() && self.turn.is_some() {
+            self.leave_gap(written.start)?;
+        }
+        let mut block = None;
+        let done_bytes = inode.dirty.change(shared.cache.writes.dirty(), |state| {
+            if written.end > inode.length_bytes() && self.turn.is_none() {
+                return 0;
+            }
+            if inode.dirty.windows.touches(PageRange::covering(written)) {
+                return 0;
+            }
+            let done_bytes = change(inode, state).unwrap_or(0);
+            if done_bytes > 0 {
+                block = self.note(state, ByteRange::at(written.start, done_bytes));
+            }
+            done_bytes
+        });
+        if done_bytes == 0 {
+            return self.after_nothing(written);
+        }
+        self.done += done_bytes as usize;
+        (self.attempts, self.gap) = (0, None);
+        if let Some(block) = block {
+            writeback::begin(shared, inode, block, writeback::SYNC_RUNS, Awaited::No);
+        }
+        Ok(())
+    }
+
+    /// Marks the pages dirty and extends the length. Returns the pages to write back at once: sequentially written ones up to a
+    /// multiple of the stream size, or a whole MiB elsewhere. Called under the lock of `state`.
+    fn note(&self, state: &mut State, done: ByteRange) -> Option<PageRange> {
+        let inode = self.inode;
+        let end_bytes = inode.length_bytes();
+        if done.end > end_bytes {
+            // Bytes of a window beyond an end must not become visible.
+            inode.dirty.windows.zero(ByteRange::new(end_bytes, done.start.max(end_bytes)));
+        }
+        if inode.dirty.windows.holds(PageIndex::containing(done.start)) {
+            // The kernel tracks writes to windows.
+            inode.grow(done.end);
+            inode.dirty.note_change();
+            return None;
+        }
+        let is_part = self.mark(state, done);
+        match &state.file {
+            Some(file) if file.direct().is_some() || self.source.open.direct().is_none() => {}
+            _ => state.file = Some(self.source.open.clone()),
+        }
+        inode.grow(done.end);
+        inode.dirty.note_change();
+        if inode.dirty.pages() == 0 && self.source.shared().cache.writes.note_dirty(inode) == Noted::New {
+            self.source.shared().background.note();
+        }
+        let is_in_order = std::mem::replace(&mut state.next_bytes, done.end) == done.start;
+        if is_part && inode.is_contested() {
+            // The page's other bytes belong to other writers, so the page is not kept.
+            return Some(PageRange::covering(done));
+        }
+        let block_bytes = RUN_PAGES_MAX * PAGE_SIZE_BYTES;
+        let stream_bytes = block_bytes * writeback::stream_runs(self.source.shared());
+        let early_bytes = match is_in_order {
+            true if done.end.is_multiple_of(stream_bytes) => stream_bytes,
+            false if done.end.is_multiple_of(block_bytes) && done.len() == block_bytes => block_bytes,
+            _ => return None,
+        };
+        Some(PageRange::covering(ByteRange::new(done.end - early_bytes, done.end)))
+    }
+
+    /// Marks the written bytes dirty: whole pages, or a part of one. Returns whether it is a part.
+    fn mark(&self, state: &mut State, done: ByteRange) -> bool {
+        let (pages, within) = (PageRange::covering(done), done.start % PAGE_SIZE_BYTES);
+        let is_part = within > 0 || !done.end.is_multiple_of(PAGE_SIZE_BYTES);
+        if is_part {
+            state.dirty.mark_part(pages.start, within as u32..(within + done.len()) as u32);
+        } else {
+            state.dirty.mark(pages);
+        }
+        is_part
+    }
+
+    /// Nothing was written, because something changed in between, or tables are full.
+    fn after_nothing(&mut self, written: ByteRange) -> Result<()> {
+        self.attempts += 1;
+        if self.attempts > NOTHING_MAX {
+            let error = io::Error::from(io::ErrorKind::OutOfMemory);
+            return Err(self.source.error(Operation::Write, written.start, error));
+        }
+        if self.attempts > ATTEMPTS_MAX {
+            frames::make_room_in_tables(self.source.shared());
+        }
+        Ok(())
+    }
+
+    /// Extends the file on the device to the start of this write, so that the bytes in between read as zeros.
+    fn leave_gap(&mut self, start_bytes: u64) -> Result<()> {
+        if start_bytes <= *self.inode.dirty.device_length() {
+            return Ok(());
+        }
+        let (mut gap, end_bytes) = (None, self.inode.length_bytes());
+        let left = self.inode.change_length(&self.source.open, |device_length| {
+            let (driver, file) = (&self.source.shared().driver, &self.source.open);
+            // Others may have extended it.
+            let length_bytes = file.length_bytes()?;
+            if length_bytes < start_bytes {
+                driver.extend_blocking(file, start_bytes)?;
+                gap = Some(ByteRange::new(end_bytes.max(length_bytes), start_bytes));
+            }
+            *device_length = length_bytes.max(start_bytes);
+            Ok(())
+        });
+        self.gap = gap;
+        left.map_err(|error: io::Error| self.error(error))
+    }
+
+    /// Undoes the gap of a write that ends without a byte behind it, unless others have extended the file further.
+    fn close_gap(&self, gap: ByteRange) -> io::Result<()> {
+        let (inode, shared) = (self.inode, self.source.shared());
+        inode.change_length(&self.source.open, |device_length| {
+            if self.source.open.length_bytes()? != gap.end {
+                return Ok(());
+            }
+            shared.driver.set_len_blocking(&self.source.open, gap.start)?;
+            *device_length = gap.start;
+            Ok(())
+        })
+    }
+
+    /// Frames for at least some of the pages, or what to wait for.
+    fn memory(&self, pages: PageCount) -> std::result::Result<(Extents, PageCount), WriteNext> {
+        memory_wait::frames_for_write(self.source.shared(), self.inode, pages).map_err(WriteNext::Wait)
+    }
+
+    fn error(&self, error: io::Error) -> Error {
+        self.source.error(Operation::Write, self.range.start + self.done as u64, error)
+    }
+}
+
+impl Drop for CachedWrite<'_> {
+    /// The write may have failed, or its task been dropped, between the gap and the bytes behind it.
+    fn drop(&mut self) {
+        if let Some(gap) = self.gap
+            && !self.source.shared().driver.is_forked()
+            && let Err(error) = self.close_gap(gap)
+        {
+            self.inode.dirty.errseq.note(&error);
+        }
+    }
+}
+
+/// How often a page may be loaded and evicted again, or another thread interfere, before a write reads the page past the cache.
+const ATTEMPTS_MAX: u32 = 4;
+
+/// Attempts in a row that may write nothing.
+const NOTHING_MAX: u32 = 10_000;

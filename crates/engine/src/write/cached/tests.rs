@@ -1,0 +1,159 @@
+//! Tests: writes that find no memory, and their files until there is some.
+//!
+//! Owns: an engine, and all of its memory, which the test takes and returns.
+//! Does not own: writes with memory (the engine's `writing` tests).
+
+use std::path::PathBuf;
+use std::task::{Context, Waker};
+
+use headwater_io::{DriverKind, Extent, Urgency};
+use headwater_testkit::{run_forked, run_self_with_env};
+use tempfile::TempDir;
+
+use super::*;
+use crate::api::contents::Contents;
+use crate::api::file::File;
+use crate::engine::Engine;
+use crate::inode::ALL_PAGES;
+use crate::{Caching, IoMode, OpenOptions};
+
+/// Goal: a page that was read past the cache is not used once the page was written to, and no written byte is lost. Method: a
+/// write to a part of it waits for memory; the whole page is written, also to the device, and leaves.
+#[test]
+fn a_page_written_since_it_was_read_is_read_again() {
+    let bench = Bench::new(&[1; LENGTH]);
+    let mut held = bench.all_memory();
+    let mut write = bench.write_a_part();
+    let next = write.advance(&PART).unwrap();
+    write.wait(next.expect("there is no memory")).unwrap();
+    let next = write.advance(&PART).unwrap();
+    assert!(write.base.is_some() && matches!(next, Some(WriteNext::Wait(Room::Freed(_)))));
+    held.clear();
+    bench.file.write_all_at(&[3; LENGTH], 0).unwrap();
+    bench.file.sync_data().unwrap();
+    bench.drop_pages();
+    finish(write);
+    bench.assert_merged();
+}
+
+/// Goal: as above, if the page was written to before it was read past the cache, and has reached the device since. Method: the
+/// page leaves when its write ends, before that is recorded.
+#[test]
+fn a_page_being_written_when_it_was_read_is_read_again() {
+    let bench = Bench::new(&[1; LENGTH]);
+    let mut held = bench.all_memory();
+    let mut write = bench.write_a_part();
+    let next = write.advance(&PART).unwrap();
+    held.truncate(held.len() - 2 * LENGTH / PAGE_BYTES);
+    bench.file.write_all_at(&[3; LENGTH], 0).unwrap();
+    write.wait(next.expect("there is no memory")).unwrap();
+    let shared = &bench.engine.shared;
+    writeback::begin(shared, bench.inode(), ALL_PAGES, writeback::SYNC_RUNS, Awaited::No);
+    let writing = shared.cache.writes.oldest().expect("too much to be copied at once");
+    let outcome = writing.let_go(writing.finished());
+    bench.drop_pages();
+    let next = write.advance(&PART).unwrap();
+    shared.cache.writes.over(&writing, outcome);
+    if let Some(next) = next {
+        write.wait(next).unwrap();
+        finish(write);
+    }
+    bench.assert_merged();
+}
+
+/// Goal: a write beyond the end that is dropped before its bytes are in the file removes the gap of zeros that it made; only the
+/// process that began the write does so, not a forked child. Method: a task that waits for memory is dropped first by a child, in
+/// which a lock of the file stays locked, then by its process.
+#[test]
+fn a_child_leaves_a_gap_to_its_parent() {
+    const CHILD: &str = "HEADWATER_GAP_CHILD";
+    if std::env::var_os(CHILD).is_none() {
+        let name = "write::cached::tests::a_child_leaves_a_gap_to_its_parent";
+        // Other tests of this binary have threads that hold locks.
+        let output = run_self_with_env(name, CHILD, "1");
+        return assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+    let bench = Bench::new(b"");
+    let held = bench.all_memory();
+    let mut writing = Box::pin(bench.file.write_all_at_async(&PART[..], 10_000));
+    assert!(writing.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let length_bytes = || std::fs::metadata(&bench.path).unwrap().len();
+    assert_eq!(length_bytes(), 10_000, "no gap");
+    let mut inherited = Some(writing);
+    let taken = bench.inode().dirty.device_length();
+    run_forked(|| drop(inherited.take()));
+    assert_eq!(length_bytes(), 10_000, "the child has cut the file");
+    drop(taken);
+    drop(inherited);
+    assert_eq!(length_bytes(), 0);
+    drop(held);
+}
+
+/// An engine used by this thread only, and a file. The engine is dropped before the directory.
+struct Bench {
+    engine: Engine,
+    file: File,
+    path: PathBuf,
+    _directory: TempDir,
+}
+
+impl Bench {
+    fn new(contents: &[u8]) -> Bench {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, contents).unwrap();
+        let engine = Engine::builder().memory(3 << 20).driver(DriverKind::Threads).build().unwrap();
+        engine.shared.background.stop();
+        let mut options = OpenOptions::new();
+        options.engine(&engine).caching(Caching::On).io(IoMode::Buffered).write();
+        let file = options.open(&path).unwrap();
+        Bench { engine, file, path, _directory: directory }
+    }
+
+    /// All frames, page by page.
+    fn all_memory(&self) -> Vec<Extent> {
+        std::iter::from_fn(|| self.engine.shared.arena.allocate(PAGE_BYTES, Urgency::Demand)).collect()
+    }
+
+    fn source(&self) -> &Arc<Source> {
+        let Contents::Stored(source) = &self.file.contents else { panic!("it is a file") };
+        source
+    }
+
+    fn inode(&self) -> &Arc<Inode> {
+        self.source().known().unwrap()
+    }
+
+    fn write_a_part(&self) -> CachedWrite<'_> {
+        let place = Place::At(PART_START as u64);
+        CachedWrite::new(self.source(), self.inode(), Caller::Thread, PART.len(), place).unwrap()
+    }
+
+    fn drop_pages(&self) {
+        self.inode().drop_pages(ALL_PAGES);
+        assert!(!self.inode().pages.holds(PageIndex::new(0)));
+    }
+
+    /// Asserts that the file has the bytes written to all of it, and those written to a part of it after that.
+    fn assert_merged(&self) {
+        let mut expected = [3; LENGTH];
+        expected[PART_START..][..PART.len()].copy_from_slice(&PART);
+        let mut found = [0; LENGTH];
+        self.file.read_exact_at(&mut found, 0).unwrap();
+        assert_eq!(found.iter().zip(&expected).position(|(found, expected)| found != expected), None);
+    }
+}
+
+/// Continues until all is written.
+fn finish(mut write: CachedWrite<'_>) {
+    while let Some(next) = write.advance(&PART).unwrap() {
+        write.wait(next).unwrap();
+    }
+}
+
+const PART: [u8; 100] = [2; 100];
+
+const PART_START: usize = 200;
+
+/// More than is written without a request.
+const LENGTH: usize = 32 * PAGE_BYTES;

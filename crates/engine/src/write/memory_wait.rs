@@ -1,0 +1,112 @@
+//! Memory wait: frames for written pages, or what a writer waits for until there are some.
+//!
+//! ```text
+//!   frames ─► fewer at a time ─► one ─► complete writes, evict clean pages ─► begin writeback ─► wait for the oldest write, load, or a free frame
+//! ```
+//!
+//! Owns: the order in which a writer looks for memory.
+//! Does not own: where frames come from (engine).
+
+use std::io;
+use std::sync::Arc;
+
+use headwater_core::readahead::Purpose;
+use headwater_core::units::{PAGE_BYTES, PageCount};
+use headwater_io::{EventListener, Extents};
+use os_display::Quotable;
+
+use crate::base::shared_completion::Notified;
+use crate::engine::Shared;
+use crate::engine::frames;
+use crate::engine::loads::Load;
+use crate::inode::Inode;
+use crate::inode::page_write::PageWrite;
+use crate::write::writeback;
+
+/// What a writer waits for when no frame can be had.
+pub(crate) enum Room {
+    /// A load: its pages can be evicted afterwards.
+    Load(Arc<Load>),
+    /// A write: its pages are clean afterwards.
+    Write(Arc<PageWrite>),
+    /// A frame that a reader, view or request returns.
+    Freed(EventListener),
+    /// Nothing: the dirty pages cannot be written.
+    Failing(io::Error),
+}
+
+impl Room {
+    /// Blocks until another attempt may succeed.
+    ///
+    /// # Errors
+    /// Why no further attempt can succeed.
+    pub(crate) fn wait(self, shared: &Shared) -> io::Result<()> {
+        match self {
+            Room::Load(load) => shared.cache.loads.wait(&load),
+            Room::Write(write) => shared.cache.writes.wait(&write),
+            Room::Freed(listener) => listener.wait(),
+            Room::Failing(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// As [`Room::wait`], for a task.
+    pub(crate) async fn ready(self, shared: &Shared) -> io::Result<()> {
+        match self {
+            Room::Load(load) => shared.cache.loads.ready(&load, &shared.driver).await,
+            Room::Write(write) => shared.cache.writes.ready(&write).await,
+            Room::Freed(listener) => Notified { listener: Some(listener), driver: &shared.driver }.await,
+            Room::Failing(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+/// Frames for all of the written pages, or the first few; else what to wait for.
+pub(crate) fn frames_for_write(
+    shared: &Shared,
+    inode: &Inode,
+    pages: PageCount,
+) -> Result<(Extents, PageCount), Room> {
+    let smaller = |pages: u64| (pages > 1).then_some(pages / 2);
+    for pages in std::iter::successors(Some(pages.get()), |&pages| smaller(pages)) {
+        let pages = PageCount::new(pages);
+        if let Some(extents) = frames::for_pages(shared, pages.bytes() as usize, Purpose::Demand) {
+            return Ok((extents, pages));
+        }
+    }
+    let freed = shared.arena.freed();
+    shared.cache.writes.conclude_arrived();
+    if let Some(extents) = frames::for_pages(shared, PAGE_BYTES, Purpose::Demand) {
+        return Ok((extents, PageCount::new(1)));
+    }
+    if shared.cache.writes.oldest().is_none() {
+        writeback::begin_any(shared);
+    }
+    if let Some(write) = shared.cache.writes.oldest() {
+        return Err(Room::Write(write));
+    }
+    if let Some(load) = shared.cache.loads.oldest() {
+        return Err(Room::Load(load));
+    }
+    if let Some(error) = failing_write_back(shared, inode) {
+        return Err(Room::Failing(error));
+    }
+    shared.driver.attend();
+    Err(Room::Freed(freed))
+}
+
+/// Why dirty pages stay in memory, for a writer of this file: its own failure; else that of another file, naming that file.
+fn failing_write_back(shared: &Shared, inode: &Inode) -> Option<io::Error> {
+    inode.dirty.failing().or_else(|| {
+        shared.cache.writes.dirty_files().iter().find_map(|other| {
+            let error = other.dirty.failing()?;
+            let path = other.dirty.path().unwrap_or_default();
+            let text = format!(
+                "the memory is lent, or holds bytes that cannot be written to {}: {error}",
+                path.maybe_quote()
+            );
+            Some(io::Error::new(io::ErrorKind::OutOfMemory, text))
+        })
+    })
+}

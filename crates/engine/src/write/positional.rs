@@ -1,0 +1,85 @@
+//! Positional: the path of a write at an offset, and its checks.
+//!
+//! Owns: the checks before a write.
+//! Does not own: the write into the cache (cached).
+
+use std::io;
+use std::sync::Arc;
+
+use headwater_core::frame::PAGES_MAX;
+use headwater_core::units::PAGE_SIZE_BYTES;
+use headwater_io::{FileKind, RejectReason, Route};
+
+use crate::base::error::{Operation, Result};
+use crate::engine::handle::{READABLE_BYTES_MAX, Source};
+use crate::write::cached::Place;
+
+impl Source {
+    pub(crate) fn write_at(self: &Arc<Self>, bytes: &[u8], offset_bytes: u64) -> Result<usize> {
+        self.check_positioned(offset_bytes)?;
+        self.check_write(offset_bytes, bytes.len())?;
+        match self.known() {
+            Some(inode) => Ok(self.write_cached(inode, bytes, Place::At(offset_bytes))?.bytes),
+            None => self.write_through(bytes, offset_bytes),
+        }
+    }
+
+    pub(crate) async fn write_at_async(self: &Arc<Self>, bytes: &[u8], offset_bytes: u64) -> Result<usize> {
+        self.check_positioned(offset_bytes)?;
+        self.check_write(offset_bytes, bytes.len())?;
+        match self.known() {
+            Some(inode) => Ok(self.write_cached_async(inode, bytes, Place::At(offset_bytes)).await?.bytes),
+            None => self.write_through(bytes, offset_bytes),
+        }
+    }
+
+    /// Writes to devices without pages: those that are no block devices.
+    fn write_through(&self, bytes: &[u8], offset_bytes: u64) -> Result<usize> {
+        let written = self.shared().driver.write_blocking(&self.open, Route::Buffered, bytes, offset_bytes);
+        written.map_err(|error| self.error(Operation::Write, offset_bytes, error))
+    }
+
+    /// A file open for appending can be written only at its end.
+    fn check_positioned(&self, offset_bytes: u64) -> Result<()> {
+        if self.appender.is_none() {
+            return Ok(());
+        }
+        let text = "the file is open for appending; open it without to write at a position";
+        Err(self.error(Operation::Write, offset_bytes, io::Error::new(io::ErrorKind::InvalidInput, text)))
+    }
+
+    pub(crate) fn check_write(&self, offset_bytes: u64, length: usize) -> Result<()> {
+        if self.shared().driver.is_forked() {
+            return Err(self.error(Operation::Write, offset_bytes, RejectReason::Forked.into()));
+        }
+        self.check_conflicts(Operation::Write)?;
+        let failure = self.known().and_then(|inode| inode.dirty.errseq.report_write(&self.reported_failures));
+        if let Some(error) = failure {
+            return Err(self.error(Operation::Write, offset_bytes, error));
+        }
+        self.check_end(offset_bytes, length)
+    }
+
+    /// Whether a file can be that long.
+    pub(crate) fn check_end(&self, offset_bytes: u64, length: usize) -> Result<()> {
+        let end_bytes = offset_bytes.checked_add(length as u64);
+        let error = match end_bytes {
+            None => io::Error::new(io::ErrorKind::InvalidInput, "offsets of files end at 2^63 - 1"),
+            Some(end_bytes) if end_bytes > WRITABLE_BYTES_MAX => io::ErrorKind::FileTooLarge.into(),
+            Some(end_bytes)
+                if self.open.kind() == FileKind::BlockDevice && end_bytes > self.length_bytes()? =>
+            {
+                io::ErrorKind::StorageFull.into()
+            }
+            Some(_) => return Ok(()),
+        };
+        Err(self.error(Operation::Write, offset_bytes, error))
+    }
+}
+
+/// The largest file that can be written: what frames can number.
+pub(crate) const WRITABLE_BYTES_MAX: u64 = if READABLE_BYTES_MAX < PAGES_MAX * PAGE_SIZE_BYTES {
+    READABLE_BYTES_MAX
+} else {
+    PAGES_MAX * PAGE_SIZE_BYTES
+};

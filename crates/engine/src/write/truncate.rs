@@ -1,0 +1,200 @@
+//! Truncate: a change of the length, and what it waits for.
+//!
+//! ```text
+//!   set_len ─► size lock ─► barrier: no writeback begins behind the new end ─► wait for writes in flight behind it ─► the device ─► the cache
+//! ```
+//!
+//! Owns: the order of these steps, for threads and for tasks.
+//! Does not own: the length (inode).
+//! Invariants: I10 the bytes of a page beyond the length are zeros.
+
+use std::io;
+use std::sync::Arc;
+
+use headwater_core::cache::DirtyToo;
+use headwater_core::units::{ByteRange, PageCount, PageIndex, PageRange};
+use headwater_io::{Dropped, Extents, FileKind};
+
+use crate::base::error::{Error, Operation, Result};
+use crate::base::listeners::defer;
+use crate::engine::handle::Source;
+use crate::inode::Inode;
+use crate::inode::dirty::State;
+use crate::inode::page_write::PageWrite;
+use crate::inode::size_lock::SizeLockGuard;
+use crate::write::memory_wait;
+use crate::write::positional::WRITABLE_BYTES_MAX;
+
+impl Source {
+    pub(crate) fn set_len(self: &Arc<Self>, length_bytes: u64) -> Result<()> {
+        let Some(inode) = self.check_set_len(length_bytes)? else { return Ok(()) };
+        let cut = Cut::new(self, inode, inode.dirty.size_lock.lock(), length_bytes)?;
+        while let Some(write) = cut.in_the_way() {
+            self.shared().cache.writes.wait(&write);
+        }
+        loop {
+            match memory_wait::frames_for_write(self.shared(), inode, PageCount::new(1)) {
+                Ok((spare, _)) => return cut.finish(spare),
+                Err(room) => room.wait(self.shared()).map_err(|error| cut.error(error))?,
+            }
+        }
+    }
+
+    pub(crate) async fn set_len_async(self: &Arc<Self>, length_bytes: u64) -> Result<()> {
+        let Some(inode) = self.check_set_len(length_bytes)? else { return Ok(()) };
+        let turn = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
+        let cut = Cut::new(self, inode, turn, length_bytes)?;
+        while let Some(write) = cut.in_the_way() {
+            self.shared().cache.writes.ready(&write).await;
+        }
+        loop {
+            match memory_wait::frames_for_write(self.shared(), inode, PageCount::new(1)) {
+                Ok((spare, _)) => return cut.finish(spare),
+                Err(room) => room.ready(self.shared()).await.map_err(|error| cut.error(error))?,
+            }
+        }
+    }
+
+    /// The inode, if the file has a length to set.
+    fn check_set_len(&self, length_bytes: u64) -> Result<Option<&Arc<Inode>>> {
+        self.check_process_for(Operation::SetLength)?;
+        self.check_conflicts(Operation::SetLength)?;
+        let refused = |error| Err(Error::on_file(Operation::SetLength, self.path(), error));
+        if self.open.kind() != FileKind::Regular {
+            let text = "only regular files have a length that can be set";
+            return refused(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        if length_bytes > WRITABLE_BYTES_MAX {
+            return refused(io::ErrorKind::FileTooLarge.into());
+        }
+        Ok(self.known())
+    }
+}
+
+/// A change of the length. If dropped early, nothing has changed.
+struct Cut<'a> {
+    source: &'a Source,
+    inode: &'a Arc<Inode>,
+    length_bytes: u64,
+    /// Excludes other changes of the length.
+    turn: SizeLockGuard<'a>,
+}
+
+impl<'a> Cut<'a> {
+    /// From here on no writeback begins of the page in which the file will end, nor behind it.
+    fn new(
+        source: &'a Source,
+        inode: &'a Arc<Inode>,
+        turn: SizeLockGuard<'a>,
+        length_bytes: u64,
+    ) -> Result<Cut<'a>> {
+        source.end_bytes(inode)?;
+        let mut state = inode.dirty.lock();
+        // Under the lock: an exit that seizes the size lock lifts the barrier after that.
+        if turn.holds() {
+            state.barrier = Some(PageIndex::containing(length_bytes));
+        }
+        drop(state);
+        Ok(Cut { source, inode, length_bytes, turn })
+    }
+
+    /// A write in flight behind the new end, which would extend the file again if it came after the truncate.
+    fn in_the_way(&self) -> Option<Arc<PageWrite>> {
+        let state = self.inode.dirty.lock();
+        let barrier = PageIndex::containing(self.length_bytes);
+        state.in_flight.values().find(|write| write.pages().end > barrier).cloned()
+    }
+
+    fn error(&self, error: io::Error) -> Error {
+        Error::on_file(Operation::SetLength, self.source.path(), error)
+    }
+
+    /// `spare` replaces the last page if that is pinned. Listeners are called after the size lock is released, because they may
+    /// use the file.
+    fn finish(self, spare: Extents) -> Result<()> {
+        let deferral = defer();
+        let finished = self.finish_with_turn(spare);
+        drop(self);
+        drop(deferral);
+        finished
+    }
+
+    fn finish_with_turn(&self, spare: Extents) -> Result<()> {
+        let inode = self.inode;
+        // The pages behind the end leave before the check after the change could take the truncate for one by others.
+        inode.begin_changes(&self.source.open, 1);
+        let finished = self.cut(spare);
+        inode.end_changes(&self.source.open, 1);
+        let dropped = finished.map_err(|error| self.error(error))?;
+        inode.on_dropped(&dropped);
+        Ok(())
+    }
+
+    /// Truncates or extends the file on the device, and then in the cache.
+    fn cut(&self, spare: Extents) -> io::Result<Vec<Dropped>> {
+        let (inode, shared) = (self.inode, self.source.shared());
+        if !self.turn.make_firm() {
+            return Err(io::Error::other("the process ends, and writes what the file has"));
+        }
+        {
+            let mut device_length = inode.dirty.device_length();
+            let (driver, file) = (&shared.driver, &self.source.open);
+            if self.length_bytes > *device_length && self.length_bytes > file.length_bytes()? {
+                // Bytes that others append meanwhile stay.
+                driver.extend_blocking(file, self.length_bytes)?;
+            } else {
+                driver.set_len_blocking(file, self.length_bytes)?;
+            }
+            *device_length = self.length_bytes;
+        }
+        let mut dropped = Vec::new();
+        inode.dirty.change(shared.cache.writes.dirty(), |state| {
+            let before_bytes = inode.length_bytes();
+            let is_cut = self.length_bytes < before_bytes;
+            // Bytes of a window beyond an end must not become visible.
+            let changed =
+                ByteRange::new(before_bytes.min(self.length_bytes), before_bytes.max(self.length_bytes));
+            inode.dirty.windows.zero(changed);
+            inode.set_length(self.length_bytes);
+            if is_cut {
+                self.drop_rest(state, spare, &mut dropped);
+            }
+            inode.dirty.note_written();
+            inode.dirty.note_change();
+            if state.dirty.is_empty() {
+                shared.cache.writes.forget(inode);
+            }
+        });
+        Ok(dropped)
+    }
+
+    /// Drops what lies behind the end. Called under the lock of `state`.
+    fn drop_rest(&self, state: &mut State, spare: Extents, dropped: &mut Vec<Dropped>) {
+        let end = PageRange::covering(ByteRange::new(0, self.length_bytes)).end;
+        let rest = PageRange::new(end, PageIndex::MAX);
+        state.dirty.forget(rest);
+        self.inode.pages.invalidate(rest, DirtyToo::Yes, |page| dropped.push(page));
+        let last = PageIndex::containing(self.length_bytes);
+        if last == end {
+            return;
+        }
+        let last_page = PageRange::new(last, end);
+        state.dirty.forget_behind(last, (self.length_bytes - last.start_bytes()) as u32);
+        if state.dirty.first_unwritten(last_page).is_none() {
+            // All dirty bytes of the last page are cut off; the page is read again.
+            self.inode.pages.invalidate(last_page, DirtyToo::Yes, |page| dropped.push(page));
+            return;
+        }
+        // The rest of the last page becomes zeros. The device has zeroed its own copy; a clean page is read again.
+        self.inode.pages.invalidate(last_page, DirtyToo::No, |page| dropped.push(page));
+        self.inode.zero_tail(last, (self.length_bytes - last.start_bytes()) as u32, spare);
+    }
+}
+
+impl Drop for Cut<'_> {
+    fn drop(&mut self) {
+        if self.turn.make_firm() {
+            self.inode.dirty.lock().barrier = None;
+        }
+    }
+}

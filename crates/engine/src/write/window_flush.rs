@@ -1,0 +1,296 @@
+//! Window flush: writes live windows back to the file.
+//!
+//! ```text
+//!   size lock ─► ask the kernel which pages were written ─► pieces of up to 1 MiB ─► copied into extents ─► written ─► next
+//!                                                                                                         └─ failed ─► unsaved, noted
+//! ```
+//!
+//! The size lock excludes truncates and other flushes of the windows: so a page is in one write at most, and no write extends the
+//! file again after a truncate. A store to a page while it is copied or in flight is reported by the kernel the next time.
+//!
+//! Owns: the way from windows to the device.
+//! Does not own: the list of windows, syncs.
+//! Invariants: I3, I7 as for pages; I5 only the size lock is held while waiting; I10 nothing is written beyond the length.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use headwater_core::units::{Alignment, ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES, PageCount};
+use headwater_io::{Completion, Extents, Finished, OpenFile, Operation, Rejected, Route, Transfer, Urgency};
+
+use crate::engine::Shared;
+use crate::inode::Inode;
+use crate::inode::size_lock::SizeLockGuard;
+use crate::inode::windows::{Stage, Window};
+use crate::write::memory_wait;
+use crate::write::memory_wait::Room;
+
+/// The writeback of a file's windows, with its progress.
+struct Flush<'a> {
+    shared: &'a Shared,
+    inode: &'a Inode,
+    windows: Vec<Arc<Window>>,
+    /// The piece in flight, of the last of the windows.
+    piece: std::ops::Range<usize>,
+    /// The file to which a piece is being written.
+    changing: Option<Arc<OpenFile>>,
+    outcome: io::Result<()>,
+    /// Excludes truncates and other flushes of the windows.
+    turn: &'a SizeLockGuard<'a>,
+}
+
+/// What to wait for.
+enum FlushNext {
+    Room(Room),
+    Write(Completion),
+}
+
+/// Writes back all stores to windows of a file so far, and waits. Failures are noted in its errseq.
+pub(crate) fn flush(shared: &Shared, inode: &Arc<Inode>) {
+    let windows = inode.dirty.windows.all();
+    let (orphans, used): (Vec<_>, Vec<_>) =
+        windows.into_iter().partition(|window| window.unsaved().is_orphan);
+    orphans.iter().for_each(|window| close(shared, inode, window));
+    if !used.is_empty() {
+        let turn = inode.dirty.size_lock.lock();
+        // The failure is noted in the errseq, for syncs to report.
+        let _ = flush_with(shared, inode, used, &turn);
+    }
+}
+
+/// As [`flush`], for a task.
+pub(crate) async fn flush_async(shared: &Shared, inode: &Inode) {
+    if inode.dirty.windows.is_empty() {
+        return;
+    }
+    let turn = inode.dirty.size_lock.lock_async(&shared.driver).await;
+    let mut flush = Flush::new(shared, inode, inode.dirty.windows.all(), &turn);
+    while let Some(next) = flush.step() {
+        match next {
+            FlushNext::Room(room) => flush.waited(room.ready(shared).await),
+            FlushNext::Write(mut completion) => {
+                let finished = std::future::poll_fn(|context| completion.poll(context)).await;
+                flush.conclude(finished);
+            }
+        }
+    }
+}
+
+/// Writes back windows that were not written back for [`WINDOW_AGE`]. Blocks.
+pub(crate) fn flush_old(shared: &Shared, inode: &Arc<Inode>) {
+    let now = shared.driver.now();
+    let is_old = |window: &Arc<Window>| now.saturating_duration_since(window.unsaved().asked) >= WINDOW_AGE;
+    if inode.dirty.windows.all().iter().any(is_old) {
+        flush(shared, inode);
+    }
+}
+
+/// As [`flush`], under a size lock that the caller holds, when the process exits.
+pub(crate) fn flush_leaving(shared: &Shared, inode: &Arc<Inode>, turn: &SizeLockGuard<'_>) {
+    let _ = flush_with(shared, inode, inode.dirty.windows.all(), turn);
+}
+
+fn flush_with(
+    shared: &Shared,
+    inode: &Inode,
+    windows: Vec<Arc<Window>>,
+    turn: &SizeLockGuard<'_>,
+) -> io::Result<()> {
+    let mut flush = Flush::new(shared, inode, windows, turn);
+    while let Some(next) = flush.step() {
+        match next {
+            FlushNext::Room(room) => flush.waited(room.wait(shared)),
+            FlushNext::Write(completion) => flush.conclude(completion.wait()),
+        }
+    }
+    std::mem::replace(&mut flush.outcome, Ok(()))
+}
+
+/// Ends a window without users: writes it back, and returns its pages to the cache. If that fails, the window stays, and the next
+/// sync tries again. Blocks.
+pub(crate) fn close(shared: &Shared, inode: &Arc<Inode>, window: &Arc<Window>) {
+    let turn = inode.dirty.size_lock.lock();
+    window.unsaved().is_orphan = true;
+    // From here on writes to these pages wait for the size lock.
+    inode.dirty.change(shared.cache.writes.dirty(), |_| window.set_stage(Stage::Closing));
+    let flushed = flush_with(shared, inode, vec![window.clone()], &turn);
+    inode.dirty.change(shared.cache.writes.dirty(), |state| {
+        if flushed.is_err() {
+            return window.set_stage(Stage::Live);
+        }
+        inode.dirty.windows.remove(window);
+        // Bytes read from the device before lack those of the window.
+        inode.dirty.note_written();
+        inode.dirty.note_change();
+        if state.dirty.is_empty() {
+            shared.cache.writes.forget(inode);
+        }
+    });
+}
+
+impl<'a> Flush<'a> {
+    /// Asks the kernel which pages were written.
+    fn new(
+        shared: &'a Shared,
+        inode: &'a Inode,
+        windows: Vec<Arc<Window>>,
+        turn: &'a SizeLockGuard<'a>,
+    ) -> Flush<'a> {
+        let mut outcome = Ok(());
+        let windows: Vec<_> = windows.into_iter().filter(|window| window.stage() != Stage::Making).collect();
+        for window in &windows {
+            let mut written = Vec::new();
+            if let Err(error) = window.memory.take_written(&mut written) {
+                inode.dirty.errseq.note(&error);
+                outcome = Err(error);
+            }
+            let mut unsaved = window.unsaved();
+            unsaved.ranges.append(&mut written);
+            unsaved.asked = shared.driver.now();
+        }
+        Flush { shared, inode, windows, piece: 0..0, changing: None, outcome, turn }
+    }
+
+    /// Begins the next write, and returns what to wait for. `None` when all is written, or one has failed.
+    fn step(&mut self) -> Option<FlushNext> {
+        while let Some(window) = self.windows.last().cloned() {
+            if self.outcome.is_err() || !self.turn.holds() {
+                return None;
+            }
+            let Some(range) = window.unsaved().ranges.last().cloned() else {
+                self.windows.pop();
+                continue;
+            };
+            let start_bytes = window.pages.start.start_bytes();
+            let bytes = ByteRange::new(start_bytes + range.start as u64, start_bytes + range.end as u64);
+            let bytes = bytes.clip(self.inode.length_bytes());
+            if bytes.is_empty() {
+                window.unsaved().ranges.pop();
+                continue;
+            }
+            match self.begin(&window, bytes) {
+                Ok(next) => return Some(next),
+                Err(error) => self.failed(error),
+            }
+        }
+        None
+    }
+
+    /// Begins to write the last part of a range: first, and separately, the bytes beyond its last whole block.
+    fn begin(&mut self, window: &Window, bytes: ByteRange) -> io::Result<FlushNext> {
+        let alignment =
+            window.file.direct().map_or(Alignment::ONE, |direct| direct.offset.max(Alignment::PAGE));
+        let whole_end = alignment.down(bytes.end);
+        let (mut part, route) = match window.file.direct() {
+            Some(_) if whole_end == bytes.end => (bytes, Route::Direct),
+            Some(_) => (ByteRange::new(whole_end.max(bytes.start), bytes.end), Route::Buffered),
+            None => (bytes, Route::Buffered),
+        };
+        part.start = part
+            .start
+            .max(part.end.saturating_sub(PIECE_BYTES).next_multiple_of(PAGE_SIZE_BYTES).min(part.end));
+        let pages = PageCount::covering(part.len());
+        let (mut extents, pages) = match memory_wait::frames_for_write(self.shared, self.inode, pages) {
+            Ok(found) => found,
+            Err(room) => return Ok(FlushNext::Room(room)),
+        };
+        // With less memory, only the last pages.
+        let end_page_bytes = part.end.next_multiple_of(PAGE_SIZE_BYTES);
+        part.start = part.start.max(end_page_bytes - pages.bytes());
+        copy(window, part, &mut extents)?;
+        let request = Transfer {
+            operation: Operation::Write,
+            file: window.file.clone(),
+            route,
+            offset_bytes: part.start,
+            length_bytes: part.len() as usize,
+            extents,
+        };
+        self.piece = window.place(part.start)..window.place(part.end);
+        self.inode.begin_changes(&window.file, 1);
+        self.changing = Some(window.file.clone());
+        let submitted = self.shared.driver.submit(request, Urgency::Demand);
+        submitted.map(FlushNext::Write).map_err(|Rejected { reason, .. }| {
+            self.end_change();
+            reason.into()
+        })
+    }
+
+    fn conclude(&mut self, finished: Finished) {
+        self.end_change();
+        let length_bytes = self.piece.len();
+        match (finished.result, finished.stopped_by) {
+            (Ok(written_bytes), _) if written_bytes >= length_bytes => self.written(),
+            (Ok(_), Some(error)) | (Err(error), _) => self.failed(error),
+            (Ok(_), None) => self.failed(io::ErrorKind::WriteZero.into()),
+        }
+    }
+
+    /// Records a piece that is on the device.
+    fn written(&mut self) {
+        let window = self.windows.last().expect("a piece is a window's");
+        let mut unsaved = window.unsaved();
+        let last = unsaved.ranges.last_mut().expect("a piece is part of a range");
+        last.end = self.piece.start;
+        if last.start >= last.end {
+            unsaved.ranges.pop();
+        }
+        drop(unsaved);
+        let start_bytes = window.pages.start.start_bytes() + self.piece.start as u64;
+        let pages = PageCount::covering(self.piece.len() as u64).get();
+        self.inode.counters.wrote(pages, self.piece.len() as u64);
+        self.inode.dirty.note_written_at(ByteRange::at(start_bytes, self.piece.len() as u64));
+        self.shared.cache.writes.note_progress();
+    }
+
+    /// Ends the own change: the piece is written, or abandoned.
+    fn end_change(&mut self) {
+        if let Some(file) = self.changing.take() {
+            self.inode.end_changes(&file, 1);
+        }
+    }
+
+    fn waited(&mut self, waited: io::Result<()>) {
+        if let Err(error) = waited {
+            self.failed(error);
+        }
+    }
+
+    fn failed(&mut self, error: io::Error) {
+        self.inode.dirty.errseq.note(&error);
+        self.outcome = Err(error);
+    }
+}
+
+impl Drop for Flush<'_> {
+    /// The task may be dropped while a piece is in flight.
+    fn drop(&mut self) {
+        if !self.shared.driver.is_forked() {
+            self.end_change();
+        }
+    }
+}
+
+/// Copies bytes of a window into extents.
+fn copy(window: &Window, bytes: ByteRange, extents: &mut Extents) -> io::Result<()> {
+    let (mut at, end) = (window.place(bytes.start), window.place(bytes.end));
+    for extent in extents {
+        let length = extent.len().min(end - at);
+        // Optimistic readers may still be looking at the frames' previous contents, so the bytes are stored atomically.
+        let mut buffer = [0; PAGE_BYTES];
+        for start in (0..length).step_by(PAGE_BYTES) {
+            let part = &mut buffer[..PAGE_BYTES.min(length - start)];
+            window.memory.read(at + start, part)?;
+            extent.store(start, part);
+        }
+        at += length;
+    }
+    Ok(())
+}
+
+/// The largest request: beyond 1 MiB devices get no faster.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// As for dirty pages.
+const WINDOW_AGE: Duration = Duration::from_secs(5);

@@ -1,0 +1,466 @@
+//! Writeback: dirty pages become requests, in order and in runs.
+//!
+//! ```text
+//!   dirty pages ─► take runs, ascending, up to 1 MiB ─► pin ─► beyond the device's length? allocate ─► submit, one plug
+//!                                                                 └─ the unaligned tail ─► through the kernel's page cache
+//!   when: 4 MiB written sequentially, or 1 MiB at once ─ too much is dirty ─ the age ─ a file is closed ─ sync
+//! ```
+//!
+//! A direct write covers whole blocks, so an unaligned end of a file is written through the kernel's page cache, in exactly its
+//! bytes: the file is never longer than its length, not even after a power loss. So is a page that is dirty in part: its other
+//! bytes may have been changed by others since it was read. A contested file, one that others have changed, is written only
+//! through the kernel's page cache: where a direct write meets a buffered one in a page, the kernel fails the next sync of both.
+//! So are small writes that no caller waits for: a program that uses the file next, without a sync, may write to it while a
+//! direct write is in flight.
+//!
+//! Space beyond the length on the device is allocated before it is written. That extends the file by zeros that no sync has
+//! promised; without it, writes that extend a file would wait for each other.
+//!
+//! Owns: the way from dirty pages to requests, the limits of dirty pages.
+//! Does not own: which pages are dirty (inode), which callers wait (writes).
+//! Invariants: I3; I5 no lock but `device_length` is held while submitting or allocating; I10 nothing is written beyond the
+//! length.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use headwater_core::dirty::Taken;
+use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
+use headwater_io::{Allocated, DirectAlignment, OpenFile, PinnedRun, Rejected, Route, Urgency, WriteBack};
+
+use crate::engine::Shared;
+use crate::engine::frames;
+use crate::engine::frames::RUN_PAGES_MAX;
+use crate::inode::dirty::{Dirty, State};
+use crate::inode::errseq::Cause;
+use crate::inode::page_write::PageWrite;
+use crate::inode::{ALL_PAGES, Inode};
+use crate::write::window_flush;
+
+/// The result of [`begin`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begun {
+    pub(crate) pages: u64,
+    /// The first page not visited.
+    pub(crate) next: PageIndex,
+    /// Whether pages were held back because the file is being truncated.
+    pub(crate) is_held_back: bool,
+}
+
+/// Whether a thread or task waits for the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Awaited {
+    Yes,
+    /// Other programs may use the file during the write: it was closed, or not written to for a while.
+    No,
+}
+
+/// Whether bytes are missing on the device in front of dirty ones.
+enum Hole {
+    None,
+    Left,
+}
+
+/// A write that is prepared.
+struct Piece {
+    write: Arc<PageWrite>,
+    run: PinnedRun,
+    /// For a page that is dirty in several places: all but the last, written before the request is made.
+    before: Vec<ByteRange>,
+    /// The bytes of the request.
+    bytes: ByteRange,
+    route: Route,
+}
+
+/// Begins to write the dirty pages of a range, ascending, in at most `runs_max` runs. Does not wait for the device, but blocks
+/// while the file system allocates space and while a few pages are copied into the kernel's page cache.
+pub(crate) fn begin(
+    shared: &Shared,
+    inode: &Arc<Inode>,
+    within: PageRange,
+    runs_max: usize,
+    awaited: Awaited,
+) -> Begun {
+    let mut begun = Begun { pages: 0, next: within.end, is_held_back: false };
+    let (file, pieces) = inode.dirty.change(shared.cache.writes.dirty(), |state| {
+        let Some(file) = state.file.clone() else { return (None, Vec::new()) };
+        let is_little = awaited == Awaited::No && inode.dirty.pages() <= LITTLE_PAGES_MAX;
+        let direct = file.direct().filter(|_| !is_little && !inode.is_contested());
+        let mut pieces = Vec::new();
+        let end = state.barrier.map_or(within.end, |barrier| barrier.min(within.end));
+        let behind = PageRange::new(end.max(within.start), within.end);
+        begun.is_held_back = state.dirty.first_unwritten(behind).is_some();
+        let mut from = within.start;
+        for _ in 0..runs_max {
+            let Some(taken) = state.dirty.take(PageRange::new(from, end.max(from)), RUN_PAGES_MAX) else {
+                from = within.end;
+                break;
+            };
+            from = taken.pages.end;
+            begun.pages += taken.pages.len().get();
+            prepare(shared, inode, state, &file, taken, direct, &mut pieces);
+        }
+        begun.next = from;
+        (Some(file), pieces)
+    });
+    if let Some(file) = file {
+        submit_pieces(shared, inode, &file, pieces);
+    }
+    begun
+}
+
+/// Pins the pages taken. The file's tail becomes a piece of its own if a direct write cannot end there.
+fn prepare(
+    shared: &Shared,
+    inode: &Arc<Inode>,
+    state: &mut State,
+    file: &Arc<OpenFile>,
+    taken: Taken,
+    direct: Option<DirectAlignment>,
+    pieces: &mut Vec<Piece>,
+) {
+    let length_bytes = inode.length_bytes();
+    let Some(direct) = direct.filter(|_| taken.parts.is_none()) else {
+        return pieces.push(piece(shared, inode, state, file, taken, Route::Buffered));
+    };
+    let run = taken.pages;
+    let is_whole = run.bytes().end <= length_bytes || direct.offset.is_aligned(length_bytes);
+    let tail = if is_whole { run.end } else { PageIndex::new(run.end.get() - 1) };
+    for (pages, route) in
+        [(PageRange::new(run.start, tail), Route::Direct), (PageRange::new(tail, run.end), Route::Buffered)]
+    {
+        if !pages.is_empty() {
+            pieces.push(piece(shared, inode, state, file, Taken { pages, parts: None }, route));
+        }
+    }
+}
+
+/// Pins pages and records that they are in flight.
+fn piece(
+    shared: &Shared,
+    inode: &Arc<Inode>,
+    state: &mut State,
+    file: &Arc<OpenFile>,
+    taken: Taken,
+    route: Route,
+) -> Piece {
+    let (pages, length_bytes) = (taken.pages, inode.length_bytes());
+    let start_bytes = pages.start.start_bytes();
+    let within = |part: Range<u32>| {
+        ByteRange::new(start_bytes + u64::from(part.start), start_bytes + u64::from(part.end))
+    };
+    let mut before: Vec<ByteRange> = match &taken.parts {
+        Some(parts) => parts.iter().map(within).collect(),
+        None => vec![pages.bytes().clip(length_bytes)],
+    };
+    let bytes = before.pop().filter(|bytes| !bytes.is_empty() && bytes.end <= length_bytes);
+    let bytes = bytes.expect("U1: what is dirty lies below the length");
+    let all = ByteRange::new(before.first().map_or(bytes.start, |first| first.start), bytes.end);
+    let write = shared.cache.writes.begin(inode, file, taken, all, bytes.len());
+    if inode.dirty.is_unsettled() {
+        // The page may hold bytes that others have overwritten since it was read.
+        write.doubt();
+    }
+    state.in_flight.insert(write.id(), write.clone());
+    Piece { write, run: inode.pages.hold(pages), before, bytes, route }
+}
+
+fn submit_pieces(shared: &Shared, inode: &Inode, file: &Arc<OpenFile>, pieces: Vec<Piece>) {
+    if pieces.is_empty() {
+        return;
+    }
+    inode.begin_changes(file, pieces.len());
+    let mut plug = shared.driver.plug();
+    let mut ready = Vec::with_capacity(pieces.len());
+    let known_bytes = *inode.dirty.device_length();
+    for (range, pieces) in together(pieces) {
+        match lengthen(shared, inode, file, range) {
+            Ok(()) => ready.extend(pieces),
+            Err(error) => pieces.into_iter().for_each(|piece| piece.fail(shared, Cause::of(&error).error())),
+        }
+    }
+    let has_direct = ready.iter().any(|piece| piece.route == Route::Direct);
+    let is_shared = has_direct && (inode.is_contested() || inode.origin.has_company());
+    let mut quick = Vec::new();
+    for mut piece in ready {
+        if piece.route == Route::Direct && (is_shared || may_meet_others(shared, inode, file, piece.bytes)) {
+            piece.route = Route::Buffered;
+        }
+        if is_quick(shared, file, &piece, known_bytes) {
+            quick.push(piece);
+            continue;
+        }
+        if let Err(error) = write_parts(shared, file, &piece.run, &piece.before) {
+            piece.fail(shared, error);
+            continue;
+        }
+        let Piece { write, run, bytes, route, .. } = piece;
+        let request = WriteBack {
+            file: file.clone(),
+            route,
+            offset_bytes: bytes.start,
+            length_bytes: bytes.len() as usize,
+            skip_bytes: (bytes.start % PAGE_SIZE_BYTES) as usize,
+            pages: run,
+        };
+        match plug.submit(request, Urgency::Demand) {
+            Ok(completion) => write.under_way(completion),
+            Err(Rejected { request, reason }) => {
+                drop(request);
+                shared.cache.writes.over(&write, Err(reason.into()));
+            }
+        }
+    }
+    // While the device works on the requests.
+    drop(plug);
+    for mut piece in quick {
+        piece.before.push(piece.bytes);
+        match write_parts(shared, file, &piece.run, &piece.before) {
+            Ok(()) => piece.succeed(shared),
+            Err(error) => piece.fail(shared, error),
+        }
+    }
+}
+
+/// Whether a write is done once its bytes are copied: into a few pages that the kernel's page cache holds, or does not have to
+/// read because all of their bytes are new. The kernel would hand such a request to a worker thread, which takes ten times as
+/// long.
+fn is_quick(shared: &Shared, file: &OpenFile, piece: &Piece, known_bytes: u64) -> bool {
+    let (bytes, pages) = (piece.bytes, PageRange::covering(piece.bytes));
+    if piece.route == Route::Direct || pages.len() > QUICK_PAGES_MAX {
+        return false;
+    }
+    let last = PageIndex::new(pages.end.get() - 1).start_bytes();
+    let starts_whole = bytes.start == pages.start.start_bytes();
+    let is_whole = starts_whole && (bytes.end == pages.end.start_bytes() || last >= known_bytes);
+    is_whole || pages.len() == PageCount::new(1) && shared.driver.is_held_by_kernel(file, bytes)
+}
+
+/// Whether others may be writing to the same pages through the kernel's page cache: it has dirty pages there; or, without a
+/// watch, it holds any page of the file.
+fn may_meet_others(shared: &Shared, inode: &Inode, file: &OpenFile, bytes: ByteRange) -> bool {
+    let all = ByteRange::new(0, bytes.end.max(inode.length_bytes()));
+    shared.driver.is_dirty_in_kernel(file, bytes)
+        || !inode.origin.is_watched() && shared.driver.is_held_by_kernel(file, all)
+}
+
+/// Writes ranges of a run that each begin in its first page. Blocks for the copies into the kernel's page cache.
+fn write_parts(shared: &Shared, file: &OpenFile, run: &PinnedRun, parts: &[ByteRange]) -> io::Result<()> {
+    for range in parts {
+        let (mut at_bytes, mut skip) = (range.start, (range.start % PAGE_SIZE_BYTES) as usize);
+        for slice in run.slices() {
+            let length = (slice.len() - skip).min((range.end - at_bytes) as usize);
+            let mut rest = &slice[skip..skip + length];
+            while !rest.is_empty() {
+                // The cause of a short write is reported by the next one.
+                let done = shared.driver.write_blocking(file, Route::Buffered, rest, at_bytes)?;
+                at_bytes += done as u64;
+                rest = &rest[done..];
+            }
+            skip = 0;
+        }
+    }
+    Ok(())
+}
+
+/// Ensures that the file on the device reaches to the end of a range that is about to be written.
+fn lengthen(shared: &Shared, inode: &Inode, file: &OpenFile, range: ByteRange) -> io::Result<()> {
+    let mut device_length = inode.dirty.device_length();
+    if range.end <= *device_length {
+        return Ok(());
+    }
+    let beyond = ByteRange::new(range.start.max(*device_length), range.end);
+    // Others may have extended it.
+    match shared.driver.allocate_blocking(file, beyond) {
+        Ok(Allocated::Yes) => {}
+        Ok(Allocated::Unsupported) => shared.driver.extend_blocking(file, range.end)?,
+        // A full XFS reports this even for reserved space. If none is reserved, the write itself fails.
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+            if file.length_bytes()? < range.end {
+                shared.driver.set_len_blocking(file, range.end)?;
+            }
+        }
+        Err(error) => return Err(error),
+    }
+    *device_length = range.end;
+    Ok(())
+}
+
+/// Called when others have changed the file while pages were dirty. Writes those dirty in part, and waits for them and for
+/// earlier writes in flight: these pages may be stale, and leave when they are written. Where others have truncated the file in
+/// front of dirty pages, extends the device up to these again. Needs no size lock from the caller. Failures are noted in the
+/// file's errseq.
+pub(crate) fn settle(shared: &Shared, inode: &Arc<Inode>) {
+    let hole = close_hole(shared, inode);
+    if let Err(error) = &hole {
+        inode.dirty.errseq.note(error);
+    }
+    let failures = inode.dirty.errseq.count();
+    // A page dirtied again under writeback takes another round.
+    for _ in 0..SETTLE_ROUNDS {
+        let mut from = PageIndex::new(0);
+        loop {
+            let rest = PageRange::new(from, PageIndex::MAX);
+            let Some(page) = inode.dirty.lock().dirty.first_in_part(rest) else { break };
+            from = page + PageCount::new(1);
+            begin(shared, inode, PageRange::new(page, from), 1, Awaited::Yes);
+        }
+        let is_doubted = |write: &&Arc<PageWrite>| write.is_doubted();
+        let writes: Vec<_> = inode.dirty.lock().in_flight.values().filter(is_doubted).cloned().collect();
+        writes.iter().for_each(|write| shared.cache.writes.wait(write));
+        let is_settled = !Dirty::is_doubtful(&inode.dirty.lock());
+        if is_settled || inode.dirty.errseq.count() != failures {
+            if matches!(hole, Ok(Hole::None) | Err(_)) {
+                inode.dirty.clear_unsettled();
+            }
+            return;
+        }
+    }
+}
+
+/// U2: the bytes between the end of the device and the last dirty page read as zeros. While something else holds the size lock,
+/// this is left to a later read.
+fn close_hole(shared: &Shared, inode: &Inode) -> io::Result<Hole> {
+    let hole_end = || {
+        let device_bytes = *inode.dirty.device_length();
+        let state = inode.dirty.lock();
+        let last_bytes = state.dirty.last_dirty().map_or(0, |(page, _)| page.start_bytes());
+        // The descriptor of the writer: a reader's is not open for writing.
+        state.file.clone().filter(|_| last_bytes > device_bytes).map(|file| (file, last_bytes))
+    };
+    if hole_end().is_none() {
+        return Ok(Hole::None);
+    }
+    let Some(_turn) = inode.dirty.size_lock.try_lock() else { return Ok(Hole::Left) };
+    let Some((file, end_bytes)) = hole_end() else { return Ok(Hole::None) };
+    inode.change_length(&file, |device_length| {
+        shared.driver.extend_blocking(&file, end_bytes)?;
+        *device_length = end_bytes.max(*device_length);
+        Ok(Hole::None)
+    })
+}
+
+/// Begins writeback of this file because much is dirty; the writers of other files do the same for theirs.
+pub(crate) fn begin_early(shared: &Shared, inode: &Arc<Inode>) {
+    if shared.cache.writes.dirty().pages() < dirty_pages_max(shared) / BACKGROUND_DIVISOR {
+        return;
+    }
+    let (in_flight, dirty_pages) = {
+        let state = inode.dirty.lock();
+        (state.in_flight.len(), state.dirty.dirty_pages().get())
+    };
+    // A smaller remainder is written together with later pages.
+    if in_flight < EARLY_RUNS && dirty_pages >= RUN_PAGES_MAX * stream_runs(shared) {
+        sweep(shared, inode, EARLY_RUNS - in_flight);
+    }
+}
+
+/// Continues where the file's last sweep ended, so that the device sees ascending writes.
+fn sweep(shared: &Shared, inode: &Arc<Inode>, runs_max: usize) -> u64 {
+    let from = inode.dirty.lock().sweep;
+    let write_back = |pages| begin(shared, inode, pages, runs_max, Awaited::No);
+    let mut begun = write_back(PageRange::new(from, PageIndex::MAX));
+    if begun.pages == 0 && from > PageIndex::new(0) {
+        begun = write_back(PageRange::new(PageIndex::new(0), from));
+    }
+    inode.dirty.lock().sweep = if begun.next == PageIndex::MAX { PageIndex::new(0) } else { begun.next };
+    begun.pages
+}
+
+/// Begins writeback of all files but those that failed just now. Returns the number of pages.
+pub(crate) fn begin_any(shared: &Shared) -> u64 {
+    let (files, now) = (shared.cache.writes.dirty_files(), shared.driver.now());
+    let is_failing = |inode: &Inode| has_passed(inode.dirty.lock().failed_at, RETRY_AGE, now) == Some(false);
+    files.iter().filter(|inode| !is_failing(inode)).map(|inode| sweep(shared, inode, EARLY_RUNS)).sum()
+}
+
+/// Begins writeback of old pages and of closed files; retries failed ones after a while.
+pub(crate) fn begin_old(shared: &Shared) {
+    let now = shared.driver.now();
+    for inode in shared.cache.writes.dirty_files() {
+        window_flush::flush_old(shared, &inode);
+        let is_due = {
+            let state = inode.dirty.lock();
+            let is_old = has_passed(state.dirty_since, DIRTY_AGE, now) == Some(true) || inode.is_closed();
+            is_old && has_passed(state.failed_at, RETRY_AGE, now) != Some(false)
+        };
+        if is_due {
+            begin(shared, &inode, ALL_PAGES, SYNC_RUNS, Awaited::No);
+        }
+    }
+}
+
+/// Number of runs of a sequential write that begin together: one call each for allocation and submission. Fewer where the limit
+/// of dirty pages is low.
+pub(crate) fn stream_runs(shared: &Shared) -> u64 {
+    if dirty_pages_max(shared) >= STREAM_RUNS * RUN_PAGES_MAX * 4 { STREAM_RUNS } else { 1 }
+}
+
+/// The limit of dirty pages, beyond which writers wait: half of the cache, so that readers keep the other half.
+pub(crate) fn dirty_pages_max(shared: &Shared) -> u64 {
+    frames::cache_bytes_max(shared) / PAGE_SIZE_BYTES / 2
+}
+
+impl Piece {
+    /// Completes the write with success.
+    fn succeed(self, shared: &Shared) {
+        self.run.clean();
+        drop(self.run);
+        shared.cache.writes.over(&self.write, Ok(()));
+    }
+
+    /// Completes the write with an error.
+    fn fail(self, shared: &Shared, error: io::Error) {
+        drop(self.run);
+        shared.cache.writes.over(&self.write, Err(error));
+    }
+}
+
+/// Groups adjacent pieces: their space beyond the length of the device is allocated together.
+fn together(pieces: Vec<Piece>) -> Vec<(ByteRange, Vec<Piece>)> {
+    let mut groups: Vec<(ByteRange, Vec<Piece>)> = Vec::new();
+    for piece in pieces {
+        match groups.last_mut() {
+            Some((range, group)) if range.end == piece.write.bytes().start => {
+                range.end = piece.bytes.end;
+                group.push(piece);
+            }
+            _ => groups.push((piece.write.bytes(), vec![piece])),
+        }
+    }
+    groups
+}
+
+/// Whether `since`, if set, is at least `age` ago.
+fn has_passed(since: Option<Instant>, age: Duration, now: Instant) -> Option<bool> {
+    since.map(|since| now.saturating_duration_since(since) >= age)
+}
+
+/// 4 MiB: for larger pieces the calls cost little beside the copy.
+const STREAM_RUNS: u64 = 4;
+
+/// Runs that early writeback keeps in flight of a file: enough to saturate a disk queue.
+pub(crate) const EARLY_RUNS: usize = 32;
+
+/// Runs that a sync begins before it waits for the oldest.
+pub(crate) const SYNC_RUNS: usize = 128;
+
+/// Beyond that, other threads dirty pages as fast as this one waits; the next read continues.
+const SETTLE_ROUNDS: u32 = 4;
+
+/// 64 KiB: copying it takes about as long as a request.
+const QUICK_PAGES_MAX: PageCount = PageCount::new(16);
+
+/// 512 KiB: less than the early writeback of a heavy writer submits at once.
+const LITTLE_PAGES_MAX: u64 = 128;
+
+/// Early writeback begins at half of the limit: the other half takes new writes while it runs.
+const BACKGROUND_DIVISOR: u64 = 2;
+
+/// Long enough that a page that is rewritten often reaches the device only now and then; the kernel waits 5 to 30 s.
+const DIRTY_AGE: Duration = Duration::from_secs(5);
+
+/// A full device is not retried more often than this.
+const RETRY_AGE: Duration = Duration::from_secs(1);

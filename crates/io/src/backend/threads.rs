@@ -1,0 +1,243 @@
+//! threads: positioned vectored reads and writes, and syncs, on a small pool, for where io_uring is missing or forbidden.
+//!
+//! Containers often forbid io_uring by seccomp; there this driver is chosen by itself.
+//!
+//! Owns: the workers and the queue of requests that wait for one.
+//! Does not own: request state and memory (slots).
+//! Invariants: I4 dropping the driver waits for the workers, which finish what is queued; I5 the queue never grows
+//! beyond its first capacity.
+//! Locks: `queue` for a push or pop only. Blocking: workers block in `preadv`/`pwritev`.
+//! Hot path: one futex wake and one syscall a request.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+
+use headwater_core::limits::Limits;
+
+use crate::memory::arena::Urgency;
+use crate::request::attempt::{Attempt, Verdict};
+use crate::request::slot_table::SlotId;
+use crate::request::slots::{Completed, Slots};
+use crate::request::{Finished, Request};
+use crate::sync::{lock, unpoisoned};
+use crate::system::fork::ProcessMark;
+use crate::system::signals::spawn;
+use crate::system::sys;
+
+pub(crate) struct Threads {
+    shared: Arc<Shared>,
+    workers: Mutex<Vec<JoinHandle<()>>>,
+    workers_max: usize,
+    mark: ProcessMark,
+}
+
+struct Shared {
+    slots: Arc<Slots>,
+    queue: Mutex<Queue>,
+    arrived: Condvar,
+}
+
+struct Queue {
+    waiting: VecDeque<SlotId>,
+    idle_workers: usize,
+    stopping: bool,
+}
+
+impl Threads {
+    pub(crate) fn new(slots: &Arc<Slots>) -> Threads {
+        let queue = Queue {
+            waiting: VecDeque::with_capacity(slots.depth() as usize),
+            idle_workers: 0,
+            stopping: false,
+        };
+        let shared = Shared { slots: slots.clone(), queue: Mutex::new(queue), arrived: Condvar::new() };
+        let workers_max = (slots.depth() as usize).min(Limits::THREADS_MAX as usize);
+        let mark = ProcessMark::here();
+        Threads { shared: Arc::new(shared), workers: Mutex::new(Vec::new()), workers_max, mark }
+    }
+
+    pub(crate) fn start(&self, id: SlotId) {
+        let mut queue = self.shared.lock();
+        queue.waiting.push_back(id);
+        let short = queue.waiting.len() > queue.idle_workers;
+        drop(queue);
+        if short && !self.add_worker() {
+            // No worker and none to be had: this thread does the work.
+            self.shared.work_off_queue();
+        }
+        self.shared.arrived.notify_one();
+    }
+
+    /// The worker unparks this thread when the request is done.
+    pub(crate) fn wait(&self, id: SlotId) {
+        // SAFETY: who waits for a request owns it.
+        while unsafe { self.shared.slots.register_thread(id) } {
+            thread::park();
+        }
+    }
+
+    /// Whether there is a worker after the call.
+    fn add_worker(&self) -> bool {
+        let mut workers = lock(&self.workers);
+        if workers.len() < self.workers_max {
+            let shared = self.shared.clone();
+            workers.extend(spawn("headwater-io", THREAD_STACK_BYTES, move || shared.work()));
+        }
+        !workers.is_empty()
+    }
+}
+
+/// Carries out one request in this thread.
+pub(crate) fn carry_out_here(request: Request) -> Finished {
+    let slots = Arc::new(Slots::new(1));
+    let Threads { shared, .. } = &Threads::new(&slots);
+    let begun = slots.begin(request, Urgency::Demand).expect("there is a place");
+    shared.carry_out(begun.id);
+    // SAFETY: this is the request's only owner.
+    unsafe { slots.take(begun.id) }.expect("carried out")
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if !self.mark.is_here() {
+            // In a forked child there are no workers, and one that is gone may hold the lock.
+            std::mem::take(unpoisoned(self.workers.get_mut())).into_iter().for_each(std::mem::forget);
+            return;
+        }
+        self.shared.lock().stopping = true;
+        self.shared.arrived.notify_all();
+        let me = thread::current().id();
+        let workers = std::mem::take(unpoisoned(self.workers.get_mut()));
+        // A waker that drops the last handle runs on a worker, which then ends by itself.
+        for worker in workers.into_iter().filter(|worker| worker.thread().id() != me) {
+            let _ = worker.join();
+        }
+    }
+}
+
+impl Shared {
+    fn work(&self) {
+        let mut queue = self.lock();
+        loop {
+            if let Some(id) = queue.waiting.pop_front() {
+                drop(queue);
+                self.carry_out(id);
+                queue = self.lock();
+            } else if queue.stopping {
+                return;
+            } else {
+                queue.idle_workers += 1;
+                queue = unpoisoned(self.arrived.wait(queue));
+                queue.idle_workers -= 1;
+            }
+        }
+    }
+
+    fn work_off_queue(&self) {
+        loop {
+            let next = self.lock().waiting.pop_front();
+            let Some(id) = next else { return };
+            self.carry_out(id);
+        }
+    }
+
+    fn carry_out(&self, id: SlotId) {
+        let mut completed = Completed::new();
+        // SAFETY: a request in the queue has this driver, and one worker takes it out. The slot keeps the segments,
+        // their memory and the open file until `attempt` is told the result.
+        while unsafe { self.slots.attempt(id, self.carry_out_once(id), &mut completed) } == Verdict::Again {}
+        let launched = self.slots.settle(&mut completed);
+        self.lock().waiting.extend(launched);
+        completed.conclude();
+    }
+
+    /// # Safety
+    /// The caller is the driver of this request.
+    unsafe fn carry_out_once(&self, id: SlotId) -> io::Result<usize> {
+        // SAFETY: as the caller promises.
+        unsafe {
+            match self.slots.prepare(id) {
+                Attempt::Nop => Ok(0),
+                Attempt::Transfer(attempt) => {
+                    let file = BorrowedFd::borrow_raw(attempt.descriptor);
+                    sys::transfer(attempt.operation, file, attempt.segments.as_slice(), attempt.offset_bytes)
+                }
+                Attempt::Sync(attempt) => {
+                    sys::sync(BorrowedFd::borrow_raw(attempt.descriptor), attempt.scope).map(|()| 0)
+                }
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        lock(&self.queue)
+    }
+}
+
+/// Workers run a syscall and a waker; 256 KiB is what small executors give their workers.
+const THREAD_STACK_BYTES: usize = 256 << 10;
+
+#[cfg(all(test, not(headwater_loom)))]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use crate::driver::{Driver, DriverKind, DriverOptions};
+    use crate::file::{Access, DirectIo, OpenFile, Route};
+    use crate::memory::arena::{Arena, Extents, Urgency};
+    use crate::request::{Request, Sync, Transfer};
+    use crate::system::sys::{Operation, SyncScope};
+    use std::sync::Arc;
+
+    /// Goal: every way to ask a driver and to get the answer touches only what is the request's. Method: under miri, requests in one
+    /// piece and in several, alone, plugged and in a batch; waited for, polled, cancelled and given up.
+    #[test]
+    fn every_way_of_asking() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let contents: Vec<u8> = (0..12_288_u32).map(|at| (at % 251) as u8).collect();
+        std::fs::write(&path, &contents).unwrap();
+        let file = Arc::new(OpenFile::open(&path, DirectIo::Off, Access::ReadWrite).unwrap());
+        let arena = Arena::new(4 << 20).unwrap();
+        let options = DriverOptions { kind: DriverKind::Threads, queue_depth: 2, ..DriverOptions::default() };
+        let driver = Driver::new(&options).unwrap();
+        let transfer = |operation, sizes: &[usize]| {
+            let mut extents: Extents =
+                sizes.iter().map(|&bytes| arena.allocate(bytes, Urgency::Demand).unwrap()).collect();
+            let bytes = extents.iter_mut().flat_map(|extent| extent.iter_mut());
+            bytes.zip(&contents).for_each(|(byte, &is)| *byte = is);
+            let (file, route, length_bytes) = (file.clone(), Route::Buffered, sizes.iter().sum());
+            Transfer { operation, file, route, offset_bytes: 0, length_bytes, extents }
+        };
+        let read = |sizes: &[usize]| transfer(Operation::Read, sizes);
+        let write = transfer(Operation::Write, &[4096, 8192]);
+        let submit = |request: Request| driver.submit(request, Urgency::Demand).unwrap();
+        assert_eq!(submit(write.into()).wait().result.unwrap(), 12_288);
+        let mut plug = driver.plug();
+        let plugged = plug.submit(read(&[4096, 4096]), Urgency::Demand).unwrap();
+        drop(plug);
+        drop(submit(read(&[4096]).into()));
+        let cancelled = submit(read(&[4096]).into());
+        cancelled.cancel();
+        drop(cancelled.wait());
+        let mut polled = submit(read(&[4096]).into());
+        let _ = polled.poll(&mut Context::from_waker(Waker::noop())).is_ready();
+        drop(polled);
+        let finished = plugged.wait();
+        assert!(finished.extents.iter().flat_map(|extent| extent.iter()).eq(&contents[..8192]));
+        submit(Sync { file: file.clone(), scope: SyncScope::Data }.into()).wait().result.unwrap();
+        let mut batch = driver.batch();
+        batch.push(read(&[8192])).unwrap();
+        batch.push(Request::Nop).unwrap();
+        batch.finish(|_, finished| assert!(finished.result.is_ok()));
+        let mut buffer = [0; 100];
+        assert_eq!(driver.read_blocking(&file, Route::Buffered, &mut buffer, 50).unwrap(), 100);
+        assert_eq!(buffer, contents[50..150]);
+        assert_eq!(driver.write_blocking(&file, Route::Buffered, &buffer, 50).unwrap(), 100);
+        drop(driver);
+        drop(finished);
+        assert_eq!(arena.stats().used_bytes, 0);
+    }
+}

@@ -1,0 +1,518 @@
+//! uring: the io_uring driver. Any thread submits; a thread that waits reaps, for itself and for the others.
+//!
+//! ```text
+//!   start ─► SQE, under `submission` ─┬─ alone ──────────────────► io_uring_enter
+//!                                     └─ one of a burst of tasks ─► left to the last of them, or to the attendant
+//!   wait ─┬─ my request is done ─────────────────────────────► take it, hand the lead to a follower
+//!         ├─ nobody leads: lead ─► drain CQ, else io_uring_enter(wait 1) ─► drain ─► wake owners ─┐
+//!         └─ somebody leads: follow ─► park until done or made leader ◄───────────────────────────┘
+//!   poll ─► attend: the runtime watches the ring's descriptor (reactor), or a driver thread leads while requests are
+//!           in flight and a moment longer, then parks
+//! ```
+//!
+//! A lone blocking reader therefore pays no thread switch, and the driver thread exists only once somebody waits
+//! without a thread on a runtime that cannot watch a descriptor.
+//!
+//! Tasks that were woken together ask again nearly together. Their requests are only written into the ring; whoever
+//! completes the burst enters the kernel for all. So that none of them waits for a task that does something else, the
+//! attendant enters after it has let the tasks run (reactor) or after [`BURST_LIMIT`] (driver thread).
+//!
+//! Owns: the ring, the driver thread, who leads, what is submitted together.
+//! Does not own: request state and memory (slots), how a ring is built (setup), a pass over the completions (reaping).
+//! Invariants: I4 the ring is dropped only when nothing is in flight; I5 the `submission` lock covers writing entries,
+//! the `reaper` lock is the right to wait; wakers run with neither held.
+//! Locks: reaper -> the slot table's, submission; submission -> nothing; followers -> nothing.
+//! Hot path: one `io_uring_enter` to submit; waiting takes another one only when nothing is complete yet.
+
+mod entry;
+#[cfg(all(test, not(headwater_loom)))]
+mod faults;
+mod gate;
+#[cfg(feature = "tokio")]
+mod reactor;
+mod reaping;
+mod registered;
+mod setup;
+mod stalls;
+mod submission;
+mod thread;
+mod waiting;
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use io_uring::types;
+
+use crate::backend::threads::Threads;
+use crate::backend::uring::gate::Gate;
+use crate::memory::arena::{ArenaKey, Chunk, ChunkUser, Forgotten};
+use crate::request::slot_table::SlotId;
+use crate::request::slots::Slots;
+use crate::system::fork::ProcessMark;
+use registered::RegisteredMemory;
+use setup::Ring;
+pub(crate) use setup::{DevicePolling, RingUse, polled_read_works};
+pub use setup::{Sharing, SubmissionPolling};
+use stalls::Entered;
+use submission::Staged;
+use waiting::Followers;
+
+pub(crate) struct Uring {
+    shared: Arc<Shared>,
+    thread: thread::DriverThread,
+    #[cfg(feature = "tokio")]
+    reactors: Arc<reactor::Reactors>,
+}
+
+pub(crate) struct Shared {
+    ring: Ring,
+    slots: Arc<Slots>,
+    mark: ProcessMark,
+    /// The only thread that may enter a local ring.
+    owner: Option<ThreadId>,
+    /// Whether a device is asked for completions, which no descriptor shows.
+    polling: DevicePolling,
+    memory: OnceLock<RegisteredMemory>,
+    submission: Mutex<Staged>,
+    /// Who carries requests out since the kernel refused to be entered; set under the lock of `submission`.
+    substitute: OnceLock<Threads>,
+    /// To the kernel; closed when that has refused a thread.
+    gate: Gate,
+    entered: Entered,
+    /// Whether a thread of the kernel's submits.
+    submits_by_itself: bool,
+    reaper: Mutex<()>,
+    followers: Mutex<Followers>,
+    follower_count: AtomicUsize,
+    /// Threads that are submitting now.
+    submitters: AtomicUsize,
+    /// Tasks woken together that have not asked again yet.
+    burst: AtomicIsize,
+    /// Who woke them, and hands over what they leave.
+    burst_attendant: AtomicUsize,
+    /// Plugs that have something staged here.
+    plugs: AtomicUsize,
+    /// Somebody drives the tasks that wait for this ring; see [`Uring::drive_locally`].
+    driven_locally: AtomicUsize,
+    enters: AtomicU64,
+    /// Completions that named no attempt under way.
+    unmatched: AtomicU64,
+    attended: AtomicBool,
+    stopping: AtomicBool,
+    #[cfg(all(test, not(headwater_loom)))]
+    faults: OnceLock<faults::Faults>,
+}
+
+/// Who reaps.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reaper {
+    /// A thread that waits for something itself.
+    Waiting,
+    /// Who does nothing else: tasks that it wakes may leave their requests to it.
+    Attendant(Attendant),
+}
+
+/// Whether a thread waits for completions although nothing is in flight.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WaitsIdle {
+    Yes,
+    No,
+}
+
+/// Tells attendants apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Attendant(usize);
+
+impl Attendant {
+    const THREAD: Attendant = Attendant(1);
+    /// The loop of a local driver.
+    const LOOP: Attendant = Attendant(2);
+    /// Reactors are numbered from here on.
+    #[cfg(feature = "tokio")]
+    const FIRST_REACTOR: usize = 3;
+}
+
+/// Why the kernel gives this process no ring, or `None` when it does.
+pub fn uring_refusal() -> Option<String> {
+    let wanted = RingUse {
+        submission_entries: 1,
+        completion_entries: 2,
+        sharing: Sharing::AnyThread,
+        polling: DevicePolling::Interrupts,
+        submission_polling: SubmissionPolling::Off,
+    };
+    Ring::new(wanted).err().map(|error| error.to_string())
+}
+
+impl ChunkUser for Shared {
+    fn forget(&self, chunk: &Chunk) -> Forgotten {
+        let Some(memory) = self.memory.get() else { return Forgotten::Yes };
+        if self.is_foreign() { Forgotten::No } else { memory.forget(&self.ring, chunk) }
+    }
+}
+
+impl Uring {
+    pub(crate) fn new(slots: &Arc<Slots>, wanted: RingUse) -> io::Result<Uring> {
+        let owner = (wanted.sharing == Sharing::Local).then(|| std::thread::current().id());
+        let shared = Shared {
+            ring: Ring::new(wanted)?,
+            slots: slots.clone(),
+            mark: ProcessMark::here(),
+            owner,
+            polling: wanted.polling,
+            memory: OnceLock::new(),
+            submission: Mutex::new(Staged::new(wanted.submission_entries)),
+            substitute: OnceLock::new(),
+            gate: Gate::new(),
+            entered: Entered::new(),
+            submits_by_itself: wanted.submission_polling != SubmissionPolling::Off,
+            reaper: Mutex::new(()),
+            followers: Mutex::default(),
+            follower_count: AtomicUsize::new(0),
+            submitters: AtomicUsize::new(0),
+            burst: AtomicIsize::new(0),
+            burst_attendant: AtomicUsize::new(0),
+            plugs: AtomicUsize::new(0),
+            driven_locally: AtomicUsize::new(0),
+            enters: AtomicU64::new(0),
+            unmatched: AtomicU64::new(0),
+            attended: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            #[cfg(all(test, not(headwater_loom)))]
+            faults: OnceLock::new(),
+        };
+        Ok(Uring {
+            shared: Arc::new(shared),
+            thread: thread::DriverThread::default(),
+            #[cfg(feature = "tokio")]
+            reactors: Arc::default(),
+        })
+    }
+
+    /// Hands requests to the kernel, now or with others of their burst.
+    pub(crate) fn start(&self, ids: &[SlotId]) {
+        self.shared.start(ids);
+    }
+
+    /// Writes requests into the ring; [`Uring::unplug`], or who waits, hands them over.
+    pub(crate) fn stage(&self, ids: &[SlotId]) {
+        self.shared.push(ids);
+    }
+
+    /// A plug begins to stage requests here; [`Uring::unplug`] follows.
+    pub(crate) fn plug(&self) {
+        self.shared.plugs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Hands over what is staged. Nothing may be, where the queue had no place for readahead.
+    pub(crate) fn unplug(&self) {
+        self.shared.plugs.fetch_sub(1, Ordering::Relaxed);
+        self.shared.flush_staged();
+    }
+
+    /// Blocks until the request is done. What is staged is handed over first.
+    pub(crate) fn wait(&self, id: SlotId) {
+        while !self.shared.wait_for(id, WAIT) {}
+    }
+
+    /// The same for `limit` to about twice that. Says whether it is done.
+    pub(crate) fn wait_for(&self, id: SlotId, limit: Duration) -> bool {
+        self.shared.wait_for(id, limit)
+    }
+
+    /// Whether a thread that submitted here is stuck in the kernel.
+    pub(crate) fn has_stuck_submitter(&self) -> bool {
+        self.shared.entered.any_is_stuck()
+    }
+
+    /// Settles what the ring already shows as complete, unless somebody else is at it.
+    pub(crate) fn glance(&self) {
+        if self.shared.burst.load(Ordering::Relaxed) > 0 {
+            self.shared.end_burst();
+        }
+        if let Some(lead) = self.shared.try_lead() {
+            self.shared.reap_ready(lead);
+            self.shared.hand_over();
+        }
+    }
+
+    /// Whether another thread is submitting at this moment.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.shared.submitters.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether tasks that were woken together are expected to ask here again.
+    pub(crate) fn expects_more(&self) -> bool {
+        self.shared.burst.load(Ordering::Relaxed) > 0
+    }
+
+    pub(crate) fn enters(&self) -> u64 {
+        self.shared.enters.load(Ordering::Relaxed)
+    }
+
+    /// Completions that named no attempt under way.
+    pub(crate) fn unmatched(&self) -> u64 {
+        self.shared.unmatched.load(Ordering::Relaxed)
+    }
+
+    /// Whether the kernel runs completions only when asked.
+    pub(crate) fn is_deferred(&self) -> bool {
+        self.shared.ring.deferred
+    }
+
+    /// From now on, memory of this arena is made known to the kernel when it is first used.
+    pub(crate) fn register_memory(&self, arena: ArenaKey) {
+        self.shared.memory.get_or_init(|| {
+            let ring: Arc<dyn ChunkUser> = self.shared.clone();
+            arena.add_ring(Arc::downgrade(&ring));
+            RegisteredMemory::new(&self.shared.ring, arena)
+        });
+    }
+
+    /// Bytes that the kernel knows, and why not more.
+    pub(crate) fn registered_memory(&self) -> (u64, Option<&str>) {
+        self.shared.memory.get().map_or((0, None), |memory| (memory.bytes(), memory.refusal()))
+    }
+
+    /// Asks the kernel to end a request early (`IORING_REGISTER_SYNC_CANCEL`, Linux 6.0). It may be too late for that.
+    pub(crate) fn cancel(&self, id: SlotId) {
+        self.shared.check_owner();
+        self.shared.flush_staged();
+        loop {
+            let attempt = self.shared.slots.attempt_id(id);
+            let builder = types::CancelBuilder::user_data(entry::encode(attempt));
+            let _ = self.shared.ring.submitter().register_sync_cancel(Some(types::Timespec::new()), builder);
+            if self.shared.slots.attempt_id(id) == attempt {
+                return;
+            }
+        }
+    }
+
+    /// Somebody waits without a thread: sees to it that completions are reaped until nothing is in flight, and that what
+    /// was left to a burst does not wait for an attendant that this task's runtime does not run.
+    pub(crate) fn attend_task(&self) {
+        let attendant = self.attendant();
+        if self.shared.burst.load(Ordering::Relaxed) > 0
+            && self.shared.burst_attendant.load(Ordering::Relaxed) != attendant.0
+        {
+            self.shared.end_burst();
+        }
+    }
+
+    /// Who reaps for the task that runs here.
+    fn attendant(&self) -> Attendant {
+        if self.shared.driven_locally.load(Ordering::Relaxed) > 0 {
+            return Attendant::LOOP;
+        }
+        assert!(!self.shared.is_foreign(), "{RUNS_INSIDE}");
+        // What the task waits for may be staged by a plug that stays open until then.
+        if self.shared.plugs.load(Ordering::Relaxed) > 0 {
+            self.shared.flush_staged();
+        }
+        #[cfg(feature = "tokio")]
+        if self.shared.polling == DevicePolling::Interrupts
+            && let Some(reactor) = self.reactors.attend(&self.shared)
+        {
+            return reactor;
+        }
+        assert!(self.shared.owner.is_none(), "{RUNS_INSIDE}");
+        self.thread.attend(&self.shared);
+        Attendant::THREAD
+    }
+
+    /// Nobody waits, but what is in flight must come back.
+    pub(crate) fn attend(&self) {
+        if self.shared.owner.is_none() {
+            self.thread.attend(&self.shared);
+        }
+    }
+
+    /// While the result lives, the caller reaps by [`Uring::turn`], so that nobody else must.
+    pub(crate) fn drive_locally(&self) -> DrivenLocally {
+        self.shared.driven_locally.fetch_add(1, Ordering::Relaxed);
+        DrivenLocally(self.shared.clone())
+    }
+
+    /// Hands over what is staged and settles what is complete. Says whether anything was.
+    pub(crate) fn turn(&self) -> bool {
+        let Some(lead) = self.shared.try_lead() else { return false };
+        let seen = self.shared.turn(lead, Attendant::LOOP);
+        self.shared.hand_over();
+        seen
+    }
+
+    /// How long a thread may sleep until [`Uring::turn`] has to be called again although the descriptor shows nothing.
+    pub(crate) fn sleep_limit(&self) -> Option<Duration> {
+        if self.shared.polling == DevicePolling::Polled && self.shared.slots.in_flight() > 0 {
+            // Completions show only to those who ask again and again.
+            Some(Duration::ZERO)
+        } else {
+            // The kernel has not taken what it was given.
+            self.shared.has_staged().then_some(TAKE_AGAIN)
+        }
+    }
+
+    /// What becomes readable when something is complete.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.shared.ring.watched()
+    }
+
+    /// See [`Ring::silence`].
+    pub(crate) fn silence(&self) {
+        self.shared.ring.silence();
+    }
+
+    /// From now on the kernel does what a test wants.
+    #[cfg(all(test, not(headwater_loom)))]
+    pub(crate) fn inject(&self, faults: faults::Faults) {
+        assert!(self.shared.faults.set(faults).is_ok(), "one test for each ring");
+    }
+
+    /// # Panics
+    /// On a local ring in another thread than its own.
+    pub(crate) fn check_thread(&self) {
+        self.shared.check_owner();
+    }
+}
+
+/// See [`Uring::drive_locally`].
+pub(crate) struct DrivenLocally(Arc<Shared>);
+
+impl Drop for DrivenLocally {
+    fn drop(&mut self) {
+        self.0.driven_locally.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Uring {
+    /// All completions are gone by now, so what is in flight is abandoned; it is waited for.
+    fn drop(&mut self) {
+        if !self.shared.mark.is_here() {
+            self.thread.forget();
+            return;
+        }
+        #[cfg(feature = "tokio")]
+        self.reactors.stop();
+        if self.shared.is_foreign() && self.shared.slots.in_flight() > 0 {
+            // Only its own thread could wait for this ring. The memory stays with the kernel for good.
+            std::mem::forget(self.shared.clone());
+            return;
+        }
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        if !self.thread.stop() {
+            self.shared.drain();
+        }
+    }
+}
+
+impl Shared {
+    fn is_foreign(&self) -> bool {
+        self.owner.is_some_and(|owner| owner != std::thread::current().id())
+    }
+
+    fn check_owner(&self) {
+        assert!(!self.is_foreign(), "a local driver is used by the thread that built it");
+    }
+}
+
+const RUNS_INSIDE: &str = "futures of a local engine run inside its `block_on`, or on tokio (current thread) with the feature `tokio`";
+
+/// How long a thread waits in the kernel before it looks again whether it may: a ring that another thread was refused is not entered
+/// any more.
+const WAIT: Duration = Duration::from_millis(20);
+
+/// How long a thread that does nothing else waits before it hands over again what a kernel short of memory has not taken.
+const TAKE_AGAIN: Duration = Duration::from_millis(1);
+
+/// How long a request may be left to a burst whose other tasks do something else. A tenth of a millisecond is about one
+/// read of a flash device.
+const BURST_LIMIT: Duration = Duration::from_micros(100);
+
+#[cfg(all(test, not(headwater_loom)))]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use super::*;
+    use crate::file::{Access, DirectIo, OpenFile, Route};
+    use crate::memory::arena::{Arena, Extents, Urgency};
+    use crate::request::{Request, Transfer};
+    use crate::system::sys::Operation;
+
+    /// Goal: neither a submission queue of two entries nor a completion queue of two, which the kernel has to overflow,
+    /// loses or doubles anything. Method: threads that start 64 at once, half of them reads, and all wait.
+    #[test]
+    #[cfg_attr(miri, ignore)] // needs the kernel's rings
+    fn tiny_queues_lose_nothing() {
+        let slots = Arc::new(Slots::new(DEPTH));
+        let wanted = RingUse {
+            submission_entries: 2,
+            completion_entries: 2,
+            sharing: Sharing::AnyThread,
+            polling: DevicePolling::Interrupts,
+            submission_polling: SubmissionPolling::Off,
+        };
+        let uring = match Uring::new(&slots, wanted) {
+            Ok(uring) => uring,
+            Err(error) => return headwater_testkit::skip(format!("uring: {error}")),
+        };
+        let arena = Arena::new(4 << 20).unwrap();
+        // Mapped now: while one thread maps a chunk, others are refused.
+        drop(arena.allocate(4096, Urgency::Demand));
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/backend/uring/mod.rs");
+        let contents = std::fs::read(path).unwrap();
+        let file = Arc::new(OpenFile::open(path.as_ref(), DirectIo::Off, Access::Read).unwrap());
+        let read = || Transfer {
+            operation: Operation::Read,
+            file: file.clone(),
+            route: Route::Buffered,
+            offset_bytes: 0,
+            length_bytes: 4096,
+            extents: Extents::from_iter([arena
+                .allocate(4096, Urgency::Demand)
+                .expect("there is room for all")]),
+        };
+        headwater_testkit::watched("tiny queues", || {
+            for _ in 0..ROUNDS {
+                burst(&uring, &slots, &read, &contents[..4096]);
+                // A result is there a moment before its place is given back.
+                while slots.in_flight() > 0 {
+                    thread::yield_now();
+                }
+                slots.check_idle();
+            }
+        });
+    }
+
+    /// From each of four threads as many as there are places for it.
+    fn burst(uring: &Uring, slots: &Slots, read: &(dyn Fn() -> Transfer + Sync), contents: &[u8]) {
+        let barrier = Barrier::new(THREADS);
+        let work = || {
+            let begin = |request| slots.begin(request, Urgency::Demand).unwrap();
+            let begun: Vec<_> = (0..DEPTH as usize / THREADS)
+                .map(|n| begin(if n % 2 == 0 { Request::Nop } else { read().into() }))
+                .collect();
+            assert!(begun.iter().all(|begun| begun.has_place));
+            let ids: Vec<SlotId> = begun.iter().map(|begun| begun.id).collect();
+            barrier.wait();
+            uring.start(&ids);
+            for id in ids {
+                uring.wait(id);
+                // SAFETY: this thread began it and is its owner.
+                let finished = unsafe { slots.take(id) }.unwrap();
+                let bytes: Vec<u8> = finished.extents.iter().flat_map(|extent| extent.to_vec()).collect();
+                assert_eq!(finished.result.unwrap(), bytes.len());
+                assert!(bytes.is_empty() || bytes == contents);
+            }
+        };
+        thread::scope(|scope| (0..THREADS).for_each(|_| _ = scope.spawn(work)));
+    }
+
+    const DEPTH: u32 = 64;
+    const THREADS: usize = 4;
+    const ROUNDS: usize = 200;
+}

@@ -1,0 +1,164 @@
+//! Reaping: one pass over the completion queue, by the thread that has the lead.
+//!
+//! ```text
+//!   lead ─► drain what is ready, else enter and wait ─► settle: places back, lead given up ─► start what waited ─► wake owners
+//! ```
+//!
+//! Owns: who may look at the completion queue (the holder of `reaper`), what a pass does and in which order.
+//! Does not own: who waits and follows (waiting), how requests are submitted (submission).
+//! Invariants: I5 a pass allocates nothing; owners are woken with no lock held.
+//! Locks: `reaper`, given up before anything is submitted or woken.
+
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, TryLockError};
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+#[cfg(all(test, not(headwater_loom)))]
+use super::faults;
+use super::{Attendant, Reaper, Shared, WAIT, WaitsIdle, entry};
+use crate::request::attempt::Verdict;
+use crate::request::slot_table::{SlotId, SlotIds, TOGETHER};
+use crate::request::slots::{Completed, Waiter};
+use crate::sync::lock;
+
+impl Shared {
+    pub(super) fn try_lead(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.reaper.try_lock() {
+            Ok(lead) => Some(lead),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Completes what is complete; if there is nothing, waits for one completion, for no longer than `limit`.
+    pub(super) fn reap(
+        &self,
+        lead: MutexGuard<'_, ()>,
+        reaper: Reaper,
+        limit: Duration,
+        waits_idle: WaitsIdle,
+    ) -> bool {
+        let mut harvest = Harvest::new();
+        self.drain_ready(&mut harvest);
+        if harvest.seen == 0 && (waits_idle == WaitsIdle::Yes || self.slots.in_flight() > 0) {
+            // An error here (EINTR, EBUSY, ETIME) means that there may be nothing; the caller looks and comes again.
+            let _ = self.enter(1, limit);
+            self.drain_ready(&mut harvest);
+        }
+        self.conclude(lead, &mut harvest, reaper);
+        harvest.seen > 0
+    }
+
+    /// Completes what is complete.
+    pub(super) fn reap_ready(&self, lead: MutexGuard<'_, ()>) {
+        let mut harvest = Harvest::new();
+        self.collect_deferred();
+        self.drain_ready(&mut harvest);
+        self.conclude(lead, &mut harvest, Reaper::Waiting);
+    }
+
+    /// Hands over what is staged, if anything, and completes what is complete by then.
+    pub(super) fn turn(&self, lead: MutexGuard<'_, ()>, attendant: Attendant) -> bool {
+        let mut harvest = Harvest::new();
+        if self.has_staged() {
+            let _ = self.enter(0, WAIT);
+        }
+        self.collect_deferred();
+        self.drain_ready(&mut harvest);
+        self.conclude(lead, &mut harvest, Reaper::Attendant(attendant));
+        harvest.seen > 0
+    }
+
+    /// Lets the kernel write down completions that it keeps: those deferred until asked for, and those for which the
+    /// queue had no room.
+    pub(super) fn collect_deferred(&self) {
+        let keeps = {
+            let _guard = lock(&self.submission);
+            // SAFETY: as in `push`.
+            let queue = unsafe { self.ring.submission_shared() };
+            queue.cq_overflow() || queue.taskrun()
+        };
+        if keeps && !self.is_foreign() {
+            let _ = self.enter(0, WAIT);
+        }
+    }
+
+    /// Takes completions from the queue. One that names no attempt under way (the second of an attempt, or of none that there ever was)
+    /// is counted and ignored: it ends no request and touches no memory. One that never comes keeps its request, with the memory and
+    /// the place in the queue, for good, and with it whoever waits for that request or drops the driver; all others go on.
+    pub(super) fn drain_ready(&self, harvest: &mut Harvest) {
+        // SAFETY: only the holder of the `reaper` lock gets here, so this is the only access to the completion queue.
+        let queue = unsafe { self.ring.completion_shared() };
+        let completions = queue.map(|entry| (entry.user_data(), entry.result()));
+        #[cfg(all(test, not(headwater_loom)))]
+        let completions = faults::show(self.faults.get(), completions);
+        for (user_data, result) in completions.take(TOGETHER) {
+            harvest.seen += 1;
+            let attempt = entry::decode(user_data);
+            if !self.slots.is_under_way(attempt) {
+                self.unmatched.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            let (id, result) = (attempt.request, entry::to_result(result));
+            // SAFETY: this completion ends the attempt that `push` began: it is under way, and only here the kernel's are ended.
+            if unsafe { self.slots.attempt(id, result, &mut harvest.completed) } == Verdict::Again {
+                harvest.again.push(id);
+            }
+        }
+    }
+
+    /// Gives places back, leaves the lead, starts what follows, and tells the owners.
+    fn conclude(&self, lead: MutexGuard<'_, ()>, harvest: &mut Harvest, reaper: Reaper) {
+        if harvest.seen == 0 {
+            return;
+        }
+        let next = self.settle(lead, harvest);
+        let staged = if next.is_empty() { 0 } else { self.push(&next) };
+        // Once: should the kernel be short of memory, the owners are told before it is asked again.
+        let is_left = staged > 0 && !self.try_flush(staged).is_ok_and(|all| all);
+        if let Reaper::Attendant(attendant) = reaper {
+            let waiters = &harvest.completed.waiters;
+            let tasks = waiters.iter().filter(|waiter| matches!(waiter, Waiter::Task(_))).count();
+            // A lone task submits at once.
+            let before = self.burst.load(Ordering::Relaxed).clamp(0, TOGETHER as isize);
+            let burst = if before + tasks as isize > 1 { before + tasks as isize } else { 0 };
+            self.burst_attendant.store(attendant.0, Ordering::Relaxed);
+            self.burst.store(burst, Ordering::Release);
+        }
+        harvest.completed.conclude();
+        if is_left {
+            self.flush(staged);
+        }
+    }
+
+    /// Gives places back and leaves the lead; gives what is to be started.
+    pub(super) fn settle(&self, lead: MutexGuard<'_, ()>, harvest: &mut Harvest) -> SlotIds {
+        // With the lead: who leads next must not wait for what this pass has seen.
+        let mut next = self.slots.settle(&mut harvest.completed);
+        drop(lead);
+        next.extend(harvest.again.drain(..));
+        next
+    }
+
+    pub(super) fn drain(&self) {
+        while self.slots.in_flight() > 0 {
+            let lead = lock(&self.reaper);
+            self.reap(lead, Reaper::Waiting, WAIT, WaitsIdle::No);
+        }
+    }
+}
+
+/// What one pass over the completion queue found. Sized so that it never allocates: a pass sees [`TOGETHER`] entries.
+pub(super) struct Harvest {
+    seen: usize,
+    pub(super) completed: Completed,
+    again: SmallVec<[SlotId; TOGETHER]>,
+}
+
+impl Harvest {
+    pub(super) fn new() -> Harvest {
+        Harvest { seen: 0, completed: Completed::new(), again: SlotIds::new() }
+    }
+}

@@ -1,0 +1,240 @@
+//! Setup: builds a ring for its use, with what this kernel has, and takes it down.
+//!
+//! Owns: flags, sizes, restrictions, the check that the kernel can do what is needed.
+//! Does not own: what goes through the ring.
+//! Invariants: a forked child never touches a ring, whose mappings it does not have, nor unmaps what lies there now.
+
+use std::io;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use headwater_core::units::PAGE_BYTES;
+use io_uring::register::Restriction;
+use io_uring::{IoUring, Probe, cqueue, opcode, types};
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::file::PageBuffer;
+use crate::system::fork::ProcessMark;
+
+/// What a ring is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RingUse {
+    /// Requests that wait to be submitted at most; more are submitted in between.
+    pub(crate) submission_entries: u32,
+    /// Completions that wait to be seen before the kernel sets them aside.
+    pub(crate) completion_entries: u32,
+    /// Who enters it.
+    pub(crate) sharing: Sharing,
+    /// How the kernel learns of completions.
+    pub(crate) polling: DevicePolling,
+    /// Whether a kernel thread takes submissions.
+    pub(crate) submission_polling: SubmissionPolling,
+}
+
+/// Who may use a driver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Sharing {
+    /// Any thread.
+    #[default]
+    AnyThread,
+    /// The thread that built it (`IORING_SETUP_SINGLE_ISSUER`, `IORING_SETUP_DEFER_TASKRUN`): the kernel does a
+    /// request's last step when that thread asks for completions, not in the middle of something else. Requests that are in flight
+    /// when the program forbids itself `io_uring_enter(2)` are never complete.
+    Local,
+}
+
+/// Whether a kernel thread watches the submission queue (`IORING_SETUP_SQPOLL`), so that submitting takes no system
+/// call while it is awake.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SubmissionPolling {
+    /// Submitting is a system call.
+    #[default]
+    Off,
+    /// A kernel thread for each ring watches, and sleeps after this many milliseconds without requests. Not for a program that
+    /// forbids itself `io_uring_enter(2)` later: what waits for that thread then is never carried out.
+    On {
+        /// 1 or more.
+        idle_ms: u32,
+    },
+}
+
+/// Whether the ring asks the device for completions instead of being told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum DevicePolling {
+    Interrupts,
+    Polled,
+}
+
+/// A ring, closed in the process that built it and left alone in others.
+pub(crate) struct Ring {
+    ring: ManuallyDrop<IoUring>,
+    mark: ProcessMark,
+    /// Rung when a completion is deferred, which the ring's own descriptor does not show to who polls it already.
+    bell: Option<OwnedFd>,
+    /// Whether the kernel runs completions only when asked.
+    pub(crate) deferred: bool,
+}
+
+impl Ring {
+    /// # Errors
+    /// What the kernel says; `Unsupported` when it lacks an operation that is needed.
+    pub(crate) fn new(wanted: RingUse) -> io::Result<Ring> {
+        let mut refusal = None;
+        // The best first; a kernel that does not know a flag says EINVAL.
+        for level in [Level::Linux6_6, Level::Linux6_1, Level::Linux5_6] {
+            match build(wanted, level) {
+                Ok((ring, bell)) => {
+                    let (deferred, mark) = (bell.is_some(), ProcessMark::here());
+                    return Ok(Ring { ring: ManuallyDrop::new(ring), mark, bell, deferred });
+                }
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => refusal = Some(error),
+                Err(error) => return Err(explain(error)),
+            }
+        }
+        Err(refusal.expect("the levels are not empty"))
+    }
+
+    /// What becomes readable when there is something to collect.
+    pub(crate) fn watched(&self) -> BorrowedFd<'_> {
+        match &self.bell {
+            Some(bell) => bell.as_fd(),
+            // SAFETY: the ring is open for as long as `self` lives.
+            None => unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) },
+        }
+    }
+
+    /// From now on, only what comes later makes [`Ring::watched`] readable, if it is a bell.
+    pub(crate) fn silence(&self) {
+        if let Some(bell) = &self.bell {
+            // An error means that it was silent.
+            let _ = rustix::io::read(bell, &mut [0; 8]);
+        }
+    }
+}
+
+impl Deref for Ring {
+    type Target = IoUring;
+
+    fn deref(&self) -> &IoUring {
+        &self.ring
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        if self.mark.is_here() {
+            // SAFETY: dropped once, here.
+            unsafe { ManuallyDrop::drop(&mut self.ring) };
+        } else {
+            // In a child the mappings are gone, and something else may lie there; only the descriptor was inherited.
+            // SAFETY: the descriptor is the ring's, which is never used or dropped after this.
+            drop(unsafe { OwnedFd::from_raw_fd(self.ring.as_raw_fd()) });
+        }
+    }
+}
+
+/// Whether a direct read of the file's first page completes on a ring that polls. A device may say that it polls while
+/// a layer above it (a file system, a device mapper) cannot.
+pub(crate) fn polled_read_works(file: BorrowedFd<'_>) -> bool {
+    let read = || -> io::Result<i32> {
+        let mut ring = IoUring::builder().dontfork().setup_iopoll().build(1)?;
+        let mut page = Box::new(PageBuffer([0; PAGE_BYTES]));
+        let descriptor = types::Fd(file.as_raw_fd());
+        let entry = opcode::Read::new(descriptor, page.0.as_mut_ptr(), page.0.len() as u32).build();
+        // SAFETY: the page is kept until the completion is there; without one it is given up for good.
+        unsafe { ring.submission().push(&entry).expect("the ring is empty") };
+        while ring.completion().is_empty() {
+            match ring.submit_and_wait(1) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                    std::mem::forget(page);
+                    return Err(error);
+                }
+                _ => {}
+            }
+        }
+        Ok(ring.completion().next().map_or(-1, |entry: cqueue::Entry| entry.result()))
+    };
+    read().is_ok_and(|result| result >= 0)
+}
+
+/// What a kernel offers, by the version that brought it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Level {
+    Linux5_6,
+    Linux6_1,
+    Linux6_6,
+}
+
+fn build(wanted: RingUse, level: Level) -> io::Result<(IoUring, Option<OwnedFd>)> {
+    let mut builder = IoUring::builder();
+    builder.dontfork().setup_clamp().setup_cqsize(wanted.completion_entries.next_power_of_two());
+    if level >= Level::Linux6_6 {
+        builder.setup_no_sqarray();
+    }
+    let defers = level >= Level::Linux6_1 && wanted.sharing == Sharing::Local;
+    if level >= Level::Linux6_1 {
+        builder.setup_submit_all().setup_r_disabled();
+        if defers {
+            builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+        }
+    }
+    if wanted.polling == DevicePolling::Polled {
+        builder.setup_iopoll();
+    }
+    if let SubmissionPolling::On { idle_ms } = wanted.submission_polling {
+        builder.setup_sqpoll(idle_ms.max(1));
+    }
+    let ring = builder.build(wanted.submission_entries.next_power_of_two())?;
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe)?;
+    if !NEEDED.iter().all(|&code| probe.is_supported(code)) {
+        let text = "this kernel's io_uring lacks read, write or fsync";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+    }
+    let bell = if defers { Some(hang_bell(&ring)?) } else { None };
+    if level >= Level::Linux6_1 {
+        restrict(&ring)?;
+    }
+    Ok((ring, bell))
+}
+
+/// With `IORING_SETUP_DEFER_TASKRUN` a completion wakes who waits inside `io_uring_enter` and whoever has an eventfd, but
+/// since Linux 6.3 not who polls the ring (`io_req_local_work_add` in io_uring/io_uring.c).
+fn hang_bell(ring: &IoUring) -> io::Result<OwnedFd> {
+    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    ring.submitter().register_eventfd(bell.as_raw_fd())?;
+    Ok(bell)
+}
+
+/// Whoever gets hold of the descriptor can do nothing with it but what this crate does.
+fn restrict(ring: &IoUring) -> io::Result<()> {
+    let operations = NEEDED.iter().chain(&FIXED).map(|&code| Restriction::sqe_op(code));
+    let registrations = REGISTRATIONS.iter().map(|&code| Restriction::register_op(code));
+    let mut restrictions: Vec<Restriction> = operations.chain(registrations).collect();
+    ring.submitter().register_restrictions(&mut restrictions)?;
+    ring.submitter().register_enable_rings()
+}
+
+fn explain(error: io::Error) -> io::Error {
+    if error.raw_os_error() != Some(libc::ENOMEM) {
+        return error;
+    }
+    let text = "the kernel has no memory for the ring, which many kernels count against `ulimit -l`: \
+                lower the queue depth or raise the limit";
+    io::Error::new(io::ErrorKind::OutOfMemory, text)
+}
+
+const NEEDED: [u8; 6] = [
+    opcode::Nop::CODE,
+    opcode::Read::CODE,
+    opcode::Readv::CODE,
+    opcode::Write::CODE,
+    opcode::Writev::CODE,
+    opcode::Fsync::CODE,
+];
+
+const FIXED: [u8; 2] = [opcode::ReadFixed::CODE, opcode::WriteFixed::CODE];
+
+/// Of <linux/io_uring.h>: `IORING_REGISTER_BUFFERS2`, `_BUFFERS_UPDATE`, `_SYNC_CANCEL`.
+const REGISTRATIONS: [u8; 3] = [15, 16, 24];

@@ -1,0 +1,467 @@
+//! Completion: the handles of requests under way, one by one, together, or submitted together.
+//!
+//! ```text
+//!   Driver::submit ──► Completion: wait (blocks) | poll (any executor) | drop (the I/O goes on without its owner)
+//!   Driver::plug ────► Plug: submits at once when dropped ──► Completion each
+//!   Driver::batch ───► Batch: push, push, push, finish: one system call, one lock for all
+//! ```
+//!
+//! Owns: the right to a request's result.
+//! Does not own: the request, which is the slot's.
+//! Invariants: I4 dropping any of these at any moment frees nothing that the device still uses.
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::backend::threads::carry_out_here;
+use crate::driver::Driver;
+use crate::driver::queue::{Backend, Queue, Start};
+use crate::file::{OpenFile, Route};
+use crate::memory::arena::{Arena, Urgency};
+use crate::request::slot_table::{SlotId, SlotIds, TOGETHER};
+use crate::request::{Finished, Rejected, Request, Transfer};
+use crate::system::reject::RejectReason;
+use crate::system::sys::Operation;
+
+/// A request under way. Dropping it does not stop the I/O, whose memory returns to the arena afterwards.
+pub struct Completion {
+    queue: Arc<Queue>,
+    id: SlotId,
+    taken: bool,
+    /// The request once more, if it is a read whose completion a thread may keep to itself.
+    again: Option<Reread>,
+}
+
+impl Completion {
+    /// Submits a request.
+    #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
+    pub(crate) fn submit(
+        queue: &Arc<Queue>,
+        request: Request,
+        urgency: Urgency,
+        start: Start,
+    ) -> Result<Completion, Rejected> {
+        let again = if queue.may_get_stuck() { Reread::of(&request) } else { None };
+        let id = queue.submit(request, urgency, start)?;
+        Ok(Completion { queue: queue.clone(), id, taken: false, again })
+    }
+
+    /// Blocks until the request is done. In a lone thread on `uring` this costs no thread switch: it reaps for itself.
+    ///
+    /// A thread that is stuck in the kernel (a network file system that does not answer, `vfork(2)`, a debugger) keeps the completions of
+    /// what it submitted to itself. After some milliseconds a read is then made again by this thread, into other memory of the
+    /// same arena; other requests wait for as long as that thread is stuck.
+    ///
+    /// # Panics
+    /// In a forked child, where the request is not.
+    pub fn wait(mut self) -> Finished {
+        let mut limit = STUCK_LOOK;
+        while self.wait_or_look(&mut limit) == Waited::Stuck {
+            if let Some(finished) = self.again.as_ref().and_then(Reread::read) {
+                // What the stuck thread has is abandoned.
+                return finished;
+            }
+        }
+        self.take()
+    }
+
+    /// As [`Completion::wait`], but a read that a stuck thread keeps to itself is not made again.
+    ///
+    /// # Errors
+    /// The completion of such a read. Dropping it gives it up.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn wait_unless_stuck(mut self) -> Result<Finished, Completion> {
+        let mut limit = STUCK_LOOK;
+        match self.wait_or_look(&mut limit) {
+            Waited::Done => Ok(self.take()),
+            Waited::Stuck => Err(self),
+        }
+    }
+
+    /// Blocks until the request is done, or it is a read and a thread is stuck that may have it.
+    fn wait_or_look(&self, limit: &mut Duration) -> Waited {
+        assert!(!self.queue.is_forked(), "a request of the parent process is waited for there");
+        while !self.queue.wait_for(self.id, *limit) {
+            *limit = (2 * *limit).min(STUCK_LOOK_MAX);
+            if self.again.is_some() && self.queue.has_stuck_submitter() {
+                return Waited::Stuck;
+            }
+        }
+        Waited::Done
+    }
+
+    fn take(&mut self) -> Finished {
+        self.taken = true;
+        // SAFETY: this handle is the request's only owner, and gives that up.
+        unsafe { self.queue.slots.take(self.id) }.expect("waited for")
+    }
+
+    /// The result if it is there, else arranges for the task to be woken.
+    ///
+    /// # Panics
+    /// If polled again after it was ready, or in a forked child; on a local driver also outside of its `block_on`,
+    /// unless the feature `tokio` is on and a tokio runtime runs the task.
+    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Finished> {
+        assert!(!self.taken, "a completion is polled again after it was ready");
+        assert!(!self.queue.is_forked(), "a request of the parent process is waited for there");
+        if let Some(finished) = self.take_or_wait(context) {
+            return Poll::Ready(finished);
+        }
+        match &self.queue.backend {
+            Backend::Uring(uring) => uring.attend_task(),
+            Backend::Threads(_) => {}
+            // The simulation moves only when a caller asks: so it does, and has the caller ask again.
+            Backend::Sim(sim) => {
+                let repolls = sim.step_and_repolls();
+                if let Some(finished) = self.take_or_wait(context) {
+                    return Poll::Ready(finished);
+                }
+                if repolls {
+                    context.waker().wake_by_ref();
+                }
+            }
+        }
+        Poll::Pending
+    }
+
+    fn take_or_wait(&mut self, context: &mut Context<'_>) -> Option<Finished> {
+        // SAFETY: this handle is the request's only owner, and notes when it no longer is.
+        let finished = unsafe { self.queue.slots.take_or_wait(self.id, context.waker()) };
+        self.taken = finished.is_some();
+        finished
+    }
+
+    /// Whether the result is there, or was taken. No syscall, except to collect what a local ring defers, and to hand over
+    /// what was left to a burst.
+    pub fn is_done(&self) -> bool {
+        if self.taken {
+            // The slot is somebody else's by now.
+            return true;
+        }
+        if !self.queue.slots.is_done(self.id) && !self.queue.is_forked() {
+            self.queue.glance();
+        }
+        self.queue.slots.is_done(self.id)
+    }
+
+    /// Asks the kernel to end the request early. Whether it does shows in the result: `ECANCELED`, or fewer bytes with
+    /// `stopped_by`, or all of them. What a device is already transferring is mostly not stopped.
+    pub fn cancel(&self) {
+        if self.taken || self.queue.is_forked() {
+            return;
+        }
+        self.queue.slots.set_cancelled(self.id);
+        if let Backend::Uring(uring) = &self.queue.backend {
+            uring.cancel(self.id);
+        }
+    }
+}
+
+impl fmt::Debug for Completion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Completion({:?})", self.id)
+    }
+}
+
+impl Drop for Completion {
+    fn drop(&mut self) {
+        if self.taken || self.queue.is_forked() {
+            return;
+        }
+        // SAFETY: this handle is the request's only owner, and gone after this.
+        let under_way = unsafe { self.queue.slots.abandon(self.id) };
+        // The simulation completes what is abandoned with its later steps.
+        if under_way && !matches!(self.queue.backend, Backend::Sim(_)) {
+            self.queue.attend();
+        }
+    }
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waited {
+    Done,
+    Stuck,
+}
+
+/// A read, to be made again by the thread that waits for it.
+struct Reread {
+    arena: Arena,
+    memory_bytes: usize,
+    file: Arc<OpenFile>,
+    route: Route,
+    offset_bytes: u64,
+    length_bytes: usize,
+}
+
+impl Reread {
+    fn of(request: &Request) -> Option<Reread> {
+        match request {
+            Request::Transfer(read) if read.operation == Operation::Read => Some(Reread {
+                arena: read.extents.first()?.arena(),
+                memory_bytes: read.extents.iter().map(|extent| extent.len()).sum(),
+                file: read.file.clone(),
+                route: read.route,
+                offset_bytes: read.offset_bytes,
+                length_bytes: read.length_bytes,
+            }),
+            _ => None,
+        }
+    }
+
+    /// `None` without memory for it.
+    #[cold]
+    fn read(&self) -> Option<Finished> {
+        let read = Transfer {
+            operation: Operation::Read,
+            file: self.file.clone(),
+            route: self.route,
+            offset_bytes: self.offset_bytes,
+            length_bytes: self.length_bytes,
+            extents: self.arena.allocate_run(self.memory_bytes, Urgency::Demand)?,
+        };
+        Some(carry_out_here(read.into()))
+    }
+}
+
+/// After how long at least (twice that at the most) a thread that waits first looks for one that is stuck, twice as long each time. Most
+/// devices answer before.
+const STUCK_LOOK: Duration = Duration::from_millis(1);
+const STUCK_LOOK_MAX: Duration = Duration::from_millis(500);
+
+/// Submits requests together: what is submitted through it is handed to the kernel in one system call when it is dropped
+/// or flushed, or when somebody waits for one of them before.
+pub struct Plug<'a> {
+    driver: &'a Driver,
+    /// Where something is staged, at most one of each kind of ring.
+    queues: SmallVec<[Arc<Queue>; 2]>,
+}
+
+impl<'a> Plug<'a> {
+    pub(crate) fn new(driver: &'a Driver) -> Plug<'a> {
+        Plug { driver, queues: SmallVec::new() }
+    }
+
+    /// As [`Driver::submit`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// As there.
+    #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
+    pub fn submit(&mut self, request: impl Into<Request>, urgency: Urgency) -> Result<Completion, Rejected> {
+        let request = request.into();
+        if self.driver.is_forked() {
+            return Err(Rejected { request, reason: RejectReason::Forked });
+        }
+        self.driver.check_thread();
+        let queues = self.driver.queues_for(&request);
+        let chosen = self.queues.iter().find(|chosen| queues.iter().any(|queue| Arc::ptr_eq(queue, chosen)));
+        let queue = match chosen {
+            Some(queue) => queue.clone(),
+            None => {
+                let queue = self.driver.pick(queues).clone();
+                queue.plug();
+                self.queues.push(queue.clone());
+                queue
+            }
+        };
+        Completion::submit(&queue, request, urgency, Start::Staged)
+    }
+
+    /// Hands over what was submitted so far.
+    pub fn flush(&mut self) {
+        // What a parent staged is for the parent to hand over.
+        let queues = self.queues.drain(..).filter(|queue| !queue.is_forked());
+        queues.for_each(|queue| queue.unplug());
+    }
+}
+
+impl fmt::Debug for Plug<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Plug({} rings)", self.queues.len())
+    }
+}
+
+impl Drop for Plug<'_> {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+/// Requests that are submitted and waited for together, with one system call and one lock for up to 32 of them. Can be
+/// used again and again.
+///
+/// ```
+/// use headwater_io::{Driver, DriverOptions, Request};
+/// let driver = Driver::new(&DriverOptions::default())?;
+/// let mut batch = driver.batch();
+/// for _ in 0..32 {
+///     batch.push(Request::Nop)?;
+/// }
+/// let mut done = 0;
+/// batch.finish(|_, finished| done += usize::from(finished.result.is_ok()));
+/// assert_eq!(done, 32);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Batch {
+    driver: Driver,
+    /// The first `count` were pushed, the rest are `Nop` and own nothing.
+    requests: Vec<Request>,
+    count: usize,
+}
+
+impl Batch {
+    pub(crate) fn new(driver: &Driver) -> Batch {
+        Batch { driver: driver.clone(), requests: Vec::new(), count: 0 }
+    }
+
+    /// Adds a request. Nothing is submitted yet.
+    ///
+    /// # Errors
+    /// [`RejectReason::Forked`].
+    ///
+    /// # Panics
+    /// As [`Driver::submit`] for the request, in any thread.
+    #[inline]
+    pub fn push(&mut self, request: impl Into<Request>) -> Result<(), RejectReason> {
+        let request = request.into();
+        if self.driver.is_forked() {
+            return Err(RejectReason::Forked);
+        }
+        if self.count == self.requests.len() {
+            self.requests.push(Request::Nop);
+        }
+        if !matches!(request, Request::Nop) {
+            request.check();
+            self.requests[self.count] = request;
+        }
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Requests pushed and not finished.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Submits all, waits for all, and hands over each result with the place of its request. Blocks. The batch is empty
+    /// afterwards, also when `each` panics. In a forked child each result is [`RejectReason::Forked`].
+    ///
+    /// # Panics
+    /// On a local driver when called by another thread than the one that built it.
+    #[inline]
+    pub fn finish(&mut self, mut each: impl FnMut(usize, Finished)) {
+        // Before anything is taken out: the thread that may finish it finds it whole.
+        self.driver.check_thread();
+        let count = std::mem::take(&mut self.count);
+        if self.driver.is_forked() {
+            return self.requests.drain(..).take(count).enumerate().for_each(|(place, request)| {
+                each(place, Finished::rejected(request, RejectReason::Forked));
+            });
+        }
+        let queue = {
+            let Some(first) = self.requests[..count].first() else { return };
+            // One queue takes all: an ordinary one unless every request can go to a polled one.
+            let (ordinary, mut queues) = (self.driver.ordinary_queues(), self.driver.queues_for(first));
+            let is_ordinary = |request: &Request| std::ptr::eq(self.driver.queues_for(request), ordinary);
+            if !std::ptr::eq(queues, ordinary) && self.requests[..count].iter().any(is_ordinary) {
+                queues = ordinary;
+            }
+            self.driver.pick(queues)
+        };
+        let mut under_way = UnderWay { queue, ids: SlotIds::new(), place: 0, handed_over: 0 };
+        // Should `each` panic, what was not submitted is dropped.
+        let mut requests = std::mem::take(&mut self.requests);
+        under_way.submit(&mut requests[..count], &mut each);
+        self.requests = requests;
+        under_way.wait(each);
+    }
+}
+
+/// The submitted part of a batch. Dropped early, it gives up what is left.
+struct UnderWay<'a> {
+    queue: &'a Arc<Queue>,
+    ids: SlotIds,
+    /// In the batch, of the first of `ids`.
+    place: usize,
+    /// Of `ids`, those that are nobody's any more.
+    handed_over: usize,
+}
+
+impl UnderWay<'_> {
+    fn submit(&mut self, requests: &mut [Request], each: &mut dyn FnMut(usize, Finished)) {
+        let mut left = requests;
+        while !left.is_empty() {
+            let before = self.ids.len();
+            self.queue.slots.begin_together(left, &mut self.ids);
+            let begun = self.ids.len() - before;
+            self.queue.stage(&self.ids[before..]);
+            left = &mut left[begun..];
+            if begun == 0 {
+                // No place is free: the next one queues.
+                self.submit_one(std::mem::replace(&mut left[0], Request::Nop), each);
+                left = &mut left[1..];
+            }
+        }
+    }
+
+    #[cold]
+    fn submit_one(&mut self, request: Request, each: &mut dyn FnMut(usize, Finished)) {
+        let again = match self.queue.submit(request, Urgency::Demand, Start::Staged) {
+            Ok(id) => return self.ids.push(id),
+            Err(rejected) => rejected.request,
+        };
+        // As many are outstanding as there can be: make room.
+        self.wait(&mut *each);
+        match self.queue.submit(again, Urgency::Demand, Start::Staged) {
+            Ok(id) => self.ids.push(id),
+            Err(Rejected { request, reason }) => {
+                each(self.place, Finished::rejected(request, reason));
+                self.place += 1;
+            }
+        }
+    }
+
+    /// Waits for all that are submitted and hands them over.
+    #[inline]
+    fn wait(&mut self, mut each: impl FnMut(usize, Finished)) {
+        for &id in &self.ids {
+            if !self.queue.slots.is_done(id) {
+                self.queue.wait(id);
+            }
+        }
+        for ids in self.ids.chunks(TOGETHER) {
+            // Noted before, should `each` panic.
+            self.handed_over += ids.len();
+            // SAFETY: the batch is the only owner of its requests, all of which are done; these are its own no longer.
+            unsafe { self.queue.slots.take_together(ids, self.place, &mut each) };
+            self.place += ids.len();
+        }
+        self.ids.clear();
+        self.handed_over = 0;
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        for id in self.ids.drain(self.handed_over..) {
+            // SAFETY: the batch is the only owner of its requests, and gives them up.
+            unsafe { self.queue.slots.abandon(id) };
+            self.queue.attend();
+        }
+    }
+}

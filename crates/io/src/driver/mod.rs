@@ -1,0 +1,590 @@
+//! Driver: hands requests to the kernel and gives them back, in one of three ways.
+//!
+//! ```text
+//!   submit ──► queue: the thread's own, or the least loaded ──► slot ─┬─ uring:   SQE, io_uring_enter
+//!                                                                    ├─ threads: queue, preadv/pwritev on a worker
+//!                                                                    └─ sim:     seeded order, delays, faults
+//!   queues of a uring driver: a ring for each processor; polled ones beside them for devices that poll
+//! ```
+//!
+//! Owns: the queues, and which of them a request takes.
+//! Does not own: request state (slots), memory (arena), how a queue works.
+//! Invariants: I4 dropping a [`Completion`] or the [`Driver`] at any moment frees nothing that the device still uses.
+
+pub(crate) mod completion;
+pub(crate) mod local;
+pub(crate) mod queue;
+
+use std::cell::Cell;
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use headwater_core::limits::Limits;
+use headwater_core::units::ByteRange;
+
+use crate::backend::sim::{Sim, SimOptions};
+use crate::backend::threads::Threads;
+use crate::backend::uring::{DevicePolling, RingUse, Sharing, SubmissionPolling, Uring, polled_read_works};
+use crate::driver::completion::{Batch, Completion, Plug};
+use crate::driver::queue::{Backend, Queue, Start};
+use crate::file::{Allocated, AppendFile, Appended, OpenFile, Route};
+use crate::memory::arena::{Arena, ArenaKey, Urgency};
+use crate::request::slots::Slots;
+use crate::request::{Rejected, Request};
+use crate::system::reject::RejectReason;
+use crate::system::sys::SyncScope;
+
+/// Which driver is wanted.
+#[derive(Clone, Debug, Default)]
+pub enum DriverKind {
+    /// `uring` where the kernel allows it, else `threads`.
+    #[default]
+    Auto,
+    /// io_uring; an error where it is missing or forbidden.
+    Uring,
+    /// Positioned vectored reads and writes on a small pool of threads.
+    Threads,
+    /// Deterministic simulation on top of real files, for tests.
+    Sim(SimOptions),
+}
+
+impl DriverKind {
+    /// What `HEADWATER_DRIVER` (`auto`, `uring`, `threads`) says, if this is [`DriverKind::Auto`]; else this.
+    ///
+    /// # Errors
+    /// `InvalidInput` for another value of it.
+    pub fn or_environment(self) -> io::Result<DriverKind> {
+        if !matches!(self, DriverKind::Auto) {
+            return Ok(self);
+        }
+        match std::env::var("HEADWATER_DRIVER").as_deref() {
+            Err(_) | Ok("" | "auto") => Ok(DriverKind::Auto),
+            Ok("uring") => Ok(DriverKind::Uring),
+            Ok("threads") => Ok(DriverKind::Threads),
+            Ok(other) => {
+                let text = format!("HEADWATER_DRIVER is {other:?}; it can be auto, uring or threads");
+                Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+            }
+        }
+    }
+}
+
+/// Whether devices are asked for completions (`IORING_SETUP_IOPOLL`) instead of sending interrupts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Polling {
+    /// Never.
+    Off,
+    /// Direct requests to a device that polls (`io_poll` in its queue's sysfs folder, which for NVMe the administrator
+    /// sets up with `nvme.poll_queues`) take rings of their own, on which waiting spins in the kernel. Larger ones than
+    /// the device takes whole (`max_sectors_kb`) do not.
+    #[default]
+    Auto,
+}
+
+/// How a driver is built.
+#[derive(Clone, Debug)]
+pub struct DriverOptions {
+    /// Which driver.
+    pub kind: DriverKind,
+    /// Requests in flight at most, 1 to [`Limits::QUEUE_DEPTH_MAX`]; more wait in order.
+    pub queue_depth: u32,
+    /// Rings that share the queue depth, 1 to the queue depth; by default one for each processor, but each with 32
+    /// requests at least. Only for `uring`.
+    pub rings: Option<u32>,
+    /// Only for `uring`.
+    pub polling: Polling,
+    /// Who may use the driver. Only for `uring`; the others are usable by any thread.
+    pub sharing: Sharing,
+    /// Only for `uring`.
+    pub submission_polling: SubmissionPolling,
+}
+
+impl Default for DriverOptions {
+    fn default() -> Self {
+        DriverOptions {
+            kind: DriverKind::Auto,
+            queue_depth: Limits::QUEUE_DEPTH_DEFAULT,
+            rings: None,
+            polling: Polling::default(),
+            sharing: Sharing::AnyThread,
+            submission_polling: SubmissionPolling::Off,
+        }
+    }
+}
+
+/// What a driver turned out to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct DriverInfo {
+    /// `"uring"`, `"threads"` or `"sim"`.
+    pub name: &'static str,
+    /// Why [`DriverKind::Auto`] did not get a ring.
+    pub uring_refusal: Option<String>,
+    /// Rings, 0 for other drivers.
+    pub rings: u32,
+    /// Rings that poll the device.
+    pub polled_rings: PolledRings,
+    /// Whether the kernel runs completions only when the owning thread asks (`IORING_SETUP_DEFER_TASKRUN`).
+    pub completions_deferred: bool,
+    /// Memory that the rings know beforehand, in bytes; see [`Driver::register_memory`].
+    pub registered_bytes: u64,
+    /// Why it is not more.
+    pub registration_refusal: Option<String>,
+    /// Requests in flight at most.
+    pub queue_depth: u32,
+}
+
+/// Whether there are polled rings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum PolledRings {
+    /// Not wanted.
+    Off,
+    /// No file on a device that polls was used yet.
+    NotNeeded,
+    /// The device polls, but the kernel gave no ring for it, so ordinary ones are used.
+    Refused(String),
+    /// So many.
+    On(u32),
+}
+
+/// A driver's gauges and counters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct DriverStats {
+    /// Requests in flight, abandoned ones included.
+    pub in_flight: usize,
+    /// Requests that wait for a place in the queue.
+    pub queued: usize,
+    /// Requests whose memory the driver holds: queued, in flight, or done and not taken yet.
+    pub slots_used: usize,
+    /// Calls of `io_uring_enter` so far.
+    pub enters: u64,
+    /// Completions so far that named no request under way, and were ignored. More than 0 only if the kernel errs.
+    pub unmatched_completions: u64,
+}
+
+/// Carries out requests. Clones share the driver; the last one waits for what is still in flight.
+#[derive(Clone)]
+pub struct Driver {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    queues: Box<[Arc<Queue>]>,
+    polled: OnceLock<Result<Box<[Arc<Queue>]>, String>>,
+    memory: OnceLock<ArenaKey>,
+    options: DriverOptions,
+    refusal: Option<String>,
+}
+
+impl Driver {
+    /// Builds a driver. With [`DriverKind::Auto`] a refused ring is no error; [`Driver::info`] tells why.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a queue depth or a number of rings out of range; with [`DriverKind::Uring`] what the kernel
+    /// says.
+    pub fn new(options: &DriverOptions) -> io::Result<Driver> {
+        check(options)?;
+        let slots = || Arc::new(Slots::new(options.queue_depth));
+        let single = |slots, backend| -> Box<[_]> { Box::new([Arc::new(Queue::new(slots, backend))]) };
+        let threads = || {
+            let slots = slots();
+            let backend = Backend::Threads(Threads::new(&slots));
+            single(slots, backend)
+        };
+        let (queues, refusal) = match &options.kind {
+            DriverKind::Uring => (rings(options, DevicePolling::Interrupts)?, None),
+            DriverKind::Threads => (threads(), None),
+            DriverKind::Sim(sim) => {
+                let slots = slots();
+                let backend = Backend::Sim(Sim::new(&slots, sim));
+                (single(slots, backend), None)
+            }
+            DriverKind::Auto => match rings(options, DevicePolling::Interrupts) {
+                Ok(queues) => (queues, None),
+                Err(error) => (threads(), Some(error.to_string())),
+            },
+        };
+        let options = options.clone();
+        let inner = Inner { queues, polled: OnceLock::new(), memory: OnceLock::new(), options, refusal };
+        Ok(Driver { inner: Arc::new(inner) })
+    }
+
+    /// A driver of a queue that a test has built.
+    #[cfg(all(test, not(headwater_loom)))]
+    pub(crate) fn of_queue(queue: Queue) -> Driver {
+        let options = DriverOptions { polling: Polling::Off, ..DriverOptions::default() };
+        let (polled, memory) = (OnceLock::new(), OnceLock::new());
+        let inner = Inner { queues: Box::new([Arc::new(queue)]), polled, memory, options, refusal: None };
+        Driver { inner: Arc::new(inner) }
+    }
+
+    /// What kind of driver this is, and which wishes were not met.
+    pub fn info(&self) -> DriverInfo {
+        let queues = &self.inner.queues;
+        let (name, rings, completions_deferred) = match &queues[0].backend {
+            Backend::Uring(uring) => ("uring", queues.len() as u32, uring.is_deferred()),
+            Backend::Threads(_) => ("threads", 0, false),
+            Backend::Sim(_) => ("sim", 0, false),
+        };
+        let polled_rings = match self.inner.polled.get() {
+            None if rings == 0 || self.inner.options.polling == Polling::Off => PolledRings::Off,
+            None => PolledRings::NotNeeded,
+            Some(Ok(queues)) => PolledRings::On(queues.len() as u32),
+            Some(Err(reason)) => PolledRings::Refused(reason.clone()),
+        };
+        let memory = || self.all_queues().filter_map(|queue| queue.registered_memory());
+        DriverInfo {
+            name,
+            registered_bytes: memory().map(|(bytes, _)| bytes).max().unwrap_or(0),
+            registration_refusal: memory().find_map(|(_, refusal)| refusal).map(str::to_owned),
+            uring_refusal: self.inner.refusal.clone(),
+            rings,
+            polled_rings,
+            completions_deferred,
+            queue_depth: self.inner.options.queue_depth,
+        }
+    }
+
+    /// Accepts a request. It starts at once if there is a place in the queue; else it waits in order, unless it is
+    /// readahead. Never blocks. Readahead leaves places to demand.
+    ///
+    /// # Errors
+    /// The request itself with the reason; [`RejectReason::NoPlace`] only for readahead.
+    ///
+    /// # Panics
+    /// If the request moves no byte, does not fit its memory, begins beyond 2^63 - 1, or takes the direct route on a file without
+    /// one; if a [`WriteBack`](crate::WriteBack) skips a page or has more than 1024 pieces; on a local driver when called by another
+    /// thread than the one that built it.
+    #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
+    pub fn submit(&self, request: impl Into<Request>, urgency: Urgency) -> Result<Completion, Rejected> {
+        let request = request.into();
+        // First of all: another thread of the parent may hold the locks that even the choice of a queue takes.
+        if self.is_forked() {
+            return Err(Rejected { request, reason: RejectReason::Forked });
+        }
+        self.check_thread();
+        let queue = self.pick(self.queues_for(&request));
+        Completion::submit(queue, request, urgency, Start::Now)
+    }
+
+    /// A scope whose requests go to the kernel in one system call.
+    pub fn plug(&self) -> Plug<'_> {
+        Plug::new(self)
+    }
+
+    /// Requests to be submitted and waited for together.
+    pub fn batch(&self) -> Batch {
+        Batch::new(self)
+    }
+
+    /// From now on, rings learn of each 2 MiB of this arena when it is first used, as far as the limit of locked memory
+    /// goes, so that the kernel need not look up pages for each request. Only one arena can be registered; others work
+    /// as before. Other drivers than `uring` ignore this.
+    pub fn register_memory(&self, arena: &Arena) {
+        let key = self.inner.memory.get_or_init(|| arena.key());
+        self.all_queues().for_each(|queue| queue.register_memory(key.clone()));
+    }
+
+    /// Makes sure that requests whose owners are gone are completed although nobody waits for them.
+    pub fn attend(&self) {
+        if !self.is_forked() {
+            self.all_queues().filter(|queue| queue.slots.in_flight() > 0).for_each(|queue| queue.attend());
+        }
+    }
+
+    /// The time; on `sim` as far ahead as a test has advanced it.
+    pub fn now(&self) -> Instant {
+        match &self.inner.queues[0].backend {
+            Backend::Sim(sim) => Instant::now() + sim.ahead(),
+            Backend::Uring(_) | Backend::Threads(_) => Instant::now(),
+        }
+    }
+
+    /// Whether this is a child of the process that built the driver, so that nothing can be done with it.
+    pub fn is_forked(&self) -> bool {
+        self.inner.queues[0].is_forked()
+    }
+
+    /// Reads into borrowed memory in this thread; see [`OpenFile::read_blocking`].
+    ///
+    /// # Errors
+    /// As there, and what the `sim` driver injects; [`RejectReason::Forked`].
+    ///
+    /// # Panics
+    /// As there.
+    pub fn read_blocking(
+        &self,
+        file: &OpenFile,
+        route: Route,
+        buffer: &mut [u8],
+        offset_bytes: u64,
+    ) -> io::Result<usize> {
+        match self.simulation()? {
+            Some(sim) => sim.read_blocking(file, route, buffer, offset_bytes),
+            None => file.read_blocking(route, buffer, offset_bytes),
+        }
+    }
+
+    /// Writes borrowed memory in this thread; see [`OpenFile::write_blocking`].
+    ///
+    /// # Errors
+    /// As there, and what the `sim` driver injects; [`RejectReason::Forked`].
+    ///
+    /// # Panics
+    /// As there.
+    pub fn write_blocking(
+        &self,
+        file: &OpenFile,
+        route: Route,
+        bytes: &[u8],
+        offset_bytes: u64,
+    ) -> io::Result<usize> {
+        match self.simulation()? {
+            Some(sim) => sim.write_blocking(file, route, bytes, offset_bytes),
+            None => file.write_blocking(route, bytes, offset_bytes),
+        }
+    }
+
+    /// Writes borrowed memory to the end of the file, in this thread; see [`AppendFile::append`].
+    ///
+    /// # Errors
+    /// As there, and what the `sim` driver injects; [`RejectReason::Forked`].
+    pub fn append_blocking(&self, file: &AppendFile, bytes: &[u8]) -> io::Result<Appended> {
+        match self.simulation()? {
+            Some(sim) => sim.append(file, bytes),
+            None => file.append(bytes),
+        }
+    }
+
+    /// Has the device keep what was written, in this thread; see [`OpenFile::sync`].
+    ///
+    /// # Errors
+    /// As there, and what the `sim` driver injects; [`RejectReason::Forked`].
+    pub fn sync_blocking(&self, file: &OpenFile, scope: SyncScope) -> io::Result<()> {
+        match self.simulation()? {
+            Some(sim) => sim.sync_blocking(file, scope),
+            None => file.sync(scope),
+        }
+    }
+
+    /// Cuts or extends the file; see [`OpenFile::set_len`].
+    ///
+    /// # Errors
+    /// As there, and what the `sim` driver injects; [`RejectReason::Forked`].
+    pub fn set_len_blocking(&self, file: &OpenFile, length_bytes: u64) -> io::Result<()> {
+        match self.simulation()? {
+            Some(sim) => sim.set_len(file, length_bytes),
+            None => file.set_len(length_bytes),
+        }
+    }
+
+    /// Sets space aside; see [`OpenFile::allocate`].
+    ///
+    /// # Errors
+    /// As there, and what the `sim` driver injects; [`RejectReason::Forked`].
+    pub fn allocate_blocking(&self, file: &OpenFile, range: ByteRange) -> io::Result<Allocated> {
+        match self.simulation()? {
+            Some(sim) => sim.allocate(file, range),
+            None => file.allocate(range),
+        }
+    }
+
+    /// Sets space aside and leaves the length; see [`OpenFile::reserve`].
+    ///
+    /// # Errors
+    /// As there, and what the `sim` driver injects; [`RejectReason::Forked`].
+    pub fn reserve_blocking(&self, file: &OpenFile, range: ByteRange) -> io::Result<Allocated> {
+        match self.simulation()? {
+            Some(sim) => sim.reserve(file, range),
+            None => file.reserve(range),
+        }
+    }
+
+    /// See [`OpenFile::is_dirty_in_kernel`]. On the `sim` driver nothing is: when the kernel writes is no part of a simulation.
+    pub fn is_dirty_in_kernel(&self, file: &OpenFile, range: ByteRange) -> bool {
+        matches!(self.simulation(), Ok(None)) && file.is_dirty_in_kernel(range)
+    }
+
+    /// Whether the kernel's page cache is known to hold any of a range; no on the `sim` driver.
+    pub fn is_held_by_kernel(&self, file: &OpenFile, range: ByteRange) -> bool {
+        matches!(self.simulation(), Ok(None)) && file.resident_pages(range).is_some_and(|pages| pages > 0)
+    }
+
+    /// Makes the file at least this long; see [`OpenFile::extend`].
+    ///
+    /// # Errors
+    /// As there, and what the `sim` driver injects; [`RejectReason::Forked`].
+    pub fn extend_blocking(&self, file: &OpenFile, length_bytes: u64) -> io::Result<()> {
+        match self.simulation()? {
+            Some(sim) => sim.extend(file, length_bytes),
+            None => file.extend(length_bytes),
+        }
+    }
+
+    /// Room for what is not set aside yet; see [`OpenFile::free_bytes`]. The `sim` driver knows its own limit.
+    ///
+    /// # Errors
+    /// As there; [`RejectReason::Forked`].
+    pub fn free_bytes(&self, file: &OpenFile) -> io::Result<u64> {
+        let simulated = self.simulation()?.and_then(Sim::free_bytes);
+        simulated.map_or_else(|| file.free_bytes(), Ok)
+    }
+
+    /// What stands for the device, if anything does.
+    fn simulation(&self) -> io::Result<Option<&Sim>> {
+        if self.is_forked() {
+            return Err(RejectReason::Forked.into());
+        }
+        Ok(match &self.inner.queues[0].backend {
+            Backend::Sim(sim) => Some(sim),
+            Backend::Uring(_) | Backend::Threads(_) => None,
+        })
+    }
+
+    /// The driver's gauges.
+    pub fn stats(&self) -> DriverStats {
+        let mut stats = DriverStats::default();
+        if self.is_forked() {
+            return stats;
+        }
+        for queue in self.all_queues() {
+            stats.in_flight += queue.slots.in_flight();
+            stats.queued += queue.slots.queued();
+            stats.slots_used += queue.slots.used();
+            if let Backend::Uring(uring) = &queue.backend {
+                stats.enters += uring.enters();
+                stats.unmatched_completions += uring.unmatched();
+            }
+        }
+        stats
+    }
+
+    /// # Panics
+    /// On a local driver in another thread than its own.
+    pub(crate) fn check_thread(&self) {
+        self.inner.queues[0].check_thread();
+    }
+
+    pub(crate) fn ordinary_queues(&self) -> &[Arc<Queue>] {
+        &self.inner.queues
+    }
+
+    pub(crate) fn all_queues(&self) -> impl Iterator<Item = &Arc<Queue>> {
+        let polled = self.inner.polled.get().and_then(|polled| polled.as_ref().ok());
+        self.inner.queues.iter().chain(polled.into_iter().flatten())
+    }
+
+    /// The queues that a request may take. Polled rings know neither syncs nor those who would spin for what is written back.
+    pub(crate) fn queues_for(&self, request: &Request) -> &[Arc<Queue>] {
+        match request {
+            Request::Transfer(transfer)
+                if transfer.route == Route::Direct
+                    && self.inner.options.polling == Polling::Auto
+                    && transfer.length_bytes <= transfer.file.polled_bytes_max(polled_read_works)
+                    && matches!(self.inner.queues[0].backend, Backend::Uring(_)) =>
+            {
+                let polled = self.inner.polled.get_or_init(|| {
+                    let queues = rings(&self.inner.options, DevicePolling::Polled);
+                    let queues = queues.map_err(|error| error.to_string())?;
+                    if let Some(arena) = self.inner.memory.get() {
+                        queues.iter().for_each(|queue| queue.register_memory(arena.clone()));
+                    }
+                    Ok(queues)
+                });
+                polled.as_deref().unwrap_or(&self.inner.queues)
+            }
+            _ => &self.inner.queues,
+        }
+    }
+
+    /// The queue where a burst of tasks is under way, so that they submit together; else the one that this thread used
+    /// last, unless it is half full or somebody is submitting there; then the least loaded one.
+    pub(crate) fn pick<'a>(&self, queues: &'a [Arc<Queue>]) -> &'a Arc<Queue> {
+        if let [queue] = queues {
+            return queue;
+        }
+        if let Some(queue) = queues.iter().find(|queue| queue.expects_more()) {
+            return queue;
+        }
+        let home = &queues[HOME.get() % queues.len()];
+        if !home.is_busy() && home.slots.in_flight() <= home.slots.depth() as usize / 2 {
+            return home;
+        }
+        let places = queues.iter().enumerate();
+        let best = places.min_by_key(|(_, queue)| {
+            (queue.load() >= queue.slots.depth() as usize, queue.is_busy(), queue.load())
+        });
+        let (place, queue) = best.expect("a driver has a queue");
+        HOME.set(place);
+        queue
+    }
+}
+
+thread_local! {
+    /// Threads begin at different queues.
+    static HOME: Cell<usize> = Cell::new(NEXT_HOME.fetch_add(1, Ordering::Relaxed));
+}
+
+static NEXT_HOME: AtomicUsize = AtomicUsize::new(0);
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("info", &self.info()).field("stats", &self.stats()).finish()
+    }
+}
+
+fn check(options: &DriverOptions) -> io::Result<()> {
+    let invalid = |text: String| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    let depth = options.queue_depth;
+    if !(1..=Limits::QUEUE_DEPTH_MAX).contains(&depth) {
+        return invalid(format!("queue depth {depth} is not within 1 to {}", Limits::QUEUE_DEPTH_MAX));
+    }
+    match options.rings {
+        Some(rings) if !(1..=depth).contains(&rings) => {
+            invalid(format!("{rings} rings are not within 1 to the queue depth of {depth}"))
+        }
+        Some(rings) if rings > 1 && options.sharing == Sharing::Local => {
+            invalid(format!("a local driver has one ring, not {rings}: it belongs to one thread"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The rings of a driver, which share its queue depth.
+fn rings(options: &DriverOptions, polling: DevicePolling) -> io::Result<Box<[Arc<Queue>]>> {
+    let depth = options.queue_depth;
+    let by_processor = || {
+        let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
+        processors.min(depth / RING_DEPTH_MIN).max(1)
+    };
+    let count = match options.sharing {
+        Sharing::Local => 1,
+        Sharing::AnyThread => options.rings.unwrap_or_else(by_processor),
+    };
+    (0..count)
+        .map(|index| {
+            let depth = depth / count + u32::from(index < depth % count);
+            let slots = Arc::new(Slots::new(depth));
+            let wanted = RingUse {
+                submission_entries: depth.min(SUBMISSION_ENTRIES_MAX),
+                completion_entries: 2 * depth,
+                sharing: options.sharing,
+                polling,
+                submission_polling: options.submission_polling,
+            };
+            let uring = Uring::new(&slots, wanted)?;
+            Ok(Arc::new(Queue::new(slots, Backend::Uring(uring))))
+        })
+        .collect()
+}
+
+/// A ring with fewer places gains nothing: 32 requests of 1 MiB, or of 4 KiB, keep a flash device busy.
+const RING_DEPTH_MIN: u32 = 32;
+
+/// Larger bursts than this are handed over in parts; an entry is 64 bytes of kernel memory.
+const SUBMISSION_ENTRIES_MAX: u32 = 256;

@@ -1,0 +1,184 @@
+//! Queue: requests on their way to one backend: the slots that they are in, and what carries them out.
+//!
+//! Owns: the choice of backend for each call.
+//! Does not own: which queue a request takes (driver).
+//! Invariants: I4 a queue lives until its last completion is gone, and then waits for what is in flight.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::sim::Sim;
+use crate::backend::threads::Threads;
+use crate::backend::uring::Uring;
+use crate::memory::arena::{ArenaKey, Urgency};
+use crate::request::slot_table::SlotId;
+use crate::request::slots::Slots;
+use crate::request::{Rejected, Request};
+use crate::system::fork::ProcessMark;
+use crate::system::reject::RejectReason;
+
+pub(crate) struct Queue {
+    pub(crate) slots: Arc<Slots>,
+    pub(crate) backend: Backend,
+    mark: ProcessMark,
+}
+
+pub(crate) enum Backend {
+    Uring(Uring),
+    Threads(Threads),
+    Sim(Sim),
+}
+
+/// When a request is handed to the kernel.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Start {
+    Now,
+    /// With [`Queue::unplug`], or by who waits.
+    Staged,
+}
+
+impl Queue {
+    pub(crate) fn new(slots: Arc<Slots>, backend: Backend) -> Queue {
+        Queue { slots, backend, mark: ProcessMark::here() }
+    }
+
+    pub(crate) fn is_forked(&self) -> bool {
+        !self.mark.is_here()
+    }
+
+    /// Requests between submission and completion.
+    pub(crate) fn load(&self) -> usize {
+        let in_flight = self.slots.in_flight();
+        // Counted only when it can be other than zero.
+        if in_flight < self.slots.depth() as usize { in_flight } else { in_flight + self.slots.queued() }
+    }
+
+    /// Whether another thread is submitting here at this moment.
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(&self.backend, Backend::Uring(uring) if uring.is_busy())
+    }
+
+    /// Whether tasks that were woken together are expected to ask here again, and a place is free.
+    pub(crate) fn expects_more(&self) -> bool {
+        matches!(&self.backend, Backend::Uring(uring) if uring.expects_more())
+            && self.slots.in_flight() < self.slots.depth() as usize
+    }
+
+    /// # Panics
+    /// On a queue of a local driver in another thread than its own.
+    pub(crate) fn check_thread(&self) {
+        if let Backend::Uring(uring) = &self.backend {
+            uring.check_thread();
+        }
+    }
+
+    /// Not in a forked child, nor on a local driver in a foreign thread, which is for the caller to know.
+    #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
+    pub(crate) fn submit(
+        &self,
+        request: Request,
+        urgency: Urgency,
+        start: Start,
+    ) -> Result<SlotId, Rejected> {
+        let begun = self.slots.begin(request, urgency).map_err(|request| {
+            let reason =
+                if urgency == Urgency::Readahead { RejectReason::NoPlace } else { RejectReason::TooMany };
+            Rejected { request, reason }
+        })?;
+        match (begun.has_place, start) {
+            (true, Start::Now) => self.start(&[begun.id]),
+            (true, Start::Staged) => self.stage(&[begun.id]),
+            // Launched by whoever gives a place back; that somebody does is seen to when it is waited for.
+            (false, _) => {}
+        }
+        Ok(begun.id)
+    }
+
+    pub(crate) fn start(&self, ids: &[SlotId]) {
+        match &self.backend {
+            Backend::Uring(uring) => uring.start(ids),
+            Backend::Threads(threads) => ids.iter().for_each(|&id| threads.start(id)),
+            Backend::Sim(sim) => ids.iter().for_each(|&id| sim.start(id)),
+        }
+    }
+
+    /// As [`Queue::start`], but a ring is told with [`Queue::unplug`], or by who waits.
+    pub(crate) fn stage(&self, ids: &[SlotId]) {
+        match &self.backend {
+            Backend::Uring(uring) => uring.stage(ids),
+            Backend::Threads(_) | Backend::Sim(_) => self.start(ids),
+        }
+    }
+
+    /// A plug begins to stage requests here; [`Queue::unplug`] follows.
+    pub(crate) fn plug(&self) {
+        if let Backend::Uring(uring) = &self.backend {
+            uring.plug();
+        }
+    }
+
+    pub(crate) fn unplug(&self) {
+        if let Backend::Uring(uring) = &self.backend {
+            uring.unplug();
+        }
+    }
+
+    /// Blocks until the request is done.
+    pub(crate) fn wait(&self, id: SlotId) {
+        match &self.backend {
+            Backend::Uring(uring) => uring.wait(id),
+            Backend::Threads(threads) => threads.wait(id),
+            Backend::Sim(sim) => sim.wait(id),
+        }
+    }
+
+    /// Blocks until the request is done, on a ring no longer than about twice `limit`. Says whether it is done.
+    pub(crate) fn wait_for(&self, id: SlotId, limit: Duration) -> bool {
+        if let Backend::Uring(uring) = &self.backend {
+            return uring.wait_for(id, limit);
+        }
+        self.wait(id);
+        true
+    }
+
+    /// Whether a thread keeps completions to itself because it is stuck in the kernel.
+    pub(crate) fn has_stuck_submitter(&self) -> bool {
+        matches!(&self.backend, Backend::Uring(uring) if uring.has_stuck_submitter())
+    }
+
+    /// Whether a thread can keep the completions of another to itself.
+    pub(crate) fn may_get_stuck(&self) -> bool {
+        matches!(&self.backend, Backend::Uring(uring) if !uring.is_deferred())
+    }
+
+    /// Nobody waits, but requests must still be completed.
+    pub(crate) fn attend(&self) {
+        match &self.backend {
+            Backend::Uring(uring) => uring.attend(),
+            Backend::Threads(_) => {}
+            Backend::Sim(sim) => sim.settle(),
+        }
+    }
+
+    pub(crate) fn register_memory(&self, arena: ArenaKey) {
+        if let Backend::Uring(uring) = &self.backend {
+            uring.register_memory(arena);
+        }
+    }
+
+    /// Bytes that the kernel knows beforehand, and why not more.
+    pub(crate) fn registered_memory(&self) -> Option<(u64, Option<&str>)> {
+        match &self.backend {
+            Backend::Uring(uring) => Some(uring.registered_memory()),
+            Backend::Threads(_) | Backend::Sim(_) => None,
+        }
+    }
+
+    /// Looks whether something is complete, without a syscall where possible.
+    pub(crate) fn glance(&self) {
+        match &self.backend {
+            Backend::Uring(uring) => uring.glance(),
+            Backend::Threads(_) | Backend::Sim(_) => {}
+        }
+    }
+}

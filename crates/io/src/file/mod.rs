@@ -1,0 +1,47 @@
+//! File: open files, what is known of them without reading, and how others' changes to them show.
+//!
+//! ```text
+//!   append  once  writing  lease  watch        what is done with a file, besides moving bytes
+//!      └─────┴───────┴──────┴──────┘
+//!                 open_file                    its descriptors, and what the kernel's page cache holds of it
+//!      ┌─────┬───────┼──────┬──────────┐
+//!   access direct  status  kernel_cache  file_system, polling, descriptor, clock
+//!   identity  mapped                           of paths and mappings, on their own
+//! ```
+//!
+//! Arrows point down only.
+
+mod access;
+mod append;
+mod clock;
+mod descriptor;
+mod direct;
+mod file_system;
+mod identity;
+mod kernel_cache;
+mod lease;
+mod mapped;
+mod once;
+mod open_file;
+mod polling;
+mod status;
+mod watch;
+mod writing;
+
+pub use access::{Access, DirectIo, Route};
+pub use append::{AppendFile, Appended};
+pub use clock::{coarse_clock, coarse_tick};
+pub use descriptor::close_parked;
+pub use direct::DirectAlignment;
+pub(crate) use direct::PageBuffer;
+pub use file_system::FileSystem;
+pub use identity::{device_number, file_system_uuid};
+pub use kernel_cache::{Residency, resident_pages};
+pub use lease::{Lease, LeaseOwner, LeaseState, LeaseWatch};
+pub use mapped::{MapAdvice, MappedFile};
+pub use once::{SeenFile, WholeFile};
+pub use open_file::{OpenFile, Opened};
+pub use polling::device_polls;
+pub use status::{FileKey, FileKind, FileStamp, StampTrust};
+pub use watch::{ChangeWatch, Watched};
+pub use writing::{Allocated, Creation};

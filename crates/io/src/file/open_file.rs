@@ -1,0 +1,325 @@
+//! Open file: a file's descriptors, what direct I/O asks of them, and what the kernel already holds.
+//!
+//! ```text
+//!   open ──► ordinary descriptor ──► statx: kind, identity, stamp, alignment for O_DIRECT ──► Direct, or none
+//! ```
+//!
+//! Owns: the descriptors.
+//! Does not own: offsets, which route a request takes, what the kernel caches (kernel cache).
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use headwater_core::backing::{Backing, Form};
+use headwater_core::readahead::Advice;
+use headwater_core::units::ByteRange;
+
+use super::access::{Access, DirectIo, Route, let_wait, open_unwaiting};
+use super::clock::coarse_clock;
+use super::descriptor::Descriptor;
+use super::direct::{Direct, DirectAlignment, Opening};
+use super::file_system::{self, FileSystem};
+use super::kernel_cache::{KernelCache, Misses, Residency, is_dirty};
+use super::polling::known_polled_bytes_max;
+use super::status::{FileKey, FileKind, FileStamp, Status};
+
+/// A file open for positioned transfers.
+#[derive(Debug)]
+pub struct OpenFile {
+    pub(super) buffered: Descriptor,
+    direct: Option<Direct>,
+    kind: FileKind,
+    opened: Opened,
+    kernel_cache: KernelCache,
+    polled_bytes_max: OnceLock<usize>,
+    file_system: OnceLock<FileSystem>,
+}
+
+/// What was seen of a file when it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opened {
+    /// Which file.
+    pub key: FileKey,
+    /// What tells whether it has changed since.
+    pub stamp: FileStamp,
+    /// By [`coarse_clock`], just before.
+    pub looked_at: Duration,
+}
+
+impl OpenFile {
+    /// Opens a regular file, block device or character device; the last without `O_DIRECT`. Three system calls, where
+    /// the file system tells what `O_DIRECT` asks for: the descriptor for it is then opened when it is first used.
+    ///
+    /// # Errors
+    /// What `open(2)` reports; `IsADirectory`; `Unsupported` for files without positions (FIFO, socket), and with
+    /// [`DirectIo::Required`] for a character device and where the file system refuses `O_DIRECT`.
+    pub fn open(path: &Path, direct_io: DirectIo, access: Access) -> io::Result<OpenFile> {
+        let looked_at = coarse_clock();
+        let buffered = open_unwaiting(path, access)?;
+        let status = Status::of(&buffered)?;
+        let_wait(&buffered)?;
+        OpenFile::from_ordinary(buffered, status, looked_at, path, (direct_io, access))
+    }
+
+    /// Adds to the ordinary descriptor what else is wanted.
+    pub(super) fn from_ordinary(
+        buffered: Descriptor,
+        status: Status,
+        looked_at: Duration,
+        path: &Path,
+        (direct_io, access): (DirectIo, Access),
+    ) -> io::Result<OpenFile> {
+        let direct = match direct_io {
+            DirectIo::Off => None,
+            DirectIo::Preferred => Direct::find(&buffered, &status, path, access, Opening::WhenUsed).ok(),
+            DirectIo::Required => Some(Direct::find(&buffered, &status, path, access, Opening::Now)?),
+        };
+        let misses = if direct.is_some() { Misses::AreWasted } else { Misses::AreUseful };
+        let opened = Opened { key: status.key, stamp: status.stamp, looked_at };
+        let (kind, kernel_cache) = (status.kind, KernelCache::new(misses));
+        let (polled_bytes_max, file_system) = (OnceLock::new(), OnceLock::new());
+        Ok(OpenFile { buffered, direct, kind, opened, kernel_cache, polled_bytes_max, file_system })
+    }
+
+    /// What was seen of the file when it was opened, its length unless it is a block device.
+    pub fn opened(&self) -> Opened {
+        self.opened
+    }
+
+    /// What direct transfers must be aligned to; `None` when the file is open without `O_DIRECT`.
+    pub fn direct(&self) -> Option<DirectAlignment> {
+        self.direct.as_ref().map(|direct| direct.alignment)
+    }
+
+    /// What kind of file.
+    pub fn kind(&self) -> FileKind {
+        self.kind
+    }
+
+    /// What kind of file system the file lies on. One system call, the first time.
+    pub fn file_system(&self) -> FileSystem {
+        *self.file_system.get_or_init(|| FileSystem::of(&self.buffered, self.opened.key))
+    }
+
+    /// The length now, bytes. One syscall.
+    ///
+    /// # Errors
+    /// What `fstat(2)` or `lseek(2)` report.
+    pub fn length_bytes(&self) -> io::Result<u64> {
+        match self.kind {
+            FileKind::Regular | FileKind::CharacterDevice => Ok(self.buffered.metadata()?.len()),
+            FileKind::BlockDevice => Ok(rustix::fs::seek(&self.buffered, rustix::fs::SeekFrom::End(0))?),
+        }
+    }
+
+    /// Whether a file of length 0 may have contents all the same, as files of `/proc`, `/sys` and some of FUSE do, which are
+    /// made up when they are read. One syscall, once, on a file system that has no block device of its own.
+    pub fn may_hide_contents(&self) -> bool {
+        let may_hide = |file_system| matches!(file_system, FileSystem::User | FileSystem::Unknown);
+        self.kind == FileKind::Regular && !cfg!(miri) && may_hide(self.file_system())
+    }
+
+    /// Which file this is, and what tells whether it has changed. One syscall, which on a network file system asks the server.
+    ///
+    /// # Errors
+    /// As [`OpenFile::length_bytes`].
+    pub fn identity(&self) -> io::Result<(FileKey, FileStamp)> {
+        let is_remote = self.opened.key.is_on_no_device()
+            && matches!(self.file_system(), FileSystem::Network | FileSystem::User | FileSystem::Unknown);
+        let status = if is_remote { Status::of_server(&self.buffered) } else { Status::of(&self.buffered) };
+        let Status { key, stamp, .. } = status?;
+        let length_bytes = match self.kind {
+            FileKind::Regular | FileKind::CharacterDevice => stamp.length_bytes,
+            FileKind::BlockDevice => self.length_bytes()?,
+        };
+        Ok((key, stamp.with_length(length_bytes)))
+    }
+
+    /// Reads what the page cache holds of `[offset_bytes, offset_bytes + buffer.len())`, from its start up to the first
+    /// page that is missing, without waiting for a device. `Ok(None)` means that nothing is known to be there;
+    /// `Ok(Some(0))` is the end of the file. On a file that is open for direct I/O the range must be resident as a whole,
+    /// because a miss would make the kernel read what the direct route then reads again.
+    ///
+    /// # Errors
+    /// What `preadv2(2)` reports, other than that it would have to wait.
+    pub fn read_if_resident(&self, buffer: &mut [u8], offset_bytes: u64) -> io::Result<Option<usize>> {
+        self.kernel_cache.read_if_resident(&self.buffered, buffer, offset_bytes)
+    }
+
+    /// The same for a range that [`OpenFile::residency`] said is resident: does not ask again.
+    ///
+    /// # Errors
+    /// As [`OpenFile::read_if_resident`].
+    pub fn read_resident(&self, buffer: &mut [u8], offset_bytes: u64) -> io::Result<Option<usize>> {
+        self.kernel_cache.read(&self.buffered, buffer, offset_bytes)
+    }
+
+    /// How much of `range`, as far as the file reaches, the kernel's page cache holds. One or two cheap syscalls. Where
+    /// the kernel only answers the owner of the file, first and last page are probed and stand for the rest.
+    pub fn residency(&self, range: ByteRange) -> Residency {
+        self.kernel_cache.residency(&self.buffered, range)
+    }
+
+    /// How many pages of `range` the kernel's page cache holds. A range that reaches beyond the end of the file may count
+    /// more pages than the file has: where the kernel caches several pages as one (ext4 and XFS), it keeps them together
+    /// when the file is cut. `None` where the kernel does not tell: before Linux 6.5, and of files that this process
+    /// neither owns nor may write to. One syscall.
+    pub fn resident_pages(&self, range: ByteRange) -> Option<u64> {
+        self.kernel_cache.resident_pages(&self.buffered, range)
+    }
+
+    /// Whether two changes always leave different times if the first was looked at in between, however short the time: from Linux
+    /// 6.13 on ext4, XFS, Btrfs and tmpfs. One syscall, once the kernel is known to be new enough.
+    pub fn has_fine_times(&self) -> bool {
+        file_system::has_fine_times(&self.buffered)
+    }
+
+    /// Whether the kernel's page cache holds bytes of `range` that were written, by whatever process, and are not on the device.
+    /// Direct writes to pages that others write through it have the next sync of the file fail. One syscall; `false` where the
+    /// kernel does not tell.
+    pub fn is_dirty_in_kernel(&self, range: ByteRange) -> bool {
+        is_dirty(self.buffered.as_fd(), range)
+    }
+
+    /// Reads into borrowed memory and returns when it is done: until the buffer is full, the file ends, or an error.
+    /// Never touches the ring: a lone reader pays one `pread(2)` and no thread switch. With [`Route::Direct`] offset,
+    /// length and memory must be aligned.
+    ///
+    /// # Errors
+    /// What `pread(2)` reports, if nothing was read before.
+    ///
+    /// # Panics
+    /// With [`Route::Direct`] on a file without it ([`OpenFile::direct`]).
+    pub fn read_blocking(&self, mut route: Route, buffer: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+        let mut done_bytes = 0;
+        while done_bytes < buffer.len() {
+            match self.file(route).read_at(&mut buffer[done_bytes..], offset_bytes + done_bytes as u64) {
+                Ok(0) => break,
+                Ok(read_bytes) => done_bytes += read_bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if self.may_read_buffered(route, &error, 0) => route = Route::Buffered,
+                Err(_) if done_bytes > 0 => break,
+                Err(error) => return Err(error),
+            }
+            if self.ends_transfer(route, done_bytes) {
+                break;
+            }
+        }
+        Ok(done_bytes)
+    }
+
+    /// Whether a read that failed may succeed through the kernel's page cache: a direct one fails with EIO also where it meets space
+    /// that is promised to bytes which others have written, but not found yet (XFS). Should the device have failed, it fails again.
+    /// Not a request of so many bytes that was sent to a ring which polls: that knows no other reads.
+    pub(crate) fn may_read_buffered(&self, route: Route, error: &io::Error, requested_bytes: usize) -> bool {
+        let is_polled =
+            || self.polled_bytes_max.get().is_some_and(|max| (1..=*max).contains(&requested_bytes));
+        route == Route::Direct && error.raw_os_error() == Some(libc::EIO) && !is_polled()
+    }
+
+    /// Whether a transfer that stands at `done_bytes` cannot be continued because the next offset would be unaligned:
+    /// on the direct route that happens only at the end of the file.
+    pub(crate) fn ends_transfer(&self, route: Route, done_bytes: usize) -> bool {
+        !done_bytes.is_multiple_of(self.transfer_alignment_bytes(route))
+    }
+
+    /// What offsets and lengths must be multiples of on this route.
+    pub(crate) fn transfer_alignment_bytes(&self, route: Route) -> usize {
+        match route {
+            Route::Buffered => 1,
+            Route::Direct => self.direct().map_or(1, |direct| direct.offset.get() as usize),
+        }
+    }
+
+    /// Forgets what the kernel caches of the whole file, as far as it is clean: makes it cold for a measurement.
+    ///
+    /// # Errors
+    /// What `posix_fadvise(2)` reports.
+    pub fn evict_from_kernel(&self) -> io::Result<()> {
+        Ok(rustix::fs::fadvise(&self.buffered, 0, None, rustix::fs::Advice::DontNeed)?)
+    }
+
+    /// Gives the kernel advice about the ordinary descriptor, for which it reads ahead and caches. An empty range means
+    /// nothing, not the rest of the file; with one that reaches the end, the last page counts as whole.
+    ///
+    /// # Errors
+    /// What `posix_fadvise(2)` and `fstat(2)` report.
+    pub fn advise_kernel(&self, advice: Advice, range: ByteRange) -> io::Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        self.kernel_cache.leave_advice_to_others();
+        let reaches_end = range.end >= self.length_bytes()?;
+        let length = if reaches_end { None } else { NonZeroU64::new(range.len()) };
+        let advice = match advice {
+            Advice::Normal => rustix::fs::Advice::Normal,
+            Advice::Sequential => rustix::fs::Advice::Sequential,
+            Advice::Random => rustix::fs::Advice::Random,
+            Advice::NoReuse => rustix::fs::Advice::NoReuse,
+            Advice::WillNeed => rustix::fs::Advice::WillNeed,
+            Advice::DontNeed => rustix::fs::Advice::DontNeed,
+        };
+        Ok(rustix::fs::fadvise(&self.buffered, range.start, length, advice)?)
+    }
+
+    /// Direct requests of up to this many bytes complete on a ring that polls the device; 0 where none do. Looked up once for
+    /// each device, and tried once for each open file, by `is_polled`: a read of the direct descriptor.
+    pub(crate) fn polled_bytes_max(&self, is_polled: impl FnOnce(BorrowedFd<'_>) -> bool) -> usize {
+        let look = || {
+            let (Some(direct), Ok(stat)) = (&self.direct, rustix::fs::fstat(&self.buffered)) else {
+                return 0;
+            };
+            let device = if self.kind == FileKind::BlockDevice { stat.st_rdev } else { stat.st_dev };
+            match known_polled_bytes_max(device) {
+                0 => 0,
+                bytes if is_polled(direct.file_or(&self.buffered).as_fd()) => bytes,
+                _ => 0,
+            }
+        };
+        *self.polled_bytes_max.get_or_init(look)
+    }
+
+    pub(crate) fn descriptor(&self, route: Route) -> BorrowedFd<'_> {
+        self.file(route).as_fd()
+    }
+
+    /// The ordinary descriptor, for the ways of moving bytes that stay inside the kernel (`splice`, `sendfile`).
+    pub fn buffered(&self) -> BorrowedFd<'_> {
+        self.buffered.as_fd()
+    }
+
+    pub(super) fn file(&self, route: Route) -> &File {
+        match route {
+            Route::Buffered => &self.buffered,
+            Route::Direct => self.direct.as_ref().expect("requests check the route").file_or(&self.buffered),
+        }
+    }
+}
+
+impl Backing for OpenFile {
+    type Error = io::Error;
+
+    fn form(&self) -> Form {
+        match self.kind {
+            FileKind::Regular | FileKind::BlockDevice => Form::Cached,
+            FileKind::CharacterDevice => Form::Direct,
+        }
+    }
+
+    fn length_bytes(&self) -> io::Result<Option<u64>> {
+        match self.kind {
+            FileKind::Regular | FileKind::BlockDevice => OpenFile::length_bytes(self).map(Some),
+            FileKind::CharacterDevice => Ok(None),
+        }
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+        self.read_blocking(Route::Buffered, buffer, offset_bytes)
+    }
+}

@@ -1,0 +1,177 @@
+//! Page cache: frames of the arena that hold pages of files, shared by all who read them.
+//!
+//! ```text
+//!   FilePages::pin ─┬─ Page ─► &[u8] ─► drop: unpinned                                   (no lock)
+//!                   ├─ Pending ─► the caller waits for that load
+//!                   └─ Absent ─► extents ─► begin_load ─► Loading ─► request ─► publish | fail
+//!   PageCache::evict ─► memory back to the arena
+//! ```
+//!
+//! What `headwater-core` decides is joined here with the memory that it is about. The states of the frames
+//! ([`headwater_core::frame`]) say who may touch their bytes, and only this module changes them.
+//!
+//! Owns: the frames' states, the control lock, pins as values.
+//! Does not own: requests (an extent on its way is the request's), who waits for a load, files' names and lengths.
+//! Invariants: I1 bytes are lent only while pinned, and written only in extents, which no Resident frame is part of;
+//! I2 a page has one load at a time; I6 memory is the arena's.
+//! Locks: `control`, for table and queue operations only; never across I/O. `arena.state` is taken inside it never: memory
+//! goes back after.
+//! Hot path: `pin` and the drop of its result: no lock, no syscall, no allocation.
+
+#[cfg(all(test, not(headwater_loom)))]
+mod arguments;
+mod file_pages;
+mod loading;
+mod pinned_page;
+mod pinned_run;
+mod shrinking;
+#[cfg(all(test, not(headwater_loom)))]
+mod tests;
+mod writing;
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use headwater_core::cache::{Cache, Control, Evicted};
+use headwater_core::frame::{CHUNK_FRAMES, Unpinned};
+use headwater_core::replacement::Policy;
+use headwater_core::units::FrameId;
+use smallvec::SmallVec;
+
+use crate::memory::arena::Arena;
+use crate::sync::lock;
+
+use file_pages::Pages;
+
+pub use file_pages::{Dropped, FilePages, Found, Glanced, NotBegun, PageCounts};
+pub use loading::Loading;
+pub use pinned_page::{OwnedPage, PinnedPage};
+pub use pinned_run::PinnedRun;
+pub use writing::{Modified, Overwritten};
+
+/// A cache of pages in the memory of an arena. Clones share it.
+#[derive(Clone)]
+pub struct PageCache {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    arena: Arena,
+    cache: Cache,
+    control: Mutex<Controlled>,
+    /// Owned pages, and those of runs.
+    owned_pages: AtomicUsize,
+}
+
+struct Controlled {
+    control: Control,
+    /// Chunks that have frames.
+    chunks: u32,
+}
+
+/// A page cache's gauges.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct PageCacheStats {
+    /// Pages that can be read.
+    pub resident_pages: usize,
+    /// Pages on their way.
+    pub loading_pages: usize,
+    /// Pages that somebody keeps, as [`OwnedPage`] or in a [`PinnedRun`].
+    pub pinned_pages: usize,
+    /// Memory of tables, states and queues, bytes.
+    pub metadata_bytes: usize,
+}
+
+impl PageCache {
+    /// An empty cache, which takes memory of this arena as pages are loaded.
+    pub fn new(arena: &Arena, policy: Policy) -> PageCache {
+        let (cache, control) = Cache::new(arena.chunks_max() as u32, policy);
+        let control = Mutex::new(Controlled { control, chunks: 0 });
+        let (arena, owned_pages) = (arena.clone(), AtomicUsize::new(0));
+        PageCache { shared: Arc::new(Shared { arena, cache, control, owned_pages }) }
+    }
+
+    /// Room for the pages of one more file.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn add_file(&self) -> io::Result<FilePages> {
+        let table = self.shared.lock().control.add_file();
+        let table = table.map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        Ok(FilePages { file: Arc::new(Pages { shared: self.shared.clone(), table }) })
+    }
+
+    /// Gives the memory of up to `pages` pages back to the arena, and adds to `evicted` which they were. None means that
+    /// all are pinned, or on their way.
+    pub fn evict(&self, pages: usize, evicted: &mut Vec<Evicted>) -> usize {
+        let before = evicted.len();
+        let mut frames: SmallVec<[FrameId; 64]> = SmallVec::new();
+        let mut controlled = self.shared.lock();
+        while frames.len() < pages {
+            let Some(page) = controlled.control.evict(&self.shared.cache) else { break };
+            frames.push(page.frame);
+            evicted.push(page);
+        }
+        drop(controlled);
+        // SAFETY: the cache has just named each of them free.
+        unsafe { self.shared.arena.give_back(&frames) };
+        evicted.len() - before
+    }
+
+    /// The gauges now; all zero in a forked child.
+    pub fn stats(&self) -> PageCacheStats {
+        if !self.shared.arena.is_here() {
+            return PageCacheStats::default();
+        }
+        let control = &self.shared.lock().control;
+        PageCacheStats {
+            resident_pages: control.resident_pages() as usize,
+            loading_pages: control.loading_pages() as usize,
+            pinned_pages: self.shared.owned_pages.load(Ordering::Relaxed),
+            metadata_bytes: self.shared.cache.metadata_bytes() + control.metadata_bytes(),
+        }
+    }
+
+    /// Pages on their way. The caller's process must be the one that built the cache.
+    pub fn loading_pages(&self) -> usize {
+        self.shared.lock().control.loading_pages() as usize
+    }
+
+    /// Asserts the invariants of tables, queues and frames. Takes time in proportion to what is cached.
+    pub fn check(&self) {
+        self.shared.lock().control.check(&self.shared.cache);
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Controlled> {
+        lock(&self.control)
+    }
+
+    fn release(&self, frame: FrameId) {
+        if self.cache.unpin(frame) == Unpinned::Freed {
+            // SAFETY: the last reader of a page that had left the cache was told so, once.
+            unsafe { self.arena.give_back(&[frame]) };
+        }
+    }
+}
+
+impl Controlled {
+    /// Frames for all chunks up to the one of this frame.
+    fn prepare(&mut self, cache: &Cache, frame: u32) -> Option<()> {
+        while self.chunks <= frame / CHUNK_FRAMES as u32 {
+            self.control.add_chunk(cache, self.chunks).ok()?;
+            self.chunks += 1;
+        }
+        Some(())
+    }
+}
+
+impl fmt::Debug for PageCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.stats().fmt(f)
+    }
+}

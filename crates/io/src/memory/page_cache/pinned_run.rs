@@ -1,0 +1,226 @@
+//! Pinned run: consecutive pages of a file that stay as they are while they are written.
+//!
+//! ```text
+//!   pages    7  8  9  10        frames   40..42 │ 17 │ 511 │ 512..514
+//!   pieces   [40 41] [17] [511] [512 513]        two chunks are never one piece
+//! ```
+//!
+//! Owns: one pin of each frame, from its making to its drop.
+//! Does not own: which pages are dirty, and what became of the write.
+//! Invariants: I1 nobody writes to these frames, which the kernel reads; I4 the request that writes them has the run.
+
+use std::fmt;
+use std::mem;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use headwater_core::frame::CHUNK_FRAMES;
+use headwater_core::units::{FrameId, PAGE_BYTES};
+use smallvec::SmallVec;
+
+use super::{FilePages, PinnedPage, Shared};
+use crate::memory::arena::Chunk;
+
+/// Pages of one cache, in file order, pinned until this is dropped.
+pub struct PinnedRun {
+    shared: Arc<Shared>,
+    /// Frames that follow each other in memory are one range.
+    frames: Frames,
+}
+
+/// Two take no more room than none: a request is not larger for them.
+type Frames = SmallVec<[Range<u32>; 2]>;
+
+impl PinnedRun {
+    /// No pages yet, of this file's cache.
+    pub fn of(file: &FilePages) -> PinnedRun {
+        PinnedRun { shared: file.file.shared.clone(), frames: Frames::new() }
+    }
+
+    /// Takes over the pin of the next page.
+    ///
+    /// # Panics
+    /// If it is of another cache.
+    pub fn push(&mut self, page: PinnedPage<'_>) {
+        assert!(std::ptr::eq(page.shared, &*self.shared), "the pages are of one cache");
+        let page = mem::ManuallyDrop::new(page);
+        // SAFETY: the pin is the page's, which is not dropped.
+        unsafe { self.push_pinned(page.frame) };
+    }
+
+    /// Takes over one pin of a frame.
+    ///
+    /// # Safety
+    /// The caller has pinned the frame, which is of this cache, for this run, which unpins it.
+    pub(super) unsafe fn push_pinned(&mut self, frame: FrameId) {
+        self.shared.owned_pages.fetch_add(1, Ordering::Relaxed);
+        push(&mut self.frames, frame);
+    }
+
+    /// The bytes of the pages, in pieces that are contiguous in memory.
+    pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        self.segments().map(|(base, length_bytes)| {
+            // SAFETY: the frames are mapped as long as the arena, which `shared` keeps. They are pinned, so no extent
+            // covers them and nobody writes to them.
+            unsafe { std::slice::from_raw_parts(base.as_ptr(), length_bytes) }
+        })
+    }
+
+    /// The file has the bytes of all pages. Those that were written to meanwhile have other frames by now, and stay dirty.
+    pub fn clean(&self) {
+        let frames = self.frames.iter().flat_map(Range::clone).map(FrameId::new);
+        frames.for_each(|frame| self.shared.cache.clean(frame));
+    }
+
+    /// Bytes in all pages.
+    pub fn len_bytes(&self) -> usize {
+        self.frames.iter().map(Range::len).sum::<usize>() * PAGE_BYTES
+    }
+
+    /// Pieces of memory that the pages lie in.
+    pub(crate) fn pieces(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// The pieces of memory, in file order: where each begins, and its bytes.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = (NonNull<u8>, usize)> {
+        self.frames.iter().map(|range| (self.base(range), range.len() * PAGE_BYTES))
+    }
+
+    /// Where the pages lie, if in one piece.
+    pub(crate) fn only_piece(&self) -> Option<(NonNull<u8>, Chunk)> {
+        let [range] = &self.frames[..] else { return None };
+        let chunk = self.shared.arena.chunk_of(FrameId::new(range.start)).expect("pinned frames are mapped");
+        Some((self.base(range), chunk))
+    }
+
+    fn base(&self, frames: &Range<u32>) -> NonNull<u8> {
+        self.shared.arena.frame(FrameId::new(frames.start)).expect("pinned frames are mapped")
+    }
+}
+
+impl Drop for PinnedRun {
+    fn drop(&mut self) {
+        if !self.shared.arena.is_here() {
+            return;
+        }
+        self.shared.owned_pages.fetch_sub(self.len_bytes() / PAGE_BYTES, Ordering::Relaxed);
+        for frame in self.frames.iter().flat_map(Range::clone) {
+            self.shared.release(FrameId::new(frame));
+        }
+        // Somebody may have found every page pinned.
+        self.shared.arena.announce();
+    }
+}
+
+impl fmt::Debug for PinnedRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PinnedRun({:?})", self.frames)
+    }
+}
+
+fn push(frames: &mut Frames, frame: FrameId) {
+    let number = frame.get();
+    match frames.last_mut() {
+        // Chunks are mapped each for itself.
+        Some(last) if last.end == number && !number.is_multiple_of(CHUNK_FRAMES as u32) => last.end += 1,
+        _ => frames.push(number..number + 1),
+    }
+}
+
+/// Small, for miri; `tests/drivers/writing.rs` writes runs.
+#[cfg(all(test, not(headwater_loom)))]
+mod tests {
+    use std::path::Path;
+
+    use super::super::tests::{assert_idle, bench, load, pin};
+    use super::*;
+    use crate::file::{Access, DirectIo, OpenFile, Route};
+    use crate::memory::arena::Urgency;
+    use crate::request::attempt::{Attempt, Verdict};
+    use crate::request::slots::{Completed, Slots};
+    use crate::request::{Request, WriteBack};
+
+    fn run(file: &FilePages, pages: Range<u64>) -> PinnedRun {
+        let mut run = PinnedRun::of(file);
+        pages.for_each(|page| run.push(pin(file, page).unwrap()));
+        run
+    }
+
+    /// Goal: I1, I4: what is being written stays as it is although its owner gave it up, its pages were evicted or
+    /// invalidated, and the cache is gone; then its memory comes back. Method: under miri, play the driver.
+    #[test]
+    fn a_run_outlives_all_but_its_request() {
+        let (arena, cache, file) = bench();
+        // Apart in memory, but for the last two.
+        [0, 2, 1, 3].into_iter().for_each(|page| load(&arena, &file, page..page + 1).unwrap());
+        load(&arena, &file, 4..6).unwrap();
+        let pages = run(&file, 0..6);
+        assert_eq!((pages.len_bytes(), cache.stats().pinned_pages), (6 * PAGE_BYTES, 6));
+        assert!(pages.pieces() > 1 && pages.only_piece().is_none());
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+        let (length_bytes, open) = (pages.len_bytes(), OpenFile::open(&path, DirectIo::Off, Access::Read));
+        let write = WriteBack {
+            file: open.unwrap().into(),
+            route: Route::Buffered,
+            offset_bytes: 0,
+            length_bytes,
+            skip_bytes: 0,
+            pages,
+        };
+        let slots = Slots::new(4);
+        let id = slots.begin(Request::WriteBack(write), Urgency::Demand).unwrap().id;
+        // SAFETY: the test is the only owner and the only driver.
+        let Attempt::Transfer(attempt) = (unsafe { slots.prepare(id) }) else { panic!("it moves bytes") };
+        // SAFETY: as above.
+        assert!(unsafe { slots.abandon(id) }, "it is under way");
+        assert_eq!(cache.evict(10, &mut Vec::new()), 0);
+        drop((file, cache));
+        // SAFETY: the attempt is under way.
+        let segments = unsafe { attempt.segments.as_slice() };
+        let bytes = segments.iter().flat_map(|segment| {
+            // SAFETY: as above, and nobody writes to what is being written.
+            unsafe { std::slice::from_raw_parts(segment.base(), segment.length_bytes()) }
+        });
+        let every_page: Vec<u8> = bytes.copied().step_by(PAGE_BYTES).collect();
+        assert_eq!(every_page, [0, 1, 2, 3, 4, 5]);
+        let mut completed = Completed::new();
+        // SAFETY: as above.
+        let verdict = unsafe { slots.attempt(id, Ok(length_bytes), &mut completed) };
+        assert_eq!((verdict, completed.orphans.len()), (Verdict::Finished, 1));
+        slots.settle(&mut completed);
+        assert_eq!(arena.stats().cached_bytes, length_bytes);
+        completed.conclude();
+        slots.check_idle();
+        assert_idle(&arena);
+    }
+
+    /// Goal: a run in one piece says so, with its chunk.
+    #[test]
+    fn one_piece() {
+        let (arena, cache, file) = bench();
+        load(&arena, &file, 0..4).unwrap();
+        let pages = run(&file, 1..4);
+        let (base, chunk) = pages.only_piece().unwrap();
+        assert_eq!(chunk.segment().base().addr(), base.as_ptr().addr() / Chunk::BYTES * Chunk::BYTES);
+        // SAFETY: the page is pinned.
+        assert_eq!(unsafe { base.read() }, 1);
+        drop((pages, file, cache));
+        assert_idle(&arena);
+    }
+
+    /// Goal: frames are merged as far as memory goes: upwards, without gaps, within a chunk.
+    #[test]
+    fn frames_are_merged_within_chunks() {
+        let merged = |numbers: &[u32]| {
+            let mut frames = Frames::new();
+            numbers.iter().for_each(|&number| push(&mut frames, FrameId::new(number)));
+            frames.to_vec()
+        };
+        assert_eq!(merged(&[40, 41, 17, 511, 512, 513]), [40..42, 17..18, 511..512, 512..514]);
+        assert_eq!(merged(&[5, 4, 3]), [5..6, 4..5, 3..4]);
+        assert_eq!(merged(&[]), []);
+    }
+}

@@ -1,0 +1,280 @@
+//! Attempt: one go of the kernel at a request, and what its result means for the rest.
+//!
+//! ```text
+//!   prepare ─► Attempt ─► (kernel) ─► record ─┬─ all moved, end of file, error ─► Finished
+//!      ▲                                      └─ short, EINTR, EAGAIN ─► Again ─┐
+//!      └────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Owns: how much of a request is done, and what its next attempt moves.
+//! Does not own: where requests are kept (slots), how an attempt reaches the kernel (backends).
+//! Invariants: I4 memory named by an attempt belongs to the request until the attempt is over; I5 recording allocates nothing.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+
+use headwater_core::limits::Limits;
+
+use crate::file::Route;
+use crate::memory::arena::{Chunk, Extents};
+use crate::request::slot_table::SlotId;
+use crate::request::{Finished, Request, Span, Transfer};
+use crate::system::sys::{self, IoSegment, Operation, SyncScope};
+
+/// A request with its progress.
+pub(crate) struct Active {
+    pub(super) request: Request,
+    done_bytes: usize,
+    /// Attempts since the last byte moved.
+    fruitless_attempts: u32,
+    /// When the request is done: bytes moved, or why none were.
+    result: io::Result<usize>,
+    /// The error behind the bytes that were moved.
+    stopped_by: Option<io::Error>,
+    /// What the attempt under way moves, if it is more than one segment. The kernel may read it until the attempt is
+    /// over.
+    segments: Vec<IoSegment>,
+}
+
+/// What follows from an attempt's result.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    Finished,
+    /// The rest must be attempted.
+    Again,
+}
+
+/// Names an attempt of a request, and no other for as long as anybody may speak of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct AttemptId {
+    pub(crate) request: SlotId,
+    pub(crate) number: u32,
+}
+
+/// An attempt as a driver carries it out.
+pub(crate) enum Attempt {
+    Nop,
+    Transfer(TransferAttempt),
+    Sync(SyncAttempt),
+}
+
+/// The memory behind `segments` is valid until the attempt's result is given to [`Slots::attempt`].
+pub(crate) struct TransferAttempt {
+    pub(crate) operation: Operation,
+    pub(crate) descriptor: std::os::fd::RawFd,
+    pub(crate) segments: Segments,
+    pub(crate) offset_bytes: u64,
+    /// Where all of the memory lies, if in one chunk.
+    pub(crate) chunk: Option<Chunk>,
+    /// What partial transfers must be multiples of.
+    pub(crate) alignment_bytes: usize,
+}
+
+/// The descriptor is open until the attempt's result is given to [`Slots::attempt`].
+pub(crate) struct SyncAttempt {
+    pub(crate) descriptor: std::os::fd::RawFd,
+    pub(crate) scope: SyncScope,
+}
+
+/// What an attempt moves. It does not point into the slot, whose parts the driver borrows only one at a time.
+pub(crate) enum Segments {
+    One(IoSegment),
+    /// On the heap, where it stays until the attempt is over.
+    Many(*const [IoSegment]),
+}
+
+impl Segments {
+    /// # Safety
+    /// The attempt must be under way: its result not yet given to [`Slots::attempt`].
+    pub(crate) unsafe fn as_slice(&self) -> &[IoSegment] {
+        match self {
+            Segments::One(segment) => std::slice::from_ref(segment),
+            // SAFETY: the list belongs to the request, which the slot keeps, unchanged, until the attempt is over.
+            Segments::Many(segments) => unsafe { &**segments },
+        }
+    }
+}
+
+impl Active {
+    pub(super) fn new(request: Request) -> Active {
+        let count = match &request {
+            Request::Transfer(transfer) if transfer.extents.len() > 1 => transfer.extents.len(),
+            Request::WriteBack(write) if write.pages.pieces() > 1 => write.pages.pieces(),
+            _ => 0,
+        };
+        // Now, because later attempts may be prepared while completions are handled (I5).
+        let segments = Vec::with_capacity(count);
+        Active { request, done_bytes: 0, fruitless_attempts: 0, result: Ok(0), stopped_by: None, segments }
+    }
+
+    /// Moves the outcome out of a slot. Its body must be there, and counts as moved from afterwards.
+    #[inline]
+    pub(super) fn move_out(body: &mut MaybeUninit<Active>) -> Finished {
+        // SAFETY: the slot table calls this once, with the body of a request that is done. Each field is read once; those that
+        // are not returned own nothing (numbers, and the request of a `Nop`) or are dropped here.
+        unsafe {
+            let active = body.assume_init_mut();
+            let (extents, pages) = match &active.request {
+                // Apart, so that what does nothing also moves nothing.
+                Request::Nop => (Extents::new(), None),
+                _ => std::ptr::read(&raw const active.request).into_memory(),
+            };
+            if active.segments.capacity() > 0 {
+                drop(std::ptr::read(&raw const active.segments));
+            }
+            let result = std::ptr::read(&raw const active.result);
+            Finished { extents, pages, result, stopped_by: std::ptr::read(&raw const active.stopped_by) }
+        }
+    }
+
+    pub(super) fn prepare(&mut self) -> Attempt {
+        let (segments, chunk) = match &self.request {
+            Request::Nop => return Attempt::Nop,
+            Request::Sync(sync) => {
+                let descriptor = sync.file.descriptor(Route::Buffered).as_raw_fd();
+                return Attempt::Sync(SyncAttempt { descriptor, scope: sync.scope });
+            }
+            Request::Transfer(transfer) => match &transfer.extents[..] {
+                [extent] => (self.one_segment(extent.as_raw(), transfer.length_bytes), Some(extent.chunk())),
+                _ => (self.many_segments(), None),
+            },
+            Request::WriteBack(write) => match write.pages.only_piece() {
+                Some((base, chunk)) => {
+                    // SAFETY: `skip_bytes` is less than a page, and the piece has one at the least.
+                    let base = unsafe { base.add(write.skip_bytes) };
+                    (self.one_segment(base, write.length_bytes), Some(chunk))
+                }
+                None => (self.many_segments(), None),
+            },
+        };
+        let span = self.request.span().expect("this request moves bytes");
+        Attempt::Transfer(TransferAttempt {
+            operation: span.operation,
+            descriptor: span.file.descriptor(span.route).as_raw_fd(),
+            segments,
+            chunk,
+            offset_bytes: span.offset_bytes + self.done_bytes as u64,
+            alignment_bytes: span.file.transfer_alignment_bytes(span.route),
+        })
+    }
+
+    fn one_segment(&self, base: NonNull<u8>, length_bytes: usize) -> Segments {
+        // SAFETY: `done_bytes` is within the memory, which holds `length_bytes`.
+        let base = unsafe { base.add(self.done_bytes) };
+        Segments::One(IoSegment::new(base, length_bytes - self.done_bytes))
+    }
+
+    fn many_segments(&mut self) -> Segments {
+        let (done_bytes, segments) = (self.done_bytes, &mut self.segments);
+        match &self.request {
+            Request::Transfer(transfer) => {
+                let memory = transfer.extents.iter().map(|extent| (extent.as_raw(), extent.len()));
+                build_segments(memory, done_bytes, transfer.length_bytes, segments);
+            }
+            Request::WriteBack(write) => {
+                let (done_bytes, end_bytes) =
+                    (write.skip_bytes + done_bytes, write.skip_bytes + write.length_bytes);
+                build_segments(write.pages.segments(), done_bytes, end_bytes, segments);
+            }
+            Request::Nop | Request::Sync(_) => unreachable!("these have no memory"),
+        }
+        Segments::Many(&raw const self.segments[..])
+    }
+
+    /// Whether the request is done, with its result noted, or the rest must be attempted. `may_end_early` is told whether
+    /// the request changes what is stored.
+    pub(super) fn record(
+        &mut self,
+        result: io::Result<usize>,
+        may_end_early: impl Fn(bool) -> bool,
+    ) -> Verdict {
+        let changes = match &self.request {
+            Request::Nop => {
+                self.result = result;
+                return Verdict::Finished;
+            }
+            Request::Sync(_) => true,
+            Request::Transfer(Transfer { operation, .. }) => *operation == Operation::Write,
+            Request::WriteBack(_) => true,
+        };
+        let error = match (result, self.request.span()) {
+            (Ok(moved_bytes), Some(span)) => {
+                self.done_bytes += moved_bytes;
+                self.fruitless_attempts = 0;
+                if let Some(ending) = ends(&span, self.done_bytes, moved_bytes) {
+                    return self.finish(ending);
+                }
+                // The rest of a read that nobody waits for need not be read; the rest of a write is written.
+                if changes || !may_end_early(changes) {
+                    return Verdict::Again;
+                }
+                io::Error::from_raw_os_error(libc::ECANCELED)
+            }
+            (Ok(_), None) => return Verdict::Finished,
+            (Err(error), _) => error,
+        };
+        let cancelled = error.raw_os_error() == Some(libc::ECANCELED) && may_end_early(changes);
+        if sys::is_transient(&error) && !cancelled && self.fruitless_attempts < Limits::RETRIES_MAX {
+            self.fruitless_attempts += 1;
+            return Verdict::Again;
+        }
+        if let Request::Transfer(transfer) = &mut self.request
+            && transfer.operation == Operation::Read
+            && transfer.file.may_read_buffered(transfer.route, &error, transfer.length_bytes)
+        {
+            transfer.route = Route::Buffered;
+            return Verdict::Again;
+        }
+        self.finish(Err(error))
+    }
+
+    /// Notes how the request ended: after all that could be moved, or by an error.
+    fn finish(&mut self, ending: io::Result<()>) -> Verdict {
+        match ending {
+            Err(error) if self.done_bytes == 0 => self.result = Err(error),
+            ending => (self.result, self.stopped_by) = (Ok(self.done_bytes), ending.err()),
+        }
+        Verdict::Finished
+    }
+}
+
+/// How the request ends, if nothing is left to be attempted. A read ends where the file does; a write that cannot go on is
+/// stopped.
+fn ends(span: &Span<'_>, done_bytes: usize, moved_bytes: usize) -> Option<io::Result<()>> {
+    assert!(done_bytes <= span.length_bytes, "no more is moved than was asked for");
+    if done_bytes == span.length_bytes {
+        return Some(Ok(()));
+    }
+    if moved_bytes > 0 && !span.file.ends_transfer(span.route, done_bytes) {
+        return None;
+    }
+    match span.operation {
+        Operation::Read => Some(Ok(())),
+        Operation::Write => Some(Err(io::ErrorKind::WriteZero.into())),
+    }
+}
+
+/// The memory behind the bytes that are done.
+fn build_segments(
+    memory: impl Iterator<Item = (NonNull<u8>, usize)>,
+    done_bytes: usize,
+    length_bytes: usize,
+    segments: &mut Vec<IoSegment>,
+) {
+    segments.clear();
+    let (mut skip_bytes, mut left_bytes) = (done_bytes, length_bytes - done_bytes);
+    for (base, piece_bytes) in memory {
+        let skipped_bytes = skip_bytes.min(piece_bytes);
+        let used_bytes = (piece_bytes - skipped_bytes).min(left_bytes);
+        skip_bytes -= skipped_bytes;
+        left_bytes -= used_bytes;
+        if used_bytes > 0 {
+            // SAFETY: `skipped_bytes` is within the piece.
+            let base = unsafe { base.add(skipped_bytes) };
+            segments.push(IoSegment::new(base, used_bytes));
+        }
+    }
+    assert_eq!(left_bytes, 0, "a request fits its memory");
+}

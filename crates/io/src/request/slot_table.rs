@@ -1,0 +1,590 @@
+//! Slot table: the slots of one queue, which are free, and who waits for a place in it.
+//!
+//! ```text
+//!   begin ─┬─ a place in the queue is free ───────────────► slot in flight, the caller starts it
+//!          ├─ none, and somebody waits for the bytes ─────► slot queued, first come first served
+//!          └─ none, and it is readahead ──────────────────► given back
+//!   settle ─► a place came back ─┬─ somebody is queued ───► launched, the caller starts it
+//!                                └─ nobody ───────────────► free place
+//! ```
+//!
+//! Places in the queue are few (the queue depth), slots are many: a request that waits for a place, or whose result
+//! nobody has taken yet, has a slot but no place. So what a slow owner leaves behind, or a future that nobody polls,
+//! holds up nobody else, and a place never goes to a request that cannot use it at once. All slots up to the queue
+//! depth exist from the start; more are made when more results are left lying about than ever before, and kept.
+//!
+//! Owns: slots, the list of free ones, the first-come queue, the count of free places.
+//! Does not own: what a request is; how it is carried out.
+//! Invariants: I5 settling allocates nothing: the lists have room for every slot that exists.
+//! Locks: `state`, for list operations only; nothing is called with it held.
+//! Hot path: one lock to begin, one to settle (for all completions that came together), one to take.
+
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::sync::OnceLock;
+
+use headwater_core::limits::Limits;
+use smallvec::SmallVec;
+
+use crate::memory::arena::Urgency;
+use crate::request::slot::{Abandoned, Slot, Taken};
+use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, unpoisoned};
+
+/// Names a request for as long as it is known: a slot, and how often that slot was used before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SlotId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// Slots that come and go together, few enough to stay off the heap.
+pub(crate) type SlotIds = SmallVec<[SlotId; TOGETHER]>;
+
+/// Requests that are begun or settled with one lock.
+pub(crate) const TOGETHER: usize = 32;
+
+/// `A` is a request under way and then what became of it, `W` who is told.
+pub(crate) struct SlotTable<A, W> {
+    /// The slots that are always there, a power of two.
+    first: Box<[Slot<A, W>]>,
+    /// More, as many each time as there are already.
+    segments: [Segment<A, W>; SEGMENTS],
+    state: Mutex<State>,
+    in_flight: AtomicUsize,
+    depth: u32,
+    demand_reserve: u32,
+}
+
+type Segment<A, W> = OnceLock<Box<[Slot<A, W>]>>;
+
+struct State {
+    /// Slots that are free.
+    free: Vec<u32>,
+    /// Slots whose requests wait for a place, first come first.
+    queued: VecDeque<u32>,
+    /// Free places in the queue.
+    places: u32,
+    /// Slots that exist.
+    slots: u32,
+}
+
+/// A request that was accepted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begun {
+    pub(crate) id: SlotId,
+    /// Whether it has a place, so that the caller starts it.
+    pub(crate) has_place: bool,
+}
+
+/// What a driver has finished since it last settled.
+pub(crate) struct Settled<A, W> {
+    places: u32,
+    vacated: SmallVec<[u32; TOGETHER]>,
+    /// Who is to be told, once no lock is held.
+    pub(crate) waiters: SmallVec<[W; TOGETHER]>,
+    /// What is to be dropped then.
+    pub(crate) orphans: SmallVec<[A; TOGETHER]>,
+}
+
+impl<A, W> Settled<A, W> {
+    pub(crate) fn new() -> Self {
+        Settled { places: 0, vacated: SmallVec::new(), waiters: SmallVec::new(), orphans: SmallVec::new() }
+    }
+}
+
+impl<A, W> SlotTable<A, W> {
+    /// A table for `depth` requests in flight.
+    pub(crate) fn new(depth: u32) -> Self {
+        let slots = depth.next_power_of_two();
+        let (free, queued) = ((0..slots).rev().collect(), VecDeque::with_capacity(slots as usize));
+        SlotTable {
+            first: (0..slots).map(|_| Slot::new()).collect(),
+            segments: std::array::from_fn(|_| OnceLock::new()),
+            state: Mutex::new(State { free, queued, places: depth, slots }),
+            in_flight: AtomicUsize::new(0),
+            depth,
+            // Not none: readahead that is in flight must not be all that a demand waits for.
+            demand_reserve: (depth / Limits::DEMAND_SLOTS_DIVISOR).max(1),
+        }
+    }
+
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// Requests that a driver works on, abandoned ones included.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Acquire)
+    }
+
+    /// Slots in use: queued, in flight, or done and not taken.
+    pub(crate) fn used(&self) -> usize {
+        let state = self.state();
+        state.slots as usize - state.free.len()
+    }
+
+    /// Requests that wait for a place.
+    pub(crate) fn queued(&self) -> usize {
+        self.state().queued.len()
+    }
+
+    #[inline]
+    pub(crate) fn slot(&self, id: SlotId) -> &Slot<A, W> {
+        let slot = self.at(id.index);
+        debug_assert_eq!(slot.generation(), id.generation, "a slot is used by who owns it now");
+        slot
+    }
+
+    #[inline]
+    fn at(&self, index: u32) -> &Slot<A, W> {
+        self.find(index).expect("an index names a slot that was made")
+    }
+
+    /// The slot with any number, if there is one.
+    #[inline]
+    pub(crate) fn find(&self, index: u32) -> Option<&Slot<A, W>> {
+        match self.first.get(index as usize) {
+            Some(slot) => Some(slot),
+            None => self.find_later(index),
+        }
+    }
+
+    /// Segment 0 follows the first slots and has as many, each further one as many as all before it.
+    fn find_later(&self, index: u32) -> Option<&Slot<A, W>> {
+        let doublings = (index as usize / self.first.len()).ilog2();
+        let slots = self.segments.get(doublings as usize)?.get()?;
+        slots.get(index as usize - (self.first.len() << doublings))
+    }
+
+    /// Accepts a request, or gives it back: readahead when no place is to spare, anything when as many as
+    /// [`Limits::OUTSTANDING_MAX`] are outstanding.
+    pub(crate) fn begin(&self, active: A, urgency: Urgency) -> Result<Begun, A> {
+        let mut state = self.state();
+        if urgency == Urgency::Readahead && state.places <= self.demand_reserve {
+            return Err(active);
+        }
+        let Some(index) = self.free_slot(&mut state) else { return Err(active) };
+        let slot = self.at(index);
+        let id = SlotId { index, generation: slot.generation() };
+        if state.places == 0 {
+            // SAFETY: the slot is fresh from the slot table, whose lock is held.
+            unsafe { slot.enqueue(|body| _ = body.write(active)) };
+            state.queued.push_back(index);
+            return Ok(Begun { id, has_place: false });
+        }
+        state.places -= 1;
+        drop(state);
+        self.in_flight.fetch_add(1, Ordering::AcqRel);
+        // SAFETY: the slot is fresh from the slot table.
+        unsafe { slot.begin(|body| _ = body.write(active)) };
+        Ok(Begun { id, has_place: true })
+    }
+
+    /// Accepts up to `count` demands at once, as far as there are places, and names their slots. `write` puts the
+    /// request with a number into its slot.
+    ///
+    /// # Safety
+    /// `write` initialises what it is given.
+    #[inline]
+    pub(crate) unsafe fn begin_together(
+        &self,
+        count: usize,
+        ids: &mut SlotIds,
+        mut write: impl FnMut(usize, &mut MaybeUninit<A>),
+    ) {
+        let mut indexes = SmallVec::<[u32; TOGETHER]>::new();
+        let mut state = self.state();
+        let admitted = count.min(TOGETHER).min(state.places as usize);
+        while state.free.len() < admitted && self.grow(&mut state) {}
+        let kept = state.free.len().saturating_sub(admitted);
+        indexes.extend_from_slice(&state.free[kept..]);
+        state.free.truncate(kept);
+        state.places -= indexes.len() as u32;
+        drop(state);
+        self.in_flight.fetch_add(indexes.len(), Ordering::AcqRel);
+        for (number, &index) in indexes.iter().enumerate() {
+            let slot = self.at(index);
+            ids.push(SlotId { index, generation: slot.generation() });
+            // SAFETY: the slot is fresh from the slot table, and the caller vouches for `write`.
+            unsafe { slot.begin(|body| write(number, body)) };
+        }
+    }
+
+    /// Ends a request; what follows from it is collected in `settled`.
+    ///
+    /// # Safety
+    /// The caller is the driver of this request.
+    pub(crate) unsafe fn finish(&self, id: SlotId, settled: &mut Settled<A, W>) {
+        settled.places += 1;
+        let Settled { waiters, orphans, .. } = settled;
+        // SAFETY: as the caller promises.
+        let vacated =
+            unsafe { self.slot(id).finish(|waiter| waiters.push(waiter), |orphan| orphans.push(orphan)) };
+        if vacated {
+            settled.vacated.push(id.index);
+        }
+    }
+
+    /// Gives places and slots back; names the queued requests that got a place, which the caller starts.
+    pub(crate) fn settle(&self, settled: &mut Settled<A, W>) -> SlotIds {
+        let mut launched = SlotIds::new();
+        if settled.places == 0 {
+            return launched;
+        }
+        let mut state = self.state();
+        state.free.extend(settled.vacated.drain(..));
+        while settled.places as usize > launched.len() {
+            let Some(index) = state.queued.pop_front() else { break };
+            let slot = self.at(index);
+            // SAFETY: just taken from the queue, and the lock is held.
+            unsafe { slot.launch() };
+            launched.push(SlotId { index, generation: slot.generation() });
+        }
+        let freed = settled.places as usize - launched.len();
+        state.places += freed as u32;
+        drop(state);
+        self.in_flight.fetch_sub(freed, Ordering::AcqRel);
+        settled.places = 0;
+        launched
+    }
+
+    /// The result if the request is done.
+    ///
+    /// # Safety
+    /// The caller is the owner, and no longer is when this gives the result; `read` moves all out of the body.
+    pub(crate) unsafe fn take<D>(
+        &self,
+        id: SlotId,
+        read: impl FnOnce(&mut MaybeUninit<A>) -> D,
+    ) -> Option<D> {
+        // SAFETY: as the caller promises.
+        match unsafe { self.slot(id).take(read) } {
+            Taken::NotYet => None,
+            Taken::Result { done, vacated } => {
+                if vacated {
+                    self.state().free.push(id.index);
+                }
+                Some(done)
+            }
+        }
+    }
+
+    /// Takes up to [`TOGETHER`] results, all of them done, counted from `place` on. What is not handed over because
+    /// `each` panics is dropped.
+    ///
+    /// # Safety
+    /// The caller is the owner of all and no longer is afterwards; `read` moves all out of the body.
+    #[inline]
+    pub(crate) unsafe fn take_together<D>(
+        &self,
+        ids: &[SlotId],
+        mut place: usize,
+        read: impl Fn(&mut MaybeUninit<A>) -> D,
+        mut each: impl FnMut(usize, D),
+    ) {
+        let mut taking = Taking { table: self, ids: ids.iter(), in_hand: None, freed: SmallVec::new() };
+        while let Some(slot) = taking.next() {
+            // Given on from where it is read: stored in between, it would be copied again.
+            // SAFETY: as the caller promises; each is taken once.
+            unsafe { slot.read_done(|body| each(place, read(body))) };
+            taking.put_down();
+            place += 1;
+        }
+    }
+
+    /// Gives up a request in whatever phase it is. Says whether a driver is still at it. What it held is dropped by the
+    /// time this returns, or when the driver is done.
+    ///
+    /// # Safety
+    /// The caller is the owner, and no longer is.
+    pub(crate) unsafe fn abandon(&self, id: SlotId) -> bool {
+        // SAFETY: as the caller promises.
+        if let Some(withdrawn) = unsafe { self.withdraw(id) } {
+            drop(withdrawn);
+            return false;
+        }
+        // SAFETY: as the caller promises, and it is not queued.
+        match unsafe { self.slot(id).abandon() } {
+            Abandoned::UnderWay(waiter) => {
+                drop(waiter);
+                true
+            }
+            Abandoned::Done { done, vacated } => {
+                if vacated {
+                    self.state().free.push(id.index);
+                }
+                drop(done);
+                false
+            }
+        }
+    }
+
+    unsafe fn withdraw(&self, id: SlotId) -> Option<(A, Option<W>)> {
+        if !self.slot(id).is_queued() {
+            return None;
+        }
+        let mut state = self.state();
+        let place = state.queued.iter().position(|&index| index == id.index)?;
+        state.queued.remove(place);
+        // SAFETY: the caller is the owner; the slot was in the queue, whose lock is held.
+        let withdrawn = unsafe { self.slot(id).withdraw() };
+        state.free.push(id.index);
+        Some(withdrawn)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        unpoisoned(self.state.lock())
+    }
+
+    fn free_slot(&self, state: &mut State) -> Option<u32> {
+        if state.free.is_empty() && !self.grow(state) {
+            return None;
+        }
+        state.free.pop()
+    }
+
+    /// Makes as many slots as there are, with room for them in the lists.
+    fn grow(&self, state: &mut State) -> bool {
+        let added = state.slots;
+        if state.slots + added > Limits::OUTSTANDING_MAX {
+            return false;
+        }
+        let segment = (state.slots as usize / self.first.len()).ilog2() as usize;
+        let made = self.segments[segment].set((0..added).map(|_| Slot::new()).collect());
+        assert!(made.is_ok(), "a segment is made once");
+        state.slots += added;
+        let (slots, free, queued) = (state.slots as usize, state.free.len(), state.queued.len());
+        state.free.reserve(slots - free);
+        state.queued.reserve(slots - queued);
+        state.free.extend((added..state.slots).rev());
+        true
+    }
+
+    /// Asserts that nothing is lost when nobody uses the slot table.
+    #[cfg(test)]
+    pub(crate) fn check_idle(&self) {
+        let state = self.state();
+        assert_eq!(state.places, self.depth, "all places came back");
+        assert_eq!(state.free.len(), state.slots as usize, "all slots came back");
+        assert!(state.queued.is_empty(), "nobody waits");
+        assert_eq!(self.in_flight(), 0, "nothing is in flight");
+        let mut free = state.free.clone();
+        free.sort_unstable();
+        assert!(free.into_iter().eq(0..state.slots), "each slot is free once");
+    }
+}
+
+/// Results on their way to their owner. The slots go back together.
+struct Taking<'a, A, W> {
+    table: &'a SlotTable<A, W>,
+    ids: std::slice::Iter<'a, SlotId>,
+    /// The one whose body is being moved out.
+    in_hand: Option<SlotId>,
+    freed: SmallVec<[u32; TOGETHER]>,
+}
+
+impl<'a, A, W> Taking<'a, A, W> {
+    #[inline]
+    fn next(&mut self) -> Option<&'a Slot<A, W>> {
+        self.in_hand = self.ids.next().copied();
+        self.in_hand.map(|id| self.table.slot(id))
+    }
+
+    #[inline]
+    fn put_down(&mut self) {
+        if let Some(id) = self.in_hand.take()
+            // SAFETY: the ids are `take_together`'s, whose caller owns them; the body of this one was moved out.
+            && unsafe { self.table.slot(id).leave() }
+        {
+            self.freed.push(id.index);
+        }
+    }
+}
+
+impl<A, W> Drop for Taking<'_, A, W> {
+    fn drop(&mut self) {
+        // Only when a receiver panicked is there something in hand, or left.
+        self.put_down();
+        while let Some(slot) = self.next() {
+            // SAFETY: the ids are `take_together`'s, whose caller owns them; each is taken once, whole.
+            let rest = unsafe { slot.read_done(|body| body.assume_init_read()) };
+            self.put_down();
+            drop(rest);
+        }
+        self.table.state().free.extend_from_slice(&self.freed);
+    }
+}
+
+/// Doublings from one slot to [`Limits::OUTSTANDING_MAX`].
+const SEGMENTS: usize = 21;
+
+#[cfg(all(test, not(headwater_loom)))]
+mod tests {
+    use super::*;
+
+    type TestTable = SlotTable<u32, u32>;
+
+    fn settle_one(table: &TestTable, id: SlotId) -> SlotIds {
+        let mut settled = Settled::new();
+        // SAFETY: the test is the only driver.
+        unsafe { table.finish(id, &mut settled) };
+        table.settle(&mut settled)
+    }
+
+    /// Goal: with one place, requests are launched in the order they came, whatever is withdrawn in between.
+    #[test]
+    fn places_go_to_the_first_who_came() {
+        let table = TestTable::new(1);
+        let begun: Vec<Begun> = (0..100).map(|n| table.begin(n, Urgency::Demand).unwrap()).collect();
+        assert!(begun[0].has_place && begun[1..].iter().all(|begun| !begun.has_place));
+        // SAFETY: the test owns them.
+        unsafe {
+            assert!(!table.abandon(begun[50].id));
+            let mut order = Vec::new();
+            let mut current = begun[0].id;
+            loop {
+                let launched = settle_one(&table, current);
+                order.push(table.take(current, |body| body.assume_init_read()).unwrap());
+                let [next] = launched[..] else { break };
+                current = next;
+            }
+            assert_eq!(order, (0..100).filter(|&n| n != 50).collect::<Vec<u32>>());
+        }
+        table.check_idle();
+    }
+
+    /// Goal: results that nobody takes hold no place, however many; readahead leaves places to demand.
+    #[test]
+    fn untaken_results_hold_no_place() {
+        let table = TestTable::new(8);
+        let mut done = Vec::new();
+        for n in 0..1000 {
+            let begun = table.begin(n, Urgency::Demand).unwrap();
+            assert!(begun.has_place);
+            settle_one(&table, begun.id);
+            done.push((n, begun.id));
+        }
+        let mut guesses = Vec::new();
+        while let Ok(begun) = table.begin(0, Urgency::Readahead) {
+            guesses.push(begun.id);
+        }
+        assert_eq!(guesses.len(), 6, "two of eight places are left to demand");
+        // SAFETY: the test owns them.
+        unsafe {
+            for (n, id) in done {
+                assert_eq!(table.take(id, |body| body.assume_init_read()), Some(n));
+            }
+            for id in guesses {
+                assert!(table.abandon(id));
+                settle_one(&table, id);
+            }
+        }
+        table.check_idle();
+    }
+
+    /// Goal: results that are taken together come in order, once each, and none is lost when their receiver panics.
+    #[test]
+    fn a_receiver_that_panics_loses_nothing() {
+        let table = SlotTable::<std::rc::Rc<u32>, ()>::new(8);
+        let results: Vec<_> = (0..8).map(std::rc::Rc::new).collect();
+        for panics_at in 0..=8 {
+            let mut ids = SlotIds::new();
+            // SAFETY: the test writes the body, and is the only driver and owner.
+            unsafe {
+                table.begin_together(8, &mut ids, |number, body| _ = body.write(results[number].clone()));
+                let mut settled = Settled::new();
+                ids.iter().for_each(|&id| table.finish(id, &mut settled));
+                table.settle(&mut settled);
+                let mut seen = Vec::new();
+                let take = std::panic::AssertUnwindSafe(|| {
+                    table.take_together(
+                        &ids,
+                        100,
+                        |body| body.assume_init_read(),
+                        |place, result| {
+                            assert_eq!(place, 100 + *result as usize);
+                            seen.push(*result);
+                            if *result == panics_at {
+                                std::panic::resume_unwind(Box::new(()));
+                            }
+                        },
+                    );
+                });
+                assert_eq!(std::panic::catch_unwind(take).is_err(), panics_at < 8);
+                assert!(seen.into_iter().eq(0..=panics_at.min(7)));
+            }
+            assert!(results.iter().all(|result| std::rc::Rc::strong_count(result) == 1));
+            table.check_idle();
+        }
+    }
+
+    /// Goal: every index finds its own slot in the growing table.
+    #[test]
+    fn each_index_has_a_slot_of_its_own() {
+        for depth in [1, 2, 3, 8, 100] {
+            let table = TestTable::new(depth);
+            let ids: Vec<SlotId> = (0..500).map(|n| table.begin(n, Urgency::Demand).unwrap().id).collect();
+            let mut seen: Vec<*const _> = ids.iter().map(|&id| std::ptr::from_ref(table.slot(id))).collect();
+            seen.sort_unstable();
+            seen.dedup();
+            assert_eq!(seen.len(), ids.len());
+        }
+    }
+}
+
+#[cfg(all(test, headwater_loom))]
+mod loom_tests {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    type TestTable = SlotTable<u32, ()>;
+
+    /// Carries out what it is given and whatever is launched by that.
+    fn drive(table: &TestTable, begun: Begun) {
+        let mut todo = SlotIds::new();
+        if begun.has_place {
+            todo.push(begun.id);
+        }
+        while let Some(id) = todo.pop() {
+            let mut settled = Settled::new();
+            // SAFETY: who was told to start a request is its driver.
+            unsafe { table.finish(id, &mut settled) };
+            todo.extend(table.settle(&mut settled));
+        }
+    }
+
+    /// Goal: two threads that compete for one place: both requests are carried out once, by whoever had the place, and
+    /// nothing is lost when one of them is dropped at any moment.
+    #[test]
+    fn loom_hand_over_of_the_only_place() {
+        for drops in [false, true] {
+            loom::model(move || {
+                let table = Arc::new(TestTable::new(1));
+                let other = table.clone();
+                let thread = thread::spawn(move || {
+                    let begun = other.begin(1, Urgency::Demand).unwrap();
+                    drive(&other, begun);
+                    begun.id
+                });
+                let begun = table.begin(2, Urgency::Demand).unwrap();
+                if drops && !begun.has_place {
+                    // SAFETY: this thread is the owner.
+                    unsafe { table.abandon(begun.id) };
+                } else {
+                    drive(&table, begun);
+                }
+                let first = thread.join().unwrap();
+                // SAFETY: each thread's request is now this thread's.
+                unsafe {
+                    assert_eq!(table.take(first, |body| body.assume_init_read()), Some(1));
+                    if !drops || begun.has_place {
+                        assert_eq!(table.take(begun.id, |body| body.assume_init_read()), Some(2));
+                    }
+                }
+                table.check_idle();
+            });
+        }
+    }
+}

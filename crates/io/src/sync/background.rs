@@ -1,0 +1,320 @@
+//! Background: a thread for work that nobody waits for, from the first call for it until it is stopped.
+//!
+//! ```text
+//!   call ─► started, once ─► round ─► pause ─┬─ so long, or until it is called ─► round
+//!                                            └─ until it is called ─┬─ news meanwhile? once more, after a while
+//!                                                                   └─ rests
+//!   stop ─► the round under way ends ─► joined, unless it is this thread that stops it
+//! ```
+//!
+//! News are no calls, and as good as free while the thread does not rest: it looks for them before it does.
+//!
+//! Owns: the thread, that no call is lost, and none comes after the stop.
+//! Does not own: what is done in a round.
+//! Locks: `thread` while it is started; `call` alone. Neither while working.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::sync::{
+    AtomicBool, Condvar, JoinHandle, Mutex, MutexGuard, Ordering, fence, spawn, thread, unpoisoned,
+    wait_timeout,
+};
+
+/// A thread that is there once there is something to do. Stopped by [`Background::stop`], not by being dropped.
+pub struct Background {
+    name: &'static str,
+    stack_bytes: usize,
+    is_started: AtomicBool,
+    thread: Mutex<Option<JoinHandle>>,
+    calls: Arc<Calls>,
+}
+
+/// Until when the thread does nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pause {
+    /// For so long, unless it is called.
+    AtMost(Duration),
+    /// Until it is called, or for so long should there be news already.
+    UntilCalled(Duration),
+    /// The thread ends.
+    ForEver,
+}
+
+/// Calls a thread, by who does not know what it works for.
+#[derive(Clone)]
+pub struct Bell(Arc<Calls>);
+
+/// How a thread is called.
+struct Calls {
+    call: Mutex<Call>,
+    called: Condvar,
+    /// Whether it waits for a call alone. Before it does, it looks at `has_news`, which is set before the look here.
+    is_resting: AtomicBool,
+    /// Whether there were news since it last looked.
+    has_news: AtomicBool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Call {
+    None,
+    Work,
+    Stop,
+}
+
+impl Background {
+    /// No thread yet.
+    pub fn new(name: &'static str, stack_bytes: usize) -> Background {
+        let calls = Calls {
+            call: Mutex::new(Call::None),
+            called: Condvar::new(),
+            is_resting: AtomicBool::new(false),
+            has_news: AtomicBool::new(false),
+        };
+        let (is_started, thread) = (AtomicBool::new(false), Mutex::new(None));
+        Background { name, stack_bytes, is_started, thread, calls: Arc::new(calls) }
+    }
+
+    /// There is something new, which is in place already. Says whether the thread has to be called in order to see it.
+    #[must_use]
+    pub fn note(&self) -> bool {
+        if !self.is_started.load(Ordering::Acquire) {
+            return true;
+        }
+        if !self.calls.has_news.load(Ordering::Relaxed) {
+            self.calls.has_news.swap(true, Ordering::AcqRel);
+        }
+        fence(Ordering::SeqCst);
+        self.calls.is_resting.load(Ordering::Relaxed)
+    }
+
+    /// Has the thread do a round from now on, if it is not stopped. The first call starts it, with rounds that `rounds` makes; if the
+    /// system has no thread for it, the next call tries again.
+    pub fn call<R: FnMut() -> Pause + Send + 'static>(&self, rounds: impl FnOnce() -> R) {
+        if !self.is_started.load(Ordering::Acquire) {
+            let mut thread = locked(&self.thread);
+            if !self.is_started.load(Ordering::Relaxed) {
+                *thread = self.start(rounds()).ok();
+                self.is_started.store(thread.is_some(), Ordering::Release);
+            }
+        }
+        self.calls.send(Call::Work);
+    }
+
+    fn start(&self, mut round: impl FnMut() -> Pause + Send + 'static) -> io::Result<JoinHandle> {
+        let calls = self.calls.clone();
+        spawn(self.name, self.stack_bytes, move || {
+            let mut pause = Pause::UntilCalled(Duration::ZERO);
+            while calls.wait(pause) == Call::Work {
+                pause = round();
+            }
+        })
+    }
+
+    /// To call it by, once it is started.
+    pub fn bell(&self) -> Bell {
+        Bell(self.calls.clone())
+    }
+
+    /// No round begins from now on, and none is under way when this returns, but in the thread itself.
+    pub fn stop(&self) {
+        self.calls.send(Call::Stop);
+        let thread = locked(&self.thread).take();
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id()) {
+            // One that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Bell {
+    /// Has the thread do a round.
+    pub fn ring(&self) {
+        self.0.send(Call::Work);
+    }
+}
+
+impl Calls {
+    fn send(&self, call: Call) {
+        let mut now = locked(&self.call);
+        if *now != Call::Stop {
+            *now = call;
+        }
+        drop(now);
+        self.called.notify_all();
+    }
+
+    /// Waits until a round is due, or it is stopped.
+    fn wait(&self, pause: Pause) -> Call {
+        let tick = match pause {
+            Pause::AtMost(time) => {
+                // The next round sees them.
+                self.has_news.store(false, Ordering::Relaxed);
+                Some(time)
+            }
+            Pause::UntilCalled(time) => self.rest_unless_news().then_some(time),
+            Pause::ForEver => return Call::Stop,
+        };
+        let mut call = locked(&self.call);
+        while *call == Call::None {
+            let Some(tick) = tick else {
+                call = unpoisoned(self.called.wait(call));
+                continue;
+            };
+            call = wait_timeout(&self.called, &self.call, call, tick);
+            break;
+        }
+        self.is_resting.store(false, Ordering::Relaxed);
+        if *call == Call::Stop {
+            return Call::Stop;
+        }
+        *call = Call::None;
+        Call::Work
+    }
+
+    /// From now on it has to be called, unless there are news, which this says.
+    fn rest_unless_news(&self) -> bool {
+        self.is_resting.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let has_news = self.has_news.swap(false, Ordering::AcqRel);
+        if has_news {
+            self.is_resting.store(false, Ordering::Relaxed);
+        }
+        has_news
+    }
+}
+
+impl fmt::Debug for Background {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Background({})", self.name)
+    }
+}
+
+impl fmt::Debug for Bell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Bell")
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    unpoisoned(mutex.lock())
+}
+
+#[cfg(all(test, headwater_loom))]
+mod loom_tests {
+    use loom::sync::atomic::AtomicBool;
+    use loom::sync::{Arc, Condvar, Mutex};
+
+    use super::*;
+
+    fn model(run: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(run);
+    }
+
+    fn background() -> Arc<Background> {
+        Arc::new(Background::new("", 0))
+    }
+
+    const REST: Pause = Pause::UntilCalled(Duration::ZERO);
+
+    /// Goal: what is noted, or called for, while the thread is about to rest is seen. Method: a thread that rests after each round;
+    /// something new, and a wait for the round that sees it.
+    #[test]
+    fn loom_news_are_seen() {
+        model(|| {
+            let (background, news) = (background(), Arc::new(AtomicBool::new(false)));
+            let seen = Arc::new((Mutex::new(false), Condvar::new()));
+            let rounds = || {
+                let (news, seen) = (news.clone(), seen.clone());
+                move || {
+                    if news.load(Ordering::Relaxed) {
+                        *seen.0.lock().unwrap() = true;
+                        seen.1.notify_all();
+                    }
+                    REST
+                }
+            };
+            background.call(rounds);
+            news.store(true, Ordering::Relaxed);
+            if background.note() {
+                background.call(rounds);
+            }
+            let mut is_seen = seen.0.lock().unwrap();
+            while !*is_seen {
+                is_seen = seen.1.wait(is_seen).unwrap();
+            }
+            drop(is_seen);
+            background.stop();
+        });
+    }
+
+    /// What users share; the last one to go stops the thread, and what they had is gone.
+    struct Users {
+        background: Arc<Background>,
+        is_gone: Arc<AtomicBool>,
+    }
+
+    impl Users {
+        fn new() -> Arc<Users> {
+            Arc::new(Users { background: background(), is_gone: Arc::new(AtomicBool::new(false)) })
+        }
+
+        /// Has a round done, which has what it works on.
+        fn call(&self) {
+            let is_gone = self.is_gone.clone();
+            self.background.call(|| {
+                move || {
+                    assert!(!is_gone.load(Ordering::Relaxed));
+                    REST
+                }
+            });
+        }
+    }
+
+    impl Drop for Users {
+        fn drop(&mut self) {
+            self.background.stop();
+            self.is_gone.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Goal: when the last user goes, the thread ends, whether it is started, works or rests, and works on nothing that is gone. Method:
+    /// two users that call it and go; it is rung once more, by who is none.
+    #[test]
+    fn loom_the_last_user_stops_it() {
+        model(|| {
+            let user = Users::new();
+            let (other, bell) = (user.clone(), user.background.bell());
+            let other = loom::thread::spawn(move || {
+                other.call();
+                drop(other);
+                bell.ring();
+            });
+            user.call();
+            drop(user);
+            other.join().unwrap();
+        });
+    }
+
+    /// Goal: the thread may stop itself, beside other users that go. Method: a round that has a user.
+    #[test]
+    fn loom_it_stops_itself() {
+        model(|| {
+            let user = Users::new();
+            let mut own = Some(user.clone());
+            let is_gone = user.is_gone.clone();
+            user.background.call(|| {
+                move || {
+                    assert!(own.is_none() || !is_gone.load(Ordering::Relaxed));
+                    own = None;
+                    REST
+                }
+            });
+            drop(user);
+        });
+    }
+}
