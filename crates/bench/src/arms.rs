@@ -8,18 +8,22 @@
 mod hot_set;
 mod in_flight;
 
+use std::ffi::OsStr;
 use std::fs::File;
-use std::hash::{BuildHasher, RandomState};
 use std::io::{self, BufRead, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Instant;
 
 use clap::ValueEnum;
 use headwater::{Caching, Engine, IoMode, OpenOptions, ReadaheadLimits};
 
-use crate::measure::Sample;
-use crate::tools;
+use headwater_measure::child;
+use headwater_measure::process::{cpu_seconds, peak_rss_kib};
+
+use crate::pages::{AlignedBuffer, Offsets, PAGE, random_loop};
+use crate::tools::{self, Sample, name_of};
 
 pub(crate) use hot_set::HotFiles;
 use hot_set::HotSet;
@@ -71,6 +75,35 @@ pub(crate) struct Settings {
     pub(crate) readahead: Option<(u64, u64)>,
     /// Folder of [`HotFiles`], to be hot in the engine's cache when the arm starts.
     pub(crate) hot: Option<PathBuf>,
+}
+
+/// Runs an arm of ours in a process of its own.
+pub(crate) fn run_child(arm: Arm, file: &Path, memory_mib: u64, seconds: f64) -> io::Result<Sample> {
+    Ok(child::result(&mut command(arm, file, memory_mib, seconds)?, None)?)
+}
+
+/// The same in an engine in whose cache the files of `hot`, a folder, are hot.
+pub(crate) fn run_beside(
+    arm: Arm,
+    file: &Path,
+    memory_mib: u64,
+    seconds: f64,
+    hot: &Path,
+) -> io::Result<Sample> {
+    let mut command = command(arm, file, memory_mib, seconds)?;
+    command.arg("--hot").arg(hot);
+    Ok(child::result(&mut command, None)?)
+}
+
+pub(crate) fn command(arm: Arm, file: &Path, memory_mib: u64, seconds: f64) -> io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args([OsStr::new("arm"), OsStr::new(&name_of(arm)), file.as_os_str()]).args([
+        "--memory-mib",
+        &memory_mib.to_string(),
+        "--seconds",
+        &seconds.to_string(),
+    ]);
+    Ok(command)
 }
 
 pub(crate) fn run(arm: Arm, path: &Path, settings: &Settings) -> io::Result<()> {
@@ -136,7 +169,7 @@ fn sample(bytes: u64, elapsed_s: f64, cpu_s: f64) -> Sample {
         requests: bytes as f64 / PAGE as f64,
         cpu_s,
         cpu_s_per_gib: cpu_s / (mib / 1024.0).max(f64::MIN_POSITIVE),
-        peak_rss_mib: peak_rss_mib(),
+        peak_rss_mib: peak_rss_kib().unwrap_or(0) as f64 / 1024.0,
         hot_share: 0.0,
     }
 }
@@ -192,19 +225,6 @@ fn random_read_at(file: &headwater::File, seconds: f64) -> io::Result<u64> {
     random_loop(offsets, seconds, |offset| Ok(file.read_exact_at(memory.bytes(), offset)?))
 }
 
-fn random_loop(
-    mut offsets: Offsets,
-    seconds: f64,
-    mut read: impl FnMut(u64) -> io::Result<()>,
-) -> io::Result<u64> {
-    let (start, mut bytes) = (Instant::now(), 0);
-    while start.elapsed().as_secs_f64() < seconds {
-        read(offsets.next())?;
-        bytes += PAGE;
-    }
-    Ok(bytes)
-}
-
 /// Bytes seen, and one byte of each page, so that every arm really looks at what it read.
 #[derive(Default)]
 struct Total {
@@ -223,68 +243,3 @@ impl Total {
         self.bytes
     }
 }
-
-/// Page-aligned offsets in a pseudo-random order (xorshift64, Marsaglia 2003), another in every run: what lies below the
-/// page cache, a controller or a host, remembers what was read. Of a file on a virtual disk, fio read pages new to the
-/// host at 9 k/s and others at 77 k/s.
-pub(crate) struct Offsets {
-    state: u64,
-    pages: u64,
-}
-
-impl Offsets {
-    pub(crate) fn new(seed: u64, length_bytes: u64) -> Offsets {
-        // Zero would stay zero.
-        let state = RandomState::new().hash_one(seed) | 1;
-        Offsets { state, pages: (length_bytes / PAGE).max(1) }
-    }
-
-    /// The same order for the same seed, which is not 0, in every run.
-    pub(crate) fn known(seed: u64, length_bytes: u64) -> Offsets {
-        // Seeds that are close would begin close.
-        let state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        Offsets { state, pages: (length_bytes / PAGE).max(1) }
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        self.state % self.pages * PAGE
-    }
-}
-
-/// Memory aligned for O_DIRECT.
-pub(crate) struct AlignedBuffer {
-    memory: Vec<u8>,
-}
-
-impl AlignedBuffer {
-    pub(crate) fn new(length_bytes: usize) -> AlignedBuffer {
-        AlignedBuffer { memory: vec![0; length_bytes + PAGE as usize] }
-    }
-
-    fn of_a_page() -> AlignedBuffer {
-        AlignedBuffer::new(PAGE as usize)
-    }
-
-    pub(crate) fn bytes(&mut self) -> &mut [u8] {
-        let lead = self.memory.as_ptr().align_offset(PAGE as usize);
-        let length_bytes = self.memory.len() - PAGE as usize;
-        &mut self.memory[lead..lead + length_bytes]
-    }
-}
-
-/// Of all threads of this process so far, those of the kernel that work for it included.
-pub(crate) fn cpu_seconds() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
-
-pub(crate) fn peak_rss_mib() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or("0 kB");
-    line.trim().trim_end_matches(" kB").parse().unwrap_or(0.0) / 1024.0
-}
-
-pub(crate) const PAGE: u64 = 4096;

@@ -11,11 +11,13 @@ mod tune;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::arms::Arm;
-use crate::measure::{Sample, interleave, median};
+use crate::arms::{self, Arm};
 use crate::tools;
-use crate::verdict::{Bar, detail, report, skipped};
+use crate::tools::Sample;
 use crate::write;
+use headwater_measure::median;
+use headwater_measure::rounds::interleave;
+use headwater_measure::verdict::{Limit, detail, report, skipped};
 
 /// Options of `bars`.
 #[derive(clap::Args)]
@@ -41,7 +43,7 @@ pub(crate) struct Options {
     b3sum: PathBuf,
     /// Interleaved rounds; medians are reported.
     #[arg(long, default_value_t = 5)]
-    rounds: usize,
+    rounds: u32,
     /// Seconds of each random arm.
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
@@ -140,9 +142,9 @@ impl Contest<'_> {
             rates[0],
             list.join(", ")
         ))?;
-        report("scan, headwater : fio 1M x 32 huge pages", rates[0] / rates[1], Bar::AtLeast(0.95))?;
+        report("scan, headwater : fio 1M x 32 huge pages", rates[0] / rates[1], Limit::AtLeast(0.95))?;
         let best = rates[1..].iter().copied().fold(0.0, f64::max);
-        report("scan, headwater : the best of fio's four", rates[0] / best, Bar::AtLeast(0.9))?;
+        report("scan, headwater : the best of fio's four", rates[0] / best, Limit::AtLeast(0.9))?;
         let readahead = match tools::KernelReadahead::of(self.file) {
             Ok(readahead) => readahead,
             Err(error) => return skipped("scan against std", &error),
@@ -176,9 +178,9 @@ impl Contest<'_> {
         report(
             &format!("scan, headwater : std 128K, kernel readahead {kib} KiB"),
             rates.0 / rates.1,
-            Bar::AtLeast(bar),
+            Limit::AtLeast(bar),
         )?;
-        report(&format!("  its CPU per GiB, readahead {kib} KiB"), cpu(0) / cpu(1), Bar::AtMost(0.25))?;
+        report(&format!("  its CPU per GiB, readahead {kib} KiB"), cpu(0) / cpu(1), Limit::AtMost(0.25))?;
         Ok(())
     }
 
@@ -193,10 +195,10 @@ impl Contest<'_> {
         report(
             "memory of a scan beyond a process that does nothing, MiB",
             peak(1) - peak(0),
-            Bar::AtMost(40.0),
+            Limit::AtMost(40.0),
         )?;
-        report("  the same with a budget of 4 MiB", peak(2) - peak(0), Bar::AtMost(4.0))?;
-        report("  its rate : with 32 MiB", rate(&samples[2]) / rate(&samples[1]), Bar::AtLeast(0.85))?;
+        report("  the same with a budget of 4 MiB", peak(2) - peak(0), Limit::AtMost(4.0))?;
+        report("  its rate : with 32 MiB", rate(&samples[2]) / rate(&samples[1]), Limit::AtLeast(0.85))?;
         Ok(())
     }
 
@@ -210,9 +212,9 @@ impl Contest<'_> {
         report(
             "4 KiB read_at one at a time, direct : pread O_DIRECT",
             iops[1] / iops[0],
-            Bar::AtLeast(0.95),
+            Limit::AtLeast(0.95),
         )?;
-        report("  the same in auto mode", iops[2] / iops[0], Bar::AtLeast(0.95))?;
+        report("  the same in auto mode", iops[2] / iops[0], Limit::AtLeast(0.95))?;
         Ok(())
     }
 
@@ -224,12 +226,12 @@ impl Contest<'_> {
             [Arm::ScanHeadwaterAuto, Arm::ScanHeadwaterCopy, Arm::ScanStd].map(|arm| Runner::Arm(arm, 32));
         let samples = contest.rounds(&scans, Cache::Warm)?;
         let std = rate(&samples[2]);
-        report("warm scan, fill_buf : std 128K", rate(&samples[0]) / std, Bar::AtLeast(1.0))?;
-        report("warm scan, read 128K : std 128K", rate(&samples[1]) / std, Bar::AtLeast(0.95))?;
+        report("warm scan, fill_buf : std 128K", rate(&samples[0]) / std, Limit::AtLeast(1.0))?;
+        report("warm scan, read 128K : std 128K", rate(&samples[1]) / std, Limit::AtLeast(0.95))?;
         let randoms = [Arm::RandomReadAtAuto, Arm::RandomPreadBuffered].map(|arm| Runner::Arm(arm, 32));
         let samples = contest.rounds(&randoms, Cache::Warm)?;
         let ratio = rate(&samples[0]) / rate(&samples[1]);
-        report("warm 4 KiB read_at, the kernel's page cache : pread", ratio, Bar::AtLeast(0.9))?;
+        report("warm 4 KiB read_at, the kernel's page cache : pread", ratio, Limit::AtLeast(0.9))?;
         Ok(())
     }
 
@@ -264,12 +266,12 @@ impl Contest<'_> {
         report(
             &format!("cat {title}: headwater : GNU"),
             rate(&samples[0]) / rate(&samples[1]),
-            Bar::AtLeast(bars.0),
+            Limit::AtLeast(bars.0),
         )?;
         match samples.get(2) {
             Some(uutils) => {
                 let ratio = rate(&samples[0]) / rate(uutils);
-                report(&format!("cat {title}: headwater : uutils"), ratio, Bar::AtLeast(bars.1))?;
+                report(&format!("cat {title}: headwater : uutils"), ratio, Limit::AtLeast(bars.1))?;
             }
             None => skipped("uutils cat", &"not found; cargo install coreutils, or --uutils")?,
         }
@@ -286,7 +288,7 @@ impl Contest<'_> {
         self.rounds_of(arms, cache, self.options.rounds)
     }
 
-    fn rounds_of(&self, arms: &[Runner], cache: Cache, rounds: usize) -> io::Result<Vec<Vec<Sample>>> {
+    fn rounds_of(&self, arms: &[Runner], cache: Cache, rounds: u32) -> io::Result<Vec<Vec<Sample>>> {
         if cache == Cache::Warm {
             // The first pass brings the pages in, the second marks them as used.
             tools::make_warm(self.file)?;
@@ -298,10 +300,10 @@ impl Contest<'_> {
             }
             match runner {
                 Runner::Arm(arm, memory_mib) => {
-                    tools::arm(*arm, self.file, *memory_mib, self.options.seconds)
+                    arms::run_child(*arm, self.file, *memory_mib, self.options.seconds)
                 }
                 Runner::Beside(arm, memory_mib, hot) => {
-                    tools::arm_beside(*arm, self.file, *memory_mib, self.options.seconds, hot)
+                    arms::run_beside(*arm, self.file, *memory_mib, self.options.seconds, hot)
                 }
                 Runner::Fio(arguments) => tools::fio(self.file, arguments),
                 Runner::Shell(command) => tools::shell(command, self.length_bytes),

@@ -14,7 +14,7 @@
 //!
 //! Owns: the command line.
 //! Does not own: what is compared (bars, nop, cache, write, peers), how arms run (arms, nop, cache, write, peers, guest,
-//! old_kernel), the tools around them (tools, syscalls).
+//! old_kernel), the tools around them (tools), rounds, children and verdicts (`headwater-measure`).
 
 #![deny(unsafe_code)] // One peer's queue can only be filled so: nop/raw.rs.
 
@@ -22,13 +22,11 @@ mod arms;
 mod bars;
 mod cache;
 mod guest;
-mod measure;
 mod nop;
 mod old_kernel;
+mod pages;
 mod peers;
-mod syscalls;
 mod tools;
-mod verdict;
 mod write;
 
 use std::path::PathBuf;

@@ -3,7 +3,6 @@
 //! Owns: starting child processes, reading fio's report, making a file cold or warm, the kernel's readahead setting.
 //! Does not own: what is compared with what (bars).
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -15,53 +14,31 @@ use headwater::ByteRange;
 use headwater::testing::resident_pages;
 
 use clap::ValueEnum;
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
-use crate::arms::Arm;
-use crate::measure::Sample;
-
-/// Runs an arm of ours in a process of its own.
-pub(crate) fn arm(arm: Arm, file: &Path, memory_mib: u64, seconds: f64) -> io::Result<Sample> {
-    json_of(arm_command(arm, file, memory_mib, seconds)?)
-}
-
-/// The same in an engine in whose cache the files of `hot`, a folder, are hot.
-pub(crate) fn arm_beside(
-    arm: Arm,
-    file: &Path,
-    memory_mib: u64,
-    seconds: f64,
-    hot: &Path,
-) -> io::Result<Sample> {
-    let mut command = arm_command(arm, file, memory_mib, seconds)?;
-    command.arg("--hot").arg(hot);
-    json_of(command)
-}
-
-pub(crate) fn arm_command(arm: Arm, file: &Path, memory_mib: u64, seconds: f64) -> io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args([OsStr::new("arm"), OsStr::new(&name_of(arm)), file.as_os_str()]).args([
-        "--memory-mib",
-        &memory_mib.to_string(),
-        "--seconds",
-        &seconds.to_string(),
-    ]);
-    Ok(command)
+/// What one run of an arm reports. Fields that mean nothing for an arm are zero.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Sample {
+    /// Of bytes read.
+    pub(crate) mib_per_s: f64,
+    /// Requests a second, for random arms.
+    pub(crate) iops: f64,
+    /// Requests in all, for random arms.
+    pub(crate) requests: f64,
+    /// Processor time of the whole process, its kernel part included.
+    pub(crate) cpu_s: f64,
+    /// The same for each GiB read.
+    pub(crate) cpu_s_per_gib: f64,
+    /// Peak resident memory (`VmHWM`) of the process.
+    pub(crate) peak_rss_mib: f64,
+    /// Of a hot set, what was still in the cache afterwards.
+    pub(crate) hot_share: f64,
 }
 
 /// As it is written on a command line.
 pub(crate) fn name_of(value: impl ValueEnum) -> String {
     value.to_possible_value().expect("no value is hidden").get_name().to_owned()
-}
-
-/// Runs a command that prints a line of JSON.
-pub(crate) fn json_of<T: DeserializeOwned>(mut command: Command) -> io::Result<T> {
-    let output = command.stderr(Stdio::inherit()).output()?;
-    serde_json::from_slice(&output.stdout).map_err(|_| {
-        let words: Vec<_> = command.get_args().map(OsStr::to_string_lossy).collect();
-        io::Error::other(format!("{}: {}", words.join(" "), output.status))
-    })
 }
 
 /// A folder next to `file`, so on the same device, that is removed when dropped.
@@ -151,15 +128,6 @@ pub(crate) fn make_cold(path: &Path) -> io::Result<()> {
 
 const COLD_ATTEMPTS_MAX: u32 = 10;
 const COLD_PAUSE: Duration = Duration::from_millis(20);
-
-/// How often somebody dropped all of the kernel's page cache since the system started.
-pub(crate) fn page_cache_drops() -> io::Result<u64> {
-    let counters = std::fs::read_to_string("/proc/vmstat")?;
-    let drops = counters.lines().find_map(|line| line.strip_prefix("drop_pagecache "));
-    drops
-        .and_then(|drops| drops.trim().parse().ok())
-        .ok_or_else(|| io::Error::other("/proc/vmstat has no drop_pagecache"))
-}
 
 /// Reads the file into the kernel's page cache.
 pub(crate) fn make_warm(path: &Path) -> io::Result<()> {

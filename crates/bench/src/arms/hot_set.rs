@@ -16,7 +16,7 @@ use std::path::Path;
 use headwater::{Advice, Caching, Engine, IoMode, OpenOptions};
 use tempfile::TempDir;
 
-use super::{AlignedBuffer, PAGE};
+use crate::pages::{AlignedBuffer, PAGE};
 use crate::tools;
 
 /// Files for a hot set, removed when dropped.

@@ -6,7 +6,7 @@
 use std::io;
 use std::time::Instant;
 
-use super::{AlignedBuffer, Offsets, PAGE, random_loop};
+use crate::pages::{AlignedBuffer, Offsets, PAGE, random_loop};
 
 pub(super) fn tokio_current(file: &headwater::File, seconds: f64) -> io::Result<u64> {
     tokio_tasks(&mut tokio::runtime::Builder::new_current_thread(), file, seconds)

@@ -7,9 +7,10 @@ use std::io;
 
 use super::{Cache, Contest, FIO_SCANS, Runner, rate};
 use crate::arms::{Arm, HotFiles};
-use crate::measure::{Sample, median};
 use crate::tools;
-use crate::verdict::{Bar, detail, report, skipped};
+use crate::tools::Sample;
+use headwater_measure::median;
+use headwater_measure::verdict::{Limit, detail, report, skipped};
 
 impl Contest<'_> {
     /// The hot set is read before the scan and not during it, which is harder than being in use all the time.
@@ -32,12 +33,12 @@ impl Contest<'_> {
         }
         for (scan, of_scan) in SCANS.iter().zip(&samples[1..]) {
             let title = format!("scan through the cache, {} : direct scan", scan.name);
-            report(&title, rate(of_scan) / rate(&samples[0]), Bar::AtLeast(0.95))?;
+            report(&title, rate(of_scan) / rate(&samples[0]), Limit::AtLeast(0.95))?;
             if let Some(fio) = samples.get(1 + SCANS.len()) {
                 detail(&format!("  to fio 1M x 32 it is {:.3}", rate(of_scan) / rate(fio)))?;
             }
             let share = median(of_scan.iter().map(|sample| sample.hot_share));
-            report("  of a hot set of 256 MiB in 1 GiB, still there", share, Bar::AtLeast(0.95))?;
+            report("  of a hot set of 256 MiB in 1 GiB, still there", share, Limit::AtLeast(0.95))?;
         }
         Ok(())
     }

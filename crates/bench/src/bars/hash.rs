@@ -10,12 +10,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use headwater::testing::children_cpu_time;
 use headwater_testkit::Rng;
 
 use super::{Contest, rate};
-use crate::measure::{Sample, interleave, median};
 use crate::tools;
-use crate::verdict::{Bar, detail, report, skipped};
+use crate::tools::Sample;
+use headwater_measure::median;
+use headwater_measure::rounds::interleave;
+use headwater_measure::verdict::{Limit, detail, report, skipped};
 
 /// A program and its arguments, with the name that it has in the results.
 struct Tool {
@@ -50,7 +53,7 @@ impl Contest<'_> {
         let tools = [self.ours(tree), self.b3sum(&[], theirs.collect())];
         let samples = self.hash_rounds(&tools, &load)?;
         let title = format!("scan --hash blake3, {FILES} cold files of 4 to 64 KiB : b3sum");
-        report(&title, rate(&samples[0]) / rate(&samples[1]), Bar::AtLeast(2.0)).map(drop)
+        report(&title, rate(&samples[0]) / rate(&samples[1]), Limit::AtLeast(2.0)).map(drop)
     }
 
     fn hash_file(&self, output: &Path) -> io::Result<()> {
@@ -63,7 +66,7 @@ impl Contest<'_> {
         report(
             "scan --hash blake3, one cold file : the better b3sum",
             rate(&samples[0]) / best,
-            Bar::AtLeast(1.2),
+            Limit::AtLeast(1.2),
         )
     }
 
@@ -109,25 +112,15 @@ impl Tool {
         load.files.iter().try_for_each(|path| tools::make_cold(path))?;
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).stdin(Stdio::null()).stdout(File::create(load.output)?);
-        let (cpu_before_s, start) = (children_cpu_s()?, Instant::now());
+        let (cpu_before, start) = (children_cpu_time(), Instant::now());
         let status = command.status()?;
         let elapsed_s = start.elapsed().as_secs_f64();
         if !status.success() {
             return Err(io::Error::other(format!("{}: {status}", self.name)));
         }
         let mib_per_s = load.length_bytes as f64 / f64::from(1 << 20) / elapsed_s;
-        Ok(Sample { mib_per_s, cpu_s: children_cpu_s()? - cpu_before_s, ..Sample::default() })
+        Ok(Sample { mib_per_s, cpu_s: (children_cpu_time() - cpu_before).as_secs_f64(), ..Sample::default() })
     }
-}
-
-/// Processor time of all children that have ended, their kernel part included (`proc_pid_stat(5)`).
-fn children_cpu_s() -> io::Result<f64> {
-    let stat = fs::read_to_string("/proc/self/stat")?;
-    // The name of the program is in brackets, and may hold blanks.
-    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks = after_name.split_whitespace().skip(CHILDREN_FIELD).take(2).map(str::parse::<u64>);
-    let ticks: u64 = ticks.map(|ticks| ticks.unwrap_or(0)).sum();
-    Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
 /// In folders of a hundred, by name in the order in which a walk meets them; how many bytes they have together.
@@ -157,6 +150,3 @@ const FILES_PER_FOLDER: usize = 100;
 /// What source trees, mail and small pictures are made of.
 const LENGTH_BYTES_MIN: usize = 4 << 10;
 const LENGTH_BYTES_MAX: usize = 64 << 10;
-
-/// `cutime`, counted from the field behind the name; `cstime` follows.
-const CHILDREN_FIELD: usize = 13;

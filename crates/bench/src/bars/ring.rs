@@ -6,10 +6,13 @@
 use std::io;
 
 use super::{Cache, Contest, Runner};
-use crate::arms::Arm;
-use crate::measure::{Sample, median};
-use crate::verdict::{Bar, detail, report, skipped};
-use crate::{syscalls, tools};
+use crate::arms::{self, Arm};
+use crate::tools::Sample;
+use headwater_measure::median;
+use headwater_measure::syscalls;
+use headwater_measure::verdict::{Limit, detail, report, skipped};
+
+use crate::tools;
 
 impl Contest<'_> {
     pub(super) fn ring(&self) -> io::Result<()> {
@@ -41,7 +44,7 @@ impl Contest<'_> {
         tools::make_cold(self.file)?;
         let (count, requests) = match runner {
             Runner::Arm(arm, memory_mib) => {
-                let command = tools::arm_command(*arm, self.file, *memory_mib, COUNTED_SECONDS)?;
+                let command = arms::command(*arm, self.file, *memory_mib, COUNTED_SECONDS)?;
                 let (count, stdout) = syscalls::count(&command)?;
                 (count, serde_json::from_slice::<Sample>(&stdout)?.requests)
             }
@@ -75,14 +78,14 @@ impl Cost {
 
 fn judge(caller: &Caller, cost: &Cost, fio: &Cost) -> io::Result<()> {
     let name = caller.name;
-    report(&format!("4 KiB x 32, {name} : fio x 32"), cost.iops / fio.iops, Bar::AtLeast(caller.iops_min))?;
+    report(&format!("4 KiB x 32, {name} : fio x 32"), cost.iops / fio.iops, Limit::AtLeast(caller.iops_min))?;
     if caller.kind == Kind::Threads {
         return Ok(());
     }
-    report(&format!("  {name}: CPU per request : fio's"), cost.cpu_us / fio.cpu_us, Bar::AtMost(1.1))?;
+    report(&format!("  {name}: CPU per request : fio's"), cost.cpu_us / fio.cpu_us, Limit::AtMost(1.1))?;
     let title = format!("  {name}: system calls per request");
     match &cost.syscalls {
-        Ok(count) => report(&title, *count, Bar::AtMost(0.2)),
+        Ok(count) => report(&title, *count, Limit::AtMost(0.2)),
         Err(reason) => skipped(&title, reason),
     }
 }

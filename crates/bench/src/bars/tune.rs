@@ -6,12 +6,13 @@
 use std::io;
 use std::process::{Command, Stdio};
 
+use headwater_measure::child;
 use serde::Deserialize;
 
 use super::Cache;
 use super::{Contest, Runner, rate};
 use crate::tools;
-use crate::verdict::{Bar, detail, report};
+use headwater_measure::verdict::{Limit, detail, report};
 
 impl Contest<'_> {
     pub(super) fn tune(&self) -> io::Result<()> {
@@ -23,9 +24,9 @@ impl Contest<'_> {
         let (ours, theirs) = (rate(&samples[0]), rate(&samples[1]));
         detail(&format!("tune chose {}: {ours:.0} MiB/s in fio", chosen.words()))?;
         detail(&format!("the best of fio's grid {}: {theirs:.0} MiB/s", best.words()))?;
-        report("tune, the chosen setting : the best of fio's grid", ours / theirs, Bar::AtLeast(0.97))?;
+        report("tune, the chosen setting : the best of fio's grid", ours / theirs, Limit::AtLeast(0.97))?;
         let memory = chosen.queue_bytes() as f64 / best.queue_bytes() as f64;
-        report("  its queue memory : that of the best", memory, Bar::AtMost(1.0))
+        report("  its queue memory : that of the best", memory, Limit::AtMost(1.0))
     }
 
     /// Each setting once, in a short run; the highest rate.
@@ -50,7 +51,7 @@ impl Contest<'_> {
     fn chosen(&self) -> io::Result<Setting> {
         let mut command = Command::new(&self.options.headwater);
         command.arg("tune").arg(self.file).args(["--dry-run", "--json"]).stdin(Stdio::null());
-        let tuned: Tuned = tools::json_of(command)?;
+        let tuned: Tuned = child::result(&mut command, None)?;
         Ok(tuned.sequential.chosen)
     }
 }
@@ -103,4 +104,4 @@ const GRID_SECONDS: f64 = 1.0;
 
 const COMPARED_SECONDS: f64 = 2.0;
 
-const ROUNDS_MIN: usize = 5;
+const ROUNDS_MIN: u32 = 5;

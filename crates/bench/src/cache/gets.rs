@@ -5,11 +5,11 @@
 
 use std::hint::black_box;
 use std::io;
-use std::sync::Barrier;
-use std::thread;
 use std::time::Instant;
 
-use rustix::time::{ClockId, clock_gettime};
+use headwater_measure::affinity::Affinity;
+use headwater_measure::crew;
+use headwater_measure::process::cpu_seconds;
 use serde::{Deserialize, Serialize};
 
 use super::ArmOptions;
@@ -63,20 +63,14 @@ fn cell<G: FnMut(u32) -> bool>(
     keys: &[u32],
     prepare: &(impl Fn() -> G + Sync),
 ) -> io::Result<Cell> {
-    let ready = Barrier::new(threads as usize);
     let cpu_before = cpu_seconds();
-    let work = |thread: u32| {
-        let mut get = prepare();
+    let prepared = |thread: u32| {
         let chunks = keys.chunks(GETS_BETWEEN_LOOKS);
         let start = chunks.len() / threads as usize * thread as usize;
-        ready.wait();
-        gets(seconds, chunks.cycle().skip(start), &mut get)
+        Ok((prepare(), chunks.cycle().skip(start)))
     };
-    let results: Vec<(u64, u64, f64)> = thread::scope(|scope| {
-        let work = &work;
-        let workers: Vec<_> = (0..threads).map(|thread| scope.spawn(move || work(thread))).collect();
-        workers.into_iter().map(|worker| worker.join().expect("a measuring thread does not panic")).collect()
-    });
+    let work = |(mut get, chunks)| Ok(gets(seconds, chunks, &mut get));
+    let results = crew::run(threads, &Affinity::None, prepared, work)?;
     let misses: u64 = results.iter().map(|&(_, misses, _)| misses).sum();
     if misses > 0 {
         return Err(io::Error::other(format!("{misses} gets missed although all pages were there")));
@@ -108,11 +102,6 @@ fn gets<'a>(
         }
     }
     (count, misses, elapsed_s)
-}
-
-fn cpu_seconds() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// A look at the clock costs as much as a get.

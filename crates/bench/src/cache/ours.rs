@@ -1,8 +1,5 @@
 //! Ours: headwater's cache, filled by reading the file once.
 //!
-//! What headwater offers beyond `read_at` (a look-up that pins a page, several reads in one call) becomes an arm here,
-//! and is then named below for the promises that are about it.
-//!
 //! Owns: filling the cache, the arms.
 //! Does not own: the measured loop (`gets`), the promises.
 
@@ -17,13 +14,7 @@ use headwater_core::replacement::Policy;
 use headwater_io::{FilePages, Found, PageCache};
 
 use super::gets::{self, Cell};
-use super::{Arm, ArmOptions, PAGE_BYTES, is_page};
-
-/// The cheapest way to a cached page.
-pub(super) const LOOK_UP: Arm = Arm::HeadwaterPin;
-
-/// Several pages in one call.
-pub(super) const BATCHED: Arm = Arm::HeadwaterMany;
+use super::{ArmOptions, PAGE_BYTES, is_page};
 
 /// Finding and pinning pages, without reading them.
 pub(super) fn pin(options: &ArmOptions) -> io::Result<Vec<Cell>> {

@@ -9,9 +9,10 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use super::{Halt, about, kernel};
+use super::{Halt, about, process};
 
 /// Options for apt's programs.
 pub(crate) struct Apt {
@@ -53,10 +54,10 @@ impl Apt {
         apt.set("APT::Update::Error-Mode=", Path::new("any"));
         let mut update = apt.command("apt-get");
         update.args(["update", "-q"]);
-        if kernel::succeeds(&format!("the lists of {release}"), &mut update)? {
+        if succeeds(&format!("the lists of {release}"), &mut update)? {
             return Ok(apt);
         }
-        Err(Halt::Missing(format!("apt-get reaches no {release} at {MIRROR}: {}", kernel::INSTEAD)))
+        Err(Halt::Missing(format!("apt-get reaches no {release} at {MIRROR}: {}", INSTEAD)))
     }
 
     /// A program of apt's, to which only its command has to be added.
@@ -73,6 +74,14 @@ impl Apt {
     }
 }
 
+/// Runs a command that fetches or unpacks, and shows how long that takes.
+pub(super) fn succeeds(title: &str, command: &mut Command) -> Result<bool, Halt> {
+    let program = command.get_program().to_owned();
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+    let child = child.map_err(|error| process::missing(&error, &program.to_string_lossy(), INSTEAD))?;
+    Ok(process::watch(child, FETCH_LIMIT, process::ticker(title))?.is_some_and(|status| status.success()))
+}
+
 fn sources_of(release: &str) -> String {
     format!(
         "deb [signed-by={KEYRING} arch=amd64] {MIRROR}/debian {release} main\n\
@@ -83,3 +92,9 @@ fn sources_of(release: &str) -> String {
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 const MIRROR: &str = "http://deb.debian.org";
+
+/// What a user can do where nothing can be fetched.
+pub(super) const INSTEAD: &str = "give a kernel with --kernel and --modules";
+
+/// For 70 MB, over a slow line.
+const FETCH_LIMIT: Duration = Duration::from_secs(1800);

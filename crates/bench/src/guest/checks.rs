@@ -17,10 +17,11 @@ use std::time::Duration;
 
 use headwater::testing::device_polls;
 use headwater::{DriverKind, Engine, File, IoMode, OpenOptions, Polling, ReadaheadLimits};
+use headwater_core::units::PAGE_SIZE_BYTES as PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 
 use super::{disk, interrupts};
-use crate::arms::Offsets;
+use crate::pages::Offsets;
 
 /// What came of one check.
 #[derive(Serialize, Deserialize)]
@@ -203,9 +204,6 @@ const FILE_IN_MEMORY: &str = "/in-memory";
 
 const MEMORY_BYTES: u64 = 32 << 20;
 const MEBIBYTE: u64 = 1 << 20;
-
-/// The unit of [`Offsets`].
-const PAGE_BYTES: u64 = 4096;
 
 /// Reads under polling take at most the twentieth of the interrupts of those without; the disk may have something else
 /// to say in between.

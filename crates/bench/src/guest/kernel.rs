@@ -12,10 +12,9 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
-use super::apt::Apt;
+use super::apt::{Apt, INSTEAD, succeeds};
 use super::modules::{self, Module};
 use super::{Halt, about, process};
 
@@ -123,13 +122,6 @@ fn keep(unpacked: &Path, kept: &Path, wanted: &[&str]) -> Result<(), Halt> {
     Ok(())
 }
 
-pub(super) fn succeeds(title: &str, command: &mut Command) -> Result<bool, Halt> {
-    let program = command.get_program().to_owned();
-    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
-    let child = child.map_err(|error| process::missing(&error, &program.to_string_lossy(), INSTEAD))?;
-    Ok(process::watch(child, FETCH_LIMIT, process::ticker(title))?.is_some_and(|status| status.success()))
-}
-
 fn find(folder: &Path, is_wanted: impl Fn(&str) -> bool) -> io::Result<PathBuf> {
     let entries = fs::read_dir(folder).map_err(|error| about(folder, error))?;
     let mut paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
@@ -139,15 +131,10 @@ fn find(folder: &Path, is_wanted: impl Fn(&str) -> bool) -> io::Result<PathBuf> 
 
 const META_PACKAGE: &str = "linux-image-amd64";
 
-pub(super) const INSTEAD: &str = "give a kernel with --kernel and --modules";
-
 /// Names in the cache.
 const KEPT: &str = "kept";
 const VMLINUZ: &str = "vmlinuz";
 const MODULES: &str = "modules";
-
-/// For 70 MB, over a slow line.
-const FETCH_LIMIT: Duration = Duration::from_secs(1800);
 
 #[cfg(test)]
 mod tests {

@@ -6,18 +6,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use headwater::DriverKind;
 use headwater::ring::{Driver, DriverOptions, Request, Sharing};
 
-use super::latency::{Latencies, NopSample};
-use super::{ArmOptions, crew};
+use headwater_measure::{Figures, Latencies, crew};
 
-pub(super) fn any_thread(options: &ArmOptions) -> io::Result<NopSample> {
+use super::{ArmOptions, all_threads, figures};
+
+pub(super) fn any_thread(options: &ArmOptions) -> io::Result<Figures> {
     let driver = driver(options, Sharing::AnyThread)?;
-    let latencies = crew::run(options, || Ok(&driver), |driver| batches(options, driver))?;
-    Ok(latencies.sample(Some(driver.stats().enters)))
+    let latencies = all_threads(options, || Ok(&driver), |driver| batches(options, driver))?;
+    Ok(figures(&latencies, Some(driver.stats().enters)))
 }
 
-pub(super) fn local(options: &ArmOptions) -> io::Result<NopSample> {
+pub(super) fn local(options: &ArmOptions) -> io::Result<Figures> {
     let enters = AtomicU64::new(0);
-    let latencies = crew::run(
+    let latencies = all_threads(
         options,
         || driver(options, Sharing::Local),
         |driver| {
@@ -26,7 +27,7 @@ pub(super) fn local(options: &ArmOptions) -> io::Result<NopSample> {
             latencies
         },
     )?;
-    Ok(latencies.sample(Some(enters.into_inner())))
+    Ok(figures(&latencies, Some(enters.into_inner())))
 }
 
 fn driver(options: &ArmOptions, sharing: Sharing) -> io::Result<Driver> {
@@ -36,7 +37,7 @@ fn driver(options: &ArmOptions, sharing: Sharing) -> io::Result<Driver> {
 
 fn batches(options: &ArmOptions, driver: &Driver) -> io::Result<Latencies> {
     let mut batch = driver.batch();
-    crew::time_batches(options, || {
+    crew::time_steps(options.time(), || {
         for _ in 0..options.batch {
             batch.push(Request::Nop).map_err(|_| io::Error::other("the ring took no whole batch"))?;
         }

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use io_uring::{IoUring, opcode};
 
-use super::latency::NopSample;
-use super::{ArmOptions, crew};
+use headwater_measure::{Figures, crew};
+
+use super::{ArmOptions, all_threads, figures};
 
 /// How the kernel runs what completes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -18,14 +19,14 @@ pub(super) enum Completion {
     Deferred,
 }
 
-pub(super) fn run(options: &ArmOptions, completion: Completion) -> io::Result<NopSample> {
+pub(super) fn run(options: &ArmOptions, completion: Completion) -> io::Result<Figures> {
     let enters = AtomicU64::new(0);
-    let latencies = crew::run(
+    let latencies = all_threads(
         options,
         || build(options.entries, completion),
         |mut ring| {
             let mut own_enters = 0;
-            let latencies = crew::time_batches(options, || {
+            let latencies = crew::time_steps(options.time(), || {
                 own_enters += 1;
                 batch(&mut ring, options.batch)
             });
@@ -33,7 +34,7 @@ pub(super) fn run(options: &ArmOptions, completion: Completion) -> io::Result<No
             latencies
         },
     )?;
-    Ok(latencies.sample(Some(enters.into_inner())))
+    Ok(figures(&latencies, Some(enters.into_inner())))
 }
 
 fn build(entries: u32, completion: Completion) -> io::Result<IoUring> {

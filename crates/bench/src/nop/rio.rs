@@ -2,21 +2,22 @@
 
 use std::io;
 
-use super::latency::NopSample;
-use super::{ArmOptions, crew};
+use headwater_measure::{Figures, crew};
 
-pub(super) fn run(options: &ArmOptions) -> io::Result<NopSample> {
+use super::{ArmOptions, all_threads, figures};
+
+pub(super) fn run(options: &ArmOptions) -> io::Result<Figures> {
     let ring = rio::Config { depth: options.entries as usize, ..rio::Config::default() }.start()?;
-    let latencies = crew::run(
+    let latencies = all_threads(
         options,
         || Ok(&ring),
         |ring| {
             let mut completions = Vec::new();
-            crew::time_batches(options, || {
+            crew::time_steps(options.time(), || {
                 completions.extend((0..options.batch).map(|_| ring.nop()));
                 completions.drain(..).try_for_each(rio::Completion::wait)
             })
         },
     )?;
-    Ok(latencies.sample(None))
+    Ok(figures(&latencies, None))
 }

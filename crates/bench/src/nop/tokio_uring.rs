@@ -4,8 +4,9 @@ use std::io;
 
 use futures_util::future::join_all;
 
-use super::latency::{Latencies, NopSample};
-use super::{ArmOptions, crew};
+use headwater_measure::{Figures, Latencies, crew};
+
+use super::{ArmOptions, all_threads, figures};
 
 /// How the requests of a batch are joined.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -16,19 +17,19 @@ pub(super) enum Join {
     Groups,
 }
 
-pub(super) fn run(options: &ArmOptions, join: Join) -> io::Result<NopSample> {
+pub(super) fn run(options: &ArmOptions, join: Join) -> io::Result<Figures> {
     let mut builder = tokio_uring::builder();
     builder.entries(options.entries);
-    let latencies = crew::run(
+    let latencies = all_threads(
         options,
         || tokio_uring::Runtime::new(&builder),
         |runtime| runtime.block_on(batches(options, join)),
     )?;
-    Ok(latencies.sample(None))
+    Ok(figures(&latencies, None))
 }
 
 async fn batches(options: &ArmOptions, join: Join) -> io::Result<Latencies> {
-    let mut clock = crew::Clock::start(options);
+    let mut clock = crew::Clock::start(options.time());
     while clock.runs() {
         match join {
             Join::Plain => all(options.batch).await?,

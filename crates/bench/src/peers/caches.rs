@@ -12,7 +12,7 @@ use foyer_memory::S3FifoConfig;
 
 use super::rows::{Arm, Row};
 use super::work::{Job, Lane, Meter, Sample};
-use crate::arms::PAGE;
+use crate::pages::PAGE;
 
 pub(super) fn run(job: &Job) -> io::Result<Sample> {
     match (job.row, job.arm) {

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use super::Options;
 use super::rows::{Arm, Row, State};
 use super::work::SMALL_BYTES_MAX;
-use crate::arms::PAGE;
+use crate::pages::PAGE;
 use crate::tools;
 
 pub(super) struct Fixture {

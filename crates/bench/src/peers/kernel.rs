@@ -17,7 +17,7 @@ use headwater::testing::{MapAdvice, MappedFile};
 use super::rows::{Arm, Row};
 use super::runtime::{self, Opening};
 use super::work::{FileSum, Hashing, Job, Lane, Meter, PageSum, SMALL_BUFFER_BYTES, Sample};
-use crate::arms::{AlignedBuffer, PAGE};
+use crate::pages::{AlignedBuffer, PAGE};
 
 pub(super) fn run(job: &Job) -> io::Result<Sample> {
     match (job.row, job.arm) {

@@ -6,11 +6,10 @@
 //! ```
 //!
 //! Owns: the options, the order of runs, what happens to an arm that fails.
-//! Does not own: which arms a row has (rows), files and their state (fixture), processes (child), how an arm uses its
+//! Does not own: which arms a row has (rows), files and their state (fixture), how an arm uses its
 //! library (ours, and a file for each peer), the words (table).
 
 mod caches;
-mod child;
 mod compio;
 mod fixture;
 mod glommio;
@@ -26,8 +25,15 @@ mod tokio_fs;
 mod tokio_uring;
 mod work;
 
+use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use headwater_measure::child;
+
+use crate::tools::name_of;
 
 use fixture::Fixture;
 use rows::{Arm, Peer, Row};
@@ -106,8 +112,8 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
     }
     match &options.json {
         None => Ok(()),
-        Some(None) => writeln!(io::stdout(), "{}", report.json()?),
-        Some(Some(path)) => std::fs::write(path, report.json()? + "\n"),
+        Some(None) => writeln!(io::stdout(), "{}", report.json()),
+        Some(Some(path)) => std::fs::write(path, report.json() + "\n"),
     }
 }
 
@@ -135,7 +141,17 @@ fn measure(row: Row, fixture: &Fixture, options: &Options) -> Vec<Line> {
 
 fn measure_once(row: Row, arm: Arm, fixture: &Fixture, options: &Options) -> io::Result<Sample> {
     fixture.prepare(row, arm)?;
-    child::run(row, arm, fixture, options)
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .args([OsStr::new("peers-arm"), OsStr::new(&name_of(row)), OsStr::new(&name_of(arm))])
+        .args(["--seconds", &options.seconds.to_string(), "--files", &options.files.to_string()])
+        .arg("--path")
+        .arg(fixture.path(row));
+    if arm.needs_uring() {
+        command.env(runtime::HUGE_PAGES.0, runtime::HUGE_PAGES.1);
+    }
+    let limit = Duration::from_secs_f64(options.seconds + options.limit);
+    Ok(child::result(&mut command, Some(limit))?)
 }
 
 pub(crate) fn run_arm(options: &ArmOptions) -> io::Result<()> {

@@ -15,7 +15,7 @@ use nuclei::io::AlignedBuf;
 use super::rows::Row;
 use super::runtime::{self, HUGE_PAGE_BYTES, Opening, Runtime};
 use super::work::{Job, PIECE_BYTES, Sample};
-use crate::arms::PAGE;
+use crate::pages::PAGE;
 
 pub(super) fn run(job: &Job) -> io::Result<Sample> {
     match job.row {

@@ -21,7 +21,7 @@ use super::kernel;
 use super::rows::{Arm, Row};
 use super::runtime::{self, Opening, Runtime};
 use super::work::{Hashing, Job, Lane, Meter, PageSum, Sample};
-use crate::arms::PAGE;
+use crate::pages::PAGE;
 
 pub(super) fn run(job: &Job) -> io::Result<Sample> {
     match (job.row, job.arm) {

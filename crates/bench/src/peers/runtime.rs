@@ -19,7 +19,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use super::work::{
     FileSum, Hashing, Job, Lane, Meter, PIECE_BYTES, PIECES_AHEAD, PageSum, SMALL_BUFFER_BYTES, Sample,
 };
-use crate::arms::PAGE;
+use crate::pages::PAGE;
 
 /// How a file is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -175,7 +175,7 @@ pub(super) fn flags(opening: Opening) -> i32 {
 
 /// Memory for rings that are given it and give it back: aligned for O_DIRECT, and what is large in a huge page of its own.
 /// They all take a `Vec`, whose memory is where `malloc` puts it; it asks for huge pages because of what
-/// [`super::child::HUGE_PAGES`] tells it.
+/// [`HUGE_PAGES`] tells it.
 pub(super) struct RingBuffer {
     pub(super) memory: Vec<u8>,
     lead: usize,
@@ -212,5 +212,9 @@ impl AsRef<[u8]> for RingBuffer {
         &self.memory[self.lead..self.lead + self.filled]
     }
 }
+
+/// Where peers are given memory, it is a `Vec`'s: with this, glibc asks for huge pages below what is large, so that direct
+/// reads into it are as fast as they can be.
+pub(super) const HUGE_PAGES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
 
 pub(super) const HUGE_PAGE_BYTES: usize = 2 << 20;

@@ -1,18 +1,19 @@
 //! Table: what was measured, for people and as JSON.
 //!
-//! Owns: medians and spreads, which arm is best, the verdicts.
+//! Owns: the columns, which arms have failed, the verdicts.
 //! Does not own: the measurements.
 
 use std::io::{self, Write};
 
+use headwater_measure::verdict::{detail, skipped};
+use headwater_measure::{Better, Column, Comparison, Limit, Metric, Row as Measured, Table, Verdict, Whose};
 use serde::Serialize;
+use serde_json::json;
 
 use super::Options;
 use super::rows::{Arm, Peer, Row, Unit};
 use super::work::Sample;
-use crate::measure::median;
 use crate::tools::name_of;
-use crate::verdict::{self, Bar, Verdict};
 
 /// An arm of a row.
 #[derive(Serialize)]
@@ -28,19 +29,16 @@ impl Line {
         Line { arm, samples: Vec::new(), failure: None }
     }
 
-    fn median(&self, value: impl Fn(&Sample) -> f64) -> f64 {
-        median(self.samples.iter().map(value))
-    }
-
-    /// Difference of the best and the worst, in parts of the median.
-    fn spread(&self, unit: Unit) -> f64 {
-        let values = || self.samples.iter().map(|sample| unit.value(sample));
-        (values().fold(0.0, f64::max) - values().fold(f64::INFINITY, f64::min))
-            / self.median(|s| unit.value(s))
-    }
-
-    fn has_run(&self) -> bool {
-        self.failure.is_none() && !self.samples.is_empty()
+    /// As it is compared; without figures if it has failed.
+    fn measured(&self, unit: Unit) -> Measured {
+        let samples = self.samples.iter().filter(|_| self.failure.is_none());
+        let each = |value: fn(Unit, &Sample) -> f64| samples.clone().map(move |sample| value(unit, sample));
+        let whose = if self.arm.peer() == Peer::Headwater { Whose::Headwater } else { Whose::Peer };
+        let (value, cpu) = unit.heads();
+        Measured::new(whose, name_of(self.arm))
+            .metric(Metric::new(VALUE, value, Better::Higher, each(Unit::value)))
+            .metric(Metric::new(CPU, cpu, Better::Lower, each(Unit::cpu)))
+            .metric(Metric::new("peak", "MiB", Better::Lower, each(|_, sample| sample.peak_rss_mib)))
     }
 }
 
@@ -81,20 +79,26 @@ pub(super) fn compare_sums(lines: &mut [Line]) {
 }
 
 pub(super) fn print_row(row: Row, lines: &[Line]) -> io::Result<()> {
-    let (unit, mut out) = (row.unit(), io::stdout().lock());
-    let (value, cpu) = unit.heads();
-    writeln!(out, "\n{:<18} {value:>10} {:>8} {cpu:>10} {:>10}", name_of(row), "spread", "peak MiB")?;
-    for line in lines {
-        let arm = name_of(line.arm);
-        if let Some(failure) = &line.failure {
-            writeln!(out, "{arm:<18} skipped: {failure}")?;
-            continue;
-        }
-        let (value, spread) = (line.median(|s| unit.value(s)), line.spread(unit) * 100.0);
-        let (cpu, peak) = (line.median(|s| unit.cpu(s)), line.median(|s| s.peak_rss_mib));
-        writeln!(out, "{arm:<18} {value:>10.1} {spread:>6.0} % {cpu:>10.3} {peak:>10.0}")?;
-    }
-    Ok(())
+    let (value, cpu) = row.unit().heads();
+    let spread = |line: &Measured| {
+        let (low, high) = line.spread(VALUE).unwrap_or_default();
+        format!("{:.0} %", (high - low) / line.value(VALUE).unwrap_or(1.0) * 100.0)
+    };
+    let columns = [
+        Column::names(name_of(row)),
+        Column::value(value, VALUE, 1),
+        Column::new("spread", spread),
+        Column::value(cpu, CPU, 3),
+        Column::value("peak MiB", "peak", 0),
+    ];
+    let ran: Vec<Measured> = measured(row, lines).filter(|line| line.value(VALUE).is_some()).collect();
+    write!(io::stdout(), "\n{}", Table::of("", &columns, &ran))?;
+    let failed = lines.iter().filter_map(|line| Some((line.arm, line.failure.as_ref()?)));
+    failed.into_iter().try_for_each(|(arm, failure)| skipped(&name_of(arm), failure))
+}
+
+fn measured(row: Row, lines: &[Line]) -> impl Iterator<Item = Measured> {
+    lines.iter().map(move |line| line.measured(row.unit()))
 }
 
 /// Everything that was measured.
@@ -115,103 +119,63 @@ impl<'a> Report<'a> {
     pub(super) fn print_verdicts(&self) -> io::Result<()> {
         writeln!(io::stdout())?;
         for (row, lines) in &self.rows {
-            match Contest::of(*row, lines) {
-                Some(contest) => {
-                    contest.verdict().print()?;
-                    verdict::detail(&contest.of_cpu())?;
+            match verdict(*row, lines) {
+                Some((verdict, of_cpu)) => {
+                    verdict.print()?;
+                    detail(&format!("of its processor time: {of_cpu:.2}"))?;
                 }
-                None => verdict::skipped(&name_of(*row), &"headwater or all of its peers did not run")?,
+                None => skipped(&name_of(*row), &"headwater or all of its peers did not run")?,
             }
         }
-        match self.mean() {
-            Some(mean) => mean.print(),
-            None => Ok(()),
-        }
+        self.mean().map_or(Ok(()), |mean| mean.print())
     }
 
-    fn contests(&self) -> Vec<Contest<'_>> {
-        self.rows.iter().filter_map(|(row, lines)| Contest::of(*row, lines)).collect()
+    fn verdicts(&self) -> impl Iterator<Item = Verdict> {
+        self.rows.iter().filter_map(|(row, lines)| Some(verdict(*row, lines)?.0))
     }
 
     /// Geometric.
     fn mean(&self) -> Option<Verdict> {
-        let ratios: Vec<f64> = self.contests().iter().map(Contest::ratio).collect();
+        let ratios: Vec<f64> = self.verdicts().map(|verdict| verdict.measured).collect();
         let count = ratios.len();
         let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / count as f64).exp();
         let title = format!("best of headwater : best peer, geometric mean of {count} rows");
         (count > 0).then(|| Verdict::new(title, mean, MEAN))
     }
 
-    pub(super) fn json(&self) -> io::Result<String> {
-        let rows =
-            self.rows.iter().map(|(row, lines)| JsonRow { row: *row, unit: row.unit().heads().0, lines });
-        let verdicts = self.contests().iter().map(Contest::verdict).chain(self.mean()).collect();
-        let (rounds, seconds) = (self.options.rounds, self.options.seconds);
-        let report = JsonReport { suite: "peers", rounds, seconds, rows: rows.collect(), verdicts };
-        Ok(serde_json::to_string_pretty(&report)?)
+    pub(super) fn json(&self) -> String {
+        let row = |(row, lines): &(Row, Vec<Line>)| json!({"row": row, "unit": row.unit().heads().0, "lines": lines});
+        let report = json!({
+            "suite": "peers",
+            "rounds": self.options.rounds,
+            "seconds": self.options.seconds,
+            "rows": self.rows.iter().map(row).collect::<Vec<_>>(),
+            "verdicts": self.verdicts().chain(self.mean()).collect::<Vec<_>>(),
+        });
+        format!("{report:#}")
     }
 }
 
-#[derive(Serialize)]
-struct JsonReport<'a> {
-    suite: &'static str,
-    rounds: u32,
-    seconds: f64,
-    rows: Vec<JsonRow<'a>>,
-    verdicts: Vec<Verdict>,
-}
-
-#[derive(Serialize)]
-struct JsonRow<'a> {
-    row: Row,
-    unit: &'static str,
-    lines: &'a [Line],
-}
-
-/// The best of headwater and the best of its peers.
-struct Contest<'a> {
-    row: Row,
-    ours: &'a Line,
-    theirs: &'a Line,
-}
-
-impl<'a> Contest<'a> {
-    fn of(row: Row, lines: &'a [Line]) -> Option<Contest<'a>> {
-        let value = |line: &Line| line.median(|sample| row.unit().value(sample));
-        let best = |is_ours: fn(Peer) -> bool| {
-            let candidates = lines.iter().filter(|line| line.has_run() && is_ours(line.arm.peer()));
-            candidates.max_by(|one, other| value(one).total_cmp(&value(other)))
-        };
-        let ours = best(|peer| peer == Peer::Headwater)?;
-        let theirs = best(|peer| peer != Peer::Headwater)?;
-        Some(Contest { row, ours, theirs })
-    }
-
-    fn ratio(&self) -> f64 {
-        let value = |line: &Line| line.median(|sample| self.row.unit().value(sample));
-        value(self.ours) / value(self.theirs)
-    }
-
-    fn verdict(&self) -> Verdict {
-        let (ours, theirs) = (name_of(self.ours.arm), name_of(self.theirs.arm));
-        Verdict::new(format!("{}: {ours} : {theirs}", name_of(self.row)), self.ratio(), EACH)
-    }
-
-    fn of_cpu(&self) -> String {
-        let cpu = |line: &Line| line.median(|sample| self.row.unit().cpu(sample));
-        format!("of its processor time: {:.2}", cpu(self.ours) / cpu(self.theirs))
-    }
+/// The best of headwater against the best of its peers, and the ratio of their processor times.
+fn verdict(row: Row, lines: &[Line]) -> Option<(Verdict, f64)> {
+    let measured: Vec<Measured> = measured(row, lines).collect();
+    let best = Comparison::of_best(measured.iter(), VALUE)?;
+    let title = format!("{}: {} : {}", name_of(row), best.ours.name, best.theirs.name);
+    Some((Verdict::of(title, &best, EACH), best.ours.value(CPU)? / best.theirs.value(CPU)?))
 }
 
 fn mib(sample: &Sample) -> f64 {
     sample.bytes as f64 / f64::from(1 << 20)
 }
 
+const VALUE: &str = "value";
+const CPU: &str = "cpu";
+
 /// Nowhere slower than the best of them.
-const EACH: Bar = Bar::AtLeast(1.0);
+const EACH: Limit = Limit::AtLeast(1.0);
 
 /// And clearly faster on the whole.
-const MEAN: Bar = Bar::AtLeast(1.3);
+const MEAN: Limit = Limit::AtLeast(1.3);
 
 #[cfg(test)]
 mod tests {
@@ -222,7 +186,7 @@ mod tests {
         Line { samples: vec![sample], ..Line::new(arm) }
     }
 
-    /// Goal: who reads other bytes than the rest wins nothing.
+    /// Goal: an arm that reads other bytes than the rest wins nothing.
     #[test]
     fn wrong_sums_are_out() {
         let mut lines = [
@@ -232,15 +196,15 @@ mod tests {
             line(Arm::Moka, 7, 10),
         ];
         compare_sums(&mut lines);
-        let contest = Contest::of(Row::WarmRandom, &lines).unwrap();
-        assert_eq!((contest.ours.arm, contest.theirs.arm), (Arm::Headwater, Arm::Std));
-        assert_eq!(contest.ratio(), 1.5);
+        let (verdict, _) = verdict(Row::WarmRandom, &lines).unwrap();
+        assert!(verdict.to_string().starts_with("warm-random: headwater : std "), "{verdict}");
+        assert_eq!(verdict.measured, 1.5);
         assert!(lines[2].failure.is_some() && lines[0].failure.is_none());
     }
 
     /// Goal: without a peer there is no contest, and no mean of none.
     #[test]
     fn alone_is_no_contest() {
-        assert!(Contest::of(Row::Hash, &[line(Arm::Headwater, 1, 1)]).is_none());
+        assert!(verdict(Row::Hash, &[line(Arm::Headwater, 1, 1)]).is_none());
     }
 }

@@ -10,7 +10,8 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::rows::{Arm, Row};
-use crate::arms::{Offsets, PAGE, cpu_seconds, peak_rss_mib};
+use crate::pages::{Offsets, PAGE};
+use headwater_measure::process::{cpu_seconds, peak_rss_kib};
 
 /// What an arm is asked for.
 #[derive(Clone, Debug)]
@@ -75,7 +76,7 @@ impl Meter {
             requests,
             elapsed_s: self.start.elapsed().as_secs_f64(),
             cpu_s: cpu_seconds() - self.cpu_s,
-            peak_rss_mib: peak_rss_mib(),
+            peak_rss_mib: peak_rss_kib().unwrap_or(0) as f64 / 1024.0,
             sum,
         }
     }

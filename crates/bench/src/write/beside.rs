@@ -18,7 +18,7 @@ use headwater_testkit::Rng;
 use super::contents::{self, Contents};
 use super::target::{MEMORY_BYTES_SPARE, engine};
 use super::{ArmOptions, Figures, PIECE_BYTES, Side, Work};
-use crate::arms::PAGE;
+use crate::pages::PAGE;
 
 pub(super) fn run(options: &ArmOptions) -> io::Result<Figures> {
     if options.side != Side::Headwater {

@@ -14,7 +14,7 @@ use std::path::Path;
 use headwater_testkit::Rng;
 
 use super::PIECE_BYTES;
-use crate::arms::{AlignedBuffer, PAGE};
+use crate::pages::{AlignedBuffer, PAGE};
 use crate::tools;
 
 /// A piece of noise, aligned for O_DIRECT.

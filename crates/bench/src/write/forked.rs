@@ -8,8 +8,8 @@ use headwater_testkit::time_fork;
 
 use super::target::{MEMORY_BYTES_SPARE, engine};
 use super::{ArmOptions, Figures, PIECE_BYTES, Side};
-use crate::arms::PAGE;
-use crate::measure::median;
+use crate::pages::PAGE;
+use headwater_measure::median;
 
 /// The median of several forks.
 pub(super) fn run(options: &ArmOptions) -> io::Result<Figures> {

@@ -25,8 +25,8 @@ use std::process::Command;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::measure::median;
 use crate::tools;
+use headwater_measure::median;
 
 pub(crate) use rows::{Setup, run};
 

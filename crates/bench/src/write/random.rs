@@ -9,7 +9,7 @@ use headwater_testkit::Rng;
 use super::contents::{self, Contents};
 use super::target::{MEMORY_BYTES_SPARE, Target, engine, timed};
 use super::{ArmOptions, Figures, Work};
-use crate::arms::PAGE;
+use crate::pages::PAGE;
 
 pub(super) fn run(options: &ArmOptions) -> io::Result<Figures> {
     let pages = (options.length_bytes() / PAGE) as u32;

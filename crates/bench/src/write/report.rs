@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::{Figures, Row};
-use crate::verdict::{Bar, Verdict, detail, skipped};
+use headwater_measure::verdict::{Limit, Verdict, detail, skipped};
 
 #[derive(Default, Serialize)]
 pub(super) struct Report {
@@ -34,7 +34,7 @@ struct Skipped {
 #[derive(Serialize)]
 struct Document<'a> {
     suite: &'static str,
-    rounds: usize,
+    rounds: u32,
     seconds: f64,
     shrink: u64,
     #[serde(flatten)]
@@ -55,7 +55,7 @@ impl Report {
         detail(&format!("{contender:<44} {words}"))
     }
 
-    pub(super) fn verdict(&mut self, title: &str, measured: f64, bar: Bar) -> io::Result<()> {
+    pub(super) fn verdict(&mut self, title: &str, measured: f64, bar: Limit) -> io::Result<()> {
         let verdict = Verdict::new(title.to_owned(), measured, bar);
         verdict.print()?;
         self.verdicts.push(verdict);
@@ -67,7 +67,7 @@ impl Report {
         skipped(title, reason)
     }
 
-    pub(super) fn write_json(&self, path: &Path, rounds: usize, seconds: f64, shrink: u64) -> io::Result<()> {
+    pub(super) fn write_json(&self, path: &Path, rounds: u32, seconds: f64, shrink: u64) -> io::Result<()> {
         let document = Document { suite: "write", rounds, seconds, shrink, report: self };
         std::fs::write(path, serde_json::to_string_pretty(&document)? + "\n")
     }

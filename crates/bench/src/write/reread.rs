@@ -11,8 +11,8 @@ use headwater::{ByteRange, IoMode, OpenOptions, Residency};
 
 use super::target::{engine, timed};
 use super::{ArmOptions, Figures, Side, Work};
-use crate::measure::median;
 use crate::tools;
+use headwater_measure::median;
 
 /// Where the bytes are now.
 enum Kept {
@@ -39,7 +39,7 @@ pub(super) fn run(options: &ArmOptions) -> io::Result<Figures> {
         kept.check_kept(options)?;
         elapsed_s.push(figures.elapsed_s);
     }
-    Ok(Figures { elapsed_s: median(elapsed_s.into_iter()), ..Figures::default() })
+    Ok(Figures { elapsed_s: median(elapsed_s), ..Figures::default() })
 }
 
 impl Kept {

@@ -12,9 +12,11 @@ use tempfile::TempDir;
 
 use super::report::Report;
 use super::{ArmOptions, Figures, Options, Row, Side, Work, contents};
-use crate::measure::interleave;
 use crate::tools;
-use crate::verdict::{Bar, detail};
+use headwater_measure::child;
+use headwater_measure::process::page_cache_drops;
+use headwater_measure::rounds::interleave;
+use headwater_measure::verdict::{Limit, detail};
 
 /// What the groups of `bars` share.
 pub(crate) struct Setup<'a> {
@@ -22,7 +24,7 @@ pub(crate) struct Setup<'a> {
     /// The files are made beside it.
     pub(crate) file: &'a Path,
     pub(crate) headwater: &'a Path,
-    pub(crate) rounds: usize,
+    pub(crate) rounds: u32,
     pub(crate) seconds: f64,
 }
 
@@ -111,7 +113,11 @@ impl Bench<'_> {
             Some(fio) => {
                 self.limit_mib_per_s = Some(mib as f64 / fio.elapsed_s);
                 let ratio = fio.elapsed_s / headwater.elapsed_s;
-                self.report.verdict(&format!("write {title}, headwater : fio"), ratio, Bar::AtLeast(bar))?;
+                self.report.verdict(
+                    &format!("write {title}, headwater : fio"),
+                    ratio,
+                    Limit::AtLeast(bar),
+                )?;
             }
             None => self.report.skipped(&format!("write {title}, against fio"), &"fio is not installed")?,
         }
@@ -119,8 +125,12 @@ impl Bench<'_> {
             return Ok(());
         }
         let (ratio, cpu) = (std.elapsed_s / headwater.elapsed_s, headwater.cpu_s / std.cpu_s);
-        self.report.verdict(&format!("write {title}, headwater : std + fsync"), ratio, Bar::AtLeast(1.0))?;
-        self.report.verdict("  its CPU", cpu, Bar::AtMost(0.333))
+        self.report.verdict(
+            &format!("write {title}, headwater : std + fsync"),
+            ratio,
+            Limit::AtLeast(1.0),
+        )?;
+        self.report.verdict("  its CPU", cpu, Limit::AtMost(0.333))
     }
 
     fn random(&mut self) -> io::Result<()> {
@@ -144,10 +154,10 @@ impl Bench<'_> {
             ))?;
             let written = figures[0].device_write_pages / figures[0].dirtied_pages;
             let title = format!("{title}: pages written : pages dirtied");
-            self.report.verdict(&title, written, Bar::AtMost(1.1))?;
+            self.report.verdict(&title, written, Limit::AtMost(1.1))?;
             if work == Work::RandomDense {
                 let kib = figures[0].device_write_bytes / figures[0].device_writes / 1024.0;
-                self.report.verdict("  KiB of a write to the device", kib, Bar::AtLeast(64.0))?;
+                self.report.verdict("  KiB of a write to the device", kib, Limit::AtLeast(64.0))?;
             }
         }
         Ok(())
@@ -163,16 +173,16 @@ impl Bench<'_> {
             let contenders =
                 [("headwater", ours), ("warm pread 128K", Side::Std), ("memory (limit)", Side::Memory)]
                     .map(|(name, side)| self.arm(&format!("{name}, {title}"), work, side, &file, mib));
-            let drops_before = tools::page_cache_drops()?;
+            let drops_before = page_cache_drops();
             let figures = self.contest(&contenders, || Ok(()), || Ok(()))?;
             for (contender, &of) in contenders.iter().zip(&figures) {
                 let words = format!("{:>6.0} MiB/s", mib as f64 / of.elapsed_s);
                 self.report.line(Row::Reread, &contender.name, mib << 20, of, &words)?;
             }
             let title = format!("first re-read, {title}: headwater : warm pread");
-            if tools::page_cache_drops()? == drops_before {
+            if page_cache_drops() == drops_before {
                 let ratio = figures[1].elapsed_s / figures[0].elapsed_s;
-                self.report.verdict(&title, ratio, Bar::AtLeast(bar))?;
+                self.report.verdict(&title, ratio, Limit::AtLeast(bar))?;
             } else {
                 self.report.skipped(&title, &"somebody dropped the page cache meanwhile")?;
             }
@@ -207,7 +217,7 @@ impl Bench<'_> {
         for (words, pair) in PACES.iter().zip(figures[1..].as_chunks::<2>().0) {
             for (against, theirs) in [("copying beside", pair[0].reads_per_s), ("alone", quiet)] {
                 let title = format!("4 KiB cached reads beside a writer, {words} : {against}");
-                self.report.verdict(&title, pair[1].reads_per_s / theirs, Bar::AtLeast(0.9))?;
+                self.report.verdict(&title, pair[1].reads_per_s / theirs, Limit::AtLeast(0.9))?;
             }
         }
         Ok(())
@@ -228,7 +238,7 @@ impl Bench<'_> {
             self.report.line(Row::Fork, &contender.name, mib << 20, of, &words)?;
         }
         let title = format!("fork with {mib} MiB in headwater's cache, ms");
-        self.report.verdict(&title, figures[0].elapsed_s * 1e3, Bar::AtMost(2.0))
+        self.report.verdict(&title, figures[0].elapsed_s * 1e3, Limit::AtMost(2.0))
     }
 
     fn copy(&mut self) -> io::Result<()> {
@@ -258,7 +268,7 @@ impl Bench<'_> {
             }
             self.tell_limit(mib as f64)?;
             let ratio = figures[1].elapsed_s / figures[0].elapsed_s;
-            self.report.verdict(&format!("headwater {title} : GNU's"), ratio, Bar::AtLeast(1.2))?;
+            self.report.verdict(&format!("headwater {title} : GNU's"), ratio, Limit::AtLeast(1.2))?;
         }
         Ok(())
     }
@@ -274,7 +284,7 @@ impl Bench<'_> {
             prepare()?;
             let figures = contender.run()?;
             check()?;
-            Ok(figures)
+            Ok::<_, io::Error>(figures)
         })?;
         Ok(samples.iter().map(|samples| Figures::median(samples)).collect())
     }
@@ -320,7 +330,7 @@ impl Bench<'_> {
 impl Contender {
     fn run(&self) -> io::Result<Figures> {
         match &self.how {
-            How::Arm(options) => tools::json_of(options.command()?),
+            How::Arm(options) => Ok(child::result(&mut options.command()?, None)?),
             How::Fio(file, mib) => {
                 let size = format!("--size={mib}M");
                 let arguments = ["--rw=write", "--bs=1M", "--iodepth=32", "--end_fsync=1", &size];

@@ -5,7 +5,7 @@ use std::io;
 use super::contents::{self, Contents};
 use super::target::{Target, engine, timed};
 use super::{ArmOptions, Figures, PIECE_BYTES};
-use crate::arms::PAGE;
+use crate::pages::PAGE;
 
 /// From the opening, which makes the file if it is not there, to the end of the sync.
 pub(super) fn run(options: &ArmOptions) -> io::Result<Figures> {

@@ -11,7 +11,7 @@ use headwater::{Engine, OpenOptions};
 use rustix::fs::OFlags;
 
 use super::{ArmOptions, Figures, Side};
-use crate::arms::cpu_seconds;
+use headwater_measure::process::cpu_seconds;
 
 pub(super) enum Target {
     Headwater(headwater::File),

@@ -10,8 +10,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use headwater::ReadaheadPolicy;
 use headwater::testing::Limits;
+use headwater_measure::affinity::Affinity;
 
-use crate::bench::nop::affinity::Affinity;
 use crate::shared::arguments::{EngineArguments, QueueArguments};
 use crate::shared::output::JsonArguments;
 use crate::shared::readahead;

@@ -1,144 +1,157 @@
 //! Headline: is the storage slow, or the API? Decided from the rates of cold reads, in one sentence.
 //!
 //! ```text
-//!   headwater, plain reads, the fastest other way ─► apart by more than noise? ─► the API, the storage, or not to be told
+//!   headwater : the best rival ─► apart by more than chance? ─► the API, how it is used, the storage, or not to be told
 //! ```
 //!
 //! Owns: when which answer is given, and its words.
-//! Does not own: the rates.
+//! Does not own: the rates, when a difference is one (`headwater-measure`).
 
-/// A way to read, and what it got.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Contestant<'a> {
-    pub(super) name: &'a str,
-    pub(super) mib_per_s: f64,
-    /// The slowest and the fastest round.
-    pub(super) spread: (f64, f64),
-    pub(super) cpu_s_per_gib: f64,
-}
+use headwater_measure::verdict::{Outcome, best};
+use headwater_measure::{Comparison, Row, Whose};
 
-/// What is compared.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Contest<'a> {
-    /// Plain buffered reads.
-    pub(super) plain: Contestant<'a>,
-    /// The fastest of headwater's rows.
-    pub(super) headwater: Option<Contestant<'a>>,
-    /// The fastest of all others.
-    pub(super) other: Contestant<'a>,
-    /// Whether the page cache held nothing before each row.
-    pub(super) was_cold: bool,
-}
-
-pub(super) fn sentence(contest: &Contest<'_>) -> String {
-    let Contest { plain, headwater, other, was_cold } = *contest;
-    if !was_cold {
+/// `plain` is what programs do that do not think about it. `was_cold`: the page cache held nothing before each row.
+pub(super) fn sentence(rows: &[Row], plain: &Row, was_cold: Cold) -> String {
+    if was_cold == Cold::No {
         return "It cannot be told: the page cache kept parts of the file, so these reads were not all cold."
             .to_owned();
     }
-    let Some(ours) = headwater else {
+    let Some(rival) = Comparison::of_best(rows.iter(), RATE) else {
         return format!(
             "It cannot be told: headwater has no row here, and plain buffered reads get {}.",
             rate(plain)
         );
     };
-    match (is_faster(ours, plain), is_faster(other, plain)) {
-        (true, _) => the_api(plain, ours, other),
-        (false, true) => format!(
-            "It is the API, but headwater does not mend it here: {} reads this device at {}, {} what plain buffered \
-             reads get, and headwater at {}.",
-            other.name,
-            rate(other),
-            times(other.mib_per_s / plain.mib_per_s),
+    let (ours, theirs) = (rival.ours, rival.theirs);
+    let Some(gain) = Comparison::of(ours, plain, RATE) else { return String::new() };
+    let best_gains =
+        Comparison::of(theirs, plain, RATE).is_some_and(|other| other.outcome == Outcome::Better);
+    match (rival.outcome, gain.outcome) {
+        (Outcome::Better, Outcome::Better) => the_api(&rival, &gain),
+        (Outcome::Worse, gained) if best_gains => format!(
+            "It is the API, but headwater {} it here: {} reads this device at {}, {} what plain buffered reads get, and \
+             headwater at {}.",
+            if gained == Outcome::Better { "mends only a part of" } else { "does not mend" },
+            theirs.name,
+            rate(theirs),
+            times(theirs.value(RATE).zip(plain.value(RATE)).map_or(1.0, |(their, plain)| their / plain)),
             rate(ours)
         ),
-        (false, false) if ours.mib_per_s >= plain.mib_per_s * NOTEWORTHY => format!(
+        (_, Outcome::Better) => format!(
+            "It is the API, or how it is used: headwater reads this device at {}, no difference to {} at {}; {} gets {}.",
+            rate(ours),
+            theirs.name,
+            rate(theirs),
+            plain.name,
+            rate(plain)
+        ),
+        (_, Outcome::NoDifference) if gain.ratio >= HOPEFUL => format!(
             "It cannot be told: headwater reads this device at {}, {} what plain buffered reads get, but the rounds \
              of the two overlap; measure again with more of them.",
             rate(ours),
-            times(ours.mib_per_s / plain.mib_per_s)
+            times(gain.ratio)
         ),
-        (false, false) => the_storage(plain, ours),
+        _ => the_storage(&gain),
     }
 }
 
-fn the_api(plain: Contestant<'_>, ours: Contestant<'_>, other: Contestant<'_>) -> String {
-    let mut text = format!(
-        "It is the API: headwater reads this device at {}, {} what plain buffered reads get, with {} their processor \
-         time",
-        rate(ours),
-        times(ours.mib_per_s / plain.mib_per_s),
-        times(ours.cpu_s_per_gib / plain.cpu_s_per_gib),
-    );
-    if other.name != plain.name {
-        let place = match () {
-            () if is_faster(other, ours) => "faster yet is",
-            () if is_faster(ours, other) => "the fastest other way is",
-            () => "as fast, by all that these rounds can tell, is",
-        };
-        text += &format!("; {place} {} at {}", other.name, rate(other));
-    }
-    text + "."
+/// Whether a file was read from the device alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Cold {
+    Yes,
+    No,
 }
 
-fn the_storage(plain: Contestant<'_>, ours: Contestant<'_>) -> String {
-    let (ratio, cpu) = (ours.mib_per_s / plain.mib_per_s, ours.cpu_s_per_gib / plain.cpu_s_per_gib);
-    let against = match () {
-        () if is_faster(plain, ours) => format!("headwater is slower, {} that", times(ratio)),
-        () => format!("headwater no more, {} that", times(ratio)),
+/// The fastest of one side.
+pub(super) fn fastest(rows: &[Row], whose: Whose) -> Option<&Row> {
+    best(rows.iter().filter(|row| row.whose == whose), RATE)
+}
+
+fn the_api(rival: &Comparison<'_>, plain: &Comparison<'_>) -> String {
+    let (ours, theirs) = (rival.ours, rival.theirs);
+    let against = match theirs.name == plain.theirs.name {
+        true => format!("{} what plain buffered reads get", times(plain.ratio)),
+        false => format!(
+            "{} the best other way ({} at {}) and {} what plain buffered reads get",
+            times(rival.ratio),
+            theirs.name,
+            rate(theirs),
+            times(plain.ratio)
+        ),
     };
+    let cpu = times(cpu(ours) / cpu(plain.theirs));
     format!(
-        "It is the storage: plain buffered reads get {} from this device, and {against}, with {} their processor time.",
-        rate(plain),
-        times(cpu)
+        "It is the API: headwater reads this device at {}, {against}, with {cpu} their processor time.",
+        rate(ours)
     )
 }
 
-/// By more than what may be chance: a tenth, and no round of one within the rounds of the other.
-fn is_faster(one: Contestant<'_>, other: Contestant<'_>) -> bool {
-    one.mib_per_s >= other.mib_per_s * NOTEWORTHY && one.spread.0 > other.spread.1
+fn the_storage(gain: &Comparison<'_>) -> String {
+    let (ours, plain) = (gain.ours, gain.theirs);
+    let against = match gain.outcome {
+        Outcome::Worse => "headwater is slower",
+        Outcome::Better | Outcome::NoDifference => "headwater no more",
+    };
+    format!(
+        "It is the storage: plain buffered reads get {} from this device, and {against}, {} that, with {} their \
+         processor time.",
+        rate(plain),
+        times(gain.ratio),
+        times(cpu(ours) / cpu(plain))
+    )
 }
 
-fn rate(contestant: Contestant<'_>) -> String {
-    format!("{:.0}\u{a0}MiB/s", contestant.mib_per_s)
+fn cpu(row: &Row) -> f64 {
+    row.value(CPU).unwrap_or(f64::NAN)
+}
+
+fn rate(row: &Row) -> String {
+    format!("{:.0}\u{a0}MiB/s", row.value(RATE).unwrap_or(0.0))
 }
 
 fn times(ratio: f64) -> String {
     format!("{ratio:.2}\u{a0}×")
 }
 
-/// Virtual disks differ by a few per cent from one run to the next.
-const NOTEWORTHY: f64 = 1.1;
+pub(super) const RATE: &str = "mib_per_s";
+pub(super) const CPU: &str = "cpu_s_per_gib";
+
+/// A ratio that more rounds may prove.
+const HOPEFUL: f64 = 1.1;
 
 #[cfg(test)]
 mod tests {
+    use headwater_measure::{Better, Metric};
+
     use super::*;
 
-    fn contestant(name: &str, mib_per_s: f64, noise: f64, cpu_s_per_gib: f64) -> Contestant<'_> {
-        let spread = (mib_per_s * (1.0 - noise), mib_per_s * (1.0 + noise));
-        Contestant { name, mib_per_s, spread, cpu_s_per_gib }
+    fn row(whose: Whose, name: &str, mib_per_s: f64, noise: f64, cpu_s_per_gib: f64) -> Row {
+        let rates = [1.0 - noise, 1.0, 1.0 + noise].map(|factor| mib_per_s * factor);
+        let rate = Metric::new(RATE, "MiB/s", Better::Higher, rates);
+        Row::new(whose, name).metric(rate).metric(Metric::new(CPU, "s", Better::Lower, [cpu_s_per_gib]))
     }
 
     fn said(plain: f64, ours: f64, other: f64, noise: f64) -> String {
-        sentence(&Contest {
-            plain: contestant("std", plain, noise, 0.4),
-            headwater: Some(contestant("headwater tuned", ours, noise, 0.04)),
-            other: contestant("O_DIRECT", other, noise, 0.1),
-            was_cold: true,
-        })
-        .replace('\u{a0}', " ")
+        let rows = [
+            row(Whose::Peer, "std", plain, noise, 0.4),
+            row(Whose::Headwater, "headwater tuned", ours, noise, 0.04),
+            row(Whose::Peer, "O_DIRECT", other, noise, 0.1),
+        ];
+        sentence(&rows, &rows[0], Cold::Yes).replace('\u{a0}', " ")
     }
 
-    /// Goal: each answer where it is due, with its ratio, and no win that is none.
+    /// Goal: each answer where it is due, against the best rival, and no win that is none.
     #[test]
     fn answers() {
-        let win = "It is the API: headwater reads this device at 3000 MiB/s, 1.50 × what plain buffered reads get, with \
-                   0.10 × their processor time; the fastest other way is O_DIRECT at 2500 MiB/s.";
+        let win = "It is the API: headwater reads this device at 3000 MiB/s, 1.20 × the best other way (O_DIRECT at 2500 MiB/s) \
+                   and 1.50 × what plain buffered reads get, with 0.10 × their processor time.";
         assert_eq!(said(2000.0, 3000.0, 2500.0, 0.01), win);
         let beaten = said(2000.0, 3000.0, 4000.0, 0.01);
-        assert!(beaten.ends_with("; faster yet is O_DIRECT at 4000 MiB/s."), "{beaten}");
+        assert!(beaten.contains("headwater mends only a part of it here: O_DIRECT reads"), "{beaten}");
         let even_others = said(2000.0, 3000.0, 3001.0, 0.01);
-        assert!(even_others.ends_with("can tell, is O_DIRECT at 3001 MiB/s."), "{even_others}");
+        let expected = "It is the API, or how it is used: headwater reads this device at 3000 MiB/s, no difference to O_DIRECT \
+                        at 3001 MiB/s; std gets 2000 MiB/s.";
+        assert_eq!(even_others, expected);
         let of_others = said(2000.0, 2000.0, 4000.0, 0.01);
         assert!(of_others.contains("headwater does not mend it here: O_DIRECT"), "{of_others}");
         let noisy = said(2000.0, 3000.0, 2000.0, 0.3);
@@ -153,18 +166,23 @@ mod tests {
     /// Goal: without cold reads, or without headwater, nothing is claimed.
     #[test]
     fn nothing_to_compare() {
-        let plain = contestant("std", 100.0, 0.0, 0.4);
-        let contest = Contest { plain, headwater: None, other: plain, was_cold: true };
-        assert!(sentence(&contest).starts_with("It cannot be told: headwater has no row here"));
-        assert!(sentence(&Contest { was_cold: false, ..contest }).contains("not all cold"));
+        let plain = row(Whose::Peer, "std", 100.0, 0.0, 0.4);
+        let rows = std::slice::from_ref(&plain);
+        assert!(
+            sentence(rows, &plain, Cold::Yes).starts_with("It cannot be told: headwater has no row here")
+        );
+        assert!(sentence(rows, &plain, Cold::No).contains("not all cold"));
     }
 
     /// Goal: plain reads are no other way than themselves.
     #[test]
     fn plain_reads_are_the_fastest_others() {
-        let plain = contestant("std", 100.0, 0.0, 0.4);
-        let headwater = Some(contestant("headwater", 200.0, 0.0, 0.4));
-        let text = sentence(&Contest { plain, headwater, other: plain, was_cold: true });
-        assert!(text.replace('\u{a0}', " ").ends_with("with 1.00 × their processor time."), "{text}");
+        let rows =
+            [row(Whose::Peer, "std", 100.0, 0.0, 0.4), row(Whose::Headwater, "headwater", 200.0, 0.0, 0.4)];
+        let text = sentence(&rows, &rows[0], Cold::Yes).replace('\u{a0}', " ");
+        assert!(
+            text.ends_with("2.00 × what plain buffered reads get, with 1.00 × their processor time."),
+            "{text}"
+        );
     }
 }

@@ -6,23 +6,20 @@
 pub(crate) mod arguments;
 mod cache;
 mod cat;
-mod cgroup;
 pub(crate) mod command;
 pub(crate) mod examples;
 pub(crate) mod file;
+mod fio;
 mod headline;
 pub(crate) mod host;
+mod input;
 mod nop;
-mod page;
 mod quick;
 mod random;
 mod readahead;
-mod report;
-mod row;
-mod rows;
 mod scan;
-pub(crate) mod section;
 pub(crate) mod suite;
+mod tally;
 mod ubc;
 
 use std::io;
@@ -30,6 +27,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use headwater_measure::Findings;
 use serde::Serialize;
 
 use ubc::UbcArguments;
@@ -43,7 +41,6 @@ use crate::shared::complain::exit_code;
 use crate::shared::output;
 use crate::shared::units::ByteSize;
 use file::{Fitting, Target, Wanted};
-use suite::Findings;
 
 pub(crate) fn run(arguments: &BenchArguments) -> ExitCode {
     let outcome = match &arguments.suite {
@@ -62,7 +59,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> ExitCode {
 /// The child's side: measures one row and prints what it took as one line of JSON.
 pub(crate) fn run_row(arguments: &RowArguments) -> ExitCode {
     let line = match arguments.suite {
-        RowSuite::Scan => row::measure(arguments).and_then(|measured| line_of(&measured)),
+        RowSuite::Scan => scan::measure_row(arguments).and_then(|measured| line_of(&measured)),
         RowSuite::Cache => cache::measure_row(arguments).and_then(|measured| line_of(&measured)),
         RowSuite::Readahead => readahead::measure_row(arguments).and_then(|measured| line_of(&measured)),
         RowSuite::Cat => cat::run_row(arguments).map(|()| String::new()),
@@ -129,7 +126,7 @@ fn measure(wanted: &Wanted, place: &PlaceArguments, suites: &[Measure<'_>]) -> R
     for suite in suites {
         let findings = suite(&target)?;
         if place.results.json.to().wants_text() {
-            findings.print(if all.is_empty() { "" } else { "\n" })?;
+            output::print(&format!("{}{}", if all.is_empty() { "" } else { "\n" }, findings.text))?;
         }
         all.push(findings);
     }

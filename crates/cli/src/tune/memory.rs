@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::bench::suite::{MIB, median, order};
+use crate::bench::suite::MIB;
+use headwater_measure::median;
+use headwater_measure::rounds::order;
 
 #[derive(Serialize, Clone, Debug)]
 pub(crate) struct Sweep {

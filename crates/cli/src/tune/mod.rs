@@ -34,10 +34,10 @@ pub(crate) use section::section;
 use headwater::testing::profiles::StoredProfiles;
 
 use crate::bench::file::{SIZE_BYTES_MIN, Target};
-use crate::bench::suite::Findings;
 use crate::shared::complain::exit_code;
 use crate::shared::output;
 use crate::shared::units::readable;
+use headwater_measure::Findings;
 use measure::{Plan, measure};
 use os_display::Quotable;
 use place::{Kind, Place};

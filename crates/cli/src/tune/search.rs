@@ -17,7 +17,8 @@
 use std::time::Duration;
 
 use super::setting::{Measured, Setting};
-use crate::bench::suite::{median, order};
+use headwater_measure::median;
+use headwater_measure::rounds::order;
 
 /// The sizes and depths to choose from, rising.
 #[derive(Clone, Debug)]

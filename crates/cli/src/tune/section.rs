@@ -4,8 +4,8 @@
 //! Does not own: the figures (`report`), the page.
 
 use super::report::{Grid, Report};
-use crate::bench::section::{Bar, Bars, Better, Figure, HeatMap, Method, Section, Table, Whose};
 use crate::shared::units::readable;
+use headwater_measure::{Bar, Bars, Better, Figure, HeatMap, Media, Method, Section, Table, Whose};
 
 pub(crate) fn section(report: &Report) -> Section {
     let mut figures: Vec<Figure> = report.grids().map(|grid| Figure::HeatMap(heat_map(grid))).collect();
@@ -61,7 +61,12 @@ fn latency(report: &Report) -> Table {
         let words = figures.iter().map(|figure| format!("{figure:.0}"));
         (Whose::Limit, [latency.depth.to_string()].into_iter().chain(words).collect())
     });
-    Table { caption: "Latency of random reads of 4 KiB".to_owned(), columns, rows: rows.collect() }
+    Table {
+        caption: "Latency of random reads of 4 KiB".to_owned(),
+        columns,
+        rows: rows.collect(),
+        media: Media::Page,
+    }
 }
 
 fn memory(report: &Report) -> Bars {

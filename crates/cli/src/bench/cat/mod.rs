@@ -1,4 +1,6 @@
-//! Cat: seven steps to a fast cat, and everybody else, with a warm and with a cold file.
+//! Cat: seven steps to a fast cat, and all other ways, with a warm and with a cold file.
+//!
+//! Question: How fast does a file get to standard output, step by step and beside other programs?
 //!
 //! ```text
 //!   once: each way's bytes ─► pipe ─► the same sum?        zero ─► null in blocks of all sizes ─► the best
@@ -19,6 +21,9 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use headwater::testing::children_cpu_time;
+use headwater_core::units::PAGE_SIZE_BYTES;
+use headwater_measure::process::{available_memory_bytes, page_cache_drops};
+use headwater_measure::{Findings, rounds};
 use os_display::Quotable;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -27,9 +32,8 @@ pub(super) use steps::run as run_row;
 
 use super::file::{Fitting, Target, Wanted};
 use super::measure;
-use super::suite::{self, Findings, PAGE_BYTES};
+use super::suite;
 use crate::shared::units::{ByteSize, readable};
-use report::Report;
 use steps::{Sweep, sweep};
 use ways::Ways;
 
@@ -109,7 +113,7 @@ pub(super) fn run_plan(plan: &Plan, target: &Target) -> Result<Findings, String>
     let warm = own_warm.as_ref().unwrap_or(cold);
     let dropped_before = page_cache_drops();
     let mut contest = Contest::new(cold, warm)?;
-    let progress = suite::progress_bar(contest.ways.all.len() as u64 + contest.steps_of(plan.rounds));
+    let progress = rounds::bar(contest.ways.all.len() as u64 + contest.steps_of(plan.rounds));
     for way in 0..contest.ways.all.len() {
         progress.set_message(format!("checking {}", contest.ways.all[way].name));
         progress.tick();
@@ -117,21 +121,20 @@ pub(super) fn run_plan(plan: &Plan, target: &Target) -> Result<Findings, String>
         progress.inc(1);
     }
     let started = Instant::now();
-    let mut rounds = 0;
-    while rounds < plan.rounds && (rounds == 0 || started.elapsed() < plan.limit) {
-        for index in suite::order(contest.outcomes.len(), rounds) {
+    let mut done = 0;
+    while done < plan.rounds && (done == 0 || started.elapsed() < plan.limit) {
+        for index in rounds::order(contest.outcomes.len(), done) {
             let outcome = &contest.outcomes[index];
             progress.set_message(format!("{}, {}", outcome.state.id(), contest.ways.all[outcome.way].name));
             progress.tick();
             contest.measure(index)?;
             progress.inc(1);
         }
-        rounds += 1;
+        done += 1;
     }
     progress.finish_and_clear();
     let drops = page_cache_drops().zip(dropped_before).map_or(0, |(after, before)| after - before);
-    let report = Report::new(&contest, target, rounds, drops);
-    Ok(Findings::new(report.text(), &report, report.section()))
+    Ok(report::report(&contest, target, done, drops).findings())
 }
 
 /// A file beside one that was made here and is larger than wanted. Where there is no room the larger one has to do.
@@ -240,7 +243,7 @@ fn warm_up(target: &Target) -> io::Result<(Option<f64>, bool)> {
 }
 
 fn resident_share(target: &Target) -> Option<f64> {
-    let pages = target.bytes.div_ceil(PAGE_BYTES);
+    let pages = target.bytes.div_ceil(PAGE_SIZE_BYTES);
     target.resident_pages().map(|resident| resident as f64 / pages as f64)
 }
 
@@ -262,19 +265,11 @@ fn sum_of(mut bytes: impl Read) -> io::Result<u64> {
 }
 
 fn reason_not_to_warm(target: &Target) -> Option<String> {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let available_bytes = line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10;
+    let available_bytes = available_memory_bytes()?;
     (target.bytes > available_bytes / 4 * 3).then(|| {
         let (bytes, available) = (readable(target.bytes), readable(available_bytes));
         format!("the file has {bytes}, of memory {available} are available")
     })
-}
-
-/// How often somebody had the kernel drop its page cache, since it was started.
-fn page_cache_drops() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/vmstat").ok()?;
-    text.lines().find_map(|line| line.strip_prefix("drop_pagecache ")?.parse().ok())
 }
 
 const WARM_ATTEMPTS_MAX: u32 = 3;

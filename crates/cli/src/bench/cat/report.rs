@@ -1,342 +1,209 @@
-//! Report: the tables, the JSON and the section of a cat suite.
+//! Report: what a cat suite says of its rows.
 //!
-//! Owns: what counts of several rounds, the words and columns.
+//! Owns: which figures there are, the words around them, units.
 //! Does not own: the measurements.
 
-use serde::Serialize;
+use headwater_measure::table::shown;
+use headwater_measure::{
+    Bar, Bars, Better, Column, Comparison, Figure, Method, Metric, Report, Row, Section, Skipped, Table,
+    Whose, rounds,
+};
+use serde_json::json;
 
-use super::steps::Sweep;
-use super::ways::{GNU_ID, HEADWATER_ID};
-use super::{Contest, Measured, Outcome, State};
+use super::ways::GNU_ID;
+use super::{Contest, Measured, Outcome, State, Sweep};
 use crate::bench::file::Target;
+use crate::bench::fio::FioFile;
 use crate::bench::host::Host;
-use crate::bench::report::fio_line;
-use crate::bench::section::{Bar, Bars, Better, Figure, Method, Section, Table, Whose};
-use crate::bench::suite::{GIB, MIB, median, rounds_words};
+use crate::bench::suite::{GIB, MIB};
 use crate::shared::units::readable;
 
-#[derive(Serialize)]
-pub(super) struct Report {
-    suite: &'static str,
-    host: Host,
-    path: String,
-    made_for_this: bool,
-    cold_bytes: u64,
-    warm_bytes: u64,
-    rounds: u32,
-    rows: Vec<Line>,
-    skipped: Vec<Skipped>,
-    /// XXH3 of the warm file, which every way has delivered through a pipe.
-    xxh3: String,
-    sweep: Sweep,
-    /// How often the page cache was dropped meanwhile, by somebody else.
-    page_cache_drops: u64,
-    notes: Vec<String>,
-    fio: String,
-}
-
-#[derive(Serialize)]
-struct Line {
-    id: String,
-    name: String,
-    state: &'static str,
-    way: &'static str,
-    bytes: u64,
-    mib_per_s: f64,
-    mib_per_s_min: f64,
-    mib_per_s_max: f64,
-    seconds: f64,
-    cpu_s_per_gib: f64,
-    /// Against GNU cat in the same state.
-    ratio_to_gnu: Option<f64>,
-    /// Of the file, in the page cache before: the least of all rounds where it should be warm, the most where cold.
-    resident_share: Option<f64>,
-    #[serde(skip)]
-    is_step: bool,
-}
-
-#[derive(Serialize)]
-struct Skipped {
-    name: String,
-    reason: String,
-}
-
-impl Report {
-    pub(super) fn new(contest: &Contest<'_>, target: &Target, rounds: u32, page_cache_drops: u64) -> Report {
-        let mut rows: Vec<Line> = contest.outcomes.iter().map(|outcome| line(contest, outcome)).collect();
-        for state in State::ALL {
-            let gnu = rows.iter().find(|row| row.state == state.id() && row.way == GNU_ID);
-            let Some(gnu) = gnu.map(|row| row.mib_per_s) else { continue };
-            for row in rows.iter_mut().filter(|row| row.state == state.id()) {
-                row.ratio_to_gnu = Some(row.mib_per_s / gnu);
-            }
-        }
-        let skip = |name: &str, reason: &str| Skipped { name: name.to_owned(), reason: reason.to_owned() };
-        let absent = contest.ways.absent.iter().map(|(name, reason)| skip(name, reason));
-        let warm = contest.warm_refusal.iter().map(|reason| skip("all warm rows", reason));
-        Report {
-            suite: "cat",
-            host: Host::of(&target.path),
-            path: target.path.display().to_string(),
-            made_for_this: target.is_made,
-            cold_bytes: contest.cold.bytes,
-            warm_bytes: contest.warm.bytes,
-            rounds,
-            rows,
-            skipped: absent.chain(warm).collect(),
-            xxh3: format!("{:016x}", contest.sums[0]),
-            sweep: contest.sweep.clone(),
-            page_cache_drops,
-            notes: notes(contest, page_cache_drops),
-            fio: fio_line(target, "read"),
-        }
-    }
-
-    pub(super) fn text(&self) -> String {
-        let mut lines = vec![self.host.line(), self.head()];
-        for state in State::ALL.into_iter().filter(|&state| self.of(state).next().is_some()) {
-            lines.push(String::new());
-            lines.extend(self.table_text(state));
-        }
-        lines.push(String::new());
-        lines.extend(self.skipped.iter().map(|row| format!("skipped {}: {}", row.name, row.reason)));
-        lines.extend(self.notes.iter().map(|note| format!("note: {note}")));
-        lines.push(self.sweep_words());
-        lines.push(self.answer());
-        lines.push(format!("the device's limit: {}", self.fio));
-        lines.join("\n") + "\n"
-    }
-
-    fn head(&self) -> String {
-        let made = if self.made_for_this { "made in" } else { "of" };
-        let (warm, cold) = (readable(self.warm_bytes), readable(self.cold_bytes));
-        let rounds = rounds_words(self.rounds);
-        format!(
-            "{warm} warm, {cold} cold, {made} {}, to /dev/null; starting a process counts; {rounds}, medians",
-            self.path
-        )
-    }
-
-    fn of(&self, state: State) -> impl Iterator<Item = &Line> {
-        self.rows.iter().filter(move |row| row.state == state.id())
-    }
-
-    fn row(&self, state: State, way: &str) -> Option<&Line> {
-        self.of(state).find(|row| row.way == way)
-    }
-
-    fn table_text(&self, state: State) -> Vec<String> {
-        let rows: Vec<Vec<String>> = self.of(state).map(|row| row.cells(state)).collect();
-        let head = columns(state);
-        let width = |column: usize| {
-            rows.iter().chain([&head]).map(|row| row[column].chars().count()).max().unwrap_or(0)
-        };
-        let show = |row: &Vec<String>| {
-            let rest = row.iter().enumerate().skip(1);
-            format!("{:<1$}", row[0], width(0))
-                + &rest.map(|(column, cell)| format!("  {cell:>0$}", width(column))).collect::<String>()
-        };
-        [&head].into_iter().chain(&rows).map(show).collect()
-    }
-
-    /// The fastest that is not headwater.
-    fn best_other(&self, state: State) -> Option<&Line> {
-        let others = self.of(state).filter(|row| row.way != HEADWATER_ID);
-        others.max_by(|left, right| left.mib_per_s.total_cmp(&right.mib_per_s))
-    }
-
-    /// One sentence with figures of both states.
-    fn answer(&self) -> String {
-        let parts: Vec<String> = State::ALL.into_iter().filter_map(|state| self.answer_of(state)).collect();
-        format!("headwater cat moves {}.", parts.join(", and "))
-    }
-
-    fn answer_of(&self, state: State) -> Option<String> {
-        let (ours, best) = (self.row(state, HEADWATER_ID)?, self.best_other(state)?);
-        let gnu = ours.ratio_to_gnu.map(|ratio| format!("{ratio:.2} × GNU cat and "));
-        Some(format!(
-            "a {} file at {}, {}{:.2} × the best of the others ({})",
-            state.id(),
-            rate_words(state, ours.mib_per_s),
-            gnu.unwrap_or_default(),
-            ours.mib_per_s / best.mib_per_s,
-            best.name
-        ))
-    }
-
-    fn sweep_words(&self) -> String {
-        let rates: Vec<String> = self
-            .sweep
-            .points
-            .iter()
-            .map(|point| format!("{} {:.1}", readable(point.buffer_bytes as u64), point.gib_per_s))
-            .collect();
-        format!("/dev/zero to /dev/null, GiB/s by buffer: {}", rates.join(", "))
-    }
-
-    pub(super) fn section(&self) -> Section {
-        let states = || State::ALL.into_iter().filter(|&state| self.of(state).next().is_some());
-        let mut figures: Vec<Figure> = states().flat_map(|state| self.figures(state)).collect();
-        figures.push(self.sweep_figure());
-        Section {
-            headline: String::new(),
+pub(super) fn report(contest: &Contest<'_>, target: &Target, done: u32, page_cache_drops: u64) -> Report {
+    let (host, path) = (Host::of(&target.path), target.path.display().to_string());
+    let (warm_bytes, cold_bytes) = (contest.warm.bytes, contest.cold.bytes);
+    let (warm, cold) = (readable(warm_bytes), readable(cold_bytes));
+    let (xxh3, fio) = (format!("{:016x}", contest.sums[0]), FioFile::of(target, target.bytes).limit("read"));
+    let rows = rows(contest);
+    let head = format!(
+        "{warm} warm, {cold} cold, {} {path}, to /dev/null; starting a process counts; {}, medians",
+        if target.is_made { "made in" } else { "of" },
+        rounds::words(done)
+    );
+    let facts = [
+        ("File, warm", format!("{warm} in {path}")),
+        ("File, cold", format!("{cold} in {path}")),
+        ("Rounds", done.to_string()),
+        ("XXH3 of the warm file", xxh3.clone()),
+        ("Page cache dropped by others", format!("{page_cache_drops} times")),
+    ];
+    let mut figures: Vec<Figure> = State::ALL.into_iter().flat_map(|state| figures(state, &rows)).collect();
+    figures.push(sweep_figure(&contest.sweep));
+    let absent = contest.ways.absent.iter().map(|(name, reason)| Skipped::new("", *name, *reason));
+    let all_warm = contest.warm_refusal.iter().map(|reason| Skipped::new("", "all warm rows", reason));
+    Report {
+        head: vec![host.line(), head],
+        fields: vec![
+            ("host", json!(host)),
+            ("path", json!(path)),
+            ("made_for_this", json!(target.is_made)),
+            ("cold_bytes", json!(cold_bytes)),
+            ("warm_bytes", json!(warm_bytes)),
+            ("rounds", json!(done)),
+            // Of the warm file, which every way has delivered through a pipe.
+            ("xxh3", json!(xxh3)),
+            ("sweep", json!(contest.sweep)),
+            ("page_cache_drops", json!(page_cache_drops)),
+            ("fio", json!(fio)),
+        ],
+        section: Section {
             id: "cat",
             title: "Seven ways to write cat".to_owned(),
             question: "How fast does a file get to standard output, step by step, and beside other programs?"
                 .to_owned(),
-            answer: self.answer(),
+            answer: answer(&rows),
             figures,
-            methods: self.methods(),
-            facts: vec![
-                ("File, warm".to_owned(), format!("{} in {}", readable(self.warm_bytes), self.path)),
-                ("File, cold".to_owned(), format!("{} in {}", readable(self.cold_bytes), self.path)),
-                ("Rounds".to_owned(), self.rounds.to_string()),
-                ("XXH3 of the warm file".to_owned(), self.xxh3.clone()),
-                ("Page cache dropped by others".to_owned(), format!("{} times", self.page_cache_drops)),
-            ],
-            notes: self
-                .skipped
-                .iter()
-                .map(|row| format!("Skipped {}: {}", row.name, row.reason))
-                .chain(self.notes.iter().cloned())
-                .collect(),
-        }
-    }
-
-    fn figures(&self, state: State) -> [Figure; 3] {
-        let bars = |caption: &str, is_in: &dyn Fn(&Line) -> bool| {
-            Figure::Bars(Bars {
-                caption: format!("{caption}, {} file", state.id()),
-                unit: unit(state),
-                better: Better::Higher,
-                bars: self.of(state).filter(|row| is_in(row)).map(|row| row.bar(state)).collect(),
-            })
-        };
-        [
-            bars("The seven cats", &|row| row.is_step),
-            bars("headwater cat and everybody else", &|row| !row.is_step || row.way == HEADWATER_ID),
-            Figure::Table(Table {
-                caption: format!("All figures, {} file", state.id()),
-                columns: columns(state),
-                rows: self.of(state).map(|row| (row.whose(), row.cells(state))).collect(),
-            }),
-        ]
-    }
-
-    fn sweep_figure(&self) -> Figure {
-        let bars = self.sweep.points.iter().map(|point| Bar {
-            label: readable(point.buffer_bytes as u64),
-            value: point.gib_per_s,
-            spread: (point.gib_per_s, point.gib_per_s),
-            whose: Whose::Limit,
-            note: if point.buffer_bytes == self.sweep.best_bytes { "cat5".to_owned() } else { String::new() },
-        });
-        Figure::Bars(Bars {
-            caption: "/dev/zero to /dev/null by size of the buffer".to_owned(),
-            unit: "GiB/s",
-            better: Better::Higher,
-            bars: bars.collect(),
-        })
-    }
-
-    fn methods(&self) -> Vec<Method> {
-        let method = |what: &str, how: &str, fio: Option<String>| Method {
-            what: what.to_owned(),
-            how: how.to_owned(),
-            fio,
-        };
-        vec![
-            method(
-                "All rows",
-                "A process for each row and round, the file as standard input, /dev/null as standard output. The clock starts \
-                 before the process and ends when it was waited for, so that starting it counts in all rows alike; processor \
-                 time is that of the process (getrusage). Rows go forwards and backwards in turn. Before the first round every \
-                 way writes the warm file into a pipe, and the sum of what arrives is compared with the file's.",
-                None,
-            ),
-            method(
-                "Warm rows",
-                "The file is read before each row until the page cache holds all of it (cachestat).",
-                None,
-            ),
-            method(
-                "Cold rows",
-                "The file is dropped from the page cache before each row (posix_fadvise).",
-                Some(self.fio.clone()),
-            ),
-            method(
-                "cat1",
-                "A system call for every byte twice: measured with the first 256 KiB, and so its start weighs more.",
-                None,
-            ),
-            method(
-                "cat5",
-                "The buffer is the one that was fastest from /dev/zero to /dev/null, 64 MiB each, the best of three.",
-                None,
-            ),
-        ]
+            methods: methods(&fio),
+            facts: facts.map(|(name, value)| (name.to_owned(), value)).to_vec(),
+            notes: notes(contest, page_cache_drops),
+            ..Section::default()
+        },
+        rows,
+        skipped: absent.chain(all_warm).collect(),
+        tail: vec![sweep_words(&contest.sweep), format!("the device's limit: {fio}")],
     }
 }
 
-impl Line {
-    fn whose(&self) -> Whose {
-        if self.way == HEADWATER_ID { Whose::Headwater } else { Whose::Peer }
+fn rows(contest: &Contest<'_>) -> Vec<Row> {
+    let mut rows: Vec<Row> = contest.outcomes.iter().map(|outcome| row(contest, outcome)).collect();
+    for state in State::ALL {
+        let gnu = of(&rows, state).find(|row| row.text("way") == GNU_ID).and_then(|row| row.value(RATE));
+        let of_state = rows.iter_mut().filter(|row| row.text("state") == state.id());
+        of_state.for_each(|row| row.add_ratio("ratio_to_gnu", RATE, gnu));
     }
-
-    fn bar(&self, state: State) -> Bar {
-        Bar {
-            label: self.name.clone(),
-            value: in_unit(state, self.mib_per_s),
-            spread: (in_unit(state, self.mib_per_s_min), in_unit(state, self.mib_per_s_max)),
-            whose: self.whose(),
-            note: String::new(),
-        }
-    }
-
-    /// The name, and a cell for each other of [`columns`].
-    fn cells(&self, state: State) -> Vec<String> {
-        let rate = |mib_per_s| number(state, in_unit(state, mib_per_s));
-        vec![
-            self.name.clone(),
-            rate(self.mib_per_s),
-            format!("{} – {}", rate(self.mib_per_s_min), rate(self.mib_per_s_max)),
-            format!("{:.3}", self.seconds),
-            format!("{:.3}", self.cpu_s_per_gib),
-            self.ratio_to_gnu.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
-            self.resident_share.map_or("-".to_owned(), |share| format!("{:.1}", share * 100.0)),
-        ]
-    }
+    rows
 }
 
-fn columns(state: State) -> Vec<String> {
-    let words = [state.id(), unit(state), "min – max", "seconds", "CPU s/GiB", "× GNU cat", "in cache %"];
-    words.map(str::to_owned).to_vec()
-}
-
-fn line(contest: &Contest<'_>, outcome: &Outcome) -> Line {
-    let (way, rounds) = (&contest.ways.all[outcome.way], &outcome.rounds);
-    let rate = |measured: &Measured| measured.bytes as f64 / MIB / measured.seconds;
+fn row(contest: &Contest<'_>, outcome: &Outcome) -> Row {
+    let (way, state, rounds) = (&contest.ways.all[outcome.way], outcome.state, &outcome.rounds);
+    let each = |value: &dyn Fn(&Measured) -> f64| -> Vec<f64> { rounds.iter().map(value).collect() };
+    let rates = each(&|measured| measured.bytes as f64 / MIB / measured.seconds);
+    let cpu = each(&|measured| measured.cpu_seconds * GIB / measured.bytes as f64);
     let shares: Option<Vec<f64>> = rounds.iter().map(|measured| measured.resident_share).collect();
-    let worst = match outcome.state {
-        State::Warm => f64::min,
-        State::Cold => f64::max,
+    let shares = Metric::new("resident_share", "", Better::Higher, shares.unwrap_or_default());
+    // In bars of warm rows, whose rates are higher.
+    let gib_rates = rates.iter().map(|rate| rate / 1024.0).collect::<Vec<f64>>();
+    Row::new(if way.is_headwater() { Whose::Headwater } else { Whose::Peer }, way.name.clone())
+        .label("id", format!("{}-{}", state.id(), way.id))
+        .named()
+        .label("state", state.id())
+        .label("way", way.id)
+        .label("kind", if way.is_step() { STEP } else { "other" })
+        .label("bytes", rounds.first().map_or(0, |measured| measured.bytes))
+        .metric(Metric::new(RATE, "MiB/s", Better::Higher, rates))
+        .metric(Metric::new(GIB_RATE, "GiB/s", Better::Higher, gib_rates))
+        .metric(Metric::new("seconds", "s", Better::Lower, each(&|measured| measured.seconds)).plain())
+        .metric(Metric::new("cpu_s_per_gib", "CPU s/GiB", Better::Lower, cpu).plain())
+        // The worst round: the least where it should be warm, the most where cold.
+        .metric(if state == State::Warm { shares.least() } else { shares.most() })
+}
+
+fn of(rows: &[Row], state: State) -> impl Iterator<Item = &Row> + Clone {
+    rows.iter().filter(move |row| row.text("state") == state.id())
+}
+
+/// One sentence with figures of both states, against the best of all others.
+fn answer(rows: &[Row]) -> String {
+    let of_state = |state: State| {
+        let rivals = Comparison::of_best(of(rows, state), RATE)?;
+        let gnu = rivals.ours.value("ratio_to_gnu").map(|ratio| format!("{ratio:.2} × GNU cat and "));
+        let (rate, unit) = (number(state, rivals.ours), unit(state));
+        let (state, gnu, against) = (state.id(), gnu.unwrap_or_default(), rivals.words());
+        Some(format!("a {state} file at {rate} {unit}, {gnu}{against}, the best of the others"))
     };
-    Line {
-        id: format!("{}-{}", outcome.state.id(), way.id),
-        name: way.name.clone(),
-        state: outcome.state.id(),
-        way: way.id,
-        bytes: rounds.first().map_or(0, |measured| measured.bytes),
-        mib_per_s: median(rounds.iter().map(rate)),
-        mib_per_s_min: rounds.iter().map(rate).fold(f64::INFINITY, f64::min),
-        mib_per_s_max: rounds.iter().map(rate).fold(0.0, f64::max),
-        seconds: median(rounds.iter().map(|measured| measured.seconds)),
-        cpu_s_per_gib: median(
-            rounds.iter().map(|measured| measured.cpu_seconds * GIB / measured.bytes as f64),
+    let parts: Vec<String> = State::ALL.into_iter().filter_map(of_state).collect();
+    format!("headwater cat moves {}.", parts.join(", and "))
+}
+
+fn figures(state: State, rows: &[Row]) -> Vec<Figure> {
+    if of(rows, state).next().is_none() {
+        return Vec::new();
+    }
+    let bars = |caption: &str, is_in: &dyn Fn(&Row) -> bool| {
+        let caption = format!("{caption}, {} file", state.id());
+        Figure::Bars(Bars::of(caption, rate(state), of(rows, state).filter(|row| is_in(row))))
+    };
+    let spread = |row: &Row| {
+        let (low, high) = row.spread(rate(state)).unwrap_or_default();
+        format!("{}\u{a0}–\u{a0}{}", places(state, low), places(state, high))
+    };
+    let columns = [
+        Column::names(state.id()),
+        Column::new(unit(state), move |row| number(state, row)),
+        Column::new("min – max", spread),
+        Column::value("seconds", "seconds", 3),
+        Column::value("CPU s/GiB", "cpu_s_per_gib", 3),
+        Column::value("× GNU cat", "ratio_to_gnu", 2),
+        Column::percent("in cache %", "resident_share"),
+    ];
+    vec![
+        bars("The seven cats", &|row| row.text("kind") == STEP),
+        bars("headwater cat and everybody else", &|row| {
+            row.text("kind") != STEP || row.whose == Whose::Headwater
+        }),
+        Figure::Table(Table::of(format!("All figures, {} file", state.id()), &columns, of(rows, state))),
+    ]
+}
+
+fn sweep_figure(sweep: &Sweep) -> Figure {
+    let bars = sweep.points.iter().map(|point| Bar {
+        label: readable(point.buffer_bytes as u64),
+        value: point.gib_per_s,
+        spread: (point.gib_per_s, point.gib_per_s),
+        whose: Whose::Limit,
+        note: if point.buffer_bytes == sweep.best_bytes { "cat5".to_owned() } else { String::new() },
+    });
+    let caption = "/dev/zero to /dev/null by size of the buffer".to_owned();
+    Figure::Bars(Bars { caption, unit: "GiB/s", better: Better::Higher, bars: bars.collect() })
+}
+
+fn sweep_words(sweep: &Sweep) -> String {
+    let points = sweep.points.iter();
+    let rates: Vec<String> = points
+        .map(|point| format!("{} {:.1}", readable(point.buffer_bytes as u64), point.gib_per_s))
+        .collect();
+    format!("/dev/zero to /dev/null, GiB/s by buffer: {}", rates.join(", "))
+}
+
+fn methods(fio: &str) -> Vec<Method> {
+    vec![
+        Method::new(
+            "All rows",
+            "A process for each row and round, the file as standard input, /dev/null as standard output. The clock starts \
+             before the process and ends when it was waited for, so that starting it counts in all rows alike; processor \
+             time is that of the process (getrusage). Rows go forwards and backwards in turn. Before the first round every \
+             way writes the warm file into a pipe, and the sum of what arrives is compared with the file's.",
         ),
-        ratio_to_gnu: None,
-        resident_share: shares.and_then(|shares| shares.into_iter().reduce(worst)),
-        is_step: way.is_step(),
+        Method::new(
+            "Warm rows",
+            "The file is read before each row until the page cache holds all of it (cachestat).",
+        ),
+        Method::new("Cold rows", "The file is dropped from the page cache before each row (posix_fadvise).")
+            .fio(fio),
+        Method::new(
+            "cat1",
+            "A system call for every byte twice: measured with the first 256 KiB, and so its start weighs more.",
+        ),
+        Method::new(
+            "cat5",
+            "The buffer is the one that was fastest from /dev/zero to /dev/null, 64 MiB each, the best of three.",
+        ),
+    ]
+}
+
+fn rate(state: State) -> &'static str {
+    match state {
+        State::Warm => GIB_RATE,
+        State::Cold => RATE,
     }
 }
 
@@ -347,25 +214,19 @@ fn unit(state: State) -> &'static str {
     }
 }
 
-fn in_unit(state: State, mib_per_s: f64) -> f64 {
-    match state {
-        State::Warm => mib_per_s / 1024.0,
-        State::Cold => mib_per_s,
-    }
+fn number(state: State, row: &Row) -> String {
+    row.value(rate(state)).map_or_else(String::new, |rate| places(state, rate))
 }
 
 /// With the digits that say something.
-fn number(state: State, rate: f64) -> String {
-    match state {
-        State::Warm if rate < 0.1 => format!("{rate:.4}"),
-        State::Warm => format!("{rate:.2}"),
-        State::Cold if rate < 100.0 => format!("{rate:.1}"),
-        State::Cold => format!("{rate:.0}"),
-    }
-}
-
-fn rate_words(state: State, mib_per_s: f64) -> String {
-    format!("{} {}", number(state, in_unit(state, mib_per_s)), unit(state))
+fn places(state: State, rate: f64) -> String {
+    let places = match state {
+        State::Warm if rate < 0.1 => 4,
+        State::Warm => 2,
+        State::Cold if rate < 100.0 => 1,
+        State::Cold => 0,
+    };
+    shown(Some(rate), places)
 }
 
 fn notes(contest: &Contest<'_>, page_cache_drops: u64) -> Vec<String> {
@@ -382,8 +243,14 @@ fn notes(contest: &Contest<'_>, page_cache_drops: u64) -> Vec<String> {
     }
     if page_cache_drops > 0 {
         notes.push(format!(
-            "the page cache was dropped {page_cache_drops} times meanwhile, by somebody else (/proc/vmstat)"
+            "another program dropped the page cache {page_cache_drops} times meanwhile (/proc/vmstat)"
         ));
     }
     notes
 }
+
+const RATE: &str = "mib_per_s";
+const GIB_RATE: &str = "gib_per_s";
+
+/// The kind of the seven.
+const STEP: &str = "step";

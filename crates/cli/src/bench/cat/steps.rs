@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::time::Instant;
 
+use headwater_core::units::{PAGE_BYTES, PAGE_SIZE_BYTES};
 use rustix::fs::{Advice, fadvise, sendfile};
 use rustix::io::Errno;
 use rustix::pipe::{SpliceFlags, fcntl_setpipe_size, splice};
@@ -14,7 +15,7 @@ use serde::Serialize;
 
 use super::ways::SLICE_BYTES;
 use crate::bench::arguments::RowArguments;
-use crate::bench::suite::{GIB, PAGE_BYTES};
+use crate::bench::suite::GIB;
 use crate::shared::standard;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,7 +61,7 @@ impl Step {
 pub(super) fn buffer_bytes(step: Step, block_bytes: u64, best_bytes: usize) -> usize {
     match step {
         Step::Byte => 1,
-        Step::Page | Step::Aligned => PAGE_BYTES as usize,
+        Step::Page | Step::Aligned => PAGE_BYTES,
         Step::Block => lcm_with_page(block_bytes),
         Step::Best | Step::Advised => best_bytes,
         Step::Sendfile => SENDFILE_BYTES,
@@ -71,14 +72,14 @@ pub(super) fn buffer_bytes(step: Step, block_bytes: u64, best_bytes: usize) -> u
 /// Of a page and what a file says its blocks are. Some say 0, or a number that makes no buffer; then a page has to do.
 fn lcm_with_page(block_bytes: u64) -> usize {
     if block_bytes == 0 {
-        return PAGE_BYTES as usize;
+        return PAGE_BYTES;
     }
-    let (mut greater, mut less) = (PAGE_BYTES, block_bytes);
+    let (mut greater, mut less) = (PAGE_SIZE_BYTES, block_bytes);
     while less != 0 {
         (greater, less) = (less, greater % less);
     }
-    let multiple = (PAGE_BYTES / greater).checked_mul(block_bytes);
-    multiple.filter(|&bytes| bytes <= BUFFER_BYTES_MAX).unwrap_or(PAGE_BYTES) as usize
+    let multiple = (PAGE_SIZE_BYTES / greater).checked_mul(block_bytes);
+    multiple.filter(|&bytes| bytes <= BUFFER_BYTES_MAX).unwrap_or(PAGE_SIZE_BYTES) as usize
 }
 
 /// # Errors
@@ -136,8 +137,8 @@ fn until_end(mut step: impl FnMut() -> Result<usize, Errno>) -> io::Result<()> {
 
 /// A part of `room` that begins at a page.
 fn aligned(room: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
-    room.resize(bytes + PAGE_BYTES as usize, 0);
-    let lead = room.as_ptr().align_offset(PAGE_BYTES as usize);
+    room.resize(bytes + PAGE_BYTES, 0);
+    let lead = room.as_ptr().align_offset(PAGE_BYTES);
     &mut room[lead..lead + bytes]
 }
 
@@ -174,7 +175,7 @@ pub(super) fn sweep() -> io::Result<Sweep> {
         points.push(Point { buffer_bytes, gib_per_s: SWEEP_BYTES as f64 / GIB / best_seconds });
     }
     let best = points.iter().max_by(|left, right| left.gib_per_s.total_cmp(&right.gib_per_s));
-    let best_bytes = best.map_or(PAGE_BYTES as usize, |point| point.buffer_bytes);
+    let best_bytes = best.map_or(PAGE_BYTES, |point| point.buffer_bytes);
     Ok(Sweep { best_bytes, points })
 }
 

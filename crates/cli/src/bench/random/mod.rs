@@ -1,32 +1,41 @@
-//! Random: 4 KiB at random with 20 reads in flight, within memory and beyond it, in every way there is.
+//! Random: pages of 4 KiB at random with 20 reads in flight, in every way there is.
+//!
+//! Question: How many can be read when memory holds all of them, and when it does not?
 //!
 //! ```text
 //!   rounds × spans × ways: make cold ─► cgroup ─► child (bench-row) ─► warm ─► read until time is up ─► its peak ─► medians
 //! ```
 //!
-//! Owns: spans, ways, which of them go together, what is warm before.
-//! Does not own: reading (`row`), tasks (`tasks`), the words (`report`).
+//! Owns: spans, ways, which of them go together, what is warm before, what is said of them.
+//! Does not own: reading (`row`), tasks (`tasks`).
 
 mod arguments;
-mod figures;
-mod report;
 mod row;
 mod tasks;
 
 use std::time::Duration;
 
+use headwater_core::units::PAGE_SIZE_BYTES;
+use headwater_measure::cgroup::MemoryCgroup;
+use headwater_measure::{
+    Bars, Better, Column, Comparison, Curve, Curves, Figure, Findings, Method, Metric, Report, Row, Section,
+    Skipped, Table, Whose, median, rounds,
+};
+use os_display::Quotable;
+use serde_json::json;
+
 pub(crate) use arguments::{EXAMPLES, RandomArguments};
 pub(super) use row::measure as measure_row;
 
-use super::cgroup::MemoryCgroup;
 use super::file::{SIZE_BYTES_MIN, Target};
-use super::suite::{self, Findings, PAGE_BYTES, Task};
+use super::host::Host;
+use super::suite::{MIB, Task};
 use super::{measure, wanted};
 use crate::bench::arguments::RowSuite;
+use crate::cp::Guard;
 use crate::shared::arguments::{EngineArguments, QueueArguments};
 use crate::shared::units::{ByteSize, readable};
-use report::Report;
-use row::Measured;
+use row::{Measured, SHARES};
 
 pub(super) struct Plan {
     /// Of each row; less where the file is too small for it.
@@ -64,12 +73,19 @@ impl Span {
         }
     }
 
+    fn words(self) -> &'static str {
+        match self {
+            Span::Within => "within memory",
+            Span::Beyond => "beyond memory",
+        }
+    }
+
     fn bytes(self, memory_bytes: u64) -> u64 {
         let bytes = match self {
             Span::Within => memory_bytes / 2,
             Span::Beyond => memory_bytes / 2 * 5,
         };
-        bytes / PAGE_BYTES * PAGE_BYTES
+        bytes / PAGE_SIZE_BYTES * PAGE_SIZE_BYTES
     }
 }
 
@@ -152,6 +168,12 @@ struct Outcome {
     stayed_warm: bool,
 }
 
+impl Outcome {
+    fn new(span: Span, way: Way) -> Outcome {
+        Outcome { span, way, rounds: Vec::new(), peaks_bytes: Vec::new(), stayed_warm: false }
+    }
+}
+
 pub(super) fn run(arguments: &RandomArguments) -> Result<(), String> {
     let place = &arguments.place;
     let size = ByteSize(Span::Beyond.bytes(arguments.memory.0));
@@ -166,20 +188,25 @@ pub(super) fn run(arguments: &RandomArguments) -> Result<(), String> {
 /// # Errors
 /// One sentence for the user.
 pub(super) fn run_plan(plan: &Plan, target: &Target) -> Result<Findings, String> {
-    let mut contest = Contest::new(plan, target);
-    let progress = suite::progress_bar(u64::from(plan.rounds) * contest.outcomes.len() as u64);
-    for round in 0..plan.rounds {
-        for index in suite::order(contest.outcomes.len(), round) {
-            let outcome = &contest.outcomes[index];
-            progress.set_message(format!("{} memory, {}", outcome.span.id(), outcome.way.name()));
-            progress.tick();
-            contest.measure(index, round)?;
-            progress.inc(1);
+    let memory_bytes = memory_bytes(plan, target);
+    let cgroup_refusal = MemoryCgroup::new(memory_bytes, Guard::over).err();
+    let contest = Contest { plan, target, memory_bytes, cgroup_refusal };
+    let (mut outcomes, mut skipped) = (Vec::new(), Vec::new());
+    let pairs = Span::ALL.into_iter().flat_map(|span| Way::ALL.map(|way| (span, way)));
+    for (span, way) in pairs.filter(|(span, way)| way.can(*span)) {
+        match contest.reason_to_skip(span, way) {
+            Some(reason) => {
+                let id = format!("{}-{}", span.id(), way.id());
+                skipped.push(Skipped::new(id, format!("{}, {}", way.name(), span.words()), reason));
+            }
+            None => outcomes.push(Outcome::new(span, way)),
         }
     }
-    progress.finish_and_clear();
-    let report = Report::new(plan, target, &contest);
-    Ok(Findings::new(report.text(), &report, report.section()))
+    let name = |outcome: &Outcome| format!("{}, {}", outcome.span.words(), outcome.way.name());
+    rounds::with_progress(&mut outcomes, plan.rounds, name, |outcome, round| {
+        contest.measure(outcome, round)
+    })?;
+    Ok(contest.report(&outcomes, skipped).findings())
 }
 
 struct Contest<'a> {
@@ -188,29 +215,9 @@ struct Contest<'a> {
     memory_bytes: u64,
     /// Why rows are not in cgroups.
     cgroup_refusal: Option<String>,
-    outcomes: Vec<Outcome>,
-    skipped: Vec<(Span, Way, String)>,
 }
 
-impl<'a> Contest<'a> {
-    fn new(plan: &'a Plan, target: &'a Target) -> Contest<'a> {
-        let memory_bytes = memory_bytes(plan, target);
-        let cgroup_refusal = MemoryCgroup::new(memory_bytes).err();
-        let mut contest =
-            Contest { plan, target, memory_bytes, cgroup_refusal, outcomes: Vec::new(), skipped: Vec::new() };
-        let pairs = Span::ALL.into_iter().flat_map(|span| Way::ALL.map(|way| (span, way)));
-        for (span, way) in pairs.filter(|(span, way)| way.can(*span)) {
-            match contest.reason_to_skip(span, way) {
-                Some(reason) => contest.skipped.push((span, way, reason)),
-                None => {
-                    let (rounds, peaks_bytes) = (Vec::new(), Vec::new());
-                    contest.outcomes.push(Outcome { span, way, rounds, peaks_bytes, stayed_warm: false });
-                }
-            }
-        }
-        contest
-    }
-
+impl Contest<'_> {
     fn reason_to_skip(&self, span: Span, way: Way) -> Option<String> {
         if let Some(refusal) = self.target.direct_refusal.as_ref().filter(|_| way.is_direct()) {
             return Some(refusal.clone());
@@ -228,14 +235,14 @@ impl<'a> Contest<'a> {
     }
 
     fn span_bytes(&self, span: Span) -> u64 {
-        span.bytes(self.memory_bytes).min(self.target.bytes / PAGE_BYTES * PAGE_BYTES)
+        span.bytes(self.memory_bytes).min(self.target.bytes / PAGE_SIZE_BYTES * PAGE_SIZE_BYTES)
     }
 
-    fn measure(&mut self, index: usize, round: u32) -> Result<(), String> {
-        let (span, way) = (self.outcomes[index].span, self.outcomes[index].way);
+    fn measure(&self, outcome: &mut Outcome, round: u32) -> Result<(), String> {
+        let (span, way) = (outcome.span, outcome.way);
         let was_cold = self.target.make_cold();
         let cgroup = match &self.cgroup_refusal {
-            None => Some(MemoryCgroup::new(self.memory_bytes)?),
+            None => Some(MemoryCgroup::new(self.memory_bytes, Guard::over)?),
             Some(_) => None,
         };
         let memory = if way.is_direct() { DIRECT_MEMORY_BYTES } else { self.memory_bytes / 10 * 7 };
@@ -257,12 +264,258 @@ impl<'a> Contest<'a> {
             let (name, memory) = (way.name(), readable(self.memory_bytes));
             return Err(format!("{memory} are too little for {name}: give more --memory"));
         }
-        let outcome = &mut self.outcomes[index];
         outcome.rounds.push(measured?);
         outcome.peaks_bytes.extend(cgroup.and_then(|cgroup| cgroup.peak_bytes()));
         outcome.stayed_warm |= !was_cold;
         Ok(())
     }
+
+    fn report(&self, outcomes: &[Outcome], skipped: Vec<Skipped>) -> Report {
+        let (plan, target, limited) = (self.plan, self.target, self.cgroup_refusal.is_none());
+        let measured = outcomes.iter().flat_map(|outcome| &outcome.rounds);
+        let host = Host::with_driver(&target.path, measured.map(|measured| &measured.driver));
+        let (path, bytes, memory) =
+            (target.path.display().to_string(), readable(target.bytes), readable(self.memory_bytes));
+        let (seconds, rounds) = (plan.limit.as_secs_f64(), rounds::words(plan.rounds));
+        let limit = match limited {
+            true => format!("{memory} of memory for each row (cgroup)"),
+            false => format!("rows planned for {memory} of memory, not limited to it"),
+        };
+        let made = if target.is_made { "made in" } else { "of" };
+        let head = format!(
+            "{bytes} {made} {path}; {limit}; {IN_FLIGHT} reads of 4 KiB in flight, {seconds} s a row, {rounds}, medians"
+        );
+        let fio = Span::ALL.map(|span| fio_line(target, self.span_bytes(span), plan));
+        let rows = self.rows(outcomes);
+        let memory = if limited { format!("{memory}, by a cgroup") } else { "not limited".to_owned() };
+        let facts = [
+            ("File", format!("{bytes} in {path}")),
+            ("Memory of a row", memory),
+            ("Reads", format!("4 KiB, {IN_FLIGHT} in flight")),
+            ("Time", format!("{seconds} s a row, {rounds}")),
+        ];
+        let section = Section {
+            id: "random",
+            title: "Random reads".to_owned(),
+            question: format!(
+                "How many pages of 4 KiB can be read at random with {IN_FLIGHT} reads in flight, when memory holds all of them, \
+                 and when it does not?"
+            ),
+            answer: answer(&rows),
+            figures: Span::ALL.into_iter().flat_map(|span| figures(span, &rows)).collect(),
+            methods: methods(&fio),
+            facts: facts.map(|(name, value)| (name.to_owned(), value)).to_vec(),
+            notes: self.notes(outcomes),
+            ..Section::default()
+        };
+        Report {
+            head: vec![host.line(), head],
+            fields: vec![
+                ("host", json!(host)),
+                ("path", json!(path)),
+                ("made_for_this", json!(target.is_made)),
+                ("bytes", json!(target.bytes)),
+                ("memory_bytes", json!(self.memory_bytes)),
+                ("limited", json!(limited)),
+                ("in_flight", json!(IN_FLIGHT)),
+                ("rounds", json!(plan.rounds)),
+                ("seconds", json!(seconds)),
+                ("fio", json!(fio)),
+            ],
+            tail: vec![format!("the device's limit: {}", fio[1])],
+            section,
+            rows,
+            skipped,
+        }
+    }
+
+    fn rows(&self, outcomes: &[Outcome]) -> Vec<Row> {
+        let mut rows: Vec<Row> =
+            outcomes.iter().map(|outcome| row(outcome, self.span_bytes(outcome.span))).collect();
+        for span in Span::ALL {
+            let buffered =
+                rows.iter().find(|row| row.is(&[("span", span.id()), ("way", Way::Buffered.id())]));
+            let base = buffered.and_then(|row| row.value(RATE));
+            let of_span = rows.iter_mut().filter(|row| row.text("span") == span.id());
+            of_span.for_each(|row| row.add_ratio("ratio", RATE, base));
+        }
+        rows
+    }
+
+    fn notes(&self, outcomes: &[Outcome]) -> Vec<String> {
+        let mut notes = vec![
+            "kernel %, own %: of the span, in the kernel's page cache and in headwater's memory when the clock started"
+                .to_owned(),
+        ];
+        if self.cgroup_refusal.is_some() {
+            notes.push(
+                "without a cgroup memory is that of the process (rss); what the page cache holds for it is not counted"
+                    .to_owned(),
+            );
+        }
+        if self.memory_bytes < self.plan.memory_bytes {
+            let (less, asked) = (readable(self.memory_bytes), readable(self.plan.memory_bytes));
+            notes.push(format!(
+                "rows had {less} of memory instead of {asked}, so that the file is more than that"
+            ));
+        }
+        let warm = outcomes.iter().filter(|outcome| outcome.stayed_warm);
+        let warm: Vec<String> =
+            warm.map(|outcome| format!("{}, {}", outcome.span.words(), outcome.way.name())).collect();
+        if !warm.is_empty() {
+            notes
+                .push(format!("the page cache kept some of the file before these rows: {}", warm.join("; ")));
+        }
+        notes
+    }
+}
+
+fn row(outcome: &Outcome, span_bytes: u64) -> Row {
+    let (way, rounds) = (outcome.way, &outcome.rounds);
+    let each = |value: &dyn Fn(&Measured) -> f64| -> Vec<f64> { rounds.iter().map(value).collect() };
+    let within = |index: usize| median(rounds.iter().map(|measured| measured.within_us[index].1));
+    let within_us: Vec<(f64, f64)> =
+        SHARES.into_iter().enumerate().map(|(index, share)| (share, within(index))).collect();
+    let at = |name, wanted: f64| {
+        Metric::cost(name, "µs", within_us.iter().find(|point| point.0 == wanted).map(|point| point.1))
+    };
+    // headwater reads a little ahead of the span's end. Where the kernel does not tell in each round, there is no least.
+    let share = |name, pages_of: fn(&Measured) -> Option<u64>| {
+        let share = |held| (held as f64 / (span_bytes / PAGE_SIZE_BYTES) as f64).min(1.0);
+        let shares: Option<Vec<f64>> = rounds.iter().map(|one| pages_of(one).map(share)).collect();
+        Metric::new(name, "", Better::Higher, shares.unwrap_or_default()).least()
+    };
+    let hits: Option<Vec<f64>> = rounds.iter().map(|measured| measured.hit_share).collect();
+    let (rss_mib, charged_mib) = (
+        each(&|one| one.peak_rss_kib as f64 / 1024.0),
+        outcome.peaks_bytes.iter().map(|&bytes| bytes as f64 / MIB).collect::<Vec<f64>>(),
+    );
+    let (memory, memory_of) =
+        if charged_mib.is_empty() { (rss_mib, PROCESS) } else { (charged_mib, "cgroup") };
+    let whose = if way.is_headwater() { Whose::Headwater } else { Whose::Peer };
+    Row::new(whose, way.name())
+        .label("id", format!("{}-{}", outcome.span.id(), way.id()))
+        .named()
+        .label("span", outcome.span.id())
+        .label("way", way.id())
+        .label("span_bytes", span_bytes)
+        .label("memory_of", memory_of)
+        .label("within_us", json!(within_us))
+        .metric(Metric::new(RATE, "reads/s", Better::Higher, each(&|one| one.reads as f64 / one.seconds)))
+        .metric(
+            Metric::new(
+                "cpu_us_per_read",
+                "CPU µs",
+                Better::Lower,
+                each(&|one| one.cpu_seconds * 1e6 / one.reads as f64),
+            )
+            .plain(),
+        )
+        .metric(Metric::new("memory_mib", "MiB", Better::Lower, memory).most())
+        .metric(at("p50_us", 0.5))
+        .metric(at("p99_us", 0.99))
+        .metric(at("p99_9_us", 0.999))
+        .metric(Metric::new("hit_share", "", Better::Higher, hits.unwrap_or_default()).plain())
+        .metric(share("kernel_share", |one| one.kernel_pages))
+        .metric(share("own_share", |one| one.own_pages))
+}
+
+fn of(rows: &[Row], span: Span) -> impl Iterator<Item = &Row> + Clone {
+    rows.iter().filter(move |row| row.text("span") == span.id())
+}
+
+/// One sentence with the figures of the best headwater row against the best other one, of each span.
+fn answer(rows: &[Row]) -> String {
+    let of_span = |span: Span| {
+        let rivals = Comparison::of_best(of(rows, span), RATE)?;
+        let against =
+            match rivals.ours.value("ratio").filter(|_| rivals.theirs.text("way") != Way::Buffered.id()) {
+                Some(ratio) => format!(" and {ratio:.2} × std buffered"),
+                None => String::new(),
+            };
+        let (words, name, rate) = (span.words(), &rivals.ours.name, rivals.ours.value(RATE)?);
+        Some(format!("{words} {name} reads {rate:.0} pages a second, {}{against}", rivals.words()))
+    };
+    let parts: Vec<String> = Span::ALL.into_iter().filter_map(of_span).collect();
+    headwater_measure::sentence(&parts.join("; "))
+}
+
+fn figures(span: Span, rows: &[Row]) -> Vec<Figure> {
+    let Some(first) = of(rows, span).next() else { return Vec::new() };
+    let title = format!("{} of {}", span.words(), readable(first.number("span_bytes")));
+    let caption = |what: &str| format!("{what}, {title}");
+    let curve = |row: &Row| {
+        let points = row.points("within_us");
+        Curve { label: row.name.clone(), whose: row.whose, points }
+    };
+    let memory = |row: &Row| {
+        let of_process = if row.text("memory_of") == PROCESS { " rss" } else { "" };
+        format!("{:.0}{of_process}", row.value("memory_mib").unwrap_or(0.0))
+    };
+    let columns = [
+        Column::names(&title),
+        Column::value("reads/s", RATE, 0),
+        Column::spread(RATE, 0),
+        Column::value("× buffered", "ratio", 2),
+        Column::value("CPU µs", "cpu_us_per_read", 2),
+        Column::new("MiB", memory),
+        Column::value("p50 µs", "p50_us", 1),
+        Column::value("p99 µs", "p99_us", 1),
+        Column::value("p99.9 µs", "p99_9_us", 1),
+        Column::percent("hit %", "hit_share"),
+        Column::percent("kernel %", "kernel_share"),
+        Column::percent("own %", "own_share"),
+    ];
+    let curves = of(rows, span).map(curve).collect();
+    vec![
+        Figure::Bars(Bars::of(caption("Reads a second"), RATE, of(rows, span))),
+        Figure::Curves(Curves { caption: caption("How long a read takes"), unit: "µs", curves }),
+        Figure::Table(Table::of(caption("All figures"), &columns, of(rows, span))),
+    ]
+}
+
+fn methods(fio: &[String; 2]) -> Vec<Method> {
+    let threads = fio[0]
+        .replace("--direct=1", "--direct=0")
+        .replace("--ioengine=io_uring", "--ioengine=psync")
+        .replace(
+            &format!("--iodepth={IN_FLIGHT}"),
+            &format!("--numjobs={IN_FLIGHT} --thread --group_reporting"),
+        );
+    vec![
+        Method::new(
+            "All rows",
+            "A process for each row and round, in a memory cgroup of its own where that is possible. The file is made cold \
+             before; rows go forwards and backwards in turn; places are the same for all rows of a round. The first word of \
+             every page is compared with what was written when the file was made here, and 64 pages with the file itself in \
+             any case. Latencies are from before a read to after it, in one clock reading a read.",
+        ),
+        Method::new(
+            "Rows with a cache",
+            "The span is read once, from start to end in steps of 1 MiB, before the clock starts; of a span beyond memory \
+             that leaves what the cache kept.",
+        ),
+        Method::new("std buffered and mmap", "Threads that read one page after the other.").fio(threads),
+        Method::new(
+            "O_DIRECT and headwater direct",
+            "Around all caches: threads that read one page after the other, and tasks on one thread.",
+        )
+        .fio(&fio[1]),
+    ]
+}
+
+/// What measures the device without headwater.
+fn fio_line(target: &Target, span_bytes: u64, plan: &Plan) -> String {
+    let path = target.path.maybe_quote();
+    let file = match target.is_made {
+        true => format!("--filename={path}/fio.tmp --unlink=1"),
+        false => format!("--filename={path} --readonly"),
+    };
+    let seconds = plan.limit.as_secs().max(1);
+    format!(
+        "fio --name=random {file} --size={span_bytes} --rw=randread --norandommap --bs=4k --ioengine=io_uring --direct=1 \
+         --iodepth={IN_FLIGHT} --time_based --runtime={seconds}"
+    )
 }
 
 /// As much as is asked for, or as a given file is large enough for.
@@ -283,3 +536,8 @@ const DIRECT_MEMORY_BYTES: u64 = 4 << 20;
 const QUICK_MEMORY_BYTES: u64 = 256 << 20;
 
 const QUICK_LIMIT: Duration = Duration::from_millis(250);
+
+const RATE: &str = "reads_per_s";
+
+/// Whose memory it is where there was no cgroup.
+const PROCESS: &str = "process";

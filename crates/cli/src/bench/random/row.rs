@@ -6,24 +6,23 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
-use std::sync::Barrier;
-use std::thread;
+use std::os::unix::fs::FileExt;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
-use headwater::ring::{Access, DirectIo, OpenFile};
 use headwater::testing::{MapAdvice, MappedFile};
-use headwater::{ByteRange, Caching, Engine, IoMode};
+use headwater::{Caching, Engine, IoMode};
+use headwater_core::units::{PAGE_BYTES, PAGE_SIZE_BYTES};
+use headwater_measure::affinity::Affinity;
+use headwater_measure::process::{cpu_seconds, peak_rss_kib};
+use headwater_measure::{Latencies, cgroup, crew};
 use serde::{Deserialize, Serialize};
 
 use super::tasks::{Task, give_way, run_all};
 use super::{IN_FLIGHT, Way};
 use crate::bench::arguments::RowArguments;
-use crate::bench::cgroup;
-use crate::bench::row::peak_rss_kib;
-use crate::bench::suite::{INPUT, PAGE_BYTES, cpu_seconds, mixed};
+use crate::bench::input::{self, CHECKS, INPUT, no_such_row, pass, resident_pages, wrong_bytes};
+use crate::bench::suite::mixed;
 
 /// What a way did in one round.
 #[derive(Serialize, Deserialize, Clone, Debug)]
@@ -49,9 +48,8 @@ pub(in crate::bench) fn measure(arguments: &RowArguments) -> io::Result<Measured
     if let Some(cgroup) = &arguments.cgroup {
         cgroup::enter(cgroup)?;
     }
-    let unknown = || io::Error::new(io::ErrorKind::InvalidInput, "there is no such row");
-    let (way, contents) = arguments.row.split_once(':').ok_or_else(unknown)?;
-    let way = Way::ALL.into_iter().find(|known| known.id() == way).ok_or_else(unknown)?;
+    let (way, contents) = arguments.row.split_once(':').ok_or_else(no_such_row)?;
+    let way = Way::ALL.into_iter().find(|known| known.id() == way).ok_or_else(no_such_row)?;
     let run = Run {
         span_bytes: arguments.bytes,
         limit: Duration::from_millis(arguments.limit_ms),
@@ -80,9 +78,9 @@ struct Run {
 
 fn buffered(run: Run) -> io::Result<Measured> {
     let file = File::open(INPUT)?;
-    pass(run, |buffer, offset_bytes| file.read_exact_at(buffer, offset_bytes))?;
+    pass(run.span_bytes, |buffer, offset_bytes| file.read_exact_at(buffer, offset_bytes))?;
     run.threads(|| {
-        let mut buffer = vec![0; PAGE_BYTES as usize];
+        let mut buffer = vec![0; PAGE_BYTES];
         let file = &file;
         move |offset_bytes| {
             file.read_exact_at(&mut buffer, offset_bytes)?;
@@ -93,14 +91,14 @@ fn buffered(run: Run) -> io::Result<Measured> {
 
 fn mapped(run: Run, advice: MapAdvice) -> io::Result<Measured> {
     let file = File::open(INPUT)?;
-    pass(run, |buffer, offset_bytes| file.read_exact_at(buffer, offset_bytes))?;
+    pass(run.span_bytes, |buffer, offset_bytes| file.read_exact_at(buffer, offset_bytes))?;
     let mapped = MappedFile::map(file.as_fd(), run.span_bytes, advice)?;
-    if resident_pages(run)?.is_none_or(|pages| pages * PAGE_BYTES >= run.span_bytes) {
+    if resident_pages(run.span_bytes)?.is_none_or(|pages| pages * PAGE_SIZE_BYTES >= run.span_bytes) {
         // The page cache has it; after this the page tables have.
         std::hint::black_box(mapped.sum_of_pages());
     }
     run.threads(|| {
-        let mut buffer = vec![0; PAGE_BYTES as usize];
+        let mut buffer = vec![0; PAGE_BYTES];
         let mapped = &mapped;
         move |offset_bytes| {
             mapped.copy_at(&mut buffer, offset_bytes);
@@ -110,14 +108,13 @@ fn mapped(run: Run, advice: MapAdvice) -> io::Result<Measured> {
 }
 
 fn direct(run: Run) -> io::Result<Measured> {
-    let flags = rustix::fs::OFlags::DIRECT.bits() as i32;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(INPUT)?;
+    let file = input::direct(OpenOptions::new().read(true))?;
     run.threads(|| {
-        let mut room = vec![0; 2 * PAGE_BYTES as usize];
-        let lead = room.as_ptr().align_offset(PAGE_BYTES as usize);
+        let mut room = vec![0; 2 * PAGE_BYTES];
+        let lead = room.as_ptr().align_offset(PAGE_BYTES);
         let file = &file;
         move |offset_bytes| {
-            let buffer = &mut room[lead..lead + PAGE_BYTES as usize];
+            let buffer = &mut room[lead..lead + PAGE_BYTES];
             file.read_exact_at(buffer, offset_bytes)?;
             Ok(first_word(buffer))
         }
@@ -133,12 +130,12 @@ fn headwater(run: Run, way: Way, arguments: &RowArguments) -> io::Result<Measure
     }
     let file = options.open(INPUT)?;
     if way != Way::HeadwaterDirect {
-        pass(run, |buffer, offset_bytes| Ok(file.read_exact_at(buffer, offset_bytes)?))?;
+        pass(run.span_bytes, |buffer, offset_bytes| Ok(file.read_exact_at(buffer, offset_bytes)?))?;
     }
     let before = engine.stats().cache;
     let measured = match way {
         Way::HeadwaterThreads => run.threads(|| {
-            let mut buffer = vec![0; PAGE_BYTES as usize];
+            let mut buffer = vec![0; PAGE_BYTES];
             let file = &file;
             move |offset_bytes| {
                 file.read_exact_at(&mut buffer, offset_bytes)?;
@@ -148,7 +145,7 @@ fn headwater(run: Run, way: Way, arguments: &RowArguments) -> io::Result<Measure
         Way::HeadwaterViews => run.threads(|| {
             let file = &file;
             move |offset_bytes| {
-                let view = file.view(offset_bytes, PAGE_BYTES as usize)?;
+                let view = file.view(offset_bytes, PAGE_BYTES)?;
                 Ok(view.chunks().next().map_or(0, first_word))
             }
         }),
@@ -174,48 +171,37 @@ impl Run {
         self,
         mut reader: impl FnMut() -> R,
     ) -> io::Result<Measured> {
-        let check = reader();
+        let mut check = reader();
         let readers: Vec<R> = (0..IN_FLIGHT).map(|_| reader()).collect();
-        let ready = Barrier::new(readers.len() + 1);
+        let readers = Mutex::new(readers);
+        let prepare = |number| {
+            let reader = readers.lock().expect("no thread panics with the readers").pop();
+            Ok((Worker::new(self, number), reader.expect("there is one for each thread")))
+        };
         let measured = self.measured(|| {
-            thread::scope(|scope| {
-                let ready = &ready;
-                let workers: Vec<_> = (0..)
-                    .zip(readers)
-                    .map(|(number, mut read)| {
-                        scope.spawn(move || {
-                            let mut worker = Worker::new(self, number);
-                            ready.wait();
-                            worker.start();
-                            while worker.goes_on() {
-                                let word = read(worker.offset_bytes)?;
-                                worker.took(word)?;
-                            }
-                            Ok(worker.latencies)
-                        })
-                    })
-                    .collect();
-                ready.wait();
-                let join = |worker: thread::ScopedJoinHandle<'_, _>| {
-                    worker.join().expect("a measuring thread does not panic")
-                };
-                workers.into_iter().map(join).collect()
+            crew::run(IN_FLIGHT, &Affinity::None, prepare, |(mut worker, mut read)| {
+                worker.start();
+                while worker.goes_on() {
+                    let word = read(worker.offset_bytes)?;
+                    worker.took(word)?;
+                }
+                Ok(worker.latencies)
             })
         })?;
-        self.check(check)?;
+        self.check(&mut check)?;
         Ok(measured)
     }
 
     /// Reads with tasks on this thread.
     fn tasks(self, file: &headwater::File) -> io::Result<Measured> {
-        let task = |number| -> Task<io::Result<Histogram<u64>>> {
+        let task = |number| -> Task<io::Result<Latencies>> {
             let (file, mut worker) = (file.clone(), Worker::new(self, number));
             Box::pin(async move {
                 worker.start();
                 while worker.goes_on() {
-                    let bytes = file.read_exact_at_async(worker.offset_bytes, PAGE_BYTES as usize).await?;
+                    let bytes = file.read_exact_at_async(worker.offset_bytes, PAGE_BYTES).await?;
                     worker.took(first_word(&bytes))?;
-                    if worker.latencies.len().is_multiple_of(READS_BEFORE_GIVING_WAY) {
+                    if worker.latencies.count().is_multiple_of(READS_BEFORE_GIVING_WAY) {
                         give_way().await;
                         worker.last = Instant::now();
                     }
@@ -224,7 +210,7 @@ impl Run {
             })
         };
         let measured = self.measured(|| run_all((0..IN_FLIGHT).map(task).collect()).into_iter().collect())?;
-        let mut buffer = vec![0; PAGE_BYTES as usize];
+        let mut buffer = vec![0; PAGE_BYTES];
         self.check(|offset_bytes| {
             file.read_exact_at(&mut buffer, offset_bytes)?;
             Ok(first_word(&buffer))
@@ -232,18 +218,15 @@ impl Run {
         Ok(measured)
     }
 
-    fn measured(self, work: impl FnOnce() -> io::Result<Vec<Histogram<u64>>>) -> io::Result<Measured> {
-        let kernel_pages = resident_pages(self)?;
+    fn measured(self, work: impl FnOnce() -> io::Result<Vec<Latencies>>) -> io::Result<Measured> {
+        let kernel_pages = resident_pages(self.span_bytes)?;
         let (started, cpu_before) = (Instant::now(), cpu_seconds());
         let parts = work()?;
         let (seconds, cpu_seconds) = (started.elapsed().as_secs_f64(), cpu_seconds() - cpu_before);
-        let mut latencies = histogram();
-        for part in &parts {
-            latencies.add(part).expect("all histograms have the same bounds");
-        }
-        let within = |&share: &f64| (share, latencies.value_at_quantile(share) as f64 / 1e3);
+        let latencies = Latencies::sum(parts);
+        let within = |&share: &f64| (share, latencies.within_us(share));
         Ok(Measured {
-            reads: latencies.len(),
+            reads: latencies.count(),
             seconds,
             cpu_seconds,
             peak_rss_kib: peak_rss_kib()?,
@@ -271,8 +254,8 @@ impl Run {
 
     fn offset_bytes(self, seed: u64, number: u64) -> u64 {
         // The upper half of a product spreads evenly, and is cheaper than a remainder.
-        let pages = u128::from(self.span_bytes / PAGE_BYTES);
-        ((u128::from(mixed(seed ^ mixed(number))) * pages) >> 64) as u64 * PAGE_BYTES
+        let pages = u128::from(self.span_bytes / PAGE_SIZE_BYTES);
+        ((u128::from(mixed(seed ^ mixed(number))) * pages) >> 64) as u64 * PAGE_SIZE_BYTES
     }
 }
 
@@ -284,13 +267,21 @@ struct Worker {
     offset_bytes: u64,
     last: Instant,
     deadline: Instant,
-    latencies: Histogram<u64>,
+    latencies: Latencies,
 }
 
 impl Worker {
     fn new(run: Run, number: u32) -> Worker {
         let (seed, now) = (mixed(run.seed << 8 | u64::from(number)), Instant::now());
-        Worker { run, seed, number: 0, offset_bytes: 0, last: now, deadline: now, latencies: histogram() }
+        Worker {
+            run,
+            seed,
+            number: 0,
+            offset_bytes: 0,
+            last: now,
+            deadline: now,
+            latencies: Latencies::coarse(),
+        }
     }
 
     fn start(&mut self) {
@@ -308,7 +299,7 @@ impl Worker {
 
     fn took(&mut self, word: u64) -> io::Result<()> {
         let now = Instant::now();
-        self.latencies.saturating_record((now - self.last).as_nanos() as u64);
+        self.latencies.record(now - self.last);
         self.last = now;
         if self.run.is_scrambled && word != mixed(self.offset_bytes / 8) {
             return Err(wrong_bytes(self.offset_bytes));
@@ -317,32 +308,8 @@ impl Worker {
     }
 }
 
-/// Reads all of the span once, from its start to its end.
-fn pass(run: Run, read: impl Fn(&mut [u8], u64) -> io::Result<()>) -> io::Result<()> {
-    let mut buffer = vec![0; PASS_BYTES];
-    (0..run.span_bytes).step_by(PASS_BYTES).try_for_each(|offset_bytes| {
-        let length = (run.span_bytes - offset_bytes).min(PASS_BYTES as u64) as usize;
-        read(&mut buffer[..length], offset_bytes)
-    })
-}
-
-fn resident_pages(run: Run) -> io::Result<Option<u64>> {
-    let open = OpenFile::open(Path::new(INPUT), DirectIo::Off, Access::Read)?;
-    Ok(open.resident_pages(ByteRange::new(0, run.span_bytes)))
-}
-
 fn first_word(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(*bytes.first_chunk().expect("a read has a page"))
-}
-
-fn wrong_bytes(offset_bytes: u64) -> io::Error {
-    let text = format!("wrong bytes at offset {offset_bytes}: has the file changed?");
-    io::Error::new(io::ErrorKind::InvalidData, text)
-}
-
-/// Nanoseconds to two digits; what is beyond a minute counts as a minute.
-fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("the bounds are well-formed")
 }
 
 /// What is in the file: what it was filled with when it was made here, or the user's own.
@@ -353,13 +320,8 @@ pub(super) const GIVEN: &str = "given";
 pub(super) const SHARES: [f64; 12] =
     [0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999, 1.0];
 
-/// As readers do that know what they want.
-const PASS_BYTES: usize = 1 << 20;
-
 /// Runtimes let a task that is always ready go on for so long, or longer.
 const READS_BEFORE_GIVING_WAY: u64 = 16;
-
-const CHECKS: u64 = 64;
 
 #[cfg(test)]
 mod tests {
@@ -372,8 +334,8 @@ mod tests {
         let places = |seed| (0..4000).map(move |number| run.offset_bytes(seed, number));
         let mut met = [false; 256];
         for offset in places(5) {
-            assert!(offset.is_multiple_of(PAGE_BYTES) && offset < 1 << 20);
-            met[(offset / PAGE_BYTES) as usize] = true;
+            assert!(offset.is_multiple_of(PAGE_SIZE_BYTES) && offset < 1 << 20);
+            met[(offset / PAGE_SIZE_BYTES) as usize] = true;
         }
         assert_eq!(met, [true; 256]);
         assert!(places(5).eq(places(5)) && !places(5).eq(places(6)));

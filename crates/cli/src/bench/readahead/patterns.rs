@@ -3,6 +3,8 @@
 //! Owns: names, and the place of each read as a function of its number.
 //! Does not own: who reads, when it ends for lack of time.
 
+use headwater_core::units::PAGE_SIZE_BYTES as PAGE;
+
 use crate::bench::suite::mixed;
 
 /// An order of reads, as programs have them.
@@ -136,8 +138,6 @@ impl Pattern {
         }
     }
 }
-
-const PAGE: u64 = 4096;
 
 const RUN_BYTES: u64 = 64 << 10;
 const RUN_EVERY_BYTES: u64 = 1 << 20;

@@ -9,12 +9,13 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use headwater_measure::process::{cpu_seconds, device_read_bytes};
 use serde::{Deserialize, Serialize};
 
 use super::patterns::{Layout, Pattern};
 use super::{READ_AHEAD_KB, Reader};
 use crate::bench::arguments::RowArguments;
-use crate::bench::suite::{INPUT, cpu_seconds};
+use crate::bench::input::{INPUT, no_such_row};
 use crate::shared::storage::read_ahead_setting;
 
 /// What the reads have cost, all of them or as many as time allowed.
@@ -37,10 +38,9 @@ pub(in crate::bench) struct Measurement {
 /// # Errors
 /// What reading reports; an unknown row.
 pub(in crate::bench) fn measure(arguments: &RowArguments) -> io::Result<Measurement> {
-    let unknown = || io::Error::new(io::ErrorKind::InvalidInput, "there is no such row");
-    let (pattern, reader) = arguments.row.split_once(':').ok_or_else(unknown)?;
-    let pattern = Pattern::ALL.into_iter().find(|known| known.id() == pattern).ok_or_else(unknown)?;
-    let reader = Reader::of_id(reader).ok_or_else(unknown)?;
+    let (pattern, reader) = arguments.row.split_once(':').ok_or_else(no_such_row)?;
+    let pattern = Pattern::ALL.into_iter().find(|known| known.id() == pattern).ok_or_else(no_such_row)?;
+    let reader = Reader::of_id(reader).ok_or_else(no_such_row)?;
     match reader {
         Reader::Kernel => kernel(arguments, pattern, &File::open(INPUT)?),
         Reader::Kernel128 => kernel(arguments, pattern, &open_with_readahead()?),
@@ -89,7 +89,7 @@ fn reads(
     let mut buffer = vec![0; pattern.bytes() as usize];
     let mut consumer = Consumer::of(pattern);
     let mut sums = Vec::new();
-    let (started, cpu_before, device_before) = (Instant::now(), cpu_seconds(), device_bytes());
+    let (started, cpu_before, device_before) = (Instant::now(), cpu_seconds(), device_read_bytes());
     let deadline = started + Duration::from_millis(arguments.limit_ms);
     let mut reads = 0;
     while reads < reads_wanted && (!reads.is_multiple_of(READS_BETWEEN_LOOKS) || Instant::now() < deadline) {
@@ -109,7 +109,7 @@ fn reads(
         bytes: reads * pattern.bytes(),
         seconds: started.elapsed().as_secs_f64(),
         cpu_seconds: cpu_seconds() - cpu_before,
-        device_bytes: device_bytes().zip(device_before).map(|(after, before)| after - before),
+        device_bytes: device_read_bytes().zip(device_before).map(|(after, before)| after - before),
         sums,
         driver: None,
     })
@@ -152,12 +152,6 @@ impl Consumer {
             }
         }
     }
-}
-
-/// `read_bytes` of `proc_pid_io(5)`.
-fn device_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/self/io").ok()?;
-    text.lines().find_map(|line| line.strip_prefix("read_bytes: "))?.trim().parse().ok()
 }
 
 /// A look at the clock costs 30 ns, a read that was read ahead 1 µs.

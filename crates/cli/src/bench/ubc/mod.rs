@@ -1,32 +1,42 @@
 //! UBC: the measurements of the paper on NetBSD's unified buffer cache (Silvers, FREENIX 2000), on the user's own device.
 //!
+//! Question: What do reading, writing and reading again cost in each way there is?
+//!
 //! ```text
 //!   rounds × works × ways: make cold ─► child (bench-row) ─► passes, a measurement each ─► same bytes? ─► medians
 //! ```
 //!
-//! Owns: works, ways, which of them go together, the files that are written to.
-//! Does not own: reading and writing (`row`), the words (`report`).
+//! Owns: works, ways, which of them go together, the files that are written to, what is said of them.
+//! Does not own: reading and writing (`row`).
 
 mod arguments;
-mod report;
 mod row;
 
-use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use headwater_core::units::PAGE_SIZE_BYTES;
+use headwater_measure::table::shown;
+use headwater_measure::{
+    Bars, Better, Comparison, Figure, Findings, Media, Method, Metric, Report, Row, Section, Table, Whose,
+    rounds, verdict,
+};
+use serde_json::json;
 
 pub(crate) use arguments::{EXAMPLES, UbcArguments};
 pub(super) use row::measure as measure_row;
 
 use super::file::{self, Fitting, SIZE_BYTES_MIN, Target, Wanted};
-use super::suite::{self, Findings, PAGE_BYTES, Task};
+use super::fio::FioFile;
+use super::host::Host;
+use super::suite::{self, Task, place_words};
+use super::tally::Sums;
 use crate::bench::arguments::RowSuite;
 use crate::shared::arguments::{EngineArguments, QueueArguments};
-use crate::shared::units::ByteSize;
+use crate::shared::units::{ByteSize, readable};
 use os_display::Quotable;
-use report::Report;
-use row::Measured;
+use row::{Measured, Pass};
 
 pub(super) struct Plan {
     /// Of a large file, at most.
@@ -68,6 +78,22 @@ impl Work {
         }
     }
 
+    fn name(self, pass: usize) -> String {
+        match self {
+            Work::Raw => "raw file to null".to_owned(),
+            Work::New => "zero to new file".to_owned(),
+            Work::Overwrite => "zero to overwrite".to_owned(),
+            Work::Large => "large file to null".to_owned(),
+            Work::Small => "50 MB to null".to_owned(),
+            Work::Again => format!("50 MB, read {} of {PASSES}", pass + 1),
+        }
+    }
+
+    /// Of a row: a pass of a work.
+    fn row_id(self, pass: usize) -> String {
+        if self == Work::Again { format!("{}-{}", self.id(), pass + 1) } else { self.id().to_owned() }
+    }
+
     fn writes(self) -> bool {
         matches!(self, Work::New | Work::Overwrite)
     }
@@ -81,7 +107,7 @@ impl Work {
         match self {
             Work::Raw | Work::Large => large_bytes,
             // Direct writes are whole pages.
-            Work::New | Work::Overwrite => large_bytes / PAGE_BYTES * PAGE_BYTES,
+            Work::New | Work::Overwrite => large_bytes / PAGE_SIZE_BYTES * PAGE_SIZE_BYTES,
             Work::Small | Work::Again => large_bytes.min(SMALL_BYTES),
         }
     }
@@ -119,6 +145,14 @@ impl Way {
         if self == Way::Direct { "O_DIRECT" } else { self.id() }
     }
 
+    fn whose(self) -> Whose {
+        match self {
+            Way::Headwater | Way::View => Whose::Headwater,
+            Way::Device => Whose::Limit,
+            Way::Buffered | Way::Mapped | Way::Direct => Whose::Peer,
+        }
+    }
+
     fn can(self, work: Work) -> bool {
         match self {
             Way::Buffered | Way::Direct | Way::Headwater => true,
@@ -150,19 +184,10 @@ pub(super) fn wanted(size: Option<ByteSize>, dir: Option<&Path>) -> Result<Wante
 
 pub(super) fn run(plan: &Plan, target: &Target) -> Result<Findings, String> {
     let mut contest = Contest::new(plan, target);
-    let progress = suite::progress_bar(u64::from(plan.rounds) * contest.outcomes.len() as u64);
-    for round in 0..plan.rounds {
-        for index in suite::order(contest.outcomes.len(), round) {
-            let outcome = &contest.outcomes[index];
-            progress.set_message(format!("{}, {}", outcome.work.id(), outcome.way.name()));
-            progress.tick();
-            contest.measure(index)?;
-            progress.inc(1);
-        }
-    }
-    progress.finish_and_clear();
-    let report = Report::new(plan, target, &contest);
-    Ok(Findings::new(report.text(), &report, report.section()))
+    let mut outcomes = contest.outcomes();
+    let name = |outcome: &Outcome| format!("{}, {}", outcome.work.id(), outcome.way.name());
+    rounds::with_progress(&mut outcomes, plan.rounds, name, |outcome, _| contest.measure(outcome))?;
+    Ok(contest.report(&outcomes).findings())
 }
 
 struct Contest<'a> {
@@ -170,49 +195,37 @@ struct Contest<'a> {
     target: &'a Target,
     large_bytes: u64,
     engine: EngineArguments,
-    /// Where files are written, and the one that is overwritten.
-    written: Option<(PathBuf, Target)>,
-    outcomes: Vec<Outcome>,
-    /// Why there are no figures for something.
-    notes: Vec<String>,
-    /// By the end of what was read: the sum, and whose.
-    sums: HashMap<u64, (u64, Way)>,
+    /// Where files are written, and the one that is overwritten; or why there is none.
+    written: Result<(PathBuf, Target), String>,
+    /// By the end of what was read.
+    sums: Sums<u64>,
 }
 
 impl<'a> Contest<'a> {
     fn new(plan: &'a Plan, target: &'a Target) -> Contest<'a> {
         let large_bytes = target.bytes.min(plan.bytes_max);
-        let mut notes = Vec::new();
-        let written = match written(target, large_bytes) {
-            Ok(written) => Some(written),
-            Err(reason) => {
-                notes.push(format!("nothing was written: {reason}"));
-                None
-            }
-        };
-        if let Some(refusal) = &target.direct_refusal {
-            notes.push(format!("no figures for O_DIRECT and device: {refusal}"));
-        }
+        let engine = EngineArguments { memory: ByteSize(MEMORY_BYTES), queue: plan.queue.clone() };
+        let written = written(target, large_bytes);
+        Contest { plan, target, large_bytes, engine, written, sums: Sums::new() }
+    }
+
+    fn outcomes(&self) -> Vec<Outcome> {
         let is_possible = |work: Work, way: Way| {
-            let used = match &written {
-                _ if !work.writes() => Some(target),
-                Some((_, overwritten)) => Some(overwritten),
-                None => None,
+            let used = match &self.written {
+                _ if !work.writes() => Some(self.target),
+                Ok((_, overwritten)) => Some(overwritten),
+                Err(_) => None,
             };
             let is_direct = matches!(way, Way::Direct | Way::Device);
             way.can(work) && used.is_some_and(|used| !is_direct || used.direct_refusal.is_none())
         };
         let pairs = Work::ALL.into_iter().flat_map(|work| Way::ALL.map(|way| (work, way)));
-        let outcomes = pairs
-            .filter(|&(work, way)| is_possible(work, way))
-            .map(|(work, way)| Outcome { work, way, rounds: Vec::new(), stayed_warm: false })
-            .collect();
-        let engine = EngineArguments { memory: ByteSize(MEMORY_BYTES), queue: plan.queue.clone() };
-        Contest { plan, target, large_bytes, engine, written, outcomes, notes, sums: HashMap::new() }
+        let pairs = pairs.filter(|&(work, way)| is_possible(work, way));
+        pairs.map(|(work, way)| Outcome { work, way, rounds: Vec::new(), stayed_warm: false }).collect()
     }
 
-    fn measure(&mut self, index: usize) -> Result<(), String> {
-        let (work, way) = (self.outcomes[index].work, self.outcomes[index].way);
+    fn measure(&mut self, outcome: &mut Outcome) -> Result<(), String> {
+        let (work, way) = (outcome.work, outcome.way);
         let (descriptor, was_cold) = self.descriptor(work)?;
         let task = Task {
             suite: RowSuite::Ubc,
@@ -223,9 +236,9 @@ impl<'a> Contest<'a> {
             seed: 0,
             engine: &self.engine,
         };
-        let measured: Measured = task.run_on(descriptor)?;
-        self.compare_sums(way, &measured)?;
-        let outcome = &mut self.outcomes[index];
+        let measured: Measured = task.run_in(None, descriptor)?;
+        let sums = measured.passes.iter().flat_map(|pass| pass.sums.iter().copied());
+        self.sums.compare(way.name(), sums)?;
         outcome.stayed_warm |= !was_cold;
         outcome.rounds.push(measured);
         Ok(())
@@ -239,29 +252,250 @@ impl<'a> Contest<'a> {
             descriptor.map(|descriptor| (descriptor, was_cold)).map_err(|error| error.to_string())
         };
         match (work, &self.written) {
-            (Work::New, Some((dir, _))) => {
+            (Work::New, Ok((dir, _))) => {
                 // Without a name, so it goes with the child.
                 let made = tempfile::tempfile_in(dir);
                 let made =
                     made.map_err(|error| format!("failed to make a file in {}: {error}", dir.maybe_quote()))?;
                 Ok((made.into(), true))
             }
-            (Work::Overwrite, Some((_, overwritten))) => of(overwritten),
+            (Work::Overwrite, Ok((_, overwritten))) => of(overwritten),
             _ => of(self.target),
         }
     }
 
-    /// All ways read the same bytes, or the table is worthless.
-    fn compare_sums(&mut self, way: Way, measured: &Measured) -> Result<(), String> {
-        for &(offset_bytes, sum) in measured.passes.iter().flat_map(|pass| &pass.sums) {
-            let first = *self.sums.entry(offset_bytes).or_insert((sum, way));
-            if first.0 != sum {
-                let (one, other) = (first.1.name(), way.name());
-                return Err(format!("{one} and {other} read different bytes: has the file changed?"));
-            }
+    fn report(&self, outcomes: &[Outcome]) -> Report {
+        let (target, rounds) = (self.target, self.plan.rounds);
+        let (path, made) = (target.path.display().to_string(), target.is_made);
+        let (small_bytes, large) = (Work::Small.bytes(self.large_bytes), readable(self.large_bytes));
+        let measured = outcomes.iter().flat_map(|outcome| &outcome.rounds);
+        let host = Host::with_driver(&target.path, measured.map(|measured| &measured.driver));
+        let lines: Vec<Line> = Work::ALL.into_iter().flat_map(|work| lines(work, outcomes)).collect();
+        let fio_file = FioFile::of(target, target.bytes);
+        let mut fio = vec![fio_file.limit("read")];
+        // A file of the user's is not written to.
+        fio.extend(made.then(|| fio_file.limit("write") + " --end_fsync=1"));
+        let files = if made { "made in" } else { "of" };
+        let facts = [
+            ("Files".to_owned(), format!("{large} {files} {}", place_words(&path))),
+            ("Rounds".to_owned(), rounds.to_string()),
+        ];
+        let section = Section {
+            id: "ubc",
+            title: "Reading and writing files".to_owned(),
+            question: "What do reading, writing and reading again cost in each way there is?".to_owned(),
+            answer: answer(&lines, &large).unwrap_or_default(),
+            figures: self.figures(&lines),
+            methods: self.methods(&fio),
+            facts: host.facts().into_iter().chain(facts).collect(),
+            notes: self.notes(outcomes),
+            ..Section::default()
+        };
+        let head = format!(
+            "large: {large}, 50 MB: {}, {}{files} {path}; {}, medians",
+            readable(small_bytes),
+            if made { "files " } else { "" },
+            rounds::words(rounds)
+        );
+        Report {
+            head: vec![host.line(), head],
+            fields: vec![
+                ("host", json!(host)),
+                ("path", json!(path)),
+                ("made_for_this", json!(made)),
+                ("bytes", json!(self.large_bytes)),
+                ("small_bytes", json!(small_bytes)),
+                ("rounds", json!(rounds)),
+                ("fio", json!(fio)),
+            ],
+            tail: fio.iter().map(|line| format!("the device's limit: {line}")).collect(),
+            section,
+            rows: lines.iter().map(Line::row).collect(),
+            ..Report::default()
         }
-        Ok(())
     }
+
+    fn figures(&self, lines: &[Line]) -> Vec<Figure> {
+        let bars =
+            [(Work::Raw, "A large cold file to nothing"), (Work::Overwrite, "Zeros over a file, synced")];
+        let bars = bars.into_iter().filter_map(|(work, caption)| {
+            let line = lines.iter().find(|line| line.work == work && !line.cells.is_empty())?;
+            let mut bars = Bars::of(caption, RATE, &line.cells);
+            for (bar, cell) in bars.bars.iter_mut().zip(&line.cells) {
+                // A part of the file is another one in each round, so it has no spread.
+                if cell.number("bytes") != work.bytes(self.large_bytes) {
+                    bar.spread = (bar.value, bar.value);
+                }
+            }
+            Some(Figure::Bars(bars))
+        });
+        let tables = [
+            (RATE, "GB/s", "Rates, GB/s", 2),
+            ("seconds", "seconds", "Times, s", 3),
+            ("cpu_seconds", "CPU seconds", "Processor time, s", 3),
+        ];
+        let tables = tables.map(|(metric, head, caption, places)| {
+            let columns = [head, "page cache before"].into_iter().chain(Way::ALL.map(Way::name));
+            let row = |line: &Line| {
+                let cells =
+                    Way::ALL.map(|way| shown(line.cell(way).and_then(|cell| cell.value(metric)), places));
+                let names = [line.work.name(line.pass), line.page_cache.words().to_owned()];
+                (Whose::Peer, names.into_iter().chain(cells).collect())
+            };
+            Figure::Table(Table {
+                caption: caption.to_owned(),
+                columns: columns.map(str::to_owned).collect(),
+                rows: lines.iter().filter(|line| !line.cells.is_empty()).map(row).collect(),
+                media: Media::Both,
+            })
+        });
+        bars.chain(tables).collect()
+    }
+
+    fn methods(&self, fio: &[String]) -> Vec<Method> {
+        let how = format!(
+            "The rows of Chuck Silvers' paper on NetBSD's unified buffer cache (UBC, 2000), each in a child process of \
+             its own, after the kernel was made to forget the file (posix_fadvise, POSIX_FADV_DONTNEED); the column \
+             on the page cache says where it was not. Writing ends with fsync, which counts. Large is {}, 50 MB is \
+             {}. {}",
+            readable(self.large_bytes),
+            readable(Work::Small.bytes(self.large_bytes)),
+            rounds::sentence(self.plan.rounds)
+        );
+        let ways = "buffered: the page cache, 128 KiB at a time. mmap: a byte of each mapped page. O_DIRECT: 1 MiB at a \
+                    time. headwater: read_at and write_at, 1 MiB at a time, the raw file by its reader. view: \
+                    headwater's pages themselves. device: 32 direct requests of 1 MiB in flight, whose bytes are not \
+                    looked at.";
+        let limits = ["The device's limit when it reads", "The device's limit when it writes"];
+        let limits = limits.into_iter().zip(fio);
+        let limits =
+            limits.map(|(what, line)| Method::new(what, "32 requests of 1 MiB in flight.").fio(line));
+        [Method::new("All rows", how), Method::new("Ways", ways)].into_iter().chain(limits).collect()
+    }
+
+    fn notes(&self, outcomes: &[Outcome]) -> Vec<String> {
+        let written = self.written.as_ref().err().map(|reason| format!("nothing was written: {reason}"));
+        let refusal = self.target.direct_refusal.as_ref();
+        let refusal = refusal.map(|refusal| format!("no figures for O_DIRECT and device: {refusal}"));
+        let reading = Some("mmap and view only read: - where something is written".to_owned());
+        let is_cut = |outcome: &&Outcome| {
+            let wanted_bytes = outcome.work.bytes(self.large_bytes);
+            outcome.rounds.iter().flat_map(|measured| &measured.passes).any(|pass| pass.bytes < wanted_bytes)
+        };
+        let cut = outcomes.iter().filter(is_cut);
+        let cut: Vec<String> =
+            cut.map(|outcome| format!("{} by {}", outcome.work.id(), outcome.way.name())).collect();
+        let cut = (!cut.is_empty())
+            .then(|| format!("time was up before the end, so seconds are of a part: {}", cut.join("; ")));
+        let is_warm = outcomes.iter().any(|outcome| outcome.stayed_warm);
+        let warm =
+            is_warm.then(|| "the page cache kept some of the file, so not all rows were cold".to_owned());
+        [written, refusal, reading, cut, warm].into_iter().flatten().collect()
+    }
+}
+
+/// A pass of a work in all ways.
+struct Line {
+    work: Work,
+    pass: usize,
+    page_cache: PageCache,
+    /// A way that does not go with the work has none.
+    cells: Vec<Row>,
+}
+
+/// What the page cache held of the file before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum PageCache {
+    /// Nothing: it was dropped.
+    Dropped,
+    /// Some of it, as it could not be dropped.
+    NotDropped,
+    /// What the read before has left there.
+    Kept,
+    /// Nothing: the file is new.
+    New,
+}
+
+impl PageCache {
+    fn words(self) -> &'static str {
+        match self {
+            PageCache::Dropped => "dropped",
+            PageCache::NotDropped => "not dropped",
+            PageCache::Kept => "kept",
+            PageCache::New => "new file",
+        }
+    }
+
+    /// For the JSON.
+    fn id(self) -> &'static str {
+        match self {
+            PageCache::NotDropped => "not-dropped",
+            PageCache::New => "new",
+            other => other.words(),
+        }
+    }
+}
+
+impl Line {
+    fn cell(&self, way: Way) -> Option<&Row> {
+        self.cells.iter().find(|cell| cell.text("way") == way.id())
+    }
+
+    fn row(&self) -> Row {
+        Row::new(Whose::Peer, self.work.name(self.pass))
+            .label("id", self.work.row_id(self.pass))
+            .named()
+            .label("page_cache", self.page_cache.id())
+            .label("cells", json!(self.cells))
+    }
+}
+
+/// A line for each pass of a work.
+fn lines(work: Work, outcomes: &[Outcome]) -> impl Iterator<Item = Line> {
+    let of_work = outcomes.iter().filter(move |outcome| outcome.work == work);
+    let is_warm = of_work.clone().any(|outcome| outcome.stayed_warm);
+    let page_cache = move |pass: usize| match work {
+        Work::New => PageCache::New,
+        Work::Again if pass > 0 => PageCache::Kept,
+        _ if is_warm => PageCache::NotDropped,
+        _ => PageCache::Dropped,
+    };
+    (0..work.passes()).map(move |pass| {
+        let cells = of_work.clone().map(|outcome| cell(outcome, pass)).collect();
+        Line { work, pass, page_cache: page_cache(pass), cells }
+    })
+}
+
+fn cell(outcome: &Outcome, pass: usize) -> Row {
+    let passes = || outcome.rounds.iter().filter_map(|measured| measured.passes.get(pass));
+    let each = |value: fn(&Pass) -> f64| passes().map(value);
+    let rates = each(|pass| pass.bytes as f64 / pass.seconds / GIGABYTE);
+    Row::new(outcome.way.whose(), outcome.way.name())
+        .label("way", outcome.way.id())
+        .label("bytes", passes().map(|pass| pass.bytes).min().unwrap_or(0))
+        .metric(Metric::new("seconds", "s", Better::Lower, each(|pass| pass.seconds)))
+        .metric(Metric::new(RATE, "GB/s", Better::Higher, rates))
+        .metric(Metric::new("cpu_seconds", "CPU s", Better::Lower, each(|pass| pass.cpu_seconds)).plain())
+}
+
+/// Reading and writing against the best other way, with what the device can do where that is known.
+fn answer(lines: &[Line], size: &str) -> Option<String> {
+    let cells = |work| lines.iter().find(|line| line.work == work).map(|line| &line.cells);
+    let raw = cells(Work::Raw)?;
+    let read = Comparison::of_best(raw.iter(), RATE)?;
+    let mut text = format!("headwater reads a cold file of {size} at {:.2} GB/s", read.ours.value(RATE)?);
+    if read.ours.text("way") == Way::View.id() {
+        text += " by its views";
+    }
+    text += &format!(", {}", read.words());
+    let limits = raw.iter().filter(|cell| cell.whose == Whose::Limit);
+    if let Some(limit) = verdict::best(limits, RATE).and_then(|limit| limit.value(RATE)) {
+        text += &format!(" and {:.2} × the ring alone", read.ours.value(RATE)? / limit);
+    }
+    if let Some(write) = cells(Work::Overwrite).and_then(|cells| Comparison::of_best(cells.iter(), RATE)) {
+        text += &format!("; it overwrites one at {:.2} GB/s, {}", write.ours.value(RATE)?, write.words());
+    }
+    Some(text + ".")
 }
 
 /// Where to write, and the file that is overwritten there.
@@ -296,3 +530,8 @@ const FILES_AND_ROOM: u64 = FILES + 1;
 
 /// Twice of what is read again, and a fraction of a large file.
 const MEMORY_BYTES: u64 = 128 << 20;
+
+const RATE: &str = "gb_per_s";
+
+/// The unit of devices' data sheets, and of the paper.
+const GIGABYTE: f64 = 1e9;

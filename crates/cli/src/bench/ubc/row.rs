@@ -5,10 +5,10 @@
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,13 +19,15 @@ use headwater::ring::{
     Operation, Route, Transfer, Urgency,
 };
 use headwater::testing::{MapAdvice, MappedFile, Pressure};
+use headwater_core::units::{PAGE_BYTES, PAGE_SIZE_BYTES};
+use headwater_measure::process::cpu_seconds;
 use rustix::fs::FallocateFlags;
 use serde::{Deserialize, Serialize};
 
 use super::{Way, Work};
 use crate::bench::arguments::RowArguments;
-use crate::bench::row::Tally;
-use crate::bench::suite::{INPUT, PAGE_BYTES, cpu_seconds};
+use crate::bench::input::{self, INPUT, no_such_row};
+use crate::bench::tally::Tally;
 
 /// What a child has done.
 #[derive(Serialize, Deserialize, Clone, Debug)]
@@ -48,10 +50,10 @@ pub(super) struct Pass {
 /// # Errors
 /// What reading or writing reports; an unknown row.
 pub(in crate::bench) fn measure(arguments: &RowArguments) -> io::Result<Measured> {
-    let unknown = || io::Error::new(io::ErrorKind::InvalidInput, "there is no such row");
-    let (work, way) = arguments.row.split_once(':').ok_or_else(unknown)?;
-    let work = Work::ALL.into_iter().find(|known| known.id() == work).ok_or_else(unknown)?;
-    let way = Way::ALL.into_iter().find(|known| known.id() == way && known.can(work)).ok_or_else(unknown)?;
+    let (work, way) = arguments.row.split_once(':').ok_or_else(no_such_row)?;
+    let work = Work::ALL.into_iter().find(|known| known.id() == work).ok_or_else(no_such_row)?;
+    let way =
+        Way::ALL.into_iter().find(|known| known.id() == way && known.can(work)).ok_or_else(no_such_row)?;
     let mut clock = Clock::start(arguments);
     let mut passes = Vec::new();
     let driver = if work.writes() {
@@ -61,7 +63,7 @@ pub(in crate::bench) fn measure(arguments: &RowArguments) -> io::Result<Measured
     } else {
         let opened = Opened::new(arguments, way)?;
         for _ in 0..work.passes() {
-            let mut tally = Tally::new(arguments.bytes, clock.deadline);
+            let mut tally = Tally::new(arguments.bytes, clock.limit);
             opened.read(work, &mut tally)?;
             let (bytes, sums) = tally.finish();
             clock.bytes = bytes;
@@ -106,7 +108,7 @@ impl Clock {
 
 /// A file that is open for reading in one way.
 enum Opened {
-    Kernel(File, usize),
+    Kernel(File),
     Direct(File),
     Mapped(File),
     Headwater(Engine, headwater::File, Taking),
@@ -124,10 +126,8 @@ impl Opened {
     fn new(arguments: &RowArguments, way: Way) -> io::Result<Opened> {
         let taking = if way == Way::View { Taking::Seen } else { Taking::Copied };
         Ok(match way {
-            Way::Buffered => Opened::Kernel(File::open(INPUT)?, BUFFERED_BYTES),
-            Way::Direct => {
-                Opened::Direct(OpenOptions::new().read(true).custom_flags(direct_flag()).open(INPUT)?)
-            }
+            Way::Buffered => Opened::Kernel(File::open(INPUT)?),
+            Way::Direct => Opened::Direct(input::direct(OpenOptions::new().read(true))?),
             Way::Mapped => Opened::Mapped(File::open(INPUT)?),
             Way::Headwater | Way::View => {
                 let engine = arguments.engine.builder().build()?;
@@ -147,39 +147,25 @@ impl Opened {
 
     fn read(&self, work: Work, tally: &mut Tally) -> io::Result<()> {
         match self {
-            Opened::Kernel(file, block_bytes) => {
-                read_at_all(tally, &mut vec![0; *block_bytes], |buffer, offset| file.read_at(buffer, offset))
+            Opened::Kernel(file) => {
+                tally.take_all(&mut vec![0; BUFFERED_BYTES], |buffer, offset| file.read_at(buffer, offset))
             }
             Opened::Direct(file) => {
-                let mut extent = block()?;
-                read_at_all(tally, &mut extent, |buffer, offset| file.read_at(buffer, offset))
+                tally.take_all(&mut block()?, |buffer, offset| file.read_at(buffer, offset))
             }
             Opened::Mapped(file) => mapped(tally, file),
             Opened::Headwater(_, file, Taking::Copied) if work == Work::Raw => {
-                let mut reader = file.reader();
-                read_at_all(tally, &mut vec![0; BLOCK_BYTES], |buffer, _| reader.read(buffer))
+                tally.take_copies(&mut file.reader(), &mut vec![0; BLOCK_BYTES])
             }
             Opened::Headwater(_, file, Taking::Copied) => {
-                read_at_all(tally, &mut vec![0; BLOCK_BYTES], |buffer, offset| {
-                    Ok(file.read_at(buffer, offset)?)
-                })
+                let read = |buffer: &mut [u8], offset| Ok(file.read_at(buffer, offset)?);
+                tally.take_all(&mut vec![0; BLOCK_BYTES], read)
             }
-            Opened::Headwater(_, file, Taking::Seen) if work == Work::Raw => lent(tally, &mut file.reader()),
+            Opened::Headwater(_, file, Taking::Seen) if work == Work::Raw => {
+                tally.take_lent(&mut file.reader())
+            }
             Opened::Headwater(_, file, Taking::Seen) => viewed(tally, file),
             Opened::Device(ring) => ring.read(tally),
-        }
-    }
-}
-
-fn read_at_all(
-    tally: &mut Tally,
-    buffer: &mut [u8],
-    mut read: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
-) -> io::Result<()> {
-    loop {
-        let read_bytes = read(buffer, tally.position_bytes)?;
-        if read_bytes == 0 || tally.take(&buffer[..read_bytes]).is_break() {
-            return Ok(());
         }
     }
 }
@@ -189,7 +175,7 @@ fn mapped(tally: &mut Tally, file: &File) -> io::Result<()> {
     loop {
         let mut firsts = 0;
         let end_bytes = tally.end_bytes.min(tally.position_bytes + BUFFERED_BYTES as u64);
-        for offset in (tally.position_bytes..end_bytes).step_by(PAGE_BYTES as usize) {
+        for offset in (tally.position_bytes..end_bytes).step_by(PAGE_BYTES) {
             let mut first = [0];
             mapped.copy_at(&mut first, offset);
             firsts += u64::from(first[0]);
@@ -197,17 +183,6 @@ fn mapped(tally: &mut Tally, file: &File) -> io::Result<()> {
         if tally.count(end_bytes - tally.position_bytes, firsts).is_break() {
             return Ok(());
         }
-    }
-}
-
-fn lent(tally: &mut Tally, reader: &mut impl BufRead) -> io::Result<()> {
-    loop {
-        let chunk = reader.fill_buf()?;
-        let length = chunk.len();
-        if length == 0 || tally.take(chunk).is_break() {
-            return Ok(());
-        }
-        reader.consume(length);
     }
 }
 
@@ -229,7 +204,7 @@ fn write(arguments: &RowArguments, work: Work, way: Way, clock: &mut Clock) -> i
     options.write(true);
     match way {
         Way::Direct => {
-            let file = options.custom_flags(direct_flag()).open(INPUT)?;
+            let file = input::direct(&mut options)?;
             let mut zeros = block()?;
             zeros.fill(0);
             write_all(arguments.bytes, clock, &zeros, |bytes, offset| file.write_all_at(bytes, offset))?;
@@ -322,7 +297,7 @@ impl Ring {
                 };
                 let extents = Extents::from_iter([extent]);
                 let wanted_bytes = (end_bytes - offset_bytes).min(BLOCK_BYTES as u64);
-                let length_bytes = wanted_bytes.next_multiple_of(PAGE_BYTES) as usize;
+                let length_bytes = wanted_bytes.next_multiple_of(PAGE_SIZE_BYTES) as usize;
                 let (file, route) = (self.file.clone(), Route::Direct);
                 let transfer = Transfer { operation, file, route, offset_bytes, length_bytes, extents };
                 let completion = self.driver.submit(transfer, Urgency::Demand);
@@ -347,10 +322,6 @@ fn block() -> io::Result<Extent> {
 
 fn extent_of(arena: &Arena) -> io::Result<Extent> {
     arena.allocate(BLOCK_BYTES, Urgency::Demand).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
-}
-
-fn direct_flag() -> i32 {
-    rustix::fs::OFlags::DIRECT.bits() as i32
 }
 
 /// At which copies from and to the page cache are cheapest: beyond, the processor's cache is too small.

@@ -1,0 +1,40 @@
+//! Measure: how the benchmarks of this repository measure and report, for `headwater bench` and `headwater-bench` alike.
+//!
+//! ```text
+//!   suite: rows ─► rounds ─┬─ child: a process a row, in a cgroup of its own, its clocks ─┬─► Row: labels, metrics, samples
+//!                          └─ crew: threads that start together, their latencies ─────────┘          │
+//!                                                     text │ JSON │ page of HTML ◄─ Report ◄─ verdict┘
+//! ```
+//!
+//! A suite says what is measured, in which ways, and which question that answers; all else is here.
+//!
+//! Owns: rounds, children, samples and what counts of them, comparisons, the three forms of a report.
+//! Does not own: what is measured, and with which library: this crate knows none of headwater's engine.
+
+#![forbid(unsafe_code)]
+
+pub mod affinity;
+pub mod cgroup;
+pub mod child;
+pub mod crew;
+pub mod latency;
+pub mod machine;
+mod page;
+pub mod process;
+pub mod report;
+pub mod rounds;
+pub mod row;
+pub mod section;
+pub mod syscalls;
+pub mod table;
+pub mod verdict;
+
+pub use child::Failure;
+pub use latency::Latencies;
+pub use machine::Machine;
+pub use page::curves::svg;
+pub use report::{Findings, Report, Skipped};
+pub use row::{Better, Figures, Metric, Row, Whose, median};
+pub use section::{Bar, Bars, Curve, Curves, Figure, HeatMap, Media, Method, Section, Table, sentence};
+pub use table::Column;
+pub use verdict::{Comparison, Limit, Promise, Verdict};

@@ -1,0 +1,136 @@
+//! Tables: rows of words, and heat maps, which are tables with shaded cells.
+//!
+//! Owns: their markup, how dark a cell is.
+//! Does not own: colours (`style.css`).
+
+use maud::{Markup, html};
+
+use super::{figure, whose_class};
+use crate::row::Whose;
+use crate::section::{HeatMap, Table};
+
+pub(super) fn table(table: &Table, id: &str) -> Markup {
+    html! {
+        (scrolling(id, html! {
+            table {
+                caption id={ (id) "-caption" } { span .words { (table.caption) } }
+                thead {
+                    tr { @for column in &table.columns { th scope="col" { (column) } } }
+                }
+                tbody {
+                    @for (whose, cells) in &table.rows { (row(*whose, cells)) }
+                }
+            }
+        }))
+    }
+}
+
+fn row(whose: Whose, cells: &[String]) -> Markup {
+    let (name, values) = cells.split_first().map_or(("", cells), |(name, values)| (name.as_str(), values));
+    html! {
+        tr .(whose_class(whose)) {
+            th scope="row" {
+                (name)
+                @if whose == Whose::Limit { " " span .tag { "limit" } }
+            }
+            @for value in values {
+                @if is_number(value) { td .number { (value) } } @else { td { (value) } }
+            }
+        }
+    }
+}
+
+pub(super) fn heat_map(map: &HeatMap, id: &str) -> Markup {
+    let (across, settings_across) = &map.across;
+    let (down, settings_down) = &map.down;
+    let values = || map.cells.iter().flatten().flatten().copied().filter(|value| value.is_finite());
+    let full = values().fold(0.0, f64::max);
+    html! {
+        (scrolling(id, html! {
+            table .heat {
+                caption id={ (id) "-caption" } {
+                    span .words { (map.caption) ", " (map.unit) span .better { " – the stronger the shade the more" } }
+                }
+                thead {
+                    tr {
+                        th scope="col" rowspan="2" { (down) }
+                        th scope="colgroup" colspan=(settings_across.len()) { (across) }
+                    }
+                    tr { @for setting in settings_across { th scope="col" { (setting) } } }
+                }
+                tbody {
+                    @for (index, (setting, cells)) in settings_down.iter().zip(&map.cells).enumerate() {
+                        tr {
+                            th scope="row" { (setting) }
+                            @for (column, cell) in cells.iter().enumerate() {
+                                (shaded(*cell, full, map.chosen == Some((index, column))))
+                            }
+                        }
+                    }
+                }
+            }
+        }))
+    }
+}
+
+fn shaded(value: Option<f64>, full: f64, is_chosen: bool) -> Markup {
+    let share = value.map_or(0.0, |value| if full > 0.0 { (value / full).clamp(0.0, 1.0) } else { 0.0 });
+    html! {
+        td .number .chosen[is_chosen] style={ "--share:" (format!("{share:.3}")) } {
+            @match value {
+                Some(value) => (figure(value)),
+                None => span .remark { "not measured" },
+            }
+            @if is_chosen { " " span .tag { "chosen" } }
+        }
+    }
+}
+
+/// Wide tables move by themselves, by keys too, and the page stays where it is.
+fn scrolling(id: &str, table: Markup) -> Markup {
+    html! {
+        div .scroll id=(id) role="region" tabindex="0" aria-labelledby={ (id) "-caption" } { (table) }
+    }
+}
+
+/// Figures stand one below the other.
+fn is_number(text: &str) -> bool {
+    let first = text.trim_start_matches(['-', '+', '×', ' ']).chars().next();
+    text == "-" || text == "–" || first.is_some_and(|letter| letter.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: shading follows the value, the chosen cell is named, and gaps are said.
+    #[test]
+    fn heat() {
+        let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
+        let map = HeatMap {
+            caption: "Rate".to_owned(),
+            unit: "MiB/s",
+            across: ("in flight".to_owned(), words(&["1", "2"])),
+            down: ("size".to_owned(), words(&["4 KiB", "1 MiB"])),
+            cells: vec![vec![Some(250.0), None], vec![Some(500.0), Some(1000.0)]],
+            chosen: Some((1, 1)),
+        };
+        let text = heat_map(&map, "x").into_string();
+        for part in ["--share:0.250", "--share:0.500", "--share:1.000", "not measured", "1 MiB", "in flight"]
+        {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert!(text.contains("1000 <span class=\"tag\">chosen</span>"), "{text}");
+        assert_eq!(text.matches("chosen\"").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn numbers_are_told_from_words() {
+        for number in ["1.5", "-", "-3", "× 2", "12 – 14"] {
+            assert!(is_number(number), "{number}");
+        }
+        for word in ["", "dropped", "mmap 4"] {
+            assert!(!is_number(word), "{word}");
+        }
+    }
+}

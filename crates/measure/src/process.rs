@@ -1,0 +1,42 @@
+//! Process: what this process has cost so far, as the kernel counts it.
+
+use std::fs;
+use std::io;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Processor time of this process, all of its threads and the kernel's part included.
+pub fn cpu_seconds() -> f64 {
+    let now = clock_gettime(ClockId::ProcessCPUTime);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+}
+
+/// `VmHWM` of `proc_pid_status(5)`.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn peak_rss_kib() -> io::Result<u64> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let number = field(&status, "VmHWM:").and_then(|words| words.trim_end_matches(" kB").parse().ok());
+    number.ok_or_else(|| io::Error::other("/proc/self/status has no VmHWM"))
+}
+
+/// What this process asked of devices (`read_bytes` of `proc_pid_io(5)`); `None` where the kernel does not count.
+pub fn device_read_bytes() -> Option<u64> {
+    field(&fs::read_to_string("/proc/self/io").ok()?, "read_bytes:")?.parse().ok()
+}
+
+/// How often the kernel was made to drop its whole page cache since it was started; `None` where it does not tell.
+pub fn page_cache_drops() -> Option<u64> {
+    field(&fs::read_to_string("/proc/vmstat").ok()?, "drop_pagecache ")?.parse().ok()
+}
+
+/// What `/proc/meminfo` counts as available.
+pub fn available_memory_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    Some(field(&text, "MemAvailable:")?.strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
+}
+
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+}

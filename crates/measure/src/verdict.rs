@@ -1,0 +1,273 @@
+//! Verdict: what a comparison of rows says, and whether a promise is kept.
+//!
+//! ```text
+//!   rows ─► the best of headwater : the best rival ─► spreads overlap, or hardly apart? ─► no difference, else a ratio
+//!   a ratio : its limit ─► met, or MISSED
+//! ```
+//!
+//! Owns: who is compared with whom, when a difference is one, the line of a promise.
+//! Does not own: the sentence around a comparison (suites), which limits are promised.
+
+use std::fmt;
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use crate::row::{Better, Metric, Row, Whose};
+
+/// Two rows by one metric.
+#[derive(Clone, Copy, Debug)]
+pub struct Comparison<'a> {
+    /// Usually the best of headwater.
+    pub ours: &'a Row,
+    /// Usually the best of all that are not.
+    pub theirs: &'a Row,
+    /// Our value against theirs.
+    pub ratio: f64,
+    /// Whether the ratio is more than chance.
+    pub outcome: Outcome,
+    /// Whether some sample of one lies among those of the other.
+    overlap: bool,
+}
+
+/// Of a comparison, seen from our side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// Better by more than what may be chance.
+    Better,
+    /// Worse by more than that.
+    Worse,
+    /// The samples do not tell.
+    NoDifference,
+}
+
+impl<'a> Comparison<'a> {
+    /// The best of headwater's rows with the best of its peers'. `None` where one of them has no figures.
+    pub fn of_best(rows: impl Iterator<Item = &'a Row> + Clone, metric: &str) -> Option<Comparison<'a>> {
+        let of = |whose| best(rows.clone().filter(move |row| row.whose == whose), metric);
+        Comparison::of(of(Whose::Headwater)?, of(Whose::Peer)?, metric)
+    }
+
+    /// Two given rows. `None` where one of them has no figures.
+    pub fn of(ours: &'a Row, theirs: &'a Row, metric: &str) -> Option<Comparison<'a>> {
+        let (one, other) = (ours.find(metric)?, theirs.find(metric)?);
+        let ratio = one.value()? / other.value()?;
+        let outcome = match () {
+            () if is_better(one, other)? => Outcome::Better,
+            () if is_better(other, one)? => Outcome::Worse,
+            () => Outcome::NoDifference,
+        };
+        let (own, their) = (one.spread()?, other.spread()?);
+        let overlap = own.0 <= their.1 && their.0 <= own.1;
+        Some(Comparison { ours, theirs, ratio, outcome, overlap })
+    }
+
+    /// `1.50 × std buffered`, or that there is no difference to it.
+    pub fn words(&self) -> String {
+        let (name, ratio) = (&self.theirs.name, self.ratio);
+        match self.outcome {
+            Outcome::NoDifference => format!("no difference to {name} ({ratio:.2} ×)"),
+            Outcome::Better | Outcome::Worse => format!("{ratio:.2} × {name}"),
+        }
+    }
+}
+
+/// The row with the best value of a metric.
+pub fn best<'a>(rows: impl Iterator<Item = &'a Row>, metric: &str) -> Option<&'a Row> {
+    let valued = rows.filter_map(|row| Some((row, row.find(metric)?.value()?, row.find(metric)?.better)));
+    let merit = |value: f64, better| if better == Better::Higher { value } else { -value };
+    let best = valued.max_by(|one, other| merit(one.1, one.2).total_cmp(&merit(other.1, other.2)));
+    best.map(|(row, ..)| row)
+}
+
+/// By a tenth, and no sample of one among the samples of the other.
+fn is_better(one: &Metric, other: &Metric) -> Option<bool> {
+    let (own, their) = (one.spread()?, other.spread()?);
+    let (own_value, their_value) = (one.value()?, other.value()?);
+    Some(match one.better {
+        Better::Higher => own_value >= their_value * NOTEWORTHY && own.0 > their.1,
+        Better::Lower => own_value * NOTEWORTHY <= their_value && own.1 < their.0,
+    })
+}
+
+/// Virtual disks differ by a few per cent from one run to the next.
+const NOTEWORTHY: f64 = 1.1;
+
+/// What is promised of a figure.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// This or more.
+    AtLeast(f64),
+    /// This or less.
+    AtMost(f64),
+}
+
+impl Limit {
+    fn is_met(self, measured: f64) -> bool {
+        match self {
+            Limit::AtLeast(limit) => measured >= limit,
+            Limit::AtMost(limit) => measured <= limit,
+        }
+    }
+}
+
+/// A figure, and whether it is what was promised.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Verdict {
+    title: String,
+    /// Usually a ratio.
+    pub measured: f64,
+    /// `None` for what is told without a promise.
+    bar: Option<Limit>,
+    is_met: bool,
+    /// Whether it is a ratio of rows of which the samples do not tell which is better.
+    no_difference: bool,
+}
+
+impl Verdict {
+    /// Holds the ratio of two rows against a limit.
+    pub fn of(title: impl Into<String>, comparison: &Comparison<'_>, limit: Limit) -> Verdict {
+        Verdict { no_difference: comparison.overlap, ..Verdict::new(title, comparison.ratio, limit) }
+    }
+
+    /// Holds a figure against a limit.
+    pub fn new(title: impl Into<String>, measured: f64, bar: impl Into<Option<Limit>>) -> Verdict {
+        let bar = bar.into();
+        let is_met = bar.is_none_or(|bar| bar.is_met(measured));
+        Verdict { title: title.into(), measured, bar, is_met, no_difference: false }
+    }
+
+    /// One line on standard output.
+    ///
+    /// # Errors
+    /// What writing reports.
+    pub fn print(&self) -> io::Result<()> {
+        writeln!(io::stdout(), "{self}")
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (title, measured) = (&self.title, self.measured);
+        let (sign, limit) = match self.bar {
+            None => return write!(f, "  {title:<64} {measured:>9.3}"),
+            Some(Limit::AtLeast(limit)) => (">=", limit),
+            Some(Limit::AtMost(limit)) => ("<=", limit),
+        };
+        let verdict = match (self.is_met, self.no_difference) {
+            (true, false) => "met",
+            (true, true) => "met, no difference",
+            (false, true) => "no difference",
+            (false, false) => "MISSED",
+        };
+        write!(f, "{title:<66} {measured:>9.3} {sign}{limit:>5}  {verdict}")
+    }
+}
+
+/// One way held against another, or against a number.
+#[derive(Clone, Copy, Debug)]
+pub struct Promise<Way> {
+    /// The way that promises.
+    pub ours: Way,
+    /// The way that it is held against; `None` where its own figure is.
+    pub theirs: Option<Way>,
+    /// Of [`Figures`](crate::Figures).
+    pub figure: &'static str,
+    /// `None` where the ratio is only told.
+    pub limit: Option<Limit>,
+}
+
+impl<Way: Copy> Promise<Way> {
+    /// What is measured; `None` where one of the ways has no such figure.
+    pub fn measured(&self, figure_of: impl Fn(Way, &str) -> Option<f64>) -> Option<f64> {
+        let ours = figure_of(self.ours, self.figure)?;
+        match self.theirs {
+            Some(theirs) => Some(ours / figure_of(theirs, self.figure)?),
+            None => Some(ours),
+        }
+    }
+}
+
+/// Prints a figure held against a limit.
+///
+/// # Errors
+/// What writing reports.
+pub fn report(title: &str, measured: f64, limit: Limit) -> io::Result<()> {
+    Verdict::new(title, measured, limit).print()
+}
+
+/// Prints a line that belongs to the verdict below it.
+///
+/// # Errors
+/// What writing reports.
+pub fn detail(text: &str) -> io::Result<()> {
+    writeln!(io::stdout(), "  {text}")
+}
+
+/// Prints why there is no verdict.
+///
+/// # Errors
+/// What writing reports.
+pub fn skipped(title: &str, reason: &dyn fmt::Display) -> io::Result<()> {
+    writeln!(io::stdout(), "{title:<66} skipped: {reason}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &str, whose: Whose, better: Better, samples: &[f64]) -> Row {
+        Row::new(whose, name).metric(Metric::new("it", "", better, samples.iter().copied()))
+    }
+
+    fn outcome(better: Better, ours: &[f64], theirs: &[f64]) -> Outcome {
+        let (ours, theirs) =
+            (row("a", Whose::Headwater, better, ours), row("b", Whose::Peer, better, theirs));
+        Comparison::of(&ours, &theirs, "it").unwrap().outcome
+    }
+
+    /// Goal: a difference takes a tenth and rounds that do not overlap, and knows which way is better.
+    #[test]
+    fn differences() {
+        use Better::{Higher, Lower};
+        assert_eq!(outcome(Higher, &[20.0, 21.0], &[10.0, 11.0]), Outcome::Better);
+        assert_eq!(outcome(Higher, &[10.0, 11.0], &[20.0, 21.0]), Outcome::Worse);
+        assert_eq!(outcome(Higher, &[10.0, 30.0], &[15.0, 15.0]), Outcome::NoDifference);
+        assert_eq!(outcome(Higher, &[10.5], &[10.0]), Outcome::NoDifference);
+        assert_eq!(outcome(Lower, &[10.0], &[20.0]), Outcome::Better);
+        assert_eq!(outcome(Lower, &[20.0], &[10.0]), Outcome::Worse);
+    }
+
+    /// Goal: the rival is the best of the peers, and limits are none.
+    #[test]
+    fn the_best_rival_counts() {
+        let of = |name, whose, value| row(name, whose, Better::Higher, &[value]);
+        let rows = [
+            of("slow peer", Whose::Peer, 10.0),
+            of("fast peer", Whose::Peer, 29.0),
+            of("slow", Whose::Headwater, 5.0),
+            of("fast", Whose::Headwater, 30.0),
+            of("device", Whose::Limit, 99.0),
+        ];
+        let comparison = Comparison::of_best(rows.iter(), "it").unwrap();
+        assert_eq!((&*comparison.ours.name, &*comparison.theirs.name), ("fast", "fast peer"));
+        assert_eq!(comparison.words(), "no difference to fast peer (1.03 ×)");
+        assert!(Comparison::of_best(rows[..2].iter(), "it").is_none());
+    }
+
+    /// Goal: a promise is judged by its limit, and what is only told misses none.
+    #[test]
+    fn limits() {
+        assert!(Verdict::new("a", 1.0, Limit::AtLeast(1.0)).to_string().ends_with(">=    1  met"));
+        assert!(Verdict::new("a", 1.1, Limit::AtMost(1.0)).to_string().ends_with("MISSED"));
+        assert!(Verdict::new("a", 0.1, None).is_met);
+        let rows = [("a", Whose::Headwater, [9.5, 10.1]), ("b", Whose::Peer, [10.0, 10.0])];
+        let rows = rows.map(|(name, whose, values)| row(name, whose, Better::Higher, &values));
+        let even = Verdict::of("a", &Comparison::of_best(rows.iter(), "it").unwrap(), Limit::AtLeast(1.0));
+        assert!(!even.is_met && even.to_string().ends_with("no difference"), "{even}");
+        let promise = Promise { ours: 1, theirs: Some(2), figure: "it", limit: None };
+        assert_eq!(promise.measured(|way, _| Some(f64::from(way))), Some(0.5));
+        assert_eq!(promise.measured(|way, _| (way == 1).then_some(1.0)), None);
+    }
+}
