@@ -16,27 +16,27 @@
 //!   Free ──────────────────────── install ───────┘
 //! ```
 //!
-//! | from | to | by | who may touch the bytes afterwards |
+//! | from | to | by | may touch the bytes afterwards |
 //! |---|---|---|---|
 //! | Free | Loading | [`Frame::begin_load`] | the I/O |
-//! | Loading | Resident | [`Frame::complete_load`] | nobody |
-//! | Resident | Resident, pinned | [`Frame::pin`] | whoever has pinned it, reading |
-//! | Resident, pinned | Resident | [`Frame::unpin`], the last | nobody |
+//! | Loading | Resident | [`Frame::complete_load`] | none |
+//! | Resident | Resident, pinned | [`Frame::pin`] | threads with a pin, reading |
+//! | Resident, pinned | Resident | [`Frame::unpin`], the last | none |
 //! | Loading | Stale | [`Frame::invalidate`], [`Frame::invalidate_clean`] | the I/O: what it brings is thrown away |
 //! | Stale | Free | [`Frame::complete_load`], [`Frame::fail_load`] | the allocator |
 //! | Loading | Free | [`Frame::fail_load`] | the allocator |
 //! | Resident | Free | [`Frame::evict`], [`Frame::invalidate`], [`Frame::invalidate_clean`] | the allocator |
-//! | Resident, pinned | Doomed | [`Frame::invalidate`], [`Frame::invalidate_clean`] | those who have pinned it, reading |
+//! | Resident, pinned | Doomed | [`Frame::invalidate`], [`Frame::invalidate_clean`] | threads with a pin, reading |
 //! | Doomed | Free | [`Frame::unpin`], the last | the allocator |
-//! | Free | Dirty | [`Frame::install`] | nobody: the page was written before |
+//! | Free | Dirty | [`Frame::install`] | none: the page was written before |
 //! | Resident | Writing | [`Frame::begin_write`] | the writer |
 //! | Dirty | Writing | [`Frame::begin_write`] | the writer |
-//! | Writing | Dirty | [`Frame::end_write`] | nobody |
-//! | Dirty | Dirty, pinned | [`Frame::pin`], [`Frame::hold`] | whoever has pinned it, reading |
-//! | Dirty, pinned | Dirty | [`Frame::unpin`], the last | nobody |
-//! | Dirty, pinned | Resident, pinned | [`Frame::clean`] | whoever has pinned it, reading |
+//! | Writing | Dirty | [`Frame::end_write`] | none |
+//! | Dirty | Dirty, pinned | [`Frame::pin`], [`Frame::hold`] | threads with a pin, reading |
+//! | Dirty, pinned | Dirty | [`Frame::unpin`], the last | none |
+//! | Dirty, pinned | Resident, pinned | [`Frame::clean`] | threads with a pin, reading |
 //! | Dirty | Free | [`Frame::invalidate`] | the allocator |
-//! | Dirty, pinned | Doomed | [`Frame::invalidate`] | those who have pinned it, reading |
+//! | Dirty, pinned | Doomed | [`Frame::invalidate`] | threads with a pin, reading |
 //!
 //! The word holds state, pins, a count of references for the replacement policy, what readahead wants to know, where
 //! the last read within the page ended, and a version that grows with every load and every write. A reader without any
@@ -45,17 +45,17 @@
 //! ends in a pin; compare LeanStore, Leis et al. 2018, and the latches of vmcache, Leis et al. 2023).
 //!
 //! Owns: the word, the identity, every transition.
-//! Does not own: the bytes (whoever owns the memory trusts these states), the table that leads here, the decision what
+//! Does not own: the bytes (the owner of the memory trusts these states), the table that leads here, the decision what
 //! to evict.
-//! A page is written in place only while nobody has it pinned; else the writer installs a copy in another frame, and this
+//! A page is written in place only while it is not pinned; else the writer installs a copy in another frame, and this
 //! one is doomed (the loan of UVM, Cranor and Parulkar 1999, broken by a write). So what is pinned never changes, be it
 //! pinned by a reader, by a view or by a write of it to the device.
 //!
 //! Invariants: F1 pins are zero unless Resident, Dirty or Doomed. F2 the identity changes only while Free and before
 //! Loading or Dirty is seen. F3 the version grows with each load and each write. F4 one load is under way while Loading or
-//! Stale. F5 one writer is at it while Writing. F6 a page becomes clean only while who wrote it to its file has it pinned.
-//! Locks: none here. All transitions but those of `pin`, `hold`, `unpin`, `begin_write`, `end_write` and `clean` are made by
-//! whoever holds the cache's control lock. `invalidate` waits for a writer, who copies at most a page.
+//! Stale. F5 a page has one writer while Writing. F6 a page becomes clean only while the writeback that wrote it holds a pin.
+//! Locks: none here. All transitions but those of `pin`, `hold`, `unpin`, `begin_write`, `end_write` and `clean` are made
+//! under the cache's control lock. `invalidate` waits for a writer, which copies at most a page.
 //! Hot path: `pin` is two loads and one compare-and-swap, `unpin` one subtraction.
 
 mod chunks;
@@ -72,7 +72,7 @@ pub use writing::{Held, WriteLatch};
 /// What a page is loaded for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LoadKind {
-    /// Somebody waits for it.
+    /// A reader waits for it.
     Demand,
     /// A guess.
     Ahead,
@@ -93,7 +93,7 @@ pub enum FrameState {
     Resident,
     /// An I/O fills it, but the page has changed or gone meanwhile.
     Stale,
-    /// Holds what the page was before it changed, for those who had pinned it.
+    /// Holds the page's bytes from before a change, for readers that still pin it.
     Doomed,
     /// Holds the page of its identity as it was written, which its file has not yet.
     Dirty,
@@ -130,7 +130,7 @@ pub enum FirstUse {
 }
 
 impl FirstUse {
-    /// Whether readahead is to be told.
+    /// Whether to report the use to readahead.
     pub const fn is_marked(self) -> bool {
         matches!(self, Self::Marked | Self::AheadMarked)
     }
@@ -185,8 +185,8 @@ impl Frame {
 
     /// Looks whether the frame holds the page, and whether reading it would change nothing but pins: its references are
     /// counted to the full, and nothing waits for its first use. Then a few bytes may be read without a pin, if
-    /// [`Frame::is_unchanged`] afterwards. Whoever stores into the memory of a frame that a page has left does so by atomic
-    /// operations, after a release fence: who sees what they stored sees then that the page has left.
+    /// [`Frame::is_unchanged`] afterwards. Stores into the memory of a frame that a page has left must be atomic
+    /// and follow a release fence: a reader that sees such a store then also sees that the page has left.
     #[inline]
     pub fn glance(&self, file: FileId, page: PageIndex) -> Option<Glance> {
         let word = self.word.load(Ordering::Acquire);
@@ -232,7 +232,7 @@ impl Frame {
 
     /// Gives up a pin.
     ///
-    /// Panics if nobody has pinned it.
+    /// Panics if it is not pinned.
     #[inline]
     pub fn unpin(&self) -> Unpinned {
         let before = self.word.fetch_sub(PIN, Ordering::AcqRel);
@@ -304,7 +304,7 @@ impl Frame {
         }
     }
 
-    /// Somebody waits for the page: from now on it counts as demanded. Says what its first use would have said.
+    /// A reader waits for the page: from now on it counts as demanded. Returns what its first use would have returned.
     pub fn demand(&self) -> FirstUse {
         let mut word = self.word.load(Ordering::Acquire);
         loop {
