@@ -33,7 +33,7 @@ pub use headwater_kernel::{
 };
 pub use node::VfsNode;
 
-/// The file at a location: opened once, and kept open by the directory entry, so that its pages outlast each reader.
+/// The file at a location: opened once, and kept open by the directory entry, so that its pages outlast its readers.
 ///
 /// # Errors
 /// [`IsADirectory`](axfs_ng_vfs::VfsError::IsADirectory), and those of [`PageCache::open`].

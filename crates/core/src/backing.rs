@@ -19,7 +19,7 @@ use core::convert::Infallible;
 /// How reads of a file reach its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// Worth keeping: reading is slow, has a length, and gives the same bytes twice unless somebody writes.
+    /// Worth keeping: reading is slow, has a length, and gives the same bytes twice unless it is written.
     Cached,
     /// Not to be kept: each read is the device's (a character device, or a file that the user wants uncached).
     Direct,

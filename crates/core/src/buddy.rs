@@ -17,8 +17,8 @@
 //!
 //! Owns: the state of every page, free or in exactly one block.
 //!
-//! Does not own: the memory (a [`Block`] is a name, not an address), nor a lock; nor does it know who has
-//! what.
+//! Does not own: the memory (a [`Block`] is a name, not an address), a lock, or a record of which
+//! caller has which block.
 //!
 //! States of a node: free -> split into two free `[allocate]`; free -> allocated `[allocate]`;
 //! allocated -> free `[free]`; two free buddies -> one free parent `[free]`; allocated -> its pages allocated one by one

@@ -16,7 +16,7 @@
 //! memory it may use again.
 //!
 //! Owns: frames' states, page tables, replacement, the numbers of files.
-//! Does not own: memory, I/O, who waits for it, what a file is.
+//! Does not own: memory, I/O, waiting for it, what a file is.
 //! Invariants: C1 a page in a table is Loading, Resident, Dirty or Writing, with that file and page for its identity. C2 the
 //! replacement policy knows exactly the frames that are in tables and not Loading. C3 frames are named to the caller exactly once when they
 //! become Free.
@@ -66,7 +66,7 @@ pub enum Lookup {
     Busy,
     /// It is there, but as many have it pinned as can be counted: try again when one of them is done.
     Crowded,
-    /// It is not there, as far as can be told without the lock.
+    /// The page was absent when looked up without the lock.
     Absent,
 }
 
@@ -163,7 +163,7 @@ impl Cache {
         Some((frame, frame.begin_optimistic_read(table.file(), page)?))
     }
 
-    /// In what state the page is, as far as can be told without the lock; `None` if it is not there.
+    /// State of the page, read without the lock, so it may be outdated; `None` if the page is absent.
     pub fn state(&self, table: &PageTable, page: PageIndex) -> Option<FrameState> {
         let frame = self.frames.get(table.find(&self.nodes, page)?)?;
         let state = frame.state();
@@ -171,7 +171,7 @@ impl Cache {
         (is_held && (frame.file(), frame.page()) == (table.file(), page)).then_some(state)
     }
 
-    /// Whether the page is there or on its way, as far as can be told without the lock.
+    /// Whether the page is cached or loading, read without the lock, so it may be outdated.
     pub fn holds(&self, table: &PageTable, page: PageIndex) -> bool {
         self.state(table, page).is_some()
     }
@@ -332,7 +332,7 @@ impl Control {
         }
     }
 
-    /// Somebody waits for a page on its way; see [`crate::frame::Frame::demand`]. `None` if it is not on its way.
+    /// A reader waits for a page that is loading; see [`crate::frame::Frame::demand`]. `None` if it is not loading.
     pub fn demand(&mut self, cache: &Cache, table: &PageTable, page: PageIndex) -> Option<FirstUse> {
         let frame = &cache.frames[table.find(&cache.nodes, page)?];
         (frame.state() == FrameState::Loading).then(|| frame.demand())
@@ -403,7 +403,7 @@ impl Control {
         Some(evicted)
     }
 
-    /// Whether the frame holds a page that [`Control::evict_frame`] would evict, as far as can be told before.
+    /// Whether the frame holds a page that [`Control::evict_frame`] would evict, as seen before the call.
     pub fn is_evictable(&self, cache: &Cache, id: FrameId) -> bool {
         let is_clean = || cache.frames[id].state() == FrameState::Resident;
         self.replacement.contains(id) && is_clean() && cache.pins(id) == 0
@@ -445,7 +445,7 @@ impl Control {
         self.replacement.len()
     }
 
-    /// Pages on their way, those that nobody wants any more included.
+    /// Pages being loaded, those invalidated meanwhile included.
     pub fn loading_pages(&self) -> u32 {
         self.loading
     }

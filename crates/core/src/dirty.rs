@@ -8,14 +8,14 @@
 //!                            failed         dirty and writing: written once more when this write is done
 //! ```
 //!
-//! Two bits a page in leaves of 64 pages, in order: whoever takes pages gets them sorted and in runs as long as there are,
+//! Two bits a page in leaves of 64 pages, in order: writeback takes pages sorted and in the longest runs there are,
 //! which is what makes random writes cheap for the device.
 //!
 //! A page that was changed in part has its changed bytes noted besides ([`Parts`]), until it is taken: another program may
 //! have written the bytes beside them, so a write-back writes these bytes and no others.
 //!
 //! Owns: the bits, their counts, the changed bytes of pages that are dirty in part.
-//! Does not own: the pages, when they are written, who waits.
+//! Does not own: the pages, the time of writeback, waiting for it.
 //! Invariants: D1 (invariant 3 of the engine) a page that is being written is not taken. D2 the counts are those of the
 //! bits. D3 there is no leaf without bits. D4 a page with noted parts is dirty, and they are neither none nor all of it.
 

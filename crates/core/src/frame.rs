@@ -47,7 +47,7 @@
 //! Owns: the word, the identity, every transition.
 //! Does not own: the bytes, the table that leads here, the decision what
 //! to evict.
-//! A page is written in place only while nobody has it pinned; else the writer installs a copy in another frame, and this
+//! A page is written in place only while it is not pinned; else the writer installs a copy in another frame, and this
 //! one is doomed (the loan of UVM, Cranor and Parulkar 1999, broken by a write). So what is pinned never changes, be it
 //! pinned by a reader, by a view or by a write of it to the device.
 //!
@@ -62,9 +62,9 @@
 //!
 //! Invariants: F1 pins are zero unless Resident, Dirty or Doomed. F2 the identity changes only while Free and before
 //! Loading or Dirty is seen. F3 the version grows with each load and each write. F4 one load is under way while Loading or
-//! Stale. F5 one writer is at it while Writing. F6 a page becomes clean only while who wrote it to its file has it pinned.
-//! Locks: none here. All transitions but those of `pin`, `hold`, `unpin`, `begin_write`, `end_write` and `clean` are made by
-//! whoever holds the cache's control lock. `invalidate` waits for a writer, who copies at most a page.
+//! Stale. F5 a page has one writer while Writing. F6 a page becomes clean only while the writeback that wrote it holds a pin.
+//! Locks: none here. All transitions but those of `pin`, `hold`, `unpin`, `begin_write`, `end_write` and `clean` are made
+//! under the cache's control lock. `invalidate` waits for a writer, which copies at most a page.
 //! Hot path: `pin` is two loads and one compare-and-swap, `unpin` one subtraction.
 
 mod chunks;
@@ -83,7 +83,7 @@ pub use writing::{Held, WriteLatch};
 /// What a page is loaded for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LoadKind {
-    /// Somebody waits for it.
+    /// A reader waits for it.
     Demand,
     /// A guess.
     Ahead,
@@ -100,7 +100,7 @@ pub enum FrameState {
     Resident,
     /// An I/O fills it, but the page has changed or gone meanwhile.
     Stale,
-    /// Holds what the page was before it changed, for those who had pinned it.
+    /// Holds the page's bytes from before a change, for readers that still pin it.
     Doomed,
     /// Holds the page of its identity as it was written, which its file has not yet.
     Dirty,
@@ -137,7 +137,7 @@ pub enum FirstUse {
 }
 
 impl FirstUse {
-    /// Whether readahead is to be told.
+    /// Whether to report the use to readahead.
     pub const fn is_marked(self) -> bool {
         matches!(self, Self::Marked | Self::AheadMarked)
     }
@@ -219,7 +219,7 @@ impl Frame {
 
     /// Gives up a pin.
     ///
-    /// Panics if nobody has pinned it.
+    /// Panics if it is not pinned.
     #[inline]
     pub fn unpin(&self) -> Unpinned {
         let before = self.word.fetch_sub(PIN, Ordering::AcqRel);
@@ -291,7 +291,7 @@ impl Frame {
         }
     }
 
-    /// Somebody waits for the page: from now on it counts as demanded. Says what its first use would have said.
+    /// A reader waits for the page: from now on it counts as demanded. Returns what its first use would have returned.
     pub fn demand(&self) -> FirstUse {
         let mut word = self.word.load(Ordering::Acquire);
         loop {

@@ -53,7 +53,7 @@ impl Limits {
     /// 4 TiB: a billion frames, whose numbers fit 32 bits with room for marks; the lists of chunks and nodes take a
     /// hundred-thousandth of that at once.
     pub const MEMORY_BYTES_MAX: u64 = 4 << 40;
-    /// 64 MiB: seven streams at their full readahead distance, and small enough to be nobody's surprise.
+    /// 64 MiB: seven streams at their full readahead distance, and small enough to surprise no user.
     pub const MEMORY_BYTES_DEFAULT: u64 = 64 << 20;
     /// 2 MiB: a huge page, so a run is one physically contiguous piece of memory. Devices gain nothing beyond
     /// 1 MiB.
@@ -65,7 +65,7 @@ impl Limits {
     /// and switches cost more than depth gains.
     pub const THREADS_MAX: u32 = 64;
     /// A million: each holds at least a page of the memory budget, so this is 4 GiB in flight or waiting for their
-    /// owners. Who has more has lost track of them.
+    /// owners. A caller with more has lost track of them.
     pub const OUTSTANDING_MAX: u32 = 1 << 20;
     /// Readahead leaves a quarter of the places in a queue to demand and writeback: enough that a demand finds one
     /// without waiting, little enough to keep the device busy with guesses alone.

@@ -1,10 +1,10 @@
 //! Pool: what changes a cache and what divides its memory, as one: pages in blocks of adjacent frames.
 //!
 //! ```text
-//!   allocate ─► frames that are nobody's ─┬─ begin_load ─► Loading ─► end_load ─┬─ Resident
+//!   allocate ─► frames of the caller ────┬─ begin_load ─► Loading ─► end_load ─┬─ Resident
 //!                                         │                                     └─ free again
 //!                                         └─ install ─► Dirty
-//!   evict ─► frames that are nobody's ─► free ─► adjacent ones are one block again
+//!   evict ─► frames of the caller ─► free ─► adjacent ones merge into one block
 //! ```
 //!
 //! A cache that reads by one call into one slice needs memory that lies together. What is loaded together is in one
@@ -13,7 +13,7 @@
 //!
 //! Owns: [`Control`] and [`Buddy`], which change together here.
 //! Does not own: the memory, and the bytes in it.
-//! Invariants: K1 a frame is free in the buddy only while it is Free and nobody was given it by `allocate`, `evict` or
+//! Invariants: K1 a frame is free in the buddy only while it is Free and no caller has it from `allocate`, `evict` or
 //! `invalidate`. K2 the memory of a page that left is not free before [`Pool::free_left`], even if readers had it pinned.
 //! Locks: methods need `&mut`: one lock, which is not held across I/O.
 
@@ -63,7 +63,7 @@ use crate::units::{FrameId, PageCount, PageIndex, PageRange};
 pub struct Pool {
     control: Control,
     buddy: Buddy,
-    /// Frames that were pinned as their page left, which somebody is being told of.
+    /// Frames pinned when their page left, whose listeners are being notified.
     doomed: Vec<(FrameId, Pins)>,
 }
 
@@ -135,7 +135,7 @@ impl Pool {
         }
     }
 
-    /// Takes back the memory of pages that left: everybody who has to know was told.
+    /// Frees the memory of pages that left; the caller has notified all listeners.
     pub fn free_left(&mut self, left: Left) {
         self.free(left.frames);
         for frame in left.doomed {
@@ -180,7 +180,7 @@ impl Pool {
     }
 
     /// The load of these frames is over: the first `read_pages` have their bytes. The memory of the others, and of those
-    /// that nobody wants any more, is free.
+    /// invalidated meanwhile, is free.
     ///
     /// Panics if no load was begun.
     pub fn end_load(&mut self, cache: &Cache, frames: Range<u32>, read_pages: u32) {
@@ -287,12 +287,12 @@ impl Pool {
         true
     }
 
-    /// Somebody waits for a page on its way. `None` if it is not.
+    /// A reader waits for a page that is loading. `None` if it is not loading.
     pub fn demand(&mut self, cache: &Cache, table: &PageTable, page: PageIndex) -> Option<FirstUse> {
         self.control.demand(cache, table, page)
     }
 
-    /// Frames that are nobody's and hold nothing.
+    /// Free frames: they hold no page and no caller has them.
     pub fn free_pages(&self) -> u64 {
         self.buddy.free_pages()
     }

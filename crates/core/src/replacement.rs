@@ -103,9 +103,9 @@ impl core::error::Error for UnknownPolicy {}
 /// Why a page entered.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Origin {
-    /// Somebody wanted it. That first use is not a reference: count from the second on.
+    /// A reader demanded it. That first use is not a reference: count from the second on.
     Demand,
-    /// Nobody has wanted it yet. Its first use may be counted as a reference like any other: Clock2Q+ knows that
+    /// It was read ahead and is unused. Its first use may be counted as a reference like any other: Clock2Q+ knows that
     /// it is the first.
     Readahead,
 }
@@ -210,7 +210,7 @@ impl Replacement {
         Ok(())
     }
 
-    /// A page has entered the frame. Whoever inserts a page must have set its reference count to zero.
+    /// A page has entered the frame. The caller must have set the page's reference count to zero.
     ///
     /// Panics if `frame` is not below the number given to [`Replacement::grow`], or is inserted already.
     pub fn insert(&mut self, frame: FrameId, origin: Origin, frames: &mut impl Frames) {

@@ -13,14 +13,14 @@
 //!
 //! Nodes are numbered in pools that never shrink, and are used again for other files. A reader without a lock may
 //! therefore walk through a node that has become another file's, and find a wrong frame or none: the frame knows whose
-//! page it holds ([`crate::frame`]), so a wrong one is noticed, and a page that seems absent is looked up again by
-//! whoever holds the lock before anything is done about it.
+//! page it holds ([`crate::frame`]), so a wrong one is noticed, and a page that seems absent is looked up again
+//! under the lock before the cache acts on it.
 //!
 //! Owns: the nodes and their numbers.
 //! Does not own: frames.
 //! Invariants: T1 a page that is there has one path, all of whose nodes are this table's. T2 no node is empty but a root
 //! of nothing. T3 a node in no table has empty slots, but for the number of the next free one.
-//! Locks: `find` and `next` none; everything that takes [`FreeNodes`] is called by whoever holds the cache's control lock.
+//! Locks: `find` and `next` none; everything that takes [`FreeNodes`] is called under the cache's control lock.
 //! Hot path: `find` loads the root, a slot for each level, nothing else.
 
 use alloc::boxed::Box;
@@ -59,7 +59,7 @@ pub struct Nodes {
     directories: Pool<DIRECTORY_SLOTS>,
 }
 
-/// Which nodes are in no table. Whoever has this may change tables.
+/// Which nodes are in no table. Access to this is permission to change tables.
 #[derive(Debug, Default)]
 pub struct FreeNodes {
     leaves: Free,
@@ -72,7 +72,7 @@ impl PageTable {
         Self { file, root: AtomicU64::new(0) }
     }
 
-    /// The number that its frames are told.
+    /// The file number in the identity of its frames.
     pub fn file(&self) -> FileId {
         self.file
     }
@@ -136,7 +136,7 @@ impl PageTable {
         Ok(())
     }
 
-    /// Enters another frame for a page that is there. Who looks without the lock finds one or the other.
+    /// Replaces the frame of a page in the table. Lookups without the lock find one or the other.
     ///
     /// Panics if the page is not there.
     pub fn replace(&self, nodes: &Nodes, page: PageIndex, frame: FrameId) {
@@ -216,7 +216,7 @@ impl PageTable {
         self.root.load(Ordering::Acquire) == 0
     }
 
-    /// Asserts T2 for every node, and counts the pages. For whoever holds the lock.
+    /// Asserts T2 for every node, and counts the pages. The caller holds the lock.
     pub fn check(&self, nodes: &Nodes) -> u64 {
         unpack(self.root.load(Ordering::Acquire)).map_or(0, |(root, level)| nodes.check(root, level))
     }

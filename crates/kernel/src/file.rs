@@ -6,10 +6,10 @@
 //!                                                        └─ Absent ──► tell the policy ─► plan ─► start ─► run ─► again
 //! ```
 //!
-//! Owns: the order of these steps, the length of a file, its policy, who is told when pages leave.
+//! Owns: the order of these steps, the length of a file, its policy, the listeners for pages that leave.
 //! Does not own: writing (write), loads, frames.
-//! Invariants: I2 a page on its way is never read again. I9 a load that failed is read again by who needs it, around the
-//! cache, and its error is theirs. I10 nothing beyond the length is copied, and the cached rest of the last page is zero.
+//! Invariants: I2 a page on its way is never read again. I9 a page whose load failed is read again by each reader, around the
+//! cache, and that reader gets the error. I10 nothing beyond the length is copied, and the cached rest of the last page is zero.
 //! Locks: `readahead` and `listeners`, spin locks, each alone; a hit takes none but where it meets a mark.
 
 use alloc::sync::Arc;
@@ -35,7 +35,7 @@ use crate::page_cache::{PageCache, count, evict_event};
 
 /// A file of a [`PageCache`], open. Clones are the same file.
 ///
-/// What the cache holds of it is what it is: whoever else writes to the node is not seen.
+/// The cache's pages are authoritative: writes to the node by others are not seen.
 pub struct CachedFile<K: Kernel> {
     pub(crate) file: Arc<File<K>>,
 }
@@ -46,7 +46,7 @@ pub struct Page<'a, K: Kernel> {
     index: PageIndex,
 }
 
-/// What becomes of a page, for those who have it mapped: told before it happens, without a spin lock. The file's sleeping
+/// A change of a page, reported to its mappers before it happens, with no spin lock held. The file's sleeping
 /// locks may be held, so a listener must not call the file, nor wait for a task that does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PageEvent {
@@ -84,7 +84,7 @@ pub(crate) struct File<K: Kernel> {
     /// The length of the node: as long, or longer while a write is under way that lengthens the file.
     pub(crate) node_bytes: AtomicU64,
     readahead: Mutex<K::SpinLock, Readahead>,
-    /// Pages used since the policy was last told of any.
+    /// Pages used since the last report to the policy.
     used: AtomicU64,
     listeners: Mutex<K::SpinLock, Vec<(ListenerId, Listener)>>,
     next_listener: AtomicU64,
@@ -93,11 +93,11 @@ pub(crate) struct File<K: Kernel> {
     pub(crate) writes: AtomicU64,
     /// As many as were followed by a sync.
     pub(crate) synced_writes: AtomicU64,
-    /// Whoever changes bytes or length.
+    /// Held while bytes or length change.
     pub(crate) writers: Mutex<K::SleepLock, ()>,
-    /// Whoever writes pages to the node; after `writers`.
+    /// Held while pages are written to the node; taken after `writers`.
     pub(crate) flushing: Mutex<K::SleepLock, ()>,
-    /// Held while bytes are copied into a page, so that those who spin for it spin for no longer.
+    /// Held while bytes are copied into a page, so that waiters spin for one copy only.
     pub(crate) copying: Mutex<K::SpinLock, ()>,
 }
 
@@ -169,7 +169,7 @@ impl<K: Kernel> CachedFile<K> {
         Err(K::Node::error(Failure::NoMemory))
     }
 
-    /// Calls `listener` before any page leaves its memory or is written back: whoever maps pages listens.
+    /// Calls `listener` before any page leaves its memory or is written back: for code that maps pages.
     pub fn add_evict_listener(&self, listener: impl Fn(PageEvent) + Send + Sync + 'static) -> ListenerId {
         let id = ListenerId(self.file.next_listener.fetch_add(1, Ordering::Relaxed));
         let listener: Listener = Arc::new(listener);
@@ -341,7 +341,7 @@ impl<K: Kernel> File<K> {
         }
     }
 
-    /// The page is on its way: read it, if nobody has begun to, or wait for who has.
+    /// The page is loading: runs the load, if no task has begun it, or waits for it.
     #[cold]
     pub(crate) fn join(self: &Arc<Self>, load: LoadId, page: PageIndex, request: ByteRange) {
         let Some(load) = self.cache.loads.lock().find(load) else { return };
@@ -356,7 +356,7 @@ impl<K: Kernel> File<K> {
         load.wait();
     }
 
-    /// Asks the policy what to read, and starts that; reads what nobody else will.
+    /// Asks the policy what to read and starts it; runs the loads that no other task will.
     fn tell(self: &Arc<Self>, at: PageIndex, outcome: Outcome, request: ByteRange) {
         let end = PageIndex::new(self.len().div_ceil(PAGE_SIZE_BYTES));
         if at >= end {
@@ -420,7 +420,7 @@ impl<K: Kernel> File<K> {
         unused.for_each(|page| readahead.on_unused(PageRange::new(page.page, page.page + PageCount::new(1))));
     }
 
-    /// Pages leave because somebody said so.
+    /// Drops pages on request.
     pub(crate) fn drop_pages(&self, pages: PageRange, dirty_too: DirtyToo) {
         let leaving = self.cache.frames.invalidate(&self.table, pages, dirty_too);
         self.tell_left(&leaving, leaving.pages());
@@ -462,5 +462,5 @@ pub(crate) const ALL_PAGES: PageRange = PageRange { start: PageIndex::new(0), en
 /// How often a page is loaded in vain until it is read around the cache.
 const ATTEMPTS_MAX: u32 = 2;
 
-/// How often the same for a page that nothing can take the place of, beside others who need all memory there is.
+/// Attempts to insert a page that cannot be read around the cache, while other tasks compete for all memory.
 const INSERT_ATTEMPTS_MAX: u32 = 16;

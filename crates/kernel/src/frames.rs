@@ -1,9 +1,9 @@
-//! Frames: the memory of the cache, and who may touch which of its bytes.
+//! Frames: the memory of the cache, and which values may access its bytes.
 //!
 //! ```text
-//!   allocate ─► Spare (nobody else's) ─┬─ begin_load ─► Filling (the I/O's) ─► publish ─► Pinned (readers')
+//!   allocate ─► Spare (the caller's) ──┬─ begin_load ─► Filling (the I/O's) ─► publish ─► Pinned (readers')
 //!                                      └─ install ─► Dirty ─► HeldRun (being written to the file) ─► clean
-//!   pin ─► Pinned      write_in_place ─► the writer's, while nobody has it pinned      evict ─► Leaving ─► free
+//!   pin ─► Pinned      write_in_place ─► the writer's, while it is not pinned      evict ─► Leaving ─► free
 //! ```
 //!
 //! All the unsafe code of the crate. Each kind of access is a type of its own, made only here and only by the transition of
@@ -11,7 +11,7 @@
 //! brings is one slice.
 //!
 //! Owns: chunks of memory, and what these values may do with it.
-//! Does not own: the frames' states (`headwater-core`), I/O, who waits, what a file is.
+//! Does not own: the frames' states (`headwater-core`), I/O, waiting, what a file is.
 //! Invariants: K1 of the pool: no two of these values have the same frame, except pins.
 //! Locks: `pool`, a spin lock, innermost; never held across I/O, listeners or an allocation of a chunk.
 
@@ -91,7 +91,7 @@ impl<K: Kernel> Frames<K> {
         (pool.control().resident_pages(), pool.control().loading_pages())
     }
 
-    /// Whether the page is there or on its way, as far as can be told without the lock.
+    /// Whether the page is cached or loading, read without the lock, so it may be outdated.
     pub(crate) fn holds(&self, table: &PageTable, page: PageIndex) -> bool {
         self.cache.holds(table, page)
     }
@@ -112,8 +112,8 @@ impl<K: Kernel> Frames<K> {
         }
     }
 
-    /// Writes part of a page where it lies, if nobody has it pinned. The caller cannot be preempted meanwhile, and is
-    /// the only one who writes to the file.
+    /// Writes part of a page in place, if it is not pinned. The caller cannot be preempted meanwhile and is
+    /// the file's only writer.
     pub(crate) fn write_in_place(
         &self,
         table: &PageTable,
@@ -186,7 +186,7 @@ impl<K: Kernel> Frames<K> {
     }
 
     /// Enters the first pages of `wanted` that are missing, as many as follow each other and have room in the block;
-    /// before `ahead_from` somebody waits for them. `None` if none is missing, or the table has no node.
+    /// a reader waits for those before `ahead_from`. `None` if none is missing, or the table has no node.
     pub(crate) fn begin_load(
         &self,
         table: &Arc<PageTable>,
@@ -323,7 +323,7 @@ impl<K: Kernel> Frames<K> {
     /// The bytes from a frame on.
     ///
     /// # Safety
-    /// The frames are of one chunk, and nobody writes to them as long as the slice is used.
+    /// The frames are of one chunk, and nothing writes to them while the slice is in use.
     unsafe fn slice(&self, first: FrameId, length: usize) -> &[u8] {
         // SAFETY: chunks are zeroed when made, never given back before `self`, and the caller promises the rest.
         unsafe { core::slice::from_raw_parts(self.address(first), length) }
@@ -332,7 +332,7 @@ impl<K: Kernel> Frames<K> {
     /// The bytes from a frame on.
     ///
     /// # Safety
-    /// The frames are of one chunk, and nobody else touches them as long as the slice is used.
+    /// The frames are of one chunk, and nothing else accesses them while the slice is in use.
     #[expect(
         clippy::mut_from_ref,
         reason = "who may write is told by the frames' states, not by a borrow of them"
@@ -353,7 +353,7 @@ impl<K: Kernel> Drop for Frames<K> {
     }
 }
 
-/// A page that stays as it is while somebody has this.
+/// A pinned page: its bytes do not change while this value lives.
 pub(crate) struct Pinned<'a, K: Kernel> {
     frames: &'a Frames<K>,
     frame: FrameId,
@@ -400,7 +400,7 @@ impl<K: Kernel> Spare<K> {
         Self { frames: self.frames.clone(), block }
     }
 
-    /// Its frames are somebody else's from now on.
+    /// Gives up the frames without freeing them: another value owns them now.
     fn forget(mut self) {
         self.block = 0..0;
     }
@@ -430,7 +430,7 @@ impl<K: Kernel> Drop for Spare<K> {
     }
 }
 
-/// Pages on their way: whoever has this fills them. Dropped, the load has failed.
+/// Pages being loaded: the owner of this value fills them. If it is dropped, the load has failed.
 pub(crate) struct Filling<K: Kernel> {
     pages: PageRange,
     memory: Spare<K>,

@@ -1,7 +1,7 @@
 //! Kernel: what the cache needs of the system around it: files, two kinds of lock, sleeping, a clock.
 //!
 //! Owns: the traits.
-//! Does not own: tasks (whoever sets the cache up spawns those that run [`PageCache::serve`](crate::PageCache::serve)),
+//! Does not own: tasks (the kernel spawns those that run [`PageCache::serve`](crate::PageCache::serve)),
 //! memory (the global allocator's).
 
 use core::time::Duration;
@@ -36,7 +36,7 @@ pub trait WaitQueue: Send + Sync {
     /// between a look and falling asleep is not missed.
     fn wait_until(&self, condition: impl Fn() -> bool);
 
-    /// Wakes all who wait. Called after what they wait for was stored.
+    /// Wakes all waiters. Called after the state they wait for was stored.
     fn notify_all(&self);
 }
 

@@ -14,7 +14,7 @@
 //! when a reader touches a mark, long before its end: by a task that waits for such work, or by the reader itself where
 //! that is quicker.
 //!
-//! Owns: what any kernel needs around `headwater-core`: the order of steps, who waits, memory.
+//! Owns: what any kernel needs around `headwater-core`: the order of steps, waiting, memory.
 //! Does not own: every decision about what to read and what to keep, which are the core's; files, locks, tasks and the
 //! clock, which come by [`Kernel`].
 

@@ -1,16 +1,16 @@
-//! Load: pages on their way from a node, read by whoever comes first.
+//! Load: pages being read from a node, by the first task that takes the load.
 //!
 //! ```text
 //!   planned reads ─► begin ─► queued ─┬─ a prefetch task takes it ─────────────┐
-//!                                     └─ a reader who meets its pages takes it ┴─► run ─► publish ─► wake
+//!                                     └─ a reader that meets its pages takes it┴─► run ─► publish ─► wake
 //! ```
 //!
-//! A load that nobody has begun is run by the reader who needs it, in place of sleeping until another task has: a switch
+//! A queued load is run by the reader that needs it, which would else sleep until another task ran it: a switch
 //! of tasks costs as much as a small read. One that is under way is waited for, never read again.
 //!
-//! Owns: one read of the node, its place among the loads, who waits for it.
+//! Owns: one read of the node, its place among the loads, its waiters.
 //! Does not own: what to read (readahead), memory (frames).
-//! Invariants: L1 a load is found by its number before any page leads to it. L2 whoever takes `filling` runs it, once.
+//! Invariants: L1 a load is found by its number before any page leads to it. L2 the task that takes `filling` runs it, once.
 //! Locks: the list of loads, alone; `filling` before the pool's. None while reading or waiting.
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -45,7 +45,7 @@ pub(crate) struct Load<K: Kernel> {
 pub(crate) struct Loads<K: Kernel> {
     next: u32,
     by_id: BTreeMap<u32, Arc<Load<K>>>,
-    /// Those that nobody waits for, as far as was known.
+    /// Loads that had no waiter when they were queued.
     pub(crate) queue: VecDeque<Arc<Load<K>>>,
 }
 
@@ -76,7 +76,7 @@ impl<K: Kernel> Loads<K> {
 }
 
 impl<K: Kernel> Load<K> {
-    /// Reads the pages, unless somebody does already.
+    /// Reads the pages, unless another task does already.
     pub(crate) fn run(&self) {
         let Some(mut filling) = self.filling.lock().take() else { return };
         let file = &*self.file;
@@ -168,7 +168,7 @@ impl<K: Kernel> PageCache<K> {
         loads
     }
 
-    /// The runs of a range that are not there, as far as can be told without the lock.
+    /// The missing runs of a range, looked up without the lock, so they may be outdated.
     fn missing(&self, file: &File<K>, pages: PageRange, found: &mut Vec<PageRange>) {
         for page in pages.iter().filter(|page| !self.frames.holds(&file.table, *page)) {
             let end = page + PageCount::new(1);

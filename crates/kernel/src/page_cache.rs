@@ -99,7 +99,7 @@ pub struct PageCache<K: Kernel> {
 struct Files<K: Kernel> {
     by_number: BTreeMap<FileId, Weak<File<K>>>,
     by_key: BTreeMap<NodeKey, Weak<File<K>>>,
-    /// Those that have pages which nothing else has. They live on when nobody has them open.
+    /// Files with dirty pages. The reference keeps them alive when no handle is open.
     unwritten: BTreeMap<FileId, Arc<File<K>>>,
 }
 
@@ -117,8 +117,8 @@ pub(crate) struct Counters {
 }
 
 impl<K: Kernel> PageCache<K> {
-    /// A cache without pages. Tasks that call [`PageCache::serve`] are the caller's to spawn; without any, whoever reads
-    /// also reads ahead.
+    /// A cache without pages. The caller spawns the tasks that call [`PageCache::serve`]; without any, readers
+    /// also read ahead.
     ///
     /// # Errors
     /// [`Failure::InvalidInput`] for a policy and limits of readahead that do not fit together, or a largest size of more
@@ -144,8 +144,8 @@ impl<K: Kernel> PageCache<K> {
         }))
     }
 
-    /// The file behind a node: the same for all who open the same inode. It keeps its pages as long as anybody has it
-    /// open, or any of them is dirty: a kernel keeps it open as long as it remembers the inode.
+    /// The file behind a node: the same for all opens of one inode. It keeps its pages as long as a handle is
+    /// open or a page is dirty: a kernel keeps it open as long as it remembers the inode.
     ///
     /// # Errors
     /// What the node reports of its length, and [`Failure::NoMemory`].
@@ -221,7 +221,7 @@ impl<K: Kernel> PageCache<K> {
         }
     }
 
-    /// Asserts what the state shows of the invariants; for tests, while nobody else is at it.
+    /// Asserts what the state shows of the invariants; for tests, while no other thread uses the cache.
     pub fn check(&self) {
         self.frames.check();
     }
@@ -261,7 +261,7 @@ impl<K: Kernel> PageCache<K> {
         load
     }
 
-    /// Memory for `2^order` pages, or as many as can be had; `None` if none can. May write dirty pages, if somebody waits.
+    /// Memory for `2^order` pages, or as many as are free; `None` if none is. May write dirty pages back, if a reader waits.
     pub(crate) fn allocate(&self, order: u8, purpose: Purpose) -> Option<Spare<K>> {
         let mut evictions = 0;
         loop {
@@ -278,7 +278,7 @@ impl<K: Kernel> PageCache<K> {
         }
     }
 
-    /// Evicts pages; if there are none that can leave, writes dirty ones for somebody who waits. Says whether it helped.
+    /// Evicts pages; if none is evictable and a reader waits, writes dirty ones back. Returns whether it helped.
     pub(crate) fn make_room(&self, order: u8, purpose: Purpose) -> bool {
         let leaving = self.frames.evict(order);
         if leaving.pages().is_empty() {
@@ -320,7 +320,7 @@ impl<K: Kernel> PageCache<K> {
         self.files.lock().unwritten.remove(&file)
     }
 
-    /// The file is gone. Who opened it meanwhile has another with the same key.
+    /// Forgets a dropped file. If it was opened again meanwhile, the key leads to another file, which stays.
     pub(crate) fn forget(&self, file: FileId, key: NodeKey) {
         let mut files = self.files.lock();
         files.by_number.remove(&file);

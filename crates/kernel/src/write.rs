@@ -150,7 +150,7 @@ impl<K: Kernel> File<K> {
         if done > 0 { Ok(done) } else { result.map(|()| 0) }
     }
 
-    /// The node is as long as this from now on; whoever cuts it has `flushing`.
+    /// Sets the length of the node; a caller that shortens it holds `flushing`.
     fn set_node_length(&self, length_bytes: u64) -> Result<(), Error<K>> {
         self.node.set_len(length_bytes)?;
         self.writes.fetch_add(1, Ordering::AcqRel);
@@ -205,7 +205,7 @@ impl<K: Kernel> File<K> {
         Ok(())
     }
 
-    /// Lets those go on who have a page pinned: a write of it to the node, or a reader.
+    /// Waits until pins may be gone: those of a write to the node, or of a reader.
     fn wait_for_pins(&self) {
         drop(self.flushing.lock());
         self.cache.kernel.yield_now();
@@ -224,7 +224,7 @@ impl<K: Kernel> File<K> {
         Some(spare)
     }
 
-    /// Another page takes the place of what was there, which those hear of who may have it mapped.
+    /// Replaces a page by another frame and notifies the listeners that may have it mapped.
     fn install(&self, page: PageIndex, spare: Spare<K>) -> Result<(), NoNode> {
         let leaving = self.cache.frames.install(&self.table, page, spare)?;
         self.tell_left(&leaving, leaving.pages());
@@ -345,7 +345,7 @@ impl<K: Kernel> File<K> {
         drop(let_go);
     }
 
-    /// A writer who has made too much dirty writes it back: its own file first.
+    /// A writer above the limit of dirty pages writes back: its own file first.
     fn limit_dirty(self: &Arc<Self>) {
         let dirty_bytes = || self.cache.counters.dirty.load(Ordering::Acquire) * PAGE_SIZE_BYTES;
         let limit_bytes = self.cache.frames.memory_bytes() as u64 / DIRTY_SHARE;

@@ -32,7 +32,7 @@ pub fn forbid_io_uring() {
 /// The same for this thread alone, and for those that it starts.
 ///
 /// # Panics
-/// As [`forbid_io_uring`].
+/// When the kernel refuses the filter.
 pub fn forbid_io_uring_here() {
     apply_filter(&filter(&IO_URING_CALLS)).expect("the kernel accepts the filter");
 }
@@ -40,7 +40,7 @@ pub fn forbid_io_uring_here() {
 /// The same for `userfaultfd(2)`.
 ///
 /// # Panics
-/// As [`forbid_io_uring`].
+/// When the kernel refuses the filter.
 pub fn forbid_userfaultfd() {
     apply_filter_all_threads(&filter(&[libc::SYS_userfaultfd])).expect("the kernel accepts the filter");
 }

@@ -56,7 +56,7 @@ pub fn watched<T>(what: &str, work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Threads that ran or wanted to, for each processor, on average of the last minute (proc_loadavg(5)). Where it is not told, 1.
+/// Threads that ran or wanted to, for each processor, on average of the last minute (proc_loadavg(5)). 1 if unavailable.
 fn load() -> f64 {
     let told = fs::read_to_string("/proc/loadavg").ok();
     let threads: Option<f64> = told.and_then(|text| text.split(' ').next()?.parse().ok());

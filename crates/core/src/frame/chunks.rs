@@ -2,7 +2,7 @@
 //!
 //! Owns: the frames, found by number.
 //! Does not own: what a frame is, memory of pages.
-//! Locks: none; a chunk is made once, whoever is first.
+//! Locks: none; threads may race to make a chunk, the first one's stays.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

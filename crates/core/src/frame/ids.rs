@@ -21,7 +21,7 @@ impl FileId {
     }
 }
 
-/// Number of a load under way, for whoever meets one of its pages and wants to wait.
+/// Number of a load in flight, by which readers of its pages wait for it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct LoadId(pub(super) u32);
 

@@ -6,7 +6,7 @@
 //! `RUSTFLAGS="--cfg headwater_loom" cargo test -p headwater-core --release --lib loom` runs them.
 //!
 //! loom moves a thread only to where the last access to the same atomic was another thread's, so a load before one's own
-//! compare-and-swap hides that somebody else loaded earlier, and with it whole orders. Therefore every step of a model
+//! compare-and-swap hides that another thread loaded earlier, and with it whole orders. Therefore every step of a model
 //! begins with an access that collides with all others and orders nothing ([`Page::step`]).
 //!
 //! Owns: the page that all models are about, those of loading and leaving.
@@ -214,7 +214,7 @@ fn explore(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// Goal: whoever has pinned a page reads that page's bytes, though the frame gets another page meanwhile, of the same
+/// Goal: a reader with a pin reads that page's bytes, though the frame gets another page meanwhile, of the same
 /// file or at the same place of another.
 #[test]
 fn loom_pin_against_evict_and_reload() {
@@ -368,8 +368,8 @@ fn loom_set_references_against_pin() {
     });
 }
 
-/// Goal: that a page was read ahead, and that its use is to be reported, is told once: to who waits for it or to who
-/// uses it first.
+/// Goal: that a page was read ahead, and that its use is to be reported, is reported once: to a reader that waits for it or to
+/// its first user.
 #[test]
 fn loom_demand_against_complete_load() {
     loom::model(|| {

@@ -1,8 +1,8 @@
 //! Writing: the states of a page that changes in memory, and of one that goes to its file.
 //!
 //! Owns: the transitions between Resident, Writing and Dirty, and how a written page enters.
-//! Does not own: the word (frame), who may call when: the bytes are the caller's while Writing.
-//! Invariants: F5 one writer is at it while Writing. F3 each write is another version.
+//! Does not own: the word (frame), the order of calls: while Writing, the caller owns the bytes.
+//! Invariants: F5 a page has one writer while Writing. F3 each write increments the version.
 
 use super::*;
 
@@ -11,11 +11,11 @@ use super::*;
 pub enum WriteLatch {
     /// The bytes are the caller's; [`Frame::end_write`] must follow.
     Latched(FirstUse),
-    /// Somebody has it pinned: its bytes must stay as they are.
+    /// A reader has the page pinned: its bytes must not change.
     Pinned,
     /// This load is bringing it.
     Pending(LoadId),
-    /// Another writer is at it: try again.
+    /// Another writer has the page: try again.
     Busy,
     /// The frame holds something else.
     Absent,
@@ -79,7 +79,7 @@ impl Frame {
 
     /// Writing -> Dirty.
     ///
-    /// Panics if nobody is writing.
+    /// Panics unless the page is Writing.
     pub fn end_write(&self) {
         const { assert!(WRITING == DIRTY + 1, "one addition changes state and version") };
         let before = self.word.fetch_add(VERSION_ONE - 1, Ordering::AcqRel);
@@ -100,10 +100,10 @@ impl Frame {
         self.word.store(version | DIRTY, Ordering::Release);
     }
 
-    /// Dirty -> Resident: the file has the bytes. The caller has pinned the page since before they were taken, so nobody has
-    /// written to it meanwhile. Nothing happens if the page was replaced.
+    /// Dirty -> Resident: the file has the bytes. The caller pinned the page before it read them, so no write has
+    /// changed the page since. Nothing happens if the page was replaced.
     ///
-    /// Panics if the page is there and nobody has pinned it.
+    /// Panics if the page is Dirty and not pinned.
     pub fn clean(&self) {
         let mut word = self.word.load(Ordering::Acquire);
         while word & STATE == DIRTY {

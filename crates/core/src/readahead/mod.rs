@@ -13,9 +13,9 @@
 //! begins to be consumed the next is submitted. (Linux does the same with `PG_readahead`.)
 //!
 //! One [`Readahead`] belongs to a file and serves all of its handles: two readers of one stream share it, and
-//! one reader of many streams has each of them told apart.
+//! each stream of one reader is followed separately.
 //!
-//! Owns: the choice of the policy, what it is told and what it answers.
+//! Owns: the choice of the policy, its inputs and its plans.
 //!
 //! Does not own: the cache (asked through [`Lookup`]), the I/O, the frames and the marks in them, the clock:
 //! time is a duration since any fixed moment.
@@ -269,7 +269,7 @@ impl Readahead {
         self.count_plan(plan);
     }
 
-    /// Somebody said that these pages will be needed. Replaces what is in `plan` with all of them that lie within the
+    /// The caller announces that these pages will be needed. Replaces what is in `plan` with all of them that lie within the
     /// file, to be read ahead of any reader. No stream begins by this.
     pub fn on_will_need(&mut self, pages: PageRange, end: PageIndex, plan: &mut Plan) {
         plan.clear();
@@ -314,7 +314,7 @@ impl Readahead {
         }
     }
 
-    /// These pages were dropped because somebody said so (a truncate, an invalidation, [`Advice::DontNeed`]), not
+    /// These pages were dropped on request (a truncate, an invalidation, [`Advice::DontNeed`]), not
     /// for want of memory: streams read them again without shrinking. The range may go beyond the file.
     pub fn on_dropped(&mut self, pages: PageRange) {
         if let Policy::Adaptive(adaptive) = &mut self.policy {

@@ -32,19 +32,19 @@ impl ReadId {
     }
 }
 
-/// Who waits for a read.
+/// Whether a reader waits for a read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Purpose {
     /// The reader that made the access; every page of the range is part of its request.
     Demand,
-    /// Nobody yet. Without a frame or a slot at hand it is refused rather than waited for.
+    /// No reader waits yet. Without a free frame or slot the read is refused; it does not wait.
     Ahead,
 }
 
 /// One read that a policy asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PlannedRead {
-    /// What [`Readahead::complete`](super::Readahead::complete) is told.
+    /// Identifies the read in [`Readahead::complete`](super::Readahead::complete).
     pub id: ReadId,
     /// Which pages; some or all may be cached or on their way, and the executor skips those. A read of which
     /// all pages are skipped still sets its mark, and completes as read.
@@ -52,7 +52,7 @@ pub struct PlannedRead {
     /// The page whose next use is reported as [`Outcome::Hit`](super::Outcome::Hit). The executor sets it
     /// whether the page is read now, is on its way or is cached.
     pub mark: Option<PageIndex>,
-    /// Who waits for it.
+    /// Whether a reader waits for it.
     pub purpose: Purpose,
 }
 

@@ -20,7 +20,7 @@ use crate::units::{PageCount, PageIndex, PageRange};
 pub struct MissingRun {
     /// Which.
     pub pages: PageRange,
-    /// From here on nobody waits for them.
+    /// The first page that no reader waits for.
     pub ahead_from: PageIndex,
     /// The planned reads that are done when this is.
     pub ids: Vec<ReadId>,

@@ -39,7 +39,7 @@ impl Ghost {
         Self { sets: Vec::new(), percent, left: 0, tick_shift: 0 }
     }
 
-    /// An empty one for a cache of so many frames.
+    /// An empty one for a cache of `frames` frames.
     pub(super) fn with_frames(&self, frames: u32) -> Result<Self, TryReserveError> {
         let mut ghost = Self::new(self.percent);
         let pages = u64::from(frames) * u64::from(self.percent) / 100;
@@ -176,7 +176,7 @@ mod tests {
         }
     }
 
-    /// Goal: exact as long as a set does not overflow: the last so many pages, and each once.
+    /// Goal: exact as long as a set does not overflow: the most recent pages up to capacity, each once.
     #[test]
     fn remembers_the_last_pages_only() {
         let mut ghost = with(4000, 50);

@@ -5,7 +5,7 @@
 
 use super::*;
 
-/// Goal: I1: whoever has pinned a page sees all of a write or nothing, and no change; a write is refused only where a pin
+/// Goal: I1: a reader with a pin sees all of a write or nothing, and no change; a write is refused only where a pin
 /// is. Method: a page that is clean, and one that is dirty.
 #[test]
 fn loom_pin_against_write() {
@@ -161,7 +161,7 @@ fn loom_clean_against_write_and_pin() {
     });
 }
 
-/// Goal: what is invalidated while it is written goes back once, after the writer; who comes later finds nothing.
+/// Goal: a page invalidated while it is written is freed once, after the writer; later readers find nothing.
 #[test]
 fn loom_invalidate_against_write() {
     for make in [Page::resident, Page::dirty] {
@@ -238,8 +238,8 @@ fn loom_evict_against_write() {
     });
 }
 
-/// Goal: a page that is replaced while it is pinned keeps its old bytes until its last reader is gone, who gives its memory
-/// back, once; the new one has the change. Method: two readers, and a writer as the file's.
+/// Goal: a page that is replaced while it is pinned keeps its old bytes until its last reader unpins it and frees
+/// its memory, once; the new page has the change. Method: two readers, and a writer as the file's.
 #[test]
 fn loom_unpin_against_install() {
     explore(|| {

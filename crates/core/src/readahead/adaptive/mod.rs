@@ -1,4 +1,4 @@
-//! Adaptive readahead: the streams of a file, told apart and read ahead each in its own way.
+//! Adaptive readahead: finds the streams of a file and reads each ahead in its own way.
 //!
 //! ```text
 //!   access ─► claimed by a stream? ─ yes ─► follow: Run, Stride ────────────► extents ahead
@@ -384,7 +384,7 @@ impl Adaptive {
         matching.max_by_key(|index| self.streams[*index].touched)
     }
 
-    /// Streams that nobody was heard of for long give back what they hold of the share.
+    /// Streams without an access for long give back their part of the share.
     fn forget_stale(&mut self) {
         let oldest = self.accesses.saturating_sub(STALE_ACCESSES);
         self.streams.retain(|stream| stream.touched >= oldest || stream.ahead() == 0);
@@ -461,8 +461,8 @@ const NEW_MIN: usize = 4;
 /// A stream not heard of for this many accesses is over, or so slow that it can begin again.
 const STALE_ACCESSES: u64 = 1024;
 
-/// Shortest request after which a guess is made, in pages: 16 KiB. Whoever reads pages or records of a database
-/// at random asks for less.
+/// Shortest request after which a guess is made, in pages: 16 KiB. Random reads of
+/// database pages or records are shorter.
 const GUESS_PAGES_MIN: u64 = 4;
 
 /// Credit of a new file, in smallest extents: enough for the first reads of four streams, 512 KiB by default.

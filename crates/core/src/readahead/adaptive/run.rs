@@ -107,7 +107,7 @@ impl Run {
         self.is_used = true;
     }
 
-    /// Whether an access, which comes so many accesses after the last one, may be somebody else's: it skips something, or
+    /// Whether an access, `age` accesses after the last one, may be another reader's: it skips something, or
     /// nothing that was read ahead was used so far.
     pub(super) fn is_doubtful(&self, heard: &Heard, age: u64) -> bool {
         let is_doubtful_skip = self.is_skipped_to(heard) && (age > SKIP_ACCESSES || !self.is_used);
@@ -205,14 +205,14 @@ fn extent_end(start: u64, size: u64, extent_max: u64) -> u64 {
 /// than a part of its length.
 const AHEAD_PER_CONSUMED: u64 = 2;
 
-/// How far off its way a reader may be: 8 pages, for writers of records who shuffle within groups, and for
+/// How far off its way a reader may be: 8 pages, for files whose records were shuffled within groups, and for
 /// requests that are submitted in parallel.
 pub(super) const NEAR: u64 = 8;
 
-/// Whoever goes on from a guess does so within this many accesses: of sixteen streams in turns each is heard of four times
-/// by then.
+/// A reader that continues a guess does so within this many accesses: sixteen interleaved streams have four accesses
+/// each by then.
 const GUESS_ACCESSES: u64 = 64;
 
-/// Whoever leaves out a few pages does so within this many accesses: it is one reader whose requests are a little out of
-/// order, and is heard of at each of them.
+/// A reader that skips a few pages does so within this many accesses: it is one reader whose requests are a little out of
+/// order, and each of them reaches the policy.
 const SKIP_ACCESSES: u64 = 16;

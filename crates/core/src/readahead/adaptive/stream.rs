@@ -104,7 +104,7 @@ impl Stream {
         }
     }
 
-    /// Whether the access, which comes so many accesses after the last one, may be somebody else's.
+    /// Whether the access, `age` accesses after the last one, may be another reader's.
     pub(super) fn is_doubtful(&self, access: &Access, now: Duration, age: u64) -> bool {
         matches!(&self.pattern, Pattern::Run(run) if run.is_doubtful(&self.hear(access, now), age))
     }
