@@ -30,7 +30,7 @@ impl Number {
         self.get() & (limit - 1)
     }
 
-    /// The number if a request for so much is cheap: `little` at the most, or more than any machine has.
+    /// The number if a request of that size is cheap: `little` at the most, or more than any machine has.
     pub fn cheap(self, little: u64) -> u64 {
         let number = self.get();
         if number <= little || number >= MORE_THAN_THERE_IS { number } else { number % (little + 1) }

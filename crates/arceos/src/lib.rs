@@ -33,7 +33,7 @@ pub use headwater_kernel::{
 };
 pub use node::VfsNode;
 
-/// The file at a location: opened once, and kept open by the directory entry, so that its pages outlast whoever reads.
+/// The file at a location: opened once, and kept open by the directory entry, so that its pages outlast each reader.
 ///
 /// # Errors
 /// [`IsADirectory`](axfs_ng_vfs::VfsError::IsADirectory), and those of [`PageCache::open`].

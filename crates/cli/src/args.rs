@@ -1,7 +1,7 @@
-//! Arguments: what can be typed, and what is said when it is wrong.
+//! Arguments: the commands, and usage errors.
 //!
-//! Owns: options, their ranges and defaults, the texts of the help.
-//! Does not own: checks that need the file or the device.
+//! Owns: which commands there are, how help and usage errors are printed.
+//! Does not own: options and help of a command (its own module), checks that need the file or the device.
 
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
@@ -41,38 +41,38 @@ pub(crate) enum Command {
     /// Copy files, keeping holes, sharing blocks where the file system can.
     #[command(after_help = crate::cp::EXAMPLES)]
     Cp(CopyArguments),
-    /// Say what the kernel caches of files, how they can be read, and what lies below them.
+    /// Show how much of a file the page cache holds, whether direct I/O works, and which device stores it.
     #[command(after_help = crate::stat::EXAMPLES)]
     Stat(StatArguments),
-    /// Read files and whole trees at the speed of the device: hash them, verify them, or find what cannot be read.
+    /// Read files and directory trees at the speed of the device: hash them, verify them, or find unreadable places.
     #[command(after_help = crate::scan::EXAMPLES)]
     Scan(ScanFilesArguments),
-    /// Find the request size and the queue depth that suit a device, and use them from then on.
+    /// Find the request size and the queue depth that suit a device, and store them for headwater to use.
     #[command(after_help = crate::tune::EXAMPLES)]
     Tune(TuneArguments),
-    /// Measure this machine's storage. Without a suite: all of them, in quick form.
+    /// Measure this machine's storage. Without a suite: all suites, in quick form.
     #[command(after_help = crate::bench::examples::BENCH_EXAMPLES, args_conflicts_with_subcommands = true)]
     Bench(BenchArguments),
-    /// Run traces of other systems' accesses through the cache's decisions, without their data.
+    /// Replay recorded accesses through a simulated cache, without their data.
     #[command(after_help = crate::trace::arguments::EXAMPLES)]
     Trace(TraceArguments),
     /// Print man pages.
     #[command(after_help = crate::manual::MAN_EXAMPLES)]
     Man(ManArguments),
-    /// Print what lets a shell complete commands and options.
+    /// Print a script with which a shell completes commands and options.
     #[command(after_help = crate::manual::COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArguments),
-    /// One measurement in a process of its own.
+    /// Measures one row of a benchmark; `bench` starts it as a child process.
     #[command(hide = true)]
     BenchRow(RowArguments),
-    /// Removes an unfinished copy, or the cgroup of a measurement, if its maker ends.
+    /// Removes an unfinished copy, or the cgroup of a measurement, if its parent process ends.
     #[command(hide = true)]
     CpGuard(GuardArguments),
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct GuardArguments {
-    /// The copy, or the cgroup.
+    /// The file of the copy, or the directory of the cgroup.
     pub(crate) path: PathBuf,
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn definition() -> clap::Command {
     Arguments::command()
 }
 
-/// The command of this process, or the exit code when it has been answered already.
+/// The command of this process; or, after help or a usage error was printed, the exit code.
 pub(crate) fn parse() -> Result<Command, ExitCode> {
     match Arguments::try_parse() {
         Ok(arguments) => Ok(arguments.command),
@@ -89,7 +89,7 @@ pub(crate) fn parse() -> Result<Command, ExitCode> {
     }
 }
 
-/// Help and version as clap prints them; an error as one line.
+/// Prints help and version as clap does, and an error as one line.
 fn answer(error: &clap::Error) -> ExitCode {
     if is_help(error) {
         return print_help(error);
@@ -107,7 +107,7 @@ fn is_help(error: &clap::Error) -> bool {
     )
 }
 
-/// What is wrong with the command line, in one line.
+/// A usage error in one line.
 fn usage_error(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let first = text.split("\n\n").next().unwrap_or(&text);
@@ -115,7 +115,7 @@ fn usage_error(error: &clap::Error) -> String {
     format!("{} (see --help)", words.join(" ").trim_start_matches("error: "))
 }
 
-/// Coloured on a terminal.
+/// Prints help, in colours on a terminal.
 fn print_help(error: &clap::Error) -> ExitCode {
     let printed = if error.use_stderr() { Ok(()) } else { standard::output().map(drop) };
     match printed.and_then(|()| error.print()) {
@@ -128,17 +128,17 @@ const ABOUT: &str = "Reads, copies, hashes and measures files at the speed of th
 
 const EXAMPLES: &str = "\
 Examples:
-  headwater bench                           is your storage slow, or your API? a minute, no rights
+  headwater bench                           is your storage slow, or your API? a minute, without root
   headwater bench --html report.html        the same as a page, with plots
-  headwater tune /mnt/nvme                  what suits this device; engines use it from then on
-  headwater cat big.log | grep -c error     read a file; whatever is cached stays cached
-  headwater cp big.log /backup/             copy it, the whole or nothing
+  headwater tune /mnt/nvme                  find what suits this device; headwater uses it from then on
+  headwater cat big.log | grep -c error     read a file; the page cache stays as it is
+  headwater cp big.log /backup/             copy it, all or nothing
   headwater scan --hash blake3 photos/      hash a tree, many files at once
-  headwater stat big.log                    what is cached of it, and how it can be read
-  headwater trace replay t.csv --cache 1G   what a cache would make of a trace
+  headwater stat big.log                    how much of it is cached, and can it be read directly?
+  headwater trace replay t.csv --cache 1G   how many accesses of a trace a cache would miss
   headwater man | man -l -                  the manual";
 
-/// What shells and clap use for a command line that makes no sense.
+/// The exit code of shells and clap for usage errors.
 const EXIT_USAGE: u8 = 2;
 
 #[cfg(test)]
@@ -150,7 +150,7 @@ mod tests {
         Arguments::command().debug_assert();
     }
 
-    /// Goal: a child gets the same engine as its parent was asked for.
+    /// Goal: a child process gets the engine options of its parent.
     #[test]
     fn engine_arguments_survive_a_round_trip() {
         let line = ["headwater", "cat", "--memory", "5M", "--driver", "threads", "--queue-depth", "7"];

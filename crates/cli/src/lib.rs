@@ -3,9 +3,9 @@
 //! ```text
 //!   args ─┬─ cat   ─► a file at a time: route ─► kernel (splice) | device (headwater) ─► standard output
 //!         ├─ cp    ─► a file at a time: file without a name ─► shared blocks | direct reads and writes ─► its name
-//!         ├─ stat  ─► a file at a time: what is cached, how it can be read, what lies below ─► text, JSON
-//!         ├─ scan  ─► many files at a time: walk ─► direct reads ─► hash ─► lines in order, what cannot be read
-//!         ├─ tune  ─► memory, then the device: sizes and depths, fewer and fewer ─► heat maps, profile
+//!         ├─ stat  ─► a file at a time: cached pages, direct I/O, storage below ─► text, JSON
+//!         ├─ scan  ─► many files at a time: walk ─► direct reads ─► hash ─► lines in order, unreadable places
+//!         ├─ tune  ─► memory, then the device: request sizes and queue depths ─► heat maps, profile
 //!         ├─ bench ─► suites ─► one child process a row (bench-row) ─► table, JSON, report page
 //!         └─ trace ─► replay ─► a simulated cache for each policy and size ─► table, JSON
 //! ```

@@ -1,7 +1,7 @@
 //! Manual: man pages and shell completions, made from the definition of the command line.
 //!
-//! Owns: which pages there are and what they are called.
-//! Does not own: their words (`args`), their format (`clap_mangen`, `clap_complete`).
+//! Owns: which pages there are, their names.
+//! Does not own: their texts (the commands), their format (`clap_mangen`, `clap_complete`).
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ use crate::shared::output;
 
 #[derive(Args, Debug)]
 pub(crate) struct ManArguments {
-    /// Of which command the page is printed, such as `bench scan`; of headwater itself if none is given.
+    /// Command whose page to print, such as `bench scan`; without one, the page of headwater itself.
     #[arg(value_name = "COMMAND", conflicts_with = "dir")]
     command: Vec<String>,
     /// Write the pages of all commands into this directory instead, as `headwater-bench-scan.1` and so on.
@@ -26,7 +26,7 @@ pub(crate) struct ManArguments {
 
 #[derive(Args, Debug)]
 pub(crate) struct CompletionsArguments {
-    /// For which shell.
+    /// The shell that reads the script.
     shell: Shell,
 }
 
@@ -83,12 +83,12 @@ fn visible(command: &Command) -> impl Iterator<Item = &Command> {
     command.get_subcommands().filter(|sub| !sub.is_hide_set())
 }
 
-/// `headwater bench scan`.
+/// The name of a command with its parents, such as `headwater bench scan`.
 fn called(command: &Command) -> &str {
     command.get_bin_name().unwrap_or_else(|| command.get_name())
 }
 
-/// The page as `man(7)` has it. What follows the options stands there line by line, as in the help.
+/// The page in the format of `man(7)`. The text below the options keeps its lines, as in the help.
 fn page(command: &Command) -> String {
     let extra = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let mut text = Vec::new();
@@ -129,7 +129,7 @@ mod tests {
         assert!(scan.contains(".SH EXAMPLES\n.nf\n"), "{scan}");
     }
 
-    /// Goal: a page is found by its words, and what is none is said.
+    /// Goal: a page is found by the words of its command; an unknown command is an error.
     #[test]
     fn pages_are_found_by_name() {
         let whole = whole(definition());
@@ -141,6 +141,6 @@ mod tests {
         assert!(
             named(&["bench", "bench-row"]).unwrap_err().contains("no command `headwater bench bench-row`")
         );
-        assert!(named(&["bench-row"]).is_err(), "hidden commands are nobody's business");
+        assert!(named(&["bench-row"]).is_err(), "hidden commands have no page");
     }
 }

@@ -1,11 +1,11 @@
-//! Stat: what the kernel caches of files, how they can be read, and what lies below them.
+//! Stat: which pages of a file the kernel caches, whether the file can be read directly, and the storage below it.
 //!
 //! ```text
-//!   open, O_DIRECT if it may ─► length ─► resident pages, part by part ─► storage ─► text | JSON
+//!   open, with O_DIRECT if allowed ─► length ─► resident pages, part by part ─► storage ─► text | JSON
 //! ```
 //!
 //! Owns: the facts about a file, their words, the map, exit codes.
-//! Does not own: facts about the storage (`storage`), counting resident pages (headwater's).
+//! Does not own: facts about the storage (`storage`), counting resident pages (the engine).
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -15,11 +15,11 @@ use std::process::ExitCode;
 use clap::Args;
 use headwater::ByteRange;
 use headwater::ring::{Access, DirectAlignment, DirectIo, FileKind, OpenFile};
-use headwater_core::units::PAGE_SIZE_BYTES as PAGE_BYTES;
+use headwater_core::units::PAGE_SIZE_BYTES;
 use os_display::Quotable;
 use serde::Serialize;
 
-use crate::shared::complain::complain;
+use crate::shared::complain::{complain, exit_code_of};
 use crate::shared::output;
 use crate::shared::output::JsonArguments;
 use crate::shared::storage::Storage;
@@ -27,7 +27,7 @@ use crate::shared::units::readable;
 
 #[derive(Args, Debug)]
 pub(crate) struct StatArguments {
-    /// Files and block devices to look at; nothing is read but a page where the file system does not tell about direct I/O.
+    /// Files and block devices to look at. No data is read, except for one page where only a read shows whether direct I/O works.
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]
@@ -35,16 +35,10 @@ pub(crate) struct StatArguments {
 }
 
 pub(crate) fn run(arguments: &StatArguments) -> ExitCode {
-    match look_at_all(arguments) {
-        Ok(code) => code,
-        Err(text) => {
-            complain(text);
-            ExitCode::FAILURE
-        }
-    }
+    exit_code_of(look_at_all(arguments))
 }
 
-/// Says of each file what there is to say, and of those that cannot be looked at why.
+/// Prints the facts of each file, or the error.
 fn look_at_all(arguments: &StatArguments) -> Result<ExitCode, String> {
     let json = arguments.json.to();
     json.check_printed()?;
@@ -62,24 +56,24 @@ fn look_at_all(arguments: &StatArguments) -> Result<ExitCode, String> {
         }
         found.push(Entry::new(path, looked));
     }
-    json.write(|| serde_json::to_string_pretty(&found).expect("numbers and texts can be written"))?;
+    json.write_results(&found)?;
     Ok(code)
 }
 
-/// What there is to know about a file.
+/// The facts about a file.
 #[derive(Serialize)]
 struct Facts {
     length_bytes: u64,
     pages: u64,
-    /// `None` where the kernel does not tell.
+    /// `None` where the kernel does not report it.
     resident_pages: Option<u64>,
-    /// Of equal parts of the file, the last may be shorter; empty where nothing is told.
+    /// Resident pages by equal parts of the file, the last of which may be shorter; empty where the kernel does not report them.
     parts: Parts,
     direct: Direct,
     preferred_block_bytes: u64,
     #[serde(flatten)]
     storage: Storage,
-    /// What headwater would do.
+    /// How headwater reads the file.
     reads: &'static str,
 }
 
@@ -93,11 +87,11 @@ struct Parts {
 struct Direct {
     memory_alignment_bytes: Option<u64>,
     offset_alignment_bytes: Option<u64>,
-    /// Why there is none.
+    /// The error of opening it with `O_DIRECT`.
     refusal: Option<String>,
 }
 
-/// A file in the JSON: facts, or what was wrong.
+/// A file in the JSON: its facts, or the error.
 #[derive(Serialize)]
 struct Entry {
     path: String,
@@ -130,7 +124,7 @@ fn look(path: &Path) -> Result<Facts, String> {
     let parts = Parts::of(&open, length_bytes);
     Ok(Facts {
         length_bytes,
-        pages: length_bytes.div_ceil(PAGE_BYTES),
+        pages: length_bytes.div_ceil(PAGE_SIZE_BYTES),
         resident_pages: parts.as_ref().map(|parts| parts.resident_pages.iter().sum()),
         parts: parts.unwrap_or_default(),
         reads: if direct.refusal.is_none() { "direct" } else { "buffered" },
@@ -140,7 +134,7 @@ fn look(path: &Path) -> Result<Facts, String> {
     })
 }
 
-/// With `O_DIRECT` if that is allowed, without if not.
+/// Opens with `O_DIRECT` if that is allowed, else without.
 fn open(path: &Path) -> io::Result<(OpenFile, Direct)> {
     match OpenFile::open(path, DirectIo::Required, Access::Read) {
         Ok(open) => {
@@ -165,7 +159,7 @@ impl Direct {
 }
 
 impl Parts {
-    /// Asks for one part after the other; `None` where the kernel does not tell.
+    /// Counts the resident pages of each part; `None` where the kernel does not report them.
     fn of(open: &OpenFile, length_bytes: u64) -> Option<Parts> {
         let part_bytes = part_bytes(length_bytes);
         let starts = (0..length_bytes).step_by(part_bytes as usize);
@@ -173,7 +167,7 @@ impl Parts {
             let end = (start + part_bytes).min(length_bytes);
             open.resident_pages(ByteRange::new(start, end))
         });
-        // Of an empty file nothing is asked, and nothing is resident.
+        // An empty file has no parts, and no resident pages.
         Some(Parts { part_bytes, resident_pages: pages.collect::<Option<_>>()? })
     }
 
@@ -181,18 +175,18 @@ impl Parts {
     fn map(&self, length_bytes: u64) -> Vec<String> {
         let mark = |(index, &pages): (u64, &u64)| {
             let start = index * self.part_bytes;
-            mark(pages, self.part_bytes.min(length_bytes - start).div_ceil(PAGE_BYTES))
+            mark(pages, self.part_bytes.min(length_bytes - start).div_ceil(PAGE_SIZE_BYTES))
         };
         let marks: Vec<char> = (0..).zip(&self.resident_pages).map(mark).collect();
         marks.chunks(LINE_PARTS).map(|line| line.iter().collect()).collect()
     }
 }
 
-/// Whole pages, as many as give the map its size.
+/// The size of a part, in whole pages, so that the map has its number of marks.
 fn part_bytes(length_bytes: u64) -> u64 {
     let lines = if length_bytes > ONE_LINE_BYTES_MAX { MAP_LINES } else { 1 };
     let parts = (lines * LINE_PARTS) as u64;
-    (length_bytes.div_ceil(PAGE_BYTES).div_ceil(parts)).max(1) * PAGE_BYTES
+    (length_bytes.div_ceil(PAGE_SIZE_BYTES).div_ceil(parts)).max(1) * PAGE_SIZE_BYTES
 }
 
 fn mark(resident_pages: u64, pages: u64) -> char {
@@ -223,15 +217,15 @@ impl Facts {
 
     fn cached(&self) -> String {
         let Some(resident) = self.resident_pages else {
-            return "not told: the kernel answers (from Linux 6.5 on) those who own the file or may write to it"
+            return "unknown: the kernel (from Linux 6.5 on) tells only the owner of the file and users with write permission"
                 .to_owned();
         };
-        let (pages, bytes) = (self.pages, (resident * PAGE_BYTES).min(self.length_bytes));
+        let (pages, bytes) = (self.pages, (resident * PAGE_SIZE_BYTES).min(self.length_bytes));
         let percent = 100.0 * resident as f64 / pages.max(1) as f64;
         format!("{resident} of {pages} pages, {percent:.1} %, {}", readable(bytes))
     }
 
-    /// Where all or nothing is cached the words above say it.
+    /// Empty where all or nothing is cached, which the line above says.
     fn map(&self) -> Vec<String> {
         let is_part = self.resident_pages.is_some_and(|resident| 0 < resident && resident < self.pages);
         if is_part { self.parts.map(self.length_bytes) } else { Vec::new() }
@@ -306,7 +300,7 @@ Examples:
   headwater stat --json *.parquet               for programs
   headwater stat /dev/nvme0n1                   a whole device
 
-Of a file that is cached in part a map is shown: each mark stands for an equal part of the file,
+For a partly cached file a map is shown, in which each mark stands for an equal part of the file:
   # all cached, + half or more, - less, . nothing";
 
 #[cfg(test)]
@@ -318,18 +312,18 @@ mod tests {
     fn parts_cover_the_file() {
         for length_bytes in [1, 4096, 4097, 64 * 4096, 64 * 4096 + 1, 1 << 30, (1 << 30) + 1, 1 << 50] {
             let part = part_bytes(length_bytes);
-            assert!(part.is_multiple_of(PAGE_BYTES), "{length_bytes}");
+            assert!(part.is_multiple_of(PAGE_SIZE_BYTES), "{length_bytes}");
             let lines = if length_bytes > ONE_LINE_BYTES_MAX { MAP_LINES } else { 1 };
             assert!(length_bytes.div_ceil(part) <= (lines * LINE_PARTS) as u64, "{length_bytes}");
         }
     }
 
-    /// Goal: marks tell all, most, some and nothing apart, also in a last part that is shorter.
+    /// Goal: marks distinguish all, most, some and nothing, also in a shorter last part.
     #[test]
     fn marks() {
-        let parts = Parts { part_bytes: 4 * PAGE_BYTES, resident_pages: vec![4, 3, 2, 1, 0, 1] };
-        assert_eq!(parts.map(5 * 4 * PAGE_BYTES + 1), ["#++-.#"]);
-        let long = Parts { part_bytes: PAGE_BYTES, resident_pages: vec![1; 65] };
-        assert_eq!(long.map(65 * PAGE_BYTES), ["#".repeat(64), "#".to_owned()]);
+        let parts = Parts { part_bytes: 4 * PAGE_SIZE_BYTES, resident_pages: vec![4, 3, 2, 1, 0, 1] };
+        assert_eq!(parts.map(5 * 4 * PAGE_SIZE_BYTES + 1), ["#++-.#"]);
+        let long = Parts { part_bytes: PAGE_SIZE_BYTES, resident_pages: vec![1; 65] };
+        assert_eq!(long.map(65 * PAGE_SIZE_BYTES), ["#".repeat(64), "#".to_owned()]);
     }
 }

@@ -28,8 +28,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::frame::{
-    Ended, FileId, FirstUse, Frame, FrameState, Frames, Glance, Held, Invalidated, LoadId, LoadKind,
-    PAGES_MAX, Pin, Unpinned, Usage, WriteLatch,
+    Ended, FileId, FirstUse, Frame, FrameState, Frames, Held, Invalidated, LoadId, LoadKind, PAGES_MAX,
+    PageVersion, Pin, Unpinned, Usage, WriteLatch,
 };
 use crate::replacement::{self, Origin, Policy, Replacement};
 use crate::table::{FreeNodes, NoNode, Nodes, PageTable};
@@ -118,7 +118,7 @@ impl Cache {
         (cache, Control { free: FreeNodes::default(), tables, vacant, replacement, frames: 0, loading: 0 })
     }
 
-    /// Finds the frame that seems to hold a page: the first half of a pin or a glance, and all that is needed to have the
+    /// Finds the frame that seems to hold a page: the first half of a pin or an optimistic read, and all that is needed to have the
     /// bytes of several pages fetched before the first of them is pinned.
     #[inline]
     pub fn find(&self, table: &PageTable, page: PageIndex) -> Option<FrameId> {
@@ -151,11 +151,16 @@ impl Cache {
         }
     }
 
-    /// Looks whether a page that was found can be read without a pin; see [`Frame::glance`].
+    /// Looks whether a page that was found can be read without a pin; see [`Frame::begin_optimistic_read`].
     #[inline]
-    pub fn glance(&self, table: &PageTable, page: PageIndex, found: FrameId) -> Option<(&Frame, Glance)> {
+    pub fn begin_optimistic_read(
+        &self,
+        table: &PageTable,
+        page: PageIndex,
+        found: FrameId,
+    ) -> Option<(&Frame, PageVersion)> {
         let frame = self.frames.get(found)?;
-        Some((frame, frame.glance(table.file(), page)?))
+        Some((frame, frame.begin_optimistic_read(table.file(), page)?))
     }
 
     /// In what state the page is, as far as can be told without the lock; `None` if it is not there.

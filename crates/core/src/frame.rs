@@ -16,27 +16,27 @@
 //!   Free ──────────────────────── install ───────┘
 //! ```
 //!
-//! | from | to | by | who may touch the bytes afterwards |
+//! | from | to | by | right to the bytes afterwards |
 //! |---|---|---|---|
 //! | Free | Loading | [`Frame::begin_load`] | the I/O |
-//! | Loading | Resident | [`Frame::complete_load`] | nobody |
-//! | Resident | Resident, pinned | [`Frame::pin`] | whoever has pinned it, reading |
-//! | Resident, pinned | Resident | [`Frame::unpin`], the last | nobody |
-//! | Loading | Stale | [`Frame::invalidate`], [`Frame::invalidate_clean`] | the I/O: what it brings is thrown away |
+//! | Loading | Resident | [`Frame::complete_load`] | none |
+//! | Resident | Resident, pinned | [`Frame::pin`] | its pins, reading |
+//! | Resident, pinned | Resident | [`Frame::unpin`], the last | none |
+//! | Loading | Stale | [`Frame::invalidate`], [`Frame::invalidate_clean`] | the I/O, whose bytes are discarded |
 //! | Stale | Free | [`Frame::complete_load`], [`Frame::fail_load`] | the allocator |
 //! | Loading | Free | [`Frame::fail_load`] | the allocator |
 //! | Resident | Free | [`Frame::evict`], [`Frame::invalidate`], [`Frame::invalidate_clean`] | the allocator |
-//! | Resident, pinned | Doomed | [`Frame::invalidate`], [`Frame::invalidate_clean`] | those who have pinned it, reading |
+//! | Resident, pinned | Doomed | [`Frame::invalidate`], [`Frame::invalidate_clean`] | its pins, reading |
 //! | Doomed | Free | [`Frame::unpin`], the last | the allocator |
-//! | Free | Dirty | [`Frame::install`] | nobody: the page was written before |
+//! | Free | Dirty | [`Frame::install`] | none: its bytes were written before |
 //! | Resident | Writing | [`Frame::begin_write`] | the writer |
 //! | Dirty | Writing | [`Frame::begin_write`] | the writer |
-//! | Writing | Dirty | [`Frame::end_write`] | nobody |
-//! | Dirty | Dirty, pinned | [`Frame::pin`], [`Frame::hold`] | whoever has pinned it, reading |
-//! | Dirty, pinned | Dirty | [`Frame::unpin`], the last | nobody |
-//! | Dirty, pinned | Resident, pinned | [`Frame::clean`] | whoever has pinned it, reading |
+//! | Writing | Dirty | [`Frame::end_write`] | none |
+//! | Dirty | Dirty, pinned | [`Frame::pin`], [`Frame::hold`] | its pins, reading |
+//! | Dirty, pinned | Dirty | [`Frame::unpin`], the last | none |
+//! | Dirty, pinned | Resident, pinned | [`Frame::clean`] | its pins, reading |
 //! | Dirty | Free | [`Frame::invalidate`] | the allocator |
-//! | Dirty, pinned | Doomed | [`Frame::invalidate`] | those who have pinned it, reading |
+//! | Dirty, pinned | Doomed | [`Frame::invalidate`] | its pins, reading |
 //!
 //! The word holds state, pins, a count of references for the replacement policy, what readahead wants to know, where
 //! the last read within the page ended, and a version that grows with every load and every write. A reader without any
@@ -45,11 +45,20 @@
 //! ends in a pin; compare LeanStore, Leis et al. 2018, and the latches of vmcache, Leis et al. 2023).
 //!
 //! Owns: the word, the identity, every transition.
-//! Does not own: the bytes (whoever owns the memory trusts these states), the table that leads here, the decision what
+//! Does not own: the bytes, the table that leads here, the decision what
 //! to evict.
 //! A page is written in place only while nobody has it pinned; else the writer installs a copy in another frame, and this
 //! one is doomed (the loan of UVM, Cranor and Parulkar 1999, broken by a write). So what is pinned never changes, be it
 //! pinned by a reader, by a view or by a write of it to the device.
+//!
+//! Rights to the bytes. The crates that own memory (`headwater-io`'s page cache, `headwater-kernel`'s frames) rest their unsafe code
+//! on these four, which follow from the table:
+//!
+//! - M1 From a pin to its unpin the bytes do not change: shared slices of them are sound.
+//! - M2 From `begin_write` to `end_write` the bytes are the writer's alone; only optimistic readers may still load them.
+//! - M3 From `begin_load` to `complete_load` or `fail_load` the bytes are the I/O's alone, with the same exception.
+//! - M4 A frame that becomes Free is named to the allocator once; until it is loaded or installed again, its bytes belong to
+//!   whoever allocates it, with the same exception.
 //!
 //! Invariants: F1 pins are zero unless Resident, Dirty or Doomed. F2 the identity changes only while Free and before
 //! Loading or Dirty is seen. F3 the version grows with each load and each write. F4 one load is under way while Loading or
@@ -60,6 +69,7 @@
 
 mod chunks;
 mod ids;
+mod optimistic;
 mod writing;
 
 use crate::sync::{AtomicU64, Ordering, fence, spin};
@@ -67,6 +77,7 @@ use crate::units::{PAGE_SIZE_BYTES, PageIndex};
 
 pub use chunks::{CHUNK_FRAMES, Frames};
 pub use ids::{FileId, LoadId};
+pub use optimistic::PageVersion;
 pub use writing::{Held, WriteLatch};
 
 /// What a page is loaded for.
@@ -77,10 +88,6 @@ pub enum LoadKind {
     /// A guess.
     Ahead,
 }
-
-/// What [`Frame::glance`] saw.
-#[derive(Clone, Copy, Debug)]
-pub struct Glance(u64);
 
 /// State of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -181,26 +188,6 @@ impl Frame {
     /// A frame that holds nothing.
     pub fn new() -> Self {
         Self { word: AtomicU64::new(FREE), identity: AtomicU64::new(0) }
-    }
-
-    /// Looks whether the frame holds the page, and whether reading it would change nothing but pins: its references are
-    /// counted to the full, and nothing waits for its first use. Then a few bytes may be read without a pin, if
-    /// [`Frame::is_unchanged`] afterwards. Whoever stores into the memory of a frame that a page has left does so by atomic
-    /// operations, after a release fence: who sees what they stored sees then that the page has left.
-    #[inline]
-    pub fn glance(&self, file: FileId, page: PageIndex) -> Option<Glance> {
-        let word = self.word.load(Ordering::Acquire);
-        let seen = word & (STATE | REFERENCES | MARK | AHEAD | FRESH);
-        let is_settled = seen == RESIDENT | REFERENCES || seen == DIRTY | REFERENCES;
-        (is_settled && self.holds(file, page)).then_some(Glance(word & (STATE | VERSION)))
-    }
-
-    /// Whether the frame has held the same page since the glance: then whatever was read of it meanwhile is of that page.
-    #[inline]
-    pub fn is_unchanged(&self, glance: Glance) -> bool {
-        // What was read before stays before.
-        fence(Ordering::Acquire);
-        self.word.load(Ordering::Relaxed) & (STATE | VERSION) == glance.0
     }
 
     /// Pins the page if this frame holds it. `within_bytes` is where in the page the read begins and `end_bytes` where

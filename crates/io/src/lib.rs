@@ -48,12 +48,12 @@ pub use file::{
 pub use memory::arena::{Arena, ArenaStats, BudgetTooSmall, Extent, Extents, LentOut, Urgency};
 pub use memory::live::{LiveMemory, live_support};
 pub use memory::page_cache::{
-    Dropped, FilePages, Found, Glanced, Loading, Modified, NotBegun, Overwritten, OwnedPage, PageCache,
-    PageCacheStats, PageCounts, PinnedPage, PinnedRun,
+    Dropped, FilePages, Found, Loading, Modified, NotBegun, OptimisticRead, Overwritten, OwnedPage,
+    PageCache, PageCacheStats, PageCounts, PinnedPage, PinnedRun,
 };
 pub use memory::pressure::{Headroom, Pressure, Stall};
 pub use request::{Finished, Rejected, Request, Sync, Transfer, WriteBack};
-pub use sync::background::{Background, Bell, Pause};
+pub use sync::background::{Background, BackgroundWaker, Pause};
 pub use sync::event::{Event, EventListener, WakeScope, contain};
 pub use sync::{lock, unpoisoned};
 pub use system::reject::RejectReason;

@@ -6,13 +6,13 @@
 //!   pin ─► Pinned      write_in_place ─► the writer's, while nobody has it pinned      evict ─► Leaving ─► free
 //! ```
 //!
-//! All the unsafe code of the crate: each kind of access is a value of its own, made only here and only by the
-//! transition of `headwater-core` that gives the right to it. Blocks of frames are contiguous, so that what one load
+//! All the unsafe code of the crate. Each kind of access is a type of its own, made only here and only by the transition of
+//! `headwater-core` that gives the right to it: M1 to M4 of [`headwater_core::frame`]. No reader here is optimistic. Blocks of frames are contiguous, so that what one load
 //! brings is one slice.
 //!
 //! Owns: chunks of memory, and what these values may do with it.
 //! Does not own: the frames' states (`headwater-core`), I/O, who waits, what a file is.
-//! Invariants: K1 of the pool: no two of these values but readers' have the same frame.
+//! Invariants: K1 of the pool: no two of these values have the same frame, except pins.
 //! Locks: `pool`, a spin lock, innermost; never held across I/O, listeners or an allocation of a chunk.
 
 use alloc::boxed::Box;
@@ -126,7 +126,7 @@ impl<K: Kernel> Frames<K> {
         let Some(found) = self.cache.find(table, page) else { return Wrote::Absent };
         match self.cache.begin_write(table, page, found, start_bytes as u32, end_bytes as u32) {
             WriteLatch::Latched(_) => {
-                // SAFETY: the frame is Writing until `end_write`, so nobody else reads or writes it, and it has a page.
+                // SAFETY: M2: the frame is Writing until `end_write`. A frame holds a page.
                 let target = unsafe { self.slice_mut(found, PAGE_BYTES) };
                 target[start_bytes..end_bytes].copy_from_slice(bytes);
                 self.cache.end_write(found);
@@ -370,7 +370,7 @@ impl<K: Kernel> Deref for Pinned<'_, K> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: F1, F5: nobody writes to a frame that is pinned, and this has it pinned.
+        // SAFETY: M1: this has the frame pinned.
         unsafe { self.frames.slice(self.frame, PAGE_BYTES) }
     }
 }
@@ -410,14 +410,14 @@ impl<K: Kernel> Deref for Spare<K> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: K1: nobody else has these frames; a block lies in one chunk.
+        // SAFETY: M3, M4: the block is this value's alone; it lies in one chunk.
         unsafe { self.frames.slice(FrameId::new(self.block.start), self.block.len() * PAGE_BYTES) }
     }
 }
 
 impl<K: Kernel> DerefMut for Spare<K> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: K1, and this is borrowed mutably.
+        // SAFETY: as in `deref`, and this is borrowed mutably.
         unsafe { self.frames.slice_mut(FrameId::new(self.block.start), self.block.len() * PAGE_BYTES) }
     }
 }
@@ -521,7 +521,7 @@ impl<K: Kernel> Deref for HeldRun<'_, K> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: all are pinned by this, and of one chunk.
+        // SAFETY: M1: this has all of them pinned; they are of one chunk.
         unsafe { self.frames.slice(self.first, self.count as usize * PAGE_BYTES) }
     }
 }

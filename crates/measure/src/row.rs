@@ -21,12 +21,12 @@ pub struct Row {
     metrics: Vec<Metric>,
 }
 
-/// Who made what a row measures.
+/// The maker of what a row measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Whose {
     /// This project.
     Headwater,
-    /// Others who do the same.
+    /// Rivals that do the same.
     Peer,
     /// What the device, or the memory, can do at most.
     Limit,

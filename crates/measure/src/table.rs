@@ -32,7 +32,7 @@ impl<'a> Column<'a> {
         Column::new(head, |row| row.name.clone())
     }
 
-    /// What counts of a metric, with so many places.
+    /// What counts of a metric, with this number of places.
     pub fn value(head: impl Into<String>, metric: &'static str, places: usize) -> Column<'a> {
         Column::scaled(head, metric, 1.0, places)
     }
@@ -56,7 +56,7 @@ impl<'a> Column<'a> {
     }
 }
 
-/// With so many places; a dash for nothing.
+/// With this number of places; a dash for nothing.
 pub fn shown(value: Option<f64>, places: usize) -> String {
     value.map_or("-".to_owned(), |value| format!("{value:.places$}"))
 }

@@ -5,7 +5,7 @@
 //!   a ratio : its limit ─► met, or MISSED
 //! ```
 //!
-//! Owns: who is compared with whom, when a difference is one, the line of a promise.
+//! Owns: which rows are compared, when a difference is one, the line of a promise.
 //! Does not own: the sentence around a comparison (suites), which limits are promised.
 
 use std::fmt;

@@ -68,7 +68,7 @@ pub struct CrashImages {
 struct Moment<'a> {
     /// Without syncs, in the order of their ends, then of their beginnings.
     done: Vec<&'a CrashEventKind>,
-    /// So many of them are there for sure.
+    /// The number of them that is certainly there.
     covered: usize,
 }
 

@@ -32,7 +32,7 @@ pub fn forbid_io_uring() {
 /// The same for this thread alone, and for those that it starts.
 ///
 /// # Panics
-/// As there.
+/// As [`forbid_io_uring`].
 pub fn forbid_io_uring_here() {
     apply_filter(&filter(&IO_URING_CALLS)).expect("the kernel accepts the filter");
 }
@@ -40,7 +40,7 @@ pub fn forbid_io_uring_here() {
 /// The same for `userfaultfd(2)`.
 ///
 /// # Panics
-/// As there.
+/// As [`forbid_io_uring`].
 pub fn forbid_userfaultfd() {
     apply_filter_all_threads(&filter(&[libc::SYS_userfaultfd])).expect("the kernel accepts the filter");
 }
@@ -68,7 +68,7 @@ pub fn run_self_with_env(test_name: &str, key: &str, value: &str) -> Output {
     output
 }
 
-/// The same without waiting: its standard output is a pipe, and whoever starts it ends it. The harness may print to the pipe
+/// The same without waiting: its standard output is a pipe, and the caller ends it. The harness may print to the pipe
 /// too, before the test does.
 ///
 /// # Panics

@@ -7,7 +7,7 @@
 //!
 //! Everything of one mount lies in one directory whose name holds the process id and a random part, so that tests
 //! of many threads and processes do not meet. A process that died without dropping leaves its directory behind;
-//! whoever comes next unmounts and removes what belongs to no living process.
+//! the next test unmounts and removes what belongs to no living process.
 //!
 //! Owns: image, loop device, mount, and their removal.
 //! Does not own: which file systems a test wants (see `scratch`).

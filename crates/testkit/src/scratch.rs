@@ -87,7 +87,7 @@ pub fn tmpfs() -> Result<ScratchDir, Skip> {
     mount_tmpfs("size=50%")
 }
 
-/// A tmpfs of its own that holds so many bytes, which needs root.
+/// A tmpfs of its own that holds this number of bytes, which needs root.
 ///
 /// # Errors
 /// [`Skip`] without.

@@ -25,7 +25,7 @@ pub fn skip(reason: impl fmt::Display) {
     lack(reason);
 }
 
-/// The same for a tool that nobody promises, such as a browser or a rare command to compare with: never a failure.
+/// The same for a tool that is not promised, such as a browser or a rare command to compare with: never a failure.
 pub fn lack(reason: impl fmt::Display) {
     // Not `eprintln!`: the test harness captures that, and nobody would see a skip in a run that passes.
     // A closed stderr is no reason to fail a test.

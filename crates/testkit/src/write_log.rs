@@ -107,7 +107,7 @@ impl WriteLog {
         self.entries.iter().enumerate().filter(is_mark).map(|(place, _)| place).collect()
     }
 
-    /// Makes the device what it was after so many entries, and mounts a copy of it, which its file system recovers.
+    /// Makes the device what it was after this number of entries, and mounts a copy of it, which its file system recovers.
     ///
     /// # Panics
     /// When it was replayed beyond that already, or cannot be mounted.

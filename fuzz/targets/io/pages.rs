@@ -18,8 +18,9 @@ use headwater_fuzz::guarded::{Guarded, Side};
 use headwater_fuzz::memory_file::MemoryFile;
 use headwater_fuzz::panics::{INVERTED, documented};
 use headwater_io::{
-    Access, Arena, DirectIo, Driver, DriverKind, DriverOptions, Extents, FilePages, Found, Glanced, Loading,
-    Modified, OpenFile, Overwritten, OwnedPage, PageCache, PinnedRun, Route, SimOptions, Urgency, WriteBack,
+    Access, Arena, DirectIo, Driver, DriverKind, DriverOptions, Extents, FilePages, Found, Loading, Modified,
+    OpenFile, OptimisticRead, Overwritten, OwnedPage, PageCache, PinnedRun, Route, SimOptions, Urgency,
+    WriteBack,
 };
 
 #[derive(Arbitrary, Debug)]
@@ -28,7 +29,7 @@ pub(crate) enum Operation {
     BeginLoad { pages: Pages, room: u8, ahead_from: Number, from: From },
     EndLoad { which: u8, read: Option<Number>, swap: bool },
     Pin { page: Number, start: Number, end: Number, keep: Keep },
-    Glance { page: Number, start: Number, end: Number, room: u8 },
+    ReadOptimistic { page: Number, start: Number, end: Number, room: u8 },
     Fetch { page: Number, start: Number, end: Number },
     Overwrite { page: Number, start: Number, length: u16, side: Side },
     Modify { page: Number, start: Number, replace: bool },
@@ -144,7 +145,9 @@ impl Bench {
             }
             Operation::EndLoad { which, read, swap } => self.end_load(which, read, swap),
             Operation::Pin { page: at, start, end, keep } => self.pin(page(at), part(start, end), keep),
-            Operation::Glance { page: at, start, end, room } => self.glance(page(at), part(start, end), room),
+            Operation::ReadOptimistic { page: at, start, end, room } => {
+                self.read_optimistic(page(at), part(start, end), room)
+            }
             Operation::Fetch { page: at, start, end } => self.file.fetch(page(at), part(start, end)),
             Operation::Overwrite { page: at, start, length, side } => {
                 self.overwrite(page(at), start.get() as u32, (usize::from(length), side));
@@ -271,9 +274,9 @@ impl Bench {
         }
     }
 
-    fn glance(&mut self, page: PageIndex, part: Range<u32>, room: u8) {
+    fn read_optimistic(&mut self, page: PageIndex, part: Range<u32>, room: u8) {
         let buffer = self.guarded.buffer(usize::from(room), Side::End, 0);
-        if self.file.glance(page, part.clone(), buffer) == Glanced::Copied {
+        if self.file.read_optimistic(page, part.clone(), buffer) == OptimisticRead::Copied {
             let expected = &self.there[&page.get()][part.start as usize..part.end as usize];
             assert!(
                 buffer[..expected.len()] == *expected

@@ -17,7 +17,7 @@ use crate::arms::{Arm, Counts, Reader, node};
 use crate::layout::LONG_BYTES;
 use crate::processors::{DISK_PROCESSOR, bind};
 
-/// Who reads what is to be read ahead.
+/// The thread that reads ahead.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Ahead {
     /// The reader itself, before it goes on.

@@ -83,7 +83,7 @@ pub fn measure(name: &str, workload: &Workload, computing: Duration) -> Result<R
 }
 
 impl Row {
-    /// How long one of so many reads took.
+    /// Time of one read, from the time of all of them.
     pub fn each(&self, reads: usize) -> Duration {
         Duration::from_micros(self.micros) / reads.max(1) as u32
     }

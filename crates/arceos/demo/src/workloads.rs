@@ -1,7 +1,7 @@
 //! Workloads: lists of reads, and how each is begun and paced.
 //!
 //! Owns: what is read, in which order, in reads of which size.
-//! Does not own: who carries the reads out (`arms`), timing and counting (`measure`).
+//! Does not own: the ways to read (`arms`), timing and counting (`measure`).
 
 use alloc::vec::Vec;
 

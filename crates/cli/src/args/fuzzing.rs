@@ -1,4 +1,4 @@
-//! Fuzzing: what a command line is answered with, without running it.
+//! Fuzzing: the answer to a command line, without running the command.
 
 use std::ffi::OsString;
 
@@ -6,9 +6,9 @@ use clap::{Command as Definition, Parser};
 
 use super::{Arguments, Command, definition, is_help, usage_error};
 
-/// What a command line is answered with.
+/// The answer to a command line.
 pub enum Answer {
-    /// A command, which is not run here.
+    /// A command; it is not run.
     Command,
     /// Help or the version.
     Help,

@@ -181,7 +181,7 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
 /// Sixteen of the largest reads.
 const SET_BYTES_MIN: u64 = 1 << 20;
 
-/// Below it a row has too few batches for its percentiles; above it somebody has mistaken the unit.
+/// Below it a row has too few batches for its percentiles; above it the unit was mistaken.
 const SECONDS: RangeInclusive<f64> = 0.01..=3600.0;
 
 /// Several for each processor of a large machine.

@@ -16,7 +16,7 @@ pub(super) fn direct(options: &mut std::fs::OpenOptions) -> io::Result<File> {
     options.custom_flags(rustix::fs::OFlags::DIRECT.bits() as i32).open(INPUT)
 }
 
-/// Reads so many bytes once, from start to end.
+/// Reads this number of bytes once, from start to end.
 pub(super) fn pass(bytes: u64, read: impl Fn(&mut [u8], u64) -> io::Result<()>) -> io::Result<()> {
     let mut buffer = vec![0; PASS_BYTES];
     (0..bytes).step_by(PASS_BYTES).try_for_each(|offset_bytes| {

@@ -36,7 +36,7 @@ struct Row {
     shape: Shape,
 }
 
-/// Who uses a ring.
+/// The threads that use a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum RingUse {
     /// All threads share one.

@@ -10,10 +10,10 @@ use crate::shared::output::JsonArguments;
 #[derive(Args, Debug)]
 #[command(mut_arg("json", |json| json.help(CAT_JSON).long_help(CAT_JSON)))]
 pub(crate) struct CatArguments {
-    /// Files to write one after the other; `-` is standard input, and so is no file at all.
+    /// Files to write, one after the other; `-`, or no file, is standard input.
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<OsString>,
-    /// Where bytes come from.
+    /// Where to read from.
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub(crate) io: IoChoice,
     #[command(flatten)]
@@ -22,9 +22,9 @@ pub(crate) struct CatArguments {
     pub(crate) engine: EngineArguments,
 }
 
-/// Standard output carries the files.
+/// The help of `--json`: standard output carries the files, so the JSON goes to standard error.
 pub(crate) const CAT_JSON: &str =
-    "Say afterwards what was copied from where: JSON on standard error, or with =OUT in that file";
+    "Report how many bytes came from where: as JSON on standard error, or with =OUT in that file";
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

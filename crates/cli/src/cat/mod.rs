@@ -1,10 +1,10 @@
-//! Cat: writes files to standard output, each part the cheapest way there is.
+//! Cat: writes files to standard output, each part in the cheapest way.
 //!
 //! ```text
 //!   open ─┬─ FIFO, pipe, terminal, /proc, up to 128 KiB ─► stream
 //!         └─ regular file, block device ─► route ─┬─ in the page cache ─► splice (stays inside the kernel)
 //!                                                 └─ not there ─────────► Reader (direct, read ahead) ─► write
-//!            at the end as it was known ─► stream what has been added since
+//!            at the length it had when opened ─► stream what has been appended since
 //! ```
 //!
 //! Owns: opening, the order of files, error texts, exit codes.
@@ -29,7 +29,7 @@ use serde::Serialize;
 
 use crate::cat::arguments::CatArguments;
 use crate::shared::arguments::IoChoice;
-use crate::shared::complain::complain;
+use crate::shared::complain::{complain, exit_code_of};
 use crate::shared::output::unwritten;
 use crate::shared::standard;
 use output::Output;
@@ -37,21 +37,9 @@ use positioned::Positioned;
 pub(crate) use positioned::cause;
 
 pub(crate) fn run(arguments: &CatArguments) -> ExitCode {
-    let json = arguments.json.to();
-    if let Err(text) = json.check() {
-        complain(text);
-        return ExitCode::FAILURE;
-    }
-    let mut entries = Vec::new();
-    let code = copy_all(arguments, &mut entries);
-    let text = || serde_json::to_string_pretty(&entries).expect("numbers and texts can be written");
-    match json.write_beside_data(text) {
-        Ok(()) => code,
-        Err(text) => {
-            complain(text);
-            ExitCode::FAILURE
-        }
-    }
+    let (json, mut entries) = (arguments.json.to(), Vec::new());
+    let done = json.check().map(|()| copy_all(arguments, &mut entries));
+    exit_code_of(done.and_then(|code| json.write_beside_data(&entries).map(|()| code)))
 }
 
 /// A file in the JSON.
@@ -59,9 +47,9 @@ pub(crate) fn run(arguments: &CatArguments) -> ExitCode {
 struct Entry {
     path: String,
     bytes: u64,
-    /// Of these, what went from the kernel's page cache to the output without entering this process.
+    /// Bytes that the kernel moved from its page cache to the output without copying them to this process.
     inside_kernel_bytes: u64,
-    /// Of these, what headwater read from the device.
+    /// Bytes that headwater read from the device.
     by_headwater_bytes: u64,
     seconds: f64,
     /// Why it was not copied to its end.
@@ -103,9 +91,9 @@ fn copy_all(arguments: &CatArguments, entries: &mut Vec<Entry>) -> ExitCode {
 
 /// Why a file was not copied to its end.
 enum Failure {
-    /// Something about this file, as a whole sentence; the next one may do better.
+    /// The input failed, with the text of the error; `cat` goes on with the next file.
     Input(String),
-    /// Nothing more can be written.
+    /// The output failed; `cat` ends.
     Output(io::Error),
 }
 
@@ -162,16 +150,16 @@ impl Cat {
         self.stream(name, &mut input, &metadata)
     }
 
-    /// Whether it pays to look where the bytes are. Files in `/proc` say they are empty; small ones are read with one
-    /// syscall.
+    /// Whether it pays to ask what the page cache holds. Files in `/proc` report a length of 0, and small files are read
+    /// with one system call.
     fn has_positions(&self, metadata: &std::fs::Metadata) -> bool {
         let file_type = metadata.file_type();
         let enough = self.io == IoChoice::Direct || metadata.len() > SMALL_BYTES;
         file_type.is_block_device() || (file_type.is_file() && metadata.len() > 0 && enough)
     }
 
-    /// A file that grows by what is read from it would fill the disk. As GNU cat: refused if the output's position
-    /// lies beyond the input's.
+    /// Refuses to copy a file to its own end, which would fill the disk: as GNU cat does, if the position of the output is
+    /// beyond that of the input.
     fn refuse_own_output(
         &self,
         name: &OsStr,
@@ -186,7 +174,7 @@ impl Cat {
         Ok(())
     }
 
-    /// From where the descriptor stands to its end.
+    /// Copies from the position of the descriptor to its end.
     fn stream(
         &mut self,
         name: &OsStr,
@@ -224,8 +212,8 @@ fn open(name: &OsStr) -> Result<File, Failure> {
 
 const STANDARD_INPUT: &str = "-";
 
-/// Up to here a read and a write cost less than asking where the bytes are.
+/// Up to this length a read and a write cost less than asking what the page cache holds.
 const SMALL_BYTES: u64 = 128 << 10;
 
-/// 128 + SIGPIPE: what a shell sees of a cat whose reader went away.
+/// 128 + SIGPIPE: the exit code that a shell shows for a `cat` killed by a closed pipe.
 const EXIT_BROKEN_PIPE: u8 = 141;

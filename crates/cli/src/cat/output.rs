@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Straight from a file into a pipe that a reader empties in small pieces, the kernel would look up pages for each
-//! piece; out of the pipe in between it only passes them on. Measured beside another cat that has such a pipe, `wc -c`
-//! reading: 0.84 of its rate without, 1.0 with.
+//! piece; out of the pipe in between it only passes them on. Measured against a `cat` with such a pipe, with `wc -c` as the
+//! reader: 0.84 of its rate without the pipe, 1.0 with it.
 //!
 //! Owns: the descriptor, what kind it is, the pipe in between, the buffer for copies.
 //! Does not own: which parts of a file go this way.
@@ -38,18 +38,18 @@ pub(super) struct Output {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Pipe,
-    /// Takes what comes out of a pipe, as far as is known.
+    /// Takes pages out of a pipe by `splice(2)`, until it has refused.
     Spliceable,
-    /// Only takes copies.
+    /// Takes only copies by `write(2)`.
     Plain,
 }
 
-/// What became of a move inside the kernel.
+/// The result of a move inside the kernel.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Moved {
     /// All of the range, or up to the end of the file.
     Done,
-    /// The kernel does not do it; the rest of the range has to be copied.
+    /// The kernel refuses; the caller copies the rest of the range.
     Refused,
 }
 
@@ -84,8 +84,8 @@ impl Output {
         (self.inside_kernel_bytes, self.written_bytes)
     }
 
-    /// Moves a range of a file; its start follows the bytes that have arrived. An error of the file itself counts as
-    /// refused: copying the rest then meets it again and can tell it from one of the output.
+    /// Moves a range of a file and advances its start past the bytes moved. An error of the input counts as refused: copying the
+    /// rest meets it again, and there it can be told from an error of the output.
     pub(super) fn splice_file(
         &mut self,
         file: BorrowedFd<'_>,
@@ -128,7 +128,7 @@ impl Output {
         if range.is_empty() { Moved::Done } else { Moved::Refused }
     }
 
-    /// A buffer to copy through; comes back with [`Output::give_buffer`].
+    /// Lends the buffer for copies; the caller returns it with [`Output::give_buffer`].
     pub(super) fn take_buffer(&mut self) -> Vec<u8> {
         if self.buffer.is_empty() {
             // Zeroed by the kernel, a page when it is used: after a large file only the end is asked for.
@@ -141,7 +141,7 @@ impl Output {
         self.buffer = buffer;
     }
 
-    /// The device of the file that is written to, if it is a regular one that may share extents.
+    /// The device of the output, if it is a regular file that may share extents.
     pub(super) fn clone_target_device(&self) -> Option<u64> {
         let metadata = self.file.metadata().ok().filter(std::fs::Metadata::is_file)?;
         (self.kind == Kind::Spliceable).then(|| metadata.dev())
@@ -177,7 +177,7 @@ impl Output {
     }
 }
 
-/// Empties the pipe in between. Where the output does not take its pages, they are copied, and that is said.
+/// Empties the pipe in between. If the output does not take its pages, copies them and reports that.
 fn drain(pipe: &mut PipeReader, output: &mut File, mut left_bytes: usize) -> io::Result<Moved> {
     while left_bytes > 0 {
         match splice(&*pipe, None, &*output, None, left_bytes, SpliceFlags::empty()) {
@@ -196,7 +196,7 @@ fn drain(pipe: &mut PipeReader, output: &mut File, mut left_bytes: usize) -> io:
     Ok(Moved::Done)
 }
 
-/// As large as an unprivileged process may make a pipe; if not even that is allowed, it stays as it is.
+/// Makes the pipe as large as an unprivileged process may; if the kernel refuses, it keeps its size.
 fn enlarge(pipe: BorrowedFd<'_>) {
     let _ = fcntl_setpipe_size(pipe, PIPE_BYTES);
 }
@@ -205,12 +205,12 @@ fn piece(range: ByteRange) -> usize {
     range.len().min(PIPE_BYTES as u64) as usize
 }
 
-/// `/proc/sys/fs/pipe-max-size` as it comes. Warm, in 4 KiB pages, to /dev/null: 21 GB/s
+/// The default of `/proc/sys/fs/pipe-max-size`. Cached file, in 4 KiB pages, to /dev/null: 21 GB/s
 /// through 64 KiB, 34 through 256 KiB, 40 through 1 MiB.
 const PIPE_BYTES: usize = 1 << 20;
 
-/// For copies: at 128 KiB to 512 KiB a read and a write are cheapest, beyond that the processor's cache is too small.
+/// The buffer for copies: a read and a write are cheapest at 128 KiB to 512 KiB; larger buffers do not fit the processor's cache.
 const COPY_BYTES: usize = 256 << 10;
 
-/// So that a signal is answered within a second on slow file systems.
+/// The most bytes moved by one system call, so that a signal takes effect within a second on slow file systems.
 const CLONE_BYTES_MAX: usize = 1 << 30;

@@ -1,6 +1,6 @@
 //! Positioned files: regular files and block devices, part by part from the page cache or from the device.
 //!
-//! Owns: the engine (built when the first cold part is met), the reader of the current file.
+//! Owns: the engine (built for the first part that is not cached), the reader of the current file.
 //! Does not own: routes, the output.
 //! Blocking: everything here.
 
@@ -32,7 +32,7 @@ pub(super) struct Positioned {
 /// One file on its way to the output.
 struct Copy<'a> {
     name: &'a OsStr,
-    /// The same file by descriptor, so that a rename in between does no harm.
+    /// The path of the open descriptor in `/proc`, so that the engine opens the same file even after a rename.
     path: PathBuf,
     input: &'a File,
     range: ByteRange,
@@ -49,13 +49,13 @@ impl Positioned {
         }
     }
 
-    /// What headwater has read so far; the rest came through the kernel's page cache.
+    /// Bytes that headwater has read so far; the rest came through the kernel's page cache.
     pub(super) fn by_headwater_bytes(&self) -> u64 {
         self.by_headwater_bytes
     }
 
-    /// Copies from `start_bytes` to the end as it is known now. Returns where it stopped, which is earlier if the file
-    /// shrank, or if it cannot be opened again by descriptor.
+    /// Copies from `start_bytes` to the end that the file has now. Returns the position reached, which is lower if the file
+    /// shrank, or if its descriptor cannot be opened again through `/proc`.
     pub(super) fn copy(
         &mut self,
         name: &OsStr,
@@ -109,7 +109,7 @@ impl Positioned {
         Ok(())
     }
 
-    /// Counts what was copied of a part, all of it or not.
+    /// Counts the bytes copied of a part, also after an error.
     fn count(
         &mut self,
         copied: Result<(), Failure>,
@@ -165,7 +165,7 @@ impl Device {
 }
 
 impl Copy<'_> {
-    /// Copies a part inside the kernel, or by read and write where it does not do that.
+    /// Copies a part inside the kernel, or by read and write where the kernel refuses.
     fn through_kernel(&mut self, file: BorrowedFd<'_>, part: ByteRange) -> Result<(), Failure> {
         let mut left = part;
         let moved = self.output.splice_file(file, &mut left);
@@ -194,8 +194,8 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// From file to file where both are on a file system that shares extents: nothing is copied at all. `false` when
-    /// that is not so, or something is left.
+    /// Shares extents between input and output where their file system can, without copying. `false` if it cannot, or if a part
+    /// remains.
     fn clone_all(&mut self, open: &OpenFile) -> bool {
         let device = self.input.metadata().map(|metadata| metadata.dev()).ok();
         if device.is_none() || self.output.clone_target_device() != device || !shares_extents(self.input) {
@@ -205,7 +205,7 @@ impl Copy<'_> {
     }
 }
 
-/// What the page cache holds of a range, by `mincore` where nothing else tells.
+/// The pages of a range in the page cache, by `mincore(2)` where `cachestat(2)` does not answer.
 fn residency(open: &OpenFile, range: ByteRange) -> Residency {
     match open.residency(range) {
         Residency::Unknown => mapped_residency(open, range).unwrap_or(Residency::Unknown),
@@ -239,7 +239,7 @@ fn reading(name: &OsStr, error: io::Error) -> Failure {
     Failure::Input(format!("failed to read {name}{}: {}", place.unwrap_or_default(), cause(error)))
 }
 
-/// What the kernel said, without the path by descriptor that the engine's error names.
+/// The kernel's error, without the path in `/proc` that the engine's error names.
 pub(crate) fn cause(error: io::Error) -> io::Error {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<headwater::Error>());
     let Some(inner) = inner else { return error };

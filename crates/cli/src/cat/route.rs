@@ -1,23 +1,23 @@
 //! Route: which parts of a file the kernel's page cache holds.
 //!
 //! ```text
-//!   window ─ looked at ─┬─ all of it ─► kernel,  next window longer
-//!                       ├─ none ──────► device,  next window longer
-//!                       └─ some ──────► half the window, asked again; at 128 KiB: device
+//!   window ─ in the cache? ─┬─ all of it ─► kernel,  next window longer
+//!                           ├─ none ──────► device,  next window longer
+//!                           └─ some ──────► half the window, asked again; at 128 KiB: device
 //! ```
 //!
 //! Owns: the length of the windows.
-//! Does not own: the question itself (`cachestat`, or probing), moving the bytes.
-//! Hot path: one cheap syscall for 8 MiB of a file that is all cached, two a window where it is all cold.
+//! Does not own: how residency is found (`cachestat`, or probing), moving the bytes.
+//! Hot path: one cheap system call for 8 MiB of a fully cached file, two for each window of an uncached one.
 
 use headwater::{ByteRange, Residency};
 
-/// Who delivers a part of a file.
+/// The source of a part of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Source {
     /// The page cache holds it.
     Kernel,
-    /// It has to be read.
+    /// The device has to read it.
     Device,
 }
 
@@ -32,7 +32,7 @@ impl Router {
         Router { window_bytes: WINDOW_BYTES_FIRST, last: None }
     }
 
-    /// Where the bytes from `rest.start` on are, and up to where that holds. `rest` is not empty.
+    /// The source of the bytes at `rest.start`, and the position up to which it is the same. `rest` must not be empty.
     pub(super) fn next(
         &mut self,
         rest: ByteRange,
@@ -86,7 +86,7 @@ fn look(window: ByteRange, residency: &mut impl FnMut(ByteRange) -> Residency) -
 
 const SAMPLED_BYTES_MIN: u64 = 4 << 20;
 
-/// Costs half a hundredth of the time to move that much.
+/// Asking about this much takes 0.5 % of the time to move it.
 const SAMPLE_EVERY_BYTES: u64 = 8 << 20;
 
 const SAMPLE_BYTES: u64 = 4 << 10;
@@ -100,7 +100,7 @@ const WINDOW_GROWTH: u64 = 16;
 /// page cache as it was.
 const WINDOW_BYTES_MIN: u64 = 128 << 10;
 
-/// Pages may be evicted between the look and the move: 5 ms for this much.
+/// Pages may be evicted between the question and the move, which takes 5 ms for this much.
 const WINDOW_BYTES_MAX: u64 = 256 << 20;
 
 const ISLAND_BYTES_MAX: u64 = 1 << 20;

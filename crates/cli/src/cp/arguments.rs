@@ -1,4 +1,4 @@
-//! Arguments: what `headwater cp` can be told, and its help.
+//! Arguments: options of `headwater cp`, and its help.
 //!
 //! Owns: options and their texts.
 //! Does not own: what a copy does with them.
@@ -15,27 +15,27 @@ use crate::shared::output::JsonArguments;
     override_usage = "headwater cp [OPTIONS] <SOURCE> <DEST>\n       headwater cp [OPTIONS] <SOURCE>... <DIRECTORY>"
 )]
 pub(crate) struct CopyArguments {
-    /// Regular files and block devices to copy, then where to: a file, or a directory that exists.
+    /// Regular files and block devices to copy, then the destination: a file, or an existing directory.
     #[arg(value_name = "PATH", required = true, num_args = 2..)]
     pub(crate) paths: Vec<PathBuf>,
-    /// What becomes of holes in the source.
+    /// Whether holes of the source stay holes in the copy.
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) sparse: Sparse,
     /// Whether the copy may share the source's blocks, on file systems that can (Btrfs, XFS, bcachefs).
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) reflink: Reflink,
-    /// Give the copy the source's times, its extended attributes (access control lists among them), and its permissions as they are;
-    /// otherwise it gets the permissions, less the umask.
+    /// Preserve permissions, times and extended attributes, access control lists included. Without it the copy gets the source's
+    /// permissions less the umask.
     #[arg(long)]
     pub(crate) preserve: bool,
-    /// Return only when the copy, its name included, survives a loss of power.
+    /// Return only when the copy and its name survive a loss of power.
     #[arg(long)]
     pub(crate) sync: bool,
-    /// Read both files again before the copy gets its name, around all caches where that is possible, and compare
+    /// Before the copy gets its name, read both files again, bypassing all caches where that is possible, and compare
     /// them byte by byte.
     #[arg(long)]
     pub(crate) verify: bool,
-    /// Replace a file that is write-protected, or that has further names, as well.
+    /// Replace a destination even if it is write-protected or has several hard links.
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]
@@ -69,21 +69,21 @@ Examples:
   headwater cp --reflink never a b          move the bytes, whatever the file system could share
   headwater cp /dev/nvme0n1p2 part.img      a whole partition
 
-The copy is made in a file without a name, in the directory of DEST, and gets its name when it is
-complete. So DEST is the old file or the whole new one at any moment, and an interrupted copy
-leaves nothing behind. A file that is replaced takes up room until then, and its owner and
-permissions go with it. Where the file system has no files without a name, it is called
-.NAME.headwater-N meanwhile, and removed when the copy fails or is interrupted.
+The copy is written to an unnamed file in the directory of DEST and gets its name when it is
+complete: at any moment DEST is either the old file or the whole new one, and an interrupted copy
+leaves nothing behind. A file that is replaced takes up space until then; its owner and permissions
+are not kept. Where the file system has no unnamed files, the copy is called .NAME.headwater-N
+meanwhile, and is removed when it fails or is interrupted.
 
 Where no other file can take the place of DEST (its directory is read-only, or sticky and another
-user's, or something is mounted on DEST), a DEST that may be read and written is overwritten in
-place, unless it has further names. It stays the same file then, with its owner and permissions, but
-readers see it change, and a copy that fails or is interrupted leaves it incomplete. It is left as it
-is if there is clearly too little room.
+user's, or DEST is a mount point), a DEST that may be read and written is overwritten in place,
+unless it has several hard links. It then stays the same file, with its owner and permissions, but
+readers see it change, and a copy that fails or is interrupted leaves it incomplete. If there is
+clearly too little space, nothing is overwritten.
 
-If DEST is a symbolic link, the file that it leads to is replaced. Of a file with several names
-only DEST is replaced, and the others keep the old contents: that takes --force. Devices, FIFOs
-and sockets are no destination.
+If DEST is a symbolic link, the target of the link is replaced. If DEST has several hard links,
+replacing it takes --force, and its other names keep the old contents. Devices, FIFOs and sockets
+cannot be destinations.
 
-What the kernel's page cache holds of the source is taken from there; the rest is read directly,
-and written directly, without a copy in between. The page cache stays as it is.";
+What the kernel's page cache holds of the source is copied from there; the rest is read and written
+with direct I/O, through the same memory. The page cache stays as it is.";

@@ -1,12 +1,12 @@
-//! Attributes: what a copy has beside its contents.
+//! Attributes: permissions, times and extended attributes of a copy.
 //!
 //! ```text
-//!   without --preserve: permissions less the mask of the process
+//!   without --preserve: permissions less the umask
 //!   with it: permissions as they are ─► extended attributes, access control lists among them ─► times, last
 //! ```
 //!
-//! Owns: which go with a copy.
-//! Does not own: contents, names.
+//! Owns: which attributes a copy gets.
+//! Does not own: its contents, its name.
 
 use std::ffi::CString;
 use std::fs::{File, FileTimes, Metadata, Permissions};
@@ -19,7 +19,7 @@ use headwater::ring::{FileKind, OpenFile};
 use rustix::fs::{Mode, XattrFlags, fgetxattr, flistxattr, fsetxattr};
 use rustix::io::Errno;
 
-/// Gives `target` the permissions of the source, less what the process's mask takes.
+/// Gives `target` the permissions of the source, less the umask.
 ///
 /// # Errors
 /// What `fchmod(2)` reports.
@@ -30,7 +30,7 @@ pub(super) fn permit(source: &OpenFile, metadata: &Metadata, target: &File) -> i
 /// Gives `target` permissions, extended attributes and times of the source.
 ///
 /// # Errors
-/// What the system calls report, but for attributes outside of `user.` that this user or file system must not or cannot set.
+/// What the system calls report, except for attributes outside of `user.` that this user may not set or the file system does not have.
 pub(super) fn preserve(source: &OpenFile, metadata: &Metadata, target: &File) -> io::Result<()> {
     target.set_permissions(Permissions::from_mode(mode(source, metadata)))?;
     if source.kind() == FileKind::Regular {
@@ -43,12 +43,12 @@ pub(super) fn preserve(source: &OpenFile, metadata: &Metadata, target: &File) ->
 fn mode(source: &OpenFile, metadata: &Metadata) -> u32 {
     match source.kind() {
         FileKind::Regular => metadata.permissions().mode() & PERMISSION_BITS,
-        // Those of a device say who may use it, not its contents.
+        // The permissions of a device govern its use, not its contents.
         _ => PRIVATE,
     }
 }
 
-/// What the process's mask takes from new files. First asked before there are other threads: asking changes it for a moment.
+/// The umask. The first call must come before other threads start, because reading the umask changes it for a moment.
 pub(super) fn mask() -> u32 {
     static MASK: OnceLock<u32> = OnceLock::new();
     *MASK.get_or_init(|| {
@@ -83,7 +83,7 @@ fn copy_extended(source: BorrowedFd<'_>, target: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// All that a call gives, in a buffer that is made larger until it fits.
+/// The whole result of a call, in a buffer that grows until the result fits.
 fn whole(call: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
     let mut bytes = vec![0; 1 << 10];
     loop {
@@ -97,10 +97,10 @@ fn whole(call: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::R
     }
 }
 
-/// The kernel takes no longer names and values (`XATTR_SIZE_MAX`).
+/// The longest list of names, and the longest value, that the kernel takes (`XATTR_SIZE_MAX`).
 const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
 
-/// Who may read, write and execute; what runs with another user's rights does not become ours by being copied.
+/// The bits for reading, writing and executing: a copy does not become setuid or setgid.
 const PERMISSION_BITS: u32 = 0o777;
 
 /// As a partition holds the files of all users.

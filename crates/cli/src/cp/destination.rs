@@ -1,4 +1,4 @@
-//! Destination: where a copy goes, and how it gets its name.
+//! Destination: the file that a copy replaces or creates, and how the copy gets its name.
 //!
 //! ```text
 //!   file without a name (O_TMPFILE) ─► filled ─┬─ nothing there yet ─► link(DEST)
@@ -7,10 +7,10 @@
 //!   the directory takes no other file in DEST's place ─► DEST itself, emptied ─► filled
 //! ```
 //!
-//! Owns: which destinations are refused, the file meanwhile, the step that makes it the destination.
-//! Does not own: its contents.
-//! Invariants: DEST is the old file or the whole new one at any moment, unless it is written in place; what has no name goes with this
-//! process, however that ends, and what has one is removed by its guard.
+//! Owns: which destinations are refused, the unfinished file, the step that makes it the destination.
+//! Does not own: the contents of the file.
+//! Invariants: DEST is the old file or the whole new one at any moment, unless it is written in place; an unfinished file without a
+//! name vanishes with this process, and one with a name is removed by its guard.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
@@ -26,26 +26,26 @@ use rustix::io::Errno;
 
 use super::guard::Guard;
 
-/// Where one copy goes.
+/// The destination of one copy.
 pub(super) struct Destination {
-    /// As the user wrote it, for messages.
+    /// The path as the user wrote it, for messages.
     pub(super) shown: PathBuf,
-    /// Behind symbolic links.
+    /// The path with symbolic links resolved.
     path: PathBuf,
     existing: Option<Metadata>,
 }
 
-/// Whether what is in the way may be replaced.
+/// Which existing files may be replaced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Replace {
-    /// An ordinary file that may be written and has one name.
+    /// A regular file that may be written and has one hard link.
     Ordinary,
-    /// Also one that is write-protected, or has further names.
+    /// Also a regular file that is write-protected or has several hard links.
     Forced,
 }
 
 impl Destination {
-    /// Looks at what is there.
+    /// Looks up the destination.
     ///
     /// # Errors
     /// One sentence for the user.
@@ -111,7 +111,7 @@ impl Destination {
         }
     }
 
-    /// The directory it is in.
+    /// The directory of the destination.
     pub(super) fn directory(&self) -> &Path {
         match self.path.parent() {
             Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
@@ -120,7 +120,7 @@ impl Destination {
         }
     }
 
-    /// The file system that the copy is on, and its room.
+    /// The file system of the copy, and its free space.
     ///
     /// # Errors
     /// What `statvfs(3)` reports.
@@ -130,8 +130,8 @@ impl Destination {
         rustix::fs::statvfs(place)
     }
 
-    /// An empty file beside it that only this user may read; or the file that is there, as it is, where its directory takes no
-    /// other in its place.
+    /// Creates an empty file in the same directory that only this user may read; or opens the existing file, unchanged, where no
+    /// other file can take its place.
     ///
     /// # Errors
     /// What the file system says.
@@ -160,7 +160,7 @@ impl Destination {
         }
     }
 
-    /// Makes the file the destination, in one step for whoever looks.
+    /// Makes the file the destination, atomically for other processes.
     ///
     /// # Errors
     /// What `link(2)` and `rename(2)` report; the destination is as it was then.
@@ -211,8 +211,8 @@ impl Destination {
         Ok(Unfinished { file, state: State::Named(Guard::over(path)?) })
     }
 
-    /// What `rename(2)` would say after all has been copied, as far as it can be known before: nothing takes the place of a file that
-    /// something is mounted on, and in sticky directories only owners replace.
+    /// Predicts errors of the `rename(2)` that follows the copy: a mount point cannot be replaced, and in a sticky directory only
+    /// owners replace a file.
     fn check_replaceable(&self) -> rustix::io::Result<()> {
         let Some(existing) = &self.existing else { return Ok(()) };
         let looked = rustix::fs::statx(CWD, &self.path, AtFlags::empty(), StatxFlags::empty());
@@ -238,7 +238,7 @@ impl Destination {
         self.directory().join(hidden)
     }
 
-    /// A sentence that names the directory that is missing, which `open(2)` does not.
+    /// An error text that names the missing directory, which that of `open(2)` does not.
     fn check_parent(&self) -> Result<(), String> {
         let (shown, directory) = (self.shown.maybe_quote(), self.directory());
         if self.path.as_os_str().as_bytes().ends_with(b"/") {
@@ -252,7 +252,7 @@ impl Destination {
     }
 }
 
-/// The copy until it is the destination. Dropped before that, it is gone, unless it is made in place.
+/// The copy until it is the destination. Dropped before that, it is removed, unless it is written in place.
 pub(super) struct Unfinished {
     file: File,
     state: State,
@@ -266,7 +266,7 @@ enum State {
 }
 
 impl Unfinished {
-    /// By which it can be opened once more.
+    /// A path by which the file can be opened once more.
     pub(super) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
@@ -275,13 +275,13 @@ impl Unfinished {
         &self.file
     }
 
-    /// Whether it is the file that was there, with what it held.
+    /// Whether it is the existing file of the destination, with its old contents.
     pub(super) fn is_in_place(&self) -> bool {
         matches!(self.state, State::InPlace)
     }
 }
 
-/// Opens the file that is there and leaves it as it is. Other names of it would get the new contents too: then it is refused.
+/// Opens the existing file without changing it. Refuses a file with several hard links, whose other names would get the new contents.
 fn begin_in_place(path: &Path, existing: &Metadata) -> io::Result<Unfinished> {
     let file = fs::OpenOptions::new().read(true).write(true).open(path)?;
     let opened = file.metadata()?;
@@ -291,7 +291,7 @@ fn begin_in_place(path: &Path, existing: &Metadata) -> io::Result<Unfinished> {
     Ok(Unfinished { file, state: State::InPlace })
 }
 
-/// Whether a directory refuses files, rather than that something else is wrong.
+/// Whether the error means that the directory takes no new files.
 fn is_of_directory(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::BUSY))
 }
@@ -314,5 +314,5 @@ const STICKY_BIT: u32 = 0o1000;
 
 const NAME_BYTES_KEPT: usize = 200;
 
-/// Names are taken only by copies to the same place at the same time, and by what a crash of the system left.
+/// Attempts at a name. One is taken only by a concurrent copy to the same destination, or by what a system crash left.
 const ATTEMPTS_MAX: u32 = 1000;

@@ -1,4 +1,4 @@
-//! Entry: what became of one source, for the JSON.
+//! Entry: the result of copying one source, for the JSON.
 
 use serde::Serialize;
 
@@ -7,14 +7,14 @@ pub(super) struct Entry {
     pub(super) source: String,
     pub(super) destination: String,
     pub(super) length_bytes: u64,
-    /// Without holes, and zero where blocks were shared.
+    /// Bytes of data copied: holes do not count, and shared blocks neither.
     pub(super) copied_bytes: u64,
     pub(super) shares_blocks: bool,
-    /// Whether the file that was there was written to, as its directory takes no other in its place.
+    /// Whether the existing file was overwritten in place, as no other file could take its place.
     pub(super) in_place: bool,
-    /// From where both were read again and compared, if that was wished.
+    /// With --verify: where the files were read from when they were compared.
     pub(super) verified: Option<&'static str>,
     pub(super) seconds: f64,
-    /// Why there is no copy.
+    /// The error, if the copy failed.
     pub(super) error: Option<String>,
 }

@@ -1,14 +1,14 @@
-//! Guard: removes a file with a name, or a directory, when this process ends before it says otherwise, however it ends.
+//! Guard: a child process that removes a file, or a directory, if this process ends without releasing it.
 //!
 //! ```text
-//!   headwater cp ─ starts ─► guard ─ reads its standard input ─┬─ a byte ─► the file is complete, nothing to do
+//!   headwater cp ─ starts ─► guard ─ reads its standard input ─┬─ a byte ─► the file is complete, keep it
 //!        └── the other end of that pipe ───────────────────────┴─ the end ─► remove the file
 //! ```
 //!
-//! A process of its own, because this one may be killed, and a signal handler would need what safe Rust does not have.
+//! It is a process of its own because this one may be killed, and a signal handler would need unsafe code.
 //!
 //! Owns: the process, the removal.
-//! Does not own: what is removed, until then.
+//! Does not own: the contents of the file or directory.
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -23,7 +23,7 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// The file may be made before or after.
+    /// Starts the guard, before or after the file is created.
     ///
     /// # Errors
     /// What starting a process reports; the file is removed then.
@@ -47,7 +47,7 @@ impl Guard {
         &self.path
     }
 
-    /// The file is complete, and has another name.
+    /// Releases the file, which is complete and has its final name.
     ///
     /// # Errors
     /// What the pipe reports.
@@ -65,7 +65,7 @@ impl Drop for Guard {
     }
 }
 
-/// The guard's side.
+/// The child process: waits for the release or the end of its parent.
 pub(crate) fn run(path: &Path) -> ExitCode {
     let mut word = [0];
     match io::stdin().read(&mut word) {
@@ -78,7 +78,8 @@ pub(crate) fn run(path: &Path) -> ExitCode {
     }
 }
 
-/// A directory is a cgroup here: a process that has ended leaves it a moment later, one that has not may take long.
+/// Removes a cgroup, which is busy until its processes have left: an ended process leaves it a moment later, a running one may
+/// take long.
 fn remove(path: &Path) -> io::Result<()> {
     if !path.is_dir() {
         return std::fs::remove_file(path);
@@ -96,7 +97,7 @@ fn remove(path: &Path) -> io::Result<()> {
 
 const EBUSY: i32 = rustix::io::Errno::BUSY.raw_os_error();
 
-/// Longer than one measurement.
+/// How long removal is tried: longer than one measurement.
 const CGROUP_LIMIT: Duration = Duration::from_secs(60);
 
 const CGROUP_PAUSE: Duration = Duration::from_millis(2);

@@ -1,4 +1,4 @@
-//! Copy: copies files, as fast as their devices allow, and leaves half of one nowhere but in a file that can only be written in place.
+//! Copy: copies files at the speed of their devices. Only a file that has to be overwritten in place can be left incomplete.
 //!
 //! ```text
 //!   source ─► destination refused? ─► file without a name ─┬─ blocks shared (reflink)
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Owns: the order of files and steps, error texts, exit codes.
-//! Does not own: moving bytes (`pipeline`), names (`destination`), holes (`runs`), space (`room`), the comparison (`verify`).
+//! Does not own: moving bytes (`pipeline`), names (`destination`), holes (`runs`), free space (`room`), the comparison (`verify`).
 
 mod arguments;
 mod attributes;
@@ -36,7 +36,7 @@ use os_display::Quotable;
 pub(crate) use arguments::{CopyArguments, EXAMPLES, Reflink, Sparse};
 pub(crate) use guard::{Guard, run as run_guard};
 
-use crate::shared::complain::complain;
+use crate::shared::complain::{complain, exit_code_of};
 use crate::shared::output::{self, JsonTo};
 use crate::shared::units::readable;
 use destination::{Destination, Replace, Unfinished};
@@ -49,16 +49,9 @@ pub(crate) fn run(arguments: &CopyArguments) -> ExitCode {
     let json = arguments.json.to();
     attributes::mask();
     let mut entries = Vec::new();
-    let text = |entries: &Vec<Entry>| {
-        serde_json::to_string_pretty(entries).expect("numbers and texts can be written")
-    };
     let checked = if arguments.verify { json.check_printed() } else { json.check() };
     let done = checked.map(|()| copy_all(arguments, &mut entries));
-    let written = done.and_then(|code| json.write(|| text(&entries)).map(|()| code));
-    written.unwrap_or_else(|text| {
-        complain(text);
-        ExitCode::FAILURE
-    })
+    exit_code_of(done.and_then(|code| json.write_results(&entries).map(|()| code)))
 }
 
 fn copy_all(arguments: &CopyArguments, entries: &mut Vec<Entry>) -> ExitCode {
@@ -90,7 +83,7 @@ fn copy_all(arguments: &CopyArguments, entries: &mut Vec<Entry>) -> ExitCode {
     code
 }
 
-/// What went wrong with which of the two files.
+/// An error, and the file that it concerns.
 struct Failure {
     side: Side,
     offset_bytes: Option<u64>,
@@ -115,13 +108,13 @@ impl Failure {
 
 struct Copier<'a> {
     arguments: &'a CopyArguments,
-    /// Built for the first file that is worth it.
+    /// Built for the first file that is large enough.
     pipeline: Option<Pipeline>,
-    /// For reading again.
+    /// The engine that --verify reads with.
     engine: Option<Engine>,
-    /// What this command has made, so that it does not replace its own copies.
+    /// Destinations of this command so far, so that it does not replace its own copies.
     made: HashSet<PathBuf>,
-    /// Of the source at hand.
+    /// The JSON of the current source.
     entry: Entry,
 }
 
@@ -129,7 +122,7 @@ struct Copier<'a> {
 struct Source<'a> {
     path: &'a Path,
     open: Arc<OpenFile>,
-    /// As it was before anything was read.
+    /// The metadata before the first read.
     metadata: Metadata,
     length_bytes: u64,
 }
@@ -153,18 +146,18 @@ impl Copier<'_> {
         self.entry.length_bytes = source.length_bytes;
         let destination = Destination::find(shown)?;
         self.check(&source, &destination)?;
-        let told = |failure| tell(&failure, &source, &destination, 0);
-        let unfinished = destination.begin().map_err(|error| told(Failure::of_target(error)))?;
+        let text = |failure| tell(&failure, &source, &destination, 0);
+        let unfinished = destination.begin().map_err(|error| text(Failure::of_target(error)))?;
         if unfinished.is_in_place() {
             self.empty(&source, &destination, &unfinished)?;
         }
-        let target = open_again(&unfinished).map_err(told)?;
+        let target = open_again(&unfinished).map_err(text)?;
         self.fill(&source, &target)
             .map_err(|failure| tell_unfilled(&failure, &source, &destination, &unfinished))?;
-        self.finish(&source, &destination, &unfinished, &target).map_err(told)?;
-        destination.complete(unfinished).map_err(|error| told(Failure::of_target(error)))?;
+        self.finish(&source, &destination, &unfinished, &target).map_err(text)?;
+        destination.complete(unfinished).map_err(|error| text(Failure::of_target(error)))?;
         if self.arguments.sync && !self.entry.in_place {
-            destination.sync_directory().map_err(|error| told(Failure::of_target(error)))?;
+            destination.sync_directory().map_err(|error| text(Failure::of_target(error)))?;
         }
         self.made.insert(destination.shown);
         Ok(())
@@ -181,22 +174,22 @@ impl Copier<'_> {
         destination.check(if self.arguments.force { Replace::Forced } else { Replace::Ordinary })
     }
 
-    /// Takes the contents of a file that is written in place, unless it is clear before that there is no room for others.
+    /// Empties a file that is overwritten in place, unless there is clearly too little space for the new contents.
     fn empty(
         &mut self,
         source: &Source<'_>,
         destination: &Destination,
         unfinished: &Unfinished,
     ) -> Result<(), String> {
-        let told = |error: io::Error| tell(&Failure::of_target(error), source, destination, 0);
-        let metadata = unfinished.file().metadata().map_err(told)?;
+        let text = |error: io::Error| tell(&Failure::of_target(error), source, destination, 0);
+        let metadata = unfinished.file().metadata().map_err(text)?;
         // Blocks that are shared take no room.
         let may_share = self.arguments.reflink != Reflink::Never && metadata.dev() == source.metadata.dev();
         if !may_share && let Some(missing) = room::missing(source, destination, metadata.blocks() * 512) {
             return Err(format!("failed to write {}: {missing}", destination.shown.maybe_quote()));
         }
         self.entry.in_place = true;
-        unfinished.file().set_len(0).map_err(told)
+        unfinished.file().set_len(0).map_err(text)
     }
 
     /// Gives an empty file its contents.
@@ -207,7 +200,7 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// Everything between a file with its contents and one that only lacks its name.
+    /// The steps between the contents and the name: attributes, verification, sync.
     fn finish(
         &mut self,
         source: &Source<'_>,
@@ -225,7 +218,7 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// A file that is written in place keeps its permissions unless those of the source were asked for, which its owner may set.
+    /// Sets the attributes. A file that is overwritten in place keeps its permissions unless --preserve is given, which takes its owner.
     fn set_attributes(&self, source: &Source<'_>, unfinished: &Unfinished) -> io::Result<()> {
         let (open, metadata, file) = (&source.open, &source.metadata, unfinished.file());
         match (self.arguments.preserve, unfinished.is_in_place()) {
@@ -239,7 +232,7 @@ impl Copier<'_> {
         }
     }
 
-    /// `false` when all bytes have to be copied.
+    /// Shares the source's blocks; `false` if all bytes have to be copied.
     fn share_blocks(&mut self, source: &Source<'_>, target: &OpenFile) -> Result<bool, Failure> {
         let wanted = self.arguments.reflink;
         let is_possible = source.open.kind() == FileKind::Regular && source.length_bytes > 0;
@@ -363,7 +356,7 @@ impl Source<'_> {
     }
 }
 
-/// The same file as the engine's requests need it.
+/// The file as an [`OpenFile`], which requests need.
 fn open_again(unfinished: &Unfinished) -> Result<Arc<OpenFile>, Failure> {
     let open = OpenFile::open(&unfinished.path(), DirectIo::Preferred, Access::ReadWrite);
     Ok(Arc::new(open.map_err(Failure::of_target)?))
@@ -378,7 +371,7 @@ fn through_kernel(
     through_kernel_to(source, target, range, on_copied).map(|_| ())
 }
 
-/// Copies by way of a buffer, up to the end of the range or of the file. Returns where that was.
+/// Copies through a buffer, up to the end of the range or of the file. Returns that position.
 fn through_kernel_to(
     source: &OpenFile,
     target: &OpenFile,
@@ -402,7 +395,7 @@ fn through_kernel_to(
     Ok(position_bytes)
 }
 
-/// Writes on after a write that was short: it may have met an error, which the next one reports.
+/// Writes all bytes. After a short write it goes on: if the cause was an error, the next write reports it.
 fn write_all(target: &OpenFile, bytes: &[u8], offset_bytes: u64) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {
@@ -411,7 +404,7 @@ fn write_all(target: &OpenFile, bytes: &[u8], offset_bytes: u64) -> io::Result<(
     Ok(())
 }
 
-/// One sentence for the user. So much of the space is taken by what there is of the copy.
+/// The error text of a failed copy. The unfinished copy takes up `taken_bytes` of the space.
 fn tell(failure: &Failure, source: &Source<'_>, destination: &Destination, taken_bytes: u64) -> String {
     let place = failure.offset_bytes.map(|offset| format!(" at byte {offset}")).unwrap_or_default();
     let error = &failure.error;
@@ -425,7 +418,7 @@ fn tell(failure: &Failure, source: &Source<'_>, destination: &Destination, taken
     }
 }
 
-/// The same when not all contents arrived, which is no harm to a file that is about to go.
+/// The error text of incomplete contents, which only a file overwritten in place keeps.
 fn tell_unfilled(
     failure: &Failure,
     source: &Source<'_>,
@@ -441,8 +434,8 @@ fn tell_unfilled(
     format!("{text}; {} is incomplete: it was written in place", destination.shown.maybe_quote())
 }
 
-/// Below, a queue takes longer to build than the bytes to copy.
+/// Below this size, building a queue takes longer than copying the bytes.
 const QUEUE_BYTES_MIN: u64 = 1 << 20;
 
-/// As in `headwater cat`.
+/// The same as in `headwater cat`.
 const COPY_BYTES: usize = 256 << 10;

@@ -7,9 +7,9 @@
 //!           └─ the rest of the last page, or no direct I/O ─► written through the page cache
 //! ```
 //!
-//! Owns: parts under way and their memory, how many there are.
-//! Does not own: which ranges hold data (`runs`), the lengths of the files, when what is written is durable.
-//! Invariants: an extent is read into, then written from, and nobody else's meanwhile.
+//! Owns: parts in flight and their memory.
+//! Does not own: which ranges hold data (`runs`), the lengths of the files, syncing.
+//! Invariants: an extent belongs to one part from its read to the end of its write.
 //! Hot path: two requests a MiB, no copy in this process.
 
 use std::collections::VecDeque;
@@ -21,7 +21,7 @@ use headwater::ring::{
 };
 use headwater::testing::Pressure;
 use headwater::{ByteRange, DriverKind, Residency};
-use headwater_core::units::PAGE_SIZE_BYTES as PAGE_BYTES;
+use headwater_core::units::PAGE_SIZE_BYTES;
 use rustix::io::Errno;
 
 use super::{Failure, Side};
@@ -33,12 +33,12 @@ pub(super) struct Pipeline {
     parts_max: usize,
 }
 
-/// Told how many bytes have arrived since the last time.
+/// A callback that takes the number of bytes written since its last call.
 pub(super) type OnCopied<'a> = &'a mut dyn FnMut(u64);
 
 impl Pipeline {
     /// # Errors
-    /// What the kernel says to a ring that was asked for by name, or to this much memory.
+    /// The kernel's refusal of io_uring, if the user chose that driver, or of the memory.
     pub(super) fn new(kind: DriverKind, queue_depth: Option<u32>) -> io::Result<Pipeline> {
         let parts_max = queue_depth.unwrap_or(PARTS_DEFAULT);
         let kind = kind.or_environment()?;
@@ -70,7 +70,7 @@ impl Pipeline {
     }
 }
 
-/// One file under way.
+/// The copy of one file.
 struct Copy<'a> {
     pipeline: &'a Pipeline,
     source: &'a Arc<OpenFile>,
@@ -80,7 +80,7 @@ struct Copy<'a> {
     on_copied: OnCopied<'a>,
 }
 
-/// A part of a file under way from the device, or to it.
+/// A part in flight, from the device or to it.
 struct Part {
     range: ByteRange,
     completion: Completion,
@@ -165,10 +165,10 @@ impl Copy<'_> {
         }
     }
 
-    /// Sends a part on its way. Only whole pages can go directly.
+    /// Submits the write of a part. Only whole pages can be written directly.
     fn write(&mut self, range: ByteRange, extents: Extents) -> Result<(), Failure> {
         let direct_end = match self.target.direct() {
-            Some(_) => range.start + range.len() / PAGE_BYTES * PAGE_BYTES,
+            Some(_) => range.start + range.len() / PAGE_SIZE_BYTES * PAGE_SIZE_BYTES,
             None => range.start,
         };
         self.write_through_kernel(ByteRange::new(direct_end, range.end), direct_end - range.start, &extents)?;
@@ -206,7 +206,7 @@ impl Copy<'_> {
     fn complete_write(&mut self, write: Part) -> Result<(), Failure> {
         let finished = write.completion.wait();
         let range = write.range;
-        let wanted_bytes = range.len() / PAGE_BYTES * PAGE_BYTES;
+        let wanted_bytes = range.len() / PAGE_SIZE_BYTES * PAGE_SIZE_BYTES;
         match (finished.result, finished.stopped_by) {
             (Ok(written_bytes), _) if written_bytes as u64 == wanted_bytes => {
                 (self.on_copied)(range.len());
@@ -224,19 +224,19 @@ impl Copy<'_> {
     }
 }
 
-/// Some file systems open a file for direct I/O, and then refuse it for some of its parts.
+/// Whether direct I/O was refused: some file systems open a file for direct I/O, and then refuse it for parts of it.
 fn is_refusal(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::INVAL | Errno::OPNOTSUPP))
 }
 
 fn transfer(operation: Operation, file: &Arc<OpenFile>, range: ByteRange, extents: Extents) -> Transfer {
     // The last page of a file is read as a whole; what arrives tells where the file ends.
-    let length_bytes = range.len().next_multiple_of(PAGE_BYTES) as usize;
+    let length_bytes = range.len().next_multiple_of(PAGE_SIZE_BYTES) as usize;
     let (file, offset_bytes, route) = (file.clone(), range.start, Route::Direct);
     Transfer { operation, file, route, offset_bytes, length_bytes, extents }
 }
 
-/// Pieces of a run, each at a multiple of a page.
+/// The parts of a run, each of which starts at a multiple of the page size.
 fn parts(run: ByteRange) -> impl Iterator<Item = ByteRange> {
     let starts = (run.start..run.end).step_by(PART_BYTES as usize);
     starts.map(move |start| ByteRange::new(start, run.end.min(start + PART_BYTES)))
@@ -255,12 +255,12 @@ pub(super) fn became_shorter(range: ByteRange) -> Failure {
     reading(range, io::Error::new(io::ErrorKind::UnexpectedEof, text))
 }
 
-/// The size at which devices reach their rate.
+/// The size of a part, at which devices reach their full rate.
 const PART_BYTES: u64 = 1 << 20;
 
-/// Read and written at the same time, together.
+/// The most parts in flight, reads and writes together.
 const PARTS_DEFAULT: u32 = 32;
 
-/// The arena's own unit, and what it keeps for itself.
+/// The unit in which the arena allocates, and what the arena needs beside its extents.
 const CHUNK_BYTES: usize = 2 << 20;
 const METADATA_BYTES: usize = 1 << 20;

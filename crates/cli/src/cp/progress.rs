@@ -1,10 +1,12 @@
-//! Progress: a bar for copies that take their time.
+//! Progress: a bar for copies that take longer than a second.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget};
 use os_display::Quotable;
+
+use crate::shared::progress::{BYTES, PATIENCE, style};
 
 /// A bar that appears when the work has taken a second, if standard error is a terminal.
 pub(super) struct Progress {
@@ -14,14 +16,11 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// `what` is done with `path`, `all_bytes` in all.
+    /// A bar for `all_bytes` bytes, with the message `what path`.
     pub(super) fn new(what: &str, path: &Path, all_bytes: u64) -> Progress {
-        // Without colours, so NO_COLOR asks for nothing else.
-        let style = "{bar:30} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}, {eta} left, {msg}";
-        let style = ProgressStyle::with_template(style).expect("the template is well-formed");
-        // From the start, so that the rate is known when it is shown.
+        // The bar counts from the start, hidden, so that its first rate is right.
         let bar = ProgressBar::with_draw_target(Some(all_bytes), ProgressDrawTarget::hidden());
-        let bar = bar.with_style(style).with_message(format!("{what} {}", path.maybe_quote()));
+        let bar = bar.with_style(style(BYTES)).with_message(format!("{what} {}", path.maybe_quote()));
         Progress { bar, started: Instant::now(), is_hidden: true }
     }
 
@@ -39,6 +38,3 @@ impl Drop for Progress {
         self.bar.finish_and_clear();
     }
 }
-
-/// What is done sooner needs no bar.
-const PATIENCE: Duration = Duration::from_secs(1);

@@ -1,7 +1,7 @@
-//! Room: whether a copy fits, and how much is missing if not.
+//! Room: whether the file system has space for a copy, and how much is missing.
 //!
-//! Owns: claiming space, the figures and their words.
-//! Does not own: what is written.
+//! Owns: allocating the space, the error text.
+//! Does not own: the contents.
 
 use headwater::ByteRange;
 use headwater::ring::OpenFile;
@@ -13,7 +13,7 @@ use super::destination::Destination;
 use super::{Failure, Source, runs};
 use crate::shared::units::readable;
 
-/// Claims room for all data at once: in long extents, and what is too much is known before anything is written.
+/// Allocates space for all data before the first write: extents get long, and too little space is found out early.
 ///
 /// # Errors
 /// `ENOSPC` and its like.
@@ -33,12 +33,13 @@ pub(super) fn reserve(target: &OpenFile, runs: &[ByteRange]) -> Result<(), Failu
     Ok(())
 }
 
-/// In words, for when the file system has said that there is too little.
+/// The text that follows an error such as `ENOSPC`.
 pub(super) fn missing_words(source: &Source<'_>, destination: &Destination, taken_bytes: u64) -> String {
     missing(source, destination, taken_bytes).unwrap_or_else(|| no_space(destination))
 }
 
-/// How much is missing, if the file system tells that anything is; `taken_bytes` of its space are for the copy already.
+/// The error text with the number of missing bytes; `None` if the file system reports enough space. `taken_bytes` are allocated to
+/// the copy already.
 pub(super) fn missing(source: &Source<'_>, destination: &Destination, taken_bytes: u64) -> Option<String> {
     let status = destination.file_system().ok()?;
     let blocks = if rustix::process::geteuid().is_root() { status.f_bfree } else { status.f_bavail };
@@ -55,5 +56,5 @@ fn no_space(destination: &Destination) -> String {
     format!("no space left in {}", destination.directory().maybe_quote())
 }
 
-/// Shorter runs fit between others.
+/// Shorter runs are not allocated ahead: they fit between others.
 const RESERVED_BYTES_MIN: u64 = 1 << 20;

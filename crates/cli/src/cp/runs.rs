@@ -1,18 +1,18 @@
 //! Runs: which ranges of a file hold data, and which are holes.
 //!
-//! Owns: asking the file system (`SEEK_DATA`, `SEEK_HOLE` of `lseek(2)`).
-//! Does not own: what is done with them.
+//! Owns: the questions to the file system (`SEEK_DATA`, `SEEK_HOLE` of `lseek(2)`).
+//! Does not own: the copy.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
 use headwater::ByteRange;
-use headwater_core::units::PAGE_SIZE_BYTES as PAGE_BYTES;
+use headwater_core::units::PAGE_SIZE_BYTES;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-/// The ranges with data up to `length_bytes`, in order and apart, each from the start of a page to the end of one or of the
-/// file. Where the file system does not tell, everything is data.
+/// The ranges with data up to `length_bytes`, ascending and disjoint, widened to whole pages or the end of the file. Where the file
+/// system does not report holes, everything is data.
 ///
 /// # Errors
 /// What `lseek(2)` reports.
@@ -39,10 +39,10 @@ pub(super) fn whole(length_bytes: u64) -> Vec<ByteRange> {
     runs.into_iter().filter(|run| !run.is_empty()).collect()
 }
 
-/// Widened to pages; joined with the one before if they meet.
+/// Adds a range, widened to pages; joins it with the previous one if they touch.
 fn append(runs: &mut Vec<ByteRange>, start: u64, end: u64, length_bytes: u64) {
-    let start = start / PAGE_BYTES * PAGE_BYTES;
-    let end = end.next_multiple_of(PAGE_BYTES).min(length_bytes);
+    let start = start / PAGE_SIZE_BYTES * PAGE_SIZE_BYTES;
+    let end = end.next_multiple_of(PAGE_SIZE_BYTES).min(length_bytes);
     match runs.last_mut() {
         Some(last) if last.end >= start => last.end = last.end.max(end),
         _ => runs.push(ByteRange::new(start, end)),

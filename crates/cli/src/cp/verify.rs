@@ -1,7 +1,7 @@
 //! Verify: reads two files to their ends and compares them.
 //!
-//! Owns: the comparison, and making the kernel forget both before.
-//! Does not own: what is said about it.
+//! Owns: dropping both files from the page cache, the comparison.
+//! Does not own: the error text.
 
 use std::io::{self, BufRead};
 use std::os::fd::AsRawFd;
@@ -13,16 +13,16 @@ use super::pipeline::OnCopied;
 use super::{Failure, Side};
 use crate::cat::cause;
 
-/// From where the bytes came that agreed.
+/// Where the compared bytes were read from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Depth {
-    /// Both from their devices.
+    /// Both files from their devices.
     Devices,
-    /// One of them at least through the kernel's page cache, as there is no direct I/O.
+    /// At least one file through the kernel's page cache, as it has no direct I/O.
     PageCache,
 }
 
-/// Compares what `source` and `target` hold. `target` has been synced, so that the kernel can forget it.
+/// Compares the contents of `source` and `target`. `target` has been synced, so that the kernel can drop its pages.
 ///
 /// # Errors
 /// What reading reports; `InvalidData` of the target with the first byte that differs.

@@ -1,4 +1,4 @@
-//! Arguments: what `headwater scan` can be told, and its help.
+//! Arguments: options of `headwater scan`, and its help.
 //!
 //! Owns: options, their ranges and defaults, the text of the help.
 //! Does not own: options that other commands have too.
@@ -17,26 +17,27 @@ use crate::shared::output::JsonArguments;
     override_usage = "headwater scan [OPTIONS] <PATH>...\n       headwater scan [OPTIONS] --check <SUMS>..."
 )]
 pub(crate) struct ScanFilesArguments {
-    /// Files, block devices and directories with all that is below them; `-` is standard input. With --check: files of
-    /// lines to verify.
+    /// Files, block devices and directories, which are scanned recursively; `-` is standard input. With --check: lists of
+    /// sums to verify.
     #[arg(value_name = "PATH", required = true)]
     pub(crate) paths: Vec<PathBuf>,
-    /// Print a line for each file, as sha256sum and its relatives do.
+    /// Hash the files, and print a line for each in the format of sha256sum.
     #[arg(long, value_name = "ALGORITHM")]
     pub(crate) hash: Option<Algorithm>,
-    /// Read lines as --hash prints them, and verify the files that they name. Without --hash they are BLAKE3.
+    /// Read lists of sums that --hash printed, and verify the files that they name. The sums are BLAKE3 unless --hash says
+    /// otherwise.
     #[arg(long)]
     pub(crate) check: bool,
-    /// With --check: say nothing of files that agree.
+    /// With --check: print no lines for files that match.
     #[arg(long, requires = "check")]
     pub(crate) quiet: bool,
-    /// With --check: say nothing at all, the exit code tells.
+    /// With --check: print no lines at all; the exit code is the result.
     #[arg(long, requires = "check")]
     pub(crate) status: bool,
-    /// End each line with a zero byte instead of a line feed, and write names as they are.
+    /// End each line with a NUL byte instead of a line feed, and do not escape names.
     #[arg(long, short = 'z', requires = "hash", conflicts_with = "check")]
     pub(crate) zero: bool,
-    /// Files hashed at the same time, and threads that hash parts of a large one [default: the processors].
+    /// Files to hash at the same time, and threads that hash one large file [default: number of processors].
     #[arg(long, value_name = "N", value_parser = parse_threads)]
     pub(crate) threads: Option<NonZeroUsize>,
     #[command(flatten)]
@@ -68,20 +69,22 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   headwater scan /srv/archive                          is all of it readable?
   headwater scan --hash blake3 /srv/archive > sums     a line for each file, in order
-  headwater scan --check sums                          does all of it still agree?
+  headwater scan --check sums                          does all of it still match?
   headwater scan --hash sha256 *.iso | sha256sum -c    sha256sum's lines
   headwater scan /dev/nvme0n1                          a whole device
   headwater scan --json=out.json /srv/archive          for programs
 
-Below a directory, files are taken in the order of their names; symbolic links and special files
-are skipped. Lines come in that order, however many files are read at the same time.
+The files of a directory are read in the order of their names; symbolic links and special files in
+it are skipped. Lines come in that order, however many files are read at the same time.
 
-Without --hash a place that cannot be read is searched for page by page, and all around it is
-read. With --hash such a file fails and has no line.
+Without --hash, unreadable places are located page by page, and everything around them is read.
+With --hash, a file with an unreadable place fails and has no line.
 
-The lines of blake3 are those of b3sum, of sha256 those of sha256sum, of xxh3 those of xxh128sum
-(128 bits). crc32c has lines of the same form with 8 digits, which other tools do not verify.
+Lines of blake3 have the format of b3sum, lines of sha256 that of sha256sum, lines of xxh3 that of
+xxh128sum (128 bits). Lines of crc32c have the same form with 8 digits; other tools do not verify
+them.
 
-What the kernel's page cache holds is taken from there; the rest is read directly. The page cache
-stays as it is; only where a file system has no direct I/O, and of standard input, it takes part.
---queue-depth is also how many files are open at the same time [default: 32].";
+What the kernel's page cache holds is copied from there; the rest is read with direct I/O, which
+leaves the page cache as it is. Only standard input, and files on file systems without direct I/O,
+are read through the page cache. --queue-depth also limits how many files are open at the same time
+[default: 32].";

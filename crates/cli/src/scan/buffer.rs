@@ -1,9 +1,6 @@
-//! Buffer: memory that direct reads take, in safe code.
-//!
-//! Owns: the alignment.
-//! Does not own: what is in it.
+//! Buffer: page-aligned memory for direct reads, in safe code.
 
-use super::extents::PAGE_BYTES;
+use headwater_core::units::PAGE_SIZE_BYTES;
 
 /// Memory that starts at a multiple of a page.
 pub(super) struct Buffer {
@@ -13,11 +10,11 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    /// Of `length` bytes, all zero. What is not used takes up no memory.
+    /// A buffer of `length` zero bytes. Pages that are never used take up no memory.
     pub(super) fn new(length: usize) -> Buffer {
-        let memory = vec![0; length + PAGE_BYTES as usize];
-        let start = memory.as_ptr().align_offset(PAGE_BYTES as usize);
-        assert!(start <= PAGE_BYTES as usize, "a byte can be brought to any alignment");
+        let memory = vec![0; length + PAGE_SIZE_BYTES as usize];
+        let start = memory.as_ptr().align_offset(PAGE_SIZE_BYTES as usize);
+        assert!(start <= PAGE_SIZE_BYTES as usize, "a byte can be brought to any alignment");
         Buffer { memory, start, length }
     }
 

@@ -1,12 +1,12 @@
 //! Contents: reads one file after another, each in the way that suits it, and hashes what arrives.
 //!
 //! ```text
-//!   open ─┬─ up to a buffer ─► whole ─► hashed here
+//!   open ─┬─ fits a buffer ─► one read ─► hashed by this thread
 //!         └─ longer ─► headwater's reader, ahead of the hash ─► each piece hashed by all threads of the pool
 //! ```
 //!
-//! Owns: what all threads share for that: engine, pool, limits; what becomes of a part that cannot be read.
-//! Does not own: the order of files, telling of them.
+//! Owns: what the reading threads share: engine, hashing pool, limits; the handling of unreadable places.
+//! Does not own: the order of files, the report.
 //! Blocking: everything here.
 
 use std::io::{self, BufRead, Seek, SeekFrom};
@@ -18,12 +18,13 @@ use std::time::Instant;
 use headwater::ring::{Access, DirectIo, OpenFile, Route};
 use headwater::testing::Limits;
 use headwater::{ByteRange, Caching, Engine, OpenOptions, Reader};
+use headwater_core::units::PAGE_SIZE_BYTES;
 use rayon::ThreadPool;
 
 use super::arguments::ScanFilesArguments;
 use super::buffer::Buffer;
 use super::digest::{Algorithm, Hasher};
-use super::extents::{PAGE_BYTES, Unreadable, is_of_place, locate};
+use super::extents::{Unreadable, is_of_place, locate};
 use super::gate::Gate;
 use super::pace::{Hashing, Pace};
 use super::progress::Progress;
@@ -32,11 +33,11 @@ use super::whole::{Input, Kind, stream};
 use crate::cat::cause;
 use crate::shared::standard;
 
-/// What was found in a file.
+/// The result of reading a file.
 pub(super) struct Found {
     pub(super) bytes: u64,
     pub(super) sum: Option<String>,
-    /// In order. With a hash there are none: such a file fails.
+    /// Unreadable places, ascending. Empty when a hash is computed: a file with such a place fails then.
     pub(super) unreadable: Vec<Unreadable>,
 }
 
@@ -48,13 +49,13 @@ pub(super) enum Failure {
     ReadAt(u64, io::Error),
 }
 
-/// What all threads that read share.
+/// What the reading threads share.
 pub(super) struct Contents<'a> {
     arguments: &'a ScanFilesArguments,
     algorithm: Option<Algorithm>,
-    /// Threads that hash.
+    /// Limits the threads that hash.
     hashing: Gate,
-    /// Large files under way.
+    /// Limits the large files that are read at the same time.
     large: Gate,
     files_max: usize,
     buffer_bytes: usize,
@@ -87,7 +88,7 @@ impl<'a> Contents<'a> {
         }
     }
 
-    /// What a thread reads small files into.
+    /// A buffer into which one thread reads small files.
     pub(super) fn buffer(&self) -> Buffer {
         Buffer::new(self.buffer_bytes)
     }
@@ -97,7 +98,7 @@ impl<'a> Contents<'a> {
     pub(super) fn read(&self, subject: &Subject, buffer: &mut Buffer) -> Result<Found, Failure> {
         let path = match subject {
             Subject::StandardInput => {
-                // One after the other, if it is named twice.
+                // If it is named twice, one thread reads it after the other.
                 let _turn = io::stdin().lock();
                 return self.stream(|each| stream(standard::input()?, buffer, each));
             }
@@ -207,7 +208,7 @@ impl<'a> Contents<'a> {
         Ok(Found { bytes: position_bytes - unread_bytes, sum, unreadable })
     }
 
-    /// Looks around where reading failed which pages it was, and goes on behind. Returns where that is.
+    /// Locates the unreadable pages around a failed read, and moves the reader past them. Returns its new position.
     fn pass(
         &self,
         path: &Path,
@@ -222,7 +223,7 @@ impl<'a> Contents<'a> {
         }
         let failed = |error| Failure::ReadAt(*at_bytes, error);
         let open = OpenFile::open(path, DirectIo::Preferred, Access::Read).map_err(failed)?;
-        let start = at_bytes / PAGE_BYTES * PAGE_BYTES;
+        let start = at_bytes / PAGE_SIZE_BYTES * PAGE_SIZE_BYTES;
         let window = ByteRange::at(start, buffer.len() as u64).clip(open.length_bytes().map_err(failed)?);
         let mut read = |range: ByteRange| read_all(&open, range, buffer);
         locate(window, &mut read, unreadable).map_err(failed)?;
@@ -272,15 +273,15 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// All of a range. Less is no error: then the file ends earlier.
+/// Reads a range. A short read is no error: the file ends earlier then.
 fn read_all(open: &OpenFile, range: ByteRange, buffer: &mut Buffer) -> io::Result<()> {
     let route = if open.direct().is_some() { Route::Direct } else { Route::Buffered };
     let mut at = range.start;
     while at < range.end {
-        let wanted_bytes = ((range.end - at) as usize).next_multiple_of(PAGE_BYTES as usize);
+        let wanted_bytes = ((range.end - at) as usize).next_multiple_of(PAGE_SIZE_BYTES as usize);
         let read_bytes = open.read_blocking(route, &mut buffer.bytes()[..wanted_bytes], at)?;
         at += read_bytes as u64;
-        if read_bytes == 0 || !read_bytes.is_multiple_of(PAGE_BYTES as usize) {
+        if read_bytes == 0 || !read_bytes.is_multiple_of(PAGE_SIZE_BYTES as usize) {
             break;
         }
     }
@@ -292,23 +293,23 @@ fn became_shorter(at_bytes: u64) -> Failure {
     Failure::ReadAt(at_bytes, io::Error::new(io::ErrorKind::UnexpectedEof, text))
 }
 
-/// A power of two for each of the files that are read at the same time, from what the engine leaves.
+/// The size of a thread's buffer: a power of two, from the memory that the engine leaves.
 fn buffer_bytes(memory_bytes: u64, files_max: usize) -> usize {
     let share_bytes = memory_bytes.saturating_sub(Limits::MEMORY_BYTES_MIN) / files_max as u64;
     let power = 1 << share_bytes.max(1).ilog2();
-    (power as usize).clamp(PAGE_BYTES as usize, BUFFER_BYTES_MAX)
+    (power as usize).clamp(PAGE_SIZE_BYTES as usize, BUFFER_BYTES_MAX)
 }
 
-/// What the buffers leave.
+/// The memory that the buffers leave to the engine.
 fn engine_bytes(memory_bytes: u64, buffer_bytes: usize, files_max: usize) -> u64 {
     let buffers_bytes = (buffer_bytes * files_max) as u64;
     memory_bytes.saturating_sub(buffers_bytes).max(Limits::MEMORY_BYTES_MIN)
 }
 
-/// Below, one pread is as fast as reading ahead: the device's own time for so much is longer than its answer.
+/// Up to this size one pread is as fast as readahead: the device transfers for longer than its latency.
 const BUFFER_BYTES_MAX: usize = 256 << 10;
 
-/// Read ahead at the same time, at least: the end of one and the start of the next keep no device busy.
+/// At least this many large files are read at the same time: the end of one and the start of the next leave the device idle.
 const LARGE_FILES: usize = 2;
 
 /// A shorter piece is hashed sooner by one thread than handed to others (BLAKE3's own advice is 128 KiB).

@@ -1,14 +1,14 @@
-//! Crew: threads that read files at the same time, and the order in which they tell of them.
+//! Crew: threads that read files at the same time, and report them in order.
 //!
 //! ```text
-//!   each thread: next job ─► read, hash ─► outcome ─┬─ it is the next to be told ─► it, and those that waited for it
-//!                                                   └─ else it waits
+//!   each thread: next job ─► read, hash ─► outcome ─┬─ next in order ─► reported, with the outcomes that waited for it
+//!                                                   └─ else ─► waits
 //! ```
 //!
 //! Owns: threads, the order.
-//! Does not own: reading (`contents`), telling (`report`).
-//! Locks: jobs, then nothing; outcomes, then nothing. The list of a directory is read under the first, lines are written under the
-//! second: who would wait for either has nothing to do without it, and a thread for each of them would be woken for every file.
+//! Does not own: reading (`contents`), texts (`report`).
+//! Locks: jobs, then nothing; outcomes, then nothing. Directories are listed under the first, lines are written under the
+//! second: a thread that waits for either has nothing else to do, and a separate thread for each would have to be woken for every file.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -52,14 +52,14 @@ impl<'a> Crew<'a> {
         }
     }
 
-    /// Does all jobs with so many threads, and returns what was left of them and the report.
+    /// Does all jobs with `threads` threads. Returns the jobs, which hold counts, and the report.
     ///
     /// # Errors
-    /// What writing to standard output reports; then not all was read.
+    /// What writing to standard output reports; the remaining files are not read then.
     pub(super) fn run(self, contents: &Contents<'_>, threads: usize) -> io::Result<(Jobs, Report<'a>)> {
         std::thread::scope(|scope| {
             for _ in 1..threads {
-                // Fewer do as well.
+                // If the system refuses more threads, fewer do the work.
                 let started = std::thread::Builder::new().spawn_scoped(scope, || self.work(contents));
                 if started.is_err() {
                     break;
@@ -109,7 +109,7 @@ impl Numbered {
 }
 
 impl Outcomes<'_> {
-    /// Tells of it when all before it are told.
+    /// Reports an outcome once all before it are reported.
     fn tell(&mut self, index: usize, outcome: Outcome) -> Result<(), Stopped> {
         self.waiting.insert(index, outcome);
         while let Some(outcome) = self.waiting.remove(&self.next) {
@@ -123,5 +123,5 @@ impl Outcomes<'_> {
     }
 }
 
-/// Nothing more can be told.
+/// Standard output failed: nothing more can be reported.
 struct Stopped;

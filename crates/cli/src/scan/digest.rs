@@ -1,7 +1,7 @@
-//! Digest: the algorithms, and a hash under way.
+//! Digest: hash algorithms, and a hash being computed.
 //!
 //! Owns: which algorithms there are, how their results are written.
-//! Does not own: the bytes, how many threads hash.
+//! Does not own: how many threads hash.
 
 use std::fmt::Write;
 
@@ -16,9 +16,9 @@ pub(crate) enum Algorithm {
     Blake3,
     /// SHA-256.
     Sha256,
-    /// XXH3, 128 bits; no protection against intent.
+    /// XXH3, 128 bits; not cryptographic.
     Xxh3,
-    /// CRC-32C (Castagnoli); finds accidents only.
+    /// CRC-32C (Castagnoli), 32 bits; detects accidental damage only.
     Crc32c,
 }
 
@@ -32,12 +32,12 @@ impl Algorithm {
         }
     }
 
-    /// As `--hash` takes it.
+    /// The name that `--hash` takes.
     pub(super) fn argument(self) -> String {
         self.to_possible_value().expect("none is hidden").get_name().to_owned()
     }
 
-    /// As people write it.
+    /// The name for people.
     pub(super) fn name(self) -> &'static str {
         match self {
             Algorithm::Blake3 => "BLAKE3",
@@ -48,7 +48,7 @@ impl Algorithm {
     }
 }
 
-/// A hash under way.
+/// A hash being computed.
 pub(super) enum Hasher {
     Blake3(Box<blake3::Hasher>),
     Sha256(sha2::Sha256),
@@ -66,7 +66,7 @@ impl Hasher {
         }
     }
 
-    /// In this thread.
+    /// Hashes in this thread.
     pub(super) fn update(&mut self, bytes: &[u8]) {
         match self {
             Hasher::Blake3(hasher) => drop(hasher.update(bytes)),
@@ -76,14 +76,14 @@ impl Hasher {
         }
     }
 
-    /// In all threads of the pool. `false` if the algorithm has one order only, and nothing was done.
+    /// Hashes in all threads of the pool. `false`, and nothing is hashed, if the algorithm is sequential.
     pub(super) fn update_in(&mut self, pool: &ThreadPool, bytes: &[u8]) -> bool {
         let Hasher::Blake3(hasher) = self else { return false };
         pool.install(|| hasher.update_rayon(bytes));
         true
     }
 
-    /// In hexadecimal digits, as the standard tools print it.
+    /// The sum in hexadecimal digits, as the standard tools print it.
     pub(super) fn finish(self) -> String {
         match self {
             Hasher::Blake3(hasher) => hasher.finalize().to_hex().to_string(),

@@ -6,13 +6,13 @@
 //!                             └─ longer ─► both halves
 //! ```
 //!
-//! Owns: the search.
+//! Owns: the bisection, which errors concern a place.
 //! Does not own: reading.
 
 use std::io;
 
 use headwater::ByteRange;
-pub(super) use headwater_core::units::PAGE_SIZE_BYTES as PAGE_BYTES;
+use headwater_core::units::PAGE_SIZE_BYTES;
 use rustix::io::Errno;
 
 /// A part of a file that cannot be read.
@@ -22,11 +22,11 @@ pub(super) struct Unreadable {
     pub(super) error: io::Error,
 }
 
-/// Adds what `read` fails for within `range`, in whole pages as far as the range has them, in order. `read` succeeds
+/// Adds the parts of `range` for which `read` fails, ascending and in whole pages (the last one may be shorter). `read` succeeds
 /// or fails for a range as a whole.
 ///
 /// # Errors
-/// The first error of `read` that does not tell of the place.
+/// The first error of `read` that does not concern a place.
 pub(super) fn locate(
     range: ByteRange,
     read: &mut impl FnMut(ByteRange) -> io::Result<()>,
@@ -38,12 +38,12 @@ pub(super) fn locate(
     match read(range) {
         Ok(()) => Ok(()),
         Err(error) if !is_of_place(&error) => Err(error),
-        Err(error) if range.len() <= PAGE_BYTES => {
+        Err(error) if range.len() <= PAGE_SIZE_BYTES => {
             append(found, Unreadable { range, error });
             Ok(())
         }
         Err(_) => {
-            let middle = range.start + (range.len() / 2).next_multiple_of(PAGE_BYTES);
+            let middle = range.start + (range.len() / 2).next_multiple_of(PAGE_SIZE_BYTES);
             locate(ByteRange::new(range.start, middle), read, found)?;
             locate(ByteRange::new(middle, range.end), read, found)
         }
@@ -62,8 +62,8 @@ fn append(found: &mut Vec<Unreadable>, next: Unreadable) {
     }
 }
 
-/// Whether the device said that it cannot read this place, while others may be well. What block devices report becomes
-/// one of these (`blk_errors` in Linux' block/blk-core.c); file systems with checksums have two of their own.
+/// Whether the error concerns this place only, while others may be readable.
+/// Errors of block devices become one of these (`blk_errors` in Linux' block/blk-core.c); file systems with checksums add two.
 pub(super) fn is_of_place(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(
@@ -81,15 +81,16 @@ mod tests {
         let (mut found, mut reads) = (Vec::new(), 0);
         let mut read = |range: ByteRange| {
             reads += 1;
-            let hit =
-                bad.iter().any(|page| page * PAGE_BYTES < range.end && range.start < (page + 1) * PAGE_BYTES);
+            let hit = bad
+                .iter()
+                .any(|page| page * PAGE_SIZE_BYTES < range.end && range.start < (page + 1) * PAGE_SIZE_BYTES);
             if hit { Err(Errno::IO.into()) } else { Ok(()) }
         };
         locate(range, &mut read, &mut found).unwrap();
         (found.iter().map(|extent| (extent.range.start, extent.range.len())).collect(), reads)
     }
 
-    const P: u64 = PAGE_BYTES;
+    const P: u64 = PAGE_SIZE_BYTES;
 
     /// Goal: exactly the bad pages are named, neighbours as one, the last page as far as the file reaches.
     #[test]

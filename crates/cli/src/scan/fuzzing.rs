@@ -11,7 +11,7 @@ use super::lines::{End, Target, parse, sum_line, verdict_line};
 /// Reads the list at `path` as sums of each algorithm, and returns how many lines had the form.
 ///
 /// # Panics
-/// If a line that was read is written as another, or commands a terminal.
+/// If a line that was read is written differently, or contains a control sequence for a terminal.
 pub fn read_list(path: &Path) -> usize {
     let of = |algorithm: &Algorithm| {
         let mut listed = Listed { sums: Vec::new(), malformed_lines: 0, failed_lists: 0 };

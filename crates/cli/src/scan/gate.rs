@@ -1,8 +1,8 @@
-//! Gate: how many threads do something at the same time.
+//! Gate: a counting semaphore.
 //!
 //! Owns: the count.
-//! Does not own: what they do.
-//! Locks: its own, for a moment; entering blocks.
+//! Does not own: the work of its holders.
+//! Locks: its own, for a few instructions; entering blocks.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 
@@ -15,22 +15,22 @@ pub(super) struct Gate {
 
 struct Places {
     free: usize,
-    /// Leaving is a system call only if somebody waits.
+    /// The number of waiting threads: leaving makes a system call only if there are any.
     waiting: usize,
 }
 
-/// A place behind the gate, until dropped.
+/// A permit, held until dropped.
 pub(super) struct Entered<'a> {
     gate: &'a Gate,
 }
 
 impl Gate {
-    /// For so many threads.
+    /// A gate with this many permits.
     pub(super) fn new(free: usize) -> Gate {
         Gate { places: Mutex::new(Places { free, waiting: 0 }), left: Condvar::new() }
     }
 
-    /// Waits for a place.
+    /// Waits for a permit.
     pub(super) fn enter(&self) -> Entered<'_> {
         let mut places = self.lock();
         while places.free == 0 {

@@ -1,4 +1,4 @@
-//! Jobs: what there is to read, from a walk or from lists of sums.
+//! Jobs: the files to read, from a walk or from lists of sums.
 //!
 //! Owns: the order; reading lists.
 //! Does not own: the form of a line (`lines`), what is below a directory (`walk`).
@@ -16,10 +16,10 @@ use super::walk::{STANDARD_INPUT, Subject, Unreached, Walk};
 use crate::shared::complain::complain;
 use crate::shared::standard;
 
-/// One file.
+/// A file to read.
 pub(super) struct Job {
     pub(super) subject: Result<Subject, Unreached>,
-    /// What its sum should be.
+    /// With --check: the sum of the list.
     pub(super) expected: Option<String>,
 }
 
@@ -51,17 +51,17 @@ impl Iterator for Jobs {
     }
 }
 
-/// What lists of sums name, and what was wrong with them.
+/// The contents of lists of sums, and counts of their errors.
 pub(super) struct Listed {
     pub(super) sums: Vec<(String, PathBuf)>,
-    /// Beside others that were well-formed.
+    /// Malformed lines of lists that have well-formed ones, too.
     pub(super) malformed_lines: u64,
-    /// Lists that could not be read, or had no line of the form; told already.
+    /// Lists that could not be read, or have no well-formed line; their errors are printed already.
     pub(super) failed_lists: u64,
 }
 
 impl Listed {
-    /// Reads all lists; complains of those that are of no use.
+    /// Reads all lists; prints an error for each that is unusable.
     pub(super) fn read(paths: &[PathBuf], algorithm: Algorithm) -> Listed {
         let mut listed = Listed { sums: Vec::new(), malformed_lines: 0, failed_lists: 0 };
         for path in paths {
@@ -76,7 +76,7 @@ impl Listed {
     /// Reads one list.
     ///
     /// # Errors
-    /// When it cannot be read, or has no line of the form.
+    /// If it cannot be read, or has no well-formed line.
     pub(super) fn add(&mut self, path: &Path, algorithm: Algorithm) -> Result<(), String> {
         let shown = path.maybe_quote();
         let text = read_list(path).map_err(|error| format!("failed to read {shown}: {error}"))?;
@@ -98,8 +98,8 @@ impl Listed {
         Ok(())
     }
 
-    /// The algorithm that the sums are of, if that is not this one but another of the same length. Method: a small file among the
-    /// first.
+    /// The algorithm of the sums, if it is not `algorithm` but another with sums of the same length. Method: hashes a small file
+    /// near the start of the list.
     pub(super) fn other_algorithm(&self, algorithm: Algorithm) -> Option<Algorithm> {
         let others = Algorithm::value_variants().iter().copied();
         let mut others = others.filter(|other| *other != algorithm && other.digits() == algorithm.digits());
@@ -118,10 +118,10 @@ impl Listed {
     }
 }
 
-/// Of so many files, the smallest tells of which algorithm a list is.
+/// How many files at the start of the list are considered; the smallest is hashed.
 const PROBED_FILES: usize = 16;
 
-/// Read and hashed in some hundredths of a second.
+/// The largest file that is hashed for that, within some hundredths of a second.
 const PROBED_BYTES_MAX: u64 = 64 << 20;
 
 fn read_list(path: &Path) -> io::Result<Vec<u8>> {
@@ -137,5 +137,5 @@ fn read_list(path: &Path) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Some 8 million lines: `/dev/zero` never ends.
+/// The longest list, some 8 million lines: `/dev/zero` would never end.
 const LIST_BYTES_MAX: u64 = 1 << 30;

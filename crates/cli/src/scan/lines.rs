@@ -4,11 +4,11 @@
 //!   HASH, two blanks, NAME      \HASH, two blanks, NAME with \\ \n \r in place of backslash, line feed, carriage return
 //! ```
 //!
-//! On a terminal, a name with other control characters, or of bytes that are no text, is quoted for a shell instead, as `ls`
+//! On a terminal, a name with other control characters, or with bytes that are not UTF-8, is quoted for a shell instead, as `ls`
 //! does: such a line is for people only.
 //!
 //! Owns: the form of a line, and of a name within one.
-//! Does not own: where lines come from or go.
+//! Does not own: reading and writing lines.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -29,13 +29,13 @@ pub(super) enum End {
 /// What lines are written to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Target {
-    /// Names have to be the same when they are read again.
+    /// A file or pipe: names must be the same when they are read again.
     File,
-    /// Names must not command it.
+    /// A terminal: names must not contain control sequences.
     Terminal,
 }
 
-/// The line of a file, its end included.
+/// The line of a sum, its end included.
 pub(super) fn sum_line(sum: &str, path: &Path, end: End, target: Target) -> Vec<u8> {
     let (mark, name) = match (end, target) {
         (End::Zero, Target::File) => ("", path.as_os_str().as_bytes().to_vec()),
@@ -45,13 +45,13 @@ pub(super) fn sum_line(sum: &str, path: &Path, end: End, target: Target) -> Vec<
     [mark.as_bytes(), sum.as_bytes(), b"  ", &name, last].concat()
 }
 
-/// `NAME: OK`, or what else there is to say.
+/// The line of a verified file: `NAME: OK`, or another verdict.
 pub(super) fn verdict_line(path: &Path, verdict: &str, target: Target) -> Vec<u8> {
     let (mark, name) = shown(path, target);
     [mark.as_bytes(), &name, b": ", verdict.as_bytes(), b"\n"].concat()
 }
 
-/// A name in a line of its own, and the mark before it that says whether it had to be changed.
+/// A name as a line shows it, and the mark at the start of the line, which says whether the name is escaped.
 fn shown(path: &Path, target: Target) -> (&'static str, Vec<u8>) {
     let bytes = path.as_os_str().as_bytes();
     let is_harmless = |character: char| !character.is_control() || matches!(character, '\n' | '\r');
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(verdict_line(Path::new("a\\b"), "OK", Target::File), b"\\a\\\\b: OK\n");
     }
 
-    /// Goal: nothing in a name commands a terminal; names without such characters look as in a file.
+    /// Goal: a name sends no control sequence to a terminal; names without control characters are written as in a file.
     #[test]
     fn lines_on_a_terminal() {
         let names: [&[u8]; 5] = [b"\x1b]0;x\x07\n", b"\x9b2J", "\u{9b}2J".as_bytes(), b"\x7f", b"a\tb"];

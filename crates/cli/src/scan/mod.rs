@@ -1,12 +1,12 @@
-//! Scan: reads files and trees at the speed of the device, many files at the same time, and hashes them if wanted.
+//! Scan: reads files and trees at the speed of the device, many files at the same time, and optionally hashes them.
 //!
 //! ```text
 //!   arguments ─┬─ walk ──────────┬─► jobs ─► crew of threads ─► contents ─► outcomes ─► report, in order
 //!              └─ lists of sums ─┘
 //! ```
 //!
-//! Owns: the command from its start to its exit code.
-//! Does not own: any of the steps.
+//! Owns: the order of the steps, the exit code.
+//! Does not own: the steps.
 
 mod arguments;
 mod buffer;
@@ -33,7 +33,7 @@ use std::time::Instant;
 
 pub(crate) use arguments::{EXAMPLES, ScanFilesArguments};
 
-use crate::shared::complain::complain;
+use crate::shared::complain::{complain, exit_code_of};
 use crate::shared::output::{JsonTo, unwritten};
 use contents::Contents;
 use crew::Crew;
@@ -58,17 +58,10 @@ pub(crate) fn run(arguments: &ScanFilesArguments) -> ExitCode {
         }
         _ => scan(arguments, || Jobs::Walk(Walk::new(&arguments.paths))).map(|totals| totals.is_success()),
     });
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(text) => {
-            complain(text);
-            ExitCode::FAILURE
-        }
-    }
+    exit_code_of(done.map(|agrees| if agrees { ExitCode::SUCCESS } else { ExitCode::FAILURE }))
 }
 
-/// Before the work, unless it may be that nothing is printed.
+/// Checks the output before the work; standard output only if something is certainly printed there.
 fn check_output(arguments: &ScanFilesArguments) -> Result<(), String> {
     match arguments.json.to() {
         json @ (JsonTo::Nowhere | JsonTo::File(_)) if arguments.status || arguments.quiet => json.check(),
@@ -76,7 +69,7 @@ fn check_output(arguments: &ScanFilesArguments) -> Result<(), String> {
     }
 }
 
-/// Whether everything agrees, of at least one file.
+/// Verifies the listed files. `true` if all match, and there is at least one.
 fn check(arguments: &ScanFilesArguments, listed: Listed) -> Result<bool, String> {
     let totals = scan(arguments, || Jobs::Listed(listed.sums.clone().into_iter()))?;
     if !arguments.status {
@@ -111,5 +104,5 @@ fn scan(arguments: &ScanFilesArguments, jobs: impl Fn() -> Jobs) -> Result<Total
     report.finish(jobs.skipped(), started.elapsed())
 }
 
-/// Fills the queues of disks; threads that wait cost little.
+/// Files read at the same time: enough to saturate a disk queue; waiting threads cost little.
 const FILES_DEFAULT: u32 = 32;

@@ -1,15 +1,15 @@
 //! Output: lines on standard output, whole or not at all.
 //!
-//! Owns: lines that wait, when they are written.
-//! Does not own: what they say.
+//! Owns: the buffer of lines, when it is written.
+//! Does not own: the text of lines.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use crate::shared::standard;
 
-/// What is written at once is at most what a pipe takes as one (`PIPE_BUF`, see pipe(7)), so that no reader sees a part of
-/// a line when this process is interrupted.
+/// A buffer of lines. One write is at most as long as a pipe takes atomically (`PIPE_BUF`, see pipe(7)), so that no reader sees a
+/// part of a line when this process is interrupted.
 pub(super) struct Output {
     waiting: Vec<u8>,
     written: Instant,
@@ -20,7 +20,7 @@ impl Output {
         Output { waiting: Vec::with_capacity(PIPE_BYTES), written: Instant::now() }
     }
 
-    /// Takes a line; writes now and then.
+    /// Adds a line; writes the buffer when it is full, or its last write is long ago.
     ///
     /// # Errors
     /// What `write(2)` reports.
@@ -32,7 +32,7 @@ impl Output {
         if self.written.elapsed() >= PATIENCE { self.flush() } else { Ok(()) }
     }
 
-    /// Writes what waits.
+    /// Writes the buffer.
     ///
     /// # Errors
     /// What `write(2)` reports.
@@ -49,5 +49,5 @@ impl Output {
 
 const PIPE_BYTES: usize = 4096;
 
-/// Who looks at the lines does not want to wait longer.
+/// The longest delay of a line, so that people see the progress.
 const PATIENCE: Duration = Duration::from_millis(100);

@@ -1,9 +1,9 @@
-//! Pace: whether a file that is read ahead is held up by its device, or by who hashes it.
+//! Pace: whether the device or the hash limits the rate at which a file is read.
 //!
-//! Handing a piece to several threads costs half as much processor time again (measured with BLAKE3 and 1 MiB: 2.2 and 3.5 s
-//! for 8 GiB), which is well spent only where the device is the faster one.
+//! Hashing a piece in several threads costs half as much processor time again (measured with BLAKE3 and 1 MiB: 2.2 and 3.5 s
+//! for 8 GiB), which pays only where the device is faster than one thread.
 //!
-//! Owns: the times of late, and what follows from them.
+//! Owns: recent times of waiting and hashing, the choice between one thread and several.
 //! Does not own: the threads.
 
 use std::time::Duration;
@@ -32,7 +32,7 @@ impl Pace {
         self.hashing
     }
 
-    /// A piece was waited for, and hashed.
+    /// Notes how long a piece was waited for, and how long hashing it took.
     pub(super) fn note(&mut self, waited: Duration, hashed: Duration) {
         self.waited_s = self.waited_s * KEPT + waited.as_secs_f64();
         self.hashed_s = self.hashed_s * KEPT + hashed.as_secs_f64();
@@ -45,14 +45,14 @@ impl Pace {
     }
 }
 
-/// Some ten pieces count.
+/// The decay of older times: some ten pieces count.
 const KEPT: f64 = 0.9;
 
-/// Below, the next piece is there as soon as it is wanted: hashing holds things up.
+/// Below this share of waiting, the next piece is ready when it is needed: the hash is the limit.
 const WAITED_SHARE_MIN: f64 = 0.05;
 
-/// Above, hashing would keep up with half of the time. Far from the other, so that it does not change with every piece: two threads
-/// instead of one turn a share of nothing into one of a half at the most.
+/// Above this share of waiting, one thread would keep up with the device. The two limits are far apart, so that the choice does not
+/// change with every piece: a second thread raises the share from nothing to a half at most.
 const WAITED_SHARE_MAX: f64 = 0.6;
 
 #[cfg(test)]

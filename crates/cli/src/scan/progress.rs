@@ -1,6 +1,9 @@
 //! Progress: a bar for all files together.
 //!
-//! Owns: the bar, and finding out how much there is to do, which is worth it only where somebody looks.
+//! Where standard error is a terminal, a thread of its own walks all files once more and sums up their lengths, so that the bar can
+//! show the time left. Elsewhere nothing is counted.
+//!
+//! Owns: the bar, the count of bytes to read.
 //! Does not own: results.
 
 use std::io::IsTerminal;
@@ -8,19 +11,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget};
 
 use super::jobs::Jobs;
 use super::walk::Subject;
+use crate::shared::progress::{BYTES, PATIENCE, style};
 
-/// Nothing at all where standard error is no terminal.
+/// Empty where standard error is no terminal.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
     files: Arc<AtomicU64>,
 }
 
 impl Progress {
-    /// Looks at all files of `jobs` beside the work.
+    /// Starts the threads that count the bytes of `jobs` and draw the bar.
     pub(super) fn new(jobs: impl FnOnce() -> Jobs) -> Progress {
         let files = Arc::new(AtomicU64::new(0));
         if !std::io::stderr().is_terminal() {
@@ -29,7 +33,7 @@ impl Progress {
         let bar =
             ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()).with_style(style(COUNTING));
         let (jobs, counted, done) = (jobs(), bar.clone(), files.clone());
-        // It ends with the process at the latest; nobody waits for it.
+        // Both threads end with the process at the latest; no thread joins them.
         std::thread::spawn(move || count(jobs, &counted));
         let shown = bar.clone();
         std::thread::spawn(move || show(&shown, &done));
@@ -46,14 +50,14 @@ impl Progress {
         self.files.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes the bar away.
+    /// Removes the bar from the terminal.
     pub(super) fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
     }
 
-    /// Writes something else to the terminal.
+    /// Hides the bar while `write` prints to the terminal.
     pub(super) fn beside<T>(&self, write: impl FnOnce() -> T) -> T {
         match &self.bar {
             Some(bar) => bar.suspend(write),
@@ -69,10 +73,10 @@ fn count(jobs: Jobs, bar: &ProgressBar) {
         Subject::File(path) => std::fs::metadata(path).map_or(0, |metadata| metadata.len()),
     };
     bar.set_length(subjects.map(length_bytes).sum());
-    bar.set_style(style(COUNTED));
+    bar.set_style(style(BYTES));
 }
 
-/// From the first second on, ten times a second.
+/// Draws the bar ten times a second, once the scan has taken a second.
 fn show(bar: &ProgressBar, files: &AtomicU64) {
     std::thread::sleep(PATIENCE);
     bar.set_draw_target(ProgressDrawTarget::stderr());
@@ -82,16 +86,6 @@ fn show(bar: &ProgressBar, files: &AtomicU64) {
     }
 }
 
-/// Without colours, so NO_COLOR asks for nothing else.
-fn style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).expect("the template is well-formed")
-}
-
 const COUNTING: &str = "{binary_bytes} {binary_bytes_per_sec}, {msg}";
-const COUNTED: &str =
-    "{bar:30} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}, {eta} left, {msg}";
-
-/// What is done sooner needs no bar.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 const INTERVAL: Duration = Duration::from_millis(100);

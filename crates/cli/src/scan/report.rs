@@ -1,7 +1,7 @@
-//! Report: what is told of files, in their order, and of all of them together.
+//! Report: the lines and errors of files, in their order, and the summary.
 //!
-//! Owns: lines, complaints, counts, the JSON, whether the scan was a success.
-//! Does not own: reading; the order is kept by whoever tells (`crew`).
+//! Owns: lines, error texts, counts, the JSON, whether the scan succeeded.
+//! Does not own: reading, the order of files (`crew`).
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::shared::complain::complain;
 use crate::shared::output::JsonTo;
 use crate::shared::units::readable;
 
-/// What became of one file.
+/// The outcome of one file.
 pub(super) struct Outcome {
     pub(super) path: PathBuf,
     pub(super) expected: Option<String>,
@@ -33,18 +33,18 @@ pub(super) struct Report<'a> {
     output: Output,
     target: Target,
     totals: Totals,
-    /// Kept only if they are wanted.
+    /// Files of the JSON; empty without --json.
     entries: Vec<Entry>,
 }
 
 #[derive(Serialize, Default, Clone, Copy)]
 pub(super) struct Totals {
-    /// Read to their ends.
+    /// Files read to their ends.
     pub(super) files: u64,
     pub(super) bytes: u64,
-    /// Not opened, or not read to their ends.
+    /// Files not opened, or not read to their ends.
     pub(super) failed_files: u64,
-    /// With --check: read, but with another sum.
+    /// With --check: files whose sum differs.
     pub(super) mismatched_files: u64,
     pub(super) unreadable_extents: u64,
     pub(super) unreadable_bytes: u64,
@@ -88,7 +88,7 @@ impl<'a> Report<'a> {
         Report { arguments, progress, output, target, totals, entries }
     }
 
-    /// Tells of the next file.
+    /// Reports the next file.
     ///
     /// # Errors
     /// What writing to standard output reports.
@@ -110,7 +110,7 @@ impl<'a> Report<'a> {
         progress.beside(|| output.flush())
     }
 
-    /// Counts it, and says whether its sum is the expected one.
+    /// Counts a file. Returns whether its sum is the expected one; `None` without an expectation, or after an error.
     fn count(&mut self, outcome: &Outcome) -> Option<bool> {
         let totals = &mut self.totals;
         let Ok(found) = &outcome.result else {
@@ -153,13 +153,13 @@ impl<'a> Report<'a> {
         Some(sum_line(sum, &outcome.path, end, self.target))
     }
 
-    /// Tells of all files together.
+    /// Prints the summary, and writes the JSON.
     ///
     /// # Errors
     /// One sentence for the user.
     pub(super) fn finish(mut self, skipped: u64, elapsed: Duration) -> Result<Totals, String> {
-        let told = self.flush();
-        match told {
+        let flushed = self.flush();
+        match flushed {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                 return Err(crate::shared::output::unwritten(&error));
             }
@@ -177,13 +177,13 @@ impl<'a> Report<'a> {
             files: &self.entries,
             summary: self.totals,
         };
-        json.write(|| serde_json::to_string_pretty(&document).expect("numbers and texts can be written"))?;
+        json.write_results(&document)?;
         Ok(self.totals)
     }
 }
 
 impl Totals {
-    /// Whether all was read, and agrees with what was expected.
+    /// Whether all files were read, and have the expected sums.
     pub(super) fn is_success(&self) -> bool {
         self.failed_files + self.mismatched_files + self.unreadable_extents == 0
     }
@@ -253,7 +253,7 @@ fn tell_extent(outcome: &Outcome, extent: &Unreadable) -> String {
     )
 }
 
-/// Without the number that the standard library adds.
+/// The text of an error without `(os error N)`, which the standard library adds.
 fn said(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()

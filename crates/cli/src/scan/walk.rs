@@ -9,15 +9,15 @@
 //! ```
 //!
 //! Owns: the order, what is skipped.
-//! Does not own: opening files, telling of errors.
-//! Hot path: no system call for a file below a directory but its share of `getdents64(2)`.
+//! Does not own: opening files, printing errors.
+//! Hot path: `getdents64(2)` of the directory, and no system call for each file.
 
 use std::fs::DirEntry;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-/// Something to read.
+/// An input to read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Subject {
     StandardInput,
@@ -25,12 +25,12 @@ pub(super) enum Subject {
 }
 
 impl Subject {
-    /// As a list of sums names it.
+    /// The input that a list of sums names.
     pub(super) fn named(path: PathBuf) -> Subject {
         if path == Path::new(STANDARD_INPUT) { Subject::StandardInput } else { Subject::File(path) }
     }
 
-    /// As it was named.
+    /// The path as the argument or the list has it.
     pub(super) fn path(&self) -> &Path {
         match self {
             Subject::StandardInput => Path::new(STANDARD_INPUT),
@@ -39,7 +39,7 @@ impl Subject {
     }
 }
 
-/// Why something was not reached.
+/// A path that was not reached, and the error.
 #[derive(Debug)]
 pub(super) struct Unreached {
     pub(super) path: PathBuf,
@@ -48,7 +48,7 @@ pub(super) struct Unreached {
 
 /// All files below the arguments.
 pub(super) struct Walk {
-    /// What is still to come, the next one last.
+    /// Steps to come, the next one last.
     stack: Vec<Step>,
     skipped: u64,
 }
@@ -140,7 +140,7 @@ pub(super) const STANDARD_INPUT: &str = "-";
 mod tests {
     use super::*;
 
-    /// Goal: arguments keep their order, entries are sorted, links are not followed, and what is missing is told in its
+    /// Goal: arguments keep their order, entries are sorted, links are not followed, and a missing file is an error at its
     /// place.
     #[test]
     fn order() {

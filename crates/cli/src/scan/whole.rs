@@ -5,8 +5,8 @@
 //!                                             └─ else ─► pread from the device ─► cachestat: nothing has come in
 //! ```
 //!
-//! Many threads wait here at the same time, which keeps the device's queue as full as a ring does, and a file costs no
-//! more than is drawn above: the two descriptors of an `OpenFile`, and looking up their alignment, cost twice as many.
+//! Many threads wait here at the same time, which keeps the device's queue as full as io_uring does. A file costs only the system
+//! calls drawn above; an `OpenFile`, with two descriptors and a look-up of their alignment, costs twice as many.
 //!
 //! Owns: the descriptor of a file, and whether it is direct.
 //! Does not own: memory, hashing, larger files.
@@ -20,13 +20,14 @@ use std::path::Path;
 
 use headwater::ByteRange;
 use headwater::testing::resident_pages;
+use headwater_core::units::PAGE_SIZE_BYTES;
 use rustix::fs::{Advice, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::buffer::Buffer;
-use super::extents::{PAGE_BYTES, Unreadable, locate};
+use super::extents::{Unreadable, locate};
 
-/// A file that is open for being read once.
+/// A file that is open to be read once.
 pub(super) struct Input {
     file: File,
     pub(super) kind: Kind,
@@ -55,18 +56,18 @@ impl Input {
         Ok(Input { kind: kind(&metadata)?, length_bytes: metadata.len(), file })
     }
 
-    /// How many pages the kernel's page cache holds; `None` if it does not tell. None of a block device.
+    /// Pages of the file in the kernel's page cache; `None` if the kernel does not report them, and of block devices.
     pub(super) fn resident_pages(&self) -> Option<u64> {
         resident_pages(self.file.as_fd(), ByteRange::new(0, self.length_bytes))
     }
 
-    /// Reads all of the file, which the buffer holds. Less than its length arrives if it has become shorter.
+    /// Reads the whole file into the buffer, which is large enough. Returns less than its length if the file has shrunk.
     ///
     /// # Errors
     /// What `pread(2)` reports.
     pub(super) fn read(&self, resident_pages: Option<u64>, buffer: &mut Buffer) -> io::Result<usize> {
         let range = ByteRange::new(0, self.length_bytes);
-        if resident_pages == Some(self.length_bytes.div_ceil(PAGE_BYTES)) {
+        if resident_pages == Some(self.length_bytes.div_ceil(PAGE_SIZE_BYTES)) {
             self.become_buffered()?;
         }
         match self.read_range(range, buffer) {
@@ -78,19 +79,19 @@ impl Input {
         }
     }
 
-    /// Takes out of the page cache what reading brought in, if there was nothing before: without direct I/O, and where it is
-    /// refused for parts of a file (Btrfs).
+    /// Drops from the page cache what reading brought in, if the cache held nothing of the file before. Reads fill the cache without
+    /// direct I/O, and where the file system refuses it for parts of a file (Btrfs).
     pub(super) fn restore(&self, resident_pages: Option<u64>) {
         if resident_pages == Some(0) && self.resident_pages() != Some(0) {
-            // Only advice: what somebody else uses at this moment stays.
+            // Only advice: pages that another process uses at this moment stay.
             let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed);
         }
     }
 
-    /// Which parts cannot be read.
+    /// Locates the unreadable parts.
     ///
     /// # Errors
-    /// What reading reports that does not tell of a place.
+    /// An error of reading that does not concern a place.
     pub(super) fn unreadable(&self, buffer: &mut Buffer) -> io::Result<Vec<Unreadable>> {
         let mut found = Vec::new();
         let mut read = |range| self.read_range(range, buffer).map(drop);
@@ -98,7 +99,7 @@ impl Input {
         Ok(found)
     }
 
-    /// What says that it is empty may have contents nevertheless, in `/proc`.
+    /// Reads a file of unknown length: files in `/proc` report a length of 0.
     ///
     /// # Errors
     /// What reading reports.
@@ -118,7 +119,7 @@ impl Input {
     fn read_range(&self, range: ByteRange, buffer: &mut Buffer) -> io::Result<usize> {
         let wanted_bytes = range.len() as usize;
         // Direct reads take whole pages; the file ends where it ends.
-        let bytes = &mut buffer.bytes()[..wanted_bytes.next_multiple_of(PAGE_BYTES as usize)];
+        let bytes = &mut buffer.bytes()[..wanted_bytes.next_multiple_of(PAGE_SIZE_BYTES as usize)];
         let mut done_bytes = 0;
         while done_bytes < wanted_bytes {
             match self.file.read_at(&mut bytes[done_bytes..], range.start + done_bytes as u64) {

@@ -1,6 +1,6 @@
-//! Arguments: options that several commands have.
+//! Arguments: options of several commands.
 //!
-//! Owns: how an engine is chosen on a command line, and passed on to a child process.
+//! Owns: the options that configure an engine, and passing them on to a child process.
 //! Does not own: the commands' own options.
 
 use clap::{Args, ValueEnum};
@@ -11,7 +11,7 @@ use crate::shared::units::ByteSize;
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct EngineArguments {
-    /// Memory for reading ahead, at most.
+    /// The most memory that readahead may use.
     #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = parse_memory)]
     pub(crate) memory: ByteSize,
     #[command(flatten)]
@@ -20,16 +20,16 @@ pub(crate) struct EngineArguments {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct QueueArguments {
-    /// How requests reach the kernel.
+    /// How I/O requests are submitted to the kernel.
     #[arg(long, value_name = "DRIVER", default_value = "auto")]
     pub(crate) driver: DriverChoice,
-    /// Requests in flight, at most.
+    /// The most requests in flight at a time.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=Limits::QUEUE_DEPTH_MAX as i64))]
     pub(crate) queue_depth: Option<u32>,
 }
 
 impl QueueArguments {
-    /// With memory by default.
+    /// A builder with the default memory budget.
     pub(crate) fn builder(&self) -> EngineBuilder {
         let builder = Engine::builder().driver(self.driver.kind());
         match self.queue_depth {
@@ -44,7 +44,7 @@ impl EngineArguments {
         self.queue.builder().memory(self.memory.0)
     }
 
-    /// The same as arguments for a child process.
+    /// These options as arguments for a child process.
     pub(crate) fn to_arguments(&self) -> Vec<String> {
         let driver = name_of(self.queue.driver);
         let mut arguments = vec!["--memory".into(), self.memory.0.to_string(), "--driver".into(), driver];
@@ -57,11 +57,11 @@ impl EngineArguments {
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum IoChoice {
-    /// What the kernel's page cache holds from there, the rest from the device.
+    /// Cached bytes from the kernel's page cache, the rest directly from the device.
     Auto,
-    /// From the device, around the page cache.
+    /// All bytes directly from the device, bypassing the page cache (O_DIRECT).
     Direct,
-    /// Through the page cache.
+    /// All bytes through the page cache.
     Buffered,
 }
 
@@ -77,11 +77,11 @@ impl IoChoice {
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum DriverChoice {
-    /// io_uring where the system allows it, else threads; HEADWATER_DRIVER decides if it is set.
+    /// io_uring where the system allows it, else threads; HEADWATER_DRIVER, if set, chooses instead.
     Auto,
     /// io_uring.
     Uring,
-    /// A small pool of threads.
+    /// A small pool of threads that make blocking calls.
     Threads,
 }
 
@@ -95,7 +95,7 @@ impl DriverChoice {
     }
 }
 
-/// As it is written on a command line.
+/// The name of a value on the command line.
 pub(crate) fn name_of(value: impl ValueEnum) -> String {
     value.to_possible_value().expect("no value is hidden").get_name().to_owned()
 }

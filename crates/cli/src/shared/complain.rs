@@ -1,30 +1,32 @@
-//! Complain: how an error is printed.
+//! Complain: errors as lines on standard error, and the exit code of a command.
 //!
-//! Owns: one line on standard error, and the exit code that follows.
-//! Does not own: the errors.
+//! Owns: the form of the line.
+//! Does not own: the texts of errors.
 
 use std::process::ExitCode;
 
-/// Complains of what went wrong, if anything did.
+/// Success, or failure after its error was printed.
 pub(crate) fn exit_code(done: Result<(), String>) -> ExitCode {
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(text) => {
-            complain(text);
-            ExitCode::FAILURE
-        }
-    }
+    exit_code_of(done.map(|()| ExitCode::SUCCESS))
 }
 
-/// Says on standard error what went wrong, in one line. Names in it are quoted already; what else came from outside shows its
-/// control characters instead of sending them to a terminal. A closed standard error is no reason to stop.
+/// The code of a command that ran to its end, or failure after its error was printed.
+pub(crate) fn exit_code_of(done: Result<ExitCode, String>) -> ExitCode {
+    done.unwrap_or_else(|text| {
+        complain(text);
+        ExitCode::FAILURE
+    })
+}
+
+/// Prints an error on standard error, in one line. The caller has quoted the names of files in it; control characters in the rest
+/// are escaped, so that none reaches a terminal. A closed standard error is no reason to stop.
 pub(crate) fn complain(text: impl std::fmt::Display) {
     use std::io::Write;
     let line = printable(&text.to_string().replace('\n', " "));
     let _ = writeln!(std::io::stderr(), "headwater: {line}");
 }
 
-/// The text with its control characters as Rust writes them.
+/// The text with its control characters escaped as in Rust's literals.
 pub(crate) fn printable(text: &str) -> String {
     let shown = |character: char| -> String {
         if character.is_control() { character.escape_default().collect() } else { character.into() }

@@ -1,8 +1,9 @@
-//! Shared: what several commands need.
+//! Shared: options, output and facts about the system that several commands need.
 
 pub(crate) mod arguments;
 pub(crate) mod complain;
 pub(crate) mod output;
+pub(crate) mod progress;
 pub(crate) mod readahead;
 pub(crate) mod standard;
 pub(crate) mod storage;

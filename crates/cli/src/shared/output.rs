@@ -1,10 +1,10 @@
 //! Output: where results go, in the same way for every command.
 //!
 //! ```text
-//!   nothing asked ─► text on standard output      --json ─► JSON there instead      --json=OUT ─► both: text, and a file
+//!   no option ─► text on standard output   --json ─► JSON on standard output   --json=OUT ─► text on standard output, JSON in OUT
 //! ```
 //!
-//! Owns: the option, the check before the work, the writing after it.
+//! Owns: the option `--json`, the check before the work, the writing after it.
 //! Does not own: texts and reports.
 
 use std::io::{self, Write};
@@ -12,17 +12,18 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use os_display::Quotable;
+use serde::Serialize;
 
 use crate::shared::standard;
 
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct JsonArguments {
-    /// Print JSON instead of text; with =OUT write it to that file, beside the text.
+    /// Print JSON instead of text; with =OUT print the text and write the JSON to that file.
     #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true, default_missing_value = STANDARD_OUTPUT)]
     json: Option<PathBuf>,
 }
 
-/// Where JSON is wanted.
+/// Where the JSON goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum JsonTo<'a> {
     Nowhere,
@@ -42,7 +43,7 @@ impl JsonArguments {
 }
 
 impl JsonTo<'_> {
-    /// Not to be able to write the results is better known before the work.
+    /// Checks before the work whether the results can be written after it.
     ///
     /// # Errors
     /// One sentence for the user.
@@ -54,7 +55,7 @@ impl JsonTo<'_> {
         }
     }
 
-    /// The same of a command that prints: text, or JSON, goes to standard output.
+    /// The same check for a command that prints its text, or its JSON, on standard output.
     ///
     /// # Errors
     /// One sentence for the user.
@@ -63,25 +64,32 @@ impl JsonTo<'_> {
         self.check()
     }
 
-    /// Whether text goes to standard output.
+    /// Whether the text for people goes to standard output, that is, JSON does not.
     pub(crate) fn wants_text(self) -> bool {
         self != JsonTo::StandardOutput
     }
 
-    /// The same of a command whose standard output carries data: JSON goes to standard error instead.
+    /// Writes results as JSON where the user wants it.
     ///
     /// # Errors
     /// One sentence for the user.
-    pub(crate) fn write_beside_data(self, json: impl FnOnce() -> String) -> Result<(), String> {
-        if self == JsonTo::StandardOutput {
-            let written =
-                standard::error().and_then(|mut error| error.write_all(with_end(json()).as_bytes()));
-            return written.map_err(|error| format!("failed to write to standard error: {error}"));
-        }
-        self.write(json)
+    pub(crate) fn write_results(self, results: &impl Serialize) -> Result<(), String> {
+        self.write(|| json(results))
     }
 
-    /// Writes the JSON where it is wanted; `json` is made only then.
+    /// Writes results of a command whose standard output carries data: standard error takes the JSON instead.
+    ///
+    /// # Errors
+    /// One sentence for the user.
+    pub(crate) fn write_beside_data(self, results: &impl Serialize) -> Result<(), String> {
+        if self != JsonTo::StandardOutput {
+            return self.write_results(results);
+        }
+        let written = standard::error().and_then(|mut error| error.write_all(json(results).as_bytes()));
+        written.map_err(|error| format!("failed to write to standard error: {error}"))
+    }
+
+    /// Writes JSON that the caller forms; `json` runs only where the user wants JSON.
     ///
     /// # Errors
     /// One sentence for the user.
@@ -94,7 +102,14 @@ impl JsonTo<'_> {
     }
 }
 
-/// Text on standard output. A reader that has gone is no error.
+/// Results as indented JSON, with a line feed at the end.
+pub(crate) fn json(results: &impl Serialize) -> String {
+    with_end(
+        serde_json::to_string_pretty(results).expect("results have only numbers, texts and keys of text"),
+    )
+}
+
+/// Prints text on standard output. A closed pipe (`EPIPE`) is no error: its reader wants no more.
 ///
 /// # Errors
 /// One sentence for the user.
@@ -105,7 +120,7 @@ pub(crate) fn print(text: &str) -> Result<(), String> {
     }
 }
 
-/// Why results, or data, did not get to standard output.
+/// The error text for results, or data, that standard output did not take.
 pub(crate) fn unwritten(error: &io::Error) -> String {
     format!("failed to write to standard output: {error}")
 }
@@ -116,7 +131,7 @@ pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), String> {
     std::fs::write(path, text).map_err(|error| format!("failed to write {}: {error}", path.maybe_quote()))
 }
 
-/// Whether a file can be written to. Leaves none that was not there.
+/// Checks that a file can be written to. If the check had to create it, removes it again.
 ///
 /// # Errors
 /// One sentence for the user.

@@ -1,4 +1,4 @@
-//! Readahead: the words for readahead policies on command lines and in tables.
+//! Readahead: names of readahead policies on command lines and in tables.
 //!
 //! Owns: parsing and naming.
 //! Does not own: the policies.
@@ -18,7 +18,7 @@ pub(crate) fn parse(text: &str) -> Result<ReadaheadPolicy, String> {
     }
 }
 
-/// As it is parsed.
+/// The name of a policy, as [`parse`] takes it.
 pub(crate) fn name(policy: ReadaheadPolicy) -> String {
     match policy {
         ReadaheadPolicy::Off => "off".to_owned(),
@@ -28,7 +28,7 @@ pub(crate) fn name(policy: ReadaheadPolicy) -> String {
     }
 }
 
-/// The farthest that limits allow by default: 8 MiB.
+/// The default limit of the readahead distance: 8 MiB.
 const FIXED_PAGES_MAX: u32 = 2048;
 
 #[cfg(test)]

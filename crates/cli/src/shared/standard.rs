@@ -1,4 +1,4 @@
-//! Standard: standard input, output and error as this process got them, also when it got them closed.
+//! Standard: standard input, output and error as the parent process passed them, closed ones included.
 //!
 //! ```text
 //!   before main: closed ─► /dev/null, input for writing only, output and error for reading only
@@ -6,11 +6,11 @@
 //! ```
 //!
 //! The standard library would put `/dev/null` for reading *and* writing there, and counts EBADF of its own three streams
-//! as success: results would be lost without a word. Whether a descriptor was closed can be told neither in `main` nor by
-//! what lies there: a shell's `<>/dev/null` and the daemons that other languages start look just as the library's. So this
-//! module opens `/dev/null` in the place of the closed ones before the library looks at them, and commands write results to a
-//! duplicate of the descriptor, where no error is hidden. Child processes inherit descriptors that fail in the same way, and no file
-//! that is opened later takes the place of one of the three.
+//! as success: results would be lost silently. By the time `main` runs, a closed descriptor cannot be recognised any more: a
+//! `/dev/null` that the library opened looks like a shell's `<>/dev/null`. So this module opens `/dev/null` in place of closed
+//! descriptors before the library looks at them, and commands write results to a duplicate of the descriptor, where no error is
+//! hidden. Child processes inherit descriptors that fail in the same way, and no file that is opened later gets the number of one
+//! of the three.
 //!
 //! Owns: the three descriptors, before `main` and after.
 //! Does not own: what is read and written (`output`).
@@ -33,7 +33,7 @@ pub(crate) fn input() -> io::Result<File> {
 /// A duplicate of standard output, without a buffer. Writing to it reports every error of `write(2)`.
 ///
 /// # Errors
-/// `EBADF` if it was closed, or opened for reading only: better known before the work; what duplicating the descriptor reports.
+/// `EBADF` if it was closed, or opened for reading only, so that commands can fail before their work; else what `dup(2)` reports.
 pub(crate) fn output() -> io::Result<File> {
     let output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     match rustix::fs::fcntl_getfl(&output)?.intersection(OFlags::RWMODE) {

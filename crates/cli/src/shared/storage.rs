@@ -1,7 +1,7 @@
-//! Storage: the file system and the device below a file, as the system describes them.
+//! Storage: the file system and the block device that a file is stored on, as the system describes them.
 //!
-//! Owns: the facts and where they are found (`proc_pid_mountinfo(5)`, sysfs).
-//! Does not own: the file, which facts are shown.
+//! Owns: the facts and their sources (`proc_pid_mountinfo(5)`, sysfs).
+//! Does not own: which facts a command shows.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-/// What a file lies on. Empty texts and `None` mean that the system does not tell.
+/// The storage of a file. Empty texts and `None` mean that the system does not report the fact.
 #[derive(Serialize, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Storage {
     pub(crate) file_system: String,
@@ -42,7 +42,7 @@ impl Storage {
         Storage { file_system: mount.file_system, device: mount.source, ..storage }
     }
 
-    /// What sysfs says of a device.
+    /// The attributes of a device in sysfs.
     fn on(device: u64) -> Storage {
         let device_number = number_of(device);
         let queue = |name: &str| number_in(&queue_path(&device_number)?.join(name));
@@ -57,7 +57,7 @@ impl Storage {
     }
 }
 
-/// Where the kernel's readahead for a file is set; `None` where sysfs does not show it.
+/// The sysfs file that sets the kernel's readahead for a file; `None` where there is none.
 pub(crate) fn read_ahead_setting(path: &Path) -> Option<PathBuf> {
     let metadata = fs::metadata(path).ok()?;
     let is_device = metadata.file_type().is_block_device();
@@ -72,7 +72,7 @@ struct Mount {
     source: String,
 }
 
-/// The mount with this device; where there is none (subvolumes have numbers of their own) the innermost around the path.
+/// The mount with this device number. Subvolumes of Btrfs have numbers that no mount has: then the innermost mount above the path.
 fn mount_of(device: u64, path: &Path) -> Option<Mount> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let (wanted, path) = (number_of(device), fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()));
@@ -84,7 +84,7 @@ fn mount_of(device: u64, path: &Path) -> Option<Mount> {
     Some(Mount { file_system: words.next()?.to_owned(), source: words.next()?.to_owned() })
 }
 
-/// In `mountinfo` a space is `\040`, and so on.
+/// A path of `mountinfo`, where a space is written `\040`, in octal, as are tabs, line feeds and backslashes.
 fn unescaped(text: &str) -> PathBuf {
     let mut bytes = Vec::new();
     let mut parts = text.split('\\');
@@ -114,7 +114,7 @@ fn read_ahead_path(device_number: &str) -> PathBuf {
     PathBuf::from(format!("/sys/class/bdi/{device_number}/read_ahead_kb"))
 }
 
-/// A partition has no queue of its own; its disk has.
+/// The directory of the request queue; a partition uses that of its disk.
 fn queue_path(device_number: &str) -> Option<PathBuf> {
     let folder = PathBuf::from(format!("/sys/dev/block/{device_number}"));
     [folder.join("queue"), folder.join("../queue")].into_iter().find(|queue| queue.exists())
@@ -128,7 +128,7 @@ fn number_in(path: &Path) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Goal: a file and its directory lie on the same storage, and that has a name.
+    /// Goal: a file and its directory are on the same storage, and its file system has a name.
     #[test]
     fn files_lie_where_their_directories_do() {
         let place = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
-//! Units: sizes as people write them on a command line.
+//! Units: sizes in bytes, as command lines and texts write them.
 //!
 //! Owns: parsing and printing of sizes.
-//! Does not own: which sizes make sense where.
+//! Does not own: the range of sizes that an option takes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -31,7 +31,7 @@ impl FromStr for ByteSize {
 }
 
 impl fmt::Display for ByteSize {
-    /// In the largest unit that keeps the number whole, as it may be typed in again.
+    /// In the largest unit that keeps the number whole; the text parses to the same size.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fits = |shift: &u32| self.0 >= 1 << shift && self.0.trailing_zeros() >= *shift;
         match [40, 30, 20, 10].into_iter().find(fits) {
@@ -47,7 +47,7 @@ impl Serialize for ByteSize {
     }
 }
 
-/// `4 KiB`, `1.5 GiB`: for people to read.
+/// A size for people to read: `4 KiB`, `1.5 GiB`.
 pub(crate) fn readable(bytes: u64) -> String {
     let exponent = (bytes.max(1).ilog2() / 10).min(4);
     let unit = ["bytes", "KiB", "MiB", "GiB", "TiB"][exponent as usize];

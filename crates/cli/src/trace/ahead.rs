@@ -1,9 +1,9 @@
 //! Ahead: the readahead of a simulated cache.
 //!
-//! Every read arrives at once: no page is ever pending, and no reader waits, so a policy that reaches farther while readers
-//! wait keeps to its shortest distance. A trace does not say where files end, so neither does anything here.
+//! Every read completes at once: no page is ever pending, and no reader waits, so a policy that extends its distance while readers
+//! wait stays at its shortest distance. A trace does not say where files end, so files have no end here.
 //!
-//! Owns: what a policy is told of a request.
+//! Owns: what a policy sees of a request.
 //! Does not own: the cache (`replay`), the policy.
 
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// `None` for a policy that reads nothing ahead.
+    /// Readahead by `policy` for a cache of this size; `None` for [`ReadaheadPolicy::Off`].
     pub(super) fn new(policy: ReadaheadPolicy, cache: ByteSize) -> Option<Ahead> {
         let defaults = ReadaheadLimits::default();
         let share_bytes_max = defaults.share_bytes_max.min(cache.0 / SHARE_DIVISOR);
@@ -37,7 +37,7 @@ impl Ahead {
         Some(Ahead { policy, plan: Plan::new(), accesses: 0 })
     }
 
-    /// What to read now that a request met `outcome` at a page. Writes are not told.
+    /// Plans the reads that follow when a request meets `outcome` at a page. A policy does not see writes.
     pub(super) fn plan(
         &mut self,
         request: &Request,
@@ -61,7 +61,7 @@ impl Ahead {
         reads
     }
 
-    /// A page that was read ahead left without having been used.
+    /// Tells the policy that a page which it read ahead was evicted unused.
     pub(super) fn on_unused(&mut self, page: u64) {
         let start = PageIndex::new(page);
         self.policy.on_unused(PageRange::new(start, start + PageCount::new(1)));
@@ -76,8 +76,8 @@ impl Lookup for Resident<'_> {
     }
 }
 
-/// As an engine with so much memory has it.
+/// The share of the memory that an engine lets one file read ahead: a quarter.
 const SHARE_DIVISOR: u64 = 4;
 
-/// More than any policy plans beyond a request.
+/// A number of pages greater than any policy plans beyond a request.
 const FARTHEST_PAGES: u64 = 1 << 20;

@@ -1,7 +1,7 @@
 //! Arguments: options of `headwater trace`, and its help.
 //!
-//! Owns: names of policies and formats.
-//! Does not own: what they do.
+//! Owns: options, names of policies and formats.
+//! Does not own: the policies, the formats.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -23,26 +23,26 @@ pub(crate) struct TraceArguments {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum TraceAction {
-    /// Count the misses and the reads of the device that a trace causes, by replacement policy and size of the cache.
+    /// Count the cache misses and device reads of a trace, by replacement policy and cache size.
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(ReplayArguments),
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct ReplayArguments {
-    /// The trace, not compressed.
+    /// The trace, uncompressed.
     #[arg(value_name = "TRACE")]
     pub(crate) trace: PathBuf,
-    /// Which pages leave the cache when it is full.
+    /// Replacement policy: which page is evicted when the cache is full.
     #[arg(long, value_name = "POLICY", default_value = "all")]
     pub(crate) policy: PolicyChoice,
-    /// Size of the cache, or several separated by commas.
+    /// Cache size, or several, separated by commas.
     #[arg(long, value_name = "SIZE[,SIZE..]", required = true, value_delimiter = ',', value_parser = parse_cache)]
     pub(crate) cache: Vec<ByteSize>,
-    /// How the trace is written.
+    /// Format of the trace.
     #[arg(long, value_name = "FORMAT", default_value = "auto")]
     pub(crate) format: FormatChoice,
-    /// Which pages are read before they are asked for.
+    /// Readahead policy: which pages are read before they are requested.
     #[arg(long, value_name = "off|linux|adaptive|fixed:N", default_value = "off", value_parser = readahead::parse)]
     pub(crate) readahead: ReadaheadPolicy,
     #[command(flatten)]
@@ -60,7 +60,7 @@ pub(crate) enum PolicyChoice {
     S3Fifo,
     /// Least recently used.
     Lru,
-    /// Each of these.
+    /// All of these.
     All,
 }
 
@@ -110,28 +110,29 @@ Examples:
   headwater trace replay disk.csv --cache 64M --policy clock2q+ --readahead adaptive
 
 The format oracle-general has records of 24 bytes, little-endian: time (4 bytes), object (8),
-size (4), next access (8). Each object is taken for one page of 4 KiB, whatever its size, and
-each access for a read.
+size (4), next access (8). Each object counts as one page of 4 KiB, whatever its size, and each
+access as a read.
 
 The format csv has a header that names its columns, then a request a line. Columns, in any order:
   offset  where the request starts, in bytes; or instead
   lbn     the same in sectors of 512 bytes; or
-  obj_id  the number of an object, taken for one page of 4 KiB
-  size    in bytes; needed with offset and lbn, else not looked at
+  obj_id  the number of an object, which counts as one page of 4 KiB
+  size    in bytes; required with offset and lbn, else ignored
   op      read or write, r or w; without it every request is a read
-Others, such as time, are not looked at.
+Other columns, such as time, are ignored.
 
-A write brings its pages into the cache as well, but of those that are missing it reads only what
-it overwrites in part. Adjacent missing pages of one request are one read of the device.
+A write brings its pages into the cache as well; of the missing ones, only those that it overwrites
+in part are read from the device. Adjacent missing pages of one request count as one device read.
 
-Readahead hears of reads, not of writes; adjacent missing pages of what it plans at once are one
-read, up to 2 MiB. Every read arrives at once, and files have no end. Columns: pages that were read ahead, those
-of them that were used, and those that left the cache without having been used.";
+Readahead sees reads, not writes; adjacent missing pages that it plans at once count as one device
+read, of 2 MiB at most. Reads complete at once, and files have no end. Columns: `read ahead` counts
+pages read before they were requested, `used` those of them that were requested later, and `unused`
+those that were evicted before.";
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    /// Goal: a policy is called the same here as in the library.
+    /// Goal: a policy has the same name here as in the library.
     #[test]
     fn policies_have_their_names() {
         for choice in PolicyChoice::value_variants().iter().filter(|&&choice| choice != PolicyChoice::All) {

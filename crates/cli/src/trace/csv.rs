@@ -1,6 +1,6 @@
-//! CSV: a header that names the columns, then a request a line.
+//! CSV: traces with a header that names the columns, then a request on each line.
 //!
-//! Owns: which columns there are, what is wrong with a line.
+//! Owns: the columns, error texts with line numbers.
 //! Does not own: other formats.
 
 use std::io::{BufRead, Read};
@@ -11,12 +11,12 @@ pub(super) struct Csv<R> {
     reader: R,
     columns: Columns,
     line: Vec<u8>,
-    /// Of the line read last, from 1.
+    /// Number of the last line read, from 1.
     line_number: u64,
     position_bytes: u64,
 }
 
-/// Where in a line the values stand, from 0.
+/// Indexes of the columns, from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Columns {
     place: Place,
@@ -42,7 +42,7 @@ impl<R: BufRead> Csv<R> {
         Ok(csv)
     }
 
-    /// The next line that is not blank.
+    /// Reads the next line that is not blank.
     pub(super) fn next_request(&mut self) -> Result<Option<Request>, String> {
         while self.read_line()? {
             let text = self.text()?;
@@ -58,7 +58,7 @@ impl<R: BufRead> Csv<R> {
         self.position_bytes
     }
 
-    /// Whether there was one.
+    /// Whether there was a line.
     fn read_line(&mut self) -> Result<bool, String> {
         self.line.clear();
         self.line_number += 1;
@@ -139,13 +139,13 @@ fn direction(text: &str) -> Result<Direction, String> {
     }
 }
 
-/// What the kernel and all block traces count in.
+/// The size of a sector, in which the kernel and all block traces count.
 const SECTOR_BYTES: u64 = 512;
 
-/// No line of numbers is as long; binary files have no ends of lines.
+/// The longest line; lines of numbers are shorter, and a binary file has no line feeds.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// What some spreadsheets begin their files with.
+/// The byte order mark, with which some spreadsheets begin their files.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
 const HEADER_LETTERS_SHOWN: usize = 80;
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(requests("op,offset,size\nRead,0,1\nW,4096,4096\n"), Ok(vec![read(0, 1), written]));
     }
 
-    /// Goal: what is wrong is named, with the line.
+    /// Goal: an error names the problem and the line.
     #[test]
     fn errors_name_the_line() {
         let cases = [

@@ -1,4 +1,4 @@
-//! Fuzzing: replays a trace as the command does, within a limit of work, and checks what must hold of any trace.
+//! Fuzzing: replays a trace as the command does, with a limit of work, and checks invariants that hold for every trace.
 
 use std::path::Path;
 
@@ -51,5 +51,5 @@ fn check(counts: Counts, pages: u64) {
 /// Sixteen pages, so that a short trace evicts.
 const CACHE: ByteSize = ByteSize(64 << 10);
 
-/// Two requests may have 1 GiB each, which says no more than a few pages do.
+/// The longest replay: two requests may have 1 GiB each, which tests no more than a few pages do.
 const PAGES_MAX: u64 = 2000;

@@ -1,11 +1,11 @@
-//! Trace: accesses of other systems, run through the decisions of the cache.
+//! Trace: recorded accesses of other systems, replayed through a simulated cache.
 //!
 //! ```text
 //!   file ─► requests (csv, oracle-general) ─ a batch at a time ─► a simulated cache for each policy and size ─► table
 //! ```
 //!
-//! Owns: the order of things, progress.
-//! Does not own: formats (`requests`), what a cache does (`replay`, `ahead`), words and columns (`report`).
+//! Owns: reading in batches, progress.
+//! Does not own: formats (`requests`), the simulation (`replay`, `ahead`), the table and the JSON (`report`).
 
 mod ahead;
 pub(crate) mod arguments;
@@ -19,10 +19,10 @@ mod requests;
 
 use std::process::ExitCode;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use crate::shared::complain::exit_code;
-use crate::shared::output;
+use crate::shared::{output, progress};
 use crate::trace::arguments::{ReplayArguments, TraceAction, TraceArguments};
 use replay::Cache;
 use report::Report;
@@ -43,10 +43,10 @@ fn run_replay(arguments: &ReplayArguments) -> Result<(), String> {
     if json.wants_text() {
         output::print(&report.text())?;
     }
-    json.write(|| report.json())
+    json.write_results(&report)
 }
 
-/// All policies of the first size, then of the next.
+/// A cache for each policy and size: all policies of the first size, then of the next.
 fn caches(arguments: &ReplayArguments) -> Vec<Cache> {
     let policies = arguments.policy.policies();
     let of_size = |size| policies.iter().map(move |&policy| Cache::new(policy, size, arguments.readahead));
@@ -55,7 +55,8 @@ fn caches(arguments: &ReplayArguments) -> Vec<Cache> {
 
 /// The trace is read once: every batch goes through one cache after the other.
 fn replay(requests: &mut Requests, caches: &mut [Cache]) -> Result<(), String> {
-    let progress = progress_bar(requests.length_bytes());
+    let progress = ProgressBar::new(requests.length_bytes())
+        .with_style(progress::style("{bar:30} {bytes} of {total_bytes}, {eta} left"));
     let mut batch: Vec<Request> = Vec::with_capacity(BATCH);
     loop {
         batch.clear();
@@ -74,11 +75,5 @@ fn replay(requests: &mut Requests, caches: &mut [Cache]) -> Result<(), String> {
     }
 }
 
-fn progress_bar(length_bytes: u64) -> ProgressBar {
-    // Hidden when standard error is no terminal. Without colours, so NO_COLOR asks for nothing else.
-    let style = ProgressStyle::with_template("{bar:30} {bytes} of {total_bytes}, {eta} left");
-    ProgressBar::new(length_bytes).with_style(style.expect("the template is well-formed"))
-}
-
-/// Requests for each cache in turn: enough that a cache's tables stay near the processor for a while, in 1 MiB.
+/// Requests in a batch, 1 MiB of them: while one cache serves them, its tables stay in the processor's cache.
 const BATCH: usize = 32 << 10;

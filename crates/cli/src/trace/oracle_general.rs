@@ -1,14 +1,14 @@
-//! Oracle-general: the binary format of libCacheSim in which most public traces of caches come.
+//! Oracle-general: the binary format of libCacheSim, in which most public cache traces are published.
 //!
 //! ```text
 //!   byte  0      4               12     16                24
-//!         │ time │ object        │ size │ next access     │     all little-endian, nothing between
+//!         │ time │ object        │ size │ next access     │     all little-endian, no padding
 //! ```
 //!
-//! An object is taken for one page, whatever its size: policies are compared by what they keep, and the converters
-//! of block traces have cut them into blocks already.
+//! An object counts as one page, whatever its size: policies are compared by the objects they keep, and the converters of block
+//! traces have cut requests into blocks already.
 //!
-//! Owns: the records, and what is wrong with one.
+//! Owns: the records, error texts about them.
 //! Does not own: other formats.
 
 use std::io::{ErrorKind, Read};
@@ -21,8 +21,7 @@ pub(super) struct OracleGeneral<R> {
 }
 
 impl<R: Read> OracleGeneral<R> {
-    /// Of `length_bytes` in all, 0 if that is not known. A file that ends within a record is refused at once rather
-    /// than in the end.
+    /// A trace of `length_bytes`, 0 if the length is unknown. A file that ends within a record is refused here, not at its end.
     pub(super) fn new(reader: R, length_bytes: u64) -> Result<Self, String> {
         match length_bytes % RECORD_BYTES as u64 {
             0 => Ok(Self { reader, position_bytes: 0 }),
@@ -55,7 +54,7 @@ impl<R: Read> OracleGeneral<R> {
         self.position_bytes
     }
 
-    /// How much of the record there is.
+    /// Reads the next record. Returns how many of its bytes there are.
     fn fill(&mut self, record: &mut [u8]) -> Result<usize, String> {
         let mut filled = 0;
         while filled < record.len() {
@@ -78,7 +77,7 @@ impl<R: Read> OracleGeneral<R> {
     }
 }
 
-/// A number of a request; -1 or the largest number stand for never.
+/// The next access is the number of a request; -1, or the largest number, means never.
 fn is_access(number: i64) -> bool {
     number == i64::MAX || (-1..REQUESTS_MAX).contains(&number)
 }
@@ -93,5 +92,5 @@ fn truncated(position_bytes: u64, read_bytes: usize) -> String {
 
 const RECORD_BYTES: usize = 24;
 
-/// More than any trace has: its file would have 24 PiB.
+/// The limit of requests: the file of a longer trace would exceed 24 PiB.
 const REQUESTS_MAX: i64 = 1 << 50;

@@ -1,7 +1,7 @@
-//! Replay: a cache of which only the bookkeeping exists.
+//! Replay: a simulated cache, with page tables and policies but without data.
 //!
-//! Owns: which page is in which frame, the counts of what was asked and read.
-//! Does not own: which page leaves (`headwater::policy`), which are read ahead (`ahead`), where requests come from.
+//! Owns: which page is in which frame, the counts of requests, misses and reads.
+//! Does not own: replacement (`headwater_core::replacement`), readahead (`ahead`), where requests come from.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ pub(super) struct Cache {
     resident: HashMap<u64, FrameId>,
     /// How many frames the cache may have.
     capacity: u32,
-    /// How many it has got: memory is taken as the trace needs it.
+    /// How many frames it has so far: their number doubles as the trace needs them.
     grown: u32,
 }
 
@@ -34,11 +34,11 @@ pub(super) struct Counts {
     pub(super) misses: u64,
     pub(super) device_reads: u64,
     pub(super) pages_read: u64,
-    /// Of `pages_read`.
+    /// Pages of `pages_read` that readahead planned.
     pub(super) read_ahead_pages: u64,
-    /// Of `read_ahead_pages`.
+    /// Pages of `read_ahead_pages` that a request used.
     pub(super) used_pages: u64,
-    /// Of `read_ahead_pages`: evicted without having been used.
+    /// Pages of `read_ahead_pages` that were evicted unused.
     pub(super) unused_pages: u64,
 }
 
@@ -73,7 +73,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Whether the page was missing; it is there now.
+    /// Accesses a page, and brings it in if it is missing. Returns whether it was missing.
     fn access(&mut self, request: &Request, page: u64) -> Result<bool, String> {
         self.counts.page_accesses += 1;
         if !self.resident.contains_key(&page) {
@@ -101,7 +101,7 @@ impl Cache {
         Ok(false)
     }
 
-    /// Does what the readahead, if there is one, makes of a page.
+    /// Reads ahead what the policy, if there is one, plans after an access to a page.
     fn tell(&mut self, request: &Request, page: u64, outcome: Outcome) -> Result<(), String> {
         let Some(readahead) = &mut self.readahead else { return Ok(()) };
         let mut run = Run::default();
@@ -129,7 +129,7 @@ impl Cache {
         Ok(())
     }
 
-    /// A page that is not there comes.
+    /// Brings in a page that is missing.
     fn bring(&mut self, page: u64, arrival: Arrival) -> Result<(), String> {
         let frame = self.free_frame()?;
         self.frames.pages[frame.get() as usize] =
@@ -161,7 +161,7 @@ impl Cache {
         Ok(FrameId::new(used))
     }
 
-    /// Doubles the frames. Nothing was evicted yet, so a policy decides as if it had known all of them from the start.
+    /// Doubles the frames. No page was evicted before, so a policy decides as if it had known all frames from the start.
     fn grow(&mut self) -> Result<(), String> {
         self.grown = self.grown.saturating_mul(2).max(FRAMES_FIRST).min(self.capacity);
         self.check_memory()?;
@@ -171,7 +171,7 @@ impl Cache {
         Ok(())
     }
 
-    /// The kernel ends processes that take more than there is.
+    /// Fails early, because the kernel kills processes that exhaust memory.
     fn check_memory(&self) -> Result<(), String> {
         let (left_bytes, needed_bytes) =
             (Pressure::new().headroom_bytes(), u64::from(self.grown) * FRAME_BYTES + SPARE_BYTES);
@@ -189,14 +189,14 @@ impl Cache {
     }
 }
 
-/// Adjacent pages that are read at once.
+/// A run of adjacent pages that one device read brings in.
 #[derive(Default)]
 struct Run {
     end: u64,
     pages: u64,
 }
 
-/// Whether a page belongs to the run that was there.
+/// Whether a page extended the run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Extended {
     Yes,
@@ -218,7 +218,7 @@ impl Run {
 }
 
 impl Request {
-    /// Whether the page of this index, if it is missing, has to be read.
+    /// Whether the page at `index` of a request has to be read if it is missing.
     fn reads(&self, index: u64) -> bool {
         match self.kind {
             Kind::Read => true,
@@ -229,15 +229,15 @@ impl Request {
     }
 }
 
-/// Why a page came, as long as nobody has used it.
+/// Whether a page was used since it came into the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum Arrival {
-    /// It has been used.
+    /// A request used it.
     #[default]
     Asked,
-    /// The request that is being served has yet to come to it.
+    /// The current request brought it in, and has yet to reach it.
     Demanded,
-    /// It was read ahead.
+    /// Readahead brought it in.
     Ahead,
 }
 
@@ -279,20 +279,20 @@ impl Frames for SimulatedFrames {
     }
 }
 
-/// As much as an engine reads at once.
+/// The longest device read of an engine.
 const RUN_PAGES_MAX: u64 = Limits::RUN_BYTES_MAX / PAGE_SIZE_BYTES;
 
-/// What doubling takes for each page of the new size: 29 bytes in tables, up to 34 in the map of pages, and half of each once more
-/// while the old ones are copied.
+/// Memory for each frame while the frames double: 29 bytes in tables, up to 34 in the map of pages, and half of both again while the
+/// old tables are copied.
 const FRAME_BYTES: u64 = 96;
 
-/// For what else the process needs meanwhile.
+/// Memory for the rest of the process.
 const SPARE_BYTES: u64 = 4 << 20;
 
-/// 4 MiB of cache.
+/// The frames at the start, for 4 MiB of cache.
 const FRAMES_FIRST: u32 = 1024;
 
-/// As in the words of real frames, where the count has two bits.
+/// The limit of a reference count, which has two bits in the state word of a real frame.
 const REFERENCES_MAX: u8 = 3;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Report: the table and the JSON of a replay.
 //!
-//! Owns: the words and columns.
+//! Owns: the columns and their titles.
 //! Does not own: the counts.
 
 use os_display::Quotable;
@@ -44,10 +44,6 @@ impl Report {
             page_bytes: headwater_core::units::PAGE_SIZE_BYTES,
             rows: caches.iter().map(line).collect(),
         }
-    }
-
-    pub(super) fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("numbers and texts can be written")
     }
 
     pub(super) fn text(&self) -> String {

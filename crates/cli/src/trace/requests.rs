@@ -1,7 +1,7 @@
-//! Requests: what a trace asks for, in whichever format it is.
+//! Requests: reads and writes of a trace in any format.
 //!
-//! Owns: which format a file has, what is said of a file that is none of these.
-//! Does not own: the formats themselves.
+//! Owns: recognising the format of a file, errors about other files.
+//! Does not own: the formats (`csv`, `oracle_general`).
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -14,11 +14,11 @@ use super::csv::Csv;
 use super::oracle_general::OracleGeneral;
 use crate::trace::arguments::FormatChoice;
 
-/// Some adjacent pages.
+/// A read or write of adjacent pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Request {
     pub(super) first_page: u64,
-    /// None for a request of no bytes.
+    /// Zero for a request of zero bytes.
     pub(super) pages: u64,
     pub(super) kind: Kind,
 }
@@ -26,7 +26,7 @@ pub(super) struct Request {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Read,
-    /// Says whether the first and the last page are written in part, hence read before.
+    /// A write. The flags say whether it overwrites the first and the last page in part, which takes a read before.
     Write {
         first: Covered,
         last: Covered,
@@ -46,7 +46,7 @@ pub(super) enum Direction {
 }
 
 impl Request {
-    /// The pages of a range of bytes. What is wrong with it, if it is longer than anybody asks for at once.
+    /// The pages of a range of bytes; an error text if it is longer than any system requests at once.
     pub(super) fn of_bytes(start: u64, length: u64, direction: Direction) -> Result<Request, String> {
         if length > REQUEST_BYTES_MAX {
             return Err(format!("{length} bytes are more than the 1 GiB that a request may have"));
@@ -75,7 +75,7 @@ impl Request {
     }
 }
 
-/// The requests of a file, one by one.
+/// An iterator over the requests of a file.
 pub(super) struct Requests {
     path: String,
     source: Source,
@@ -141,7 +141,7 @@ impl Requests {
     }
 }
 
-/// The format of a file that starts so; what is wrong if it can be none, or not the one that was asked for.
+/// The format of a file with these first bytes; an error text if it has none, or not the one that the user chose.
 fn detect(start: &[u8], asked: FormatChoice) -> Result<FormatChoice, String> {
     if start.is_empty() {
         return Err("it is empty".into());
@@ -159,17 +159,17 @@ fn detect(start: &[u8], asked: FormatChoice) -> Result<FormatChoice, String> {
     }
 }
 
-/// A record of oracle-general has zeros in the high bytes of its size, if nowhere else; text has none.
+/// Whether the bytes are text: a record of oracle-general has zero bytes, in the high bytes of its size at least.
 const TEXT_BYTES: usize = 64;
 
-/// What traces are distributed in, by its first bytes.
+/// Compression formats of published traces, by their first bytes.
 const COMPRESSIONS: [(&[u8], &str); 3] =
     [(&[0x28, 0xb5, 0x2f, 0xfd], "zstd"), (&[0x1f, 0x8b], "gzip"), (&[0xfd, b'7', b'z', b'X', b'Z'], "xz")];
 
-/// Far above what devices and file systems take at once: a larger size is a column taken for another.
+/// The longest request, far above what devices and file systems take at once: a larger size means a mistaken column.
 const REQUEST_BYTES_MAX: u64 = 1 << 30;
 
-/// Large requests to the kernel: a trace is read once from start to end.
+/// The buffer of the trace, which is read once from start to end.
 const BUFFER_BYTES: usize = 1 << 20;
 
 #[cfg(test)]
@@ -197,7 +197,7 @@ mod tests {
         assert!(Request::of_bytes(0, (1 << 30) + 1, Direction::Read).is_err());
     }
 
-    /// Goal: formats are told apart by their start, and a wrong choice is explained.
+    /// Goal: formats are recognised by their first bytes, and a wrong choice is explained.
     #[test]
     fn formats_are_told_apart() {
         use FormatChoice::{Auto, Csv, OracleGeneral};

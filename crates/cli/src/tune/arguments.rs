@@ -1,4 +1,4 @@
-//! Arguments: what `headwater tune` can be told, and its help.
+//! Arguments: options of `headwater tune`, and its help.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use crate::shared::units::ByteSize;
 
 #[derive(Args, Debug)]
 pub(crate) struct TuneArguments {
-    /// What to tune for: a directory, in which a scratch file without a name is made; a file or a block device, which is
+    /// Storage to tune for: a directory, in which an unnamed scratch file is made; or a file or a block device, which is
     /// only read.
     #[arg(value_name = "PATH", default_value = ".")]
     pub(crate) path: PathBuf,
-    /// How long it may take altogether, the scratch file included.
+    /// How many seconds the run may take, making the scratch file included.
     #[arg(long, value_name = "N", default_value = "60", value_parser = parse_seconds)]
     pub(crate) seconds: Duration,
     /// Size of the scratch file, or the part of PATH to read [default: what suits the time, or all of PATH].
@@ -32,10 +32,10 @@ pub(crate) struct TuneArguments {
     /// Remove the stored profile of PATH's device instead.
     #[arg(long, conflicts_with_all = ["write", "dry_run", "svg", "size"])]
     pub(crate) reset: bool,
-    /// With --reset: those of all devices.
+    /// With --reset: remove the profiles of all devices.
     #[arg(long, requires = "reset")]
     pub(crate) all: bool,
-    /// Draw the maps into this file as SVG.
+    /// Draw the heat maps into this file as SVG.
     #[arg(long, value_name = "OUT.svg")]
     pub(crate) svg: Option<PathBuf>,
     #[command(flatten)]
@@ -48,7 +48,7 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs_f64).ok_or_else(wrong)
 }
 
-/// In less, no choice of settings can be made that says anything.
+/// Shorter runs measure too little for a meaningful choice.
 const SECONDS: std::ops::RangeInclusive<f64> = 1.0..=3600.0;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -60,10 +60,12 @@ Examples:
   headwater tune --show              what is stored
   headwater tune --reset /data       forget it
 
-Few of all request sizes and queue depths are measured, with direct reads: coarse points first,
-then around the best, then towards less memory. The fastest and the cheapest are measured again
-in turn, and the cheapest within 3 % of the best is chosen: the knee.
+Direct reads measure only some combinations of request size and queue depth: first a coarse grid,
+then the neighbours of the best, then combinations that take less memory. The fastest and the
+cheapest are measured again in turn; chosen is the one within 3 % of the best rate that takes the
+least memory for requests in flight, the knee of the curve.
 
 The choice is stored for the device and its file system in $XDG_CONFIG_HOME/headwater/profiles.json
-or ~/.config/headwater/profiles.json. Every program that uses headwater reads ahead by it from then
-on, unless it says otherwise. HEADWATER_PROFILES names another file, or is `off`.";
+or ~/.config/headwater/profiles.json. From then on, readahead in every program that uses
+headwater follows it, unless the program opts out. The environment variable HEADWATER_PROFILES
+names another file; `off` disables profiles.";

@@ -1,11 +1,11 @@
-//! Block size: what a file system says it prefers (`st_blksize`), and what is made of it.
+//! Block size: the preferred block size that a file system reports (`st_blksize`), checked.
 
-use headwater_core::units::PAGE_SIZE_BYTES as PAGE_BYTES;
+use headwater_core::units::PAGE_SIZE_BYTES;
 use serde::Serialize;
 
 use crate::shared::units::readable;
 
-/// What `stat(2)` said, and what is taken instead where that is nonsense.
+/// The size that `stat(2)` reports, and the size used instead if that is implausible.
 #[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BlockSize {
     pub(crate) said_bytes: u64,
@@ -13,10 +13,10 @@ pub(crate) struct BlockSize {
 }
 
 impl BlockSize {
-    /// Some file systems say 0, and some numbers that no buffer can have.
+    /// Checks a reported size: some file systems report 0, others sizes that no buffer can have.
     pub(crate) fn of(said_bytes: u64) -> BlockSize {
         let is_sound = said_bytes.is_power_of_two() && (BYTES_MIN..=BYTES_MAX).contains(&said_bytes);
-        BlockSize { said_bytes, taken_bytes: if is_sound { said_bytes } else { PAGE_BYTES } }
+        BlockSize { said_bytes, taken_bytes: if is_sound { said_bytes } else { PAGE_SIZE_BYTES } }
     }
 
     pub(crate) fn words(self) -> String {
@@ -31,17 +31,17 @@ impl BlockSize {
     }
 }
 
-/// A sector: the least that any device transfers.
+/// A sector, the smallest transfer of any device.
 const BYTES_MIN: u64 = 512;
 
-/// What network file systems ask for at most.
+/// The largest size that network file systems report.
 const BYTES_MAX: u64 = 64 << 20;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Goal: sound sizes are taken, zero and nonsense become a page, and that is said.
+    /// Goal: plausible sizes are used; zero and implausible ones become a page, and the text says so.
     #[test]
     fn nonsense_is_replaced_and_said() {
         for sound in [512, 4096, 65_536, 1 << 20, 64 << 20] {

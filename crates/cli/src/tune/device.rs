@@ -1,15 +1,15 @@
-//! Device: one setting measured on a file: so many direct requests of a size in flight, in the arena's huge pages.
+//! Device: measures one setting on a file, that is, direct requests of one size at one queue depth, in the arena's huge pages.
 //!
 //! ```text
-//!   submit all ─► one completes ─► its memory goes out with the next ─► … ─► time is up ─► the last ones come in
-//!                 counted from the first turn of the queue on, until time is up
+//!   fill the queue ─► a request completes ─► the next one reuses its memory ─► … ─► time is up ─► the last ones complete
+//!                     counted after the first turn of the queue, until time is up
 //! ```
 //!
-//! A local driver: the thread that submits takes the completions, so that what is measured is the device and not the
+//! The driver is a local one: the thread that submits also takes the completions, so that the figures show the device and not the
 //! waking of threads.
 //!
-//! Requests take no more memory than is left here, a reserve for others kept: a cgroup with less than the largest queue would
-//! have the process killed.
+//! Requests take no more than the free memory less a reserve for other processes: in a cgroup with less memory than the largest
+//! queue takes, the kernel would kill this process.
 //!
 //! Owns: the requests in flight, the clock of each, how much memory they may take.
 //! Does not own: the file, which settings are measured.
@@ -34,7 +34,7 @@ use super::setting::{Measured, Setting};
 use crate::bench::suite::mixed;
 use crate::shared::units::readable;
 
-/// In which order, and which way.
+/// The access pattern and direction of requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Order {
     Sequential,
@@ -48,9 +48,9 @@ pub(crate) struct Device {
     file: Arc<OpenFile>,
     bytes: u64,
     memory: Memory,
-    /// Where sequential requests go on, so that no measurement reads what the last one has.
+    /// Where sequential requests continue, so that no measurement reads the bytes of the one before.
     position_bytes: u64,
-    /// Of random places.
+    /// The generator of random offsets.
     seed: u64,
     shown: String,
 }
@@ -75,12 +75,12 @@ impl Device {
         Ok(Device { local, arena, file: Arc::new(file), bytes, memory, position_bytes: 0, seed: 1, shown })
     }
 
-    /// What settings may have in flight.
+    /// The most bytes that a setting may have in flight.
     pub(crate) fn queue_bytes_max(&self) -> u64 {
         self.memory.queue_bytes_max
     }
 
-    /// What is to be known if that is less than the largest settings need.
+    /// A note for the user, if that is less than the largest settings need.
     pub(crate) fn lack(&self) -> Option<String> {
         let Memory { left_bytes, queue_bytes_max } = self.memory;
         (queue_bytes_max < QUEUE_BYTES_MAX).then(|| {
@@ -97,7 +97,7 @@ impl Device {
         self.local.driver().info().name
     }
 
-    /// What direct requests are aligned to.
+    /// The alignment of direct requests.
     pub(crate) fn alignment_bytes(&self) -> u64 {
         self.file.direct().map_or(1, |direct| direct.offset.get())
     }
@@ -155,7 +155,7 @@ impl Device {
     }
 }
 
-/// How much of it there is when measuring begins.
+/// The memory for requests when measuring begins.
 #[derive(Clone, Copy, Debug)]
 struct Memory {
     left_bytes: u64,
@@ -163,7 +163,7 @@ struct Memory {
 }
 
 impl Memory {
-    /// Leaves the reserve, which others may need before anybody looks again, and what the arena needs beside its extents.
+    /// The free memory, less the reserve of other processes, which is not checked again, and what the arena needs beside its extents.
     fn of(headroom: Headroom) -> Result<Memory, String> {
         let left_bytes = headroom.free_bytes;
         let kept_bytes = headroom.reserve_bytes + SPARE_BYTES;
@@ -179,7 +179,7 @@ impl Memory {
     }
 }
 
-/// One measurement under way.
+/// A measurement in progress.
 struct Run<'a> {
     order: Order,
     setting: Setting,
@@ -188,7 +188,7 @@ struct Run<'a> {
     bytes: u64,
     position_bytes: u64,
     seed: u64,
-    /// Of requests that are not in flight.
+    /// Memory of requests that are not in flight.
     memory: VecDeque<Extents>,
     flights: Vec<Flight>,
     started: Instant,
@@ -203,9 +203,9 @@ struct Flight {
     since: Instant,
 }
 
-/// What was complete after the first turn of the queue, and when.
+/// The bytes that were complete after the first turn of the queue, and when.
 struct Counted {
-    /// Complete in all.
+    /// All completed bytes.
     requests: u64,
     all_bytes: u64,
     bytes: u64,
@@ -214,7 +214,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// Of what came after the first turn; of all, where time was too short for more.
+    /// The rate after the first turn; of all requests, if there was no time for a second one.
     fn bytes_per_s(&self, started: Instant) -> f64 {
         let seconds = |since| self.until.duration_since(since).as_secs_f64().max(f64::MIN_POSITIVE);
         match self.bytes {
@@ -281,7 +281,7 @@ impl Run<'_> {
         self.is_over_at(Instant::now())
     }
 
-    /// Time is up, and the queue has turned often enough to tell a rate.
+    /// Whether time is up, and the queue has turned often enough for a rate.
     fn is_over_at(&self, now: Instant) -> bool {
         let enough = self.counted.requests >= u64::from(self.setting.depth) * TURNS_MIN;
         now >= self.ends && enough || now >= self.ends_at_last && now > self.started
@@ -313,36 +313,36 @@ impl Run<'_> {
 
 pub(crate) const DEPTH_MAX: u32 = 64;
 
-/// What a piece of the engine's memory holds: no request is larger.
+/// The largest request: an extent of the engine's memory.
 pub(crate) const SIZE_BYTES_MAX: u64 = Limits::RUN_BYTES_MAX;
 
-/// The largest queue.
+/// The memory of the largest queue.
 const QUEUE_BYTES_MAX: u64 = SIZE_BYTES_MAX * DEPTH_MAX as u64;
 
-/// With less there are too few settings to choose from.
+/// Less memory leaves too few settings to choose from.
 const QUEUE_BYTES_MIN: u64 = 8 << 20;
 
-/// Two chunks: what the arena keeps beside the queue, and what else this process takes meanwhile.
+/// Two chunks of the arena: one that it keeps beside the queue, and one for the rest of this process.
 const SPARE_BYTES: u64 = 4 << 20;
 
 const ARENA_BYTES: usize = (QUEUE_BYTES_MAX + SPARE_BYTES) as usize;
 
-/// Turns of the queue, the first included, which is not counted.
+/// The fewest turns of the queue, including the first, which is not counted.
 const TURNS_MIN: u64 = 3;
 
-/// A hard disk with a deep queue takes longer than its slice for them.
+/// By how much a measurement may exceed its time: a hard disk with a deep queue takes longer for these turns.
 const OVERTIME: u32 = 4;
 
 const LATENCY_NS_MAX: u64 = 100_000_000_000;
 
-/// To a hundredth.
+/// Significant digits of latencies.
 const LATENCY_DIGITS: u8 = 2;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Goal: the reserve is left, more than is ever in flight is not taken, and too little is said with what is needed.
+    /// Goal: the reserve stays free, no more memory is taken than can be in flight, and the error names the memory needed.
     #[test]
     fn requests_fit_into_memory() {
         let of = |free_bytes, reserve_bytes| Memory::of(Headroom { free_bytes, reserve_bytes });

@@ -1,7 +1,7 @@
 //! Map: rates by request size and depth, as a map of characters.
 //!
 //! Owns: shades, marks, colours.
-//! Does not own: whether there are colours (words).
+//! Does not own: whether colours are used (`words`).
 
 use super::report::Grid;
 use super::words::Style;
@@ -24,7 +24,7 @@ pub(super) fn map(grid: &Grid, style: Style) -> Vec<String> {
     lines
 }
 
-/// Eleven columns wide.
+/// A cell, eleven columns wide.
 fn cell_text(rate: Option<f64>, highest: f64, (open, close): (&str, &str), style: Style) -> String {
     let Some(rate) = rate else { return format!("{open}   {:>5}{close} ", "·") };
     let shade = shade(if highest > 0.0 { rate / highest } else { 0.0 });
@@ -36,7 +36,7 @@ fn cell_text(rate: Option<f64>, highest: f64, (open, close): (&str, &str), style
     format!("{open}{shown} {:>5}{close} ", short(rate))
 }
 
-/// Five characters at most.
+/// A rate in five characters at most.
 fn short(rate: f64) -> String {
     if rate < 9.95 { format!("{rate:.1}") } else { format!("{rate:.0}") }
 }
@@ -44,11 +44,11 @@ fn short(rate: f64) -> String {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Shade {
     pub(super) character: char,
-    /// Of the 256 of terminals.
+    /// One of the 256 colours of terminals.
     colour: u8,
 }
 
-/// By the share of the highest rate.
+/// The shade of a share of the highest rate.
 pub(super) fn shade(share: f64) -> Shade {
     let shades = [(0.97, '█', 46), (0.8, '▓', 112), (0.5, '▒', 178), (0.2, '░', 172)];
     let reached = shades.into_iter().find(|(least, ..)| share >= *least);

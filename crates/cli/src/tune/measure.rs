@@ -1,18 +1,18 @@
-//! Measure: all that is measured of a place, within the time given.
+//! Measure: all measurements of a device, within a time budget.
 //!
 //! ```text
 //!   memory ─► sequential reads ─► random reads: 4 KiB at every depth, then larger ones here and there ─► writes
 //! ```
 //!
-//! Owns: how the time is divided, the progress bar, which settings there are.
-//! Does not own: the search, the measuring of a setting (device).
+//! Owns: how the time is divided, the progress bar, the settings to choose from.
+//! Does not own: the search (`search`), measuring one setting (`device`).
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use headwater::ring::Access;
 use headwater_core::units::PAGE_SIZE_BYTES;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use super::block_size::BlockSize;
 use super::device::{DEPTH_MAX, Device, Order, SIZE_BYTES_MAX};
@@ -22,18 +22,19 @@ use super::search::{Space, search};
 use super::setting::Setting;
 use crate::bench::file::Target;
 use crate::bench::host::Host;
+use crate::shared::progress;
 
-/// What is to be measured.
+/// What to measure.
 pub(super) struct Plan<'a> {
-    /// Where the file lies, or was made.
+    /// The path of the file, or the directory of the scratch file.
     pub(super) path: &'a Path,
     pub(super) device: headwater::testing::profiles::Device,
     pub(super) block_size: BlockSize,
     /// `None` where there is no device.
     pub(super) target: Option<&'a Target>,
-    /// A file to write to.
+    /// With --write: the file to write to.
     pub(super) scratch: Option<&'a Target>,
-    /// For everything.
+    /// The time for all measurements.
     pub(super) time: Duration,
     pub(super) notes: Vec<String>,
 }
@@ -216,7 +217,7 @@ fn depths() -> Vec<u32> {
     std::iter::successors(Some(1), |depth| Some(depth * 2)).take_while(|&depth| depth <= DEPTH_MAX).collect()
 }
 
-/// Time, and the bar that shows it.
+/// The time budget, and the bar that shows it.
 struct Clock {
     started: Instant,
     time: Duration,
@@ -225,9 +226,7 @@ struct Clock {
 
 impl Clock {
     fn start(time: Duration) -> Clock {
-        // Hidden when standard error is no terminal. Without colours, so NO_COLOR asks for nothing else.
-        let style =
-            ProgressStyle::with_template("{bar:30} {msg}, {eta} left").expect("the template is well-formed");
+        let style = progress::style("{bar:30} {msg}, {eta} left");
         let bar = ProgressBar::new(time.as_millis() as u64).with_style(style);
         Clock { started: Instant::now(), time, bar }
     }
@@ -257,14 +256,14 @@ const MEMORY_SHARE: f64 = 0.08;
 
 const MEMORY_TIME_MAX: Duration = Duration::from_secs(3);
 
-/// The rest is for larger requests at random, which only the map shows.
+/// The share of time for random reads of 4 KiB; the rest is for larger ones, which only the map shows.
 const SMALLEST_SHARE: f64 = 0.8;
 
 /// 4 KiB, 16 KiB, 64 KiB, 256 KiB.
 const RANDOM_STEP: usize = 2;
 const RANDOM_SIZES: usize = 4;
 
-/// Of a file that holds fewer, a queue would read the same bytes all the time.
+/// The fewest requests that a file has to hold: with fewer, a queue would read the same bytes all the time.
 const REQUESTS_MIN: u64 = 8;
 
 #[cfg(test)]

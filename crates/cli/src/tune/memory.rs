@@ -1,10 +1,10 @@
 //! Memory: how fast bytes go from `/dev/zero` to `/dev/null`, by the size of the block.
 //!
-//! What a copy through a buffer can be at most on this machine: small blocks pay for system calls, large ones for leaving
-//! the processor's cache.
+//! The upper bound of a copy through a buffer on this machine: small blocks cost system calls, large ones exceed the processor's
+//! cache.
 //!
-//! Owns: the blocks, the rounds.
-//! Does not own: how they are shown.
+//! Owns: the block sizes, the rounds.
+//! Does not own: the text.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -18,10 +18,10 @@ use headwater_measure::rounds::order;
 
 #[derive(Serialize, Clone, Debug)]
 pub(crate) struct Sweep {
-    /// Moved in each measurement.
+    /// Bytes copied in each measurement.
     pub(crate) total_bytes: u64,
     pub(crate) blocks: Vec<Block>,
-    /// The fastest.
+    /// The fastest block size.
     pub(crate) best_bytes: u64,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Block {
     pub(crate) mib_per_s_max: f64,
 }
 
-/// Takes about `budget`.
+/// Measures all block sizes, in about `budget`.
 ///
 /// # Errors
 /// One sentence for the user.
@@ -76,7 +76,7 @@ fn block(bytes: u64, rates: &[f64]) -> Block {
     }
 }
 
-/// 4 KiB to 8 MiB.
+/// Block sizes, from 4 KiB to 8 MiB.
 const BLOCKS: [u64; 12] = {
     let mut blocks = [0; 12];
     let mut index = 0;

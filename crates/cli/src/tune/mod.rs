@@ -5,8 +5,8 @@
 //!                                                                                       └─► profile, stored
 //! ```
 //!
-//! Owns: the order of all that, what is stored when.
-//! Does not own: what headwater does with a profile (`headwater::profiles`).
+//! Owns: the order of the steps, when a profile is stored.
+//! Does not own: the use of profiles (the engine).
 
 mod arguments;
 mod block_size;
@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &TuneArguments) -> ExitCode {
     exit_code(outcome)
 }
 
-/// The quick form, on a file that is there: nothing is stored.
+/// The quick form on an existing file. Stores nothing.
 ///
 /// # Errors
 /// One sentence for the user.
@@ -92,7 +92,7 @@ fn tune(arguments: &TuneArguments) -> Result<(), String> {
     give(&report, arguments)
 }
 
-/// Where the profile is to go. What makes storing impossible is better known before the measurements.
+/// The path of the profiles. Checks before the measurements that the file can be read.
 fn store_of(arguments: &TuneArguments) -> Result<Option<PathBuf>, String> {
     if arguments.dry_run {
         return Ok(None);
@@ -122,7 +122,7 @@ fn prepare_for_writing(place: &Place, arguments: &TuneArguments) -> Result<Targe
     crate::bench::suite::prepare(&place.wanted_for_writing(arguments.size, arguments.seconds)?)
 }
 
-/// Stores the profile, or says why not.
+/// Stores the profile, or notes in the report why not.
 fn keep(report: &mut Report, store: Option<&std::path::Path>, key: Option<&str>) -> Result<(), String> {
     let Some(profile) = report.profile(stored::unix_seconds(SystemTime::now())) else { return Ok(()) };
     if store.is_some() && report.ends_at_memory() {
@@ -153,7 +153,7 @@ fn give(report: &Report, arguments: &TuneArguments) -> Result<(), String> {
     if to.wants_text() {
         output::print(&words::text(report, Style::of_output()))?;
     }
-    to.write(|| report.json())
+    to.write_results(report)
 }
 
 fn show(arguments: &TuneArguments) -> Result<(), String> {
@@ -166,7 +166,7 @@ fn show(arguments: &TuneArguments) -> Result<(), String> {
         let words = |path: PathBuf| stored::words(&path, &stored, SystemTime::now());
         output::print(&path.map_or_else(off, words))?;
     }
-    to.write(|| serde_json::to_string_pretty(&stored).expect("numbers and texts can be written"))
+    to.write_results(&stored)
 }
 
 fn reset(arguments: &TuneArguments) -> Result<(), String> {

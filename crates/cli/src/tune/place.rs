@@ -1,4 +1,4 @@
-//! Place: what PATH is, and the file to measure with there.
+//! Place: the storage that PATH names, and the file to measure there.
 //!
 //! ```text
 //!   directory ─► memory below? ─► no device          file, block device ─► memory below? ─► no device

@@ -1,6 +1,6 @@
-//! Report: what tuning found out, as data.
+//! Report: the results of tuning, as data.
 //!
-//! Owns: the shape of the JSON, the lines of fio, what the choice means for headwater.
+//! Owns: the JSON, the command lines of fio, the profile.
 //! Does not own: the measurements (device, search), words (words), drawings (map, svg, section).
 
 use std::path::Path;
@@ -23,7 +23,7 @@ pub(crate) struct Report {
     pub(super) suite: &'static str,
     pub(super) host: Host,
     pub(super) path: String,
-    /// What was read: the file, or the scratch file made for it.
+    /// The length of the file, or of the scratch file.
     pub(super) bytes: u64,
     pub(super) made_for_this: bool,
     pub(super) device: Device,
@@ -33,14 +33,14 @@ pub(crate) struct Report {
     pub(super) sequential: Option<Grid>,
     pub(super) random: Option<Grid>,
     pub(super) write: Option<Grid>,
-    /// Of random reads of 4 KiB, by depth.
+    /// Latencies of random reads of 4 KiB, by queue depth.
     pub(super) latency: Vec<Latency>,
     pub(super) notes: Vec<String>,
     /// Where the profile was stored; absent if it was not.
     pub(super) stored_in: Option<String>,
 }
 
-/// What was measured of one kind of access.
+/// The measurements of one access pattern.
 #[derive(Serialize, Debug)]
 pub(crate) struct Grid {
     #[serde(skip)]
@@ -49,9 +49,9 @@ pub(crate) struct Grid {
     pub(super) depths: Vec<u32>,
     pub(super) cells: Vec<Rate>,
     pub(super) chosen: Choice,
-    /// The fastest among those that were compared with it.
+    /// The fastest setting among those compared with the chosen one.
     pub(super) best: Setting,
-    /// Whether there was no memory for settings that might be faster.
+    /// Whether memory was too small for settings that might be faster.
     #[serde(skip)]
     pub(super) ends_at_memory: bool,
 }
@@ -127,7 +127,7 @@ impl Grid {
         Some((row, self.depths.iter().position(|&known| known == depth)?))
     }
 
-    /// What makes the choice doubtful, if anything does.
+    /// A warning, if the measurements of the choice vary too much.
     pub(super) fn doubt(&self) -> Option<String> {
         let Choice { mib_per_s_min, mib_per_s_max, .. } = self.chosen;
         (mib_per_s_max > mib_per_s_min * BUSY).then(|| {
@@ -170,12 +170,12 @@ impl Report {
         [&self.sequential, &self.random, &self.write].into_iter().flatten()
     }
 
-    /// Whether it says more about the memory here than about the device.
+    /// Whether memory, rather than the device, limited the choice.
     pub(super) fn ends_at_memory(&self) -> bool {
         self.grids().any(|grid| grid.ends_at_memory)
     }
 
-    /// What is stored of it, if there is anything.
+    /// The profile to store; `None` without sequential reads.
     pub(super) fn profile(&self, measured_unix_s: u64) -> Option<Profile> {
         let tuned = |grid: &Grid| grid.chosen.setting.tuned(grid.chosen.mib_per_s * MIB);
         Some(Profile {
@@ -187,16 +187,13 @@ impl Report {
             write: self.write.as_ref().map(tuned),
         })
     }
-
-    pub(super) fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("numbers and texts can be written")
-    }
 }
 
-/// Between measurements of the same setting on a quiet machine it is at most half of this.
+/// The ratio of the highest to the lowest rate of a setting above which the machine was busy; on an idle machine it is at most half of
+/// this.
 const BUSY: f64 = 3.0;
 
-/// The file as fio is told of it.
+/// The file as an argument of fio.
 pub(super) struct Filename {
     text: String,
     bytes: u64,

@@ -6,13 +6,13 @@
 //!       └─► finalists in turn, round after round ─► knee ─► its cheaper neighbours against it, in the same way ─► knee
 //! ```
 //!
-//! One short measurement of a busy machine is worth little: it only decides what is measured next. What is chosen is
-//! decided among few, each measured several times, the one directly after the other, and by the median of the ratios
-//! within a round: what slows down all of them for a while cancels out.
+//! On a busy machine one short measurement is unreliable: it only decides what is measured next. The choice is made among a few
+//! finalists, each measured several times, one directly after the other, by the median of the ratios within a round: a disturbance
+//! that slows all of them for a while cancels out.
 //!
-//! Owns: what is measured for how long, and which setting is chosen.
-//! Does not own: how a setting is measured, clocks: time is what measurements say they took.
-//! Invariants: the measurements take the budget, but for the coarse points and the first rounds, which a choice needs.
+//! Owns: which settings are measured for how long, and which one is chosen.
+//! Does not own: measuring a setting, clocks: measurements report the time they took.
+//! Invariants: the measurements stay within the budget, except for the coarse points and the first rounds, which a choice needs.
 
 use std::time::Duration;
 
@@ -25,18 +25,18 @@ use headwater_measure::rounds::order;
 pub(crate) struct Space {
     pub(crate) sizes: Vec<u64>,
     pub(crate) depths: Vec<u32>,
-    /// What may be in flight at a time, at least the largest size: settings beyond it are left out.
+    /// The most bytes in flight, at least the largest size: settings beyond it are left out.
     pub(crate) queue_bytes_max: u64,
 }
 
-/// A setting that was measured, and what each measurement gave.
+/// A measured setting, and its measurements.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     pub(crate) setting: Setting,
     pub(crate) measured: Vec<Measured>,
 }
 
-/// What a search came to.
+/// The result of a search.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) cells: Vec<Cell>,
@@ -44,7 +44,7 @@ pub(crate) struct Found {
     pub(crate) chosen: Setting,
     /// The setting of the highest rate.
     pub(crate) best: Setting,
-    /// What the chosen one reaches of the best one's rate.
+    /// The rate of the chosen setting, as a share of the best.
     pub(crate) share_of_best: f64,
 }
 
@@ -53,7 +53,7 @@ pub(crate) type Measure<'a> = &'a mut dyn FnMut(Setting, Duration) -> Result<Mea
 /// Measures for as long as `budget`, and chooses.
 ///
 /// # Errors
-/// What `measure` fails with.
+/// What `measure` reports.
 pub(crate) fn search(space: &Space, budget: Duration, measure: Measure<'_>) -> Result<Found, String> {
     let mut search = Search { space, measure, grid: vec![None; space.cells()], took: Duration::ZERO };
     search.explore(budget.mul_f64(EXPLORE_SHARE))?;
@@ -67,7 +67,7 @@ impl Space {
         self.sizes.len() * self.depths.len()
     }
 
-    /// All settings can be compared with each other, so there is nothing to look for.
+    /// Whether there are so few settings that all of them can be finalists.
     fn is_small(&self) -> bool {
         self.cells() <= FINALISTS_LAST
     }
@@ -81,7 +81,7 @@ impl Space {
         self.at(cell).queue_bytes() <= self.queue_bytes_max
     }
 
-    /// Whether memory, and not what is worth measuring, is where these settings end, and a search for more ended there.
+    /// Whether the search ended at the limit of memory, although settings beyond it are worth measuring.
     pub(crate) fn ends_at(&self, best: Setting) -> bool {
         let twice = best.queue_bytes() * 2;
         let most = Setting {
@@ -91,7 +91,7 @@ impl Space {
         twice > self.queue_bytes_max && twice <= most.queue_bytes()
     }
 
-    /// So many rows and columns away, if that is inside.
+    /// The setting this many rows and columns away, if there is one.
     fn beside(&self, cell: usize, (down, across): (isize, isize)) -> Option<usize> {
         let row = (cell / self.depths.len()).checked_add_signed(down)?;
         let column = (cell % self.depths.len()).checked_add_signed(across)?;
@@ -99,7 +99,7 @@ impl Space {
         is_inside.then(|| row * self.depths.len() + column).filter(|&cell| self.fits(cell))
     }
 
-    /// Points all over; of a single size, or few, all.
+    /// A coarse grid of settings; all of them, if there is only one size, or few settings.
     fn coarse(&self) -> Vec<usize> {
         let rows = if self.sizes.len() <= COARSE_STEP { 1 } else { COARSE_STEP };
         let columns = if self.sizes.len() == 1 { 1 } else { COARSE_STEP };
@@ -119,7 +119,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// One measurement a cell, as long as there is time, where it promises most.
+    /// Measures single cells where they promise most, until time is up.
     fn explore(&mut self, budget: Duration) -> Result<(), String> {
         let coarse = self.space.coarse();
         let expected = (coarse.len() + EXPECTED_STEPS).min(self.space.cells()) as u32;
@@ -145,7 +145,7 @@ impl Search<'_> {
         Ok(measured.bytes_per_s)
     }
 
-    /// The highest of the rates: what disturbs a measurement only makes it lower.
+    /// The highest of the rates: a disturbance can only lower a rate.
     fn promise(&self, cell: usize) -> Option<f64> {
         let cell = self.grid[cell].as_ref()?;
         Some(cell.measured.iter().map(|measured| measured.bytes_per_s).fold(0.0, f64::max))
@@ -157,7 +157,7 @@ impl Search<'_> {
         best.expect("there are cells")
     }
 
-    /// Those that reach the best but for a share, the cheapest first.
+    /// The settings within a share of the best rate, the cheapest first.
     fn within(&self, share: f64) -> Vec<usize> {
         let least = self.promise(self.best()).unwrap_or(0.0) * (1.0 - share);
         let reaches = |&cell: &usize| self.promise(cell).is_some_and(|rate| rate >= least);
@@ -213,9 +213,9 @@ impl Search<'_> {
             let rounds = self.run_off(&mut finalists, self.took + time)?;
             let settings: Vec<Setting> = finalists.iter().map(|&cell| self.space.at(cell)).collect();
             let (chosen, best, ratio) = knee(&settings, &rounds);
-            let told = (settings[chosen], settings[best], ratio);
+            let decided = (settings[chosen], settings[best], ratio);
             if contest >= contests || self.took >= budget {
-                return Ok(told);
+                return Ok(decided);
             }
             let (chosen, best) = (finalists[chosen], finalists[best]);
             // The dearer ones too, in case it fails: it may have been chosen by luck.
@@ -228,8 +228,8 @@ impl Search<'_> {
         unreachable!("the last contest returns")
     }
 
-    /// The finalists in turn until time is up, after some rounds only those that may still be chosen. Leaves these, and
-    /// their rates, a round each.
+    /// Measures the finalists in turn until time is up, after some rounds only those that may still be chosen. Returns these, and
+    /// their rates in each round.
     fn run_off(&mut self, finalists: &mut Vec<usize>, budget: Duration) -> Result<Vec<Vec<f64>>, String> {
         let left = budget.saturating_sub(self.took);
         let turns = finalists.len() * ROUNDS_FIRST + finalists.len().min(FINALISTS_LAST) * ROUNDS_LAST;
@@ -251,15 +251,15 @@ impl Search<'_> {
         Ok(rounds)
     }
 
-    /// Keeps the fastest, and the cheapest that may still be near it.
+    /// Keeps the fastest finalist, and the cheapest ones that may still be near it.
     fn thin_out(&self, finalists: &mut Vec<usize>, rounds: &mut [Vec<f64>]) {
         let best = fastest(finalists.len(), rounds);
         let mut cheapest: Vec<usize> = (0..finalists.len()).collect();
         cheapest.sort_by_key(|&index| self.space.at(finalists[index]).cost());
         // Some of those that seem near enough, and some that seem nearly so: a few rounds cannot tell.
-        let told: &[Vec<f64>] = rounds;
+        let rates: &[Vec<f64>] = rounds;
         let reaching = |share: f64| {
-            let reaches = move |index: &usize| ratio(told, *index, best) >= 1.0 - share;
+            let reaches = move |index: &usize| ratio(rates, *index, best) >= 1.0 - share;
             cheapest.iter().copied().filter(reaches).take(FINALISTS_NEAR)
         };
         let mut kept: Vec<usize> =
@@ -305,55 +305,55 @@ fn fastest(settings: usize, rounds: &[Vec<f64>]) -> usize {
 
 /// Of two rates, in the middle of the rounds. One in which the other moved nothing says nothing.
 fn ratio(rounds: &[Vec<f64>], index: usize, other: usize) -> f64 {
-    let told = rounds.iter().filter(|rates| rates[other] > 0.0);
-    median(told.map(|rates| rates[index] / rates[other]))
+    let valid = rounds.iter().filter(|rates| rates[other] > 0.0);
+    median(valid.map(|rates| rates[index] / rates[other]))
 }
 
-/// What the knee may lose against the best.
+/// The share of the best rate that the knee may lose.
 pub(crate) const TOLERANCE: f64 = 0.03;
 
-/// What a single measurement may be wrong by, beside that: rates of busy virtual machines differ by a tenth.
+/// The error of a single measurement, in addition: rates of busy virtual machines differ by a tenth.
 const DOUBT: f64 = 0.1;
 
-/// The rest is for the finalists, whose figures count.
+/// The share of the budget for finding finalists; the rest is for measuring them.
 const EXPLORE_SHARE: f64 = 0.45;
 
-/// Every third size and depth: a factor of eight.
+/// The coarse grid has every third size and depth, a factor of eight apart.
 const COARSE_STEP: usize = 3;
 
-/// What climbing and descending took in simulations.
+/// Measurements that climbing and descending took in simulations.
 const EXPECTED_STEPS: usize = 22;
 
 const AROUND: [(isize, isize); 4] = [(0, 1), (1, 0), (0, -1), (-1, 0)];
 
-/// Half of the memory, or as much with other sizes.
+/// Neighbours with half of the memory, or as much with other sizes.
 const CHEAPER: [(isize, isize); 6] = [(-1, 0), (0, -1), (-1, 1), (1, -1), (-2, 1), (1, -2)];
 
-/// A quarter, and a sixteenth.
+/// Settings with a quarter of the memory, and with a sixteenth.
 const MUCH_CHEAPER: [(isize, isize); 4] = [(-1, -1), (-2, 0), (-2, -2), (-3, -1)];
 
 const FINALISTS_CHEAP: usize = 9;
 const FINALISTS_FAST: usize = 3;
 
-/// After the first rounds: so many near enough, so many nearly so, and the best.
+/// Finalists after the first rounds: this many within the tolerance, as many just outside, and the best.
 const FINALISTS_NEAR: usize = 3;
 const FINALISTS_LAST: usize = 2 * FINALISTS_NEAR + 1;
 
-/// From a broken start of eight times the memory the cheapest is reached all the same.
+/// The most contests: enough to reach the cheapest setting from a disturbed start at eight times its memory.
 const CONTESTS_MAX: u32 = 4;
 
-/// Of the time left, what one contest takes, but for the last.
+/// The share of the time left that one contest takes, except for the last.
 const CONTEST_SHARE: f64 = 0.45;
 
-/// An odd number has a middle.
+/// Rounds before finalists drop out: odd, so that there is a median.
 const ROUNDS_FIRST: usize = 5;
 const ROUNDS_LAST: usize = 12;
 const ROUNDS_MAX: usize = 61;
 
-/// Some turns of the queue of any flash device.
+/// The shortest measurement: some turns of the queue of any flash device.
 const SLICE_MIN: Duration = Duration::from_millis(15);
 
-/// A round has to be shorter than what disturbs it, or the ratios within it are wrong: a second for eight finalists.
+/// The longest measurement. A round has to be shorter than a disturbance, or its ratios are wrong: a second for eight finalists.
 const SLICE_MAX: Duration = Duration::from_millis(120);
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Section: what tuning tells the report page.
+//! Section: the results of tuning on the report page.
 //!
-//! Owns: which figures there are, the words around them.
-//! Does not own: the figures (report), the page.
+//! Owns: which figures are shown, the text around them.
+//! Does not own: the figures (`report`), the page.
 
 use super::report::{Grid, Report};
 use crate::shared::units::readable;

@@ -1,4 +1,4 @@
-//! Setting: a request size and a number of requests in flight, and what came of it.
+//! Setting: a request size and a queue depth, and the result of measuring it.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ pub(crate) struct Setting {
     pub(crate) depth: u32,
 }
 
-/// What one measurement of a setting gave.
+/// The result of one measurement of a setting.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Measured {
     pub(crate) bytes_per_s: f64,
-    /// Of a request, from being submitted to being complete.
+    /// Latencies of requests, from submission to completion.
     pub(crate) mean_us: f64,
     pub(crate) p99_us: f64,
     /// All of it, start and end included.
@@ -26,12 +26,12 @@ pub(crate) struct Measured {
 }
 
 impl Setting {
-    /// Memory that is with the device at any time: what a setting costs.
+    /// Memory of the requests in flight: the cost of a setting.
     pub(crate) fn queue_bytes(self) -> u64 {
         self.size_bytes * u64::from(self.depth)
     }
 
-    /// Cheapest first; of two that cost the same, the one with fewer requests.
+    /// The order of settings: cheapest first; of equal cost, the one with fewer requests first.
     pub(crate) fn cost(self) -> (u64, u32) {
         (self.queue_bytes(), self.depth)
     }
@@ -40,7 +40,7 @@ impl Setting {
         format!("{} × {}", readable(self.size_bytes), self.depth)
     }
 
-    /// As it is stored.
+    /// The setting as a profile stores it.
     pub(crate) fn tuned(self, bytes_per_s: f64) -> TunedSetting {
         TunedSetting { size_bytes: self.size_bytes, depth: self.depth, mib_per_s: bytes_per_s / MIB }
     }

@@ -1,11 +1,11 @@
-//! Stored: the file of profiles: written, shown, emptied.
+//! Stored: the file of profiles, which is read, shown, changed and reset.
 //!
 //! ```text
 //!   read ─► change ─► file with another name beside it, synced ─► its name
 //! ```
 //!
-//! Owns: replacing the file in one step, so that readers see the old one or the new one.
-//! Does not own: its format and place (`headwater::profiles`).
+//! Owns: replacing the file atomically, so that readers see the old one or the new one.
+//! Does not own: its format and path (`headwater::testing::profiles`).
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,12 +15,13 @@ use headwater::Profiles;
 use headwater::testing::profiles::{Profile, StoredProfiles, TunedSetting};
 use os_display::Quotable;
 
+use crate::shared::output;
 use crate::shared::units::readable;
 
-/// Where profiles lie; `None` if they are off.
+/// The path of the file; `None` if profiles are off.
 ///
 /// # Errors
-/// One sentence for the user, when there is no place for them.
+/// One sentence for the user, if there is no directory for it.
 pub(super) fn path() -> Result<Option<PathBuf>, String> {
     let is_off = std::env::var_os("HEADWATER_PROFILES").is_some_and(|value| value == "off");
     match Profiles::Default.path() {
@@ -45,7 +46,7 @@ pub(super) fn load(path: &Path) -> Result<StoredProfiles, String> {
     })
 }
 
-/// Puts a profile in the place of the one before.
+/// Stores a profile in place of the previous one of its key.
 ///
 /// # Errors
 /// One sentence for the user.
@@ -55,7 +56,7 @@ pub(super) fn put(path: &Path, key: &str, profile: Profile) -> Result<(), String
     save(path, &stored)
 }
 
-/// Removes the profile with this key, or all; says how many there were.
+/// Removes the profile with this key, or all. Returns how many were removed.
 ///
 /// # Errors
 /// One sentence for the user.
@@ -74,19 +75,19 @@ pub(super) fn remove(path: &Path, key: Option<&str>) -> Result<usize, String> {
 fn save(path: &Path, stored: &StoredProfiles) -> Result<(), String> {
     let failed =
         |error: std::io::Error| format!("failed to store profiles in {}: {error}", path.maybe_quote());
-    // The file itself may be a link to where somebody keeps his settings.
+    // The file may be a symbolic link, for example into a directory of settings under version control.
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder).map_err(failed)?;
     let mut file = tempfile::Builder::new().prefix(".profiles").tempfile_in(folder).map_err(failed)?;
-    let mut text = serde_json::to_string_pretty(stored).expect("numbers and texts can be written");
-    text.push('\n');
-    file.write_all(text.as_bytes()).and_then(|()| file.as_file().sync_all()).map_err(failed)?;
+    file.write_all(output::json(stored).as_bytes())
+        .and_then(|()| file.as_file().sync_all())
+        .map_err(failed)?;
     file.persist(&path).map_err(|error| failed(error.error))?;
     Ok(())
 }
 
-/// For people.
+/// The profiles as text.
 pub(super) fn words(path: &Path, stored: &StoredProfiles, now: SystemTime) -> String {
     if stored.profiles.is_empty() {
         return format!("no profiles in {}\n", path.maybe_quote());
@@ -134,7 +135,7 @@ mod tests {
         Profile { device, measured_unix_s: 0, headwater, sequential, random: None, write: None }
     }
 
-    /// Goal: profiles are added, replaced and removed one by one, and no other file is left beside.
+    /// Goal: profiles are added, replaced and removed one by one, and no temporary file remains.
     #[test]
     fn profiles_come_and_go() {
         let place = tempfile::tempdir().unwrap();
@@ -154,7 +155,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(place.path().join("a")).unwrap().count(), 1);
     }
 
-    /// Goal: a file that is none of ours is not overwritten, but for a reset of all.
+    /// Goal: a file of another format is not overwritten, except by a reset of all.
     #[test]
     fn what_is_not_understood_is_kept() {
         let place = tempfile::tempdir().unwrap();

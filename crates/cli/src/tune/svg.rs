@@ -1,4 +1,4 @@
-//! SVG: the maps as a drawing, one below the other.
+//! SVG: the heat maps as a drawing, one below the other.
 //!
 //! Owns: the drawing.
 //! Does not own: the file it goes into.
@@ -77,7 +77,7 @@ fn height_of(grid: &Grid) -> i32 {
     HEAD + grid.sizes_bytes.len() as i32 * CELL.1 + MARGIN
 }
 
-/// From nearly white to blue, one hue: the order shows with every kind of colour vision.
+/// Colours from nearly white to blue, of one hue, so that the order shows with every kind of colour vision.
 fn colour(share: f64) -> RGBColor {
     // Rates near the best are what differs in interesting ways.
     let depth = share.clamp(0.0, 1.0).powi(2);

@@ -1,4 +1,4 @@
-//! Words: what tuning found out, for people.
+//! Words: the results of tuning as text.
 //!
 //! Owns: the text, and whether it is coloured.
 //! Does not own: the figures (report), the maps (map).
@@ -21,7 +21,7 @@ pub(super) enum Style {
 }
 
 impl Style {
-    /// Of standard output: colours on a terminal, unless `NO_COLOR` (no-color.org) asks for none.
+    /// The style of standard output: colours on a terminal, unless `NO_COLOR` (no-color.org) asks for none.
     pub(super) fn of_output() -> Style {
         let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         if std::io::stdout().is_terminal() && !is_unwanted { Style::Coloured } else { Style::Plain }
@@ -92,7 +92,7 @@ fn latency(latencies: &[Latency], size_bytes: u64) -> Vec<String> {
     [String::new(), title, head].into_iter().chain(latencies.iter().map(line)).collect()
 }
 
-/// What readers do with the choice, in an engine with the default memory.
+/// What the choice changes for readers, in an engine with the default memory.
 fn meaning(grid: &Grid) -> String {
     let choice = &grid.chosen;
     let limits = choice.setting.tuned(choice.mib_per_s * MIB).readahead_limits(MEMORY_BYTES_DEFAULT);
@@ -102,7 +102,7 @@ fn meaning(grid: &Grid) -> String {
     let defaults = ReadaheadLimits::default();
     format!(
         "for headwater: with this as its profile files here are read ahead with requests of {}, {} ahead of the reader ({} keep the device busy \
-         while nobody else uses it); without it {}, {} ahead",
+         while no other reader uses it); without it {}, {} ahead",
         readable(size_bytes_max),
         readable(distance_bytes_max),
         readable(choice.queue_bytes),

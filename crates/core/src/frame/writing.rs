@@ -44,7 +44,7 @@ impl Frame {
     }
 
     /// Resident or Dirty, and not pinned -> Writing. The bytes from `within_bytes` to `end_bytes` will be written; what is
-    /// stored must be stored by atomic operations, because of [`Frame::glance`].
+    /// stored must be stored by atomic operations, because of [`Frame::begin_optimistic_read`].
     pub fn begin_write(
         &self,
         file: FileId,
@@ -68,7 +68,7 @@ impl Frame {
             let latched = touched(word, within_bytes, end_bytes) & !STATE | WRITING | word & MARK;
             match self.word.compare_exchange_weak(word, latched, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
-                    // Who glances at a byte that is stored after this sees that it is being written.
+                    // An optimistic reader that sees a byte stored after this also sees the state Writing.
                     fence(Ordering::Release);
                     return WriteLatch::Latched(first_use(word));
                 }

@@ -372,9 +372,9 @@ impl Model {
             let load = is_loading.then(|| load_of(self.identity));
             assert_eq!((identity, frame.load()), (IDENTITIES[self.identity], load), "{path:?}");
             let is_settled = self.references == REFERENCES_MAX && !self.ahead && !self.fresh && !self.mark;
-            let glance = frame.glance(identity.0, identity.1);
-            assert_eq!(glance.is_some(), is_settled && self.is_readable(), "{path:?}");
-            assert!(glance.is_none_or(|glance| frame.is_unchanged(glance)), "{path:?}");
+            let version = frame.begin_optimistic_read(identity.0, identity.1);
+            assert_eq!(version.is_some(), is_settled && self.is_readable(), "{path:?}");
+            assert!(version.is_none_or(|version| frame.is_unchanged(version)), "{path:?}");
         }
         if self.is_in_table() {
             assert_eq!(frame.usage(), self.usage(), "{path:?}");

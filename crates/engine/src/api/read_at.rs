@@ -22,7 +22,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use headwater_core::backing::{Backing, Form};
 use headwater_core::units::ByteRange;
-use headwater_io::Glanced;
+use headwater_io::OptimisticRead;
 
 use crate::api::contents::Contents;
 use crate::api::file::File;
@@ -40,7 +40,9 @@ impl File {
     #[inline]
     pub fn read_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<usize> {
         match &self.contents {
-            Contents::Stored(source) if source.glance(buffer, offset_bytes) == Glanced::Copied => {
+            Contents::Stored(source)
+                if source.read_optimistic(buffer, offset_bytes) == OptimisticRead::Copied =>
+            {
                 Ok(buffer.len())
             }
             Contents::Stored(source) => source.read_at(buffer, offset_bytes),
@@ -122,10 +124,10 @@ impl File {
 impl Source {
     /// Copies a few bytes of a cached page that is in frequent use, by an optimistic read: all of them or none.
     #[inline]
-    fn glance(&self, buffer: &mut [u8], offset_bytes: u64) -> Glanced {
+    fn read_optimistic(&self, buffer: &mut [u8], offset_bytes: u64) -> OptimisticRead {
         match &self.inode {
-            Some(inode) => inode.glance(buffer, offset_bytes, self.revalidate_after),
-            None => Glanced::Not,
+            Some(inode) => inode.read_optimistic(buffer, offset_bytes, self.revalidate_after),
+            None => OptimisticRead::Failed,
         }
     }
 

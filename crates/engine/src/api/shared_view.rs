@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 
 use headwater_core::units::ByteRange;
-use headwater_io::Glanced;
+use headwater_io::OptimisticRead;
 use os_display::Quotable;
 
 use crate::api::contents::Contents;
@@ -174,12 +174,12 @@ impl SharedView {
         match &self.file.contents {
             Contents::Stored(source) => {
                 let Some(inode) = source.known() else { return self.file.read_exact_at(buffer, range.start) };
-                match inode.glance(buffer, range.start, source.revalidate_after) {
-                    Glanced::Copied => Ok(()),
-                    Glanced::Not if source.may_hide_contents(inode) => {
+                match inode.read_optimistic(buffer, range.start, source.revalidate_after) {
+                    OptimisticRead::Copied => Ok(()),
+                    OptimisticRead::Failed if source.may_hide_contents(inode) => {
                         self.file.read_exact_at(buffer, range.start)
                     }
-                    Glanced::Not => self.read_cached(source, inode, buffer, range),
+                    OptimisticRead::Failed => self.read_cached(source, inode, buffer, range),
                 }
             }
             Contents::Memory(_) => self.file.read_exact_at(buffer, range.start),

@@ -21,7 +21,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use headwater_io::{Background, Bell, Pause};
+use headwater_io::{Background, BackgroundWaker, Pause};
 
 /// The background thread of an engine, started on first use.
 pub(crate) struct BackgroundThread {
@@ -67,8 +67,8 @@ impl BackgroundThread {
     }
 
     /// A handle that wakes the thread once it is started. `None` where there is none.
-    pub(crate) fn bell(&self) -> Option<Bell> {
-        (self.presence == Presence::Present).then(|| self.thread.bell())
+    pub(crate) fn waker(&self) -> Option<BackgroundWaker> {
+        (self.presence == Presence::Present).then(|| self.thread.waker())
     }
 
     /// Stops the thread, when the engine ends.
@@ -79,7 +79,7 @@ impl BackgroundThread {
 
 impl fmt::Debug for BackgroundThread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Keeper({:?}, {:?})", self.presence, self.thread)
+        write!(f, "BackgroundThread({:?}, {:?})", self.presence, self.thread)
     }
 }
 

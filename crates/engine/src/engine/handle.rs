@@ -255,8 +255,8 @@ impl Source {
     }
 
     /// Checks the watch for changes by others, due or not; without a watch, checks the file.
-    pub(crate) fn glance_at_origin(&self, inode: &Arc<Inode>) -> io::Result<()> {
-        inode.glance_at_origin(&self.open)?;
+    pub(crate) fn check_watch(&self, inode: &Arc<Inode>) -> io::Result<()> {
+        inode.check_watch(&self.open)?;
         self.settle(inode);
         Ok(())
     }

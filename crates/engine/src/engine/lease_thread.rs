@@ -24,7 +24,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use headwater_core::frame::FileId;
-use headwater_io::{Bell, Dropped, FileKey, LeaseOwner, LeaseWatch, OpenFile, lock, without_signals};
+use headwater_io::{
+    BackgroundWaker, Dropped, FileKey, LeaseOwner, LeaseWatch, OpenFile, lock, without_signals,
+};
 
 use crate::engine::background::BackgroundThread;
 use crate::inode::Inode;
@@ -117,7 +119,7 @@ impl Leases {
         self.enlisted.is_over.store(true, Ordering::Release);
         let Some(watching) = lock(&self.thread).take().flatten() else { return };
         // This cannot fail: the counter is far from full. If it did, the thread would stay, and continue to answer.
-        if watching.owner.ring().is_ok() && watching.thread.thread().id() != std::thread::current().id() {
+        if watching.owner.wake().is_ok() && watching.thread.thread().id() != std::thread::current().id() {
             // A panic of the thread was reported by the panic hook.
             let _ = watching.thread.join();
         }
@@ -127,9 +129,9 @@ impl Leases {
     fn owner(&self, background: &BackgroundThread) -> Option<LeaseOwner> {
         let mut thread = lock(&self.thread);
         let watching = thread.get_or_insert_with(|| {
-            let bell = background.bell()?;
+            let waker = background.waker()?;
             // Without the thread files are checked, as without leases.
-            start(&self.enlisted, bell).ok()
+            start(&self.enlisted, waker).ok()
         });
         watching.as_ref().map(|watching| watching.owner.clone()).filter(|_| !self.enlisted.is_over())
     }
@@ -187,7 +189,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-fn start(enlisted: &Arc<Enlisted>, bell: Bell) -> io::Result<Watching> {
+fn start(enlisted: &Arc<Enlisted>, waker: BackgroundWaker) -> io::Result<Watching> {
     let (enlisted, (owners, owner)) = (enlisted.clone(), mpsc::channel());
     let builder = std::thread::Builder::new().name("headwater-leases".into()).stack_size(STACK_BYTES);
     let run = move || {
@@ -196,7 +198,7 @@ fn start(enlisted: &Arc<Enlisted>, bell: Bell) -> io::Result<Watching> {
         let is_wanted = owners.send(owner.map_err(|error| error.kind())).is_ok();
         if let Some(watch) = watch.ok().filter(|_| is_wanted) {
             let _ending = Ending(&enlisted);
-            answer(&watch, &enlisted, &bell);
+            answer(&watch, &enlisted, &waker);
         }
     };
     let thread = without_signals(|| builder.spawn(run))?;
@@ -204,7 +206,7 @@ fn start(enlisted: &Arc<Enlisted>, bell: Bell) -> io::Result<Watching> {
     Ok(Watching { owner, thread })
 }
 
-fn answer(watch: &LeaseWatch, enlisted: &Enlisted, background: &Bell) {
+fn answer(watch: &LeaseWatch, enlisted: &Enlisted, background: &BackgroundWaker) {
     // If the thread can no longer receive signals, it ends, and all leases with it.
     while watch.wait().is_ok() && !enlisted.is_over() {
         let mut told = Vec::new();
@@ -215,7 +217,7 @@ fn answer(watch: &LeaseWatch, enlisted: &Enlisted, background: &Bell) {
         }
         if !told.is_empty() {
             lock(&enlisted.dropped).append(&mut told);
-            background.ring();
+            background.wake();
         }
     }
 }

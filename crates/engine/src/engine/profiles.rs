@@ -257,7 +257,7 @@ pub(crate) fn readahead_for(memory_bytes: u64, size_bytes: u64, distance_bytes: 
 const DEPTH_MIN: u64 = 8;
 
 /// The share of memory that all streams of a file may have read ahead: enough for many streams at full distance where memory is
-/// plentiful, and never so much that one stream's readahead evicts what another is about to use.
+/// plentiful, and never that many that one stream's readahead evicts what another is about to use.
 const SHARE_DIVISOR: u64 = 4;
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ use headwater_core::readahead::{
 };
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
 use headwater_io::{
-    Dropped, Extents, FileKey, FilePages, FileStamp, Found, Glanced, OpenFile, Overwritten, lock,
+    Dropped, Extents, FileKey, FilePages, FileStamp, Found, OpenFile, OptimisticRead, Overwritten, lock,
 };
 
 use crate::base::counters::{Counts, FileCounters, FileStats};
@@ -123,11 +123,16 @@ impl Inode {
 
     /// Copies a few bytes of a frequently used page by an optimistic read: no lock, no pin, no system call.
     #[inline]
-    pub(crate) fn glance(&self, buffer: &mut [u8], offset_bytes: u64, interval: Duration) -> Glanced {
+    pub(crate) fn read_optimistic(
+        &self,
+        buffer: &mut [u8],
+        offset_bytes: u64,
+        interval: Duration,
+    ) -> OptimisticRead {
         let length = buffer.len() as u64;
         let page = PageIndex::containing(offset_bytes);
         let start = offset_bytes - page.start_bytes();
-        let is_small = length.wrapping_sub(1) < u64::from(FilePages::GLANCE_BYTES_MAX);
+        let is_small = length.wrapping_sub(1) < u64::from(FilePages::OPTIMISTIC_BYTES_MAX);
         let fits = start + length <= PAGE_SIZE_BYTES;
         if !is_small
             || !fits
@@ -135,13 +140,13 @@ impl Inode {
             || self.once.load(Ordering::Relaxed)
             || self.is_due(interval)
         {
-            return Glanced::Not;
+            return OptimisticRead::Failed;
         }
-        let glanced = self.pages.glance(page, start as u32..(start + length) as u32, buffer);
-        if glanced == Glanced::Copied {
+        let outcome = self.pages.read_optimistic(page, start as u32..(start + length) as u32, buffer);
+        if outcome == OptimisticRead::Copied {
             self.counters.hit(1);
         }
-        glanced
+        outcome
     }
 
     /// Whether all pages of a range, up to the end of the file, are resident.

@@ -12,7 +12,7 @@
 //! and, for other engines of this process, from a ledger of changes that all engines share. Without a watch (a sandbox forbids
 //! it, or the file lies on a network) there is no proof, and pages that were clean before the own change are read again after it.
 //!
-//! A *watch check* (`glance`) reads the watch alone; a *check* (`look`) also calls `statx`. A check makes the next write move the
+//! A *watch check* (`check_watch`) reads the watch alone; a *check* (`check`) also calls `statx`. A check makes the next write move the
 //! file's times (Linux 6.13 and later), and then the next sync has to write the inode: overwriting 4 KiB and syncing took 220 us
 //! with a check in each round, 145 without, and 150 with a watch check (ext4). Without a watch, a watch check is a check.
 //!

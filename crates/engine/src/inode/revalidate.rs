@@ -75,12 +75,12 @@ impl Inode {
     /// Checks the file if the last check is older than `interval`.
     #[inline]
     pub(crate) fn revalidate(&self, file: &OpenFile, interval: Duration) -> io::Result<()> {
-        if self.is_due(interval) { self.look(file, trust_for(interval)) } else { Ok(()) }
+        if self.is_due(interval) { self.check(file, trust_for(interval)) } else { Ok(()) }
     }
 
     /// Checks the file now, unless it is leased.
     pub(crate) fn refresh(&self, file: &OpenFile, interval: Duration) -> io::Result<()> {
-        if self.leasing.is_trusted() { Ok(()) } else { self.look(file, trust_for(interval)) }
+        if self.leasing.is_trusted() { Ok(()) } else { self.check(file, trust_for(interval)) }
     }
 
     /// As [`Inode::refresh`] for a file that was just opened: the stamp taken then suffices, unless it shows a change.
@@ -97,7 +97,7 @@ impl Inode {
         };
         if !is_as_known {
             drop(seen);
-            return self.look(file, trust_for(interval));
+            return self.check(file, trust_for(interval));
         }
         if seen.stamp.replace(opened.stamp).is_none() {
             // No engine has changed the file yet.
@@ -125,45 +125,45 @@ impl Inode {
     }
 
     /// Checks for changes by others: the watch alone, where there is one.
-    pub(crate) fn glance_at_origin(&self, file: &OpenFile) -> io::Result<()> {
+    pub(crate) fn check_watch(&self, file: &OpenFile) -> io::Result<()> {
         if self.leasing.is_trusted() {
             return Ok(());
         }
         let mut seen = self.origin.lock();
-        let report = self.glance_locked(&mut seen, file)?;
+        let report = self.check_watch_locked(&mut seen, file)?;
         drop(seen);
         self.report(report);
         Ok(())
     }
 
-    fn glance_locked(&self, seen: &mut Seen, file: &OpenFile) -> io::Result<Report> {
+    fn check_watch_locked(&self, seen: &mut Seen, file: &OpenFile) -> io::Result<Report> {
         if !seen.is_watched() {
-            return self.look_locked(seen, file, StampTrust::Settling);
+            return self.check_locked(seen, file, StampTrust::Settling);
         }
         match self.origin.evidence(seen) {
             Evidence::OwnAlone => Ok(Report::default()),
-            evidence => self.look_with(seen, file, StampTrust::Settling, evidence),
+            evidence => self.check_with(seen, file, StampTrust::Settling, evidence),
         }
     }
 
     #[cold]
-    fn look(&self, file: &OpenFile, trust: StampTrust) -> io::Result<()> {
+    fn check(&self, file: &OpenFile, trust: StampTrust) -> io::Result<()> {
         let mut seen = self.origin.lock();
-        let report = self.look_locked(&mut seen, file, trust)?;
+        let report = self.check_locked(&mut seen, file, trust)?;
         drop(seen);
         self.report(report);
         Ok(())
     }
 
-    fn look_locked(&self, seen: &mut Seen, file: &OpenFile, trust: StampTrust) -> io::Result<Report> {
+    fn check_locked(&self, seen: &mut Seen, file: &OpenFile, trust: StampTrust) -> io::Result<Report> {
         let evidence = self.origin.evidence(seen);
-        self.look_with(seen, file, trust, evidence)
+        self.check_with(seen, file, trust, evidence)
     }
 
     /// Returns the pages that left; the caller reports them to listeners. The lock is held across `statx`, so that of two
     /// concurrent checks the one with the older result does not take effect last. The next check finds a change by others after
     /// the evidence.
-    fn look_with(
+    fn check_with(
         &self,
         seen: &mut Seen,
         file: &OpenFile,
@@ -278,9 +278,9 @@ impl Inode {
         if !seen.is_changing() {
             report = match self.origin.watch(&mut seen, file) {
                 Watching::New => {
-                    self.or_forget(&mut seen, |seen| self.look_locked(seen, file, StampTrust::Settling))
+                    self.or_forget(&mut seen, |seen| self.check_locked(seen, file, StampTrust::Settling))
                 }
-                Watching::AsBefore => self.or_forget(&mut seen, |seen| self.glance_locked(seen, file)),
+                Watching::AsBefore => self.or_forget(&mut seen, |seen| self.check_watch_locked(seen, file)),
             };
         }
         self.origin.begin(&mut seen, changes);
@@ -293,7 +293,7 @@ impl Inode {
         let mut seen = self.origin.lock();
         let mut report = Report::default();
         if self.origin.end(&mut seen, changes) == Remaining::None {
-            report = self.or_forget(&mut seen, |seen| self.glance_locked(seen, file));
+            report = self.or_forget(&mut seen, |seen| self.check_watch_locked(seen, file));
         }
         drop(seen);
         self.report(report);

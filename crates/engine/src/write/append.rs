@@ -89,7 +89,7 @@ impl Source {
     pub(crate) fn end_bytes(&self, inode: &Arc<Inode>) -> Result<u64> {
         let device_bytes = *inode.dirty.device_length();
         let is_own = inode.length_bytes() > device_bytes;
-        let looked = if is_own { self.revalidate(inode) } else { self.glance_at_origin(inode) };
+        let looked = if is_own { self.revalidate(inode) } else { self.check_watch(inode) };
         looked.map(|()| inode.length_bytes()).map_err(|error| self.length_error(error))
     }
 

@@ -75,7 +75,7 @@ impl Completion {
     /// The completion of such a read. Dropping it gives it up.
     ///
     /// # Panics
-    /// As there.
+    /// When [`Completion::wait`] does.
     pub fn wait_unless_stuck(mut self) -> Result<Finished, Completion> {
         let mut limit = STUCK_LOOK;
         match self.wait_or_look(&mut limit) {
@@ -141,11 +141,11 @@ impl Completion {
     /// what was left to a burst.
     pub fn is_done(&self) -> bool {
         if self.taken {
-            // The slot is somebody else's by now.
+            // The slot may hold another request by now.
             return true;
         }
         if !self.queue.slots.is_done(self.id) && !self.queue.is_forked() {
-            self.queue.glance();
+            self.queue.reap_ready();
         }
         self.queue.slots.is_done(self.id)
     }
@@ -236,7 +236,7 @@ const STUCK_LOOK: Duration = Duration::from_millis(1);
 const STUCK_LOOK_MAX: Duration = Duration::from_millis(500);
 
 /// Submits requests together: what is submitted through it is handed to the kernel in one system call when it is dropped
-/// or flushed, or when somebody waits for one of them before.
+/// or flushed, or when a caller waits for one of them before that.
 pub struct Plug<'a> {
     driver: &'a Driver,
     /// Where something is staged, at most one of each kind of ring.
@@ -251,10 +251,10 @@ impl<'a> Plug<'a> {
     /// As [`Driver::submit`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Driver::submit`].
     ///
     /// # Panics
-    /// As there.
+    /// When [`Driver::submit`] does.
     #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
     pub fn submit(&mut self, request: impl Into<Request>, urgency: Urgency) -> Result<Completion, Rejected> {
         let request = request.into();

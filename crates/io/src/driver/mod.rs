@@ -305,7 +305,7 @@ impl Driver {
         }
     }
 
-    /// Whether this is a child of the process that built the driver, so that nothing can be done with it.
+    /// Whether this process is a forked child of the one that built the driver. Every operation is refused then.
     pub fn is_forked(&self) -> bool {
         self.inner.queues[0].is_forked()
     }
@@ -313,10 +313,10 @@ impl Driver {
     /// Reads into borrowed memory in this thread; see [`OpenFile::read_blocking`].
     ///
     /// # Errors
-    /// As there, and what the `sim` driver injects; [`RejectReason::Forked`].
+    /// Those of [`OpenFile::read_blocking`], those that the `sim` driver injects, and [`RejectReason::Forked`].
     ///
     /// # Panics
-    /// As there.
+    /// When [`OpenFile::read_blocking`] does.
     pub fn read_blocking(
         &self,
         file: &OpenFile,
@@ -333,10 +333,10 @@ impl Driver {
     /// Writes borrowed memory in this thread; see [`OpenFile::write_blocking`].
     ///
     /// # Errors
-    /// As there, and what the `sim` driver injects; [`RejectReason::Forked`].
+    /// Those of [`OpenFile::write_blocking`], those that the `sim` driver injects, and [`RejectReason::Forked`].
     ///
     /// # Panics
-    /// As there.
+    /// When [`OpenFile::write_blocking`] does.
     pub fn write_blocking(
         &self,
         file: &OpenFile,
@@ -353,7 +353,7 @@ impl Driver {
     /// Writes borrowed memory to the end of the file, in this thread; see [`AppendFile::append`].
     ///
     /// # Errors
-    /// As there, and what the `sim` driver injects; [`RejectReason::Forked`].
+    /// Those of [`AppendFile::append`], those that the `sim` driver injects, and [`RejectReason::Forked`].
     pub fn append_blocking(&self, file: &AppendFile, bytes: &[u8]) -> io::Result<Appended> {
         match self.simulation()? {
             Some(sim) => sim.append(file, bytes),
@@ -361,10 +361,10 @@ impl Driver {
         }
     }
 
-    /// Has the device keep what was written, in this thread; see [`OpenFile::sync`].
+    /// Writes the file back to its device, in this thread; see [`OpenFile::sync`].
     ///
     /// # Errors
-    /// As there, and what the `sim` driver injects; [`RejectReason::Forked`].
+    /// Those of [`OpenFile::sync`], those that the `sim` driver injects, and [`RejectReason::Forked`].
     pub fn sync_blocking(&self, file: &OpenFile, scope: SyncScope) -> io::Result<()> {
         match self.simulation()? {
             Some(sim) => sim.sync_blocking(file, scope),
@@ -375,7 +375,7 @@ impl Driver {
     /// Cuts or extends the file; see [`OpenFile::set_len`].
     ///
     /// # Errors
-    /// As there, and what the `sim` driver injects; [`RejectReason::Forked`].
+    /// Those of [`OpenFile::set_len`], those that the `sim` driver injects, and [`RejectReason::Forked`].
     pub fn set_len_blocking(&self, file: &OpenFile, length_bytes: u64) -> io::Result<()> {
         match self.simulation()? {
             Some(sim) => sim.set_len(file, length_bytes),
@@ -386,7 +386,7 @@ impl Driver {
     /// Sets space aside; see [`OpenFile::allocate`].
     ///
     /// # Errors
-    /// As there, and what the `sim` driver injects; [`RejectReason::Forked`].
+    /// Those of [`OpenFile::allocate`], those that the `sim` driver injects, and [`RejectReason::Forked`].
     pub fn allocate_blocking(&self, file: &OpenFile, range: ByteRange) -> io::Result<Allocated> {
         match self.simulation()? {
             Some(sim) => sim.allocate(file, range),
@@ -397,7 +397,7 @@ impl Driver {
     /// Sets space aside and leaves the length; see [`OpenFile::reserve`].
     ///
     /// # Errors
-    /// As there, and what the `sim` driver injects; [`RejectReason::Forked`].
+    /// Those of [`OpenFile::reserve`], those that the `sim` driver injects, and [`RejectReason::Forked`].
     pub fn reserve_blocking(&self, file: &OpenFile, range: ByteRange) -> io::Result<Allocated> {
         match self.simulation()? {
             Some(sim) => sim.reserve(file, range),
@@ -405,7 +405,7 @@ impl Driver {
         }
     }
 
-    /// See [`OpenFile::is_dirty_in_kernel`]. On the `sim` driver nothing is: when the kernel writes is no part of a simulation.
+    /// See [`OpenFile::is_dirty_in_kernel`]. Always `false` on the `sim` driver, which does not simulate the kernel's writeback.
     pub fn is_dirty_in_kernel(&self, file: &OpenFile, range: ByteRange) -> bool {
         matches!(self.simulation(), Ok(None)) && file.is_dirty_in_kernel(range)
     }
@@ -418,7 +418,7 @@ impl Driver {
     /// Makes the file at least this long; see [`OpenFile::extend`].
     ///
     /// # Errors
-    /// As there, and what the `sim` driver injects; [`RejectReason::Forked`].
+    /// Those of [`OpenFile::extend`], those that the `sim` driver injects, and [`RejectReason::Forked`].
     pub fn extend_blocking(&self, file: &OpenFile, length_bytes: u64) -> io::Result<()> {
         match self.simulation()? {
             Some(sim) => sim.extend(file, length_bytes),
@@ -426,10 +426,10 @@ impl Driver {
         }
     }
 
-    /// Room for what is not set aside yet; see [`OpenFile::free_bytes`]. The `sim` driver knows its own limit.
+    /// Free space of the file system, bytes; see [`OpenFile::free_bytes`]. The `sim` driver knows its own limit.
     ///
     /// # Errors
-    /// As there; [`RejectReason::Forked`].
+    /// Those of [`OpenFile::free_bytes`], and [`RejectReason::Forked`].
     pub fn free_bytes(&self, file: &OpenFile) -> io::Result<u64> {
         let simulated = self.simulation()?.and_then(Sim::free_bytes);
         simulated.map_or_else(|| file.free_bytes(), Ok)
@@ -503,7 +503,7 @@ impl Driver {
     }
 
     /// The queue where a burst of tasks is under way, so that they submit together; else the one that this thread used
-    /// last, unless it is half full or somebody is submitting there; then the least loaded one.
+    /// last, unless it is half full or another thread is submitting there; then the least loaded one.
     pub(crate) fn pick<'a>(&self, queues: &'a [Arc<Queue>]) -> &'a Arc<Queue> {
         if let [queue] = queues {
             return queue;

@@ -33,7 +33,7 @@ pub(crate) enum Backend {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
     Now,
-    /// With [`Queue::unplug`], or by who waits.
+    /// By [`Queue::unplug`], or by a thread that waits.
     Staged,
 }
 
@@ -88,7 +88,7 @@ impl Queue {
         match (begun.has_place, start) {
             (true, Start::Now) => self.start(&[begun.id]),
             (true, Start::Staged) => self.stage(&[begun.id]),
-            // Launched by whoever gives a place back; that somebody does is seen to when it is waited for.
+            // Launched by the completion that frees a place; waiting for the request makes sure that one is reaped.
             (false, _) => {}
         }
         Ok(begun.id)
@@ -102,7 +102,7 @@ impl Queue {
         }
     }
 
-    /// As [`Queue::start`], but a ring is told with [`Queue::unplug`], or by who waits.
+    /// As [`Queue::start`], but a ring is entered later, by [`Queue::unplug`] or by a thread that waits.
     pub(crate) fn stage(&self, ids: &[SlotId]) {
         match &self.backend {
             Backend::Uring(uring) => uring.stage(ids),
@@ -175,9 +175,9 @@ impl Queue {
     }
 
     /// Looks whether something is complete, without a syscall where possible.
-    pub(crate) fn glance(&self) {
+    pub(crate) fn reap_ready(&self) {
         match &self.backend {
-            Backend::Uring(uring) => uring.glance(),
+            Backend::Uring(uring) => uring.reap_ready(),
             Backend::Threads(_) | Backend::Sim(_) => {}
         }
     }

@@ -16,7 +16,7 @@ use super::status::positioned_kind;
 /// Which descriptor of the file a request uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Route {
-    /// The `O_DIRECT` descriptor: offset, length and memory must be aligned as [`OpenFile::direct`] says.
+    /// The `O_DIRECT` descriptor: offset, length and memory must be aligned as [`OpenFile::direct`](super::OpenFile::direct) says.
     Direct,
     /// The ordinary descriptor, through the kernel's page cache.
     Buffered,

@@ -1,22 +1,22 @@
-//! Lease: the kernel asks us before anybody else may write to a file.
+//! Lease: the kernel notifies this process before another may write to a file.
 //!
 //! ```text
 //!   thread ─► LeaseWatch::here ─► owner ─► Lease::take ─► Held
-//!   somebody opens for writing, waits ─► signal to that thread alone ─► wait returns ─► Lease::state: Asked ─► drop ─► he gets on
+//!   a writer opens the file, blocks ─► signal to that thread alone ─► wait returns ─► Lease::state: Asked ─► drop ─► it goes on
 //! ```
 //!
-//! A read lease (`fcntl(2)`, `F_SETLEASE`) is granted while nobody has the file open for writing or mapped for it, this
-//! process included. Who opens it for writing or truncates it from then on waits until the lease is given up, at most
-//! `/proc/sys/fs/lease-break-time` (45 s). The kernel tells of that by a signal only: `poll(2)` calls a leased file ready
-//! always. So the signal goes to one thread by its number, which has it blocked and reads it from a `signalfd`: no handler,
-//! nothing that another thread could notice, and if that thread is gone, nobody is sent anything. Nothing asks for the state
-//! in between, so leased files cost nothing while nobody writes.
+//! A read lease (`fcntl(2)`, `F_SETLEASE`) is granted while no process, this one included, has the file open or mapped for
+//! writing. From then on, an open for writing or a truncation blocks until the lease is dropped, for at most
+//! `/proc/sys/fs/lease-break-time` (45 s). The kernel announces it by a signal only: `poll(2)` always reports a leased file as
+//! ready. The signal is sent to one thread by its number, which has it blocked and reads it from a `signalfd`: there is no handler,
+//! no other thread notices, and if that thread is gone, no signal is sent. The state is not polled in between, so a leased
+//! file costs nothing until it is written.
 //!
 //! It is `SIGURG`, which is ignored by default: it could not kill if it went astray. A program that has `SIGURG` sent to the
 //! process as a whole, for out-of-band data of sockets, and waits for it, may lose one to this thread.
 //!
-//! Owns: taking a lease, who is told, giving it up.
-//! Does not own: what is done when it is asked for, when it is tried again.
+//! Owns: taking a lease, the thread that receives the signal, dropping the lease.
+//! Does not own: the reaction to the signal, the retry.
 
 use std::io;
 use std::marker::PhantomData;
@@ -43,7 +43,7 @@ pub struct LeaseWatch {
 #[derive(Clone, Debug)]
 pub struct LeaseOwner {
     thread: libc::pid_t,
-    bell: Arc<OwnedFd>,
+    wake_descriptor: Arc<OwnedFd>,
 }
 
 /// A file that nobody writes to as long as this is [`LeaseState::Held`], and who wants to waits for its drop.
@@ -70,8 +70,12 @@ impl LeaseWatch {
     pub fn here() -> io::Result<LeaseWatch> {
         let signals = block_and_watch(SIGNAL)?;
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
-        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        Ok(LeaseWatch { signals, owner: LeaseOwner { thread, bell }, _stays_in_thread: PhantomData })
+        let wake_descriptor = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        Ok(LeaseWatch {
+            signals,
+            owner: LeaseOwner { thread, wake_descriptor },
+            _stays_in_thread: PhantomData,
+        })
     }
 
     /// For [`Lease::take`], from any thread.
@@ -79,19 +83,21 @@ impl LeaseWatch {
         &self.owner
     }
 
-    /// Waits until a lease may have been asked for, or [`LeaseOwner::ring`] was called.
+    /// Waits until a lease may have been asked for, or [`LeaseOwner::wake`] was called.
     ///
     /// # Errors
     /// What `poll(2)` and `read(2)` report: nothing is heard any more.
     pub fn wait(&self) -> io::Result<()> {
-        let mut both =
-            [PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&*self.owner.bell, PollFlags::IN)];
+        let mut both = [
+            PollFd::new(&self.signals, PollFlags::IN),
+            PollFd::new(&*self.owner.wake_descriptor, PollFlags::IN),
+        ];
         match poll(&mut both, None) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
         drain(self.signals.as_fd())?;
-        drain(self.owner.bell.as_fd())
+        drain(self.owner.wake_descriptor.as_fd())
     }
 }
 
@@ -100,8 +106,8 @@ impl LeaseOwner {
     ///
     /// # Errors
     /// What `write(2)` reports.
-    pub fn ring(&self) -> io::Result<()> {
-        match rustix::io::write(&*self.bell, &1_u64.to_ne_bytes()) {
+    pub fn wake(&self) -> io::Result<()> {
+        match rustix::io::write(&*self.wake_descriptor, &1_u64.to_ne_bytes()) {
             // AGAIN: it was rung so often that it cannot count, and not heard yet.
             Ok(_) | Err(Errno::AGAIN) => Ok(()),
             Err(error) => Err(error.into()),
@@ -331,7 +337,7 @@ mod tests {
             owners.send(watch.owner().clone()).unwrap();
             watch.wait().unwrap();
         });
-        owner.recv().unwrap().ring().unwrap();
+        owner.recv().unwrap().wake().unwrap();
         thread.join().unwrap();
     }
 }

@@ -41,7 +41,7 @@ impl OpenFile {
     /// exclude. A new file stays also when this fails.
     ///
     /// # Errors
-    /// As there; `AlreadyExists` with [`Creation::New`]; `InvalidInput` with [`Access::Read`].
+    /// Those of [`OpenFile::open`]; `AlreadyExists` with [`Creation::New`]; `InvalidInput` with [`Access::Read`].
     pub fn create(
         path: &Path,
         direct_io: DirectIo,
@@ -165,7 +165,7 @@ impl OpenFile {
         Ok(done_bytes)
     }
 
-    /// Has the device keep what was written, by whatever descriptor. Blocks.
+    /// Makes durable what was written through any descriptor (`fsync(2)`). Blocks.
     ///
     /// # Errors
     /// What `fsync(2)` reports: something that was written is lost. The kernel says so once.

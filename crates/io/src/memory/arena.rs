@@ -119,15 +119,15 @@ pub struct ArenaStats {
     pub mapped_bytes: usize,
     /// Memory given back to the system under pressure, from the beginning; what was mapped again counts again.
     pub released_bytes: u64,
-    /// Memory inside extents that somebody owns.
+    /// Memory inside extents.
     pub used_bytes: usize,
     /// Memory in frames of a page cache.
     pub cached_bytes: usize,
-    /// Memory that others have instead, see [`Arena::lend_out`]. No part of the budget as it is told here.
+    /// Budget lent to other memory by [`Arena::lend_out`]. Not part of `budget_bytes`.
     pub lent_out_bytes: usize,
 }
 
-/// A part of an arena's budget that somebody uses for other memory. Dropped, it is the arena's again.
+/// A part of an arena's budget that is used for other memory. Returns to the arena when dropped.
 pub struct LentOut {
     shared: Arc<Shared>,
     chunks: usize,
@@ -305,7 +305,7 @@ impl Arena {
         self.shared.mark.is_here()
     }
 
-    /// Wakes those who wait for memory, because some may be had that was not before.
+    /// Wakes all waiters for memory: an allocation that failed before may succeed now.
     pub(crate) fn announce(&self) {
         self.shared.freed.notify(usize::MAX);
     }
@@ -332,7 +332,7 @@ impl Arena {
         extent.block.frames()
     }
 
-    /// Frames that nobody uses any more.
+    /// Frees frames.
     ///
     /// # Safety
     /// They come from [`Arena::adopt`], and are given back once each.

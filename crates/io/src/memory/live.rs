@@ -211,7 +211,7 @@ impl LiveMemory {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.length_bytes) }
     }
 
-    /// Has writes told from now on: what was filled or written before is not. Called again, it forgets what was written and
+    /// Begins to track writes: what was filled or written before does not count. Called again, it forgets writes that were
     /// not yet taken. Needs page tables for all of the memory, a five-hundredth of it.
     ///
     /// # Errors
@@ -224,14 +224,14 @@ impl LiveMemory {
         unsafe { self.faults.protect(self.addresses()) }
     }
 
-    /// Replaces the contents of `written` by the pages written since they were last told, or since [`LiveMemory::track`]:
-    /// whole pages (but not beyond the end), neighbours merged, ascending. A page is told once for any number of writes.
-    /// One that is written during the call is told now or by the next call; if now, its bytes read after the call may or may
+    /// Replaces the contents of `written` by the pages written since the last call, or since [`LiveMemory::track`]:
+    /// whole pages (but not beyond the end), neighbours merged, ascending. A page is reported once for any number of writes.
+    /// One that is written during the call is reported now or by the next call; if now, its bytes read after the call may or may
     /// not be the last.
     ///
     /// # Errors
     /// `InvalidInput` before [`LiveMemory::track`], `Unsupported` in a forked child, else what keeps the kernel from walking
-    /// its tables. What was found by then is in `written`; the rest is told the next time.
+    /// its tables. What was found by then is in `written`; the rest is reported by the next call.
     pub fn take_written(&self, written: &mut Vec<Range<usize>>) -> io::Result<()> {
         written.clear();
         self.reach(0, 0)?;

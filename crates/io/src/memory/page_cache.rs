@@ -1,4 +1,4 @@
-//! Page cache: frames of the arena that hold pages of files, shared by all who read them.
+//! Page cache: pages of files in frames of the arena, shared by all readers.
 //!
 //! ```text
 //!   FilePages::pin ─┬─ Page ─► &[u8] ─► drop: unpinned                                   (no lock)
@@ -7,8 +7,8 @@
 //!   PageCache::evict ─► memory back to the arena
 //! ```
 //!
-//! What `headwater-core` decides is joined here with the memory that it is about. The states of the frames
-//! ([`headwater_core::frame`]) say who may touch their bytes, and only this module changes them.
+//! What `headwater-core` decides is joined here with the memory that it is about. The states of the frames give the rights to
+//! their bytes (M1 to M4 of [`headwater_core::frame`]), and only this module changes these states.
 //!
 //! Owns: the frames' states, the control lock, pins as values.
 //! Does not own: requests (an extent on its way is the request's), who waits for a load, files' names and lengths.
@@ -45,7 +45,7 @@ use crate::sync::lock;
 
 use file_pages::Pages;
 
-pub use file_pages::{Dropped, FilePages, Found, Glanced, NotBegun, PageCounts};
+pub use file_pages::{Dropped, FilePages, Found, NotBegun, OptimisticRead, PageCounts};
 pub use loading::Loading;
 pub use pinned_page::{OwnedPage, PinnedPage};
 pub use pinned_run::PinnedRun;
@@ -79,7 +79,7 @@ pub struct PageCacheStats {
     pub resident_pages: usize,
     /// Pages on their way.
     pub loading_pages: usize,
-    /// Pages that somebody keeps, as [`OwnedPage`] or in a [`PinnedRun`].
+    /// Pages pinned by an [`OwnedPage`] or a [`PinnedRun`].
     pub pinned_pages: usize,
     /// Memory of tables, states and queues, bytes.
     pub metadata_bytes: usize,
@@ -153,7 +153,7 @@ impl Shared {
 
     fn release(&self, frame: FrameId) {
         if self.cache.unpin(frame) == Unpinned::Freed {
-            // SAFETY: the last reader of a page that had left the cache was told so, once.
+            // SAFETY: M4: only the last unpin of a page that had left the cache reports it as freed.
             unsafe { self.arena.give_back(&[frame]) };
         }
     }

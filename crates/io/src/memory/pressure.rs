@@ -205,7 +205,7 @@ impl Cgroup {
         Some(Headroom::of(limit_bytes, limit_bytes.saturating_sub(kept_bytes)))
     }
 
-    /// Clean pages of files, which the kernel drops when somebody needs the memory.
+    /// Clean pages of files, which the kernel drops on demand.
     fn file_bytes(&self, stat: &str) -> u64 {
         let sum = |keys: [&str; 2]| keys.iter().filter_map(|key| value_of(stat, key)).sum::<u64>();
         let (pages, to_be_written) = self.version.file_pages();

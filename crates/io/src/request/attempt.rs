@@ -60,7 +60,7 @@ pub(crate) enum Attempt {
     Sync(SyncAttempt),
 }
 
-/// The memory behind `segments` is valid until the attempt's result is given to [`Slots::attempt`].
+/// The memory behind `segments` is valid until the attempt's result is given to [`Slots::attempt`](super::slots::Slots::attempt).
 pub(crate) struct TransferAttempt {
     pub(crate) operation: Operation,
     pub(crate) descriptor: std::os::fd::RawFd,
@@ -72,7 +72,7 @@ pub(crate) struct TransferAttempt {
     pub(crate) alignment_bytes: usize,
 }
 
-/// The descriptor is open until the attempt's result is given to [`Slots::attempt`].
+/// The descriptor is open until the attempt's result is given to [`Slots::attempt`](super::slots::Slots::attempt).
 pub(crate) struct SyncAttempt {
     pub(crate) descriptor: std::os::fd::RawFd,
     pub(crate) scope: SyncScope,
@@ -87,7 +87,7 @@ pub(crate) enum Segments {
 
 impl Segments {
     /// # Safety
-    /// The attempt must be under way: its result not yet given to [`Slots::attempt`].
+    /// The attempt must be under way: its result not yet given to [`Slots::attempt`](super::slots::Slots::attempt).
     pub(crate) unsafe fn as_slice(&self) -> &[IoSegment] {
         match self {
             Segments::One(segment) => std::slice::from_ref(segment),
@@ -183,8 +183,8 @@ impl Active {
         Segments::Many(&raw const self.segments[..])
     }
 
-    /// Whether the request is done, with its result noted, or the rest must be attempted. `may_end_early` is told whether
-    /// the request changes what is stored.
+    /// Whether the request is done, with its result noted, or the rest must be attempted. The argument of
+    /// `may_end_early` is whether the request changes stored data.
     pub(super) fn record(
         &mut self,
         result: io::Result<usize>,

@@ -37,7 +37,7 @@ pub enum Request {
     Transfer(Transfer),
     /// Writes pages of the cache.
     WriteBack(WriteBack),
-    /// Has the device keep what was written.
+    /// Makes written data durable (`fsync`).
     Sync(Sync),
 }
 
@@ -77,8 +77,8 @@ pub struct WriteBack {
     pub pages: PinnedRun,
 }
 
-/// Has the device keep what was written to a file, by whatever descriptor, and was done when this is submitted. The result
-/// is 0 bytes. An error tells of what was lost, and the kernel tells it once.
+/// Makes durable what had been written to a file, through any descriptor, when this was submitted. The result is 0 bytes. An
+/// error means that earlier writes were lost; the kernel reports it once.
 #[derive(Debug)]
 pub struct Sync {
     /// The file.

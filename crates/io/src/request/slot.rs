@@ -19,7 +19,7 @@
 //! | Taken | nobody | the driver, which then frees the slot |
 //!
 //! Taken exists because the driver reads the waiter after it published Done: an owner that comes in between must not
-//! give the slot to somebody else yet, so whichever of the two is last does.
+//! free the slot yet, so whichever of the two is last does.
 //!
 //! Owns: the phases and their transitions, one function each.
 //! Does not own: what a request is; which slots are free (the slot table).
@@ -31,7 +31,7 @@ use std::mem::MaybeUninit;
 
 use crate::sync::{AtomicU64, Ordering, UnsafeCell};
 
-/// `A` is a request under way and then what became of it, `W` who is told.
+/// `A` is a request under way and then its outcome, `W` the waiter to wake.
 pub(crate) struct Slot<A, W> {
     word: AtomicU64,
     /// There is a request in it in every phase but Free and Taken. It is moved in and out only by the owner, so that
@@ -123,7 +123,7 @@ impl<A, W> Slot<A, W> {
         assert_eq!(phase(before), QUEUED, "only what is queued is launched");
     }
 
-    /// Queued -> Free: the request comes back, and who was to be told.
+    /// Queued -> Free: gives back the request and its waiter.
     ///
     /// # Safety
     /// The caller is the owner, has taken the slot from the queue and holds the slot table's lock.
@@ -148,7 +148,7 @@ impl<A, W> Slot<A, W> {
         self.body.with_mut(|body| enter(unsafe { (*body).assume_init_mut() }))
     }
 
-    /// InFlight -> Done, or Abandoned -> Free. Gives out who is to be told, or the request that nobody wants any more.
+    /// InFlight -> Done, or Abandoned -> Free. Gives out the waiter to wake, or the abandoned request.
     /// Says whether the slot is free again, so that its index goes back to the slot table.
     ///
     /// # Safety
@@ -231,8 +231,8 @@ impl<A, W> Slot<A, W> {
         true
     }
 
-    /// Leaves word who is to be told. `update` changes the one that is there, if any. False when the request is done
-    /// and nobody will be told.
+    /// Registers a waiter. `update` changes the one that is there, if any. False when the request is done
+    /// and no waiter will be woken.
     ///
     /// # Safety
     /// The caller is the owner.
@@ -375,7 +375,7 @@ const ABANDONED: u64 = 3;
 const DONE: u64 = 4;
 const TAKEN: u64 = 5;
 
-/// Somebody is to be told.
+/// A waiter is registered.
 const WAITER: u64 = 1 << 3;
 
 /// The owner asked for an early end.

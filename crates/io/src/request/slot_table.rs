@@ -43,7 +43,7 @@ pub(crate) type SlotIds = SmallVec<[SlotId; TOGETHER]>;
 /// Requests that are begun or settled with one lock.
 pub(crate) const TOGETHER: usize = 32;
 
-/// `A` is a request under way and then what became of it, `W` who is told.
+/// `A` is a request under way and then its outcome, `W` the waiter to wake.
 pub(crate) struct SlotTable<A, W> {
     /// The slots that are always there, a power of two.
     first: Box<[Slot<A, W>]>,
@@ -80,7 +80,7 @@ pub(crate) struct Begun {
 pub(crate) struct Settled<A, W> {
     places: u32,
     vacated: SmallVec<[u32; TOGETHER]>,
-    /// Who is to be told, once no lock is held.
+    /// Waiters to wake once no lock is held.
     pub(crate) waiters: SmallVec<[W; TOGETHER]>,
     /// What is to be dropped then.
     pub(crate) orphans: SmallVec<[A; TOGETHER]>,

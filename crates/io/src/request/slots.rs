@@ -38,7 +38,7 @@ impl Completed {
     }
 }
 
-/// Who is told when a request is done.
+/// The thread or task to wake when a request is done.
 pub(crate) enum Waiter {
     Thread(Thread),
     Task(Waker),
@@ -113,15 +113,15 @@ impl Slots {
         AttemptId { request: id, number: self.table.slot(id).attempt() }
     }
 
-    /// Whether the attempt is under way, for any numbers. Who has been told so once and then gives its result to [`Slots::attempt`]
-    /// is never told so again.
+    /// Whether the attempt is under way, for any numbers. True at most once
+    /// for an attempt whose result is then given to [`Slots::attempt`].
     #[inline]
     pub(crate) fn is_under_way(&self, attempt: AttemptId) -> bool {
         let AttemptId { request: SlotId { index, generation }, number } = attempt;
         self.table.find(index).is_some_and(|slot| slot.is_at(generation, number))
     }
 
-    /// Records the result of an attempt. What is finished is collected in `completed`, to be settled and told.
+    /// Records the result of an attempt. What is finished is collected in `completed`, to be settled, and its waiters woken.
     ///
     /// # Safety
     /// The caller is the driver of this request, and the attempt is over.
@@ -150,7 +150,7 @@ impl Slots {
         self.table.settle(completed)
     }
 
-    /// The result, or else the task is told when there is one.
+    /// The result; if there is none yet, registers the task, which is woken when there is.
     ///
     /// # Safety
     /// The caller is the owner, and no longer is when this gives the result.
@@ -170,7 +170,7 @@ impl Slots {
         }
     }
 
-    /// This thread is told when the request is done. False when it is done already.
+    /// Registers this thread to be woken when the request is done. False when it is done already.
     ///
     /// # Safety
     /// The caller is the owner.

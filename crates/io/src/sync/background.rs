@@ -1,4 +1,4 @@
-//! Background: a thread for work that nobody waits for, from the first call for it until it is stopped.
+//! Background: a thread for work that no caller waits for, from the first call until the stop.
 //!
 //! ```text
 //!   call ─► started, once ─► round ─► pause ─┬─ so long, or until it is called ─► round
@@ -7,10 +7,11 @@
 //!   stop ─► the round under way ends ─► joined, unless it is this thread that stops it
 //! ```
 //!
-//! News are no calls, and as good as free while the thread does not rest: it looks for them before it does.
+//! A call wakes the thread. News do not: they set a flag, which the thread reads before it rests, so that announcing news to a
+//! busy thread costs no system call.
 //!
-//! Owns: the thread, that no call is lost, and none comes after the stop.
-//! Does not own: what is done in a round.
+//! Owns: the thread; the promise that no call is lost and that no round begins after the stop.
+//! Does not own: what a round does.
 //! Locks: `thread` while it is started; `call` alone. Neither while working.
 
 use std::fmt;
@@ -23,7 +24,7 @@ use crate::sync::{
     wait_timeout,
 };
 
-/// A thread that is there once there is something to do. Stopped by [`Background::stop`], not by being dropped.
+/// A thread that starts with the first work for it. It is stopped by [`Background::stop`], not by dropping this.
 pub struct Background {
     name: &'static str,
     stack_bytes: usize,
@@ -32,20 +33,20 @@ pub struct Background {
     calls: Arc<Calls>,
 }
 
-/// Until when the thread does nothing.
+/// How long the thread pauses between two rounds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pause {
-    /// For so long, unless it is called.
+    /// At most this long; a call ends the pause.
     AtMost(Duration),
-    /// Until it is called, or for so long should there be news already.
+    /// Until it is called; at most this long if news have come since the round began.
     UntilCalled(Duration),
     /// The thread ends.
     ForEver,
 }
 
-/// Calls a thread, by who does not know what it works for.
+/// Wakes a [`Background`] thread. Its holder need not know what the thread does.
 #[derive(Clone)]
-pub struct Bell(Arc<Calls>);
+pub struct BackgroundWaker(Arc<Calls>);
 
 /// How a thread is called.
 struct Calls {
@@ -113,9 +114,9 @@ impl Background {
         })
     }
 
-    /// To call it by, once it is started.
-    pub fn bell(&self) -> Bell {
-        Bell(self.calls.clone())
+    /// A handle that wakes the thread once it is started.
+    pub fn waker(&self) -> BackgroundWaker {
+        BackgroundWaker(self.calls.clone())
     }
 
     /// No round begins from now on, and none is under way when this returns, but in the thread itself.
@@ -129,9 +130,9 @@ impl Background {
     }
 }
 
-impl Bell {
+impl BackgroundWaker {
     /// Has the thread do a round.
-    pub fn ring(&self) {
+    pub fn wake(&self) {
         self.0.send(Call::Work);
     }
 }
@@ -192,9 +193,9 @@ impl fmt::Debug for Background {
     }
 }
 
-impl fmt::Debug for Bell {
+impl fmt::Debug for BackgroundWaker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Bell")
+        f.write_str("BackgroundWaker")
     }
 }
 
@@ -288,11 +289,11 @@ mod loom_tests {
     fn loom_the_last_user_stops_it() {
         model(|| {
             let user = Users::new();
-            let (other, bell) = (user.clone(), user.background.bell());
+            let (other, waker) = (user.clone(), user.background.waker());
             let other = loom::thread::spawn(move || {
                 other.call();
                 drop(other);
-                bell.ring();
+                waker.wake();
             });
             user.call();
             drop(user);

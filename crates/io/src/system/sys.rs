@@ -106,7 +106,7 @@ pub(crate) unsafe fn transfer(
 /// The same under miri, which lacks those calls: a transfer of the first segment is a short one.
 ///
 /// # Safety
-/// As there.
+/// As for the other `transfer`.
 #[cfg(miri)]
 pub(crate) unsafe fn transfer(
     operation: Operation,
@@ -127,7 +127,7 @@ pub(crate) unsafe fn transfer(
     usize::try_from(moved).map_err(|_| io::Error::last_os_error())
 }
 
-/// Has the process call this when it ends in an orderly way: when `main` returns, or by `exit`.
+/// Registers a function that the process calls at an orderly exit: when `main` returns, or in `exit`.
 ///
 /// # Errors
 /// When there is no memory to note it.
@@ -186,7 +186,7 @@ pub(crate) fn map_chunk(bytes: usize) -> Option<NonNull<u8>> {
     Some(base)
 }
 
-/// Has the kernel put memory behind every page of a chunk, so that no later access faults. What it holds is lost.
+/// Populates every page of a chunk, so that no later access faults. Its contents are lost.
 ///
 /// # Safety
 /// The memory is mapped, and nobody owns any of it; one who reads it meanwhile without owning it does so atomically.
@@ -197,7 +197,7 @@ pub(crate) unsafe fn touch_chunk(base: NonNull<u8>, bytes: usize) {
     }
 }
 
-/// Takes the memory away from a chunk and leaves the addresses, where zeros are read until somebody writes.
+/// Returns the memory of a chunk to the kernel and keeps its addresses, which read as zeros until they are written.
 ///
 /// # Safety
 /// As for [`touch_chunk`], and `base` comes from `map_chunk(bytes)`. No ring knows the chunk: it would go on with the old
@@ -212,7 +212,7 @@ pub(crate) unsafe fn discard_chunk(base: NonNull<u8>, bytes: usize) -> io::Resul
 /// As above.
 #[cfg(miri)]
 pub(crate) unsafe fn discard_chunk(base: NonNull<u8>, bytes: usize) -> io::Result<()> {
-    // SAFETY: as the caller promises; and no test under miri glances at what is discarded.
+    // SAFETY: as the caller promises; and no test under miri reads optimistically what is discarded.
     unsafe { base.as_ptr().write_bytes(0, bytes) };
     Ok(())
 }
@@ -339,7 +339,7 @@ pub(crate) unsafe fn mincore(base: NonNull<u8>, bytes: usize, pages: &mut [u8]) 
 /// The same number on every architecture: added after the tables were unified.
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// Has the processor fetch what lies there, if it can, and goes on.
+/// Prefetches a cache line. Does not wait for it.
 #[inline]
 pub(crate) fn prefetch(base: NonNull<u8>, offset_bytes: usize) {
     let address = base.as_ptr().wrapping_add(offset_bytes);

@@ -9,7 +9,7 @@ use headwater_core::cache::DirtyToo;
 use headwater_core::frame::LoadId;
 use headwater_core::replacement::Policy;
 use headwater_core::units::{PageIndex, PageRange};
-use headwater_io::{Arena, DriverKind, FilePages, Found, Glanced, PageCache, Urgency, uring_refusal};
+use headwater_io::{Arena, DriverKind, FilePages, Found, OptimisticRead, PageCache, Urgency, uring_refusal};
 use headwater_testkit::{Rng, skip, with_seed};
 
 use crate::bench::{Bench, drivers, watched};
@@ -166,7 +166,7 @@ fn the_order_of_the_policy_leaves_holes() {
     });
 }
 
-/// Goal: readers, with pins and with glances, see a page's bytes or none while chunks leave, go back to the system and are
+/// Goal: readers, pinning and optimistic, see a page's bytes or none while chunks leave, go back to the system and are
 /// taken again. Method: a cache of four chunks of which some are emptied all the time; each page is full of its number.
 #[test]
 fn readers_race_with_shrinking() {
@@ -181,8 +181,8 @@ fn readers_race_with_shrinking() {
                 while !done.load(Ordering::Relaxed) {
                     let (page, mut bytes) = (rng.below(1600), [0; 16]);
                     let index = PageIndex::new(page);
-                    if file.glance(index, 100..116, &mut bytes) == Glanced::Copied {
-                        assert_eq!(bytes, [page as u8; 16], "a glance at page {page}");
+                    if file.read_optimistic(index, 100..116, &mut bytes) == OptimisticRead::Copied {
+                        assert_eq!(bytes, [page as u8; 16], "an optimistic read of page {page}");
                     } else if let Found::Page(pinned) = file.pin(index, 0..4096) {
                         assert!(pinned.iter().step_by(509).all(|&byte| byte == page as u8), "page {page}");
                     }

@@ -90,7 +90,7 @@ fn plotted(curves: &Curves, axes: &Axes) -> Markup {
     }
 }
 
-/// The curves in words, for those who cannot see them.
+/// The curves in words, for readers that cannot see them.
 fn description(curves: &Curves) -> String {
     let mut text = String::new();
     for (index, curve) in curves.curves.iter().enumerate() {

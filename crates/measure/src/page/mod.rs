@@ -137,7 +137,7 @@ fn whose_class(whose: Whose) -> &'static str {
     }
 }
 
-/// For keys and for those who listen.
+/// For keys and for screen readers.
 fn whose_words(whose: Whose) -> &'static str {
     match whose {
         Whose::Headwater => "headwater",

@@ -1,4 +1,4 @@
-//! Documents: words that belong to somebody's machine or tools, and ARCHITECTURE.md's list of dependencies.
+//! Documents: words that belong to a machine or its tools, words that hide what acts, and ARCHITECTURE.md's list of dependencies.
 
 use crate::edges::{dependencies, package_name};
 use crate::repository::Finding;
@@ -14,6 +14,30 @@ pub(crate) fn check_words(path: &str, text: &str) -> Vec<Finding> {
     }
     findings
 }
+
+/// Words in docs behind which the reader, the kernel or the caller hides: a stranger cannot tell which of them is meant.
+pub(crate) fn check_docs(path: &str, text: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (line, content) in (1..).zip(text.lines().map(str::trim_start)) {
+        if !content.starts_with("///") && !content.starts_with("//!") {
+            continue;
+        }
+        let words: Vec<String> =
+            content.split(|letter: char| !letter.is_alphanumeric()).map(str::to_lowercase).collect();
+        let hidden = HIDING.iter().filter(|hiding| {
+            let hiding: Vec<&str> = hiding.split(' ').collect();
+            words.windows(hiding.len()).any(|part| part.iter().zip(&hiding).all(|(one, other)| one == other))
+        });
+        findings
+            .extend(hidden.map(|word| {
+                Finding::new(path, line, format!("`{word}` in a doc; name the thing that acts"))
+            }));
+    }
+    findings
+}
+
+const HIDING: [&str; 10] =
+    ["who", "whoever", "somebody", "nobody", "he", "him", "his", "so much", "so many", "as was wished"];
 
 /// Every crate, and each of its dependencies in backticks: a reader has to find why it is there.
 pub(crate) fn check_architecture(architecture: &str, manifest: &str) -> Vec<Finding> {
@@ -69,6 +93,17 @@ mod tests {
             assert_eq!(findings[0].line, 2);
         }
         assert_eq!(check_words("a.md", "a framework/test and an agent of change"), Vec::new());
+    }
+
+    #[test]
+    fn words_that_hide_what_acts_are_found_in_docs() {
+        for text in ["/// Who reads waits.", "    //! Frames for whoever needs them.", "/// Counts so many."]
+        {
+            assert_eq!(check_docs("a.rs", text).len(), 1, "{text}");
+        }
+        for text in ["// who", "/// The whole", "/// so  the many", "let who = 1; // he"] {
+            assert_eq!(check_docs("a.rs", text), Vec::new(), "{text}");
+        }
     }
 
     #[test]

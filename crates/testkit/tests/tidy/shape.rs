@@ -76,6 +76,23 @@ pub(crate) fn check_placeholders(path: &str, text: &str) -> Vec<Finding> {
     found.into_iter().map(finding).collect()
 }
 
+/// Constants and functions that core and io define for all.
+pub(crate) fn check_copies(path: &str, text: &str) -> Vec<Finding> {
+    let copied = |line: &str| {
+        COPIES.iter().find(|(copy, _)| line.trim_start().trim_start_matches("pub(crate) ").starts_with(copy))
+    };
+    let lines = (1..).zip(text.lines());
+    lines
+        .filter_map(|(line, content)| {
+            let (_, instead) = copied(content)?;
+            Some(Finding::new(path, line, format!("defined once; use {instead}")))
+        })
+        .collect()
+}
+
+const COPIES: [(&str, &str); 2] =
+    [("const PAGE_BYTES:", "that of `headwater_core::units`"), ("fn lock<T>(mutex", "`headwater_io::lock`")];
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TestCode {
     Included,

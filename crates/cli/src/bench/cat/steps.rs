@@ -1,7 +1,7 @@
 //! Steps, the child's side of the cat suite: standard input to standard output, in the ways that are no program of their own.
 //!
 //! Owns: the loops, the sizes of their buffers and the sweep that finds the best one.
-//! Does not own: clocks, who is compared.
+//! Does not own: clocks, the programs compared.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

@@ -259,7 +259,7 @@ impl Run {
     }
 }
 
-/// One of those who read at the same time: its places, its clock.
+/// One of the readers that run at the same time: its places, its clock.
 struct Worker {
     run: Run,
     seed: u64,

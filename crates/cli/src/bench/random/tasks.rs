@@ -1,6 +1,6 @@
 //! Tasks: many futures on one thread, each polled when it was woken.
 //!
-//! Owns: who is to be polled.
+//! Owns: which tasks are to be polled.
 //! Does not own: what is done.
 
 use std::pin::Pin;

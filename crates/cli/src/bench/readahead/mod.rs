@@ -59,7 +59,7 @@ impl Plan {
     }
 }
 
-/// Who reads, and so who reads ahead.
+/// The reader, and so the readahead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reader {
     /// `pread` through the page cache, readahead as the device is set.

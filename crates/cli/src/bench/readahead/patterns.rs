@@ -1,7 +1,7 @@
 //! Patterns: in which order a file is read.
 //!
 //! Owns: names, and the place of each read as a function of its number.
-//! Does not own: who reads, when it ends for lack of time.
+//! Does not own: the reader, when it ends for lack of time.
 
 use headwater_core::units::PAGE_SIZE_BYTES as PAGE;
 
@@ -20,7 +20,7 @@ pub(super) enum Pattern {
     Backward {
         bytes: u64,
     },
-    /// Every so many bytes a read.
+    /// A read every this number of bytes.
     Stride {
         bytes: u64,
         every_bytes: u64,

@@ -29,7 +29,7 @@ pub(in crate::bench) struct Measurement {
     pub(super) cpu_seconds: f64,
     /// What this process asked of devices meanwhile; `None` where the kernel does not count.
     pub(super) device_bytes: Option<u64>,
-    /// Sums of what was looked at after so many reads.
+    /// Sums of what was looked at after this number of reads.
     pub(super) sums: Vec<(u64, u64)>,
     /// Which driver headwater used.
     pub(super) driver: Option<String>,

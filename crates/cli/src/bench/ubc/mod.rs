@@ -525,7 +525,7 @@ pub(super) const SIZE_DEFAULT: ByteSize = ByteSize(1 << 30);
 /// One is read, one overwritten, one new.
 const FILES: u64 = 3;
 
-/// So that a file system is not filled by what nobody asked for.
+/// So that a file system is not filled by files that no option asks for.
 const FILES_AND_ROOM: u64 = FILES + 1;
 
 /// Twice of what is read again, and a fraction of a large file.

@@ -253,7 +253,7 @@ fn write_all(
     Ok(())
 }
 
-/// Direct requests, many in flight, whose bytes nobody looks at.
+/// Direct requests, many in flight, the bytes of which no code looks at.
 struct Ring {
     driver: Driver,
     arena: Arena,

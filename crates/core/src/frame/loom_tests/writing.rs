@@ -1,4 +1,4 @@
-//! Writing under loom: writers of a page against readers, glances, other writers, writes to its file, and what takes it out.
+//! Writing under loom: writers of a page against readers, optimistic readers, other writers, writes to its file, and what takes it out.
 //!
 //! Owns: the models of what is written.
 //! Does not own: the page they share, and how a model is explored.
@@ -58,15 +58,15 @@ fn loom_notes_against_write() {
     });
 }
 
-/// A page that can be glanced at, and two words of it that are read and written as memory is that others may look at.
-struct Glanced {
+/// A page that can be read optimistically, and two words of it that are read and written as memory is that others may look at.
+struct ReadPage {
     frame: Frame,
     words: [AtomicU32; 2],
 }
 
-impl Glanced {
-    fn new() -> Rc<Glanced> {
-        let page = Glanced { frame: Frame::new(), words: [AtomicU32::new(A.2), AtomicU32::new(A.2)] };
+impl ReadPage {
+    fn new() -> Rc<ReadPage> {
+        let page = ReadPage { frame: Frame::new(), words: [AtomicU32::new(A.2), AtomicU32::new(A.2)] };
         page.frame.install(A.0, A.1);
         page.frame.set_references(REFERENCES_MAX);
         Rc::new(page)
@@ -77,22 +77,22 @@ impl Glanced {
     }
 
     /// What was seen, if nothing has changed.
-    fn glance(&self) -> Option<u32> {
-        let glance = self.frame.glance(A.0, A.1)?;
+    fn read(&self) -> Option<u32> {
+        let version = self.frame.begin_optimistic_read(A.0, A.1)?;
         let [first, second] = [0, 1].map(|place: usize| self.words[place].load(Ordering::Relaxed));
-        self.frame.is_unchanged(glance).then(|| {
-            assert_eq!(first, second, "a glance at half of a write");
+        self.frame.is_unchanged(version).then(|| {
+            assert_eq!(first, second, "an optimistic read of half of a write");
             first
         })
     }
 }
 
-/// Goal: a glance that finds the page unchanged has seen no byte of a write that overlapped. Method: two writes in place,
+/// Goal: an optimistic read that finds the page unchanged has seen no byte of a write that overlapped. Method: two writes in place,
 /// which leave the state as it was.
 #[test]
-fn loom_glance_against_write() {
+fn loom_optimistic_read_against_write() {
     explore(|| {
-        let page = Glanced::new();
+        let page = ReadPage::new();
         let written = page.clone();
         let writer = thread::spawn(move || {
             for contents in [A.2 + 1, A.2 + 2] {
@@ -101,19 +101,19 @@ fn loom_glance_against_write() {
                 written.frame.end_write();
             }
         });
-        let seen = page.glance();
+        let seen = page.read();
         assert!(seen.is_none_or(|seen| (A.2..=A.2 + 2).contains(&seen)), "{seen:?}");
         writer.join().unwrap();
-        assert_eq!(page.glance(), Some(A.2 + 2));
+        assert_eq!(page.read(), Some(A.2 + 2));
     });
 }
 
 /// Goal: the same where the page leaves, and its memory gets another that is written before it is there. Method: as the
 /// owner of memory stores into it: after a fence.
 #[test]
-fn loom_glance_against_reuse() {
+fn loom_optimistic_read_against_reuse() {
     explore(|| {
-        let page = Glanced::new();
+        let page = ReadPage::new();
         let reused = page.clone();
         let writer = thread::spawn(move || {
             reused.frame.invalidate();
@@ -122,9 +122,9 @@ fn loom_glance_against_reuse() {
             reused.frame.install(OTHER_PAGE.0, OTHER_PAGE.1);
             reused.frame.set_references(REFERENCES_MAX);
         });
-        assert!(page.glance().is_none_or(|seen| seen == A.2));
+        assert!(page.read().is_none_or(|seen| seen == A.2));
         writer.join().unwrap();
-        assert_eq!(page.glance(), None);
+        assert_eq!(page.read(), None);
     });
 }
 

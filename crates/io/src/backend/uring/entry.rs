@@ -1,4 +1,4 @@
-//! Entry: how an attempt is told to the kernel, and how the kernel's answer is read.
+//! Entry: an attempt as a submission queue entry, and the result in a completion queue entry.
 //!
 //! Owns: the layout of entries and of the number that comes back with each.
 //! Does not own: the queue; the attempt and its memory (slots).

@@ -229,8 +229,8 @@ impl Uring {
         self.shared.entered.any_is_stuck()
     }
 
-    /// Settles what the ring already shows as complete, unless somebody else is at it.
-    pub(crate) fn glance(&self) {
+    /// Completes what the ring already shows as complete, unless another thread has the lead.
+    pub(crate) fn reap_ready(&self) {
         if self.shared.burst.load(Ordering::Relaxed) > 0 {
             self.shared.end_burst();
         }

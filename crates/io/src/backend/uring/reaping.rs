@@ -116,7 +116,7 @@ impl Shared {
         }
         let next = self.settle(lead, harvest);
         let staged = if next.is_empty() { 0 } else { self.push(&next) };
-        // Once: should the kernel be short of memory, the owners are told before it is asked again.
+        // Once: should the kernel be short of memory, the owners are woken before it is entered again.
         let is_left = staged > 0 && !self.try_flush(staged).is_ok_and(|all| all);
         if let Reaper::Attendant(attendant) = reaper {
             let waiters = &harvest.completed.waiters;

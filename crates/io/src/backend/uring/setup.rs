@@ -71,7 +71,7 @@ pub(crate) struct Ring {
     ring: ManuallyDrop<IoUring>,
     mark: ProcessMark,
     /// Rung when a completion is deferred, which the ring's own descriptor does not show to who polls it already.
-    bell: Option<OwnedFd>,
+    event_descriptor: Option<OwnedFd>,
     /// Whether the kernel runs completions only when asked.
     pub(crate) deferred: bool,
 }
@@ -84,9 +84,9 @@ impl Ring {
         // The best first; a kernel that does not know a flag says EINVAL.
         for level in [Level::Linux6_6, Level::Linux6_1, Level::Linux5_6] {
             match build(wanted, level) {
-                Ok((ring, bell)) => {
-                    let (deferred, mark) = (bell.is_some(), ProcessMark::here());
-                    return Ok(Ring { ring: ManuallyDrop::new(ring), mark, bell, deferred });
+                Ok((ring, event_descriptor)) => {
+                    let (deferred, mark) = (event_descriptor.is_some(), ProcessMark::here());
+                    return Ok(Ring { ring: ManuallyDrop::new(ring), mark, event_descriptor, deferred });
                 }
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => refusal = Some(error),
                 Err(error) => return Err(explain(error)),
@@ -97,18 +97,18 @@ impl Ring {
 
     /// What becomes readable when there is something to collect.
     pub(crate) fn watched(&self) -> BorrowedFd<'_> {
-        match &self.bell {
-            Some(bell) => bell.as_fd(),
+        match &self.event_descriptor {
+            Some(event_descriptor) => event_descriptor.as_fd(),
             // SAFETY: the ring is open for as long as `self` lives.
             None => unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) },
         }
     }
 
-    /// From now on, only what comes later makes [`Ring::watched`] readable, if it is a bell.
+    /// From now on, only what comes later makes [`Ring::watched`] readable, if that is an eventfd.
     pub(crate) fn silence(&self) {
-        if let Some(bell) = &self.bell {
+        if let Some(event_descriptor) = &self.event_descriptor {
             // An error means that it was silent.
-            let _ = rustix::io::read(bell, &mut [0; 8]);
+            let _ = rustix::io::read(event_descriptor, &mut [0; 8]);
         }
     }
 }
@@ -192,19 +192,19 @@ fn build(wanted: RingUse, level: Level) -> io::Result<(IoUring, Option<OwnedFd>)
         let text = "this kernel's io_uring lacks read, write or fsync";
         return Err(io::Error::new(io::ErrorKind::Unsupported, text));
     }
-    let bell = if defers { Some(hang_bell(&ring)?) } else { None };
+    let event_descriptor = if defers { Some(register_event_descriptor(&ring)?) } else { None };
     if level >= Level::Linux6_1 {
         restrict(&ring)?;
     }
-    Ok((ring, bell))
+    Ok((ring, event_descriptor))
 }
 
 /// With `IORING_SETUP_DEFER_TASKRUN` a completion wakes who waits inside `io_uring_enter` and whoever has an eventfd, but
 /// since Linux 6.3 not who polls the ring (`io_req_local_work_add` in io_uring/io_uring.c).
-fn hang_bell(ring: &IoUring) -> io::Result<OwnedFd> {
-    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-    ring.submitter().register_eventfd(bell.as_raw_fd())?;
-    Ok(bell)
+fn register_event_descriptor(ring: &IoUring) -> io::Result<OwnedFd> {
+    let event_descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    ring.submitter().register_eventfd(event_descriptor.as_raw_fd())?;
+    Ok(event_descriptor)
 }
 
 /// Whoever gets hold of the descriptor can do nothing with it but what this crate does.

@@ -1,4 +1,4 @@
-//! Elastic: growing while the system has memory to spare, and giving back what nobody uses.
+//! Elastic: the arena grows while the system has memory to spare, and returns free chunks under pressure.
 //!
 //! ```text
 //!            ┌── grow: headroom? touch ◄──┐
@@ -7,8 +7,8 @@
 //!                     └── a ring is still at it ──┘
 //! ```
 //!
-//! A released chunk stays mapped, because one who glances at a frame that is no longer his may still read there; he finds
-//! zeros, and throws them away.
+//! A released chunk stays mapped, because an optimistic read of a page that has just left may still be under way; it may
+//! see zeros, and is then discarded.
 //!
 //! Owns: when the arena may grow, which chunks have memory, which rings know the arena.
 //! Does not own: the buddy (the arena's state), what the headroom is (pressure), who is evicted.
@@ -38,7 +38,7 @@ pub(super) struct Growth {
     refused_until: AtomicU64,
     /// Growth was refused when it was last asked for.
     is_limited: AtomicBool,
-    /// Growth was refused, and nobody has been told yet.
+    /// Growth was refused, and [`Arena::take_refusal`] has not reported it yet.
     is_refusal_new: AtomicBool,
 }
 
@@ -122,7 +122,7 @@ impl std::fmt::Debug for Rings {
 }
 
 impl ArenaKey {
-    /// The ring may be told of chunks from now on. It forgets them before their memory goes.
+    /// The ring may register chunks from now on. Before the memory of one is released, it is asked to forget it.
     pub(crate) fn add_ring(&self, ring: Weak<dyn ChunkUser>) {
         lock(&self.rings.0).push(ring);
     }
@@ -211,7 +211,7 @@ impl Arena {
         let mut mapped = None;
         match &known {
             _ if !is_allowed => {}
-            // SAFETY: the chunk was released, so nobody owns any of it, and who glances does so atomically.
+            // SAFETY: the chunk was released, so nobody owns any of it, and optimistic readers read atomically.
             Some(chunk) => unsafe { sys::touch_chunk(chunk.base, CHUNK_BYTES) },
             None => mapped = MappedChunk::map(),
         }

@@ -29,17 +29,17 @@ unsafe impl Send for Extent {}
 unsafe impl Sync for Extent {}
 
 impl Extent {
-    /// Copies bytes into it. As fast as through the slice, but never mistaken for a change of a page by those who look at
-    /// frames without pinning them.
+    /// Copies bytes into the extent, as fast as through the slice. Unlike that, it is sound while an optimistic read of the page
+    /// that was in these frames before may still be under way.
     ///
     /// # Panics
     /// If they reach beyond the extent.
     pub fn store(&mut self, offset_bytes: usize, bytes: &[u8]) {
         assert!(offset_bytes.checked_add(bytes.len()).is_some_and(|end_bytes| end_bytes <= self.len()));
-        // A late glance that sees these bytes sees as well that its page has left.
+        // An optimistic reader that sees these bytes also sees that its page has left.
         fence(Ordering::Release);
-        // SAFETY: the bytes lie in this extent, which has one owner, borrowed mutably; its base is page-aligned. A late
-        // glance at what its frames held before reads atomically.
+        // SAFETY: the bytes lie in this extent, which has one owner, borrowed mutably; its base is page-aligned. An
+        // optimistic reader of the page that was here before reads atomically.
         unsafe { sys::store_streaming(self.base, offset_bytes..offset_bytes + bytes.len(), bytes) };
     }
 

@@ -27,7 +27,7 @@ pub(super) struct Userfault {
     page_map: File,
 }
 
-/// Whether a page placed by [`Userfault::place`] is told by [`Userfault::scan_written`] before anybody writes to it.
+/// Whether a page placed by [`Userfault::place`] is reported by [`Userfault::scan_written`] although it was not written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Protection {
     /// It would be.
@@ -157,10 +157,10 @@ impl Userfault {
     }
 
     /// Calls `on_written` with each run of pages of the range written since they were protected, ascending, and protects
-    /// them again: what is written from now on is told the next time.
+    /// them again: later writes are reported by the next scan.
     ///
     /// # Errors
-    /// When the kernel's tables cannot be walked. What was told by then is protected again, the rest is left as it was.
+    /// When the kernel's tables cannot be walked. What was reported by then is protected again, the rest is left as it was.
     ///
     /// # Safety
     /// The range is registered, and page-aligned.

@@ -34,32 +34,32 @@ fn range(start: u64, end: u64) -> PageRange {
     PageRange { start: PageIndex::new(start), end: PageIndex::new(end) }
 }
 
-/// Until its references are counted to the full, so that it can be glanced at.
+/// Reads the page until its reference count is at its maximum, so that it can be read optimistically.
 fn make_popular(file: &FilePages, page: PageIndex) {
     for at in 0..8 {
         assert!(matches!(file.pin(page, at * 100..at * 100 + 1), Found::Page(_)));
     }
 }
 
-/// Goal: a glance beyond the page, at more than it may be, or at nothing that a range could mean, copies nothing. Method: a page
-/// that can be glanced at, among pages with other bytes; the bounds, and what wraps around.
+/// Goal: an optimistic read beyond the page, at more than it may be, or at nothing that a range could mean, copies nothing. Method: a page
+/// that can be read so, among pages with other bytes; the bounds, and what wraps around.
 #[test]
-fn glances_stay_within_the_page() {
+fn optimistic_reads_stay_within_the_page() {
     let (arena, cache, file) = bench();
     load(&arena, &file, 0..1).unwrap();
     let secret = surround(&arena, &cache);
     let page = PageIndex::new(0);
     make_popular(&file, page);
-    let glance = |part: Range<u32>, room: usize| {
+    let read = |part: Range<u32>, room: usize| {
         let mut buffer = vec![0xAA; room];
-        let glanced = file.glance(page, part.clone(), &mut buffer);
-        let expected = if glanced == Glanced::Copied { part.len() } else { 0 };
+        let outcome = file.read_optimistic(page, part.clone(), &mut buffer);
+        let expected = if outcome == OptimisticRead::Copied { part.len() } else { 0 };
         let (copied, rest) = buffer.split_at(expected);
         assert!(copied.iter().all(|&byte| byte == 0) && rest.iter().all(|&byte| byte == 0xAA), "{part:?}");
-        glanced
+        outcome
     };
     for part in [0..64, 4032..4096, 4095..4096, 7..9, 0..0, 4096..4096] {
-        assert_eq!(glance(part.clone(), 64), Glanced::Copied, "{part:?}");
+        assert_eq!(read(part.clone(), 64), OptimisticRead::Copied, "{part:?}");
     }
     let (inverted, last) = (Range { start: 64, end: 0 }, u32::MAX);
     let wrong = [
@@ -73,9 +73,9 @@ fn glances_stay_within_the_page() {
         inverted,
     ];
     for part in wrong {
-        assert_eq!(glance(part.clone(), 64), Glanced::Not, "{part:?}");
+        assert_eq!(read(part.clone(), 64), OptimisticRead::Failed, "{part:?}");
     }
-    assert_eq!(glance(0..64, 63), Glanced::Not, "the buffer is shorter");
+    assert_eq!(read(0..64, 63), OptimisticRead::Failed, "the buffer is shorter");
     drop((secret, file, cache));
     assert_idle(&arena);
 }
@@ -104,7 +104,7 @@ fn writes_are_as_long_as_they_say() {
 }
 
 /// Goal: a page can be pinned as often as is counted, and no more; then it is refused or waited for, can still be held for its
-/// file, read by glances and replaced; each pin that is given up makes room for another.
+/// file, read optimistically and replaced; each pin that is given up makes room for another.
 #[test]
 #[cfg_attr(miri, ignore)] // minutes
 fn a_page_has_so_many_pins() {
@@ -122,7 +122,7 @@ fn a_page_has_so_many_pins() {
     assert_eq!(pins.len(), FilePages::PINS_MAX as usize);
     assert!(pin().is_none() && file.is_resident(page));
     let held = file.hold(range(0, 1));
-    assert_eq!(file.glance(page, 0..64, &mut [0; 64]), Glanced::Copied);
+    assert_eq!(file.read_optimistic(page, 0..64, &mut [0; 64]), OptimisticRead::Copied);
     assert_eq!(file.overwrite(page, 0, b"new"), Overwritten::Pinned);
     std::thread::scope(|scope| {
         let waits =
@@ -222,9 +222,9 @@ impl Anyone {
     fn look(&mut self) {
         let (page, part, mut buffer) = (self.page(), self.part(), vec![0; self.rng.below(100) as usize]);
         self.file.fetch(page, part.clone());
-        if self.file.glance(page, part.clone(), &mut buffer) == Glanced::Copied {
+        if self.file.read_optimistic(page, part.clone(), &mut buffer) == OptimisticRead::Copied {
             assert!(part.end <= 4096 && part.len() <= buffer.len(), "{part:?} of a page");
-            assert!(!buffer.contains(&SECRET), "a glance at {part:?}");
+            assert!(!buffer.contains(&SECRET), "an optimistic read of {part:?}");
         }
         if let Found::Page(pinned) = self.file.pin(page, part) {
             assert_eq!(pinned.len(), PAGE_BYTES);

@@ -54,13 +54,13 @@ enum Crowded {
     IsWaitedFor,
 }
 
-/// Whether [`FilePages::glance`] copied.
+/// What became of an optimistic read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Glanced {
-    /// It did.
+pub enum OptimisticRead {
+    /// The bytes are in the buffer.
     Copied,
-    /// It did not; the buffer holds anything.
-    Not,
+    /// They are not; the buffer may hold anything.
+    Failed,
 }
 
 /// A page that was taken out of use before it was evicted.
@@ -73,7 +73,7 @@ pub struct Dropped {
 }
 
 impl FilePages {
-    /// The file's number in the cache, as [`Evicted`] names it.
+    /// The file's number in the cache, as [`Evicted`](headwater_core::cache::Evicted) names it.
     pub fn id(&self) -> FileId {
         self.file.table.file()
     }
@@ -118,7 +118,7 @@ impl FilePages {
         }
     }
 
-    /// Has the processor fetch the beginning of `part` of a page that is there, and what pinning it takes.
+    /// Prefetches the beginning of `part` of a resident page, and the frame's word, into the processor's cache.
     #[inline]
     pub fn fetch(&self, page: PageIndex, part: Range<u32>) {
         let Some((found, base)) = self.find(page) else { return };
@@ -129,28 +129,32 @@ impl FilePages {
         (part.start..end).step_by(CACHE_LINE_BYTES).for_each(|at| sys::prefetch(base, at as usize));
     }
 
-    /// Copies a few bytes of a page, without even a pin, if they are there and taking them changes nothing: the page is
-    /// as much in use as is counted. Says whether it did. The processor can go on with the next read meanwhile, which
-    /// it does not past the atomic operations of a pin. `Not` for a part that is longer than
-    /// [`FilePages::GLANCE_BYTES_MAX`] or than the buffer, or is no part of a page.
+    /// Optimistic read: copies a few bytes of a page without a pin, then checks that the page has not changed meanwhile. A pin
+    /// is an atomic operation, past which the processor does not run ahead; this is not, so that the next read can overlap.
+    ///
+    /// Fails, and the caller pins, if the page is absent or changes, if its reference count is not yet at its maximum (a pin
+    /// would raise it), and for a `part` that is longer than [`FilePages::OPTIMISTIC_BYTES_MAX`] or than the buffer, or
+    /// is not within a page.
     #[inline]
-    pub fn glance(&self, page: PageIndex, part: Range<u32>, buffer: &mut [u8]) -> Glanced {
+    pub fn read_optimistic(&self, page: PageIndex, part: Range<u32>, buffer: &mut [u8]) -> OptimisticRead {
         let is_part = part.start <= part.end && part.end <= PAGE_BYTES as u32;
-        if !is_part || part.len() > buffer.len().min(Self::GLANCE_BYTES_MAX as usize) {
-            return Glanced::Not;
+        if !is_part || part.len() > buffer.len().min(Self::OPTIMISTIC_BYTES_MAX as usize) {
+            return OptimisticRead::Failed;
         }
         let (shared, table) = (&*self.file.shared, &*self.file.table);
-        let Some((found, base)) = self.find(page) else { return Glanced::Not };
-        let Some((frame, glance)) = shared.cache.glance(table, page, found) else { return Glanced::Not };
+        let Some((found, base)) = self.find(page) else { return OptimisticRead::Failed };
+        let Some((frame, version)) = shared.cache.begin_optimistic_read(table, page, found) else {
+            return OptimisticRead::Failed;
+        };
         // SAFETY: the part lies in the page, as was checked above, and the frame is mapped as long as the arena. Others may
-        // write to it meanwhile, if it was given away since the glance: the kernel, or `zero_tail` by atomic stores; what
+        // write to it meanwhile, if the page has left since: the kernel, or `zero_tail` by atomic stores; what
         // was copied is not used then.
         unsafe { sys::copy_racing(base, part.start as usize..part.end as usize, buffer) };
-        if frame.is_unchanged(glance) { Glanced::Copied } else { Glanced::Not }
+        if frame.is_unchanged(version) { OptimisticRead::Copied } else { OptimisticRead::Failed }
     }
 
-    /// The most that [`FilePages::glance`] copies: a cache line; beyond it pins cost little beside the copy.
-    pub const GLANCE_BYTES_MAX: u32 = 64;
+    /// The most that [`FilePages::read_optimistic`] copies: a cache line; beyond it pins cost little beside the copy.
+    pub const OPTIMISTIC_BYTES_MAX: u32 = 64;
 
     /// The frame that seems to hold the page, and where it lies; nothing in a forked child.
     #[inline]
@@ -181,19 +185,19 @@ impl FilePages {
         }
     }
 
-    /// Whether the page can be read now, as far as can be told without a lock.
+    /// Whether the page can be read now, as far as is visible without a lock.
     pub fn is_resident(&self, page: PageIndex) -> bool {
         let state = self.file.shared.cache.state(&self.file.table, page);
         state.is_some_and(|state| state != FrameState::Loading)
     }
 
-    /// Whether the page is there or on its way, as far as can be told without a lock.
+    /// Whether the page is there or on its way, as far as is visible without a lock.
     pub fn holds(&self, page: PageIndex) -> bool {
         self.file.shared.cache.holds(&self.file.table, page)
     }
 
     /// The first of `pages` become pages on their way into `extents`: up to the first that is there or on its way
-    /// already, or for which there is no memory in tables. Those from `ahead_from` on are guesses, for which nobody waits.
+    /// already, or for which there is no memory in tables. Those from `ahead_from` on are readahead.
     ///
     /// # Errors
     /// When that is the first.
@@ -236,7 +240,7 @@ impl FilePages {
         if loading.pages.is_empty() { Err(obstacle) } else { Ok(loading) }
     }
 
-    /// Somebody waits for a page on its way: it counts as demanded from now on. Says whether it had been read ahead or
+    /// A reader waits for a page on its way: it counts as demanded from now on. Says whether it had been read ahead or
     /// marked; `None` if it is not on its way.
     pub fn demand(&self, page: PageIndex) -> Option<FirstUse> {
         let shared = &*self.file.shared;
@@ -249,8 +253,8 @@ impl FilePages {
         shared.lock().control.mark(&shared.cache, &self.file.table, page);
     }
 
-    /// Takes pages out of use, dirty ones perhaps with them. Who has pinned one keeps its bytes; what is on its way is thrown
-    /// away when it comes.
+    /// Removes pages from the cache, dirty ones as `dirty_too` says. Pins stay valid; the result of a load under way is
+    /// discarded.
     pub fn invalidate(&self, pages: PageRange, dirty_too: DirtyToo, mut each: impl FnMut(Dropped)) {
         self.file.invalidate(pages, dirty_too, &mut each);
     }

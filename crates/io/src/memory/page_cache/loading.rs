@@ -105,8 +105,8 @@ fn zero_tail(extents: &mut Extents, read_bytes: usize) {
     for extent in extents {
         if skip_bytes < extent.len() {
             let tail_bytes = skip_bytes.next_multiple_of(PAGE_BYTES) - skip_bytes;
-            // Atomically, because one who glanced at what the frame held before may still look; he sees as well then that
-            // it has left.
+            // Atomically and after the fence: an optimistic reader of the page that was here before may still be reading. If it
+            // sees one of these bytes, it also sees that its page has left.
             fence(Ordering::Release);
             for byte in &mut extent[skip_bytes..skip_bytes + tail_bytes] {
                 // SAFETY: the byte is borrowed mutably, so it is valid and writable.

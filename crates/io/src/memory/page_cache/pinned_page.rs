@@ -2,7 +2,7 @@
 //!
 //! Owns: one pin of a frame, from its making to its drop.
 //! Does not own: the frame's state.
-//! Invariants: I1 bytes are lent only while pinned, and nobody writes to a pinned frame.
+//! Invariants: I1 bytes are lent only while pinned (M1 of `headwater_core::frame`).
 
 use std::fmt;
 use std::ops::Deref;
@@ -54,8 +54,7 @@ impl Deref for PinnedPage<'_> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the frame is mapped as long as the arena, which `shared` keeps. It is pinned, so it is Resident or
-        // Doomed: no extent covers it, and nobody writes to it.
+        // SAFETY: the frame is mapped as long as the arena, which `shared` keeps; M1 of `headwater_core::frame`.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), PAGE_BYTES) }
     }
 }

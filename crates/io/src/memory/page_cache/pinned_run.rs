@@ -62,8 +62,7 @@ impl PinnedRun {
     /// The bytes of the pages, in pieces that are contiguous in memory.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         self.segments().map(|(base, length_bytes)| {
-            // SAFETY: the frames are mapped as long as the arena, which `shared` keeps. They are pinned, so no extent
-            // covers them and nobody writes to them.
+            // SAFETY: the frames are mapped as long as the arena, which `shared` keeps; M1 of `headwater_core::frame`.
             unsafe { std::slice::from_raw_parts(base.as_ptr(), length_bytes) }
         })
     }

@@ -291,7 +291,7 @@ fn a_run_that_failed_leaves_pages_dirty() {
 }
 
 /// Goal: I1: readers of a page race with writes in place, with its replacement and with its writing to a device, and see
-/// whole writes through pins, which do not change, and whole words in glances. Method: each write fills the page.
+/// whole writes through pins, which do not change, and whole words in optimistic reads. Method: each write fills the page.
 #[test]
 fn readers_race_with_writers() {
     let (arena, cache, file) = bench();
@@ -301,9 +301,9 @@ fn readers_race_with_writers() {
             let first = pinned[0];
             assert!(pinned.iter().step_by(257).all(|&byte| byte == first), "a torn page");
         }
-        let mut glanced = [0; 64];
-        if file.glance(page(0), 100..164, &mut glanced) == Glanced::Copied {
-            assert!(glanced.iter().all(|&byte| byte == glanced[0]), "a torn glance: {glanced:?}");
+        let mut bytes = [0; 64];
+        if file.read_optimistic(page(0), 100..164, &mut bytes) == OptimisticRead::Copied {
+            assert!(bytes.iter().all(|&byte| byte == bytes[0]), "a torn read: {bytes:?}");
         }
     };
     std::thread::scope(|scope| {

@@ -10,7 +10,7 @@
 //!
 //! Owns: how bytes get into frames of the cache, and pins of what is being written.
 //! Does not own: which pages are dirty (the engine asks by number), requests.
-//! Invariants: I1 what is pinned is not written; what is written in place is stored atomically, because of `glance`.
+//! Invariants: I1 what is pinned is not written; what is written in place is stored atomically, because of optimistic reads.
 //! Locks: `control` for `install`; `arena.state` before and after it.
 
 use headwater_core::frame::{FirstUse, LoadId, WriteLatch};
@@ -62,8 +62,8 @@ impl FilePages {
             let Some((found, base)) = self.find(page) else { return Overwritten::Absent };
             match shared.cache.begin_write(table, page, found, start_bytes, end_bytes) {
                 WriteLatch::Latched(first_use) => {
-                    // SAFETY: the frame is mapped as long as the arena and latched: nobody has it pinned or pins it, no
-                    // extent covers it, and no other writer is at it. Who glances at it reads atomically.
+                    // SAFETY: the frame is mapped as long as the arena; M2 of `headwater_core::frame`, as it is latched. The stores
+                    // are atomic for the sake of optimistic readers.
                     unsafe { sys::store_racing(base, start_bytes as usize..end_bytes as usize, bytes) };
                     shared.cache.end_write(found);
                     return Overwritten::Done(first_use);

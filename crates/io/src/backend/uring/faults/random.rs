@@ -33,7 +33,7 @@ use crate::system::sys::Operation;
 #[test]
 #[cfg_attr(miri, ignore)] // needs the kernel's rings
 fn storms_only_delay() {
-    with_seed("uring::faults::random::storms_only_delay", |seed| {
+    with_seed("backend::uring::faults::random::storms_only_delay", |seed| {
         let end = Instant::now() + Duration::from_secs(soak_seconds().unwrap_or(1));
         let mut rng = Rng::new(seed);
         while Instant::now() < end {

@@ -149,7 +149,7 @@ impl Bench {
         lock(&self.kernel.invented).extend_from_slice(invented);
         let Backend::Uring(uring) = &self.driver.ordinary_queues()[0].backend else { unreachable!() };
         while !lock(&self.kernel.invented).is_empty() {
-            uring.glance();
+            uring.reap_ready();
         }
     }
 
