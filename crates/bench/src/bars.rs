@@ -11,6 +11,8 @@ mod tune;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
+
 use crate::arms::{self, Arm};
 use crate::tools;
 use crate::tools::Sample;
@@ -47,15 +49,15 @@ pub(crate) struct Options {
     /// Seconds of each random arm.
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// Only these groups.
-    #[arg(long, value_delimiter = ',', default_values_t = GROUPS)]
+    /// Only these groups [default: all].
+    #[arg(long, value_delimiter = ',')]
     only: Vec<Group>,
     #[command(flatten)]
     write: write::Options,
 }
 
 /// A group of comparisons that share arms.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Group {
     Scan,
     Memory,
@@ -67,25 +69,6 @@ enum Group {
     Hash,
     Write,
     Tune,
-}
-
-const GROUPS: [Group; 10] = [
-    Group::Scan,
-    Group::Memory,
-    Group::Random,
-    Group::Ring,
-    Group::Warm,
-    Group::Cache,
-    Group::Cat,
-    Group::Hash,
-    Group::Write,
-    Group::Tune,
-];
-
-impl std::fmt::Display for Group {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", format!("{self:?}").to_lowercase())
-    }
 }
 
 /// One thing that is run.
@@ -114,7 +97,8 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
     let contest =
         Contest { options, file: &options.file, length_bytes: std::fs::metadata(&options.file)?.len() };
     writeln!(io::stdout(), "{:<66} {:>9} {:>7}  result", "comparison (medians)", "measured", "bar")?;
-    for group in &options.only {
+    let is_wanted = |group: &&Group| options.only.is_empty() || options.only.contains(group);
+    for group in Group::value_variants().iter().filter(is_wanted) {
         match group {
             Group::Scan => contest.scan()?,
             Group::Memory => contest.memory()?,

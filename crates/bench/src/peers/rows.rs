@@ -4,25 +4,23 @@
 //! Does not own: the work.
 
 use clap::ValueEnum;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+
+use crate::tools::name_of;
 
 /// A kind of work.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum Row {
     /// One big file from start to end; a byte of every page is looked at.
     ColdScan,
     /// Pages of 4 KiB at random places of it, one at a time.
     #[value(name = "cold-random-1")]
-    #[serde(rename = "cold-random-1")]
     ColdRandom1,
     /// The same, 20 at a time.
     #[value(name = "cold-random-20")]
-    #[serde(rename = "cold-random-20")]
     ColdRandom20,
     /// The same, 50 at a time.
     #[value(name = "cold-random-50")]
-    #[serde(rename = "cold-random-50")]
     ColdRandom50,
     /// Pages at random places of a file that is in memory, from one thread.
     WarmRandom,
@@ -49,8 +47,7 @@ pub(super) enum State {
 }
 
 /// A library.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum Peer {
     Headwater,
     /// `std::fs`, on threads where several reads are to be in flight.
@@ -70,32 +67,26 @@ pub(super) enum Peer {
 }
 
 /// A library, and the way it is used where there is more than one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum Arm {
     /// `std::fs::File`, one thread.
     Std,
     /// The same with a buffer of 128 KiB.
     #[value(name = "std-128k")]
-    #[serde(rename = "std-128k")]
     Std128k,
     /// The same with one of 1 MiB.
     #[value(name = "std-1m")]
-    #[serde(rename = "std-1m")]
     Std1m,
     /// `pread` with O_DIRECT on as many threads as reads are to be in flight.
     StdThreads,
     /// 4 threads.
     #[value(name = "std-4")]
-    #[serde(rename = "std-4")]
     Std4,
     /// 16 threads.
     #[value(name = "std-16")]
-    #[serde(rename = "std-16")]
     Std16,
     /// 32 threads.
     #[value(name = "std-32")]
-    #[serde(rename = "std-32")]
     Std32,
     /// With `MADV_SEQUENTIAL` or `MADV_RANDOM`, whichever is right.
     Mmap,
@@ -136,30 +127,31 @@ pub(super) enum Arm {
     HeadwaterMany,
     /// Blocking calls on 4 threads.
     #[value(name = "headwater-4")]
-    #[serde(rename = "headwater-4")]
     Headwater4,
     /// Blocking calls on 16 threads.
     #[value(name = "headwater-16")]
-    #[serde(rename = "headwater-16")]
     Headwater16,
     /// `Engine::read`, one thread.
     HeadwaterRead,
     /// 4 threads.
     #[value(name = "headwater-read-4")]
-    #[serde(rename = "headwater-read-4")]
     HeadwaterRead4,
     /// 32 threads.
     #[value(name = "headwater-read-32")]
-    #[serde(rename = "headwater-read-32")]
     HeadwaterRead32,
     /// `IoMode::Buffered`: the kernel caches, headwater does not. One thread.
     HeadwaterBuffered,
     /// The same on 16 threads.
     #[value(name = "headwater-buffered-16")]
-    #[serde(rename = "headwater-buffered-16")]
     HeadwaterBuffered16,
     /// Blocking calls on as many threads as reads are to be in flight.
     HeadwaterThreads,
+}
+
+impl Serialize for Arm {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&name_of(*self))
+    }
 }
 
 impl Row {

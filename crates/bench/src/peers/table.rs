@@ -144,7 +144,7 @@ impl<'a> Report<'a> {
     }
 
     pub(super) fn json(&self) -> String {
-        let row = |(row, lines): &(Row, Vec<Line>)| json!({"row": row, "unit": row.unit().heads().0, "lines": lines});
+        let row = |(row, lines): &(Row, Vec<Line>)| json!({"row": name_of(*row), "unit": row.unit().heads().0, "lines": lines});
         let report = json!({
             "suite": "peers",
             "rounds": self.options.rounds,

@@ -239,7 +239,10 @@ impl Contest<'_> {
                 ("places", json!(places)),
                 ("rounds", json!(rounds)),
             ],
-            tail: vec!["device: bytes read from it for each byte wanted".to_owned()],
+            tail: vec![
+                "kernel and the kilobytes of its readahead; all others by headwater, named after their readahead".to_owned(),
+                "device: bytes read from it for each byte wanted".to_owned(),
+            ],
             section,
             rows: self.rows,
             ..Report::default()
@@ -302,10 +305,10 @@ impl Contest<'_> {
         let readers = self.plan.readers();
         let mut columns = vec!["cold reads, MiB/s".to_owned()];
         for reader in &readers {
-            columns.extend([self.reader_words(*reader), "device".to_owned()]);
+            columns.extend([self.reader_head(*reader), "device".to_owned()]);
         }
         let ours = self.ours().map_or(String::new(), |reader| reader.short());
-        columns.extend(RATIOS.map(|(_, kernel)| format!("{ours} : {}", self.reader_words(kernel))));
+        columns.extend(RATIOS.map(|(_, kernel)| format!("{ours} : {}", self.reader_head(kernel))));
         let line = |pattern: Pattern| {
             let mut cells = vec![pattern.name().to_owned()];
             for reader in &readers {
@@ -376,6 +379,15 @@ impl Contest<'_> {
             _ => format!("of {READ_AHEAD_KB} KiB"),
         };
         format!("kernel with readahead {size}")
+    }
+
+    /// For the text, whose columns are narrow.
+    fn reader_head(&self, reader: Reader) -> String {
+        match (reader, self.host.storage.read_ahead_kb) {
+            (Reader::Kernel, Some(kib)) => format!("kernel {kib}K"),
+            (Reader::Kernel128, _) => format!("kernel {READ_AHEAD_KB}K"),
+            _ => reader.short(),
+        }
     }
 
     fn reader_words(&self, reader: Reader) -> String {
