@@ -58,7 +58,7 @@
 //! - M2 From `begin_write` to `end_write` the bytes are the writer's alone; only optimistic readers may still load them.
 //! - M3 From `begin_load` to `complete_load` or `fail_load` the bytes are the I/O's alone, with the same exception.
 //! - M4 A frame that becomes Free is named to the allocator once; until it is loaded or installed again, its bytes belong to
-//!   whoever allocates it, with the same exception.
+//!   the thread that allocates it, with the same exception.
 //!
 //! Invariants: F1 pins are zero unless Resident, Dirty or Doomed. F2 the identity changes only while Free and before
 //! Loading or Dirty is seen. F3 the version grows with each load and each write. F4 one load is under way while Loading or
