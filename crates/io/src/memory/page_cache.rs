@@ -51,7 +51,26 @@ pub use pinned_page::{OwnedPage, PinnedPage};
 pub use pinned_run::PinnedRun;
 pub use writing::{Modified, Overwritten};
 
-/// A cache of pages in the memory of an arena. Clones share it.
+/// A cache of pages in the memory of an arena: pages of anything, loaded by the thread that brings their bytes into extents of the arena,
+/// found and pinned by any thread without a lock. Clones share it.
+///
+/// ```
+/// use headwater_core::frame::LoadId;
+/// use headwater_core::replacement::Policy;
+/// use headwater_core::units::{PageIndex, PageRange};
+/// use headwater_io::{Arena, Extents, FilePages, Found, PageCache, Urgency};
+/// let arena = Arena::new(4 << 20)?;
+/// let cache = PageCache::new(&arena, Policy::Clock2QPlus);
+/// let file: FilePages = cache.add_file()?;
+/// let mut extent = arena.allocate(8192, Urgency::Demand).expect("the arena is empty");
+/// extent.fill(7);
+/// let (pages, extents) = (PageRange::new(PageIndex::new(0), PageIndex::new(2)), Extents::from_iter([extent]));
+/// let loading = file.begin_load(pages, &extents, LoadId::new(0), pages.end).expect("no thread has loaded them");
+/// loading.publish(extents, 8192);
+/// let Found::Page(page) = file.pin(PageIndex::new(1), 0..4096) else { panic!("it was loaded") };
+/// assert_eq!(page[0], 7);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct PageCache {
     shared: Arc<Shared>,
