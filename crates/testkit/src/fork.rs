@@ -31,11 +31,23 @@ pub fn run_forked(work: impl FnOnce()) {
             return assert_eq!(status.exit_status(), Some(0), "the forked child: {status:?}");
         }
         if Instant::now() > deadline {
+            let threads = threads_of(pid);
             kill_process(pid, Signal::KILL).expect("the child is ours");
-            panic!("the forked child hangs");
+            panic!("the forked child hangs: {threads:?}");
         }
         thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Names of the threads of a process, and what each waits for in the kernel. A thread that waits as `futex` before it has its name is one that
+/// the standard library begins: it holds a lock meanwhile, and a child that is forked just then starts no thread.
+fn threads_of(pid: Pid) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_pid())).into_iter().flatten().flatten();
+    let field =
+        |path: &std::path::Path, name: &str| std::fs::read_to_string(path.join(name)).unwrap_or_default();
+    tasks
+        .map(|task| format!("{} {}", field(&task.path(), "comm").trim(), field(&task.path(), "wchan")))
+        .collect()
 }
 
 /// This thread waits in the kernel for so long, and nothing can interrupt it there: it has a child that keeps it waiting, as
