@@ -138,7 +138,7 @@ impl OpenOptions {
     /// let file = options.caching(Caching::On).coherence(Coherence::Leased).open(&path)?;
     /// let mut seen = [0; 3];
     /// file.read_exact_at(&mut seen, 0)?;
-    /// Blocks, in another process or in this one, until the cached pages of the file are dropped.
+    /// // Blocks, in another process or in this one, until the cached pages of the file are dropped.
     /// std::fs::write(&path, b"xyz")?;
     /// file.read_exact_at(&mut seen, 0)?;
     /// assert_eq!(&seen, b"xyz");
