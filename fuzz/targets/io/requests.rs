@@ -409,7 +409,7 @@ impl Scene<'_> {
     fn ask(&mut self, range: ByteRange) {
         let file = &self.opened.file;
         // The kernel keeps pages beyond the end of a file that was cut.
-        let real = range.clip(self.model.length_bytes);
+        let real = ByteRange { start: range.start.min(range.end), ..range }.clip(self.model.length_bytes);
         assert!(
             file.resident_pages(real)
                 .is_none_or(|resident| resident <= PageRange::covering(real).len().get())
