@@ -15,6 +15,7 @@ mod ways;
 use std::time::Duration;
 
 use headwater::testing::device_polls;
+use headwater_measure::verdict;
 use headwater_measure::{
     Bars, Better, Column, Comparison, Figure, Findings, Media, Method as How, Metric, Report, Row, Section,
     Skipped, Table, Whose, rounds,
@@ -207,11 +208,10 @@ fn answer(rows: &[Row]) -> Option<String> {
         false => ((comparison.theirs, comparison.ours), "best of headwater"),
     };
     let (first, second) = (against(rivals.0)?, against(rivals.1)?);
-    let apart = match comparison.outcome {
-        headwater_measure::verdict::Outcome::NoDifference => "; no difference to it: ",
-        _ => "; ",
-    };
-    Some(format!("fastest: {first}{apart}{words}: {second}"))
+    Some(match comparison.outcome {
+        verdict::Outcome::NoDifference => format!("fastest: {first}; no difference to {words}, {second}"),
+        _ => format!("fastest: {first}; {words}: {second}"),
+    })
 }
 
 fn figures(rows: &[Row]) -> Vec<Figure> {
