@@ -153,7 +153,7 @@ impl Sim {
         self.control().note(ticket, Recording::forget);
         let launched = self.slots.settle(&mut completed);
         launched.into_iter().for_each(|id| self.start(id));
-        completed.conclude();
+        self.slots.conclude(&mut completed);
     }
 
     /// # Safety

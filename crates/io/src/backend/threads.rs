@@ -151,7 +151,7 @@ impl Shared {
         while unsafe { self.slots.attempt(id, self.carry_out_once(id), &mut completed) } == Verdict::Again {}
         let launched = self.slots.settle(&mut completed);
         self.lock().waiting.extend(launched);
-        completed.conclude();
+        self.slots.conclude(&mut completed);
     }
 
     /// # Safety

@@ -82,8 +82,8 @@ pub(crate) struct Settled<A, W> {
     vacated: SmallVec<[u32; TOGETHER]>,
     /// Waiters to wake once no lock is held.
     pub(crate) waiters: SmallVec<[W; TOGETHER]>,
-    /// What is to be dropped then.
-    pub(crate) orphans: SmallVec<[A; TOGETHER]>,
+    /// What is to be dropped then, with the slots that are free afterwards.
+    pub(crate) orphans: SmallVec<[(A, u32); TOGETHER]>,
 }
 
 impl<A, W> Settled<A, W> {
@@ -217,10 +217,14 @@ impl<A, W> SlotTable<A, W> {
     pub(crate) unsafe fn finish(&self, id: SlotId, settled: &mut Settled<A, W>) {
         settled.places += 1;
         let Settled { waiters, orphans, .. } = settled;
+        let mut is_orphan = false;
+        let mut adopt = |orphan| {
+            is_orphan = true;
+            orphans.push((orphan, id.index));
+        };
         // SAFETY: as the caller promises.
-        let vacated =
-            unsafe { self.slot(id).finish(|waiter| waiters.push(waiter), |orphan| orphans.push(orphan)) };
-        if vacated {
+        let vacated = unsafe { self.slot(id).finish(|waiter| waiters.push(waiter), &mut adopt) };
+        if vacated && !is_orphan {
             settled.vacated.push(id.index);
         }
     }
@@ -246,6 +250,19 @@ impl<A, W> SlotTable<A, W> {
         self.in_flight.fetch_sub(freed, Ordering::AcqRel);
         settled.places = 0;
         launched
+    }
+
+    /// Drops the requests that have no owner any more. A slot counts as used until its request is gone.
+    pub(crate) fn drop_orphans(&self, settled: &mut Settled<A, W>) {
+        if settled.orphans.is_empty() {
+            return;
+        }
+        let drop_one = |(orphan, index)| {
+            drop(orphan);
+            index
+        };
+        let freed: SmallVec<[u32; TOGETHER]> = settled.orphans.drain(..).map(drop_one).collect();
+        self.state().free.extend(freed);
     }
 
     /// The result if the request is done.
@@ -310,10 +327,10 @@ impl<A, W> SlotTable<A, W> {
                 true
             }
             Abandoned::Done { done, vacated } => {
+                drop(done);
                 if vacated {
                     self.state().free.push(id.index);
                 }
-                drop(done);
                 false
             }
         }
@@ -420,6 +437,9 @@ const SEGMENTS: usize = 21;
 
 #[cfg(all(test, not(headwater_loom)))]
 mod tests {
+    use std::cell::Cell;
+    use std::rc::{Rc, Weak};
+
     use super::*;
 
     type TestTable = SlotTable<u32, u32>;
@@ -428,7 +448,37 @@ mod tests {
         let mut settled = Settled::new();
         // SAFETY: the test is the only driver.
         unsafe { table.finish(id, &mut settled) };
-        table.settle(&mut settled)
+        let launched = table.settle(&mut settled);
+        table.drop_orphans(&mut settled);
+        launched
+    }
+
+    /// Goal: a request that was given up counts as used until what it held is dropped: a caller that waits for
+    /// no used slot finds its memory free. Method: count the slots from within the drop, early and late.
+    #[test]
+    fn a_slot_is_used_until_its_request_is_dropped() {
+        struct Held(Weak<SlotTable<Held, ()>>, Rc<Cell<usize>>);
+        impl Drop for Held {
+            fn drop(&mut self) {
+                self.1.set(self.0.upgrade().expect("the table is still there").used());
+            }
+        }
+        for is_done in [false, true] {
+            let (table, used) = (Rc::new(SlotTable::new(4)), Rc::new(Cell::new(0)));
+            let held = Held(Rc::downgrade(&table), used.clone());
+            let begun = table.begin(held, Urgency::Demand).ok().expect("there is room");
+            let mut settled = Settled::new();
+            // SAFETY: the test is the only driver and owner.
+            unsafe {
+                assert!(is_done || table.abandon(begun.id));
+                table.finish(begun.id, &mut settled);
+                assert!(!is_done || !table.abandon(begun.id));
+            }
+            table.settle(&mut settled);
+            table.drop_orphans(&mut settled);
+            assert_eq!(used.get(), 1, "done: {is_done}");
+            table.check_idle();
+        }
     }
 
     /// Goal: with one place, requests are launched in the order they came, whatever is withdrawn in between.
@@ -485,8 +535,8 @@ mod tests {
     /// Goal: results that are taken together come in order, once each, and none is lost when their receiver panics.
     #[test]
     fn a_receiver_that_panics_loses_nothing() {
-        let table = SlotTable::<std::rc::Rc<u32>, ()>::new(8);
-        let results: Vec<_> = (0..8).map(std::rc::Rc::new).collect();
+        let table = SlotTable::<Rc<u32>, ()>::new(8);
+        let results: Vec<_> = (0..8).map(Rc::new).collect();
         for panics_at in 0..=8 {
             let mut ids = SlotIds::new();
             // SAFETY: the test writes the body, and is the only driver and owner.
@@ -513,7 +563,7 @@ mod tests {
                 assert_eq!(std::panic::catch_unwind(take).is_err(), panics_at < 8);
                 assert!(seen.into_iter().eq(0..=panics_at.min(7)));
             }
-            assert!(results.iter().all(|result| std::rc::Rc::strong_count(result) == 1));
+            assert!(results.iter().all(|result| Rc::strong_count(result) == 1));
             table.check_idle();
         }
     }
@@ -552,6 +602,7 @@ mod loom_tests {
             // SAFETY: who was told to start a request is its driver.
             unsafe { table.finish(id, &mut settled) };
             todo.extend(table.settle(&mut settled));
+            table.drop_orphans(&mut settled);
         }
     }
 

@@ -30,14 +30,6 @@ pub(crate) struct Slots {
 /// What a driver has finished since it last settled.
 pub(crate) type Completed = Settled<Active, Waiter>;
 
-impl Completed {
-    /// Tells the owners, and drops what has none any more. No lock is held.
-    pub(crate) fn conclude(&mut self) {
-        self.waiters.drain(..).for_each(Waiter::wake);
-        self.orphans.clear();
-    }
-}
-
 /// The thread or task to wake when a request is done.
 pub(crate) enum Waiter {
     Thread(Thread),
@@ -148,6 +140,13 @@ impl Slots {
     /// Gives places back; the requests named got one and are to be started.
     pub(crate) fn settle(&self, completed: &mut Completed) -> SlotIds {
         self.table.settle(completed)
+    }
+
+    /// Wakes the owners, and drops the requests that have none any more. The caller holds no lock: a waker runs other
+    /// people's code, and the last user of a file closes it.
+    pub(crate) fn conclude(&self, completed: &mut Completed) {
+        completed.waiters.drain(..).for_each(Waiter::wake);
+        self.table.drop_orphans(completed);
     }
 
     /// The result; if there is none yet, registers the task, which is woken when there is.
@@ -293,7 +292,9 @@ mod tests {
 
         fn verdict(&self, id: SlotId, result: io::Result<usize>) -> Verdict {
             self.prepare(id);
-            self.attempt(id, result).0
+            let (verdict, mut completed) = self.attempt(id, result);
+            self.slots.conclude(&mut completed);
+            verdict
         }
 
         fn abandon(&self, id: SlotId) -> bool {
@@ -345,10 +346,11 @@ mod tests {
             assert!(bench.abandon(id), "the I/O is under way");
             assert_eq!((bench.slots.in_flight(), bench.slots.used()), (1, 1));
             bench.write(&attempt, 7);
-            let (verdict, completed) = bench.attempt(id, Ok(sizes.iter().sum()));
+            let (verdict, mut completed) = bench.attempt(id, Ok(sizes.iter().sum()));
             assert!(verdict == Verdict::Finished && completed.waiters.is_empty());
             assert_eq!(completed.orphans.len(), 1);
-            drop(completed);
+            assert_eq!(bench.slots.used(), 1, "its memory is held until it is dropped");
+            bench.slots.conclude(&mut completed);
             bench.assert_idle();
         }
     }

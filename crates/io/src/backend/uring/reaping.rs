@@ -127,7 +127,7 @@ impl Shared {
             self.burst_attendant.store(attendant.0, Ordering::Relaxed);
             self.burst.store(burst, Ordering::Release);
         }
-        harvest.completed.conclude();
+        self.slots.conclude(&mut harvest.completed);
         if is_left {
             self.flush(staged);
         }

@@ -200,7 +200,7 @@ impl Shared {
         self.collect_deferred();
         self.drain_ready(&mut harvest);
         let next = self.settle(lead, &mut harvest);
-        harvest.completed.conclude();
+        self.slots.conclude(&mut harvest.completed);
         next
     }
 

@@ -191,7 +191,7 @@ mod tests {
         assert_eq!((verdict, completed.orphans.len()), (Verdict::Finished, 1));
         slots.settle(&mut completed);
         assert_eq!(arena.stats().cached_bytes, length_bytes);
-        completed.conclude();
+        slots.conclude(&mut completed);
         slots.check_idle();
         assert_idle(&arena);
     }
