@@ -295,7 +295,12 @@ impl Scene<'_> {
         });
         let is_sound = (1..=contents.len()).contains(&length)
             && offset <= i64::MAX as u64
-            && (route == Route::Buffered || self.opened.file.direct().is_some());
+            && (route == Route::Buffered
+                || self
+                    .opened
+                    .file
+                    .direct()
+                    .is_some_and(|direct| direct.offset.is_aligned(offset | length as u64)));
         assert_eq!(finished.is_some(), is_sound, "{operation:?} {offset} {length} of {}", contents.len());
         let Some(Some(finished)) = finished else { return };
         self.check(finished, contents, (operation, route, offset, length));
@@ -469,11 +474,12 @@ fn route(direct: bool) -> Route {
     if direct { Route::Direct } else { Route::Buffered }
 }
 
-const REFUSED: [&str; 4] = [
+const REFUSED: [&str; 5] = [
     "a request transfers at least one byte",
     "a request fits its memory",
     "file offsets are below 2^63",
     "the file has a direct descriptor",
+    "a direct transfer is aligned",
 ];
 
 const NO_DIRECT: &str = "requests check the route";

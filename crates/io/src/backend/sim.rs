@@ -213,6 +213,7 @@ impl Sim {
         (base, length_bytes): (NonNull<u8>, usize),
         offset_bytes: u64,
     ) -> io::Result<usize> {
+        file.check_aligned(route, (base.as_ptr(), length_bytes), offset_bytes)?;
         let mut done_bytes = 0;
         while done_bytes < length_bytes {
             let piece = || Piece {

@@ -258,7 +258,7 @@ impl Driver {
     ///
     /// # Panics
     /// If the request moves no byte, does not fit its memory, begins beyond 2^63 - 1, or takes the direct route on a file without
-    /// one; if a [`WriteBack`](crate::WriteBack) skips a page or has more than 1024 pieces; on a local driver when called by another
+    /// one or with an offset or length that is not a multiple of [`DirectAlignment::offset`](crate::DirectAlignment); if a [`WriteBack`](crate::WriteBack) skips a page or has more than 1024 pieces; on a local driver when called by another
     /// thread than the one that built it.
     #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
     pub fn submit(&self, request: impl Into<Request>, urgency: Urgency) -> Result<Completion, Rejected> {

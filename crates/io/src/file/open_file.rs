@@ -192,11 +192,12 @@ impl OpenFile {
     /// length and memory must be aligned.
     ///
     /// # Errors
-    /// What `pread(2)` reports, if nothing was read before.
+    /// `InvalidInput` when the direct route meets something unaligned. What `pread(2)` reports, if nothing was read before.
     ///
     /// # Panics
     /// With [`Route::Direct`] on a file without it ([`OpenFile::direct`]).
     pub fn read_blocking(&self, mut route: Route, buffer: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+        self.check_aligned(route, (buffer.as_ptr(), buffer.len()), offset_bytes)?;
         let mut done_bytes = 0;
         while done_bytes < buffer.len() {
             match self.file(route).read_at(&mut buffer[done_bytes..], offset_bytes + done_bytes as u64) {
@@ -227,6 +228,32 @@ impl OpenFile {
     /// on the direct route that happens only at the end of the file.
     pub(crate) fn ends_transfer(&self, route: Route, done_bytes: usize) -> bool {
         !done_bytes.is_multiple_of(self.transfer_alignment_bytes(route))
+    }
+
+    /// The kernel checks some transfers extent by extent: ext4 refuses an unaligned write with EINVAL after it has stored
+    /// the beginning. So nothing unaligned is given to it.
+    pub(crate) fn check_aligned(
+        &self,
+        route: Route,
+        (memory, length_bytes): (*const u8, usize),
+        offset_bytes: u64,
+    ) -> io::Result<()> {
+        let Some(DirectAlignment { memory: of_memory, offset }) =
+            self.direct().filter(|_| route == Route::Direct)
+        else {
+            return Ok(());
+        };
+        if offset.is_aligned(offset_bytes | length_bytes as u64) && of_memory.is_aligned(memory.addr() as u64)
+        {
+            return Ok(());
+        }
+        let text = format!(
+            "a direct transfer of {length_bytes} bytes at offset {offset_bytes}, memory at {memory:p}: offset and length have to be \
+             multiples of {}, the address of {} bytes",
+            offset.get(),
+            of_memory.get()
+        );
+        Err(io::Error::new(io::ErrorKind::InvalidInput, text))
     }
 
     /// What offsets and lengths must be multiples of on this route.

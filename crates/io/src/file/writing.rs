@@ -142,12 +142,14 @@ impl OpenFile {
     /// [`Route::Direct`] offset, length and memory must be aligned.
     ///
     /// # Errors
-    /// What `pwrite(2)` reports, if nothing was written before.
+    /// `InvalidInput`, and nothing is written, when the direct route meets something unaligned. What `pwrite(2)` reports, if
+    /// nothing was written before.
     ///
     /// # Panics
     /// With [`Route::Direct`] on a file without it ([`OpenFile::direct`]).
     pub fn write_blocking(&self, route: Route, bytes: &[u8], offset_bytes: u64) -> io::Result<usize> {
         let file = self.file(route);
+        self.check_aligned(route, (bytes.as_ptr(), bytes.len()), offset_bytes)?;
         let mut done_bytes = 0;
         while done_bytes < bytes.len() {
             match file.write_at(&bytes[done_bytes..], offset_bytes + done_bytes as u64) {
