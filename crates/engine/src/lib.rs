@@ -84,7 +84,7 @@ pub use inode::coherence::Coherence;
 /// ```
 /// use std::sync::Arc;
 /// use headwater::ring::{
-///     Access, Arena, DirectIo, Driver, DriverOptions, OpenFile, Operation, Route, Transfer, Urgency,
+///     Access, Arena, DirectIo, Driver, DriverOptions, OpenFile, Direction, Route, Transfer, Urgency,
 /// };
 /// # let dir = tempfile::tempdir()?;
 /// # let path = dir.path().join("data");
@@ -92,7 +92,7 @@ pub use inode::coherence::Coherence;
 /// let (driver, arena) = (Driver::new(&DriverOptions::default())?, Arena::new(4 << 20)?);
 /// let file = Arc::new(OpenFile::open(&path, DirectIo::Off, Access::Read)?);
 /// let read = |page: u64| Transfer {
-///     operation: Operation::Read,
+///     direction: Direction::Read,
 ///     file: file.clone(),
 ///     route: Route::Buffered,
 ///     offset_bytes: page * 4096,
@@ -108,9 +108,9 @@ pub use inode::coherence::Coherence;
 /// ```
 pub mod ring {
     pub use headwater_io::{
-        Access, Arena, Batch, Completion, DirectAlignment, DirectIo, Driver, DriverInfo, DriverOptions,
-        Extent, Extents, FileKind, Finished, LocalDriver, OpenFile, Operation, Plug, RejectReason, Rejected,
-        Request, Route, Sharing, Transfer, Urgency,
+        Access, Arena, Batch, Completion, DirectAlignment, DirectIo, Direction, Driver, DriverInfo,
+        DriverOptions, Extent, Extents, FileKind, Finished, LocalDriver, OpenFile, Plug, RejectReason,
+        Rejected, Request, Route, Sharing, Transfer, Urgency,
     };
 }
 

@@ -52,10 +52,10 @@ pub use memory::page_cache::{
     PageCache, PageCacheStats, PageCounts, PinnedPage, PinnedRun,
 };
 pub use memory::pressure::{Headroom, Pressure, Stall};
-pub use request::{Finished, Rejected, Request, Sync, Transfer, WriteBack};
+pub use request::{Finished, Fsync, Rejected, Request, Transfer, WriteBack};
 pub use sync::background::{Background, BackgroundWaker, Pause};
 pub use sync::event::{Event, EventListener, WakeScope, contain};
 pub use sync::{lock, unpoisoned};
 pub use system::reject::RejectReason;
 pub use system::signals::without_signals;
-pub use system::sys::{Operation, SyncScope, at_exit, children_cpu_time};
+pub use system::sys::{Direction, SyncScope, at_exit, children_cpu_time};

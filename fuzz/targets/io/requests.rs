@@ -15,8 +15,8 @@ use headwater_fuzz::memory_file::MemoryFile;
 use headwater_fuzz::model::Model;
 use headwater_fuzz::panics::documented;
 use headwater_io::{
-    Access, AppendFile, Arena, Batch, DirectIo, Driver, DriverKind, DriverOptions, Extents, Finished,
-    OpenFile, Operation, Request, Route, SimOptions, Sync, SyncScope, Transfer, Urgency, uring_refusal,
+    Access, AppendFile, Arena, Batch, DirectIo, Direction, Driver, DriverKind, DriverOptions, Extents,
+    Finished, Fsync, OpenFile, Request, Route, SimOptions, SyncScope, Transfer, Urgency, uring_refusal,
 };
 
 #[derive(Arbitrary, Debug)]
@@ -182,9 +182,9 @@ impl Scene<'_> {
             Step::Free { which } => drop(self.take(which)),
             Step::Transfer { which, write, direct, offset, length, way } => {
                 let Some(held) = self.take(which) else { return };
-                let operation = if write { Operation::Write } else { Operation::Read };
+                let direction = if write { Direction::Write } else { Direction::Read };
                 let request = Transfer {
-                    operation,
+                    direction,
                     file: self.opened.file.clone(),
                     route: route(direct),
                     offset_bytes: offset.get(),
@@ -195,7 +195,7 @@ impl Scene<'_> {
             }
             Step::Sync { all } => {
                 let scope = if all { SyncScope::All } else { SyncScope::Data };
-                let request = Sync { file: self.opened.file.clone(), scope };
+                let request = Fsync { file: self.opened.file.clone(), scope };
                 let finished = self.driver.submit(request, Urgency::Demand).expect("there is a place").wait();
                 assert_eq!(finished.result.expect("a file can be synced"), 0);
             }
@@ -274,11 +274,11 @@ impl Scene<'_> {
     }
 
     fn transfer(&mut self, request: Transfer, contents: Vec<u8>, way: Way) {
-        let (operation, route) = (request.operation, request.route);
+        let (direction, route) = (request.direction, request.route);
         let (offset, length) = (request.offset_bytes, request.length_bytes);
         let driver = &self.driver;
         let finished = documented(&REFUSED, || match way {
-            Way::Abandon if operation == Operation::Read => {
+            Way::Abandon if direction == Direction::Read => {
                 drop(driver.submit(request, Urgency::Demand).expect("demand has a place"));
                 None
             }
@@ -301,21 +301,21 @@ impl Scene<'_> {
                     .file
                     .direct()
                     .is_some_and(|direct| direct.offset.is_aligned(offset | length as u64)));
-        assert_eq!(finished.is_some(), is_sound, "{operation:?} {offset} {length} of {}", contents.len());
+        assert_eq!(finished.is_some(), is_sound, "{direction:?} {offset} {length} of {}", contents.len());
         let Some(Some(finished)) = finished else { return };
-        self.check(finished, contents, (operation, route, offset, length));
+        self.check(finished, contents, (direction, route, offset, length));
     }
 
     fn check(
         &mut self,
         finished: Finished,
         mut contents: Vec<u8>,
-        (operation, route, offset, length): (Operation, Route, u64, usize),
+        (direction, route, offset, length): (Direction, Route, u64, usize),
     ) {
         let extents = finished.extents;
-        match (operation, finished.result) {
+        match (direction, finished.result) {
             (_, Err(error)) => check_error(&error, route, offset, length),
-            (Operation::Read, Ok(read)) => {
+            (Direction::Read, Ok(read)) => {
                 let expected = self.model.read(offset, length);
                 assert!(
                     read == expected.len() || route == Route::Direct || finished.stopped_by.is_some(),
@@ -323,17 +323,17 @@ impl Scene<'_> {
                 );
                 contents[..read].copy_from_slice(&expected[..read]);
             }
-            (Operation::Write, Ok(written)) => self.model.write(offset, &contents[..written]),
+            (Direction::Write, Ok(written)) => self.model.write(offset, &contents[..written]),
         }
         let mut found: Vec<u8> = extents.iter().flat_map(|extent| extent.iter().copied()).collect();
-        if operation == Operation::Read {
+        if direction == Direction::Read {
             // Up to the length that was asked for, memory may hold anything behind what was read.
             let unspecified = contents.len().min(length);
             let read = contents.iter().zip(&found).take_while(|(left, right)| left == right).count();
             found[read.min(unspecified)..unspecified]
                 .copy_from_slice(&contents[read.min(unspecified)..unspecified]);
         }
-        assert!(found == contents, "{operation:?} of {length} bytes at {offset} changed other bytes");
+        assert!(found == contents, "{direction:?} of {length} bytes at {offset} changed other bytes");
         let contents = extents.iter().flat_map(|extent| extent.iter().copied()).collect();
         self.held.push(Held { extents, contents });
     }

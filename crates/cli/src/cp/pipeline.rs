@@ -17,7 +17,7 @@ use std::io;
 use std::sync::Arc;
 
 use headwater::ring::{
-    Arena, Completion, Driver, DriverOptions, Extents, OpenFile, Operation, Route, Transfer, Urgency,
+    Arena, Completion, Direction, Driver, DriverOptions, Extents, OpenFile, Route, Transfer, Urgency,
 };
 use headwater::testing::Pressure;
 use headwater::{ByteRange, DriverKind, Residency};
@@ -129,7 +129,7 @@ impl Copy<'_> {
                 self.write(range, extents)?;
                 continue;
             }
-            let request = transfer(Operation::Read, self.source, range, extents);
+            let request = transfer(Direction::Read, self.source, range, extents);
             let submitted = plug.submit(request, Urgency::Demand);
             let completion = submitted.map_err(|rejected| reading(range, rejected.reason.into()))?;
             self.reads.push_back(Part { range, completion });
@@ -177,7 +177,7 @@ impl Copy<'_> {
             return Ok(());
         }
         let request =
-            transfer(Operation::Write, self.target, ByteRange::new(range.start, direct_end), extents);
+            transfer(Direction::Write, self.target, ByteRange::new(range.start, direct_end), extents);
         let submitted = self.pipeline.driver.submit(request, Urgency::Demand);
         let completion = submitted.map_err(|rejected| writing(range, rejected.reason.into()))?;
         self.writes.push_back(Part { range, completion });
@@ -229,11 +229,11 @@ fn is_refusal(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::INVAL | Errno::OPNOTSUPP))
 }
 
-fn transfer(operation: Operation, file: &Arc<OpenFile>, range: ByteRange, extents: Extents) -> Transfer {
+fn transfer(direction: Direction, file: &Arc<OpenFile>, range: ByteRange, extents: Extents) -> Transfer {
     // The last page of a file is read as a whole; what arrives tells where the file ends.
     let length_bytes = range.len().next_multiple_of(PAGE_SIZE_BYTES) as usize;
     let (file, offset_bytes, route) = (file.clone(), range.start, Route::Direct);
-    Transfer { operation, file, route, offset_bytes, length_bytes, extents }
+    Transfer { direction, file, route, offset_bytes, length_bytes, extents }
 }
 
 /// The parts of a run, each of which starts at a multiple of the page size.

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use headwater::DriverKind;
 use headwater::ring::{
-    Access, Arena, Completion, DirectIo, DriverOptions, Extents, LocalDriver, OpenFile, Operation, Route,
+    Access, Arena, Completion, DirectIo, Direction, DriverOptions, Extents, LocalDriver, OpenFile, Route,
     Transfer, Urgency,
 };
 use headwater::testing::{Headroom, Limits, Pressure};
@@ -302,12 +302,12 @@ impl Run<'_> {
                 start
             }
         };
-        let operation = match self.order {
-            Order::Sequential | Order::Random => Operation::Read,
-            Order::Write => Operation::Write,
+        let direction = match self.order {
+            Order::Sequential | Order::Random => Direction::Read,
+            Order::Write => Direction::Write,
         };
         let (file, length_bytes) = (self.file.clone(), size_bytes as usize);
-        Transfer { operation, file, route: Route::Direct, offset_bytes, length_bytes, extents }
+        Transfer { direction, file, route: Route::Direct, offset_bytes, length_bytes, extents }
     }
 }
 

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use headwater_core::readahead::{MissingRun, PlannedRead, Purpose, ReadResult, missing_runs};
 use headwater_core::units::{PageIndex, PageRange};
 use headwater_io::{
-    Extents, Finished, Loading, NotBegun, Operation, Plug, Rejected, Request, Transfer, Urgency,
+    Direction, Extents, Finished, Loading, NotBegun, Plug, Rejected, Request, Transfer, Urgency,
 };
 
 use crate::base::listeners::defer;
@@ -153,7 +153,7 @@ impl Starter<'_> {
             return Ok(());
         }
         let request = Transfer {
-            operation: Operation::Read,
+            direction: Direction::Read,
             file: source.open().clone(),
             route: source.device_route(),
             offset_bytes: range.start,

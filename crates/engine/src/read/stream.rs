@@ -32,7 +32,7 @@ use bytes::Bytes;
 use headwater_core::plan::Run;
 use headwater_core::readahead::SequentialStream;
 use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
-use headwater_io::{EventListener, Extents, Finished, Operation, Plug, RejectReason, Transfer, Urgency};
+use headwater_io::{Direction, EventListener, Extents, Finished, Plug, RejectReason, Transfer, Urgency};
 
 use crate::base::error::Result;
 use crate::base::listeners::defer;
@@ -460,7 +460,7 @@ impl ReadStream {
         let extents = frames::allocate_run(shared, length_bytes, for_memory(length_bytes, urgency))
             .ok_or(Obstacle::Memory)?;
         let request = Transfer {
-            operation: Operation::Read,
+            direction: Direction::Read,
             file: file.open.clone(),
             route: file.device_route(),
             offset_bytes: range.start,

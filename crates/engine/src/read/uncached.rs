@@ -181,7 +181,7 @@ impl Source {
 
     async fn transfer(&self, range: ByteRange, extent: Extent) -> Result<Finished> {
         let request = Transfer {
-            operation: headwater_io::Operation::Read,
+            direction: headwater_io::Direction::Read,
             file: self.open.clone(),
             route: self.device_route(),
             offset_bytes: range.start,

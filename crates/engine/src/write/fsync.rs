@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use headwater_core::units::{PageIndex, PageRange};
-use headwater_io::{Completion, Rejected, Sync as SyncRequest, SyncScope, Urgency};
+use headwater_io::{Completion, Fsync, Rejected, SyncScope, Urgency};
 
 use crate::base::error::{Error, Operation, Result};
 use crate::base::shared_completion::Notified;
@@ -275,7 +275,7 @@ impl Source {
     }
 
     fn submit_sync(&self, scope: SyncScope) -> io::Result<Completion> {
-        let request = SyncRequest { file: self.open.clone(), scope };
+        let request = Fsync { file: self.open.clone(), scope };
         let submitted = self.shared().driver.submit(request, Urgency::Demand);
         submitted.map_err(|Rejected { reason, .. }| io::Error::from(reason))
     }

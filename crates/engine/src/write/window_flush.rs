@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headwater_core::units::{Alignment, ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES, PageCount};
-use headwater_io::{Completion, Extents, Finished, OpenFile, Operation, Rejected, Route, Transfer, Urgency};
+use headwater_io::{Completion, Direction, Extents, Finished, OpenFile, Rejected, Route, Transfer, Urgency};
 
 use crate::engine::Shared;
 use crate::inode::Inode;
@@ -200,7 +200,7 @@ impl<'a> Flush<'a> {
         part.start = part.start.max(end_page_bytes - pages.bytes());
         copy(window, part, &mut extents)?;
         let request = Transfer {
-            operation: Operation::Write,
+            direction: Direction::Write,
             file: window.file.clone(),
             route,
             offset_bytes: part.start,

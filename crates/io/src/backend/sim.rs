@@ -32,7 +32,7 @@ use crate::request::slot_table::SlotId;
 use crate::request::slots::{Completed, Slots};
 use crate::sync::lock;
 use crate::system::fork::ProcessMark;
-use crate::system::sys::{self, IoSegment, Operation, SyncScope};
+use crate::system::sys::{self, Direction, IoSegment, SyncScope};
 
 pub use control::{FaultOn, FaultRange, SimControl};
 pub use record::DeviceEvent;
@@ -188,7 +188,7 @@ impl Sim {
     ) -> io::Result<usize> {
         let (base, length_bytes) = (NonNull::from(&mut *buffer).cast(), buffer.len());
         // SAFETY: the memory is the caller's buffer, borrowed for the whole call.
-        unsafe { self.transfer_blocking(Operation::Read, file, route, (base, length_bytes), offset_bytes) }
+        unsafe { self.transfer_blocking(Direction::Read, file, route, (base, length_bytes), offset_bytes) }
     }
 
     pub(crate) fn write_blocking(
@@ -200,14 +200,14 @@ impl Sim {
     ) -> io::Result<usize> {
         let (base, length_bytes) = (NonNull::from(bytes).cast(), bytes.len());
         // SAFETY: the memory is the caller's, borrowed for the whole call, and only read.
-        unsafe { self.transfer_blocking(Operation::Write, file, route, (base, length_bytes), offset_bytes) }
+        unsafe { self.transfer_blocking(Direction::Write, file, route, (base, length_bytes), offset_bytes) }
     }
 
     /// # Safety
     /// As for [`sys::transfer`], with the memory that begins here and has so many bytes.
     unsafe fn transfer_blocking(
         &self,
-        operation: Operation,
+        direction: Direction,
         file: &OpenFile,
         mut route: Route,
         (base, length_bytes): (NonNull<u8>, usize),
@@ -217,7 +217,7 @@ impl Sim {
         let mut done_bytes = 0;
         while done_bytes < length_bytes {
             let piece = || Piece {
-                operation,
+                direction,
                 file: file.descriptor(route),
                 // SAFETY: what is done is within the memory, for which the caller vouches.
                 segments: SmallVec::from_buf([unsafe {
@@ -232,12 +232,12 @@ impl Sim {
             let moved = self.retry(|| unsafe { self.attempt(piece(), ticket) });
             self.control().note(ticket, Recording::forget);
             match moved {
-                Ok(0) if operation == Operation::Write && done_bytes == 0 => {
+                Ok(0) if direction == Direction::Write && done_bytes == 0 => {
                     return Err(io::ErrorKind::WriteZero.into());
                 }
                 Ok(0) => break,
                 Ok(moved_bytes) => done_bytes += moved_bytes,
-                Err(error) if operation == Operation::Read && file.may_read_buffered(route, &error, 0) => {
+                Err(error) if direction == Direction::Read && file.may_read_buffered(route, &error, 0) => {
                     route = Route::Buffered;
                 }
                 Err(_) if done_bytes > 0 => break,
@@ -258,7 +258,7 @@ impl Sim {
             self.draw_transient()?;
             self.control().note_attempt();
             let wanted = ByteRange::at(expected, bytes.len() as u64);
-            self.control().admit(Operation::Write, key, wanted, 1)
+            self.control().admit(Direction::Write, key, wanted, 1)
         })?;
         let bytes = &bytes[..admitted_bytes as usize];
         let write = || DeviceEvent::Write {
@@ -373,14 +373,14 @@ impl Sim {
         self.control().note_attempt();
         let unit_bytes = piece.unit_bytes();
         let wanted_bytes = self.draw_length(piece.length_bytes(), unit_bytes)?;
-        let (operation, file, offset_bytes) = (piece.operation, piece.file, piece.offset_bytes);
+        let (direction, file, offset_bytes) = (piece.direction, piece.file, piece.offset_bytes);
         let (key, wanted) = (FileKey::of_descriptor(file)?, ByteRange::at(offset_bytes, wanted_bytes as u64));
-        let admitted_bytes = self.control().admit(operation, key, wanted, unit_bytes as u64)?;
+        let admitted_bytes = self.control().admit(direction, key, wanted, unit_bytes as u64)?;
         truncate(&mut piece.segments, admitted_bytes as usize);
         debug_assert!(file.as_raw_fd() >= 0);
         // SAFETY: the segments are those that the caller vouches for, or a part of them.
-        let moved_bytes = unsafe { sys::transfer(operation, file, &piece.segments, offset_bytes) }?;
-        if operation == Operation::Write && moved_bytes > 0 {
+        let moved_bytes = unsafe { sys::transfer(direction, file, &piece.segments, offset_bytes) }?;
+        if direction == Direction::Write && moved_bytes > 0 {
             self.control().note_write(key, ByteRange::at(offset_bytes, moved_bytes as u64));
             truncate(&mut piece.segments, moved_bytes);
             // SAFETY: as above, and a write does not change it.
@@ -455,7 +455,7 @@ impl State {
 
 /// What one attempt is to move.
 struct Piece<'a> {
-    operation: Operation,
+    direction: Direction,
     file: BorrowedFd<'a>,
     segments: SmallVec<[IoSegment; 1]>,
     offset_bytes: u64,
@@ -470,7 +470,7 @@ impl Piece<'_> {
         let (file, segments) =
             unsafe { (BorrowedFd::borrow_raw(attempt.descriptor), attempt.segments.as_slice()) };
         Piece {
-            operation: attempt.operation,
+            direction: attempt.direction,
             file,
             segments: SmallVec::from_slice(segments),
             offset_bytes: attempt.offset_bytes,
@@ -485,9 +485,9 @@ impl Piece<'_> {
     /// What is moved together: the kernel reads whole sectors into its page cache too.
     fn unit_bytes(&self) -> usize {
         const SECTOR_BYTES: usize = 512;
-        match self.operation {
-            Operation::Read => self.alignment_bytes.max(SECTOR_BYTES),
-            Operation::Write => self.alignment_bytes,
+        match self.direction {
+            Direction::Read => self.alignment_bytes.max(SECTOR_BYTES),
+            Direction::Write => self.alignment_bytes,
         }
     }
 
@@ -496,7 +496,7 @@ impl Piece<'_> {
     /// # Safety
     /// As for [`Piece::bytes`].
     unsafe fn describe(&self) -> io::Result<Option<DeviceEvent>> {
-        if self.operation == Operation::Read {
+        if self.direction == Direction::Read {
             return Ok(None);
         }
         // SAFETY: as the caller promises.

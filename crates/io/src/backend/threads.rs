@@ -163,7 +163,7 @@ impl Shared {
                 Attempt::Nop => Ok(0),
                 Attempt::Transfer(attempt) => {
                     let file = BorrowedFd::borrow_raw(attempt.descriptor);
-                    sys::transfer(attempt.operation, file, attempt.segments.as_slice(), attempt.offset_bytes)
+                    sys::transfer(attempt.direction, file, attempt.segments.as_slice(), attempt.offset_bytes)
                 }
                 Attempt::Sync(attempt) => {
                     sys::sync(BorrowedFd::borrow_raw(attempt.descriptor), attempt.scope).map(|()| 0)
@@ -187,8 +187,8 @@ mod tests {
     use crate::driver::{Driver, DriverKind, DriverOptions};
     use crate::file::{Access, DirectIo, OpenFile, Route};
     use crate::memory::arena::{Arena, Extents, Urgency};
-    use crate::request::{Request, Sync, Transfer};
-    use crate::system::sys::{Operation, SyncScope};
+    use crate::request::{Fsync, Request, Transfer};
+    use crate::system::sys::{Direction, SyncScope};
     use std::sync::Arc;
 
     /// Goal: every way to ask a driver and to get the answer touches only what is the request's. Method: under miri, requests in one
@@ -203,16 +203,16 @@ mod tests {
         let arena = Arena::new(4 << 20).unwrap();
         let options = DriverOptions { kind: DriverKind::Threads, queue_depth: 2, ..DriverOptions::default() };
         let driver = Driver::new(&options).unwrap();
-        let transfer = |operation, sizes: &[usize]| {
+        let transfer = |direction, sizes: &[usize]| {
             let mut extents: Extents =
                 sizes.iter().map(|&bytes| arena.allocate(bytes, Urgency::Demand).unwrap()).collect();
             let bytes = extents.iter_mut().flat_map(|extent| extent.iter_mut());
             bytes.zip(&contents).for_each(|(byte, &is)| *byte = is);
             let (file, route, length_bytes) = (file.clone(), Route::Buffered, sizes.iter().sum());
-            Transfer { operation, file, route, offset_bytes: 0, length_bytes, extents }
+            Transfer { direction, file, route, offset_bytes: 0, length_bytes, extents }
         };
-        let read = |sizes: &[usize]| transfer(Operation::Read, sizes);
-        let write = transfer(Operation::Write, &[4096, 8192]);
+        let read = |sizes: &[usize]| transfer(Direction::Read, sizes);
+        let write = transfer(Direction::Write, &[4096, 8192]);
         let submit = |request: Request| driver.submit(request, Urgency::Demand).unwrap();
         assert_eq!(submit(write.into()).wait().result.unwrap(), 12_288);
         let mut plug = driver.plug();
@@ -227,7 +227,7 @@ mod tests {
         drop(polled);
         let finished = plugged.wait();
         assert!(finished.extents.iter().flat_map(|extent| extent.iter()).eq(&contents[..8192]));
-        submit(Sync { file: file.clone(), scope: SyncScope::Data }.into()).wait().result.unwrap();
+        submit(Fsync { file: file.clone(), scope: SyncScope::Data }.into()).wait().result.unwrap();
         let mut batch = driver.batch();
         batch.push(read(&[8192])).unwrap();
         batch.push(Request::Nop).unwrap();

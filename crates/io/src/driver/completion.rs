@@ -25,7 +25,7 @@ use crate::memory::arena::{Arena, Urgency};
 use crate::request::slot_table::{SlotId, SlotIds, TOGETHER};
 use crate::request::{Finished, Rejected, Request, Transfer};
 use crate::system::reject::RejectReason;
-use crate::system::sys::Operation;
+use crate::system::sys::Direction;
 
 /// A request under way. Dropping it does not stop the I/O, whose memory returns to the arena afterwards.
 pub struct Completion {
@@ -203,7 +203,7 @@ struct Reread {
 impl Reread {
     fn of(request: &Request) -> Option<Reread> {
         match request {
-            Request::Transfer(read) if read.operation == Operation::Read => Some(Reread {
+            Request::Transfer(read) if read.direction == Direction::Read => Some(Reread {
                 arena: read.extents.first()?.arena(),
                 memory_bytes: read.extents.iter().map(|extent| extent.len()).sum(),
                 file: read.file.clone(),
@@ -219,7 +219,7 @@ impl Reread {
     #[cold]
     fn read(&self) -> Option<Finished> {
         let read = Transfer {
-            operation: Operation::Read,
+            direction: Direction::Read,
             file: self.file.clone(),
             route: self.route,
             offset_bytes: self.offset_bytes,

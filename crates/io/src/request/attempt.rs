@@ -21,7 +21,7 @@ use crate::file::Route;
 use crate::memory::arena::{Chunk, Extents};
 use crate::request::slot_table::SlotId;
 use crate::request::{Finished, Request, Span, Transfer};
-use crate::system::sys::{self, IoSegment, Operation, SyncScope};
+use crate::system::sys::{self, Direction, IoSegment, SyncScope};
 
 /// A request with its progress.
 pub(crate) struct Active {
@@ -62,7 +62,7 @@ pub(crate) enum Attempt {
 
 /// The memory behind `segments` is valid until the attempt's result is given to [`Slots::attempt`](super::slots::Slots::attempt).
 pub(crate) struct TransferAttempt {
-    pub(crate) operation: Operation,
+    pub(crate) direction: Direction,
     pub(crate) descriptor: std::os::fd::RawFd,
     pub(crate) segments: Segments,
     pub(crate) offset_bytes: u64,
@@ -132,7 +132,7 @@ impl Active {
     pub(super) fn prepare(&mut self) -> Attempt {
         let (segments, chunk) = match &self.request {
             Request::Nop => return Attempt::Nop,
-            Request::Sync(sync) => {
+            Request::Fsync(sync) => {
                 let descriptor = sync.file.descriptor(Route::Buffered).as_raw_fd();
                 return Attempt::Sync(SyncAttempt { descriptor, scope: sync.scope });
             }
@@ -151,7 +151,7 @@ impl Active {
         };
         let span = self.request.span().expect("this request moves bytes");
         Attempt::Transfer(TransferAttempt {
-            operation: span.operation,
+            direction: span.direction,
             descriptor: span.file.descriptor(span.route).as_raw_fd(),
             segments,
             chunk,
@@ -178,7 +178,7 @@ impl Active {
                     (write.skip_bytes + done_bytes, write.skip_bytes + write.length_bytes);
                 build_segments(write.pages.segments(), done_bytes, end_bytes, segments);
             }
-            Request::Nop | Request::Sync(_) => unreachable!("these have no memory"),
+            Request::Nop | Request::Fsync(_) => unreachable!("these have no memory"),
         }
         Segments::Many(&raw const self.segments[..])
     }
@@ -195,8 +195,8 @@ impl Active {
                 self.result = result;
                 return Verdict::Finished;
             }
-            Request::Sync(_) => true,
-            Request::Transfer(Transfer { operation, .. }) => *operation == Operation::Write,
+            Request::Fsync(_) => true,
+            Request::Transfer(Transfer { direction, .. }) => *direction == Direction::Write,
             Request::WriteBack(_) => true,
         };
         let error = match (result, self.request.span()) {
@@ -221,7 +221,7 @@ impl Active {
             return Verdict::Again;
         }
         if let Request::Transfer(transfer) = &mut self.request
-            && transfer.operation == Operation::Read
+            && transfer.direction == Direction::Read
             && transfer.file.may_read_buffered(transfer.route, &error, transfer.length_bytes)
         {
             transfer.route = Route::Buffered;
@@ -250,9 +250,9 @@ fn ends(span: &Span<'_>, done_bytes: usize, moved_bytes: usize) -> Option<io::Re
     if moved_bytes > 0 && !span.file.ends_transfer(span.route, done_bytes) {
         return None;
     }
-    match span.operation {
-        Operation::Read => Some(Ok(())),
-        Operation::Write => Some(Err(io::ErrorKind::WriteZero.into())),
+    match span.direction {
+        Direction::Read => Some(Ok(())),
+        Direction::Write => Some(Err(io::ErrorKind::WriteZero.into())),
     }
 }
 

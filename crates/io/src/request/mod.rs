@@ -1,9 +1,9 @@
 //! Request: what a driver is asked to do with a file, and what became of it.
 //!
 //! ```text
-//!   Transfer ── file ◄─► extents, which nobody else has meanwhile
+//!   Transfer ── file ◄─► extents, which the request owns meanwhile
 //!   WriteBack ─ pages of the cache ─► file: pinned, so that they stay as they are
-//!   Sync ────── what was written before ─► the device
+//!   Fsync ───── bytes written before ─► the device
 //! ```
 //!
 //! Owns: the memory or the pins while the request is under way, and a share of the file so that its descriptor stays open.
@@ -25,7 +25,7 @@ use crate::file::{OpenFile, Route};
 use crate::memory::arena::Extents;
 use crate::memory::page_cache::PinnedRun;
 use crate::system::reject::RejectReason;
-use crate::system::sys::{IO_SEGMENTS_MAX, Operation, SyncScope};
+use crate::system::sys::{Direction, IO_SEGMENTS_MAX, SyncScope};
 
 /// What a driver is asked to do.
 #[derive(Debug)]
@@ -38,14 +38,14 @@ pub enum Request {
     /// Writes pages of the cache.
     WriteBack(WriteBack),
     /// Makes written data durable (`fsync`).
-    Sync(Sync),
+    Fsync(Fsync),
 }
 
 /// One transfer to be done.
 #[derive(Debug)]
 pub struct Transfer {
     /// Direction.
-    pub operation: Operation,
+    pub direction: Direction,
     /// The file.
     pub file: Arc<OpenFile>,
     /// Which of its descriptors.
@@ -80,7 +80,7 @@ pub struct WriteBack {
 /// Makes durable what had been written to a file, through any descriptor, when this was submitted. The result is 0 bytes. An
 /// error means that earlier writes were lost; the kernel reports it once.
 #[derive(Debug)]
-pub struct Sync {
+pub struct Fsync {
     /// The file.
     pub file: Arc<OpenFile>,
     /// How much of it.
@@ -122,7 +122,7 @@ impl Request {
     /// Asserts what the kernel or the driver would otherwise trip over later.
     pub(crate) fn check(&self) {
         let (length_bytes, capacity_bytes) = match self {
-            Request::Nop | Request::Sync(_) => return,
+            Request::Nop | Request::Fsync(_) => return,
             Request::Transfer(transfer) => {
                 (transfer.length_bytes, transfer.extents.iter().map(|extent| extent.len()).sum())
             }
@@ -151,10 +151,10 @@ impl Request {
     #[inline]
     pub(crate) fn span(&self) -> Option<Span<'_>> {
         match self {
-            Request::Nop | Request::Sync(_) => None,
-            Request::Transfer(Transfer { operation, file, route, offset_bytes, length_bytes, .. }) => {
+            Request::Nop | Request::Fsync(_) => None,
+            Request::Transfer(Transfer { direction, file, route, offset_bytes, length_bytes, .. }) => {
                 Some(Span {
-                    operation: *operation,
+                    direction: *direction,
                     file,
                     route: *route,
                     offset_bytes: *offset_bytes,
@@ -162,7 +162,7 @@ impl Request {
                 })
             }
             Request::WriteBack(WriteBack { file, route, offset_bytes, length_bytes, .. }) => Some(Span {
-                operation: Operation::Write,
+                direction: Direction::Write,
                 file,
                 route: *route,
                 offset_bytes: *offset_bytes,
@@ -174,7 +174,7 @@ impl Request {
     /// The memory, or the pins.
     pub(crate) fn into_memory(self) -> (Extents, Option<PinnedRun>) {
         match self {
-            Request::Nop | Request::Sync(_) => (Extents::new(), None),
+            Request::Nop | Request::Fsync(_) => (Extents::new(), None),
             Request::Transfer(transfer) => (transfer.extents, None),
             Request::WriteBack(write) => (Extents::new(), Some(write.pages)),
         }
@@ -183,7 +183,7 @@ impl Request {
 
 /// The part of a file that a request moves, whatever its memory.
 pub(crate) struct Span<'a> {
-    pub(crate) operation: Operation,
+    pub(crate) direction: Direction,
     pub(crate) file: &'a OpenFile,
     pub(crate) route: Route,
     pub(crate) offset_bytes: u64,
@@ -210,8 +210,8 @@ impl From<WriteBack> for Request {
     }
 }
 
-impl From<Sync> for Request {
-    fn from(sync: Sync) -> Request {
-        Request::Sync(sync)
+impl From<Fsync> for Request {
+    fn from(sync: Fsync) -> Request {
+        Request::Fsync(sync)
     }
 }

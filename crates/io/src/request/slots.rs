@@ -241,7 +241,7 @@ mod tests {
     use crate::memory::arena::{Arena, Extents};
     use crate::request::Transfer;
     use crate::request::attempt::TransferAttempt;
-    use crate::system::sys::Operation;
+    use crate::system::sys::Direction;
 
     /// Slots without a driver: the tests play its part, and the owners'.
     struct Bench {
@@ -262,7 +262,7 @@ mod tests {
             let extents: Extents =
                 sizes.iter().map(|&bytes| self.arena.allocate(bytes, Urgency::Demand).unwrap()).collect();
             Request::Transfer(Transfer {
-                operation: Operation::Read,
+                direction: Direction::Read,
                 file: self.file.clone(),
                 route: Route::Buffered,
                 offset_bytes: 0,
@@ -468,7 +468,7 @@ mod tests {
         let bench = Bench::new(4);
         let begin = || {
             let Request::Transfer(read) = bench.request(&[8192]) else { unreachable!("it is a transfer") };
-            let write = Transfer { operation: Operation::Write, ..read };
+            let write = Transfer { direction: Direction::Write, ..read };
             bench.slots.begin(write.into(), Urgency::Demand).unwrap().id
         };
         let canceled = || Err(io::Error::from_raw_os_error(libc::ECANCELED));

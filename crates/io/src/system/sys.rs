@@ -15,14 +15,14 @@ use headwater_core::units::ByteRange;
 
 /// Direction of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Operation {
+pub enum Direction {
     /// File to memory.
     Read,
     /// Memory to file.
     Write,
 }
 
-/// How much of a file a sync has the device keep.
+/// What a sync makes durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SyncScope {
     /// The contents, and of the rest what reading them back takes, such as the length: `fdatasync(2)`.
@@ -85,7 +85,7 @@ impl IoSegment {
 /// Every segment must be valid for writes (reads, when writing to the file) and touched by nobody else meanwhile.
 #[cfg(not(miri))]
 pub(crate) unsafe fn transfer(
-    operation: Operation,
+    direction: Direction,
     file: BorrowedFd<'_>,
     segments: &[IoSegment],
     offset_bytes: u64,
@@ -95,9 +95,9 @@ pub(crate) unsafe fn transfer(
     let iovecs = IoSegment::as_iovec(segments);
     // SAFETY: the caller vouches for the memory; the descriptor is borrowed and so open.
     let moved = unsafe {
-        match operation {
-            Operation::Read => libc::preadv64(file.as_raw_fd(), iovecs, count, offset),
-            Operation::Write => libc::pwritev64(file.as_raw_fd(), iovecs, count, offset),
+        match direction {
+            Direction::Read => libc::preadv64(file.as_raw_fd(), iovecs, count, offset),
+            Direction::Write => libc::pwritev64(file.as_raw_fd(), iovecs, count, offset),
         }
     };
     usize::try_from(moved).map_err(|_| io::Error::last_os_error())
@@ -109,7 +109,7 @@ pub(crate) unsafe fn transfer(
 /// As for the other `transfer`.
 #[cfg(miri)]
 pub(crate) unsafe fn transfer(
-    operation: Operation,
+    direction: Direction,
     file: BorrowedFd<'_>,
     segments: &[IoSegment],
     offset_bytes: u64,
@@ -119,9 +119,9 @@ pub(crate) unsafe fn transfer(
     let (base, length_bytes) = (first.base().cast(), first.length_bytes());
     // SAFETY: as the caller promises.
     let moved = unsafe {
-        match operation {
-            Operation::Read => libc::pread64(file.as_raw_fd(), base, length_bytes, offset),
-            Operation::Write => libc::pwrite64(file.as_raw_fd(), base, length_bytes, offset),
+        match direction {
+            Direction::Read => libc::pread64(file.as_raw_fd(), base, length_bytes, offset),
+            Direction::Write => libc::pwrite64(file.as_raw_fd(), base, length_bytes, offset),
         }
     };
     usize::try_from(moved).map_err(|_| io::Error::last_os_error())

@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use headwater_core::units::PAGE_SIZE_BYTES;
 use headwater_io::{
-    Access, Arena, Completion, DirectIo, Driver, DriverKind, DriverOptions, Extents, Finished, OpenFile,
-    Operation, Request, Route, SimOptions, Transfer, Urgency, uring_refusal,
+    Access, Arena, Completion, DirectIo, Direction, Driver, DriverKind, DriverOptions, Extents, Finished,
+    OpenFile, Request, Route, SimOptions, Transfer, Urgency, uring_refusal,
 };
 use headwater_testkit::{PATIENCE, Pattern, Rng, ScratchDir, make_cold, skip};
 pub(crate) use headwater_testkit::{block_on, watched};
@@ -60,8 +60,8 @@ impl Bench {
     }
 
     pub(crate) fn request_into(&self, offset_bytes: u64, length_bytes: usize, extents: Extents) -> Transfer {
-        let (operation, file, route) = (Operation::Read, self.file.clone(), self.route());
-        Transfer { operation, file, route, offset_bytes, length_bytes, extents }
+        let (direction, file, route) = (Direction::Read, self.file.clone(), self.route());
+        Transfer { direction, file, route, offset_bytes, length_bytes, extents }
     }
 
     pub(crate) fn name(&self) -> &'static str {

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use headwater_io::{
-    Completion, DriverKind, DriverOptions, Finished, Operation, Request, SimOptions, Transfer, Urgency,
+    Completion, Direction, DriverKind, DriverOptions, Finished, Request, SimOptions, Transfer, Urgency,
 };
 use headwater_testkit::{Rng, with_seed};
 
@@ -94,7 +94,7 @@ fn step(bench: &Bench, shared: &Mutex<Vec<Pending>>, rng: &mut Rng) {
 /// What was asked for, so that the answer can be judged.
 #[derive(Clone, Copy)]
 struct Asked {
-    operation: Operation,
+    direction: Direction,
     offset_bytes: u64,
     length_bytes: usize,
     cancelled: bool,
@@ -110,14 +110,14 @@ fn draw(bench: &Bench, rng: &mut Rng) -> (Asked, Transfer) {
     let mut transfer = bench.request(offset_bytes, length_bytes);
     if rng.chance(1, 8) {
         // Writes what is there already, so that everybody may read at any time.
-        transfer.operation = Operation::Write;
+        transfer.direction = Direction::Write;
         let mut at_bytes = offset_bytes;
         for extent in &mut transfer.extents {
             bench.pattern.fill(at_bytes, extent);
             at_bytes += extent.len() as u64;
         }
     }
-    (Asked { operation: transfer.operation, offset_bytes, length_bytes, cancelled: false }, transfer)
+    (Asked { direction: transfer.direction, offset_bytes, length_bytes, cancelled: false }, transfer)
 }
 
 fn submit(bench: &Bench, rng: &mut Rng) -> Pending {
@@ -235,7 +235,7 @@ fn poll_shortly(completion: &mut Completion, rng: &mut Rng) -> Option<Finished> 
 }
 
 fn check(bench: &Bench, asked: Asked, finished: &Finished) {
-    let Asked { operation, offset_bytes, length_bytes, cancelled } = asked;
+    let Asked { direction, offset_bytes, length_bytes, cancelled } = asked;
     let done_bytes = match &finished.result {
         Ok(done_bytes) => *done_bytes,
         Err(_) if cancelled => {
@@ -252,7 +252,7 @@ fn check(bench: &Bench, asked: Asked, finished: &Finished) {
     } else {
         assert!(finished.stopped_by.is_none());
     }
-    if operation == Operation::Read {
+    if direction == Direction::Read {
         let bytes: Vec<u8> = finished.extents.iter().flat_map(|extent| extent.iter().copied()).collect();
         assert_eq!(bench.pattern.mismatch(offset_bytes, &bytes[..done_bytes]), None);
     }

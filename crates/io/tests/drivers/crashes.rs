@@ -3,7 +3,7 @@
 //! Owns: the way from the log to the tests' kit; that syncs on the simulated device keep what they say.
 //! Does not own: the model of a disk that crashes (`headwater-testkit`).
 
-use headwater_io::{DeviceEvent, DriverKind, FileKey, SimOptions, Sync, SyncScope};
+use headwater_io::{DeviceEvent, DriverKind, FileKey, Fsync, SimOptions, SyncScope};
 use headwater_testkit::{CrashEvent, CrashEventKind, CrashImages, Rng, with_seed};
 
 use crate::bench::Bench;
@@ -52,7 +52,7 @@ fn what_was_synced_survives() {
                 control.fail_syncs(libc::EIO, 1);
             }
             let held = std::fs::read(bench.path()).unwrap();
-            let sync = bench.submit(Sync { file: bench.file.clone(), scope: SyncScope::Data }).wait();
+            let sync = bench.submit(Fsync { file: bench.file.clone(), scope: SyncScope::Data }).wait();
             if sync.result.is_ok() {
                 kept.push((control.log().last().and_then(DeviceEvent::ended).unwrap(), held));
             }

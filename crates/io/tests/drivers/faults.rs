@@ -7,7 +7,7 @@ use std::io;
 
 use headwater_core::units::ByteRange;
 use headwater_io::{
-    Allocated, DeviceEvent, DriverKind, FaultOn, FaultRange, Route, SimControl, SimOptions, Sync, SyncScope,
+    Allocated, DeviceEvent, DriverKind, FaultOn, FaultRange, Fsync, Route, SimControl, SimOptions, SyncScope,
 };
 use headwater_testkit::{Rng, with_seed};
 
@@ -61,7 +61,7 @@ fn ranges_fail_one_way_or_both() {
 #[test]
 fn syncs_fail() {
     let (bench, control) = calm(2);
-    let queued = || bench.submit(Sync { file: bench.file.clone(), scope: SyncScope::Data }).wait();
+    let queued = || bench.submit(Fsync { file: bench.file.clone(), scope: SyncScope::Data }).wait();
     let blocking = || bench.driver.sync_blocking(&bench.file, SyncScope::All);
     control.fail_syncs(EIO, 3);
     assert_eq!(errno(&queued().result), Some(EIO));
@@ -167,7 +167,7 @@ fn each_operation_fails_in_turn() {
             driver.sync_blocking(file, SyncScope::Data),
             driver.set_len_blocking(file, 5000),
             driver.allocate_blocking(file, ByteRange::new(0, 9000)).map(|_| ()),
-            bench.submit(Sync { file: file.clone(), scope: SyncScope::All }).wait().result.map(|_| ()),
+            bench.submit(Fsync { file: file.clone(), scope: SyncScope::All }).wait().result.map(|_| ()),
         ];
         let failed = results.iter().position(|result| result.is_err());
         assert_eq!(results.iter().filter(|result| result.is_err()).count(), usize::from(nth < 5));

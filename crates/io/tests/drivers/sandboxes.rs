@@ -6,7 +6,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headwater_io::{DriverKind, Sync, SyncScope, uring_refusal};
+use headwater_io::{DriverKind, Fsync, SyncScope, uring_refusal};
 use headwater_testkit::{Rng, forbid_io_uring, forbid_io_uring_here, skip};
 
 use crate::bench::{Bench, block_on, in_child, watched};
@@ -48,7 +48,7 @@ fn forbidden_in_the_middle(test_name: &str, forbid: fn()) {
         let plug = bench.driver.plug();
         assert_eq!(bench.submit(bench.request(4096, 4096)).wait().result.unwrap(), 4096);
         drop(plug);
-        bench.submit(Sync { file: bench.file.clone(), scope: SyncScope::Data }).wait().result.unwrap();
+        bench.submit(Fsync { file: bench.file.clone(), scope: SyncScope::Data }).wait().result.unwrap();
         block_on(std::future::poll_fn(|context| held.poll(context))).result.unwrap();
     });
     bench.assert_idle();

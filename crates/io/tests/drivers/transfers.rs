@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use headwater_core::units::ByteRange;
 use headwater_io::{
-    Access, DirectIo, Driver, DriverKind, DriverOptions, Extents, FaultRange, OpenFile, Operation, Route,
+    Access, DirectIo, Direction, Driver, DriverKind, DriverOptions, Extents, FaultRange, OpenFile, Route,
     SimOptions, Urgency,
 };
 use headwater_testkit::{Rng, with_seed};
@@ -48,7 +48,7 @@ fn writes_arrive() {
             for number in 0..20_u8 {
                 let (offset_bytes, length_bytes) = bench.draw(&mut rng, 60);
                 let mut request = bench.request(offset_bytes, length_bytes);
-                request.operation = Operation::Write;
+                request.direction = Direction::Write;
                 request.extents.iter_mut().for_each(|extent| extent.fill(number));
                 let finished = bench.submit(request).wait();
                 assert_eq!(finished.result.unwrap(), length_bytes);
@@ -104,7 +104,7 @@ fn a_write_without_permission() {
         let file = OpenFile::open(&bench.path(), DirectIo::Preferred, Access::Read).unwrap();
         let mut request = bench.request(0, 4096);
         request.file = std::sync::Arc::new(file);
-        request.operation = Operation::Write;
+        request.direction = Direction::Write;
         let finished = bench.submit(request).wait();
         assert_eq!(errno(&finished.result), Some(libc::EBADF));
         drop(finished);

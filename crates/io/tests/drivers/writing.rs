@@ -18,8 +18,8 @@ use headwater_core::frame::LoadId;
 use headwater_core::replacement::Policy;
 use headwater_core::units::{ByteRange, PAGE_BYTES, PageIndex, PageRange};
 use headwater_io::{
-    Access, Allocated, Arena, Creation, DirectIo, DriverKind, Extents, FilePages, Found, OpenFile, PageCache,
-    PinnedPage, PinnedRun, Request, Route, SimOptions, Sync, SyncScope, Urgency, WriteBack,
+    Access, Allocated, Arena, Creation, DirectIo, DriverKind, Extents, FilePages, Found, Fsync, OpenFile,
+    PageCache, PinnedPage, PinnedRun, Request, Route, SimOptions, SyncScope, Urgency, WriteBack,
 };
 use headwater_testkit::{PATIENCE, Pattern, Rng, ScratchDir, run_forked, scratch_dirs, with_seed};
 
@@ -240,18 +240,18 @@ fn syncs() {
             let pages = Pages::new(64, Scatter::EachPage, seed);
             for scope in [SyncScope::Data, SyncScope::All] {
                 let write = bench.submit(write_back(&bench, 0, pages.run(0..64)));
-                let sync = bench.submit(Sync { file: bench.file.clone(), scope }).wait();
+                let sync = bench.submit(Fsync { file: bench.file.clone(), scope }).wait();
                 assert_eq!(sync.result.unwrap(), 0);
                 assert!(sync.stopped_by.is_none() && sync.pages.is_none());
                 assert_eq!(write.wait().result.unwrap(), 64 * PAGE_BYTES);
-                drop(bench.submit(Sync { file: bench.file.clone(), scope }));
+                drop(bench.submit(Fsync { file: bench.file.clone(), scope }));
                 bench.driver.sync_blocking(&bench.file, scope).unwrap();
                 let mut batch = bench.driver.batch();
                 batch.push(Request::Nop).unwrap();
-                batch.push(Sync { file: bench.file.clone(), scope }).unwrap();
+                batch.push(Fsync { file: bench.file.clone(), scope }).unwrap();
                 batch.finish(|_, finished| assert_eq!(finished.result.unwrap(), 0));
                 let zero = OpenFile::open(Path::new("/dev/zero"), DirectIo::Off, Access::Read).unwrap();
-                let refused = bench.submit(Sync { file: zero.into(), scope }).wait();
+                let refused = bench.submit(Fsync { file: zero.into(), scope }).wait();
                 assert_eq!(errno(&refused.result), Some(libc::EINVAL));
             }
             pages.assert_unpinned();

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use headwater_io::{
-    Access, Arena, DirectIo, Driver, DriverOptions, Extent, Extents, LiveMemory, OpenFile, Operation, Route,
+    Access, Arena, DirectIo, Direction, Driver, DriverOptions, Extent, Extents, LiveMemory, OpenFile, Route,
     Transfer, Urgency,
 };
 use headwater_testkit::{Pattern, Rng, ScratchDir, make_cold, skip, watched, with_seed};
@@ -129,8 +129,8 @@ fn extents_just_read_into() {
             let Some(memory) = live_memory(4 * HUGE_BYTES) else { return };
             for at in (0..4 * HUGE_BYTES).step_by(length_bytes) {
                 let extents = arena.allocate_run(length_bytes, Urgency::Demand).unwrap();
-                let (operation, file, offset_bytes) = (Operation::Read, file.clone(), at as u64);
-                let request = Transfer { operation, file, route, offset_bytes, length_bytes, extents };
+                let (direction, file, offset_bytes) = (Direction::Read, file.clone(), at as u64);
+                let request = Transfer { direction, file, route, offset_bytes, length_bytes, extents };
                 let finished = driver.submit(request, Urgency::Demand).unwrap().wait();
                 assert_eq!(finished.result.unwrap(), length_bytes);
                 memory.fill_moved(at, length_bytes, finished.extents).unwrap();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use headwater_core::units::ByteRange;
 use headwater_io::{
-    Access, Arena, DirectIo, Driver, DriverKind, DriverOptions, Finished, OpenFile, Operation, Route,
+    Access, Arena, DirectIo, Direction, Driver, DriverKind, DriverOptions, Finished, OpenFile, Route,
     Transfer, Urgency, uring_refusal,
 };
 use headwater_testkit::{scratch_dirs, skip};
@@ -47,7 +47,7 @@ fn no_direct_read_fails_beside_foreign_writes() {
             assert_eq!(read.unwrap(), expected.len(), "{name}");
             assert!(extents[0].starts_with(&expected), "{name}");
             let request = Transfer {
-                operation: Operation::Read,
+                direction: Direction::Read,
                 file: file.clone(),
                 route: Route::Direct,
                 offset_bytes: START_BYTES,

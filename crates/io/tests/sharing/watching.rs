@@ -14,8 +14,8 @@ use std::thread;
 
 use headwater_core::units::ByteRange;
 use headwater_io::{
-    Access, Arena, ChangeWatch, DirectIo, Driver, DriverKind, DriverOptions, FileSystem, OpenFile, Operation,
-    Request, Route, SubmissionPolling, Sync, SyncScope, Transfer, Urgency, Watched, uring_refusal,
+    Access, Arena, ChangeWatch, DirectIo, Direction, Driver, DriverKind, DriverOptions, FileSystem, Fsync,
+    OpenFile, Request, Route, SubmissionPolling, SyncScope, Transfer, Urgency, Watched, uring_refusal,
 };
 use headwater_testkit::{LoopMount, Rng, ScratchDir, run_forked, scratch_dirs, skip, tmpfs, with_seed};
 use rustix::io::Errno;
@@ -214,10 +214,10 @@ fn write_at_once(driver: &Driver, arena: &Arena, file: &Arc<OpenFile>, round: u6
         let route = if number % 2 == 0 || file.direct().is_none() { Route::Buffered } else { Route::Direct };
         let extents = arena.allocate_run(64 << 10, Urgency::Demand).expect("there is memory");
         let offset_bytes = (round * 8 + number) * (64 << 10);
-        let (operation, file, length_bytes) = (Operation::Write, file.clone(), 64 << 10);
-        batch.push(Transfer { operation, file, route, offset_bytes, length_bytes, extents }).unwrap();
+        let (direction, file, length_bytes) = (Direction::Write, file.clone(), 64 << 10);
+        batch.push(Transfer { direction, file, route, offset_bytes, length_bytes, extents }).unwrap();
     }
-    batch.push(Request::Sync(Sync { file: file.clone(), scope: SyncScope::Data })).unwrap();
+    batch.push(Request::Fsync(Fsync { file: file.clone(), scope: SyncScope::Data })).unwrap();
     batch.finish(|_, finished| _ = finished.result.unwrap());
 }
 

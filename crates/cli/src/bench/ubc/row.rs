@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use headwater::Engine;
 use headwater::ring::{
-    Access, Arena, Completion, DirectIo, Driver, DriverOptions, Extent, Extents, Finished, OpenFile,
-    Operation, Route, Transfer, Urgency,
+    Access, Arena, Completion, DirectIo, Direction, Driver, DriverOptions, Extent, Extents, Finished,
+    OpenFile, Route, Transfer, Urgency,
 };
 use headwater::testing::{MapAdvice, MappedFile, Pressure};
 use headwater_core::units::{PAGE_BYTES, PAGE_SIZE_BYTES};
@@ -272,18 +272,18 @@ impl Ring {
 
     fn read(&self, tally: &mut Tally) -> io::Result<()> {
         let end_bytes = tally.end_bytes;
-        self.transfer(Operation::Read, end_bytes, |bytes| tally.count(bytes, 0))
+        self.transfer(Direction::Read, end_bytes, |bytes| tally.count(bytes, 0))
     }
 
     fn write(&self, end_bytes: u64, clock: &mut Clock) -> io::Result<()> {
-        self.transfer(Operation::Write, end_bytes, |bytes| clock.wrote(bytes))?;
+        self.transfer(Direction::Write, end_bytes, |bytes| clock.wrote(bytes))?;
         rustix::fs::fsync(self.file.buffered())?;
         Ok(())
     }
 
     fn transfer(
         &self,
-        operation: Operation,
+        direction: Direction,
         end_bytes: u64,
         mut done: impl FnMut(u64) -> ControlFlow<()>,
     ) -> io::Result<()> {
@@ -299,7 +299,7 @@ impl Ring {
                 let wanted_bytes = (end_bytes - offset_bytes).min(BLOCK_BYTES as u64);
                 let length_bytes = wanted_bytes.next_multiple_of(PAGE_SIZE_BYTES) as usize;
                 let (file, route) = (self.file.clone(), Route::Direct);
-                let transfer = Transfer { operation, file, route, offset_bytes, length_bytes, extents };
+                let transfer = Transfer { direction, file, route, offset_bytes, length_bytes, extents };
                 let completion = self.driver.submit(transfer, Urgency::Demand);
                 under_way.push_back((wanted_bytes, completion.map_err(|rejected| rejected.reason)?));
                 offset_bytes += wanted_bytes;

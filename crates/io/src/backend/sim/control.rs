@@ -20,7 +20,7 @@ use headwater_core::units::ByteRange;
 use super::record::{DeviceEvent, Recording, Ticket};
 use crate::file::FileKey;
 use crate::sync::lock;
-use crate::system::sys::Operation;
+use crate::system::sys::Direction;
 
 /// A part of every file that fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,11 +50,11 @@ impl FaultRange {
         FaultRange { range, errno, operation: FaultOn::Any }
     }
 
-    fn concerns(&self, operation: Operation, range: ByteRange) -> bool {
+    fn concerns(&self, direction: Direction, range: ByteRange) -> bool {
         let concerned = match self.operation {
             FaultOn::Any => true,
-            FaultOn::Reads => operation == Operation::Read,
-            FaultOn::Writes => operation == Operation::Write,
+            FaultOn::Reads => direction == Direction::Read,
+            FaultOn::Writes => direction == Direction::Write,
         };
         concerned && !self.range.intersect(range).is_empty()
     }
@@ -212,16 +212,16 @@ impl SimControl {
     /// How many bytes of a transfer the device does: a multiple of the alignment, or the error that none is done with.
     pub(super) fn admit(
         &self,
-        operation: Operation,
+        direction: Direction,
         file: FileKey,
         range: ByteRange,
         alignment_bytes: u64,
     ) -> io::Result<u64> {
         let state = &mut *self.state();
-        if operation == Operation::Write {
+        if direction == Direction::Write {
             state.count_down()?;
         }
-        let concerned = state.faults.iter().filter(|fault| fault.concerns(operation, range));
+        let concerned = state.faults.iter().filter(|fault| fault.concerns(direction, range));
         let mut admitted_bytes = range.len();
         if let Some(fault) = concerned.min_by_key(|fault| fault.range.start) {
             let good_bytes = fault.range.start.saturating_sub(range.start);
@@ -231,7 +231,7 @@ impl SimControl {
             }
         }
         match &state.space {
-            Some(space) if operation == Operation::Write => {
+            Some(space) if direction == Direction::Write => {
                 let range = ByteRange::at(range.start, admitted_bytes);
                 space.admit(file, range, alignment_bytes)
             }

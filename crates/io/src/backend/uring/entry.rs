@@ -11,7 +11,7 @@ use io_uring::{opcode, squeue, types};
 use crate::request::attempt::{Attempt, AttemptId, SyncAttempt, TransferAttempt};
 use crate::request::slot::ATTEMPTS;
 use crate::request::slot_table::SlotId;
-use crate::system::sys::{IoSegment, Operation, SyncScope};
+use crate::system::sys::{Direction, IoSegment, SyncScope};
 
 /// Writes the entry of an attempt into the queue, which must have room. `registered` is where the kernel knows the memory.
 ///
@@ -47,26 +47,26 @@ unsafe fn build_transfer(attempt: &TransferAttempt, registered: Option<u16>) -> 
     let segments = unsafe { attempt.segments.as_slice() };
     if let (Some(index), [one]) = (registered, segments) {
         let (base, length_bytes) = (one.base(), one.length_bytes() as u32);
-        return match attempt.operation {
-            Operation::Read => {
+        return match attempt.direction {
+            Direction::Read => {
                 opcode::ReadFixed::new(file, base, length_bytes, index).offset(offset_bytes).build()
             }
-            Operation::Write => {
+            Direction::Write => {
                 opcode::WriteFixed::new(file, base, length_bytes, index).offset(offset_bytes).build()
             }
         };
     }
-    match (attempt.operation, segments) {
-        (Operation::Read, [one]) => {
+    match (attempt.direction, segments) {
+        (Direction::Read, [one]) => {
             opcode::Read::new(file, one.base(), one.length_bytes() as u32).offset(offset_bytes).build()
         }
-        (Operation::Write, [one]) => {
+        (Direction::Write, [one]) => {
             opcode::Write::new(file, one.base(), one.length_bytes() as u32).offset(offset_bytes).build()
         }
-        (Operation::Read, many) => opcode::Readv::new(file, IoSegment::as_iovec(many), many.len() as u32)
+        (Direction::Read, many) => opcode::Readv::new(file, IoSegment::as_iovec(many), many.len() as u32)
             .offset(offset_bytes)
             .build(),
-        (Operation::Write, many) => opcode::Writev::new(file, IoSegment::as_iovec(many), many.len() as u32)
+        (Direction::Write, many) => opcode::Writev::new(file, IoSegment::as_iovec(many), many.len() as u32)
             .offset(offset_bytes)
             .build(),
     }

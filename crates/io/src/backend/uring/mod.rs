@@ -441,7 +441,7 @@ mod tests {
     use crate::file::{Access, DirectIo, OpenFile, Route};
     use crate::memory::arena::{Arena, Extents, Urgency};
     use crate::request::{Request, Transfer};
-    use crate::system::sys::Operation;
+    use crate::system::sys::Direction;
 
     /// Goal: neither a submission queue of two entries nor a completion queue of two, which the kernel has to overflow,
     /// loses or doubles anything. Method: threads that start 64 at once, half of them reads, and all wait.
@@ -467,7 +467,7 @@ mod tests {
         let contents = std::fs::read(path).unwrap();
         let file = Arc::new(OpenFile::open(path.as_ref(), DirectIo::Off, Access::Read).unwrap());
         let read = || Transfer {
-            operation: Operation::Read,
+            direction: Direction::Read,
             file: file.clone(),
             route: Route::Buffered,
             offset_bytes: 0,

@@ -26,7 +26,7 @@ use crate::memory::arena::{Arena, Urgency};
 use crate::request::slots::Slots;
 use crate::request::{Request, Transfer};
 use crate::sync::lock;
-use crate::system::sys::Operation;
+use crate::system::sys::Direction;
 
 /// Goal: whatever a kernel does to a ring, short of lying about bytes, nothing is lost, doubled or torn, nobody waits for ever, each
 /// completion of no request is counted, and in the end everything has come back.
@@ -165,10 +165,10 @@ impl Storm {
                 .flat_map(|extent| extent.iter_mut())
                 .for_each(|byte| *byte = bytes.next().unwrap_or(0));
         }
-        let operation = if writes { Operation::Write } else { Operation::Read };
+        let direction = if writes { Direction::Write } else { Direction::Read };
         let (file, route, offset_bytes) = (self.file.clone(), self.route, first * PAGE_BYTES as u64);
         let length_bytes = count as usize * PAGE_BYTES;
-        let transfer = Transfer { operation, file, route, offset_bytes, length_bytes, extents };
+        let transfer = Transfer { direction, file, route, offset_bytes, length_bytes, extents };
         Some((transfer.into(), Asked { writes, pages }))
     }
 

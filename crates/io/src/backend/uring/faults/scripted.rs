@@ -19,7 +19,7 @@ use crate::file::{Access, DirectIo, OpenFile, Route};
 use crate::memory::arena::{Arena, Urgency};
 use crate::request::{Finished, Request, Transfer};
 use crate::sync::lock;
-use crate::system::sys::Operation;
+use crate::system::sys::Direction;
 
 /// A ring, a file, and a kernel that does as it is told.
 struct Bench {
@@ -120,7 +120,7 @@ impl Bench {
 
     fn read(&self, offset_bytes: u64) -> Completion {
         let transfer = Transfer {
-            operation: Operation::Read,
+            direction: Direction::Read,
             file: self.file.clone(),
             route: Route::Buffered,
             offset_bytes,
@@ -360,9 +360,9 @@ fn entries_left_over_are_handed_over() {
             let mut reads: Vec<_> = (0..4)
                 .map(|_| {
                     let extents = bench.arena.allocate_run(LENGTH_BYTES, Urgency::Demand).unwrap();
-                    let (operation, file) = (Operation::Read, bench.file.clone());
+                    let (direction, file) = (Direction::Read, bench.file.clone());
                     let (route, offset_bytes, length_bytes) = (Route::Buffered, 0, LENGTH_BYTES);
-                    let read = Transfer { operation, file, route, offset_bytes, length_bytes, extents };
+                    let read = Transfer { direction, file, route, offset_bytes, length_bytes, extents };
                     plug.submit(read, Urgency::Demand).unwrap()
                 })
                 .collect();
