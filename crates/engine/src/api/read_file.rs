@@ -101,7 +101,7 @@ impl Engine {
         let (mut run, mut is_lendable) = (PinnedRun::of(&inode.pages), true);
         for page in PageRange::covering(ByteRange::new(0, length as u64)).iter() {
             let part = (length as u64 - page.start_bytes()).min(PAGE_SIZE_BYTES) as u32;
-            let Found::Page(pinned) = inode.pages.pin_in_turn(page, 0..part) else { return None };
+            let Found::Page(pinned) = inode.pages.pin_or_wait(page, 0..part) else { return None };
             is_lendable &= pinned.pins() <= LENT_TIMES_MAX;
             run.push(pinned);
             inode.counters.hit(1);

@@ -163,7 +163,7 @@ impl Inode {
             let part = range.intersect(PageRange::new(page, page + PageCount::new(1)).bytes());
             let within = (part.start - page.start_bytes()) as u32..(part.end - page.start_bytes()) as u32;
             let target = &mut buffer[done_bytes..done_bytes + within.len()];
-            match self.pages.pin_in_turn(page, within.clone()) {
+            match self.pages.pin_or_wait(page, within.clone()) {
                 Found::Page(pinned) => {
                     target.copy_from_slice(&pinned[within.start as usize..within.end as usize]);
                 }
@@ -208,7 +208,7 @@ impl Inode {
         if self.pages.overwrite(page, start_bytes, zeros) != Overwritten::Pinned {
             return;
         }
-        if let Found::Page(pinned) = self.pages.pin_in_turn(page, 0..PAGE_SIZE_BYTES as u32) {
+        if let Found::Page(pinned) = self.pages.pin_or_wait(page, 0..PAGE_SIZE_BYTES as u32) {
             spare[0].store(0, &pinned);
         }
         spare[0].store(start_bytes as usize, zeros);

@@ -173,7 +173,7 @@ impl Inode {
         let (mut now, version) = self.take_stamp(file)?;
         if evidence == Evidence::OwnAlone {
             // A write of others in progress shows by its event when it ends.
-            now = now.settled();
+            now = now.as_old();
         }
         Ok(self.judge(seen, file, (now, version), trust, evidence))
     }

@@ -205,7 +205,7 @@ impl<'a> CachedRead<'a> {
     /// Pins the page of the next byte, if it is resident.
     #[inline]
     fn step(&mut self, page: PageIndex, part: &Range<u32>) -> Step<'a> {
-        match self.inode.pages.pin_in_turn(page, part.clone()) {
+        match self.inode.pages.pin_or_wait(page, part.clone()) {
             Found::Page(pinned) => {
                 self.note_use(page, &pinned);
                 Step::Page(pinned)
@@ -222,7 +222,7 @@ impl<'a> CachedRead<'a> {
         if self.done > 0 || part.is_empty() || part.len() < self.length() {
             return None;
         }
-        let Found::Page(pinned) = self.inode.pages.pin_in_turn(page, part.clone()) else { return None };
+        let Found::Page(pinned) = self.inode.pages.pin_or_wait(page, part.clone()) else { return None };
         self.note_use(page, &pinned);
         self.inode.counters.hit(1);
         let part = part.start as usize..part.end as usize;
@@ -323,7 +323,7 @@ impl<'a> CachedRead<'a> {
     }
 
     fn look_again(&mut self, page: PageIndex, part: &Range<u32>) -> Option<Step<'a>> {
-        match self.inode.pages.pin_in_turn(page, part.clone()) {
+        match self.inode.pages.pin_or_wait(page, part.clone()) {
             Found::Page(pinned) => {
                 self.note_use(page, &pinned);
                 Some(Step::Page(pinned))

@@ -383,7 +383,7 @@ impl<'a> CachedWrite<'a> {
         let length_bytes = self.inode.length_bytes();
         let pages = PageRange::new(page, page + PageCount::new(1));
         self.commit(written, |inode, state| {
-            match inode.pages.pin_in_turn(page, part.clone()) {
+            match inode.pages.pin_or_wait(page, part.clone()) {
                 Found::Page(pinned) => extents[0].store(0, &pinned),
                 Found::Absent => match &base {
                     Some(base) if base.is_as_now(inode, state) => extents[0].store(0, &base.bytes),

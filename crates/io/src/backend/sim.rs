@@ -151,9 +151,9 @@ impl Sim {
             return self.enqueue(id, ticket);
         }
         self.control().note(ticket, Recording::forget);
-        let launched = self.slots.settle(&mut completed);
+        let launched = self.slots.release_places(&mut completed);
         launched.into_iter().for_each(|id| self.start(id));
-        self.slots.conclude(&mut completed);
+        self.slots.wake_owners(&mut completed);
     }
 
     /// # Safety
@@ -173,7 +173,7 @@ impl Sim {
     }
 
     /// Completes everything that is pending.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn complete_pending(&self) {
         while !lock(&self.state).pending.is_empty() {
             self.step();
         }
@@ -252,8 +252,8 @@ impl Sim {
 
     /// One attempt is one piece: only faults and a full device make it shorter.
     pub(crate) fn append(&self, file: &AppendFile, bytes: &[u8]) -> io::Result<Appended> {
-        let turn = file.turn()?;
-        let (key, expected) = (turn.key(), turn.end()?);
+        let appending = file.lock()?;
+        let (key, expected) = (appending.key(), appending.end()?);
         let admitted_bytes = self.retry(|| {
             self.draw_transient()?;
             self.control().note_attempt();
@@ -269,7 +269,7 @@ impl Sim {
             ended: None,
         };
         let ticket = self.control().begin(|| Ok(Some(write())));
-        let result = turn.append(bytes);
+        let result = appending.append(bytes);
         if let Ok(appended) = &result {
             let (offset_bytes, length_bytes) = (appended.offset_bytes, appended.length_bytes);
             self.control().note_write(key, ByteRange::at(offset_bytes, length_bytes as u64));

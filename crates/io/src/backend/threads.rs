@@ -149,9 +149,9 @@ impl Shared {
         // SAFETY: a request in the queue has this driver, and one worker takes it out. The slot keeps the segments,
         // their memory and the open file until `attempt` is told the result.
         while unsafe { self.slots.attempt(id, self.carry_out_once(id), &mut completed) } == Verdict::Again {}
-        let launched = self.slots.settle(&mut completed);
+        let launched = self.slots.release_places(&mut completed);
         self.lock().waiting.extend(launched);
-        self.slots.conclude(&mut completed);
+        self.slots.wake_owners(&mut completed);
     }
 
     /// # Safety

@@ -1,7 +1,7 @@
 //! Local: a driver for one thread, and the loop that runs futures on it.
 //!
 //! ```text
-//!   block_on ─► poll the future ─► turn: submit what it asked, take what is complete ─┬─ something: again
+//!   block_on ─► poll the future ─► submit its requests, reap what is complete ─┬─ something: again
 //!       ▲                                                                             └─ nothing: poll(2) on
 //!       └──────────────────────────── completion, or the future's waker ◄───────────────── ring and waker
 //! ```
@@ -75,7 +75,7 @@ impl LocalDriver {
             }
             let mut moved = false;
             for uring in self.rings() {
-                moved |= uring.turn();
+                moved |= uring.submit_and_reap();
             }
             if !moved {
                 self.sleep();
@@ -97,7 +97,7 @@ impl LocalDriver {
         wakeup.sleeping.store(true, Ordering::SeqCst);
         self.rings().for_each(|uring| uring.silence());
         // Once more: what was rung for before is not rung for again.
-        let moved = self.rings().fold(false, |moved, uring| uring.turn() | moved);
+        let moved = self.rings().fold(false, |moved, uring| uring.submit_and_reap() | moved);
         if !moved && !wakeup.woken.load(Ordering::SeqCst) {
             let limit = self.rings().filter_map(|uring| uring.sleep_limit()).min();
             let limit = limit.map(|limit| limit.try_into().expect("it is short"));

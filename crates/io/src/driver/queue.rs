@@ -156,7 +156,7 @@ impl Queue {
         match &self.backend {
             Backend::Uring(uring) => uring.attend(),
             Backend::Threads(_) => {}
-            Backend::Sim(sim) => sim.settle(),
+            Backend::Sim(sim) => sim.complete_pending(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Append: a descriptor with `O_APPEND`, by which programs that append to one file at the same time do not overwrite each other.
 //!
 //! ```text
-//!   append ─► turn ─► write(2): the kernel takes the end of the file and writes there, under the inode's lock
+//!   append ─► append_lock ─► write(2): the kernel takes the end of the file and writes there, under the inode's lock
 //!                     └─► lseek(SEEK_CUR) less what was written: where the bytes lie
 //! ```
 //!
@@ -9,9 +9,9 @@
 //! do without the descriptor, but does not say where the bytes went; the position of this descriptor does, because it belongs to
 //! nothing else. That holds on ext4, XFS, Btrfs and tmpfs, among processes of one kernel; NFS does not have it (`open(2)`).
 //!
-//! Owns: the descriptor, whose turn it is, the place of what was appended.
+//! Owns: the descriptor, which thread appends by it, the place of what was appended.
 //! Does not own: what pages hold, when the device has it.
-//! Locks: `turn`, from the write until the position is known. The write may block on memory and on the device.
+//! Locks: `append_lock`, from the write until the position is known. The write may block on memory and on the device.
 
 use std::fs::File;
 use std::io::{self, Seek, Write};
@@ -35,7 +35,7 @@ pub struct AppendFile {
     file: Descriptor,
     key: FileKey,
     process: ProcessMark,
-    turn: Mutex<()>,
+    append_lock: Mutex<()>,
 }
 
 /// Where appended bytes lie.
@@ -69,7 +69,7 @@ impl AppendFile {
         if FileKey::of_descriptor(opened.as_fd())? != key {
             return Err(Errno::STALE.into());
         }
-        Ok(AppendFile { file: opened, key, process: ProcessMark::here(), turn: Mutex::default() })
+        Ok(AppendFile { file: opened, key, process: ProcessMark::here(), append_lock: Mutex::default() })
     }
 
     /// Writes all the bytes at the end of the file, in one piece, and says where they lie. Blocks as `write(2)` does.
@@ -78,26 +78,26 @@ impl AppendFile {
     /// What `write(2)` reports; nothing was written then. [`RejectReason::Forked`] in a child of the process that opened this: the
     /// position is its parent's.
     pub fn append(&self, bytes: &[u8]) -> io::Result<Appended> {
-        self.turn()?.append(bytes)
+        self.lock()?.append(bytes)
     }
 
-    /// Takes the next turn.
-    pub(crate) fn turn(&self) -> io::Result<Turn<'_>> {
+    /// Blocks until this thread alone appends by the descriptor.
+    pub(crate) fn lock(&self) -> io::Result<AppendGuard<'_>> {
         if !self.process.is_here() {
             return Err(RejectReason::Forked.into());
         }
-        Ok(Turn { file: &self.file, key: self.key, _turn: lock(&self.turn) })
+        Ok(AppendGuard { file: &self.file, key: self.key, _guard: lock(&self.append_lock) })
     }
 }
 
-/// The only one that appends by this descriptor.
-pub(crate) struct Turn<'a> {
+/// The right to append by this descriptor, until dropped.
+pub(crate) struct AppendGuard<'a> {
     file: &'a File,
     key: FileKey,
-    _turn: MutexGuard<'a, ()>,
+    _guard: MutexGuard<'a, ()>,
 }
 
-impl Turn<'_> {
+impl AppendGuard<'_> {
     pub(crate) fn append(&self, bytes: &[u8]) -> io::Result<Appended> {
         if bytes.is_empty() {
             return Ok(Appended { offset_bytes: self.end()?, length_bytes: 0 });

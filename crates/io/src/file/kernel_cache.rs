@@ -106,11 +106,11 @@ impl KernelCache {
     /// How much of `range`, as far as the file reaches, is resident. Where the kernel does not tell, the first and last
     /// byte are probed and stand for the rest; that may bring their two pages in.
     pub(crate) fn residency(&self, file: &File, range: ByteRange) -> Residency {
-        match self.told(file, range) {
+        match self.cachestat_residency(file, range) {
             Residency::Unknown if self.nowait.load(Ordering::Relaxed) && !range.is_empty() => {
                 self.probed(file, range)
             }
-            told => told,
+            known => known,
         }
     }
 
@@ -154,7 +154,7 @@ impl KernelCache {
             }
         }
         // Without RWF_NOWAIT (tmpfs, FUSE, NFS): if all of the range is there, an ordinary read does not wait either.
-        match self.told(file, ByteRange::at(offset_bytes, buffer.len() as u64)) {
+        match self.cachestat_residency(file, ByteRange::at(offset_bytes, buffer.len() as u64)) {
             Residency::Whole => file.read_at(buffer, offset_bytes).map(Some),
             _ => Ok(None),
         }
@@ -179,7 +179,7 @@ impl KernelCache {
         if self.misses == Misses::AreUseful || self.warm_streak.load(Ordering::Relaxed) >= WARM_STREAK {
             return true;
         }
-        match self.told(file, range) {
+        match self.cachestat_residency(file, range) {
             Residency::Whole => true,
             Residency::Part | Residency::None => {
                 self.warm_streak.store(0, Ordering::Relaxed);
@@ -207,7 +207,7 @@ impl KernelCache {
     }
 
     /// What `cachestat` says of the range, clipped to the end of the file.
-    fn told(&self, file: &File, range: ByteRange) -> Residency {
+    fn cachestat_residency(&self, file: &File, range: ByteRange) -> Residency {
         if range.is_empty() {
             return Residency::None;
         }
@@ -276,13 +276,13 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         io::Write::write_all(&mut file, &[1; 6000]).unwrap();
         let cache = KernelCache::new(Misses::AreWasted);
-        for tells in [true, false] {
-            cache.cachestat.store(tells, Ordering::Relaxed);
+        for has_cachestat in [true, false] {
+            cache.cachestat.store(has_cachestat, Ordering::Relaxed);
             for end in [6000, 6001, 8192, 1 << 20] {
                 let residency = cache.residency(&file, ByteRange::new(0, end));
                 assert!(
                     matches!(residency, Residency::Whole | Residency::Unknown),
-                    "{tells}, {end}: {residency:?}"
+                    "{has_cachestat}, {end}: {residency:?}"
                 );
             }
         }

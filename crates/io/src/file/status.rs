@@ -54,22 +54,22 @@ impl Status {
         }
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
         match statx(file, "", AtFlags::EMPTY_PATH | flags, wanted) {
-            Ok(told) => Status::told(&told),
+            Ok(found) => Status::of_statx(&found),
             // Sandboxes that are older than the call forbid it, one way or the other.
             Err(Errno::NOSYS | Errno::PERM) => Status::in_brief(file),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn told(told: &Statx) -> io::Result<Status> {
+    fn of_statx(found: &Statx) -> io::Result<Status> {
         let time = |time: rustix::fs::StatxTimestamp| (time.tv_sec, i64::from(time.tv_nsec));
-        let is_told = told.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
-        let direct = (u64::from(told.stx_dio_mem_align), u64::from(told.stx_dio_offset_align));
+        let has_alignment = found.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+        let direct = (u64::from(found.stx_dio_mem_align), u64::from(found.stx_dio_offset_align));
         Ok(Status {
-            kind: positioned_kind(FileType::from_raw_mode(u32::from(told.stx_mode)))?,
-            key: FileKey { device: makedev(told.stx_dev_major, told.stx_dev_minor), inode: told.stx_ino },
-            stamp: FileStamp::of(told.stx_size, time(told.stx_mtime), time(told.stx_ctime)),
-            direct: is_told.then_some(direct),
+            kind: positioned_kind(FileType::from_raw_mode(u32::from(found.stx_mode)))?,
+            key: FileKey { device: makedev(found.stx_dev_major, found.stx_dev_minor), inode: found.stx_ino },
+            stamp: FileStamp::of(found.stx_size, time(found.stx_mtime), time(found.stx_ctime)),
+            direct: has_alignment.then_some(direct),
         })
     }
 
@@ -79,13 +79,13 @@ impl Status {
         if cfg!(miri) {
             return Status::of_metadata(&file.metadata()?);
         }
-        let told = rustix::fs::fstat(file)?;
+        let found = rustix::fs::fstat(file)?;
         let (modified, changed) =
-            ((told.st_mtime, told.st_mtime_nsec as i64), (told.st_ctime, told.st_ctime_nsec as i64));
+            ((found.st_mtime, found.st_mtime_nsec as i64), (found.st_ctime, found.st_ctime_nsec as i64));
         Ok(Status {
-            kind: positioned_kind(FileType::from_raw_mode(told.st_mode))?,
-            key: FileKey { device: told.st_dev, inode: told.st_ino },
-            stamp: FileStamp::of(told.st_size.cast_unsigned(), modified, changed),
+            kind: positioned_kind(FileType::from_raw_mode(found.st_mode))?,
+            key: FileKey { device: found.st_dev, inode: found.st_ino },
+            stamp: FileStamp::of(found.st_size.cast_unsigned(), modified, changed),
             direct: None,
         })
     }
@@ -194,7 +194,7 @@ impl FileStamp {
     }
 
     /// The stamp of a change whose author knows that it is over: who changes the file next moves the times.
-    pub fn settled(self) -> FileStamp {
+    pub fn as_old(self) -> FileStamp {
         FileStamp { age: StampAge::Old, ..self }
     }
 

@@ -154,14 +154,14 @@ impl<A, W> Slot<A, W> {
     /// # Safety
     /// The caller is the driver of this request and does not touch it afterwards.
     #[inline]
-    pub(crate) unsafe fn finish(&self, tell: impl FnOnce(W), orphan: impl FnOnce(A)) -> bool {
+    pub(crate) unsafe fn finish(&self, notify: impl FnOnce(W), orphan: impl FnOnce(A)) -> bool {
         let mut word = self.word.load(Ordering::Acquire);
         while phase(word) == IN_FLIGHT {
             let to = word ^ (IN_FLIGHT ^ DONE);
             match self.word.compare_exchange(word, to, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) if word & WAITER == 0 => return false,
                 // SAFETY: Done with `WAITER` leaves the waiter to the driver.
-                Ok(_) => return unsafe { self.tell(tell) },
+                Ok(_) => return unsafe { self.notify_waiter(notify) },
                 Err(now) => word = now,
             }
         }
@@ -174,10 +174,10 @@ impl<A, W> Slot<A, W> {
 
     /// # Safety
     /// The caller is the driver, and the phase Done or Taken with `WAITER`.
-    unsafe fn tell(&self, tell: impl FnOnce(W)) -> bool {
+    unsafe fn notify_waiter(&self, notify: impl FnOnce(W)) -> bool {
         // SAFETY: as the caller promises.
         let waiter = self.waiter.with_mut(|waiter| unsafe { (*waiter).take() });
-        tell(waiter.expect("the flag says so"));
+        notify(waiter.expect("the flag says so"));
         let before = self.word.fetch_and(!WAITER, Ordering::AcqRel);
         let vacated = phase(before) == TAKEN;
         if vacated {
@@ -433,12 +433,12 @@ mod loom_tests {
         fn driver(&self) -> thread::JoinHandle<()> {
             let (slot, vacated) = (self.slot.clone(), self.vacated.clone());
             thread::spawn(move || {
-                let mut told = None;
+                let mut waiting = None;
                 // SAFETY: this thread is the driver.
-                if unsafe { slot.finish(|waiter| told = Some(waiter), drop) } {
+                if unsafe { slot.finish(|waiter| waiting = Some(waiter), drop) } {
                     vacated.fetch_add(1, Ordering::Relaxed);
                 }
-                if let Some(wakes) = told {
+                if let Some(wakes) = waiting {
                     wakes.fetch_add(1, Ordering::Release);
                 }
             })
@@ -486,10 +486,10 @@ mod loom_tests {
             loom::model(move || {
                 let model = Model::in_flight();
                 let driver = model.driver();
-                let told = (0..times).all(|_| model.register());
+                let registered = (0..times).all(|_| model.register());
                 let taken = model.take();
                 driver.join().unwrap();
-                assert!(!told || model.wakes.load(Ordering::Acquire) == 1, "a wake-up was lost");
+                assert!(!registered || model.wakes.load(Ordering::Acquire) == 1, "a wake-up was lost");
                 assert!(taken || model.take());
                 model.check();
             });
@@ -533,18 +533,18 @@ mod loom_tests {
             }
             let slot = model.slot.clone();
             let launcher = thread::spawn(move || {
-                let mut told = None;
+                let mut waiting = None;
                 // SAFETY: this thread plays the slot table and then the driver.
                 unsafe {
                     slot.launch();
-                    slot.finish(|waiter| told = Some(waiter), drop);
+                    slot.finish(|waiter| waiting = Some(waiter), drop);
                 }
-                told
+                waiting
             });
-            let told = model.register();
+            let registered = model.register();
             let taken = model.take();
             let waiter = launcher.join().unwrap();
-            assert!(!told || taken || waiter.is_some(), "a wake-up was lost");
+            assert!(!registered || taken || waiter.is_some(), "a wake-up was lost");
             assert!(taken || model.take());
             assert_eq!(model.drops.load(Ordering::Relaxed), 2);
         });

@@ -4,7 +4,7 @@
 //!   begin ─┬─ a place in the queue is free ───────────────► slot in flight, the caller starts it
 //!          ├─ none, and somebody waits for the bytes ─────► slot queued, first come first served
 //!          └─ none, and it is readahead ──────────────────► given back
-//!   settle ─► a place came back ─┬─ somebody is queued ───► launched, the caller starts it
+//!   release_places ─► a place came back ─┬─ somebody is queued ───► launched, the caller starts it
 //!                                └─ nobody ───────────────► free place
 //! ```
 //!
@@ -17,7 +17,7 @@
 //! Does not own: what a request is; how it is carried out.
 //! Invariants: I5 settling allocates nothing: the lists have room for every slot that exists.
 //! Locks: `state`, for list operations only; nothing is called with it held.
-//! Hot path: one lock to begin, one to settle (for all completions that came together), one to take.
+//! Hot path: one lock to begin, one to release places (for all completions that came together), one to take.
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -40,7 +40,7 @@ pub(crate) struct SlotId {
 /// Slots that come and go together, few enough to stay off the heap.
 pub(crate) type SlotIds = SmallVec<[SlotId; TOGETHER]>;
 
-/// Requests that are begun or settled with one lock.
+/// Requests that are begun or completed with one lock.
 pub(crate) const TOGETHER: usize = 32;
 
 /// `A` is a request under way and then its outcome, `W` the waiter to wake.
@@ -76,8 +76,8 @@ pub(crate) struct Begun {
     pub(crate) has_place: bool,
 }
 
-/// What a driver has finished since it last settled.
-pub(crate) struct Settled<A, W> {
+/// What a driver has finished, whose places and waiters are still to be released and woken.
+pub(crate) struct CompletedBatch<A, W> {
     places: u32,
     vacated: SmallVec<[u32; TOGETHER]>,
     /// Waiters to wake once no lock is held.
@@ -86,9 +86,14 @@ pub(crate) struct Settled<A, W> {
     pub(crate) orphans: SmallVec<[(A, u32); TOGETHER]>,
 }
 
-impl<A, W> Settled<A, W> {
+impl<A, W> CompletedBatch<A, W> {
     pub(crate) fn new() -> Self {
-        Settled { places: 0, vacated: SmallVec::new(), waiters: SmallVec::new(), orphans: SmallVec::new() }
+        CompletedBatch {
+            places: 0,
+            vacated: SmallVec::new(),
+            waiters: SmallVec::new(),
+            orphans: SmallVec::new(),
+        }
     }
 }
 
@@ -210,13 +215,13 @@ impl<A, W> SlotTable<A, W> {
         }
     }
 
-    /// Ends a request; what follows from it is collected in `settled`.
+    /// Ends a request; what follows from it is collected in `completed`.
     ///
     /// # Safety
     /// The caller is the driver of this request.
-    pub(crate) unsafe fn finish(&self, id: SlotId, settled: &mut Settled<A, W>) {
-        settled.places += 1;
-        let Settled { waiters, orphans, .. } = settled;
+    pub(crate) unsafe fn finish(&self, id: SlotId, completed: &mut CompletedBatch<A, W>) {
+        completed.places += 1;
+        let CompletedBatch { waiters, orphans, .. } = completed;
         let mut is_orphan = false;
         let mut adopt = |orphan| {
             is_orphan = true;
@@ -225,43 +230,43 @@ impl<A, W> SlotTable<A, W> {
         // SAFETY: as the caller promises.
         let vacated = unsafe { self.slot(id).finish(|waiter| waiters.push(waiter), &mut adopt) };
         if vacated && !is_orphan {
-            settled.vacated.push(id.index);
+            completed.vacated.push(id.index);
         }
     }
 
     /// Gives places and slots back; names the queued requests that got a place, which the caller starts.
-    pub(crate) fn settle(&self, settled: &mut Settled<A, W>) -> SlotIds {
+    pub(crate) fn release_places(&self, completed: &mut CompletedBatch<A, W>) -> SlotIds {
         let mut launched = SlotIds::new();
-        if settled.places == 0 {
+        if completed.places == 0 {
             return launched;
         }
         let mut state = self.state();
-        state.free.extend(settled.vacated.drain(..));
-        while settled.places as usize > launched.len() {
+        state.free.extend(completed.vacated.drain(..));
+        while completed.places as usize > launched.len() {
             let Some(index) = state.queued.pop_front() else { break };
             let slot = self.at(index);
             // SAFETY: just taken from the queue, and the lock is held.
             unsafe { slot.launch() };
             launched.push(SlotId { index, generation: slot.generation() });
         }
-        let freed = settled.places as usize - launched.len();
+        let freed = completed.places as usize - launched.len();
         state.places += freed as u32;
         drop(state);
         self.in_flight.fetch_sub(freed, Ordering::AcqRel);
-        settled.places = 0;
+        completed.places = 0;
         launched
     }
 
     /// Drops the requests that have no owner any more. A slot counts as used until its request is gone.
-    pub(crate) fn drop_orphans(&self, settled: &mut Settled<A, W>) {
-        if settled.orphans.is_empty() {
+    pub(crate) fn drop_orphans(&self, completed: &mut CompletedBatch<A, W>) {
+        if completed.orphans.is_empty() {
             return;
         }
         let drop_one = |(orphan, index)| {
             drop(orphan);
             index
         };
-        let freed: SmallVec<[u32; TOGETHER]> = settled.orphans.drain(..).map(drop_one).collect();
+        let freed: SmallVec<[u32; TOGETHER]> = completed.orphans.drain(..).map(drop_one).collect();
         self.state().free.extend(freed);
     }
 
@@ -444,12 +449,12 @@ mod tests {
 
     type TestTable = SlotTable<u32, u32>;
 
-    fn settle_one(table: &TestTable, id: SlotId) -> SlotIds {
-        let mut settled = Settled::new();
+    fn complete_one(table: &TestTable, id: SlotId) -> SlotIds {
+        let mut completed = CompletedBatch::new();
         // SAFETY: the test is the only driver.
-        unsafe { table.finish(id, &mut settled) };
-        let launched = table.settle(&mut settled);
-        table.drop_orphans(&mut settled);
+        unsafe { table.finish(id, &mut completed) };
+        let launched = table.release_places(&mut completed);
+        table.drop_orphans(&mut completed);
         launched
     }
 
@@ -467,15 +472,15 @@ mod tests {
             let (table, used) = (Rc::new(SlotTable::new(4)), Rc::new(Cell::new(0)));
             let held = Held(Rc::downgrade(&table), used.clone());
             let begun = table.begin(held, Urgency::Demand).ok().expect("there is room");
-            let mut settled = Settled::new();
+            let mut completed = CompletedBatch::new();
             // SAFETY: the test is the only driver and owner.
             unsafe {
                 assert!(is_done || table.abandon(begun.id));
-                table.finish(begun.id, &mut settled);
+                table.finish(begun.id, &mut completed);
                 assert!(!is_done || !table.abandon(begun.id));
             }
-            table.settle(&mut settled);
-            table.drop_orphans(&mut settled);
+            table.release_places(&mut completed);
+            table.drop_orphans(&mut completed);
             assert_eq!(used.get(), 1, "done: {is_done}");
             table.check_idle();
         }
@@ -493,7 +498,7 @@ mod tests {
             let mut order = Vec::new();
             let mut current = begun[0].id;
             loop {
-                let launched = settle_one(&table, current);
+                let launched = complete_one(&table, current);
                 order.push(table.take(current, |body| body.assume_init_read()).unwrap());
                 let [next] = launched[..] else { break };
                 current = next;
@@ -511,7 +516,7 @@ mod tests {
         for n in 0..1000 {
             let begun = table.begin(n, Urgency::Demand).unwrap();
             assert!(begun.has_place);
-            settle_one(&table, begun.id);
+            complete_one(&table, begun.id);
             done.push((n, begun.id));
         }
         let mut guesses = Vec::new();
@@ -526,7 +531,7 @@ mod tests {
             }
             for id in guesses {
                 assert!(table.abandon(id));
-                settle_one(&table, id);
+                complete_one(&table, id);
             }
         }
         table.check_idle();
@@ -542,9 +547,9 @@ mod tests {
             // SAFETY: the test writes the body, and is the only driver and owner.
             unsafe {
                 table.begin_together(8, &mut ids, |number, body| _ = body.write(results[number].clone()));
-                let mut settled = Settled::new();
-                ids.iter().for_each(|&id| table.finish(id, &mut settled));
-                table.settle(&mut settled);
+                let mut completed = CompletedBatch::new();
+                ids.iter().for_each(|&id| table.finish(id, &mut completed));
+                table.release_places(&mut completed);
                 let mut seen = Vec::new();
                 let take = std::panic::AssertUnwindSafe(|| {
                     table.take_together(
@@ -598,11 +603,11 @@ mod loom_tests {
             todo.push(begun.id);
         }
         while let Some(id) = todo.pop() {
-            let mut settled = Settled::new();
+            let mut completed = CompletedBatch::new();
             // SAFETY: who was told to start a request is its driver.
-            unsafe { table.finish(id, &mut settled) };
-            todo.extend(table.settle(&mut settled));
-            table.drop_orphans(&mut settled);
+            unsafe { table.finish(id, &mut completed) };
+            todo.extend(table.release_places(&mut completed));
+            table.drop_orphans(&mut completed);
         }
     }
 

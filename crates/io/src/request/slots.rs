@@ -1,7 +1,7 @@
 //! Slots: requests in flight, and how far each has come.
 //!
 //! ```text
-//!   begin ─► prepare ─► (kernel) ─► attempt ─┬─ Finished ─► settle ─► take
+//!   begin ─► prepare ─► (kernel) ─► attempt ─┬─ Finished ─► release_places ─► wake_owners ─► take
 //!               ▲                            └─ Again ─┐
 //!               └──────────────────────────────────────┘
 //! ```
@@ -18,7 +18,7 @@ use std::thread::{self, Thread};
 
 use crate::memory::arena::Urgency;
 use crate::request::attempt::{Active, Attempt, AttemptId, Verdict};
-use crate::request::slot_table::{Begun, Settled, SlotId, SlotIds, SlotTable};
+use crate::request::slot_table::{Begun, CompletedBatch, SlotId, SlotIds, SlotTable};
 use crate::request::{Finished, Request};
 use crate::sync::event;
 
@@ -27,8 +27,8 @@ pub(crate) struct Slots {
     table: SlotTable<Active, Waiter>,
 }
 
-/// What a driver has finished since it last settled.
-pub(crate) type Completed = Settled<Active, Waiter>;
+/// What a driver has finished, whose places and waiters are still to be released and woken.
+pub(crate) type Completed = CompletedBatch<Active, Waiter>;
 
 /// The thread or task to wake when a request is done.
 pub(crate) enum Waiter {
@@ -113,7 +113,7 @@ impl Slots {
         self.table.find(index).is_some_and(|slot| slot.is_at(generation, number))
     }
 
-    /// Records the result of an attempt. What is finished is collected in `completed`, to be settled, and its waiters woken.
+    /// Records the result of an attempt. What is finished is collected in `completed`, until its places are released and its waiters woken.
     ///
     /// # Safety
     /// The caller is the driver of this request, and the attempt is over.
@@ -138,13 +138,13 @@ impl Slots {
     }
 
     /// Gives places back; the requests named got one and are to be started.
-    pub(crate) fn settle(&self, completed: &mut Completed) -> SlotIds {
-        self.table.settle(completed)
+    pub(crate) fn release_places(&self, completed: &mut Completed) -> SlotIds {
+        self.table.release_places(completed)
     }
 
     /// Wakes the owners, and drops the requests that have none any more. The caller holds no lock: a waker runs other
     /// people's code, and the last user of a file closes it.
-    pub(crate) fn conclude(&self, completed: &mut Completed) {
+    pub(crate) fn wake_owners(&self, completed: &mut Completed) {
         completed.waiters.drain(..).for_each(Waiter::wake);
         self.table.drop_orphans(completed);
     }
@@ -286,14 +286,14 @@ mod tests {
             let mut completed = Completed::new();
             // SAFETY: as above.
             let verdict = unsafe { self.slots.attempt(id, result, &mut completed) };
-            assert!(self.slots.settle(&mut completed).is_empty(), "nobody is queued here");
+            assert!(self.slots.release_places(&mut completed).is_empty(), "nobody is queued here");
             (verdict, completed)
         }
 
         fn verdict(&self, id: SlotId, result: io::Result<usize>) -> Verdict {
             self.prepare(id);
             let (verdict, mut completed) = self.attempt(id, result);
-            self.slots.conclude(&mut completed);
+            self.slots.wake_owners(&mut completed);
             verdict
         }
 
@@ -350,7 +350,7 @@ mod tests {
             assert!(verdict == Verdict::Finished && completed.waiters.is_empty());
             assert_eq!(completed.orphans.len(), 1);
             assert_eq!(bench.slots.used(), 1, "its memory is held until it is dropped");
-            bench.slots.conclude(&mut completed);
+            bench.slots.wake_owners(&mut completed);
             bench.assert_idle();
         }
     }

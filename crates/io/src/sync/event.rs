@@ -101,14 +101,14 @@ impl Wake for Later {
 impl Drop for Later {
     fn drop(&mut self) {
         if let Some(waker) = self.0.take() {
-            owe(Owed::Drop(waker));
+            run_or_defer(Deferred::Drop(waker));
         }
     }
 }
 
 /// Wakes a task: at once, or at the end of this thread's outermost scope.
 pub(crate) fn wake(waker: Waker) {
-    owe(Owed::Wake(waker));
+    run_or_defer(Deferred::Wake(waker));
 }
 
 /// As long as this exists, its thread runs no waker; the outermost runs them when it is dropped. Declared before a lock is taken, so
@@ -120,7 +120,7 @@ impl WakeScope {
     /// Begins.
     #[inline]
     pub fn enter() -> WakeScope {
-        let _ = DEBTS.try_with(|debts| debts.borrow_mut().scopes += 1);
+        let _ = DEFERRED.try_with(|calls| calls.borrow_mut().scopes += 1);
         WakeScope(())
     }
 }
@@ -128,47 +128,47 @@ impl WakeScope {
 impl Drop for WakeScope {
     #[inline]
     fn drop(&mut self) {
-        let is_done = DEBTS.try_with(|debts| {
-            let mut debts = debts.borrow_mut();
-            if debts.scopes > 1 || debts.owed.is_empty() {
-                debts.scopes -= 1;
+        let is_done = DEFERRED.try_with(|calls| {
+            let mut calls = calls.borrow_mut();
+            if calls.scopes > 1 || calls.queue.is_empty() {
+                calls.scopes -= 1;
                 return true;
             }
             false
         });
         if matches!(is_done, Ok(false)) {
-            settle();
+            run_deferred();
         }
     }
 }
 
 /// Runs what this thread owes, also what is added meanwhile, and ends the last scope.
 #[cold]
-fn settle() {
+fn run_deferred() {
     loop {
-        let next = DEBTS.try_with(|debts| {
-            let mut debts = debts.borrow_mut();
-            let next = debts.owed.pop_front();
+        let next = DEFERRED.try_with(|calls| {
+            let mut calls = calls.borrow_mut();
+            let next = calls.queue.pop_front();
             if next.is_none() {
-                debts.scopes -= 1;
+                calls.scopes -= 1;
             }
             next
         });
-        let Ok(Some(owed)) = next else { return };
-        owed.settle();
+        let Ok(Some(deferred)) = next else { return };
+        deferred.run();
     }
 }
 
-enum Owed {
+enum Deferred {
     Wake(Waker),
     Drop(Waker),
 }
 
-impl Owed {
-    fn settle(self) {
+impl Deferred {
+    fn run(self) {
         let run = || match self {
-            Owed::Wake(waker) => waker.wake(),
-            Owed::Drop(waker) => drop(waker),
+            Deferred::Wake(waker) => waker.wake(),
+            Deferred::Drop(waker) => drop(waker),
         };
         contain(run);
     }
@@ -184,26 +184,26 @@ pub fn contain(run: impl FnOnce()) {
 }
 
 /// What a thread owes.
-struct Debts {
+struct DeferredCalls {
     scopes: usize,
-    owed: VecDeque<Owed>,
+    queue: VecDeque<Deferred>,
 }
 
 thread_local! {
-    static DEBTS: RefCell<Debts> = const { RefCell::new(Debts { scopes: 0, owed: VecDeque::new() }) };
+    static DEFERRED: RefCell<DeferredCalls> = const { RefCell::new(DeferredCalls { scopes: 0, queue: VecDeque::new() }) };
 }
 
-fn owe(owed: Owed) {
-    let mut owed = Some(owed);
-    let _ = DEBTS.try_with(|debts| {
-        let mut debts = debts.borrow_mut();
-        if debts.scopes > 0 {
-            debts.owed.extend(owed.take());
+fn run_or_defer(deferred: Deferred) {
+    let mut deferred = Some(deferred);
+    let _ = DEFERRED.try_with(|calls| {
+        let mut calls = calls.borrow_mut();
+        if calls.scopes > 0 {
+            calls.queue.extend(deferred.take());
         }
     });
     // No scope, or a thread that is ending.
-    if let Some(owed) = owed {
-        owed.settle();
+    if let Some(deferred) = deferred {
+        deferred.run();
     }
 }
 

@@ -125,7 +125,7 @@ impl CachedWrite<'_> {
         let mut step = Step::Again;
         let pages = PageRange::new(page, page + PageCount::new(1));
         self.commit(self.range, |inode, state| {
-            match inode.pages.pin_in_turn(page, part.clone()) {
+            match inode.pages.pin_or_wait(page, part.clone()) {
                 Found::Page(pinned) => extents[0].store(0, &pinned),
                 Found::Absent => {
                     let base = base.filter(|base| base.is_as_now(inode, state))?;

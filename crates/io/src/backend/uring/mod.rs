@@ -331,21 +331,21 @@ impl Uring {
         }
     }
 
-    /// While the result lives, the caller reaps by [`Uring::turn`], so that nobody else must.
+    /// While the result lives, the caller reaps by [`Uring::submit_and_reap`], so that nobody else must.
     pub(crate) fn drive_locally(&self) -> DrivenLocally {
         self.shared.driven_locally.fetch_add(1, Ordering::Relaxed);
         DrivenLocally(self.shared.clone())
     }
 
     /// Hands over what is staged and settles what is complete. Says whether anything was.
-    pub(crate) fn turn(&self) -> bool {
+    pub(crate) fn submit_and_reap(&self) -> bool {
         let Some(lead) = self.shared.try_lead() else { return false };
-        let seen = self.shared.turn(lead, Attendant::LOOP);
+        let seen = self.shared.submit_and_reap(lead, Attendant::LOOP);
         self.shared.hand_over();
         seen
     }
 
-    /// How long a thread may sleep until [`Uring::turn`] has to be called again although the descriptor shows nothing.
+    /// How long a thread may sleep until [`Uring::submit_and_reap`] has to be called again although the descriptor shows nothing.
     pub(crate) fn sleep_limit(&self) -> Option<Duration> {
         if self.shared.polling == DevicePolling::Polled && self.shared.slots.in_flight() > 0 {
             // Completions show only to those who ask again and again.

@@ -188,7 +188,7 @@ impl Reactor {
                 }
                 return Poll::Pending;
             };
-            let seen = shared.turn(lead, self.number);
+            let seen = shared.submit_and_reap(lead, self.number);
             shared.hand_over();
             if seen {
                 any = true;

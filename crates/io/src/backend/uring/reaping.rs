@@ -1,7 +1,7 @@
 //! Reaping: one pass over the completion queue, by the thread that has the lead.
 //!
 //! ```text
-//!   lead ─► drain what is ready, else enter and wait ─► settle: places back, lead given up ─► start what waited ─► wake owners
+//!   lead ─► drain what is ready, else enter and wait ─► release places and the lead ─► start what waited ─► wake owners
 //! ```
 //!
 //! Owns: who may look at the completion queue (the holder of `reaper`), what a pass does and in which order.
@@ -47,7 +47,7 @@ impl Shared {
             let _ = self.enter(1, limit);
             self.drain_ready(&mut harvest);
         }
-        self.conclude(lead, &mut harvest, reaper);
+        self.finish_pass(lead, &mut harvest, reaper);
         harvest.seen > 0
     }
 
@@ -56,18 +56,18 @@ impl Shared {
         let mut harvest = Harvest::new();
         self.collect_deferred();
         self.drain_ready(&mut harvest);
-        self.conclude(lead, &mut harvest, Reaper::Waiting);
+        self.finish_pass(lead, &mut harvest, Reaper::Waiting);
     }
 
     /// Hands over what is staged, if anything, and completes what is complete by then.
-    pub(super) fn turn(&self, lead: MutexGuard<'_, ()>, attendant: Attendant) -> bool {
+    pub(super) fn submit_and_reap(&self, lead: MutexGuard<'_, ()>, attendant: Attendant) -> bool {
         let mut harvest = Harvest::new();
         if self.has_staged() {
             let _ = self.enter(0, WAIT);
         }
         self.collect_deferred();
         self.drain_ready(&mut harvest);
-        self.conclude(lead, &mut harvest, Reaper::Attendant(attendant));
+        self.finish_pass(lead, &mut harvest, Reaper::Attendant(attendant));
         harvest.seen > 0
     }
 
@@ -110,11 +110,11 @@ impl Shared {
     }
 
     /// Gives places back, leaves the lead, starts what follows, and tells the owners.
-    fn conclude(&self, lead: MutexGuard<'_, ()>, harvest: &mut Harvest, reaper: Reaper) {
+    fn finish_pass(&self, lead: MutexGuard<'_, ()>, harvest: &mut Harvest, reaper: Reaper) {
         if harvest.seen == 0 {
             return;
         }
-        let next = self.settle(lead, harvest);
+        let next = self.release_lead(lead, harvest);
         let staged = if next.is_empty() { 0 } else { self.push(&next) };
         // Once: should the kernel be short of memory, the owners are woken before it is entered again.
         let is_left = staged > 0 && !self.try_flush(staged).is_ok_and(|all| all);
@@ -127,16 +127,16 @@ impl Shared {
             self.burst_attendant.store(attendant.0, Ordering::Relaxed);
             self.burst.store(burst, Ordering::Release);
         }
-        self.slots.conclude(&mut harvest.completed);
+        self.slots.wake_owners(&mut harvest.completed);
         if is_left {
             self.flush(staged);
         }
     }
 
     /// Gives places back and leaves the lead; gives what is to be started.
-    pub(super) fn settle(&self, lead: MutexGuard<'_, ()>, harvest: &mut Harvest) -> SlotIds {
+    pub(super) fn release_lead(&self, lead: MutexGuard<'_, ()>, harvest: &mut Harvest) -> SlotIds {
         // With the lead: who leads next must not wait for what this pass has seen.
-        let mut next = self.slots.settle(&mut harvest.completed);
+        let mut next = self.slots.release_places(&mut harvest.completed);
         drop(lead);
         next.extend(harvest.again.drain(..));
         next

@@ -199,8 +199,8 @@ impl Shared {
         let mut harvest = Harvest::new();
         self.collect_deferred();
         self.drain_ready(&mut harvest);
-        let next = self.settle(lead, &mut harvest);
-        self.slots.conclude(&mut harvest.completed);
+        let next = self.release_lead(lead, &mut harvest);
+        self.slots.wake_owners(&mut harvest.completed);
         next
     }
 

@@ -126,7 +126,7 @@ fn a_page_has_so_many_pins() {
     assert_eq!(file.overwrite(page, 0, b"new"), Overwritten::Pinned);
     std::thread::scope(|scope| {
         let waits =
-            scope.spawn(|| matches!(file.pin_in_turn(page, 0..4096), Found::Page(pinned) if pinned[9] == 7));
+            scope.spawn(|| matches!(file.pin_or_wait(page, 0..4096), Found::Page(pinned) if pinned[9] == 7));
         // One for the hold, which counts as well.
         pins.truncate(pins.len() - 2);
         assert!(waits.join().unwrap());

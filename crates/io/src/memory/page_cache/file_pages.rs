@@ -94,7 +94,7 @@ impl FilePages {
     /// As [`FilePages::pin`], but while the page has [`FilePages::PINS_MAX`] pins, waits until one of them is given up: for
     /// callers that do not keep so many.
     #[inline]
-    pub fn pin_in_turn(&self, page: PageIndex, part: Range<u32>) -> Found<'_> {
+    pub fn pin_or_wait(&self, page: PageIndex, part: Range<u32>) -> Found<'_> {
         self.pin_or(page, part, Crowded::IsWaitedFor)
     }
 

@@ -189,9 +189,9 @@ mod tests {
         // SAFETY: as above.
         let verdict = unsafe { slots.attempt(id, Ok(length_bytes), &mut completed) };
         assert_eq!((verdict, completed.orphans.len()), (Verdict::Finished, 1));
-        slots.settle(&mut completed);
+        slots.release_places(&mut completed);
         assert_eq!(arena.stats().cached_bytes, length_bytes);
-        slots.conclude(&mut completed);
+        slots.wake_owners(&mut completed);
         slots.check_idle();
         assert_idle(&arena);
     }
