@@ -230,7 +230,7 @@ impl DirtyPages {
     }
 
     /// The first run, within a range, of pages that the device does not have: dirty, being written, or both.
-    pub fn first_unwritten(&self, within: PageRange) -> Option<PageRange> {
+    pub fn first_dirty(&self, within: PageRange) -> Option<PageRange> {
         self.first_run(within, u64::MAX, |leaf| leaf.dirty | leaf.writing)
     }
 
@@ -279,7 +279,7 @@ impl DirtyPages {
 
     /// Whether all of the pages are dirty or being written.
     pub fn are_dirty(&self, pages: PageRange) -> bool {
-        self.first_unwritten(pages) == Some(pages)
+        self.first_dirty(pages) == Some(pages)
     }
 
     /// Dirty pages, those included that are being written and have changed since.

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   read_at ─► clip to the length ─► for each page: pin ─┬─ Page ─► marked? plan and queue ─► copy ─► unpin
-//!                                                        ├─ Pending ─► tell the policy ─► run its load, or wait for it
-//!                                                        └─ Absent ──► tell the policy ─► plan ─► start ─► run ─► again
+//!                                                        ├─ Pending ─► notify the policy ─► run its load, or wait for it
+//!                                                        └─ Absent ──► notify the policy ─► plan ─► start ─► run ─► again
 //! ```
 //!
 //! Owns: the order of these steps, the length of a file, its policy, the listeners for pages that leave.
@@ -308,7 +308,7 @@ impl<K: Kernel> File<K> {
                     self.note_use(pinned.first_use());
                     // Not while it is pinned: without prefetch tasks this reads.
                     drop(pinned);
-                    self.tell(page, Outcome::Hit, request);
+                    self.notify_policy(page, Outcome::Hit, request);
                 }
                 Found::Pending(load) => self.join(load, page, request),
                 Found::Absent if self.form == Form::InMemory => self.install_zeros(page)?,
@@ -318,7 +318,7 @@ impl<K: Kernel> File<K> {
                     }
                     count(&self.cache.counters.misses, u64::from(attempts == 0));
                     attempts += 1;
-                    self.tell(page, Outcome::Miss, request);
+                    self.notify_policy(page, Outcome::Miss, request);
                 }
                 Found::Absent => return Ok(None),
             }
@@ -349,7 +349,7 @@ impl<K: Kernel> File<K> {
         if let Some(first_use) = self.cache.frames.demand(&self.table, page) {
             self.note_use(first_use);
             let outcome = if first_use.is_marked() { Outcome::PendingMarked } else { Outcome::Pending };
-            self.tell(page, outcome, request);
+            self.notify_policy(page, outcome, request);
         }
         load.run();
         count(&self.cache.counters.waits, u64::from(!load.is_over()));
@@ -357,7 +357,7 @@ impl<K: Kernel> File<K> {
     }
 
     /// Asks the policy what to read and starts it; runs the loads that no other task will.
-    fn tell(self: &Arc<Self>, at: PageIndex, outcome: Outcome, request: ByteRange) {
+    fn notify_policy(self: &Arc<Self>, at: PageIndex, outcome: Outcome, request: ByteRange) {
         let end = PageIndex::new(self.len().div_ceil(PAGE_SIZE_BYTES));
         if at >= end {
             return;

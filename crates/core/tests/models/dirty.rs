@@ -127,7 +127,7 @@ impl Pair {
     fn compare(&self, within: PageRange) {
         let (real, naive) = (&self.real, &self.naive);
         let unwritten = naive.first_run(within, u64::MAX, |bits| bits.dirty || bits.writing);
-        assert_eq!(real.first_unwritten(within), unwritten);
+        assert_eq!(real.first_dirty(within), unwritten);
         let rewritten = naive.first_run(within, u64::MAX, |bits| bits.dirty && bits.writing);
         assert_eq!(real.first_rewritten(within), rewritten);
         let whole = naive.first_run(within, u64::MAX, |bits| bits.dirty && !bits.writing);

@@ -9,7 +9,7 @@
 //! Users hold engines; so, briefly, do the engine's own threads. Only users count: an engine ends when the last `UserHandle` is
 //! dropped, in the dropping thread, even while its background thread is still at work. The drop waits for devices as `fsync`
 //! does. An exit waits only for a limited time: a task that was suspended in the middle of a truncate loses its size lock after
-//! [`TURN_PATIENCE`] (a truncate that has not happened changes nothing), and a device that writes nothing for [`STALL`] is
+//! [`GRACE_PERIOD`] (a truncate that has not happened changes nothing), and a device that writes nothing for [`STALL`] is
 //! abandoned.
 //!
 //! Owns: when an engine ends, the global engine, how long an exit waits.
@@ -100,7 +100,7 @@ fn report_lost(shared: &Shared) {
 
 /// Writes back what can be written while the process exits.
 fn flush_leaving(shared: &Shared) {
-    let deadline = Instant::now() + TURN_PATIENCE;
+    let deadline = Instant::now() + GRACE_PERIOD;
     let late = Mutex::new(Vec::new());
     in_parallel(&shared.cache.writes.dirty_files(), |inode| {
         let held_back = fsync::flush_pages(shared, inode, ALL_PAGES);
@@ -109,23 +109,23 @@ fn flush_leaving(shared: &Shared) {
         }
     });
     let late = unpoisoned(late.into_inner());
-    in_parallel(&late, |inode| flush_with_turn(shared, inode, deadline));
+    in_parallel(&late, |inode| flush_with_size_lock(shared, inode, deadline));
 }
 
-/// Writes windows, and the pages behind the barrier of a truncate.
-fn flush_with_turn(shared: &Shared, inode: &Arc<Inode>, deadline: Instant) {
-    let (turn, taken) = inode.dirty.size_lock.lock_leaving(deadline);
+/// Writes windows, and the pages behind the barrier of a truncate, under the size lock.
+fn flush_with_size_lock(shared: &Shared, inode: &Arc<Inode>, deadline: Instant) {
+    let (size_lock, taken) = inode.dirty.size_lock.lock_leaving(deadline);
     if taken == Taken::Seized {
         inode.dirty.lock().barrier = None;
         await_requests(shared);
     }
-    window_flush::flush_leaving(shared, inode, &turn);
+    window_flush::flush_leaving(shared, inode, &size_lock);
     fsync::flush_pages(shared, inode, ALL_PAGES);
 }
 
 /// The task that lost its size lock may have left a write of a window in flight; the next write must not overtake it.
 fn await_requests(shared: &Shared) {
-    let deadline = Instant::now() + TURN_PATIENCE;
+    let deadline = Instant::now() + GRACE_PERIOD;
     while Instant::now() < deadline {
         let stats = shared.driver.stats();
         if stats.in_flight + stats.queued == 0 {
@@ -236,7 +236,7 @@ fn report(engines: Vec<ManuallyDrop<Arc<Shared>>>) {
     }
     let report = move || engines.iter().for_each(|shared| report_lost(shared));
     let reporting = without_signals(|| thread::Builder::new().spawn(report));
-    let deadline = Instant::now() + TURN_PATIENCE;
+    let deadline = Instant::now() + GRACE_PERIOD;
     while reporting.as_ref().is_ok_and(|thread| !thread.is_finished()) && Instant::now() < deadline {
         thread::sleep(LOOK);
     }
@@ -265,8 +265,9 @@ const STALL: Duration = Duration::from_secs(1);
 /// Even the slowest disk writes this much a second: bounds the time to write an engine's whole memory.
 const SLOWEST_BYTES_PER_SECOND: u64 = 1 << 20;
 
-/// A running task releases the size lock within this time, unless its device hangs.
-const TURN_PATIENCE: Duration = Duration::from_millis(100);
+/// An exit waits this long for a task to release the size lock, for requests that such a task left in flight, and for a subscriber
+/// to take reports. A running task needs less, unless its device hangs.
+const GRACE_PERIOD: Duration = Duration::from_millis(100);
 
 /// Short compared with the cost of an exit.
 const LOOK: Duration = Duration::from_millis(1);
@@ -319,22 +320,22 @@ mod tests {
     /// file; a truncate that did not happen changes nothing. Method: a future that holds the size lock and has set the barrier;
     /// flush as an exit does; poll it again.
     #[test]
-    fn an_exit_takes_the_turn_of_a_cut() {
+    fn an_exit_seizes_the_size_lock_of_a_truncate() {
         let (engine, file, path, _directory) = written();
         file.write_all_at(WRITTEN, 100_000).unwrap();
         let Contents::Stored(source) = &file.contents else { panic!("it is a file") };
         let inode = source.known().unwrap().clone();
         let mut context = Context::from_waker(Waker::noop());
-        let mut has_turn = Box::pin(inode.dirty.size_lock.lock_async(&engine.shared.driver));
-        let std::task::Poll::Ready(turn) = has_turn.as_mut().poll(&mut context) else {
+        let mut locking = Box::pin(inode.dirty.size_lock.lock_async(&engine.shared.driver));
+        let std::task::Poll::Ready(size_lock) = locking.as_mut().poll(&mut context) else {
             panic!("no thread has it")
         };
         let mut waiting = Box::pin(file.set_len_async(4096));
         assert!(waiting.as_mut().poll(&mut context).is_pending());
         inode.dirty.lock().barrier = Some(headwater_core::units::PageIndex::new(1));
         flush_leaving(&engine.shared);
-        assert!(!turn.holds());
-        drop(turn);
+        assert!(!size_lock.holds());
+        drop(size_lock);
         let disk = std::fs::read(&path).unwrap();
         assert_eq!((&disk[..WRITTEN.len()], &disk[100_000..]), (WRITTEN, WRITTEN));
         // The exit has released the size lock.

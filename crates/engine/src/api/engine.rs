@@ -107,9 +107,9 @@ impl Engine {
 
     /// Runs one round of the background thread, for tests on the driver `sim`, which has no such thread.
     #[doc(hidden)]
-    pub fn keep(&self) {
+    pub fn maintain(&self) {
         if !self.shared.driver.is_forked() {
-            upcalls::tend(&self.shared);
+            upcalls::maintain(&self.shared);
         }
     }
 
@@ -134,9 +134,9 @@ impl Engine {
     /// resident.
     pub fn stats(&self) -> Stats {
         if !self.shared.driver.is_forked() {
-            self.shared.cache.loads.conclude_arrived();
-            self.shared.cache.writes.conclude_arrived();
-            self.shared.cache.inodes.conclude_syncs();
+            self.shared.cache.loads.publish_arrived();
+            self.shared.cache.writes.complete_arrived();
+            self.shared.cache.inodes.record_abandoned_syncs();
         }
         Stats {
             arena: self.shared.arena.stats(),

@@ -144,8 +144,8 @@ impl OpenOptions {
     /// assert_eq!(&seen, b"xyz");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn coherence(&mut self, wished: Coherence) -> &mut Self {
-        self.coherence = wished;
+    pub fn coherence(&mut self, coherence: Coherence) -> &mut Self {
+        self.coherence = coherence;
         self
     }
 
@@ -263,7 +263,7 @@ impl OpenOptions {
             readahead,
         };
         if let Some(inode) = source.known() {
-            source.note_told(inode);
+            source.mark_reported(inode);
         }
         source.begin_coherence();
         let file = File { contents: Contents::Stored(Arc::new(source)) };

@@ -45,7 +45,7 @@ fn describe() {
     describe_counter!("headwater_cache_misses_total", "pages neither found nor on their way");
     describe_counter!("headwater_cache_evictions_total", "pages that left the cache");
     describe_counter!("headwater_cache_conflicts_total", "changes by others while bytes were not written");
-    describe_gauge!("headwater_cache_unwritten_pages", "pages of 4 KiB that the device does not have yet");
+    describe_gauge!("headwater_cache_dirty_pages", "pages of 4 KiB that the device does not have yet");
     describe_gauge!("headwater_cache_resident_pages", "pages of 4 KiB that can be read without the device");
     describe_gauge!(
         "headwater_cache_load_seconds",
@@ -79,7 +79,7 @@ fn record_gauges(stats: &Stats) {
     gauge!("headwater_cache_resident_pages").set(cache.resident_pages as f64);
     gauge!("headwater_cache_loading_pages").set(cache.loading_pages as f64);
     gauge!("headwater_cache_pinned_pages").set(cache.pinned_pages as f64);
-    gauge!("headwater_cache_unwritten_pages").set(cache.unwritten_pages as f64);
+    gauge!("headwater_cache_dirty_pages").set(cache.dirty_pages as f64);
     gauge!("headwater_cache_metadata_bytes").set(cache.metadata_bytes as f64);
     gauge!("headwater_cache_loads").set(cache.loads as f64);
     gauge!("headwater_memory_used_bytes").set(stats.arena.used_bytes as f64);

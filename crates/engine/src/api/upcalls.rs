@@ -25,7 +25,8 @@ use crate::inode::{ALL_PAGES, Inode};
 use crate::write::writeback::{self, Awaited, SYNC_RUNS};
 
 /// The upcalls of every engine.
-pub(crate) const UPCALLS: Upcalls = Upcalls { settle: writeback::settle, close, tend, end: ending::end };
+pub(crate) const UPCALLS: Upcalls =
+    Upcalls { reconcile: writeback::reconcile, close, maintain, end: ending::end };
 
 /// The inode of a file that is being opened.
 pub(crate) fn open(
@@ -39,12 +40,12 @@ pub(crate) fn open(
         Inode::new(key, shared.cache.pages.add_file()?, &shared.watch, shared.readahead_policy, limits)
     })?;
     shared.background.note();
-    let settled = inode.refresh_opened(file, REVALIDATE_INTERVAL);
-    let settled = settled.and_then(|()| policy.map_or(Ok(()), |policy| inode.set_policy(policy)));
+    let refreshed = inode.refresh_opened(file, REVALIDATE_INTERVAL);
+    let refreshed = refreshed.and_then(|()| policy.map_or(Ok(()), |policy| inode.set_policy(policy)));
     if was_closed == WasClosed::Yes {
         inode.forgive(&file.opened().stamp);
     }
-    if let Err(error) = settled {
+    if let Err(error) = refreshed {
         close(shared, &inode, file);
         return Err(error);
     }
@@ -76,11 +77,11 @@ fn closed_files_max(shared: &Shared) -> usize {
 }
 
 /// One round of the background thread. Returns when the next is due.
-pub(crate) fn tend(shared: &Shared) -> Pause {
-    shared.cache.writes.conclude_arrived();
+pub(crate) fn maintain(shared: &Shared) -> Pause {
+    shared.cache.writes.complete_arrived();
     writeback::begin_old(shared);
     shared.watch.drain();
-    let leases = shared.leases.tend();
+    let leases = shared.leases.maintain();
     let is_small = shared.arena.stats().mapped_bytes <= WATCHED_BYTES_MIN;
     let memory = if is_small { GROWTH_TICK } else { reclaim::relieve(shared).look_again };
     let dirty = (!shared.cache.writes.dirty_files().is_empty()).then_some(DIRTY_TICK);

@@ -161,8 +161,8 @@ impl Source {
             Some(inode) if end_bytes <= inode.length_bytes() => inode.length_bytes(),
             _ => self.length_bytes()?,
         };
-        let is_told = length_bytes > 0 || self.known().is_some_and(|inode| !self.may_hide_contents(inode));
-        if end_bytes > length_bytes && is_told {
+        let is_known = length_bytes > 0 || self.known().is_some_and(|inode| !self.may_hide_contents(inode));
+        if end_bytes > length_bytes && is_known {
             return Err(ended(self.path(), offset_bytes, length_bytes));
         }
         Ok(ByteRange::new(offset_bytes, end_bytes))

@@ -127,7 +127,7 @@ pub struct FileStats {
     /// Pages being loaded.
     pub loading_pages: u64,
     /// Dirty pages.
-    pub unwritten_pages: u64,
+    pub dirty_pages: u64,
 }
 
 impl std::ops::AddAssign for Counts {

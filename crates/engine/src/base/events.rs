@@ -89,8 +89,8 @@ pub(crate) fn changed(file: FileId, length_bytes: u64, pages: usize) {
 }
 
 /// Another program changed a file that has dirty pages here.
-pub(crate) fn conflict(file: FileId, unwritten_pages: u64) {
-    warn!(target: TARGET, file = number(file), unwritten_pages, "changed by others while unwritten");
+pub(crate) fn conflict(file: FileId, dirty_pages: u64) {
+    warn!(target: TARGET, file = number(file), dirty_pages, "changed by others while dirty");
 }
 
 /// A part of a read goes around the cache.

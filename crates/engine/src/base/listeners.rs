@@ -56,7 +56,7 @@ impl Listeners {
     }
 
     /// Calls the listeners with pages that left the cache.
-    pub(crate) fn tell(self: &Arc<Self>, pages: PageRange) {
+    pub(crate) fn notify(self: &Arc<Self>, pages: PageRange) {
         if self.lock().is_empty() {
             return;
         }

@@ -41,12 +41,12 @@ pub(crate) enum Presence {
 
 impl BackgroundThread {
     pub(crate) fn new(presence: Presence) -> BackgroundThread {
-        let thread = Background::new("headwater-keeper", STACK_BYTES);
+        let thread = Background::new("headwater-maint", STACK_BYTES);
         BackgroundThread { presence, thread, round: OnceLock::new() }
     }
 
     /// Sets the function of a round, once, when the engine is built.
-    pub(crate) fn keep(&self, round: impl Fn() -> Pause + Send + Sync + 'static) {
+    pub(crate) fn set_round(&self, round: impl Fn() -> Pause + Send + Sync + 'static) {
         let _ = self.round.set(Arc::new(round));
     }
 

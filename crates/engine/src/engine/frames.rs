@@ -74,7 +74,7 @@ fn make_room(shared: &Shared, bytes: usize) -> usize {
     }
     let pages = (bytes / PAGE_BYTES).max(EVICT_PAGES_MIN);
     match evict(shared, pages) {
-        0 if shared.cache.loads.conclude_arrived() > 0 => evict(shared, pages),
+        0 if shared.cache.loads.publish_arrived() > 0 => evict(shared, pages),
         evicted => evicted,
     }
 }

@@ -243,31 +243,31 @@ impl Source {
     #[inline]
     pub(crate) fn revalidate(&self, inode: &Arc<Inode>) -> io::Result<()> {
         inode.revalidate(&self.open, self.revalidate_after)?;
-        self.settle(inode);
+        self.reconcile(inode);
         Ok(())
     }
 
     /// As [`Source::revalidate`], due or not.
     pub(crate) fn refresh(&self, inode: &Arc<Inode>) -> io::Result<()> {
         inode.refresh(&self.open, self.revalidate_after)?;
-        self.settle(inode);
+        self.reconcile(inode);
         Ok(())
     }
 
     /// Checks the watch for changes by others, due or not; without a watch, checks the file.
     pub(crate) fn check_watch(&self, inode: &Arc<Inode>) -> io::Result<()> {
         inode.check_watch(&self.open)?;
-        self.settle(inode);
+        self.reconcile(inode);
         Ok(())
     }
 
     #[inline]
-    fn settle(&self, inode: &Arc<Inode>) {
-        if inode.dirty.is_unsettled() {
-            (self.shared().upcalls.settle)(self.shared(), inode);
+    fn reconcile(&self, inode: &Arc<Inode>) {
+        if inode.dirty.is_unreconciled() {
+            (self.shared().upcalls.reconcile)(self.shared(), inode);
             // Dirty pages written meanwhile may lie before or behind a truncate by others; a check determines the length.
             if inode.refresh(&self.open, self.revalidate_after).is_ok() {
-                (self.shared().upcalls.settle)(self.shared(), inode);
+                (self.shared().upcalls.reconcile)(self.shared(), inode);
             }
         }
     }
@@ -293,8 +293,8 @@ impl Source {
     }
 
     pub(crate) fn length_bytes(&self) -> Result<u64> {
-        let is_unwritten = |inode: &&Arc<Inode>| inode.dirty.pages() > 0 && !self.may_hide_contents(inode);
-        if let Some(inode) = self.known().filter(is_unwritten) {
+        let is_dirty = |inode: &&Arc<Inode>| inode.dirty.pages() > 0 && !self.may_hide_contents(inode);
+        if let Some(inode) = self.known().filter(is_dirty) {
             self.revalidate(inode).map_err(|error| self.length_error(error))?;
             return Ok(inode.length_bytes());
         }

@@ -93,7 +93,7 @@ impl Leases {
     }
 
     /// The lease work of a round of the background thread. Returns when the next is due.
-    pub(crate) fn tend(&self) -> Option<Duration> {
+    pub(crate) fn maintain(&self) -> Option<Duration> {
         for (inode, dropped) in self.enlisted.take_dropped() {
             inode.on_dropped(&dropped);
         }
@@ -141,7 +141,7 @@ impl Enlisted {
     /// Under the lock, so that a concurrent close does not take the file off the list again.
     fn add(&self, inode: &Arc<Inode>, file: &Arc<OpenFile>) {
         let mut files = lock(&self.files);
-        inode.wish_lease(file);
+        inode.request_lease(file);
         files.insert(inode.pages.id(), Arc::downgrade(inode));
         self.count.store(files.len(), Ordering::Release);
     }
@@ -209,14 +209,14 @@ fn start(enlisted: &Arc<Enlisted>, waker: BackgroundWaker) -> io::Result<Watchin
 fn answer(watch: &LeaseWatch, enlisted: &Enlisted, background: &BackgroundWaker) {
     // If the thread can no longer receive signals, it ends, and all leases with it.
     while watch.wait().is_ok() && !enlisted.is_over() {
-        let mut told = Vec::new();
+        let mut dropped_pages = Vec::new();
         for inode in enlisted.files() {
             if let Some(dropped) = inode.break_lease() {
-                told.push((inode, dropped));
+                dropped_pages.push((inode, dropped));
             }
         }
-        if !told.is_empty() {
-            lock(&enlisted.dropped).append(&mut told);
+        if !dropped_pages.is_empty() {
+            lock(&enlisted.dropped).append(&mut dropped_pages);
             background.wake();
         }
     }

@@ -92,7 +92,7 @@ impl Loads {
         let began = Instant::now();
         match load.completion.wait() {
             Waited::Over => {}
-            Waited::Arrived(finished, loading) => self.conclude(load, finished, loading),
+            Waited::Arrived(finished, loading) => self.publish(load, finished, loading),
             Waited::GivenUp => self.given_up(load),
         }
         self.latencies.note_wait(began.elapsed());
@@ -102,7 +102,7 @@ impl Loads {
     pub(crate) async fn ready(&self, load: &Load, driver: &Driver) {
         let began = Instant::now();
         if let Some((finished, loading)) = load.completion.ready(driver).await {
-            self.conclude(load, finished, loading);
+            self.publish(load, finished, loading);
         }
         self.latencies.note_wait(began.elapsed());
     }
@@ -111,18 +111,18 @@ impl Loads {
     pub(crate) fn listen(&self, load: &Load) -> EventListener {
         let (listener, arrived) = load.completion.listen();
         if let Some((finished, loading)) = arrived {
-            self.conclude(load, finished, loading);
+            self.publish(load, finished, loading);
         }
         listener
     }
 
     /// Publishes loads that have arrived and that no reader has asked for. Returns how many.
-    pub(crate) fn conclude_arrived(&self) -> usize {
-        let conclude = |load: &&Arc<Load>| {
+    pub(crate) fn publish_arrived(&self) -> usize {
+        let publish = |load: &&Arc<Load>| {
             let arrived = load.completion.take_arrived();
-            arrived.map(|(finished, loading)| self.conclude(load, finished, loading)).is_some()
+            arrived.map(|(finished, loading)| self.publish(load, finished, loading)).is_some()
         };
-        self.all().iter().filter(conclude).count()
+        self.all().iter().filter(publish).count()
     }
 
     /// Abandons the loads of a file after its last close, unless a reader that opened the file meanwhile waits for them.
@@ -134,7 +134,7 @@ impl Loads {
     }
 
     /// Publishes the pages, reports to the policy, wakes all waiters.
-    pub(crate) fn conclude(&self, load: &Load, finished: Finished, loading: Loading) {
+    pub(crate) fn publish(&self, load: &Load, finished: Finished, loading: Loading) {
         let range = loading.pages().bytes();
         let result = match finished.result {
             Ok(read_bytes) => {

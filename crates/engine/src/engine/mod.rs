@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   api (builder) ─► Shared: arena, driver, cache, threads, profiles ◄─ load, write, read: through each open file
-//!        └─ Upcalls ─► functions of the rooms above: settle a file, close one, a round in the background, the end
+//!        └─ Upcalls ─► functions of the rooms above: reconcile a file, close one, a round in the background, the end
 //! ```
 //!
 //! Owns: the parts of an engine, and their lifetime.
@@ -64,12 +64,12 @@ pub(crate) struct Shared {
 /// Functions of the rooms above that this room calls. The builder sets them.
 #[derive(Clone, Copy)]
 pub(crate) struct Upcalls {
-    /// Settles a file that others have changed while it had dirty bytes.
-    pub(crate) settle: fn(&Shared, &Arc<Inode>),
+    /// Reconciles a file that others have changed while it had dirty bytes.
+    pub(crate) reconcile: fn(&Shared, &Arc<Inode>),
     /// Closes a handle of a file.
     pub(crate) close: fn(&Shared, &Arc<Inode>, &OpenFile),
     /// Runs a round of the background thread. Returns when the next is due.
-    pub(crate) tend: fn(&Shared) -> Pause,
+    pub(crate) maintain: fn(&Shared) -> Pause,
     /// Ends the engine after its last user handle is dropped.
     pub(crate) end: fn(&Arc<Shared>),
 }
@@ -85,8 +85,8 @@ impl Engine {
     pub(crate) fn new(shared: Shared) -> Engine {
         let shared = Arc::new(shared);
         let weak = Arc::downgrade(&shared);
-        shared.background.keep(move || {
-            weak.upgrade().map_or(Pause::ForEver, |shared: Arc<Shared>| (shared.upcalls.tend)(&shared))
+        shared.background.set_round(move || {
+            weak.upgrade().map_or(Pause::ForEver, |shared: Arc<Shared>| (shared.upcalls.maintain)(&shared))
         });
         let user = Arc::new(UserHandle { shared: shared.clone() });
         Engine { shared, user }

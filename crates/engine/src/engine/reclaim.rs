@@ -84,8 +84,7 @@ fn give_back(shared: &Shared, wanted_bytes: usize, evicted: &mut Vec<Evicted>) -
     while released_bytes < wanted_bytes {
         let part_bytes = (wanted_bytes - released_bytes).min(PART_BYTES);
         let is_emptied = shared.cache.pages.shrink(part_bytes, evicted) > 0
-            || shared.cache.loads.conclude_arrived() > 0
-                && shared.cache.pages.shrink(part_bytes, evicted) > 0;
+            || shared.cache.loads.publish_arrived() > 0 && shared.cache.pages.shrink(part_bytes, evicted) > 0;
         if !is_emptied {
             break;
         }

@@ -24,7 +24,7 @@ pub struct CacheStats {
     /// meanwhile.
     pub pinned_pages: u64,
     /// Dirty pages, which cannot be evicted either.
-    pub unwritten_pages: u64,
+    pub dirty_pages: u64,
     /// Memory of tables, states and queues in bytes, in addition to the budget of the pages themselves.
     pub metadata_bytes: u64,
     /// Loads in flight: requests, not pages. Dropped readers leave none behind.
@@ -88,7 +88,7 @@ pub(crate) fn cache_stats(shared: &Shared) -> CacheStats {
         resident_pages: pages.resident_pages as u64,
         loading_pages: pages.loading_pages as u64,
         pinned_pages: pages.pinned_pages as u64,
-        unwritten_pages: cache.writes.dirty().pages(),
+        dirty_pages: cache.writes.dirty().pages(),
         metadata_bytes: pages.metadata_bytes as u64,
         loads: cache.loads.len() as u64,
         load_latency: Latency::of(&loads),

@@ -87,7 +87,7 @@ impl Writes {
     pub(crate) fn wait(&self, write: &PageWrite) {
         match write.completion.wait() {
             Waited::Over => {}
-            Waited::Arrived(finished, ()) => self.conclude(write, finished),
+            Waited::Arrived(finished, ()) => self.complete(write, finished),
             Waited::GivenUp => unreachable!("only reads are given up"),
         }
     }
@@ -95,20 +95,20 @@ impl Writes {
     /// Resolves when a write is over. May be dropped at any moment.
     pub(crate) async fn ready(&self, write: &PageWrite) {
         if let Some((finished, ())) = write.completion.ready(&self.dirty.driver).await {
-            self.conclude(write, finished);
+            self.complete(write, finished);
         }
     }
 
     /// Completes writes that have arrived and that nothing waits for. Returns how many.
-    pub(crate) fn conclude_arrived(&self) -> usize {
+    pub(crate) fn complete_arrived(&self) -> usize {
         let writes: Vec<Arc<PageWrite>> = self.lock().values().cloned().collect();
-        let conclude = |write: &&Arc<PageWrite>| {
-            write.completion.take_arrived().map(|(finished, ())| self.conclude(write, finished)).is_some()
+        let complete = |write: &&Arc<PageWrite>| {
+            write.completion.take_arrived().map(|(finished, ())| self.complete(write, finished)).is_some()
         };
-        writes.iter().filter(conclude).count()
+        writes.iter().filter(complete).count()
     }
 
-    fn conclude(&self, write: &PageWrite, finished: Finished) {
+    fn complete(&self, write: &PageWrite, finished: Finished) {
         let outcome = write.let_go(finished);
         self.over(write, outcome);
     }

@@ -44,7 +44,7 @@ pub(crate) struct Dirty {
     /// Incremented by every write to the device, and by other changes of pages that do not make them dirty.
     written: AtomicU64,
     /// Whether others have changed the file while pages were dirty in part: the rest of those pages may be stale.
-    is_unsettled: AtomicBool,
+    is_unreconciled: AtomicBool,
     /// The ranges of the latest of these; `written` changes under this lock.
     recently: Mutex<VecDeque<ByteRange>>,
     /// A lower bound of the length on the device.
@@ -125,12 +125,12 @@ impl Dirty {
     pub(crate) fn change<R>(&self, total: &DirtyTotal, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.lock();
         let result = change(&mut state);
-        self.settle(total, &mut state);
+        self.update_counts(total, &mut state);
         result
     }
 
     /// Updates the counts after a change of the state.
-    pub(crate) fn settle(&self, total: &DirtyTotal, state: &mut State) {
+    pub(crate) fn update_counts(&self, total: &DirtyTotal, state: &mut State) {
         let pages = state.dirty.dirty_pages().get() + state.dirty.writing_pages().get();
         let before = self.pages.swap(pages, Ordering::AcqRel);
         total.move_gauge(before, pages);
@@ -155,12 +155,12 @@ impl Dirty {
     /// Whether the device lacks bytes of a range, or may lack them: stores to windows are not reported one by one.
     pub(crate) fn overlaps(&self, range: ByteRange) -> bool {
         self.windows.overlaps(range)
-            || self.pages() > 0 && self.lock().dirty.first_unwritten(PageRange::covering(range)).is_some()
+            || self.pages() > 0 && self.lock().dirty.first_dirty(PageRange::covering(range)).is_some()
     }
 
     /// The first part of a range that the device lacks.
     pub(crate) fn first(&self, range: ByteRange) -> Option<ByteRange> {
-        let dirty = self.lock().dirty.first_unwritten(PageRange::covering(range));
+        let dirty = self.lock().dirty.first_dirty(PageRange::covering(range));
         let dirty = dirty.map(|run| run.bytes().intersect(range));
         dirty.into_iter().chain(self.windows.first(range)).min_by_key(|part| part.start)
     }
@@ -235,18 +235,18 @@ impl Dirty {
     }
 
     /// Notes that others have changed the file while pages were dirty in part.
-    pub(crate) fn set_unsettled(&self) {
-        self.is_unsettled.store(true, Ordering::Release);
+    pub(crate) fn set_unreconciled(&self) {
+        self.is_unreconciled.store(true, Ordering::Release);
     }
 
     /// Whether pages that are dirty in part must be written and dropped before the next read.
-    pub(crate) fn is_unsettled(&self) -> bool {
-        self.is_unsettled.load(Ordering::Acquire)
+    pub(crate) fn is_unreconciled(&self) -> bool {
+        self.is_unreconciled.load(Ordering::Acquire)
     }
 
-    /// Clears the mark of [`Dirty::set_unsettled`].
-    pub(crate) fn clear_unsettled(&self) {
-        self.is_unsettled.store(false, Ordering::Release);
+    /// Clears the mark of [`Dirty::set_unreconciled`].
+    pub(crate) fn clear_unreconciled(&self) {
+        self.is_unreconciled.store(false, Ordering::Release);
     }
 
     /// The length on the device.

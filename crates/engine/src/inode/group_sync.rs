@@ -12,12 +12,12 @@ use headwater_io::{Completion, Event, SyncScope, lock};
 /// Lets one caller sync the file on behalf of all that wait.
 #[derive(Debug, Default)]
 pub(crate) struct GroupSync {
-    syncs: Mutex<Turns>,
+    syncs: Mutex<Syncs>,
     pub(crate) ended: Event,
 }
 
 #[derive(Debug, Default)]
-struct Turns {
+struct Syncs {
     /// Syncs begun so far.
     begun: u64,
     /// Number of the latest sync that succeeded; it covers all earlier ones.
@@ -72,7 +72,7 @@ impl GroupSync {
         self.lock().left_behind.take_if(|completion| completion.is_done())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Turns> {
+    fn lock(&self) -> MutexGuard<'_, Syncs> {
         lock(&self.syncs)
     }
 }

@@ -33,7 +33,7 @@ use crate::inode::{ALL_PAGES, Inode};
 
 impl Inode {
     /// Notes that a handle open for reading requests a lease.
-    pub(crate) fn wish_lease(&self, file: &Arc<OpenFile>) {
+    pub(crate) fn request_lease(&self, file: &Arc<OpenFile>) {
         self.leasing.lock().file.get_or_insert_with(|| file.clone());
     }
 

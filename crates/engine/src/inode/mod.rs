@@ -241,7 +241,7 @@ impl Inode {
     }
 
     /// Records the error of an abandoned sync that has completed.
-    pub(crate) fn conclude_sync(&self) {
+    pub(crate) fn record_abandoned_sync(&self) {
         if let Some(Err(error)) = self.group_sync.take_answered().map(|completion| completion.wait().result) {
             self.dirty.errseq.latch(&error);
         }
@@ -273,7 +273,7 @@ impl Inode {
     fn on_left(&self, pages: PageRange, usage: Usage) {
         self.counters.evicted(pages.len().get(), usage);
         // Listeners are user code: no lock is held.
-        self.listeners.tell(pages);
+        self.listeners.notify(pages);
     }
 
     /// The reads to start after `access`, as the policy decides.
@@ -298,7 +298,7 @@ impl Inode {
             counts: self.counters.counts(),
             resident_pages: held.resident,
             loading_pages: held.loading,
-            unwritten_pages: self.dirty.pages(),
+            dirty_pages: self.dirty.pages(),
         }
     }
 

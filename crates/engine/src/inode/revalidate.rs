@@ -4,7 +4,7 @@
 //!   read ─► due? ─► check: watch events, then statx ─┬─ unchanged ────────────────────────► continue
 //!                                                   ├─ moved, by own changes alone ──────► new stamp, pages stay
 //!                                                   └─ moved otherwise, or no proof ─────► pages dropped
-//!   dropped ─► dirty in part? ─► those bytes are written, then these pages leave as well   (settle)
+//!   dropped ─► dirty in part? ─► those bytes are written, then these pages leave as well   (reconcile)
 //!   own change on the device ─► watch check before it and after it; without a watch, a check
 //! ```
 //!
@@ -248,11 +248,11 @@ impl Inode {
             self.dirty.note_change();
             state.in_flight.values().for_each(|write| write.doubt());
             if Dirty::is_doubtful(&state) || device_bytes < length_bytes {
-                self.dirty.set_unsettled();
+                self.dirty.set_unreconciled();
             }
         }
-        if self.dirty.is_unsettled() {
-            // The next read settles it before it takes bytes from a page.
+        if self.dirty.is_unreconciled() {
+            // The next read reconciles it before it takes bytes from a page.
             self.checked_nanoseconds.store(0, Ordering::Release);
         }
         if is_current && length_bytes > length_before {
@@ -352,8 +352,8 @@ impl Inode {
 
     /// Listeners and subscribers are user code: no lock is held.
     fn report(&self, report: Report) {
-        if let Some(unwritten_pages) = report.conflict_pages {
-            events::conflict(self.pages.id(), unwritten_pages);
+        if let Some(dirty_pages) = report.conflict_pages {
+            events::conflict(self.pages.id(), dirty_pages);
         }
         if let Some(length_bytes) = report.changed_bytes {
             events::changed(self.pages.id(), length_bytes, report.dropped.len());

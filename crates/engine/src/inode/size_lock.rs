@@ -29,7 +29,7 @@ pub(crate) struct SizeLock {
     tickets: AtomicU64,
     /// An upper bound of waiting threads and tasks: releasing the lock without waiters takes no other lock.
     waiting: AtomicU64,
-    given_up: Event,
+    released: Event,
 }
 
 /// Counts a thread or task as waiting, until dropped.
@@ -53,7 +53,7 @@ enum Hold {
 /// Releases the lock when dropped.
 #[derive(Debug)]
 pub(crate) struct SizeLockGuard<'a> {
-    turn: &'a SizeLock,
+    lock: &'a SizeLock,
     /// 0 for a thread, which holds the lock until it releases it, and calls no listener before: a listener may write to the file.
     ticket: u64,
 }
@@ -66,7 +66,7 @@ impl SizeLock {
         }
         let _waiting = self.wait();
         loop {
-            let listener = self.given_up.listen();
+            let listener = self.released.listen();
             if let Some(guard) = self.try_hold(Hold::Firm) {
                 return guard;
             }
@@ -81,7 +81,7 @@ impl SizeLock {
         }
         let _waiting = self.wait();
         loop {
-            let listener = Notified { listener: Some(self.given_up.listen()), driver };
+            let listener = Notified { listener: Some(self.released.listen()), driver };
             if let Some(guard) = self.try_hold(Hold::Loose) {
                 return guard;
             }
@@ -103,7 +103,7 @@ impl SizeLock {
                 return (guard, Taken::Seized);
             }
             // A waiting task that is never polled again swallows the notification.
-            let _ = self.given_up.listen().wait_timeout(LOOK_AGAIN);
+            let _ = self.released.listen().wait_timeout(LOOK_AGAIN);
         }
     }
 
@@ -142,7 +142,7 @@ impl SizeLock {
             if hold == Hold::Firm {
                 defer().leave_open();
             }
-            SizeLockGuard { turn: self, ticket }
+            SizeLockGuard { lock: self, ticket }
         })
     }
 }
@@ -150,7 +150,7 @@ impl SizeLock {
 impl SizeLockGuard<'_> {
     /// Whether the lock was not seized.
     pub(crate) fn holds(&self) -> bool {
-        self.ticket == 0 || self.turn.holder.load(Ordering::Acquire) & !FIRM == self.ticket
+        self.ticket == 0 || self.lock.holder.load(Ordering::Acquire) & !FIRM == self.ticket
     }
 
     /// Makes the lock impossible to seize; false if it was seized before.
@@ -158,7 +158,7 @@ impl SizeLockGuard<'_> {
         if self.ticket == 0 {
             return true;
         }
-        let holder = &self.turn.holder;
+        let holder = &self.lock.holder;
         let firm = self.ticket | FIRM;
         match holder.compare_exchange(self.ticket, firm, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => true,
@@ -173,9 +173,9 @@ impl Drop for SizeLockGuard<'_> {
         let _deferral = (self.ticket == 0).then(Deferral::left_open);
         // A firm lock cannot be seized between this and the store.
         if self.make_firm() {
-            self.turn.holder.store(0, Ordering::SeqCst);
-            if self.turn.waiting.load(Ordering::SeqCst) > 0 {
-                self.turn.given_up.notify(1);
+            self.lock.holder.store(0, Ordering::SeqCst);
+            if self.lock.waiting.load(Ordering::SeqCst) > 0 {
+                self.lock.released.notify(1);
             }
         }
     }
@@ -205,15 +205,15 @@ mod tests {
     /// Goal: the lock has one holder until that releases it, however many wait. Method: an attempt that fails, and threads that
     /// add one in two steps.
     #[test]
-    fn one_has_the_turn() {
-        let turn = SizeLock::default();
-        let taken = turn.lock();
-        assert!(turn.try_hold(Hold::Firm).is_none());
-        assert!(turn.try_hold(Hold::Firm).is_none(), "looking gives up what is another's");
+    fn one_holds_the_lock() {
+        let lock = SizeLock::default();
+        let taken = lock.lock();
+        assert!(lock.try_hold(Hold::Firm).is_none());
+        assert!(lock.try_hold(Hold::Firm).is_none(), "a failed attempt releases the lock");
         drop(taken);
         let sum = std::sync::atomic::AtomicU64::new(0);
         let add = || {
-            let _taken = turn.lock();
+            let _taken = lock.lock();
             let before = sum.load(std::sync::atomic::Ordering::Relaxed);
             thread::yield_now();
             sum.store(before + 1, std::sync::atomic::Ordering::Relaxed);
@@ -224,28 +224,28 @@ mod tests {
             }
         });
         assert_eq!(sum.into_inner(), 20_000);
-        assert!(turn.try_hold(Hold::Firm).is_some());
+        assert!(lock.try_hold(Hold::Firm).is_some());
     }
 
     /// Goal: an exit seizes the lock from a task, not from a thread, nor from a task that cannot go back; the task finds out, and
     /// does not release the new holder's lock. Method: each in turn.
     #[test]
-    fn a_task_loses_the_turn_at_the_end() {
-        let turn = SizeLock::default();
-        let thread = turn.lock();
-        assert!(turn.seize().is_none());
+    fn a_task_loses_the_lock_at_exit() {
+        let lock = SizeLock::default();
+        let thread = lock.lock();
+        assert!(lock.seize().is_none());
         drop(thread);
-        let task = turn.try_hold(Hold::Loose).unwrap();
-        assert!(turn.try_hold(Hold::Firm).is_none());
-        let (ending, taken) = turn.lock_leaving(Instant::now());
+        let task = lock.try_hold(Hold::Loose).unwrap();
+        assert!(lock.try_hold(Hold::Firm).is_none());
+        let (ending, taken) = lock.lock_leaving(Instant::now());
         assert_eq!((taken, task.holds(), ending.holds()), (Taken::Seized, false, true));
         assert!(!task.make_firm());
         drop(task);
-        assert!(turn.try_hold(Hold::Firm).is_none(), "the task gives up what is another's");
+        assert!(lock.try_hold(Hold::Firm).is_none(), "the task releases the exit's lock");
         drop(ending);
-        let task = turn.try_hold(Hold::Loose).unwrap();
-        assert!(task.make_firm() && task.holds() && turn.seize().is_none());
+        let task = lock.try_hold(Hold::Loose).unwrap();
+        assert!(task.make_firm() && task.holds() && lock.seize().is_none());
         drop(task);
-        assert_eq!(turn.lock_leaving(Instant::now()).1, Taken::Given);
+        assert_eq!(lock.lock_leaving(Instant::now()).1, Taken::Given);
     }
 }

@@ -160,9 +160,9 @@ impl Inodes {
     }
 
     /// Records the results of abandoned syncs.
-    pub(crate) fn conclude_syncs(&self) {
+    pub(crate) fn record_abandoned_syncs(&self) {
         let inodes: Vec<Arc<Inode>> = self.lock().by_id.values().cloned().collect();
-        inodes.iter().for_each(|inode| inode.conclude_sync());
+        inodes.iter().for_each(|inode| inode.record_abandoned_sync());
     }
 
     /// Read counts of all files, forgotten ones included.

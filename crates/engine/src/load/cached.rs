@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   read_at ─► length known? ─► for each page: pin ─┬─ Page ─► copy ─► unpin          marked? ─► read on ahead
-//!                                                   ├─ Pending ─► tell the policy ─► wait for its load ─► pin again
-//!                                                   └─ Absent ──► tell the policy ─► plan ─► start ─► wait ─► pin again
+//!                                                   ├─ Pending ─► notify the policy ─► wait for its load ─► pin again
+//!                                                   └─ Absent ──► notify the policy ─► plan ─► start ─► wait ─► pin again
 //!   start: missing runs ─► frames (evict) ─► begin_load ─► kernel holds it? copy : submit
 //! ```
 //!
@@ -109,12 +109,12 @@ pub(crate) struct CachedRead<'a> {
     /// Bytes copied so far.
     done: usize,
     /// The page last found missing. If it is missing again after some attempts, the read goes around the cache.
-    told: Option<Notified>,
+    reported: Option<Reported>,
 }
 
 /// A page reported to the policy as missing.
 #[derive(Clone, Copy, Debug)]
-struct Notified {
+struct Reported {
     page: PageIndex,
     attempts: u32,
 }
@@ -147,7 +147,7 @@ impl<'a> CachedRead<'a> {
             source.refresh(inode).map_err(length_error)?;
         }
         let range = range.clip(inode.length_bytes());
-        Ok(CachedRead { source, inode, caller, range, done: 0, told: None })
+        Ok(CachedRead { source, inode, caller, range, done: 0, reported: None })
     }
 
     /// Bytes copied so far.
@@ -163,7 +163,7 @@ impl<'a> CachedRead<'a> {
     /// Records bytes that were read around the cache.
     pub(crate) fn bypassed(&mut self, read_bytes: usize) {
         self.done += read_bytes;
-        self.told = None;
+        self.reported = None;
     }
 
     /// Copies resident bytes to `sink`, piece by piece, up to the first page that has to be waited for. `None` when that was all.
@@ -252,7 +252,7 @@ impl<'a> CachedRead<'a> {
             add(&self.inode.counters.used, 1);
         }
         if first_use.is_marked() {
-            self.tell(page, Outcome::Hit);
+            self.notify_policy(page, Outcome::Hit);
         }
     }
 
@@ -269,7 +269,7 @@ impl<'a> CachedRead<'a> {
                 add(&self.inode.counters.used, 1);
             }
             let outcome = if first_use.is_marked() { Outcome::PendingMarked } else { Outcome::Pending };
-            self.tell(page, outcome);
+            self.notify_policy(page, outcome);
         }
         Step::Next(Next::Wait(load))
     }
@@ -284,14 +284,14 @@ impl<'a> CachedRead<'a> {
         if let Some(part) = self.in_window(page, part.start) {
             return Step::Next(Next::Bypass(part));
         }
-        let again = self.told.is_some_and(|told| told.page == page);
-        let attempts = if again { self.told.expect("looked at above").attempts } else { 0 };
+        let again = self.reported.is_some_and(|reported| reported.page == page);
+        let attempts = if again { self.reported.expect("looked at above").attempts } else { 0 };
         if attempts < ATTEMPTS_MAX {
-            self.told = Some(Notified { page, attempts: attempts + 1 });
+            self.reported = Some(Reported { page, attempts: attempts + 1 });
             if !again {
                 add(&self.inode.counters.sync_misses, 1);
             }
-            self.tell(page, Outcome::Miss);
+            self.notify_policy(page, Outcome::Miss);
             if let Some(step) = self.look_again(page, &part) {
                 return step;
             }
@@ -337,7 +337,7 @@ impl<'a> CachedRead<'a> {
     }
 
     /// Asks the policy what to read, and starts that.
-    fn tell(&self, page: PageIndex, outcome: Outcome) {
+    fn notify_policy(&self, page: PageIndex, outcome: Outcome) {
         let end = PageIndex::new(self.inode.length_bytes().div_ceil(PAGE_SIZE_BYTES));
         if page >= end {
             return;

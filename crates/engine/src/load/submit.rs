@@ -145,7 +145,7 @@ impl Starter<'_> {
             self.count(pages, run.ahead_from);
             let (route, buffer) = (source.device_route(), &mut extent[..length_bytes]);
             let result = shared.driver.read_blocking(source.open(), route, buffer, range.start);
-            shared.cache.loads.conclude(
+            shared.cache.loads.publish(
                 load,
                 Finished { extents, pages: None, result, stopped_by: None },
                 loading,

@@ -81,7 +81,7 @@ enum Step {
     /// Wait for the first extent ahead.
     Io,
     /// Wait for memory.
-    Room(EventListener),
+    Memory(EventListener),
 }
 
 /// Why an extent was not started.
@@ -198,7 +198,7 @@ impl ReadStream {
             match self.step()? {
                 Step::Ready | Step::End => return Ok(self.chunk()),
                 Step::Io => self.wait_for_first(),
-                Step::Room(listener) => listener.wait(),
+                Step::Memory(listener) => listener.wait(),
             }
         }
     }
@@ -222,7 +222,7 @@ impl ReadStream {
                 Err(error) => return Poll::Ready(Err(error)),
                 Ok(Step::Ready | Step::End) => return Poll::Ready(Ok(())),
                 Ok(Step::Io) => ready!(self.poll_first(context)),
-                Ok(Step::Room(listener)) => self.listener = Some(listener),
+                Ok(Step::Memory(listener)) => self.listener = Some(listener),
             }
         }
     }
@@ -289,13 +289,13 @@ impl ReadStream {
                     return Ok(Step::End);
                 }
                 if let Some(listener) = self.start_demand()? {
-                    return Ok(Step::Room(listener));
+                    return Ok(Step::Memory(listener));
                 }
             }
             match self.ahead.pop_front().expect("a demanded extent was started") {
                 Ahead::Resident(range) => {
                     if let Some(listener) = self.copy_resident(range) {
-                        return Ok(Step::Room(listener));
+                        return Ok(Step::Memory(listener));
                     }
                 }
                 Ahead::Pending { asked, completion } if completion.is_done() => {
@@ -570,9 +570,9 @@ impl ReadStream {
 
     /// Tells the policy how far the consumer has come.
     fn catch_up(&mut self) {
-        let (told_bytes, ahead_bytes) = (self.policy.position_bytes(), self.policy.submitted_bytes());
-        if (told_bytes..=ahead_bytes).contains(&self.position_bytes) {
-            self.policy.on_consumed(self.position_bytes - told_bytes);
+        let (policy_bytes, ahead_bytes) = (self.policy.position_bytes(), self.policy.submitted_bytes());
+        if (policy_bytes..=ahead_bytes).contains(&self.position_bytes) {
+            self.policy.on_consumed(self.position_bytes - policy_bytes);
         }
     }
 }

@@ -24,13 +24,13 @@ impl Source {
         if let Some(appender) = &self.appender {
             // Dirty bytes of this engine's other handles are older and go first.
             fsync::flush(self.shared(), inode, ALL_PAGES);
-            let turn = inode.dirty.size_lock.lock();
-            return self.append_by_kernel(inode, appender, bytes, &turn);
+            let size_lock = inode.dirty.size_lock.lock();
+            return self.append_by_kernel(inode, appender, bytes, &size_lock);
         }
-        let turn = inode.dirty.size_lock.lock();
+        let size_lock = inode.dirty.size_lock.lock();
         let end_bytes = self.end_bytes(inode)?;
         self.check_end(end_bytes, bytes.len())?;
-        let accepted = self.write_cached(inode, bytes, Place::End(end_bytes, turn))?;
+        let accepted = self.write_cached(inode, bytes, Place::End(end_bytes, size_lock))?;
         accepted.stopped_by.map_or(Ok(end_bytes), Err)
     }
 
@@ -39,13 +39,13 @@ impl Source {
         let Some(inode) = self.known() else { return Err(self.no_end()) };
         if let Some(appender) = &self.appender {
             fsync::flush_async(self.shared(), inode).await;
-            let turn = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
-            return self.append_by_kernel(inode, appender, bytes, &turn);
+            let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
+            return self.append_by_kernel(inode, appender, bytes, &size_lock);
         }
-        let turn = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
+        let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
         let end_bytes = self.end_bytes(inode)?;
         self.check_end(end_bytes, bytes.len())?;
-        let accepted = self.write_cached_async(inode, bytes, Place::End(end_bytes, turn)).await?;
+        let accepted = self.write_cached_async(inode, bytes, Place::End(end_bytes, size_lock)).await?;
         accepted.stopped_by.map_or(Ok(end_bytes), Err)
     }
 
@@ -55,7 +55,7 @@ impl Source {
         inode: &Arc<Inode>,
         appender: &AppendFile,
         bytes: &[u8],
-        _turn: &SizeLockGuard<'_>,
+        _size_lock: &SizeLockGuard<'_>,
     ) -> Result<u64> {
         if let Some(error) = inode.dirty.failing() {
             return Err(self.error(Operation::Write, inode.length_bytes(), error));

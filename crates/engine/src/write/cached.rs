@@ -39,7 +39,7 @@ use crate::inode::{Inode, ZEROS};
 use crate::load::cached::{CachedRead, Next};
 use crate::load::submit::Caller;
 use crate::write::memory_wait;
-use crate::write::memory_wait::Room;
+use crate::write::memory_wait::MemoryWait;
 use crate::write::space;
 use crate::write::writeback;
 use crate::write::writeback::Awaited;
@@ -82,10 +82,10 @@ impl Source {
         while let Some(next) = write.advance(bytes)? {
             let waited = match next {
                 WriteNext::SizeLock => {
-                    write.turn = Some(inode.dirty.size_lock.lock_async(&shared.driver).await);
+                    write.size_lock = Some(inode.dirty.size_lock.lock_async(&shared.driver).await);
                     Ok(())
                 }
-                WriteNext::Wait(room) => room.ready(shared).await.map_err(|error| write.error(error)),
+                WriteNext::Wait(wait) => wait.ready(shared).await.map_err(|error| write.error(error)),
                 WriteNext::Read(range) => {
                     let version = inode.dirty.version();
                     let read = self.read_device_async(range).await;
@@ -133,7 +133,7 @@ struct CachedWrite<'a> {
     range: ByteRange,
     done: usize,
     /// Held by a write that extends the file.
-    turn: Option<SizeLockGuard<'a>>,
+    size_lock: Option<SizeLockGuard<'a>>,
     growth: Growth,
     /// Zeros from the end of the file to where the device was extended for this write, until the first bytes behind them are
     /// written.
@@ -151,7 +151,7 @@ enum WriteNext {
     /// Take the size lock.
     SizeLock,
     /// Wait for the page, or for memory.
-    Wait(Room),
+    Wait(MemoryWait),
     /// Read these bytes of a page past the cache.
     Read(ByteRange),
 }
@@ -164,12 +164,12 @@ impl<'a> CachedWrite<'a> {
         length: usize,
         place: Place<'a>,
     ) -> Result<CachedWrite<'a>> {
-        let (start_bytes, turn, growth) = match place {
+        let (start_bytes, size_lock, growth) = match place {
             Place::At(start_bytes) => (start_bytes, None, Growth::Allowed),
-            Place::End(start_bytes, turn) => (start_bytes, Some(turn), Growth::Allowed),
+            Place::End(start_bytes, size_lock) => (start_bytes, Some(size_lock), Growth::Allowed),
             Place::Within(start_bytes) => (start_bytes, None, Growth::Refused),
         };
-        if turn.is_none() {
+        if size_lock.is_none() {
             let looked = source.revalidate(inode);
             looked.map_err(|error| source.error(Operation::Write, start_bytes, error))?;
         }
@@ -180,7 +180,7 @@ impl<'a> CachedWrite<'a> {
             caller,
             range,
             done: 0,
-            turn,
+            size_lock,
             growth,
             gap: None,
             stopped_by: None,
@@ -192,9 +192,9 @@ impl<'a> CachedWrite<'a> {
     /// Does what has to be done before the write can continue. Blocks.
     fn wait(&mut self, next: WriteNext) -> Result<()> {
         match next {
-            WriteNext::SizeLock => self.turn = Some(self.inode.dirty.size_lock.lock()),
-            WriteNext::Wait(room) => {
-                room.wait(self.source.shared()).map_err(|error| self.error(error))?;
+            WriteNext::SizeLock => self.size_lock = Some(self.inode.dirty.size_lock.lock()),
+            WriteNext::Wait(wait) => {
+                wait.wait(self.source.shared()).map_err(|error| self.error(error))?;
             }
             WriteNext::Read(range) => {
                 let version = self.inode.dirty.version();
@@ -237,7 +237,7 @@ impl<'a> CachedWrite<'a> {
     /// Writes as far as possible without waiting. `None` when all is written.
     fn step(&mut self, bytes: &[u8]) -> Result<Option<WriteNext>> {
         while self.done < bytes.len() {
-            let may_grow = self.turn.is_some() && self.growth == Growth::Allowed;
+            let may_grow = self.size_lock.is_some() && self.growth == Growth::Allowed;
             if self.range.end > self.inode.length_bytes() && !may_grow {
                 return self.beyond_end().map(Some);
             }
@@ -299,10 +299,10 @@ impl<'a> CachedWrite<'a> {
             return Ok(None);
         }
         if let Some(write) = writes.oldest() {
-            return Ok(Some(WriteNext::Wait(Room::Write(write))));
+            return Ok(Some(WriteNext::Wait(MemoryWait::Write(write))));
         }
         if writeback::begin_any(shared) > 0 || writes.dirty().pages() < writeback::dirty_pages_max(shared) {
-            return Ok(writes.oldest().map(|write| WriteNext::Wait(Room::Write(write))));
+            return Ok(writes.oldest().map(|write| WriteNext::Wait(MemoryWait::Write(write))));
         }
         match self.inode.dirty.failing() {
             Some(error) => Err(self.error(error)),
@@ -349,7 +349,8 @@ impl<'a> CachedWrite<'a> {
                 Ok(None)
             }
             Overwritten::Pending(load) => {
-                Ok(self.source.shared().cache.loads.find(load).map(|load| WriteNext::Wait(Room::Load(load))))
+                let load = self.source.shared().cache.loads.find(load);
+                Ok(load.map(|load| WriteNext::Wait(MemoryWait::Load(load))))
             }
             Overwritten::Pinned => self.replace(page, part, buffer, written),
             Overwritten::Absent if self.is_new(page, &part) => self.replace(page, part, buffer, written),
@@ -412,7 +413,7 @@ impl<'a> CachedWrite<'a> {
             match read.copy(|_, _| {}) {
                 // Resident, at least for a moment.
                 None => return Ok(None),
-                Some(Next::Wait(load)) => return Ok(Some(WriteNext::Wait(Room::Load(load)))),
+                Some(Next::Wait(load)) => return Ok(Some(WriteNext::Wait(MemoryWait::Load(load)))),
                 Some(Next::Bypass(_)) => {}
             }
         }
@@ -430,12 +431,12 @@ impl<'a> CachedWrite<'a> {
         change: impl FnOnce(&Inode, &State) -> Option<u64>,
     ) -> Result<()> {
         let (inode, shared) = (self.inode, self.source.shared());
-        if written.start > inode.length_bytes() && self.turn.is_some() {
+        if written.start > inode.length_bytes() && self.size_lock.is_some() {
             self.leave_gap(written.start)?;
         }
         let mut block = None;
         let done_bytes = inode.dirty.change(shared.cache.writes.dirty(), |state| {
-            if written.end > inode.length_bytes() && self.turn.is_none() {
+            if written.end > inode.length_bytes() && self.size_lock.is_none() {
                 return 0;
             }
             if inode.dirty.windows.touches(PageRange::covering(written)) {

@@ -148,7 +148,7 @@ pub(crate) fn flush(shared: &Shared, inode: &Arc<Inode>, pages: PageRange) {
     window_flush::flush(shared, inode);
     if flush_pages(shared, inode, pages) == HeldBack::Some {
         // Under the size lock no truncate begins.
-        let _turn = inode.dirty.size_lock.lock();
+        let _size_lock = inode.dirty.size_lock.lock();
         flush_pages(shared, inode, pages);
     }
 }
@@ -170,7 +170,7 @@ pub(crate) async fn flush_async(shared: &Shared, inode: &Arc<Inode>) {
         shared.cache.writes.ready(&write).await;
     }
     if sweep.is_held_back {
-        let _turn = inode.dirty.size_lock.lock_async(&shared.driver).await;
+        let _size_lock = inode.dirty.size_lock.lock_async(&shared.driver).await;
         let mut sweep = Sweep::new(shared, inode, ALL_PAGES);
         while let Some(write) = sweep.step() {
             shared.cache.writes.ready(&write).await;
@@ -216,18 +216,18 @@ impl Source {
         let since = inode.dirty.errseq.count();
         flush(shared, inode, ALL_PAGES);
         self.report(inode, since)?;
-        let (turns, ticket) = (&inode.group_sync, inode.group_sync.ticket());
+        let (group, ticket) = (&inode.group_sync, inode.group_sync.ticket());
         loop {
-            let listener = turns.ended.listen();
-            match turns.part(ticket, scope) {
+            let listener = group.ended.listen();
+            match group.part(ticket, scope) {
                 Part::Done => return Ok(()),
                 Part::Wait => listener.wait(),
                 Part::Lead(number) => {
-                    let mut leading = Leading::new(turns);
+                    let mut leading = Leading::new(group);
                     let before =
                         leading.completion.take().map_or(Ok(()), |before| before.wait().result.map(|_| ()));
                     let result = before.and_then(|()| shared.driver.sync_blocking(&self.open, scope));
-                    return self.conclude(inode, result, number, &mut leading);
+                    return self.complete_sync(inode, result, number, &mut leading);
                 }
             }
             self.report(inode, since)?;
@@ -248,15 +248,15 @@ impl Source {
         let since = inode.dirty.errseq.count();
         flush_async(shared, inode).await;
         self.report(inode, since)?;
-        let (turns, ticket) = (&inode.group_sync, inode.group_sync.ticket());
+        let (group, ticket) = (&inode.group_sync, inode.group_sync.ticket());
         loop {
-            let listener = Notified { listener: Some(turns.ended.listen()), driver: &shared.driver };
-            match turns.part(ticket, scope) {
+            let listener = Notified { listener: Some(group.ended.listen()), driver: &shared.driver };
+            match group.part(ticket, scope) {
                 Part::Done => return Ok(()),
                 Part::Wait => listener.await,
                 Part::Lead(number) => {
                     drop(listener);
-                    let mut leading = Leading::new(turns);
+                    let mut leading = Leading::new(group);
                     let mut result = leading.answer().await;
                     if result.is_ok() {
                         result = match self.submit_sync(scope) {
@@ -267,7 +267,7 @@ impl Source {
                             Err(error) => Err(error),
                         };
                     }
-                    return self.conclude(inode, result, number, &mut leading);
+                    return self.complete_sync(inode, result, number, &mut leading);
                 }
             }
             self.report(inode, since)?;
@@ -281,7 +281,7 @@ impl Source {
     }
 
     /// Completes a sync that this handle led.
-    fn conclude(
+    fn complete_sync(
         &self,
         inode: &Inode,
         result: io::Result<()>,
@@ -310,7 +310,8 @@ impl Source {
         }
     }
 
-    pub(crate) fn note_told(&self, inode: &Inode) {
+    /// Marks earlier failures and conflicts of the file as reported through this handle, which is new.
+    pub(crate) fn mark_reported(&self, inode: &Inode) {
         self.reported_failures.store(inode.dirty.errseq.count(), Ordering::Release);
         self.reported_conflicts.store(inode.counters.conflicts.load(Ordering::Acquire), Ordering::Release);
     }
@@ -331,7 +332,7 @@ mod tests {
     /// Goal: I7: a sync includes the pages that a truncate in progress holds back: the truncate may fail, and keeps a part of its
     /// page in any case. Method: simulate the truncate, which holds the size lock, until the sync waits for it, or is done.
     #[test]
-    fn a_cut_under_way_does_not_hide_pages() {
+    fn a_truncate_under_way_does_not_hide_pages() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         let engine = Engine::builder().memory(3 << 20).driver(DriverKind::Threads).build().unwrap();
@@ -340,7 +341,7 @@ mod tests {
         file.write_all_at(&[7; 10_000], 0).unwrap();
         let Contents::Stored(source) = &file.contents else { panic!("it is a file") };
         let dirty = &source.known().unwrap().dirty;
-        let turn = dirty.size_lock.lock();
+        let size_lock = dirty.size_lock.lock();
         dirty.lock().barrier = Some(PageIndex::new(1));
         std::thread::scope(|scope| {
             let syncing = scope.spawn(|| {
@@ -356,7 +357,7 @@ mod tests {
                 std::thread::yield_now();
             }
             dirty.lock().barrier = None;
-            drop(turn);
+            drop(size_lock);
         });
     }
 }

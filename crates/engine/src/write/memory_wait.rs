@@ -24,7 +24,7 @@ use crate::inode::page_write::PageWrite;
 use crate::write::writeback;
 
 /// What a writer waits for when no frame can be had.
-pub(crate) enum Room {
+pub(crate) enum MemoryWait {
     /// A load: its pages can be evicted afterwards.
     Load(Arc<Load>),
     /// A write: its pages are clean afterwards.
@@ -35,28 +35,30 @@ pub(crate) enum Room {
     Failing(io::Error),
 }
 
-impl Room {
+impl MemoryWait {
     /// Blocks until another attempt may succeed.
     ///
     /// # Errors
     /// Why no further attempt can succeed.
     pub(crate) fn wait(self, shared: &Shared) -> io::Result<()> {
         match self {
-            Room::Load(load) => shared.cache.loads.wait(&load),
-            Room::Write(write) => shared.cache.writes.wait(&write),
-            Room::Freed(listener) => listener.wait(),
-            Room::Failing(error) => return Err(error),
+            MemoryWait::Load(load) => shared.cache.loads.wait(&load),
+            MemoryWait::Write(write) => shared.cache.writes.wait(&write),
+            MemoryWait::Freed(listener) => listener.wait(),
+            MemoryWait::Failing(error) => return Err(error),
         }
         Ok(())
     }
 
-    /// As [`Room::wait`], for a task.
+    /// As [`MemoryWait::wait`], for a task.
     pub(crate) async fn ready(self, shared: &Shared) -> io::Result<()> {
         match self {
-            Room::Load(load) => shared.cache.loads.ready(&load, &shared.driver).await,
-            Room::Write(write) => shared.cache.writes.ready(&write).await,
-            Room::Freed(listener) => Notified { listener: Some(listener), driver: &shared.driver }.await,
-            Room::Failing(error) => return Err(error),
+            MemoryWait::Load(load) => shared.cache.loads.ready(&load, &shared.driver).await,
+            MemoryWait::Write(write) => shared.cache.writes.ready(&write).await,
+            MemoryWait::Freed(listener) => {
+                Notified { listener: Some(listener), driver: &shared.driver }.await
+            }
+            MemoryWait::Failing(error) => return Err(error),
         }
         Ok(())
     }
@@ -67,7 +69,7 @@ pub(crate) fn frames_for_write(
     shared: &Shared,
     inode: &Inode,
     pages: PageCount,
-) -> Result<(Extents, PageCount), Room> {
+) -> Result<(Extents, PageCount), MemoryWait> {
     let smaller = |pages: u64| (pages > 1).then_some(pages / 2);
     for pages in std::iter::successors(Some(pages.get()), |&pages| smaller(pages)) {
         let pages = PageCount::new(pages);
@@ -76,7 +78,7 @@ pub(crate) fn frames_for_write(
         }
     }
     let freed = shared.arena.freed();
-    shared.cache.writes.conclude_arrived();
+    shared.cache.writes.complete_arrived();
     if let Some(extents) = frames::for_pages(shared, PAGE_BYTES, Purpose::Demand) {
         return Ok((extents, PageCount::new(1)));
     }
@@ -84,16 +86,16 @@ pub(crate) fn frames_for_write(
         writeback::begin_any(shared);
     }
     if let Some(write) = shared.cache.writes.oldest() {
-        return Err(Room::Write(write));
+        return Err(MemoryWait::Write(write));
     }
     if let Some(load) = shared.cache.loads.oldest() {
-        return Err(Room::Load(load));
+        return Err(MemoryWait::Load(load));
     }
     if let Some(error) = failing_write_back(shared, inode) {
-        return Err(Room::Failing(error));
+        return Err(MemoryWait::Failing(error));
     }
     shared.driver.attend();
-    Err(Room::Freed(freed))
+    Err(MemoryWait::Freed(freed))
 }
 
 /// Why dirty pages stay in memory, for a writer of this file: its own failure; else that of another file, naming that file.

@@ -28,29 +28,29 @@ use crate::write::positional::WRITABLE_BYTES_MAX;
 impl Source {
     pub(crate) fn set_len(self: &Arc<Self>, length_bytes: u64) -> Result<()> {
         let Some(inode) = self.check_set_len(length_bytes)? else { return Ok(()) };
-        let cut = Cut::new(self, inode, inode.dirty.size_lock.lock(), length_bytes)?;
-        while let Some(write) = cut.in_the_way() {
+        let truncate = Truncate::new(self, inode, inode.dirty.size_lock.lock(), length_bytes)?;
+        while let Some(write) = truncate.in_the_way() {
             self.shared().cache.writes.wait(&write);
         }
         loop {
             match memory_wait::frames_for_write(self.shared(), inode, PageCount::new(1)) {
-                Ok((spare, _)) => return cut.finish(spare),
-                Err(room) => room.wait(self.shared()).map_err(|error| cut.error(error))?,
+                Ok((spare, _)) => return truncate.finish(spare),
+                Err(wait) => wait.wait(self.shared()).map_err(|error| truncate.error(error))?,
             }
         }
     }
 
     pub(crate) async fn set_len_async(self: &Arc<Self>, length_bytes: u64) -> Result<()> {
         let Some(inode) = self.check_set_len(length_bytes)? else { return Ok(()) };
-        let turn = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
-        let cut = Cut::new(self, inode, turn, length_bytes)?;
-        while let Some(write) = cut.in_the_way() {
+        let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
+        let truncate = Truncate::new(self, inode, size_lock, length_bytes)?;
+        while let Some(write) = truncate.in_the_way() {
             self.shared().cache.writes.ready(&write).await;
         }
         loop {
             match memory_wait::frames_for_write(self.shared(), inode, PageCount::new(1)) {
-                Ok((spare, _)) => return cut.finish(spare),
-                Err(room) => room.ready(self.shared()).await.map_err(|error| cut.error(error))?,
+                Ok((spare, _)) => return truncate.finish(spare),
+                Err(wait) => wait.ready(self.shared()).await.map_err(|error| truncate.error(error))?,
             }
         }
     }
@@ -72,30 +72,30 @@ impl Source {
 }
 
 /// A change of the length. If dropped early, nothing has changed.
-struct Cut<'a> {
+struct Truncate<'a> {
     source: &'a Source,
     inode: &'a Arc<Inode>,
     length_bytes: u64,
     /// Excludes other changes of the length.
-    turn: SizeLockGuard<'a>,
+    size_lock: SizeLockGuard<'a>,
 }
 
-impl<'a> Cut<'a> {
+impl<'a> Truncate<'a> {
     /// From here on no writeback begins of the page in which the file will end, nor behind it.
     fn new(
         source: &'a Source,
         inode: &'a Arc<Inode>,
-        turn: SizeLockGuard<'a>,
+        size_lock: SizeLockGuard<'a>,
         length_bytes: u64,
-    ) -> Result<Cut<'a>> {
+    ) -> Result<Truncate<'a>> {
         source.end_bytes(inode)?;
         let mut state = inode.dirty.lock();
         // Under the lock: an exit that seizes the size lock lifts the barrier after that.
-        if turn.holds() {
+        if size_lock.holds() {
             state.barrier = Some(PageIndex::containing(length_bytes));
         }
         drop(state);
-        Ok(Cut { source, inode, length_bytes, turn })
+        Ok(Truncate { source, inode, length_bytes, size_lock })
     }
 
     /// A write in flight behind the new end, which would extend the file again if it came after the truncate.
@@ -113,17 +113,17 @@ impl<'a> Cut<'a> {
     /// use the file.
     fn finish(self, spare: Extents) -> Result<()> {
         let deferral = defer();
-        let finished = self.finish_with_turn(spare);
+        let finished = self.finish_locked(spare);
         drop(self);
         drop(deferral);
         finished
     }
 
-    fn finish_with_turn(&self, spare: Extents) -> Result<()> {
+    fn finish_locked(&self, spare: Extents) -> Result<()> {
         let inode = self.inode;
         // The pages behind the end leave before the check after the change could take the truncate for one by others.
         inode.begin_changes(&self.source.open, 1);
-        let finished = self.cut(spare);
+        let finished = self.set_length(spare);
         inode.end_changes(&self.source.open, 1);
         let dropped = finished.map_err(|error| self.error(error))?;
         inode.on_dropped(&dropped);
@@ -131,9 +131,9 @@ impl<'a> Cut<'a> {
     }
 
     /// Truncates or extends the file on the device, and then in the cache.
-    fn cut(&self, spare: Extents) -> io::Result<Vec<Dropped>> {
+    fn set_length(&self, spare: Extents) -> io::Result<Vec<Dropped>> {
         let (inode, shared) = (self.inode, self.source.shared());
-        if !self.turn.make_firm() {
+        if !self.size_lock.make_firm() {
             return Err(io::Error::other("the process ends, and writes what the file has"));
         }
         {
@@ -150,13 +150,13 @@ impl<'a> Cut<'a> {
         let mut dropped = Vec::new();
         inode.dirty.change(shared.cache.writes.dirty(), |state| {
             let before_bytes = inode.length_bytes();
-            let is_cut = self.length_bytes < before_bytes;
+            let is_shorter = self.length_bytes < before_bytes;
             // Bytes of a window beyond an end must not become visible.
             let changed =
                 ByteRange::new(before_bytes.min(self.length_bytes), before_bytes.max(self.length_bytes));
             inode.dirty.windows.zero(changed);
             inode.set_length(self.length_bytes);
-            if is_cut {
+            if is_shorter {
                 self.drop_rest(state, spare, &mut dropped);
             }
             inode.dirty.note_written();
@@ -180,8 +180,8 @@ impl<'a> Cut<'a> {
         }
         let last_page = PageRange::new(last, end);
         state.dirty.forget_behind(last, (self.length_bytes - last.start_bytes()) as u32);
-        if state.dirty.first_unwritten(last_page).is_none() {
-            // All dirty bytes of the last page are cut off; the page is read again.
+        if state.dirty.first_dirty(last_page).is_none() {
+            // All dirty bytes of the last page are behind the end; the page is read again.
             self.inode.pages.invalidate(last_page, DirtyToo::Yes, |page| dropped.push(page));
             return;
         }
@@ -191,9 +191,9 @@ impl<'a> Cut<'a> {
     }
 }
 
-impl Drop for Cut<'_> {
+impl Drop for Truncate<'_> {
     fn drop(&mut self) {
-        if self.turn.make_firm() {
+        if self.size_lock.make_firm() {
             self.inode.dirty.lock().barrier = None;
         }
     }

@@ -44,7 +44,7 @@ impl Source {
         };
         inode.dirty.windows.check(PageRange::covering(range)).map_err(|other| refused(overlap(other)))?;
         let window = Arc::new(self.empty_window(range).map_err(refused)?);
-        let turn = inode.dirty.size_lock.lock();
+        let size_lock = inode.dirty.size_lock.lock();
         let length_bytes = self.length_bytes()?;
         self.announce(inode, &window).map_err(refused)?;
         let made = WindowUse { source: self.clone(), inode: inode.clone(), window };
@@ -57,7 +57,7 @@ impl Source {
         // After the stage changed: a lookup that misses in the cache finds the window.
         let mut dropped = Vec::new();
         inode.pages.invalidate(made.window.pages, DirtyToo::No, |page| dropped.push(page));
-        drop(turn);
+        drop(size_lock);
         inode.on_dropped(&dropped);
         Ok(made)
     }
@@ -118,7 +118,7 @@ impl Source {
             let state = inode.dirty.lock();
             let meets = |other: PageRange| other.start < pages.end && pages.start < other.end;
             let write = state.in_flight.values().find(|write| meets(write.pages())).cloned();
-            let is_done = state.dirty.first_unwritten(pages).is_none();
+            let is_done = state.dirty.first_dirty(pages).is_none();
             drop(state);
             match write {
                 Some(write) => shared.cache.writes.wait(&write),

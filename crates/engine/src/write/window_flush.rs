@@ -24,7 +24,7 @@ use crate::inode::Inode;
 use crate::inode::size_lock::SizeLockGuard;
 use crate::inode::windows::{Stage, Window};
 use crate::write::memory_wait;
-use crate::write::memory_wait::Room;
+use crate::write::memory_wait::MemoryWait;
 
 /// The writeback of a file's windows, with its progress.
 struct Flush<'a> {
@@ -37,12 +37,12 @@ struct Flush<'a> {
     changing: Option<Arc<OpenFile>>,
     outcome: io::Result<()>,
     /// Excludes truncates and other flushes of the windows.
-    turn: &'a SizeLockGuard<'a>,
+    size_lock: &'a SizeLockGuard<'a>,
 }
 
 /// What to wait for.
 enum FlushNext {
-    Room(Room),
+    Memory(MemoryWait),
     Write(Completion),
 }
 
@@ -53,9 +53,9 @@ pub(crate) fn flush(shared: &Shared, inode: &Arc<Inode>) {
         windows.into_iter().partition(|window| window.unsaved().is_orphan);
     orphans.iter().for_each(|window| close(shared, inode, window));
     if !used.is_empty() {
-        let turn = inode.dirty.size_lock.lock();
+        let size_lock = inode.dirty.size_lock.lock();
         // The failure is noted in the errseq, for syncs to report.
-        let _ = flush_with(shared, inode, used, &turn);
+        let _ = flush_with(shared, inode, used, &size_lock);
     }
 }
 
@@ -64,14 +64,14 @@ pub(crate) async fn flush_async(shared: &Shared, inode: &Inode) {
     if inode.dirty.windows.is_empty() {
         return;
     }
-    let turn = inode.dirty.size_lock.lock_async(&shared.driver).await;
-    let mut flush = Flush::new(shared, inode, inode.dirty.windows.all(), &turn);
+    let size_lock = inode.dirty.size_lock.lock_async(&shared.driver).await;
+    let mut flush = Flush::new(shared, inode, inode.dirty.windows.all(), &size_lock);
     while let Some(next) = flush.step() {
         match next {
-            FlushNext::Room(room) => flush.waited(room.ready(shared).await),
+            FlushNext::Memory(wait) => flush.waited(wait.ready(shared).await),
             FlushNext::Write(mut completion) => {
                 let finished = std::future::poll_fn(|context| completion.poll(context)).await;
-                flush.conclude(finished);
+                flush.complete(finished);
             }
         }
     }
@@ -87,21 +87,21 @@ pub(crate) fn flush_old(shared: &Shared, inode: &Arc<Inode>) {
 }
 
 /// As [`flush`], under a size lock that the caller holds, when the process exits.
-pub(crate) fn flush_leaving(shared: &Shared, inode: &Arc<Inode>, turn: &SizeLockGuard<'_>) {
-    let _ = flush_with(shared, inode, inode.dirty.windows.all(), turn);
+pub(crate) fn flush_leaving(shared: &Shared, inode: &Arc<Inode>, size_lock: &SizeLockGuard<'_>) {
+    let _ = flush_with(shared, inode, inode.dirty.windows.all(), size_lock);
 }
 
 fn flush_with(
     shared: &Shared,
     inode: &Inode,
     windows: Vec<Arc<Window>>,
-    turn: &SizeLockGuard<'_>,
+    size_lock: &SizeLockGuard<'_>,
 ) -> io::Result<()> {
-    let mut flush = Flush::new(shared, inode, windows, turn);
+    let mut flush = Flush::new(shared, inode, windows, size_lock);
     while let Some(next) = flush.step() {
         match next {
-            FlushNext::Room(room) => flush.waited(room.wait(shared)),
-            FlushNext::Write(completion) => flush.conclude(completion.wait()),
+            FlushNext::Memory(wait) => flush.waited(wait.wait(shared)),
+            FlushNext::Write(completion) => flush.complete(completion.wait()),
         }
     }
     std::mem::replace(&mut flush.outcome, Ok(()))
@@ -110,11 +110,11 @@ fn flush_with(
 /// Ends a window without users: writes it back, and returns its pages to the cache. If that fails, the window stays, and the next
 /// sync tries again. Blocks.
 pub(crate) fn close(shared: &Shared, inode: &Arc<Inode>, window: &Arc<Window>) {
-    let turn = inode.dirty.size_lock.lock();
+    let size_lock = inode.dirty.size_lock.lock();
     window.unsaved().is_orphan = true;
     // From here on writes to these pages wait for the size lock.
     inode.dirty.change(shared.cache.writes.dirty(), |_| window.set_stage(Stage::Closing));
-    let flushed = flush_with(shared, inode, vec![window.clone()], &turn);
+    let flushed = flush_with(shared, inode, vec![window.clone()], &size_lock);
     inode.dirty.change(shared.cache.writes.dirty(), |state| {
         if flushed.is_err() {
             return window.set_stage(Stage::Live);
@@ -135,7 +135,7 @@ impl<'a> Flush<'a> {
         shared: &'a Shared,
         inode: &'a Inode,
         windows: Vec<Arc<Window>>,
-        turn: &'a SizeLockGuard<'a>,
+        size_lock: &'a SizeLockGuard<'a>,
     ) -> Flush<'a> {
         let mut outcome = Ok(());
         let windows: Vec<_> = windows.into_iter().filter(|window| window.stage() != Stage::Making).collect();
@@ -149,13 +149,13 @@ impl<'a> Flush<'a> {
             unsaved.ranges.append(&mut written);
             unsaved.asked = shared.driver.now();
         }
-        Flush { shared, inode, windows, piece: 0..0, changing: None, outcome, turn }
+        Flush { shared, inode, windows, piece: 0..0, changing: None, outcome, size_lock }
     }
 
     /// Begins the next write, and returns what to wait for. `None` when all is written, or one has failed.
     fn step(&mut self) -> Option<FlushNext> {
         while let Some(window) = self.windows.last().cloned() {
-            if self.outcome.is_err() || !self.turn.holds() {
+            if self.outcome.is_err() || !self.size_lock.holds() {
                 return None;
             }
             let Some(range) = window.unsaved().ranges.last().cloned() else {
@@ -193,7 +193,7 @@ impl<'a> Flush<'a> {
         let pages = PageCount::covering(part.len());
         let (mut extents, pages) = match memory_wait::frames_for_write(self.shared, self.inode, pages) {
             Ok(found) => found,
-            Err(room) => return Ok(FlushNext::Room(room)),
+            Err(wait) => return Ok(FlushNext::Memory(wait)),
         };
         // With less memory, only the last pages.
         let end_page_bytes = part.end.next_multiple_of(PAGE_SIZE_BYTES);
@@ -217,7 +217,7 @@ impl<'a> Flush<'a> {
         })
     }
 
-    fn conclude(&mut self, finished: Finished) {
+    fn complete(&mut self, finished: Finished) {
         self.end_change();
         let length_bytes = self.piece.len();
         match (finished.result, finished.stopped_by) {

@@ -91,7 +91,7 @@ pub(crate) fn begin(
         let mut pieces = Vec::new();
         let end = state.barrier.map_or(within.end, |barrier| barrier.min(within.end));
         let behind = PageRange::new(end.max(within.start), within.end);
-        begun.is_held_back = state.dirty.first_unwritten(behind).is_some();
+        begun.is_held_back = state.dirty.first_dirty(behind).is_some();
         let mut from = within.start;
         for _ in 0..runs_max {
             let Some(taken) = state.dirty.take(PageRange::new(from, end.max(from)), RUN_PAGES_MAX) else {
@@ -159,7 +159,7 @@ fn piece(
     let bytes = bytes.expect("U1: what is dirty lies below the length");
     let all = ByteRange::new(before.first().map_or(bytes.start, |first| first.start), bytes.end);
     let write = shared.cache.writes.begin(inode, file, taken, all, bytes.len());
-    if inode.dirty.is_unsettled() {
+    if inode.dirty.is_unreconciled() {
         // The page may hold bytes that others have overwritten since it was read.
         write.doubt();
     }
@@ -292,14 +292,14 @@ fn lengthen(shared: &Shared, inode: &Inode, file: &OpenFile, range: ByteRange) -
 /// earlier writes in flight: these pages may be stale, and leave when they are written. Where others have truncated the file in
 /// front of dirty pages, extends the device up to these again. Needs no size lock from the caller. Failures are noted in the
 /// file's errseq.
-pub(crate) fn settle(shared: &Shared, inode: &Arc<Inode>) {
+pub(crate) fn reconcile(shared: &Shared, inode: &Arc<Inode>) {
     let hole = close_hole(shared, inode);
     if let Err(error) = &hole {
         inode.dirty.errseq.note(error);
     }
     let failures = inode.dirty.errseq.count();
     // A page dirtied again under writeback takes another round.
-    for _ in 0..SETTLE_ROUNDS {
+    for _ in 0..RECONCILE_ROUNDS {
         let mut from = PageIndex::new(0);
         loop {
             let rest = PageRange::new(from, PageIndex::MAX);
@@ -310,10 +310,10 @@ pub(crate) fn settle(shared: &Shared, inode: &Arc<Inode>) {
         let is_doubted = |write: &&Arc<PageWrite>| write.is_doubted();
         let writes: Vec<_> = inode.dirty.lock().in_flight.values().filter(is_doubted).cloned().collect();
         writes.iter().for_each(|write| shared.cache.writes.wait(write));
-        let is_settled = !Dirty::is_doubtful(&inode.dirty.lock());
-        if is_settled || inode.dirty.errseq.count() != failures {
+        let is_reconciled = !Dirty::is_doubtful(&inode.dirty.lock());
+        if is_reconciled || inode.dirty.errseq.count() != failures {
             if matches!(hole, Ok(Hole::None) | Err(_)) {
-                inode.dirty.clear_unsettled();
+                inode.dirty.clear_unreconciled();
             }
             return;
         }
@@ -333,7 +333,7 @@ fn close_hole(shared: &Shared, inode: &Inode) -> io::Result<Hole> {
     if hole_end().is_none() {
         return Ok(Hole::None);
     }
-    let Some(_turn) = inode.dirty.size_lock.try_lock() else { return Ok(Hole::Left) };
+    let Some(_size_lock) = inode.dirty.size_lock.try_lock() else { return Ok(Hole::Left) };
     let Some((file, end_bytes)) = hole_end() else { return Ok(Hole::None) };
     inode.change_length(&file, |device_length| {
         shared.driver.extend_blocking(&file, end_bytes)?;
@@ -448,7 +448,7 @@ pub(crate) const EARLY_RUNS: usize = 32;
 pub(crate) const SYNC_RUNS: usize = 128;
 
 /// Beyond that, other threads dirty pages as fast as this one waits; the next read continues.
-const SETTLE_ROUNDS: u32 = 4;
+const RECONCILE_ROUNDS: u32 = 4;
 
 /// 64 KiB: copying it takes about as long as a request.
 const QUICK_PAGES_MAX: PageCount = PageCount::new(16);

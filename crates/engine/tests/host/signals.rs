@@ -42,7 +42,7 @@ fn the_engines_threads_block_signals() {
             }
         });
     }
-    for name in ["headwater-keepe", "headwater-lease", "headwater-io"] {
+    for name in ["headwater-maint", "headwater-lease", "headwater-io"] {
         assert!(seen.contains(name), "{seen:?}");
     }
     assert_eq!(blocked(Path::new("/proc/thread-self")), before);

@@ -66,7 +66,7 @@ impl Sample {
             fs::read_dir("/proc/self/fd").expect("a process can read what it has").count() as u64 - 1,
             threads(),
             sum(|stats| stats.cache.pinned_pages),
-            sum(|stats| stats.cache.unwritten_pages),
+            sum(|stats| stats.cache.dirty_pages),
             sum(|stats| stats.driver.slots_used as u64),
             sum(|stats| stats.driver.queued as u64),
             sum(|stats| stats.cache.loads),

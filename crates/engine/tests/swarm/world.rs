@@ -384,12 +384,12 @@ impl World {
     }
 
     fn later(&mut self, milliseconds: u64) -> Outcome {
-        let unwritten = || self.engine.stats().cache.unwritten_pages;
+        let unwritten = || self.engine.stats().cache.dirty_pages;
         let before = unwritten();
         self.control.advance(std::time::Duration::from_millis(milliseconds));
-        self.engine.keep();
+        self.engine.maintain();
         self.pass_time();
-        self.engine.keep();
+        self.engine.maintain();
         let is_written = unwritten() < before;
         self.coverage.note_if(is_written, Reached::WrittenBackByAge);
         if milliseconds >= OLD_MILLISECONDS { self.check_old() } else { Ok(()) }
@@ -402,15 +402,15 @@ impl World {
         }
         for _ in 0..IDLE_STEPS {
             let stats = self.engine.stats();
-            if stats.cache.unwritten_pages == 0 {
+            if stats.cache.dirty_pages == 0 {
                 return Ok(());
             }
             if stats.driver.in_flight == 0 {
-                self.engine.keep();
+                self.engine.maintain();
             }
             self.pass_time();
         }
-        Err(format!("{} pages are old and not written", self.engine.stats().cache.unwritten_pages))
+        Err(format!("{} pages are old and not written", self.engine.stats().cache.dirty_pages))
     }
 
     fn fork(&mut self, place: Place) -> Outcome {

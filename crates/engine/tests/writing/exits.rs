@@ -107,7 +107,7 @@ fn the_last_handle_goes_with_a_listener() {
     // Waits until the lease is given up.
     drop(std::fs::OpenOptions::new().write(true).open(&leased).unwrap());
     let thread = watched("a last handle", || heard.recv()).unwrap();
-    assert_eq!(thread.as_deref(), Some("headwater-keeper"));
+    assert_eq!(thread.as_deref(), Some("headwater-maint"));
     assert!(std::fs::read(&dirty).unwrap() == [7; 10_000]);
 }
 

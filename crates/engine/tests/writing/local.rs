@@ -46,13 +46,13 @@ fn tasks_write_and_sync_together() {
             check(&directory, pattern);
             let view = file.view(PART_BYTES - 5, 10).unwrap();
             assert_eq!(pattern.mismatch(PART_BYTES - 5, &view.to_vec()), None);
-            assert_eq!(engine.stats().cache.unwritten_pages, 0);
+            assert_eq!(engine.stats().cache.dirty_pages, 0);
             let window = file.map(ByteRange::new(8, 24)).unwrap();
             window.store_u64(0, 7).unwrap();
             assert_eq!(window.fetch_add_u64(0, 3).unwrap(), 7);
             assert_eq!(file.view(8, 8).unwrap().to_vec(), 10_u64.to_ne_bytes());
             window.sync().unwrap();
-            assert_eq!(engine.stats().cache.unwritten_pages, 0);
+            assert_eq!(engine.stats().cache.dirty_pages, 0);
         }
     });
 }

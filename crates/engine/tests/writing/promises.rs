@@ -92,11 +92,11 @@ fn a_deleted_file_keeps_no_space() {
     }
     let error = file.sync_data().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
-    assert!(engine.stats().cache.unwritten_pages > 0);
+    assert!(engine.stats().cache.dirty_pages > 0);
     fs::remove_file(file.path()).unwrap();
     drop(file);
     let error = engine.flush().unwrap_err();
-    assert_eq!((error.kind(), engine.stats().cache.unwritten_pages), (ErrorKind::StorageFull, 0), "{error}");
+    assert_eq!((error.kind(), engine.stats().cache.dirty_pages), (ErrorKind::StorageFull, 0), "{error}");
     engine.flush().unwrap();
     drop(ballast);
     fs::remove_file(mount.path().join("ballast")).unwrap();

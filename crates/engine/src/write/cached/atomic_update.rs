@@ -78,7 +78,7 @@ impl CachedWrite<'_> {
             }
             Modified::Pending(load) => {
                 let load = self.source.shared().cache.loads.find(load);
-                Ok(load.map_or(Step::Again, |load| Step::Next(WriteNext::Wait(Room::Load(load)))))
+                Ok(load.map_or(Step::Again, |load| Step::Next(WriteNext::Wait(MemoryWait::Load(load)))))
             }
             Modified::Pinned => self.modify_copy(page, part, change),
             Modified::Absent if self.base.as_ref().is_some_and(|base| base.page == page) => {

@@ -28,6 +28,6 @@ impl Base {
     /// in flight when it was read: a page may leave the cache after its write ends and before that is recorded.
     pub(super) fn is_as_now(&self, inode: &Inode, state: &State) -> bool {
         let pages = PageRange::new(self.page, self.page + PageCount::new(1));
-        self.version == inode.dirty.version() && state.dirty.first_unwritten(pages).is_none()
+        self.version == inode.dirty.version() && state.dirty.first_dirty(pages).is_none()
     }
 }

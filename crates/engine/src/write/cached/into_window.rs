@@ -30,7 +30,7 @@ impl CachedWrite<'_> {
         change: impl FnOnce(&Window) -> Option<()>,
     ) -> Result<Option<WriteNext>> {
         let (inode, shared) = (self.inode, self.source.shared());
-        if written.end > inode.length_bytes() && self.turn.is_some() {
+        if written.end > inode.length_bytes() && self.size_lock.is_some() {
             self.leave_gap(written.end)?;
         }
         let mut next = None;
@@ -38,8 +38,8 @@ impl CachedWrite<'_> {
             let Some(window) = inode.dirty.windows.find(PageIndex::containing(written.start)) else {
                 return false;
             };
-            let needs_turn = written.end > inode.length_bytes() || window.stage() != Stage::Live;
-            if needs_turn && self.turn.is_none() {
+            let needs_size_lock = written.end > inode.length_bytes() || window.stage() != Stage::Live;
+            if needs_size_lock && self.size_lock.is_none() {
                 next = Some(WriteNext::SizeLock);
                 return false;
             }

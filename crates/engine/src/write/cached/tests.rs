@@ -27,7 +27,7 @@ fn a_page_written_since_it_was_read_is_read_again() {
     let next = write.advance(&PART).unwrap();
     write.wait(next.expect("there is no memory")).unwrap();
     let next = write.advance(&PART).unwrap();
-    assert!(write.base.is_some() && matches!(next, Some(WriteNext::Wait(Room::Freed(_)))));
+    assert!(write.base.is_some() && matches!(next, Some(WriteNext::Wait(MemoryWait::Freed(_)))));
     held.clear();
     bench.file.write_all_at(&[3; LENGTH], 0).unwrap();
     bench.file.sync_data().unwrap();
@@ -82,7 +82,7 @@ fn a_child_leaves_a_gap_to_its_parent() {
     let mut inherited = Some(writing);
     let taken = bench.inode().dirty.device_length();
     run_forked(|| drop(inherited.take()));
-    assert_eq!(length_bytes(), 10_000, "the child has cut the file");
+    assert_eq!(length_bytes(), 10_000, "the child has truncated the file");
     drop(taken);
     drop(inherited);
     assert_eq!(length_bytes(), 0);
