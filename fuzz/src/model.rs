@@ -38,18 +38,18 @@ impl Model {
         self.length_bytes = self.length_bytes.max(offset_bytes + bytes.len() as u64);
     }
 
-    /// Cuts the file, or makes it longer with zeros.
+    /// Truncates the file, or makes it longer with zeros.
     pub fn set_len(&mut self, length_bytes: u64) {
         let (last, kept) = (length_bytes / PAGE_BYTES as u64, (length_bytes % PAGE_BYTES as u64) as usize);
-        let mut cut = self.pages.split_off(&last);
-        if let Some(mut page) = cut.remove(&last).filter(|_| kept > 0) {
+        let mut behind = self.pages.split_off(&last);
+        if let Some(mut page) = behind.remove(&last).filter(|_| kept > 0) {
             page[kept..].fill(0);
             self.pages.insert(last, page);
         }
         self.length_bytes = length_bytes;
     }
 
-    /// The page at which nothing but zeros follows the first bytes of the file, which a cut leaves.
+    /// The page at which nothing but zeros follows the first bytes of the file, which a truncate leaves.
     pub fn offsets(&self) -> impl Iterator<Item = u64> {
         self.pages.keys().map(|page| page * PAGE_BYTES as u64)
     }

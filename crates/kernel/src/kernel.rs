@@ -62,7 +62,7 @@ pub trait Node: Backing + Send + Sync + 'static {
     /// As [`Node::write_at`].
     fn append(&self, buffer: &[u8]) -> Result<(usize, u64), Self::Error>;
 
-    /// Cuts the file, or lengthens it by zeros.
+    /// Truncates the file, or lengthens it by zeros.
     ///
     /// # Errors
     /// What the system reports; the length is as before then.

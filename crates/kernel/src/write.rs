@@ -60,7 +60,7 @@ impl<K: Kernel> CachedFile<K> {
         self.file.write(buffer, end).map(|written| (written, end + written as u64))
     }
 
-    /// Cuts the file, or lengthens it by zeros. Blocks.
+    /// Truncates the file, or lengthens it by zeros. Blocks.
     ///
     /// # Errors
     /// The node's own; nothing has changed then.
@@ -269,7 +269,7 @@ impl<K: Kernel> File<K> {
         Ok(())
     }
 
-    /// Behind the end nothing is left of what was there. The node is cut already, so a page that is not there needs nothing.
+    /// Behind the end nothing is left of what was there. The node is truncated already, so a page that is not there needs nothing.
     fn zero_tail(self: &Arc<Self>, length_bytes: u64) {
         let page = PageIndex::containing(length_bytes);
         let start_bytes = (length_bytes - page.start_bytes()) as usize;

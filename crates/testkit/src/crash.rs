@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The model is a disk below a journalling file system with ordered metadata. A sector is written whole or not, and holds
-//! the state after one of the writes to it. Changes of length (a cut, an extension, an allocation or a write beyond the
-//! end) are kept in the order in which they were done, up to any one of them; a write behind a cut that is not kept is not
+//! the state after one of the writes to it. Changes of length (a truncate, an extension, an allocation or a write beyond the
+//! end) are kept in the order in which they were done, up to any one of them; a write behind a truncate that is not kept is not
 //! there either. What was never written, or was cut off, reads as zeroes. What overlaps in flight counts in the order of
 //! its ends; a write extends the file at once.
 //!
@@ -43,7 +43,7 @@ pub enum CrashEventKind {
         /// Which.
         bytes: Vec<u8>,
     },
-    /// The file was cut or extended.
+    /// The file was truncated or extended.
     SetLen {
         /// Its new length.
         length_bytes: u64,
@@ -144,7 +144,7 @@ impl CrashImages {
             if start >= image.len() {
                 continue;
             }
-            let not_beyond = moment.first_cut(kept, start);
+            let not_beyond = moment.first_truncate(kept, start);
             let mut states = vec![moment.covered];
             states.extend(writes.iter().filter(|&&write| write < not_beyond).map(|write| write + 1));
             let state = states[choose(states.len())];
@@ -170,13 +170,13 @@ impl Moment<'_> {
         sectors
     }
 
-    /// The first cut that is not kept and takes all of what begins here. What was written behind it went elsewhere.
-    fn first_cut(&self, kept: usize, start: usize) -> usize {
-        let cuts = |event: &&CrashEventKind| event.is_cut_at().is_some_and(|length| length <= start);
-        self.done[kept..].iter().position(cuts).map_or(self.done.len(), |place| kept + place)
+    /// The first truncate that is not kept and takes all of what begins here. What was written behind it went elsewhere.
+    fn first_truncate(&self, kept: usize, start: usize) -> usize {
+        let truncates = |event: &&CrashEventKind| event.truncates_at().is_some_and(|length| length <= start);
+        self.done[kept..].iter().position(truncates).map_or(self.done.len(), |place| kept + place)
     }
 
-    /// A sector after the first `state` events; of later ones only the zeroes are there that kept cuts leave behind.
+    /// A sector after the first `state` events; of later ones only the zeroes are there that kept truncates leave behind.
     fn sector(&self, floor: &[u8], sector: usize, state: usize, kept: usize) -> [u8; SECTOR_BYTES] {
         let start = sector * SECTOR_BYTES;
         let mut contents = [0; SECTOR_BYTES];
@@ -218,8 +218,8 @@ impl CrashEventKind {
         contents.resize(length, 0);
     }
 
-    /// From where on nothing is left, if this may cut.
-    fn is_cut_at(&self) -> Option<usize> {
+    /// From where on nothing is left, if this may truncate.
+    fn truncates_at(&self) -> Option<usize> {
         match self {
             CrashEventKind::SetLen { length_bytes } => Some(*length_bytes as usize),
             _ => None,
@@ -361,15 +361,15 @@ mod tests {
         check("abc", &[set_len(1, 0, 1), sync(2, 3), set_len(3, 4, 5)], 5, &["a", "a00"]);
     }
 
-    /// Goal: what is written behind a cut is there only if the cut is, and what was cut off comes back only without it.
+    /// Goal: what is written behind a truncate is there only if the truncate is, and what was cut off comes back only without it.
     #[test]
-    fn a_cut_separates_what_was_before_and_after() {
+    fn a_truncate_separates_what_was_before_and_after() {
         let events = [write(1, "A", 0, 1), set_len(0, 2, 3), write(1, "B", 4, 5)];
         check("ab", &events, 1, &["ab", "aA"]);
         check("ab", &events, 5, &["ab", "aA", "", "00", "0B"]);
     }
 
-    /// Goal: a piece of a sector is as whole as a sector; a cut within one leaves zeroes behind it when the file grows.
+    /// Goal: a piece of a sector is as whole as a sector; a truncate within one leaves zeroes behind it when the file grows.
     #[test]
     fn pieces_of_sectors() {
         let piece = |offset_bytes, byte, length, began, ended| {
@@ -379,8 +379,8 @@ mod tests {
         let mut new = sectors("a");
         new[100..300].fill(b'A');
         assert_eq!(all(&images, 1), BTreeSet::from([sectors("a"), new]));
-        let cut = |length_bytes, at| event(CrashEventKind::SetLen { length_bytes }, at, Some(at + 1));
-        let events = vec![piece(0, b'A', 512, 0, Some(1)), cut(100, 2), cut(512, 4)];
+        let truncate = |length_bytes, at| event(CrashEventKind::SetLen { length_bytes }, at, Some(at + 1));
+        let events = vec![piece(0, b'A', 512, 0, Some(1)), truncate(100, 2), truncate(512, 4)];
         let filled = |byte: u8, length: usize, total: usize| {
             let mut contents = vec![byte; length];
             contents.resize(total, 0);

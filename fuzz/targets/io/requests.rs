@@ -413,7 +413,7 @@ impl Scene<'_> {
 
     fn ask(&mut self, range: ByteRange) {
         let file = &self.opened.file;
-        // The kernel keeps pages beyond the end of a file that was cut.
+        // The kernel keeps pages beyond the end of a file that was truncated.
         let real = ByteRange { start: range.start.min(range.end), ..range }.clip(self.model.length_bytes);
         assert!(
             file.resident_pages(real)

@@ -91,12 +91,12 @@ fn memory_waits_for_listeners_after_the_last_pin() {
     watched("a listener that takes long", || {
         std::thread::scope(|scope| {
             let mut address = 0;
-            let cutter = file
+            let truncating = file
                 .with_page_or_insert(PageIndex::new(0), |page| {
                     address = page.address();
-                    let cutter = scope.spawn(|| file.set_len(0).unwrap());
+                    let truncating = scope.spawn(|| file.set_len(0).unwrap());
                     crate::rig::until(|| told.load(Ordering::Acquire));
-                    cutter
+                    truncating
                 })
                 .unwrap();
             is_unpinned.store(true, Ordering::Release);
@@ -104,7 +104,7 @@ fn memory_waits_for_listeners_after_the_last_pin() {
                 other.with_page_or_insert(PageIndex::new(page), |page| page.address() == address).unwrap()
             });
             is_over.store(true, Ordering::Release);
-            cutter.join().unwrap();
+            truncating.join().unwrap();
             assert!(!reused, "the memory holds another page while the listener runs");
         });
     });

@@ -1,6 +1,6 @@
 //! Slow: a node whose calls stop at a gate, and what others do meanwhile.
 //!
-//! Owns: loads under way that are joined, overtaken by writes and cuts, or left behind by the tasks that serve.
+//! Owns: loads under way that are joined, overtaken by writes and truncates, or left behind by the tasks that serve.
 //! Does not own: failing nodes (faults), little memory (memory).
 
 use std::sync::Arc;
@@ -128,9 +128,9 @@ fn a_late_load_does_not_undo_part_of_a_write() {
     });
 }
 
-/// Goal: after a cut and a lengthening there are zeros, whatever a load brings that began before.
+/// Goal: after a truncate and a lengthening there are zeros, whatever a load brings that began before.
 #[test]
-fn a_late_load_does_not_undo_a_cut() {
+fn a_late_load_does_not_undo_a_truncate() {
     overtaken(|file, gate| {
         file.set_len(4096).unwrap();
         file.set_len(4 * 4096).unwrap();
@@ -141,15 +141,15 @@ fn a_late_load_does_not_undo_a_cut() {
     });
 }
 
-/// Goal: the same where the cut is within the page on its way.
+/// Goal: the same where the truncate is within the page on its way.
 #[test]
-fn a_late_load_does_not_undo_a_cut_within_its_page() {
+fn a_late_load_does_not_undo_a_truncate_within_its_page() {
     overtaken(|file, gate| {
         thread::scope(|scope| {
-            let cutter = scope.spawn(|| file.set_len(5000).and_then(|()| file.set_len(4 * 4096)));
+            let truncating = scope.spawn(|| file.set_len(5000).and_then(|()| file.set_len(4 * 4096)));
             until(|| file.len() == 5000);
             gate.open();
-            assert_eq!(cutter.join().unwrap(), Ok(()));
+            assert_eq!(truncating.join().unwrap(), Ok(()));
         });
         let mut expected = pattern(4);
         expected[5000..].fill(0);

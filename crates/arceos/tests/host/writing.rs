@@ -1,4 +1,4 @@
-//! Writing: what writes, cuts and syncs do, one at a time.
+//! Writing: what writes, truncates and syncs do, one at a time.
 //!
 //! Owns: the rules that random operations would not show.
 //! Does not own: random operations (oracle), failures (faults).
@@ -48,9 +48,9 @@ fn pages_that_are_overwritten_are_not_read() {
     rig.assert_empty();
 }
 
-/// Goal: a cut within a page that nobody can read leaves nothing behind, and does not lengthen the node.
+/// Goal: a truncate within a page that nobody can read leaves nothing behind, and does not lengthen the node.
 #[test]
-fn a_cut_needs_no_read() {
+fn a_truncate_needs_no_read() {
     let rig = Rig::small(0);
     let (node, file) = rig.patterned(2);
     node.set_faults(Faults { reads: 0..u64::MAX, ..Faults::default() });
@@ -64,9 +64,9 @@ fn a_cut_needs_no_read() {
     rig.assert_empty();
 }
 
-/// Goal: a cut zeroes the rest of its page even while somebody has that pinned, who sees it as it was.
+/// Goal: a truncate zeroes the rest of its page even while somebody has that pinned, who sees it as it was.
 #[test]
-fn a_cut_within_a_pinned_page_zeroes_it() {
+fn a_truncate_within_a_pinned_page_zeroes_it() {
     let rig = Rig::small(0);
     let (_, file) = rig.patterned(1);
     file.with_page_or_insert(PageIndex::new(0), |page| {
@@ -97,7 +97,7 @@ fn what_is_discarded_is_not_written() {
     rig.assert_empty();
 }
 
-/// Goal: what a writer had to write back, or cut, is synced with the cache: once, and again if that failed.
+/// Goal: what a writer had to write back, or truncate, is synced with the cache: once, and again if that failed.
 #[test]
 #[cfg_attr(miri, ignore)]
 fn what_was_written_back_before_is_synced() {

@@ -1,4 +1,4 @@
-//! Changing: files that others write, cut and grow while they are cached.
+//! Changing: files that others write, truncate and grow while they are cached.
 //!
 //! Owns: what shows, and when, of what others do.
 //! Does not own: readers beside the cache (see `changing` of `reading`).
@@ -16,7 +16,7 @@ use headwater_testkit::{Rng, scratch_dirs, with_seed};
 
 use crate::rig::{Rig, Scratch, block_on, calm, drivers, watched};
 
-/// Goal: what was written, cut or grown is seen by the reads that begin after it, to the byte, whatever the pages were
+/// Goal: what was written, truncated or grown is seen by the reads that begin after it, to the byte, whatever the pages were
 /// doing before: cached, on their way, or absent. Method: the contents are kept in memory beside the file; random changes
 /// through the standard library while reads are under way, each followed by reads through two handles.
 #[test]
@@ -84,7 +84,7 @@ impl<'a> Changed<'a> {
         match self.rng.below(4) {
             0 => self.set_length(self.rng.clone().below(length + 1)),
             1 => {
-                // Cut and regrown: a hole where there were bytes.
+                // Truncated and regrown: a hole where there were bytes.
                 self.set_length(length / 2);
                 self.set_length(length);
             }
@@ -129,7 +129,7 @@ impl<'a> Changed<'a> {
 
 /// Goal: the same when writer and readers are threads: a read sees every write that had returned before it began. Method:
 /// each page of the file tells how many times it was written; readers compare that with what was announced before they
-/// began; the file grows and is cut meanwhile.
+/// began; the file grows and is truncated meanwhile.
 #[test]
 fn a_write_that_has_returned_is_seen_by_every_thread() {
     with_seed("changing::a_write_that_has_returned_is_seen_by_every_thread", |seed| {

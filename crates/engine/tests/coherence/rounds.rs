@@ -32,7 +32,7 @@ fn a_read_after_a_write_sees_it() {
     });
 }
 
-/// Goal: the same on every file system, alone, with files that are cut, emptied and extended.
+/// Goal: the same on every file system, alone, with files that are truncated, emptied and extended.
 #[test]
 fn every_file_system() {
     const NAME: &str = "rounds::every_file_system";

@@ -55,15 +55,15 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Goal: a listener may write to the file that it hears of, also when a cut of that file has its pages leave, by a thread or by
+/// Goal: a listener may write to the file that it hears of, also when a truncate of that file has its pages leave, by a thread or by
 /// a task.
 #[test]
-fn a_listener_of_a_cut_may_append() {
-    appended_to_in_a_cut("a cut by a thread", |file| file.set_len(10_000));
-    appended_to_in_a_cut("a cut by a task", |file| block_on(file.set_len_async(10_000)));
+fn a_listener_of_a_truncate_may_append() {
+    appended_to_in_a_truncate("a truncate by a thread", |file| file.set_len(10_000));
+    appended_to_in_a_truncate("a truncate by a task", |file| block_on(file.set_len_async(10_000)));
 }
 
-fn appended_to_in_a_cut(what: &str, cut: fn(&File) -> headwater::Result<()>) {
+fn appended_to_in_a_truncate(what: &str, truncate: fn(&File) -> headwater::Result<()>) {
     watched(what, || {
         let directory = ScratchDir::on_target().unwrap();
         let path = directory.path().join("file");
@@ -74,7 +74,7 @@ fn appended_to_in_a_cut(what: &str, cut: fn(&File) -> headwater::Result<()>) {
         file.sync_all().unwrap();
         let other = file.clone();
         let guard = file.on_evicted(move |_| _ = other.append(b"cut").unwrap());
-        cut(&file).unwrap();
+        truncate(&file).unwrap();
         drop(guard);
         file.sync_all().unwrap();
         let found = fs::read(&path).unwrap();

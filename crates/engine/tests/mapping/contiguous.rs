@@ -149,7 +149,7 @@ fn a_drop_writes_back() {
     }
 }
 
-/// Goal: the file is cut and made longer under a window: what is cut off becomes zeros and is not written; what grows into the
+/// Goal: the file is truncated and made longer under a window: what is cut off becomes zeros and is not written; what grows into the
 /// window shows.
 #[test]
 fn a_window_over_the_end() {

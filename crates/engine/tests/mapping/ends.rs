@@ -15,7 +15,7 @@ use crate::rig::{Rig, Scratch, rigs, watched};
 
 /// Goal: what is cut off is gone at once, an error and no signal; it comes back as zeros, and nothing of it as it was.
 #[test]
-fn a_cut_under_a_view() {
+fn a_truncate_under_a_view() {
     for rig in rigs(1) {
         let scratch = Scratch::new(1, 100_000);
         let file = open(&rig, &scratch.path(), IoMode::Auto, Caching::On);
@@ -50,7 +50,7 @@ fn a_cut_under_a_view() {
     }
 }
 
-/// Goal: reads and writes of a view race with cuts, and give what was there, zeros, or the error; never a longer file.
+/// Goal: reads and writes of a view race with truncates, and give what was there, zeros, or the error; never a longer file.
 #[test]
 fn cuts_race_with_views() {
     for rig in rigs(2) {

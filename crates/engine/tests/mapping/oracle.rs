@@ -1,7 +1,7 @@
 //! Oracle: random accesses through handles, live views and snapshots, against a vector of bytes.
 //!
 //! Owns: which accesses are made, how often; what each must give.
-//! Does not own: cuts and words under many threads (words).
+//! Does not own: truncates and words under many threads (words).
 
 use std::fmt::Debug;
 use std::io::ErrorKind;

@@ -16,15 +16,15 @@ use headwater_testkit::{Rng, scratch_dirs, with_seed};
 
 use crate::rig::{Rig, Scratch, block_on, drivers, rigs, watched};
 
-/// Goal: a file cut while prefetch is in flight ends cleanly at its new end. Method: read some, cut at random, read on.
+/// Goal: a file truncated while prefetch is in flight ends cleanly at its new end. Method: read some, truncate at random, read on.
 #[test]
-fn cut_while_read() {
-    with_seed("changing::cut_while_read", |seed| {
+fn truncated_while_read() {
+    with_seed("changing::truncated_while_read", |seed| {
         let mut rng = Rng::new(seed);
         for rig in rigs(seed) {
             for mode in [IoMode::Auto, IoMode::Buffered] {
                 for _ in 0..8 {
-                    cut_once(&rig, mode, &mut rng);
+                    truncate_once(&rig, mode, &mut rng);
                 }
             }
             rig.assert_idle();
@@ -32,7 +32,7 @@ fn cut_while_read() {
     });
 }
 
-fn cut_once(rig: &Rig, mode: IoMode, rng: &mut Rng) {
+fn truncate_once(rig: &Rig, mode: IoMode, rng: &mut Rng) {
     let scratch = Scratch::new(rng.next_u64(), 3_000_000);
     let file = rig.open(&scratch.path(), mode);
     let (mut reader, mut stream) = (file.reader(), file.stream());
@@ -110,11 +110,11 @@ fn follow(rig: &Rig, mode: IoMode, scratch: &mut Scratch, rng: &mut Rng) {
     }
 }
 
-/// Goal: no garbage and no hang while another thread cuts and regrows the file all the time. Method: the writer always
+/// Goal: no garbage and no hang while another thread truncates and regrows the file all the time. Method: the writer always
 /// restores the pattern, so a byte is the pattern's or, for a moment after growth by a hole, zero.
 #[test]
-fn cut_and_regrown_by_another_thread() {
-    with_seed("changing::cut_and_regrown_by_another_thread", |seed| {
+fn truncated_and_regrown_by_another_thread() {
+    with_seed("changing::truncated_and_regrown_by_another_thread", |seed| {
         for rig in rigs(seed) {
             let scratch = Scratch::new(seed, 1_500_000);
             let done = AtomicBool::new(false);
@@ -135,9 +135,9 @@ fn disturb(scratch: &Scratch, done: &AtomicBool, seed: u64) {
     let mut data = vec![0; scratch.length_bytes as usize];
     scratch.pattern.fill(0, &mut data);
     while !done.load(Ordering::Relaxed) {
-        let cut = rng.below(scratch.length_bytes);
-        file.set_len(cut).unwrap();
-        file.write_all_at(&data[cut as usize..], cut).unwrap();
+        let end = rng.below(scratch.length_bytes);
+        file.set_len(end).unwrap();
+        file.write_all_at(&data[end as usize..], end).unwrap();
     }
 }
 

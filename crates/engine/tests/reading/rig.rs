@@ -156,7 +156,7 @@ impl Scratch {
         assert_eq!(self.pattern.mismatch(offset_bytes, bytes), None, "of {offset_bytes}..{end_bytes}");
     }
 
-    /// The same where others cut the file and write it again: a byte may be zero.
+    /// The same where others truncate the file and write it again: a byte may be zero.
     pub(crate) fn check_or_zero(&self, offset_bytes: u64, bytes: &[u8]) {
         for (at, &byte) in (offset_bytes..).zip(bytes) {
             assert!(byte == 0 || byte == self.pattern.byte(at), "garbage at {at}");

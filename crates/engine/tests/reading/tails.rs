@@ -12,7 +12,7 @@ use headwater_testkit::{ScratchDir, scratch_dirs, with_seed};
 
 use crate::rig::{Rig, Scratch, block_on, rigs};
 
-/// Goal: a file of any length modulo 4096 ends where it ends, on each driver. Method: one file is cut byte by byte; its
+/// Goal: a file of any length modulo 4096 ends where it ends, on each driver. Method: one file is truncated byte by byte; its
 /// last bytes are read in all ways, asking for more than there is.
 #[test]
 fn every_residue_ends_to_the_byte() {

@@ -195,7 +195,7 @@ fn whole_of_what_cannot_be_read() {
 }
 
 /// Goal: whatever others do to the length meanwhile, what is read is a beginning of the file as long as it was at some moment.
-/// Method: a thread that cuts and extends a file of known contents at pages, across the size from which files are streamed,
+/// Method: a thread that truncates and extends a file of known contents at pages, across the size from which files are streamed,
 /// to and from nothing.
 #[test]
 fn whole_files_grow_and_shrink() {

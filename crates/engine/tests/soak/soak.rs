@@ -250,25 +250,25 @@ impl Until {
     }
 }
 
-/// Cuts the file and writes it again, all the time.
+/// Truncates the file and writes it again, all the time.
 fn disturb(scratch: &Scratch, until: &Until, seed: u64) {
     let (file, mut rng) = (scratch.file(), Rng::new(seed));
     let mut data = vec![0; scratch.length_bytes as usize];
     scratch.pattern.fill(0, &mut data);
     while !until.is_over() {
-        let cut = rng.below(scratch.length_bytes);
-        file.set_len(cut).unwrap();
-        file.write_all_at(&data[cut as usize..], cut).unwrap();
+        let end = rng.below(scratch.length_bytes);
+        file.set_len(end).unwrap();
+        file.write_all_at(&data[end as usize..], end).unwrap();
     }
 }
 
-/// Each byte is that of its place, or zero where the file was just being cut and written.
+/// Each byte is that of its place, or zero where the file was just being truncated and written.
 fn read_disturbed(rig: &Rig, scratch: &Scratch, until: &Until, seed: u64) {
     let mut rng = Rng::new(seed);
     let revalidate = [Duration::ZERO, Duration::from_millis(1)][rng.below(2) as usize];
     let mut options = OpenOptions::new();
     options.engine(&rig.engine).caching(Caching::On).revalidate(revalidate);
-    // Where it was just cut to nothing it is not cached, which is no harm.
+    // Where it was just truncated to nothing it is not cached, which is no harm.
     let file = options.open(scratch.path()).unwrap();
     while !until.is_over() {
         let (offset_bytes, length) = (rng.below(scratch.length_bytes), rng.below(60_000) as usize);

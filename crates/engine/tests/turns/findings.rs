@@ -104,7 +104,7 @@ fn a_write_after_our_own_set_len_is_seen() {
     });
 }
 
-/// Goal: a file that has the inode number of one that was deleted shows its own bytes. Method: the file is cut to its later
+/// Goal: a file that has the inode number of one that was deleted shows its own bytes. Method: the file is truncated to its later
 /// length, closed, deleted and made anew until the number is the same; where the file system does not use the number again, the
 /// new file shows its bytes all the same.
 #[test]
@@ -255,10 +255,10 @@ fn an_append_after_a_foreign_append_comes_behind_it() {
     });
 }
 
-/// Goal: cuts by others are seen after our own writes, and what lies behind is not written again.
+/// Goal: truncates by others are seen after our own writes, and what lies behind is not written again.
 #[test]
-fn a_cut_after_our_own_write_is_seen() {
-    each_way("a_cut_after_our_own_write_is_seen", &start(), |ways| {
+fn a_truncate_after_our_own_write_is_seen() {
+    each_way("a_truncate_after_our_own_write_is_seen", &start(), |ways| {
         let mut model = start();
         ways.check_read("at first", &model);
         ways.ours(|subject| {
@@ -267,7 +267,7 @@ fn a_cut_after_our_own_write_is_seen() {
         });
         ways.theirs(|other, path| other.set_len(path, 10_001));
         model.truncate(10_001);
-        ways.check_both("after a cut", &model);
+        ways.check_both("after a truncate", &model);
         ways.theirs(|other, path| other.set_len(path, 40_000));
         model.resize(40_000, 0);
         ways.ours(|subject| {

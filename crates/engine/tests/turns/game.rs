@@ -1,7 +1,7 @@
 //! Game: headwater and a stranger take turns on a file, and after each turn all of it is compared.
 //!
 //! ```text
-//!   ours: writes, appends, cuts ─► sync, flush, close or nothing ─► the disk, as std reads it; all handles
+//!   ours: writes, appends, truncates ─► sync, flush, close or nothing ─► the disk, as std reads it; all handles
 //!   theirs: the same, renames over, recreations ─► pause or look ─► all handles ─► if ours was unwritten: sync, disk, handles
 //! ```
 //!

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Each byte is that of one of the two orders, because each of our ranges arrives at some moment between them. They differ
-//! only where both programs wrote the same byte, or where the stranger cut what we have unwritten.
+//! only where both programs wrote the same byte, or where the stranger truncated what we have unwritten.
 //!
 //! Owns: the bytes in both orders, and what is allowed.
 //! Does not own: when the bytes arrive.

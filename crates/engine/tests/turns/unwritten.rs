@@ -70,10 +70,10 @@ fn an_append_to_a_page_with_unwritten_bytes_is_kept() {
     });
 }
 
-/// Goal: a cut by others does not come undone by what we had unwritten before it.
+/// Goal: a truncate by others does not come undone by what we had unwritten before it.
 #[test]
-fn a_cut_stays_where_something_is_unwritten_before_it() {
-    each_way("a_cut_stays_where_something_is_unwritten_before_it", &start(), |ways| {
+fn a_truncate_stays_where_something_is_unwritten_before_it() {
+    each_way("a_truncate_stays_where_something_is_unwritten_before_it", &start(), |ways| {
         ways.without_private();
         ways.ours(|subject| subject.file().write_all_at(b"HEADER", 10).unwrap());
         ways.theirs(|other, path| other.set_len(path, 1000));

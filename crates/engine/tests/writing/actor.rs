@@ -128,7 +128,7 @@ impl<'a> Actor<'a> {
 
     fn open_truncated(&mut self, place: Place, mode: IoMode, caching: Caching) -> Outcome {
         let mut options = OpenOptions::new();
-        // Before it is known whether there is direct I/O: if there is not, the file may be cut all the same.
+        // Before it is known whether there is direct I/O: if there is not, the file may be truncated all the same.
         self.open(place, mode, caching)?;
         self.model.set_len(0);
         self.open_with(place, IoMode::Auto, options.engine(&self.rig.engine).caching(caching).truncate())

@@ -125,9 +125,9 @@ fn paths_that_can() {
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
 }
 
-/// Goal: who cuts a file by opening it cuts it for all who have it open, with what they wrote to it.
+/// Goal: who truncates a file by opening it truncates it for all who have it open, with what they wrote to it.
 #[test]
-fn cut_by_opening() {
+fn truncated_by_opening() {
     for rig in rigs(3) {
         let scratch = Scratch::new(3, 50_000);
         let file = open(&rig, &scratch.path(), IoMode::Auto);
@@ -139,7 +139,7 @@ fn cut_by_opening() {
         other.write_all_at(b"x", 9_999).unwrap();
         let mut found = vec![1; 10_001];
         assert_eq!(file.read_at(&mut found, 0).unwrap(), 10_000);
-        assert!(found[..9_999].iter().all(|byte| *byte == 0), "bytes from before the cut");
+        assert!(found[..9_999].iter().all(|byte| *byte == 0), "bytes from before the truncate");
         file.sync_data().unwrap();
         assert_eq!(std::fs::read(scratch.path()).unwrap(), found[..10_000]);
         drop((file, other));

@@ -20,7 +20,7 @@ use headwater_testkit::{Rng, ScratchDir, with_seed};
 use crate::rig::{Rig, block_on, rigs};
 
 /// Goal: a handle for reading sees what the engine has written, by every interface, whether it was opened before the first
-/// write, when the file was empty, or after it. Method: all interfaces after a write, a sync, an overwrite, a cut.
+/// write, when the file was empty, or after it. Method: all interfaces after a write, a sync, an overwrite, a truncate.
 #[test]
 fn readers_of_an_empty_file_see_what_is_written() {
     with_seed("empty::readers_of_an_empty_file_see_what_is_written", |seed| {
@@ -46,7 +46,7 @@ fn readers_of_an_empty_file_see_what_is_written() {
             writer.write_all_at(&contents[..5000], 0).unwrap();
             both("overwritten", &contents);
             writer.set_len(0).unwrap();
-            both("cut", b"");
+            both("truncate", b"");
             writer.append(b"again").unwrap();
             both("appended", b"again");
         }

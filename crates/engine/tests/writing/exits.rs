@@ -33,12 +33,12 @@ fn what_is_not_synced_is_written_at_the_end() {
     }
 }
 
-/// Goal: a process ends although a task that cuts its file is never polled again, and all that was written is there, as the
-/// cut did not happen. Method: whole MiBs, whose writes the cut waits for, and small parts before and behind them.
+/// Goal: a process ends although a task that truncates its file is never polled again, and all that was written is there, as the
+/// truncate did not happen. Method: whole MiBs, whose writes the truncate waits for, and small parts before and behind them.
 #[test]
-fn a_cut_that_was_left_keeps_no_process() {
+fn a_truncate_that_was_left_keeps_no_process() {
     const CUT: &str = "HEADWATER_TEST_EXITS_CUT";
-    const NAME: &str = "exits::a_cut_that_was_left_keeps_no_process";
+    const NAME: &str = "exits::a_truncate_that_was_left_keeps_no_process";
     if let Ok(path) = std::env::var(CUT) {
         let mut options = OpenOptions::new();
         let file = options.caching(Caching::On).create().truncate().open(path).unwrap();
@@ -46,8 +46,8 @@ fn a_cut_that_was_left_keeps_no_process() {
             file.write_all_at(&[7; 1 << 20], (2 * place + 1) << 20).unwrap();
             file.write_all_at(b"dirty", (2 * place) << 20).unwrap();
         }
-        let mut cut = Box::pin(file.set_len_async(4096));
-        let polled = cut.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let mut truncate = Box::pin(file.set_len_async(4096));
+        let polled = truncate.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         std::process::exit(if polled.is_pending() { 3 } else { 4 });
     }
     let directory = ScratchDir::on_target().unwrap();
@@ -55,10 +55,10 @@ fn a_cut_that_was_left_keeps_no_process() {
         let path = directory.path().join(round.to_string());
         let began = Instant::now();
         let child = || spawn_self_with_env(NAME, CUT, &path.display().to_string()).wait_with_output();
-        let status = watched("a cut that was left", child).unwrap().status;
+        let status = watched("a truncate that was left", child).unwrap().status;
         assert!(began.elapsed() < Duration::from_secs(10), "only the watch of the test ends it");
         if status.code() == Some(4) {
-            // The device was faster than the cut.
+            // The device was faster than the truncate.
             continue;
         }
         assert_eq!(status.code(), Some(3));
@@ -70,7 +70,7 @@ fn a_cut_that_was_left_keeps_no_process() {
         }
         return;
     }
-    panic!("no cut was left under way");
+    panic!("no truncate was left under way");
 }
 
 /// Goal: an engine whose last handle is dropped by its own background thread writes what is dirty before that drop returns.

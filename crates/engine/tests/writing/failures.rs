@@ -200,7 +200,7 @@ fn a_failing_file_stops_no_other() {
 
 /// Goal: a writer that gets no memory, because all of it is lent or holds what another file cannot write, hears that, and which
 /// file it is: not that file's failure as its own. Its own file is as good as before. Method: a file whose pages stay
-/// unwritten, views of the rest of the memory, and writes and a cut of a third file.
+/// unwritten, views of the rest of the memory, and writes and a truncate of a third file.
 #[test]
 fn a_failing_file_is_named_to_the_others() {
     let bench = Bench::new(9);

@@ -105,15 +105,15 @@ fn change_length(file: &File, round: usize, expected: &mut Vec<u8>) {
             writer.seek(SeekFrom::End(0)).unwrap();
             writer.write_all(&bytes).unwrap();
         }
-        4 => return cut(file, expected, expected.len() / 2 + 1),
-        5 => return cut(file, expected, expected.len() + 10_000),
+        4 => return truncate(file, expected, expected.len() / 2 + 1),
+        5 => return truncate(file, expected, expected.len() + 10_000),
         6 => file.write_all_at(&bytes, end_bytes).unwrap(),
-        _ => return cut(file, expected, if round % 16 == 7 { 0 } else { 4096 }),
+        _ => return truncate(file, expected, if round % 16 == 7 { 0 } else { 4096 }),
     }
     expected.extend(&bytes);
 }
 
-fn cut(file: &File, expected: &mut Vec<u8>, length: usize) {
+fn truncate(file: &File, expected: &mut Vec<u8>, length: usize) {
     file.set_len(length as u64).unwrap();
     expected.resize(length, 0);
 }

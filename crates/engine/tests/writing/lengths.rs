@@ -1,6 +1,6 @@
-//! Lengths: a file that is cut and made longer under those who read, write, append and sync it.
+//! Lengths: a file that is truncated and made longer under those who read, write, append and sync it.
 //!
-//! Every word that is written tells where it belongs, and in which epoch; an epoch ends when the file is cut to nothing
+//! Every word that is written tells where it belongs, and in which epoch; an epoch ends when the file is truncated to nothing
 //! while nobody writes.
 //!
 //! Owns: what may be found in such a file.
@@ -19,11 +19,11 @@ use headwater_testkit::{Rng, ScratchDir, soak_seconds, with_seed};
 use crate::rig::{Rig, block_on, drivers};
 use crate::threads::{open, watched_for};
 
-/// Goal: nothing from before a cut to nothing shows after it, words are where they belong, the length is a possible one, and
+/// Goal: nothing from before a truncate to nothing shows after it, words are where they belong, the length is a possible one, and
 /// nobody waits for ever.
 #[test]
-fn nothing_comes_back_after_a_cut() {
-    with_seed("lengths::nothing_comes_back_after_a_cut", |seed| {
+fn nothing_comes_back_after_a_truncate() {
+    with_seed("lengths::nothing_comes_back_after_a_truncate", |seed| {
         let (mut rng, directory) = (Rng::new(seed), ScratchDir::on_target().unwrap());
         for (number, driver) in drivers(seed).into_iter().enumerate() {
             let path = directory.path().join(number.to_string());
@@ -54,13 +54,13 @@ fn disturb(rig: &Rig, path: &Path, rng: &mut Rng) {
             scope.spawn(move || read(&file, shown, done, rng));
         }
         let (file, rng) = stranger();
-        let result = scope.spawn(move || cut(&file, epoch, shown, rng)).join();
+        let result = scope.spawn(move || truncate(&file, epoch, shown, rng)).join();
         done.store(true, Ordering::Relaxed);
         result.unwrap();
     });
 }
 
-fn cut(file: &File, epoch: &RwLock<u64>, shown: &AtomicU64, mut rng: Rng) {
+fn truncate(file: &File, epoch: &RwLock<u64>, shown: &AtomicU64, mut rng: Rng) {
     let end = Instant::now() + Duration::from_secs(soak_seconds().unwrap_or(0));
     let mut step = 0;
     while step < CUTS || Instant::now() < end {

@@ -61,7 +61,7 @@ pub(crate) enum Operation {
     DontNeed(Place, Span),
     /// Opens a handle, in place of the one that is there.
     Open(Place, IoMode, Caching),
-    /// The same, which cuts the file to nothing.
+    /// The same, which truncates the file to nothing.
     OpenTruncated(Place, IoMode, Caching),
     /// Reads so many bytes of another file, which evicts.
     Press(usize),

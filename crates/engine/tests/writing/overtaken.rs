@@ -1,7 +1,7 @@
 //! Overtaken: readers and streams beside writes of the same engine, and of others.
 //!
 //! ```text
-//!   reader: extent at hand ─ extents ahead ─ a request that a poll left ── write, cut ──► next fill: as the file is now
+//!   reader: extent at hand ─ extents ahead ─ a request that a poll left ── write, truncate ──► next fill: as the file is now
 //! ```
 //!
 //! Owns: what readers hold when something is written.
@@ -96,7 +96,7 @@ fn many_writes_elsewhere_hide_none() {
     });
 }
 
-/// Goal: whatever is written, cut and synced between two reads of a reader, an async reader or a stream, each gives the file
+/// Goal: whatever is written, truncated and synced between two reads of a reader, an async reader or a stream, each gives the file
 /// as it is. Method: random operations against a vector.
 #[test]
 fn readers_beside_writes() {
@@ -130,8 +130,8 @@ fn readers_beside_writes() {
     });
 }
 
-/// Goal: a reader that a cut has left behind the end is at the end, also within a page that is dirty and stays. Method: a
-/// reader that knows the old length, a cut in its page.
+/// Goal: a reader that a truncate has left behind the end is at the end, also within a page that is dirty and stays. Method: a
+/// reader that knows the old length, a truncate in its page.
 #[test]
 fn a_reader_behind_a_new_end_ends() {
     on_all("overtaken::a_reader_behind_a_new_end_ends", |rig, path, mode, caching, _| {

@@ -1,4 +1,4 @@
-//! Views: what was seen stays as it was, whatever is written, cut, evicted or closed afterwards.
+//! Views: what was seen stays as it was, whatever is written, truncated, evicted or closed afterwards.
 //!
 //! Owns: views by themselves, and as the source of writes.
 //! Does not own: views among all other operations (oracle).
@@ -43,10 +43,10 @@ fn snapshots_survive_everything() {
         file.write_all_at(&[0x22; 1_000_003], 0).unwrap();
         check("written over again");
         file.set_len(4099).unwrap();
-        check("cut within a page of theirs");
+        check("truncated within a page of theirs");
         file.set_len(0).unwrap();
         file.set_len(2_000_000).unwrap();
-        check("cut to nothing and made longer");
+        check("truncated to nothing and made longer");
         file.advise(Advice::DontNeed, ByteRange::new(0, 2_000_000)).unwrap();
         let pressure = open(&rig, &other.path(), IoMode::Auto);
         let mut buffer = vec![0; 100_000];
@@ -281,7 +281,7 @@ fn views_of_bytes_in_memory() {
     );
 }
 
-/// Goal: a view is the same when another thread looks at it, while others write and cut. Method: views of a file of which
+/// Goal: a view is the same when another thread looks at it, while others write and truncate. Method: views of a file of which
 /// every write sets all bytes, so that a page of a view has one value.
 #[test]
 fn views_in_other_threads() {

@@ -372,7 +372,7 @@ impl Driver {
         }
     }
 
-    /// Cuts or extends the file; see [`OpenFile::set_len`].
+    /// Truncates or extends the file; see [`OpenFile::set_len`].
     ///
     /// # Errors
     /// Those of [`OpenFile::set_len`], those that the `sim` driver injects, and [`RejectReason::Forked`].

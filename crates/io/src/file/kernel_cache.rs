@@ -218,7 +218,7 @@ impl KernelCache {
             // Fewer than asked for: absent pages, or the range reaches beyond the end of the file.
             Residency::Part => match range.clip(end_of(file)) {
                 real if real == range => Residency::Part,
-                // Of a file that was cut, the kernel keeps pages beyond the end.
+                // Of a file that was truncated, the kernel keeps pages beyond the end.
                 real => self.counted(file, real),
             },
             counted => counted,
@@ -289,8 +289,8 @@ mod tests {
         assert_eq!(cache.read_if_resident(&file, &mut [0; 8192], 0).unwrap(), Some(6000));
     }
 
-    /// Goal: pages that the kernel keeps beyond the end of a cut file do not stand for absent ones. Method: a hole of 16 pages, then
-    /// 1 MiB that is cut to 19 pages; which pages the kernel keeps depends on the file system.
+    /// Goal: pages that the kernel keeps beyond the end of a truncated file do not stand for absent ones. Method: a hole of 16 pages, then
+    /// 1 MiB that is truncated to 19 pages; which pages the kernel keeps depends on the file system.
     #[test]
     #[cfg_attr(miri, ignore)] // needs the kernel's page cache
     fn pages_beyond_the_end_do_not_count() {

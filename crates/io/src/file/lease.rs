@@ -233,7 +233,7 @@ mod tests {
     use super::*;
     use crate::file::{Access, DirectIo};
 
-    /// Goal: who opens a leased file for writing, or cuts it, waits until the lease is given up, on every file system; who
+    /// Goal: who opens a leased file for writing, or truncates it, waits until the lease is given up, on every file system; who
     /// reads does not. Method: the lease is given up by the thread that was told; the writer's is the only way out.
     #[test]
     #[cfg_attr(miri, ignore)]

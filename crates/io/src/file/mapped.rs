@@ -120,7 +120,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: copies are the file's bytes, cut at the end of the mapping.
+    /// Goal: copies are the file's bytes, clipped at the end of the mapping.
     #[test]
     #[cfg_attr(miri, ignore)] // miri maps no files
     fn copies_end_with_the_mapping() {

@@ -168,7 +168,7 @@ impl OpenFile {
 
     /// How many pages of `range` the kernel's page cache holds. A range that reaches beyond the end of the file may count
     /// more pages than the file has: where the kernel caches several pages as one (ext4 and XFS), it keeps them together
-    /// when the file is cut. `None` where the kernel does not tell: before Linux 6.5, and of files that this process
+    /// when the file is truncated. `None` where the kernel does not tell: before Linux 6.5, and of files that this process
     /// neither owns nor may write to. One syscall.
     pub fn resident_pages(&self, range: ByteRange) -> Option<u64> {
         self.kernel_cache.resident_pages(&self.buffered, range)

@@ -57,7 +57,7 @@ impl OpenFile {
         OpenFile::from_ordinary(created, status, looked_at, path, (direct_io, access))
     }
 
-    /// Cuts the file, or extends it by zeroes without storing them.
+    /// Truncates the file, or extends it by zeroes without storing them.
     ///
     /// # Errors
     /// What `ftruncate(2)` reports.
@@ -74,7 +74,7 @@ impl OpenFile {
         self.fallocate(FallocateFlags::empty(), range)
     }
 
-    /// The same without a change to the length: space beyond the end is set aside too, until the file is cut.
+    /// The same without a change to the length: space beyond the end is set aside too, until the file is truncated.
     ///
     /// # Errors
     /// As for [`OpenFile::allocate`].

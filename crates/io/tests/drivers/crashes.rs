@@ -28,7 +28,7 @@ fn crash_events(log: Vec<DeviceEvent>, key: FileKey) -> Vec<CrashEvent> {
 
 /// Goal: what was done before a sync that succeeded is there after a crash at any later moment; when all is done, what
 /// can be there at the most is the file. Method: pages written out of order on a hostile device, each page once between
-/// two syncs, some abandoned; growth and cuts; after each sync the file is looked at, and must not be lost again.
+/// two syncs, some abandoned; growth and truncates; after each sync the file is looked at, and must not be lost again.
 #[test]
 fn what_was_synced_survives() {
     with_seed("crashes::what_was_synced_survives", |seed| {

@@ -102,7 +102,7 @@ fn a_full_device() {
 }
 
 /// Goal: on a full device what was reserved can be written, and a file that is made longer takes room for its last byte; none of both
-/// cuts the file.
+/// truncates the file.
 #[test]
 fn reserving_on_a_full_device() {
     let (bench, control) = calm(6);

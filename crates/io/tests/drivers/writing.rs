@@ -1,4 +1,4 @@
-//! Writing: pages of the cache that are written back, syncs, and files that are made, cut and extended.
+//! Writing: pages of the cache that are written back, syncs, and files that are made, truncated and extended.
 //!
 //! ```text
 //!   cache ─► pages, here and there in memory ─► PinnedRun ─► WriteBack ─► file, as the standard library reads it
@@ -260,7 +260,7 @@ fn syncs() {
     });
 }
 
-/// Goal: what a thread writes by itself is there, and files are cut, extended and given space.
+/// Goal: what a thread writes by itself is there, and files are truncated, extended and given space.
 #[test]
 fn blocking_calls() {
     with_seed("writing::blocking_calls", |seed| {

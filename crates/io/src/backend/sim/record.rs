@@ -43,7 +43,7 @@ pub enum DeviceEvent {
         /// Its answer, once it has ended.
         succeeded: bool,
     },
-    /// The file was cut or extended.
+    /// The file was truncated or extended.
     SetLen {
         /// Which file.
         file: FileKey,
