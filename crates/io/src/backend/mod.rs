@@ -1,4 +1,4 @@
-//! Backends: the three ways in which a request reaches a device.
+//! Backends: io_uring, a pool of threads, and a simulated device; each carries out the requests of one queue.
 
 pub(crate) mod sim;
 pub(crate) mod threads;

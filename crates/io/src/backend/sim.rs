@@ -1,14 +1,14 @@
-//! sim: a driver that does real transfers in a seeded, adverse order, with short transfers and errors on demand.
+//! sim: a simulated device for tests. Transfers are real, but their order, delays, faults and short counts come from a seed.
 //!
 //! ```text
 //!   start ──► pending (delay drawn) ──step──► one ready request, drawn ──► fault? short? ──► preadv ──► slot
 //! ```
 //!
-//! Nothing runs by itself: a step is taken when somebody waits, polls or drops. With one thread, the same seed and the
-//! same calls give the same order, delays and faults.
+//! No thread runs in the background: a request makes progress only while a caller waits, polls or drops. With one thread, the
+//! same seed and the same calls give the same order, delays and faults.
 //!
-//! Owns: the order, and what becomes of each attempt.
-//! Does not own: file contents (they are real files), request state (slots), what a test wants to fail (control).
+//! Owns: the order of pending requests, the result of each attempt.
+//! Does not own: file contents (they are real files), request state (slots), the faults that a test asks for (control).
 //! Invariants: I4 dropping the driver completes what is pending.
 //! Locks: `state` while drawing, never across a transfer.
 
@@ -204,7 +204,7 @@ impl Sim {
     }
 
     /// # Safety
-    /// As for [`sys::transfer`], with the memory that begins here and has so many bytes.
+    /// As for [`sys::transfer`]: `memory` is valid for `length_bytes`.
     unsafe fn transfer_blocking(
         &self,
         direction: Direction,
@@ -508,7 +508,7 @@ impl Piece<'_> {
     /// A copy of what is written.
     ///
     /// # Safety
-    /// The segments are valid for reads, and nobody writes to them meanwhile.
+    /// The segments are valid for reads, and no other code writes to them meanwhile.
     unsafe fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.length_bytes());
         for segment in &self.segments {

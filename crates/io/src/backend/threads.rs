@@ -1,10 +1,10 @@
-//! threads: positioned vectored reads and writes, and syncs, on a small pool, for where io_uring is missing or forbidden.
+//! threads: positioned vectored reads and writes, and syncs, on a small pool of threads, where io_uring is missing or forbidden.
 //!
-//! Containers often forbid io_uring by seccomp; there this driver is chosen by itself.
+//! Containers often forbid io_uring by seccomp; there `Driver::new` chooses this driver.
 //!
 //! Owns: the workers and the queue of requests that wait for one.
 //! Does not own: request state and memory (slots).
-//! Invariants: I4 dropping the driver waits for the workers, which finish what is queued; I5 the queue never grows
+//! Invariants: I4 dropping the driver waits for the workers, which finish all queued requests; I5 the queue never grows
 //! beyond its first capacity.
 //! Locks: `queue` for a push or pop only. Blocking: workers block in `preadv`/`pwritev`.
 //! Hot path: one futex wake and one syscall a request.

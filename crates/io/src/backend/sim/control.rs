@@ -1,12 +1,12 @@
-//! Control: what a test makes of the simulated device while it runs, and what the device tells about itself.
+//! Control: a test's handle on the simulated device: faults, free space, the clock, counters and the log.
 //!
 //! ```text
-//!   write ─► nth to fail? ─► in a bad range? ─► room for it? ─► carried out ─► counted, recorded
-//!   sync, set_len, allocate ─► nth to fail? ─► told to fail? room? ─► carried out ─► counted, recorded
+//!   write ─► nth to fail? ─► in a bad range? ─► free space? ─► carried out ─► counted, recorded
+//!   sync, set_len, allocate ─► nth to fail? ─► set to fail? free space? ─► carried out ─► counted, recorded
 //! ```
 //!
-//! Owns: faults, the room on the device, counters; the log while there is one.
-//! Does not own: order and delays (sim), what an entry of the log says (record).
+//! Owns: faults, the free space of the device, counters, the log if the test records one.
+//! Does not own: order and delays (sim), the entries of the log (record).
 //! Locks: `state`, for decisions and notes; never across a transfer.
 
 use std::fmt;
@@ -131,14 +131,14 @@ impl SimControl {
         self.state().failing_operation.is_some()
     }
 
-    /// From now on the device has room for so many bytes, each write counted, also where something was written before.
-    /// Beyond, writes and allocations fail with ENOSPC; the last write that finds room for a part is short. What is
+    /// From now on the device has `bytes` of free space. Each write uses some up, also where the file was written before.
+    /// Without any left, writes and allocations fail with ENOSPC; the last write that finds room for a part is short. What is
     /// allocated takes its room then, and not when it is written. `None` is room without end.
     pub fn space_left(&self, bytes: Option<u64>) {
         self.state().space = bytes.map(|left_bytes| Space { left_bytes, set_aside: Vec::new() });
     }
 
-    /// The driver's clock goes ahead by so much, for what depends on age: see [`Driver::now`](crate::Driver::now).
+    /// Advances the driver's clock by `time`, for what depends on age: see [`Driver::now`](crate::Driver::now).
     pub fn advance(&self, time: Duration) {
         let nanoseconds = u64::try_from(time.as_nanos()).expect("less than centuries");
         self.shared.ahead_nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);

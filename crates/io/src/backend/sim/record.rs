@@ -1,10 +1,10 @@
-//! Record: a log of what a simulated device did to files, from which a test works out what a crash may leave.
+//! Record: a log of the changes that a simulated device made to files, from which a test derives what a crash may leave.
 //!
-//! Each beginning and each end takes the next number. A sync vouches for what ended before it began: an operation that
-//! was under way then may or may not be kept.
+//! The beginning and the end of each operation take the next number. A sync makes durable the operations that ended before it
+//! began; one that was under way then may or may not survive.
 //!
 //! Owns: the entries and their numbers.
-//! Does not own: what is carried out (sim), what may be left after a crash (the tests' kit).
+//! Does not own: the operations (sim), what may survive a crash (the testkit).
 
 use std::collections::BTreeMap;
 

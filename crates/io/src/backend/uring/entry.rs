@@ -1,6 +1,6 @@
-//! Entry: an attempt as a submission queue entry, and the result in a completion queue entry.
+//! Entry: encodes an attempt as a submission queue entry (SQE), and decodes the result of a completion queue entry (CQE).
 //!
-//! Owns: the layout of entries and of the number that comes back with each.
+//! Owns: the layout of entries, and of `user_data`, which names the attempt in both.
 //! Does not own: the queue; the attempt and its memory (slots).
 
 use std::io;

@@ -1,12 +1,12 @@
-//! Faults: what a kernel may do to a ring, done to the real driver on a real ring, in tests only.
+//! Faults: faults of the kernel, injected between the driver and a real ring, in tests only.
 //!
 //! ```text
 //!   enter ───────► Faults::enter ─► io_uring_enter     refused, partly done, late
 //!   drain_ready ◄─ Faults::show ◄── completion queue   kept back, doubled, invented, altered
 //! ```
 //!
-//! Owns: the seam, and the tests of what the driver makes of faults.
-//! Does not own: faults of the device, which the simulation has.
+//! Owns: the seam, and the tests of how the driver handles these faults.
+//! Does not own: faults of the device, which `sim` simulates.
 
 mod random;
 mod scripted;
@@ -22,7 +22,7 @@ use crate::sync::lock;
 
 /// What happens to a ring.
 pub(crate) struct Faults {
-    /// What becomes of a system call that waits for so many completions.
+    /// Decides on a call of `io_uring_enter` from the number of completions that it waits for.
     enter: Box<dyn Fn(usize) -> Enter + Send + Sync>,
     show: Mutex<Show>,
 }
@@ -41,7 +41,7 @@ pub(super) type Shown = (u64, i32);
 
 /// What becomes of a system call.
 pub(super) enum Enter {
-    /// It is made, and waits for so many completions.
+    /// It is made, and waits for this many completions.
     Waits(usize),
     /// The kernel takes no more entries than these, and does not wait.
     Takes(u32),

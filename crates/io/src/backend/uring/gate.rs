@@ -1,12 +1,12 @@
-//! Gate: who may still be inside when it has been closed.
+//! Gate: counts the threads inside a section, and closes it for good.
 //!
 //! ```text
 //!   enter ─► inside ─► leave          closed: enter is refused
 //!                                     sealed: closed, and none is inside: so it stays
 //! ```
 //!
-//! Owns: the count of those inside, whether more may come.
-//! Does not own: what it guards.
+//! Owns: the number of threads inside, whether more may enter.
+//! Does not own: the section that it guards.
 
 use crate::sync::{AtomicUsize, Ordering};
 

@@ -1,23 +1,23 @@
-//! uring: the io_uring driver. Any thread submits; a thread that waits reaps, for itself and for the others.
+//! uring: the io_uring driver. Any thread submits; a thread that waits for a result reaps completions for all (it *leads*).
 //!
 //! ```text
 //!   start ─► SQE, under `submission` ─┬─ alone ──────────────────► io_uring_enter
-//!                                     └─ one of a burst of tasks ─► left to the last of them, or to the attendant
+//!                                     └─ one of a burst of tasks ─► submitted by the last of them, or by the attendant
 //!   wait ─┬─ my request is done ─────────────────────────────► take it, hand the lead to a follower
-//!         ├─ nobody leads: lead ─► drain CQ, else io_uring_enter(wait 1) ─► drain ─► wake owners ─┐
-//!         └─ somebody leads: follow ─► park until done or made leader ◄───────────────────────────┘
+//!         ├─ no leader: lead ─► drain CQ, else io_uring_enter(wait 1) ─► drain ─► wake owners ─┐
+//!         └─ a leader: follow ─► park until done or made leader ◄──────────────────────────────┘
 //!   poll ─► attend: the runtime watches the ring's descriptor (reactor), or a driver thread leads while requests are
 //!           in flight and a moment longer, then parks
 //! ```
 //!
-//! A lone blocking reader therefore pays no thread switch, and the driver thread exists only once somebody waits
-//! without a thread on a runtime that cannot watch a descriptor.
+//! A lone blocking reader therefore pays no thread switch, and the driver thread exists only once a task waits on a runtime
+//! that cannot watch a descriptor.
 //!
-//! Tasks that were woken together ask again nearly together. Their requests are only written into the ring; whoever
-//! completes the burst enters the kernel for all. So that none of them waits for a task that does something else, the
-//! attendant enters after it has let the tasks run (reactor) or after [`BURST_LIMIT`] (driver thread).
+//! Tasks that are woken together submit again nearly together (a *burst*). Each writes its request into the ring, and the last
+//! one enters the kernel for all. In case one of them does something else instead, the *attendant* that woke them enters after
+//! it has let the tasks run (reactor) or after [`BURST_LIMIT`] (driver thread).
 //!
-//! Owns: the ring, the driver thread, who leads, what is submitted together.
+//! Owns: the ring, the driver thread, the lead, bursts.
 //! Does not own: request state and memory (slots), how a ring is built (setup), a pass over the completions (reaping).
 //! Invariants: I4 the ring is dropped only when nothing is in flight; I5 the `submission` lock covers writing entries,
 //! the `reaper` lock is the right to wait; wakers run with neither held.
@@ -74,29 +74,29 @@ pub(crate) struct Shared {
     mark: ProcessMark,
     /// The only thread that may enter a local ring.
     owner: Option<ThreadId>,
-    /// Whether a device is asked for completions, which no descriptor shows.
+    /// Whether completions are polled from the device, which no descriptor shows.
     polling: DevicePolling,
     memory: OnceLock<RegisteredMemory>,
     submission: Mutex<Staged>,
-    /// Who carries requests out since the kernel refused to be entered; set under the lock of `submission`.
+    /// Worker threads that carry requests out since the kernel refused to be entered; set under the lock of `submission`.
     substitute: OnceLock<Threads>,
-    /// To the kernel; closed when that has refused a thread.
+    /// Around calls of `io_uring_enter`; closed when the kernel has refused one.
     gate: Gate,
     entered: Entered,
-    /// Whether a thread of the kernel's submits.
+    /// Whether a thread of the kernel submits (`IORING_SETUP_SQPOLL`).
     submits_by_itself: bool,
     reaper: Mutex<()>,
     followers: Mutex<Followers>,
     follower_count: AtomicUsize,
     /// Threads that are submitting now.
     submitters: AtomicUsize,
-    /// Tasks woken together that have not asked again yet.
+    /// Tasks woken together that have not submitted again yet.
     burst: AtomicIsize,
-    /// Who woke them, and hands over what they leave.
+    /// The attendant that woke them, and submits the entries they leave.
     burst_attendant: AtomicUsize,
-    /// Plugs that have something staged here.
+    /// Plugs that have staged entries here.
     plugs: AtomicUsize,
-    /// Somebody drives the tasks that wait for this ring; see [`Uring::drive_locally`].
+    /// Loops that drive the tasks that wait for this ring; see [`Uring::drive_locally`].
     driven_locally: AtomicUsize,
     enters: AtomicU64,
     /// Completions that named no attempt under way.
@@ -107,12 +107,12 @@ pub(crate) struct Shared {
     faults: OnceLock<faults::Faults>,
 }
 
-/// Who reaps.
+/// The role in which a thread reaps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reaper {
-    /// A thread that waits for something itself.
+    /// It waits for a result of its own.
     Waiting,
-    /// Who does nothing else: tasks that it wakes may leave their requests to it.
+    /// It only reaps: tasks that it wakes may leave their entries for it to submit.
     Attendant(Attendant),
 }
 
@@ -123,7 +123,7 @@ enum WaitsIdle {
     No,
 }
 
-/// Tells attendants apart.
+/// Number of an attendant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Attendant(usize);
 
@@ -136,7 +136,7 @@ impl Attendant {
     const FIRST_REACTOR: usize = 3;
 }
 
-/// Why the kernel gives this process no ring, or `None` when it does.
+/// Why the kernel refuses this process a ring; `None` if it grants one.
 pub fn uring_refusal() -> Option<String> {
     let wanted = RingUse {
         submission_entries: 1,
@@ -193,33 +193,33 @@ impl Uring {
         })
     }
 
-    /// Hands requests to the kernel, now or with others of their burst.
+    /// Submits requests to the kernel, now or with others of their burst.
     pub(crate) fn start(&self, ids: &[SlotId]) {
         self.shared.start(ids);
     }
 
-    /// Writes requests into the ring; [`Uring::unplug`], or who waits, hands them over.
+    /// Writes requests into the ring; [`Uring::unplug`], or a thread that waits, submits them.
     pub(crate) fn stage(&self, ids: &[SlotId]) {
         self.shared.push(ids);
     }
 
-    /// A plug begins to stage requests here; [`Uring::unplug`] follows.
+    /// Called when a plug begins to stage requests here; [`Uring::unplug`] follows.
     pub(crate) fn plug(&self) {
         self.shared.plugs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Hands over what is staged. Nothing may be, where the queue had no place for readahead.
+    /// Submits staged entries. There may be none, if the queue had no place for readahead.
     pub(crate) fn unplug(&self) {
         self.shared.plugs.fetch_sub(1, Ordering::Relaxed);
         self.shared.flush_staged();
     }
 
-    /// Blocks until the request is done. What is staged is handed over first.
+    /// Submits staged entries and blocks until the request is done.
     pub(crate) fn wait(&self, id: SlotId) {
         while !self.shared.wait_for(id, WAIT) {}
     }
 
-    /// The same for `limit` to about twice that. Says whether it is done.
+    /// The same for `limit` to about twice that. Returns whether the request is done.
     pub(crate) fn wait_for(&self, id: SlotId, limit: Duration) -> bool {
         self.shared.wait_for(id, limit)
     }
@@ -229,7 +229,7 @@ impl Uring {
         self.shared.entered.any_is_stuck()
     }
 
-    /// Completes what the ring already shows as complete, unless another thread has the lead.
+    /// Reaps completions that are ready, unless another thread leads.
     pub(crate) fn reap_ready(&self) {
         if self.shared.burst.load(Ordering::Relaxed) > 0 {
             self.shared.end_burst();
@@ -245,7 +245,7 @@ impl Uring {
         self.shared.submitters.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether tasks that were woken together are expected to ask here again.
+    /// Whether tasks that were woken together are expected to submit here again.
     pub(crate) fn expects_more(&self) -> bool {
         self.shared.burst.load(Ordering::Relaxed) > 0
     }
@@ -259,12 +259,12 @@ impl Uring {
         self.shared.unmatched.load(Ordering::Relaxed)
     }
 
-    /// Whether the kernel runs completions only when asked.
+    /// Whether the kernel posts completions only when the ring is entered (`IORING_SETUP_DEFER_TASKRUN`).
     pub(crate) fn is_deferred(&self) -> bool {
         self.shared.ring.deferred
     }
 
-    /// From now on, memory of this arena is made known to the kernel when it is first used.
+    /// From now on, chunks of this arena are registered with the kernel on first use.
     pub(crate) fn register_memory(&self, arena: ArenaKey) {
         self.shared.memory.get_or_init(|| {
             let ring: Arc<dyn ChunkUser> = self.shared.clone();
@@ -273,12 +273,12 @@ impl Uring {
         });
     }
 
-    /// Bytes that the kernel knows, and why not more.
+    /// Registered bytes, and why not more.
     pub(crate) fn registered_memory(&self) -> (u64, Option<&str>) {
         self.shared.memory.get().map_or((0, None), |memory| (memory.bytes(), memory.refusal()))
     }
 
-    /// Asks the kernel to end a request early (`IORING_REGISTER_SYNC_CANCEL`, Linux 6.0). It may be too late for that.
+    /// Asks the kernel to cancel a request (`IORING_REGISTER_SYNC_CANCEL`, Linux 6.0), for which it may be too late.
     pub(crate) fn cancel(&self, id: SlotId) {
         self.shared.check_owner();
         self.shared.flush_staged();
@@ -292,8 +292,8 @@ impl Uring {
         }
     }
 
-    /// Somebody waits without a thread: sees to it that completions are reaped until nothing is in flight, and that what
-    /// was left to a burst does not wait for an attendant that this task's runtime does not run.
+    /// Called by a task that begins to wait: ensures that a reactor or the driver thread reaps until nothing is in flight, and that
+    /// entries left to a burst do not wait for an attendant which this task's runtime does not run.
     pub(crate) fn attend_task(&self) {
         let attendant = self.attendant();
         if self.shared.burst.load(Ordering::Relaxed) > 0
@@ -303,13 +303,13 @@ impl Uring {
         }
     }
 
-    /// Who reaps for the task that runs here.
+    /// The attendant that reaps for the calling task.
     fn attendant(&self) -> Attendant {
         if self.shared.driven_locally.load(Ordering::Relaxed) > 0 {
             return Attendant::LOOP;
         }
         assert!(!self.shared.is_foreign(), "{RUNS_INSIDE}");
-        // What the task waits for may be staged by a plug that stays open until then.
+        // The task's request may be staged by a plug that stays open until the task goes on.
         if self.shared.plugs.load(Ordering::Relaxed) > 0 {
             self.shared.flush_staged();
         }
@@ -324,20 +324,20 @@ impl Uring {
         Attendant::THREAD
     }
 
-    /// Nobody waits, but what is in flight must come back.
+    /// Ensures that requests in flight are reaped although no thread or task waits for them.
     pub(crate) fn attend(&self) {
         if self.shared.owner.is_none() {
             self.thread.attend(&self.shared);
         }
     }
 
-    /// While the result lives, the caller reaps by [`Uring::submit_and_reap`], so that nobody else must.
+    /// While the result lives, the caller reaps with [`Uring::submit_and_reap`], and neither reactor nor driver thread does.
     pub(crate) fn drive_locally(&self) -> DrivenLocally {
         self.shared.driven_locally.fetch_add(1, Ordering::Relaxed);
         DrivenLocally(self.shared.clone())
     }
 
-    /// Hands over what is staged and settles what is complete. Says whether anything was.
+    /// Submits staged entries and reaps ready completions. Returns whether there were any.
     pub(crate) fn submit_and_reap(&self) -> bool {
         let Some(lead) = self.shared.try_lead() else { return false };
         let seen = self.shared.submit_and_reap(lead, Attendant::LOOP);
@@ -348,15 +348,15 @@ impl Uring {
     /// How long a thread may sleep until [`Uring::submit_and_reap`] has to be called again although the descriptor shows nothing.
     pub(crate) fn sleep_limit(&self) -> Option<Duration> {
         if self.shared.polling == DevicePolling::Polled && self.shared.slots.in_flight() > 0 {
-            // Completions show only to those who ask again and again.
+            // Completions show only to a thread that polls.
             Some(Duration::ZERO)
         } else {
-            // The kernel has not taken what it was given.
+            // The kernel has not taken all entries yet.
             self.shared.has_staged().then_some(TAKE_AGAIN)
         }
     }
 
-    /// What becomes readable when something is complete.
+    /// The descriptor that becomes readable when a completion is ready.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.shared.ring.watched()
     }
@@ -366,7 +366,7 @@ impl Uring {
         self.shared.ring.silence();
     }
 
-    /// From now on the kernel does what a test wants.
+    /// From now on the calls of the ring fail as a test wants.
     #[cfg(all(test, not(headwater_loom)))]
     pub(crate) fn inject(&self, faults: faults::Faults) {
         assert!(self.shared.faults.set(faults).is_ok(), "one test for each ring");
@@ -389,7 +389,7 @@ impl Drop for DrivenLocally {
 }
 
 impl Drop for Uring {
-    /// All completions are gone by now, so what is in flight is abandoned; it is waited for.
+    /// No [`Completion`](crate::Completion) exists any more, so all requests in flight are abandoned; waits for them.
     fn drop(&mut self) {
         if !self.shared.mark.is_here() {
             self.thread.forget();
@@ -398,7 +398,7 @@ impl Drop for Uring {
         #[cfg(feature = "tokio")]
         self.reactors.stop();
         if self.shared.is_foreign() && self.shared.slots.in_flight() > 0 {
-            // Only its own thread could wait for this ring. The memory stays with the kernel for good.
+            // Only the ring's own thread could wait for them. Their memory stays with the kernel for good.
             std::mem::forget(self.shared.clone());
             return;
         }
@@ -421,14 +421,14 @@ impl Shared {
 
 const RUNS_INSIDE: &str = "futures of a local engine run inside its `block_on`, or on tokio (current thread) with the feature `tokio`";
 
-/// How long a thread waits in the kernel before it looks again whether it may: a ring that another thread was refused is not entered
-/// any more.
+/// How long a thread waits in the kernel before it looks at the gate again: a ring that refused another thread is not entered any
+/// more.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// How long a thread that does nothing else waits before it hands over again what a kernel short of memory has not taken.
+/// How long an attendant waits before it submits entries again that a kernel short of memory has not taken.
 const TAKE_AGAIN: Duration = Duration::from_millis(1);
 
-/// How long a request may be left to a burst whose other tasks do something else. A tenth of a millisecond is about one
+/// How long an entry may wait for the other tasks of its burst, if they do something else. A tenth of a millisecond is about one
 /// read of a flash device.
 const BURST_LIMIT: Duration = Duration::from_micros(100);
 

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   a task polls a request ─► attend ─► first in this runtime? spawn the reactor
-//!   reactor: descriptor readable ─► lead, drain, wake tasks ─► run again behind them ─► submit what they left
+//!   reactor: descriptor readable ─► lead, drain, wake tasks ─► runs again after them ─► submits the requests they left
 //! ```
 //!
-//! A runtime watches its own descriptors only while somebody runs it, so each runtime whose tasks wait has a reactor:
+//! A runtime watches its descriptors only while a thread runs it, so each runtime whose tasks wait has a reactor of its own, and
 //! none depends on another that may be standing still. No thread is added. For the same reason tasks leave requests only
 //! to the burst of their own runtime.
 //!
@@ -104,8 +104,8 @@ impl Reactors {
     }
 }
 
-/// The descriptor in the care of the current runtime. `None` when that runtime has no I/O, or when there are no descriptors to
-/// be had. tokio tells the former only by panicking: so where panics abort there are no reactors, and where no runtime of the
+/// The descriptor, registered with the current runtime. `None` if that runtime has no I/O, or the process has no descriptor left.
+/// tokio reports the former only by panicking: so where panics abort there are no reactors, and where no runtime of the
 /// process has I/O tokio is not asked. The message of a panic remains where one runtime has I/O and another has not.
 fn watch(shared: &Shared) -> Option<AsyncFd<OwnedFd>> {
     if cfg!(panic = "abort") || !any_runtime_has_io() {
@@ -119,7 +119,7 @@ fn watch(shared: &Shared) -> Option<AsyncFd<OwnedFd>> {
     catch_unwind(AssertUnwindSafe(register)).ok()?.ok()
 }
 
-/// Whether the process has a descriptor of `epoll(7)`, as each runtime with I/O has; also if that cannot be told.
+/// Whether the process has a descriptor of `epoll(7)`, as each runtime with I/O has; also if that cannot be determined.
 fn any_runtime_has_io() -> bool {
     let Ok(mut descriptors) = fs::read_dir("/proc/self/fd") else { return true };
     descriptors.any(|entry| {
@@ -182,7 +182,7 @@ impl Reactor {
                 other => ready!(other)?,
             };
             let Some(lead) = shared.try_lead() else {
-                // Who leads completes what is there, and tells us when it leaves.
+                // The leader reaps what is ready, and notifies this task when it gives up the lead.
                 if shared.follow_as_task(context.waker()) {
                     continue;
                 }

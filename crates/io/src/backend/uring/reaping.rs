@@ -1,11 +1,11 @@
 //! Reaping: one pass over the completion queue, by the thread that has the lead.
 //!
 //! ```text
-//!   lead ─► drain what is ready, else enter and wait ─► release places and the lead ─► start what waited ─► wake owners
+//!   lead ─► drain completions, else enter and wait ─► release places and the lead ─► start queued requests ─► wake owners
 //! ```
 //!
-//! Owns: who may look at the completion queue (the holder of `reaper`), what a pass does and in which order.
-//! Does not own: who waits and follows (waiting), how requests are submitted (submission).
+//! Owns: access to the completion queue (for the holder of `reaper`), the steps of a pass and their order.
+//! Does not own: threads that wait and follow (waiting), submission.
 //! Invariants: I5 a pass allocates nothing; owners are woken with no lock held.
 //! Locks: `reaper`, given up before anything is submitted or woken.
 
@@ -32,7 +32,7 @@ impl Shared {
         }
     }
 
-    /// Completes what is complete; if there is nothing, waits for one completion, for no longer than `limit`.
+    /// Reaps the completions that are ready; if there are none, waits for one, for no longer than `limit`.
     pub(super) fn reap(
         &self,
         lead: MutexGuard<'_, ()>,
@@ -51,7 +51,7 @@ impl Shared {
         harvest.seen > 0
     }
 
-    /// Completes what is complete.
+    /// Reaps the completions that are ready.
     pub(super) fn reap_ready(&self, lead: MutexGuard<'_, ()>) {
         let mut harvest = Harvest::new();
         self.collect_deferred();
@@ -59,7 +59,7 @@ impl Shared {
         self.finish_pass(lead, &mut harvest, Reaper::Waiting);
     }
 
-    /// Hands over what is staged, if anything, and completes what is complete by then.
+    /// Submits staged entries, if any, and reaps the completions that are ready by then.
     pub(super) fn submit_and_reap(&self, lead: MutexGuard<'_, ()>, attendant: Attendant) -> bool {
         let mut harvest = Harvest::new();
         if self.has_staged() {
@@ -71,8 +71,7 @@ impl Shared {
         harvest.seen > 0
     }
 
-    /// Lets the kernel write down completions that it keeps: those deferred until asked for, and those for which the
-    /// queue had no room.
+    /// Makes the kernel post completions that it holds back: deferred ones, and those for which the queue had no room.
     pub(super) fn collect_deferred(&self) {
         let keeps = {
             let _guard = lock(&self.submission);
@@ -85,9 +84,9 @@ impl Shared {
         }
     }
 
-    /// Takes completions from the queue. One that names no attempt under way (the second of an attempt, or of none that there ever was)
-    /// is counted and ignored: it ends no request and touches no memory. One that never comes keeps its request, with the memory and
-    /// the place in the queue, for good, and with it whoever waits for that request or drops the driver; all others go on.
+    /// Takes completions from the queue. A completion that names no attempt under way (a duplicate, or an invented one) is counted
+    /// and ignored: it ends no request and touches no memory. If a completion never comes, its request keeps its memory and its
+    /// place in the queue for good, and threads that wait for the request or drop the driver block; all others go on.
     pub(super) fn drain_ready(&self, harvest: &mut Harvest) {
         // SAFETY: only the holder of the `reaper` lock gets here, so this is the only access to the completion queue.
         let queue = unsafe { self.ring.completion_shared() };
@@ -109,7 +108,7 @@ impl Shared {
         }
     }
 
-    /// Gives places back, leaves the lead, starts what follows, and tells the owners.
+    /// Releases places and the lead, starts queued requests and next attempts, and wakes the owners.
     fn finish_pass(&self, lead: MutexGuard<'_, ()>, harvest: &mut Harvest, reaper: Reaper) {
         if harvest.seen == 0 {
             return;
@@ -133,9 +132,10 @@ impl Shared {
         }
     }
 
-    /// Gives places back and leaves the lead; gives what is to be started.
+    /// Releases places and the lead. Returns the queued requests that got a place and those that need another attempt, for the
+    /// caller to start.
     pub(super) fn release_lead(&self, lead: MutexGuard<'_, ()>, harvest: &mut Harvest) -> SlotIds {
-        // With the lead: who leads next must not wait for what this pass has seen.
+        // With the lead: the next leader must not wait for completions that this pass has seen.
         let mut next = self.slots.release_places(&mut harvest.completed);
         drop(lead);
         next.extend(harvest.again.drain(..));

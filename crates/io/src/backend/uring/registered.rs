@@ -1,4 +1,4 @@
-//! Registered: memory that the kernel knows beforehand, so that it need not look up and pin pages for each request.
+//! Registered: memory registered with the kernel beforehand, so that it need not look up and pin pages for each request.
 //!
 //! ```text
 //!   chunk: Unknown ─ first request ─► Wanted ─ after it was submitted ─► Registered: READ_FIXED from then on
@@ -6,12 +6,11 @@
 //!             └──────────────────────────┴───────── forget ──────────────────────┘
 //! ```
 //!
-//! That is `IORING_REGISTER_BUFFERS2`. fio with it took 7.0 to 7.7 instead of 7.4 to 8.3 µs of processor time for a random read of 4 KiB. What
-//! is registered counts against `ulimit -l` (8 MiB for ordinary users), so a refusal is a normal case.
+//! That is `IORING_REGISTER_BUFFERS2`. With it, fio took 7.0 to 7.7 instead of 7.4 to 8.3 µs of processor time for a random read of
+//! 4 KiB. Registered memory counts against `ulimit -l` (8 MiB for ordinary users), so a refusal is a normal case.
 //!
-//! Owns: which chunks of the arena this ring knows.
-//! Does not own: the memory. A chunk of an arena that is gone stays pinned until the ring closes, and is not used: no
-//! extent names it.
+//! Owns: which chunks of the arena this ring has registered.
+//! Does not own: the memory. A chunk of a dropped arena stays pinned until the ring closes; no extent names it, so it is not used.
 //! Locks: none; the registration itself is a system call with no lock held.
 
 use std::io;
@@ -63,9 +62,9 @@ impl RegisteredMemory {
         self.chunks[chunk.index].end_registering(self.note(outcome));
     }
 
-    /// Makes sure that the kernel does not know the chunk, whose memory is about to be given back: requests would go on
-    /// with the old memory, which is pinned. Nobody may have an extent of it, so no request can name it meanwhile; but
-    /// one that has ended may still be making it known, and then it cannot be forgotten yet.
+    /// Unregisters a chunk whose memory is about to be given back: later requests would go to the old memory, which is pinned. No
+    /// extent of it may exist, so no request names it meanwhile; but the thread of a request that has ended may still be
+    /// registering it, and then it cannot be unregistered yet.
     pub(crate) fn forget(&self, ring: &IoUring, chunk: &Chunk) -> Forgotten {
         let Some(state) = self.chunks.get(chunk.index).filter(|_| chunk.arena == self.arena.id) else {
             return Forgotten::Yes;
@@ -120,16 +119,16 @@ impl Registration {
         }
     }
 
-    /// The thread for which it was [`Lookup::Wanted`] has told the kernel, or has not.
+    /// Called by the thread that got [`Lookup::Wanted`], after its attempt to register the chunk.
     fn end_registering(&self, is_registered: bool) {
         self.0.store(if is_registered { REGISTERED } else { UNKNOWN }, Ordering::Release);
     }
 
-    /// Nobody has an extent of the chunk, nor gets one meanwhile. `tell` has the kernel forget it.
-    fn forget(&self, tell: impl FnOnce() -> bool) -> Forgotten {
+    /// No extent of the chunk exists, nor is one allocated meanwhile. `unregister` makes the system call.
+    fn forget(&self, unregister: impl FnOnce() -> bool) -> Forgotten {
         match self.0.load(Ordering::Acquire) {
             UNKNOWN => Forgotten::Yes,
-            REGISTERED if tell() => {
+            REGISTERED if unregister() => {
                 self.0.store(UNKNOWN, Ordering::Release);
                 Forgotten::Yes
             }
@@ -207,7 +206,7 @@ mod loom_tests {
             }
         }
 
-        /// As the arena gives chunks back that nobody has an extent of.
+        /// As the arena releases chunks of which no extent exists.
         fn release(&self) {
             let mut memory = self.memory.lock().unwrap();
             if memory.extents > 0 {

@@ -1,8 +1,9 @@
-//! Setup: builds a ring for its use, with what this kernel has, and takes it down.
+//! Setup: builds a ring with the features that this kernel has, and tears it down.
 //!
-//! Owns: flags, sizes, restrictions, the check that the kernel can do what is needed.
-//! Does not own: what goes through the ring.
-//! Invariants: a forked child never touches a ring, whose mappings it does not have, nor unmaps what lies there now.
+//! Owns: flags, sizes, restrictions, the check that the kernel has the operations needed.
+//! Does not own: the requests on the ring.
+//! Invariants: a forked child neither touches a ring nor unmaps its addresses: it does not have these mappings, and others may lie
+//! there.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -20,27 +21,27 @@ use crate::system::fork::ProcessMark;
 /// What a ring is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RingUse {
-    /// Requests that wait to be submitted at most; more are submitted in between.
+    /// Entries of the submission queue; when it is full, the kernel is entered.
     pub(crate) submission_entries: u32,
-    /// Completions that wait to be seen before the kernel sets them aside.
+    /// Entries of the completion queue; the kernel keeps further completions on a list.
     pub(crate) completion_entries: u32,
-    /// Who enters it.
+    /// Which threads enter it.
     pub(crate) sharing: Sharing,
-    /// How the kernel learns of completions.
+    /// Whether completions come by interrupt or are polled.
     pub(crate) polling: DevicePolling,
     /// Whether a kernel thread takes submissions.
     pub(crate) submission_polling: SubmissionPolling,
 }
 
-/// Who may use a driver.
+/// Which threads may use a driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Sharing {
     /// Any thread.
     #[default]
     AnyThread,
-    /// The thread that built it (`IORING_SETUP_SINGLE_ISSUER`, `IORING_SETUP_DEFER_TASKRUN`): the kernel does a
-    /// request's last step when that thread asks for completions, not in the middle of something else. Requests that are in flight
-    /// when the program forbids itself `io_uring_enter(2)` are never complete.
+    /// Only the thread that built it (`IORING_SETUP_SINGLE_ISSUER`, `IORING_SETUP_DEFER_TASKRUN`): the kernel does a request's last
+    /// step when that thread asks for completions, and does not interrupt it. Requests in flight when the program forbids itself
+    /// `io_uring_enter(2)` never complete.
     Local,
 }
 
@@ -52,14 +53,14 @@ pub enum SubmissionPolling {
     #[default]
     Off,
     /// A kernel thread for each ring watches, and sleeps after this many milliseconds without requests. Not for a program that
-    /// forbids itself `io_uring_enter(2)` later: what waits for that thread then is never carried out.
+    /// forbids itself `io_uring_enter(2)` later: once that thread sleeps, requests are never carried out.
     On {
         /// 1 or more.
         idle_ms: u32,
     },
 }
 
-/// Whether the ring asks the device for completions instead of being told.
+/// Whether the kernel polls the device for completions (`IORING_SETUP_IOPOLL`) instead of waiting for its interrupts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum DevicePolling {
     Interrupts,
@@ -70,7 +71,8 @@ pub(crate) enum DevicePolling {
 pub(crate) struct Ring {
     ring: ManuallyDrop<IoUring>,
     mark: ProcessMark,
-    /// Rung when a completion is deferred, which the ring's own descriptor does not show to who polls it already.
+    /// An eventfd that the kernel signals when a completion is deferred, which the ring's own descriptor does not show to a thread
+    /// that polls it already.
     event_descriptor: Option<OwnedFd>,
     /// Whether the kernel runs completions only when asked.
     pub(crate) deferred: bool,
@@ -78,10 +80,10 @@ pub(crate) struct Ring {
 
 impl Ring {
     /// # Errors
-    /// What the kernel says; `Unsupported` when it lacks an operation that is needed.
+    /// What the kernel reports; `Unsupported` if it lacks an operation that the driver needs.
     pub(crate) fn new(wanted: RingUse) -> io::Result<Ring> {
         let mut refusal = None;
-        // The best first; a kernel that does not know a flag says EINVAL.
+        // The best flags first; a kernel that does not know one returns EINVAL.
         for level in [Level::Linux6_6, Level::Linux6_1, Level::Linux5_6] {
             match build(wanted, level) {
                 Ok((ring, event_descriptor)) => {
@@ -95,7 +97,7 @@ impl Ring {
         Err(refusal.expect("the levels are not empty"))
     }
 
-    /// What becomes readable when there is something to collect.
+    /// The descriptor that becomes readable when a completion is ready.
     pub(crate) fn watched(&self) -> BorrowedFd<'_> {
         match &self.event_descriptor {
             Some(event_descriptor) => event_descriptor.as_fd(),
@@ -104,7 +106,7 @@ impl Ring {
         }
     }
 
-    /// From now on, only what comes later makes [`Ring::watched`] readable, if that is an eventfd.
+    /// Resets [`Ring::watched`], if that is an eventfd: only later completions make it readable.
     pub(crate) fn silence(&self) {
         if let Some(event_descriptor) = &self.event_descriptor {
             // An error means that it was silent.
@@ -199,15 +201,15 @@ fn build(wanted: RingUse, level: Level) -> io::Result<(IoUring, Option<OwnedFd>)
     Ok((ring, event_descriptor))
 }
 
-/// With `IORING_SETUP_DEFER_TASKRUN` a completion wakes who waits inside `io_uring_enter` and whoever has an eventfd, but
-/// since Linux 6.3 not who polls the ring (`io_req_local_work_add` in io_uring/io_uring.c).
+/// With `IORING_SETUP_DEFER_TASKRUN` a completion wakes a thread inside `io_uring_enter` and signals an eventfd, but since Linux
+/// 6.3 it does not wake a thread that polls the ring (`io_req_local_work_add` in io_uring/io_uring.c).
 fn register_event_descriptor(ring: &IoUring) -> io::Result<OwnedFd> {
     let event_descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     ring.submitter().register_eventfd(event_descriptor.as_raw_fd())?;
     Ok(event_descriptor)
 }
 
-/// Whoever gets hold of the descriptor can do nothing with it but what this crate does.
+/// Restricts the ring to the operations of this crate, whichever code gets hold of its descriptor.
 fn restrict(ring: &IoUring) -> io::Result<()> {
     let operations = NEEDED.iter().chain(&FIXED).map(|&code| Restriction::sqe_op(code));
     let registrations = REGISTRATIONS.iter().map(|&code| Restriction::register_op(code));

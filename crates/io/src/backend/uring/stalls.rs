@@ -1,11 +1,11 @@
-//! Stalls: threads that entered the ring and are stuck in the kernel since.
+//! Stalls: detects threads that submitted requests and have since been stuck in the kernel.
 //!
-//! A request's last step is done by the thread that submitted it, when that thread leaves the kernel or waits there for something that
-//! can be interrupted (`task_work_add(9)` with `TWA_SIGNAL`, io_uring/io_uring.c). A thread that waits uninterruptibly (for a child of
+//! The thread that submitted a request also does its last step, when it leaves the kernel or waits there interruptibly
+//! (`task_work_add(9)` with `TWA_SIGNAL`, io_uring/io_uring.c). A thread that waits uninterruptibly (for a child of
 //! `vfork(2)`, a network file system, a FUSE server, a debugger) keeps the completions of its requests to itself.
 //!
 //! Owns: which threads have entered, and whether one is stuck.
-//! Does not own: what is done about it (completion).
+//! Does not own: the reaction (completion).
 
 use std::fs;
 use std::sync::Mutex;

@@ -1,19 +1,19 @@
-//! Submission: requests become entries of the ring, handed to the kernel alone or with others.
+//! Submission: writes requests into the ring, and enters the kernel for each or for several together.
 //!
 //! A sandbox may forbid `io_uring_enter(2)` after the ring was built:
 //!
 //! ```text
-//!   enter ─► refused: no thread enters any more ─► none is inside: nothing is taken from the queue any more
-//!                                                    └─► worker threads carry out what is staged, and all that follows
+//!   enter ─► refused: no thread enters any more ─► none is inside: the kernel takes no entry any more
+//!                                                    └─► worker threads carry out staged and later requests
 //! ```
 //!
-//! What the kernel has taken by then completes by itself. Not so on rings that complete only when they are entered (local ones, polled
-//! ones), nor do worker threads take over what a thread of the kernel may still submit (`IORING_SETUP_SQPOLL`): a program that forbids
-//! itself the ring later uses neither.
+//! Requests that the kernel has taken by then complete by themselves. Local and polled rings are excepted, which complete only when
+//! they are entered; and worker threads cannot replace `IORING_SETUP_SQPOLL`, whose thread in the kernel may still submit. A
+//! program that forbids itself io_uring later must use neither.
 //!
-//! Owns: the tail of the submission queue (under the `submission` lock), when the kernel is entered for it, the worker threads that
+//! Owns: the tail of the submission queue (under the `submission` lock), when the kernel is entered, the worker threads that
 //! replace it.
-//! Does not own: completions; which memory the kernel knows (registered).
+//! Does not own: completions, registered memory (registered).
 //! Locks: `submission`, for writing entries only; the kernel is entered without it.
 //! Invariants: an entry is carried out once, by the kernel or by a worker thread (gate).
 
@@ -47,7 +47,7 @@ impl Shared {
         self.submitters.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Writes entries into the submission queue, handing over what is there when it is full; says how many are there now.
+    /// Writes entries into the submission queue, and submits them whenever it is full. Returns how many are in it now.
     pub(super) fn push(&self, ids: &[SlotId]) -> usize {
         let (written, staged) = self.write(ids);
         if written < ids.len() {
@@ -57,7 +57,7 @@ impl Shared {
         staged
     }
 
-    /// Writes entries as far as there is room; says how many, and how many are there now.
+    /// Writes as many entries as fit. Returns how many, and how many are in the queue now.
     fn write(&self, ids: &[SlotId]) -> (usize, usize) {
         let mut wanted: Option<Chunk> = None;
         let (written, staged) = {
@@ -89,33 +89,33 @@ impl Shared {
         (written, staged)
     }
 
-    /// Where the kernel knows the memory of an attempt. A chunk to be made known is left in `wanted`.
+    /// The registration of an attempt's memory. `wanted` receives a chunk to register.
     pub(super) fn look_up(&self, attempt: &Attempt, wanted: &mut Option<Chunk>) -> Option<u16> {
         let (Some(memory), Attempt::Transfer(transfer)) = (self.memory.get(), attempt) else { return None };
         let chunk = transfer.chunk.as_ref()?;
         match memory.look_up(chunk) {
             Lookup::Registered(index) => return Some(index),
             Lookup::Wanted if wanted.is_none() => *wanted = Some(*chunk),
-            // Only one is made known at a time; the next request wants the other.
+            // Only one is registered at a time; the next request wants the other.
             Lookup::Wanted => memory.want_later(chunk),
             Lookup::Unregistered => {}
         }
         None
     }
 
-    /// Whether the tasks that were woken with this one will see to its request.
+    /// Whether a task that was woken with this one will submit its entry.
     pub(super) fn leaves_to_burst(&self, count: usize, staged: usize) -> bool {
         if self.burst.load(Ordering::Relaxed) <= 0 {
             return false;
         }
-        // Acquire and release: who ends the burst sees the entries of all who were in it.
+        // Acquire and release: the task that ends the burst sees the entries of all tasks in it.
         let left = self.burst.fetch_sub(count as isize, Ordering::AcqRel) - count as isize;
-        // The busier the device is, the longer it can do without.
+        // The busier the device is, the longer an entry can wait.
         let in_kernel = self.slots.in_flight().saturating_sub(staged);
         left > 0 && staged < (STAGED_MIN + in_kernel / 2).min(STAGED_MAX)
     }
 
-    /// Ends the burst that an attendant began, and hands over what was left to it.
+    /// Ends the burst that an attendant began, and submits its entries.
     pub(super) fn end_burst(&self) {
         self.burst.swap(0, Ordering::AcqRel);
         self.flush_staged();
@@ -128,7 +128,7 @@ impl Shared {
         }
     }
 
-    /// The same for a thread that waits: who leads asks the kernel again and again anyway.
+    /// The same for a thread that waits: the leader enters the kernel again anyway.
     pub(super) fn flush_once(&self) {
         let staged = self.staged();
         if staged > 0 {
@@ -147,24 +147,24 @@ impl Shared {
         if self.is_substituted() { 0 } else { unsafe { self.ring.submission_shared() }.len() }
     }
 
-    /// Hands over what is staged, `staged` entries at least. A kernel that is short of memory, or of room for completions, takes some
-    /// or none of them: then it is asked until it has them all. Nobody else might ask again, not even the owners, who may be tasks
-    /// that are woken by completions alone.
+    /// Submits the staged entries, of which there are `staged` at least. A kernel short of memory, or of room for completions, takes
+    /// some or none of them; the call is repeated until it has taken all. No other thread might do that: the owners may be tasks,
+    /// which only completions wake.
     pub(super) fn flush(&self, staged: usize) {
         if !self.try_flush(staged).is_ok_and(|all| all) {
             self.hand_over_all(staged, SlotIds::new());
         }
     }
 
-    /// Enters the kernel once. Says whether `staged` entries at least are now in its hands, or in others'.
+    /// Enters the kernel once. Returns whether at least `staged` entries were taken, by the kernel or by worker threads.
     pub(super) fn try_flush(&self, staged: usize) -> io::Result<bool> {
         let taken = self.enter(0, WAIT)?;
-        // What another thread handed over at the same time does not count here.
+        // Entries that another thread submitted at the same time do not count here.
         Ok(taken >= staged || self.submits_by_itself || self.gate.is_closed() || !self.has_staged())
     }
 
-    /// Writes these too, and has the kernel take all. Requests that this launches meanwhile are handed over with them, not within: the
-    /// stack does not grow with what completes while the kernel takes nothing.
+    /// Writes these as well and submits all. Requests that are launched meanwhile are submitted in the same loop, without recursion:
+    /// the stack does not grow with the completions that arrive while the kernel takes no entries.
     #[cold]
     fn hand_over_all(&self, mut staged: usize, mut left: SlotIds) {
         let mut attempts = 0;
@@ -190,7 +190,7 @@ impl Shared {
         }
     }
 
-    /// Completes what is complete, if nobody else does. What follows from it is the caller's to hand over.
+    /// Reaps ready completions unless another thread leads. Returns the requests to start, which the caller submits.
     fn make_room(&self) -> SlotIds {
         let Some(lead) = self.try_lead() else {
             std::thread::yield_now();
@@ -204,8 +204,8 @@ impl Shared {
         next
     }
 
-    /// Hands over what is staged, and waits for so many completions, no longer than `limit` (before Linux 5.11, and on a local ring, which
-    /// no other thread enters, for as long as it takes).
+    /// Submits staged entries and waits for `want` completions, for no longer than `limit` (before Linux 5.11, and on a local ring,
+    /// which no other thread enters, without a limit).
     pub(super) fn enter(&self, want: usize, limit: Duration) -> io::Result<usize> {
         self.check_owner();
         self.enters.fetch_add(1, Ordering::Relaxed);
@@ -220,7 +220,7 @@ impl Shared {
         }
         if is_refused {
             if want > 0 {
-                // What the kernel had taken shows in the queue.
+                // The queue shows what the kernel had taken.
                 std::thread::sleep(LOOK_AGAIN);
             }
             return Ok(0);
@@ -243,7 +243,7 @@ impl Shared {
         }
     }
 
-    /// No thread is in the kernel, nor will be: worker threads carry out what that has not taken.
+    /// Called when no thread is in the kernel or will enter it: worker threads carry out the entries that it has not taken.
     #[cold]
     fn substitute(&self) {
         let entries = lock(&self.submission);
@@ -288,7 +288,7 @@ impl Staged {
         self.written += ids.len();
     }
 
-    /// The last so many, in order.
+    /// The last `count`, in order.
     fn last(&self, count: usize) -> Vec<SlotId> {
         (self.written - count..self.written).map(|at| self.ids[at % self.ids.len()]).collect()
     }
@@ -299,10 +299,10 @@ fn is_refusal(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::ENOSYS))
 }
 
-/// How often a thread that waits looks at what the kernel had taken before it refused.
+/// How often a thread that waits reaps requests that the kernel had taken before it refused.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_micros(200);
 
-/// Entries left to a burst: at least so many when the device has nothing else to do, at most so many when it is busy.
+/// Entries that accumulate before the kernel is entered: this many when the device is idle, [`STAGED_MAX`] when it is busy.
 /// Random reads of 4 KiB, 32 in flight on a virtio disk, one tokio thread: 6 to 16 made 80.1 thousand a second at 0.19
 /// system calls each, always 8 made 76.0 at 0.19, always 2 made 83.9 at 0.5, always 16 made 71.1.
 const STAGED_MIN: usize = 6;
@@ -313,8 +313,8 @@ fn is_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM))
 }
 
-/// Tries to hand entries to a kernel that is short of something before the thread sleeps in between, or, if it is no shortage, leaves them
-/// to whoever waits next.
+/// Attempts to submit entries before the thread sleeps between attempts if the kernel is short of a resource, else leaves them to
+/// the next thread that waits.
 const SUBMIT_ATTEMPTS: usize = 64;
 
 /// Short against the time in which a system finds memory.

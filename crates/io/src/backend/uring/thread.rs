@@ -1,6 +1,6 @@
-//! Thread: reaps for tasks whose runtime cannot watch the ring's descriptor, and for what was abandoned.
+//! Thread: the driver thread, which reaps for tasks whose runtime cannot watch the ring's descriptor, and for abandoned requests.
 //!
-//! Owns: the driver thread, started when first needed, parked when nothing is in flight.
+//! Owns: the thread, started when first needed, parked when nothing is in flight.
 //! Does not own: reaping.
 
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ pub(super) struct DriverThread {
 }
 
 impl DriverThread {
-    /// Sees to it that the driver thread reaps until nothing is in flight.
+    /// Ensures that the driver thread reaps until nothing is in flight.
     pub(super) fn attend(&self, shared: &Arc<Shared>) {
         if shared.attended.swap(true, Ordering::SeqCst) {
             return;
@@ -31,7 +31,7 @@ impl DriverThread {
         let thread_shared = shared.clone();
         match spawn("headwater-ring", THREAD_STACK_BYTES, move || thread_shared.drive()) {
             Ok(started) => *handle = Some(started),
-            // Without a thread to be had, the caller reaps once itself; the next call tries again.
+            // If no thread can be started, the caller reaps once itself; the next call tries again.
             Err(_) => {
                 shared.attended.store(false, Ordering::SeqCst);
                 drop(handle);
@@ -60,7 +60,7 @@ impl DriverThread {
 }
 
 impl Shared {
-    /// The driver thread: leads while anything is in flight and somebody asked for attention, else parks.
+    /// The driver thread: leads while requests are in flight and `attend` was called, else parks.
     fn drive(&self) {
         loop {
             if self.slots.in_flight() > 0 {
@@ -77,8 +77,8 @@ impl Shared {
                 continue;
             }
             self.end_burst();
-            // Lower the flag, then look once more: who raised it before this line has its request counted already,
-            // who raises it later unparks us.
+            // Lower the flag, then look once more: a thread that raised it before this line has its request counted already,
+            // one that raises it later unparks us.
             self.attended.store(false, Ordering::SeqCst);
             if self.slots.in_flight() == 0 {
                 self.hand_over();
@@ -103,7 +103,7 @@ impl Shared {
 /// Random reads of 4 KiB, 32 in flight from one task queue, tend to complete together. Without parking the driver thread
 /// in the gap between two such bursts there were 9.9 instead of 13.6 thousand context switches a second, 77.5 instead of
 /// 75.6 thousand reads, and 6.5 instead of 6.7 µs of processor time for each. Long against such a gap (tens of µs), short
-/// for who drops the engine meanwhile.
+/// for a thread that drops the engine meanwhile.
 const LINGER: Duration = Duration::from_millis(1);
 
 /// The driver thread calls wakers, whose depth is theirs; 256 KiB is what small executors give their workers.

@@ -1,6 +1,6 @@
-//! Waiting: threads that want a result, of which one leads and the others follow.
+//! Waiting: threads that wait for results, of which one leads (reaps for all) and the others follow (park).
 //!
-//! Owns: who leads, and that the lead is taken up again when it becomes free.
+//! Owns: which thread leads, and that another takes the lead when it becomes free.
 //! Does not own: what a leader does (reaping).
 //! Locks: `followers`, alone. Blocking: parks, or waits in the kernel as the leader.
 
@@ -15,7 +15,7 @@ use super::{Reaper, Shared, WaitsIdle};
 use crate::request::slot_table::SlotId;
 use crate::sync::lock;
 
-/// Who waits for the lead to become free.
+/// Threads and tasks that wait for the lead to become free.
 #[derive(Default)]
 pub(super) struct Followers {
     threads: Vec<Thread>,
@@ -23,10 +23,10 @@ pub(super) struct Followers {
 }
 
 impl Shared {
-    /// Waits until the request is done, or for `limit` to about twice that. Says whether it is done.
+    /// Waits until the request is done, or for `limit` to about twice that. Returns whether it is done.
     pub(super) fn wait_for(&self, id: SlotId, limit: Duration) -> bool {
         self.check_owner();
-        // One round takes no longer than `limit` and is mostly enough: the clock is asked after it.
+        // One round takes no longer than `limit` and is mostly enough: the clock is read after it.
         let mut deadline = None;
         while !self.slots.is_done(id) {
             match self.try_lead() {
@@ -56,8 +56,8 @@ impl Shared {
         }
     }
 
-    /// Looks for what the kernel had taken before it refused, and parks for a moment: a worker thread unparks the owner of what it has
-    /// done.
+    /// Reaps requests that the kernel had taken before it refused, and parks for a moment: a worker thread unparks the owner of a
+    /// request that it has completed.
     #[cold]
     fn wait_beside_workers(&self, lead: Option<MutexGuard<'_, ()>>, id: SlotId) {
         if let Some(lead) = lead {
@@ -71,7 +71,7 @@ impl Shared {
 
     /// Parks until the request is done or the leader hands over, and no longer than `limit`.
     fn follow(&self, id: SlotId, limit: Duration) {
-        // SAFETY: who waits for a request owns it.
+        // SAFETY: a thread that waits for a request owns it.
         if !unsafe { self.slots.register_thread(id) } {
             return;
         }
@@ -79,7 +79,7 @@ impl Shared {
         self.follower_count.fetch_add(1, Ordering::SeqCst);
         // Pairs with the fence in `hand_over`: either the leader sees this entry, or we see that it has left.
         fence(Ordering::SeqCst);
-        // The leader may have left between our try and our entry in the list; then nobody would wake us.
+        // The leader may have left between our try and our entry in the list; then no thread would wake us.
         match self.try_lead() {
             Some(lead) => self.lead(lead, id, limit),
             None => std::thread::park_timeout(limit),
@@ -92,7 +92,7 @@ impl Shared {
         }
     }
 
-    /// A task follows: it is woken when the lead becomes free. Says whether it is free already.
+    /// Registers a task to be woken when the lead becomes free. Returns whether it is free already.
     #[cfg(feature = "tokio")]
     pub(super) fn follow_as_task(&self, waker: &Waker) -> bool {
         lock(&self.followers).tasks.push(waker.clone());
@@ -101,8 +101,8 @@ impl Shared {
         self.reaper.try_lock().is_ok()
     }
 
-    /// Wakes one thread that follows so that it can lead, and all tasks, because one alone may be a task that nobody
-    /// polls any more. Called by everyone who stops waiting, after it last held the lead.
+    /// Wakes one following thread so that it can lead, and all tasks, because a single one may never be polled again. Every thread
+    /// that stops waiting calls this, after it last held the lead.
     pub(super) fn hand_over(&self) {
         fence(Ordering::SeqCst);
         if self.follower_count.load(Ordering::SeqCst) == 0 {

@@ -1,4 +1,4 @@
-//! Random: many faults at once, while short-lived threads read and write a file whose contents a model knows.
+//! Random: many injected faults at once, while short-lived threads read and write a file whose contents a model knows.
 //!
 //! ```text
 //!   storm: ring of random size ─► threads that begin, wait, poll, give up, hand on and die ─► calm ─► gauges, counts, bytes
@@ -28,7 +28,7 @@ use crate::request::{Request, Transfer};
 use crate::sync::lock;
 use crate::system::sys::Direction;
 
-/// Goal: whatever a kernel does to a ring, short of lying about bytes, nothing is lost, doubled or torn, nobody waits for ever, each
+/// Goal: whatever a kernel does to a ring, short of lying about bytes, nothing is lost, doubled or torn, no wait is endless, each
 /// completion of no request is counted, and in the end everything has come back.
 #[test]
 #[cfg_attr(miri, ignore)] // needs the kernel's rings
@@ -49,7 +49,7 @@ struct Storm {
     file: Arc<OpenFile>,
     route: Route,
     sky: Sky,
-    /// Of each page how often it was written, or `None` while somebody is at it.
+    /// Of each page how often it was written, or `None` while a request has it.
     model: Mutex<Vec<Option<u64>>>,
     directory: ScratchDir,
 }
@@ -142,7 +142,7 @@ impl Storm {
         }
     }
 
-    /// A request for pages that nobody else is at, if memory is there.
+    /// A request for pages that no other request has, if memory is there.
     fn draw(&self, rng: &mut Rng) -> Option<(Request, Asked)> {
         if rng.chance(1, 8) {
             return Some((Request::Nop, Asked { writes: false, pages: Vec::new() }));

@@ -1,6 +1,6 @@
-//! Scripted: one fault at a time, and what the driver makes of it.
+//! Scripted: one injected fault at a time, and how the driver handles it.
 //!
-//! Owns: what is right after each.
+//! Owns: the expected state after each fault.
 //! Does not own: many at once (random).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -305,7 +305,8 @@ fn a_lost_completion_holds_up_nobody_else() {
     });
 }
 
-/// Goal: a kernel that is interrupted, short of memory or of room for completions for a while only delays, whoever waits and however.
+/// Goal: a kernel that is interrupted, short of memory or of room for completions for a while only delays results, in whatever
+/// way threads and tasks wait for them.
 #[test]
 #[cfg_attr(miri, ignore)] // needs the kernel's rings
 fn a_busy_kernel_delays_only() {
@@ -348,7 +349,7 @@ fn a_busy_kernel_needs_no_stack() {
     });
 }
 
-/// Goal: entries that the kernel does not take at once are taken soon, although nobody submits again.
+/// Goal: entries that the kernel does not take at once are taken soon, although no thread submits again.
 #[test]
 #[cfg_attr(miri, ignore)] // needs the kernel's rings
 fn entries_left_over_are_handed_over() {
