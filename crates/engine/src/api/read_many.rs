@@ -24,8 +24,8 @@ use crate::base::error::Result;
 use crate::engine::handle::Source;
 use crate::engine::handle::addressable;
 use crate::inode::Inode;
-use crate::load::cached::CachedRead;
 use crate::load::submit::Caller;
+use crate::read::cached::CachedRead;
 
 /// One of the reads of [`File::read_many`].
 #[derive(Debug)]

@@ -24,8 +24,8 @@ use crate::base::error::{Error, Operation, Result};
 use crate::engine::handle::Source;
 use crate::engine::lending::{LENT_TIMES_MAX, LentBytes};
 use crate::inode::Inode;
-use crate::load::cached::{CachedRead, Next};
 use crate::load::submit::Caller;
+use crate::read::cached::{CachedRead, Next};
 
 /// A snapshot of a range of a file, whatever is written later: slices of the cache's own pages, without a copy. Its memory is
 /// never unmapped or truncated; there is no `SIGBUS`.

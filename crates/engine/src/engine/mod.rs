@@ -17,6 +17,8 @@ pub(crate) mod handle;
 pub(crate) mod lease_thread;
 pub(crate) mod lending;
 pub(crate) mod loads;
+// Only the feature `testing` shows profiles to other crates.
+#[cfg_attr(not(feature = "testing"), allow(unreachable_pub, unused_imports, dead_code))]
 pub mod profiles;
 pub(crate) mod reclaim;
 pub(crate) mod stats;

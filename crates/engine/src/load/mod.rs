@@ -1,7 +1,6 @@
-//! Load: from a missing page to a pinned one.
+//! Load: from missing pages to requests.
 //!
-//! Owns: the cached read, and the requests that it makes.
-//! Does not own: the list of loads in flight (engine), what is read ahead (core).
+//! Owns: the way from a plan of the readahead to loads under way.
+//! Does not own: the list of loads in flight (engine), what is read ahead (core), which reader waits (read).
 
-pub(crate) mod cached;
 pub(crate) mod submit;

@@ -1,7 +1,8 @@
-//! Read: from a position to bytes, in order.
+//! Read: from a position to bytes.
 //!
-//! Owns: streams, and reads around the cache.
-//! Does not own: pages (load).
+//! Owns: reads through the cache, reads around it, and streams.
+//! Does not own: how a missing page is fetched (load).
 
+pub(crate) mod cached;
 pub(crate) mod stream;
 pub(crate) mod uncached;
