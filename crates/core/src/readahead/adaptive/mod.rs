@@ -33,10 +33,10 @@
 //! - S2 A random read plans what it demands and nothing else, but for guesses within the credit.
 //! - S3 An access moves at most one of the streams that exist.
 
-mod control;
 mod direction;
 mod issued;
 mod run;
+mod sizing;
 mod starts;
 mod stream;
 mod stride;
@@ -49,10 +49,10 @@ use super::reads::{Planner, saturating_add};
 use super::{Access, Advice, Lookup, Outcome, ReadId, ReadResult, first_absent};
 use crate::units::{ByteRange, PAGE_SIZE_BYTES, PageIndex, PageRange};
 
-use control::Control;
 use direction::{Direction, Span};
 use issued::{Issue, Issued};
 use run::Run;
+use sizing::Sizing;
 use starts::{Progression, Starts};
 use stream::{Bounds, Pattern, Seen, Stream, Tools};
 use stride::Stride;
@@ -134,7 +134,7 @@ impl Adaptive {
             let span = stream.direction.span(pages);
             match &mut stream.pattern {
                 Pattern::Run(run) if span.start >= run.position && span.start < run.frontier => {
-                    stream.control.on_thrashed();
+                    stream.sizing.on_thrashed();
                     return;
                 }
                 Pattern::Stride(stride) if stride.covers(span.start) => return stride.on_unused(),
@@ -160,7 +160,7 @@ impl Adaptive {
         assert!(self.streams.len() <= STREAMS_MAX, "more streams than the table holds");
         assert!(self.ahead_pages() <= self.share_pages(), "S1");
         assert!(self.credit_pages <= self.credit_pages_max(), "more credit than there is");
-        self.streams.iter().for_each(|stream| stream.control.check());
+        self.streams.iter().for_each(|stream| stream.sizing.check());
     }
 
     /// Plans what the request lacks, from the page in question on. Looked for once for each request, unless a
@@ -352,7 +352,7 @@ impl Adaptive {
     }
 
     fn stream(&mut self, beginning: Beginning, access: &Access, advice: Advice) -> Stream {
-        let control = if beginning.guess_pages > 0 { Control::guess } else { Control::new };
+        let sizing = if beginning.guess_pages > 0 { Sizing::guess } else { Sizing::new };
         self.serials += 1;
         Stream {
             serial: self.serials,
@@ -360,7 +360,7 @@ impl Adaptive {
             handle: access.handle,
             direction: beginning.direction,
             pattern: beginning.pattern,
-            control: control(access.pages.len().get(), advice, &self.limits),
+            sizing: sizing(access.pages.len().get(), advice, &self.limits),
             guess_pages: beginning.guess_pages,
         }
     }

@@ -14,7 +14,7 @@
 //!
 //! Owns: position and frontier of one stream, and what to plan next.
 //!
-//! Does not own: size and distance (see `control`), the demanded pages, which are planned already.
+//! Does not own: size and distance (see `sizing`), the demanded pages, which are planned already.
 //!
 //! States: new -> ramping -> steady, all by `follow`; restarted `[follow of a miss within what was read ahead]`.
 
@@ -82,7 +82,7 @@ impl Run {
         let consumed = heard.at.saturating_sub(self.position);
         let is_ahead = heard.at >= self.asked;
         self.end_at(reach.limit());
-        reach.control.on_consumed(consumed, heard.now);
+        reach.sizing.on_consumed(consumed, heard.now);
         match heard.outcome {
             Outcome::Hit if is_ahead => self.prove(),
             Outcome::Hit => {}
@@ -142,7 +142,7 @@ impl Run {
             let Some(planned_end) = reach.plan(Span { start: self.frontier, end }) else { return };
             self.last_mark = self.frontier;
             self.frontier = planned_end;
-            reach.control.on_planned();
+            reach.sizing.on_planned();
         }
     }
 
@@ -184,7 +184,7 @@ impl Run {
             return;
         }
         if !self.has_holes {
-            reach.control.on_thrashed();
+            reach.sizing.on_thrashed();
         }
         self.has_holes = false;
         self.last_mark = heard.at;

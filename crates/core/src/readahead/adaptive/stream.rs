@@ -6,10 +6,10 @@
 
 use core::time::Duration;
 
-use super::control::Control;
 use super::direction::{Direction, Span};
 use super::issued::{Issue, Issued};
 use super::run::Run;
+use super::sizing::Sizing;
 use super::stride::{Followed, Stride};
 use crate::readahead::reads::Planner;
 use crate::readahead::{Access, Outcome, ReadResult};
@@ -25,7 +25,7 @@ pub(super) struct Stream {
     pub(super) handle: u32,
     pub(super) direction: Direction,
     pub(super) pattern: Pattern,
-    pub(super) control: Control,
+    pub(super) sizing: Sizing,
     /// What its beginning cost of the credit for guesses; given back once it proves right.
     pub(super) guess_pages: u64,
 }
@@ -62,7 +62,7 @@ impl Stream {
         let heard = self.hear(access, now);
         match &self.pattern {
             Pattern::New(_) => false,
-            Pattern::Run(run) => run.claims(&heard, self.control.distance()),
+            Pattern::Run(run) => run.claims(&heard, self.sizing.distance()),
             Pattern::Stride(stride) => stride.claims(&heard),
         }
     }
@@ -80,13 +80,8 @@ impl Stream {
     /// Takes note of an access that it claims, and plans.
     pub(super) fn follow(&mut self, access: &Access, now: Duration, bounds: Bounds, tools: Tools<'_, '_>) {
         let heard = self.hear(access, now);
-        let mut reach = Reach {
-            control: &mut self.control,
-            direction: self.direction,
-            serial: self.serial,
-            bounds,
-            tools,
-        };
+        let mut reach =
+            Reach { sizing: &mut self.sizing, direction: self.direction, serial: self.serial, bounds, tools };
         match &mut self.pattern {
             Pattern::New(_) => {}
             Pattern::Run(run) => run.follow(&heard, &mut reach),
@@ -96,7 +91,7 @@ impl Stream {
                     run.position = heard.request.start;
                     run.frontier = frontier.max(heard.request.end);
                     // It has shown as much as a run of this length.
-                    reach.control.grow_to(run.frontier - origin);
+                    reach.sizing.grow_to(run.frontier - origin);
                     run.refill(heard.request, &mut reach);
                     self.pattern = Pattern::Run(run);
                 }
@@ -118,8 +113,8 @@ impl Stream {
     /// One of its planned reads is done.
     pub(super) fn complete(&mut self, span: Span, result: ReadResult) {
         match result {
-            ReadResult::Read => self.control.on_delivered(),
-            ReadResult::Refused => self.control.on_refused(),
+            ReadResult::Read => self.sizing.on_delivered(),
+            ReadResult::Refused => self.sizing.on_refused(),
             ReadResult::Partly | ReadResult::Failed => {}
         }
         if let Pattern::Run(run) = &mut self.pattern
@@ -132,14 +127,9 @@ impl Stream {
     /// Plans for the first time.
     pub(super) fn begin(&mut self, access: &Access, now: Duration, bounds: Bounds, tools: Tools<'_, '_>) {
         let heard = self.hear(access, now);
-        self.control.on_consumed(0, now);
-        let mut reach = Reach {
-            control: &mut self.control,
-            direction: self.direction,
-            serial: self.serial,
-            bounds,
-            tools,
-        };
+        self.sizing.on_consumed(0, now);
+        let mut reach =
+            Reach { sizing: &mut self.sizing, direction: self.direction, serial: self.serial, bounds, tools };
         match &mut self.pattern {
             Pattern::New(_) => {}
             Pattern::Run(run) => run.refill(heard.request, &mut reach),
@@ -200,7 +190,7 @@ pub(super) struct Tools<'a, 'b> {
 
 /// How far a pattern may reach: the file, the share, and the largest extent.
 pub(super) struct Reach<'a, 'b> {
-    pub(super) control: &'a mut Control,
+    pub(super) sizing: &'a mut Sizing,
     direction: Direction,
     serial: u64,
     bounds: Bounds,
@@ -213,12 +203,12 @@ impl Reach<'_, '_> {
     pub(super) fn size(&self) -> u64 {
         let half = (self.bounds.fair / 2).min(self.bounds.room);
         let allowed = if half == 0 { 0 } else { 1 << half.ilog2() };
-        self.control.size().min(allowed)
+        self.sizing.size().min(allowed)
     }
 
     /// How far ahead: what the controls say, at most the stream's part of the share.
     pub(super) fn distance(&self) -> u64 {
-        self.control.distance().min(self.bounds.fair)
+        self.sizing.distance().min(self.bounds.fair)
     }
 
     pub(super) fn extent_max(&self) -> u64 {
@@ -227,7 +217,7 @@ impl Reach<'_, '_> {
 
     /// The reader waits for a page of the stream.
     pub(super) fn on_wait(&mut self) {
-        self.control.on_wait(self.bounds.latency);
+        self.sizing.on_wait(self.bounds.latency);
     }
 
     /// One past the last place of the file.

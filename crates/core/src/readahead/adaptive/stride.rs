@@ -84,7 +84,7 @@ impl Stride {
             return self.follow_within(heard, reach);
         }
         self.begin_run(runs);
-        reach.control.on_consumed(runs.saturating_mul(self.run), heard.now);
+        reach.sizing.on_consumed(runs.saturating_mul(self.run), heard.now);
         if heard.outcome != Outcome::Hit {
             self.window = (self.window * 2).min(WINDOW_MAX);
             reach.on_wait();

@@ -1,4 +1,4 @@
-//! Control: how large the extents of a stream are, and how far ahead of its reader they reach.
+//! Sizing: how large the extents of a stream are, and how far ahead of its reader they reach.
 //!
 //! ```text
 //!   size      4 … 32 pages ─x2─► largest              with every extent, unless held
@@ -23,7 +23,7 @@ use crate::readahead::{Advice, HOLD_OFF};
 
 /// The two controls of one stream; pages.
 #[derive(Clone, Debug)]
-pub(super) struct Control {
+pub(super) struct Sizing {
     size: u64,
     distance: u64,
     size_max: u64,
@@ -55,13 +55,13 @@ struct Pace {
     elapsed: Duration,
 }
 
-impl Control {
+impl Sizing {
     /// For a stream that is guessed after a request of `requested` pages: begins with as many.
     pub(super) fn guess(requested: u64, advice: Advice, limits: &ReadaheadLimits) -> Self {
-        let mut control = Self::new(requested, advice, limits);
-        control.size = requested.clamp(1, control.size_max).next_power_of_two();
-        control.distance = control.floor();
-        control
+        let mut sizing = Self::new(requested, advice, limits);
+        sizing.size = requested.clamp(1, sizing.size_max).next_power_of_two();
+        sizing.distance = sizing.floor();
+        sizing
     }
 
     /// For a stream that begins with a request of `requested` pages.
@@ -69,7 +69,7 @@ impl Control {
         let is_sequential = advice == Advice::Sequential;
         let size_min = limits.size_pages_min() << u32::from(is_sequential);
         let size_max = limits.size_pages_max();
-        let mut control = Self {
+        let mut sizing = Self {
             size: initial_size(requested, size_min, size_max),
             distance: 0,
             size_max,
@@ -82,8 +82,8 @@ impl Control {
             pace: None,
             sizes_ahead: if is_sequential { SIZES_AHEAD * 2 } else { SIZES_AHEAD },
         };
-        control.distance = control.floor();
-        control
+        sizing.distance = sizing.floor();
+        sizing
     }
 
     pub(super) fn size(&self) -> u64 {
