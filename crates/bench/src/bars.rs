@@ -73,7 +73,7 @@ enum Group {
 
 /// One thing that is run.
 enum Runner {
-    /// With so many MiB of memory.
+    /// With this many MiB of memory.
     Arm(Arm, u64),
     /// The same beside a hot set, whose files are in this folder.
     Beside(Arm, u64, PathBuf),

@@ -1,7 +1,7 @@
-//! Keys: which page is got next, made beforehand so that making them is not measured.
+//! Keys: the order in which pages are read, drawn beforehand so that drawing is not measured.
 //!
 //! Owns: the two orders.
-//! Does not own: who goes through them.
+//! Does not own: the threads that read in these orders.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};

@@ -5,8 +5,8 @@
 //!                  ─► a file that cannot be polled, by interrupt
 //! ```
 //!
-//! Owns: the reads, and what counts as right.
-//! Does not own: the disk's contents (disk), who reads the results (init).
+//! Owns: the reads, and their expected results.
+//! Does not own: the disk's contents (disk), the report (init).
 
 use std::fs;
 use std::io::{self, BufRead};
@@ -176,7 +176,7 @@ fn scan(file: &File) -> io::Result<u64> {
     if offset_bytes == file.len()? { Ok(chunks) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-/// Two threads on one ring: whoever polls, polls for the other one too.
+/// Two threads on one ring: the one that polls reaps for the other too.
 fn two_scans(file: &File) -> io::Result<u64> {
     thread::scope(|scope| {
         let other = scope.spawn(|| scan(file));
@@ -209,7 +209,7 @@ const MEBIBYTE: u64 = 1 << 20;
 /// to say in between.
 const POLLED_SHARE: u64 = 20;
 
-/// At least one in so many reads by interrupt: one interrupt may tell of a whole queue.
+/// At least one interrupt for this many reads: one interrupt may announce a whole queue of completions.
 const INTERRUPTED_SHARE: u64 = 64;
 
 /// A check takes about a second on an emulated processor of a machine that is not busy.

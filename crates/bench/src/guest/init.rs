@@ -75,7 +75,7 @@ pub(crate) fn bring_up(disk: &Path) -> io::Result<()> {
 }
 
 /// In the order of their file names. The command line's parameters are for what is part of the kernel; modules get
-/// theirs from whoever loads them.
+/// theirs from the loader.
 fn load_modules() -> io::Result<()> {
     let Ok(folder) = fs::read_dir("/modules") else { return Ok(()) };
     let mut files: Vec<_> = folder.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();

@@ -71,8 +71,8 @@ impl Machine<'_> {
         Ok(status.map_or(Ended::TooLate, Ended::InTime))
     }
 
-    /// A panic ends the machine. What the kernel does not know it hands to `/init` as environment: the time limit is
-    /// for the case that nobody is left to kill the machine.
+    /// A panic ends the machine. The kernel passes unknown parameters to `/init` as environment: the time limit is for the case that
+    /// no process is left to kill the machine.
     fn kernel_command_line(&self) -> String {
         let seconds = self.timeout.as_secs();
         let (nvme, limit) = (init::NVME_PARAMETERS, init::SECONDS_VARIABLE);

@@ -13,7 +13,7 @@ use super::{ArmOptions, all_threads, figures};
 pub(super) enum Join {
     /// `join_all` over all, as one writes it; above 30 it gives each a task and a waker of its own.
     Plain,
-    /// In groups that `join_all` polls from a plain list: leaner, for who knows.
+    /// In groups that `join_all` polls from a plain list: leaner, for programs that know their group size.
     Groups,
 }
 

@@ -140,7 +140,7 @@ pub(super) fn files(
     })
 }
 
-/// The same by who has a buffer of his own.
+/// The same for programs that read into a buffer of their own.
 pub(super) fn files_by(
     job: &Job,
     threads: u32,

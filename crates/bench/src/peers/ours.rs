@@ -1,7 +1,7 @@
 //! Ours: headwater, as its users would use it for each kind of work.
 //!
 //! Owns: engines and how files are opened; futures of a local engine and on tokio.
-//! Does not own: the rows that are written for all runtimes (runtime) and for all who block (kernel).
+//! Does not own: the rows for all async runtimes (runtime), and for all blocking readers (kernel).
 
 use std::future::Future;
 use std::io::{self, BufRead};

@@ -233,7 +233,7 @@ fn sum_of_words(bytes: &[u8]) -> u64 {
     rest.iter().fold(words, |sum, &byte| sum.rotate_left(8) ^ u64::from(byte))
 }
 
-/// Of those who keep requests in flight by hand: as large and as many as measured best for glommio and compio.
+/// For rows that keep requests in flight by hand: the size and number that measured best for glommio and compio.
 pub(super) const PIECE_BYTES: usize = 512 << 10;
 
 /// Pieces in flight.

@@ -1,7 +1,7 @@
 //! Beside: random reads of cached pages, while another thread is at work.
 //!
-//! The second thread writes the half of the file that is not read, or copies as much in memory that nobody else has: what
-//! both cost is the processor's, what only the first costs is contention.
+//! The second thread writes the half of the file that is not read, or copies as much in memory of its own: what both
+//! cost the reader is processor time, what only the first costs is contention.
 //!
 //! Owns: the two threads, the pace of the second.
 //! Does not own: the file and its contents (target, contents).

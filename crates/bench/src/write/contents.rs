@@ -1,10 +1,10 @@
-//! Contents: pages that say which they are and who wrote them, so that every byte of a file can be checked.
+//! Contents: pages that hold their own number and a version, so that every byte of a file can be checked.
 //!
 //! A page is noise, the same for every 256th page, behind a word: the page's number and a version. Stamping costs one store
 //! for each page, so it does not show in what is measured.
 //!
 //! Owns: what a page holds, making a file of them, the check of every byte.
-//! Does not own: who writes which page when.
+//! Does not own: the writers.
 
 use std::fs::File;
 use std::io::{self, Read};

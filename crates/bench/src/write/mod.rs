@@ -1,4 +1,4 @@
-//! Write: what writing costs, and what it costs those who read meanwhile, against std, fio and GNU cp.
+//! Write: the cost of writing, and of writing for concurrent readers, against std, fio and GNU cp.
 //!
 //! ```text
 //!   rounds × contenders, each in a process of its own (write-arm, fio, cp) ─► bytes checked ─► medians ─► ratios against bars

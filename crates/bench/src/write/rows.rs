@@ -43,7 +43,7 @@ struct Contender {
 
 enum How {
     Arm(ArmOptions),
-    /// Writes so many MiB in order.
+    /// Writes this many MiB in order.
     Fio(PathBuf, u64),
     Shell(String),
 }
@@ -295,7 +295,7 @@ impl Bench<'_> {
         Contender { name: name.to_owned(), how }
     }
 
-    /// What writing so much takes at least, if that is known.
+    /// Prints the least time that writing `mib` takes, if that is known.
     fn tell_limit(&self, mib: f64) -> io::Result<()> {
         match self.limit_mib_per_s {
             Some(rate) => detail(&format!("{:<44} {:.3} s", "writing in order, fio (limit)", mib / rate)),

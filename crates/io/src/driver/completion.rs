@@ -1,4 +1,4 @@
-//! Completion: the handles of requests under way, one by one, together, or submitted together.
+//! Completion: the handle of a request under way; batches, and plugs, which submit requests together.
 //!
 //! ```text
 //!   Driver::submit ──► Completion: wait (blocks) | poll (any executor) | drop (the I/O goes on without its owner)
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Owns: the right to a request's result.
-//! Does not own: the request, which is the slot's.
+//! Does not own: the request (slot).
 //! Invariants: I4 dropping any of these at any moment frees nothing that the device still uses.
 
 use std::fmt;
@@ -32,7 +32,7 @@ pub struct Completion {
     queue: Arc<Queue>,
     id: SlotId,
     taken: bool,
-    /// The request once more, if it is a read whose completion a thread may keep to itself.
+    /// A copy of the request, if it is a read whose completion a stuck thread may hold back.
     again: Option<Reread>,
 }
 
@@ -52,27 +52,27 @@ impl Completion {
 
     /// Blocks until the request is done. In a lone thread on `uring` this costs no thread switch: it reaps for itself.
     ///
-    /// A thread that is stuck in the kernel (a network file system that does not answer, `vfork(2)`, a debugger) keeps the completions of
-    /// what it submitted to itself. After some milliseconds a read is then made again by this thread, into other memory of the
-    /// same arena; other requests wait for as long as that thread is stuck.
+    /// A thread that is stuck in the kernel (a network file system that does not answer, `vfork(2)`, a debugger) holds back the
+    /// completions of its requests. After some milliseconds, this thread then repeats a read itself, into other memory of the same
+    /// arena; other requests wait for as long as that thread is stuck.
     ///
     /// # Panics
-    /// In a forked child, where the request is not.
+    /// In a forked child, which does not have the request.
     pub fn wait(mut self) -> Finished {
         let mut limit = STUCK_LOOK;
         while self.wait_or_look(&mut limit) == Waited::Stuck {
             if let Some(finished) = self.again.as_ref().and_then(Reread::read) {
-                // What the stuck thread has is abandoned.
+                // The stuck thread's request is abandoned.
                 return finished;
             }
         }
         self.take()
     }
 
-    /// As [`Completion::wait`], but a read that a stuck thread keeps to itself is not made again.
+    /// As [`Completion::wait`], but does not repeat a read that a stuck thread holds back.
     ///
     /// # Errors
-    /// The completion of such a read. Dropping it gives it up.
+    /// The completion of such a read. Dropping it abandons the read.
     ///
     /// # Panics
     /// When [`Completion::wait`] does.
@@ -84,7 +84,7 @@ impl Completion {
         }
     }
 
-    /// Blocks until the request is done, or it is a read and a thread is stuck that may have it.
+    /// Blocks until the request is done, or it is a read that a stuck thread may hold back.
     fn wait_or_look(&self, limit: &mut Duration) -> Waited {
         assert!(!self.queue.is_forked(), "a request of the parent process is waited for there");
         while !self.queue.wait_for(self.id, *limit) {
@@ -102,7 +102,7 @@ impl Completion {
         unsafe { self.queue.slots.take(self.id) }.expect("waited for")
     }
 
-    /// The result if it is there, else arranges for the task to be woken.
+    /// Returns the result if the request is done, else arranges for the task to be woken.
     ///
     /// # Panics
     /// If polled again after it was ready, or in a forked child; on a local driver also outside of its `block_on`,
@@ -116,7 +116,7 @@ impl Completion {
         match &self.queue.backend {
             Backend::Uring(uring) => uring.attend_task(),
             Backend::Threads(_) => {}
-            // The simulation moves only when a caller asks: so it does, and has the caller ask again.
+            // The simulation makes progress only in calls: it takes a step, and the task is polled again.
             Backend::Sim(sim) => {
                 let repolls = sim.step_and_repolls();
                 if let Some(finished) = self.take_or_wait(context) {
@@ -137,8 +137,8 @@ impl Completion {
         finished
     }
 
-    /// Whether the result is there, or was taken. No syscall, except to collect what a local ring defers, and to hand over
-    /// what was left to a burst.
+    /// Whether the request is done, or its result was taken. No syscall, except to collect deferred completions of a local ring, and
+    /// to submit entries left to a burst.
     pub fn is_done(&self) -> bool {
         if self.taken {
             // The slot may hold another request by now.
@@ -150,8 +150,8 @@ impl Completion {
         self.queue.slots.is_done(self.id)
     }
 
-    /// Asks the kernel to end the request early. Whether it does shows in the result: `ECANCELED`, or fewer bytes with
-    /// `stopped_by`, or all of them. What a device is already transferring is mostly not stopped.
+    /// Asks the kernel to cancel the request. The result shows whether it did: `ECANCELED`, or fewer bytes with `stopped_by`, or all
+    /// of them. A transfer that the device has begun is mostly not stopped.
     pub fn cancel(&self) {
         if self.taken || self.queue.is_forked() {
             return;
@@ -176,7 +176,7 @@ impl Drop for Completion {
         }
         // SAFETY: this handle is the request's only owner, and gone after this.
         let under_way = unsafe { self.queue.slots.abandon(self.id) };
-        // The simulation completes what is abandoned with its later steps.
+        // The simulation completes abandoned requests in its later steps.
         if under_way && !matches!(self.queue.backend, Backend::Sim(_)) {
             self.queue.attend();
         }
@@ -190,7 +190,7 @@ enum Waited {
     Stuck,
 }
 
-/// A read, to be made again by the thread that waits for it.
+/// A read that the waiting thread may repeat.
 struct Reread {
     arena: Arena,
     memory_bytes: usize,
@@ -215,7 +215,7 @@ impl Reread {
         }
     }
 
-    /// `None` without memory for it.
+    /// `None` if there is no memory for it.
     #[cold]
     fn read(&self) -> Option<Finished> {
         let read = Transfer {
@@ -230,16 +230,16 @@ impl Reread {
     }
 }
 
-/// After how long at least (twice that at the most) a thread that waits first looks for one that is stuck, twice as long each time. Most
+/// A waiting thread first looks for a stuck one after this time, or up to twice that; then after twice as long each time. Most
 /// devices answer before.
 const STUCK_LOOK: Duration = Duration::from_millis(1);
 const STUCK_LOOK_MAX: Duration = Duration::from_millis(500);
 
-/// Submits requests together: what is submitted through it is handed to the kernel in one system call when it is dropped
-/// or flushed, or when a caller waits for one of them before that.
+/// Submits requests together: requests submitted through it reach the kernel in one system call when it is dropped or flushed, or
+/// when a caller waits for one of them before that.
 pub struct Plug<'a> {
     driver: &'a Driver,
-    /// Where something is staged, at most one of each kind of ring.
+    /// Queues with staged requests, at most one of each kind of ring.
     queues: SmallVec<[Arc<Queue>; 2]>,
 }
 
@@ -276,9 +276,9 @@ impl<'a> Plug<'a> {
         Completion::submit(&queue, request, urgency, Start::Staged)
     }
 
-    /// Hands over what was submitted so far.
+    /// Submits the staged requests to the kernel.
     pub fn flush(&mut self) {
-        // What a parent staged is for the parent to hand over.
+        // Requests that the parent staged are for the parent to submit.
         let queues = self.queues.drain(..).filter(|queue| !queue.is_forked());
         queues.for_each(|queue| queue.unplug());
     }
@@ -358,14 +358,14 @@ impl Batch {
         self.count == 0
     }
 
-    /// Submits all, waits for all, and hands over each result with the place of its request. Blocks. The batch is empty
+    /// Submits all, waits for all, and calls `each` with the index of each request and its result. Blocks. The batch is empty
     /// afterwards, also when `each` panics. In a forked child each result is [`RejectReason::Forked`].
     ///
     /// # Panics
     /// On a local driver when called by another thread than the one that built it.
     #[inline]
     pub fn finish(&mut self, mut each: impl FnMut(usize, Finished)) {
-        // Before anything is taken out: the thread that may finish it finds it whole.
+        // Before anything is taken out: the thread that may use it finds it whole.
         self.driver.check_thread();
         let count = std::mem::take(&mut self.count);
         if self.driver.is_forked() {
@@ -384,7 +384,7 @@ impl Batch {
             self.driver.pick(queues)
         };
         let mut under_way = UnderWay { queue, ids: SlotIds::new(), place: 0, handed_over: 0 };
-        // Should `each` panic, what was not submitted is dropped.
+        // Should `each` panic, the requests not yet submitted are dropped.
         let mut requests = std::mem::take(&mut self.requests);
         under_way.submit(&mut requests[..count], &mut each);
         self.requests = requests;
@@ -392,13 +392,13 @@ impl Batch {
     }
 }
 
-/// The submitted part of a batch. Dropped early, it gives up what is left.
+/// The submitted part of a batch. Dropped early, it abandons the rest.
 struct UnderWay<'a> {
     queue: &'a Arc<Queue>,
     ids: SlotIds,
-    /// In the batch, of the first of `ids`.
+    /// Index in the batch of the first of `ids`.
     place: usize,
-    /// Of `ids`, those that are nobody's any more.
+    /// How many of `ids` were passed to the caller already.
     handed_over: usize,
 }
 
@@ -436,7 +436,7 @@ impl UnderWay<'_> {
         }
     }
 
-    /// Waits for all that are submitted and hands them over.
+    /// Waits for all submitted requests and passes their results to `each`.
     #[inline]
     fn wait(&mut self, mut each: impl FnMut(usize, Finished)) {
         for &id in &self.ids {

@@ -1,4 +1,4 @@
-//! Local: a driver for one thread, and the loop that runs futures on it.
+//! Local driver: a driver for one thread, and the loop that runs futures on it.
 //!
 //! ```text
 //!   block_on ─► poll the future ─► submit its requests, reap what is complete ─┬─ something: again
@@ -6,7 +6,7 @@
 //!       └──────────────────────────── completion, or the future's waker ◄───────────────── ring and waker
 //! ```
 //!
-//! Owns: the sleep of a thread that has nothing to do.
+//! Owns: how the thread sleeps while there is nothing to do.
 //! Does not own: the queue (driver).
 
 use std::fmt;
@@ -24,8 +24,8 @@ use crate::backend::uring::Sharing;
 use crate::driver::queue::Backend;
 use crate::driver::{Driver, DriverOptions};
 
-/// A driver that stays in the thread that built it: what a thread-per-core program uses. The kernel then needs no
-/// interruption to complete a request, and rings need no sharing.
+/// A driver that stays in the thread that built it, for thread-per-core programs. The kernel does not interrupt the thread to
+/// complete a request, and rings are not shared.
 ///
 /// ```
 /// use headwater_io::{DriverOptions, LocalDriver, Request, Urgency};
@@ -91,12 +91,12 @@ impl LocalDriver {
         })
     }
 
-    /// Until something is complete or the future is woken.
+    /// Sleeps until a completion is ready or the future is woken.
     fn sleep(&self) {
         let wakeup = &self.wakeup;
         wakeup.sleeping.store(true, Ordering::SeqCst);
         self.rings().for_each(|uring| uring.silence());
-        // Once more: what was rung for before is not rung for again.
+        // Once more: the kernel does not signal again for completions that it has signalled before.
         let moved = self.rings().fold(false, |moved, uring| uring.submit_and_reap() | moved);
         if !moved && !wakeup.woken.load(Ordering::SeqCst) {
             let limit = self.rings().filter_map(|uring| uring.sleep_limit()).min();

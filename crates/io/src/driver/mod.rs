@@ -1,4 +1,4 @@
-//! Driver: hands requests to the kernel and gives them back, in one of three ways.
+//! Driver: accepts requests, spreads them over queues, and completes them on one of three backends.
 //!
 //! ```text
 //!   submit ──► queue: the thread's own, or the least loaded ──► slot ─┬─ uring:   SQE, io_uring_enter
@@ -7,8 +7,8 @@
 //!   queues of a uring driver: a ring for each processor; polled ones beside them for devices that poll
 //! ```
 //!
-//! Owns: the queues, and which of them a request takes.
-//! Does not own: request state (slots), memory (arena), how a queue works.
+//! Owns: the queues, and the choice of one for each request.
+//! Does not own: request state (slots), memory (arena), the work of a queue.
 //! Invariants: I4 dropping a [`Completion`] or the [`Driver`] at any moment frees nothing that the device still uses.
 
 pub(crate) mod completion;
@@ -37,7 +37,7 @@ use crate::request::{Rejected, Request};
 use crate::system::reject::RejectReason;
 use crate::system::sys::SyncScope;
 
-/// Which driver is wanted.
+/// The kind of driver that a caller asks for.
 #[derive(Clone, Debug, Default)]
 pub enum DriverKind {
     /// `uring` where the kernel allows it, else `threads`.
@@ -52,10 +52,10 @@ pub enum DriverKind {
 }
 
 impl DriverKind {
-    /// What `HEADWATER_DRIVER` (`auto`, `uring`, `threads`) says, if this is [`DriverKind::Auto`]; else this.
+    /// For [`DriverKind::Auto`] the value of `HEADWATER_DRIVER` (`auto`, `uring`, `threads`) in the environment; else `self`.
     ///
     /// # Errors
-    /// `InvalidInput` for another value of it.
+    /// `InvalidInput` for another value of the variable.
     pub fn or_environment(self) -> io::Result<DriverKind> {
         if !matches!(self, DriverKind::Auto) {
             return Ok(self);
@@ -72,14 +72,14 @@ impl DriverKind {
     }
 }
 
-/// Whether devices are asked for completions (`IORING_SETUP_IOPOLL`) instead of sending interrupts.
+/// Whether the kernel polls devices for completions (`IORING_SETUP_IOPOLL`) instead of waiting for interrupts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Polling {
     /// Never.
     Off,
-    /// Direct requests to a device that polls (`io_poll` in its queue's sysfs folder, which for NVMe the administrator
-    /// sets up with `nvme.poll_queues`) take rings of their own, on which waiting spins in the kernel. Larger ones than
-    /// the device takes whole (`max_sectors_kb`) do not.
+    /// Direct requests to a device that supports polling (`io_poll` in its queue's sysfs folder, which for NVMe the administrator
+    /// sets up with `nvme.poll_queues`) take rings of their own, on which waiting spins in the kernel. Requests larger than the
+    /// device takes whole (`max_sectors_kb`) take ordinary rings.
     #[default]
     Auto,
 }
@@ -96,7 +96,7 @@ pub struct DriverOptions {
     pub rings: Option<u32>,
     /// Only for `uring`.
     pub polling: Polling,
-    /// Who may use the driver. Only for `uring`; the others are usable by any thread.
+    /// Which threads may use the driver. Only for `uring`; any thread may use the others.
     pub sharing: Sharing,
     /// Only for `uring`.
     pub submission_polling: SubmissionPolling,
@@ -115,23 +115,23 @@ impl Default for DriverOptions {
     }
 }
 
-/// What a driver turned out to be.
+/// The features that a driver has got.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct DriverInfo {
     /// `"uring"`, `"threads"` or `"sim"`.
     pub name: &'static str,
-    /// Why [`DriverKind::Auto`] did not get a ring.
+    /// Why [`DriverKind::Auto`] could not use io_uring.
     pub uring_refusal: Option<String>,
     /// Rings, 0 for other drivers.
     pub rings: u32,
     /// Rings that poll the device.
     pub polled_rings: PolledRings,
-    /// Whether the kernel runs completions only when the owning thread asks (`IORING_SETUP_DEFER_TASKRUN`).
+    /// Whether the kernel posts completions only when the owning thread enters the ring (`IORING_SETUP_DEFER_TASKRUN`).
     pub completions_deferred: bool,
-    /// Memory that the rings know beforehand, in bytes; see [`Driver::register_memory`].
+    /// Memory registered with the rings, in bytes; see [`Driver::register_memory`].
     pub registered_bytes: u64,
-    /// Why it is not more.
+    /// Why the kernel refused to register more.
     pub registration_refusal: Option<String>,
     /// Requests in flight at most.
     pub queue_depth: u32,
@@ -141,13 +141,13 @@ pub struct DriverInfo {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum PolledRings {
-    /// Not wanted.
+    /// Polling is off.
     Off,
-    /// No file on a device that polls was used yet.
+    /// No file on a device that supports polling was used yet.
     NotNeeded,
-    /// The device polls, but the kernel gave no ring for it, so ordinary ones are used.
+    /// The device supports polling, but the kernel refused a polled ring, so ordinary ones are used.
     Refused(String),
-    /// So many.
+    /// This many rings poll.
     On(u32),
 }
 
@@ -186,7 +186,7 @@ impl Driver {
     ///
     /// # Errors
     /// `InvalidInput` for a queue depth or a number of rings out of range; with [`DriverKind::Uring`] what the kernel
-    /// says.
+    /// reports.
     pub fn new(options: &DriverOptions) -> io::Result<Driver> {
         check(options)?;
         let slots = || Arc::new(Slots::new(options.queue_depth));
@@ -223,7 +223,7 @@ impl Driver {
         Driver { inner: Arc::new(inner) }
     }
 
-    /// What kind of driver this is, and which wishes were not met.
+    /// The kind of driver, and why a requested feature is not in use.
     pub fn info(&self) -> DriverInfo {
         let queues = &self.inner.queues;
         let (name, rings, completions_deferred) = match &queues[0].backend {
@@ -282,22 +282,22 @@ impl Driver {
         Batch::new(self)
     }
 
-    /// From now on, rings learn of each 2 MiB of this arena when it is first used, as far as the limit of locked memory
-    /// goes, so that the kernel need not look up pages for each request. Only one arena can be registered; others work
-    /// as before. Other drivers than `uring` ignore this.
+    /// From now on, rings register each 2 MiB of this arena on first use, up to the limit of locked memory, so that the kernel need
+    /// not look up pages for each request. Only one arena can be registered; others work as before. Drivers other than `uring`
+    /// ignore this.
     pub fn register_memory(&self, arena: &Arena) {
         let key = self.inner.memory.get_or_init(|| arena.key());
         self.all_queues().for_each(|queue| queue.register_memory(key.clone()));
     }
 
-    /// Makes sure that requests whose owners are gone are completed although nobody waits for them.
+    /// Ensures that abandoned requests are completed although no caller waits for them.
     pub fn attend(&self) {
         if !self.is_forked() {
             self.all_queues().filter(|queue| queue.slots.in_flight() > 0).for_each(|queue| queue.attend());
         }
     }
 
-    /// The time; on `sim` as far ahead as a test has advanced it.
+    /// The time; on `sim` ahead by as much as a test has advanced it.
     pub fn now(&self) -> Instant {
         match &self.inner.queues[0].backend {
             Backend::Sim(sim) => Instant::now() + sim.ahead(),
@@ -426,7 +426,7 @@ impl Driver {
         }
     }
 
-    /// Free space of the file system, bytes; see [`OpenFile::free_bytes`]. The `sim` driver knows its own limit.
+    /// Free space of the file system, bytes; see [`OpenFile::free_bytes`]. On the `sim` driver at most that of the simulated device.
     ///
     /// # Errors
     /// Those of [`OpenFile::free_bytes`], and [`RejectReason::Forked`].
@@ -435,7 +435,7 @@ impl Driver {
         simulated.map_or_else(|| file.free_bytes(), Ok)
     }
 
-    /// What stands for the device, if anything does.
+    /// The control of the simulated device, on the `sim` driver.
     fn simulation(&self) -> io::Result<Option<&Sim>> {
         if self.is_forked() {
             return Err(RejectReason::Forked.into());
@@ -479,7 +479,7 @@ impl Driver {
         self.inner.queues.iter().chain(polled.into_iter().flatten())
     }
 
-    /// The queues that a request may take. Polled rings know neither syncs nor those who would spin for what is written back.
+    /// The queues that a request may take. Polled rings take neither syncs nor writeback, for which no thread would spin.
     pub(crate) fn queues_for(&self, request: &Request) -> &[Arc<Queue>] {
         match request {
             Request::Transfer(transfer)
@@ -586,5 +586,5 @@ fn rings(options: &DriverOptions, polling: DevicePolling) -> io::Result<Box<[Arc
 /// A ring with fewer places gains nothing: 32 requests of 1 MiB, or of 4 KiB, keep a flash device busy.
 const RING_DEPTH_MIN: u32 = 32;
 
-/// Larger bursts than this are handed over in parts; an entry is 64 bytes of kernel memory.
+/// Larger bursts than this are submitted in parts; an entry is 64 bytes of kernel memory.
 const SUBMISSION_ENTRIES_MAX: u32 = 256;

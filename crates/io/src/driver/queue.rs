@@ -1,8 +1,8 @@
-//! Queue: requests on their way to one backend: the slots that they are in, and what carries them out.
+//! Queue: the slots of requests under way, and the backend that carries these out.
 //!
 //! Owns: the choice of backend for each call.
 //! Does not own: which queue a request takes (driver).
-//! Invariants: I4 a queue lives until its last completion is gone, and then waits for what is in flight.
+//! Invariants: I4 a queue lives until its last completion is gone, and then waits for the requests in flight.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(crate) enum Backend {
     Sim(Sim),
 }
 
-/// When a request is handed to the kernel.
+/// When a request is submitted to the kernel.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
     Now,
@@ -58,7 +58,7 @@ impl Queue {
         matches!(&self.backend, Backend::Uring(uring) if uring.is_busy())
     }
 
-    /// Whether tasks that were woken together are expected to ask here again, and a place is free.
+    /// Whether tasks that were woken together are expected to submit here again, and a place is free.
     pub(crate) fn expects_more(&self) -> bool {
         matches!(&self.backend, Backend::Uring(uring) if uring.expects_more())
             && self.slots.in_flight() < self.slots.depth() as usize
@@ -72,7 +72,7 @@ impl Queue {
         }
     }
 
-    /// Not in a forked child, nor on a local driver in a foreign thread, which is for the caller to know.
+    /// The caller ensures that this is neither a forked child nor, on a local driver, a foreign thread.
     #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
     pub(crate) fn submit(
         &self,
@@ -132,7 +132,7 @@ impl Queue {
         }
     }
 
-    /// Blocks until the request is done, on a ring no longer than about twice `limit`. Says whether it is done.
+    /// Blocks until the request is done, on a ring no longer than about twice `limit`. Returns whether it is done.
     pub(crate) fn wait_for(&self, id: SlotId, limit: Duration) -> bool {
         if let Backend::Uring(uring) = &self.backend {
             return uring.wait_for(id, limit);
@@ -141,17 +141,17 @@ impl Queue {
         true
     }
 
-    /// Whether a thread keeps completions to itself because it is stuck in the kernel.
+    /// Whether a thread stuck in the kernel holds back completions.
     pub(crate) fn has_stuck_submitter(&self) -> bool {
         matches!(&self.backend, Backend::Uring(uring) if uring.has_stuck_submitter())
     }
 
-    /// Whether a thread can keep the completions of another to itself.
+    /// Whether a thread can hold back the completions of another.
     pub(crate) fn may_get_stuck(&self) -> bool {
         matches!(&self.backend, Backend::Uring(uring) if !uring.is_deferred())
     }
 
-    /// Nobody waits, but requests must still be completed.
+    /// Ensures that requests in flight are completed although no caller waits for them.
     pub(crate) fn attend(&self) {
         match &self.backend {
             Backend::Uring(uring) => uring.attend(),
@@ -166,7 +166,7 @@ impl Queue {
         }
     }
 
-    /// Bytes that the kernel knows beforehand, and why not more.
+    /// Registered bytes, and why not more.
     pub(crate) fn registered_memory(&self) -> Option<(u64, Option<&str>)> {
         match &self.backend {
             Backend::Uring(uring) => Some(uring.registered_memory()),
@@ -174,7 +174,7 @@ impl Queue {
         }
     }
 
-    /// Looks whether something is complete, without a syscall where possible.
+    /// Reaps ready completions, without a syscall where possible.
     pub(crate) fn reap_ready(&self) {
         match &self.backend {
             Backend::Uring(uring) => uring.reap_ready(),

@@ -1,6 +1,6 @@
-//! Access: what a file is opened for, by which route its bytes move, and the opening of its ordinary descriptor.
+//! Access: opens the ordinary descriptor of a file; the options of an opening, and the routes of a transfer.
 //!
-//! Owns: the options of an opening, the flags they become.
+//! Owns: the options of an opening, and their flags of `open(2)`.
 //! Does not own: the descriptor with `O_DIRECT` (direct), closing (descriptor).
 
 use std::fs::File;
@@ -13,7 +13,7 @@ use rustix::fs::OFlags;
 use super::descriptor::Descriptor;
 use super::status::positioned_kind;
 
-/// Which descriptor of the file a request uses.
+/// The descriptor of the file that a transfer uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Route {
     /// The `O_DIRECT` descriptor: offset, length and memory must be aligned as [`OpenFile::direct`](super::OpenFile::direct) says.
@@ -59,7 +59,7 @@ pub(super) fn open_unwaiting(path: &Path, access: Access) -> io::Result<Descript
     // Miri has no such flag.
     let unwaiting = if cfg!(miri) { OFlags::empty() } else { OFlags::NONBLOCK };
     match Descriptor::open(path, flags | unwaiting) {
-        // What others hold a lease on has to be waited for. A socket cannot be opened at all, which is better said so.
+        // Another process holds a lease on the file: wait until it gives that up. A socket cannot be opened at all; say so.
         Err(error) if [Some(libc::EAGAIN), Some(libc::ENXIO)].contains(&error.raw_os_error()) => {
             let mode = std::fs::metadata(path)?.mode();
             positioned_kind(rustix::fs::FileType::from_raw_mode(mode))?;
@@ -69,8 +69,8 @@ pub(super) fn open_unwaiting(path: &Path, access: Access) -> io::Result<Descript
     }
 }
 
-/// Takes the flags off a descriptor that was opened for a first look: on a ring, `O_NONBLOCK` would have requests fail that
-/// must wait.
+/// Removes flags from a descriptor that was opened to be examined first: with `O_NONBLOCK`, requests on a ring would fail instead
+/// of waiting.
 pub(super) fn let_wait(file: &File) -> io::Result<()> {
     if cfg!(miri) {
         return Ok(());

@@ -1,16 +1,16 @@
-//! Append: a descriptor with `O_APPEND`, by which programs that append to one file at the same time do not overwrite each other.
+//! Append: a descriptor with `O_APPEND`, so that programs which append to one file at the same time do not overwrite each other.
 //!
 //! ```text
 //!   append ─► append_lock ─► write(2): the kernel takes the end of the file and writes there, under the inode's lock
-//!                     └─► lseek(SEEK_CUR) less what was written: where the bytes lie
+//!                     └─► lseek(SEEK_CUR) less the bytes written: their offset
 //! ```
 //!
-//! One append is one system call, so that its bytes lie together, whoever else appends. `pwritev2(2)` with `RWF_APPEND` would
-//! do without the descriptor, but does not say where the bytes went; the position of this descriptor does, because it belongs to
-//! nothing else. That holds on ext4, XFS, Btrfs and tmpfs, among processes of one kernel; NFS does not have it (`open(2)`).
+//! One append is one system call, so its bytes lie together even if other processes append. `pwritev2(2)` with `RWF_APPEND`
+//! would need no descriptor, but does not return the offset; the position of this descriptor shows it, because nothing else
+//! moves it. That holds on ext4, XFS, Btrfs and tmpfs, among processes of one kernel, but not on NFS (`open(2)`).
 //!
-//! Owns: the descriptor, which thread appends by it, the place of what was appended.
-//! Does not own: what pages hold, when the device has it.
+//! Owns: the descriptor, the lock of its position, the offset of each append.
+//! Does not own: cached pages, durability.
 //! Locks: `append_lock`, from the write until the position is known. The write may block on memory and on the device.
 
 use std::fs::File;
@@ -29,7 +29,8 @@ use crate::sync::lock;
 use crate::system::fork::ProcessMark;
 use crate::system::reject::RejectReason;
 
-/// A file open for appending, through the kernel's page cache. Any thread may use it; appends of one `AppendFile` take turns.
+/// A file open for appending, through the kernel's page cache. Any thread may use it; appends of one `AppendFile` run one after the
+/// other.
 #[derive(Debug)]
 pub struct AppendFile {
     file: Descriptor,
@@ -60,7 +61,7 @@ impl AppendFile {
         let flags = OFlags::WRONLY | OFlags::APPEND;
         let by_descriptor = format!("/proc/self/fd/{}", file.buffered().as_raw_fd());
         let opened = match Descriptor::open(by_descriptor, flags) {
-            // If a FIFO is at the path by now, its other end is not waited for; on files the flag means nothing.
+            // If a FIFO is at the path by now, the open does not wait for its other end; on files the flag means nothing.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Descriptor::open(path, flags | OFlags::NONBLOCK)
             }
@@ -72,7 +73,7 @@ impl AppendFile {
         Ok(AppendFile { file: opened, key, process: ProcessMark::here(), append_lock: Mutex::default() })
     }
 
-    /// Writes all the bytes at the end of the file, in one piece, and says where they lie. Blocks as `write(2)` does.
+    /// Writes the bytes at the end of the file, in one piece, and returns where they lie. Blocks as `write(2)` does.
     ///
     /// # Errors
     /// What `write(2)` reports; nothing was written then. [`RejectReason::Forked`] in a child of the process that opened this: the

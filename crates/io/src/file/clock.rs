@@ -1,9 +1,9 @@
-//! Clock: the kernel's coarse clock, by which looks at files are dated.
+//! Clock: the kernel's coarse clock, which dates the checks of files.
 
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Time since some moment, as of the kernel's last tick: cheaper to ask than the exact time.
+/// Monotonic time as of the kernel's last tick: cheaper than the exact time.
 pub fn coarse_clock() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)

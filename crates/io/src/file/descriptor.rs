@@ -10,22 +10,22 @@
 //! descriptor they were taken through. SQLite, for one, locks its files like that: an engine that closes descriptors in the
 //! background would unlock the databases of its own process. So before a descriptor is closed, `F_OFD_GETLK` asks whether a write
 //! lock on the whole file would conflict with anything: a lock of an open file description conflicts with the POSIX locks of every
-//! process, this one included. Locks of other processes delay the close too; they cannot be told apart for certain.
+//! process, this one included. Locks of other processes delay the close too; the answer does not always distinguish them.
 //!
-//! A file that is opened again and again while something is locked gets the descriptor that is parked already, lest there be more of
-//! them each time. Whether the program may open the file is for the kernel to say, which only `open(2)` asks in full; so a thread
-//! opens and closes the file in an empty descriptor table of its own (`close_range(2)` with `CLOSE_RANGE_UNSHARE`, Linux 5.9). POSIX
+//! A file that is opened again while it is locked gets its parked descriptor, so that their number does not grow with each opening.
+//! Only `open(2)` makes all the checks whether the program may open the file; so a thread opens and closes the file in an empty
+//! descriptor table of its own (`close_range(2)` with `CLOSE_RANGE_UNSHARE`, Linux 5.9). POSIX
 //! locks belong to a table, so that close leaves those of the program alone. It takes some 200 us, for such files only.
 //!
-//! What remains: another thread may take a lock between the question and the close, some 100 ns; that lock is lost. At most
-//! [`parked_max`] descriptors are parked; beyond, the oldest is closed, with what that does to the locks. `execve(2)` closes
-//! descriptors too, and so drops the locks that it would otherwise keep. Where the question fails (before Linux 3.15, some
-//! file systems), descriptors are closed at once. The question costs 0.3 us, and on a network file system a message to the server.
+//! Not covered: another thread may take a lock between the query and the close, some 100 ns; that lock is lost. At most
+//! [`parked_max`] descriptors are parked; beyond, the oldest is closed, which drops its file's locks. `execve(2)` closes
+//! descriptors too, and so drops the locks that it would otherwise keep. Where the query fails (before Linux 3.15, some
+//! file systems), descriptors are closed at once. The query costs 0.3 us, and on a network file system a message to the server.
 //!
 //! Owns: the open and the close of every descriptor of a user's file, the list of parked ones.
 //! Does not own: which descriptors a file has (file), the ticks of [`close_parked`] (engine).
-//! Locks: `pass` before `files`. `files` is held for taking out and putting in, without a system call; `pass` while all files are
-//! asked about, so that a file that is opened meanwhile finds its parked descriptor.
+//! Locks: `pass` before `files`. `files` is held to add and remove entries, without a system call; `pass` while all files are
+//! queried, so that a file opened meanwhile finds its parked descriptor.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -49,7 +49,7 @@ use crate::sync::lock;
 use crate::system::fork::ProcessMark;
 use crate::system::signals::without_signals;
 
-/// An open file. In a child of the process that opened it, which has none of the locks, it is closed without a question.
+/// An open file. In a child of the process that opened it, which has none of the locks, it is closed without a query.
 #[derive(Debug)]
 pub(crate) struct Descriptor {
     file: ManuallyDrop<File>,
@@ -100,14 +100,14 @@ impl Drop for Descriptor {
     }
 }
 
-/// Closes the descriptors that were kept because something was locked, as far as nothing is any more, and says how many stay. Costs
-/// an atomic load if there are none, else a system call for each file.
+/// Closes parked descriptors of files that are no longer locked, and returns how many stay parked. Costs an atomic load if there are
+/// none, else a system call for each file.
 pub fn close_parked() -> usize {
     let parked = Parked::here();
     if parked.count.load(Ordering::Acquire) == 0 { 0 } else { parked.close(lock(&parked.pass)) }
 }
 
-/// Descriptors that are parked at most: few beside what a process may have open.
+/// Descriptors that are parked at most: few beside the descriptors that a process may have open.
 fn parked_max() -> usize {
     const MAX: usize = 4096;
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -126,7 +126,7 @@ fn open_file(path: &Path, flags: OFlags) -> io::Result<File> {
     }
 }
 
-/// The same for closing. An error says nothing that can be acted on: the descriptor is gone.
+/// The same for closing. No error can be acted on: the descriptor is gone in any case.
 fn close_file(file: File) {
     // SAFETY: the descriptor is the file's, which is gone.
     unsafe { rustix::io::close(file.into_raw_fd()) };
@@ -180,7 +180,7 @@ impl Parked {
     }
 
     fn park(&self, file: File) {
-        // What cannot be told apart is closed by itself all the same.
+        // A descriptor without a key is closed at once.
         let Ok(key) = FileKey::of_descriptor(file.as_fd()) else { return };
         let Ok(flags) = fcntl_getfl(&file) else { return };
         self.put(Waiting { key, mode: lasting(flags), file });
@@ -254,13 +254,13 @@ fn lasting(flags: OFlags) -> OFlags {
     flags & (OFlags::ACCMODE | OFlags::APPEND)
 }
 
-/// Makes of a used descriptor one as good as new.
+/// Resets a parked descriptor to the state of a new one.
 fn renew(file: &File, flags: OFlags) -> bool {
     let changeable = OFlags::APPEND | OFlags::DIRECT | OFlags::NONBLOCK;
     fcntl_setfl(file, flags & changeable).is_ok() && fadvise(file, 0, None, Advice::Normal).is_ok()
 }
 
-/// Opens a file and closes it, without a descriptor of this process, and says which file it was. `None` where that fails.
+/// Opens a file and closes it, in another descriptor table, and returns its key. `None` where that fails.
 fn open_elsewhere(path: &Path, flags: OFlags) -> Option<FileKey> {
     thread::scope(|scope| {
         let open = || {
@@ -273,7 +273,7 @@ fn open_elsewhere(path: &Path, flags: OFlags) -> Option<FileKey> {
     })
 }
 
-/// Gives the calling thread a descriptor table of its own, an empty one.
+/// Moves the calling thread to an empty descriptor table of its own.
 fn leave_descriptors() -> io::Result<()> {
     const CLOSE_RANGE_UNSHARE: libc::c_uint = 2;
     let (first, last): (libc::c_uint, libc::c_uint) = (0, libc::c_uint::MAX);
@@ -284,7 +284,7 @@ fn leave_descriptors() -> io::Result<()> {
     }
 }
 
-/// Whether a lock stands on any part of the file. Without an answer, no.
+/// Whether any part of the file is locked. No, if the query fails.
 fn is_locked(file: &File) -> bool {
     if cfg!(miri) {
         return false;

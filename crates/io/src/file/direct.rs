@@ -1,15 +1,15 @@
-//! Direct: the descriptor with `O_DIRECT`, and what it asks of transfers.
+//! Direct: the descriptor with `O_DIRECT`, and the alignment that it requires.
 //!
 //! ```text
-//!   statx tells ─┬─ alignment ─► opened when first used; if that fails, the ordinary descriptor serves
-//!                ├─ zero ──────► none
-//!                └─ nothing ───► opened now, and tried with one page
+//!   statx returns ─┬─ alignment ─► opened on first use; if that fails, the ordinary descriptor serves
+//!                  ├─ zero ──────► none
+//!                  └─ nothing ───► opened now, and tried with one page
 //! ```
 //!
-//! A small file that is cached somewhere is read and closed without it: opening it costs as much as opening the file did.
+//! A small cached file is read and closed without it: opening it costs as much as opening the file did.
 //!
 //! Owns: the descriptor.
-//! Does not own: the ordinary one, which route a request takes.
+//! Does not own: the ordinary descriptor, the route of a request.
 
 use std::fs::File;
 use std::io;
@@ -26,7 +26,7 @@ use super::access::Access;
 use super::descriptor::Descriptor;
 use super::status::{FileKind, Status};
 
-/// What `O_DIRECT` asks of memory and file offsets.
+/// The alignment that `O_DIRECT` requires of memory and file offsets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DirectAlignment {
     /// Of memory addresses.
@@ -47,7 +47,7 @@ pub(super) struct Direct {
 pub(super) enum Opening {
     /// At once, so that it is known to work.
     Now,
-    /// When it is first used, if the kernel tells beforehand that it works.
+    /// On first use, if `statx` has confirmed that it works.
     WhenUsed,
 }
 
@@ -90,8 +90,8 @@ impl Direct {
         Ok(Direct { file: OnceLock::from(Some(file)), alignment: alignment.ok_or_else(refused)? })
     }
 
-    /// The descriptor; the ordinary one if it cannot be opened any more, for want of descriptors for instance: what is
-    /// aligned for the one can be read with the other too.
+    /// The descriptor; the ordinary one if it cannot be opened any more, for want of descriptors for instance: an aligned transfer
+    /// works on both.
     pub(super) fn file_or<'a>(&'a self, buffered: &'a File) -> &'a File {
         let open = || by_descriptor(buffered, Access::Read).ok();
         self.file.get_or_init(open).as_deref().unwrap_or(buffered)
@@ -106,7 +106,7 @@ fn has_proc() -> bool {
 
 fn direct_alignment(memory: u64, offset: u64) -> Option<DirectAlignment> {
     let (memory, offset) = (Alignment::new(memory)?, Alignment::new(offset)?);
-    // Extents and readahead are cut in pages; a file system that wants more is read through the page cache.
+    // Extents and readahead are multiples of pages; a file system that requires more is read through the page cache.
     let fits = memory.get() <= PAGE_SIZE_BYTES && offset.get() <= PAGE_SIZE_BYTES;
     fits.then_some(DirectAlignment { memory, offset })
 }
@@ -137,7 +137,8 @@ fn by_descriptor(buffered: &File, access: Access) -> io::Result<Descriptor> {
     Descriptor::open(path, access.flags() | OFlags::DIRECT)
 }
 
-/// Where `statx` does not tell, one aligned page shows whether direct reads work; page alignment is then assumed.
+/// Where `statx` does not return the alignment, a read of one aligned page shows whether direct reads work; page alignment is then
+/// assumed.
 fn probe(file: &File) -> Option<DirectAlignment> {
     let mut page = PageBuffer([0; PAGE_BYTES]);
     file.read_at(&mut page.0, 0).ok()?;

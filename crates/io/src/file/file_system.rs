@@ -1,7 +1,7 @@
-//! File system: which kind a file lies on, as far as it decides whether this kernel sees all of the file's writers.
+//! File system: the kind of a file's file system, which decides whether this kernel sees all writers of the file.
 //!
 //! Owns: the kinds, by the magic numbers of `statfs(2)` and <linux/magic.h>.
-//! Does not own: what follows for caching.
+//! Does not own: the consequences for caching.
 
 use std::fs::File;
 use std::sync::OnceLock;
@@ -19,12 +19,12 @@ pub enum FileSystem {
     Network,
     /// A program in user space serves the files and may change them: FUSE, virtiofs among it.
     User,
-    /// None of those that are known, and without a block device of its own: procfs, for instance.
+    /// None of the known ones, and without a block device of its own: procfs, for instance.
     Unknown,
 }
 
 impl FileSystem {
-    /// One system call. What cannot be asked is [`FileSystem::Unknown`].
+    /// One system call; [`FileSystem::Unknown`] if it fails.
     pub(super) fn of(file: &File, key: FileKey) -> FileSystem {
         // On some targets the number is signed; the kernel compares 32 bits of it.
         let magic = rustix::fs::fstatfs(file).map(|status| status.f_type as u32);
@@ -54,7 +54,7 @@ pub(super) fn has_fine_times(file: &File) -> bool {
         && rustix::fs::fstatfs(file).is_ok_and(|status| FINE.contains(&(status.f_type as u32)))
 }
 
-/// Whether the kernel keeps file times as finely as they are asked for: Linux 6.13. Looked up once.
+/// Whether the kernel has multigrain timestamps: Linux 6.13. Looked up once.
 fn is_multigrain_kernel() -> bool {
     static IS: OnceLock<bool> = OnceLock::new();
     *IS.get_or_init(|| {

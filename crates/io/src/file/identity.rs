@@ -1,7 +1,7 @@
-//! Identity: which device and which file system a descriptor belongs to, as the kernel tells it.
+//! Identity: the device number and the file system's UUID of a descriptor.
 //!
-//! Owns: the two questions.
-//! Does not own: names of devices and mounts, which are texts in `/proc` and sysfs.
+//! Owns: the two system calls.
+//! Does not own: names of devices and mounts (text in `/proc` and sysfs).
 
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -1,19 +1,19 @@
-//! Kernel cache: what the kernel's page cache holds of a file, and taking it from there without waiting.
+//! Kernel cache: which pages of a file the kernel's page cache holds, and reads of them that do not wait for the device.
 //!
 //! ```text
 //!   read_if_resident ─┬─ warm of late ───────────────────────► RWF_NOWAIT ─► bytes | miss: no longer warm
 //!                     └─ else cachestat ─┬─ whole ───────────► RWF_NOWAIT
 //!                                        ├─ part, none ──────► nothing
-//!                                        └─ kernel won't say ► RWF_NOWAIT now and then, rarer after each miss
+//!                                        └─ refused ─────────► RWF_NOWAIT now and then, rarer after each miss
 //! ```
 //!
-//! A miss with `RWF_NOWAIT` is not without consequences: it starts reading the missing pages into the page cache
-//! (seen on Linux 6.18), so a direct reader that probed with it would read everything twice and fill the cache behind
-//! its own back. Random 4 KiB reads with such a probe ran at 0.79 of the rate without. `cachestat(2)` asks without
-//! starting anything, but answers only those who own the file or may write to it. See
+//! A miss with `RWF_NOWAIT` has a side effect: it starts reading the missing pages into the page cache
+//! (seen on Linux 6.18), so a direct reader that probed with it would read everything twice and fill the page cache.
+//! Random 4 KiB reads with such a probe ran at 0.79 of the rate without. `cachestat(2)` starts no reads, but needs a process
+//! that owns the file or may write to it. See
 //! `docs/decisions/0001-ask-before-probing-the-page-cache.md`.
 //!
-//! Owns: what was learned about one file: which calls work, whether it has been warm of late.
+//! Owns: what was learned about one file: which calls work, whether recent reads hit.
 //! Does not own: the descriptor.
 //! Hot path: warm: 1 syscall (`preadv2`); cold: 1 syscall (`cachestat`).
 
@@ -37,7 +37,7 @@ pub enum Residency {
     Part,
     /// Nothing.
     None,
-    /// The kernel does not tell this process.
+    /// The kernel does not answer this process.
     Unknown,
 }
 
@@ -51,8 +51,8 @@ pub fn resident_pages(file: BorrowedFd<'_>, range: ByteRange) -> Option<u64> {
     sys::cachestat(file, PageRange::covering(range).bytes()).ok().map(|stat| stat.cached)
 }
 
-/// Whether the kernel holds bytes of a range that were written and are not on the device, or are on their way there. No, where
-/// it does not tell. One syscall.
+/// Whether the kernel's page cache holds dirty pages of a range, or pages under writeback. No, if the kernel does not answer. One
+/// syscall.
 pub(crate) fn is_dirty(file: BorrowedFd<'_>, range: ByteRange) -> bool {
     let stat = sys::cachestat(file, PageRange::covering(range).bytes());
     !range.is_empty() && stat.is_ok_and(|stat| stat.dirty + stat.writeback > 0)
@@ -61,9 +61,9 @@ pub(crate) fn is_dirty(file: BorrowedFd<'_>, range: ByteRange) -> bool {
 /// What a miss of `RWF_NOWAIT` costs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Misses {
-    /// Nothing: the file is read through the page cache anyway, and what the miss starts will be used.
+    /// Nothing: the file is read through the page cache anyway, and the pages that the miss reads will be used.
     AreUseful,
-    /// A read that the direct route does again: look before asking.
+    /// A read that the direct route repeats: ask `cachestat` first.
     AreWasted,
 }
 
@@ -71,15 +71,15 @@ pub(crate) enum Misses {
 #[derive(Debug)]
 pub(crate) struct KernelCache {
     misses: Misses,
-    /// Cleared when the file system turns out not to know `RWF_NOWAIT`.
+    /// Cleared when the file system turns out not to support `RWF_NOWAIT`.
     nowait: AtomicBool,
-    /// Cleared when the kernel turns out not to tell this process what is resident.
+    /// Cleared when `cachestat` turns out to be missing or refused.
     cachestat: AtomicBool,
-    /// Whether the kernel knows how the file is read.
+    /// Whether the kernel was advised how the file is read.
     is_advised: AtomicBool,
     /// Reads in a row that were resident.
     warm_streak: AtomicU32,
-    /// Reads to let pass before probing again, where the kernel does not tell.
+    /// Reads to let pass before probing again, without `cachestat`.
     skips: AtomicU32,
     /// What `skips` becomes after the next miss.
     backoff: AtomicU32,
@@ -98,13 +98,13 @@ impl KernelCache {
         }
     }
 
-    /// Somebody else tells the kernel how the file is read.
+    /// The caller advises the kernel itself how the file is read.
     pub(crate) fn leave_advice_to_others(&self) {
         self.is_advised.store(true, Ordering::Relaxed);
     }
 
-    /// How much of `range`, as far as the file reaches, is resident. Where the kernel does not tell, the first and last
-    /// byte are probed and stand for the rest; that may bring their two pages in.
+    /// How much of `range`, clipped to the file, is resident. Without `cachestat` the first and last byte are probed and stand for
+    /// the rest; that may read their two pages in.
     pub(crate) fn residency(&self, file: &File, range: ByteRange) -> Residency {
         match self.cachestat_residency(file, range) {
             Residency::Unknown if self.nowait.load(Ordering::Relaxed) && !range.is_empty() => {
@@ -138,7 +138,7 @@ impl KernelCache {
         offset_bytes: u64,
     ) -> io::Result<Option<usize>> {
         if !self.is_advised.load(Ordering::Relaxed) && !self.is_advised.swap(true, Ordering::Relaxed) {
-            // What a miss brings in is then no more than what was asked for. Only advice; nothing is lost without it.
+            // A miss then reads no more than the range. Only advice; nothing is lost without it.
             let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Random);
         }
         while self.nowait.load(Ordering::Relaxed) {
@@ -160,7 +160,7 @@ impl KernelCache {
         }
     }
 
-    /// As [`KernelCache::read`], for a range of which nothing is known.
+    /// As [`KernelCache::read`], for a range that may not be resident.
     pub(crate) fn read_if_resident(
         &self,
         file: &File,
@@ -206,7 +206,7 @@ impl KernelCache {
         }
     }
 
-    /// What `cachestat` says of the range, clipped to the end of the file.
+    /// The residency of the range by `cachestat`, clipped to the end of the file.
     fn cachestat_residency(&self, file: &File, range: ByteRange) -> Residency {
         if range.is_empty() {
             return Residency::None;
@@ -243,11 +243,11 @@ fn end_of(file: &File) -> u64 {
     rustix::fs::seek(file, rustix::fs::SeekFrom::End(0)).unwrap_or(u64::MAX)
 }
 
-/// After this many resident reads in a row the question is left out. A file that is partly warm then costs at most one
+/// After this many resident reads in a row `cachestat` is skipped. A file that is partly warm then costs at most one
 /// wasted read in seventeen.
 const WARM_STREAK: u32 = 16;
 
-/// At most this many reads pass between two probes of a file that the kernel says nothing about: cold random reads of
+/// At most this many reads pass between two probes of a file without `cachestat`: cold random reads of
 /// such a file pay 1.6 % more, and a file that becomes warm is noticed within 64 reads.
 const BACKOFF_MAX: u32 = 63;
 
@@ -255,7 +255,7 @@ const BACKOFF_MAX: u32 = 63;
 mod tests {
     use super::*;
 
-    /// Goal: where the kernel does not tell, misses make probes rarer, up to the limit, and a hit makes them frequent.
+    /// Goal: without `cachestat`, misses make probes rarer, up to the limit, and a hit makes them frequent.
     #[test]
     fn misses_back_off_and_hits_recover() {
         let cache = KernelCache::new(Misses::AreWasted);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     /// Goal: the end of the file does not make a resident range look partial. Method: a file of one and a half pages,
-    /// written and so resident, asked for by more than it holds, where the kernel tells and where it is probed.
+    /// written and so resident, a range longer than it, with `cachestat` and with probes.
     #[test]
     #[cfg_attr(miri, ignore)] // needs the kernel's page cache
     fn a_range_beyond_the_end_is_whole() {

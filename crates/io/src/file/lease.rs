@@ -1,18 +1,18 @@
-//! Lease: the kernel notifies this process before another may write to a file.
+//! Lease: a file lease of the kernel, which notifies this process before another process may write to the file.
 //!
 //! ```text
 //!   thread ─► LeaseWatch::here ─► owner ─► Lease::take ─► Held
-//!   a writer opens the file, blocks ─► signal to that thread alone ─► wait returns ─► Lease::state: Asked ─► drop ─► it goes on
+//!   a writer opens the file, blocks ─► signal to that thread alone ─► wait returns ─► Lease::state: Asked ─► drop ─► the open returns
 //! ```
 //!
 //! A read lease (`fcntl(2)`, `F_SETLEASE`) is granted while no process, this one included, has the file open or mapped for
 //! writing. From then on, an open for writing or a truncation blocks until the lease is dropped, for at most
 //! `/proc/sys/fs/lease-break-time` (45 s). The kernel announces it by a signal only: `poll(2)` always reports a leased file as
 //! ready. The signal is sent to one thread by its number, which has it blocked and reads it from a `signalfd`: there is no handler,
-//! no other thread notices, and if that thread is gone, no signal is sent. The state is not polled in between, so a leased
-//! file costs nothing until it is written.
+//! no other thread is disturbed, and if that thread is gone, no signal is sent. Nothing polls the state, so a leased file costs
+//! nothing until it is written.
 //!
-//! It is `SIGURG`, which is ignored by default: it could not kill if it went astray. A program that has `SIGURG` sent to the
+//! The signal is `SIGURG`, which is ignored by default and could not kill the process if it went astray. A program that has `SIGURG` sent to the
 //! process as a whole, for out-of-band data of sockets, and waits for it, may lose one to this thread.
 //!
 //! Owns: taking a lease, the thread that receives the signal, dropping the lease.
@@ -30,7 +30,7 @@ use super::open_file::OpenFile;
 use super::status::FileKind;
 use crate::system::fork::ProcessMark;
 
-/// Where the thread that made it hears of leases that are asked for.
+/// Receives lease breaks in the thread that made it.
 #[derive(Debug)]
 pub struct LeaseWatch {
     signals: OwnedFd,
@@ -39,31 +39,32 @@ pub struct LeaseWatch {
     _stays_in_thread: PhantomData<*const ()>,
 }
 
-/// Whom the kernel tells that a lease is asked for.
+/// The thread that the kernel signals when a lease is to be broken.
 #[derive(Clone, Debug)]
 pub struct LeaseOwner {
     thread: libc::pid_t,
     wake_descriptor: Arc<OwnedFd>,
 }
 
-/// A file that nobody writes to as long as this is [`LeaseState::Held`], and who wants to waits for its drop.
+/// A lease on a file. While it is [`LeaseState::Held`], no process has the file open for writing; an open for writing blocks until
+/// the lease is dropped.
 #[derive(Debug)]
 pub struct Lease {
     file: Arc<OpenFile>,
     process: ProcessMark,
 }
 
-/// How a lease stands.
+/// State of a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LeaseState {
-    /// Nobody writes.
+    /// No process has the file open for writing.
     Held,
-    /// Somebody waits to write, or has waited for too long and writes.
+    /// Another process waits to open the file for writing, or has waited too long and may write.
     Asked,
 }
 
 impl LeaseWatch {
-    /// Has this thread hear of leases. Blocks `SIGURG` in it, for good.
+    /// Makes this thread the receiver of lease breaks. Blocks `SIGURG` in it, for good.
     ///
     /// # Errors
     /// What `signalfd(2)` and `eventfd(2)` report.
@@ -83,10 +84,10 @@ impl LeaseWatch {
         &self.owner
     }
 
-    /// Waits until a lease may have been asked for, or [`LeaseOwner::wake`] was called.
+    /// Waits until a lease may have to be given up, or [`LeaseOwner::wake`] was called.
     ///
     /// # Errors
-    /// What `poll(2)` and `read(2)` report: nothing is heard any more.
+    /// What `poll(2)` and `read(2)` report: the thread receives no more lease breaks.
     pub fn wait(&self) -> io::Result<()> {
         let mut both = [
             PollFd::new(&self.signals, PollFlags::IN),
@@ -119,8 +120,8 @@ impl Lease {
     /// Leases a file that is open for reading only, on a file system whose every writer this kernel sees.
     ///
     /// # Errors
-    /// `WouldBlock` if anybody has the file open for writing, this handle included; `PermissionDenied` to who neither owns
-    /// the file nor has `CAP_LEASE`; `Unsupported` for what is no regular file or lies on another file system; else what
+    /// `WouldBlock` if any process has the file open for writing, this handle included; `PermissionDenied` if this process neither
+    /// owns the file nor has `CAP_LEASE`; `Unsupported` if it is no regular file or lies on another file system; else what
     /// `fcntl(2)` reports.
     pub fn take(file: &Arc<OpenFile>, owner: &LeaseOwner) -> io::Result<Lease> {
         if file.kind() != FileKind::Regular || !sees_every_writer(file)? {
@@ -130,7 +131,7 @@ impl Lease {
         Ok(Lease { file: file.clone(), process: ProcessMark::here() })
     }
 
-    /// How it stands. One syscall.
+    /// The state. One syscall.
     pub fn state(&self) -> LeaseState {
         // SAFETY: takes no argument; the descriptor is open.
         match unsafe { libc::fcntl(self.descriptor(), libc::F_GETLEASE) } {
@@ -146,7 +147,7 @@ impl Lease {
 }
 
 impl Drop for Lease {
-    /// Gives it up, also if a child of this process has the descriptor as well. That child leaves it alone.
+    /// Releases the lease, even if a child of this process has the descriptor as well. That child does nothing.
     fn drop(&mut self) {
         if self.process.is_here() {
             // SAFETY: takes a plain number; the descriptor is open. It fails if the lease is gone already.
@@ -155,7 +156,7 @@ impl Drop for Lease {
     }
 }
 
-/// The signal and who gets it come first: from the lease on, the kernel may send it.
+/// Sets the signal and its receiver first: once the lease is taken, the kernel may send it.
 fn take(file: RawFd, thread: libc::pid_t) -> io::Result<()> {
     let owner = OwnerEx { kind: OWNER_THREAD, thread };
     // SAFETY: takes a plain number; the caller has the descriptor open.
@@ -177,7 +178,7 @@ struct OwnerEx {
     thread: libc::pid_t,
 }
 
-/// Whether no writer goes past this kernel: not those of network file systems, of FUSE, or of the layers below an overlay.
+/// Whether this kernel sees all writers: not on network file systems, FUSE, or the layers below an overlay.
 fn sees_every_writer(file: &OpenFile) -> io::Result<bool> {
     let magic = rustix::fs::fstatfs(file.buffered())?.f_type as u32;
     Ok(LOCAL_FILE_SYSTEMS.contains(&magic))
@@ -196,7 +197,7 @@ fn drain(descriptor: BorrowedFd<'_>) -> io::Result<()> {
 
 fn block_and_watch(signal: libc::c_int) -> io::Result<OwnedFd> {
     // SAFETY: a zeroed set is valid memory for `sigemptyset`, and lives through the calls; the old mask is not asked for. The
-    // descriptor is new, and nobody else's.
+    // descriptor is new, and has no other owner.
     unsafe {
         let mut set = std::mem::zeroed::<libc::sigset_t>();
         libc::sigemptyset(&raw mut set);
@@ -233,8 +234,8 @@ mod tests {
     use super::*;
     use crate::file::{Access, DirectIo};
 
-    /// Goal: who opens a leased file for writing, or truncates it, waits until the lease is given up, on every file system; who
-    /// reads does not. Method: the lease is given up by the thread that was told; the writer's is the only way out.
+    /// Goal: an open of a leased file for writing, or a truncate, waits until the lease is given up, on every file system; a reader
+    /// does not. Method: the thread that gets the signal gives the lease up; the writer's is the only way out.
     #[test]
     #[cfg_attr(miri, ignore)]
     fn a_writer_waits_until_it_is_given_up() {
@@ -285,7 +286,7 @@ mod tests {
         assert_eq!(unsafe { libc::truncate(path.as_ptr(), 4096) }, 0);
     }
 
-    /// Goal: no lease where somebody writes, on what is no regular file, and for a thread that is gone.
+    /// Goal: no lease while the file is open for writing, on other than regular files, and for a thread that is gone.
     #[test]
     #[cfg_attr(miri, ignore)]
     fn what_is_refused() {
@@ -327,7 +328,7 @@ mod tests {
         drop(OpenFile::open(&path, DirectIo::Off, Access::ReadWrite).unwrap());
     }
 
-    /// Goal: who waits is woken by a ring, also by one before the wait.
+    /// Goal: the waiting thread is woken by `LeaseOwner::wake`, also by a call before the wait.
     #[test]
     #[cfg_attr(miri, ignore)]
     fn ringing_ends_the_wait() {

@@ -14,7 +14,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::system::sys;
 
-/// What the kernel is told about the order of accesses.
+/// Advice to the kernel on the order of accesses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MapAdvice {
     /// Nothing.

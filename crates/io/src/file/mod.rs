@@ -1,7 +1,7 @@
-//! File: open files, what is known of them without reading, and how others' changes to them show.
+//! File: open files, their metadata, and the detection of changes by other processes.
 //!
 //! ```text
-//!   append  once  writing  lease  watch        what is done with a file, besides moving bytes
+//!   append  once  writing  lease  watch        operations on a file besides transfers
 //!      └─────┴───────┴──────┴──────┘
 //!                 open_file                    its descriptors, and what the kernel's page cache holds of it
 //!      ┌─────┬───────┼──────┬──────────┐

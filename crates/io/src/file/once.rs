@@ -1,4 +1,4 @@
-//! Once: a file that is opened, looked at, and perhaps read whole, with one descriptor, which is closed then.
+//! Once: a file that is opened, examined, perhaps read whole, and closed, with one descriptor.
 //!
 //! ```text
 //!   open ─► fstat ─► known to a cache? its bytes, close
@@ -7,11 +7,11 @@
 //!              └───► else ─► the descriptor becomes an `OpenFile`'s
 //! ```
 //!
-//! Only `open(2)` asks everything that may forbid reading a file: permissions, Landlock, security modules, listeners of
-//! fanotify. What is looked at afterwards is the file that was opened, whatever its name leads to by then.
+//! Only `open(2)` makes all the checks that may forbid reading a file: permissions, Landlock, security modules, listeners of
+//! fanotify. All later calls use the descriptor, so they concern the file that was opened, even if its name leads elsewhere.
 //!
 //! Owns: the descriptor, from opening to closing or to its becoming an [`OpenFile`]'s.
-//! Does not own: the cache that has the bytes, what is done where this does not work.
+//! Does not own: the cache, the fallback where this does not work.
 
 use std::fs::File;
 use std::io;

@@ -1,11 +1,11 @@
-//! Open file: a file's descriptors, what direct I/O asks of them, and what the kernel already holds.
+//! Open file: a file's descriptors, the alignment of direct I/O, and the kernel's page cache of it.
 //!
 //! ```text
 //!   open ──► ordinary descriptor ──► statx: kind, identity, stamp, alignment for O_DIRECT ──► Direct, or none
 //! ```
 //!
 //! Owns: the descriptors.
-//! Does not own: offsets, which route a request takes, what the kernel caches (kernel cache).
+//! Does not own: offsets, the route of a request, pages in the kernel's cache (kernel cache).
 
 use std::fs::File;
 use std::io;
@@ -46,7 +46,7 @@ pub struct OpenFile {
 pub struct Opened {
     /// Which file.
     pub key: FileKey,
-    /// What tells whether it has changed since.
+    /// Stamp to compare with later ones.
     pub stamp: FileStamp,
     /// By [`coarse_clock`], just before.
     pub looked_at: Duration,
@@ -181,8 +181,8 @@ impl OpenFile {
     }
 
     /// Whether the kernel's page cache holds bytes of `range` that were written, by whatever process, and are not on the device.
-    /// Direct writes to pages that others write through it have the next sync of the file fail. One syscall; `false` where the
-    /// kernel does not tell.
+    /// If a direct write meets pages that others write through the page cache, the next sync of the file fails. One syscall; `false`
+    /// if the kernel does not answer.
     pub fn is_dirty_in_kernel(&self, range: ByteRange) -> bool {
         is_dirty(self.buffered.as_fd(), range)
     }
@@ -215,9 +215,9 @@ impl OpenFile {
         Ok(done_bytes)
     }
 
-    /// Whether a read that failed may succeed through the kernel's page cache: a direct one fails with EIO also where it meets space
-    /// that is promised to bytes which others have written, but not found yet (XFS). Should the device have failed, it fails again.
-    /// Not a request of so many bytes that was sent to a ring which polls: that knows no other reads.
+    /// Whether a failed read may succeed through the kernel's page cache: on XFS, a direct read fails with EIO where it meets delayed
+    /// allocations of other programs' writes. If the device has failed, the second read fails as well. No for a request that was
+    /// sent to a polled ring, which supports direct reads only.
     pub(crate) fn may_read_buffered(&self, route: Route, error: &io::Error, requested_bytes: usize) -> bool {
         let is_polled =
             || self.polled_bytes_max.get().is_some_and(|max| (1..=*max).contains(&requested_bytes));
@@ -256,7 +256,7 @@ impl OpenFile {
         Err(io::Error::new(io::ErrorKind::InvalidInput, text))
     }
 
-    /// What offsets and lengths must be multiples of on this route.
+    /// The alignment of offsets and lengths on this route.
     pub(crate) fn transfer_alignment_bytes(&self, route: Route) -> usize {
         match route {
             Route::Buffered => 1,
@@ -264,7 +264,7 @@ impl OpenFile {
         }
     }
 
-    /// Forgets what the kernel caches of the whole file, as far as it is clean: makes it cold for a measurement.
+    /// Drops the file's clean pages from the kernel's page cache: makes it cold for a measurement.
     ///
     /// # Errors
     /// What `posix_fadvise(2)` reports.
@@ -272,8 +272,8 @@ impl OpenFile {
         Ok(rustix::fs::fadvise(&self.buffered, 0, None, rustix::fs::Advice::DontNeed)?)
     }
 
-    /// Gives the kernel advice about the ordinary descriptor, for which it reads ahead and caches. An empty range means
-    /// nothing, not the rest of the file; with one that reaches the end, the last page counts as whole.
+    /// Advises the kernel on the ordinary descriptor, for which it reads ahead and caches. An empty range means nothing, not the rest
+    /// of the file; in a range that reaches the end, the last page counts as whole.
     ///
     /// # Errors
     /// What `posix_fadvise(2)` and `fstat(2)` report.

@@ -1,4 +1,4 @@
-//! Polling: whether a device completes polled I/O, and requests of which size.
+//! Polling: whether a device supports polled I/O, and up to which request size.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -37,8 +37,8 @@ pub(super) fn known_polled_bytes_max(device: u64) -> usize {
 /// More than a machine has file systems in use at once.
 const DEVICES_KNOWN_MAX: usize = 64;
 
-/// The largest request that the device takes whole, if it polls, else 0. What the kernel has to split it does not poll
-/// for: Linux 6.1 (seen on 6.1.192, 1 MiB to an NVMe disk that takes 512 KiB) never completes it.
+/// The largest request that the device takes whole, if it supports polling, else 0. The kernel does not poll for requests that it
+/// has to split: Linux 6.1 (seen on 6.1.192, 1 MiB to an NVMe disk that takes 512 KiB) never completes it.
 fn queue_polled_bytes_max(device: u64) -> usize {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let folder = format!("/sys/dev/block/{major}:{minor}");

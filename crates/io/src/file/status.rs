@@ -1,7 +1,7 @@
-//! Status: what one system call tells of an open file: kind, identity, stamp, and what direct I/O asks.
+//! Status: kind, identity, stamp and direct I/O alignment of an open file, by one system call.
 //!
-//! Owns: what tells files apart, and whether one has changed.
-//! Does not own: descriptors, what is done about a change.
+//! Owns: the identity of files, the stamps that show a change.
+//! Does not own: descriptors, the reaction to a change.
 
 use std::fs::File;
 use std::io;
@@ -12,14 +12,14 @@ use std::path::Path;
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, makedev, statx};
 use rustix::io::Errno;
 
-/// What `statx(2)` says of an open file.
+/// What `statx(2)` returns for an open file.
 #[derive(Debug)]
 pub(super) struct Status {
     pub(super) kind: FileKind,
     pub(super) key: FileKey,
     pub(super) stamp: FileStamp,
-    /// Alignment of memory and of offsets that `O_DIRECT` asks for (Linux 6.1); zeros mean that there is none. `None` where
-    /// kernel or file system does not say.
+    /// Alignment of memory and of offsets that `O_DIRECT` requires (Linux 6.1); zeros mean that there is no direct I/O. `None` where
+    /// kernel or file system does not return it.
     pub(super) direct: Option<(u64, u64)>,
 }
 
@@ -43,7 +43,7 @@ impl Status {
         Status::asked(file, AtFlags::empty())
     }
 
-    /// The same as the server of a network file system has it now, instead of as the kernel remembers.
+    /// The same, from the server of a network file system instead of the kernel's cached attributes.
     pub(super) fn of_server(file: &File) -> io::Result<Status> {
         Status::asked(file, AtFlags::STATX_FORCE_SYNC)
     }
@@ -55,7 +55,7 @@ impl Status {
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
         match statx(file, "", AtFlags::EMPTY_PATH | flags, wanted) {
             Ok(found) => Status::of_statx(&found),
-            // Sandboxes that are older than the call forbid it, one way or the other.
+            // Sandboxes older than the call forbid it with either error.
             Err(Errno::NOSYS | Errno::PERM) => Status::in_brief(file),
             Err(error) => Err(error.into()),
         }
@@ -73,7 +73,7 @@ impl Status {
         })
     }
 
-    /// The same without what `O_DIRECT` asks, by `fstat(2)`, which is 0.1 us cheaper.
+    /// The same without the alignment for `O_DIRECT`, by `fstat(2)`, which is 0.1 us cheaper.
     pub(super) fn in_brief(file: &File) -> io::Result<Status> {
         // Miri has `statx(2)` alone, as the standard library calls it.
         if cfg!(miri) {
@@ -116,7 +116,7 @@ pub(super) fn positioned_kind(file_type: FileType) -> io::Result<FileKind> {
     }
 }
 
-/// Tells files apart, whatever their names.
+/// Identity of a file, whatever its names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FileKey {
     device: u64,
@@ -144,7 +144,7 @@ impl FileKey {
     }
 }
 
-/// What tells whether a file has changed since it was looked at.
+/// Length and times of a file at a check; two stamps show whether it has changed in between.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileStamp {
     /// Length, bytes.
@@ -154,23 +154,23 @@ pub struct FileStamp {
     age: StampAge,
 }
 
-/// How long before the look the last change was.
+/// Time between the last change and the check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum StampAge {
-    /// So shortly that another change would not move the time.
+    /// So short that another change might not move the time.
     Fresh,
-    /// So shortly that the write may still be under way: it moves the time when it begins.
+    /// So short that the write may still be under way: it moves the time when it begins.
     Young,
-    /// Long ago.
+    /// Long.
     Old,
 }
 
-/// How much a stamp has to prove.
+/// The changes that a comparison of stamps must not miss.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StampTrust {
-    /// A write that began before the first look, and was still under way then, may be missed until the stamp is old.
+    /// A write that was under way at the first check may be missed until the stamp is old.
     Settling,
-    /// Nothing may be missed.
+    /// No change may be missed.
     Strict,
 }
 
@@ -193,7 +193,7 @@ impl FileStamp {
         FileStamp { length_bytes, ..self }
     }
 
-    /// The stamp of a change whose author knows that it is over: who changes the file next moves the times.
+    /// The stamp as an old one, for a caller that made the change itself and knows that it is over: any later change moves the times.
     pub fn as_old(self) -> FileStamp {
         FileStamp { age: StampAge::Old, ..self }
     }
@@ -209,7 +209,7 @@ impl FileStamp {
         self.age == StampAge::Old
     }
 
-    /// Whether length and times are the same, whatever that proves.
+    /// Whether length and times are the same, without regard to age.
     pub fn is_same(&self, later: &FileStamp) -> bool {
         let times = |stamp: &FileStamp| (stamp.length_bytes, stamp.modified, stamp.changed);
         times(self) == times(later)
@@ -221,12 +221,12 @@ impl FileStamp {
         (self.length_bytes, self.modified) == (later.length_bytes, later.modified)
     }
 
-    /// Whether what was read of a file after it had this stamp is still right when it has the other one later.
+    /// Whether bytes read after the file had this stamp are still valid when it has the later one.
     pub fn proves_unchanged(&self, later: &FileStamp, trust: StampTrust) -> bool {
         let is_equal = self.is_same(later);
         match self.age {
             StampAge::Fresh => false,
-            // What was read while a write may have been under way goes once, when that must be over.
+            // Bytes read while a write may have been under way are dropped once, when that write must be over.
             StampAge::Young => is_equal && trust == StampTrust::Settling && later.age == StampAge::Young,
             StampAge::Old => is_equal,
         }

@@ -1,4 +1,4 @@
-//! Watch: whether another process has changed a file, as `fanotify(7)` reports it.
+//! Watch: detects changes of a file by other processes, with `fanotify(7)`.
 //!
 //! ```text
 //!   add: fanotify_mark(FAN_MODIFY | FAN_OPEN, inode) ─► any process writes, or opens ─► event: file handle, process
@@ -13,19 +13,19 @@
 //! a listener with it sees all ids. The kernel merges queued events only if file and process are the same, so an event of this
 //! process never hides one of another (`fanotify_should_merge`). Threads of io_uring (`io-wq`, `SQPOLL`) belong to the process
 //! that made them. The kernel queues the event before the system call that changed the file returns, but after the change is
-//! visible: a drain that finds nothing says nothing about a write that is under way.
+//! visible: a drain that finds nothing proves nothing about a write that is under way.
 //!
-//! A program opens a file before it writes to it, so an opening warns of a change: the kernel has the next sync of a file fail if a
-//! direct write is under way when another program writes to the same page.
+//! A program opens a file before it writes to it, so an opening warns of a change. The warning matters because the next sync of a
+//! file fails if a direct write is under way when another program writes to the same page.
 //!
 //! A foreign change is proof; no foreign change is not. Measured on Linux 6.18 with ext4, XFS, Btrfs and tmpfs: `write`,
 //! `pwrite`, `sendfile`, `splice`, `copy_file_range`, reflinks, `truncate`, `O_TRUNC` and `fallocate` queue an event. Stores
 //! through a mapping and `io_submit(2)` (libaio) queue none; by the kernel's source, neither do polled rings
 //! (`IORING_SETUP_IOPOLL`). Writes of this process that go past headwater look like its own. Other hosts of a network file system, the server
-//! below FUSE and the layers of an overlay are not seen; [`OpenFile::file_system`] tells where that is so.
+//! below FUSE and the layers of an overlay are not seen; [`OpenFile::file_system`] returns which kind of file system it is.
 //!
 //! Owns: the group, its marks, the counters.
-//! Does not own: what is done about a change, when the queue is looked at.
+//! Does not own: the reaction to a change, when the queue is drained.
 //! Locks: `files`, held while events are read and counted, so that a drain returns only when the events that another drain took
 //! are counted too. No call that blocks on a device is made under it.
 
@@ -53,14 +53,14 @@ pub struct ChangeWatch {
     shared: Arc<Shared>,
 }
 
-/// A file that a [`ChangeWatch`] watches. [`ChangeWatch::remove`] ends that; without it, a drop ends the counting, and the kernel's
+/// A file that a [`ChangeWatch`] watches, until [`ChangeWatch::remove`]; without that call, a drop ends the counting, and the kernel's
 /// mark stays until the file is watched and removed again, or deleted, or the `ChangeWatch` is dropped: a mark can be removed
 /// only through a descriptor of the file, and this keeps none. A file with a mark keeps its inode in the kernel's memory.
 #[derive(Debug)]
 pub struct Watched {
     id: FileId,
     changes: Arc<Changes>,
-    /// Whether it was not removed.
+    /// Whether it is still watched.
     is_marked: AtomicBool,
     shared: Arc<Shared>,
 }
@@ -68,7 +68,7 @@ pub struct Watched {
 #[derive(Debug)]
 struct Shared {
     group: OwnedFd,
-    /// This process as it sees itself: what the kernel writes in the events of its own changes.
+    /// This process, as the kernel names it in the events of its own changes.
     process_id: i32,
     process: ProcessMark,
     files: Mutex<HashMap<FileId, Entry>>,
@@ -128,8 +128,8 @@ impl ChangeWatch {
         Ok(Watched { id, changes, is_marked: AtomicBool::new(true), shared: self.shared.clone() })
     }
 
-    /// Ends the watching of a file, through any descriptor of it: what changes it from now on queues no event, and what has changed
-    /// it before is counted by the next drain, as long as there is a [`Watched`]. In a forked child it does nothing.
+    /// Stops watching a file, through any descriptor of it: later changes queue no event, and the next drain counts earlier ones, as
+    /// long as there is a [`Watched`]. In a forked child it does nothing.
     ///
     /// # Errors
     /// `InvalidInput` if it is another file; what `name_to_handle_at(2)` and `fanotify_mark(2)` report. The mark has
@@ -156,7 +156,7 @@ impl ChangeWatch {
         }
     }
 
-    /// Counts what has been queued. After it returns, every change whose system call had returned before the call is in
+    /// Counts the queued events. After it returns, every change whose system call had returned before the call is in
     /// [`Watched::foreign_changes`]. Never blocks on a device; one system call where nothing is queued. In a forked child it does
     /// nothing.
     pub fn drain(&self) {
@@ -169,7 +169,7 @@ impl ChangeWatch {
             match rustix::io::read(&self.shared.group, &mut buffer) {
                 Err(Errno::AGAIN) | Ok(0) => return,
                 Err(Errno::INTR) => {}
-                // What was read last is lost to the queue.
+                // The events read last have left the queue.
                 Err(_) => return count_all(&files),
                 Ok(read_bytes) => {
                     self.shared.count(&files, &buffer[..read_bytes]);
@@ -184,7 +184,7 @@ impl ChangeWatch {
 }
 
 impl Watched {
-    /// Changes by other processes that drains have found so far. Only ever grows; several changes may count as one, and an
+    /// Changes by other processes that drains have found so far. Never decreases; several changes may count as one, and an
     /// overflow of the queue counts as one of every file.
     pub fn foreign_changes(&self) -> u64 {
         self.changes.foreign.load(Ordering::Acquire)
@@ -200,7 +200,7 @@ impl Watched {
         self.changes.foreign_openings.load(Ordering::Acquire)
     }
 
-    /// It wants no mark any more. Gives out the entry of the file, unless that is so already.
+    /// Marks this as no longer watched. Returns the entry of the file, unless that was done before.
     fn leave<'a>(&self, files: &'a mut HashMap<FileId, Entry>) -> Option<&'a mut Entry> {
         let entry = files.get_mut(&self.id).filter(|_| self.is_marked.swap(false, Ordering::AcqRel))?;
         entry.marks -= 1;
@@ -295,7 +295,7 @@ impl<'a> Event<'a> {
     }
 }
 
-/// The first event and the others. `None` if the length that it says is none.
+/// Splits off the first event. `None` if its length is invalid.
 fn split_event(events: &[u8]) -> Option<(&[u8], &[u8])> {
     let length_bytes = u32::from_ne_bytes(field(events, 0)?) as usize;
     if length_bytes == 0 { None } else { events.split_at_checked(length_bytes) }
@@ -326,10 +326,10 @@ fn mark(group: &OwnedFd, file: BorrowedFd<'_>, operation: libc::c_uint) -> io::R
     }
 }
 
-/// What the kernel writes in events of this file.
+/// The identity of this file in events.
 fn file_id(file: BorrowedFd<'_>) -> io::Result<FileId> {
     let mut id = FileId::from_slice(&file_system_number(file)?);
-    // The handle of events, where the kernel tells it apart (Linux 6.5); else the one that can be opened, which is the same.
+    // The handle of events, where the kernel distinguishes it (Linux 6.5); else the one that can be opened, which is the same.
     let handle = match handle(file, libc::AT_HANDLE_FID) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => handle(file, 0),
         handle => handle,

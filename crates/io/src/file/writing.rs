@@ -1,7 +1,7 @@
-//! Writing: what changes an open file, in the calling thread, and what has the device keep it.
+//! Writing: writes, truncates, allocations and syncs of an open file, in the calling thread.
 //!
-//! Owns: loops around what may be interrupted or short, and the reading of `fallocate`'s answers.
-//! Does not own: requests (drivers), when something is written.
+//! Owns: loops around calls that may be interrupted or short, the interpretation of `fallocate`'s errors.
+//! Does not own: requests (drivers), when to write.
 
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -18,27 +18,27 @@ use super::open_file::OpenFile;
 use super::status::{Status, positioned_kind};
 use crate::system::sys::{self, SyncScope};
 
-/// How a file comes to be when it is opened.
+/// Whether opening creates the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Creation {
-    /// A new one where there is none.
+    /// Creates the file if there is none.
     IfMissing,
-    /// A new one, or an error where there is one already, or a symbolic link.
+    /// Creates the file, or fails if there is one already, or a symbolic link.
     New,
 }
 
-/// Whether space was set aside.
+/// Whether space was reserved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Allocated {
     /// It was; after [`OpenFile::allocate`] the file also reaches to the end of the range.
     Yes,
-    /// The file system does not do that; nothing has changed.
+    /// The file system does not support it; nothing has changed.
     Unsupported,
 }
 
 impl OpenFile {
-    /// As [`OpenFile::open`], but makes the file if need be, for all to read and write whom the process's mask does not
-    /// exclude. A new file stays also when this fails.
+    /// As [`OpenFile::open`], but creates the file if need be, with permissions 0666 less the process's umask. A new file stays even
+    /// when this fails.
     ///
     /// # Errors
     /// Those of [`OpenFile::open`]; `AlreadyExists` with [`Creation::New`]; `InvalidInput` with [`Access::Read`].
@@ -65,16 +65,16 @@ impl OpenFile {
         self.buffered.set_len(length_bytes)
     }
 
-    /// Sets space aside for `range`, zeroes where nothing is stored yet, so that writing there does not find the file
-    /// system full. Extends the file to the end of the range.
+    /// Reserves space for `range`, as zeroes where nothing is stored yet, so that a write there does not find the file system full.
+    /// Extends the file to the end of the range.
     ///
     /// # Errors
-    /// What `fallocate(2)` reports, other than that it is not supported. Part of the space may be set aside then.
+    /// What `fallocate(2)` reports, other than that it is not supported. Part of the space may be reserved then.
     pub fn allocate(&self, range: ByteRange) -> io::Result<Allocated> {
         self.fallocate(FallocateFlags::empty(), range)
     }
 
-    /// The same without a change to the length: space beyond the end is set aside too, until the file is truncated.
+    /// The same without a change of the length: space beyond the end is reserved too, until the file is truncated.
     ///
     /// # Errors
     /// As for [`OpenFile::allocate`].
@@ -82,9 +82,9 @@ impl OpenFile {
         self.fallocate(FallocateFlags::KEEP_SIZE, range)
     }
 
-    /// Makes the file at least this long, sparse, and never shorter, whatever others append at the same time: sets space aside for
-    /// the last byte alone (`fallocate(2)`), which overwrites nothing. Where the file system does not do that, looks at the length
-    /// and then sets it: what others append in between is cut off.
+    /// Makes the file at least this long, sparse, and never shorter, even if others append at the same time: reserves space for
+    /// the last byte alone (`fallocate(2)`), which overwrites nothing. Where the file system does not support that, reads the length
+    /// and then sets it: bytes that others append in between are cut off.
     ///
     /// # Errors
     /// What `fallocate(2)`, `fstat(2)` and `ftruncate(2)` report. `StorageFull` is possible: the last byte takes a block.
@@ -94,13 +94,13 @@ impl OpenFile {
         }
         match self.allocate(ByteRange::new(length_bytes - 1, length_bytes))? {
             Allocated::Yes => Ok(()),
-            // Appended to since it was looked at.
+            // Another process has appended since the length was read.
             Allocated::Unsupported if self.length_bytes()? >= length_bytes => Ok(()),
             Allocated::Unsupported => self.set_len(length_bytes),
         }
     }
 
-    /// How many names the file has; 0 when it was deleted. One system call.
+    /// Number of the file's names (hard links); 0 when it was deleted. One system call.
     ///
     /// # Errors
     /// What `fstat(2)` reports.
@@ -108,8 +108,8 @@ impl OpenFile {
         Ok(self.buffered.metadata()?.nlink())
     }
 
-    /// What the file system has room for, as it tells users without privileges; the largest number where it has no limit. Quotas and
-    /// what it sets aside for itself are not in it. One system call.
+    /// Free space of the file system for unprivileged users, in bytes; `u64::MAX` where it has no limit. Without regard to quotas
+    /// and to reserves of the file system. One system call.
     ///
     /// # Errors
     /// What `fstatfs(2)` reports.
@@ -131,18 +131,18 @@ impl OpenFile {
             match rustix::fs::fallocate(&self.buffered, flags, range.start, range.len()) {
                 Ok(()) => return Ok(Allocated::Yes),
                 Err(Errno::INTR) => {}
-                // INVAL: the range is a good one, so it is the file system that takes none.
+                // INVAL: the range is valid, so the file system takes none.
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return Ok(Allocated::Unsupported),
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// Writes borrowed memory and returns when the kernel has it all, or the bytes that it took before an error. With
+    /// Writes borrowed memory and returns when the kernel has all of it, or had taken some bytes before an error. With
     /// [`Route::Direct`] offset, length and memory must be aligned.
     ///
     /// # Errors
-    /// `InvalidInput`, and nothing is written, when the direct route meets something unaligned. What `pwrite(2)` reports, if
+    /// `InvalidInput` if the transfer is unaligned on the direct route; nothing is written then. What `pwrite(2)` reports, if
     /// nothing was written before.
     ///
     /// # Panics
@@ -167,10 +167,10 @@ impl OpenFile {
         Ok(done_bytes)
     }
 
-    /// Makes durable what was written through any descriptor (`fsync(2)`). Blocks.
+    /// Makes earlier writes through any descriptor durable (`fsync(2)`). Blocks.
     ///
     /// # Errors
-    /// What `fsync(2)` reports: something that was written is lost. The kernel says so once.
+    /// What `fsync(2)` reports: written bytes are lost. The kernel reports it once.
     pub fn sync(&self, scope: SyncScope) -> io::Result<()> {
         loop {
             match sys::sync(self.buffered(), scope) {

@@ -13,8 +13,8 @@
 //! chunk that moves into live memory leaves zeros behind, which fault when next touched.
 //! `MADV_DONTFORK` keeps `fork` from copying the page tables of the pool; a forked child has none of it.
 //!
-//! Owns: chunk mappings, the buddy state, the budget, the list of those who wait for memory.
-//! Does not own: what the bytes mean, who may be evicted.
+//! Owns: chunk mappings, the buddy state, the budget, the threads and tasks that wait for memory.
+//! Does not own: the contents, the choice of pages to evict.
 //! Invariants: I1 an extent has one owner, so its bytes change only through it; I6 mapped memory never exceeds the
 //! budget, readahead leaves a share for demand.
 //! Locks: `state` is held for buddy operations only, never while memory is mapped or touched.
@@ -49,10 +49,10 @@ pub use extent::Extent;
 /// The extents of one request: in the order of the file's bytes. Nearly always one.
 pub type Extents = SmallVec<[Extent; 1]>;
 
-/// Who asks for memory.
+/// Urgency of an allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Urgency {
-    /// Somebody waits for the bytes: may use all of the budget.
+    /// A caller waits for the bytes: may use all of the budget.
     Demand,
     /// A guess about the future: leaves [`Arena::demand_reserve_bytes`] untouched and gives up instead of waiting.
     Readahead,
@@ -71,7 +71,7 @@ struct Shared {
     freed: Event,
     chunks_max: usize,
     growth: Growth,
-    /// Chunks that are never mapped as long as somebody else has their share of the budget. Changes under the lock.
+    /// Chunks whose share of the budget is lent to another user ([`LentOut`]), and which are not mapped meanwhile. Changes under the lock.
     chunks_lent: AtomicUsize,
     rings: Arc<Rings>,
     id: u64,
@@ -376,7 +376,7 @@ impl Arena {
 }
 
 impl State {
-    /// Whether demand still has its share of so many chunks when a block of this order is taken.
+    /// Whether demand keeps its share of `chunks` when a block of this order is taken.
     fn leaves_reserve(&self, order: u8, chunks: usize) -> bool {
         let (after_bytes, all_bytes) = (self.used_bytes + (PAGE_BYTES << order), chunks * CHUNK_BYTES);
         after_bytes + all_bytes / DEMAND_RESERVE_DIVISOR <= all_bytes
@@ -484,8 +484,8 @@ pub(crate) mod tests {
         assert_eq!(arena.stats().used_bytes, 0);
     }
 
-    /// Goal: who waits for memory is told each time that some comes back, or that there is more, when no lock is held. Method: one
-    /// that waits, with a waker that asks the arena at once; memory comes back in each way there is.
+    /// Goal: a task that waits for memory is woken each time that some comes back, or that there is more, with no lock held. Method:
+    /// one that waits, with a waker that asks the arena at once; memory comes back in each way there is.
     #[test]
     fn whatever_comes_back_is_announced() {
         let arena = Arena::new(METADATA_BYTES + 4 * CHUNK_BYTES).unwrap();
@@ -505,7 +505,7 @@ pub(crate) mod tests {
         });
     }
 
-    /// That whoever waits is told of it.
+    /// Asserts that a waiting task is woken.
     pub(crate) fn announces(arena: &Arena, what: &str, give_back: impl FnOnce()) {
         struct Asks(Arena);
         impl Wake for Asks {

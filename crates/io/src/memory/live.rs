@@ -8,17 +8,17 @@
 //! ```
 //!
 //! The memory is private and anonymous, and belongs to no file. It is registered with a userfaultfd of its own for
-//! asynchronous write protection alone, not for missing pages: what was never filled reads as zeros at once, and no access
-//! ever waits for anybody. Which pages were written, the kernel keeps in its page tables: a write to a protected page is one
-//! short fault, those after it cost nothing.
+//! asynchronous write protection alone, not for missing pages: a page that was never filled reads as zeros at once, and no access
+//! ever waits for a handler. The kernel keeps track of written pages in its page tables: the first write to a protected page is
+//! one short fault, later ones cost nothing.
 //!
 //! Filling copies unless a whole huge page can move. Moving less splits the arena's huge page for good, and costs with the
 //! pages that the arena then needs anew more than the copy.
 //!
-//! Owns: the mapping, atomic access to its bytes, which of its pages were written.
-//! Does not own: what the bytes mean, when they are written to a file.
+//! Owns: the mapping, atomic access to its bytes, the set of written pages.
+//! Does not own: the file behind a window, writeback.
 //! Invariants: no reference to plain bytes is ever made, only to atomics; the memory stays where it is until it is dropped;
-//! a page written since the last [`LiveMemory::take_written`] is told by one of the next.
+//! a page written since the last [`LiveMemory::take_written`] is returned by one of the next.
 //! Locks: none.
 
 use std::fmt;
@@ -273,7 +273,7 @@ impl LiveMemory {
         start..start + self.mapped_bytes()
     }
 
-    /// Moves an extent that is one huge page, if that goes, and says how many bytes went. What did not is left to be copied:
+    /// Moves an extent that is one huge page, if possible, and returns how many bytes moved. The rest is left to be copied:
     /// there was a page already, the extent is pinned for I/O, or other pages took its place.
     fn move_huge(&self, at: usize, extent: &mut Extent) -> usize {
         let destination = self.addresses().start + at;

@@ -1,4 +1,4 @@
-//! Memory: frames, the cache's pages in them, windows on them, and what the system has left.
+//! Memory: frames, the page cache in them, live windows, and the memory pressure of the system.
 
 pub(crate) mod arena;
 pub(crate) mod live;

@@ -7,11 +7,11 @@
 //!   PageCache::evict ─► memory back to the arena
 //! ```
 //!
-//! What `headwater-core` decides is joined here with the memory that it is about. The states of the frames give the rights to
-//! their bytes (M1 to M4 of [`headwater_core::frame`]), and only this module changes these states.
+//! Joins the decisions of `headwater-core` with the memory of the arena. The state of a frame decides which thread may access its
+//! bytes (M1 to M4 of [`headwater_core::frame`]), and only this module changes the states.
 //!
 //! Owns: the frames' states, the control lock, pins as values.
-//! Does not own: requests (an extent on its way is the request's), who waits for a load, files' names and lengths.
+//! Does not own: requests (which own their extents), waits for loads, names and lengths of files.
 //! Invariants: I1 bytes are lent only while pinned, and written only in extents, which no Resident frame is part of;
 //! I2 a page has one load at a time; I6 memory is the arena's.
 //! Locks: `control`, for table and queue operations only; never across I/O. `arena.state` is taken inside it never: memory
@@ -113,7 +113,7 @@ impl PageCache {
         PageCache { shared: Arc::new(Shared { arena, cache, control, owned_pages }) }
     }
 
-    /// Room for the pages of one more file.
+    /// Reserves table space for the pages of one more file.
     ///
     /// # Errors
     /// `OutOfMemory`.
@@ -123,7 +123,7 @@ impl PageCache {
         Ok(FilePages { file: Arc::new(Pages { shared: self.shared.clone(), table }) })
     }
 
-    /// Gives the memory of up to `pages` pages back to the arena, and adds to `evicted` which they were. None means that
+    /// Evicts up to `pages` pages, whose memory goes back to the arena, and adds them to `evicted`. None means that
     /// all are pinned, or on their way.
     pub fn evict(&self, pages: usize, evicted: &mut Vec<Evicted>) -> usize {
         let before = evicted.len();

@@ -1,4 +1,4 @@
-//! Pressure: how much memory this process can still take before its cgroup or the system runs out of it.
+//! Pressure: how much more memory this process can take before its cgroup or the system runs out.
 //!
 //! ```text
 //!   /proc/self/cgroup, mountinfo ─► memory cgroup and its ancestors ─┐
@@ -6,16 +6,15 @@
 //!   memory.pressure, /proc/pressure/memory ─► stalling?
 //! ```
 //!
-//! Direct I/O into memory of its own takes a cache out of the kernel's reach: the kernel cannot take such pages back when
-//! somebody needs them, and kills instead. So the cache has to look by itself, before and often.
+//! Direct I/O into memory of its own takes a cache out of the kernel's reach: the kernel cannot reclaim such pages when
+//! other programs need memory, and kills a process instead. So the cache has to check by itself, often and in time.
 //!
-//! What the kernel can drop at once counts as free: clean pages of files. Version 1 of cgroups and version 2 are both
-//! looked for; a system may have the memory controller in either. What cannot be found, as in a container that hides it,
-//! is not known and limits nothing.
+//! Clean pages of files, which the kernel can drop at once, count as free. The memory controller may be in cgroups of version 1
+//! or 2, so both are searched. A limit that cannot be found, as in a container that hides it, limits nothing.
 //!
-//! Owns: the descriptors of the files that tell.
-//! Does not own: what is done about it (the arena refuses to grow, the engine evicts).
-//! Locks: none. A look costs one system call for each file, 15 to 25 µs together with one level of cgroups.
+//! Owns: the descriptors of these files.
+//! Does not own: the reaction (the arena refuses to grow, the engine evicts).
+//! Locks: none. A check costs one system call for each file, 15 to 25 µs together with one level of cgroups.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -303,7 +302,7 @@ impl Kept {
         File::open(path).ok().map(Kept)
     }
 
-    /// What it says now; `None` when it says nothing any more, as of a cgroup that was removed.
+    /// The current contents; `None` if the file can no longer be read, as of a cgroup that was removed.
     fn text<R>(&self, read: impl FnOnce(&str) -> R) -> Option<R> {
         let mut buffer = [0; TEXT_BYTES_MAX];
         let length = self.0.read_at(&mut buffer, 0).ok()?;
@@ -311,8 +310,8 @@ impl Kept {
     }
 }
 
-/// Of a limit, so much is to stay free: a quarter, which is what a burst of 100 MiB in a cgroup of 256 MiB took to be
-/// survived on a machine whose processors had four times as much to do as they could.
+/// The share of a limit that is to stay free: a quarter, which a burst of 100 MiB in a cgroup of 256 MiB needed to survive on a
+/// machine with four runnable threads for each processor.
 const RESERVE_DIVISOR: u64 = 4;
 
 /// The least that stays free. One thread that touches new memory takes 1 to 4 GB/s: this lasts it for 4 to 16 ms.
@@ -321,10 +320,10 @@ const RESERVE_BYTES_MIN: u64 = 16 << 20;
 /// Large limits need no larger share: this lasts one thread for 128 ms at the least, and several for tens.
 const RESERVE_BYTES_MAX: u64 = 512 << 20;
 
-/// A system with less free than so many reserves is short of memory.
+/// A system with less free memory than this many reserves is short of memory.
 const SCARCE_RESERVES: u64 = 4;
 
-/// Version 1 says that there is no limit by the largest multiple of a page below 2^63.
+/// Version 1 expresses "no limit" as the largest multiple of a page below 2^63.
 const NO_LIMIT_BYTES: u64 = 1 << 60;
 
 /// 150 ms of a second; without privileges only windows of two seconds are granted (Linux 6.6).
@@ -432,7 +431,7 @@ mod tests {
         assert_eq!(sample.pressure().headroom_bytes(), MIB - 4096);
     }
 
-    /// Goal: where nothing can be found nothing is short; nor where it says something that nobody understands.
+    /// Goal: missing files, and files in an unknown format, do not count as a shortage.
     #[test]
     #[cfg_attr(miri, ignore)]
     fn without_knowledge_there_is_no_limit() {

@@ -1,4 +1,4 @@
-//! Attempt: one go of the kernel at a request, and what its result means for the rest.
+//! Attempt: one system call or ring entry for a request, and how its result decides whether another follows.
 //!
 //! ```text
 //!   prepare ─► Attempt ─► (kernel) ─► record ─┬─ all moved, end of file, error ─► Finished
@@ -6,8 +6,8 @@
 //!      └────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Owns: how much of a request is done, and what its next attempt moves.
-//! Does not own: where requests are kept (slots), how an attempt reaches the kernel (backends).
+//! Owns: how much of a request is done, and the range of its next attempt.
+//! Does not own: the storage of requests (slots), submission of an attempt (backends).
 //! Invariants: I4 memory named by an attempt belongs to the request until the attempt is over; I5 recording allocates nothing.
 
 use std::io;

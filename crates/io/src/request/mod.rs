@@ -1,4 +1,4 @@
-//! Request: what a driver is asked to do with a file, and what became of it.
+//! Request: an operation on a file for a driver to carry out, and its result.
 //!
 //! ```text
 //!   Transfer ── file ◄─► extents, which the request owns meanwhile
@@ -27,7 +27,7 @@ use crate::memory::page_cache::PinnedRun;
 use crate::system::reject::RejectReason;
 use crate::system::sys::{Direction, IO_SEGMENTS_MAX, SyncScope};
 
-/// What a driver is asked to do.
+/// An operation for a driver to carry out.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // Nearly all requests are transfers; boxing them would allocate for each.
 pub enum Request {
@@ -58,9 +58,9 @@ pub struct Transfer {
     pub extents: Extents,
 }
 
-/// Pages of the cache to be written to the file. Goes through ordinary rings, also where the device polls: nobody spins for
-/// it. Nothing is written if it is abandoned while it still waits for a place in the queue; once it is in flight it is
-/// carried out, and keeps its pins until then.
+/// Pages of the cache to be written to the file. Goes through ordinary rings even if the device supports polling: no thread spins
+/// for it. If it is abandoned while it waits for a place in the queue, nothing is written; once in flight it is carried out,
+/// and keeps its pins until then.
 #[derive(Debug)]
 pub struct WriteBack {
     /// The file.

@@ -7,16 +7,16 @@
 //!                                        └─ abandon ─► Abandoned ──finish──► Free
 //! ```
 //!
-//! One word holds generation, attempt, phase and flags; it decides who may touch what:
+//! One word holds generation, attempt, phase and flags; it decides which side may access the body and the waiter:
 //!
 //! | phase | body belongs to | waiter belongs to |
 //! |---|---|---|
-//! | Free | who takes the index from the slot table | the same |
-//! | Queued | who holds the slot table's lock | the owner, or with `WAITER` nobody until it is taken back |
-//! | InFlight | the driver | the owner, or with `WAITER` who ends the phase |
+//! | Free | the thread that takes the index from the slot table | the same |
+//! | Queued | the holder of the slot table's lock | the owner, or with `WAITER` neither until it is taken back |
+//! | InFlight | the driver | the owner, or with `WAITER` the side that ends the phase |
 //! | Abandoned | the driver | the owner that abandons |
 //! | Done | the owner | with `WAITER` the driver, which wakes it |
-//! | Taken | nobody | the driver, which then frees the slot |
+//! | Taken | neither | the driver, which then frees the slot |
 //!
 //! Taken exists because the driver reads the waiter after it published Done: an owner that comes in between must not
 //! free the slot yet, so whichever of the two is last does.
@@ -25,7 +25,7 @@
 //! Does not own: what a request is; which slots are free (the slot table).
 //! Invariants: I4 while a request is in flight or abandoned its body is the driver's alone; I5 no transition waits or
 //! allocates.
-//! Hot path: one atomic read-modify-write for a request that nobody waited for.
+//! Hot path: one atomic read-modify-write for a request without a registered waiter.
 
 use std::mem::MaybeUninit;
 
@@ -123,7 +123,7 @@ impl<A, W> Slot<A, W> {
         assert_eq!(phase(before), QUEUED, "only what is queued is launched");
     }
 
-    /// Queued -> Free: gives back the request and its waiter.
+    /// Queued -> Free: returns the request and its waiter.
     ///
     /// # Safety
     /// The caller is the owner, has taken the slot from the queue and holds the slot table's lock.
@@ -142,14 +142,14 @@ impl<A, W> Slot<A, W> {
     /// The request in flight, for its driver.
     ///
     /// # Safety
-    /// The caller is the driver of this request, or nobody drives it yet; no other call of this is under way.
+    /// The caller is the driver of this request, or it has no driver yet; no other call of this is under way.
     pub(crate) unsafe fn with_active<R>(&self, enter: impl FnOnce(&mut A) -> R) -> R {
         // SAFETY: the body of a slot in flight or abandoned belongs to the driver.
         self.body.with_mut(|body| enter(unsafe { (*body).assume_init_mut() }))
     }
 
-    /// InFlight -> Done, or Abandoned -> Free. Gives out the waiter to wake, or the abandoned request.
-    /// Says whether the slot is free again, so that its index goes back to the slot table.
+    /// InFlight -> Done, or Abandoned -> Free. Passes the waiter to `notify`, or the abandoned request to `orphan`.
+    /// Returns whether the slot is free again, so that its index goes back to the slot table.
     ///
     /// # Safety
     /// The caller is the driver of this request and does not touch it afterwards.
@@ -252,7 +252,7 @@ impl<A, W> Slot<A, W> {
         registered
     }
 
-    /// Turns the flag unless the request is done; gives the phase.
+    /// Flips the flag unless the request is done; returns the phase.
     fn change_waiter_flag(&self, clear: u64, set: u64) -> u64 {
         let mut word = self.word.load(Ordering::Acquire);
         while phase(word) != DONE {
@@ -341,7 +341,7 @@ impl<A, W> Slot<A, W> {
         self.word.fetch_or(CANCELLED, Ordering::AcqRel);
     }
 
-    /// Whether nobody minds if the request ends early: it was abandoned, or its owner asked for that.
+    /// Whether the request may end early: it was abandoned, or its owner asked for that.
     pub(crate) fn may_end_early(&self) -> bool {
         let word = self.word.load(Ordering::Acquire);
         phase(word) == ABANDONED || word & CANCELLED != 0
@@ -352,7 +352,7 @@ impl<A, W> Slot<A, W> {
         self.word.load(Ordering::Acquire) & CANCELLED != 0
     }
 
-    /// Makes the slot free for its next use. The caller is the only one who knows it.
+    /// Makes the slot free for its next use. Only the caller has its index.
     fn vacate(&self, word: u64) {
         let generation = (word >> GENERATION_SHIFT).wrapping_add(1);
         self.word.store(generation << GENERATION_SHIFT | FREE, Ordering::Release);
@@ -464,7 +464,7 @@ mod loom_tests {
             }
         }
 
-        /// Whoever was last, the slot was freed once, is free, and the request was dropped once.
+        /// Whichever side was last, the slot was freed once, is free, and the request was dropped once.
         fn check(&self) {
             assert_eq!(self.vacated.load(Ordering::Relaxed), 1);
             assert_eq!(self.drops.load(Ordering::Relaxed), 1);

@@ -1,21 +1,21 @@
-//! Slot table: the slots of one queue, which are free, and who waits for a place in it.
+//! Slot table: the slots of one queue, the free ones among them, and the requests that wait for a place in the queue.
 //!
 //! ```text
 //!   begin ─┬─ a place in the queue is free ───────────────► slot in flight, the caller starts it
-//!          ├─ none, and somebody waits for the bytes ─────► slot queued, first come first served
-//!          └─ none, and it is readahead ──────────────────► given back
-//!   release_places ─► a place came back ─┬─ somebody is queued ───► launched, the caller starts it
-//!                                └─ nobody ───────────────► free place
+//!          ├─ none, and it is demand ─────────────────────► slot queued, first come first served
+//!          └─ none, and it is readahead ──────────────────► rejected
+//!   release_places ─► a place came back ─┬─ a request is queued ──► launched, the caller starts it
+//!                                        └─ none is ──────────────► free place
 //! ```
 //!
-//! Places in the queue are few (the queue depth), slots are many: a request that waits for a place, or whose result
-//! nobody has taken yet, has a slot but no place. So what a slow owner leaves behind, or a future that nobody polls,
-//! holds up nobody else, and a place never goes to a request that cannot use it at once. All slots up to the queue
-//! depth exist from the start; more are made when more results are left lying about than ever before, and kept.
+//! Places in the queue are few (the queue depth), slots are many: a request that waits for a place, or whose result has not
+//! been taken yet, has a slot but no place. So a slow owner, or a future that is never polled, holds up no other request, and
+//! a place never goes to a request that cannot use it at once. All slots up to the queue depth exist from the start; when
+//! there are more results not taken than ever before, more slots are made, and kept.
 //!
 //! Owns: slots, the list of free ones, the first-come queue, the count of free places.
-//! Does not own: what a request is; how it is carried out.
-//! Invariants: I5 settling allocates nothing: the lists have room for every slot that exists.
+//! Does not own: the contents of a request; how it is carried out.
+//! Invariants: I5 completing allocates nothing: the lists have room for every slot that exists.
 //! Locks: `state`, for list operations only; nothing is called with it held.
 //! Hot path: one lock to begin, one to release places (for all completions that came together), one to take.
 
@@ -161,7 +161,7 @@ impl<A, W> SlotTable<A, W> {
         slots.get(index as usize - (self.first.len() << doublings))
     }
 
-    /// Accepts a request, or gives it back: readahead when no place is to spare, anything when as many as
+    /// Accepts a request, or returns it: readahead when no place is to spare, anything when as many as
     /// [`Limits::OUTSTANDING_MAX`] are outstanding.
     pub(crate) fn begin(&self, active: A, urgency: Urgency) -> Result<Begun, A> {
         let mut state = self.state();
@@ -234,7 +234,7 @@ impl<A, W> SlotTable<A, W> {
         }
     }
 
-    /// Gives places and slots back; names the queued requests that got a place, which the caller starts.
+    /// Releases places and slots; returns the queued requests that got a place, which the caller starts.
     pub(crate) fn release_places(&self, completed: &mut CompletedBatch<A, W>) -> SlotIds {
         let mut launched = SlotIds::new();
         if completed.places == 0 {
@@ -314,7 +314,7 @@ impl<A, W> SlotTable<A, W> {
         }
     }
 
-    /// Gives up a request in whatever phase it is. Says whether a driver is still at it. What it held is dropped by the
+    /// Abandons a request in whatever phase it is. Returns whether a driver still works on it. What it held is dropped by the
     /// time this returns, or when the driver is done.
     ///
     /// # Safety
@@ -382,7 +382,7 @@ impl<A, W> SlotTable<A, W> {
         true
     }
 
-    /// Asserts that nothing is lost when nobody uses the slot table.
+    /// Asserts that no slot and no place is lost when no request is under way.
     #[cfg(test)]
     pub(crate) fn check_idle(&self) {
         let state = self.state();
@@ -508,7 +508,7 @@ mod tests {
         table.check_idle();
     }
 
-    /// Goal: results that nobody takes hold no place, however many; readahead leaves places to demand.
+    /// Goal: results that are not taken hold no place, however many; readahead leaves places to demand.
     #[test]
     fn untaken_results_hold_no_place() {
         let table = TestTable::new(8);
@@ -604,14 +604,14 @@ mod loom_tests {
         }
         while let Some(id) = todo.pop() {
             let mut completed = CompletedBatch::new();
-            // SAFETY: who was told to start a request is its driver.
+            // SAFETY: the thread that is to start a request is its driver.
             unsafe { table.finish(id, &mut completed) };
             todo.extend(table.release_places(&mut completed));
             table.drop_orphans(&mut completed);
         }
     }
 
-    /// Goal: two threads that compete for one place: both requests are carried out once, by whoever had the place, and
+    /// Goal: two threads that compete for one place: both requests are carried out once, by the thread that had the place, and
     /// nothing is lost when one of them is dropped at any moment.
     #[test]
     fn loom_hand_over_of_the_only_place() {

@@ -1,4 +1,4 @@
-//! Slots: requests in flight, and how far each has come.
+//! Slots: the requests of one queue, from submission until their results are taken.
 //!
 //! ```text
 //!   begin ─► prepare ─► (kernel) ─► attempt ─┬─ Finished ─► release_places ─► wake_owners ─► take
@@ -6,7 +6,7 @@
 //!               └──────────────────────────────────────┘
 //! ```
 //!
-//! Owns: requests from their submission until their results are taken; with a request its memory.
+//! Owns: the requests, and with each its memory.
 //! Does not own: progress within a request (attempt), phases (slot), places and waiting (slot table), how a request reaches
 //! the kernel.
 //! Invariants: I1, I4 memory leaves a slot only when no attempt is under way.
@@ -70,7 +70,7 @@ impl Slots {
         self.table.used()
     }
 
-    /// Accepts a request, or gives it back; see [`SlotTable::begin`].
+    /// Accepts a request, or returns it; see [`SlotTable::begin`].
     #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
     pub(crate) fn begin(&self, request: Request, urgency: Urgency) -> Result<Begun, Request> {
         request.check();
@@ -137,13 +137,13 @@ impl Slots {
         }
     }
 
-    /// Gives places back; the requests named got one and are to be started.
+    /// Releases places; returns the queued requests that got one, which the caller starts.
     pub(crate) fn release_places(&self, completed: &mut Completed) -> SlotIds {
         self.table.release_places(completed)
     }
 
-    /// Wakes the owners, and drops the requests that have none any more. The caller holds no lock: a waker runs other
-    /// people's code, and the last user of a file closes it.
+    /// Wakes the owners, and drops the requests that have none any more. The caller holds no lock: a waker runs user
+    /// code, and the last user of a file closes it.
     pub(crate) fn wake_owners(&self, completed: &mut Completed) {
         completed.waiters.drain(..).for_each(Waiter::wake);
         self.table.drop_orphans(completed);
@@ -212,7 +212,7 @@ impl Slots {
         self.table.slot(id).set_cancelled();
     }
 
-    /// Nobody will ask for the result. Says whether the driver is still at it.
+    /// Abandons a request. Returns whether the driver still works on it.
     ///
     /// # Safety
     /// The caller is the owner, and no longer is.
@@ -438,8 +438,8 @@ mod tests {
         bench.assert_idle();
     }
 
-    /// Goal: what is left of a read is not read for nobody: not after it was abandoned, and not after its owner asked for
-    /// an early end, who learns that this is why it is short.
+    /// Goal: the rest of a short read is not read without need: not after it was abandoned, and not after its owner cancelled it,
+    /// whose result then shows why it is short.
     #[test]
     fn reads_that_nobody_wants_end_early() {
         let bench = Bench::new(4);
@@ -461,7 +461,7 @@ mod tests {
         bench.assert_idle();
     }
 
-    /// Goal: what is left of a write is written although nobody waits for it, also when the kernel gives it up because the
+    /// Goal: the rest of a short write is written although no caller waits for it, also when the kernel cancels it because the
     /// thread that submitted it is gone; only its owner ends it early. One that cannot go on says why it is short.
     #[test]
     fn writes_that_nobody_wants_are_carried_out() {

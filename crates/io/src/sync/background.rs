@@ -1,14 +1,14 @@
 //! Background: a thread for work that no caller waits for, from the first call until the stop.
 //!
 //! ```text
-//!   call ─► started, once ─► round ─► pause ─┬─ so long, or until it is called ─► round
-//!                                            └─ until it is called ─┬─ news meanwhile? once more, after a while
-//!                                                                   └─ rests
+//!   call ─► started, once ─► round ─► pause ─┬─ for a time, or until called ─► round
+//!                                            └─ until called ─┬─ note meanwhile? once more, after a while
+//!                                                             └─ sleeps
 //!   stop ─► the round under way ends ─► joined, unless it is this thread that stops it
 //! ```
 //!
-//! A call wakes the thread. News do not: they set a flag, which the thread reads before it rests, so that announcing news to a
-//! busy thread costs no system call.
+//! A call wakes the thread. A note does not: it sets a flag, which the thread reads before it sleeps, so that a note to a busy
+//! thread costs no system call.
 //!
 //! Owns: the thread; the promise that no call is lost and that no round begins after the stop.
 //! Does not own: what a round does.
@@ -78,7 +78,7 @@ impl Background {
         Background { name, stack_bytes, is_started, thread, calls: Arc::new(calls) }
     }
 
-    /// There is something new, which is in place already. Says whether the thread has to be called in order to see it.
+    /// Notes new work, which the caller has put in place already. Returns whether the thread sleeps and has to be called.
     #[must_use]
     pub fn note(&self) -> bool {
         if !self.is_started.load(Ordering::Acquire) {
@@ -175,7 +175,7 @@ impl Calls {
         Call::Work
     }
 
-    /// From now on it has to be called, unless there are news, which this says.
+    /// From now on the thread has to be called, unless there was a note, which this returns.
     fn rest_unless_news(&self) -> bool {
         self.is_resting.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -284,7 +284,7 @@ mod loom_tests {
     }
 
     /// Goal: when the last user goes, the thread ends, whether it is started, works or rests, and works on nothing that is gone. Method:
-    /// two users that call it and go; it is rung once more, by who is none.
+    /// two users that call it and go; it is called once more, by a thread that is no user.
     #[test]
     fn loom_the_last_user_stops_it() {
         model(|| {

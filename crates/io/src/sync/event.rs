@@ -4,12 +4,12 @@
 //!   notify, with the list's lock: wakers are noted ─► the outermost scope of this thread ends ─► they run, one after the other
 //! ```
 //!
-//! A waker is other people's code: it may poll its task at once and so come back here, drop the last handle of an engine, or panic.
-//! So none runs while its thread holds a lock, none runs inside another, and a panic goes no further: the thread wakes the others
-//! all the same. Where panics abort, they do.
+//! A waker is user code: it may poll its task at once and so re-enter this module, drop the last handle of an engine, or panic. So
+//! no waker runs while its thread holds a lock, none runs inside another, and a panic is caught: the thread wakes the others all
+//! the same. With `panic = "abort"` it aborts.
 //!
 //! Owns: when wakers run and are dropped.
-//! Does not own: the list of those that wait (event-listener).
+//! Does not own: the list of listeners (event-listener).
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -28,17 +28,17 @@ use event_listener::Listener;
 pub struct Event(event_listener::Event);
 
 impl Event {
-    /// Nobody waits.
+    /// An event without listeners.
     pub fn new() -> Event {
         Event::default()
     }
 
-    /// Begins to wait: what is notified from now on is not missed.
+    /// Begins to wait: no notification from now on is missed.
     pub fn listen(&self) -> EventListener {
         EventListener(Some(self.0.listen()))
     }
 
-    /// Ends the waits of so many, the oldest first. Those that were ended and have not gone on yet are counted in.
+    /// Ends the waits of `count` listeners, the oldest first. Listeners that were notified before and have not gone on yet count too.
     pub fn notify(&self, count: usize) {
         let _scope = WakeScope::enter();
         self.0.notify(count);
@@ -55,7 +55,7 @@ impl EventListener {
         self.0.take().expect("there until it is used").wait();
     }
 
-    /// Blocks until it is notified, or for so long. Says whether it was notified.
+    /// Blocks until it is notified, or for `timeout`. Returns whether it was notified.
     pub fn wait_timeout(mut self, timeout: Duration) -> bool {
         let _scope = WakeScope::enter();
         self.0.take().expect("there until it is used").wait_timeout(timeout).is_some()
@@ -73,7 +73,7 @@ impl Future for EventListener {
 }
 
 impl Drop for EventListener {
-    /// One that was notified and did not go on tells the next.
+    /// A listener dropped after its notification passes it to the next.
     fn drop(&mut self) {
         let _scope = WakeScope::enter();
         self.0 = None;
@@ -142,7 +142,7 @@ impl Drop for WakeScope {
     }
 }
 
-/// Runs what this thread owes, also what is added meanwhile, and ends the last scope.
+/// Runs the deferred calls of this thread, including those added meanwhile, and ends the last scope.
 #[cold]
 fn run_deferred() {
     loop {
@@ -174,7 +174,7 @@ impl Deferred {
     }
 }
 
-/// Runs other people's code, whose panic goes no further than to the panic hook.
+/// Runs user code; a panic reaches the panic hook and is caught.
 pub fn contain(run: impl FnOnce()) {
     let Err(payload) = catch_unwind(AssertUnwindSafe(run)) else { return };
     // Dropping it may panic again.
@@ -183,7 +183,7 @@ pub fn contain(run: impl FnOnce()) {
     }
 }
 
-/// What a thread owes.
+/// Calls that a thread runs when its outermost scope ends.
 struct DeferredCalls {
     scopes: usize,
     queue: VecDeque<Deferred>,

@@ -1,9 +1,9 @@
-//! Sync: locks, atomics, threads and cells of the parts that loom explores; from loom when it does, else from std.
+//! Sync: locks, atomics, threads and cells for code that loom explores; from loom in its models, else from std.
 //!
 //! `RUSTFLAGS="--cfg headwater_loom" cargo test -p headwater-io --release --lib loom` runs those models.
 //!
-//! Owns: what loom's own differ in: names of threads, signals, time.
-//! Does not own: what is done with them.
+//! Owns: the differences between the two: names of threads, signals, time.
+//! Does not own: the models.
 
 pub(crate) mod background;
 pub(crate) mod event;

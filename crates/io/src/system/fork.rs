@@ -1,14 +1,14 @@
-//! Fork: tells a process from the one that its memory was copied from.
+//! Fork: detects that this process is a forked child of the one that built a structure.
 //!
 //! A child of `fork` has the parent's structures but neither its rings' mappings, its frames nor its threads, and locks
-//! may be held by threads that do not exist. So everything that owns such a thing keeps the [`ProcessMark`] of the
+//! may be held by threads that do not exist. So every owner of a ring, frames or threads keeps the [`ProcessMark`] of the
 //! process that made it, and does nothing in another.
 //!
 //! The mark is a word in a page with `MADV_WIPEONFORK` (Linux 4.14): the kernel zeroes it in the child, whatever system
 //! call made that child. Comparing it costs a load.
 //!
 //! Owns: the page.
-//! Does not own: what is done about it.
+//! Does not own: the reaction.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! System: raw system calls, telling a process from its child, threads without signals.
+//! System: raw system calls, detection of forks, threads without signals.
 
 pub(crate) mod fork;
 pub(crate) mod reject;

@@ -1,4 +1,4 @@
-//! Reject reason: why an operation is refused before any of it is tried, also as an [`io::Error`].
+//! Reject reason: why a request is refused before it is started, also as an [`io::Error`].
 
 use std::fmt;
 use std::io;

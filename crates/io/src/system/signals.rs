@@ -1,11 +1,11 @@
-//! Signals: threads of headwater's take none of the program's.
+//! Signals: headwater's threads block the signals of the program.
 //!
 //! The kernel gives a signal of the process to any thread that does not block it. A program that blocks a signal in order to wait for
-//! it (`sigwait(3)`, `signalfd(2)`) does that for its own threads; one of headwater's, started before, would take it, with what
-//! the signal does by default.
+//! it (`sigwait(3)`, `signalfd(2)`) does that for its own threads; a thread of headwater, started before, would take the signal, whose
+//! default action might end the process.
 //!
-//! Owns: what new threads block.
-//! Does not own: what they do.
+//! Owns: the signal mask of new threads.
+//! Does not own: the threads.
 
 use std::io;
 use std::thread::{self, JoinHandle};
@@ -38,7 +38,7 @@ impl Drop for Restored {
     }
 }
 
-/// Blocks signals in this thread, and gives what it blocked before.
+/// Blocks signals in this thread, and returns the mask from before.
 fn block() -> Option<libc::sigset_t> {
     if cfg!(miri) {
         return None;

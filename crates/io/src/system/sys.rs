@@ -1,4 +1,4 @@
-//! Raw system calls: what neither `rustix` nor `io-uring` offers, each behind the smallest interface.
+//! Raw system calls: those that neither `rustix` nor `io-uring` offers, each behind a minimal interface.
 //!
 //! Owns: how memory is mapped, vectored I/O on raw memory, syncs, `cachestat`, `mincore`, copies of bytes that others
 //! change meanwhile, the processor time of children.
@@ -82,7 +82,7 @@ impl IoSegment {
 /// `preadv(2)` or `pwritev(2)` on raw memory; a single attempt, which may be short.
 ///
 /// # Safety
-/// Every segment must be valid for writes (reads, when writing to the file) and touched by nobody else meanwhile.
+/// Every segment must be valid for writes (reads, when writing to the file) and not accessed by other code meanwhile.
 #[cfg(not(miri))]
 pub(crate) unsafe fn transfer(
     direction: Direction,
@@ -189,7 +189,7 @@ pub(crate) fn map_chunk(bytes: usize) -> Option<NonNull<u8>> {
 /// Populates every page of a chunk, so that no later access faults. Its contents are lost.
 ///
 /// # Safety
-/// The memory is mapped, and nobody owns any of it; one who reads it meanwhile without owning it does so atomically.
+/// The memory is mapped and has no owner; readers without ownership access it atomically meanwhile.
 pub(crate) unsafe fn touch_chunk(base: NonNull<u8>, bytes: usize) {
     for page in (0..bytes).step_by(4096) {
         // SAFETY: as the caller promises; a page begins at a multiple of a word.
@@ -357,8 +357,8 @@ pub(crate) fn prefetch(base: NonNull<u8>, offset_bytes: usize) {
 /// words around.
 ///
 /// # Safety
-/// The words that `range` touches, counted from `base`, are mapped, and `base` is aligned to them. Whoever else writes
-/// to them does it atomically, or is not this program.
+/// The words that `range` touches, counted from `base`, are mapped, and `base` is aligned to them. Other writers store
+/// to them atomically, or belong to another program.
 #[inline]
 pub(crate) unsafe fn copy_racing(base: NonNull<u8>, range: std::ops::Range<usize>, buffer: &mut [u8]) {
     const WORD_BYTES: usize = size_of::<u64>();
@@ -405,7 +405,7 @@ pub(crate) unsafe fn load_racing(base: NonNull<u8>, range: std::ops::Range<usize
 /// not lost, though it may be in the same word.
 ///
 /// # Safety
-/// As for [`copy_racing`], and the words may be written to; whoever reads them meanwhile does it atomically.
+/// As for [`copy_racing`], and the words may be written to; other threads read them atomically meanwhile.
 ///
 /// # Panics
 /// If there are not as many bytes as the range is long.
@@ -450,7 +450,7 @@ pub(crate) unsafe fn store_streaming(base: NonNull<u8>, range: std::ops::Range<u
 /// Copies whole cache lines past the caches.
 ///
 /// # Safety
-/// `from` is valid for reads and `to`, aligned to lines, for writes of so many lines; others read there atomically at most.
+/// `from` is valid for reads and `to`, aligned to lines, for writes of `lines`; other threads at most read there, atomically.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe fn stream_lines(from: *const u8, to: *mut u8, lines: usize) {
     // SAFETY: the loop touches what the caller vouches for. The compiler does not see the stores, each of which is a whole
@@ -511,7 +511,7 @@ unsafe fn store_words(base: NonNull<u8>, range: std::ops::Range<usize>, bytes: &
     }
 }
 
-/// Writes some bytes of a word and leaves the others as whoever else writes them would have them.
+/// Writes some bytes of a word and leaves the others to concurrent writers.
 fn merge(word: &AtomicU64, skip: usize, part: &[u8]) {
     let mut seen = word.load(Ordering::Relaxed);
     loop {
@@ -531,12 +531,12 @@ fn whole_words(range: &std::ops::Range<usize>) -> std::ops::Range<usize> {
     start..start.max(range.end / WORD_BYTES * WORD_BYTES)
 }
 
-/// Copies words by the processor's own string instruction, of which the compiler knows nothing, and so may assume nothing
-/// about who else is there. By words rather than bytes (`rep movsb`), for which no processor promises that a word is
+/// Copies words by the processor's own string instruction, which the compiler cannot see into, so that it assumes nothing about
+/// concurrent accesses. By words rather than bytes (`rep movsb`), for which no processor promises that a word is
 /// copied whole.
 ///
 /// # Safety
-/// So many words at `from` may be read, and at `to` written, and the two do not overlap.
+/// `words` at `from` may be read, and at `to` written, and the two do not overlap.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe fn copy_words(from: *const u8, to: *mut u8, words: usize) {
     // SAFETY: as the caller promises. The direction flag is clear, as the ABI has it.
@@ -562,7 +562,7 @@ unsafe fn copy_words(_from: *const u8, _to: *mut u8, _words: usize) {
 /// A cache line.
 const LINE_BYTES: usize = 64;
 
-/// Less stays in the caches: who wrote a few pages may read them soon.
+/// Shorter copies stay in the processor's caches: a program that wrote a few pages may read them soon.
 const STREAMED_BYTES_MIN: usize = 256 << 10;
 
 const STRING_COPIES: bool = cfg!(all(target_arch = "x86_64", not(miri)));

@@ -1,7 +1,7 @@
-//! Chunk: two mebibytes of mapped memory, and its name for rings that register it.
+//! Chunk: two mebibytes of mapped memory, and its index for rings that register it.
 //!
 //! Owns: the mapping of a chunk.
-//! Does not own: who has which part of it (the buddy, extents).
+//! Does not own: the allocation of its blocks (the buddy, extents).
 
 use std::ptr::NonNull;
 use std::sync::Arc;

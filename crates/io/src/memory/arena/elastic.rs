@@ -4,19 +4,19 @@
 //!            ┌── grow: headroom? touch ◄──┐
 //!   unmapped ┴─► in circulation ─ retire ─┴─► rings forget it ─► MADV_DONTNEED ─► released: addresses only
 //!                     ▲                           │
-//!                     └── a ring is still at it ──┘
+//!                     └── a ring still uses it ───┘
 //! ```
 //!
 //! A released chunk stays mapped, because an optimistic read of a page that has just left may still be under way; it may
 //! see zeros, and is then discarded.
 //!
 //! Owns: when the arena may grow, which chunks have memory, which rings know the arena.
-//! Does not own: the buddy (the arena's state), what the headroom is (pressure), who is evicted.
-//! Invariants: I1 a chunk is released only while it is wholly free and out of circulation, so that nobody owns a byte of
-//! it, and no ring knows it: a ring would go on with the old memory. I6 chunks count as mapped until their memory is
+//! Does not own: the buddy (the arena's state), the headroom (pressure), the choice of pages to evict.
+//! Invariants: I1 a chunk is released only while it is wholly free and out of circulation, so that no extent or frame has a byte
+//! of it, and no ring has it registered: a ring would go on with the old memory. I6 chunks count as mapped until their memory is
 //! back with the system, and again before it is taken.
 //! Locks: `arena.state` for its bookkeeping, `rings` for its list; neither while the system is called.
-//! Hot path: none. Growing looks at the headroom; what was refused is refused for 20 ms without a look.
+//! Hot path: none. Growing reads the headroom; after a refusal, growth is refused for 20 ms without reading it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -71,7 +71,7 @@ impl Growth {
         self.pressure.as_ref().map_or(Headroom::UNKNOWN, Pressure::headroom)
     }
 
-    /// Looks whether the reserve stays untouched when so many chunks are taken.
+    /// Whether the reserve stays untouched when this many chunks are taken.
     fn allows(&self, chunks: usize) -> bool {
         let headroom = self.headroom();
         let needed_bytes = headroom.reserve_bytes.saturating_add((chunks * CHUNK_BYTES) as u64);
@@ -92,7 +92,7 @@ impl Growth {
 
 /// A ring that registers chunks with the kernel. A trait, because rings are built on memory, and memory must not know them.
 pub(crate) trait ChunkUser: Send + Sync {
-    /// The memory of a chunk that nobody owns is about to be given back: the ring unregisters it.
+    /// Unregisters a free chunk, whose memory is about to be given back.
     fn forget(&self, chunk: &Chunk) -> Forgotten;
 }
 
@@ -129,7 +129,7 @@ impl ArenaKey {
 }
 
 impl Arena {
-    /// Gives the memory of wholly free chunks back to the system, up to `bytes` rounded up to chunks, and says how much.
+    /// Returns the memory of wholly free chunks to the system, up to `bytes` rounded up to chunks, and returns how much.
     /// The arena takes it again when it is needed. Blocks for some 50 µs a chunk, more where it is not a huge page.
     pub fn release(&self, bytes: usize) -> usize {
         if !self.is_here() {
@@ -260,7 +260,7 @@ impl State {
     }
 }
 
-/// So much is mapped whatever the headroom: an engine has to be able to read, and evicts in order to.
+/// Chunks that are mapped whatever the headroom: with them an engine can read, by evicting.
 const CHUNKS_MIN: usize = 2;
 
 /// How long a refusal holds. A look at the headroom costs some 20 µs, as much as a small read; in this time others come to
@@ -284,7 +284,7 @@ mod tests {
         (0..count).map_while(|_| arena.allocate(CHUNK_BYTES, Urgency::Demand)).collect()
     }
 
-    /// A system with so much available of 64 MiB, of which 16 are the reserve.
+    /// A system with `mib` available of 64 MiB, of which 16 are the reserve.
     fn set_available(root: &Path, mib: usize) {
         let text = format!("MemTotal: 65536 kB\nMemAvailable: {} kB\n", mib * 1024);
         std::fs::create_dir_all(root.join("proc")).unwrap();

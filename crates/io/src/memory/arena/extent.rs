@@ -2,7 +2,7 @@
 //!
 //! Owns: the right to read and write its bytes, and their return to the arena.
 //! Does not own: the mapping (the arena's, which each extent keeps).
-//! Invariants: I1 the buddy gives a block to one extent at a time; through `&mut Extent` nobody else writes to it.
+//! Invariants: I1 the buddy gives a block to one extent at a time; only `&mut Extent` writes to it.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};

@@ -1,16 +1,16 @@
-//! Userfault: moving pages, placing copies of pages, and learning which were written, as the kernel offers it.
+//! Userfault: the system calls that move pages, place copies of pages, and report written pages.
 //!
 //! ```text
 //!   register(range) ──► move_huge, place ──► pages arrive; where there is none, zeros as in any memory
-//!                  └──► protect ──► write ──► scan_written: tells the page once, protects it again
+//!                  └──► protect ──► write ──► scan_written: reports the page once, protects it again
 //! ```
 //!
 //! Numbers and structures are those of `<linux/userfaultfd.h>` (Linux 6.8) and `<linux/fs.h>` (6.7), which neither `libc`
 //! nor `rustix` has. Memory is registered for write protection alone, never for missing pages: no access is ever
-//! handed to anybody, so none can block.
+//! handed to a handler, so none can block.
 //!
 //! Owns: the two descriptors, the structures of the calls.
-//! Does not own: the memory; which page is moved and which copied.
+//! Does not own: the memory; the choice between moving and copying.
 
 use std::fs::File;
 use std::io;
@@ -19,8 +19,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use headwater_core::units::PAGE_BYTES;
 
-/// A userfaultfd and the page map that go with this process's memory. In a child of `fork` both still speak of the parent's
-/// memory, so nobody may use them there.
+/// A userfaultfd and the page map that go with this process's memory. In a child of `fork` both still refer to the parent's
+/// memory, and are not used.
 #[derive(Debug)]
 pub(super) struct Userfault {
     faults: OwnedFd,
@@ -102,15 +102,15 @@ impl Userfault {
         }
     }
 
-    /// Puts copies of whole pages where there is no page yet, and says how many bytes; at least one page. An access meanwhile
+    /// Puts copies of whole pages where there is no page yet, and returns how many bytes; at least one page. An access meanwhile
     /// finds a page with all its bytes or none.
     ///
     /// # Errors
     /// `EEXIST` if there is a page at `destination`, `ENOMEM`, and what stands in `ioctl_userfaultfd(2)`.
     ///
     /// # Safety
-    /// `destination` is page-aligned, in a registered range with room for `pages`, and whoever uses the memory meanwhile
-    /// does it atomically.
+    /// `destination` is page-aligned, in a registered range with room for `pages`, and other threads use the memory
+    /// meanwhile with atomic accesses only.
     ///
     /// # Panics
     /// If `pages` are not whole pages, or none.
@@ -129,7 +129,7 @@ impl Userfault {
         copy.outcome(result)
     }
 
-    /// Moves the pages from `source` to where there are none yet, and says how many bytes; the source reads as zeros
+    /// Moves the pages from `source` to where there are none yet, and returns how many bytes; the source reads as zeros
     /// afterwards.
     ///
     /// # Errors
@@ -219,7 +219,7 @@ struct Scanned {
 }
 
 impl Transfer {
-    /// A call that got only part of the way fails with `EAGAIN` and says how far it came.
+    /// A call that did only a part fails with `EAGAIN` and reports how much.
     fn outcome(&self, result: io::Result<libc::c_int>) -> io::Result<usize> {
         match usize::try_from(self.done) {
             Ok(done) if done > 0 => Ok(done),

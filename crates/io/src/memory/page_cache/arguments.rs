@@ -1,7 +1,7 @@
-//! Arguments: whatever safe code passes to a page cache, it reads and writes what is the cache's alone.
+//! Arguments: tests that no arguments of safe code make the page cache access memory that is not its own.
 //!
 //! Owns: arbitrary pages, ranges, lengths, extents and their order.
-//! Does not own: what the operations do with arguments in range (page cache, writing).
+//! Does not own: tests with arguments in range (page cache, writing).
 //! Invariants: I1.
 
 use std::ops::Range;

@@ -36,7 +36,7 @@ pub(super) struct Pages {
     pub(super) table: Arc<PageTable>,
 }
 
-/// What looking for a page gives.
+/// Result of a page lookup.
 #[derive(Debug)]
 pub enum Found<'a> {
     /// It is there.
@@ -85,14 +85,14 @@ impl FilePages {
 
     /// Finds a page and pins it, if that can be done without a lock. `part` is what will be read of it: going on where
     /// the last read of the page ended is no second reference. `Absent` too in a forked child, and while
-    /// [`FilePages::PINS_MAX`] pins keep the page: [`FilePages::is_resident`] tells the difference.
+    /// [`FilePages::PINS_MAX`] pins keep the page; [`FilePages::is_resident`] distinguishes these cases.
     #[inline]
     pub fn pin(&self, page: PageIndex, part: Range<u32>) -> Found<'_> {
         self.pin_or(page, part, Crowded::IsAbsent)
     }
 
-    /// As [`FilePages::pin`], but while the page has [`FilePages::PINS_MAX`] pins, waits until one of them is given up: for
-    /// callers that do not keep so many.
+    /// As [`FilePages::pin`], but while the page has [`FilePages::PINS_MAX`] pins, waits until one of them is released: for
+    /// callers that do not keep as many pins.
     #[inline]
     pub fn pin_or_wait(&self, page: PageIndex, part: Range<u32>) -> Found<'_> {
         self.pin_or(page, part, Crowded::IsWaitedFor)
@@ -240,7 +240,7 @@ impl FilePages {
         if loading.pages.is_empty() { Err(obstacle) } else { Ok(loading) }
     }
 
-    /// A reader waits for a page on its way: it counts as demanded from now on. Says whether it had been read ahead or
+    /// Called when a reader waits for a loading page, which counts as demanded from now on. Returns whether it was read ahead or
     /// marked; `None` if it is not on its way.
     pub fn demand(&self, page: PageIndex) -> Option<FirstUse> {
         let shared = &*self.file.shared;
@@ -253,7 +253,7 @@ impl FilePages {
         shared.lock().control.mark(&shared.cache, &self.file.table, page);
     }
 
-    /// Removes pages from the cache, dirty ones as `dirty_too` says. Pins stay valid; the result of a load under way is
+    /// Removes pages from the cache, dirty ones if `dirty_too` is `Yes`. Pins stay valid; the result of a load under way is
     /// discarded.
     pub fn invalidate(&self, pages: PageRange, dirty_too: DirtyToo, mut each: impl FnMut(Dropped)) {
         self.file.invalidate(pages, dirty_too, &mut each);

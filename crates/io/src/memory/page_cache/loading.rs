@@ -1,7 +1,7 @@
 //! Loading: pages on their way into the cache, until they are published or have failed.
 //!
 //! ```text
-//!   FilePages::begin_load ─► Loading ─┬─ publish ─► Resident (what came), Free (the rest)
+//!   FilePages::begin_load ─► Loading ─┬─ publish ─► Resident (pages that arrived), Free (the rest)
 //!                                     └─ fail, drop ─► Free
 //! ```
 //!
@@ -99,7 +99,7 @@ impl fmt::Debug for Loading {
     }
 }
 
-/// Zeroes the rest of the page that `read_bytes` end in, so that nobody ever sees what the memory held before.
+/// Zeroes the rest of the page that `read_bytes` end in, so that no reader sees the memory's earlier contents.
 fn zero_tail(extents: &mut Extents, read_bytes: usize) {
     let mut skip_bytes = read_bytes;
     for extent in extents {

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Owns: one pin of each frame, from its making to its drop.
-//! Does not own: which pages are dirty, and what became of the write.
-//! Invariants: I1 nobody writes to these frames, which the kernel reads; I4 the request that writes them has the run.
+//! Does not own: which pages are dirty, the result of the write.
+//! Invariants: I1 no thread writes to these frames while the kernel reads them; I4 the request that writes them owns the run.
 
 use std::fmt;
 use std::mem;
@@ -196,7 +196,7 @@ mod tests {
         assert_idle(&arena);
     }
 
-    /// Goal: a run in one piece says so, with its chunk.
+    /// Goal: a run in one piece is recognised, with its chunk.
     #[test]
     fn one_piece() {
         let (arena, cache, file) = bench();

@@ -4,9 +4,8 @@
 //!   chunks, those with the most free pages first ─► all the rest evictable? ─► evict_chunk ─► wholly free
 //! ```
 //!
-//! Pages that leave in the policy's order leave holes everywhere: after random reads half of all pages go before the
-//! first chunk of 512 is free. So this takes chunks whole, and what is much used goes along with what is not; it is
-//! loaded again where other pages make room for it.
+//! Evicting in the policy's order leaves holes everywhere: after random reads, half of all pages leave before the first chunk of
+//! 512 is free. So this evicts whole chunks, frequently used pages among them, which are loaded again elsewhere.
 //!
 //! Owns: which chunks are emptied.
 //! Does not own: how much (the engine), giving the memory back (the arena).

@@ -66,7 +66,7 @@ fn a_pinned_page_outlives_all_else() {
     assert_idle(&arena);
 }
 
-/// Goal: who waits for memory is told when a page can leave that could not before, and when pages have left. Method: pages kept in
+/// Goal: a task that waits for memory is woken when a page becomes evictable, and when pages have left. Method: pages kept in
 /// each way there is, and let go; pages that leave in each way there is.
 #[test]
 fn pages_that_are_let_go_are_announced() {
@@ -220,8 +220,8 @@ fn what_is_pinned_or_pending_is_not_overwritten() {
     assert_idle(&arena);
 }
 
-/// Goal: what is installed over a pinned page, one on its way, one that is there and none is what all find from then on;
-/// who had it pinned keeps the old bytes, whose memory comes back after him.
+/// Goal: a page installed over a pinned one, a loading one, a resident one or none is what all lookups find from then on;
+/// a reader that had it pinned keeps the old bytes, whose memory comes back after its unpin.
 #[test]
 fn what_is_installed_replaces_what_was_there() {
     let (arena, cache, file) = bench();

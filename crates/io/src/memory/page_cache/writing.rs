@@ -1,4 +1,4 @@
-//! Writing: pages that change in memory, and those that go to their file.
+//! Writing: changes of pages in memory, and pins of pages for writeback.
 //!
 //! ```text
 //!   overwrite ─┬─ Done: in place                                              (no lock)
@@ -8,9 +8,9 @@
 //!   install ─► Dirty ─► hold ─► PinnedRun ─► request ─► clean ─► Resident
 //! ```
 //!
-//! Owns: how bytes get into frames of the cache, and pins of what is being written.
-//! Does not own: which pages are dirty (the engine asks by number), requests.
-//! Invariants: I1 what is pinned is not written; what is written in place is stored atomically, because of optimistic reads.
+//! Owns: stores into frames of the cache, pins of pages under writeback.
+//! Does not own: which pages are dirty (the engine knows), requests.
+//! Invariants: I1 a pinned page is not written; writes in place are atomic stores, because of optimistic reads.
 //! Locks: `control` for `install`; `arena.state` before and after it.
 
 use headwater_core::frame::{FirstUse, LoadId, WriteLatch};
@@ -26,7 +26,7 @@ use crate::system::sys;
 pub enum Overwritten {
     /// The page has the bytes, and is dirty.
     Done(FirstUse),
-    /// Somebody has the page pinned, so it must stay as it is.
+    /// A reader or a request has the page pinned, so it must stay as it is.
     Pinned,
     /// This load brings the page.
     Pending(LoadId),
@@ -41,7 +41,7 @@ pub enum Modified {
     Done(FirstUse),
     /// Nothing was to be changed, and nothing was.
     Unchanged(FirstUse),
-    /// Somebody has the page pinned, so it must stay as it is.
+    /// A reader or a request has the page pinned, so it must stay as it is.
     Pinned,
     /// This load brings the page.
     Pending(LoadId),
@@ -191,14 +191,14 @@ impl FilePages {
     }
 }
 
-/// Where so many bytes from `start_bytes` on end, if that is in the page.
+/// The end of `length` bytes from `start_bytes` on, if it is in the page.
 #[inline]
 fn end_in_page(start_bytes: u32, length: usize) -> Option<u32> {
     let end_bytes = (start_bytes as usize).checked_add(length)?;
     (end_bytes <= PAGE_BYTES).then_some(end_bytes as u32)
 }
 
-/// Gives the latch of a frame back, also if whoever computes the new bytes panics.
+/// Releases the latch of a frame when dropped, also if the caller's function panics.
 struct Latched<'a> {
     shared: &'a Shared,
     frame: FrameId,
