@@ -36,9 +36,10 @@ mod system;
 
 pub use backend::sim::{DeviceEvent, FaultOn, FaultRange, SimControl, SimOptions};
 pub use backend::uring::{Sharing, SubmissionPolling, uring_refusal};
+pub use driver::choice::{DriverKind, DriverOptions, Polling};
 pub use driver::completion::{Batch, Completion, Plug};
 pub use driver::local::LocalDriver;
-pub use driver::{Driver, DriverInfo, DriverKind, DriverOptions, DriverStats, PolledRings, Polling};
+pub use driver::{Driver, DriverInfo, DriverStats, PolledRings};
 pub use file::{
     Access, Allocated, AppendFile, Appended, ChangeWatch, Creation, DirectAlignment, DirectIo, FileKey,
     FileKind, FileStamp, FileSystem, Lease, LeaseOwner, LeaseState, LeaseWatch, MapAdvice, MappedFile,

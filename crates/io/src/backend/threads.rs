@@ -184,7 +184,8 @@ const THREAD_STACK_BYTES: usize = 256 << 10;
 mod tests {
     use std::task::{Context, Waker};
 
-    use crate::driver::{Driver, DriverKind, DriverOptions};
+    use crate::driver::Driver;
+    use crate::driver::choice::{DriverKind, DriverOptions};
     use crate::file::{Access, DirectIo, OpenFile, Route};
     use crate::memory::arena::{Arena, Extents, Urgency};
     use crate::request::{Fsync, Request, Transfer};

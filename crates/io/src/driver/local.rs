@@ -21,8 +21,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::backend::uring::Sharing;
+use crate::driver::Driver;
+use crate::driver::choice::DriverOptions;
 use crate::driver::queue::Backend;
-use crate::driver::{Driver, DriverOptions};
 
 /// A driver that stays in the thread that built it, for thread-per-core programs. The kernel does not interrupt the thread to
 /// complete a request, and rings are not shared.

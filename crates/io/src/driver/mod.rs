@@ -8,9 +8,10 @@
 //! ```
 //!
 //! Owns: the queues, and the choice of one for each request.
-//! Does not own: request state (slots), memory (arena), the work of a queue.
+//! Does not own: which driver there is (choice), request state (slots), memory (arena), the work of a queue.
 //! Invariants: I4 dropping a [`Completion`] or the [`Driver`] at any moment frees nothing that the device still uses.
 
+pub(crate) mod choice;
 pub(crate) mod completion;
 pub(crate) mod local;
 pub(crate) mod queue;
@@ -22,98 +23,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use headwater_core::limits::Limits;
 use headwater_core::units::ByteRange;
 
-use crate::backend::sim::{Sim, SimOptions};
-use crate::backend::threads::Threads;
-use crate::backend::uring::{DevicePolling, RingUse, Sharing, SubmissionPolling, Uring, polled_read_works};
+use crate::backend::sim::Sim;
+use crate::backend::uring::{DevicePolling, polled_read_works};
+use crate::driver::choice::{Choice, DriverOptions, Polling};
 use crate::driver::completion::{Batch, Completion, Plug};
 use crate::driver::queue::{Backend, Queue, Start};
 use crate::file::{Allocated, AppendFile, Appended, OpenFile, Route};
 use crate::memory::arena::{Arena, ArenaKey, Urgency};
-use crate::request::slots::Slots;
 use crate::request::{Rejected, Request};
 use crate::system::reject::RejectReason;
 use crate::system::sys::SyncScope;
-
-/// The kind of driver that a caller asks for.
-#[derive(Clone, Debug, Default)]
-pub enum DriverKind {
-    /// `uring` where the kernel allows it, else `threads`.
-    #[default]
-    Auto,
-    /// io_uring; an error where it is missing or forbidden.
-    Uring,
-    /// Positioned vectored reads and writes on a small pool of threads.
-    Threads,
-    /// Deterministic simulation on top of real files, for tests.
-    Sim(SimOptions),
-}
-
-impl DriverKind {
-    /// For [`DriverKind::Auto`] the value of `HEADWATER_DRIVER` (`auto`, `uring`, `threads`) in the environment; else `self`.
-    ///
-    /// # Errors
-    /// `InvalidInput` for another value of the variable.
-    pub fn or_environment(self) -> io::Result<DriverKind> {
-        if !matches!(self, DriverKind::Auto) {
-            return Ok(self);
-        }
-        match std::env::var("HEADWATER_DRIVER").as_deref() {
-            Err(_) | Ok("" | "auto") => Ok(DriverKind::Auto),
-            Ok("uring") => Ok(DriverKind::Uring),
-            Ok("threads") => Ok(DriverKind::Threads),
-            Ok(other) => {
-                let text = format!("HEADWATER_DRIVER is {other:?}; it can be auto, uring or threads");
-                Err(io::Error::new(io::ErrorKind::InvalidInput, text))
-            }
-        }
-    }
-}
-
-/// Whether the kernel polls devices for completions (`IORING_SETUP_IOPOLL`) instead of waiting for interrupts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Polling {
-    /// Never.
-    Off,
-    /// Direct requests to a device that supports polling (`io_poll` in its queue's sysfs folder, which for NVMe the administrator
-    /// sets up with `nvme.poll_queues`) take rings of their own, on which waiting spins in the kernel. Requests larger than the
-    /// device takes whole (`max_sectors_kb`) take ordinary rings.
-    #[default]
-    Auto,
-}
-
-/// How a driver is built.
-#[derive(Clone, Debug)]
-pub struct DriverOptions {
-    /// Which driver.
-    pub kind: DriverKind,
-    /// Requests in flight at most, 1 to [`Limits::QUEUE_DEPTH_MAX`]; more wait in order.
-    pub queue_depth: u32,
-    /// Rings that share the queue depth, 1 to the queue depth; by default one for each processor, but each with 32
-    /// requests at least. Only for `uring`.
-    pub rings: Option<u32>,
-    /// Only for `uring`.
-    pub polling: Polling,
-    /// Which threads may use the driver. Only for `uring`; any thread may use the others.
-    pub sharing: Sharing,
-    /// Only for `uring`.
-    pub submission_polling: SubmissionPolling,
-}
-
-impl Default for DriverOptions {
-    fn default() -> Self {
-        DriverOptions {
-            kind: DriverKind::Auto,
-            queue_depth: Limits::QUEUE_DEPTH_DEFAULT,
-            rings: None,
-            polling: Polling::default(),
-            sharing: Sharing::AnyThread,
-            submission_polling: SubmissionPolling::Off,
-        }
-    }
-}
 
 /// The features that a driver has got.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -188,27 +109,7 @@ impl Driver {
     /// `InvalidInput` for a queue depth or a number of rings out of range; with [`DriverKind::Uring`] what the kernel
     /// reports.
     pub fn new(options: &DriverOptions) -> io::Result<Driver> {
-        check(options)?;
-        let slots = || Arc::new(Slots::new(options.queue_depth));
-        let single = |slots, backend| -> Box<[_]> { Box::new([Arc::new(Queue::new(slots, backend))]) };
-        let threads = || {
-            let slots = slots();
-            let backend = Backend::Threads(Threads::new(&slots));
-            single(slots, backend)
-        };
-        let (queues, refusal) = match &options.kind {
-            DriverKind::Uring => (rings(options, DevicePolling::Interrupts)?, None),
-            DriverKind::Threads => (threads(), None),
-            DriverKind::Sim(sim) => {
-                let slots = slots();
-                let backend = Backend::Sim(Sim::new(&slots, sim));
-                (single(slots, backend), None)
-            }
-            DriverKind::Auto => match rings(options, DevicePolling::Interrupts) {
-                Ok(queues) => (queues, None),
-                Err(error) => (threads(), Some(error.to_string())),
-            },
-        };
+        let Choice { queues, refusal } = choice::choose(options)?;
         let options = options.clone();
         let inner = Inner { queues, polled: OnceLock::new(), memory: OnceLock::new(), options, refusal };
         Ok(Driver { inner: Arc::new(inner) })
@@ -489,7 +390,7 @@ impl Driver {
                     && matches!(self.inner.queues[0].backend, Backend::Uring(_)) =>
             {
                 let polled = self.inner.polled.get_or_init(|| {
-                    let queues = rings(&self.inner.options, DevicePolling::Polled);
+                    let queues = choice::rings(&self.inner.options, DevicePolling::Polled);
                     let queues = queues.map_err(|error| error.to_string())?;
                     if let Some(arena) = self.inner.memory.get() {
                         queues.iter().for_each(|queue| queue.register_memory(arena.clone()));
@@ -537,54 +438,3 @@ impl fmt::Debug for Driver {
         f.debug_struct("Driver").field("info", &self.info()).field("stats", &self.stats()).finish()
     }
 }
-
-fn check(options: &DriverOptions) -> io::Result<()> {
-    let invalid = |text: String| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-    let depth = options.queue_depth;
-    if !(1..=Limits::QUEUE_DEPTH_MAX).contains(&depth) {
-        return invalid(format!("queue depth {depth} is not within 1 to {}", Limits::QUEUE_DEPTH_MAX));
-    }
-    match options.rings {
-        Some(rings) if !(1..=depth).contains(&rings) => {
-            invalid(format!("{rings} rings are not within 1 to the queue depth of {depth}"))
-        }
-        Some(rings) if rings > 1 && options.sharing == Sharing::Local => {
-            invalid(format!("a local driver has one ring, not {rings}: it belongs to one thread"))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// The rings of a driver, which share its queue depth.
-fn rings(options: &DriverOptions, polling: DevicePolling) -> io::Result<Box<[Arc<Queue>]>> {
-    let depth = options.queue_depth;
-    let by_processor = || {
-        let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
-        processors.min(depth / RING_DEPTH_MIN).max(1)
-    };
-    let count = match options.sharing {
-        Sharing::Local => 1,
-        Sharing::AnyThread => options.rings.unwrap_or_else(by_processor),
-    };
-    (0..count)
-        .map(|index| {
-            let depth = depth / count + u32::from(index < depth % count);
-            let slots = Arc::new(Slots::new(depth));
-            let wanted = RingUse {
-                submission_entries: depth.min(SUBMISSION_ENTRIES_MAX),
-                completion_entries: 2 * depth,
-                sharing: options.sharing,
-                polling,
-                submission_polling: options.submission_polling,
-            };
-            let uring = Uring::new(&slots, wanted)?;
-            Ok(Arc::new(Queue::new(slots, Backend::Uring(uring))))
-        })
-        .collect()
-}
-
-/// A ring with fewer places gains nothing: 32 requests of 1 MiB, or of 4 KiB, keep a flash device busy.
-const RING_DEPTH_MIN: u32 = 32;
-
-/// Larger bursts than this are submitted in parts; an entry is 64 bytes of kernel memory.
-const SUBMISSION_ENTRIES_MAX: u32 = 256;

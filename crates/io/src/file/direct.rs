@@ -1,4 +1,4 @@
-//! Direct: the descriptor with `O_DIRECT`, and the alignment that it requires.
+//! Direct: whether a file has a descriptor with `O_DIRECT`, and the alignment that it requires.
 //!
 //! ```text
 //!   statx returns ─┬─ alignment ─► opened on first use; if that fails, the ordinary descriptor serves
@@ -8,7 +8,7 @@
 //!
 //! A small cached file is read and closed without it: opening it costs as much as opening the file did.
 //!
-//! Owns: the descriptor.
+//! Owns: the descriptor; that all goes through the kernel's page cache where the file system refuses it.
 //! Does not own: the ordinary descriptor, the route of a request.
 
 use std::fs::File;
@@ -22,7 +22,7 @@ use headwater_core::units::{Alignment, PAGE_BYTES, PAGE_SIZE_BYTES};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::access::Access;
+use super::access::{Access, DirectIo};
 use super::descriptor::Descriptor;
 use super::status::{FileKind, Status};
 
@@ -44,7 +44,7 @@ pub(super) struct Direct {
 
 /// When the descriptor is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Opening {
+enum Opening {
     /// At once, so that it is known to work.
     Now,
     /// On first use, if `statx` has confirmed that it works.
@@ -52,9 +52,28 @@ pub(super) enum Opening {
 }
 
 impl Direct {
+    /// The second descriptor, as far as one is wanted and the file system grants it; without one, all goes through the kernel's page
+    /// cache.
+    ///
+    /// # Errors
+    /// `Unsupported` if direct I/O is required and there is none.
+    pub(super) fn choose(
+        direct_io: DirectIo,
+        buffered: &File,
+        status: &Status,
+        path: &Path,
+        access: Access,
+    ) -> io::Result<Option<Direct>> {
+        Ok(match direct_io {
+            DirectIo::Off => None,
+            DirectIo::Preferred => Direct::find(buffered, status, path, access, Opening::WhenUsed).ok(),
+            DirectIo::Required => Some(Direct::find(buffered, status, path, access, Opening::Now)?),
+        })
+    }
+
     /// # Errors
     /// `Unsupported` where there is no direct I/O.
-    pub(super) fn find(
+    fn find(
         buffered: &File,
         status: &Status,
         path: &Path,

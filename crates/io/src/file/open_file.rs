@@ -23,7 +23,7 @@ use headwater_core::units::ByteRange;
 use super::access::{Access, DirectIo, Route, let_wait, open_unwaiting};
 use super::clock::coarse_clock;
 use super::descriptor::Descriptor;
-use super::direct::{Direct, DirectAlignment, Opening};
+use super::direct::{Direct, DirectAlignment};
 use super::file_system::{self, FileSystem};
 use super::kernel_cache::{KernelCache, Misses, Residency, is_dirty};
 use super::polling::known_polled_bytes_max;
@@ -75,11 +75,7 @@ impl OpenFile {
         path: &Path,
         (direct_io, access): (DirectIo, Access),
     ) -> io::Result<OpenFile> {
-        let direct = match direct_io {
-            DirectIo::Off => None,
-            DirectIo::Preferred => Direct::find(&buffered, &status, path, access, Opening::WhenUsed).ok(),
-            DirectIo::Required => Some(Direct::find(&buffered, &status, path, access, Opening::Now)?),
-        };
+        let direct = Direct::choose(direct_io, &buffered, &status, path, access)?;
         let misses = if direct.is_some() { Misses::AreWasted } else { Misses::AreUseful };
         let opened = Opened { key: status.key, stamp: status.stamp, looked_at };
         let (kind, kernel_cache) = (status.kind, KernelCache::new(misses));

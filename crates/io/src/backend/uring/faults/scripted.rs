@@ -11,10 +11,11 @@ use headwater_testkit::{block_on, skip, watched};
 
 use super::{Enter, Faults, Shown};
 use crate::backend::uring::uring_refusal;
+use crate::driver::Driver;
+use crate::driver::choice::{DriverKind, DriverOptions};
 use crate::driver::completion::Completion;
 use crate::driver::local::LocalDriver;
 use crate::driver::queue::Backend;
-use crate::driver::{Driver, DriverKind, DriverOptions};
 use crate::file::{Access, DirectIo, OpenFile, Route};
 use crate::memory::arena::{Arena, Urgency};
 use crate::request::{Finished, Request, Transfer};
