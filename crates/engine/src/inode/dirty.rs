@@ -158,7 +158,7 @@ impl Dirty {
             || self.pages() > 0 && self.lock().dirty.first_dirty(PageRange::covering(range)).is_some()
     }
 
-    /// The first part of a range that the device lacks.
+    /// The first part of a range that the device lacks. A window may reach beyond the end of the file.
     pub(crate) fn first(&self, range: ByteRange) -> Option<ByteRange> {
         let dirty = self.lock().dirty.first_dirty(PageRange::covering(range));
         let dirty = dirty.map(|run| run.bytes().intersect(range));

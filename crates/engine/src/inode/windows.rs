@@ -14,7 +14,8 @@
 //! Does not own: how they are made (window create) and written back (window flush).
 //! Invariants: W1 windows of a file do not overlap; W2 a page of a Live or Closing window is not in the cache; W3 the device is
 //! as long as a file with windows.
-//! Locks: `list`, for lookups and changes; `unsaved`; both inside all others, and no other call is made under them.
+//! W4 at most one piece of a file's windows is in flight, and no truncate passes it.
+//! Locks: `list`, for lookups and changes; `unsaved`; `stray`; all inside all others, and no other call is made under them.
 
 use std::io;
 use std::ops::Range;
@@ -23,13 +24,23 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Instant;
 
 use headwater_core::units::{ByteRange, PageIndex, PageRange};
-use headwater_io::{LentOut, LiveMemory, OpenFile, lock, unpoisoned};
+use headwater_io::{Completion, LentOut, LiveMemory, OpenFile, lock, unpoisoned};
+
+use crate::base::shared_completion::SharedCompletion;
 
 /// The windows of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Windows {
     count: AtomicUsize,
     list: RwLock<Vec<Arc<Window>>>,
+    stray: Mutex<Option<Arc<Stray>>>,
+}
+
+/// A piece of a window in flight to its file, of a flush that was dropped.
+#[derive(Debug)]
+pub(crate) struct Stray {
+    pub(crate) file: Arc<OpenFile>,
+    pub(crate) completion: SharedCompletion<()>,
 }
 
 /// Consecutive pages of a file in live memory.
@@ -131,6 +142,23 @@ impl Windows {
 
     pub(crate) fn all(&self) -> Vec<Arc<Window>> {
         self.select(|_| true)
+    }
+
+    /// Leaves a piece in flight to the next holder of the size lock.
+    pub(crate) fn leave(&self, completion: Completion, file: Arc<OpenFile>) {
+        let stray = Stray { file, completion: SharedCompletion::new() };
+        stray.completion.under_way(completion, ());
+        *lock(&self.stray) = Some(Arc::new(stray));
+    }
+
+    /// The piece that was left. There is none without windows.
+    pub(crate) fn stray(&self) -> Option<Arc<Stray>> {
+        if self.is_empty() { None } else { lock(&self.stray).clone() }
+    }
+
+    /// The piece that was left has arrived.
+    pub(crate) fn forget_stray(&self) {
+        *lock(&self.stray) = None;
     }
 
     /// The window of the page, in any stage.

@@ -24,11 +24,13 @@ use crate::inode::page_write::PageWrite;
 use crate::inode::size_lock::SizeLockGuard;
 use crate::write::memory_wait;
 use crate::write::positional::WRITABLE_BYTES_MAX;
+use crate::write::window_flush;
 
 impl Source {
     pub(crate) fn set_len(self: &Arc<Self>, length_bytes: u64) -> Result<()> {
         let Some(inode) = self.check_set_len(length_bytes)? else { return Ok(()) };
         let truncate = Truncate::new(self, inode, inode.dirty.size_lock.lock(), length_bytes)?;
+        window_flush::wait_for_stray(inode);
         while let Some(write) = truncate.in_the_way() {
             self.shared().cache.writes.wait(&write);
         }
@@ -44,6 +46,7 @@ impl Source {
         let Some(inode) = self.check_set_len(length_bytes)? else { return Ok(()) };
         let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
         let truncate = Truncate::new(self, inode, size_lock, length_bytes)?;
+        window_flush::stray_ready(self.shared(), inode).await;
         while let Some(write) = truncate.in_the_way() {
             self.shared().cache.writes.ready(&write).await;
         }

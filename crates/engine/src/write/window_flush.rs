@@ -6,11 +6,12 @@
 //! ```
 //!
 //! The size lock excludes truncates and other flushes of the windows: so a page is in one write at most, and no write extends the
-//! file again after a truncate. A store to a page while it is copied or in flight is reported by the kernel the next time.
+//! file again after a truncate. A task may be dropped with a piece in flight, and so give up the lock: the next holder waits for that
+//! piece before it begins (`stray`). A store to a page while it is copied or in flight is reported by the kernel the next time.
 //!
 //! Owns: the way from windows to the device.
 //! Does not own: the list of windows, syncs.
-//! Invariants: I3, I7 as for pages; I5 only the size lock is held while waiting; I10 nothing is written beyond the length.
+//! Invariants: W4; I3, I7 as for pages; I5 only the size lock is held while waiting; I10 nothing is written beyond the length.
 
 use std::io;
 use std::sync::Arc;
@@ -19,10 +20,11 @@ use std::time::Duration;
 use headwater_core::units::{Alignment, ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES, PageCount};
 use headwater_io::{Completion, Direction, Extents, Finished, OpenFile, Rejected, Route, Transfer, Urgency};
 
+use crate::base::shared_completion::Waited;
 use crate::engine::Shared;
 use crate::inode::Inode;
 use crate::inode::size_lock::SizeLockGuard;
-use crate::inode::windows::{Stage, Window};
+use crate::inode::windows::{Stage, Stray, Window};
 use crate::write::memory_wait;
 use crate::write::memory_wait::MemoryWait;
 
@@ -33,30 +35,39 @@ struct Flush<'a> {
     windows: Vec<Arc<Window>>,
     /// The piece in flight, of the last of the windows.
     piece: std::ops::Range<usize>,
-    /// The file to which a piece is being written.
-    changing: Option<Arc<OpenFile>>,
+    write: Option<InFlight>,
     outcome: io::Result<()>,
     /// Excludes truncates and other flushes of the windows.
     size_lock: &'a SizeLockGuard<'a>,
 }
 
+/// The write of a piece, and the file that it changes.
+struct InFlight {
+    file: Arc<OpenFile>,
+    completion: Completion,
+}
+
 /// What to wait for.
 enum FlushNext {
     Memory(MemoryWait),
-    Write(Completion),
+    Write,
 }
 
 /// Writes back all stores to windows of a file so far, and waits. Failures are noted in its errseq.
 pub(crate) fn flush(shared: &Shared, inode: &Arc<Inode>) {
+    if !inode.dirty.windows.is_empty() {
+        flush_and_close(shared, inode, &inode.dirty.size_lock.lock());
+    }
+}
+
+/// Writes the windows back; those without users end, as far as that succeeds.
+fn flush_and_close(shared: &Shared, inode: &Arc<Inode>, size_lock: &SizeLockGuard<'_>) {
     let windows = inode.dirty.windows.all();
     let (orphans, used): (Vec<_>, Vec<_>) =
         windows.into_iter().partition(|window| window.unsaved().is_orphan);
-    orphans.iter().for_each(|window| close(shared, inode, window));
-    if !used.is_empty() {
-        let size_lock = inode.dirty.size_lock.lock();
-        // The failure is noted in the errseq, for syncs to report.
-        let _ = flush_with(shared, inode, used, &size_lock);
-    }
+    orphans.iter().for_each(|window| close_with(shared, inode, window, size_lock));
+    // A failure is noted in the errseq, for syncs to report.
+    let _ = flush_with(shared, inode, used, size_lock);
 }
 
 /// As [`flush`], for a task.
@@ -65,24 +76,58 @@ pub(crate) async fn flush_async(shared: &Shared, inode: &Inode) {
         return;
     }
     let size_lock = inode.dirty.size_lock.lock_async(&shared.driver).await;
+    stray_ready(shared, inode).await;
     let mut flush = Flush::new(shared, inode, inode.dirty.windows.all(), &size_lock);
     while let Some(next) = flush.step() {
         match next {
             FlushNext::Memory(wait) => flush.waited(wait.ready(shared).await),
-            FlushNext::Write(mut completion) => {
-                let finished = std::future::poll_fn(|context| completion.poll(context)).await;
-                flush.complete(finished);
+            FlushNext::Write => {
+                let finished = std::future::poll_fn(|context| {
+                    let InFlight { completion, .. } = flush.write.as_mut().expect("it has just begun");
+                    completion.poll(context)
+                });
+                let finished = finished.await;
+                let InFlight { file, .. } = flush.write.take().expect("only a drop takes it");
+                flush.complete(&file, finished);
             }
         }
     }
 }
 
-/// Writes back windows that were not written back for [`WINDOW_AGE`]. Blocks.
+/// Blocks until the piece that a dropped flush left in flight has arrived. The caller holds the size lock.
+pub(crate) fn wait_for_stray(inode: &Inode) {
+    if let Some(stray) = inode.dirty.windows.stray()
+        && let Waited::Arrived(..) = stray.completion.wait()
+    {
+        stray_arrived(inode, &stray);
+    }
+}
+
+/// As [`wait_for_stray`], for a task. May be dropped at any moment.
+pub(crate) async fn stray_ready(shared: &Shared, inode: &Inode) {
+    if let Some(stray) = inode.dirty.windows.stray()
+        && stray.completion.ready(&shared.driver).await.is_some()
+    {
+        stray_arrived(inode, &stray);
+    }
+}
+
+/// The piece stays unsaved, whatever became of it, and is written again.
+fn stray_arrived(inode: &Inode, stray: &Stray) {
+    inode.end_changes(&stray.file, 1);
+    inode.dirty.windows.forget_stray();
+    stray.completion.over();
+}
+
+/// Writes back windows that were not written back for [`WINDOW_AGE`]. Blocks for the device. While something else holds the size
+/// lock, which may be a task that is not polled, this is left to a later call.
 pub(crate) fn flush_old(shared: &Shared, inode: &Arc<Inode>) {
     let now = shared.driver.now();
     let is_old = |window: &Arc<Window>| now.saturating_duration_since(window.unsaved().asked) >= WINDOW_AGE;
-    if inode.dirty.windows.all().iter().any(is_old) {
-        flush(shared, inode);
+    if inode.dirty.windows.all().iter().any(is_old)
+        && let Some(size_lock) = inode.dirty.size_lock.try_lock()
+    {
+        flush_and_close(shared, inode, &size_lock);
     }
 }
 
@@ -97,11 +142,15 @@ fn flush_with(
     windows: Vec<Arc<Window>>,
     size_lock: &SizeLockGuard<'_>,
 ) -> io::Result<()> {
+    wait_for_stray(inode);
     let mut flush = Flush::new(shared, inode, windows, size_lock);
     while let Some(next) = flush.step() {
         match next {
             FlushNext::Memory(wait) => flush.waited(wait.wait(shared)),
-            FlushNext::Write(completion) => flush.complete(completion.wait()),
+            FlushNext::Write => {
+                let InFlight { file, completion } = flush.write.take().expect("it has just begun");
+                flush.complete(&file, completion.wait());
+            }
         }
     }
     std::mem::replace(&mut flush.outcome, Ok(()))
@@ -110,11 +159,14 @@ fn flush_with(
 /// Ends a window without users: writes it back, and returns its pages to the cache. If that fails, the window stays, and the next
 /// sync tries again. Blocks.
 pub(crate) fn close(shared: &Shared, inode: &Arc<Inode>, window: &Arc<Window>) {
-    let size_lock = inode.dirty.size_lock.lock();
+    close_with(shared, inode, window, &inode.dirty.size_lock.lock());
+}
+
+fn close_with(shared: &Shared, inode: &Arc<Inode>, window: &Arc<Window>, size_lock: &SizeLockGuard<'_>) {
     window.unsaved().is_orphan = true;
     // From here on writes to these pages wait for the size lock.
     inode.dirty.change(shared.cache.writes.dirty(), |_| window.set_stage(Stage::Closing));
-    let flushed = flush_with(shared, inode, vec![window.clone()], &size_lock);
+    let flushed = flush_with(shared, inode, vec![window.clone()], size_lock);
     inode.dirty.change(shared.cache.writes.dirty(), |state| {
         if flushed.is_err() {
             return window.set_stage(Stage::Live);
@@ -149,7 +201,7 @@ impl<'a> Flush<'a> {
             unsaved.ranges.append(&mut written);
             unsaved.asked = shared.driver.now();
         }
-        Flush { shared, inode, windows, piece: 0..0, changing: None, outcome, size_lock }
+        Flush { shared, inode, windows, piece: 0..0, write: None, outcome, size_lock }
     }
 
     /// Begins the next write, and returns what to wait for. `None` when all is written, or one has failed.
@@ -209,16 +261,17 @@ impl<'a> Flush<'a> {
         };
         self.piece = window.place(part.start)..window.place(part.end);
         self.inode.begin_changes(&window.file, 1);
-        self.changing = Some(window.file.clone());
         let submitted = self.shared.driver.submit(request, Urgency::Demand);
-        submitted.map(FlushNext::Write).map_err(|Rejected { reason, .. }| {
-            self.end_change();
-            reason.into()
-        })
+        let completion = submitted.map_err(|Rejected { reason, .. }| {
+            self.inode.end_changes(&window.file, 1);
+            io::Error::from(reason)
+        })?;
+        self.write = Some(InFlight { file: window.file.clone(), completion });
+        Ok(FlushNext::Write)
     }
 
-    fn complete(&mut self, finished: Finished) {
-        self.end_change();
+    fn complete(&mut self, file: &OpenFile, finished: Finished) {
+        self.inode.end_changes(file, 1);
         let length_bytes = self.piece.len();
         match (finished.result, finished.stopped_by) {
             (Ok(written_bytes), _) if written_bytes >= length_bytes => self.written(),
@@ -244,13 +297,6 @@ impl<'a> Flush<'a> {
         self.shared.cache.writes.note_progress();
     }
 
-    /// Ends the own change: the piece is written, or abandoned.
-    fn end_change(&mut self) {
-        if let Some(file) = self.changing.take() {
-            self.inode.end_changes(&file, 1);
-        }
-    }
-
     fn waited(&mut self, waited: io::Result<()>) {
         if let Err(error) = waited {
             self.failed(error);
@@ -266,8 +312,10 @@ impl<'a> Flush<'a> {
 impl Drop for Flush<'_> {
     /// The task may be dropped while a piece is in flight.
     fn drop(&mut self) {
-        if !self.shared.driver.is_forked() {
-            self.end_change();
+        if let Some(InFlight { file, completion }) = self.write.take()
+            && !self.shared.driver.is_forked()
+        {
+            self.inode.dirty.windows.leave(completion, file);
         }
     }
 }

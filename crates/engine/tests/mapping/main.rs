@@ -17,6 +17,7 @@ mod oracle;
 #[allow(dead_code, unused_imports)] // these tests need a part of it
 #[path = "../reading/rig.rs"]
 mod rig;
+mod tasks;
 mod words;
 
 use std::path::Path;
