@@ -32,6 +32,13 @@ pub(crate) enum Reached {
     WakerDropped,
     FutureForgotten,
     ViewForgotten,
+    WindowMade,
+    WindowRefused,
+    WindowStored,
+    WindowBeyondEnd,
+    WindowHeldOverChange,
+    WindowEndedBesideFaults,
+    WindowForgotten,
     WrittenBackByAge,
     Forked,
     FullDevice,
@@ -39,7 +46,7 @@ pub(crate) enum Reached {
 }
 
 impl Reached {
-    const ALL: [Reached; 27] = [
+    const ALL: [Reached; 34] = [
         Reached::ReadWaited,
         Reached::MutationWaited,
         Reached::SyncWaited,
@@ -63,16 +70,40 @@ impl Reached {
         Reached::WakerDropped,
         Reached::FutureForgotten,
         Reached::ViewForgotten,
+        Reached::WindowMade,
+        Reached::WindowRefused,
+        Reached::WindowStored,
+        Reached::WindowBeyondEnd,
+        Reached::WindowHeldOverChange,
+        Reached::WindowEndedBesideFaults,
+        Reached::WindowForgotten,
         Reached::WrittenBackByAge,
         Reached::Forked,
         Reached::FullDevice,
         Reached::Pressed,
     ];
+
+    /// Whether windows with memory of their own are needed.
+    pub(crate) fn needs_windows(self) -> bool {
+        matches!(
+            self,
+            Reached::WindowMade
+                | Reached::WindowStored
+                | Reached::WindowEndedBesideFaults
+                | Reached::WindowForgotten
+        )
+    }
 }
 
 /// How often each happened.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Coverage([u64; Reached::ALL.len()]);
+
+impl Default for Coverage {
+    fn default() -> Coverage {
+        Coverage([0; Reached::ALL.len()])
+    }
+}
 
 impl Coverage {
     pub(crate) fn note(&mut self, reached: Reached) {

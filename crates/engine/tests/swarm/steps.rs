@@ -17,6 +17,7 @@ pub(crate) struct Setup {
     pub(crate) queue_depth: u32,
     /// Whether requests are delayed, short and interrupted.
     pub(crate) is_hostile: bool,
+    has_windows: bool,
     count: usize,
     length_bytes_max: u64,
 }
@@ -50,7 +51,16 @@ pub(crate) enum Work {
     Flush,
 }
 
-/// Numbers of tasks count modulo those that there are.
+/// Where a window has its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shape {
+    /// In the cache.
+    Pages,
+    /// In memory of its own.
+    Contiguous,
+}
+
+/// Numbers of tasks and windows count modulo those that there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     /// A task is polled once.
@@ -67,6 +77,17 @@ pub(crate) enum Step {
     CheckKept,
     DropKept,
     ForgetKept,
+    Map(Place, Span, Shape),
+    /// Spans of windows count from where they begin, and are clipped.
+    ReadWindow(usize, Span),
+    /// The last number decides the bytes, or is added.
+    WriteWindow(usize, Span, u64),
+    AddToWindow(usize, Span, u64),
+    /// Adds, in a window without memory of its own.
+    StoreInWindow(usize, Span, u64),
+    SyncWindow(usize),
+    Unmap(usize),
+    ForgetWindow,
     Open(Place, Caching, IoMode),
     Close(Place),
     Listen(Place, Mood),
@@ -91,9 +112,13 @@ pub(crate) enum Step {
 impl Setup {
     pub(crate) fn new(seed: u64) -> Setup {
         let mut rng = Rng::new(seed ^ 0x5E7);
+        let has_windows = rng.chance(1, 2);
+        // Windows get memory that the cache has not used yet.
+        let memory = if has_windows { [3, 6, 16, 16] } else { [3, 3, 4, 6] };
         Setup {
             seed,
-            memory_bytes: [3, 3, 4, 6][rng.below(4) as usize] << 20,
+            has_windows,
+            memory_bytes: memory[rng.below(4) as usize] << 20,
             queue_depth: 1 + rng.below(12) as u32,
             is_hostile: rng.chance(3, 4),
             count: 20 + rng.below(100) as usize,
@@ -106,7 +131,8 @@ impl Setup {
         let hot_bytes = [0; 3].map(|_| rng.below(self.length_bytes_max));
         // Some runs have no moods and no faults, so that what they find is not forgiven.
         let (is_moody, is_faulty) = (rng.chance(1, 2), rng.chance(1, 3));
-        let mut draw = Draw { rng, hot_bytes, length_bytes_max: self.length_bytes_max, is_moody, is_faulty };
+        let (length_bytes_max, has_windows) = (self.length_bytes_max, self.has_windows);
+        let mut draw = Draw { rng, hot_bytes, length_bytes_max, is_moody, is_faulty, has_windows };
         (0..self.count).map(|_| draw.step()).collect()
     }
 }
@@ -118,11 +144,15 @@ struct Draw {
     length_bytes_max: u64,
     is_moody: bool,
     is_faulty: bool,
+    has_windows: bool,
 }
 
 impl Draw {
     fn step(&mut self) -> Step {
         let (place, span, task) = (self.place(), self.span(), self.rng.below(64) as usize);
+        if self.has_windows && self.rng.chance(1, 5) {
+            return self.window(place, span, task);
+        }
         match self.rng.below(100) {
             0..=37 => Step::Begin(place, self.work(), self.mood()),
             38..=49 => Step::Poll(task),
@@ -146,6 +176,21 @@ impl Draw {
             93 => Step::FlushAll,
             94 => self.rare(place, task),
             _ => self.fault(span),
+        }
+    }
+
+    fn window(&mut self, place: Place, span: Span, window: usize) -> Step {
+        match self.rng.below(20) {
+            0..=2 => Step::Map(place, span, Shape::Contiguous),
+            3 => Step::Map(place, span, Shape::Pages),
+            4..=6 => Step::ReadWindow(window, span),
+            7..=9 => Step::WriteWindow(window, span, self.rng.next_u64()),
+            10..=11 => Step::AddToWindow(window, span, self.rng.next_u64()),
+            12..=15 => Step::StoreInWindow(window, span, self.rng.next_u64()),
+            16..=17 => Step::SyncWindow(window),
+            18 => Step::Unmap(window),
+            _ if self.is_moody && self.rng.chance(1, 4) => Step::ForgetWindow,
+            _ => Step::Later(6000),
         }
     }
 

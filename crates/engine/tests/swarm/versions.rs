@@ -64,6 +64,11 @@ impl Versions {
         self.all[self.first_possible..].iter().map(Vec::len).max().unwrap_or(0)
     }
 
+    /// How long it is at least.
+    pub(crate) fn least_bytes(&self) -> usize {
+        self.all[self.first_possible..].iter().map(Vec::len).min().unwrap_or(0)
+    }
+
     /// Where the file ended before the change that is under way.
     pub(crate) fn end_before(&self) -> u64 {
         self.all[self.first_possible].len() as u64

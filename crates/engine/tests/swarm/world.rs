@@ -4,6 +4,7 @@
 //! Does not own: what bytes are possible (versions).
 
 mod tasks;
+mod windows;
 
 use std::fs;
 use std::future::Future;
@@ -26,6 +27,7 @@ use crate::moods::{Alarm, Mood, Outbreaks, listen};
 use crate::steps::{EIO, FILES, HANDLES, Place, Setup, Span, Step};
 use crate::versions::Versions;
 use tasks::Task;
+use windows::Window;
 
 pub(crate) struct World {
     engine: Engine,
@@ -35,6 +37,8 @@ pub(crate) struct World {
     targets: Vec<Target>,
     pressing: PathBuf,
     tasks: Vec<Task>,
+    /// After the tasks, which may have what the end of a window waits for.
+    windows: Vec<Window>,
     alarms: Vec<Weak<Alarm>>,
     kept: Vec<Kept>,
     listeners: Vec<Arc<Mutex<Option<EvictionListener>>>>,
@@ -86,6 +90,7 @@ impl World {
             control,
             pressing: directory.join("pressing"),
             tasks: Vec::new(),
+            windows: Vec::new(),
             alarms: Vec::new(),
             kept: Vec::new(),
             listeners: Vec::new(),
@@ -110,6 +115,14 @@ impl World {
             Step::CheckKept => self.check_kept()?,
             Step::DropKept => drop(self.kept.drain(..self.kept.len().div_ceil(2))),
             Step::ForgetKept => self.forget_kept(),
+            Step::Map(place, span, shape) => self.map(place, span, shape)?,
+            Step::ReadWindow(number, span) => self.read_window(number, span)?,
+            Step::WriteWindow(number, span, fill) => self.write_window(number, span, fill)?,
+            Step::AddToWindow(number, span, value) => self.add_to_window(number, span, value)?,
+            Step::StoreInWindow(number, span, fill) => self.store_in_window(number, span, fill)?,
+            Step::SyncWindow(number) => self.sync_window(number)?,
+            Step::Unmap(number) => self.unmap(number)?,
+            Step::ForgetWindow => self.forget_window(),
             Step::Open(place, caching, mode) => self.open(place, caching, mode)?,
             Step::Close(place) => self.targets[place.file].handles[place.handle] = None,
             Step::Listen(place, mood) => self.listen(place, mood)?,
@@ -149,6 +162,7 @@ impl World {
         }
         self.check_kept()?;
         self.kept.clear();
+        self.windows.clear();
         self.listeners.clear();
         for file in 0..FILES {
             self.finish_file(file)?;
@@ -169,10 +183,10 @@ impl World {
     pub(crate) fn leave(mut self) -> Outcome<Coverage> {
         self.heal();
         self.note_outbreaks();
-        let World { engine, targets, tasks, alarms, kept, listeners, clock, coverage, .. } = self;
+        let World { engine, targets, tasks, windows, alarms, kept, listeners, clock, coverage, .. } = self;
         if self.has_leaked {
             // What was leaked keeps the engine.
-            std::mem::forget((engine, tasks));
+            std::mem::forget((engine, tasks, windows));
             return Ok(coverage);
         }
         // The device still has wakers of tasks that are gone, which hold handles.
@@ -182,7 +196,7 @@ impl World {
             files.push((path, versions, is_latched));
             drop(handles);
         }
-        drop((engine, clock, kept, listeners, tasks));
+        drop((engine, clock, kept, listeners, tasks, windows));
         for (path, versions, is_latched) in files {
             match fs::read(&path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -217,7 +231,8 @@ impl World {
         for _ in 0..IDLE_STEPS {
             let stats = self.engine.stats();
             let driver = stats.driver;
-            if stats.arena.used_bytes + stats.lent_bytes == 0 && driver.in_flight + driver.slots_used == 0 {
+            let used_bytes = stats.arena.used_bytes + stats.arena.lent_out_bytes + stats.lent_bytes;
+            if used_bytes == 0 && driver.in_flight + driver.slots_used == 0 {
                 return Ok(());
             }
             self.pass_time();
@@ -251,14 +266,17 @@ impl World {
 
     fn read_now(&mut self, place: Place, span: Span) -> Outcome {
         let file = self.handle(place)?;
-        let mut bytes = vec![0xAA; span.length];
-        let read = file.read_at(&mut bytes, span.offset_bytes);
+        let mut bytes = vec![CANARY; span.length + CANARIES];
+        let read = file.read_at(&mut bytes[..span.length], span.offset_bytes);
+        if bytes[span.length..] != [CANARY; CANARIES] {
+            return Err("a read wrote beyond its buffer".to_owned());
+        }
         self.check_read(place.file, span, &read, &bytes)
     }
 
     fn read_many_now(&mut self, place: Place, span: Span) -> Outcome {
         let (file, half) = (self.handle(place)?, span.length / 2);
-        let (mut first, mut second) = (vec![0xAA; half], vec![0xAA; span.length - half]);
+        let (mut first, mut second) = (vec![0; half], vec![0; span.length - half]);
         let rest = Span { offset_bytes: span.offset_bytes + half as u64, length: span.length - half };
         let mut reads =
             [ManyRead::new(rest.offset_bytes, &mut second), ManyRead::new(span.offset_bytes, &mut first)];
@@ -297,13 +315,7 @@ impl World {
         let versions = &self.targets[file].versions;
         // A fault may end a read early.
         let length = if self.is_faulty { count } else { span.length };
-        versions.check(versions.now(), span.offset_bytes, length, &bytes[..count])?;
-        // The device may have delivered what a cut under way takes away.
-        if versions.is_changing() || bytes[count..].iter().all(|&byte| byte == 0xAA) {
-            Ok(())
-        } else {
-            Err("a read wrote beyond what it read".to_owned())
-        }
+        versions.check(versions.now(), span.offset_bytes, length, &bytes[..count]).map(drop)
     }
 
     fn handle(&mut self, place: Place) -> Outcome<File> {
@@ -415,7 +427,7 @@ impl World {
 
     fn fork(&mut self, place: Place) -> Outcome {
         let file = self.handle(place)?;
-        let tasks = &mut self.tasks;
+        let (tasks, windows) = (&mut self.tasks, &mut self.windows);
         run_forked(|| {
             let _ = (file.stats(), file.coherence(), file.is_clean());
             assert!(
@@ -423,6 +435,7 @@ impl World {
                 "the engine is the parent's"
             );
             assert!(matches!(file.sync_data(), Err(Error::Forked(_))), "the engine is the parent's");
+            World::check_windows_forked(windows);
             tasks.clear();
             drop(file);
         });
@@ -438,7 +451,7 @@ impl World {
 
     /// Not beside a change: it waits for what only a poll ends.
     fn flush_all(&mut self) -> Outcome {
-        if self.targets.iter().any(|target| target.versions.is_changing()) {
+        if self.targets.iter().any(|target| target.versions.is_changing()) || self.has_busy_windows() {
             return Ok(());
         }
         match self.engine.flush() {
@@ -485,6 +498,10 @@ impl Target {
 fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
+
+/// Bytes behind a buffer, where no read may write. What of the buffer itself lies behind the bytes read is unspecified.
+const CANARY: u8 = 0xAA;
+const CANARIES: usize = 64;
 
 const TASKS_MAX: usize = 8;
 const KEPT_MAX: usize = 8;

@@ -233,18 +233,7 @@ impl World {
                 self.note_change(task.file);
                 Ok(())
             }
-            Done::Nothing(Ok(())) => {
-                if !target.versions.is_unchanged(task.since) {
-                    return Ok(());
-                }
-                self.coverage.note(Reached::SyncSawDisk);
-                let disk = fs::read(&target.path).map_err(text)?;
-                if disk == target.versions.bytes() {
-                    return Ok(());
-                }
-                target.versions.check(target.versions.now(), 0, usize::MAX, &disk)?;
-                Ok(())
-            }
+            Done::Nothing(Ok(())) => self.check_synced(task.file, task.since),
             Done::Nothing(Err(error)) | Done::Appended(Err(error)) if task.work.changes() => {
                 target.versions.give_up();
                 self.forgive(has_failed, Reached::MutationFailed, &error)
@@ -253,6 +242,17 @@ impl World {
                 self.forgive(has_failed, Reached::SyncFailed, &error)
             }
         }
+    }
+
+    /// What a sync that began then has left on disk.
+    pub(super) fn check_synced(&mut self, file: usize, since: Moment) -> Outcome {
+        let target = &self.targets[file];
+        if !target.versions.is_unchanged(since) {
+            return Ok(());
+        }
+        self.coverage.note(Reached::SyncSawDisk);
+        let disk = fs::read(&target.path).map_err(text)?;
+        target.versions.check(since, 0, usize::MAX, &disk).map(drop)
     }
 
     pub(super) fn forgive(
@@ -268,6 +268,8 @@ impl World {
     pub(super) fn note_change(&mut self, file: usize) {
         let is_held = self.kept.iter().any(|kept| kept.file == file);
         self.coverage.note_if(is_held, Reached::ViewHeldOverWrite);
+        let has_window = self.windows.iter().any(|window| window.file == file);
+        self.coverage.note_if(has_window, Reached::WindowHeldOverChange);
     }
 
     pub(super) fn drop_nth(&mut self, number: usize) {
@@ -283,8 +285,7 @@ impl World {
 
     /// Only of what reads: a task that has begun to change a file, or to sync it, has others wait for its end.
     pub(super) fn forget_nth(&mut self, number: usize) {
-        let reads = |task: &Task| matches!(task.work, Work::Read(_) | Work::View(_) | Work::Stream(_));
-        if self.tasks.is_empty() || !reads(&self.tasks[number % self.tasks.len()]) {
+        if self.tasks.is_empty() || !self.tasks[number % self.tasks.len()].work.reads() {
             return;
         }
         let task = self.tasks.remove(number % self.tasks.len());
@@ -354,6 +355,10 @@ impl Work {
         matches!(self, Work::Write(..) | Work::Append(..) | Work::SetLength(_))
     }
 
+    pub(super) fn reads(self) -> bool {
+        matches!(self, Work::Read(_) | Work::View(_) | Work::Stream(_))
+    }
+
     /// The bytes that it reads, of which so many were there.
     pub(super) fn range(self, found: usize) -> (u64, usize) {
         match self {
@@ -363,14 +368,14 @@ impl Work {
     }
 }
 
-fn overwrite(file: &mut Vec<u8>, start: usize, bytes: &[u8]) {
+pub(super) fn overwrite(file: &mut Vec<u8>, start: usize, bytes: &[u8]) {
     if !bytes.is_empty() {
         file.resize(file.len().max(start + bytes.len()), 0);
         file[start..start + bytes.len()].copy_from_slice(bytes);
     }
 }
 
-fn contents(length: usize, fill: u64) -> Vec<u8> {
+pub(super) fn contents(length: usize, fill: u64) -> Vec<u8> {
     let mut bytes = vec![0; length];
     Pattern::new(fill).fill(0, &mut bytes);
     bytes
