@@ -125,6 +125,7 @@ pub mod testing {
         children_cpu_time, device_polls, resident_pages, uring_refusal,
     };
 
+    pub use crate::api::ending::set_global;
     pub use crate::engine::profiles;
 }
 

@@ -3,7 +3,9 @@
 //! Owns: starting the child and its end, how long that takes.
 //! Does not own: what the child does.
 
+use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitStatus;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,6 +18,15 @@ use crate::PATIENCE;
 /// # Panics
 /// When the work panics, crashes or hangs.
 pub fn run_forked(work: impl FnOnce()) {
+    let status = forked_status(work);
+    assert_eq!(status.code(), Some(0), "the forked child: {status:?}");
+}
+
+/// As [`run_forked`], for work that may end its process itself, in whatever way. Returns how it ended.
+///
+/// # Panics
+/// When the work hangs.
+pub fn forked_status(work: impl FnOnce()) -> ExitStatus {
     // SAFETY: the child has this thread alone, and locks that others held stay locked there. The C library makes its own
     // usable again, of which the allocator is the one that matters; that ours are not taken is what the test is about.
     let pid = unsafe { libc::fork() };
@@ -28,7 +39,7 @@ pub fn run_forked(work: impl FnOnce()) {
     let deadline = Instant::now() + PATIENCE / 3;
     loop {
         if let Some((_, status)) = waitpid(Some(pid), WaitOptions::NOHANG).expect("the child is ours") {
-            return assert_eq!(status.exit_status(), Some(0), "the forked child: {status:?}");
+            return ExitStatus::from_raw(status.as_raw());
         }
         if Instant::now() > deadline {
             let threads = threads_of(pid);

@@ -44,6 +44,17 @@ pub(crate) fn global() -> Result<Engine> {
     Ok(GLOBAL.get_or_init(|| engine).clone())
 }
 
+/// Makes an engine the global one, if there is none yet: an exit of the process then flushes it.
+///
+/// # Errors
+/// When the system refuses the exit hook.
+#[cfg(feature = "testing")]
+pub fn set_global(engine: &Engine) -> std::io::Result<()> {
+    hook_exit()?;
+    GLOBAL.get_or_init(|| engine.clone());
+    Ok(())
+}
+
 /// Statics are not dropped, so the exit hook flushes this engine.
 static GLOBAL: OnceLock<Engine> = OnceLock::new();
 

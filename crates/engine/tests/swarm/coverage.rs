@@ -41,12 +41,20 @@ pub(crate) enum Reached {
     WindowForgotten,
     WrittenBackByAge,
     Forked,
+    Exited,
+    ExitFlushed,
+    ExitLostUnsynced,
+    ExitWhileEnding,
+    ExitBesideTasks,
+    ExitBesideWindows,
+    ExitBesideThreads,
+    ExitBesideFaults,
     FullDevice,
     Pressed,
 }
 
 impl Reached {
-    const ALL: [Reached; 34] = [
+    const ALL: [Reached; 42] = [
         Reached::ReadWaited,
         Reached::MutationWaited,
         Reached::SyncWaited,
@@ -79,6 +87,14 @@ impl Reached {
         Reached::WindowForgotten,
         Reached::WrittenBackByAge,
         Reached::Forked,
+        Reached::Exited,
+        Reached::ExitFlushed,
+        Reached::ExitLostUnsynced,
+        Reached::ExitWhileEnding,
+        Reached::ExitBesideTasks,
+        Reached::ExitBesideWindows,
+        Reached::ExitBesideThreads,
+        Reached::ExitBesideFaults,
         Reached::FullDevice,
         Reached::Pressed,
     ];

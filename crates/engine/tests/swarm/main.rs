@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod coverage;
+mod exits;
 mod moods;
 #[path = "../writing/shrink.rs"]
 mod shrink;
@@ -147,6 +148,19 @@ fn run(
     directory: &Path,
     coverage: &mut Coverage,
 ) -> Result<(), (String, usize)> {
+    if steps.iter().any(|step| matches!(step, Step::Exit(_))) {
+        return exits::run(setup, steps, directory, coverage);
+    }
+    watched(&format!("HEADWATER_SEED={:#x}", setup.seed), || run_here(setup, steps, directory, coverage))
+}
+
+/// As [`run`]; does not return if it comes to an exit.
+fn run_here(
+    setup: &Setup,
+    steps: &[Step],
+    directory: &Path,
+    coverage: &mut Coverage,
+) -> Result<(), (String, usize)> {
     let (reached, is_traced) = (Cell::new(0), std::env::var_os("HEADWATER_SWARM_TRACE").is_some());
     let work = || -> Result<(), String> {
         let mut world = World::new(setup, directory)?;
@@ -155,6 +169,9 @@ fn run(
             if is_traced {
                 eprintln!("step {number}, {step:?}");
             }
+            if let Step::Exit(exit) = step {
+                return world.exit(exit);
+            }
             world.perform(step).map_err(|error| format!("step {number}, {step:?}: {error}"))?;
         }
         reached.set(steps.len());
@@ -162,9 +179,7 @@ fn run(
         coverage.add(&ended.map_err(|error| format!("at the end: {error}"))?);
         Ok(())
     };
-    let result =
-        watched(&format!("HEADWATER_SEED={:#x}", setup.seed), || catch_unwind(AssertUnwindSafe(work)));
-    let outcome = result.unwrap_or_else(|panic| {
+    let outcome = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         Err(format!("panicked: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("")))
     });

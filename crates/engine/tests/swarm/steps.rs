@@ -51,6 +51,25 @@ pub(crate) enum Work {
     Flush,
 }
 
+/// How a process ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Exit {
+    pub(crate) way: Way,
+    /// Threads that use the engine meanwhile.
+    pub(crate) threads: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    /// By an engine that an exit flushes.
+    Global,
+    /// By one that only its handles keep.
+    Own,
+    /// While another thread drops the last handles of the engine.
+    Ending,
+    Killed,
+}
+
 /// Where a window has its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shape {
@@ -107,6 +126,8 @@ pub(crate) enum Step {
     FlushAll,
     /// Neither the cache nor the kernel has pages of the file any more.
     Cool(usize),
+    /// The process ends, as it is.
+    Exit(Exit),
 }
 
 impl Setup {
@@ -133,7 +154,11 @@ impl Setup {
         let (is_moody, is_faulty) = (rng.chance(1, 2), rng.chance(1, 3));
         let (length_bytes_max, has_windows) = (self.length_bytes_max, self.has_windows);
         let mut draw = Draw { rng, hot_bytes, length_bytes_max, is_moody, is_faulty, has_windows };
-        (0..self.count).map(|_| draw.step()).collect()
+        let mut steps: Vec<Step> = (0..self.count).map(|_| draw.step()).collect();
+        if self.seed % EXITS == 1 {
+            steps.push(Step::Exit(draw.exit()));
+        }
+        steps
     }
 }
 
@@ -192,6 +217,11 @@ impl Draw {
             _ if self.is_moody && self.rng.chance(1, 4) => Step::ForgetWindow,
             _ => Step::Later(6000),
         }
+    }
+
+    fn exit(&mut self) -> Exit {
+        let way = [Way::Global, Way::Global, Way::Own, Way::Ending, Way::Killed][self.rng.below(5) as usize];
+        Exit { way, threads: self.rng.below(4) as usize }
     }
 
     fn rare(&mut self, place: Place, task: usize) -> Step {
@@ -280,6 +310,9 @@ impl Draw {
         }
     }
 }
+
+/// One run in so many ends with its process.
+const EXITS: u64 = 16;
 
 pub(crate) const FILES: usize = 2;
 

@@ -9,16 +9,21 @@
 //! Owns: what is possible from a moment on.
 //! Does not own: who changes the file: one at a time.
 
+use std::path::Path;
+use std::{fs, io};
+
 /// A file's contents, from the first to those that may be.
 pub(crate) struct Versions {
     all: Vec<Vec<u8>>,
     /// The first that may still be.
     first_possible: usize,
     is_changing: bool,
+    /// What a sync has acknowledged.
+    synced: Moment,
 }
 
 /// From when on versions count: what a read that begins now may see.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Moment(usize);
 
 /// What a range that was read turned out to be.
@@ -32,11 +37,41 @@ pub(crate) enum Seen {
 
 impl Versions {
     pub(crate) fn new() -> Versions {
-        Versions { all: vec![Vec::new()], first_possible: 0, is_changing: false }
+        Versions { all: vec![Vec::new()], first_possible: 0, is_changing: false, synced: Moment(0) }
     }
 
     pub(crate) fn now(&self) -> Moment {
         Moment(self.first_possible)
+    }
+
+    /// A sync that began then is done.
+    pub(crate) fn note_synced(&mut self, since: Moment) {
+        self.synced = self.synced.max(since);
+    }
+
+    /// What a sync has acknowledged, and all since.
+    pub(crate) fn synced(&self) -> Moment {
+        self.synced
+    }
+
+    /// Stores all from a moment on, for [`Versions::load`].
+    pub(crate) fn save(&self, since: Moment, directory: &Path) -> io::Result<()> {
+        fs::create_dir(directory)?;
+        let mut possible = self.all[since.0..].iter().enumerate();
+        possible.try_for_each(|(number, bytes)| fs::write(directory.join(number.to_string()), bytes))
+    }
+
+    /// What was stored, with all of it possible.
+    pub(crate) fn load(directory: &Path) -> io::Result<Versions> {
+        let count = fs::read_dir(directory)?.count();
+        let read = |number: usize| fs::read(directory.join(number.to_string()));
+        let all = (0..count).map(read).collect::<io::Result<_>>()?;
+        Ok(Versions { all, ..Versions::new() })
+    }
+
+    /// Whether the last version is another one.
+    pub(crate) fn is_newer_than(&self, found: &[u8]) -> bool {
+        self.all.last().is_some_and(|last| last != found)
     }
 
     /// Whether nothing has changed, nor began to, since.

@@ -3,6 +3,7 @@
 //! Owns: what is under way and kept; whether an error is forgiven.
 //! Does not own: what bytes are possible (versions).
 
+mod leaving;
 mod tasks;
 mod windows;
 
@@ -43,6 +44,7 @@ pub(crate) struct World {
     kept: Vec<Kept>,
     listeners: Vec<Arc<Mutex<Option<EvictionListener>>>>,
     outbreaks: [Arc<Outbreaks>; 2],
+    directory: PathBuf,
     coverage: Coverage,
     is_faulty: bool,
     /// Grows when faults come and go.
@@ -95,6 +97,7 @@ impl World {
             kept: Vec::new(),
             listeners: Vec::new(),
             outbreaks: Default::default(),
+            directory: directory.to_owned(),
             coverage: Coverage::default(),
             is_faulty: false,
             faults: 0,
@@ -150,6 +153,7 @@ impl World {
             Step::Fork(place) => self.fork(place)?,
             Step::FlushAll => self.flush_all()?,
             Step::Cool(file) => self.cool(file)?,
+            Step::Exit(_) => unreachable!("it takes the world with it"),
         }
         Ok(())
     }

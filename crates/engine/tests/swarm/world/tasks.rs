@@ -246,7 +246,8 @@ impl World {
 
     /// What a sync that began then has left on disk.
     pub(super) fn check_synced(&mut self, file: usize, since: Moment) -> Outcome {
-        let target = &self.targets[file];
+        let target = &mut self.targets[file];
+        target.versions.note_synced(since);
         if !target.versions.is_unchanged(since) {
             return Ok(());
         }
