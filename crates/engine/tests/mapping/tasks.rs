@@ -18,7 +18,7 @@ use crate::contiguous::{roomy_rigs, window};
 use crate::open;
 use crate::rig::{Rig, Scratch, watched};
 
-/// Goal: a sync that is dropped while it writes a window neither extends the file again after a truncated, nor puts old bytes over new ones.
+/// Goal: a sync that is dropped while it writes a window neither extends the file again after a truncate, nor puts old bytes over new ones.
 /// Method: devices that take their time, in many orders; the same piece is written again, or truncated off.
 #[test]
 fn a_sync_is_dropped_half_way() {

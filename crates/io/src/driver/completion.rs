@@ -54,7 +54,8 @@ impl Completion {
     ///
     /// A thread that is stuck in the kernel (a network file system that does not answer, `vfork(2)`, a debugger) holds back the
     /// completions of its requests. After some milliseconds, this thread then repeats a read itself, into other memory of the same
-    /// arena; other requests wait for as long as that thread is stuck.
+    /// arena. The kernel itself completes a sync; a direct write waits for as long as that thread is stuck (uring's `stalls` has the
+    /// reasons).
     ///
     /// # Panics
     /// In a forked child, which does not have the request.

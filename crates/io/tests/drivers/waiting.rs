@@ -3,6 +3,7 @@
 //! Owns: leaders and followers, slots as a limit, threads that end.
 //! Does not own: single requests (see `transfers`).
 
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Barrier, Mutex};
@@ -10,7 +11,7 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headwater_io::{Completion, RejectReason, Urgency};
+use headwater_io::{Completion, Fsync, RejectReason, SyncScope, Urgency};
 use headwater_testkit::{Rng, stuck_in_kernel, with_seed};
 
 use crate::bench::{Bench, block_on, drivers, watched};
@@ -248,6 +249,34 @@ fn a_stuck_submitter_holds_up_no_reader() {
             })
         });
         println!("{}: {waited:?} for {} reads", bench.name(), STUCK_READS.len());
+        bench.assert_idle();
+    }
+}
+
+/// Goal: a sync that a thread has submitted is over for others when the device has done it, should that thread be stuck in the kernel: a
+/// worker of the kernel's carries it out, and ends it. Method: a thread that nothing can interrupt; a thread and a task that wait.
+#[test]
+fn a_stuck_submitter_holds_up_no_sync() {
+    for kind in drivers(9) {
+        let (bench, is_stuck) = (Bench::new(kind, 12, 9), AtomicBool::new(true));
+        let (give, take) = channel();
+        let waited = watched(bench.name(), || {
+            thread::scope(|scope| {
+                let (bench, is_stuck) = (&bench, &is_stuck);
+                scope.spawn(move || {
+                    let sync = || Fsync { file: bench.file.clone(), scope: SyncScope::Data };
+                    give.send([bench.submit(sync()), bench.submit(sync())]).unwrap();
+                    stuck_in_kernel(Duration::from_secs(1));
+                    is_stuck.store(false, Ordering::SeqCst);
+                });
+                let ([first, mut second], began) = (take.recv().unwrap(), Instant::now());
+                first.wait().result.unwrap();
+                block_on(poll_fn(|context| second.poll(context))).result.unwrap();
+                assert!(is_stuck.load(Ordering::SeqCst), "they waited for the other thread");
+                began.elapsed()
+            })
+        });
+        println!("{}: {waited:?} for two syncs", bench.name());
         bench.assert_idle();
     }
 }

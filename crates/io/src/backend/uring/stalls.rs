@@ -4,6 +4,20 @@
 //! (`task_work_add(9)` with `TWA_SIGNAL`, io_uring/io_uring.c). A thread that waits uninterruptibly (for a child of
 //! `vfork(2)`, a network file system, a FUSE server, a debugger) keeps the completions of its requests to itself.
 //!
+//! What that means for others:
+//!
+//! | request | waits for the stuck thread? |
+//! |---|---|
+//! | read, for which a thread waits | no: after some milliseconds that thread reads by itself, into other memory (completion) |
+//! | read, for which a task waits | yes: while the request is in flight its waker belongs to the slot's owner alone, so nothing can wake the task to read again; a flag for that would cost an atomic operation at each poll |
+//! | sync | no: a worker thread of the kernel carries it out, and posts its completion itself |
+//! | direct write | yes, and with it each sync that has to follow it |
+//!
+//! A direct write cannot be made again by another thread: where the device refuses for the moment, the kernel repeats it in the thread
+//! that submitted it (`io_rw_should_reissue`), which would then put old bytes over those written since. Nor can it be cancelled: once the
+//! device is done, what is left is work of that thread, which cancelling does not find. And a sync must not be made again in place of one
+//! whose result is kept back: the kernel reports a failed write-back once, and the second sync would call lost bytes safe.
+//!
 //! Owns: which threads have entered, and whether one is stuck.
 //! Does not own: the reaction (completion).
 
