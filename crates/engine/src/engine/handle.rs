@@ -229,9 +229,10 @@ impl Source {
         let Some(inode) = self.known().filter(may_lack) else {
             return (range, Whence::Anywhere);
         };
-        // Memory of a window beyond the end is no part of the file, and no read would ever get there.
-        match inode.dirty.first(range.clip(inode.length_bytes().max(range.start))) {
+        match inode.dirty.first(range) {
             None => (range, Whence::Anywhere),
+            // Memory of a window beyond the end is no part of the file, and no read would ever get there.
+            Some(run) if run.start >= inode.length_bytes() => (range, Whence::Anywhere),
             Some(run) if run.start > range.start => {
                 (ByteRange::new(range.start, run.start), Whence::Anywhere)
             }
