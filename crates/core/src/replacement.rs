@@ -44,6 +44,7 @@ use crate::units::FrameId;
 
 /// Which policy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
 pub enum Policy {
     /// Small FIFO with a correlation window, main clock, ghost: the best or nearly the best on all traces that
     /// were tried, but for loops, and the only one that is not fooled by a scan that touches each page a few

@@ -21,10 +21,8 @@ pub(crate) fn parse(text: &str) -> Result<ReadaheadPolicy, String> {
 /// The name of a policy, as [`parse`] takes it.
 pub(crate) fn name(policy: ReadaheadPolicy) -> String {
     match policy {
-        ReadaheadPolicy::Off => "off".to_owned(),
-        ReadaheadPolicy::Linux => "linux".to_owned(),
-        ReadaheadPolicy::Adaptive => "adaptive".to_owned(),
         ReadaheadPolicy::Fixed(pages) => format!("fixed:{pages}"),
+        named => format!("{named:?}").to_lowercase(),
     }
 }
 

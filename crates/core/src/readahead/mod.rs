@@ -60,6 +60,7 @@ pub use sequential::{HOLD_OFF, SequentialStream};
 
 /// Which policy the reads of a file follow.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
 pub enum ReadaheadPolicy {
     /// headwater's own: many streams a file, patterns beyond the sequential one, distance from the latency.
     #[default]

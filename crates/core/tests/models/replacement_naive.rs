@@ -24,6 +24,7 @@ pub(crate) fn naive(policy: Policy) -> Box<dyn Naive> {
         Policy::Clock => Box::new(Clock::default()),
         Policy::S3Fifo => Box::new(S3Fifo::default()),
         Policy::Lru => Box::new(Lru::default()),
+        _ => panic!("{policy:?} has no model"),
     }
 }
 

@@ -142,7 +142,7 @@ impl EngineBuilder {
         let options = self.driver_options()?;
         let presence = match options.kind {
             DriverKind::Sim(_) => Presence::Absent,
-            DriverKind::Auto | DriverKind::Uring | DriverKind::Threads => Presence::Present,
+            _ => Presence::Present,
         };
         self.build_with(presence, || Driver::new(&options))
     }
@@ -251,9 +251,9 @@ fn check_size(size_bytes_max: u64) -> Result<()> {
 fn check_replacement(policy: Policy) -> Result<()> {
     match policy {
         Policy::Clock2QPlus | Policy::Clock | Policy::S3Fifo => Ok(()),
-        Policy::Lru => {
-            let text = "the replacement lru needs to hear of every hit, which takes a lock; choose one that counts references";
-            Err(invalid(text.to_owned()))
+        _ => {
+            let reason = "needs to see every hit, which takes a lock; choose one that counts references";
+            Err(invalid(format!("the replacement {policy} {reason}")))
         }
     }
 }

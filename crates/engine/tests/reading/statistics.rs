@@ -90,7 +90,7 @@ fn replacement_can_be_chosen() {
     }
     let error = builder(ReplacementPolicy::Lru).build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
-    assert!(error.to_string().starts_with("build the engine: the replacement lru needs to hear"), "{error}");
+    assert!(error.to_string().starts_with("build the engine: the replacement lru needs to see"), "{error}");
     assert!(builder(ReplacementPolicy::Lru).local().is_err());
 }
 

@@ -23,6 +23,7 @@ use crate::request::slots::Slots;
 
 /// The kind of driver that a caller asks for.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub enum DriverKind {
     /// `uring` where the kernel allows it, else `threads`.
     #[default]
@@ -58,6 +59,7 @@ impl DriverKind {
 
 /// Whether the kernel polls devices for completions (`IORING_SETUP_IOPOLL`) instead of waiting for interrupts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Polling {
     /// Never.
     Off,

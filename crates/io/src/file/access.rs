@@ -24,6 +24,7 @@ pub enum Route {
 
 /// Whether a file is to be opened for direct I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum DirectIo {
     /// Opening fails where the file system refuses `O_DIRECT`.
     Required,
@@ -35,6 +36,7 @@ pub enum DirectIo {
 
 /// What the descriptors are opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Access {
     /// Reading.
     #[default]

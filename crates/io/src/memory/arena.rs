@@ -112,6 +112,7 @@ impl std::error::Error for BudgetTooSmall {}
 
 /// What an arena holds at one moment, all in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct ArenaStats {
     /// Memory the arena may map at most.
     pub budget_bytes: usize,

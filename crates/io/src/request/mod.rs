@@ -30,6 +30,7 @@ use crate::system::sys::{Direction, IO_SEGMENTS_MAX, SyncScope};
 /// An operation for a driver to carry out.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // Nearly all requests are transfers; boxing them would allocate for each.
+#[non_exhaustive]
 pub enum Request {
     /// Goes through the queue and does nothing: measures the queue.
     Nop,

@@ -35,6 +35,7 @@ pub(crate) struct RingUse {
 
 /// Which threads may use a driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Sharing {
     /// Any thread.
     #[default]
@@ -48,6 +49,7 @@ pub enum Sharing {
 /// Whether a kernel thread watches the submission queue (`IORING_SETUP_SQPOLL`), so that submitting takes no system
 /// call while it is awake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum SubmissionPolling {
     /// Submitting is a system call.
     #[default]
