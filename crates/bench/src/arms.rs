@@ -3,7 +3,7 @@
 //! Positional reads go around headwater's cache, but for the arms that are named after it.
 //!
 //! Owns: headwater's and std's ways of scanning a file and of reading it at random.
-//! Does not own: external programs (tools), the order of runs (bars).
+//! Does not own: external programs (tools), the order of runs (contest).
 
 mod hot_set;
 mod in_flight;
@@ -11,7 +11,7 @@ mod in_flight;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufRead, Read};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -19,11 +19,10 @@ use std::time::Instant;
 use clap::ValueEnum;
 use headwater::{Caching, Engine, IoMode, OpenOptions, ReadaheadLimits};
 
-use headwater_measure::child;
-use headwater_measure::process::{cpu_seconds, peak_rss_kib};
+use headwater_measure::process::cpu_seconds;
 
 use crate::pages::{AlignedBuffer, Offsets, PAGE, random_loop};
-use crate::tools::{self, Sample, name_of};
+use crate::tools::{self, name_of};
 
 pub(crate) use hot_set::HotFiles;
 use hot_set::HotSet;
@@ -31,8 +30,6 @@ use hot_set::HotSet;
 /// What runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Arm {
-    /// A process that does nothing.
-    Nothing,
     /// `headwater::Reader::fill_buf` to the end, direct.
     ScanHeadwater,
     /// `headwater::Reader::fill_buf` to the end, auto.
@@ -49,11 +46,7 @@ pub(crate) enum Arm {
     ScanStd,
     /// `pread` of 4 KiB through the page cache at random places, one at a time.
     RandomPreadBuffered,
-    /// `pread` of 4 KiB with O_DIRECT at random places, one at a time.
-    RandomPread,
-    /// `headwater::File::read_at` of 4 KiB at random places, one at a time, direct.
-    RandomReadAt,
-    /// The same in auto mode.
+    /// `headwater::File::read_at` of 4 KiB at random places, one at a time, auto.
     RandomReadAtAuto,
     /// `headwater::File::read_at_async`, 32 tasks on a tokio current-thread runtime.
     RandomTokio,
@@ -77,24 +70,7 @@ pub(crate) struct Settings {
     pub(crate) hot: Option<PathBuf>,
 }
 
-/// Runs an arm of ours in a process of its own.
-pub(crate) fn run_child(arm: Arm, file: &Path, memory_mib: u64, seconds: f64) -> io::Result<Sample> {
-    Ok(child::result(&mut command(arm, file, memory_mib, seconds)?, None)?)
-}
-
-/// The same in an engine in whose cache the files of `hot`, a folder, are hot.
-pub(crate) fn run_beside(
-    arm: Arm,
-    file: &Path,
-    memory_mib: u64,
-    seconds: f64,
-    hot: &Path,
-) -> io::Result<Sample> {
-    let mut command = command(arm, file, memory_mib, seconds)?;
-    command.arg("--hot").arg(hot);
-    Ok(child::result(&mut command, None)?)
-}
-
+/// Runs an arm in a process of its own.
 pub(crate) fn command(arm: Arm, file: &Path, memory_mib: u64, seconds: f64) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args([OsStr::new("arm"), OsStr::new(&name_of(arm)), file.as_os_str()]).args([
@@ -114,11 +90,12 @@ pub(crate) fn run(arm: Arm, path: &Path, settings: &Settings) -> io::Result<()> 
     }
     let start = (Instant::now(), cpu_seconds());
     let bytes = read(arm, path, &engine, settings.seconds)?;
-    let mut sample = sample(bytes, start.0.elapsed().as_secs_f64(), cpu_seconds() - start.1);
+    let (mib, requests) = (bytes as f64 / f64::from(1 << 20), bytes as f64 / PAGE as f64);
+    let mut figures = tools::figures(mib, requests, start.0.elapsed().as_secs_f64(), cpu_seconds() - start.1);
     if let Some(hot_set) = hot_set {
-        sample.hot_share = hot_set.resident_share()?;
+        figures = figures.with("hot_share", hot_set.resident_share()?);
     }
-    println!("{}", serde_json::to_string(&sample)?);
+    println!("{}", serde_json::to_string(&figures)?);
     Ok(())
 }
 
@@ -143,34 +120,18 @@ fn read(arm: Arm, path: &Path, engine: &Engine, seconds: f64) -> io::Result<u64>
     let open = |mode| open_as(mode, Caching::Off);
     let open_cached = || open_as(IoMode::Direct, Caching::On);
     match arm {
-        Arm::Nothing => Ok(0),
         Arm::ScanHeadwater => scan_headwater(&open(IoMode::Direct)?),
         Arm::ScanHeadwaterAuto => scan_headwater(&open(IoMode::Auto)?),
         Arm::ScanHeadwaterCopy => scan_copying(open(IoMode::Auto)?.reader()),
         Arm::ScanCached64k => scan_read_at(&open_cached()?, 64 << 10),
         Arm::ScanCached1m => scan_read_at(&open_cached()?, 1 << 20),
         Arm::ScanStd => scan_copying(File::open(path)?),
-        Arm::RandomPread => random_pread(path, rustix::fs::OFlags::DIRECT, seconds),
-        Arm::RandomPreadBuffered => random_pread(path, rustix::fs::OFlags::empty(), seconds),
-        Arm::RandomReadAt => random_read_at(&open(IoMode::Direct)?, seconds),
+        Arm::RandomPreadBuffered => random_pread(path, seconds),
         Arm::RandomReadAtAuto => random_read_at(&open(IoMode::Auto)?, seconds),
         Arm::RandomTokio => in_flight::tokio_current(&open(IoMode::Direct)?, seconds),
         Arm::RandomTokioMulti => in_flight::tokio_multi(&open(IoMode::Direct)?, seconds),
         Arm::RandomSmol => in_flight::smol(&open(IoMode::Direct)?, seconds),
         Arm::RandomThreads => in_flight::threads(&open(IoMode::Direct)?, seconds),
-    }
-}
-
-fn sample(bytes: u64, elapsed_s: f64, cpu_s: f64) -> Sample {
-    let mib = bytes as f64 / f64::from(1 << 20);
-    Sample {
-        mib_per_s: mib / elapsed_s,
-        iops: bytes as f64 / PAGE as f64 / elapsed_s,
-        requests: bytes as f64 / PAGE as f64,
-        cpu_s,
-        cpu_s_per_gib: cpu_s / (mib / 1024.0).max(f64::MIN_POSITIVE),
-        peak_rss_mib: peak_rss_kib().unwrap_or(0) as f64 / 1024.0,
-        hot_share: 0.0,
     }
 }
 
@@ -212,8 +173,8 @@ fn scan_read_at(file: &headwater::File, buffer_bytes: usize) -> io::Result<u64> 
     }
 }
 
-fn random_pread(path: &Path, flags: rustix::fs::OFlags, seconds: f64) -> io::Result<u64> {
-    let file = File::options().read(true).custom_flags(flags.bits() as i32).open(path)?;
+fn random_pread(path: &Path, seconds: f64) -> io::Result<u64> {
+    let file = File::open(path)?;
     let mut memory = AlignedBuffer::of_a_page();
     let offsets = Offsets::new(1, file.metadata()?.len());
     random_loop(offsets, seconds, |offset| file.read_exact_at(memory.bytes(), offset))

@@ -1,7 +1,7 @@
 //! headwater-bench: measures headwater against its peers in the same run, arms interleaved, medians reported.
 //!
 //! ```text
-//!   bars ─► for each round: each arm in a child process of its own (or fio, cat, …) ─► medians ─► ratio against bar
+//!   bars ─► suites of `headwater bench`, arms in processes of their own, fio, cat, … ─► rows ─► ratios against bars
 //!   nop  ─► the same for the ring alone, against other io_uring libraries
 //!   cache ─► the same for a get of a cached page, against cache libraries and the kernel
 //!   peers ─► the same for whole kinds of work, against the libraries that read files
@@ -21,11 +21,13 @@
 mod arms;
 mod bars;
 mod cache;
+mod contest;
 mod guest;
 mod nop;
 mod old_kernel;
 mod pages;
 mod peers;
+mod setup;
 mod tools;
 mod write;
 
@@ -45,7 +47,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Runs the comparisons that headwater promises to win, and prints ratio and bar for each.
-    Bars(bars::Options),
+    Bars(setup::Options),
     /// Compares the ring with other io_uring libraries: batches of requests that do nothing.
     Nop(nop::Options),
     /// Runs one arm of `nop` in this process and prints a line of JSON.

@@ -14,27 +14,8 @@ use headwater::ByteRange;
 use headwater::testing::resident_pages;
 
 use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
+use headwater_measure::Figures;
 use tempfile::TempDir;
-
-/// What one run of an arm reports. Fields that mean nothing for an arm are zero.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Sample {
-    /// Of bytes read.
-    pub(crate) mib_per_s: f64,
-    /// Requests a second, for random arms.
-    pub(crate) iops: f64,
-    /// Requests in all, for random arms.
-    pub(crate) requests: f64,
-    /// Processor time of the whole process, its kernel part included.
-    pub(crate) cpu_s: f64,
-    /// The same for each GiB read.
-    pub(crate) cpu_s_per_gib: f64,
-    /// Peak resident memory (`VmHWM`) of the process.
-    pub(crate) peak_rss_mib: f64,
-    /// Of a hot set, what was still in the cache afterwards.
-    pub(crate) hot_share: f64,
-}
 
 /// As it is written on a command line.
 pub(crate) fn name_of(value: impl ValueEnum) -> String {
@@ -48,15 +29,15 @@ pub(crate) fn folder_beside(file: &Path) -> io::Result<TempDir> {
 }
 
 /// Runs fio with `arguments` on the file, read-only, and returns what its JSON says.
-pub(crate) fn fio(file: &Path, arguments: &[String]) -> io::Result<Sample> {
+pub(crate) fn fio(file: &Path, arguments: &[String]) -> io::Result<Figures> {
     let output = fio_command(file, arguments).stderr(Stdio::null()).output()?;
-    fio_sample(&output.stdout)
+    fio_figures(&output.stdout)
 }
 
 /// The same with arguments that make it write to the file.
-pub(crate) fn fio_writing(file: &Path, arguments: &[&str]) -> io::Result<Sample> {
+pub(crate) fn fio_writing(file: &Path, arguments: &[&str]) -> io::Result<Figures> {
     let output = fio_on(file).args(arguments).stderr(Stdio::null()).output()?;
-    fio_figures(&output.stdout, "write")
+    fio_figures(&output.stdout)
 }
 
 pub(crate) fn fio_command(file: &Path, arguments: &[String]) -> Command {
@@ -73,32 +54,40 @@ fn fio_on(file: &Path) -> Command {
     command
 }
 
-/// What fio's report says of its reads.
-pub(crate) fn fio_sample(stdout: &[u8]) -> io::Result<Sample> {
-    fio_figures(stdout, "read")
-}
-
-fn fio_figures(stdout: &[u8], of: &str) -> io::Result<Sample> {
+/// What fio's report says: of its writes if it made any, else of its reads.
+pub(crate) fn fio_figures(stdout: &[u8]) -> io::Result<Figures> {
     let text = String::from_utf8_lossy(stdout);
     let start = text.find('{').ok_or_else(|| io::Error::other("fio printed no JSON"))?;
     let report: serde_json::Value = serde_json::from_str(&text[start..])?;
     let job = &report["jobs"][0];
     let number = |value: &serde_json::Value| value.as_f64().unwrap_or(0.0);
-    let mib_per_s = number(&job[of]["bw"]) / 1024.0;
-    let run_s = number(&job[of]["runtime"]) / 1000.0;
+    let of = if number(&job["write"]["bw"]) > 0.0 { &job["write"] } else { &job["read"] };
+    let (mib_per_s, requests) = (number(&of["bw"]) / 1024.0, number(&of["total_ios"]));
+    let run_s = number(&of["runtime"]) / 1000.0;
     let cpu_s = (number(&job["usr_cpu"]) + number(&job["sys_cpu"])) / 100.0 * run_s;
     if mib_per_s == 0.0 {
         return Err(io::Error::other(
             "fio moved nothing; --mem=mmaphuge needs vm.nr_hugepages of at least 40",
         ));
     }
-    let cpu_s_per_gib = cpu_s / (mib_per_s * run_s / 1024.0);
-    let (iops, requests) = (number(&job[of]["iops"]), number(&job[of]["total_ios"]));
-    Ok(Sample { mib_per_s, iops, requests, cpu_s, cpu_s_per_gib, ..Sample::default() })
+    Ok(figures(mib_per_s * run_s, requests, run_s, cpu_s).with("mib_per_s", mib_per_s))
+}
+
+/// The figures of a run that moved `mib` MiB in `requests` requests.
+pub(crate) fn figures(mib: f64, requests: f64, elapsed_s: f64, cpu_s: f64) -> Figures {
+    Figures::from([
+        ("mib_per_s", mib / elapsed_s),
+        ("iops", requests / elapsed_s),
+        ("requests", requests),
+        ("elapsed_s", elapsed_s),
+        ("cpu_s", cpu_s),
+        ("cpu_s_per_gib", cpu_s / mib * 1024.0),
+        ("cpu_us", cpu_s * 1e6 / requests),
+    ])
 }
 
 /// Runs a shell command that reads the file once and reports its rate.
-pub(crate) fn shell(command: &str, length_bytes: u64) -> io::Result<Sample> {
+pub(crate) fn shell(command: &str, length_bytes: u64) -> io::Result<Figures> {
     let start = Instant::now();
     let status = Command::new("sh").arg("-c").arg(command).stdin(Stdio::null()).status()?;
     let elapsed_s = start.elapsed().as_secs_f64();
@@ -106,7 +95,7 @@ pub(crate) fn shell(command: &str, length_bytes: u64) -> io::Result<Sample> {
         return Err(io::Error::other(format!("{command}: {status}")));
     }
     let mib_per_s = length_bytes as f64 / f64::from(1 << 20) / elapsed_s;
-    Ok(Sample { mib_per_s, ..Sample::default() })
+    Ok(Figures::from([("mib_per_s", mib_per_s), ("elapsed_s", elapsed_s)]))
 }
 
 /// Drops the file from the kernel's page cache. Never `drop_caches`, which falsifies the next run on virtual machines
@@ -145,7 +134,7 @@ pub(crate) struct KernelReadahead {
 
 impl KernelReadahead {
     /// Fails where sysfs does not show the device or may not be written.
-    pub(crate) fn of(path: &Path) -> io::Result<KernelReadahead> {
+    pub(crate) fn set_kib(path: &Path, kib: &str) -> io::Result<KernelReadahead> {
         let device = rustix::fs::stat(path)?.st_dev;
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         let folder = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
@@ -154,20 +143,13 @@ impl KernelReadahead {
             .find(|path| path.exists())
             .ok_or_else(|| io::Error::other("the device's read_ahead_kb is not to be found"))?;
         let before = std::fs::read_to_string(&setting)?.trim().to_owned();
+        std::fs::write(&setting, kib)?;
         Ok(KernelReadahead { setting, before })
-    }
-
-    pub(crate) fn default_kib(&self) -> &str {
-        &self.before
-    }
-
-    pub(crate) fn set_kib(&self, kib: &str) -> io::Result<()> {
-        std::fs::write(&self.setting, kib)
     }
 }
 
 impl Drop for KernelReadahead {
     fn drop(&mut self) {
-        let _ = self.set_kib(&self.before);
+        let _ = std::fs::write(&self.setting, &self.before);
     }
 }

@@ -6,7 +6,7 @@
 //!           └─ a section of the page
 //! ```
 //!
-//! JSON of one suite is an object, of several `{"schema", "suite": "quick", "suites": […]}`. Every suite has
+//! JSON of one suite is an object, of several `{"schema", "suite": "quick" or "bars", "suites": […]}`. Every suite has
 //!
 //! | field | what it is |
 //! |---|---|
@@ -136,16 +136,18 @@ impl Findings {
 
 /// One report as it is, several as those of the quick form.
 pub fn json(findings: &[Findings]) -> String {
-    let json = match findings {
-        [one] => one.json.clone(),
-        several => {
-            let mut all = envelope("quick");
-            let suites = several.iter().map(|findings| findings.json.clone());
-            all.insert("suites".to_owned(), suites.collect());
-            Value::Object(all)
-        }
-    };
-    format!("{json:#}")
+    match findings {
+        [one] => format!("{:#}", one.json),
+        several => json_as("quick", several),
+    }
+}
+
+/// Several reports by a name that they have together.
+pub fn json_as(name: &str, findings: &[Findings]) -> String {
+    let mut all = envelope(name);
+    let suites = findings.iter().map(|findings| findings.json.clone());
+    all.insert("suites".to_owned(), suites.collect());
+    format!("{:#}", Value::Object(all))
 }
 
 /// The page of these suites, with their JSON inside.

@@ -13,11 +13,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use headwater::{File, OpenOptions};
+use headwater_measure::Figures;
 use headwater_testkit::Rng;
 
 use super::contents::{self, Contents};
 use super::target::{MEMORY_BYTES_SPARE, engine};
-use super::{ArmOptions, Figures, PIECE_BYTES, Side, Work};
+use super::{ArmOptions, PIECE_BYTES, Side, Work};
 use crate::pages::PAGE;
 
 pub(super) fn run(options: &ArmOptions) -> io::Result<Figures> {
@@ -65,7 +66,7 @@ fn both(options: &ArmOptions, file: &File, half_pages: u32) -> io::Result<Figure
         // Also when reading failed: the second waits for it.
         is_over.store(true, Ordering::Relaxed);
         let beside_per_s = second.join().expect("the second thread does not panic")?;
-        Ok(Figures { reads_per_s: reads_per_s?, beside_per_s, ..Figures::default() })
+        Ok(Figures::from([("reads_per_s", reads_per_s?), ("beside_per_s", beside_per_s)]))
     })
 }
 

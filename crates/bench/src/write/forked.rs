@@ -4,12 +4,12 @@ use std::hint::black_box;
 use std::io;
 
 use headwater::OpenOptions;
+use headwater_measure::{Figures, median};
 use headwater_testkit::time_fork;
 
 use super::target::{MEMORY_BYTES_SPARE, engine};
-use super::{ArmOptions, Figures, PIECE_BYTES, Side};
+use super::{ArmOptions, PIECE_BYTES, Side};
 use crate::pages::PAGE;
-use headwater_measure::median;
 
 /// The median of several forks.
 pub(super) fn run(options: &ArmOptions) -> io::Result<Figures> {
@@ -46,8 +46,7 @@ fn with_engine(options: &ArmOptions) -> io::Result<Figures> {
 }
 
 fn forks() -> Figures {
-    let elapsed_s = median((0..FORKS).map(|_| time_fork().as_secs_f64()));
-    Figures { elapsed_s, ..Figures::default() }
+    Figures::from([("ms_each", median((0..FORKS).map(|_| time_fork().as_secs_f64() * 1e3)))])
 }
 
 const FORKS: usize = 15;

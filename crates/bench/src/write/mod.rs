@@ -1,72 +1,32 @@
 //! Write: the cost of writing, and of writing for concurrent readers, against std, fio and GNU cp.
 //!
 //! ```text
-//!   rounds × contenders, each in a process of its own (write-arm, fio, cp) ─► bytes checked ─► medians ─► ratios against bars
+//!   ways, each in a process of its own (write-arm, fio, cp) ─► bytes checked ─► figures
 //! ```
 //!
-//! Owns: the options, the arms and which of them exist.
-//! Does not own: what an arm does (sequential, random, reread, beside, forked), what is held against what (rows), the table
-//! (report).
+//! Owns: the arms and which of them exist.
+//! Does not own: what an arm does (sequential, random, reread, beside, forked), which ways a group has (ways), rounds
+//! (contest), what is promised (bars).
 
 mod beside;
 mod contents;
 mod forked;
 mod random;
-mod report;
 mod reread;
-mod rows;
 mod sequential;
 mod target;
+mod ways;
 
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 
-use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
-
 use crate::tools;
-use headwater_measure::median;
+use clap::ValueEnum;
 
-pub(crate) use rows::{Setup, run};
-
-/// Options of the group `write`.
-#[derive(clap::Args)]
-#[group(skip)] // `bars` has a group of this name.
-pub(crate) struct Options {
-    /// GNU cp.
-    #[arg(long, default_value = "/bin/cp")]
-    gnu_cp: PathBuf,
-    /// `write`: only these rows.
-    #[arg(long, value_delimiter = ',')]
-    rows: Vec<Row>,
-    /// `write`: divides all sizes, which are up to 8 GiB.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
-    shrink: u64,
-    /// `write`: writes the results to this file as JSON too.
-    #[arg(long)]
-    json: Option<PathBuf>,
-}
-
-/// What is compared.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Row {
-    /// A new file in order.
-    New,
-    /// The same over what is there.
-    Overwrite,
-    /// Pages at random.
-    Random,
-    /// The first time a file is read again.
-    Reread,
-    /// Reading while another thread writes.
-    Beside,
-    /// A fork with much memory.
-    Fork,
-    /// `headwater cp`.
-    Copy,
-}
+pub(crate) use ways::{
+    FIO, beside, copy, fork, new, overwrite, random_dense, random_once, random_repeated, reread,
+};
 
 /// One arm, in a process of its own.
 #[derive(clap::Args, Clone, Debug)]
@@ -125,38 +85,6 @@ enum Side {
     Memory,
     /// Nothing at all.
     Nothing,
-}
-
-/// What one run of an arm reports. Fields that mean nothing for an arm are zero.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-struct Figures {
-    elapsed_s: f64,
-    /// Of the process with all its threads, and what the kernel did for them in threads of theirs.
-    cpu_s: f64,
-    reads_per_s: f64,
-    /// What the second thread did meanwhile.
-    beside_per_s: f64,
-    dirtied_pages: f64,
-    device_writes: f64,
-    device_write_pages: f64,
-    device_write_bytes: f64,
-}
-
-impl Figures {
-    /// Each field's.
-    fn median(samples: &[Figures]) -> Figures {
-        let of = |field: fn(&Figures) -> f64| median(samples.iter().map(field));
-        Figures {
-            elapsed_s: of(|figures| figures.elapsed_s),
-            cpu_s: of(|figures| figures.cpu_s),
-            reads_per_s: of(|figures| figures.reads_per_s),
-            beside_per_s: of(|figures| figures.beside_per_s),
-            dirtied_pages: of(|figures| figures.dirtied_pages),
-            device_writes: of(|figures| figures.device_writes),
-            device_write_pages: of(|figures| figures.device_write_pages),
-            device_write_bytes: of(|figures| figures.device_write_bytes),
-        }
-    }
 }
 
 impl ArmOptions {

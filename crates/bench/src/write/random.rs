@@ -1,14 +1,16 @@
 //! Random: pages of a file written over in random order, then synced.
 //!
 //! Owns: the orders, and how many different pages they dirty.
+//! Does not own: the file (target), what is in a page (contents).
 
 use std::io;
 
+use headwater_measure::Figures;
 use headwater_testkit::Rng;
 
 use super::contents::{self, Contents};
 use super::target::{MEMORY_BYTES_SPARE, Target, engine, timed};
-use super::{ArmOptions, Figures, Work};
+use super::{ArmOptions, Work};
 use crate::pages::PAGE;
 
 pub(super) fn run(options: &ArmOptions) -> io::Result<Figures> {
@@ -18,7 +20,7 @@ pub(super) fn run(options: &ArmOptions) -> io::Result<Figures> {
     let versions = || (0..).map(|write: u32| std::process::id().rotate_left(16).wrapping_add(write));
     let (engine, mut contents) = (engine(options.length_bytes() * 3 + MEMORY_BYTES_SPARE)?, Contents::new());
     let target = Target::open(options, &engine)?;
-    let ((), figures) = timed(|| {
+    let ((), figures) = timed(order.len() as u64 * PAGE, || {
         for (version, &page) in versions().zip(&order) {
             target.write_all_at(contents.page(page, version), u64::from(page) * PAGE)?;
         }
@@ -28,7 +30,7 @@ pub(super) fn run(options: &ArmOptions) -> io::Result<Figures> {
     versions().zip(&order).for_each(|(version, &page)| written_last[page as usize] = Some(version));
     contents::check(&options.file, options.length_bytes(), |page| written_last[page as usize])?;
     let dirtied_pages = written_last.iter().flatten().count() as f64;
-    Ok(target.counted(Figures { dirtied_pages, ..figures }))
+    Ok(target.counted(figures.with("dirtied_pages", dirtied_pages)))
 }
 
 /// Which pages are written, one after the other: the same for every side.

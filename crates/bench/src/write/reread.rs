@@ -8,11 +8,11 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use headwater::{ByteRange, IoMode, OpenOptions, Residency};
+use headwater_measure::Figures;
 
 use super::target::{engine, timed};
-use super::{ArmOptions, Figures, Side, Work};
+use super::{ArmOptions, Side, Work};
 use crate::tools;
-use headwater_measure::median;
 
 /// Where the bytes are now.
 enum Kept {
@@ -29,17 +29,17 @@ type Look = fn(&[u8]) -> u64;
 pub(super) fn run(options: &ArmOptions) -> io::Result<Figures> {
     let look = if options.work == Work::RereadSum { sum_of_words } else { first_word };
     let expected = Kept::Std(File::open(&options.file)?).pass(options, look)?;
-    let mut elapsed_s = Vec::new();
+    let mut cycles = Vec::new();
     for _ in 0..CYCLES {
         let kept = Kept::read_once(options)?;
-        let (found, figures) = timed(|| kept.pass(options, look))?;
+        let (found, figures) = timed(options.length_bytes(), || kept.pass(options, look))?;
         if found != expected {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the second reading gave other bytes"));
         }
         kept.check_kept(options)?;
-        elapsed_s.push(figures.elapsed_s);
+        cycles.push(figures);
     }
-    Ok(Figures { elapsed_s: median(elapsed_s), ..Figures::default() })
+    Ok(Figures::median(&cycles))
 }
 
 impl Kept {

@@ -1,6 +1,7 @@
 //! Target: a file to write to, by headwater or by std.
 //!
 //! Owns: the two ways of writing and syncing, what is timed around them.
+//! Does not own: which bytes are written where (sequential, random).
 
 use std::fs::File;
 use std::io;
@@ -8,10 +9,11 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::time::Instant;
 
 use headwater::{Engine, OpenOptions};
+use headwater_measure::Figures;
+use headwater_measure::process::cpu_seconds;
 use rustix::fs::OFlags;
 
-use super::{ArmOptions, Figures, Side};
-use headwater_measure::process::cpu_seconds;
+use super::{ArmOptions, Side};
 
 pub(super) enum Target {
     Headwater(headwater::File),
@@ -54,12 +56,15 @@ impl Target {
     pub(super) fn counted(&self, figures: Figures) -> Figures {
         let Target::Headwater(file) = self else { return figures };
         let counts = file.stats().counts;
-        Figures {
-            device_writes: counts.device_writes as f64,
-            device_write_pages: counts.device_write_pages as f64,
-            device_write_bytes: counts.device_write_bytes as f64,
-            ..figures
-        }
+        let [writes, pages, bytes] =
+            [counts.device_writes, counts.device_write_pages, counts.device_write_bytes].map(|of| of as f64);
+        let written = pages / figures.get("dirtied_pages");
+        let figures =
+            if written.is_finite() { figures.with("written_per_dirtied", written) } else { figures };
+        figures
+            .with("device_writes", writes)
+            .with("device_write_pages", pages)
+            .with("kib_per_write", bytes / writes.max(1.0) / 1024.0)
     }
 }
 
@@ -67,12 +72,14 @@ pub(super) fn engine(memory_bytes: u64) -> io::Result<Engine> {
     Ok(Engine::builder().memory(memory_bytes).build()?)
 }
 
-/// What the work took, on the clock and of processors.
-pub(super) fn timed<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result<(T, Figures)> {
+/// What the work took for this number of bytes, on the clock and of processors, the kernel's work for the process included.
+pub(super) fn timed<T>(bytes: u64, work: impl FnOnce() -> io::Result<T>) -> io::Result<(T, Figures)> {
     let (start, cpu_before_s) = (Instant::now(), cpu_seconds());
     let result = work()?;
     let (elapsed_s, cpu_s) = (start.elapsed().as_secs_f64(), cpu_seconds() - cpu_before_s);
-    Ok((result, Figures { elapsed_s, cpu_s, ..Figures::default() }))
+    let mib = bytes as f64 / f64::from(1 << 20);
+    let rates = [("mib_per_s", mib / elapsed_s), ("cpu_s_per_gib", cpu_s / mib * 1024.0)];
+    Ok((result, Figures::from(rates).with("elapsed_s", elapsed_s).with("cpu_s", cpu_s)))
 }
 
 /// What an engine needs for itself with the smallest of files.

@@ -28,6 +28,9 @@ pub(crate) struct ScanArguments {
     /// How often every row is measured; the median counts.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: u32,
+    /// Measure only these rows, by their ids in the JSON.
+    #[arg(long, value_name = "ROW[,ROW..]", value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
     #[command(flatten)]
     pub(crate) common: BenchCommon,
 }

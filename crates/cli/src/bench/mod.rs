@@ -82,7 +82,9 @@ fn scan(arguments: &ScanArguments) -> Result<(), String> {
     let common = &arguments.common;
     let size = arguments.size.or(arguments.file.is_none().then_some(ByteSize(FULL_BYTES)));
     let wanted = wanted(arguments.file.as_ref(), size, &common.place);
-    let plan = scan::Plan { rounds: arguments.rounds, limit: FULL_LIMIT, engine: common.engine.clone() };
+    let (rounds, engine, only) = (arguments.rounds, common.engine.clone(), arguments.only.clone());
+    let plan = scan::Plan { rounds, limit: FULL_LIMIT, engine, only };
+    plan.check()?;
     measure(&wanted, &common.place, &[&|target| scan::run(&plan, target)])
 }
 

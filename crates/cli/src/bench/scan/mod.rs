@@ -41,6 +41,25 @@ pub(super) struct Plan {
     /// For one measurement of one row.
     pub(super) limit: Duration,
     pub(super) engine: EngineArguments,
+    /// The rows to measure; none of them is all.
+    pub(super) only: Vec<String>,
+}
+
+impl Plan {
+    /// # Errors
+    /// Which row there is not, as a sentence for the user.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let ids: Vec<String> = ways::all(&self.engine).into_iter().map(|way| way.id).collect();
+        match self.only.iter().find(|id| !ids.contains(id)) {
+            None => Ok(()),
+            Some(id) => Err(format!("--only {id}: there is no such row; the rows are {}", ids.join(", "))),
+        }
+    }
+
+    fn ways(&self) -> impl Iterator<Item = Way> {
+        let is_wanted = |way: &Way| self.only.is_empty() || self.only.contains(&way.id);
+        ways::all(&self.engine).into_iter().filter(is_wanted)
+    }
 }
 
 /// A way and what it took, a measurement a round.
@@ -53,7 +72,7 @@ struct Outcome {
 
 pub(super) fn run(plan: &Plan, target: &Target) -> Result<Findings, String> {
     let (mut outcomes, mut skipped) = (Vec::new(), Vec::new());
-    for way in ways::all(&plan.engine) {
+    for way in plan.ways() {
         match reason_to_skip(&way, target) {
             None => outcomes.push(Outcome { way, measurements: Vec::new(), stayed_warm: false }),
             Some(reason) => skipped.push(Skipped::new(way.id, way.name, reason)),

@@ -1,0 +1,269 @@
+//! Contest: ways of doing the same, measured in turn, and what is promised of their rows.
+//!
+//! ```text
+//!   rounds × ways ─► figures of each run ─► a row for each name ─┬─► table
+//!                                                                └─► promises ─► ratios against bars
+//! ```
+//!
+//! Owns: the order of runs, the end of a way that fails, which row a promise means.
+//! Does not own: what a way does, which promises there are (`bars/promises`).
+
+use std::fmt::Display;
+use std::io;
+
+use headwater_measure::process::page_cache_drops;
+use headwater_measure::verdict::best;
+use headwater_measure::{
+    Better, Column, Comparison, Figure, Figures, Metric, Promise, Report, Row, Section, Skipped, Table,
+    Verdict, Whose, rounds,
+};
+use serde_json::json;
+
+/// What one run of a way reports: figures for each of its rows.
+pub(crate) type Runs = Vec<(String, Figures)>;
+
+/// Ways that are held against each other.
+#[derive(Default)]
+pub(crate) struct Contest<'a> {
+    ways: Vec<Way<'a>>,
+    skipped: Vec<Skipped>,
+    notes: Vec<String>,
+    needs_page_cache: bool,
+    rounds_min: u32,
+}
+
+struct Way<'a> {
+    name: String,
+    is_optional: bool,
+    run: Box<dyn Fn() -> io::Result<Runs> + 'a>,
+    runs: Runs,
+    failure: Option<String>,
+}
+
+impl<'a> Contest<'a> {
+    /// Adds a way that gives a row of its name. If it fails, so does the contest.
+    pub(crate) fn way(&mut self, name: impl Into<String>, run: impl Fn() -> io::Result<Figures> + 'a) {
+        let name = name.into();
+        self.ways.push(Way::new(name.clone(), move || Ok(vec![(name.clone(), run()?)])));
+    }
+
+    /// The same of what may be missing here: another program, a setting of the system.
+    pub(crate) fn optional(&mut self, name: impl Into<String>, run: impl Fn() -> io::Result<Figures> + 'a) {
+        self.way(name, run);
+        self.ways.last_mut().expect("it was just added").is_optional = true;
+    }
+
+    /// Adds a way that gives several rows, and may be missing.
+    pub(crate) fn several(&mut self, name: impl Into<String>, run: impl Fn() -> io::Result<Runs> + 'a) {
+        self.ways.push(Way { is_optional: true, ..Way::new(name.into(), run) });
+    }
+
+    /// Says why there is no row.
+    pub(crate) fn skip(&mut self, name: impl Into<String>, reason: &dyn Display) {
+        self.skipped.push(Skipped::new("", name, reason.to_string()));
+    }
+
+    /// Says what a reader has to know beside the rows.
+    pub(crate) fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
+    }
+
+    /// Nothing is judged if the whole page cache is dropped meanwhile.
+    pub(crate) fn needs_page_cache(&mut self) {
+        self.needs_page_cache = true;
+    }
+
+    /// Where a bar is narrow.
+    pub(crate) fn rounds_at_least(&mut self, rounds: u32) {
+        self.rounds_min = rounds;
+    }
+
+    /// Runs all ways in turn and judges their rows. With the names of the ways that failed and must not.
+    pub(crate) fn run(
+        mut self,
+        id: &'static str,
+        rounds: u32,
+        promises: &[Promises],
+    ) -> (Report, Vec<String>) {
+        let (rounds, drops_before) = (rounds.max(self.rounds_min), page_cache_drops());
+        for round in 0..rounds {
+            for index in rounds::order(self.ways.len(), round) {
+                self.ways[index].run();
+            }
+        }
+        let is_spoiled = self.needs_page_cache && page_cache_drops() != drops_before;
+        let failed = self.ways.iter().filter(|way| way.failure.is_some() && !way.is_optional);
+        let failed = failed.map(|way| format!("{id}, {}", way.name)).collect();
+        let rows = self.rows();
+        let mut verdicts = Vec::new();
+        let promises = promises.iter().filter(|(group, _)| *group == id && !rows.is_empty());
+        for (_, promise) in promises {
+            match judge(promise, &rows).filter(|_| !is_spoiled) {
+                Some(verdict) => verdicts.push(verdict),
+                None if is_spoiled => self.skip(title(promise), &"the page cache was dropped meanwhile"),
+                None => self.skip(title(promise), &"not all of its rows were measured"),
+            }
+        }
+        (self.report(id, rounds, rows, &verdicts), failed)
+    }
+
+    /// In the order in which their names were first met.
+    fn rows(&self) -> Vec<Row> {
+        let mut names: Vec<&str> = Vec::new();
+        let runs = || self.ways.iter().flat_map(|way| &way.runs);
+        for (name, _) in runs() {
+            if !names.contains(&&**name) {
+                names.push(name);
+            }
+        }
+        let row = |name: &str| {
+            let samples = |figure: &'static str| {
+                runs().filter(|(of, _)| of == name).filter_map(move |(_, figures)| figures.find(figure))
+            };
+            let whose = if name.contains("headwater") { Whose::Headwater } else { Whose::Peer };
+            FIGURES.iter().filter(|(figure, ..)| samples(figure).next().is_some()).fold(
+                Row::new(whose, name).named(),
+                |row, &(figure, unit, better, _)| {
+                    row.metric(Metric::new(figure, unit, better, samples(figure)))
+                },
+            )
+        };
+        names.into_iter().map(row).collect()
+    }
+
+    fn report(self, id: &'static str, rounds: u32, rows: Vec<Row>, verdicts: &[Verdict]) -> Report {
+        let shown = FIGURES.iter().filter(|(figure, ..)| rows.iter().any(|row| row.find(figure).is_some()));
+        let columns: Vec<Column<'_>> = [Column::names(id)]
+            .into_iter()
+            .chain(shown.map(|&(figure, unit, _, places)| Column::value(unit, figure, places)))
+            .collect();
+        let figures = vec![Figure::Table(Table::of(id, &columns, &rows))];
+        let failures = self.ways.into_iter().filter_map(|way| Some(Skipped::new("", way.name, way.failure?)));
+        Report {
+            section: Section { id, title: id.to_owned(), figures, notes: self.notes, ..Section::default() },
+            fields: vec![("rounds", json!(rounds)), ("verdicts", json!(verdicts))],
+            rows,
+            skipped: self.skipped.into_iter().chain(failures).collect(),
+            head: Vec::new(),
+            tail: verdicts.iter().map(Verdict::to_string).collect(),
+        }
+    }
+}
+
+impl<'a> Way<'a> {
+    fn new(name: String, run: impl Fn() -> io::Result<Runs> + 'a) -> Way<'a> {
+        Way { name, is_optional: false, run: Box::new(run), runs: Vec::new(), failure: None }
+    }
+
+    /// What has failed once runs no more, and has no rows.
+    fn run(&mut self) {
+        if self.failure.is_some() {
+            return;
+        }
+        match (self.run)() {
+            Ok(runs) => self.runs.extend(runs),
+            Err(error) => {
+                self.failure = Some(error.to_string());
+                self.runs.clear();
+            }
+        }
+    }
+}
+
+/// A group, and what is promised of two of its rows. A rival `fio *` is the best of those whose names begin so.
+pub(crate) type Promises = (&'static str, Promise<&'static str>);
+
+fn judge(promise: &Promise<&str>, rows: &[Row]) -> Option<Verdict> {
+    let Promise { ours, theirs, figure, limit } = *promise;
+    let find = |name: &str| match name.strip_suffix('*') {
+        Some(start) => best(rows.iter().filter(|row| row.name.starts_with(start)), figure),
+        None => rows.iter().find(|row| row.name == name),
+    };
+    let Some(theirs) = theirs else {
+        return Some(Verdict::new(title(promise), find(ours)?.value(figure)?, limit));
+    };
+    let comparison = Comparison::of(find(ours)?, find(theirs)?, figure)?;
+    Some(match limit {
+        Some(limit) => Verdict::of(title(promise), &comparison, limit),
+        None => Verdict::new(title(promise), comparison.ratio, None),
+    })
+}
+
+fn title(promise: &Promise<&str>) -> String {
+    let unit = FIGURES.iter().find(|(figure, ..)| *figure == promise.figure).map_or("", |(_, unit, ..)| unit);
+    let theirs = promise.theirs.map(|theirs| match theirs.strip_suffix('*') {
+        Some(start) => format!("best of {}", start.trim_end()),
+        None => theirs.to_owned(),
+    });
+    match theirs {
+        Some(theirs) => format!("{} : {theirs}, {unit}", promise.ours),
+        None => format!("{}, {unit}", promise.ours),
+    }
+}
+
+/// All figures of ways: the name in JSON, the unit, which way is better, how many places are shown.
+const FIGURES: [(&str, &str, Better, usize); 18] = [
+    ("mib_per_s", "MiB/s", Better::Higher, 0),
+    ("iops", "IOPS", Better::Higher, 0),
+    ("elapsed_s", "s", Better::Lower, 3),
+    ("cpu_s", "CPU s", Better::Lower, 3),
+    ("cpu_s_per_gib", "CPU s/GiB", Better::Lower, 3),
+    ("cpu_us", "CPU us each", Better::Lower, 1),
+    ("syscalls", "system calls each", Better::Lower, 3),
+    ("ms_each", "ms each", Better::Lower, 3),
+    ("peak_rss_mib", "peak MiB", Better::Lower, 1),
+    ("queue_kib", "queue KiB", Better::Lower, 0),
+    ("hot_share", "hot set kept", Better::Higher, 3),
+    ("reads_per_s", "reads/s", Better::Higher, 0),
+    ("beside_per_s", "beside/s", Better::Higher, 0),
+    ("dirtied_pages", "pages dirtied", Better::Lower, 0),
+    ("device_writes", "device writes", Better::Lower, 0),
+    ("device_write_pages", "pages written", Better::Lower, 0),
+    ("written_per_dirtied", "written : dirtied", Better::Lower, 3),
+    ("kib_per_write", "KiB a write", Better::Higher, 1),
+];
+
+#[cfg(test)]
+mod tests {
+    use headwater_measure::Limit;
+
+    use super::*;
+
+    fn rate(value: f64) -> io::Result<Figures> {
+        Ok(Figures::from([("mib_per_s", value)]))
+    }
+
+    fn promise(theirs: Option<&'static str>, limit: f64) -> Promises {
+        let limit = Some(Limit::AtLeast(limit));
+        ("x", Promise { ours: "headwater", theirs, figure: "mib_per_s", limit })
+    }
+
+    /// Goal: a rival with a star is the best of them; promises of other groups are not looked at.
+    #[test]
+    fn the_best_of_several_rivals_counts() {
+        let mut contest = Contest::default();
+        contest.way("headwater", || rate(30.0));
+        contest.optional("fio 1", || rate(10.0));
+        contest.optional("fio 2", || rate(20.0));
+        let other = ("y", promise(None, 1.0).1);
+        let (report, failed) =
+            contest.run("x", 3, &[promise(Some("fio *"), 1.4), promise(None, 29.0), other]);
+        assert!(failed.is_empty());
+        assert_eq!(report.tail.len(), 2, "{:?}", report.tail);
+        assert!(report.tail[0].contains(" 1.500 >=  1.4  met"), "{:?}", report.tail);
+        assert_eq!(report.rows[0].find("mib_per_s").unwrap().samples, [30.0; 3]);
+    }
+
+    /// Goal: what fails has no row, its promises are skipped, and it is named as failed unless it may be missing.
+    #[test]
+    fn failures_are_reported() {
+        let fails = || Err(io::Error::other("no"));
+        let mut contest = Contest::default();
+        contest.way("headwater", fails);
+        contest.optional("fio", fails);
+        contest.way("other", || rate(1.0));
+        let (report, failed) = contest.run("x", 2, &[promise(Some("fio"), 1.0)]);
+        assert_eq!(failed, ["x, headwater"]);
+        assert_eq!((report.rows.len(), report.skipped.len(), report.tail.len()), (1, 3, 0));
+    }
+}

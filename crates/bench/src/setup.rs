@@ -1,0 +1,100 @@
+//! Setup: what the ways of all groups of `bars` need: options, files, what one group learns for another.
+//!
+//! Owns: the options, the folder of all files and its end.
+//! Does not own: which groups there are (bars), what is in a file.
+
+use std::cell::Cell;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::tools;
+
+/// Options of `bars`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// File to read: larger is better, 8 GiB was used for the figures in the README. For the warm rows it should fit
+    /// in memory.
+    #[arg(long)]
+    pub(crate) file: PathBuf,
+    /// File for the warm rows of `cat`; by default the same.
+    #[arg(long)]
+    pub(crate) warm_file: Option<PathBuf>,
+    /// The headwater command.
+    #[arg(long, default_value = "target/release/headwater")]
+    pub(crate) headwater: PathBuf,
+    /// GNU cat, for the rows into a pipe.
+    #[arg(long, default_value = "/bin/cat")]
+    pub(crate) gnu_cat: PathBuf,
+    /// The uutils multi-call binary (`cargo install coreutils`), for the same.
+    #[arg(long, default_value = "coreutils")]
+    pub(crate) uutils: PathBuf,
+    /// b3sum; the rows of `hash` are skipped without it.
+    #[arg(long, default_value = "b3sum")]
+    pub(crate) b3sum: PathBuf,
+    /// GNU cp.
+    #[arg(long, default_value = "/bin/cp")]
+    pub(crate) gnu_cp: PathBuf,
+    /// Interleaved rounds; medians are reported.
+    #[arg(long, default_value_t = 5)]
+    pub(crate) rounds: u32,
+    /// Seconds of each random arm.
+    #[arg(long, default_value_t = 3.0)]
+    pub(crate) seconds: f64,
+    /// Only these groups [default: all]; `write` is all that begin so.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
+    /// `write`: divides all sizes, which are up to 8 GiB.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) shrink: u64,
+    /// Write the results to this file as JSON too: a suite for each group.
+    #[arg(long)]
+    pub(crate) json: Option<PathBuf>,
+}
+
+impl Options {
+    pub(crate) fn wants(&self, group: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|word| is_meant(group, word))
+    }
+}
+
+/// Whether a word names this group, or all groups that begin so.
+pub(crate) fn is_meant(group: &str, word: &str) -> bool {
+    group.strip_prefix(word).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
+/// What the ways of all groups have in common.
+pub(crate) struct Bench<'a> {
+    pub(crate) options: &'a Options,
+    /// Beside the file; emptied after each group.
+    pub(crate) folder: TempDir,
+    /// What the device takes at most, once fio has written to it.
+    pub(crate) write_limit_mib_per_s: Cell<Option<f64>>,
+}
+
+impl<'a> Bench<'a> {
+    pub(crate) fn new(options: &'a Options) -> io::Result<Bench<'a>> {
+        let folder = tools::folder_beside(&options.file)?;
+        Ok(Bench { options, folder, write_limit_mib_per_s: Cell::new(None) })
+    }
+
+    /// A file or a folder for one group.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The file of rows that the kernel's page cache has to hold.
+    pub(crate) fn warm_file(&self) -> &Path {
+        self.options.warm_file.as_deref().unwrap_or(&self.options.file)
+    }
+
+    /// The next group may need the room.
+    pub(crate) fn remove_files(&self) -> io::Result<()> {
+        for entry in self.folder.path().read_dir()? {
+            let path = entry?.path();
+            if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }?;
+        }
+        Ok(())
+    }
+}
