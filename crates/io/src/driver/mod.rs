@@ -42,7 +42,7 @@ use crate::system::sys::SyncScope;
 pub struct DriverInfo {
     /// `"uring"`, `"threads"` or `"sim"`.
     pub name: &'static str,
-    /// Why [`DriverKind::Auto`] could not use io_uring.
+    /// Why [`DriverKind::Auto`](crate::DriverKind::Auto) could not use io_uring.
     pub uring_refusal: Option<String>,
     /// Rings, 0 for other drivers.
     pub rings: u32,
@@ -103,10 +103,10 @@ struct Inner {
 }
 
 impl Driver {
-    /// Builds a driver. With [`DriverKind::Auto`] a refused ring is no error; [`Driver::info`] tells why.
+    /// Builds a driver. With [`DriverKind::Auto`](crate::DriverKind::Auto) a refused ring is no error; [`Driver::info`] tells why.
     ///
     /// # Errors
-    /// `InvalidInput` for a queue depth or a number of rings out of range; with [`DriverKind::Uring`] what the kernel
+    /// `InvalidInput` for a queue depth or a number of rings out of range; with [`DriverKind::Uring`](crate::DriverKind::Uring) what the kernel
     /// reports.
     pub fn new(options: &DriverOptions) -> io::Result<Driver> {
         let Choice { queues, refusal } = choice::choose(options)?;
