@@ -120,6 +120,8 @@ pub mod ring {
 pub mod testing {
     pub use headwater_core::limits::Limits;
     pub use headwater_core::units::PageIndex;
+    #[cfg(feature = "faults")]
+    pub use headwater_io::KernelFaults;
     pub use headwater_io::{
         DeviceEvent, FaultOn, FaultRange, Headroom, MapAdvice, MappedFile, Pressure, SimControl, SimOptions,
         children_cpu_time, device_polls, resident_pages, uring_refusal,

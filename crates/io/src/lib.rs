@@ -35,6 +35,8 @@ mod sync;
 mod system;
 
 pub use backend::sim::{DeviceEvent, FaultOn, FaultRange, SimControl, SimOptions};
+#[cfg(all(any(test, feature = "faults"), not(headwater_loom)))]
+pub use backend::uring::faults::KernelFaults;
 pub use backend::uring::{Sharing, SubmissionPolling, uring_refusal};
 pub use driver::choice::{DriverKind, DriverOptions, Polling};
 pub use driver::completion::{Batch, Completion, Plug};

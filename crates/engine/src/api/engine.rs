@@ -113,6 +113,12 @@ impl Engine {
         }
     }
 
+    /// From now on the kernel does this to each ring of the engine. Once.
+    #[cfg(feature = "faults")]
+    pub fn inject(&self, faults: &headwater_io::KernelFaults) {
+        self.shared.driver.inject(faults);
+    }
+
     /// Driver, limits, and why a requested feature is not in use.
     pub fn info(&self) -> Info {
         let driver = self.shared.driver.info();

@@ -1,8 +1,9 @@
-//! Host: what the program around an engine does to the engine's threads: wakers, listeners, signals.
+//! Host: what the program and the kernel around an engine do to it: wakers, listeners, signals, rings that misbehave.
 //!
 //! Owns: one module for each.
 //! Does not own: runtimes and executors (reading), the end of the process (writing).
 
+mod kernel;
 mod listeners;
 mod signals;
 mod stuck;

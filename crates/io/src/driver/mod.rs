@@ -124,6 +124,15 @@ impl Driver {
         Driver { inner: Arc::new(inner) }
     }
 
+    /// Injects these faults into each ring, once.
+    ///
+    /// # Panics
+    /// When that was called before.
+    #[cfg(all(feature = "faults", not(headwater_loom)))]
+    pub fn inject(&self, faults: &crate::KernelFaults) {
+        self.all_queues().for_each(|queue| queue.inject(faults));
+    }
+
     /// The kind of driver, and why a requested feature is not in use.
     pub fn info(&self) -> DriverInfo {
         let queues = &self.inner.queues;

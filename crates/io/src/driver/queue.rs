@@ -141,6 +141,14 @@ impl Queue {
         true
     }
 
+    /// See [`Driver::inject`](super::Driver::inject).
+    #[cfg(all(feature = "faults", not(headwater_loom)))]
+    pub(crate) fn inject(&self, faults: &crate::KernelFaults) {
+        if let Backend::Uring(uring) = &self.backend {
+            uring.inject(faults.of_ring());
+        }
+    }
+
     /// Whether a thread stuck in the kernel holds back completions.
     pub(crate) fn has_stuck_submitter(&self) -> bool {
         matches!(&self.backend, Backend::Uring(uring) if uring.has_stuck_submitter())

@@ -1,4 +1,6 @@
-//! Faults: faults of the kernel, injected between the driver and a real ring, in tests only.
+//! Faults: faults of the kernel, injected between the driver and a real ring.
+//!
+//! In tests only: those of this crate, and with the feature `faults` those of crates above it.
 //!
 //! ```text
 //!   enter ───────► Faults::enter ─► io_uring_enter     refused, partly done, late
@@ -8,8 +10,11 @@
 //! Owns: the seam, and the tests of how the driver handles these faults.
 //! Does not own: faults of the device, which `sim` simulates.
 
+#[cfg(test)]
 mod random;
+#[cfg(test)]
 mod scripted;
+mod weather;
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,6 +24,7 @@ use std::sync::Mutex;
 use io_uring::IoUring;
 
 use crate::sync::lock;
+pub use weather::KernelFaults;
 
 /// What happens to a ring.
 pub(crate) struct Faults {

@@ -25,8 +25,8 @@
 //! Hot path: one `io_uring_enter` to submit; waiting takes another one only when nothing is complete yet.
 
 mod entry;
-#[cfg(all(test, not(headwater_loom)))]
-mod faults;
+#[cfg(all(any(test, feature = "faults"), not(headwater_loom)))]
+pub(crate) mod faults;
 mod gate;
 #[cfg(feature = "tokio")]
 mod reactor;
@@ -103,7 +103,7 @@ pub(crate) struct Shared {
     unmatched: AtomicU64,
     attended: AtomicBool,
     stopping: AtomicBool,
-    #[cfg(all(test, not(headwater_loom)))]
+    #[cfg(all(any(test, feature = "faults"), not(headwater_loom)))]
     faults: OnceLock<faults::Faults>,
 }
 
@@ -182,7 +182,7 @@ impl Uring {
             unmatched: AtomicU64::new(0),
             attended: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
-            #[cfg(all(test, not(headwater_loom)))]
+            #[cfg(all(any(test, feature = "faults"), not(headwater_loom)))]
             faults: OnceLock::new(),
         };
         Ok(Uring {
@@ -367,7 +367,7 @@ impl Uring {
     }
 
     /// From now on the calls of the ring fail as a test wants.
-    #[cfg(all(test, not(headwater_loom)))]
+    #[cfg(all(any(test, feature = "faults"), not(headwater_loom)))]
     pub(crate) fn inject(&self, faults: faults::Faults) {
         assert!(self.shared.faults.set(faults).is_ok(), "one test for each ring");
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-#[cfg(all(test, not(headwater_loom)))]
+#[cfg(all(any(test, feature = "faults"), not(headwater_loom)))]
 use super::faults;
 use super::{Attendant, Reaper, Shared, WAIT, WaitsIdle, entry};
 use crate::request::attempt::Verdict;
@@ -91,7 +91,7 @@ impl Shared {
         // SAFETY: only the holder of the `reaper` lock gets here, so this is the only access to the completion queue.
         let queue = unsafe { self.ring.completion_shared() };
         let completions = queue.map(|entry| (entry.user_data(), entry.result()));
-        #[cfg(all(test, not(headwater_loom)))]
+        #[cfg(all(any(test, feature = "faults"), not(headwater_loom)))]
         let completions = faults::show(self.faults.get(), completions);
         for (user_data, result) in completions.take(TOGETHER) {
             harvest.seen += 1;

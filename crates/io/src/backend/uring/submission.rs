@@ -18,7 +18,7 @@
 //! Invariants: an entry is carried out once, by the kernel or by a worker thread (gate).
 
 use std::io;
-#[cfg(all(test, not(headwater_loom)))]
+#[cfg(all(any(test, feature = "faults"), not(headwater_loom)))]
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use std::time::Duration;
 use io_uring::types;
 use rustix::io::Errno;
 
-#[cfg(all(test, not(headwater_loom)))]
+#[cfg(all(any(test, feature = "faults"), not(headwater_loom)))]
 use super::faults;
 use super::reaping::Harvest;
 use super::registered::Lookup;
@@ -230,7 +230,7 @@ impl Shared {
 
     #[inline]
     fn enter_ring(&self, want: usize, limit: Duration) -> io::Result<usize> {
-        #[cfg(all(test, not(headwater_loom)))]
+        #[cfg(all(any(test, feature = "faults"), not(headwater_loom)))]
         let want = match faults::enter(self.faults.get(), &self.ring, want) {
             ControlFlow::Continue(want) => want,
             ControlFlow::Break(result) => return result,

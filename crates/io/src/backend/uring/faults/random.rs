@@ -6,8 +6,8 @@
 //!
 //! A second by itself; `HEADWATER_SOAK_SECONDS=10m` makes a soak of it.
 //!
-//! Owns: the mixture, the model.
-//! Does not own: what is right after one fault (scripted).
+//! Owns: the threads, the model.
+//! Does not own: the mixture of faults (weather), what is right after one fault (scripted).
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use headwater_core::units::PAGE_BYTES;
 use headwater_testkit::{Rng, ScratchDir, block_on, mix, skip, soak_seconds, watched, with_seed};
 
-use super::{Enter, Faults, Shown};
+use super::KernelFaults;
 use crate::backend::uring::{DevicePolling, RingUse, Sharing, SubmissionPolling, Uring, uring_refusal};
 use crate::driver::Driver;
 use crate::driver::completion::Completion;
@@ -48,7 +48,7 @@ struct Storm {
     arena: Arena,
     file: Arc<OpenFile>,
     route: Route,
-    sky: Sky,
+    sky: KernelFaults,
     /// Of each page how often it was written, or `None` while a request has it.
     model: Mutex<Vec<Option<u64>>>,
     directory: ScratchDir,
@@ -73,8 +73,9 @@ impl Storm {
             return None;
         }
         let uring = Uring::new(&slots, wanted).unwrap();
-        let sky = Sky::new(rng.next_u64());
-        uring.inject(sky.faults());
+        let mut numbers = Rng::new(rng.next_u64());
+        let sky = KernelFaults::new(move || numbers.next_u64());
+        uring.inject(sky.of_ring());
         let driver = Driver::of_queue(Queue::new(slots, Backend::Uring(uring)));
         let arena = Arena::new(4 << 20).unwrap();
         if rng.chance(1, 2) {
@@ -203,131 +204,6 @@ struct Pending {
 struct Asked {
     writes: bool,
     pages: Vec<(u64, u64)>,
-}
-
-/// What the kernel does; clones are one.
-#[derive(Clone)]
-struct Sky(Arc<Mutex<Weather>>);
-
-struct Weather {
-    rng: Rng,
-    calm: bool,
-    /// Calls that fail before one succeeds.
-    failing: u64,
-    /// Completions that are late, and for how many looks yet.
-    late: Vec<(u64, Shown)>,
-    /// What named a request once.
-    past: Vec<u64>,
-    /// Completions without a request that the driver was shown, or will be.
-    untrue: u64,
-}
-
-impl Sky {
-    fn new(seed: u64) -> Sky {
-        let (late, past) = (Vec::new(), Vec::new());
-        let weather = Weather { rng: Rng::new(seed), calm: false, failing: 0, late, past, untrue: 0 };
-        Sky(Arc::new(Mutex::new(weather)))
-    }
-
-    fn faults(&self) -> Faults {
-        let (before, after) = (self.clone(), self.clone());
-        Faults::new(move |want| before.enter(want), move |shown| lock(&after.0).show(shown))
-    }
-
-    fn enter(&self, want: usize) -> Enter {
-        let (enters, stops) = lock(&self.0).enter(want);
-        if let Some(time) = stops {
-            thread::sleep(time);
-        }
-        enters
-    }
-
-    fn clear_up(&self) {
-        lock(&self.0).calm = true;
-    }
-
-    fn untrue(&self) -> u64 {
-        lock(&self.0).untrue
-    }
-}
-
-impl Weather {
-    /// And how long the thread stops before.
-    fn enter(&mut self, want: usize) -> (Enter, Option<Duration>) {
-        // What is late rouses nobody who waits in the kernel.
-        let want = if self.late.is_empty() { want } else { 0 };
-        if self.calm {
-            return (Enter::Waits(want), None);
-        }
-        if self.failing == 0 && self.rng.chance(1, 16) {
-            let calls_max = if self.rng.chance(1, 64) { 300 } else { 4 };
-            self.failing = 1 + self.rng.below(calls_max);
-        }
-        if self.failing > 0 {
-            self.failing -= 1;
-            let codes = [libc::EINTR, libc::EAGAIN, libc::EBUSY, libc::EBADR];
-            return (Enter::Fails(codes[self.rng.below(4) as usize]), None);
-        }
-        if self.rng.chance(1, 8) {
-            return (Enter::Takes(self.rng.below(3) as u32), None);
-        }
-        let stops = self.rng.chance(1, 64).then(|| Duration::from_micros(self.rng.below(2000)));
-        (Enter::Waits(want), stops)
-    }
-
-    fn show(&mut self, shown: &mut Vec<Shown>) {
-        let came = std::mem::take(shown);
-        for (name, result) in came {
-            let result = if self.calm { result } else { self.lessen(result) };
-            match self.rng.below(8) {
-                0 if !self.calm => {
-                    let looks_max = if self.rng.chance(1, 16) { 3000 } else { 30 };
-                    let looks = self.rng.below(looks_max);
-                    self.late.push((looks, (name, result)));
-                }
-                _ => self.see((name, result), shown),
-            }
-        }
-        let late = std::mem::take(&mut self.late);
-        for (looks, one) in late {
-            match looks {
-                0 => self.see(one, shown),
-                _ if self.calm => self.see(one, shown),
-                _ => self.late.push((looks - 1, one)),
-            }
-        }
-    }
-
-    fn see(&mut self, one: Shown, shown: &mut Vec<Shown>) {
-        shown.push(one);
-        if self.calm {
-            return;
-        }
-        self.past.push(one.0);
-        if self.rng.chance(1, 8) {
-            self.untrue += 1;
-            shown.push(one);
-        }
-        if self.rng.chance(1, 8) {
-            self.untrue += 1;
-            let name = match self.rng.below(2) {
-                0 => self.past[self.rng.below(self.past.len() as u64) as usize],
-                // A slot that there is not.
-                _ => self.rng.next_u64() | 1 << 19,
-            };
-            shown.push((name, self.rng.below(1 << 16) as i32 - 64));
-        }
-    }
-
-    /// A transfer that was not whole, or not made: it is made again.
-    fn lessen(&mut self, result: i32) -> i32 {
-        let pages = result / PAGE_BYTES as i32;
-        match self.rng.below(12) {
-            0 if pages > 0 => [-libc::EINTR, -libc::EAGAIN, -libc::ECANCELED][self.rng.below(3) as usize],
-            1 if pages > 1 => (1 + self.rng.below(pages as u64 - 1) as i32) * PAGE_BYTES as i32,
-            _ => result,
-        }
-    }
 }
 
 fn contents(page: u64, version: u64) -> Vec<u8> {
