@@ -21,7 +21,7 @@ const fn own(group: &'static str, ours: &'static str, figure: &'static str, limi
     (group, Promise { ours, theirs: None, figure, limit: Some(limit) })
 }
 
-const fn told(
+const fn shown(
     group: &'static str,
     ours: &'static str,
     theirs: &'static str,
@@ -75,10 +75,10 @@ pub(super) const ALL: &[Promises] = &[
     ratio("warm", "headwater, read 128K", "std 128K", RATE, least(0.95)),
     ratio("warm", "headwater, read_at 4K", "pread 4K", IOPS, least(0.9)),
     ratio("cache", "headwater, read_at 64K", "headwater, direct scan", RATE, least(0.95)),
-    told("cache", "headwater, read_at 64K", FIO_SCAN, RATE),
+    shown("cache", "headwater, read_at 64K", FIO_SCAN, RATE),
     own("cache", "headwater, read_at 64K", "hot_share", least(0.95)),
     ratio("cache", "headwater, read_at 1M", "headwater, direct scan", RATE, least(0.95)),
-    told("cache", "headwater, read_at 1M", FIO_SCAN, RATE),
+    shown("cache", "headwater, read_at 1M", FIO_SCAN, RATE),
     own("cache", "headwater, read_at 1M", "hot_share", least(0.95)),
     ratio("cat", "cold-cat7", "cold-gnu", RATE, least(1.3)),
     ratio("cat", "cold-cat7", "cold-uutils", RATE, least(1.05)),
@@ -92,11 +92,11 @@ pub(super) const ALL: &[Promises] = &[
     ratio("write-new", "headwater", "std + fsync", RATE, least(1.0)),
     ratio("write-new", "headwater", "std + fsync", "cpu_s", most(0.333)),
     ratio("write-overwrite", "headwater", "fio *", RATE, least(0.95)),
-    told("write-random", "headwater", "std + fsync", RATE),
+    shown("write-random", "headwater", "std + fsync", RATE),
     own("write-random", "headwater", "written_per_dirtied", most(1.1)),
-    told("write-repeated", "headwater", "std + fsync", RATE),
+    shown("write-repeated", "headwater", "std + fsync", RATE),
     own("write-repeated", "headwater", "written_per_dirtied", most(1.1)),
-    told("write-dense", "headwater", "std + fsync", RATE),
+    shown("write-dense", "headwater", "std + fsync", RATE),
     own("write-dense", "headwater", "written_per_dirtied", most(1.1)),
     own("write-dense", "headwater", "kib_per_write", least(64.0)),
     ratio("write-reread", "headwater, copying", "warm pread 128K, copying", RATE, least(1.3)),
