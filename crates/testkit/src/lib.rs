@@ -5,6 +5,7 @@
 //!   Rng, SeedGuard ─ randomness that can be replayed
 //!   LoopMount ────── a real ext4, xfs or btrfs for one test
 //!   Trace ────────── accesses to pages, for what decides which of them stay in memory
+//!   on_each ──────── every driver on every file system
 //!   make_cold ────── the next read comes from the device
 //!   CrashImages ──── what may be left of a file when the power fails
 //!   LoggedMount ──── what is left of a file system when it fails
@@ -31,6 +32,7 @@ mod forbid_uring;
 mod fork;
 #[allow(unsafe_code)] // as is what the allocator knows
 mod heap;
+mod matrix;
 mod mounts;
 mod pattern;
 mod rng;
@@ -49,6 +51,7 @@ pub use forbid_uring::{
 };
 pub use fork::{forked_status, run_forked, stuck_in_kernel, time_fork};
 pub use heap::trim_heap;
+pub use matrix::{on_each, with_uring};
 pub use mounts::{FileSystem, LoopMount};
 pub use pattern::Pattern;
 pub use rng::{Rng, SeedGuard, mix, seed_from_env, with_seed};

@@ -7,6 +7,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use tempfile::TempDir;
 
@@ -24,6 +25,7 @@ enum Place {
     Directory(TempDir),
     Loop(LoopMount),
     Tmpfs(MountDir),
+    Within { directory: TempDir, _parent: Arc<ScratchDir> },
 }
 
 impl ScratchDir {
@@ -42,7 +44,15 @@ impl ScratchDir {
             Place::Directory(directory) => directory.path(),
             Place::Loop(mount) => mount.path(),
             Place::Tmpfs(mount) => mount.mount_point(),
+            Place::Within { directory, .. } => directory.path(),
         }
+    }
+
+    /// A directory of its own in another one, which stays as long as this does.
+    pub(crate) fn within(parent: &Arc<ScratchDir>) -> ScratchDir {
+        let directory = tempfile::tempdir_in(parent.path())
+            .expect("an empty directory can be made in a scratch directory");
+        ScratchDir { place: Place::Within { directory, _parent: parent.clone() } }
     }
 
     fn inside(parent: &Path) -> Result<ScratchDir, Skip> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use headwater::{Caching, DriverKind, File, IoMode, OpenOptions, Result};
-use headwater_testkit::{Rng, scratch_dirs, with_seed};
+use headwater_testkit::{Rng, on_each, with_seed};
 
 use crate::rig::{Rig, Scratch, block_on, calm, drivers, watched};
 
@@ -23,16 +23,14 @@ use crate::rig::{Rig, Scratch, block_on, calm, drivers, watched};
 fn changes_are_seen_at_once_if_asked_for() {
     with_seed("changing::changes_are_seen_at_once_if_asked_for", |seed| {
         let mut rng = Rng::new(seed);
-        for (kind, directory) in scratch_dirs() {
+        for (kind, directory, driver) in on_each(drivers(rng.next_u64())) {
             let scratch = Scratch::on(directory, seed, 0);
-            for driver in drivers(rng.next_u64()) {
-                for mode in [IoMode::Auto, IoMode::Buffered] {
-                    let rig = Rig::new(driver.clone());
-                    let what = format!("{} on {kind}, {mode:?}", rig.name());
-                    eprintln!("{what}");
-                    watched(&what, || Changed::new(&rig, &scratch, mode, &mut rng).run());
-                    rig.assert_idle();
-                }
+            for mode in [IoMode::Auto, IoMode::Buffered] {
+                let rig = Rig::new(driver.clone());
+                let what = format!("{} on {kind}, {mode:?}", rig.name());
+                eprintln!("{what}");
+                watched(&what, || Changed::new(&rig, &scratch, mode, &mut rng).run());
+                rig.assert_idle();
             }
         }
     });

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use headwater::{Caching, Coherence, DriverKind, File, OpenOptions};
-use headwater_testkit::{Rng, ScratchDir, scratch_dirs, watched, with_seed};
+use headwater_testkit::{Rng, ScratchDir, scratch_dirs, watched, with_seed, with_uring};
 
 use crate::peer::{Peer, contents, in_peer};
 use crate::rig::{Rig, uring_refusal};
@@ -172,11 +172,9 @@ fn open(rig: &Rig, path: &Path) -> File {
     options.engine(&rig.engine).caching(Caching::On).coherence(Coherence::Leased).open(path).unwrap()
 }
 
-/// Drivers whose engines have a keeper.
+/// Drivers whose engines have a background thread.
 fn threaded() -> Vec<DriverKind> {
-    let mut kinds = vec![DriverKind::Threads];
-    kinds.extend(uring_refusal().is_none().then_some(DriverKind::Uring));
-    kinds
+    with_uring([DriverKind::Threads], DriverKind::Uring, uring_refusal())
 }
 
 const PAGES: u64 = 32;

@@ -11,15 +11,9 @@ mod wakers;
 
 use headwater::DriverKind;
 use headwater::testing::uring_refusal;
-use headwater_testkit::skip;
+use headwater_testkit::with_uring;
 
 /// The drivers that have threads.
 fn drivers() -> Vec<DriverKind> {
-    match uring_refusal() {
-        None => vec![DriverKind::Uring, DriverKind::Threads],
-        Some(reason) => {
-            skip(format!("uring: {reason}"));
-            vec![DriverKind::Threads]
-        }
-    }
+    with_uring([DriverKind::Threads], DriverKind::Uring, uring_refusal())
 }

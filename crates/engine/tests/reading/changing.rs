@@ -12,7 +12,7 @@ use std::thread;
 
 use futures_util::StreamExt;
 use headwater::IoMode;
-use headwater_testkit::{Rng, scratch_dirs, with_seed};
+use headwater_testkit::{Rng, on_each, with_seed};
 
 use crate::rig::{Rig, Scratch, block_on, drivers, rigs, watched};
 
@@ -76,17 +76,14 @@ fn regrow(scratch: &Scratch, reader: &mut headwater::Reader, end_bytes: u64) {
 fn appended_while_followed() {
     with_seed("changing::appended_while_followed", |seed| {
         let mut rng = Rng::new(seed);
-        for (kind, directory) in scratch_dirs() {
-            let mut scratch = Scratch::on(directory, seed, 0);
-            for driver in drivers(seed) {
-                let rig = Rig::new(driver);
-                eprintln!("{} on {kind}", rig.name());
-                for mode in [IoMode::Auto, IoMode::Buffered] {
-                    scratch.file().set_len(0).unwrap();
-                    follow(&rig, mode, &mut scratch, &mut rng);
-                }
-                rig.assert_idle();
+        for (kind, directory, driver) in on_each(drivers(seed)) {
+            let (mut scratch, rig) = (Scratch::on(directory, seed, 0), Rig::new(driver));
+            eprintln!("{} on {kind}", rig.name());
+            for mode in [IoMode::Auto, IoMode::Buffered] {
+                scratch.file().set_len(0).unwrap();
+                follow(&rig, mode, &mut scratch, &mut rng);
             }
+            rig.assert_idle();
         }
     });
 }

@@ -8,7 +8,7 @@ use std::io::{BufRead, Read, Seek, SeekFrom};
 use futures_util::StreamExt;
 use futures_util::io::{AsyncBufReadExt, AsyncReadExt, AsyncSeekExt};
 use headwater::{AsyncReader, ByteStream, File, IoMode, Reader};
-use headwater_testkit::{Rng, scratch_dirs, with_seed};
+use headwater_testkit::{Rng, on_each, with_seed};
 use proptest::prelude::{ProptestConfig, any};
 use proptest::{collection, proptest};
 
@@ -20,15 +20,12 @@ use crate::rig::{Rig, Scratch, block_on, drivers, rigs, watched};
 fn every_interface_agrees_on_every_file_system() {
     with_seed("oracle::every_interface_agrees_on_every_file_system", |seed| {
         let mut rng = Rng::new(seed);
-        for (kind, directory) in scratch_dirs() {
+        for (kind, directory, driver) in on_each(drivers(rng.next_u64())) {
             let length_bytes = 2_500_000 + rng.below(2_000_000);
-            let scratch = Scratch::on(directory, rng.next_u64(), length_bytes);
-            for driver in drivers(rng.next_u64()) {
-                let rig = Rig::new(driver);
-                let what = format!("{} on {kind}", rig.name());
-                eprintln!("{what}");
-                watched(&what, || every_mode(&rig, &scratch, &mut rng));
-            }
+            let (scratch, rig) = (Scratch::on(directory, rng.next_u64(), length_bytes), Rig::new(driver));
+            let what = format!("{} on {kind}", rig.name());
+            eprintln!("{what}");
+            watched(&what, || every_mode(&rig, &scratch, &mut rng));
         }
     });
 }

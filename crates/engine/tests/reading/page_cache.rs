@@ -6,37 +6,35 @@
 use std::io::Read;
 
 use headwater::{ByteRange, IoMode, Residency};
-use headwater_testkit::{Rng, scratch_dirs, with_seed};
+use headwater_testkit::{Rng, on_each, with_seed};
 
-use crate::rig::{Rig, Scratch, block_on, rigs};
+use crate::rig::{Rig, Scratch, block_on, drivers, rigs};
 
 /// Goal: reading in auto mode leaves a cold file cold. Method: scan, random reads, async reads; ask the kernel after each.
 #[test]
 fn a_cold_file_stays_cold() {
     with_seed("page_cache::a_cold_file_stays_cold", |seed| {
-        for (kind, directory) in scratch_dirs() {
-            let scratch = Scratch::on(directory, seed, 2_000_000);
-            for rig in rigs(seed) {
-                let file = rig.open(&scratch.path(), IoMode::Auto);
-                if !file.is_direct() {
-                    continue;
-                }
-                let what = format!("{} on {kind}", rig.name());
-                scratch.make_cold();
-                assert_cold(&file, &format!("{what}: before"));
-                let mut contents = Vec::new();
-                file.reader().read_to_end(&mut contents).unwrap();
-                scratch.check_all(0, usize::MAX, &contents);
-                assert_cold(&file, &format!("{what}: a scan"));
-                let mut rng = Rng::new(seed);
-                for length in [10, 4096, 40_000, 500_000] {
-                    let offset_bytes = rng.below(1_500_000);
-                    file.read_exact_at(&mut contents[..length], offset_bytes).unwrap();
-                    scratch.check(offset_bytes, &contents[..length]);
-                    assert_cold(&file, &format!("{what}: read_at of {length}"));
-                    block_on(file.read_exact_at_async(offset_bytes, length)).unwrap();
-                    assert_cold(&file, &format!("{what}: read_at_async of {length}"));
-                }
+        for (kind, directory, driver) in on_each(drivers(seed)) {
+            let (scratch, rig) = (Scratch::on(directory, seed, 2_000_000), Rig::new(driver));
+            let file = rig.open(&scratch.path(), IoMode::Auto);
+            if !file.is_direct() {
+                continue;
+            }
+            let what = format!("{} on {kind}", rig.name());
+            scratch.make_cold();
+            assert_cold(&file, &format!("{what}: before"));
+            let mut contents = Vec::new();
+            file.reader().read_to_end(&mut contents).unwrap();
+            scratch.check_all(0, usize::MAX, &contents);
+            assert_cold(&file, &format!("{what}: a scan"));
+            let mut rng = Rng::new(seed);
+            for length in [10, 4096, 40_000, 500_000] {
+                let offset_bytes = rng.below(1_500_000);
+                file.read_exact_at(&mut contents[..length], offset_bytes).unwrap();
+                scratch.check(offset_bytes, &contents[..length]);
+                assert_cold(&file, &format!("{what}: read_at of {length}"));
+                block_on(file.read_exact_at_async(offset_bytes, length)).unwrap();
+                assert_cold(&file, &format!("{what}: read_at_async of {length}"));
             }
         }
     });

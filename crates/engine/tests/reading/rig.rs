@@ -9,7 +9,7 @@ use std::time::Instant;
 
 pub(crate) use headwater::testing::{SimControl, SimOptions, uring_refusal};
 pub(crate) use headwater::{DriverKind, Engine, File, IoMode, OpenOptions};
-use headwater_testkit::{PATIENCE, Pattern, ScratchDir, skip};
+use headwater_testkit::{PATIENCE, Pattern, ScratchDir, with_uring};
 pub(crate) use headwater_testkit::{block_on, unparker, watched};
 
 /// An engine on one driver.
@@ -82,12 +82,8 @@ impl Rig {
 
 /// The drivers of this machine.
 pub(crate) fn drivers(seed: u64) -> Vec<DriverKind> {
-    let mut kinds = vec![DriverKind::Threads, DriverKind::Sim(SimOptions::hostile(seed))];
-    match uring_refusal() {
-        None => kinds.push(DriverKind::Uring),
-        Some(reason) => skip(format!("uring: {reason}")),
-    }
-    kinds
+    let others = [DriverKind::Threads, DriverKind::Sim(SimOptions::hostile(seed))];
+    with_uring(others, DriverKind::Uring, uring_refusal())
 }
 
 /// A simulated device that delivers at once, whole and without errors.

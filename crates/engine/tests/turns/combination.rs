@@ -7,7 +7,7 @@ use std::path::Path;
 
 use headwater::testing::uring_refusal;
 use headwater::{Caching, Coherence, DriverKind, Engine, Error, File, IoMode, OpenOptions};
-use headwater_testkit::{ScratchDir, scratch_dirs, skip};
+use headwater_testkit::{ScratchDir, scratch_dirs, with_uring};
 
 use crate::api::LEVELS;
 
@@ -87,12 +87,7 @@ pub(crate) fn places() -> Vec<(&'static str, ScratchDir)> {
 }
 
 pub(crate) fn drivers() -> Vec<Driver> {
-    let mut drivers = vec![Driver::Threads];
-    match uring_refusal() {
-        None => drivers.push(Driver::Uring),
-        Some(reason) => skip(format!("uring: {reason}")),
-    }
-    drivers
+    with_uring([Driver::Threads], Driver::Uring, uring_refusal())
 }
 
 /// Every combination that these places have.

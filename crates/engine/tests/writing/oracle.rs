@@ -20,7 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use headwater_testkit::{
-    FileSystem, LoopMount, Rng, ScratchDir, scratch_dirs, skip, soak_seconds, tmpfs, with_seed,
+    FileSystem, LoopMount, Rng, ScratchDir, on_each, scratch_dirs, skip, soak_seconds, tmpfs, with_seed,
 };
 
 use crate::actor::Actor;
@@ -122,13 +122,11 @@ fn perform_beside(rig: &Rig, case: &Case, path: &Path) {
 
 fn on_every_file_system(seed: u64, mixture: Mixture) {
     let mut rng = Rng::new(seed);
-    for (kind, directory) in scratch_dirs() {
+    for (kind, directory, driver) in on_each((0..drivers(0).len()).collect()) {
         eprintln!("{kind}");
-        for driver in 0..drivers(0).len() {
-            for _ in 0..CASES {
-                let case = Case { driver, ..Case::new(rng.next_u64(), mixture, COUNT) };
-                check(&case, directory.path());
-            }
+        for _ in 0..CASES {
+            let case = Case { driver, ..Case::new(rng.next_u64(), mixture, COUNT) };
+            check(&case, directory.path());
         }
     }
 }

@@ -14,7 +14,7 @@ use headwater_io::{
     Access, Arena, Completion, DirectIo, Direction, Driver, DriverKind, DriverOptions, Extents, Finished,
     OpenFile, Request, Route, SimOptions, Transfer, Urgency, uring_refusal,
 };
-use headwater_testkit::{PATIENCE, Pattern, Rng, ScratchDir, make_cold, skip};
+use headwater_testkit::{PATIENCE, Pattern, Rng, ScratchDir, make_cold, with_uring};
 pub(crate) use headwater_testkit::{block_on, watched};
 
 pub(crate) struct Bench {
@@ -104,12 +104,8 @@ impl Bench {
 
 /// The drivers of this machine.
 pub(crate) fn drivers(seed: u64) -> Vec<DriverKind> {
-    let mut kinds = vec![DriverKind::Threads, DriverKind::Sim(SimOptions::hostile(seed))];
-    match uring_refusal() {
-        None => kinds.push(DriverKind::Uring),
-        Some(reason) => skip(format!("uring: {reason}")),
-    }
-    kinds
+    let others = [DriverKind::Threads, DriverKind::Sim(SimOptions::hostile(seed))];
+    with_uring(others, DriverKind::Uring, uring_refusal())
 }
 
 pub(crate) fn errno(result: &io::Result<usize>) -> Option<i32> {

@@ -12,7 +12,7 @@ use headwater_io::{
     Access, Arena, DirectIo, Direction, Driver, DriverKind, DriverOptions, Finished, OpenFile, Route,
     Transfer, Urgency, uring_refusal,
 };
-use headwater_testkit::{scratch_dirs, skip};
+use headwater_testkit::{scratch_dirs, with_uring};
 
 const BUFFER_BYTES: usize = 64 << 10;
 const START_BYTES: u64 = 400 << 10;
@@ -62,12 +62,7 @@ fn no_direct_read_fails_beside_foreign_writes() {
 }
 
 fn drivers() -> Vec<Driver> {
-    let mut kinds = vec![DriverKind::Threads];
-    match uring_refusal() {
-        None => kinds.push(DriverKind::Uring),
-        Some(reason) => skip(format!("uring: {reason}")),
-    }
-    kinds
+    with_uring([DriverKind::Threads], DriverKind::Uring, uring_refusal())
         .into_iter()
         .map(|kind| Driver::new(&DriverOptions { kind, ..Default::default() }).unwrap())
         .collect()

@@ -17,7 +17,9 @@ use headwater_io::{
     Access, Arena, ChangeWatch, DirectIo, Direction, Driver, DriverKind, DriverOptions, FileSystem, Fsync,
     OpenFile, Request, Route, SubmissionPolling, SyncScope, Transfer, Urgency, Watched, uring_refusal,
 };
-use headwater_testkit::{LoopMount, Rng, ScratchDir, run_forked, scratch_dirs, skip, tmpfs, with_seed};
+use headwater_testkit::{
+    LoopMount, Rng, ScratchDir, run_forked, scratch_dirs, skip, tmpfs, with_seed, with_uring,
+};
 use rustix::io::Errno;
 
 use crate::beside::{Shell, as_root_and_nobody};
@@ -195,16 +197,10 @@ fn own_changes_are_not_counted() {
 
 fn drivers() -> Vec<DriverOptions> {
     let with = |kind| DriverOptions { kind, ..DriverOptions::default() };
-    let mut options = vec![with(DriverKind::Threads)];
-    match uring_refusal() {
-        Some(reason) => skip(format!("uring: {reason}")),
-        None => {
-            options.push(with(DriverKind::Uring));
-            let submission_polling = SubmissionPolling::On { idle_ms: 50 };
-            options.push(DriverOptions { submission_polling, ..with(DriverKind::Uring) });
-        }
-    }
-    options
+    let drivers = with_uring([with(DriverKind::Threads)], with(DriverKind::Uring), uring_refusal());
+    let submission_polling = SubmissionPolling::On { idle_ms: 50 };
+    let polled = DriverOptions { submission_polling, ..with(DriverKind::Uring) };
+    with_uring(drivers, polled, uring_refusal())
 }
 
 /// A few writes by each route, and a sync, which a ring leaves to a thread of the kernel.
