@@ -14,12 +14,11 @@ use std::io::{self, BufRead, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
 
 use clap::ValueEnum;
 use headwater::{Caching, Engine, IoMode, OpenOptions, ReadaheadLimits};
 
-use headwater_measure::process::cpu_seconds;
+use headwater_measure::Meter;
 
 use crate::pages::{AlignedBuffer, Offsets, PAGE, random_loop};
 use crate::tools::{self, name_of};
@@ -88,10 +87,10 @@ pub(crate) fn run(arm: Arm, path: &Path, settings: &Settings) -> io::Result<()> 
     if hot_set.is_some() {
         tools::make_cold(path)?;
     }
-    let start = (Instant::now(), cpu_seconds());
+    let meter = Meter::start();
     let bytes = read(arm, path, &engine, settings.seconds)?;
     let (mib, requests) = (bytes as f64 / f64::from(1 << 20), bytes as f64 / PAGE as f64);
-    let mut figures = tools::figures(mib, requests, start.0.elapsed().as_secs_f64(), cpu_seconds() - start.1);
+    let mut figures = tools::figures(mib, requests, meter.seconds(), meter.cpu_seconds());
     if let Some(hot_set) = hot_set {
         figures = figures.with("hot_share", hot_set.resident_share()?);
     }

@@ -13,9 +13,9 @@ mod reading;
 
 use std::io::{self, Write};
 
-use headwater_measure::{Findings, report};
+use headwater_measure::Findings;
 
-use crate::contest::Contest;
+use crate::contest::{self, Contest};
 use crate::setup::{Bench, Options, is_meant};
 use crate::write;
 
@@ -27,7 +27,7 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
     for (group, build) in GROUPS.into_iter().filter(|(group, _)| options.wants(group)) {
         let findings = match build(&bench) {
             Ok(contest) => {
-                let (report, failures) = contest.run(group, options.rounds, promises::ALL);
+                let (report, failures) = contest.run(group, options.rounds, promises::ALL, &[String::new()]);
                 failed.extend(failures);
                 if let Some(fio) = report.rows.iter().find(|row| row.name == write::FIO) {
                     bench.write_limit_mib_per_s.set(fio.value("mib_per_s"));
@@ -43,10 +43,7 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
         all.push(findings);
         bench.remove_files()?;
     }
-    if let Some(path) = &options.json {
-        std::fs::write(path, report::json_as("bars", &all) + "\n")?;
-    }
-    if failed.is_empty() { Ok(()) } else { Err(io::Error::other(format!("failed: {}", failed.join("; ")))) }
+    contest::finish("bars", &all, &failed, options.json.as_deref())
 }
 
 fn check_groups(options: &Options) -> io::Result<()> {

@@ -10,12 +10,13 @@
 
 use std::fmt::Display;
 use std::io;
+use std::path::Path;
 
 use headwater_measure::process::page_cache_drops;
 use headwater_measure::verdict::best;
 use headwater_measure::{
-    Better, Column, Comparison, Figure, Figures, Metric, Promise, Report, Row, Section, Skipped, Table,
-    Verdict, Whose, rounds,
+    Better, Column, Comparison, Figure, Figures, Findings, Limit, Metric, Promise, Report, Row, Section,
+    Skipped, Table, Verdict, Whose, latency, report, rounds,
 };
 use serde_json::json;
 
@@ -79,11 +80,14 @@ impl<'a> Contest<'a> {
     }
 
     /// Runs all ways in turn and judges their rows. With the names of the ways that failed and must not.
+    ///
+    /// Each promise holds for the rows whose names end in each of the `suffixes`.
     pub(crate) fn run(
         mut self,
         id: &'static str,
         rounds: u32,
         promises: &[Promises],
+        suffixes: &[String],
     ) -> (Report, Vec<String>) {
         let (rounds, drops_before) = (rounds.max(self.rounds_min), page_cache_drops());
         for round in 0..rounds {
@@ -97,11 +101,16 @@ impl<'a> Contest<'a> {
         let rows = self.rows();
         let mut verdicts = Vec::new();
         let promises = promises.iter().filter(|(group, _)| *group == id && !rows.is_empty());
-        for (_, promise) in promises {
-            match judge(promise, &rows).filter(|_| !is_spoiled) {
+        let promises: Vec<&Promise<&str>> = promises.map(|(_, promise)| promise).collect();
+        for (promise, suffix) in
+            suffixes.iter().flat_map(|suffix| promises.iter().map(move |&of| (of, suffix)))
+        {
+            match judge(promise, suffix, &rows).filter(|_| !is_spoiled) {
                 Some(verdict) => verdicts.push(verdict),
-                None if is_spoiled => self.skip(title(promise), &"the page cache was dropped meanwhile"),
-                None => self.skip(title(promise), &"not all of its rows were measured"),
+                None if is_spoiled => {
+                    self.skip(title(promise, suffix), &"the page cache was dropped meanwhile");
+                }
+                None => self.skip(title(promise, suffix), &"not all of its rows were measured"),
             }
         }
         (self.report(id, rounds, rows, &verdicts), failed)
@@ -173,36 +182,98 @@ impl<'a> Way<'a> {
 /// A group, and what is promised of two of its rows. A rival `fio *` is the best of those whose names begin so.
 pub(crate) type Promises = (&'static str, Promise<&'static str>);
 
-fn judge(promise: &Promise<&str>, rows: &[Row]) -> Option<Verdict> {
+pub(crate) const fn ratio(
+    group: &'static str,
+    ours: &'static str,
+    theirs: &'static str,
+    figure: &'static str,
+    limit: Limit,
+) -> Promises {
+    (group, Promise { ours, theirs: Some(theirs), figure, limit: Some(limit) })
+}
+
+/// A ratio of which nothing is promised.
+pub(crate) const fn told(
+    group: &'static str,
+    ours: &'static str,
+    theirs: &'static str,
+    figure: &'static str,
+) -> Promises {
+    (group, Promise { ours, theirs: Some(theirs), figure, limit: None })
+}
+
+/// Of a row alone.
+pub(crate) const fn own(
+    group: &'static str,
+    ours: &'static str,
+    figure: &'static str,
+    limit: Limit,
+) -> Promises {
+    (group, Promise { ours, theirs: None, figure, limit: Some(limit) })
+}
+
+/// Writes JSON, if that is wanted.
+///
+/// # Errors
+/// What writing reports; which ways failed.
+pub(crate) fn finish(
+    name: &str,
+    findings: &[Findings],
+    failed: &[String],
+    json: Option<&Path>,
+) -> io::Result<()> {
+    if let Some(path) = json {
+        std::fs::write(path, report::json_as(name, findings) + "\n")?;
+    }
+    if failed.is_empty() { Ok(()) } else { Err(io::Error::other(format!("failed: {}", failed.join("; ")))) }
+}
+
+fn judge(promise: &Promise<&str>, suffix: &str, rows: &[Row]) -> Option<Verdict> {
     let Promise { ours, theirs, figure, limit } = *promise;
     let find = |name: &str| match name.strip_suffix('*') {
         Some(start) => best(rows.iter().filter(|row| row.name.starts_with(start)), figure),
-        None => rows.iter().find(|row| row.name == name),
+        None => rows.iter().find(|row| row.name.strip_suffix(suffix) == Some(name)),
     };
     let Some(theirs) = theirs else {
-        return Some(Verdict::new(title(promise), find(ours)?.value(figure)?, limit));
+        return Some(Verdict::new(title(promise, suffix), find(ours)?.value(figure)?, limit));
     };
     let comparison = Comparison::of(find(ours)?, find(theirs)?, figure)?;
     Some(match limit {
-        Some(limit) => Verdict::of(title(promise), &comparison, limit),
-        None => Verdict::new(title(promise), comparison.ratio, None),
+        Some(limit) => Verdict::of(title(promise, suffix), &comparison, limit),
+        None => Verdict::new(title(promise, suffix), comparison.ratio, None),
     })
 }
 
-fn title(promise: &Promise<&str>) -> String {
+fn title(promise: &Promise<&str>, suffix: &str) -> String {
     let unit = FIGURES.iter().find(|(figure, ..)| *figure == promise.figure).map_or("", |(_, unit, ..)| unit);
     let theirs = promise.theirs.map(|theirs| match theirs.strip_suffix('*') {
         Some(start) => format!("best of {}", start.trim_end()),
         None => theirs.to_owned(),
     });
     match theirs {
-        Some(theirs) => format!("{} : {theirs}, {unit}", promise.ours),
-        None => format!("{}, {unit}", promise.ours),
+        Some(theirs) => format!("{} : {theirs}{suffix}, {unit}", promise.ours),
+        None => format!("{}{suffix}, {unit}", promise.ours),
     }
 }
 
 /// All figures of ways: the name in JSON, the unit, which way is better, how many places are shown.
-const FIGURES: [(&str, &str, Better, usize); 18] = [
+const FIGURES: [(&str, &str, Better, usize); 34] = [
+    ("batches", "batches", Better::Higher, 0),
+    LATENCIES[0],
+    LATENCIES[1],
+    LATENCIES[2],
+    LATENCIES[3],
+    LATENCIES[4],
+    LATENCIES[5],
+    LATENCIES[6],
+    LATENCIES[7],
+    ("enters", "enters", Better::Lower, 2),
+    ("cpu_ns_per_get", "CPU ns", Better::Lower, 1),
+    ("gets_per_cpu_s", "gets/CPU s", Better::Higher, 0),
+    ("gets_per_s", "gets/s", Better::Higher, 0),
+    ("cpu_ns_per_get_x2", "CPU ns x2", Better::Lower, 1),
+    ("gets_per_s_x2", "gets/s x2", Better::Higher, 0),
+    ("scaling", "scaling", Better::Higher, 2),
     ("mib_per_s", "MiB/s", Better::Higher, 0),
     ("iops", "IOPS", Better::Higher, 0),
     ("elapsed_s", "s", Better::Lower, 3),
@@ -223,10 +294,19 @@ const FIGURES: [(&str, &str, Better, usize); 18] = [
     ("kib_per_write", "KiB a write", Better::Higher, 1),
 ];
 
+const LATENCIES: [(&str, &str, Better, usize); latency::COLUMNS.len()] = {
+    let mut figures = [("", "", Better::Lower, 0); latency::COLUMNS.len()];
+    let mut index = 0;
+    while index < figures.len() {
+        let (name, head, places) = latency::COLUMNS[index];
+        figures[index] = (name, head, Better::Lower, places);
+        index += 1;
+    }
+    figures
+};
+
 #[cfg(test)]
 mod tests {
-    use headwater_measure::Limit;
-
     use super::*;
 
     fn rate(value: f64) -> io::Result<Figures> {
@@ -247,7 +327,7 @@ mod tests {
         contest.optional("fio 2", || rate(20.0));
         let other = ("y", promise(None, 1.0).1);
         let (report, failed) =
-            contest.run("x", 3, &[promise(Some("fio *"), 1.4), promise(None, 29.0), other]);
+            contest.run("x", 3, &[promise(Some("fio *"), 1.4), promise(None, 29.0), other], &[String::new()]);
         assert!(failed.is_empty());
         assert_eq!(report.tail.len(), 2, "{:?}", report.tail);
         assert!(report.tail[0].contains(" 1.500 >=  1.4  met"), "{:?}", report.tail);
@@ -262,7 +342,7 @@ mod tests {
         contest.way("headwater", fails);
         contest.optional("fio", fails);
         contest.way("other", || rate(1.0));
-        let (report, failed) = contest.run("x", 2, &[promise(Some("fio"), 1.0)]);
+        let (report, failed) = contest.run("x", 2, &[promise(Some("fio"), 1.0)], &[String::new()]);
         assert_eq!(failed, ["x, headwater"]);
         assert_eq!((report.rows.len(), report.skipped.len(), report.tail.len()), (1, 3, 0));
     }

@@ -1,11 +1,13 @@
-//! Pages: where random reads go, and memory for them.
+//! Pages: where random reads go, in which order, and memory for them.
 //!
-//! Owns: places, alignment.
+//! Owns: places, orders, alignment.
 //! Does not own: reading.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::time::Instant;
+
+use headwater_testkit::Rng;
 
 pub(crate) use headwater_core::units::PAGE_SIZE_BYTES as PAGE;
 
@@ -23,33 +25,32 @@ pub(crate) fn random_loop(
     Ok(bytes)
 }
 
-/// Page-aligned offsets in a pseudo-random order (xorshift64, Marsaglia 2003), another in every run: what lies below the
-/// page cache, a controller or a host, remembers what was read. Of a file on a virtual disk, fio read pages new to the
-/// host at 9 k/s and others at 77 k/s.
+/// Page-aligned offsets in a pseudo-random order, another in every run: what lies below the page cache, a controller or a
+/// host, remembers what was read. Of a file on a virtual disk, fio read pages new to the host at 9 k/s and others at 77 k/s.
 pub(crate) struct Offsets {
-    state: u64,
+    rng: Rng,
     pages: u64,
 }
 
 impl Offsets {
     pub(crate) fn new(seed: u64, length_bytes: u64) -> Offsets {
-        // Zero would stay zero.
-        let state = RandomState::new().hash_one(seed) | 1;
-        Offsets { state, pages: (length_bytes / PAGE).max(1) }
+        Offsets::known(RandomState::new().hash_one(seed), length_bytes)
     }
 
-    /// The same order for the same seed, which is not 0, in every run.
+    /// The same order for the same seed in every run.
     pub(crate) fn known(seed: u64, length_bytes: u64) -> Offsets {
-        // Seeds that are close would begin close.
-        let state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        Offsets { state, pages: (length_bytes / PAGE).max(1) }
+        Offsets { rng: Rng::new(seed), pages: (length_bytes / PAGE).max(1) }
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        self.state % self.pages * PAGE
+        self.rng.below(self.pages) * PAGE
+    }
+}
+
+/// Fisher and Yates.
+pub(crate) fn shuffle(items: &mut [u32], rng: &mut Rng) {
+    for last in (1..items.len()).rev() {
+        items.swap(last, rng.below(last as u64 + 1) as usize);
     }
 }
 

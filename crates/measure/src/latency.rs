@@ -58,10 +58,14 @@ impl Latencies {
         self.histogram.value_at_quantile(quantile) as f64 / 1e3
     }
 
+    /// Their mean in microseconds.
+    pub fn mean_us(&self) -> f64 {
+        self.histogram.mean() / 1e3
+    }
+
     /// Mean, percentiles and maximum in microseconds, by the names of [`COLUMNS`].
     pub fn figures(&self) -> Figures {
-        let ends = [("mean_us", self.histogram.mean()), ("max_us", self.histogram.max() as f64)];
-        let ends = ends.map(|(name, ns)| (name, ns / 1e3));
+        let ends = [("mean_us", self.mean_us()), ("max_us", self.histogram.max() as f64 / 1e3)];
         let percentiles = PERCENTILES.map(|(share, name, _)| (name, self.within_us(share)));
         let figures = ends.into_iter().chain(percentiles);
         figures.fold(Figures::default(), |figures, (name, us)| figures.with(name, us))

@@ -33,6 +33,7 @@ pub use child::Failure;
 pub use latency::Latencies;
 pub use machine::Machine;
 pub use page::curves::svg;
+pub use process::Meter;
 pub use report::{Findings, Report, Skipped};
 pub use row::{Better, Figures, Metric, Row, Whose, median};
 pub use section::{Bar, Bars, Curve, Curves, Figure, HeatMap, Media, Method, Section, Table, sentence};

@@ -2,11 +2,39 @@
 
 use std::fs;
 use std::io;
+use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Processor time of this process, all of its threads and the kernel's part included.
-pub fn cpu_seconds() -> f64 {
+/// What work takes: time, and processor time of this process, all of its threads and the kernel's part included.
+pub struct Meter {
+    started: Instant,
+    cpu_seconds: f64,
+}
+
+impl Meter {
+    /// Starts both clocks.
+    pub fn start() -> Meter {
+        Meter { started: Instant::now(), cpu_seconds: cpu_seconds() }
+    }
+
+    /// When it was started.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Time since the start.
+    pub fn seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    /// Processor time since the start.
+    pub fn cpu_seconds(&self) -> f64 {
+        cpu_seconds() - self.cpu_seconds
+    }
+}
+
+fn cpu_seconds() -> f64 {
     let now = clock_gettime(ClockId::ProcessCPUTime);
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }

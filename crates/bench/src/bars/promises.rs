@@ -3,32 +3,9 @@
 //! Owns: the table.
 //! Does not own: the rows (reading, programs, write), the judgement (contest).
 
-use headwater_measure::{Limit, Promise};
+use headwater_measure::Limit;
 
-use crate::contest::Promises;
-
-const fn ratio(
-    group: &'static str,
-    ours: &'static str,
-    theirs: &'static str,
-    figure: &'static str,
-    limit: Limit,
-) -> Promises {
-    (group, Promise { ours, theirs: Some(theirs), figure, limit: Some(limit) })
-}
-
-const fn own(group: &'static str, ours: &'static str, figure: &'static str, limit: Limit) -> Promises {
-    (group, Promise { ours, theirs: None, figure, limit: Some(limit) })
-}
-
-const fn shown(
-    group: &'static str,
-    ours: &'static str,
-    theirs: &'static str,
-    figure: &'static str,
-) -> Promises {
-    (group, Promise { ours, theirs: Some(theirs), figure, limit: None })
-}
+use crate::contest::{Promises, own, ratio, told};
 
 const fn least(limit: f64) -> Limit {
     Limit::AtLeast(limit)

@@ -8,62 +8,62 @@ use std::io;
 use std::time::Instant;
 
 use headwater_measure::affinity::Affinity;
-use headwater_measure::crew;
-use headwater_measure::process::cpu_seconds;
-use serde::{Deserialize, Serialize};
+use headwater_measure::{Figures, Meter, crew};
 
 use super::ArmOptions;
 use super::keys::{Order, keys};
 
-/// What gets of one kind took.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Cell {
-    pub(super) order: Order,
-    pub(super) threads: u32,
-    pub(super) gets: u64,
-    /// Of all threads together, by the clock on the wall.
-    pub(super) gets_per_s: f64,
-    /// Of the process, whatever its library does beside the getting threads.
-    pub(super) cpu_s: f64,
-}
-
-/// One thread, and two that must not be in each other's way.
-pub(super) const THREADS: [u32; 2] = [1, 2];
+/// What the gets of each order took.
+pub(super) type Gets = Vec<(Order, Figures)>;
 
 pub(super) const ORDERS: [Order; 2] = [Order::Uniform, Order::Zipf];
 
-/// All cells of an arm. In each thread `prepare` makes what gets a page and says whether it was there.
+/// All orders by one thread, and by two that must not be in each other's way. In each thread `prepare` makes what gets a page and says whether it was there.
 ///
 /// # Errors
 /// When a get was a miss.
 pub(super) fn measure<G: FnMut(u32) -> bool>(
     options: &ArmOptions,
     prepare: impl Fn() -> G + Sync,
-) -> io::Result<Vec<Cell>> {
+) -> io::Result<Gets> {
     let mut get = prepare();
     // All are there, and have been used once.
     let missing = (0..options.pages).filter(|&page| !get(page)).count();
     if missing > 0 {
         return Err(io::Error::other(format!("{missing} of {} pages are not in the cache", options.pages)));
     }
-    let mut cells = Vec::new();
+    let mut all = Vec::new();
     for order in ORDERS {
         let keys = keys(order, options.pages);
-        for threads in THREADS {
-            cells.push(cell(options.seconds, order, threads, &keys, &prepare)?);
-        }
+        let [alone, both] = [1, 2].map(|threads| cell(options.seconds, threads, &keys, &prepare));
+        let (alone, both) = (alone?, both?);
+        let figures = Figures::from([
+            ("cpu_ns_per_get", alone.cpu_ns),
+            ("gets_per_cpu_s", 1e9 / alone.cpu_ns),
+            ("gets_per_s", alone.gets_per_s),
+            ("cpu_ns_per_get_x2", both.cpu_ns),
+            ("gets_per_s_x2", both.gets_per_s),
+            ("scaling", both.gets_per_s / alone.gets_per_s),
+        ]);
+        all.push((order, figures));
     }
-    Ok(cells)
+    Ok(all)
+}
+
+struct Cell {
+    /// Of all threads together, by the clock on the wall.
+    gets_per_s: f64,
+    /// A get's, of the process, whatever its library does beside the getting threads.
+    cpu_ns: f64,
 }
 
 fn cell<G: FnMut(u32) -> bool>(
     seconds: f64,
-    order: Order,
     threads: u32,
     keys: &[u32],
     prepare: &(impl Fn() -> G + Sync),
 ) -> io::Result<Cell> {
-    let cpu_before = cpu_seconds();
+    let meter = Meter::start();
     let prepared = |thread: u32| {
         let chunks = keys.chunks(GETS_BETWEEN_LOOKS);
         let start = chunks.len() / threads as usize * thread as usize;
@@ -71,17 +71,14 @@ fn cell<G: FnMut(u32) -> bool>(
     };
     let work = |(mut get, chunks)| Ok(gets(seconds, chunks, &mut get));
     let results = crew::run(threads, &Affinity::None, prepared, work)?;
+    let cpu_s = meter.cpu_seconds();
     let misses: u64 = results.iter().map(|&(_, misses, _)| misses).sum();
     if misses > 0 {
         return Err(io::Error::other(format!("{misses} gets missed although all pages were there")));
     }
-    Ok(Cell {
-        order,
-        threads,
-        gets: results.iter().map(|&(gets, ..)| gets).sum(),
-        gets_per_s: results.iter().map(|&(gets, _, elapsed_s)| gets as f64 / elapsed_s).sum(),
-        cpu_s: cpu_seconds() - cpu_before,
-    })
+    let gets: u64 = results.iter().map(|&(gets, ..)| gets).sum();
+    let gets_per_s = results.iter().map(|&(gets, _, elapsed_s)| gets as f64 / elapsed_s).sum();
+    Ok(Cell { gets_per_s, cpu_ns: cpu_s * 1e9 / gets as f64 })
 }
 
 /// Gets, misses and seconds of one thread.

@@ -7,11 +7,11 @@ use std::os::unix::fs::FileExt;
 
 use headwater::testing::{MapAdvice, MappedFile};
 
-use super::gets::{self, Cell};
+use super::gets::{self, Gets};
 use super::{ArmOptions, PAGE_BYTES, is_page};
 
 /// The first `bytes` of each page.
-pub(super) fn pread(options: &ArmOptions, bytes: usize) -> io::Result<Vec<Cell>> {
+pub(super) fn pread(options: &ArmOptions, bytes: usize) -> io::Result<Gets> {
     let file = File::open(&options.file)?;
     gets::measure(options, || {
         let (file, mut buffer) = (&file, vec![0; bytes]);
@@ -23,7 +23,7 @@ pub(super) fn pread(options: &ArmOptions, bytes: usize) -> io::Result<Vec<Cell>>
 }
 
 /// The same from a mapping whose pages have all been touched.
-pub(super) fn mmap(options: &ArmOptions, bytes: usize) -> io::Result<Vec<Cell>> {
+pub(super) fn mmap(options: &ArmOptions, bytes: usize) -> io::Result<Gets> {
     let file = File::open(&options.file)?;
     let length_bytes = u64::from(options.pages) * PAGE_BYTES as u64;
     let mapped = MappedFile::map(file.as_fd(), length_bytes, MapAdvice::Normal)?;

@@ -4,7 +4,10 @@
 //! Does not own: the threads that read in these orders.
 
 use clap::ValueEnum;
+use headwater_testkit::Rng;
 use serde::{Deserialize, Serialize};
+
+use crate::pages::shuffle;
 
 /// How keys are spread over the pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
@@ -18,14 +21,14 @@ pub(super) enum Order {
 
 /// Keys in an order; the same in every run.
 pub(super) fn keys(order: Order, pages: u32) -> Vec<u32> {
-    let mut random = Random { state: 1 };
+    let mut random = Rng::new(1);
     match order {
-        Order::Uniform => (0..KEYS).map(|_| random.below(pages)).collect(),
+        Order::Uniform => (0..KEYS).map(|_| random.below(pages.into()) as u32).collect(),
         Order::Zipf => zipf(pages, &mut random),
     }
 }
 
-fn zipf(pages: u32, random: &mut Random) -> Vec<u32> {
+fn zipf(pages: u32, random: &mut Rng) -> Vec<u32> {
     let mut total = 0.0;
     let sums: Vec<f64> = (1..=pages)
         .map(|rank| {
@@ -33,43 +36,14 @@ fn zipf(pages: u32, random: &mut Random) -> Vec<u32> {
             total
         })
         .collect();
-    let by_rank = shuffled(pages, random);
+    // Popular pages lie anywhere.
+    let mut by_rank: Vec<u32> = (0..pages).collect();
+    shuffle(&mut by_rank, random);
     let draw = |_| {
-        let wanted = random.unit() * total;
+        let wanted = (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64 * total;
         by_rank[sums.partition_point(|&sum| sum <= wanted).min(sums.len() - 1)]
     };
     (0..KEYS).map(draw).collect()
-}
-
-/// Popular pages lie anywhere (Fisher and Yates).
-fn shuffled(pages: u32, random: &mut Random) -> Vec<u32> {
-    let mut all: Vec<u32> = (0..pages).collect();
-    for last in (1..all.len()).rev() {
-        all.swap(last, random.below(last as u32 + 1) as usize);
-    }
-    all
-}
-
-/// xorshift64* (Vigna 2016).
-struct Random {
-    state: u64,
-}
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.state ^= self.state >> 12;
-        self.state ^= self.state << 25;
-        self.state ^= self.state >> 27;
-        self.state.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, limit: u32) -> u32 {
-        (((self.next() >> 32) * u64::from(limit)) >> 32) as u32
-    }
-
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
 }
 
 /// Four times as many as there are pages; 4 MiB, gone through in order, which costs the loop next to nothing.

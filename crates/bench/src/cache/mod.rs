@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Owns: the arms, the file that some of them read, what is promised of which arm against which.
-//! Does not own: how an arm uses its library (ours, peers, kernel), the loop (gets).
+//! Does not own: rounds and verdicts (contest), how an arm uses its library (ours, peers, kernel), the loop (gets).
 
 mod gets;
 mod kernel;
@@ -24,15 +24,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use clap::ValueEnum;
 use headwater_core::units::PAGE_BYTES;
-use headwater_measure::rounds::interleave;
-use headwater_measure::{Better, Column, Limit, Metric, Promise, Row, Table, Verdict, Whose, child};
-use serde::Serialize;
-use serde_json::json;
+use headwater_measure::{Limit, child};
 use tempfile::NamedTempFile;
 
+use crate::contest::{self, Contest, Promises, own};
 use crate::tools::{self, name_of};
-use gets::{Cell, ORDERS, THREADS};
-use keys::Order;
+use gets::{Gets, ORDERS};
 
 /// Options of `cache`.
 #[derive(clap::Args)]
@@ -75,8 +72,7 @@ pub(crate) struct ArmOptions {
 }
 
 /// How a user of a cache library shares a page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Values {
     /// `bytes::Bytes`: the count of holders lies apart from the page.
     Bytes,
@@ -85,8 +81,7 @@ enum Values {
 }
 
 /// A cache, and what is got from it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Arm {
     /// The loop and its keys alone.
     Nothing,
@@ -136,127 +131,42 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
         [] => Arm::value_variants().to_vec(),
         only => only.to_vec(),
     };
-    let file = make_file(options)?;
-    let samples = interleave(&arms, options.rounds, |&arm| {
-        arm.prepare(file.path())?;
-        Ok::<Vec<Cell>, io::Error>(child::result(&mut command(arm, file.path(), options)?, None)?)
-    })?;
-    let rows = rows(&arms, &samples);
-    print(options, &rows)?;
-    let verdicts = verdicts(&rows);
-    verdicts.iter().try_for_each(Verdict::print)?;
-    let Some(path) = &options.json else { return Ok(()) };
-    let report = json!({
-        "suite": "cache", "pages": options.pages, "values": options.values, "seconds": options.seconds,
-        "rounds": options.rounds, "lines": rows, "verdicts": verdicts,
-    });
-    std::fs::write(path, format!("{report:#}\n"))
-}
-
-/// For each order of keys all arms, by one thread and by two.
-fn rows(arms: &[Arm], samples: &[Vec<Vec<Cell>>]) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for order in ORDERS {
-        for (&arm, rounds) in arms.iter().zip(samples) {
-            let [alone, mut both] = THREADS.map(|threads| row(arm, order, threads, rounds));
-            both.add_ratio("scaling", "gets_per_s", alone.value("gets_per_s"));
-            rows.extend([alone.metric(Metric::only("scaling", Some(1.0))), both]);
-        }
+    let (file, mut contest) = (make_file(options)?, Contest::default());
+    let path = file.path();
+    for arm in arms {
+        contest.several(name_of(arm), move || {
+            arm.prepare(path)?;
+            let gets: Gets = child::result(&mut command(arm, path, options)?, None)?;
+            let run = |(order, figures)| (format!("{}, {}", name_of(arm), name_of(order)), figures);
+            Ok(gets.into_iter().map(run).collect())
+        });
     }
-    rows
+    let Options { pages, values, seconds, .. } = options;
+    let values = name_of(*values);
+    contest
+        .note(format!("{pages} pages of 4 KiB, libraries hold them as {values}; {seconds} s for each order"));
+    contest.note("x2: two threads; scaling: their gets a second against those of one");
+    let orders = ORDERS.map(|order| format!(", {}", name_of(order)));
+    let (report, failed) = contest.run("cache", options.rounds, PROMISES, &orders);
+    let findings = report.findings();
+    write!(io::stdout(), "{}", findings.text)?;
+    contest::finish("cache", &[findings], &failed, options.json.as_deref())
 }
 
-fn row(arm: Arm, order: Order, threads: u32, rounds: &[Vec<Cell>]) -> Row {
-    let cells = || rounds.iter().flatten().filter(|cell| cell.order == order && cell.threads == threads);
-    let whose = if name_of(arm).starts_with("headwater") { Whose::Headwater } else { Whose::Peer };
-    let cpu = cells().map(|cell| cell.cpu_s * 1e9 / cell.gets as f64);
-    let per_cpu_s = cells().map(|cell| cell.gets as f64 / cell.cpu_s);
-    Row::new(whose, name_of(arm))
-        .label("arm", name_of(arm))
-        .label("order", name_of(order))
-        .label("threads", threads)
-        .metric(Metric::new("cpu_ns_per_get", "ns", Better::Lower, cpu))
-        .metric(Metric::new("gets_per_cpu_s", "gets/CPU s", Better::Higher, per_cpu_s))
-        // By the clock on the wall, of all threads.
-        .metric(Metric::new("gets_per_s", "gets/s", Better::Higher, cells().map(|cell| cell.gets_per_s)))
+const fn against(ours: &'static str, theirs: &'static str, at_least: f64) -> Promises {
+    contest::ratio("cache", ours, theirs, "gets_per_cpu_s", Limit::AtLeast(at_least))
 }
 
-fn find(rows: &[Row], arm: Arm, order: Order, threads: u32) -> Option<&Row> {
-    rows.iter().find(|row| {
-        row.is(&[("arm", &name_of(arm)), ("order", &name_of(order))])
-            && row.number("threads") == u64::from(threads)
-    })
-}
-
-fn print(options: &Options, rows: &[Row]) -> io::Result<()> {
-    for order in ORDERS {
-        let of_two = |head: &'static str, metric: &'static str, factor: f64, places: usize| {
-            Column::new(head, move |row| {
-                let is_it = |other: &&Row| {
-                    other.is(&[("arm", row.text("arm")), ("order", row.text("order"))])
-                        && other.number("threads") == 2
-                };
-                let value = rows.iter().find(is_it).and_then(|row| row.value(metric));
-                headwater_measure::table::shown(value.map(|value| value * factor), places)
-            })
-        };
-        let columns = [
-            Column::names("arm"),
-            Column::value("CPU ns", "cpu_ns_per_get", 1),
-            Column::scaled("M gets/s", "gets_per_s", 1e-6, 3),
-            of_two("CPU ns x2", "cpu_ns_per_get", 1.0, 1),
-            of_two("M gets/s x2", "gets_per_s", 1e-6, 3),
-            of_two("scaling", "scaling", 1.0, 2),
-        ];
-        let of_order = rows.iter().filter(|row| row.text("order") == name_of(order));
-        let table = Table::of("", &columns, of_order.filter(|row| row.number("threads") == 1));
-        let Options { pages, values, seconds, rounds, .. } = options;
-        writeln!(
-            io::stdout(),
-            "\n{} keys over {pages} pages of 4 KiB, libraries hold them as {}; {seconds} s x {rounds} rounds, medians\n{table}",
-            name_of(order),
-            name_of(*values),
-        )?;
-    }
-    Ok(())
-}
-
-/// Of those promises whose arms have run.
-fn verdicts(rows: &[Row]) -> Vec<Verdict> {
-    let of = |order| PROMISES.iter().filter_map(move |promise| verdict(rows, promise, order));
-    ORDERS.into_iter().flat_map(of).collect()
-}
-
-fn verdict(rows: &[Row], promise: &Promise<Arm>, order: Order) -> Option<Verdict> {
-    let threads = if promise.figure == "scaling" { 2 } else { 1 };
-    let measured = promise.measured(|arm, figure| find(rows, arm, order, threads)?.value(figure))?;
-    let (ours, keys) = (name_of(promise.ours), name_of(order));
-    let title = match (promise.theirs, promise.figure) {
-        (Some(theirs), _) => format!("{ours} : {}, {keys}, gets per CPU second", name_of(theirs)),
-        (None, "scaling") => format!("{ours}, {keys}: 2 threads : 1"),
-        (None, _) => format!("{ours}, {keys}: ns of CPU a get"),
-    };
-    Some(Verdict::new(title, measured, promise.limit))
-}
-
-const fn against(ours: Arm, theirs: Arm, at_least: f64) -> Promise<Arm> {
-    Promise { ours, theirs: Some(theirs), figure: "gets_per_cpu_s", limit: Some(Limit::AtLeast(at_least)) }
-}
-
-const fn own(ours: Arm, figure: &'static str, limit: Limit) -> Promise<Arm> {
-    Promise { ours, theirs: None, figure, limit: Some(limit) }
-}
-
-const PROMISES: [Promise<Arm>; 9] = [
-    own(Arm::HeadwaterPin, "cpu_ns_per_get", Limit::AtMost(45.0)),
-    against(Arm::HeadwaterPin, Arm::QuickCache, 1.3),
-    against(Arm::HeadwaterPin, Arm::FoyerS3fifo, 6.0),
-    against(Arm::HeadwaterPin, Arm::FoyerLru, 6.0),
-    against(Arm::HeadwaterPin, Arm::Moka, 15.0),
-    own(Arm::HeadwaterPin, "scaling", Limit::AtLeast(1.8)),
-    against(Arm::Headwater8, Arm::Pread8, 12.0),
-    against(Arm::Headwater4k, Arm::Pread4k, 2.0),
-    against(Arm::HeadwaterMany, Arm::Pread4k, 2.4),
+const PROMISES: &[Promises] = &[
+    own("cache", "headwater-pin", "cpu_ns_per_get", Limit::AtMost(45.0)),
+    against("headwater-pin", "quick-cache", 1.3),
+    against("headwater-pin", "foyer-s3fifo", 6.0),
+    against("headwater-pin", "foyer-lru", 6.0),
+    against("headwater-pin", "moka", 15.0),
+    own("cache", "headwater-pin", "scaling", Limit::AtLeast(1.8)),
+    against("headwater8", "pread8", 12.0),
+    against("headwater4k", "pread4k", 2.0),
+    against("headwater-many", "pread4k", 2.4),
 ];
 
 pub(crate) fn run_arm(options: &ArmOptions) -> io::Result<()> {

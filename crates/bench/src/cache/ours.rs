@@ -13,11 +13,11 @@ use headwater_core::frame::LoadId;
 use headwater_core::replacement::Policy;
 use headwater_io::{FilePages, Found, PageCache};
 
-use super::gets::{self, Cell};
+use super::gets::{self, Gets};
 use super::{ArmOptions, PAGE_BYTES, is_page};
 
 /// Finding and pinning pages, without reading them.
-pub(super) fn pin(options: &ArmOptions) -> io::Result<Vec<Cell>> {
+pub(super) fn pin(options: &ArmOptions) -> io::Result<Gets> {
     let length_bytes = options.pages as usize * PAGE_BYTES;
     let arena =
         Arena::new(length_bytes + length_bytes / 4 + MEMORY_BYTES_MIN as usize).map_err(io::Error::other)?;
@@ -46,7 +46,7 @@ fn load(arena: &Arena, file: &FilePages, first: u32, end: u32) -> io::Result<()>
 }
 
 /// Copies of pages, 16 of them in one call.
-pub(super) fn read_many(options: &ArmOptions) -> io::Result<Vec<Cell>> {
+pub(super) fn read_many(options: &ArmOptions) -> io::Result<Gets> {
     let file = cached_file(options)?;
     gets::measure(options, || {
         let (file, mut buffers, mut asked) =
@@ -70,7 +70,7 @@ pub(super) fn read_many(options: &ArmOptions) -> io::Result<Vec<Cell>> {
 }
 
 /// The first `bytes` of each page by `read_at`.
-pub(super) fn read(options: &ArmOptions, bytes: usize) -> io::Result<Vec<Cell>> {
+pub(super) fn read(options: &ArmOptions, bytes: usize) -> io::Result<Gets> {
     let file = cached_file(options)?;
     gets::measure(options, || {
         let (file, mut buffer) = (&file, vec![0; bytes]);

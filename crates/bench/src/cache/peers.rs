@@ -8,11 +8,11 @@ use std::io;
 
 use foyer_memory::{EvictionConfig, LruConfig, S3FifoConfig};
 
-use super::gets::{self, Cell};
+use super::gets::{self, Gets};
 use super::{Arm, ArmOptions, PAGE_BYTES, fill_page};
 
 /// Pages held as `V`.
-pub(super) fn measure<V>(options: &ArmOptions, arm: Arm) -> io::Result<Vec<Cell>>
+pub(super) fn measure<V>(options: &ArmOptions, arm: Arm) -> io::Result<Gets>
 where
     V: From<Vec<u8>> + Clone + Send + Sync + 'static,
 {
@@ -25,7 +25,7 @@ where
     }
 }
 
-fn quick_cache<V>(options: &ArmOptions) -> io::Result<Vec<Cell>>
+fn quick_cache<V>(options: &ArmOptions) -> io::Result<Gets>
 where
     V: From<Vec<u8>> + Clone + Send + Sync,
 {
@@ -34,7 +34,7 @@ where
     gets::measure(options, || |page| black_box(cache.get(&u64::from(page))).is_some())
 }
 
-fn foyer<V>(options: &ArmOptions, eviction: EvictionConfig) -> io::Result<Vec<Cell>>
+fn foyer<V>(options: &ArmOptions, eviction: EvictionConfig) -> io::Result<Gets>
 where
     V: From<Vec<u8>> + Send + Sync + 'static,
 {
@@ -44,7 +44,7 @@ where
     gets::measure(options, || |page| black_box(cache.get(&u64::from(page))).is_some())
 }
 
-fn moka<V>(options: &ArmOptions) -> io::Result<Vec<Cell>>
+fn moka<V>(options: &ArmOptions) -> io::Result<Gets>
 where
     V: From<Vec<u8>> + Clone + Send + Sync + 'static,
 {

@@ -39,12 +39,9 @@ fn invalid(text: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
-/// The finaliser of splitmix64 (Steele, Lea, Flood 2014): no two words of the image are equal.
+/// No two words of the image are equal, and none is zero.
 fn word(place: u64) -> [u8; WORD_BYTES as usize] {
-    let mut mixed = place.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (mixed ^ mixed >> 31).to_le_bytes()
+    headwater_testkit::mix(place.wrapping_add(1)).to_le_bytes()
 }
 
 const WORD_BYTES: u64 = 8;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Owns: the arms, the shapes, what is promised of which arm against which.
-//! Does not own: how an arm uses its library (a module each).
+//! Does not own: rounds and verdicts (contest), how an arm uses its library (a module each).
 
 mod ours;
 mod raw;
@@ -22,15 +22,9 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use headwater_measure::affinity::Affinity;
-use headwater_measure::rounds::interleave;
-use headwater_measure::verdict::skipped;
-use headwater_measure::{
-    Better, Column, Figures, Latencies, Limit, Metric, Promise, Row, Table, Verdict, Whose, child, crew,
-    latency, syscalls,
-};
-use serde::Serialize;
-use serde_json::{Value, json};
+use headwater_measure::{Figures, Latencies, Limit, child, crew, syscalls};
 
+use crate::contest::{self, Contest, Promises, told};
 use crate::tools::name_of;
 
 /// Options of `nop`.
@@ -67,8 +61,7 @@ pub(crate) struct ArmOptions {
 }
 
 /// A library, and a way to use it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Arm {
     /// headwater, a ring that any thread may use and all share.
     AnyThread,
@@ -86,40 +79,48 @@ enum Arm {
     Rio,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Shape {
+    id: &'static str,
     threads: u32,
     entries: u32,
     batch: u32,
 }
 
-/// What was measured of a shape.
-struct Contest {
-    shape: Shape,
-    rows: Vec<Row>,
-}
-
 pub(crate) fn run(options: &Options) -> io::Result<()> {
-    let contests: io::Result<Vec<Contest>> = SHAPES.iter().map(|&shape| contest(options, shape)).collect();
-    match &options.json {
-        Some(path) => std::fs::write(path, format!("{:#}\n", report(options, &contests?))),
-        None => contests.map(drop),
+    let (mut all, mut failed) = (Vec::new(), Vec::new());
+    for shape in SHAPES {
+        let (report, failures) =
+            contest(options, shape).run(shape.id, options.rounds, PROMISES, &[String::new()]);
+        failed.extend(failures);
+        let findings = report.findings();
+        write!(io::stdout(), "{}", findings.text)?;
+        all.push(findings);
     }
+    contest::finish("nop", &all, &failed, options.json.as_deref())
 }
 
-fn report(options: &Options, contests: &[Contest]) -> Value {
-    let table = |contest: &Contest| {
-        let Shape { threads, entries, batch } = contest.shape;
-        json!({"threads": threads, "entries": entries, "batch": batch, "lines": contest.rows})
-    };
-    json!({
-        "suite": "nop",
-        "seconds": options.seconds,
-        "rounds": options.rounds,
-        "affinity": options.affinity.to_string(),
-        "tables": contests.iter().map(table).collect::<Value>(),
-        "verdicts": contests.iter().flat_map(Contest::verdicts).collect::<Vec<Verdict>>(),
-    })
+/// Every arm with this shape.
+fn contest(options: &Options, shape: Shape) -> Contest<'_> {
+    let mut contest = Contest::default();
+    for arm in ARMS {
+        if arm == Arm::Rio && !cfg!(feature = "rio") {
+            contest.skip("rio", &RIO_MISSING);
+            continue;
+        }
+        let syscalls = syscalls_of(arm, shape, options).ok();
+        contest.way(name_of(arm), move || {
+            let mut command = command(arm, shape, options, options.seconds)?;
+            let figures: Figures = child::result(&mut command, None)?;
+            Ok(syscalls.iter().fold(figures, |figures, &count| figures.with("syscalls", count)))
+        });
+    }
+    let Shape { threads, entries, batch, .. } = shape;
+    contest.note(format!(
+        "threads x entries: {threads} x {entries}, batches of {batch}; {} s, affinity {}; us, enters and system calls of a batch",
+        options.seconds, options.affinity
+    ));
+    contest
 }
 
 pub(crate) fn run_arm(options: &ArmOptions) -> io::Result<()> {
@@ -164,68 +165,6 @@ fn figures(latencies: &Latencies, enters: Option<u64>) -> Figures {
     }
 }
 
-fn contest(options: &Options, shape: Shape) -> io::Result<Contest> {
-    let arms: Vec<Arm> = ARMS.into_iter().filter(|&arm| arm != Arm::Rio || cfg!(feature = "rio")).collect();
-    let samples = interleave(&arms, options.rounds, |&arm| {
-        let mut command = command(arm, shape, options, options.seconds)?;
-        Ok::<Figures, io::Error>(child::result(&mut command, None)?)
-    })?;
-    let row = |(&arm, samples): (&Arm, &Vec<Figures>)| {
-        let samples_of = |name| samples.iter().filter_map(move |figures| figures.find(name));
-        let whose = if matches!(arm, Arm::AnyThread | Arm::Local) { Whose::Headwater } else { Whose::Peer };
-        let batches = Metric::new("batches", "", Better::Higher, samples_of("batches"));
-        let row = Row::new(whose, name_of(arm)).label("arm", name_of(arm)).metric(batches);
-        let row = latency::COLUMNS.into_iter().fold(row, |row, (name, ..)| {
-            row.metric(Metric::new(name, "µs", Better::Lower, samples_of(name)))
-        });
-        row.metric(Metric::new("enters", "", Better::Lower, samples_of("enters"))).metric(Metric::cost(
-            "syscalls",
-            "",
-            syscalls_of(arm, shape, options).ok(),
-        ))
-    };
-    let contest = Contest { shape, rows: arms.iter().zip(&samples).map(row).collect() };
-    contest.print(options)?;
-    if arms.len() < ARMS.len() {
-        skipped("rio", &RIO_MISSING)?;
-    }
-    contest.verdicts().iter().try_for_each(Verdict::print)?;
-    Ok(contest)
-}
-
-impl Contest {
-    fn print(&self, options: &Options) -> io::Result<()> {
-        let Shape { threads, entries, batch } = self.shape;
-        let mut columns = vec![Column::names("arm"), Column::value("batches", "batches", 0)];
-        columns.extend(latency::COLUMNS.map(|(name, head, places)| Column::value(head, name, places)));
-        columns.extend([Column::value("enters", "enters", 2), Column::value("syscalls", "syscalls", 2)]);
-        writeln!(
-            io::stdout(),
-            "\nthreads x entries: {threads} x {entries}, batches of {batch}; {} s x {} rounds, medians; affinity {}; us a \
-             batch\n{}",
-            options.seconds,
-            options.rounds,
-            options.affinity,
-            Table::of("", &columns, &self.rows)
-        )
-    }
-
-    /// Of those promises whose arms have run.
-    fn verdicts(&self) -> Vec<Verdict> {
-        let promises = if self.shape.threads == 1 { &ONE_THREAD[..] } else { &MANY_THREADS };
-        promises.iter().filter_map(|promise| self.verdict(promise)).collect()
-    }
-
-    fn verdict(&self, promise: &Promise<Arm>) -> Option<Verdict> {
-        let of = |arm, figure: &str| self.rows.iter().find(|row| row.name == name_of(arm))?.value(figure);
-        let (threads, entries) = (self.shape.threads, self.shape.entries);
-        let what = if promise.figure == BATCHES { "batches" } else { "p99.9 of a batch" };
-        let (ours, theirs) = (name_of(promise.ours), promise.theirs.map(name_of).unwrap_or_default());
-        let title = format!("{what}, {threads} x {entries}, {ours} : {theirs}");
-        Some(Verdict::new(title, promise.measured(of)?, promise.limit))
-    }
-}
-
 /// System calls a batch, in a run of its own: being counted slows it down.
 fn syscalls_of(arm: Arm, shape: Shape, options: &Options) -> io::Result<f64> {
     let (count, stdout) = syscalls::count(&command(arm, shape, options, COUNTED_SECONDS)?)?;
@@ -245,48 +184,46 @@ const ARMS: [Arm; 7] =
     [Arm::AnyThread, Arm::Local, Arm::Raw, Arm::RawDefer, Arm::TokioUring, Arm::TokioUringGroups, Arm::Rio];
 
 /// Those by which users compare io_uring libraries.
-const SHAPES: [Shape; 2] =
-    [Shape { threads: 1, entries: 64, batch: 32 }, Shape { threads: 4, entries: 1024, batch: 32 }];
+const SHAPES: [Shape; 2] = [
+    Shape { id: ONE, threads: 1, entries: 64, batch: 32 },
+    Shape { id: MANY, threads: 4, entries: 1024, batch: 32 },
+];
+
+const ONE: &str = "nop-1x64";
+const MANY: &str = "nop-4x1024";
 
 const BATCHES: &str = "batches";
 
-const fn batches(ours: Arm, theirs: Arm, at_least: f64) -> Promise<Arm> {
-    Promise { ours, theirs: Some(theirs), figure: BATCHES, limit: Some(Limit::AtLeast(at_least)) }
+const fn batches(shape: &'static str, ours: &'static str, theirs: &'static str, at_least: f64) -> Promises {
+    contest::ratio(shape, ours, theirs, BATCHES, Limit::AtLeast(at_least))
 }
 
 /// The time that 999 of 1000 batches stay within.
-const fn tail(ours: Arm, theirs: Arm, at_most: f64) -> Promise<Arm> {
-    Promise { ours, theirs: Some(theirs), figure: "p99_9_us", limit: Some(Limit::AtMost(at_most)) }
+const fn tail(shape: &'static str, ours: &'static str, theirs: &'static str, at_most: f64) -> Promises {
+    contest::ratio(shape, ours, theirs, "p99_9_us", Limit::AtMost(at_most))
 }
 
-const fn told(ours: Arm, theirs: Arm) -> Promise<Arm> {
-    Promise { ours, theirs: Some(theirs), figure: BATCHES, limit: None }
-}
-
-/// What bookkeeping, safe cancellation and sharing may cost beyond the bare ring.
-const ONE_THREAD: [Promise<Arm>; 10] = [
-    batches(Arm::Local, Arm::Raw, 0.75),
-    told(Arm::Local, Arm::RawDefer),
-    batches(Arm::Local, Arm::TokioUring, 3.0),
-    told(Arm::Local, Arm::TokioUringGroups),
-    batches(Arm::Local, Arm::Rio, 12.0),
-    batches(Arm::AnyThread, Arm::Raw, 0.5),
-    told(Arm::AnyThread, Arm::RawDefer),
-    batches(Arm::AnyThread, Arm::TokioUring, 2.0),
-    told(Arm::AnyThread, Arm::TokioUringGroups),
-    batches(Arm::AnyThread, Arm::Rio, 8.0),
-];
-
-/// One handle for all threads against a ring for each.
-const MANY_THREADS: [Promise<Arm>; 8] = [
-    batches(Arm::AnyThread, Arm::Raw, 0.6),
-    told(Arm::AnyThread, Arm::RawDefer),
-    batches(Arm::AnyThread, Arm::TokioUring, 2.4),
-    told(Arm::AnyThread, Arm::TokioUringGroups),
-    batches(Arm::AnyThread, Arm::Rio, 15.0),
-    tail(Arm::AnyThread, Arm::TokioUring, 0.25),
-    tail(Arm::AnyThread, Arm::Rio, 0.25),
-    told(Arm::Local, Arm::Raw),
+const PROMISES: &[Promises] = &[
+    // What bookkeeping, safe cancellation and sharing may cost beyond the bare ring.
+    batches(ONE, "local", "raw", 0.75),
+    told(ONE, "local", "raw-defer", BATCHES),
+    batches(ONE, "local", "tokio-uring", 3.0),
+    told(ONE, "local", "tokio-uring-groups", BATCHES),
+    batches(ONE, "local", "rio", 12.0),
+    batches(ONE, "any-thread", "raw", 0.5),
+    told(ONE, "any-thread", "raw-defer", BATCHES),
+    batches(ONE, "any-thread", "tokio-uring", 2.0),
+    told(ONE, "any-thread", "tokio-uring-groups", BATCHES),
+    batches(ONE, "any-thread", "rio", 8.0),
+    // One handle for all threads against a ring for each.
+    batches(MANY, "any-thread", "raw", 0.6),
+    told(MANY, "any-thread", "raw-defer", BATCHES),
+    batches(MANY, "any-thread", "tokio-uring", 2.4),
+    told(MANY, "any-thread", "tokio-uring-groups", BATCHES),
+    batches(MANY, "any-thread", "rio", 15.0),
+    tail(MANY, "any-thread", "tokio-uring", 0.25),
+    tail(MANY, "any-thread", "rio", 0.25),
+    told(MANY, "local", "raw", BATCHES),
 ];
 
 const RIO_MISSING: &str = "not built in: it is GPL-3.0; build with --features rio";

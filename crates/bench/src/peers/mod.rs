@@ -123,7 +123,7 @@ fn measure(row: Row, fixture: &Fixture, options: &Options) -> Vec<Line> {
         let peer = arm.peer();
         peer == Peer::Headwater || options.peers.is_empty() || options.peers.contains(&peer)
     };
-    let mut lines: Vec<Line> = row.arms().iter().copied().filter(is_wanted).map(Line::new).collect();
+    let mut lines: Vec<Line> = row.arms().into_iter().filter(is_wanted).map(Line::new).collect();
     for _ in 0..options.rounds {
         for line in &mut lines {
             if line.failure.is_some() {

@@ -179,15 +179,26 @@ impl Row {
         matches!(self, Row::FilesCold | Row::FilesWarm)
     }
 
-    pub(super) fn arms(self) -> &'static [Arm] {
-        match self {
-            Row::ColdScan => SCAN,
-            Row::ColdRandom1 => RANDOM_ALONE,
-            Row::ColdRandom20 | Row::ColdRandom50 => RANDOM,
-            Row::WarmRandom => WARM,
-            Row::FilesCold | Row::FilesWarm => FILES,
-            Row::Hash => HASH,
-        }
+    /// The kernel's ways, the runtimes that do everything, and what else does this work.
+    pub(super) fn arms(self) -> Vec<Arm> {
+        use Arm::*;
+        let (before, after): (&[Arm], &[Arm]) = match self {
+            Row::ColdScan => (&[Std128k, Std1m, Mmap], &[Glommio, Headwater]),
+            Row::ColdRandom1 => (&[StdThreads, Mmap], &[Glommio, Headwater, HeadwaterLocal]),
+            Row::ColdRandom20 | Row::ColdRandom50 => {
+                (&[StdThreads, Mmap], &[Glommio, HeadwaterThreads, HeadwaterLocal, HeadwaterTokio])
+            }
+            Row::WarmRandom => (
+                &[Std, Mmap],
+                &[GlommioBuffered, Foyer, QuickCache, Moka, Headwater, HeadwaterView, HeadwaterMany],
+            ),
+            Row::FilesCold | Row::FilesWarm => (&[Std, Std4, Std16, Std32], FILES),
+            Row::Hash => (
+                &[Std128k, Std1m, Mmap],
+                &[Glommio, Headwater, HeadwaterAsync, HeadwaterStream, HeadwaterLocal],
+            ),
+        };
+        [before, RUNTIMES, after].concat()
     }
 }
 
@@ -207,13 +218,7 @@ impl Arm {
             Arm::Foyer => Peer::Foyer,
             Arm::QuickCache => Peer::QuickCache,
             Arm::Moka => Peer::Moka,
-            Arm::Headwater | Arm::HeadwaterAsync | Arm::HeadwaterLocal | Arm::HeadwaterTokio => {
-                Peer::Headwater
-            }
-            Arm::HeadwaterView | Arm::HeadwaterMany => Peer::Headwater,
-            Arm::Headwater4 | Arm::Headwater16 | Arm::HeadwaterThreads => Peer::Headwater,
-            Arm::HeadwaterRead | Arm::HeadwaterRead4 | Arm::HeadwaterRead32 => Peer::Headwater,
-            Arm::HeadwaterBuffered | Arm::HeadwaterBuffered16 | Arm::HeadwaterStream => Peer::Headwater,
+            _ => Peer::Headwater,
         }
     }
 
@@ -245,80 +250,19 @@ impl Arm {
     }
 }
 
-const SCAN: &[Arm] = &[
-    Arm::Std128k,
-    Arm::Std1m,
-    Arm::Mmap,
+/// Those that have an arm for every row.
+const RUNTIMES: &[Arm] = &[
     Arm::TokioFs,
     Arm::TokioUring,
     Arm::Compio,
     Arm::Monoio,
-    Arm::Glommio,
     #[cfg(feature = "nuclei")]
     Arm::Nuclei,
-    Arm::Headwater,
-];
-
-const RANDOM_ALONE: &[Arm] = &[
-    Arm::StdThreads,
-    Arm::Mmap,
-    Arm::TokioFs,
-    Arm::TokioUring,
-    Arm::Compio,
-    Arm::Monoio,
-    Arm::Glommio,
-    #[cfg(feature = "nuclei")]
-    Arm::Nuclei,
-    Arm::Headwater,
-    Arm::HeadwaterLocal,
-];
-
-const RANDOM: &[Arm] = &[
-    Arm::StdThreads,
-    Arm::Mmap,
-    Arm::TokioFs,
-    Arm::TokioUring,
-    Arm::Compio,
-    Arm::Monoio,
-    Arm::Glommio,
-    #[cfg(feature = "nuclei")]
-    Arm::Nuclei,
-    Arm::HeadwaterThreads,
-    Arm::HeadwaterLocal,
-    Arm::HeadwaterTokio,
-];
-
-const WARM: &[Arm] = &[
-    Arm::Std,
-    Arm::Mmap,
-    Arm::TokioFs,
-    Arm::TokioUring,
-    Arm::Compio,
-    Arm::Monoio,
-    Arm::GlommioBuffered,
-    #[cfg(feature = "nuclei")]
-    Arm::Nuclei,
-    Arm::Foyer,
-    Arm::QuickCache,
-    Arm::Moka,
-    Arm::Headwater,
-    Arm::HeadwaterView,
-    Arm::HeadwaterMany,
 ];
 
 const FILES: &[Arm] = &[
-    Arm::Std,
-    Arm::Std4,
-    Arm::Std16,
-    Arm::Std32,
-    Arm::TokioFs,
-    Arm::TokioUring,
-    Arm::Compio,
-    Arm::Monoio,
     Arm::Glommio,
     Arm::GlommioBuffered,
-    #[cfg(feature = "nuclei")]
-    Arm::Nuclei,
     Arm::Headwater,
     Arm::Headwater4,
     Arm::Headwater16,
@@ -329,21 +273,4 @@ const FILES: &[Arm] = &[
     Arm::HeadwaterBuffered16,
     Arm::HeadwaterLocal,
     Arm::HeadwaterTokio,
-];
-
-const HASH: &[Arm] = &[
-    Arm::Std128k,
-    Arm::Std1m,
-    Arm::Mmap,
-    Arm::TokioFs,
-    Arm::TokioUring,
-    Arm::Compio,
-    Arm::Monoio,
-    Arm::Glommio,
-    #[cfg(feature = "nuclei")]
-    Arm::Nuclei,
-    Arm::Headwater,
-    Arm::HeadwaterAsync,
-    Arm::HeadwaterStream,
-    Arm::HeadwaterLocal,
 ];

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::rows::{Arm, Row};
 use crate::pages::{Offsets, PAGE};
-use headwater_measure::process::{cpu_seconds, peak_rss_kib};
+use headwater_measure::process::peak_rss_kib;
 
 /// What an arm is asked for.
 #[derive(Clone, Debug)]
@@ -60,25 +60,17 @@ pub(super) struct Sample {
 }
 
 /// The clocks, from when an arm has all it needs.
-pub(super) struct Meter {
-    start: Instant,
-    cpu_s: f64,
-}
+pub(super) struct Meter(headwater_measure::Meter);
 
 impl Meter {
     pub(super) fn start() -> Meter {
-        Meter { start: Instant::now(), cpu_s: cpu_seconds() }
+        Meter(headwater_measure::Meter::start())
     }
 
     pub(super) fn sample(&self, bytes: u64, requests: u64, sum: u64) -> Sample {
-        Sample {
-            bytes,
-            requests,
-            elapsed_s: self.start.elapsed().as_secs_f64(),
-            cpu_s: cpu_seconds() - self.cpu_s,
-            peak_rss_mib: peak_rss_kib().unwrap_or(0) as f64 / 1024.0,
-            sum,
-        }
+        let (elapsed_s, cpu_s) = (self.0.seconds(), self.0.cpu_seconds());
+        let peak_rss_mib = peak_rss_kib().unwrap_or(0) as f64 / 1024.0;
+        Sample { bytes, requests, elapsed_s, cpu_s, peak_rss_mib, sum }
     }
 
     pub(super) fn lanes(&self, lanes: impl IntoIterator<Item = io::Result<Lane>>) -> io::Result<Sample> {

@@ -11,7 +11,7 @@ use headwater_testkit::Rng;
 use super::contents::{self, Contents};
 use super::target::{MEMORY_BYTES_SPARE, Target, engine, timed};
 use super::{ArmOptions, Work};
-use crate::pages::PAGE;
+use crate::pages::{PAGE, shuffle};
 
 pub(super) fn run(options: &ArmOptions) -> io::Result<Figures> {
     let pages = (options.length_bytes() / PAGE) as u32;
@@ -49,13 +49,6 @@ fn order(work: Work, pages: u32) -> Vec<u32> {
         }
         Work::RandomRepeated => (0..pages).map(|_| rng.below(u64::from(pages / 4)) as u32).collect(),
         _ => (0..pages).map(|_| rng.below(u64::from(pages)) as u32).collect(),
-    }
-}
-
-/// Fisher and Yates.
-fn shuffle(items: &mut [u32], rng: &mut Rng) {
-    for last in (1..items.len()).rev() {
-        items.swap(last, rng.below(last as u64 + 1) as usize);
     }
 }
 

@@ -6,11 +6,9 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::time::Instant;
 
 use headwater::{Engine, OpenOptions};
-use headwater_measure::Figures;
-use headwater_measure::process::cpu_seconds;
+use headwater_measure::{Figures, Meter};
 use rustix::fs::OFlags;
 
 use super::{ArmOptions, Side};
@@ -74,9 +72,9 @@ pub(super) fn engine(memory_bytes: u64) -> io::Result<Engine> {
 
 /// What the work took for this number of bytes, on the clock and of processors, the kernel's work for the process included.
 pub(super) fn timed<T>(bytes: u64, work: impl FnOnce() -> io::Result<T>) -> io::Result<(T, Figures)> {
-    let (start, cpu_before_s) = (Instant::now(), cpu_seconds());
+    let meter = Meter::start();
     let result = work()?;
-    let (elapsed_s, cpu_s) = (start.elapsed().as_secs_f64(), cpu_seconds() - cpu_before_s);
+    let (elapsed_s, cpu_s) = (meter.seconds(), meter.cpu_seconds());
     let mib = bytes as f64 / f64::from(1 << 20);
     let rates = [("mib_per_s", mib / elapsed_s), ("cpu_s_per_gib", cpu_s / mib * 1024.0)];
     Ok((result, Figures::from(rates).with("elapsed_s", elapsed_s).with("cpu_s", cpu_s)))

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::file::Target;
+use crate::shared::target::Target;
 
 /// The file in a command line of fio: the user's own, or one that fio makes and removes.
 pub(super) struct FioFile {

@@ -8,17 +8,15 @@ mod cache;
 mod cat;
 pub(crate) mod command;
 pub(crate) mod examples;
-pub(crate) mod file;
 mod fio;
 mod headline;
-pub(crate) mod host;
 mod input;
 mod nop;
 mod quick;
 mod random;
 mod readahead;
 mod scan;
-pub(crate) mod suite;
+mod suite;
 mod tally;
 mod ubc;
 
@@ -39,8 +37,8 @@ use crate::bench::arguments::{
 use crate::bench::command::{BenchArguments, Suite};
 use crate::shared::complain::exit_code;
 use crate::shared::output;
+use crate::shared::target::{Fitting, Target, Wanted};
 use crate::shared::units::ByteSize;
-use file::{Fitting, Target, Wanted};
 
 pub(crate) fn run(arguments: &BenchArguments) -> ExitCode {
     let outcome = match &arguments.suite {
@@ -123,7 +121,7 @@ type Measure<'a> = &'a dyn Fn(&Target) -> Result<Findings, String>;
 /// Measures one suite after the other on one file, and shows each table as soon as it is there.
 fn measure(wanted: &Wanted, place: &PlaceArguments, suites: &[Measure<'_>]) -> Result<(), String> {
     check_results(&place.results)?;
-    let target = suite::prepare(wanted)?;
+    let target = Target::prepare(wanted)?;
     let mut all = Vec::new();
     for suite in suites {
         let findings = suite(&target)?;

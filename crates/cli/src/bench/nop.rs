@@ -19,7 +19,7 @@ use headwater::ring::{Driver, DriverOptions, Request, Sharing};
 use headwater_measure::affinity::Affinity;
 use headwater_measure::{
     Better, Column, Curve, Curves, Figure, Findings, Latencies, Machine, Method, Metric, Report, Row as Line,
-    Section, Table, Whose, crew, latency, rounds, svg, verdict,
+    Section, Table, Whose, crew, latency, machine, rounds, svg, verdict,
 };
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -201,10 +201,8 @@ fn report(plan: &Plan, outcomes: &[Outcome]) -> Report {
          all of them, for {seconds} s a row in this process; each batch goes into a histogram of three digits. Any-thread \
          rings are shared by all threads, local ones belong to one each. Enters are calls of io_uring_enter(2)."
     );
-    let facts = [
-        ("Time a row".to_owned(), format!("{seconds} s")),
-        ("Affinity of threads".to_owned(), affinity.clone()),
-    ];
+    let facts =
+        machine::known([("Time a row", format!("{seconds} s")), ("Affinity of threads", affinity.clone())]);
     let figures = vec![Figure::Curves(curves(outcomes)), Figure::Table(table(&rows))];
     let section = Section {
         id: "nop",

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use headwater::ReadaheadPolicy;
 
-use super::file::{Fitting, Wanted};
 use super::{cache, cat, nop, random, readahead, scan, ubc};
 use crate::bench::arguments::BenchCommon;
+use crate::shared::target::{Fitting, Wanted};
 use crate::shared::units::ByteSize;
 use crate::tune;
 

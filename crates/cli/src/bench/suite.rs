@@ -1,6 +1,6 @@
 //! Suite: what the suites that read a file do alike.
 //!
-//! Owns: the file's preparation, the command line of a child, where results go.
+//! Owns: the command line of a child, where results go.
 //! Does not own: rounds, children, reports (`headwater-measure`); what a row does.
 
 use std::os::fd::OwnedFd;
@@ -8,13 +8,15 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use headwater_measure::{Failure, Findings, child, report, rounds};
+use headwater_measure::{Failure, Findings, Report, Section, child, machine, report};
 use serde::de::DeserializeOwned;
+use serde_json::json;
 
-use super::file::{Target, Wanted};
 use crate::bench::arguments::{ResultArguments, RowSuite};
 use crate::shared::arguments::{EngineArguments, name_of};
+use crate::shared::host::Host;
 use crate::shared::output;
+use crate::shared::target::Target;
 
 /// Writes JSON and the report page, as far as they are wanted.
 ///
@@ -27,15 +29,18 @@ pub(super) fn write_results(findings: &[Findings], results: &ResultArguments) ->
     results.json.to().write(|| report::json(findings))
 }
 
-/// Opens or makes the file, and shows how far that is.
-pub(crate) fn prepare(wanted: &Wanted) -> Result<Target, String> {
-    let progress = rounds::bar(0);
-    let target = Target::prepare(wanted, &mut |written_bytes| {
-        progress.set_message(format!("writing the file: {} MiB", written_bytes >> 20));
-        progress.tick();
-    });
-    progress.finish_and_clear();
-    target
+/// A report that says first what it was measured on.
+pub(super) fn report<const FACTS: usize>(
+    host: &Host,
+    path: &Path,
+    head: String,
+    facts: [(&str, String); FACTS],
+    section: Section,
+) -> Report {
+    let facts = host.facts().into_iter().chain(machine::known(facts)).collect();
+    let fields = vec![("host", json!(host)), ("path", json!(path.display().to_string()))];
+    let section = Section { facts, ..section };
+    Report { head: vec![host.line(), head], fields, section, ..Report::default() }
 }
 
 /// For the report page: a directory or a file by a name that says something elsewhere.
@@ -94,14 +99,3 @@ const SIGKILL: i32 = rustix::process::Signal::KILL.as_raw();
 
 const KILLED: &str = "it was killed, as the kernel does when memory runs out; give its cgroup more (memory.max), or measure \
                       less (--size, --set, --memory)";
-
-/// splitmix64 (Steele, Lea and Flood, OOPSLA 2014): a number without a pattern for each number.
-pub(crate) fn mixed(number: u64) -> u64 {
-    let mut mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
-}
-
-pub(crate) const MIB: f64 = (1 << 20) as f64;
-pub(super) const GIB: f64 = (1 << 30) as f64;

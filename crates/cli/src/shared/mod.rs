@@ -2,9 +2,12 @@
 
 pub(crate) mod arguments;
 pub(crate) mod complain;
+pub(crate) mod host;
 pub(crate) mod output;
 pub(crate) mod progress;
+pub(crate) mod random;
 pub(crate) mod readahead;
 pub(crate) mod standard;
 pub(crate) mod storage;
+pub(crate) mod target;
 pub(crate) mod units;

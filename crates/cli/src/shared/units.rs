@@ -66,6 +66,9 @@ fn unit_shift(unit: &str) -> Option<u32> {
     }
 }
 
+pub(crate) const MIB: f64 = (1 << 20) as f64;
+pub(crate) const GIB: f64 = (1 << 30) as f64;
+
 #[cfg(test)]
 mod tests {
     use super::*;

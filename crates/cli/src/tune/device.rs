@@ -21,17 +21,17 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
 use headwater::DriverKind;
 use headwater::ring::{
     Access, Arena, Completion, DirectIo, Direction, DriverOptions, Extents, LocalDriver, OpenFile, Route,
     Transfer, Urgency,
 };
 use headwater::testing::{Headroom, Limits, Pressure};
+use headwater_measure::Latencies;
 use os_display::Quotable;
 
 use super::setting::{Measured, Setting};
-use crate::bench::suite::mixed;
+use crate::shared::random::mixed;
 use crate::shared::units::readable;
 
 /// The access pattern and direction of requests.
@@ -114,7 +114,6 @@ impl Device {
     ) -> Result<Measured, String> {
         assert!(setting.size_bytes <= self.bytes, "a request fits the file");
         let started = Instant::now();
-        let latencies = Histogram::new_with_bounds(1, LATENCY_NS_MAX, LATENCY_DIGITS);
         let memory = self.memory(setting)?;
         let (local, shown) = (&self.local, self.shown.clone());
         let mut run = Run {
@@ -131,7 +130,7 @@ impl Device {
             ends: started + slice,
             ends_at_last: started + slice * OVERTIME,
             counted: Counted { requests: 0, all_bytes: 0, bytes: 0, since: started, until: started },
-            latencies: latencies.expect("the bounds are sound"),
+            latencies: Latencies::coarse(),
         };
         let outcome = local.block_on(std::future::poll_fn(|context| run.poll(context)));
         (self.position_bytes, self.seed) = (run.position_bytes, run.seed);
@@ -139,8 +138,8 @@ impl Device {
         outcome.map_err(|error| format!("failed to measure {shown}: {error}"))?;
         Ok(Measured {
             bytes_per_s: counted.bytes_per_s(started),
-            mean_us: latencies.mean() / 1e3,
-            p99_us: latencies.value_at_quantile(0.99) as f64 / 1e3,
+            mean_us: latencies.mean_us(),
+            p99_us: latencies.within_us(0.99),
             took: started.elapsed(),
         })
     }
@@ -195,7 +194,7 @@ struct Run<'a> {
     ends: Instant,
     ends_at_last: Instant,
     counted: Counted,
-    latencies: Histogram<u64>,
+    latencies: Latencies,
 }
 
 struct Flight {
@@ -268,7 +267,7 @@ impl Run<'_> {
         let is_first_turn = counted.requests < u64::from(self.setting.depth);
         counted.requests += 1;
         counted.all_bytes += bytes;
-        self.latencies.saturating_record(waited.as_nanos() as u64);
+        self.latencies.record(waited);
         if is_first_turn {
             (counted.since, counted.until) = (now, now);
         } else if now < self.ends || counted.requests <= u64::from(self.setting.depth) * TURNS_MIN {
@@ -332,11 +331,6 @@ const TURNS_MIN: u64 = 3;
 
 /// By how much a measurement may exceed its time: a hard disk with a deep queue takes longer for these turns.
 const OVERTIME: u32 = 4;
-
-const LATENCY_NS_MAX: u64 = 100_000_000_000;
-
-/// Significant digits of latencies.
-const LATENCY_DIGITS: u8 = 2;
 
 #[cfg(test)]
 mod tests {

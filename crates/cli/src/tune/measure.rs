@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use headwater::ring::Access;
 use headwater_core::units::PAGE_SIZE_BYTES;
+use headwater_measure::rounds;
 use indicatif::ProgressBar;
 
 use super::block_size::BlockSize;
@@ -20,9 +21,8 @@ use super::memory::{self, Sweep};
 use super::report::{Filename, Grid, Latency, Rate, Report};
 use super::search::{Space, search};
 use super::setting::Setting;
-use crate::bench::file::Target;
-use crate::bench::host::Host;
-use crate::shared::progress;
+use crate::shared::host::Host;
+use crate::shared::target::Target;
 
 /// What to measure.
 pub(super) struct Plan<'a> {
@@ -226,9 +226,7 @@ struct Clock {
 
 impl Clock {
     fn start(time: Duration) -> Clock {
-        let style = progress::style("{bar:30} {msg}, {eta} left");
-        let bar = ProgressBar::new(time.as_millis() as u64).with_style(style);
-        Clock { started: Instant::now(), time, bar }
+        Clock { started: Instant::now(), time, bar: rounds::time_bar(time.as_millis() as u64) }
     }
 
     fn says(&self, what: &'static str) {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::bench::suite::MIB;
+use crate::shared::units::MIB;
 use headwater_measure::median;
 use headwater_measure::rounds::order;
 

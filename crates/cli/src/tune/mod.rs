@@ -28,14 +28,12 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
 pub(crate) use arguments::{EXAMPLES, TuneArguments};
-#[expect(unused_imports, reason = "the report page takes it")]
-pub(crate) use section::section;
 
 use headwater::testing::profiles::StoredProfiles;
 
-use crate::bench::file::{SIZE_BYTES_MIN, Target};
 use crate::shared::complain::exit_code;
 use crate::shared::output;
+use crate::shared::target::{SIZE_BYTES_MIN, Target};
 use crate::shared::units::readable;
 use headwater_measure::Findings;
 use measure::{Plan, measure};
@@ -104,7 +102,7 @@ fn store_of(arguments: &TuneArguments) -> Result<Option<PathBuf>, String> {
 
 fn prepare(place: &Place, arguments: &TuneArguments) -> Result<Target, String> {
     let wanted = place.wanted(arguments.size, arguments.seconds)?;
-    let target = crate::bench::suite::prepare(&wanted).map_err(|text| match place.kind {
+    let target = Target::prepare(&wanted).map_err(|text| match place.kind {
         Kind::Directory => format!("{text}; give a file to read instead, or another directory"),
         Kind::File | Kind::BlockDevice => text,
     })?;
@@ -119,7 +117,7 @@ fn prepare(place: &Place, arguments: &TuneArguments) -> Result<Target, String> {
 }
 
 fn prepare_for_writing(place: &Place, arguments: &TuneArguments) -> Result<Target, String> {
-    crate::bench::suite::prepare(&place.wanted_for_writing(arguments.size, arguments.seconds)?)
+    Target::prepare(&place.wanted_for_writing(arguments.size, arguments.seconds)?)
 }
 
 /// Stores the profile, or notes in the report why not.

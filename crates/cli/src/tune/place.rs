@@ -18,7 +18,7 @@ use headwater::testing::profiles::{Device, Nature};
 use os_display::Quotable;
 
 use super::block_size::BlockSize;
-use crate::bench::file::{Fitting, SIZE_BYTES_MIN, Wanted, free_bytes_in};
+use crate::shared::target::{Fitting, SIZE_BYTES_MIN, Wanted, free_bytes_in};
 use crate::shared::units::{ByteSize, readable};
 
 #[derive(Debug)]

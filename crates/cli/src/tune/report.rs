@@ -14,9 +14,9 @@ use super::device::Order;
 use super::memory::Sweep;
 use super::search::{Cell, Found, Space};
 use super::setting::Setting;
-use crate::bench::host::Host;
-use crate::bench::suite::MIB;
+use crate::shared::host::Host;
 use crate::shared::units::ByteSize;
+use crate::shared::units::MIB;
 
 #[derive(Serialize, Debug)]
 pub(crate) struct Report {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use headwater::testing::profiles::TunedSetting;
 use serde::Serialize;
 
-use crate::bench::suite::MIB;
+use crate::shared::units::MIB;
 use crate::shared::units::readable;
 
 #[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug)]

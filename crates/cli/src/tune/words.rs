@@ -11,7 +11,7 @@ use os_display::Quotable;
 use super::map::map;
 use super::memory::Sweep;
 use super::report::{Grid, Latency, Report};
-use crate::bench::suite::MIB;
+use crate::shared::units::MIB;
 use crate::shared::units::readable;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

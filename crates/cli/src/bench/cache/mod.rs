@@ -24,12 +24,12 @@ use serde_json::json;
 
 pub(super) use row::measure as measure_row;
 
-use super::file::Target;
 use super::fio::FioFile;
-use super::host::Host;
-use super::suite::{Task, place_words};
+use super::suite::{self, Task, place_words};
 use crate::bench::arguments::RowSuite;
 use crate::shared::arguments::{EngineArguments, QueueArguments};
+use crate::shared::host::Host;
+use crate::shared::target::Target;
 use crate::shared::units::{ByteSize, readable};
 use row::{Cell, Measured};
 
@@ -138,10 +138,7 @@ fn report(plan: &Plan, target: &Target, set_bytes: u64, measured: &Sources) -> R
         "random reads of a cached set of {set} in {path}; {} of {seconds} s, medians",
         rounds::words(plan.rounds)
     );
-    let facts = [
-        ("Set".to_owned(), format!("{set} in {}", place_words(&path))),
-        ("Rounds".to_owned(), plan.rounds.to_string()),
-    ];
+    let facts = [("Set", format!("{set} in {}", place_words(&path))), ("Rounds", plan.rounds.to_string())];
     let section = Section {
         id: "cache",
         title: "Cached reads".to_owned(),
@@ -149,24 +146,18 @@ fn report(plan: &Plan, target: &Target, set_bytes: u64, measured: &Sources) -> R
         answer: answer(&rows),
         figures: figures(&rows, &caches, pages),
         methods: methods(plan, set_bytes, &FioFile::of(target, set_bytes)),
-        facts: host.facts().into_iter().chain(facts).collect(),
         notes: caches.iter().filter_map(|cache| cache.note(pages)).collect(),
         ..Section::default()
     };
-    Report {
-        head: [host.line(), head].into_iter().chain(caches.iter().map(|cache| cache.text(pages))).collect(),
-        fields: vec![
-            ("host", json!(host)),
-            ("path", json!(path)),
-            ("set_bytes", json!(set_bytes)),
-            ("rounds", json!(plan.rounds)),
-            ("seconds", json!(seconds)),
-            ("caches", json!(caches)),
-        ],
-        section,
-        rows,
-        ..Report::default()
-    }
+    let mut report = suite::report(&host, &target.path, head, facts, section);
+    report.head.extend(caches.iter().map(|cache| cache.text(pages)));
+    report.fields.extend([
+        ("set_bytes", json!(set_bytes)),
+        ("rounds", json!(plan.rounds)),
+        ("seconds", json!(seconds)),
+        ("caches", json!(caches)),
+    ]);
+    Report { rows, ..report }
 }
 
 fn row(measured: &Sources, source: Source, access: Access, threads: u32) -> Row {

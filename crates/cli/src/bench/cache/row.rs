@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 use headwater::testing::{MapAdvice, MappedFile};
 use headwater_core::units::PAGE_SIZE_BYTES;
 use headwater_measure::affinity::Affinity;
-use headwater_measure::{crew, process::cpu_seconds};
+use headwater_measure::{Meter, crew};
 use serde::{Deserialize, Serialize};
 
 use super::{Access, Source, THREADS};
 use crate::bench::arguments::RowArguments;
 use crate::bench::input::{CHECKS, INPUT, check, no_such_row, pass, resident_pages};
-use crate::bench::suite::mixed;
+use crate::shared::random::mixed;
 
 /// What a source did in one round.
 #[derive(Serialize, Deserialize, Clone, Debug)]
@@ -120,7 +120,7 @@ fn cell(
     limit: Duration,
     read: &(impl Fn(&mut [u8], u64) -> io::Result<usize> + Sync),
 ) -> io::Result<Cell> {
-    let cpu_before = cpu_seconds();
+    let meter = Meter::start();
     let places_of = |thread: u32| Ok(Places { seed: mixed(places.seed << 8 | u64::from(thread)), ..places });
     let results = crew::run(threads, &Affinity::None, places_of, |places| reads(places, limit, read))?;
     Ok(Cell {
@@ -128,7 +128,7 @@ fn cell(
         threads,
         reads: results.iter().map(|(reads, _)| reads).sum(),
         reads_per_s: results.iter().map(|(reads, elapsed)| *reads as f64 / elapsed.as_secs_f64()).sum(),
-        cpu_seconds: cpu_seconds() - cpu_before,
+        cpu_seconds: meter.cpu_seconds(),
     })
 }
 
@@ -156,7 +156,7 @@ fn reads(
     }
 }
 
-/// Random places of a set, aligned to what is read (xorshift64, Marsaglia 2003).
+/// Random places of a set, aligned to what is read.
 #[derive(Clone, Copy)]
 struct Places {
     access: Access,
@@ -166,12 +166,8 @@ struct Places {
 
 impl Places {
     fn next(&mut self) -> u64 {
-        // Zero would stay zero.
-        let mut state = self.seed.max(1);
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        self.seed = state;
+        self.seed = self.seed.wrapping_add(1);
+        let state = mixed(self.seed);
         match self.access {
             Access::Word => {
                 state % (self.set_bytes / PAGE_SIZE_BYTES) * PAGE_SIZE_BYTES + (state >> 48) % 512 * 8

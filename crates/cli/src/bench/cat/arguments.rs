@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::bench::arguments::PlaceArguments;
-use crate::bench::file::SIZE_BYTES_MIN;
+use crate::shared::target::SIZE_BYTES_MIN;
 use crate::shared::units::ByteSize;
 
 #[derive(Args, Debug)]

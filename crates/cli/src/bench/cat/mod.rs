@@ -30,9 +30,8 @@ use xxhash_rust::xxh3::Xxh3;
 pub(crate) use arguments::{CatSuiteArguments, EXAMPLES};
 pub(super) use steps::run as run_row;
 
-use super::file::{Fitting, Target, Wanted};
 use super::measure;
-use super::suite;
+use crate::shared::target::{Fitting, Target, Wanted};
 use crate::shared::units::{ByteSize, readable};
 use steps::{Sweep, sweep};
 use ways::Ways;
@@ -143,7 +142,7 @@ fn smaller(target: &Target, bytes: u64) -> Option<Target> {
         return None;
     }
     let (dir, size) = (Some(target.path.clone()), ByteSize(bytes));
-    suite::prepare(&Wanted::New { dir, size, fitting: Fitting::Exact }).ok()
+    Target::prepare(&Wanted::New { dir, size, fitting: Fitting::Exact }).ok()
 }
 
 struct Contest<'a> {

@@ -12,11 +12,12 @@ use serde_json::json;
 
 use super::ways::GNU_ID;
 use super::{Contest, Measured, Outcome, State, Sweep};
-use crate::bench::file::Target;
 use crate::bench::fio::FioFile;
-use crate::bench::host::Host;
-use crate::bench::suite::{GIB, MIB};
+use crate::bench::suite;
+use crate::shared::host::Host;
+use crate::shared::target::Target;
 use crate::shared::units::readable;
+use crate::shared::units::{GIB, MIB};
 
 pub(super) fn report(contest: &Contest<'_>, target: &Target, done: u32, page_cache_drops: u64) -> Report {
     let (host, path) = (Host::of(&target.path), target.path.display().to_string());
@@ -40,37 +41,31 @@ pub(super) fn report(contest: &Contest<'_>, target: &Target, done: u32, page_cac
     figures.push(sweep_figure(&contest.sweep));
     let absent = contest.ways.absent.iter().map(|(name, reason)| Skipped::new("", *name, *reason));
     let all_warm = contest.warm_refusal.iter().map(|reason| Skipped::new("", "all warm rows", reason));
-    Report {
-        head: vec![host.line(), head],
-        fields: vec![
-            ("host", json!(host)),
-            ("path", json!(path)),
-            ("made_for_this", json!(target.is_made)),
-            ("cold_bytes", json!(cold_bytes)),
-            ("warm_bytes", json!(warm_bytes)),
-            ("rounds", json!(done)),
-            // Of the warm file, which every way has delivered through a pipe.
-            ("xxh3", json!(xxh3)),
-            ("sweep", json!(contest.sweep)),
-            ("page_cache_drops", json!(page_cache_drops)),
-            ("fio", json!(fio)),
-        ],
-        section: Section {
-            id: "cat",
-            title: "Seven ways to write cat".to_owned(),
-            question: "How fast does a file get to standard output, step by step, and beside other programs?"
-                .to_owned(),
-            answer: answer(&rows),
-            figures,
-            methods: methods(&fio),
-            facts: facts.map(|(name, value)| (name.to_owned(), value)).to_vec(),
-            notes: notes(contest, page_cache_drops),
-            ..Section::default()
-        },
-        rows,
-        skipped: absent.chain(all_warm).collect(),
-        tail: vec![sweep_words(&contest.sweep), format!("the device's limit: {fio}")],
-    }
+    let section = Section {
+        id: "cat",
+        title: "Seven ways to write cat".to_owned(),
+        question: "How fast does a file get to standard output, step by step, and beside other programs?"
+            .to_owned(),
+        answer: answer(&rows),
+        figures,
+        methods: methods(&fio),
+        notes: notes(contest, page_cache_drops),
+        ..Section::default()
+    };
+    let mut report = suite::report(&host, &target.path, head, facts, section);
+    report.fields.extend([
+        ("made_for_this", json!(target.is_made)),
+        ("cold_bytes", json!(cold_bytes)),
+        ("warm_bytes", json!(warm_bytes)),
+        ("rounds", json!(done)),
+        // Of the warm file, which every way has delivered through a pipe.
+        ("xxh3", json!(xxh3)),
+        ("sweep", json!(contest.sweep)),
+        ("page_cache_drops", json!(page_cache_drops)),
+        ("fio", json!(fio)),
+    ]);
+    let tail = vec![sweep_words(&contest.sweep), format!("the device's limit: {fio}")];
+    Report { tail, rows, skipped: absent.chain(all_warm).collect(), ..report }
 }
 
 fn rows(contest: &Contest<'_>) -> Vec<Row> {

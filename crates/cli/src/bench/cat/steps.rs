@@ -15,8 +15,8 @@ use serde::Serialize;
 
 use super::ways::SLICE_BYTES;
 use crate::bench::arguments::RowArguments;
-use crate::bench::suite::GIB;
 use crate::shared::standard;
+use crate::shared::units::GIB;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {

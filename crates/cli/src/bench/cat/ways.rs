@@ -11,8 +11,8 @@ use std::process::{Command, Stdio};
 
 use super::steps::{Step, buffer_bytes};
 use crate::bench::arguments::RowSuite;
-use crate::bench::file::Target;
 use crate::shared::arguments::name_of;
+use crate::shared::target::Target;
 use crate::shared::units::readable;
 
 /// All ways in the order of the table, and those that are not here.

@@ -27,13 +27,14 @@ use serde_json::json;
 pub(crate) use arguments::{EXAMPLES, RandomArguments};
 pub(super) use row::measure as measure_row;
 
-use super::file::{SIZE_BYTES_MIN, Target};
-use super::host::Host;
-use super::suite::{MIB, Task};
+use super::suite::{self, Task};
 use super::{measure, wanted};
 use crate::bench::arguments::RowSuite;
 use crate::cp::Guard;
 use crate::shared::arguments::{EngineArguments, QueueArguments};
+use crate::shared::host::Host;
+use crate::shared::target::{SIZE_BYTES_MIN, Target};
+use crate::shared::units::MIB;
 use crate::shared::units::{ByteSize, readable};
 use row::{Measured, SHARES};
 
@@ -172,6 +173,14 @@ impl Outcome {
     fn new(span: Span, way: Way) -> Outcome {
         Outcome { span, way, rounds: Vec::new(), peaks_bytes: Vec::new(), stayed_warm: false }
     }
+
+    /// MiB in each round: what the cgroup was charged, or what the process had.
+    fn memory(&self) -> (Vec<f64>, &'static str) {
+        if self.peaks_bytes.is_empty() {
+            return (self.rounds.iter().map(|one| one.peak_rss_kib as f64 / 1024.0).collect(), PROCESS);
+        }
+        (self.peaks_bytes.iter().map(|&bytes| bytes as f64 / MIB).collect(), "cgroup")
+    }
 }
 
 pub(super) fn run(arguments: &RandomArguments) -> Result<(), String> {
@@ -304,29 +313,21 @@ impl Contest<'_> {
             answer: answer(&rows),
             figures: Span::ALL.into_iter().flat_map(|span| figures(span, &rows)).collect(),
             methods: methods(&fio),
-            facts: facts.map(|(name, value)| (name.to_owned(), value)).to_vec(),
             notes: self.notes(outcomes),
             ..Section::default()
         };
-        Report {
-            head: vec![host.line(), head],
-            fields: vec![
-                ("host", json!(host)),
-                ("path", json!(path)),
-                ("made_for_this", json!(target.is_made)),
-                ("bytes", json!(target.bytes)),
-                ("memory_bytes", json!(self.memory_bytes)),
-                ("limited", json!(limited)),
-                ("in_flight", json!(IN_FLIGHT)),
-                ("rounds", json!(plan.rounds)),
-                ("seconds", json!(seconds)),
-                ("fio", json!(fio)),
-            ],
-            tail: vec![format!("the device's limit: {}", fio[1])],
-            section,
-            rows,
-            skipped,
-        }
+        let mut report = suite::report(&host, &target.path, head, facts, section);
+        report.fields.extend([
+            ("made_for_this", json!(target.is_made)),
+            ("bytes", json!(target.bytes)),
+            ("memory_bytes", json!(self.memory_bytes)),
+            ("limited", json!(limited)),
+            ("in_flight", json!(IN_FLIGHT)),
+            ("rounds", json!(plan.rounds)),
+            ("seconds", json!(seconds)),
+            ("fio", json!(fio)),
+        ]);
+        Report { tail: vec![format!("the device's limit: {}", fio[1])], rows, skipped, ..report }
     }
 
     fn rows(&self, outcomes: &[Outcome]) -> Vec<Row> {
@@ -386,12 +387,8 @@ fn row(outcome: &Outcome, span_bytes: u64) -> Row {
         Metric::new(name, "", Better::Higher, shares.unwrap_or_default()).least()
     };
     let hits: Option<Vec<f64>> = rounds.iter().map(|measured| measured.hit_share).collect();
-    let (rss_mib, charged_mib) = (
-        each(&|one| one.peak_rss_kib as f64 / 1024.0),
-        outcome.peaks_bytes.iter().map(|&bytes| bytes as f64 / MIB).collect::<Vec<f64>>(),
-    );
-    let (memory, memory_of) =
-        if charged_mib.is_empty() { (rss_mib, PROCESS) } else { (charged_mib, "cgroup") };
+    let (memory, memory_of) = outcome.memory();
+    let cpu = each(&|one| one.cpu_seconds * 1e6 / one.reads as f64);
     let whose = if way.is_headwater() { Whose::Headwater } else { Whose::Peer };
     Row::new(whose, way.name())
         .label("id", format!("{}-{}", outcome.span.id(), way.id()))
@@ -402,15 +399,7 @@ fn row(outcome: &Outcome, span_bytes: u64) -> Row {
         .label("memory_of", memory_of)
         .label("within_us", json!(within_us))
         .metric(Metric::new(RATE, "reads/s", Better::Higher, each(&|one| one.reads as f64 / one.seconds)))
-        .metric(
-            Metric::new(
-                "cpu_us_per_read",
-                "CPU µs",
-                Better::Lower,
-                each(&|one| one.cpu_seconds * 1e6 / one.reads as f64),
-            )
-            .plain(),
-        )
+        .metric(Metric::new("cpu_us_per_read", "CPU µs", Better::Lower, cpu).plain())
         .metric(Metric::new("memory_mib", "MiB", Better::Lower, memory).most())
         .metric(at("p50_us", 0.5))
         .metric(at("p99_us", 0.99))

@@ -14,15 +14,15 @@ use headwater::testing::{MapAdvice, MappedFile};
 use headwater::{Caching, Engine, IoMode};
 use headwater_core::units::{PAGE_BYTES, PAGE_SIZE_BYTES};
 use headwater_measure::affinity::Affinity;
-use headwater_measure::process::{cpu_seconds, peak_rss_kib};
-use headwater_measure::{Latencies, cgroup, crew};
+use headwater_measure::process::peak_rss_kib;
+use headwater_measure::{Latencies, Meter, cgroup, crew};
 use serde::{Deserialize, Serialize};
 
 use super::tasks::{Task, give_way, run_all};
 use super::{IN_FLIGHT, Way};
 use crate::bench::arguments::RowArguments;
 use crate::bench::input::{self, CHECKS, INPUT, no_such_row, pass, resident_pages, wrong_bytes};
-use crate::bench::suite::mixed;
+use crate::shared::random::mixed;
 
 /// What a way did in one round.
 #[derive(Serialize, Deserialize, Clone, Debug)]
@@ -220,9 +220,9 @@ impl Run {
 
     fn measured(self, work: impl FnOnce() -> io::Result<Vec<Latencies>>) -> io::Result<Measured> {
         let kernel_pages = resident_pages(self.span_bytes)?;
-        let (started, cpu_before) = (Instant::now(), cpu_seconds());
+        let meter = Meter::start();
         let parts = work()?;
-        let (seconds, cpu_seconds) = (started.elapsed().as_secs_f64(), cpu_seconds() - cpu_before);
+        let (seconds, cpu_seconds) = (meter.seconds(), meter.cpu_seconds());
         let latencies = Latencies::sum(parts);
         let within = |&share: &f64| (share, latencies.within_us(share));
         Ok(Measured {

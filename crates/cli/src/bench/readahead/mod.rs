@@ -25,16 +25,17 @@ use serde_json::json;
 
 pub(super) use row::measure as measure_row;
 
-use super::file::Target;
 use super::fio::FioFile;
-use super::host::Host;
-use super::suite::{GIB, MIB, Task, place_words};
+use super::suite::{self, Task, place_words};
 use super::tally::Sums;
 use crate::bench::arguments::RowSuite;
 use crate::shared::arguments::EngineArguments;
+use crate::shared::host::Host;
 use crate::shared::readahead;
 use crate::shared::storage::{Storage, read_ahead_setting};
+use crate::shared::target::Target;
 use crate::shared::units::readable;
+use crate::shared::units::{GIB, MIB};
 use os_display::Quotable;
 use patterns::Pattern;
 use row::Measurement;
@@ -213,10 +214,8 @@ impl Contest<'_> {
     fn report(self, outcomes: &[Outcome], refusal: Option<String>) -> Report {
         let (plan, path, size) = (self.plan, self.target.path.display().to_string(), readable(self.bytes));
         let (rounds, places) = (plan.rounds, plan.places);
-        let facts = [
-            ("Read".to_owned(), format!("up to {size} of {}", place_words(&path))),
-            ("Rounds".to_owned(), rounds.to_string()),
-        ];
+        let facts =
+            [("Read", format!("up to {size} of {}", place_words(&path))), ("Rounds", rounds.to_string())];
         let head =
             format!("up to {size} of {path}, made cold before each row; {}, medians", rounds::words(rounds));
         let section = Section {
@@ -226,27 +225,20 @@ impl Contest<'_> {
             answer: self.answer().unwrap_or_default(),
             figures: self.figures(),
             methods: vec![self.method()],
-            facts: self.host.facts().into_iter().chain(facts).collect(),
             notes: notes(outcomes, refusal),
             ..Section::default()
         };
-        Report {
-            head: vec![self.host.line(), head],
-            fields: vec![
-                ("host", json!(self.host)),
-                ("path", json!(path)),
-                ("bytes", json!(self.bytes)),
-                ("places", json!(places)),
-                ("rounds", json!(rounds)),
-            ],
-            tail: vec![
-                "kernel and the kilobytes of its readahead; all others by headwater, named after their readahead".to_owned(),
-                "device: bytes read from it for each byte wanted".to_owned(),
-            ],
-            section,
-            rows: self.rows,
-            ..Report::default()
-        }
+        let mut report = suite::report(&self.host, &self.target.path, head, facts, section);
+        report.fields.extend([
+            ("bytes", json!(self.bytes)),
+            ("places", json!(places)),
+            ("rounds", json!(rounds)),
+        ]);
+        let tail = [
+            "kernel and the kilobytes of its readahead; all others by headwater, named after their readahead",
+            "device: bytes read from it for each byte wanted",
+        ];
+        Report { tail: tail.map(str::to_owned).to_vec(), rows: self.rows, ..report }
     }
 
     /// The reader that the kernel is compared with: the last named.

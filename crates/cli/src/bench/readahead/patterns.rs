@@ -5,7 +5,7 @@
 
 use headwater_core::units::PAGE_SIZE_BYTES as PAGE;
 
-use crate::bench::suite::mixed;
+use crate::shared::random::mixed;
 
 /// An order of reads, as programs have them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use headwater_measure::process::{cpu_seconds, device_read_bytes};
+use headwater_measure::{Meter, process::device_read_bytes};
 use serde::{Deserialize, Serialize};
 
 use super::patterns::{Layout, Pattern};
@@ -89,8 +89,8 @@ fn reads(
     let mut buffer = vec![0; pattern.bytes() as usize];
     let mut consumer = Consumer::of(pattern);
     let mut sums = Vec::new();
-    let (started, cpu_before, device_before) = (Instant::now(), cpu_seconds(), device_read_bytes());
-    let deadline = started + Duration::from_millis(arguments.limit_ms);
+    let (meter, device_before) = (Meter::start(), device_read_bytes());
+    let deadline = meter.started() + Duration::from_millis(arguments.limit_ms);
     let mut reads = 0;
     while reads < reads_wanted && (!reads.is_multiple_of(READS_BETWEEN_LOOKS) || Instant::now() < deadline) {
         let read_bytes = read(&mut buffer, pattern.offset_bytes(reads, layout))?;
@@ -107,8 +107,8 @@ fn reads(
         reads,
         reads_wanted,
         bytes: reads * pattern.bytes(),
-        seconds: started.elapsed().as_secs_f64(),
-        cpu_seconds: cpu_seconds() - cpu_before,
+        seconds: meter.seconds(),
+        cpu_seconds: meter.cpu_seconds(),
         device_bytes: device_read_bytes().zip(device_before).map(|(after, before)| after - before),
         sums,
         driver: None,

@@ -24,15 +24,16 @@ use serde_json::json;
 
 pub(super) use row::measure as measure_row;
 
-use super::file::Target;
 use super::fio::FioFile;
 use super::headline::{self, CPU, Cold, RATE, fastest};
-use super::host::Host;
-use super::suite::{GIB, MIB, Task, place_words};
+use super::suite::{self, Task, place_words};
 use super::tally::{SUM_BYTES, Sums};
 use crate::bench::arguments::RowSuite;
 use crate::shared::arguments::EngineArguments;
+use crate::shared::host::Host;
+use crate::shared::target::Target;
 use crate::shared::units::readable;
+use crate::shared::units::{GIB, MIB};
 use row::Measurement;
 use ways::{BUFFERED_ID, IDLE_ID, Method, Way};
 
@@ -140,7 +141,6 @@ impl Scan<'_> {
         };
         let head = format!("{}; made cold before each row, {}, medians", what(&path), rounds::words(rounds));
         let facts = [("File", what(place_words(&path))), ("Rounds", rounds.to_string())];
-        let facts = facts.map(|(name, value)| (name.to_owned(), value));
         let section = Section {
             id: "scan",
             title: "Cold sequential read".to_owned(),
@@ -149,23 +149,13 @@ impl Scan<'_> {
             headline: headline(&rows, outcomes),
             figures: figures(&rows),
             methods: methods(&fio_file, rounds, &fio),
-            facts: host.facts().into_iter().chain(facts).collect(),
             notes: notes(outcomes),
+            ..Section::default()
         };
         let file = json!({"path": path, "bytes": target.bytes, "made_for_this": target.is_made});
-        Report {
-            head: vec![host.line(), head],
-            fields: vec![
-                ("host", json!(host)),
-                ("file", file),
-                ("rounds", json!(rounds)),
-                ("fio", json!(fio)),
-            ],
-            tail: vec![format!("the device's limit: {fio}")],
-            section,
-            rows,
-            skipped,
-        }
+        let mut report = suite::report(&host, &target.path, head, facts, section);
+        report.fields.extend([("file", file), ("rounds", json!(rounds)), ("fio", json!(fio))]);
+        Report { tail: vec![format!("the device's limit: {fio}")], rows, skipped, ..report }
     }
 
     fn row(&self, outcome: &Outcome) -> Row {

@@ -6,13 +6,13 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use headwater::ring::{Arena, Urgency};
 use headwater::testing::{MapAdvice, MappedFile};
 use headwater::{IoMode, Polling};
 use headwater_core::units::PAGE_BYTES;
-use headwater_measure::process::{cpu_seconds, peak_rss_kib};
+use headwater_measure::{Meter, process::peak_rss_kib};
 use serde::{Deserialize, Serialize};
 
 use super::ways::{self, Delivery, Memory, Method};
@@ -36,7 +36,7 @@ pub(in crate::bench) struct Measurement {
 
 pub(in crate::bench) fn measure(arguments: &RowArguments) -> io::Result<Measurement> {
     let way = ways::by_id(&arguments.row, &arguments.engine).ok_or_else(no_such_row)?;
-    let (started, cpu_before) = (Instant::now(), cpu_seconds());
+    let meter = Meter::start();
     let mut tally = Tally::new(arguments.bytes, Duration::from_millis(arguments.limit_ms));
     let driver = match way.method {
         Method::Idle => None,
@@ -48,8 +48,7 @@ pub(in crate::bench) fn measure(arguments: &RowArguments) -> io::Result<Measurem
         Method::Mapped(advice) => mapped(&mut tally, advice)?,
         Method::Headwater { .. } => headwater(&mut tally, &arguments.engine, way.method)?,
     };
-    let seconds = started.elapsed().as_secs_f64();
-    let cpu_seconds = cpu_seconds() - cpu_before;
+    let (seconds, cpu_seconds) = (meter.seconds(), meter.cpu_seconds());
     let (bytes, sums) = tally.finish();
     Ok(Measurement { bytes, seconds, cpu_seconds, peak_rss_kib: peak_rss_kib()?, sums, driver })
 }

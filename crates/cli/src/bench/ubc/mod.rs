@@ -27,13 +27,13 @@ use serde_json::json;
 pub(crate) use arguments::{EXAMPLES, UbcArguments};
 pub(super) use row::measure as measure_row;
 
-use super::file::{self, Fitting, SIZE_BYTES_MIN, Target, Wanted};
 use super::fio::FioFile;
-use super::host::Host;
 use super::suite::{self, Task, place_words};
 use super::tally::Sums;
 use crate::bench::arguments::RowSuite;
 use crate::shared::arguments::{EngineArguments, QueueArguments};
+use crate::shared::host::Host;
+use crate::shared::target::{self, Fitting, SIZE_BYTES_MIN, Target, Wanted};
 use crate::shared::units::{ByteSize, readable};
 use os_display::Quotable;
 use row::{Measured, Pass};
@@ -175,10 +175,10 @@ struct Outcome {
 /// # Errors
 /// One sentence for the user.
 pub(super) fn wanted(size: Option<ByteSize>, dir: Option<&Path>) -> Result<Wanted, String> {
-    let dir = file::usable_directory(dir)?;
-    let fitting_bytes = (file::free_bytes_in(&dir)? / FILES_AND_ROOM) & !(SIZE_BYTES_MIN - 1);
+    let dir = target::usable_directory(dir)?;
+    let fitting_bytes = (target::free_bytes_in(&dir)? / FILES_AND_ROOM) & !(SIZE_BYTES_MIN - 1);
     let size = size.unwrap_or(ByteSize(SIZE_DEFAULT.0.min(fitting_bytes.max(SIZE_BYTES_MIN))));
-    file::require_room(size.0.saturating_mul(FILES), &dir)?;
+    target::require_room(size.0.saturating_mul(FILES), &dir)?;
     Ok(Wanted::New { dir: Some(dir), size, fitting: Fitting::Exact })
 }
 
@@ -276,10 +276,8 @@ impl<'a> Contest<'a> {
         // A file of the user's is not written to.
         fio.extend(made.then(|| fio_file.limit("write") + " --end_fsync=1"));
         let files = if made { "made in" } else { "of" };
-        let facts = [
-            ("Files".to_owned(), format!("{large} {files} {}", place_words(&path))),
-            ("Rounds".to_owned(), rounds.to_string()),
-        ];
+        let facts =
+            [("Files", format!("{large} {files} {}", place_words(&path))), ("Rounds", rounds.to_string())];
         let section = Section {
             id: "ubc",
             title: "Reading and writing files".to_owned(),
@@ -287,7 +285,6 @@ impl<'a> Contest<'a> {
             answer: answer(&lines, &large).unwrap_or_default(),
             figures: self.figures(&lines),
             methods: self.methods(&fio),
-            facts: host.facts().into_iter().chain(facts).collect(),
             notes: self.notes(outcomes),
             ..Section::default()
         };
@@ -297,22 +294,16 @@ impl<'a> Contest<'a> {
             if made { "files " } else { "" },
             rounds::words(rounds)
         );
-        Report {
-            head: vec![host.line(), head],
-            fields: vec![
-                ("host", json!(host)),
-                ("path", json!(path)),
-                ("made_for_this", json!(made)),
-                ("bytes", json!(self.large_bytes)),
-                ("small_bytes", json!(small_bytes)),
-                ("rounds", json!(rounds)),
-                ("fio", json!(fio)),
-            ],
-            tail: fio.iter().map(|line| format!("the device's limit: {line}")).collect(),
-            section,
-            rows: lines.iter().map(Line::row).collect(),
-            ..Report::default()
-        }
+        let mut report = suite::report(&host, &target.path, head, facts, section);
+        report.fields.extend([
+            ("made_for_this", json!(made)),
+            ("bytes", json!(self.large_bytes)),
+            ("small_bytes", json!(small_bytes)),
+            ("rounds", json!(rounds)),
+            ("fio", json!(fio)),
+        ]);
+        let tail = fio.iter().map(|line| format!("the device's limit: {line}")).collect();
+        Report { tail, rows: lines.iter().map(Line::row).collect(), ..report }
     }
 
     fn figures(&self, lines: &[Line]) -> Vec<Figure> {
@@ -509,9 +500,9 @@ fn written(target: &Target, large_bytes: u64) -> Result<(PathBuf, Target), Strin
         (false, _) => PathBuf::from("."),
     };
     let size = ByteSize(large_bytes);
-    file::require_room(size.0.saturating_mul(FILES - 1), &dir)?;
+    target::require_room(size.0.saturating_mul(FILES - 1), &dir)?;
     let wanted = Wanted::New { dir: Some(dir.clone()), size, fitting: Fitting::Exact };
-    Ok((dir, suite::prepare(&wanted)?))
+    Ok((dir, Target::prepare(&wanted)?))
 }
 
 const PASSES: usize = 4;

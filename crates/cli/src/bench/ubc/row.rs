@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use headwater::Engine;
 use headwater::ring::{
@@ -20,7 +20,7 @@ use headwater::ring::{
 };
 use headwater::testing::{MapAdvice, MappedFile, Pressure};
 use headwater_core::units::{PAGE_BYTES, PAGE_SIZE_BYTES};
-use headwater_measure::process::cpu_seconds;
+use headwater_measure::Meter;
 use rustix::fs::FallocateFlags;
 use serde::{Deserialize, Serialize};
 
@@ -78,31 +78,31 @@ pub(in crate::bench) fn measure(arguments: &RowArguments) -> io::Result<Measured
 /// Both clocks, from the start of a pass.
 struct Clock {
     limit: Duration,
-    started: Instant,
-    deadline: Instant,
-    cpu_seconds: f64,
+    meter: Meter,
     bytes: u64,
 }
 
 impl Clock {
     fn start(arguments: &RowArguments) -> Clock {
-        let (limit, started) = (Duration::from_millis(arguments.limit_ms), Instant::now());
-        Clock { limit, started, deadline: started + limit, cpu_seconds: cpu_seconds(), bytes: 0 }
+        Clock { limit: Duration::from_millis(arguments.limit_ms), meter: Meter::start(), bytes: 0 }
     }
 
     /// Ends a pass and begins the next.
     fn pass(&mut self, sums: Vec<(u64, u64)>) -> Pass {
-        let seconds = self.started.elapsed().as_secs_f64();
-        let pass = Pass { bytes: self.bytes, seconds, cpu_seconds: cpu_seconds() - self.cpu_seconds, sums };
-        self.started = Instant::now();
-        (self.deadline, self.cpu_seconds, self.bytes) = (self.started + self.limit, cpu_seconds(), 0);
+        let (seconds, cpu_seconds) = (self.meter.seconds(), self.meter.cpu_seconds());
+        let pass = Pass { bytes: self.bytes, seconds, cpu_seconds, sums };
+        (self.meter, self.bytes) = (Meter::start(), 0);
         pass
     }
 
     /// Counts what was written, and tells whether to go on.
     fn wrote(&mut self, bytes: u64) -> ControlFlow<()> {
         self.bytes += bytes;
-        if Instant::now() >= self.deadline { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if self.meter.started().elapsed() >= self.limit {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     }
 }
 

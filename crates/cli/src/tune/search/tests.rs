@@ -4,7 +4,7 @@
 //! Does not own: the search.
 
 use super::*;
-use crate::bench::suite::mixed;
+use crate::shared::random::mixed;
 
 /// Bytes a second as a function of the setting, without noise.
 #[derive(Clone, Copy)]

@@ -27,7 +27,7 @@ impl Host {
     }
 
     /// With the first driver that a row has reported.
-    pub(super) fn with_driver<'a>(
+    pub(crate) fn with_driver<'a>(
         path: &Path,
         drivers: impl IntoIterator<Item = &'a Option<String>>,
     ) -> Host {
@@ -35,7 +35,7 @@ impl Host {
     }
 
     /// For the report page; what the system does not tell is left out.
-    pub(super) fn facts(&self) -> Vec<(String, String)> {
+    pub(crate) fn facts(&self) -> Vec<(String, String)> {
         let storage = &self.storage;
         let text = |value: Option<String>| value.unwrap_or_default();
         let yes = |is_so: bool| if is_so { "yes" } else { "no" }.to_owned();

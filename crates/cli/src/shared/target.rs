@@ -20,7 +20,9 @@ use headwater::{ByteRange, Residency};
 use os_display::Quotable;
 use rustix::fs::{Advice, FallocateFlags, fadvise};
 
-use super::suite::mixed;
+use headwater_measure::rounds;
+
+use crate::shared::random::mixed;
 use crate::shared::units::{ByteSize, readable};
 
 /// What the user asked for.
@@ -49,19 +51,27 @@ pub(crate) struct Target {
     open: OpenFile,
 }
 
-/// Told how many bytes are written.
-pub(crate) type OnWritten<'a> = &'a mut dyn FnMut(u64);
+/// Takes the number of bytes that are written.
+type OnWritten<'a> = &'a mut dyn FnMut(u64);
 
 impl Target {
-    /// Opens or makes the file.
+    /// Opens or makes the file, with a bar on standard error while it is written.
     ///
     /// # Errors
     /// One sentence for the user.
-    pub(crate) fn prepare(wanted: &Wanted, on_written: OnWritten<'_>) -> Result<Target, String> {
-        match wanted {
+    pub(crate) fn prepare(wanted: &Wanted) -> Result<Target, String> {
+        let bar = rounds::bar(0);
+        let target = match wanted {
             Wanted::Existing { path, limit } => existing(path, *limit),
-            Wanted::New { dir, size, fitting } => made(dir.as_deref(), *size, *fitting, on_written),
-        }
+            Wanted::New { dir, size, fitting } => {
+                made(dir.as_deref(), *size, *fitting, &mut |written_bytes| {
+                    bar.set_message(format!("writing the file: {} MiB", written_bytes >> 20));
+                    bar.tick();
+                })
+            }
+        };
+        bar.finish_and_clear();
+        target
     }
 
     /// By which the file can be looked at, with a name or without.
@@ -75,12 +85,12 @@ impl Target {
     }
 
     /// A descriptor for a child.
-    pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
+    pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
         self.open.buffered().try_clone_to_owned()
     }
 
     /// How many pages of it the kernel's page cache holds; `None` where the kernel does not tell.
-    pub(super) fn resident_pages(&self) -> Option<u64> {
+    pub(crate) fn resident_pages(&self) -> Option<u64> {
         self.open.resident_pages(ByteRange::new(0, self.bytes))
     }
 
@@ -167,7 +177,7 @@ fn create_in(dir: Option<&Path>) -> Result<(File, PathBuf), String> {
 ///
 /// # Errors
 /// One sentence for the user.
-pub(super) fn usable_directory(dir: Option<&Path>) -> Result<PathBuf, String> {
+pub(crate) fn usable_directory(dir: Option<&Path>) -> Result<PathBuf, String> {
     create_in(dir).map(|(_, dir)| dir)
 }
 
@@ -183,7 +193,7 @@ pub(crate) fn free_bytes_in(dir: &Path) -> Result<u64, String> {
 ///
 /// # Errors
 /// One sentence for the user.
-pub(super) fn require_room(bytes: u64, dir: &Path) -> Result<(), String> {
+pub(crate) fn require_room(bytes: u64, dir: &Path) -> Result<(), String> {
     let (needed_bytes, free_bytes) = (bytes.saturating_add(SPARE_BYTES), free_bytes_in(dir)?);
     if needed_bytes <= free_bytes {
         return Ok(());
