@@ -193,7 +193,7 @@ pub(crate) const fn ratio(
 }
 
 /// A ratio of which nothing is promised.
-pub(crate) const fn told(
+pub(crate) const fn shown(
     group: &'static str,
     ours: &'static str,
     theirs: &'static str,

@@ -5,7 +5,7 @@
 
 use headwater_measure::Limit;
 
-use crate::contest::{Promises, own, ratio, told};
+use crate::contest::{Promises, own, ratio, shown};
 
 const fn least(limit: f64) -> Limit {
     Limit::AtLeast(limit)

@@ -44,9 +44,9 @@ pub(crate) fn run(mut report: impl FnMut(&Check)) {
     check("the disk polls", disk_polls());
     for &(pattern, read, expected) in PATTERNS {
         let polled = in_time(move || measure(read, Polling::Auto));
-        check(&format!("{pattern}, polled: right bytes"), told(&polled));
+        check(&format!("{pattern}, polled: right bytes"), described(&polled));
         let interrupted = in_time(move || measure(read, Polling::Off));
-        check(&format!("{pattern}, by interrupt: right bytes"), told(&interrupted));
+        check(&format!("{pattern}, by interrupt: right bytes"), described(&interrupted));
         if let (Expected::Polled, Ok(polled), Ok(interrupted)) = (expected, polled, interrupted) {
             check(&format!("{pattern}, polled: no interrupts"), compare(&polled, &interrupted));
         }
@@ -85,12 +85,12 @@ fn disk_polls() -> io::Result<String> {
     };
     let (io_poll, poll_queues) = (setting(QUEUE, "io_poll")?, setting(DRIVER, "poll_queues")?);
     let (sectors_kb, segments) = (setting(QUEUE, "max_sectors_kb")?, setting(QUEUE, "max_segments")?);
-    let told = device_polls(Path::new(DISK))?;
+    let polls = device_polls(Path::new(DISK))?;
     let detail = format!(
-        "io_poll {io_poll}, poll_queues {poll_queues}, device_polls {told}; \
+        "io_poll {io_poll}, poll_queues {poll_queues}, device_polls {polls}; \
          max_sectors_kb {sectors_kb}, max_segments {segments}"
     );
-    if io_poll == "1" && poll_queues == "2" && told { Ok(detail) } else { Err(io::Error::other(detail)) }
+    if io_poll == "1" && poll_queues == "2" && polls { Ok(detail) } else { Err(io::Error::other(detail)) }
 }
 
 fn measure(read: Read, polling: Polling) -> io::Result<Cost> {
@@ -104,7 +104,7 @@ fn measure(read: Read, polling: Polling) -> io::Result<Cost> {
     Ok(Cost { reads, interrupts: interrupts::of_nvme()? - before })
 }
 
-fn told(cost: &io::Result<Cost>) -> io::Result<String> {
+fn described(cost: &io::Result<Cost>) -> io::Result<String> {
     match cost {
         Ok(Cost { reads, interrupts }) => Ok(format!("{reads} reads, {interrupts} interrupts")),
         Err(error) => Err(io::Error::new(error.kind(), error.to_string())),

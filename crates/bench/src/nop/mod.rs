@@ -24,7 +24,7 @@ use clap::ValueEnum;
 use headwater_measure::affinity::Affinity;
 use headwater_measure::{Figures, Latencies, Limit, child, crew, syscalls};
 
-use crate::contest::{self, Contest, Promises, told};
+use crate::contest::{self, Contest, Promises, shown};
 use crate::tools::name_of;
 
 /// Options of `nop`.
@@ -206,24 +206,24 @@ const fn tail(shape: &'static str, ours: &'static str, theirs: &'static str, at_
 const PROMISES: &[Promises] = &[
     // What bookkeeping, safe cancellation and sharing may cost beyond the bare ring.
     batches(ONE, "local", "raw", 0.75),
-    told(ONE, "local", "raw-defer", BATCHES),
+    shown(ONE, "local", "raw-defer", BATCHES),
     batches(ONE, "local", "tokio-uring", 3.0),
-    told(ONE, "local", "tokio-uring-groups", BATCHES),
+    shown(ONE, "local", "tokio-uring-groups", BATCHES),
     batches(ONE, "local", "rio", 12.0),
     batches(ONE, "any-thread", "raw", 0.5),
-    told(ONE, "any-thread", "raw-defer", BATCHES),
+    shown(ONE, "any-thread", "raw-defer", BATCHES),
     batches(ONE, "any-thread", "tokio-uring", 2.0),
-    told(ONE, "any-thread", "tokio-uring-groups", BATCHES),
+    shown(ONE, "any-thread", "tokio-uring-groups", BATCHES),
     batches(ONE, "any-thread", "rio", 8.0),
     // One handle for all threads against a ring for each.
     batches(MANY, "any-thread", "raw", 0.6),
-    told(MANY, "any-thread", "raw-defer", BATCHES),
+    shown(MANY, "any-thread", "raw-defer", BATCHES),
     batches(MANY, "any-thread", "tokio-uring", 2.4),
-    told(MANY, "any-thread", "tokio-uring-groups", BATCHES),
+    shown(MANY, "any-thread", "tokio-uring-groups", BATCHES),
     batches(MANY, "any-thread", "rio", 15.0),
     tail(MANY, "any-thread", "tokio-uring", 0.25),
     tail(MANY, "any-thread", "rio", 0.25),
-    told(MANY, "local", "raw", BATCHES),
+    shown(MANY, "local", "raw", BATCHES),
 ];
 
 const RIO_MISSING: &str = "not built in: it is GPL-3.0; build with --features rio";
