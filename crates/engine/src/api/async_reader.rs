@@ -1,6 +1,6 @@
 //! Async reader: a cursor with readahead for tasks on any runtime, and a stream of shared frames.
 //!
-//! Owns: nothing but the cursor.
+//! Owns: the cursor.
 //! Does not own: an executor; wakers are called from the thread that sees the completion.
 //! Invariants: I4 dropping a future or reader between polls frees nothing that the device still uses.
 //! Blocking: polls never wait for the device.

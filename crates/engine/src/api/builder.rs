@@ -1,7 +1,7 @@
 //! Builder: the settings of an engine.
 //!
-//! Owns: the settings, their bounds, how the parts are put together.
-//! Does not own: the parts.
+//! Owns: the settings, their bounds, the construction of an engine from its parts.
+//! Does not own: the parts (`engine/`).
 
 use std::io;
 use std::sync::{Arc, Mutex};

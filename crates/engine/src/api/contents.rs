@@ -1,7 +1,7 @@
 //! Contents: where the bytes of a file come from.
 //!
 //! Owns: the choice between a file and memory.
-//! Does not own: either.
+//! Does not own: files on a device (`Source`), bytes in memory (memory file).
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Reader: a blocking cursor with readahead.
 //!
-//! Owns: nothing but the cursor.
+//! Owns: the cursor.
 //! Does not own: readahead, memory (see the read stream).
 //! Blocking: every read may wait for the device; a thread that waits alone reaps its own completion, without a thread switch.
 

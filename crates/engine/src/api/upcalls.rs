@@ -1,8 +1,8 @@
-//! Upcalls: how files are opened and closed, and one round of the background thread.
+//! Upcalls: the steps of opening and closing a file, and of one round of the background thread.
 //!
 //! ```text
-//!   a file is opened, or becomes dirty ─► woken ─► tick ─┬─ arrived? completed; old, or closed? written back
-//!     ▲                                                    └─ memory short? returned; not leased? tried again
+//!   a file is opened, or becomes dirty ─► woken ─► tick ─┬─ requests done? completed; pages old, or file closed? written back
+//!     ▲                                                    └─ memory short? released; lease refused before? tried again
 //!     └── nothing is open or dirty: sleeps ◄── until the next tick, which the state of memory sets ──┘
 //! ```
 //!

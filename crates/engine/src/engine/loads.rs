@@ -1,8 +1,8 @@
 //! Loads: pages on their way from the device, and the readers that wait for them.
 //!
 //! ```text
-//!   begin ─► request ─► shared completion ─► the first reader of one of its pages takes the result ─► complete
-//!   complete: pages published or failed ─► policy informed ─► all waiters woken
+//!   begin ─► request ─► shared completion ─► the first reader of one of its pages takes the result ─► publish
+//!   publish: pages resident, or free if it failed ─► policy informed ─► all waiters woken
 //! ```
 //!
 //! No thread or task waits for a read ahead. Its result stays with the driver until the first reader needs one of its pages and

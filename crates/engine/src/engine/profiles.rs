@@ -1,7 +1,7 @@
 //! Profiles: measurements of devices by `headwater tune`, stored in a file, and the readahead limits that follow.
 //!
 //! ```text
-//!   Engine::build ─► profiles.json, once ─┬─ absent, off, broken ─► none: opening a file asks nothing
+//!   Engine::build ─► profiles.json, once ─┬─ absent, off, broken ─► none: default limits
 //!                                         └─ some ─► open: device seen before? ─► its limits
 //!                                                                └► no: key of the device ─► profile ─► limits, kept
 //! ```

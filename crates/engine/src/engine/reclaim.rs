@@ -12,7 +12,7 @@
 //! The reserve is all that other processes can allocate between two checks: when it is used up the kernel kills a process,
 //! whatever the cache could have released. In a cgroup of 256 MiB with a full cache, ten times 100 MiB touched at once on a busy
 //! machine ended in a kill with a reserve of a thirty-second or an eighth, and in none of eight runs with a quarter, where checks
-//! came as often as [`Relief::look_again`] says; with a check every 100 ms it did in each of four runs, whatever the reserve.
+//! came at the intervals of [`Relief::look_again`]; with a check every 100 ms it did in each of four runs, whatever the reserve.
 //!
 //! Owns: when memory is released, and how much.
 //! Does not own: the headroom (`headwater-io`); the callers: the background thread's ticks, and allocations that were refused.

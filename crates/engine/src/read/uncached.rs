@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Owns: reads around the cache.
-//! Does not own: which files are read so (handle), streams.
+//! Does not own: which files are read around the cache (handle), streams.
 //! Invariants: I4 memory of the caller is given to the kernel only during blocking calls.
 //! Hot path: resident: 1 system call, 1 copy, no allocation. Direct and aligned: 1 more system call, no copy in user space.
 
