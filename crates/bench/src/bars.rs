@@ -15,7 +15,7 @@ use std::io::{self, Write};
 
 use headwater_measure::Findings;
 
-use crate::contest::{self, Contest};
+use crate::contest::{self, Contest, Outcome};
 use crate::setup::{Bench, Options, is_meant};
 use crate::write;
 
@@ -27,7 +27,8 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
     for (group, build) in GROUPS.into_iter().filter(|(group, _)| options.wants(group)) {
         let findings = match build(&bench) {
             Ok(contest) => {
-                let (report, failures) = contest.run(group, options.rounds, promises::ALL, &[String::new()]);
+                let Outcome { report, failed: failures, .. } =
+                    contest.run(group, options.rounds, promises::ALL);
                 failed.extend(failures);
                 if let Some(fio) = report.rows.iter().find(|row| row.name == write::FIO) {
                     bench.write_limit_mib_per_s.set(fio.value("mib_per_s"));

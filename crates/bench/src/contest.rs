@@ -15,8 +15,8 @@ use std::path::Path;
 use headwater_measure::process::page_cache_drops;
 use headwater_measure::verdict::best;
 use headwater_measure::{
-    Better, Column, Comparison, Figure, Figures, Findings, Limit, Metric, Promise, Report, Row, Section,
-    Skipped, Table, Verdict, Whose, latency, report, rounds,
+    Better, Column, Comparison, Figure, Figures, Findings, Limit, Metric, Report, Row, Section, Skipped,
+    Table, Verdict, Whose, latency, report, rounds,
 };
 use serde_json::json;
 
@@ -24,8 +24,8 @@ use serde_json::json;
 pub(crate) type Runs = Vec<(String, Figures)>;
 
 /// Ways that are held against each other.
-#[derive(Default)]
 pub(crate) struct Contest<'a> {
+    endings: Vec<String>,
     ways: Vec<Way<'a>>,
     skipped: Vec<Skipped>,
     notes: Vec<String>,
@@ -39,6 +39,22 @@ struct Way<'a> {
     run: Box<dyn Fn() -> io::Result<Runs> + 'a>,
     runs: Runs,
     failure: Option<String>,
+}
+
+/// What was found out.
+pub(crate) struct Outcome {
+    pub(crate) report: Report,
+    pub(crate) verdicts: Vec<Verdict>,
+    /// The ways that failed and must not.
+    pub(crate) failed: Vec<String>,
+}
+
+impl Default for Contest<'_> {
+    fn default() -> Self {
+        let (ways, skipped, notes) = (Vec::new(), Vec::new(), Vec::new());
+        let endings = vec![String::new()];
+        Contest { endings, ways, skipped, notes, needs_page_cache: false, rounds_min: 0 }
+    }
 }
 
 impl<'a> Contest<'a> {
@@ -79,16 +95,13 @@ impl<'a> Contest<'a> {
         self.rounds_min = rounds;
     }
 
-    /// Runs all ways in turn and judges their rows. With the names of the ways that failed and must not.
-    ///
-    /// Each promise holds for the rows whose names end in each of the `suffixes`.
-    pub(crate) fn run(
-        mut self,
-        id: &'static str,
-        rounds: u32,
-        promises: &[Promises],
-        suffixes: &[String],
-    ) -> (Report, Vec<String>) {
+    /// Each promise holds for the rows that end so, one by one.
+    pub(crate) fn judge_each(&mut self, endings: impl IntoIterator<Item = String>) {
+        self.endings = endings.into_iter().collect();
+    }
+
+    /// Runs all ways in turn and judges their rows.
+    pub(crate) fn run(mut self, id: &'static str, rounds: u32, promises: &[Promise]) -> Outcome {
         let (rounds, drops_before) = (rounds.max(self.rounds_min), page_cache_drops());
         for round in 0..rounds {
             for index in rounds::order(self.ways.len(), round) {
@@ -100,20 +113,18 @@ impl<'a> Contest<'a> {
         let failed = failed.map(|way| format!("{id}, {}", way.name)).collect();
         let rows = self.rows();
         let mut verdicts = Vec::new();
-        let promises = promises.iter().filter(|(group, _)| *group == id && !rows.is_empty());
-        let promises: Vec<&Promise<&str>> = promises.map(|(_, promise)| promise).collect();
-        for (promise, suffix) in
-            suffixes.iter().flat_map(|suffix| promises.iter().map(move |&of| (of, suffix)))
-        {
-            match judge(promise, suffix, &rows).filter(|_| !is_spoiled) {
-                Some(verdict) => verdicts.push(verdict),
-                None if is_spoiled => {
-                    self.skip(title(promise, suffix), &"the page cache was dropped meanwhile");
+        for promise in promises.iter().filter(|promise| promise.group == id && !rows.is_empty()) {
+            for ending in self.endings.clone() {
+                match promise.verdict(&ending, &rows).filter(|_| !is_spoiled) {
+                    Some(verdict) => verdicts.push(verdict),
+                    None if is_spoiled => {
+                        self.skip(promise.title(&ending), &"the page cache was dropped meanwhile")
+                    }
+                    None => self.skip(promise.title(&ending), &"not all of its rows were measured"),
                 }
-                None => self.skip(title(promise, suffix), &"not all of its rows were measured"),
             }
         }
-        (self.report(id, rounds, rows, &verdicts), failed)
+        Outcome { report: self.report(id, rounds, rows, &verdicts), verdicts, failed }
     }
 
     /// In the order in which their names were first met.
@@ -142,10 +153,9 @@ impl<'a> Contest<'a> {
 
     fn report(self, id: &'static str, rounds: u32, rows: Vec<Row>, verdicts: &[Verdict]) -> Report {
         let shown = FIGURES.iter().filter(|(figure, ..)| rows.iter().any(|row| row.find(figure).is_some()));
-        let columns: Vec<Column<'_>> = [Column::names(id)]
-            .into_iter()
-            .chain(shown.map(|&(figure, unit, _, places)| Column::value(unit, figure, places)))
-            .collect();
+        let mut columns = vec![Column::names(id)];
+        columns.extend(shown.map(|&(figure, unit, _, places)| Column::value(unit, figure, places)));
+        columns.insert(columns.len().min(2), Column::new("spread", spread));
         let figures = vec![Figure::Table(Table::of(id, &columns, &rows))];
         let failures = self.ways.into_iter().filter_map(|way| Some(Skipped::new("", way.name, way.failure?)));
         Report {
@@ -179,37 +189,86 @@ impl<'a> Way<'a> {
     }
 }
 
-/// A group, and what is promised of two of its rows. A rival `fio *` is the best of those whose names begin so.
-pub(crate) type Promises = (&'static str, Promise<&'static str>);
+/// Of the figure that is shown first, from the lowest to the highest, by its median.
+fn spread(row: &Row) -> String {
+    let figure = FIGURES.iter().map(|(figure, ..)| *figure).find(|figure| row.find(figure).is_some());
+    let spread = figure.and_then(|figure| row.spread(figure).zip(row.value(figure)));
+    spread.map_or(String::new(), |((low, high), value)| format!("{:.0} %", (high - low) / value * 100.0))
+}
 
+/// What is promised of a row.
+pub(crate) struct Promise {
+    group: &'static str,
+    ours: &'static str,
+    /// What it is held against; `None` where its own figure is.
+    theirs: Option<&'static str>,
+    figure: &'static str,
+    /// `None` where the figure is only shown.
+    limit: Option<Limit>,
+}
+
+/// A row against another. `fio *` is the best of those whose names begin so, `*` the best of all but headwater's.
 pub(crate) const fn ratio(
     group: &'static str,
     ours: &'static str,
     theirs: &'static str,
     figure: &'static str,
     limit: Limit,
-) -> Promises {
-    (group, Promise { ours, theirs: Some(theirs), figure, limit: Some(limit) })
+) -> Promise {
+    Promise { group, ours, theirs: Some(theirs), figure, limit: Some(limit) }
 }
 
-/// A ratio of which nothing is promised.
+/// The same without a promise.
 pub(crate) const fn shown(
     group: &'static str,
     ours: &'static str,
     theirs: &'static str,
     figure: &'static str,
-) -> Promises {
-    (group, Promise { ours, theirs: Some(theirs), figure, limit: None })
+) -> Promise {
+    Promise { group, ours, theirs: Some(theirs), figure, limit: None }
 }
 
-/// Of a row alone.
+/// A row alone.
 pub(crate) const fn own(
     group: &'static str,
     ours: &'static str,
     figure: &'static str,
     limit: Limit,
-) -> Promises {
-    (group, Promise { ours, theirs: None, figure, limit: Some(limit) })
+) -> Promise {
+    Promise { group, ours, theirs: None, figure, limit: Some(limit) }
+}
+
+impl Promise {
+    fn verdict(&self, ending: &str, rows: &[Row]) -> Option<Verdict> {
+        let best_of =
+            |is_meant: &dyn Fn(&Row) -> bool| best(rows.iter().filter(|row| is_meant(row)), self.figure);
+        let find = |name: &str| match name.strip_suffix('*') {
+            Some("") => best_of(&|row| row.whose != Whose::Headwater),
+            Some(start) => best_of(&|row| row.name.starts_with(start)),
+            None => rows.iter().find(|row| row.name.strip_suffix(ending) == Some(name)),
+        };
+        let ours = find(self.ours)?;
+        let Some(theirs) = self.theirs else {
+            let title = format!("{}, {}", ours.name, self.unit());
+            return Some(Verdict::new(title, ours.value(self.figure)?, self.limit));
+        };
+        let comparison = Comparison::of(ours, find(theirs)?, self.figure)?;
+        let title = format!("{} : {}, {}", ours.name, comparison.theirs.name, self.unit());
+        Some(match self.limit {
+            Some(limit) => Verdict::of(title, &comparison, limit),
+            None => Verdict::new(title, comparison.ratio, None),
+        })
+    }
+
+    /// Where there is no verdict.
+    fn title(&self, ending: &str) -> String {
+        let theirs = self.theirs.map_or(String::new(), |theirs| format!(" : {theirs}{ending}"));
+        format!("{}{ending}{theirs}, {}", self.ours, self.unit())
+    }
+
+    fn unit(&self) -> &'static str {
+        FIGURES.iter().find(|(figure, ..)| *figure == self.figure).map_or("", |(_, unit, ..)| unit)
+    }
 }
 
 /// Writes JSON, if that is wanted.
@@ -228,36 +287,8 @@ pub(crate) fn finish(
     if failed.is_empty() { Ok(()) } else { Err(io::Error::other(format!("failed: {}", failed.join("; ")))) }
 }
 
-fn judge(promise: &Promise<&str>, suffix: &str, rows: &[Row]) -> Option<Verdict> {
-    let Promise { ours, theirs, figure, limit } = *promise;
-    let find = |name: &str| match name.strip_suffix('*') {
-        Some(start) => best(rows.iter().filter(|row| row.name.starts_with(start)), figure),
-        None => rows.iter().find(|row| row.name.strip_suffix(suffix) == Some(name)),
-    };
-    let Some(theirs) = theirs else {
-        return Some(Verdict::new(title(promise, suffix), find(ours)?.value(figure)?, limit));
-    };
-    let comparison = Comparison::of(find(ours)?, find(theirs)?, figure)?;
-    Some(match limit {
-        Some(limit) => Verdict::of(title(promise, suffix), &comparison, limit),
-        None => Verdict::new(title(promise, suffix), comparison.ratio, None),
-    })
-}
-
-fn title(promise: &Promise<&str>, suffix: &str) -> String {
-    let unit = FIGURES.iter().find(|(figure, ..)| *figure == promise.figure).map_or("", |(_, unit, ..)| unit);
-    let theirs = promise.theirs.map(|theirs| match theirs.strip_suffix('*') {
-        Some(start) => format!("best of {}", start.trim_end()),
-        None => theirs.to_owned(),
-    });
-    match theirs {
-        Some(theirs) => format!("{} : {theirs}{suffix}, {unit}", promise.ours),
-        None => format!("{}{suffix}, {unit}", promise.ours),
-    }
-}
-
 /// All figures of ways: the name in JSON, the unit, which way is better, how many places are shown.
-const FIGURES: [(&str, &str, Better, usize); 34] = [
+const FIGURES: [(&str, &str, Better, usize); 35] = [
     ("batches", "batches", Better::Higher, 0),
     LATENCIES[0],
     LATENCIES[1],
@@ -276,6 +307,7 @@ const FIGURES: [(&str, &str, Better, usize); 34] = [
     ("scaling", "scaling", Better::Higher, 2),
     ("mib_per_s", "MiB/s", Better::Higher, 0),
     ("iops", "IOPS", Better::Higher, 0),
+    ("files_per_s", "files/s", Better::Higher, 0),
     ("elapsed_s", "s", Better::Lower, 3),
     ("cpu_s", "CPU s", Better::Lower, 3),
     ("cpu_s_per_gib", "CPU s/GiB", Better::Lower, 3),
@@ -313,9 +345,9 @@ mod tests {
         Ok(Figures::from([("mib_per_s", value)]))
     }
 
-    fn promise(theirs: Option<&'static str>, limit: f64) -> Promises {
+    fn promise(group: &'static str, theirs: Option<&'static str>, limit: f64) -> Promise {
         let limit = Some(Limit::AtLeast(limit));
-        ("x", Promise { ours: "headwater", theirs, figure: "mib_per_s", limit })
+        Promise { group, ours: "headwater", theirs, figure: "mib_per_s", limit }
     }
 
     /// Goal: a rival with a star is the best of them; promises of other groups are not looked at.
@@ -325,12 +357,18 @@ mod tests {
         contest.way("headwater", || rate(30.0));
         contest.optional("fio 1", || rate(10.0));
         contest.optional("fio 2", || rate(20.0));
-        let other = ("y", promise(None, 1.0).1);
-        let (report, failed) =
-            contest.run("x", 3, &[promise(Some("fio *"), 1.4), promise(None, 29.0), other], &[String::new()]);
+        let promises =
+            [("x", Some("fio *"), 1.4), ("x", Some("*"), 1.4), ("x", None, 29.0), ("y", None, 1.0)];
+        let promises = promises.map(|(group, theirs, limit)| promise(group, theirs, limit));
+        let Outcome { report, failed, .. } = contest.run("x", 3, &promises);
         assert!(failed.is_empty());
-        assert_eq!(report.tail.len(), 2, "{:?}", report.tail);
-        assert!(report.tail[0].contains(" 1.500 >=  1.4  met"), "{:?}", report.tail);
+        assert_eq!(report.tail.len(), 3, "{:?}", report.tail);
+        for line in &report.tail[..2] {
+            assert!(
+                line.starts_with("headwater : fio 2, ") && line.contains(" 1.500 >=  1.4  met"),
+                "{line}"
+            );
+        }
         assert_eq!(report.rows[0].find("mib_per_s").unwrap().samples, [30.0; 3]);
     }
 
@@ -342,7 +380,7 @@ mod tests {
         contest.way("headwater", fails);
         contest.optional("fio", fails);
         contest.way("other", || rate(1.0));
-        let (report, failed) = contest.run("x", 2, &[promise(Some("fio"), 1.0)], &[String::new()]);
+        let Outcome { report, failed, .. } = contest.run("x", 2, &[promise("x", Some("fio"), 1.0)]);
         assert_eq!(failed, ["x, headwater"]);
         assert_eq!((report.rows.len(), report.skipped.len(), report.tail.len()), (1, 3, 0));
     }

@@ -38,4 +38,4 @@ pub use report::{Findings, Report, Skipped};
 pub use row::{Better, Figures, Metric, Row, Whose, median};
 pub use section::{Bar, Bars, Curve, Curves, Figure, HeatMap, Media, Method, Section, Table, sentence};
 pub use table::Column;
-pub use verdict::{Comparison, Limit, Promise, Verdict};
+pub use verdict::{Comparison, Limit, Verdict};

@@ -14,25 +14,8 @@ pub fn order(rows: usize, round: u32) -> Vec<usize> {
     order
 }
 
-/// Runs the ways in turn, `rounds` times, and returns the samples of each.
-///
-/// # Errors
-/// The first that a run reports.
-pub fn interleave<A, S, E>(
-    ways: &[A],
-    rounds: u32,
-    mut run: impl FnMut(&A) -> Result<S, E>,
-) -> Result<Vec<Vec<S>>, E> {
-    let mut samples: Vec<Vec<S>> = ways.iter().map(|_| Vec::new()).collect();
-    for round in 0..rounds {
-        for index in order(ways.len(), round) {
-            samples[index].push(run(&ways[index])?);
-        }
-    }
-    Ok(samples)
-}
-
-/// The same with a bar on standard error that says which way is under way, and with the number of the round.
+/// Runs the ways in turn, `rounds` times, with the number of the round, and with a bar on standard error that says which way is
+/// under way.
 ///
 /// # Errors
 /// The first that a run reports.

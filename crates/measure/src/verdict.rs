@@ -9,7 +9,6 @@
 //! Does not own: the sentence around a comparison (suites), which limits are promised.
 
 use std::fmt;
-use std::io::{self, Write};
 
 use serde::Serialize;
 
@@ -137,14 +136,6 @@ impl Verdict {
         let is_met = bar.is_none_or(|bar| bar.is_met(measured));
         Verdict { title: title.into(), measured, bar, is_met, no_difference: false }
     }
-
-    /// One line on standard output.
-    ///
-    /// # Errors
-    /// What writing reports.
-    pub fn print(&self) -> io::Result<()> {
-        writeln!(io::stdout(), "{self}")
-    }
 }
 
 impl fmt::Display for Verdict {
@@ -163,54 +154,6 @@ impl fmt::Display for Verdict {
         };
         write!(f, "{title:<66} {measured:>9.3} {sign}{limit:>5}  {verdict}")
     }
-}
-
-/// One way held against another, or against a number.
-#[derive(Clone, Copy, Debug)]
-pub struct Promise<Way> {
-    /// The way that promises.
-    pub ours: Way,
-    /// The way that it is held against; `None` where its own figure is.
-    pub theirs: Option<Way>,
-    /// Of [`Figures`](crate::Figures).
-    pub figure: &'static str,
-    /// `None` where the ratio is only told.
-    pub limit: Option<Limit>,
-}
-
-impl<Way: Copy> Promise<Way> {
-    /// What is measured; `None` where one of the ways has no such figure.
-    pub fn measured(&self, figure_of: impl Fn(Way, &str) -> Option<f64>) -> Option<f64> {
-        let ours = figure_of(self.ours, self.figure)?;
-        match self.theirs {
-            Some(theirs) => Some(ours / figure_of(theirs, self.figure)?),
-            None => Some(ours),
-        }
-    }
-}
-
-/// Prints a figure held against a limit.
-///
-/// # Errors
-/// What writing reports.
-pub fn report(title: &str, measured: f64, limit: Limit) -> io::Result<()> {
-    Verdict::new(title, measured, limit).print()
-}
-
-/// Prints a line that belongs to the verdict below it.
-///
-/// # Errors
-/// What writing reports.
-pub fn detail(text: &str) -> io::Result<()> {
-    writeln!(io::stdout(), "  {text}")
-}
-
-/// Prints why there is no verdict.
-///
-/// # Errors
-/// What writing reports.
-pub fn skipped(title: &str, reason: &dyn fmt::Display) -> io::Result<()> {
-    writeln!(io::stdout(), "{title:<66} skipped: {reason}")
 }
 
 #[cfg(test)]
@@ -266,8 +209,5 @@ mod tests {
         let rows = rows.map(|(name, whose, values)| row(name, whose, Better::Higher, &values));
         let even = Verdict::of("a", &Comparison::of_best(rows.iter(), "it").unwrap(), Limit::AtLeast(1.0));
         assert!(!even.is_met && even.to_string().ends_with("no difference"), "{even}");
-        let promise = Promise { ours: 1, theirs: Some(2), figure: "it", limit: None };
-        assert_eq!(promise.measured(|way, _| Some(f64::from(way))), Some(0.5));
-        assert_eq!(promise.measured(|way, _| (way == 1).then_some(1.0)), None);
     }
 }

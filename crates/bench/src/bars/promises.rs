@@ -1,11 +1,11 @@
-//! Promises: which row is held against which, and how much better it is to be.
+//! Promise: which row is held against which, and how much better it is to be.
 //!
 //! Owns: the table.
 //! Does not own: the rows (reading, programs, write), the judgement (contest).
 
 use headwater_measure::Limit;
 
-use crate::contest::{Promises, own, ratio, shown};
+use crate::contest::{Promise, own, ratio, shown};
 
 const fn least(limit: f64) -> Limit {
     Limit::AtLeast(limit)
@@ -24,7 +24,7 @@ const TUNED: &str = "headwater-tuned";
 const TUNED_128: &str = "128K, headwater-tuned";
 
 /// All of them, by groups.
-pub(super) const ALL: &[Promises] = &[
+pub(super) const ALL: &[Promise] = &[
     ratio("scan", TUNED, FIO_SCAN, RATE, least(0.95)),
     ratio("scan", TUNED, "fio *", RATE, least(0.9)),
     ratio("scan", TUNED_128, "128K, buffered-128k", RATE, least(1.3)),

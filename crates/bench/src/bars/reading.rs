@@ -144,15 +144,7 @@ fn arm<'a>(bench: &'a Bench<'a>, arm: Arm, cache: Cache) -> impl Fn() -> io::Res
 pub(super) fn suite(bench: &Bench<'_>, file: &Path, tag: &str, arguments: &[&str]) -> io::Result<Runs> {
     let mut command = Command::new(&bench.options.headwater);
     command.arg("bench").args(arguments).args(["--rounds", "1", "--json", "--file"]).arg(file);
-    let report: Value = child::result(&mut command, None)?;
-    let rows = report["rows"].as_array().ok_or_else(|| io::Error::other("the suite has no rows"))?;
-    let run = |row: &Value| {
-        let figures = row.as_object().into_iter().flatten();
-        let figures = figures.filter_map(|(name, value)| Some((name.as_str(), value.as_f64()?)));
-        let figures = figures.fold(Figures::default(), |all, (name, value)| all.with(name, value));
-        (format!("{tag}{}", row["id"].as_str().unwrap_or_default()), figures)
-    };
-    Ok(rows.iter().map(run).collect())
+    rows_of(&child::result::<Value>(&mut command, None)?["rows"], "id", tag)
 }
 
 /// A round of a row of `peers`, std and headwater alone.
@@ -160,16 +152,20 @@ fn peers(bench: &Bench<'_>, row: &str) -> io::Result<Runs> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["peers", "--only", row, "--peers", "std", "--rounds", "1", "--json"]);
     command.args(["--seconds", &bench.options.seconds.to_string(), "--file"]).arg(&bench.options.file);
-    let report: Value = child::result(command.arg("--dir").arg(bench.folder.path()), None)?;
-    let lines = report["rows"][0]["lines"].as_array().ok_or_else(|| io::Error::other("peers has no rows"))?;
-    let run = |line: &Value| {
-        let sample = &line["samples"][0];
-        let (requests, elapsed_s) = (sample["requests"].as_f64()?, sample["elapsed_s"].as_f64()?);
-        let cpu_us = sample["cpu_s"].as_f64()? * 1e6 / requests;
-        let figures = Figures::from([("iops", requests / elapsed_s), ("cpu_us", cpu_us)]);
-        Some((line["arm"].as_str()?.to_owned(), figures))
+    command.arg("--dir").arg(bench.folder.path());
+    rows_of(&child::result::<Value>(&mut command, None)?["suites"][0]["rows"], "name", "")
+}
+
+/// All figures of each row.
+fn rows_of(rows: &Value, label: &str, tag: &str) -> io::Result<Runs> {
+    let run = |row: &Value| {
+        let figures = row.as_object().into_iter().flatten();
+        let figures = figures.filter_map(|(name, value)| Some((name.as_str(), value.as_f64()?)));
+        let figures = figures.fold(Figures::default(), |all, (name, value)| all.with(name, value));
+        (format!("{tag}{}", row[label].as_str().unwrap_or_default()), figures)
     };
-    Ok(lines.iter().filter_map(run).collect())
+    let rows = rows.as_array().ok_or_else(|| io::Error::other("the suite has no rows"))?;
+    Ok(rows.iter().map(run).collect())
 }
 
 /// Reads the file once, around the page cache, so that whatever caches below it, such as the host of a virtual machine, is as

@@ -27,7 +27,7 @@ use headwater_core::units::PAGE_BYTES;
 use headwater_measure::{Limit, child};
 use tempfile::NamedTempFile;
 
-use crate::contest::{self, Contest, Promises, own};
+use crate::contest::{self, Contest, Promise, own};
 use crate::tools::{self, name_of};
 use gets::{Gets, ORDERS};
 
@@ -146,18 +146,18 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
     contest
         .note(format!("{pages} pages of 4 KiB, libraries hold them as {values}; {seconds} s for each order"));
     contest.note("x2: two threads; scaling: their gets a second against those of one");
-    let orders = ORDERS.map(|order| format!(", {}", name_of(order)));
-    let (report, failed) = contest.run("cache", options.rounds, PROMISES, &orders);
-    let findings = report.findings();
+    contest.judge_each(ORDERS.map(|order| format!(", {}", name_of(order))));
+    let outcome = contest.run("cache", options.rounds, PROMISES);
+    let findings = outcome.report.findings();
     write!(io::stdout(), "{}", findings.text)?;
-    contest::finish("cache", &[findings], &failed, options.json.as_deref())
+    contest::finish("cache", &[findings], &outcome.failed, options.json.as_deref())
 }
 
-const fn against(ours: &'static str, theirs: &'static str, at_least: f64) -> Promises {
+const fn against(ours: &'static str, theirs: &'static str, at_least: f64) -> Promise {
     contest::ratio("cache", ours, theirs, "gets_per_cpu_s", Limit::AtLeast(at_least))
 }
 
-const PROMISES: &[Promises] = &[
+const PROMISES: &[Promise] = &[
     own("cache", "headwater-pin", "cpu_ns_per_get", Limit::AtMost(45.0)),
     against("headwater-pin", "quick-cache", 1.3),
     against("headwater-pin", "foyer-s3fifo", 6.0),

@@ -24,7 +24,7 @@ use clap::ValueEnum;
 use headwater_measure::affinity::Affinity;
 use headwater_measure::{Figures, Latencies, Limit, child, crew, syscalls};
 
-use crate::contest::{self, Contest, Promises, shown};
+use crate::contest::{self, Contest, Promise, shown};
 use crate::tools::name_of;
 
 /// Options of `nop`.
@@ -90,10 +90,9 @@ struct Shape {
 pub(crate) fn run(options: &Options) -> io::Result<()> {
     let (mut all, mut failed) = (Vec::new(), Vec::new());
     for shape in SHAPES {
-        let (report, failures) =
-            contest(options, shape).run(shape.id, options.rounds, PROMISES, &[String::new()]);
-        failed.extend(failures);
-        let findings = report.findings();
+        let outcome = contest(options, shape).run(shape.id, options.rounds, PROMISES);
+        failed.extend(outcome.failed);
+        let findings = outcome.report.findings();
         write!(io::stdout(), "{}", findings.text)?;
         all.push(findings);
     }
@@ -194,16 +193,16 @@ const MANY: &str = "nop-4x1024";
 
 const BATCHES: &str = "batches";
 
-const fn batches(shape: &'static str, ours: &'static str, theirs: &'static str, at_least: f64) -> Promises {
+const fn batches(shape: &'static str, ours: &'static str, theirs: &'static str, at_least: f64) -> Promise {
     contest::ratio(shape, ours, theirs, BATCHES, Limit::AtLeast(at_least))
 }
 
 /// The time that 999 of 1000 batches stay within.
-const fn tail(shape: &'static str, ours: &'static str, theirs: &'static str, at_most: f64) -> Promises {
+const fn tail(shape: &'static str, ours: &'static str, theirs: &'static str, at_most: f64) -> Promise {
     contest::ratio(shape, ours, theirs, "p99_9_us", Limit::AtMost(at_most))
 }
 
-const PROMISES: &[Promises] = &[
+const PROMISES: &[Promise] = &[
     // What bookkeeping, safe cancellation and sharing may cost beyond the bare ring.
     batches(ONE, "local", "raw", 0.75),
     shown(ONE, "local", "raw-defer", BATCHES),

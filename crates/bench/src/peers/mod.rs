@@ -5,9 +5,9 @@
 //!                                               ─► best of headwater : best peer ─► geometric mean of all rows
 //! ```
 //!
-//! Owns: the options, the order of runs, what happens to an arm that fails.
-//! Does not own: which arms a row has (rows), files and their state (fixture), how an arm uses its
-//! library (ours, and a file for each peer), the words (table).
+//! Owns: the options, that all arms read the same bytes, what is promised.
+//! Does not own: rounds and verdicts (contest), which arms a row has (rows), files and their state (fixture), how an arm uses
+//! its library (ours, and a file for each peer).
 
 mod caches;
 mod compio;
@@ -20,24 +20,26 @@ mod nuclei;
 mod ours;
 mod rows;
 mod runtime;
-mod table;
 mod tokio_fs;
 mod tokio_uring;
 mod work;
 
+use std::cell::OnceCell;
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::Command;
+use std::rc::Rc;
 use std::time::Duration;
 
-use headwater_measure::child;
+use headwater_measure::{Limit, Report, Section, Verdict, child, report};
+use serde_json::json;
 
+use crate::contest::{self, Contest, Promise};
 use crate::tools::name_of;
 
 use fixture::Fixture;
 use rows::{Arm, Peer, Row};
-use table::{Line, Report};
 use work::{Job, Sample};
 
 /// Options of `peers`.
@@ -99,44 +101,71 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
     let rows: Vec<Row> =
         Row::all().filter(|row| options.only.is_empty() || options.only.contains(row)).collect();
     let fixture = Fixture::make(options, &rows)?;
-    let mut report = Report::new(options);
+    let (mut all, mut verdicts) = (Vec::new(), Vec::new());
     for row in rows {
-        let lines = measure(row, &fixture, options);
+        let outcome = contest(row, &fixture, options).run(row.id(), options.rounds, &promises(row));
+        verdicts.extend(outcome.verdicts.into_iter().next());
+        all.push(outcome.report.findings());
         if is_text {
-            table::print_row(row, &lines)?;
+            write!(io::stdout(), "{}", all[all.len() - 1].text)?;
         }
-        report.add(row, lines);
     }
-    if is_text {
-        report.print_verdicts()?;
+    if let Some(mean) = mean(&verdicts) {
+        if is_text {
+            writeln!(io::stdout(), "\n{mean}")?;
+        }
+        let fields = vec![("verdicts", json!([mean]))];
+        let section = Section { id: "mean", ..Section::default() };
+        all.push(Report { section, fields, ..Report::default() }.findings());
     }
     match &options.json {
-        None => Ok(()),
-        Some(None) => writeln!(io::stdout(), "{}", report.json()),
-        Some(Some(path)) => std::fs::write(path, report.json() + "\n"),
+        Some(None) => writeln!(io::stdout(), "{}", report::json_as("peers", &all)),
+        path => contest::finish("peers", &all, &[], path.iter().flatten().next().map(PathBuf::as_path)),
     }
 }
 
-/// All arms of a row in turn, `rounds` times. An arm that fails runs no more.
-fn measure(row: Row, fixture: &Fixture, options: &Options) -> Vec<Line> {
+/// All arms of a row. One that fails, or reads other bytes than the first did, has no figures.
+fn contest<'a>(row: Row, fixture: &'a Fixture, options: &'a Options) -> Contest<'a> {
     let is_wanted = |arm: &Arm| {
         let peer = arm.peer();
         peer == Peer::Headwater || options.peers.is_empty() || options.peers.contains(&peer)
     };
-    let mut lines: Vec<Line> = row.arms().into_iter().filter(is_wanted).map(Line::new).collect();
-    for _ in 0..options.rounds {
-        for line in &mut lines {
-            if line.failure.is_some() {
-                continue;
-            }
-            match measure_once(row, line.arm, fixture, options) {
-                Ok(sample) => line.samples.push(sample),
-                Err(error) => line.failure = Some(error.to_string()),
-            }
-        }
+    let mut contest = Contest::default();
+    let first = Rc::new(OnceCell::new());
+    for arm in row.arms().into_iter().filter(is_wanted) {
+        let first = Rc::clone(&first);
+        contest.optional(name_of(arm), move || {
+            let sample = measure_once(row, arm, fixture, options)?;
+            compare(first.get_or_init(|| (arm, sample.sum)), sample.sum)?;
+            Ok(row.figures(&sample))
+        });
     }
-    table::compare_sums(&mut lines);
-    lines
+    contest
+}
+
+fn compare((arm, right): &(Arm, u64), sum: u64) -> io::Result<()> {
+    if sum == *right {
+        return Ok(());
+    }
+    let name = name_of(*arm);
+    Err(io::Error::other(format!("read other bytes than {name}: their sum is {sum}, not {right}")))
+}
+
+/// Nowhere slower than the best of them.
+fn promises(row: Row) -> [Promise; 2] {
+    let (rate, cpu) = row.judged();
+    [
+        contest::ratio(row.id(), "headwater*", "*", rate, Limit::AtLeast(1.0)),
+        contest::shown(row.id(), "headwater*", "*", cpu),
+    ]
+}
+
+/// Geometric: clearly faster on the whole.
+fn mean(verdicts: &[Verdict]) -> Option<Verdict> {
+    let count = verdicts.len();
+    let mean = (verdicts.iter().map(|verdict| verdict.measured.ln()).sum::<f64>() / count as f64).exp();
+    let title = format!("best of headwater : best peer, geometric mean of {count} rows");
+    (count > 0).then(|| Verdict::new(title, mean, Limit::AtLeast(1.3)))
 }
 
 fn measure_once(row: Row, arm: Arm, fixture: &Fixture, options: &Options) -> io::Result<Sample> {
@@ -197,6 +226,29 @@ fn size(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: an arm that reads other bytes than the first wins nothing, and without a peer there is no contest.
+    #[test]
+    fn wrong_sums_are_out() {
+        let run = |arms: &[(&'static str, u64, f64)]| {
+            let mut contest = Contest::default();
+            for &(name, sum, elapsed_s) in arms {
+                contest.optional(name, move || {
+                    compare(&(Arm::Std, 7), sum)?;
+                    let requests = 4;
+                    let peak_rss_mib = 1.0;
+                    let sample = Sample { bytes: 16384, requests, elapsed_s, cpu_s: 1.0, peak_rss_mib, sum };
+                    Ok(Row::WarmRandom.figures(&sample))
+                });
+            }
+            contest.run("warm-random", 1, &promises(Row::WarmRandom)).verdicts
+        };
+        let verdicts = run(&[("std", 7, 0.3), ("headwater", 7, 0.2), ("compio", 8, 0.1), ("moka", 7, 0.4)]);
+        assert!(verdicts[0].to_string().starts_with("headwater : std, "), "{}", verdicts[0]);
+        assert!((verdicts[0].measured - 1.5).abs() < 1e-9);
+        assert!(run(&[("headwater", 7, 0.2), ("compio", 8, 0.1)]).is_empty());
+        assert!(mean(&[]).is_none());
+    }
 
     /// Goal: sizes as they are typed, and what is none.
     #[test]

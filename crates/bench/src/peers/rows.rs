@@ -4,9 +4,9 @@
 //! Does not own: the work.
 
 use clap::ValueEnum;
-use serde::{Serialize, Serializer};
+use headwater_measure::Figures;
 
-use crate::tools::name_of;
+use super::work::Sample;
 
 /// A kind of work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -30,13 +30,6 @@ pub(super) enum Row {
     FilesWarm,
     /// A cold file from start to end, each 64 KiB through BLAKE3.
     Hash,
-}
-
-/// What a row is measured in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Unit {
-    MibPerS,
-    ThousandPerS,
 }
 
 /// What has to be in the kernel's page cache before an arm runs.
@@ -148,22 +141,47 @@ pub(super) enum Arm {
     HeadwaterThreads,
 }
 
-impl Serialize for Arm {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&name_of(*self))
-    }
-}
-
 impl Row {
     pub(super) fn all() -> impl Iterator<Item = Row> {
         Row::value_variants().iter().copied()
     }
 
-    pub(super) fn unit(self) -> Unit {
+    /// As on the command line.
+    pub(super) fn id(self) -> &'static str {
         match self {
-            Row::ColdScan | Row::Hash => Unit::MibPerS,
-            _ => Unit::ThousandPerS,
+            Row::ColdScan => "cold-scan",
+            Row::ColdRandom1 => "cold-random-1",
+            Row::ColdRandom20 => "cold-random-20",
+            Row::ColdRandom50 => "cold-random-50",
+            Row::WarmRandom => "warm-random",
+            Row::FilesCold => "files-cold",
+            Row::FilesWarm => "files-warm",
+            Row::Hash => "hash",
         }
+    }
+
+    /// The figures that arms are compared by.
+    pub(super) fn judged(self) -> (&'static str, &'static str) {
+        match self {
+            Row::ColdScan | Row::Hash => ("mib_per_s", "cpu_s_per_gib"),
+            Row::FilesCold | Row::FilesWarm => ("files_per_s", "cpu_us"),
+            _ => ("iops", "cpu_us"),
+        }
+    }
+
+    pub(super) fn figures(self, sample: &Sample) -> Figures {
+        let (rate, cpu) = self.judged();
+        let count = if rate == "mib_per_s" {
+            sample.bytes as f64 / f64::from(1 << 20)
+        } else {
+            sample.requests as f64
+        };
+        let cpu_each = sample.cpu_s / count * if rate == "mib_per_s" { 1024.0 } else { 1e6 };
+        Figures::from([
+            (rate, count / sample.elapsed_s),
+            (cpu, cpu_each),
+            ("peak_rss_mib", sample.peak_rss_mib),
+        ])
     }
 
     /// Reads in flight, of rows of random reads.

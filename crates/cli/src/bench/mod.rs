@@ -8,7 +8,6 @@ mod cache;
 mod cat;
 pub(crate) mod command;
 pub(crate) mod examples;
-mod fio;
 mod headline;
 mod input;
 mod nop;

@@ -2,6 +2,7 @@
 
 pub(crate) mod arguments;
 pub(crate) mod complain;
+pub(crate) mod fio;
 pub(crate) mod host;
 pub(crate) mod output;
 pub(crate) mod progress;

@@ -18,9 +18,10 @@ use indicatif::ProgressBar;
 use super::block_size::BlockSize;
 use super::device::{DEPTH_MAX, Device, Order, SIZE_BYTES_MAX};
 use super::memory::{self, Sweep};
-use super::report::{Filename, Grid, Latency, Rate, Report};
+use super::report::{Grid, Latency, Rate, Report};
 use super::search::{Space, search};
 use super::setting::Setting;
+use crate::shared::fio::FioFile;
 use crate::shared::host::Host;
 use crate::shared::target::Target;
 
@@ -81,7 +82,7 @@ impl Grids {
         scratch: Option<&Target>,
         clock: &Clock,
     ) -> Result<Option<String>, String> {
-        let name = filename(target);
+        let name = FioFile::of(target, target.bytes);
         let mut device = Device::open(&target.input_path(), Access::Read, target.bytes, &target.path)?;
         self.driver = Some(device.driver_name());
         let (alignment, queue_bytes_max) = (device.alignment_bytes(), device.queue_bytes_max());
@@ -103,7 +104,7 @@ impl Grids {
             let mut device =
                 Device::open(&scratch.input_path(), Access::ReadWrite, scratch.bytes, &scratch.path)?;
             let space = Space { sizes: sizes_within(&space, scratch.bytes), ..space };
-            let name = filename(scratch);
+            let name = FioFile::of(scratch, scratch.bytes);
             let queue_bytes_max = space.queue_bytes_max.min(device.queue_bytes_max());
             let space = Space { queue_bytes_max, ..space };
             self.write = Some(grid_of(&mut device, Order::Write, &space, clock.left(), &name, clock)?);
@@ -117,7 +118,7 @@ impl Grids {
         device: &mut Device,
         space: &Space,
         time: Duration,
-        name: &Filename,
+        name: &FioFile,
         clock: &Clock,
     ) -> Result<(), String> {
         let smallest = Space { sizes: space.sizes[..1].to_vec(), ..space.clone() };
@@ -152,7 +153,7 @@ fn grid_of(
     order: Order,
     space: &Space,
     time: Duration,
-    name: &Filename,
+    name: &FioFile,
     clock: &Clock,
 ) -> Result<Grid, String> {
     let found = search(space, time, &mut |setting, slice| {
@@ -190,13 +191,6 @@ fn report(
         latency: grids.latency,
         notes,
         stored_in: None,
-    }
-}
-
-fn filename(target: &Target) -> Filename {
-    match target.is_made {
-        true => Filename::made_in(&target.path, target.bytes),
-        false => Filename::existing(&target.path, target.bytes),
     }
 }
 

@@ -3,10 +3,7 @@
 //! Owns: the JSON, the command lines of fio, the profile.
 //! Does not own: the measurements (device, search), words (words), drawings (map, svg, section).
 
-use std::path::Path;
-
 use headwater::testing::profiles::{Device, Profile};
-use os_display::Quotable;
 use serde::Serialize;
 
 use super::block_size::BlockSize;
@@ -14,6 +11,7 @@ use super::device::Order;
 use super::memory::Sweep;
 use super::search::{Cell, Found, Space};
 use super::setting::Setting;
+use crate::shared::fio::FioFile;
 use crate::shared::host::Host;
 use crate::shared::units::ByteSize;
 use crate::shared::units::MIB;
@@ -89,7 +87,7 @@ pub(super) struct Latency {
 }
 
 impl Grid {
-    pub(super) fn new(order: Order, space: &Space, found: Found, file: &Filename) -> Grid {
+    pub(super) fn new(order: Order, space: &Space, found: Found, file: &FioFile) -> Grid {
         let cells: Vec<Rate> = found.cells.iter().map(Rate::of).collect();
         let chosen = found.cells.iter().find(|cell| cell.setting == found.chosen);
         let chosen = chosen.expect("what is chosen was measured");
@@ -103,7 +101,7 @@ impl Grid {
             mib_per_s_max: rates().fold(0.0, f64::max),
             requests_per_s: rate.requests_per_s,
             share_of_best: found.share_of_best,
-            fio: file.fio(order, setting),
+            fio: fio(file, order, setting),
         };
         let (sizes_bytes, depths) = (space.sizes.clone(), space.depths.clone());
         let ends_at_memory = space.ends_at(found.best);
@@ -193,33 +191,14 @@ impl Report {
 /// this.
 const BUSY: f64 = 3.0;
 
-/// The file as an argument of fio.
-pub(super) struct Filename {
-    text: String,
-    bytes: u64,
-}
-
-impl Filename {
-    pub(super) fn existing(path: &Path, bytes: u64) -> Filename {
-        Filename { text: format!("--filename={}", path.maybe_quote()), bytes }
-    }
-
-    pub(super) fn made_in(directory: &Path, bytes: u64) -> Filename {
-        let text = format!("--filename={} --unlink=1", directory.join("fio.tmp").maybe_quote());
-        Filename { text, bytes }
-    }
-
-    fn fio(&self, order: Order, setting: Setting) -> String {
-        let direction = match order {
-            Order::Sequential => "read",
-            Order::Random => "randread",
-            Order::Write => "write",
-        };
-        let (file, size, depth) = (&self.text, self.bytes, setting.depth);
-        let block = ByteSize(setting.size_bytes);
-        format!(
-            "fio --name=tune {file} --size={size} --rw={direction} --ioengine=io_uring --direct=1 --bs={block} \
-             --iodepth={depth} --mem=mmaphuge --time_based --runtime=5"
-        )
-    }
+/// The same by fio.
+fn fio(file: &FioFile, order: Order, setting: Setting) -> String {
+    let direction = match order {
+        Order::Sequential => "read",
+        Order::Random => "randread",
+        Order::Write => "write",
+    };
+    let (block, depth) = (ByteSize(setting.size_bytes), setting.depth);
+    let options = format!("--rw={direction} --ioengine=io_uring --direct=1 --bs={block} --iodepth={depth}");
+    file.job("tune", &format!("{options} --mem=mmaphuge --time_based --runtime=5"))
 }

@@ -12,8 +12,8 @@ use serde_json::json;
 
 use super::ways::GNU_ID;
 use super::{Contest, Measured, Outcome, State, Sweep};
-use crate::bench::fio::FioFile;
 use crate::bench::suite;
+use crate::shared::fio::FioFile;
 use crate::shared::host::Host;
 use crate::shared::target::Target;
 use crate::shared::units::readable;

@@ -21,7 +21,6 @@ use headwater_measure::{
     Bars, Better, Column, Comparison, Curve, Curves, Figure, Findings, Method, Metric, Report, Row, Section,
     Skipped, Table, Whose, median, rounds,
 };
-use os_display::Quotable;
 use serde_json::json;
 
 pub(crate) use arguments::{EXAMPLES, RandomArguments};
@@ -32,6 +31,7 @@ use super::{measure, wanted};
 use crate::bench::arguments::RowSuite;
 use crate::cp::Guard;
 use crate::shared::arguments::{EngineArguments, QueueArguments};
+use crate::shared::fio::FioFile;
 use crate::shared::host::Host;
 use crate::shared::target::{SIZE_BYTES_MIN, Target};
 use crate::shared::units::MIB;
@@ -495,16 +495,10 @@ fn methods(fio: &[String; 2]) -> Vec<Method> {
 
 /// What measures the device without headwater.
 fn fio_line(target: &Target, span_bytes: u64, plan: &Plan) -> String {
-    let path = target.path.maybe_quote();
-    let file = match target.is_made {
-        true => format!("--filename={path}/fio.tmp --unlink=1"),
-        false => format!("--filename={path} --readonly"),
-    };
     let seconds = plan.limit.as_secs().max(1);
-    format!(
-        "fio --name=random {file} --size={span_bytes} --rw=randread --norandommap --bs=4k --ioengine=io_uring --direct=1 \
-         --iodepth={IN_FLIGHT} --time_based --runtime={seconds}"
-    )
+    let options = "--rw=randread --norandommap --bs=4k --ioengine=io_uring --direct=1";
+    let options = format!("{options} --iodepth={IN_FLIGHT} --time_based --runtime={seconds}");
+    FioFile::of(target, span_bytes).job("random", &options)
 }
 
 /// As much as is asked for, or as a given file is large enough for.

@@ -25,11 +25,11 @@ use serde_json::json;
 
 pub(super) use row::measure as measure_row;
 
-use super::fio::FioFile;
 use super::suite::{self, Task, place_words};
 use super::tally::Sums;
 use crate::bench::arguments::RowSuite;
 use crate::shared::arguments::EngineArguments;
+use crate::shared::fio::FioFile;
 use crate::shared::host::Host;
 use crate::shared::readahead;
 use crate::shared::storage::{Storage, read_ahead_setting};

@@ -24,12 +24,12 @@ use serde_json::json;
 
 pub(super) use row::measure as measure_row;
 
-use super::fio::FioFile;
 use super::headline::{self, CPU, Cold, RATE, fastest};
 use super::suite::{self, Task, place_words};
 use super::tally::{SUM_BYTES, Sums};
 use crate::bench::arguments::RowSuite;
 use crate::shared::arguments::EngineArguments;
+use crate::shared::fio::FioFile;
 use crate::shared::host::Host;
 use crate::shared::target::Target;
 use crate::shared::units::readable;

@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use crate::shared::target::Target;
 
 /// The file in a command line of fio: the user's own, or one that fio makes and removes.
-pub(super) struct FioFile {
+pub(crate) struct FioFile {
     options: String,
 }
 
 impl FioFile {
-    pub(super) fn of(target: &Target, bytes: u64) -> FioFile {
+    pub(crate) fn of(target: &Target, bytes: u64) -> FioFile {
         let path = target.path.display().to_string();
         let file = match target.is_made {
             true => format!("{} --unlink=1", quoted(&format!("--filename={}/fio.tmp", fio_name(&path)))),
@@ -19,12 +19,12 @@ impl FioFile {
         FioFile { options: format!("{file} --size={bytes}") }
     }
 
-    pub(super) fn job(&self, name: &str, options: &str) -> String {
+    pub(crate) fn job(&self, name: &str, options: &str) -> String {
         format!("fio --name={name} {} {options}", self.options)
     }
 
     /// What the device can do: `read` or `write`, large requests, many in flight.
-    pub(super) fn limit(&self, direction: &str) -> String {
+    pub(crate) fn limit(&self, direction: &str) -> String {
         let options = "--ioengine=io_uring --direct=1 --bs=1M --iodepth=32 --mem=mmaphuge";
         self.job("limit", &format!("--rw={direction} {options}"))
     }
