@@ -14,7 +14,7 @@
 //!
 //! Owns: the command line.
 //! Does not own: what is compared (bars, nop, cache, write, peers), how arms run (arms, nop, cache, write, peers, guest,
-//! old_kernel), the tools around them (tools), rounds, children and verdicts (`headwater-measure`).
+//! old_kernel), the tools around them (tools), rounds and verdicts (contest), children and rows (`headwater-measure`).
 
 #![deny(unsafe_code)] // One peer's queue can only be filled so: nop/raw.rs.
 

@@ -79,19 +79,24 @@ impl From<io::Error> for Halt {
 /// # Errors
 /// When a check fails or the guest does not answer; with `--require` also when something is missing.
 pub(crate) fn run(options: &Options) -> io::Result<()> {
-    match attempt(options) {
+    run_with(options.require, || attempt(options))
+}
+
+/// Boots a guest, where that is possible. `required`: it is an error where it is not.
+pub(crate) fn run_with(required: bool, boot: impl FnOnce() -> Result<(), Halt>) -> io::Result<()> {
+    let architecture = match cfg!(target_arch = "x86_64") {
+        true => Ok(()),
+        false => Err(Halt::Missing("the guest has this program's architecture, which is not x86-64".into())),
+    };
+    match architecture.and_then(|()| qemu::find().map(drop)).and_then(|()| boot()) {
         Ok(()) => Ok(()),
-        Err(Halt::Missing(reason)) if !options.require => writeln!(io::stdout(), "skipped: {reason}"),
+        Err(Halt::Missing(reason)) if !required => writeln!(io::stdout(), "skipped: {reason}"),
         Err(Halt::Missing(reason)) => Err(io::Error::other(reason)),
         Err(Halt::Failed(error)) => Err(error),
     }
 }
 
 fn attempt(options: &Options) -> Result<(), Halt> {
-    if !cfg!(target_arch = "x86_64") {
-        return Err(Halt::Missing("the guest has this program's architecture, which is not x86-64".into()));
-    }
-    qemu::find()?;
     let cache = cache_folder(options.cache_dir.as_deref())?;
     let kernel = match (&options.kernel, &options.modules) {
         (Some(vmlinuz), Some(folder)) => Kernel::given(vmlinuz, folder, &[DRIVER])?,

@@ -25,7 +25,7 @@ mod report;
 mod suites;
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -65,19 +65,10 @@ pub(crate) struct Options {
 /// # Errors
 /// When a test fails or the guest does not finish; with `--require` also when something is missing.
 pub(crate) fn run(options: &Options) -> io::Result<()> {
-    match attempt(options) {
-        Ok(()) => Ok(()),
-        Err(Halt::Missing(reason)) if !options.require => writeln!(io::stdout(), "skipped: {reason}"),
-        Err(Halt::Missing(reason)) => Err(io::Error::other(reason)),
-        Err(Halt::Failed(error)) => Err(error),
-    }
+    guest::run_with(options.require, || attempt(options))
 }
 
 fn attempt(options: &Options) -> Result<(), Halt> {
-    if !cfg!(target_arch = "x86_64") {
-        return Err(Halt::Missing("the guest has this program's architecture, which is not x86-64".into()));
-    }
-    qemu::find()?;
     let release = release_with(&options.version)?;
     let cache = guest::cache_folder(options.cache_dir.as_deref())?;
     fs::create_dir_all(&cache).map_err(|error| about(&cache, error))?;

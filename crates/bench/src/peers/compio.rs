@@ -9,20 +9,11 @@ use compio::buf::{IntoInner, IoBuf};
 use compio::fs::{File, OpenOptions};
 use compio::io::AsyncReadAt;
 
-use super::rows::Row;
 use super::runtime::{self, Opening, RingBuffer, Runtime};
 use super::work::{Job, Sample};
 
 pub(super) fn run(job: &Job) -> io::Result<Sample> {
-    match job.row {
-        Row::ColdScan => runtime::scan(&Compio, job, Opening::Direct),
-        Row::ColdRandom1 | Row::ColdRandom20 | Row::ColdRandom50 => {
-            runtime::random(&Compio, job, job.row.depth(), Opening::Direct)
-        }
-        Row::WarmRandom => runtime::random(&Compio, job, WARM_TASKS, Opening::Buffered),
-        Row::FilesCold | Row::FilesWarm => runtime::files(&Compio, job, FILE_TASKS, Opening::Buffered),
-        Row::Hash => runtime::hash(&Compio, job, Opening::Direct),
-    }
+    runtime::all_rows(&Compio, job)
 }
 
 #[derive(Clone)]
@@ -59,8 +50,3 @@ impl Runtime for Compio {
         file.close().await
     }
 }
-
-/// Enough for one system call to be about many.
-const WARM_TASKS: u32 = 32;
-
-const FILE_TASKS: usize = 50;

@@ -21,8 +21,8 @@ pub(super) fn run(job: &Job) -> io::Result<Sample> {
         Row::ColdRandom1 | Row::ColdRandom20 | Row::ColdRandom50 => {
             runtime::random(&Glommio, job, job.row.depth(), opening)
         }
-        Row::WarmRandom => runtime::random(&Glommio, job, WARM_TASKS, opening),
-        Row::FilesCold | Row::FilesWarm => runtime::files(&Glommio, job, FILE_TASKS, opening),
+        Row::WarmRandom => runtime::random(&Glommio, job, runtime::WARM_TASKS, opening),
+        Row::FilesCold | Row::FilesWarm => runtime::files(&Glommio, job, runtime::FILE_TASKS, opening),
         Row::Hash => hash(job),
     }
 }
@@ -126,8 +126,3 @@ const MEMORY_BYTES: usize = 64 << 20;
 
 /// Twice as fast as with 5.
 const BUFFERS_AHEAD: usize = 32;
-
-/// Enough for one system call to be about many.
-const WARM_TASKS: u32 = 32;
-
-const FILE_TASKS: usize = 50;

@@ -9,20 +9,11 @@ use monoio::buf::IoBufMut;
 use monoio::fs::{File, OpenOptions};
 use monoio::{IoUringDriver, RuntimeBuilder};
 
-use super::rows::Row;
 use super::runtime::{self, Opening, RingBuffer, Runtime};
 use super::work::{Job, Sample};
 
 pub(super) fn run(job: &Job) -> io::Result<Sample> {
-    match job.row {
-        Row::ColdScan => runtime::scan(&Monoio, job, Opening::Direct),
-        Row::ColdRandom1 | Row::ColdRandom20 | Row::ColdRandom50 => {
-            runtime::random(&Monoio, job, job.row.depth(), Opening::Direct)
-        }
-        Row::WarmRandom => runtime::random(&Monoio, job, WARM_TASKS, Opening::Buffered),
-        Row::FilesCold | Row::FilesWarm => runtime::files(&Monoio, job, FILE_TASKS, Opening::Buffered),
-        Row::Hash => runtime::hash(&Monoio, job, Opening::Direct),
-    }
+    runtime::all_rows(&Monoio, job)
 }
 
 #[derive(Clone)]
@@ -58,8 +49,3 @@ impl Runtime for Monoio {
         file.close().await
     }
 }
-
-/// Enough for one system call to be about many.
-const WARM_TASKS: u32 = 32;
-
-const FILE_TASKS: usize = 50;

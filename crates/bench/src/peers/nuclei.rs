@@ -12,21 +12,12 @@ use nuclei::Handle;
 use nuclei::fs::OpenOptions;
 use nuclei::io::AlignedBuf;
 
-use super::rows::Row;
 use super::runtime::{self, HUGE_PAGE_BYTES, Opening, Runtime};
 use super::work::{Job, PIECE_BYTES, Sample};
 use crate::pages::PAGE;
 
 pub(super) fn run(job: &Job) -> io::Result<Sample> {
-    match job.row {
-        Row::ColdScan => runtime::scan(&Nuclei, job, Opening::Direct),
-        Row::ColdRandom1 | Row::ColdRandom20 | Row::ColdRandom50 => {
-            runtime::random(&Nuclei, job, job.row.depth(), Opening::Direct)
-        }
-        Row::WarmRandom => runtime::random(&Nuclei, job, WARM_TASKS, Opening::Buffered),
-        Row::FilesCold | Row::FilesWarm => runtime::files(&Nuclei, job, FILE_TASKS, Opening::Buffered),
-        Row::Hash => runtime::hash(&Nuclei, job, Opening::Direct),
-    }
+    runtime::all_rows(&Nuclei, job)
 }
 
 #[derive(Clone)]
@@ -91,14 +82,4 @@ impl Runtime for Nuclei {
         read?;
         Ok(Buffer { memory, lead })
     }
-
-    async fn close(&self, file: Handle<File>) -> io::Result<()> {
-        drop(file);
-        Ok(())
-    }
 }
-
-/// Enough for one system call to be about many.
-const WARM_TASKS: u32 = 32;
-
-const FILE_TASKS: usize = 50;

@@ -15,7 +15,6 @@ use bytes::Bytes;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{AsyncBufReadExt, StreamExt, TryStreamExt};
 use headwater::{Caching, Engine, File, IoMode, LocalEngine, LocalFile, ManyRead, OpenOptions};
-use tokio::task::LocalSet;
 
 use super::kernel;
 use super::rows::{Arm, Row};
@@ -280,11 +279,6 @@ impl Runtime for Local {
         drop(bytes);
         Ok(Buffer { length, bytes: file.read_at_async(offset, length).await? })
     }
-
-    async fn close(&self, file: LocalFile) -> io::Result<()> {
-        drop(file);
-        Ok(())
-    }
 }
 
 /// An engine for all threads, its futures on a tokio current-thread runtime.
@@ -305,14 +299,11 @@ impl Runtime for Tokio {
     type Buffer = Buffer;
 
     fn block_on<T>(&self, future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(LocalSet::new().run_until(future))
+        runtime::on_tokio(future)
     }
 
     async fn all<T: 'static>(&self, tasks: Vec<impl Future<Output = T> + 'static>) -> Vec<T> {
-        let tasks: Vec<_> = tasks.into_iter().map(tokio::task::spawn_local).collect();
-        let results = futures_util::future::join_all(tasks).await;
-        results.into_iter().map(|result| result.expect("a reading task does not panic")).collect()
+        runtime::all_on_tokio(tasks).await
     }
 
     async fn open(&self, path: &Path, opening: Opening) -> io::Result<File> {
@@ -328,11 +319,6 @@ impl Runtime for Tokio {
         let Buffer { length, bytes } = buffer;
         drop(bytes);
         Ok(Buffer { length, bytes: file.read_at_async(offset, length).await? })
-    }
-
-    async fn close(&self, file: File) -> io::Result<()> {
-        drop(file);
-        Ok(())
     }
 }
 

@@ -15,7 +15,9 @@ use std::sync::mpsc;
 use std::thread;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
+use tokio::task::LocalSet;
 
+use super::rows::Row;
 use super::work::{
     FileSum, Hashing, Job, Lane, Meter, PIECE_BYTES, PIECES_AHEAD, PageSum, SMALL_BUFFER_BYTES, Sample,
 };
@@ -48,7 +50,39 @@ pub(super) trait Runtime: Clone + 'static {
     /// Fills the buffer, as far as the file reaches.
     async fn read(&self, file: &Self::File, buffer: Self::Buffer, offset: u64) -> io::Result<Self::Buffer>;
 
-    async fn close(&self, file: Self::File) -> io::Result<()>;
+    async fn close(&self, file: Self::File) -> io::Result<()> {
+        drop(file);
+        Ok(())
+    }
+}
+
+/// [`Runtime::block_on`] of a tokio current-thread runtime.
+pub(super) fn on_tokio<T>(future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(LocalSet::new().run_until(future))
+}
+
+/// [`Runtime::all`] there.
+pub(super) async fn all_on_tokio<T: 'static>(tasks: Vec<impl Future<Output = T> + 'static>) -> Vec<T> {
+    let tasks: Vec<_> = tasks.into_iter().map(tokio::task::spawn_local).collect();
+    let results = futures_util::future::join_all(tasks).await;
+    results.into_iter().map(|result| result.expect("a reading task does not panic")).collect()
+}
+
+/// Each row in the way that is written for all runtimes, direct where contents are cold and large.
+pub(super) fn all_rows<R: Runtime>(runtime: &R, job: &Job) -> io::Result<Sample>
+where
+    R::Buffer: Send,
+{
+    match job.row {
+        Row::ColdScan => scan(runtime, job, Opening::Direct),
+        Row::ColdRandom1 | Row::ColdRandom20 | Row::ColdRandom50 => {
+            random(runtime, job, job.row.depth(), Opening::Direct)
+        }
+        Row::WarmRandom => random(runtime, job, WARM_TASKS, Opening::Buffered),
+        Row::FilesCold | Row::FilesWarm => files(runtime, job, FILE_TASKS, Opening::Buffered),
+        Row::Hash => hash(runtime, job, Opening::Direct),
+    }
 }
 
 /// The whole file, some pieces in flight.
@@ -218,3 +252,9 @@ impl AsRef<[u8]> for RingBuffer {
 pub(super) const HUGE_PAGES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
 
 pub(super) const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Reads of a warm file in flight: enough for one system call to start many.
+pub(super) const WARM_TASKS: u32 = 32;
+
+/// Small files in flight.
+pub(super) const FILE_TASKS: usize = 50;

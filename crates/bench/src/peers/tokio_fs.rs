@@ -11,7 +11,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tokio::io::AsyncReadExt;
-use tokio::task::LocalSet;
 
 use super::rows::Row;
 use super::runtime::{self, Opening, RingBuffer, Runtime};
@@ -23,7 +22,7 @@ pub(super) fn run(job: &Job) -> io::Result<Sample> {
         Row::ColdRandom1 | Row::ColdRandom20 | Row::ColdRandom50 => {
             runtime::random(&Tokio, job, job.row.depth(), Opening::Direct)
         }
-        Row::WarmRandom => runtime::random(&Tokio, job, WARM_TASKS, Opening::Buffered),
+        Row::WarmRandom => runtime::random(&Tokio, job, runtime::WARM_TASKS, Opening::Buffered),
         Row::FilesCold | Row::FilesWarm => files(job),
         Row::Hash => runtime::hash(&Tokio, job, Opening::Buffered),
     }
@@ -81,14 +80,11 @@ impl Runtime for Tokio {
     type Buffer = RingBuffer;
 
     fn block_on<T>(&self, future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(LocalSet::new().run_until(future))
+        runtime::on_tokio(future)
     }
 
     async fn all<T: 'static>(&self, tasks: Vec<impl Future<Output = T> + 'static>) -> Vec<T> {
-        let tasks: Vec<_> = tasks.into_iter().map(tokio::task::spawn_local).collect();
-        let results = futures_util::future::join_all(tasks).await;
-        results.into_iter().map(|result| result.expect("a reading task does not panic")).collect()
+        runtime::all_on_tokio(tasks).await
     }
 
     async fn open(&self, path: &Path, opening: Opening) -> io::Result<Arc<File>> {
@@ -113,11 +109,6 @@ impl Runtime for Tokio {
         })
         .await
     }
-
-    async fn close(&self, file: Arc<File>) -> io::Result<()> {
-        drop(file);
-        Ok(())
-    }
 }
 
 async fn in_pool<T: Send + 'static>(call: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
@@ -125,7 +116,5 @@ async fn in_pool<T: Send + 'static>(call: impl FnOnce() -> io::Result<T> + Send 
 }
 
 const BUFFER_BYTES: usize = 1 << 20;
-
-const WARM_TASKS: u32 = 32;
 
 const FILE_TASKS: usize = 64;

@@ -8,20 +8,11 @@ use std::path::Path;
 use tokio_uring::buf::BoundedBuf;
 use tokio_uring::fs::{File, OpenOptions};
 
-use super::rows::Row;
 use super::runtime::{self, Opening, RingBuffer, Runtime};
 use super::work::{Job, Sample};
 
 pub(super) fn run(job: &Job) -> io::Result<Sample> {
-    match job.row {
-        Row::ColdScan => runtime::scan(&TokioUring, job, Opening::Direct),
-        Row::ColdRandom1 | Row::ColdRandom20 | Row::ColdRandom50 => {
-            runtime::random(&TokioUring, job, job.row.depth(), Opening::Direct)
-        }
-        Row::WarmRandom => runtime::random(&TokioUring, job, WARM_TASKS, Opening::Buffered),
-        Row::FilesCold | Row::FilesWarm => runtime::files(&TokioUring, job, FILE_TASKS, Opening::Buffered),
-        Row::Hash => runtime::hash(&TokioUring, job, Opening::Direct),
-    }
+    runtime::all_rows(&TokioUring, job)
 }
 
 #[derive(Clone)]
@@ -61,8 +52,3 @@ impl Runtime for TokioUring {
         file.close().await
     }
 }
-
-/// Enough for one system call to be about many.
-const WARM_TASKS: u32 = 32;
-
-const FILE_TASKS: usize = 50;

@@ -6,7 +6,7 @@ use std::path::Path;
 use headwater_testkit::{Pattern, ScratchDir, tmpfs};
 use serde_json::Value;
 
-use crate::{run, text, to_json, utf8};
+use crate::{assert_one_line, run, text, to_json, utf8};
 
 fn scan(arguments: &[&str], out: &Path) -> (String, Value) {
     let common = ["bench", "scan", "--rounds", "1", &to_json(utf8(out))];
@@ -46,7 +46,7 @@ fn scan_of_an_own_file() {
     }
 }
 
-/// Goal: a file of the user's, of odd length, is only read; a part of it if asked.
+/// Goal: a file of the user's, of odd length, is only read; a part of it, or in some ways, if asked.
 #[test]
 fn scan_of_a_given_file() {
     let scratch = ScratchDir::on_target().unwrap();
@@ -58,6 +58,10 @@ fn scan_of_a_given_file() {
     let (_, part) = scan(&["--file", utf8(&path), "--size", "4M", "--driver", "threads"], &out);
     assert_eq!(part["file"]["bytes"], 4 << 20);
     assert_eq!(part["host"]["driver"], "threads");
+    let (_, two) = scan(&["--file", utf8(&path), "--only", "mmap,buffered-1m"], &out);
+    assert_eq!(row_ids(&two), ["buffered-1m", "mmap"]);
+    let unknown = run(&["bench", "scan", "--file", utf8(&path), "--only", "buffered"]);
+    assert_one_line(&unknown, "there is no such row; the rows are buffered-4k, ");
     let bytes = fs::read(&path).unwrap();
     assert_eq!((bytes.len() as u64, Pattern::new(5).mismatch(0, &bytes)), (length, None));
 }
