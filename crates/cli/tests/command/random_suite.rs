@@ -100,8 +100,10 @@ fn assert_row(row: &Value, is_limited: bool) {
         assert!(row["kernel_share"].is_null() || row["kernel_share"] == 0.0, "{row}");
         assert!(row["hit_share"].is_null(), "{row}");
     } else if row["span"] == "within" {
-        let share = if way.starts_with("headwater") { "own_share" } else { "kernel_share" };
-        assert!(row[share].is_null() || row[share] == 1.0, "warm: {row}");
+        // The kernel may take a page of its own cache back at any moment (reclaim, DAMON); nothing but the engine takes its pages.
+        let (share, least) =
+            if way.starts_with("headwater") { ("own_share", 1.0) } else { ("kernel_share", 0.95) };
+        assert!(row[share].is_null() || row[share].as_f64().unwrap() >= least, "warm: {row}");
     }
     let is_cached = way.starts_with("headwater") && !way.contains("direct");
     assert_eq!(row["hit_share"].is_number(), is_cached, "{row}");
