@@ -81,7 +81,8 @@ impl Engine {
 
     /// Writes back the dirty pages of all files of this engine and waits; [`File::sync_data`](crate::File::sync_data) says what
     /// survives a power loss. Dropping the last handle of an engine, its files included, does the same before it returns, in the
-    /// dropping thread.
+    /// dropping thread. Waits for a task that syncs or truncates a file with contiguous windows until that task is polled to its end
+    /// or dropped.
     ///
     /// # Errors
     /// The first failure among the files that could not be written; their pages stay dirty. Also, once, the error for which

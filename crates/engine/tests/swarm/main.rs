@@ -9,7 +9,7 @@
 //!
 //! One thread does everything: it polls tasks when the steps say so, on a device that moves when it is asked (`sim`) and a clock that
 //! goes when the steps say so. So a seed replays: `HEADWATER_SEED=0x… cargo test -p headwater --test swarm seeds`.
-//! `HEADWATER_SOAK_SECONDS=600` makes ten minutes of it (`just swarm 10m`).
+//! `HEADWATER_SOAK_SECONDS=600` makes ten minutes of it (`just swarm 10m`), `HEADWATER_SEEDS_FROM=1` always draws the same seeds.
 //!
 //! Owns: which seeds run, in which process, what is printed of one that fails, which branches have to be reached.
 //! Does not own: steps, what they do (world), what is right (versions).
@@ -57,7 +57,8 @@ fn seeds() {
         return check(seed_from_env("seeds"), &directory(), &mut coverage);
     }
     let (began, wanted) = (Instant::now(), Duration::from_secs(soak_seconds().unwrap_or(SECONDS)));
-    let (rng, all) = (Mutex::new(Rng::new(seed_from_env("seeds"))), Mutex::new((Coverage::default(), 0)));
+    let first = std::env::var(FROM).map_or_else(|_| seed_from_env("seeds"), |from| from.parse().unwrap());
+    let (rng, all) = (Mutex::new(Rng::new(first)), Mutex::new((Coverage::default(), 0)));
     let work = || {
         while began.elapsed() < wanted {
             let seed = rng.lock().unwrap().next_u64();
@@ -188,6 +189,9 @@ fn run_here(
 
 /// A child's seeds: the number that they are drawn from, and how many.
 const CHILD: &str = "HEADWATER_SWARM";
+
+/// The number from which all seeds are drawn, so that two runs have the same ones.
+const FROM: &str = "HEADWATER_SEEDS_FROM";
 
 /// What a child prints before its coverage.
 const REPORT: &str = "reached: ";

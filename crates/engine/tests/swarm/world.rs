@@ -58,6 +58,8 @@ struct Target {
     handles: [Option<File>; HANDLES],
     /// A sync failed, so that none succeeds any more.
     is_latched: bool,
+    /// A window ended beside faults; where it could not be written back, the engine keeps it.
+    may_keep_windows: bool,
 }
 
 struct Kept {
@@ -81,7 +83,13 @@ impl World {
         let targets = (0..FILES).map(|number| {
             let path = directory.join(format!("file{number}"));
             let _ = fs::remove_file(&path);
-            Target { path, versions: Versions::new(), handles: Default::default(), is_latched: false }
+            Target {
+                path,
+                versions: Versions::new(),
+                handles: Default::default(),
+                is_latched: false,
+                may_keep_windows: false,
+            }
         });
         let clock =
             OpenOptions::new().engine(&engine).io(IoMode::Buffered).open("/proc/version").map_err(text)?;
@@ -196,7 +204,7 @@ impl World {
         // The device still has wakers of tasks that are gone, which hold handles.
         alarms.iter().filter_map(Weak::upgrade).for_each(|alarm| drop(alarm.file.lock().unwrap().take()));
         let mut files = Vec::new();
-        for Target { path, versions, handles, is_latched } in targets {
+        for Target { path, versions, handles, is_latched, .. } in targets {
             files.push((path, versions, is_latched));
             drop(handles);
         }

@@ -122,8 +122,9 @@ impl World {
 
     /// The window is written back, for which it has to have the size lock.
     pub(super) fn unmap(&mut self, number: usize) -> Outcome {
-        let Some((number, _)) = self.window_to_change(number)? else { return Ok(()) };
+        let Some((number, file)) = self.window_to_change(number)? else { return Ok(()) };
         self.windows.remove(number);
+        self.targets[file].may_keep_windows |= self.is_faulty;
         self.coverage.note_if(self.is_faulty, Reached::WindowEndedBesideFaults);
         Ok(())
     }
@@ -138,8 +139,11 @@ impl World {
 
     /// Whether a thread that waits for a size lock may wait for one that only a poll gives up: with windows, that of a sync too.
     pub(super) fn has_busy_windows(&self) -> bool {
-        let may_have_windows =
-            |file| self.has_leaked || self.windows.iter().any(|window| window.file == file);
+        let may_have_windows = |file: usize| {
+            self.has_leaked
+                || self.targets[file].may_keep_windows
+                || self.windows.iter().any(|window| window.file == file)
+        };
         self.tasks.iter().any(|task| !task.work.reads() && may_have_windows(task.file))
     }
 
