@@ -64,38 +64,38 @@ impl<'a> Contest<'a> {
         self.ways.push(Way::new(name.clone(), move || Ok(vec![(name.clone(), run()?)])));
     }
 
-    /// The same of what may be missing here: another program, a setting of the system.
+    /// Adds a way that may be missing on this machine: it needs another program, or a setting of the system.
     pub(crate) fn optional(&mut self, name: impl Into<String>, run: impl Fn() -> io::Result<Figures> + 'a) {
         self.way(name, run);
         self.ways.last_mut().expect("it was just added").is_optional = true;
     }
 
-    /// Adds a way that gives several rows, and may be missing.
+    /// Adds a way that gives several rows, and may be missing on this machine.
     pub(crate) fn several(&mut self, name: impl Into<String>, run: impl Fn() -> io::Result<Runs> + 'a) {
         self.ways.push(Way { is_optional: true, ..Way::new(name.into(), run) });
     }
 
-    /// Says why there is no row.
+    /// Adds to the report why a row is missing.
     pub(crate) fn skip(&mut self, name: impl Into<String>, reason: &dyn Display) {
         self.skipped.push(Skipped::new("", name, reason.to_string()));
     }
 
-    /// Says what a reader has to know beside the rows.
+    /// Adds to the report a sentence that a reader needs beside the rows.
     pub(crate) fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }
 
-    /// Nothing is judged if the whole page cache is dropped meanwhile.
+    /// Makes the contest give no verdict if the kernel drops its whole page cache meanwhile.
     pub(crate) fn needs_page_cache(&mut self) {
         self.needs_page_cache = true;
     }
 
-    /// Where a bar is narrow.
+    /// Makes the contest run so many rounds at least, for a bar that is narrow.
     pub(crate) fn rounds_at_least(&mut self, rounds: u32) {
         self.rounds_min = rounds;
     }
 
-    /// Each promise holds for the rows that end so, one by one.
+    /// Makes each promise hold for the rows of each of these endings of names, one by one.
     pub(crate) fn judge_each(&mut self, endings: impl IntoIterator<Item = String>) {
         self.endings = endings.into_iter().collect();
     }
@@ -127,7 +127,7 @@ impl<'a> Contest<'a> {
         Outcome { report: self.report(id, rounds, rows, &verdicts), verdicts, failed }
     }
 
-    /// In the order in which their names were first met.
+    /// One row for each name, in the order in which the names were first met.
     fn rows(&self) -> Vec<Row> {
         let mut names: Vec<&str> = Vec::new();
         let runs = || self.ways.iter().flat_map(|way| &way.runs);
@@ -174,7 +174,7 @@ impl<'a> Way<'a> {
         Way { name, is_optional: false, run: Box::new(run), runs: Vec::new(), failure: None }
     }
 
-    /// What has failed once runs no more, and has no rows.
+    /// A way that has failed once is not run again, and has no rows.
     fn run(&mut self) {
         if self.failure.is_some() {
             return;
@@ -189,7 +189,7 @@ impl<'a> Way<'a> {
     }
 }
 
-/// Of the figure that is shown first, from the lowest to the highest, by its median.
+/// How far the row's first figure ranges over the rounds, in per cent of its median.
 fn spread(row: &Row) -> String {
     let figure = FIGURES.iter().map(|(figure, ..)| *figure).find(|figure| row.find(figure).is_some());
     let spread = figure.and_then(|figure| row.spread(figure).zip(row.value(figure)));
@@ -200,14 +200,14 @@ fn spread(row: &Row) -> String {
 pub(crate) struct Promise {
     group: &'static str,
     ours: &'static str,
-    /// What it is held against; `None` where its own figure is.
+    /// The row that is its rival; `None` if the limit is for the figure itself.
     theirs: Option<&'static str>,
     figure: &'static str,
-    /// `None` where the figure is only shown.
+    /// `None` if the figure is shown without a verdict.
     limit: Option<Limit>,
 }
 
-/// A row against another. `fio *` is the best of those whose names begin so, `*` the best of all but headwater's.
+/// The promise of a row against a rival. `fio *` is the best of those whose names begin so, `*` the best of all but headwater's.
 pub(crate) const fn ratio(
     group: &'static str,
     ours: &'static str,
@@ -218,7 +218,7 @@ pub(crate) const fn ratio(
     Promise { group, ours, theirs: Some(theirs), figure, limit: Some(limit) }
 }
 
-/// The same without a promise.
+/// The ratio of two rows, shown without a verdict.
 pub(crate) const fn shown(
     group: &'static str,
     ours: &'static str,
@@ -228,7 +228,7 @@ pub(crate) const fn shown(
     Promise { group, ours, theirs: Some(theirs), figure, limit: None }
 }
 
-/// A row alone.
+/// The promise of a row by its own figure, without a rival.
 pub(crate) const fn own(
     group: &'static str,
     ours: &'static str,
@@ -260,7 +260,7 @@ impl Promise {
         })
     }
 
-    /// Where there is no verdict.
+    /// The name that stands in the report where there is no verdict.
     fn title(&self, ending: &str) -> String {
         let theirs = self.theirs.map_or(String::new(), |theirs| format!(" : {theirs}{ending}"));
         format!("{}{ending}{theirs}, {}", self.ours, self.unit())
@@ -271,10 +271,10 @@ impl Promise {
     }
 }
 
-/// Writes JSON, if that is wanted.
+/// Writes the JSON file, if the arguments name one.
 ///
 /// # Errors
-/// What writing reports; which ways failed.
+/// The error of writing the file; an error that names the ways that failed.
 pub(crate) fn finish(
     name: &str,
     findings: &[Findings],

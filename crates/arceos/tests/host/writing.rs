@@ -48,7 +48,7 @@ fn pages_that_are_overwritten_are_not_read() {
     rig.assert_empty();
 }
 
-/// Goal: a truncate within a page that nobody can read leaves nothing behind, and does not lengthen the node.
+/// Goal: a truncate within a page that cannot be read leaves nothing behind, and does not lengthen the node.
 #[test]
 fn a_truncate_needs_no_read() {
     let rig = Rig::small(0);
@@ -64,7 +64,7 @@ fn a_truncate_needs_no_read() {
     rig.assert_empty();
 }
 
-/// Goal: a truncate zeroes the rest of its page even while somebody has that pinned, who sees it as it was.
+/// Goal: a truncate zeroes the rest of its page even while a reader has that pinned; the reader sees it as it was.
 #[test]
 fn a_truncate_within_a_pinned_page_zeroes_it() {
     let rig = Rig::small(0);

@@ -273,16 +273,20 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// Reads a range. A short read is no error: the file ends earlier then.
+/// Reads a range. A short read is no error: the file ends earlier then. A read that stopped within a page goes on through the kernel's
+/// page cache, which knows whether the file ends there or a bad block begins.
 fn read_all(open: &OpenFile, range: ByteRange, buffer: &mut Buffer) -> io::Result<()> {
-    let route = if open.direct().is_some() { Route::Direct } else { Route::Buffered };
+    let mut route = if open.direct().is_some() { Route::Direct } else { Route::Buffered };
     let mut at = range.start;
     while at < range.end {
         let wanted_bytes = ((range.end - at) as usize).next_multiple_of(PAGE_SIZE_BYTES as usize);
         let read_bytes = open.read_blocking(route, &mut buffer.bytes()[..wanted_bytes], at)?;
         at += read_bytes as u64;
-        if read_bytes == 0 || !read_bytes.is_multiple_of(PAGE_SIZE_BYTES as usize) {
+        if read_bytes == 0 {
             break;
+        }
+        if !at.is_multiple_of(PAGE_SIZE_BYTES) {
+            route = Route::Buffered;
         }
     }
     Ok(())

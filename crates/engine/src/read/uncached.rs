@@ -140,7 +140,8 @@ impl Source {
         }
     }
 
-    /// One aligned read into other memory, from which the wanted part is copied.
+    /// One aligned read into other memory, from which the wanted part is copied. If it stops before the wanted part, a bad block lies
+    /// there or the file ends: the kernel's page cache says which.
     fn read_through(
         &self,
         buffer: &mut [u8],
@@ -155,6 +156,10 @@ impl Source {
             .read_blocking(&self.open, Route::Direct, target, device_range.start)
             .map_err(|error| self.read_error(range.start, error))?;
         let used = delivered(device_range, range, read_bytes);
+        if used.is_empty() {
+            let read = self.shared().driver.read_blocking(&self.open, Route::Buffered, buffer, range.start);
+            return read.map_err(|error| self.read_error(range.start, error));
+        }
         buffer[..used.len()].copy_from_slice(&memory[used.clone()]);
         Ok(used.len())
     }
@@ -172,9 +177,12 @@ impl Source {
                 return Ok(self.lend(extent, 0..read_bytes));
             }
         }
-        let Finished { mut extents, result, .. } = self.transfer(device_range, extent).await?;
+        let Finished { mut extents, result, stopped_by, .. } = self.transfer(device_range, extent).await?;
         let read_bytes = result.map_err(|error| self.read_error(range.start, error))?;
         let used = delivered(device_range, range, read_bytes);
+        if let Some(error) = stopped_by.filter(|_| used.is_empty()) {
+            return Err(self.read_error(range.start, error));
+        }
         let extent = extents.pop().expect("the request had one extent");
         Ok(self.lend(extent, used))
     }

@@ -125,7 +125,7 @@ fn paths_that_can() {
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
 }
 
-/// Goal: who truncates a file by opening it truncates it for all who have it open, with what they wrote to it.
+/// Goal: opening a file with `truncate` empties it for all its handles, with what these wrote to it.
 #[test]
 fn truncated_by_opening() {
     for rig in rigs(3) {

@@ -33,8 +33,8 @@ fn what_is_not_synced_is_written_at_the_end() {
     }
 }
 
-/// Goal: a process ends although a task that truncates its file is never polled again, and all that was written is there, as the
-/// truncate did not happen. Method: whole MiBs, whose writes the truncate waits for, and small parts before and behind them.
+/// Goal: a process ends although a task that truncates its file is never polled again, and all bytes that the process wrote are
+/// there, since the truncate did not happen. Method: whole MiBs, whose writes the truncate waits for, and small parts before and behind them.
 #[test]
 fn a_truncate_that_was_left_keeps_no_process() {
     const CUT: &str = "HEADWATER_TEST_EXITS_CUT";

@@ -1,7 +1,7 @@
-//! Lengths: a file that is truncated and made longer under those who read, write, append and sync it.
+//! Lengths: a file that one thread truncates and makes longer while others read, write, append and sync it.
 //!
 //! Every word that is written tells where it belongs, and in which epoch; an epoch ends when the file is truncated to nothing
-//! while nobody writes.
+//! while no thread writes.
 //!
 //! Owns: what may be found in such a file.
 //! Does not own: lengths that change while nothing else happens (actor).

@@ -243,8 +243,13 @@ impl Sim {
                 Err(_) if done_bytes > 0 => break,
                 Err(error) => return Err(error),
             }
-            if file.ends_transfer(route, done_bytes) {
-                break;
+            let next = match direction {
+                Direction::Read => file.route_after(route, done_bytes, 0),
+                Direction::Write => (!file.ends_transfer(route, done_bytes)).then_some(route),
+            };
+            match next {
+                Some(next) => route = next,
+                None => break,
             }
         }
         Ok(done_bytes)

@@ -40,6 +40,8 @@ pub(super) struct Direct {
     /// Empty until it is used; `None` in it if it could not be opened then.
     file: OnceLock<Option<Descriptor>>,
     pub(super) alignment: DirectAlignment,
+    /// `statx` did not tell the alignment: the device may move less at once.
+    pub(super) is_assumed: bool,
 }
 
 /// When the descriptor is opened.
@@ -97,7 +99,7 @@ impl Direct {
                 if opening == Opening::WhenUsed && access == Access::Read && has_proc() =>
             {
                 let alignment = direct_alignment(memory, offset).ok_or_else(refused)?;
-                return Ok(Direct { file: OnceLock::new(), alignment });
+                return Ok(Direct { file: OnceLock::new(), alignment, is_assumed: false });
             }
             _ => {}
         }
@@ -106,7 +108,8 @@ impl Direct {
             Some((memory, offset)) => direct_alignment(memory, offset),
             None => probe(&file),
         };
-        Ok(Direct { file: OnceLock::from(Some(file)), alignment: alignment.ok_or_else(refused)? })
+        let (alignment, is_assumed) = (alignment.ok_or_else(refused)?, status.direct.is_none());
+        Ok(Direct { file: OnceLock::from(Some(file)), alignment, is_assumed })
     }
 
     /// The descriptor; the ordinary one if it cannot be opened any more, for want of descriptors for instance: an aligned transfer
@@ -157,7 +160,7 @@ fn by_descriptor(buffered: &File, access: Access) -> io::Result<Descriptor> {
 }
 
 /// Where `statx` does not return the alignment, a read of one aligned page shows whether direct reads work; page alignment is then
-/// assumed.
+/// assumed. That is safe for requests, but the device may stop within a page ([`OpenFile::route_after`]).
 fn probe(file: &File) -> Option<DirectAlignment> {
     let mut page = PageBuffer([0; PAGE_BYTES]);
     file.read_at(&mut page.0, 0).ok()?;

@@ -204,8 +204,9 @@ impl OpenFile {
                 Err(_) if done_bytes > 0 => break,
                 Err(error) => return Err(error),
             }
-            if self.ends_transfer(route, done_bytes) {
-                break;
+            match self.route_after(route, done_bytes, 0) {
+                Some(next) => route = next,
+                None => break,
             }
         }
         Ok(done_bytes)
@@ -215,15 +216,40 @@ impl OpenFile {
     /// allocations of other programs' writes. If the device has failed, the second read fails as well. No for a request that was
     /// sent to a polled ring, which supports direct reads only.
     pub(crate) fn may_read_buffered(&self, route: Route, error: &io::Error, requested_bytes: usize) -> bool {
-        let is_polled =
-            || self.polled_bytes_max.get().is_some_and(|max| (1..=*max).contains(&requested_bytes));
-        route == Route::Direct && error.raw_os_error() == Some(libc::EIO) && !is_polled()
+        route == Route::Direct
+            && error.raw_os_error() == Some(libc::EIO)
+            && !self.is_read_polled(requested_bytes)
     }
 
-    /// Whether a transfer that stands at `done_bytes` cannot be continued because the next offset would be unaligned:
-    /// on the direct route that happens only at the end of the file.
+    fn is_read_polled(&self, requested_bytes: usize) -> bool {
+        self.polled_bytes_max.get().is_some_and(|max| (1..=*max).contains(&requested_bytes))
+    }
+
+    /// How a read goes on that stands at `done_bytes`; `None` at the end of the file, the only place where a direct read stops
+    /// within a block. If the size of blocks is assumed, a device with smaller ones may have stopped before a bad one: the
+    /// kernel's page cache knows whether the file ends there.
+    pub(crate) fn route_after(
+        &self,
+        route: Route,
+        done_bytes: usize,
+        requested_bytes: usize,
+    ) -> Option<Route> {
+        if !self.ends_transfer(route, done_bytes) {
+            return Some(route);
+        }
+        let is_doubtful = self.direct.as_ref().is_some_and(|direct| direct.is_assumed);
+        (is_doubtful && !self.is_read_polled(requested_bytes)).then_some(Route::Buffered)
+    }
+
+    /// Whether a transfer that stands at `done_bytes` cannot be continued on this route because the next offset would be unaligned.
     pub(crate) fn ends_transfer(&self, route: Route, done_bytes: usize) -> bool {
-        !done_bytes.is_multiple_of(self.transfer_alignment_bytes(route))
+        !self.takes(route, 0, done_bytes)
+    }
+
+    /// Whether this route takes transfers of that length at that offset.
+    pub(crate) fn takes(&self, route: Route, offset_bytes: u64, length_bytes: usize) -> bool {
+        route == Route::Buffered
+            || self.direct().is_none_or(|direct| direct.offset.is_aligned(offset_bytes | length_bytes as u64))
     }
 
     /// The kernel checks some transfers extent by extent: ext4 refuses an unaligned write with EINVAL after it has stored
@@ -239,8 +265,7 @@ impl OpenFile {
         else {
             return Ok(());
         };
-        if offset.is_aligned(offset_bytes | length_bytes as u64) && of_memory.is_aligned(memory.addr() as u64)
-        {
+        if self.takes(route, offset_bytes, length_bytes) && of_memory.is_aligned(memory.addr() as u64) {
             return Ok(());
         }
         let text = format!(
@@ -306,6 +331,15 @@ impl OpenFile {
             }
         };
         *self.polled_bytes_max.get_or_init(look)
+    }
+
+    /// Where the kernel tells the alignment, as where it does not.
+    #[cfg(test)]
+    pub(crate) fn assume_alignment(&mut self) {
+        use headwater_core::units::Alignment;
+        let direct = self.direct.as_mut().expect("the file has a direct descriptor");
+        direct.alignment = DirectAlignment { memory: Alignment::PAGE, offset: Alignment::PAGE };
+        direct.is_assumed = true;
     }
 
     pub(crate) fn descriptor(&self, route: Route) -> BorrowedFd<'_> {

@@ -25,7 +25,7 @@ use std::sync::OnceLock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Knows where to look. Opens the files on the first look, so that a process that ends before pays nothing: to close a
-/// trigger of PSI alone takes the kernel 19 ms. The cgroup is the one that the process is in then.
+/// trigger of PSI alone takes the kernel some 10 ms. The cgroup is the one that the process is in then.
 #[derive(Debug)]
 pub struct Pressure {
     root: PathBuf,

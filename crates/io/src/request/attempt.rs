@@ -199,9 +199,12 @@ impl Active {
             Request::Transfer(Transfer { direction, .. }) => *direction == Direction::Write,
             Request::WriteBack(_) => true,
         };
+        if let Ok(moved_bytes) = result {
+            self.done_bytes += moved_bytes;
+            self.choose_route();
+        }
         let error = match (result, self.request.span()) {
             (Ok(moved_bytes), Some(span)) => {
-                self.done_bytes += moved_bytes;
                 self.fruitless_attempts = 0;
                 if let Some(ending) = ends(&span, self.done_bytes, moved_bytes) {
                     return self.finish(ending);
@@ -228,6 +231,18 @@ impl Active {
             return Verdict::Again;
         }
         self.finish(Err(error))
+    }
+
+    /// A read that stopped within a block may go on by another route.
+    fn choose_route(&mut self) {
+        if let Request::Transfer(transfer) = &mut self.request
+            && transfer.direction == Direction::Read
+            && self.done_bytes < transfer.length_bytes
+            && let Some(route) =
+                transfer.file.route_after(transfer.route, self.done_bytes, transfer.length_bytes)
+        {
+            transfer.route = route;
+        }
     }
 
     /// Notes how the request ended: after all that could be moved, or by an error.

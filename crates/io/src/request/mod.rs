@@ -141,11 +141,7 @@ impl Request {
             span.route == Route::Buffered || span.file.direct().is_some(),
             "the file has a direct descriptor"
         );
-        let unit = span.file.transfer_alignment_bytes(span.route) as u64;
-        assert!(
-            (span.offset_bytes | length_bytes as u64).is_multiple_of(unit),
-            "a direct transfer is aligned"
-        );
+        assert!(span.file.takes(span.route, span.offset_bytes, length_bytes), "a direct transfer is aligned");
     }
 
     /// What moves and where, if anything does.

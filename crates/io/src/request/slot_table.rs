@@ -222,14 +222,11 @@ impl<A, W> SlotTable<A, W> {
     pub(crate) unsafe fn finish(&self, id: SlotId, completed: &mut CompletedBatch<A, W>) {
         completed.places += 1;
         let CompletedBatch { waiters, orphans, .. } = completed;
-        let mut is_orphan = false;
-        let mut adopt = |orphan| {
-            is_orphan = true;
-            orphans.push((orphan, id.index));
-        };
+        let orphans_before = orphans.len();
+        let adopt = |orphan| orphans.push((orphan, id.index));
         // SAFETY: as the caller promises.
-        let vacated = unsafe { self.slot(id).finish(|waiter| waiters.push(waiter), &mut adopt) };
-        if vacated && !is_orphan {
+        let vacated = unsafe { self.slot(id).finish(|waiter| waiters.push(waiter), adopt) };
+        if vacated && completed.orphans.len() == orphans_before {
             completed.vacated.push(id.index);
         }
     }

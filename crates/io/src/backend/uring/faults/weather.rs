@@ -109,7 +109,7 @@ impl Weather {
         if sky.is_refusing.load(Ordering::SeqCst) {
             return (Enter::Fails(libc::EPERM), None);
         }
-        // What is late rouses nobody who waits in the kernel.
+        // The kernel wakes no thread for completions that this layer holds back.
         let want = if self.late.is_empty() { want } else { 0 };
         if sky.is_calm() {
             return (Enter::Waits(want), None);
