@@ -90,7 +90,7 @@ impl<'a> Contest<'a> {
         self.needs_page_cache = true;
     }
 
-    /// Makes the contest run so many rounds at least, for a bar that is narrow.
+    /// Raises the number of rounds to this at least, for a bar that is narrow.
     pub(crate) fn rounds_at_least(&mut self, rounds: u32) {
         self.rounds_min = rounds;
     }

@@ -418,7 +418,8 @@ fn short_writes_are_continued() {
             let written = &bytes[first as usize * PAGE_BYTES..][..length_bytes];
             assert_eq!(pages.pattern.mismatch(first * 4096, written), None);
         }
-        assert!(control.attempts() > 60, "{} attempts", control.attempts());
+        // One for each run, and more for those of several pages: the device may move whole pages only.
+        assert!(control.attempts() > 40, "{} attempts", control.attempts());
         pages.assert_unpinned();
         bench.assert_idle();
     });
