@@ -239,11 +239,11 @@ fn is_quick(shared: &Shared, file: &OpenFile, piece: &Piece, known_bytes: u64) -
 }
 
 /// Whether others may be writing to the same pages through the kernel's page cache: it has dirty pages there; or, without a
-/// watch, it holds any page of the file.
+/// watch, it may hold any page of the file.
 fn may_meet_others(shared: &Shared, inode: &Inode, file: &OpenFile, bytes: ByteRange) -> bool {
     let all = ByteRange::new(0, bytes.end.max(inode.length_bytes()));
     shared.driver.is_dirty_in_kernel(file, bytes)
-        || !inode.origin.is_watched() && shared.driver.is_held_by_kernel(file, all)
+        || !inode.origin.is_watched() && shared.driver.may_be_held_by_kernel(file, all)
 }
 
 /// Writes ranges of a run that each begin in its first page. Blocks for the copies into the kernel's page cache.

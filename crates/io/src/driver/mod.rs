@@ -325,6 +325,11 @@ impl Driver {
         matches!(self.simulation(), Ok(None)) && file.resident_pages(range).is_some_and(|pages| pages > 0)
     }
 
+    /// The same, but yes where the kernel does not answer (before Linux 6.5).
+    pub fn may_be_held_by_kernel(&self, file: &OpenFile, range: ByteRange) -> bool {
+        matches!(self.simulation(), Ok(None)) && file.resident_pages(range).is_none_or(|pages| pages > 0)
+    }
+
     /// Makes the file at least this long; see [`OpenFile::extend`].
     ///
     /// # Errors
