@@ -143,11 +143,17 @@ ubc dir *arguments:
 
 # `--only write`: what writing costs, on files of its own beside yours: 16 GiB of room, or `--shrink 8`.
 # `--only cache`: a scan through headwater's cache beside a hot set, with a file of 2 GiB or more.
-# The comparisons of the README on a file of yours: needs fio (with huge pages), GNU cat, `cargo install coreutils`.
+# The comparisons that headwater promises to win, on a file of yours: needs fio (with huge pages), GNU cat, `cargo install coreutils`.
 [group('measure')]
 bars file *arguments:
     cargo build --release
     cargo run --release -p headwater-bench -- bars --file {{file}} {{arguments}}
+
+# All comparisons, written to docs/benchmarks.md and into the README's table: an hour or two on a quiet machine with fio (and huge pages for it), GNU cat and cp, b3sum, `cargo install coreutils`; `just figures --only nop,cache` replaces two chapters.
+[group('measure')]
+figures *arguments:
+    cargo build --release
+    cargo run --release -p headwater-bench -- figures {{arguments}}
 
 # The ring against other io_uring libraries; `just nop --features rio` with the one under GPL-3.0 as well.
 [group('measure')]

@@ -5,6 +5,7 @@
 //!   nop  ─► the same for the ring alone, against other io_uring libraries
 //!   cache ─► the same for a get of a cached page, against cache libraries and the kernel
 //!   peers ─► the same for whole kinds of work, against the libraries that read files
+//!   figures ─► all of these, and suites of `headwater bench` ─► docs/benchmarks.md, and the table of the README
 //!   guest ─► this program in a virtual machine whose disk polls ─► a table of checks
 //!   old-kernel ─► the tests of the workspace in a virtual machine with a kernel of another age ─► a table of suites
 //! ```
@@ -13,7 +14,7 @@
 //! `guest` and `old-kernel` need QEMU and a kernel, which they fetch.
 //!
 //! Owns: the command line.
-//! Does not own: what is compared (bars, nop, cache, write, peers), how arms run (arms, nop, cache, write, peers, guest,
+//! Does not own: what is compared (bars, nop, cache, write, peers), the documents (figures), how arms run (arms, nop, cache, write, peers, guest,
 //! old_kernel), the tools around them (tools), rounds and verdicts (contest), children and rows (`headwater-measure`).
 
 #![deny(unsafe_code)] // One peer's queue can only be filled so: nop/raw.rs.
@@ -22,6 +23,7 @@ mod arms;
 mod bars;
 mod cache;
 mod contest;
+mod figures;
 mod guest;
 mod nop;
 mod old_kernel;
@@ -66,6 +68,8 @@ enum Command {
     /// Runs one arm of the group `write` of `bars` in this process and prints a line of JSON.
     #[command(hide = true)]
     WriteArm(write::ArmOptions),
+    /// Runs all comparisons and writes docs/benchmarks.md, and the table of the README.
+    Figures(figures::Options),
     /// Boots a virtual machine with an NVMe disk that polls, and checks polled I/O there.
     Guest(guest::Options),
     /// Boots a virtual machine with the kernel of a release of Debian, and runs tests there.
@@ -116,6 +120,7 @@ fn main() -> ExitCode {
         Command::Peers(options) => peers::run(&options),
         Command::PeersArm(options) => peers::run_arm(&options),
         Command::WriteArm(options) => write::run_arm(&options),
+        Command::Figures(options) => figures::run(&options),
         Command::Guest(options) => guest::run(&options),
         Command::OldKernel(options) => old_kernel::run(&options),
         Command::OldKernelSuites => old_kernel::run_suites(),

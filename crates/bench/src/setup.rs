@@ -14,7 +14,7 @@ use crate::tools;
 /// Options of `bars`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// File to read: larger is better, 8 GiB was used for the figures in the README. For the warm rows it should fit
+    /// File to read: larger is better. For the warm rows it should fit
     /// in memory.
     #[arg(long)]
     pub(crate) file: PathBuf,

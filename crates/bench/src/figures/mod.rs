@@ -1,0 +1,240 @@
+//! Figures: all comparisons in one command, and the documents that show them.
+//!
+//! ```text
+//!   bars, nop, cache, peers, suites of `headwater bench` ─► a chapter each ─► docs/benchmarks.json ─► docs/benchmarks.md
+//!                                                                                              └─► the table in README.md
+//! ```
+//!
+//! A chapter is stored as soon as it is measured, with date, commit and machine of its own: an interrupted run loses the chapter
+//! it was at, and `--only` replaces the chapters that it names.
+//!
+//! Owns: which chapters there are and what they run, the JSON file.
+//! Does not own: what a chapter compares (bars, nop, cache, peers, the command's suites), how it is shown (markdown).
+
+mod markdown;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use headwater_measure::Machine;
+use headwater_testkit::Pattern;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Options of `figures`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Where files are made, on the device to measure.
+    #[arg(long, default_value = ".")]
+    dir: PathBuf,
+    /// Length of the file that most comparisons read, in MiB. The larger of two files is read warm as well, so it should fit in memory.
+    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u64).range(64..))]
+    mib: u64,
+    /// Interleaved rounds; medians are reported.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Only these chapters; the others keep what was measured before.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Measure nothing, and write the documents anew from the stored results.
+    #[arg(long, conflicts_with = "only")]
+    render: bool,
+    /// The headwater command.
+    #[arg(long, default_value = "target/release/headwater")]
+    headwater: PathBuf,
+    /// The folder of README.md and docs.
+    #[arg(long, default_value = ".")]
+    root: PathBuf,
+}
+
+/// All that was measured.
+#[derive(Default, Serialize, Deserialize)]
+struct Figures {
+    chapters: Vec<Chapter>,
+}
+
+/// What one command measured.
+#[derive(Serialize, Deserialize)]
+struct Chapter {
+    id: String,
+    command: String,
+    date: String,
+    commit: String,
+    machine: String,
+    /// As the command's `--json` has it.
+    results: Value,
+}
+
+/// A chapter: its name, whether the command `headwater` measures it instead of this program, and the arguments.
+type Source = (&'static str, bool, fn(&Options, &Path) -> Vec<String>);
+
+/// In the order of the document.
+const SOURCES: [Source; 7] = [
+    ("bars", false, |options, file| {
+        let [file, rounds] = [file.display().to_string(), options.rounds.to_string()];
+        words(["bars", "--file", &file, "--rounds", &rounds])
+    }),
+    ("peers", false, |options, file| {
+        let [file, dir] = [file.display(), options.dir.display()].map(|path| path.to_string());
+        words(["peers", "--file", &file, "--dir", &dir, "--rounds", &options.rounds.to_string()])
+    }),
+    ("nop", false, |options, _| words(["nop", "--seconds", "1", "--rounds", &options.rounds.to_string()])),
+    ("cache", false, |options, _| {
+        let dir = options.dir.display().to_string();
+        words(["cache", "--dir", &dir, "--seconds", "0.4", "--rounds", &options.rounds.to_string()])
+    }),
+    ("readahead", true, |options, file| suite("readahead", options, file)),
+    ("random", true, |options, file| suite("random", options, file)),
+    ("cat", true, |options, _| {
+        let dir = options.dir.display().to_string();
+        words(["bench", "cat", "--dir", &dir, "--rounds", &options.rounds.to_string()])
+    }),
+];
+
+fn words<const COUNT: usize>(words: [&str; COUNT]) -> Vec<String> {
+    words.map(str::to_owned).into()
+}
+
+fn suite(name: &str, options: &Options, file: &Path) -> Vec<String> {
+    let [file, rounds] = [file.display().to_string(), options.rounds.to_string()];
+    words(["bench", name, "--file", &file, "--rounds", &rounds])
+}
+
+pub(crate) fn run(options: &Options) -> io::Result<()> {
+    let mut figures = Figures::load(&options.root)?;
+    if options.render {
+        return figures.store(&options.root);
+    }
+    let chosen = chosen(&options.only)?;
+    let folder = TempDir::new_in(&options.dir)?;
+    let file = folder.path().join("file");
+    Pattern::new(1).write_file(&file, options.mib << 20)?;
+    let mut failed = Vec::new();
+    for (number, source) in chosen.iter().enumerate() {
+        println!("== {} ({} of {})", source.0, number + 1, chosen.len());
+        match measure(source, options, &file, folder.path()) {
+            Ok(chapter) => figures.put(chapter),
+            Err(error) => failed.push(format!("{}: {error}", source.0)),
+        }
+        figures.store(&options.root)?;
+    }
+    if failed.is_empty() { Ok(()) } else { Err(io::Error::other(failed.join("; "))) }
+}
+
+fn chosen(only: &[String]) -> io::Result<Vec<&'static Source>> {
+    if let Some(word) = only.iter().find(|word| !SOURCES.iter().any(|(id, ..)| id == word)) {
+        let ids = SOURCES.map(|(id, ..)| id).join(", ");
+        return Err(io::Error::other(format!(
+            "--only {word}: there is no such chapter; the chapters are {ids}"
+        )));
+    }
+    Ok(SOURCES.iter().filter(|(id, ..)| only.is_empty() || only.iter().any(|word| word == id)).collect())
+}
+
+/// Runs the command of a chapter, which prints its progress and its tables. A command that missed a row has written its results all
+/// the same.
+fn measure(source: &Source, options: &Options, file: &Path, folder: &Path) -> io::Result<Chapter> {
+    let &(id, by_command, arguments) = source;
+    let program = if by_command { options.headwater.clone() } else { std::env::current_exe()? };
+    let json = folder.join(format!("{id}.json"));
+    let arguments = arguments(options, file);
+    let status =
+        Command::new(&program).args(&arguments).arg(format!("--json={}", json.display())).status()?;
+    let results = std::fs::read(&json)
+        .map_err(|error| io::Error::new(error.kind(), format!("no results ({status}): {error}")))?;
+    let name = if by_command { "headwater" } else { "headwater-bench" };
+    let command = format!("{name} {}", arguments.join(" "));
+    Ok(Chapter {
+        id: id.to_owned(),
+        command: command.replace(&*file.to_string_lossy(), "FILE"),
+        date: told("date", &["+%Y-%m-%d"]),
+        commit: told("git", &["describe", "--always", "--dirty"]),
+        machine: machine(&options.dir),
+        results: serde_json::from_slice(&results)?,
+    })
+}
+
+fn machine(dir: &Path) -> String {
+    let dir = dir.display().to_string();
+    let place = told("findmnt", &["-no", "FSTYPE,SOURCE", "--target", &dir]);
+    let place = place.split_whitespace().collect::<Vec<_>>().join(" on ");
+    [Machine::here().words(), place]
+        .into_iter()
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// What a program of the system prints; empty where it is missing.
+fn told(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    output.map_or(String::new(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+impl Figures {
+    fn load(root: &Path) -> io::Result<Figures> {
+        match std::fs::read(root.join(STORE)) {
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Figures::default()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// In place of the chapter of that name, in the order of the document.
+    fn put(&mut self, chapter: Chapter) {
+        self.chapters.retain(|known| known.id != chapter.id);
+        self.chapters.push(chapter);
+        let place = |chapter: &Chapter| SOURCES.iter().position(|(id, ..)| *id == chapter.id);
+        self.chapters.sort_by_key(place);
+    }
+
+    fn store(&self, root: &Path) -> io::Result<()> {
+        let readme = std::fs::read_to_string(root.join("README.md"))?;
+        let readme = markdown::readme(&readme, self).map_err(io::Error::other)?;
+        std::fs::write(root.join(STORE), serde_json::to_string_pretty(self)? + "\n")?;
+        std::fs::write(root.join(DOCUMENT), markdown::document(self))?;
+        std::fs::write(root.join("README.md"), readme)
+    }
+}
+
+const STORE: &str = "docs/benchmarks.json";
+const DOCUMENT: &str = "docs/benchmarks.md";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the documents show what was measured, and nothing else. Method: rendering the stored results again changes nothing.
+    #[test]
+    fn documents_are_rendered() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let figures = Figures::load(&root).unwrap();
+        let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
+        assert_eq!(read(DOCUMENT), markdown::document(&figures));
+        let readme = read("README.md");
+        assert_eq!(readme, markdown::readme(&readme, &figures).unwrap());
+    }
+
+    /// Goal: a chapter replaces the one of its name, and all stand in the order of the document.
+    #[test]
+    fn chapters_replace_their_like() {
+        let chapter = |id: &str, commit: &str| Chapter {
+            id: id.to_owned(),
+            command: String::new(),
+            date: String::new(),
+            commit: commit.to_owned(),
+            machine: String::new(),
+            results: Value::Null,
+        };
+        let mut figures = Figures::default();
+        for (id, commit) in [("nop", "1"), ("bars", "1"), ("nop", "2")] {
+            figures.put(chapter(id, commit));
+        }
+        let found: Vec<_> = figures.chapters.iter().map(|chapter| (&*chapter.id, &*chapter.commit)).collect();
+        assert_eq!(found, [("bars", "1"), ("nop", "2")]);
+        assert!(chosen(&["nothing".to_owned()]).is_err());
+        assert_eq!(chosen(&[]).unwrap().len(), SOURCES.len());
+    }
+}
