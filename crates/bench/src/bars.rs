@@ -5,11 +5,13 @@
 //! ```
 //!
 //! Owns: which groups there are, the order.
-//! Does not own: the options (setup), rounds and verdicts (contest), what is promised (promises), ways (reading, programs, write).
+//! Does not own: the options (setup), rounds and verdicts (contest), what is promised (promises), ways (reading, programs, short, sizes, write).
 
 mod programs;
 mod promises;
 mod reading;
+mod short;
+mod sizes;
 
 use std::io::{self, Write};
 
@@ -18,6 +20,8 @@ use headwater_measure::Findings;
 use crate::contest::{self, Contest, Outcome};
 use crate::setup::{Bench, Options, is_meant};
 use crate::write;
+
+pub(crate) use short::{ArmOptions as ShortArm, run_arm as run_short};
 
 /// All groups, though one fails.
 pub(crate) fn run(options: &Options) -> io::Result<()> {
@@ -62,7 +66,7 @@ fn check_groups(options: &Options) -> io::Result<()> {
 type Build = for<'a> fn(&'a Bench<'a>) -> io::Result<Contest<'a>>;
 
 /// In the order in which they run.
-const GROUPS: [(&str, Build); 19] = [
+const GROUPS: [(&str, Build); 22] = [
     ("scan", reading::scan),
     ("memory", reading::memory),
     ("random", reading::random),
@@ -70,6 +74,9 @@ const GROUPS: [(&str, Build); 19] = [
     ("warm", reading::warm),
     ("cache", reading::cached),
     ("cat", programs::cat),
+    ("short", short::short),
+    ("sizes-cat", sizes::cat),
+    ("sizes-cp", sizes::cp),
     ("hash-tree", programs::hash_tree),
     ("hash-file", programs::hash_file),
     ("write-new", write::new),

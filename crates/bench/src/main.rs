@@ -65,6 +65,9 @@ enum Command {
     /// Runs one arm of `peers` in this process and prints a line of JSON.
     #[command(hide = true)]
     PeersArm(peers::ArmOptions),
+    /// Reads the first page of a file, with headwater or std, and ends; used by `bars`.
+    #[command(hide = true)]
+    OnePage(bars::ShortArm),
     /// Runs one arm of the group `write` of `bars` in this process and prints a line of JSON.
     #[command(hide = true)]
     WriteArm(write::ArmOptions),
@@ -119,6 +122,7 @@ fn main() -> ExitCode {
         Command::CacheArm(options) => cache::run_arm(&options),
         Command::Peers(options) => peers::run(&options),
         Command::PeersArm(options) => peers::run_arm(&options),
+        Command::OnePage(options) => bars::run_short(&options),
         Command::WriteArm(options) => write::run_arm(&options),
         Command::Figures(options) => figures::run(&options),
         Command::Guest(options) => guest::run(&options),

@@ -126,6 +126,11 @@ pub(crate) fn make_warm(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Reads its first page.
+pub(crate) fn make_warm_page(path: &Path) -> io::Result<()> {
+    File::open(path)?.read_exact(&mut [0; 1])
+}
+
 /// The kernel's readahead of the device below a file; put back when dropped.
 pub(crate) struct KernelReadahead {
     setting: PathBuf,

@@ -1,7 +1,7 @@
 //! Promise: which row is held against which, and how much better it is to be.
 //!
 //! Owns: the table.
-//! Does not own: the rows (reading, programs, write), the judgement (contest).
+//! Does not own: the rows (reading, programs, short, sizes, write), the judgement (contest).
 
 use headwater_measure::Limit;
 
@@ -18,6 +18,7 @@ const fn most(limit: f64) -> Limit {
 const RATE: &str = "mib_per_s";
 const IOPS: &str = "iops";
 const CPU: &str = "cpu_s_per_gib";
+const FILES: &str = "files_per_s";
 const READS: &str = "reads_per_s";
 const FIO_SCAN: &str = super::reading::FIO_SCANS[0].0;
 const TUNED: &str = "headwater-tuned";
@@ -63,6 +64,11 @@ pub(super) const ALL: &[Promise] = &[
     ratio("cat", "warm-cat7", "warm-uutils", RATE, least(1.0)),
     ratio("cat", "headwater into a pipe", "GNU into a pipe", RATE, least(3.0)),
     ratio("cat", "headwater into a pipe", "uutils into a pipe", RATE, least(1.0)),
+    own("short", "headwater over std, cold", "ms_each", most(0.5)),
+    own("short", "headwater over std, warm", "ms_each", most(0.5)),
+    own("short", "headwater over std, traced", "syscalls", most(40.0)),
+    ratio("sizes-cat", "headwater", "GNU", FILES, least(1.0)),
+    ratio("sizes-cp", "headwater", "GNU", FILES, least(1.0)),
     ratio("hash-tree", "headwater", "b3sum", RATE, least(2.0)),
     ratio("hash-file", "headwater", "b3sum*", RATE, least(1.2)),
     ratio("write-new", "headwater", "fio *", RATE, least(0.9)),
