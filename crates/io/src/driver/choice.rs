@@ -108,32 +108,38 @@ pub(super) struct Choice {
     pub(super) refusal: Option<String>,
 }
 
+/// # Errors
+/// What the kernel reports, with [`DriverKind::Uring`].
 pub(super) fn choose(options: &DriverOptions) -> io::Result<Choice> {
-    check(options)?;
-    let slots = || Arc::new(Slots::new(options.queue_depth));
-    let single = |slots, backend| -> Box<[_]> { Box::new([Arc::new(Queue::new(slots, backend))]) };
-    let threads = || {
-        let slots = slots();
-        let backend = Backend::Threads(Threads::new(&slots));
-        single(slots, backend)
+    let queues = match &options.kind {
+        DriverKind::Auto => return Ok(ring_or_threads(options)),
+        DriverKind::Uring => rings(options, DevicePolling::Interrupts)?,
+        DriverKind::Threads => single(options, |slots| Backend::Threads(Threads::new(slots))),
+        DriverKind::Sim(sim) => single(options, |slots| Backend::Sim(Sim::new(slots, sim))),
     };
-    let (queues, refusal) = match &options.kind {
-        DriverKind::Uring => (rings(options, DevicePolling::Interrupts)?, None),
-        DriverKind::Threads => (threads(), None),
-        DriverKind::Sim(sim) => {
-            let slots = slots();
-            let backend = Backend::Sim(Sim::new(&slots, sim));
-            (single(slots, backend), None)
-        }
-        DriverKind::Auto => match rings(options, DevicePolling::Interrupts) {
-            Ok(queues) => (queues, None),
-            Err(error) => (threads(), Some(error.to_string())),
-        },
-    };
-    Ok(Choice { queues, refusal })
+    Ok(Choice { queues, refusal: None })
 }
 
-fn check(options: &DriverOptions) -> io::Result<()> {
+/// The choice of [`DriverKind::Auto`].
+pub(super) fn ring_or_threads(options: &DriverOptions) -> Choice {
+    match rings(options, DevicePolling::Interrupts) {
+        Ok(queues) => Choice { queues, refusal: None },
+        Err(error) => {
+            let queues = single(options, |slots| Backend::Threads(Threads::new(slots)));
+            Choice { queues, refusal: Some(error.to_string()) }
+        }
+    }
+}
+
+fn single(options: &DriverOptions, backend: impl FnOnce(&Arc<Slots>) -> Backend) -> Box<[Arc<Queue>]> {
+    let slots = Arc::new(Slots::new(options.queue_depth));
+    let backend = backend(&slots);
+    Box::new([Arc::new(Queue::new(slots, backend))])
+}
+
+/// # Errors
+/// `InvalidInput` for what is out of range.
+pub(super) fn check(options: &DriverOptions) -> io::Result<()> {
     let invalid = |text: String| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     let depth = options.queue_depth;
     if !(1..=Limits::QUEUE_DEPTH_MAX).contains(&depth) {
@@ -154,7 +160,8 @@ fn check(options: &DriverOptions) -> io::Result<()> {
 pub(super) fn rings(options: &DriverOptions, polling: DevicePolling) -> io::Result<Box<[Arc<Queue>]>> {
     let depth = options.queue_depth;
     let by_processor = || {
-        let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
+        // Without the quota of cgroups, for which std opens and reads three files: a few rings more cost less.
+        let processors = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
         processors.min(depth / RING_DEPTH_MIN).max(1)
     };
     let count = match options.sharing {

@@ -21,18 +21,19 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use headwater_core::units::ByteRange;
 
 use crate::backend::sim::Sim;
-use crate::backend::uring::{DevicePolling, polled_read_works};
-use crate::driver::choice::{Choice, DriverOptions, Polling};
+use crate::backend::uring::{DevicePolling, Sharing, polled_read_works};
+use crate::driver::choice::{Choice, DriverKind, DriverOptions, Polling};
 use crate::driver::completion::{Batch, Completion, Plug};
 use crate::driver::queue::{Backend, Queue, Start};
 use crate::file::{Allocated, AppendFile, Appended, OpenFile, Route};
 use crate::memory::arena::{Arena, ArenaKey, Urgency};
 use crate::request::{Rejected, Request};
+use crate::system::fork::ProcessMark;
 use crate::system::reject::RejectReason;
 use crate::system::sys::SyncScope;
 
@@ -95,33 +96,41 @@ pub struct Driver {
 }
 
 struct Inner {
-    queues: Box<[Arc<Queue>]>,
+    /// Chosen by the first request where no refusal of the kernel is an error: a ring takes ten system calls.
+    chosen: OnceLock<Choice>,
     polled: OnceLock<Result<Box<[Arc<Queue>]>, String>>,
     memory: OnceLock<ArenaKey>,
     options: DriverOptions,
-    refusal: Option<String>,
+    mark: ProcessMark,
 }
 
 impl Driver {
-    /// Builds a driver. With [`DriverKind::Auto`](crate::DriverKind::Auto) a refused ring is no error; [`Driver::info`] tells why.
+    /// Builds a driver. With [`DriverKind::Auto`](crate::DriverKind::Auto) a refused ring is no error; [`Driver::info`] tells why. The
+    /// rings or threads of such a driver are set up when the first request needs them.
     ///
     /// # Errors
     /// `InvalidInput` for a queue depth or a number of rings out of range; with [`DriverKind::Uring`](crate::DriverKind::Uring) what the kernel
     /// reports.
     pub fn new(options: &DriverOptions) -> io::Result<Driver> {
-        let Choice { queues, refusal } = choice::choose(options)?;
-        let options = options.clone();
-        let inner = Inner { queues, polled: OnceLock::new(), memory: OnceLock::new(), options, refusal };
-        Ok(Driver { inner: Arc::new(inner) })
+        choice::check(options)?;
+        let chosen = match options {
+            DriverOptions { kind: DriverKind::Auto, sharing: Sharing::AnyThread, .. } => OnceLock::new(),
+            _ => OnceLock::from(choice::choose(options)?),
+        };
+        Ok(Driver::of_choice(chosen, options.clone()))
+    }
+
+    fn of_choice(chosen: OnceLock<Choice>, options: DriverOptions) -> Driver {
+        let (polled, memory, mark) = (OnceLock::new(), OnceLock::new(), ProcessMark::here());
+        Driver { inner: Arc::new(Inner { chosen, polled, memory, options, mark }) }
     }
 
     /// A driver of a queue that a test has built.
     #[cfg(all(test, not(headwater_loom)))]
     pub(crate) fn of_queue(queue: Queue) -> Driver {
         let options = DriverOptions { polling: Polling::Off, ..DriverOptions::default() };
-        let (polled, memory) = (OnceLock::new(), OnceLock::new());
-        let inner = Inner { queues: Box::new([Arc::new(queue)]), polled, memory, options, refusal: None };
-        Driver { inner: Arc::new(inner) }
+        let choice = Choice { queues: Box::new([Arc::new(queue)]), refusal: None };
+        Driver::of_choice(OnceLock::from(choice), options)
     }
 
     /// Injects these faults into each ring, once.
@@ -130,12 +139,13 @@ impl Driver {
     /// When that was called before.
     #[cfg(all(feature = "faults", not(headwater_loom)))]
     pub fn inject(&self, faults: &crate::KernelFaults) {
+        self.ordinary_queues();
         self.all_queues().for_each(|queue| queue.inject(faults));
     }
 
-    /// The kind of driver, and why a requested feature is not in use.
+    /// The kind of driver, and why a requested feature is not in use. Sets up what the first request would.
     pub fn info(&self) -> DriverInfo {
-        let queues = &self.inner.queues;
+        let Choice { queues, refusal } = self.chosen();
         let (name, rings, completions_deferred) = match &queues[0].backend {
             Backend::Uring(uring) => ("uring", queues.len() as u32, uring.is_deferred()),
             Backend::Threads(_) => ("threads", 0, false),
@@ -152,7 +162,7 @@ impl Driver {
             name,
             registered_bytes: memory().map(|(bytes, _)| bytes).max().unwrap_or(0),
             registration_refusal: memory().find_map(|(_, refusal)| refusal).map(str::to_owned),
-            uring_refusal: self.inner.refusal.clone(),
+            uring_refusal: refusal.clone(),
             rings,
             polled_rings,
             completions_deferred,
@@ -209,15 +219,12 @@ impl Driver {
 
     /// The time; on `sim` ahead by as much as a test has advanced it.
     pub fn now(&self) -> Instant {
-        match &self.inner.queues[0].backend {
-            Backend::Sim(sim) => Instant::now() + sim.ahead(),
-            Backend::Uring(_) | Backend::Threads(_) => Instant::now(),
-        }
+        Instant::now() + self.sim().map_or(Duration::ZERO, Sim::ahead)
     }
 
     /// Whether this process is a forked child of the one that built the driver. Every operation is refused then.
     pub fn is_forked(&self) -> bool {
-        self.inner.queues[0].is_forked()
+        !self.inner.mark.is_here()
     }
 
     /// Reads into borrowed memory in this thread; see [`OpenFile::read_blocking`].
@@ -355,10 +362,15 @@ impl Driver {
         if self.is_forked() {
             return Err(RejectReason::Forked.into());
         }
-        Ok(match &self.inner.queues[0].backend {
+        Ok(self.sim())
+    }
+
+    /// A simulated device is there from the beginning.
+    fn sim(&self) -> Option<&Sim> {
+        match &self.inner.chosen.get()?.queues[0].backend {
             Backend::Sim(sim) => Some(sim),
             Backend::Uring(_) | Backend::Threads(_) => None,
-        })
+        }
     }
 
     /// The driver's gauges.
@@ -382,26 +394,42 @@ impl Driver {
     /// # Panics
     /// On a local driver in another thread than its own.
     pub(crate) fn check_thread(&self) {
-        self.inner.queues[0].check_thread();
+        if let Some(chosen) = self.inner.chosen.get() {
+            chosen.queues[0].check_thread();
+        }
+    }
+
+    /// The caller ensures that this is no forked child.
+    fn chosen(&self) -> &Choice {
+        self.inner.chosen.get_or_init(|| {
+            let choice = choice::ring_or_threads(&self.inner.options);
+            if let Some(arena) = self.inner.memory.get() {
+                choice.queues.iter().for_each(|queue| queue.register_memory(arena.clone()));
+            }
+            choice
+        })
     }
 
     pub(crate) fn ordinary_queues(&self) -> &[Arc<Queue>] {
-        &self.inner.queues
+        &self.chosen().queues
     }
 
+    /// Those that are set up.
     pub(crate) fn all_queues(&self) -> impl Iterator<Item = &Arc<Queue>> {
+        let chosen = self.inner.chosen.get().map(|chosen| &chosen.queues);
         let polled = self.inner.polled.get().and_then(|polled| polled.as_ref().ok());
-        self.inner.queues.iter().chain(polled.into_iter().flatten())
+        chosen.into_iter().chain(polled).flatten()
     }
 
     /// The queues that a request may take. Polled rings take neither syncs nor writeback, for which no thread would spin.
     pub(crate) fn queues_for(&self, request: &Request) -> &[Arc<Queue>] {
+        let ordinary = self.ordinary_queues();
         match request {
             Request::Transfer(transfer)
                 if transfer.route == Route::Direct
                     && self.inner.options.polling == Polling::Auto
                     && transfer.length_bytes <= transfer.file.polled_bytes_max(polled_read_works)
-                    && matches!(self.inner.queues[0].backend, Backend::Uring(_)) =>
+                    && matches!(ordinary[0].backend, Backend::Uring(_)) =>
             {
                 let polled = self.inner.polled.get_or_init(|| {
                     let queues = choice::rings(&self.inner.options, DevicePolling::Polled);
@@ -411,9 +439,9 @@ impl Driver {
                     }
                     Ok(queues)
                 });
-                polled.as_deref().unwrap_or(&self.inner.queues)
+                polled.as_deref().unwrap_or(ordinary)
             }
-            _ => &self.inner.queues,
+            _ => ordinary,
         }
     }
 
