@@ -211,6 +211,7 @@ impl OpenOptions {
         };
         if self.access == Access::ReadWrite {
             engine.shared.leases.make_way(&engine.shared.cache.inodes, path);
+            engine.shared.background.note();
         }
         let open = self.open_file(path).map_err(|error| Error::on_file(Operation::Open, path, error))?;
         self.register(engine, open, path)

@@ -1,7 +1,7 @@
 //! Upcalls: the steps of opening and closing a file, and of one round of the background thread.
 //!
 //! ```text
-//!   a file is opened, or becomes dirty ─► woken ─► tick ─┬─ requests done? completed; pages old, or file closed? written back
+//!   a file is opened for writing, memory grows ─► woken ─► tick ─┬─ requests done? completed; pages old, or file closed? written back
 //!     ▲                                                    └─ memory short? released; lease refused before? tried again
 //!     └── nothing is open or dirty: sleeps ◄── until the next tick, which the state of memory sets ──┘
 //! ```
@@ -19,7 +19,7 @@ use headwater_io::{OpenFile, Pause, close_parked};
 
 use crate::api::ending;
 use crate::base::clock::REVALIDATE_INTERVAL;
-use crate::engine::{Shared, Upcalls, reclaim};
+use crate::engine::{Shared, Upcalls, frames, reclaim};
 use crate::inode::table::{WasClosed, WasLast};
 use crate::inode::{ALL_PAGES, Inode};
 use crate::write::writeback::{self, Awaited, SYNC_RUNS};
@@ -39,7 +39,6 @@ pub(crate) fn open(
     let (inode, was_closed) = shared.cache.inodes.enter(key, || {
         Inode::new(key, shared.cache.pages.add_file()?, &shared.watch, shared.readahead_policy, limits)
     })?;
-    shared.background.note();
     let refreshed = inode.refresh_opened(file, REVALIDATE_INTERVAL);
     let refreshed = refreshed.and_then(|()| policy.map_or(Ok(()), |policy| inode.set_policy(policy)));
     if was_closed == WasClosed::Yes {
@@ -82,7 +81,7 @@ pub(crate) fn maintain(shared: &Shared) -> Pause {
     writeback::begin_old(shared);
     shared.watch.drain();
     let leases = shared.leases.maintain();
-    let is_small = shared.arena.stats().mapped_bytes <= WATCHED_BYTES_MIN;
+    let is_small = shared.arena.stats().mapped_bytes <= frames::WATCHED_BYTES_MIN;
     let memory = if is_small { GROWTH_TICK } else { reclaim::relieve(shared).look_again };
     let dirty = (!shared.cache.writes.dirty_files().is_empty()).then_some(DIRTY_TICK);
     let memory = (!is_small || shared.cache.inodes.are_open()).then_some(memory);
@@ -93,9 +92,6 @@ pub(crate) fn maintain(shared: &Shared) -> Pause {
 
 /// While pages are dirty: short beside the age at which they are written back, long beside the cost of a round.
 const DIRTY_TICK: Duration = Duration::from_millis(100);
-
-/// An engine with less mapped than this is not asked to return memory: it would relieve no one.
-const WATCHED_BYTES_MIN: usize = 64 << 20;
 
 /// How often a small engine is checked for growth.
 const GROWTH_TICK: Duration = Duration::from_secs(1);

@@ -1,10 +1,12 @@
 //! Background thread: the work that no caller waits for.
 //!
 //! ```text
-//!   a file is opened, or becomes dirty ─► woken ─► tick ─┬─ requests done? completed; pages old, or file closed? written back
+//!   a file is opened for writing, memory grows ─► woken ─► tick ─┬─ requests done? completed; pages old, or file closed? written back
 //!     ▲                                                    └─ memory short? released; lease refused before? tried again
 //!     └── nothing is open or dirty: sleeps ◄── until the next tick, which the state of memory sets ──┘
 //! ```
+//!
+//! A program that only reads, with little memory, has no such thread: to start and to join it takes 0.2 ms.
 //!
 //! An opening or a first dirty page wakes the thread only from its long sleep. While files come and go it ticks at intervals:
 //! waking it for each of them cost 30 us for a file that is opened, read and closed within 10, and as much for each sync.

@@ -22,6 +22,7 @@ use crate::engine::reclaim;
 
 /// Frames for pages of the cache. `None` when none can be had without waiting, or, for readahead, only in small pieces.
 pub(crate) fn for_pages(shared: &Shared, bytes: usize, purpose: Purpose) -> Option<Extents> {
+    note_growth(shared);
     let urgency = match purpose {
         Purpose::Demand if bytes <= PAGE_BYTES => Urgency::Demand,
         Purpose::Demand | Purpose::Ahead => Urgency::Readahead,
@@ -53,6 +54,7 @@ pub(crate) fn room_to_read(shared: &Shared, freed: EventListener) -> EventListen
 
 /// One extent for a read around the cache; evicts pages if need be.
 pub(crate) fn allocate(shared: &Shared, bytes: usize, urgency: Urgency) -> Option<Extent> {
+    note_growth(shared);
     shared.arena.allocate(bytes, urgency).or_else(|| {
         make_room(shared, bytes);
         shared.arena.allocate(bytes, urgency)
@@ -61,10 +63,18 @@ pub(crate) fn allocate(shared: &Shared, bytes: usize, urgency: Urgency) -> Optio
 
 /// As [`allocate`], in several extents if need be.
 pub(crate) fn allocate_run(shared: &Shared, bytes: usize, urgency: Urgency) -> Option<Extents> {
+    note_growth(shared);
     shared.arena.allocate_run(bytes, urgency).or_else(|| {
         make_room(shared, bytes);
         shared.arena.allocate_run(bytes, urgency)
     })
+}
+
+/// The background thread watches the memory of an engine from the first allocation that finds 64 MiB mapped.
+fn note_growth(shared: &Shared) {
+    if shared.arena.has_mapped(WATCHED_BYTES_MIN) {
+        shared.background.note();
+    }
 }
 
 /// Evicts pages; if none can be, first completes loads that have arrived. Returns the number of evicted pages.
@@ -103,6 +113,9 @@ fn leaves_share(shared: &Shared, bytes: usize) -> bool {
 pub(crate) fn cache_bytes_max(shared: &Shared) -> u64 {
     (shared.arena.budget_bytes() / UNCACHED_DIVISOR * (UNCACHED_DIVISOR - 1)) as u64
 }
+
+/// An engine with no more mapped than this is not asked to return memory: it would relieve no one.
+pub(crate) const WATCHED_BYTES_MIN: usize = 64 << 20;
 
 /// The cache leaves this fraction of the budget to other uses: as much as readahead leaves to demands.
 const UNCACHED_DIVISOR: usize = 8;

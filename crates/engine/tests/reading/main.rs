@@ -32,6 +32,7 @@ mod refusal;
 mod rig;
 #[cfg(feature = "tokio")]
 mod runtimes;
+mod short;
 mod statistics;
 mod tails;
 mod whole;

@@ -266,6 +266,12 @@ impl Arena {
         (self.shared.chunks_max - self.shared.chunks_lent()) * CHUNK_BYTES
     }
 
+    /// Whether this much was ever mapped at a time, rounded down to whole chunks. No lock.
+    pub fn has_mapped(&self, bytes: usize) -> bool {
+        let Some(last) = (bytes / CHUNK_BYTES).checked_sub(1) else { return true };
+        self.shared.bases.get(last).is_some_and(|base| !base.load(Ordering::Relaxed).is_null())
+    }
+
     /// Lowers the budget by `bytes`, rounded up to whole chunks, for as long as the result lives, so that as much other memory can
     /// be used in its place.
     ///
