@@ -148,6 +148,7 @@ impl Device {
             self.reader.seek(SeekFrom::Start(part.start)).map_err(|error| reading(copy.name, error))?;
             self.position_bytes = part.start;
         }
+        self.reader.will_read(copy.range.end - part.start);
         while self.position_bytes < part.end {
             let chunk = self.reader.fill_buf().map_err(|error| reading(copy.name, error))?;
             let left_bytes = usize::try_from(part.end - self.position_bytes).unwrap_or(usize::MAX);

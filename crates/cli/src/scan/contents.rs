@@ -180,6 +180,7 @@ impl<'a> Contents<'a> {
         let mut reader = opened.map_err(|error| Failure::Open(cause(error.into())))?.reader();
         let (mut hasher, mut position_bytes, mut unreadable) =
             (self.algorithm.map(Hasher::new), 0, Vec::new());
+        reader.will_read(length_bytes);
         let mut pace = Pace::new();
         loop {
             self.check_stopped().map_err(Failure::Read)?;

@@ -21,7 +21,7 @@
 //! Does not own: which streams a file has, what is cached, the I/O itself. The caller submits each extent it
 //! is given, in order, and reports what happened.
 //!
-//! States: new -> ramping `[next_extent]` -> steady `[next_extent]`; any -> new `[restart]`; any -> probing
+//! States: new -> announced `[expect]` -> ramping; new -> ramping `[next_extent]` -> steady `[next_extent]`; any -> new `[restart]`; any -> probing
 //! in pages `[on_failed]` -> ramping `[next_extent]`.
 //!
 //! Invariants:
@@ -111,6 +111,16 @@ impl SequentialStream {
         stream.size_bytes = stream.limits.size_bytes_max;
         stream.distance_bytes = stream.limits.distance_bytes_max;
         stream
+    }
+
+    /// The consumer has said that it will read `bytes` from the position on. As much of them is asked for at once as keeps a device
+    /// busy, in several extents; from there the ramp goes on as ever.
+    pub fn expect(&mut self, bytes: u64) {
+        let wanted_bytes = bytes.min(EXPECTED_BYTES_MAX).min(self.limits.distance_bytes_max);
+        self.distance_bytes = self.distance_bytes.max(wanted_bytes);
+        let size_bytes = (wanted_bytes / EXPECTED_EXTENTS).checked_ilog2().map_or(0, |shift| 1 << shift);
+        self.size_bytes = self.size_bytes.max(size_bytes).min(self.limits.size_bytes_max);
+        self.last = None;
     }
 
     /// The next extent to submit, now counted as submitted; `None` while the distance is filled or nothing of
@@ -286,6 +296,13 @@ impl SequentialStream {
         self.alignment.max(Alignment::PAGE).get()
     }
 }
+
+/// What [`SequentialStream::expect`] asks for at once: a device of 10 GB/s delivers it in the 0.2 ms that it takes to answer, and it
+/// fits into one chunk of memory, each of which takes as long to map.
+const EXPECTED_BYTES_MAX: u64 = 2 << 20;
+
+/// It is asked for in this many parts: the first arrives before the last, and a device works on several.
+const EXPECTED_EXTENTS: u64 = 8;
 
 /// How many distances are consumed without a wait before the distance shrinks by one size. Shorter, and a
 /// reader whose speed is close to the device's swings between waiting and shrinking; much longer, and memory

@@ -12,6 +12,8 @@ enum Step {
     /// Consume this part of what is ahead and within the file.
     Consume(f64),
     Wait,
+    /// Announce so many bytes.
+    Expect(u64),
     Refuse,
     Restart(u64),
     Resume(u64),
@@ -26,6 +28,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (0.0..=1.0f64).prop_map(Step::Consume),
         3 => Just(Step::Consume(1.0)),
         2 => Just(Step::Wait),
+        1 => offset_bytes().prop_map(Step::Expect),
         2 => Just(Step::Refuse),
         1 => offset_bytes().prop_map(Step::Restart),
         1 => offset_bytes().prop_map(Step::Resume),
@@ -84,6 +87,7 @@ impl Consumer {
             Step::Next => self.next(),
             Step::Consume(part) => self.consume(part),
             Step::Wait => self.wait(),
+            Step::Expect(bytes) => self.expect(bytes),
             Step::Refuse => self.refuse(),
             Step::Restart(offset_bytes) => {
                 self.jump(self.base_bytes + offset_bytes, SequentialStream::restart);
@@ -131,6 +135,15 @@ impl Consumer {
         let before_bytes = self.stream.distance_bytes();
         self.stream.on_wait();
         assert_eq!(self.stream.distance_bytes(), (before_bytes * 2).min(self.distance_bytes_max));
+    }
+
+    /// Size and distance do not fall, and the distance is no longer than what is announced.
+    fn expect(&mut self, bytes: u64) {
+        let (size_bytes, distance_bytes) = (self.stream.size_bytes(), self.stream.distance_bytes());
+        self.stream.expect(bytes);
+        assert!(self.stream.size_bytes() >= size_bytes && self.stream.distance_bytes() >= distance_bytes);
+        assert!(self.stream.distance_bytes() <= bytes.max(distance_bytes));
+        self.last = None;
     }
 
     /// A refused extent comes again, the same, and refusing does not move the distance.

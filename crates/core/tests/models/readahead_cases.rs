@@ -36,6 +36,20 @@ fn size_ramps_without_waits() {
     assert_eq!(stream.distance_bytes(), 2 * MIB);
 }
 
+/// Goal: of what is announced, 2 MiB are asked for at once, in several extents, and no more than was announced. Method: long and
+/// short announcements.
+#[test]
+fn what_is_announced_is_asked_for_at_once() {
+    let sizes_kib = |announced_bytes, end_bytes| {
+        let mut stream = default_stream(0);
+        stream.expect(announced_bytes);
+        drain(&mut stream, end_bytes).iter().map(|extent| extent.len() / KIB).collect::<Vec<_>>()
+    };
+    assert_eq!(sizes_kib(u64::MAX, u64::MAX), [256, 256, 512, 1024]);
+    assert_eq!(sizes_kib(MIB, MIB), [128, 128, 256, 512]);
+    assert_eq!(sizes_kib(0, u64::MAX), [128, 128]);
+}
+
 /// Goal: while the reader consumes, something is always in flight ahead of what it consumes. Method: two
 /// extents are ahead whenever the distance was just refilled in the steady state.
 #[test]

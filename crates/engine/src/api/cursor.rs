@@ -30,6 +30,13 @@ impl Cursor {
         }
     }
 
+    pub(crate) fn expect(&mut self, bytes: u64) {
+        match self {
+            Cursor::Stored(stream) => stream.expect(bytes),
+            Cursor::Memory(_) => {}
+        }
+    }
+
     pub(crate) fn chunk(&self) -> &[u8] {
         match self {
             Cursor::Stored(stream) => stream.chunk(),

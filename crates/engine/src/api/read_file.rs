@@ -142,7 +142,9 @@ fn stream_to_end(file: &File, length: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(length).map_err(|_| failed(io::ErrorKind::OutOfMemory.into()))?;
     let limit_bytes = if length == 0 { UNSIZED_BYTES_MAX } else { u64::MAX };
-    file.reader().take(limit_bytes).read_to_end(&mut bytes).map_err(failed)?;
+    let mut reader = file.reader();
+    reader.will_read(length as u64);
+    reader.take(limit_bytes).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 == limit_bytes {
         let text =
             "it tells no length, and has not ended after 256 MiB; `File::reader` reads any number of bytes";

@@ -35,6 +35,26 @@ impl Reader {
     pub(crate) fn new(contents: &Contents) -> Reader {
         Reader { cursor: Cursor::new(contents) }
     }
+
+    /// Announces that the next `bytes` will be read, so that readahead need not find out: up to 2 MiB of them are requested together
+    /// with the first. No promise; what is announced and not read was read in vain. A seek ends the announcement.
+    ///
+    /// ```
+    /// use std::io::Read;
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # std::fs::write(&path, vec![7; 100_000])?;
+    /// let file = headwater::File::open(&path)?;
+    /// let mut reader = file.reader();
+    /// reader.will_read(file.len()?);
+    /// let mut bytes = Vec::new();
+    /// reader.read_to_end(&mut bytes)?;
+    /// assert_eq!(bytes.len(), 100_000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn will_read(&mut self, bytes: u64) {
+        self.cursor.expect(bytes);
+    }
 }
 
 impl Read for Reader {

@@ -140,6 +140,11 @@ impl ReadStream {
         source.offset_alignment().max(Alignment::PAGE)
     }
 
+    /// See [`Reader::will_read`](crate::Reader::will_read).
+    pub(crate) fn expect(&mut self, bytes: u64) {
+        self.policy.expect(bytes);
+    }
+
     pub(crate) fn source(&self) -> &Source {
         &self.source
     }

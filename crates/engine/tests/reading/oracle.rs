@@ -130,7 +130,7 @@ impl<'a> Fleet<'a> {
 
     /// One operation, decided by the numbers drawn.
     fn apply(&mut self, rng: &mut Rng) {
-        match rng.below(12) {
+        match rng.below(13) {
             0 => self.read_at(rng),
             1 => self.read_exact_at(rng),
             2 => self.read_at_async(rng),
@@ -141,6 +141,7 @@ impl<'a> Fleet<'a> {
             8 => self.read_async(rng),
             9 => self.fill_async(rng),
             10 => self.seek_async(rng),
+            11 => pick(&mut self.readers, rng).0.will_read(rng.below(5 << 20)),
             _ => self.stream(rng),
         }
     }

@@ -89,6 +89,7 @@ fn headwater(tally: &mut Tally, engine: &EngineArguments, method: Method) -> io:
     let engine = builder.build()?;
     let file = headwater::OpenOptions::new().engine(&engine).io(IoMode::Direct).open(INPUT)?;
     let mut reader = file.reader();
+    reader.will_read(tally.end_bytes);
     match delivery {
         Delivery::ZeroCopy => tally.take_lent(&mut reader)?,
         Delivery::Copying => tally.take_copies(&mut reader, &mut vec![0; COPY_BYTES])?,
