@@ -22,6 +22,14 @@ pub(crate) struct CatArguments {
     pub(crate) engine: EngineArguments,
 }
 
+impl CatArguments {
+    /// These files without an option.
+    pub(crate) fn plain(files: Vec<OsString>) -> CatArguments {
+        let (json, engine) = (JsonArguments::default(), EngineArguments::default());
+        CatArguments { files, io: IoChoice::default(), json, engine }
+    }
+}
+
 /// The help of `--json`: standard output carries the files, so the JSON goes to standard error.
 pub(crate) const CAT_JSON: &str =
     "Report how many bytes came from where: as JSON on standard error, or with =OUT in that file";

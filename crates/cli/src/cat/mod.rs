@@ -18,6 +18,7 @@ mod route;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
+use std::mem::ManuallyDrop;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -64,7 +65,9 @@ fn copy_all(arguments: &CatArguments, entries: &mut Vec<Entry>) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let mut cat = Cat { output, positioned: Positioned::new(arguments), io: arguments.io };
+    // An engine that only reads loses nothing if it ends with the process.
+    let positioned = ManuallyDrop::new(Positioned::new(arguments));
+    let mut cat = Cat { output, positioned, io: arguments.io };
     let standard_input = [OsStr::new(STANDARD_INPUT).to_owned()];
     let names = if arguments.files.is_empty() { &standard_input } else { &arguments.files[..] };
     let mut code = ExitCode::SUCCESS;
@@ -112,7 +115,7 @@ impl Failure {
 
 struct Cat {
     output: Output,
-    positioned: Positioned,
+    positioned: ManuallyDrop<Positioned>,
     io: IoChoice,
 }
 

@@ -3,6 +3,7 @@
 //! Owns: options and their texts.
 //! Does not own: what a copy does with them.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -10,7 +11,7 @@ use clap::{Args, ValueEnum};
 use crate::shared::arguments::QueueArguments;
 use crate::shared::output::JsonArguments;
 
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 #[command(
     override_usage = "headwater cp [OPTIONS] <SOURCE> <DEST>\n       headwater cp [OPTIONS] <SOURCE>... <DIRECTORY>"
 )]
@@ -44,17 +45,26 @@ pub(crate) struct CopyArguments {
     pub(crate) queue: QueueArguments,
 }
 
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+impl CopyArguments {
+    /// These paths without an option.
+    pub(crate) fn plain(paths: Vec<OsString>) -> CopyArguments {
+        CopyArguments { paths: paths.into_iter().map(PathBuf::from).collect(), ..CopyArguments::default() }
+    }
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Sparse {
     /// Holes stay holes.
+    #[default]
     Auto,
     /// Holes are written out as zeros, and no blocks are shared.
     Never,
 }
 
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Reflink {
     /// Blocks are shared where that is possible, else copied.
+    #[default]
     Auto,
     /// All bytes are copied.
     Never,
@@ -85,5 +95,7 @@ If DEST is a symbolic link, the target of the link is replaced. If DEST has seve
 replacing it takes --force, and its other names keep the old contents. Devices, FIFOs and sockets
 cannot be destinations.
 
-What the kernel's page cache holds of the source is copied from there; the rest is read and written
-with direct I/O, through the same memory. The page cache stays as it is.";
+What the kernel's page cache holds of the source is copied from there; the rest is read with direct
+I/O, and does not enter it. Up to an eighth of the memory that nothing uses, the copy is left to the
+kernel to write later, as by any program; a larger one, or one with --sync or --verify, is written
+with direct I/O. No cached file is evicted.";

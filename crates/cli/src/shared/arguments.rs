@@ -18,7 +18,13 @@ pub(crate) struct EngineArguments {
     pub(crate) queue: QueueArguments,
 }
 
-#[derive(Args, Clone, Debug)]
+impl Default for EngineArguments {
+    fn default() -> Self {
+        EngineArguments { memory: ByteSize(32 << 20), queue: QueueArguments::default() }
+    }
+}
+
+#[derive(Args, Clone, Debug, Default)]
 pub(crate) struct QueueArguments {
     /// How I/O requests are submitted to the kernel.
     #[arg(long, value_name = "DRIVER", default_value = "auto")]
@@ -55,9 +61,10 @@ impl EngineArguments {
     }
 }
 
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum IoChoice {
     /// Cached bytes from the kernel's page cache, the rest directly from the device.
+    #[default]
     Auto,
     /// All bytes directly from the device, bypassing the page cache (O_DIRECT).
     Direct,
@@ -75,9 +82,10 @@ impl IoChoice {
     }
 }
 
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum DriverChoice {
     /// io_uring where the system allows it, else threads; HEADWATER_DRIVER, if set, chooses instead.
+    #[default]
     Auto,
     /// io_uring.
     Uring,
