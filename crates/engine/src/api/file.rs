@@ -211,7 +211,6 @@ impl OpenOptions {
         };
         if self.access == Access::ReadWrite {
             engine.shared.leases.make_way(&engine.shared.cache.inodes, path);
-            engine.shared.background.note();
         }
         let open = self.open_file(path).map_err(|error| Error::on_file(Operation::Open, path, error))?;
         self.register(engine, open, path)
@@ -267,6 +266,9 @@ impl OpenOptions {
             source.mark_reported(inode);
         }
         source.begin_coherence();
+        if self.access == Access::ReadWrite {
+            source.engine.shared.background.note();
+        }
         let file = File { contents: Contents::Stored(Arc::new(source)) };
         // As `O_TRUNC` of `open(2)`, which does nothing to devices.
         if self.truncate == Truncate::Yes && file.is_regular() {

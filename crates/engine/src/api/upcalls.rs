@@ -1,8 +1,8 @@
 //! Upcalls: the steps of opening and closing a file, and of one round of the background thread.
 //!
 //! ```text
-//!   a file is opened for writing, memory grows ─► woken ─► tick ─┬─ requests done? completed; pages old, or file closed? written back
-//!     ▲                                                    └─ memory short? released; lease refused before? tried again
+//!   file opened for writing, memory grows ─► woken ─► tick ─┬─ requests done? completed; pages old, or file closed? written back
+//!     ▲                                                     └─ memory short? released; lease refused before? tried again
 //!     └── nothing is open or dirty: sleeps ◄── until the next tick, which the state of memory sets ──┘
 //! ```
 //!
