@@ -5,7 +5,9 @@
 //! ```
 //!
 //! Owns: the facts about a file, their words, the map, exit codes.
-//! Does not own: facts about the storage (`storage`), counting resident pages (the engine).
+//! Does not own: facts about the storage (`storage`), counting resident pages (the engine), facts about memory (`memory`).
+
+mod memory;
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -28,8 +30,11 @@ use crate::shared::units::readable;
 #[derive(Args, Debug)]
 pub(crate) struct StatArguments {
     /// Files and block devices to look at. No data is read, except for one page where only a read shows whether direct I/O works.
-    #[arg(value_name = "FILE", required = true)]
+    #[arg(value_name = "FILE", required_unless_present = "memory")]
     pub(crate) files: Vec<PathBuf>,
+    /// Instead of files: how much memory an engine without a number could have here, and why not more.
+    #[arg(long, conflicts_with = "files")]
+    pub(crate) memory: bool,
     #[command(flatten)]
     pub(crate) json: JsonArguments,
 }
@@ -42,6 +47,9 @@ pub(crate) fn run(arguments: &StatArguments) -> ExitCode {
 fn look_at_all(arguments: &StatArguments) -> Result<ExitCode, String> {
     let json = arguments.json.to();
     json.check_printed()?;
+    if arguments.memory {
+        return memory::print(json);
+    }
     let mut code = ExitCode::SUCCESS;
     let mut found = Vec::new();
     for path in &arguments.files {
@@ -299,6 +307,7 @@ Examples:
   headwater stat big.log                        is it cached, and can it be read directly?
   headwater stat --json *.parquet               for programs
   headwater stat /dev/nvme0n1                   a whole device
+  headwater stat --memory                       how much memory an engine could have here, and why not more
 
 For a partly cached file a map is shown, in which each mark stands for an equal part of the file:
   # all cached, + half or more, - less, . nothing";

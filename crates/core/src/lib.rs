@@ -33,6 +33,7 @@ pub mod plan;
 pub mod pool;
 pub mod readahead;
 pub mod replacement;
+mod slots;
 mod sync;
 pub mod table;
 pub mod units;

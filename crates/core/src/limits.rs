@@ -23,7 +23,7 @@ pub struct Limits {
     pub memory_bytes_min: u64,
     /// Largest memory budget in bytes that can be configured.
     pub memory_bytes_max: u64,
-    /// Memory budget in bytes unless configured.
+    /// Memory budget in bytes unless configured, of an engine that cannot follow what the system has to spare.
     pub memory_bytes_default: u64,
     /// Longest request to a device in bytes.
     pub run_bytes_max: u64,
@@ -53,8 +53,11 @@ impl Limits {
     /// 4 TiB: a billion frames, whose numbers fit 32 bits with room for marks; the lists of chunks and nodes take a
     /// hundred-thousandth of that at once.
     pub const MEMORY_BYTES_MAX: u64 = 4 << 40;
-    /// 64 MiB: seven streams at their full readahead distance, and small enough to surprise no user.
+    /// 64 MiB: seven streams at their full readahead distance, and small enough to surprise no user where nothing would return it.
     pub const MEMORY_BYTES_DEFAULT: u64 = 64 << 20;
+    /// 256 MiB: an engine that may take all memory that is free plans its readahead as with this much, because it does not know
+    /// beforehand how much that will be. A file has 64 MiB of it in flight: eight streams at their full distance.
+    pub const MEMORY_BYTES_PLANNED: u64 = 256 << 20;
     /// 2 MiB: a huge page, so a run is one physically contiguous piece of memory. Devices gain nothing beyond
     /// 1 MiB.
     pub const RUN_BYTES_MAX: u64 = 2 << 20;

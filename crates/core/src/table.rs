@@ -23,12 +23,10 @@
 //! Locks: `find` and `next` none; everything that takes [`FreeNodes`] is called under the cache's control lock.
 //! Hot path: `find` loads the root, a slot for each level, nothing else.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use once_cell::race::OnceBox;
-
 use crate::frame::FileId;
+use crate::slots::Slots;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{FrameId, PageIndex};
 
@@ -327,7 +325,7 @@ enum Left {
 /// Nodes of one kind.
 #[derive(Debug)]
 struct Pool<const SLOTS: usize> {
-    segments: Box<[OnceBox<[Node<SLOTS>; SEGMENT_NODES]>]>,
+    segments: Slots<[Node<SLOTS>; SEGMENT_NODES]>,
 }
 
 /// The slots of one node; aligned, or a leaf would lie in two cache lines.
@@ -349,25 +347,28 @@ struct Free {
 
 impl<const SLOTS: usize> Pool<SLOTS> {
     fn new(nodes_max: u32) -> Self {
-        let segments = (nodes_max as usize).div_ceil(SEGMENT_NODES);
-        Self { segments: (0..segments).map(|_| OnceBox::new()).collect() }
+        Self { segments: Slots::new((nodes_max as usize).div_ceil(SEGMENT_NODES)) }
     }
 
     #[inline]
     fn get(&self, node: u32) -> Option<&[AtomicU32; SLOTS]> {
         let (segment, place) = (node as usize / SEGMENT_NODES, node as usize % SEGMENT_NODES);
-        Some(&self.segments.get(segment)?.get()?[place].0)
+        Some(&self.segments.get(segment)?[place].0)
     }
 
     /// Makes sure that this many nodes are free.
     fn prepare(&self, free: &mut Free, count: u32) -> Result<(), NoNode> {
         while free.listed < count {
-            let segment = self.segments.get(free.made as usize / SEGMENT_NODES).ok_or(NoNode)?;
+            let segment = free.made as usize / SEGMENT_NODES;
+            if segment >= self.segments.count_max() {
+                return Err(NoNode);
+            }
+            assert!(self.segments.get(segment).is_none(), "one at a time makes nodes");
             let mut nodes = Vec::new();
             nodes.try_reserve_exact(SEGMENT_NODES).map_err(|_| NoNode)?;
             nodes.extend((0..SEGMENT_NODES).map(|_| Node(core::array::from_fn(|_| AtomicU32::new(0)))));
             let nodes = nodes.into_boxed_slice().try_into().expect("as many as were made");
-            assert!(segment.set(nodes).is_ok(), "one at a time makes nodes");
+            self.segments.set(segment, nodes).map_err(|_| NoNode)?;
             let made = free.made;
             free.made += SEGMENT_NODES as u32;
             (made..free.made).rev().for_each(|node| self.list(free, node));
@@ -396,8 +397,8 @@ impl<const SLOTS: usize> Pool<SLOTS> {
     }
 
     fn metadata_bytes(&self) -> usize {
-        let there = self.segments.iter().filter(|segment| segment.get().is_some()).count();
-        there * SEGMENT_NODES * size_of::<Node<SLOTS>>() + size_of_val(&*self.segments)
+        let nodes_bytes = size_of::<[Node<SLOTS>; SEGMENT_NODES]>();
+        self.segments.iter().count() * nodes_bytes + self.segments.table_bytes()
     }
 }
 

@@ -68,7 +68,7 @@ pub use base::error::{Error, Failure, Operation, Result};
 pub use engine::Engine;
 pub use engine::handle::IoMode;
 pub use engine::profiles::Profiles;
-pub use engine::reclaim::{Elasticity, Relief};
+pub use engine::reclaim::{Elasticity, MemoryBound, MemoryStats, Relief};
 pub use engine::stats::{CacheStats, Latency};
 pub use headwater_core::readahead::{Advice, ReadaheadLimits, ReadaheadPolicy};
 pub use headwater_core::replacement::Policy as ReplacementPolicy;

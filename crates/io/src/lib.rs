@@ -54,7 +54,7 @@ pub use memory::page_cache::{
     Dropped, FilePages, Found, Loading, Modified, NotBegun, OptimisticRead, Overwritten, OwnedPage,
     PageCache, PageCacheStats, PageCounts, PinnedPage, PinnedRun,
 };
-pub use memory::pressure::{Headroom, Pressure, Stall};
+pub use memory::pressure::{Headroom, MemoryLimit, Pressure, Stall, system_memory_bytes};
 pub use request::{Finished, Fsync, Rejected, Request, Transfer, WriteBack};
 pub use sync::background::{Background, BackgroundWaker, Pause};
 pub use sync::event::{Event, EventListener, WakeScope, contain};

@@ -339,7 +339,9 @@ mod tests {
     /// Goal: the reserve stays free, no more memory is taken than can be in flight, and the error names the memory needed.
     #[test]
     fn requests_fit_into_memory() {
-        let of = |free_bytes, reserve_bytes| Memory::of(Headroom { free_bytes, reserve_bytes });
+        let of = |free_bytes, reserve_bytes| {
+            Memory::of(Headroom { free_bytes, reserve_bytes, ..Headroom::UNKNOWN })
+        };
         let most = |memory: Result<Memory, String>| memory.map(|memory| memory.queue_bytes_max);
         assert_eq!(most(of(60 << 20, 16 << 20)), Ok(40 << 20));
         assert_eq!(most(of(28 << 20, 16 << 20)), Ok(QUEUE_BYTES_MIN));

@@ -32,6 +32,19 @@ fn stat(path: &Path) -> (String, Value) {
     (text(&words.stdout), entries.remove(0))
 }
 
+/// Goal: the memory of an engine is shown, in words and numbers that fit each other.
+#[test]
+fn memory_is_shown() {
+    let (words, json) = (run(&["stat", "--memory"]), run(&["stat", "--memory", "--json"]));
+    assert!(words.status.success() && json.status.success(), "{}", text(&words.stderr));
+    let facts: Value = serde_json::from_slice(&json.stdout).unwrap();
+    let number = |name: &str| facts[name].as_u64().unwrap();
+    assert!(number("possible_bytes") <= number("ceiling_bytes"), "{facts}");
+    assert!(["ceiling", "system", "cgroup"].contains(&facts["bound"].as_str().unwrap()), "{facts}");
+    let words = text(&words.stdout);
+    assert!(words.contains("could have") && words.lines().count() == 3, "{words}");
+}
+
 /// Goal: all, nothing and a part of a file in the cache are told apart, in words, numbers and the map.
 #[test]
 fn residency_is_shown() {

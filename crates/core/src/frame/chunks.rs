@@ -7,15 +7,14 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use once_cell::race::OnceBox;
-
 use super::Frame;
+use crate::slots::Slots;
 use crate::units::{FrameId, PAGE_BYTES};
 
 /// The frames of all chunks that memory may grow to; those of a chunk exist once it is there.
 #[derive(Debug)]
 pub struct Frames {
-    chunks: Box<[OnceBox<[Frame; CHUNK_FRAMES]>]>,
+    chunks: Slots<[Frame; CHUNK_FRAMES]>,
 }
 
 /// Frames of one chunk.
@@ -24,12 +23,12 @@ pub const CHUNK_FRAMES: usize = crate::buddy::CHUNK_BYTES / PAGE_BYTES;
 impl Frames {
     /// Room for this many chunks, none of which is there yet.
     pub fn new(chunks_max: u32) -> Self {
-        Self { chunks: (0..chunks_max).map(|_| OnceBox::new()).collect() }
+        Self { chunks: Slots::new(chunks_max as usize) }
     }
 
     /// Chunks at most.
     pub fn chunks_max(&self) -> u32 {
-        self.chunks.len() as u32
+        self.chunks.count_max() as u32
     }
 
     /// Makes the frames of a chunk, if they are not there.
@@ -39,8 +38,7 @@ impl Frames {
     ///
     /// Panics if there can be no such chunk.
     pub fn add_chunk(&self, chunk: u32) -> Result<(), alloc::collections::TryReserveError> {
-        let place = &self.chunks[chunk as usize];
-        if place.get().is_some() {
+        if self.chunks.get(chunk as usize).is_some() {
             return Ok(());
         }
         let mut frames = Vec::new();
@@ -48,22 +46,19 @@ impl Frames {
         frames.extend((0..CHUNK_FRAMES).map(|_| Frame::new()));
         let frames: Box<[Frame; CHUNK_FRAMES]> =
             frames.into_boxed_slice().try_into().expect("as many as were made");
-        // Another thread may have been first; then these go.
-        let _ = place.set(frames);
-        Ok(())
+        self.chunks.set(chunk as usize, frames)
     }
 
     /// The frame with this number, if its chunk is there.
     #[inline]
     pub fn get(&self, frame: FrameId) -> Option<&Frame> {
         let (chunk, place) = (frame.get() as usize / CHUNK_FRAMES, frame.get() as usize % CHUNK_FRAMES);
-        Some(&self.chunks.get(chunk)?.get()?[place])
+        Some(&self.chunks.get(chunk)?[place])
     }
 
     /// All frames there are.
     pub fn iter(&self) -> impl Iterator<Item = (FrameId, &Frame)> {
-        let chunks = self.chunks.iter().enumerate();
-        chunks.filter_map(|(chunk, place)| Some((chunk, place.get()?))).flat_map(|(chunk, frames)| {
+        self.chunks.iter().flat_map(|(chunk, frames)| {
             let numbered = frames.iter().enumerate();
             numbered.map(move |(place, frame)| (FrameId::new((chunk * CHUNK_FRAMES + place) as u32), frame))
         })
@@ -71,8 +66,7 @@ impl Frames {
 
     /// Memory of the frames that are there, bytes.
     pub fn metadata_bytes(&self) -> usize {
-        let chunks = self.chunks.iter().filter(|place| place.get().is_some()).count();
-        chunks * CHUNK_FRAMES * size_of::<Frame>() + size_of_val(&*self.chunks)
+        self.chunks.iter().count() * size_of::<[Frame; CHUNK_FRAMES]>() + self.chunks.table_bytes()
     }
 }
 

@@ -11,6 +11,7 @@ use headwater_core::readahead::{ReadaheadLimits, ReadaheadPolicy};
 use headwater_core::replacement::Policy;
 use headwater_io::{
     Arena, Driver, DriverKind, DriverOptions, LocalDriver, Polling, Pressure, SubmissionPolling,
+    system_memory_bytes,
 };
 
 use crate::api::local::LocalEngine;
@@ -41,13 +42,27 @@ pub struct EngineBuilder {
 }
 
 impl EngineBuilder {
-    /// The memory budget in bytes, 3 MiB or more. Default 64 MiB. It is a ceiling, not a reservation: memory is mapped on demand
-    /// while the system and the cgroups of this process have some to spare, and returned when they run short
-    /// ([`EngineBuilder::elasticity`]). So it can be as large as the data: the cache then uses memory that nothing else needs.
+    /// The most memory that the engine may use, in bytes, 3 MiB or more. Default: as much as is free, as the kernel's page cache
+    /// does it. Memory is mapped on demand while the system and the cgroups of this process have some to spare, and returned when
+    /// they run short ([`EngineBuilder::elasticity`]); [`Stats::memory`](crate::Stats::memory) says how much that is, and why.
     ///
-    /// An idle reader keeps what it has read ahead, at least one page of 4 KiB. Idle readers fit in the eighth of the budget that
-    /// readahead leaves free: 64 of them with 3 MiB, nearly 2000 with 64 MiB. With more of them, all idle at once, further reads
-    /// wait until one continues or is dropped.
+    /// Engines that cannot follow the system have 64 MiB by default: with [`Elasticity::Off`], those built by
+    /// [`EngineBuilder::local`], because they have no thread that would return memory, and those on the driver `sim`.
+    ///
+    /// An idle reader keeps what it has read ahead, at least one page of 4 KiB. Idle readers fit in the eighth of the budget, 16 MiB
+    /// at most, that readahead leaves free: 64 of them with 3 MiB, nearly 2000 with 64 MiB, 4000 with more. With more of them, all
+    /// idle at once, further reads wait until one continues or is dropped.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # std::fs::write(&path, b"abc")?;
+    /// let engine = headwater::Engine::builder().build()?;
+    /// let memory = engine.stats().memory;
+    /// assert!(memory.mapped_bytes <= memory.possible_bytes && memory.possible_bytes <= memory.ceiling_bytes);
+    /// println!("{} of {} MiB, bounded by {}", memory.mapped_bytes >> 20, memory.possible_bytes >> 20, memory.bound.name());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory_bytes = Some(bytes);
         self
@@ -180,14 +195,14 @@ impl EngineBuilder {
     }
 
     fn build_with(self, presence: Presence, driver: impl FnOnce() -> io::Result<Driver>) -> Result<Engine> {
-        let memory_bytes = self.memory_bytes.unwrap_or(Limits::MEMORY_BYTES_DEFAULT);
+        let Memory { ceiling_bytes: memory_bytes, planned_bytes } = self.memory_for(presence);
         check_memory(memory_bytes)?;
         check_replacement(self.replacement)?;
         let defaults = ReadaheadLimits::default();
         let readahead = self.readahead.unwrap_or_else(|| {
-            readahead_for(memory_bytes, defaults.size_bytes_max, defaults.distance_bytes_max)
+            readahead_for(planned_bytes, defaults.size_bytes_max, defaults.distance_bytes_max)
         });
-        let tuned = self.tuned(memory_bytes);
+        let tuned = self.tuned(planned_bytes);
         readahead.validate().map_err(|error| invalid(error.to_string()))?;
         check_size(readahead.size_bytes_max)?;
         let driver = driver().map_err(Error::build)?;
@@ -215,6 +230,23 @@ impl EngineBuilder {
         Ok(Engine::new(shared))
     }
 
+    /// The budget, and what readahead is planned for. Without a number the engine has to follow what the system has to spare, and
+    /// needs a thread for that.
+    fn memory_for(&self, presence: Presence) -> Memory {
+        let follows = self.elasticity == Elasticity::On && presence == Presence::Present;
+        match self.memory_bytes {
+            None if follows => {
+                let ceiling_bytes = system_memory_bytes();
+                let ceiling_bytes = ceiling_bytes.clamp(Limits::MEMORY_BYTES_MIN, Limits::MEMORY_BYTES_MAX);
+                Memory { ceiling_bytes, planned_bytes: ceiling_bytes.min(Limits::MEMORY_BYTES_PLANNED) }
+            }
+            number => {
+                let bytes = number.unwrap_or(Limits::MEMORY_BYTES_DEFAULT);
+                Memory { ceiling_bytes: bytes, planned_bytes: bytes }
+            }
+        }
+    }
+
     /// The profiles, unless explicit limits or a simulated driver make them irrelevant.
     fn tuned(&self, memory_bytes: u64) -> Option<Tuned> {
         // A simulation has to behave the same on every machine.
@@ -222,6 +254,13 @@ impl EngineBuilder {
         let is_decided = self.readahead.is_some() || is_simulated;
         if is_decided { None } else { Tuned::load(&self.profiles, memory_bytes) }
     }
+}
+
+/// How much memory an engine has.
+struct Memory {
+    ceiling_bytes: u64,
+    /// What readahead counts on.
+    planned_bytes: u64,
 }
 
 fn check_memory(memory_bytes: u64) -> Result<()> {

@@ -208,7 +208,8 @@ struct Watched {
 impl Watched {
     fn new(shared: Arc<Shared>) -> Watched {
         let (progress, since) = (shared.cache.writes.progress(), Instant::now());
-        let deadline = since + STALL + Duration::from_secs(shared.memory_bytes / SLOWEST_BYTES_PER_SECOND);
+        let mapped_bytes = shared.arena.stats().mapped_bytes as u64;
+        let deadline = since + STALL + Duration::from_secs(mapped_bytes / SLOWEST_BYTES_PER_SECOND);
         Watched { shared: ManuallyDrop::new(shared), progress, since, deadline }
     }
 

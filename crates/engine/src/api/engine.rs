@@ -12,7 +12,7 @@ use crate::api::{ending, upcalls};
 use crate::base::error::{Error, Result};
 use crate::engine::Engine;
 use crate::engine::profiles::Tuned;
-use crate::engine::reclaim::{self, Relief};
+use crate::engine::reclaim::{self, MemoryStats, Relief};
 use crate::engine::stats::{self, CacheStats};
 use crate::write::fsync;
 
@@ -31,7 +31,7 @@ pub struct Info {
     /// Whether the kernel defers completions until the engine's thread asks for them: on a
     /// [`LocalEngine`](crate::LocalEngine), from Linux 6.1.
     pub completions_deferred: bool,
-    /// The memory budget.
+    /// The memory budget: [`EngineBuilder::memory`]; without it, all memory of the machine.
     pub memory_bytes: u64,
     /// Memory registered with the rings; grows as memory is used.
     pub registered_bytes: u64,
@@ -43,13 +43,15 @@ pub struct Info {
     pub profiles: usize,
 }
 
-/// Gauges of an engine. While it is idle, all are zero but `arena.budget_bytes`, `arena.mapped_bytes`, `arena.released_bytes` and
-/// those of the cache.
+/// Gauges of an engine. While it is idle, all are zero but `arena.budget_bytes`, `arena.mapped_bytes`, `arena.released_bytes`,
+/// those of `memory` and those of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
     /// Frame memory.
     pub arena: ArenaStats,
+    /// The memory beside that of the system: what the engine has, could have, gave back, and why.
+    pub memory: MemoryStats,
     /// Requests.
     pub driver: DriverStats,
     /// Frame memory lent to users inside [`bytes::Bytes`].
@@ -70,8 +72,8 @@ impl Engine {
         EngineBuilder::default()
     }
 
-    /// The engine that the whole process shares, built on first use: at most 64 MiB, mapped as needed, on the best driver that
-    /// the system allows. `HEADWATER_DRIVER` (`auto`, `uring`, `threads`) overrides the choice.
+    /// The engine that the whole process shares, built on first use: memory as needed while the system has some to spare, the best
+    /// driver that it allows. `HEADWATER_DRIVER` (`auto`, `uring`, `threads`) overrides the choice.
     ///
     /// # Errors
     /// When it cannot be built; the next call tries again.
@@ -147,6 +149,7 @@ impl Engine {
         }
         Stats {
             arena: self.shared.arena.stats(),
+            memory: reclaim::memory_stats(&self.shared),
             driver: self.shared.driver.stats(),
             lent_bytes: self.shared.lending.bytes(),
             cache: stats::cache_stats(&self.shared),

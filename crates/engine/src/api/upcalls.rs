@@ -19,7 +19,7 @@ use headwater_io::{OpenFile, Pause, close_parked};
 
 use crate::api::ending;
 use crate::base::clock::REVALIDATE_INTERVAL;
-use crate::engine::{Shared, Upcalls, frames, reclaim};
+use crate::engine::{Shared, Upcalls, reclaim};
 use crate::inode::table::{WasClosed, WasLast};
 use crate::inode::{ALL_PAGES, Inode};
 use crate::write::writeback::{self, Awaited, SYNC_RUNS};
@@ -69,10 +69,9 @@ fn close(shared: &Shared, inode: &Arc<Inode>, file: &OpenFile) {
 }
 
 /// Number of closed files that are remembered. Each takes some three kilobytes beside its pages: beyond the minimum, a twentieth
-/// of the memory budget.
+/// of the memory that the engine can count on.
 fn closed_files_max(shared: &Shared) -> usize {
-    let by_memory = usize::try_from(shared.memory_bytes / CLOSED_FILE_BYTES).unwrap_or(usize::MAX);
-    by_memory.max(CLOSED_MAX_LEAST)
+    (shared.arena.usable_bytes() / CLOSED_FILE_BYTES).max(CLOSED_MAX_LEAST)
 }
 
 /// One round of the background thread. Returns when the next is due.
@@ -81,13 +80,23 @@ pub(crate) fn maintain(shared: &Shared) -> Pause {
     writeback::begin_old(shared);
     shared.watch.drain();
     let leases = shared.leases.maintain();
-    let is_small = shared.arena.stats().mapped_bytes <= frames::WATCHED_BYTES_MIN;
-    let memory = if is_small { GROWTH_TICK } else { reclaim::relieve(shared).look_again };
+    let is_small = shared.arena.stats().mapped_bytes <= reclaim::KEPT_BYTES;
+    let memory = if is_small { GROWTH_TICK } else { relieve(shared) };
     let dirty = (!shared.cache.writes.dirty_files().is_empty()).then_some(DIRTY_TICK);
     let memory = (!is_small || shared.cache.inodes.are_open()).then_some(memory);
     let parked = (close_parked() > 0).then_some(PARKED_TICK);
     let tick = [dirty, memory, leases, parked].into_iter().flatten().min();
     tick.map_or(Pause::UntilCalled(GROWTH_TICK), Pause::AtMost)
+}
+
+/// Returns memory where the system is short of it. Returns when to look again.
+fn relieve(shared: &Shared) -> Duration {
+    let relief = reclaim::relieve(shared);
+    if relief.missing_bytes > 0 {
+        // Dirty pages keep their chunks: written, they can go.
+        writeback::begin_any(shared);
+    }
+    relief.look_again
 }
 
 /// While pages are dirty: short beside the age at which they are written back, long beside the cost of a round.
@@ -102,4 +111,4 @@ const PARKED_TICK: Duration = Duration::from_secs(1);
 /// Applies to budgets up to 256 MiB.
 const CLOSED_MAX_LEAST: usize = 4096;
 
-const CLOSED_FILE_BYTES: u64 = 64 << 10;
+const CLOSED_FILE_BYTES: usize = 64 << 10;

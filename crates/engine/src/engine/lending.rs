@@ -13,12 +13,17 @@ use headwater_io::{Arena, Extent, FilePages, PinnedPage};
 /// How much of an engine's memory is lent to callers.
 pub(crate) struct Lending {
     bytes: Arc<AtomicUsize>,
-    bytes_max: usize,
+    bytes_max: AtomicUsize,
 }
 
 impl Lending {
     pub(crate) fn new(budget_bytes: usize) -> Lending {
-        Lending { bytes: Arc::default(), bytes_max: budget_bytes / 2 }
+        Lending { bytes: Arc::default(), bytes_max: AtomicUsize::new(budget_bytes / 2) }
+    }
+
+    /// From now on the quota is half of this much. What is lent stays so.
+    pub(crate) fn set_budget(&self, budget_bytes: usize) {
+        self.bytes_max.store(budget_bytes / 2, Ordering::Relaxed);
     }
 
     /// The bytes lent now.
@@ -31,7 +36,7 @@ impl Lending {
         // Added first, so that concurrent callers do not exceed the quota together.
         let before_bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let lent_bytes = LentBytes { total: self.bytes.clone(), bytes };
-        (before_bytes + bytes <= self.bytes_max).then_some(lent_bytes)
+        (before_bytes + bytes <= self.bytes_max.load(Ordering::Relaxed)).then_some(lent_bytes)
     }
 }
 

@@ -34,6 +34,7 @@ use crate::engine::cache::CacheParts;
 use crate::engine::lease_thread::Leases;
 use crate::engine::lending::Lending;
 use crate::engine::profiles::Tuned;
+use crate::engine::reclaim::MemoryBound;
 use crate::inode::{EngineWatch, Inode};
 
 /// Memory and driver for any number of files. Clones share them. [`Engine::global`] is enough for most programs.
@@ -57,9 +58,10 @@ pub(crate) struct Shared {
     pub(crate) leases: Leases,
     pub(crate) watch: Arc<EngineWatch>,
     pub(crate) lending: Lending,
+    /// The ceiling.
     pub(crate) memory_bytes: u64,
-    /// Lets one thread at a time relieve memory pressure; others skip it.
-    pub(crate) relieving: Mutex<()>,
+    /// Lets one thread at a time relieve memory pressure; others skip it. Why memory was last released.
+    pub(crate) relieving: Mutex<Option<MemoryBound>>,
     pub(crate) upcalls: Upcalls,
 }
 

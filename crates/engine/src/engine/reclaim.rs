@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use headwater_core::buddy::CHUNK_BYTES;
 use headwater_core::cache::Evicted;
-use headwater_io::{Headroom, Stall};
+use headwater_io::{Headroom, MemoryLimit, Stall, lock};
 
 use crate::base::events;
 use crate::engine::Shared;
@@ -35,8 +35,63 @@ pub enum Elasticity {
     /// The memory grows while the cgroup and the system have a reserve free, and shrinks when they do not.
     #[default]
     On,
-    /// The memory grows up to its budget, whatever the state of the system, and stays there.
+    /// The memory grows up to its budget, whatever the state of the system, and stays there. Without
+    /// [`EngineBuilder::memory`](crate::EngineBuilder::memory) that is 64 MiB.
     Off,
+}
+
+/// An engine's memory beside that of the system: what it has, could have, gave back, and why.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct MemoryStats {
+    /// What it has: pages of files, and room for more of them.
+    pub mapped_bytes: u64,
+    /// What it could have now: that, and what the system and the cgroups of the process have beyond their reserve; at most the
+    /// ceiling.
+    pub possible_bytes: u64,
+    /// The most that it may ever have: [`EngineBuilder::memory`](crate::EngineBuilder::memory), or all of the machine.
+    pub ceiling_bytes: u64,
+    /// What bounds `possible_bytes`.
+    pub bound: MemoryBound,
+    /// What it gave back to the system since it was built; what was mapped again meanwhile counts again.
+    pub released_bytes: u64,
+    /// Why it last gave some back.
+    pub released_for: Option<MemoryBound>,
+}
+
+/// What keeps an engine from having more memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum MemoryBound {
+    /// The ceiling of the engine.
+    Ceiling,
+    /// The system has no more beyond its reserve.
+    System,
+    /// A cgroup of the process, or an ancestor of it, has no more beyond its reserve.
+    Cgroup,
+    /// Threads wait for memory.
+    Stalls,
+}
+
+impl MemoryBound {
+    /// A word for it: `ceiling`, `system`, `cgroup`, `stalls`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            MemoryBound::Ceiling => "ceiling",
+            MemoryBound::System => "system",
+            MemoryBound::Cgroup => "cgroup",
+            MemoryBound::Stalls => "stalls",
+        }
+    }
+}
+
+impl From<MemoryLimit> for MemoryBound {
+    fn from(limit: MemoryLimit) -> MemoryBound {
+        match limit {
+            MemoryLimit::System => MemoryBound::System,
+            MemoryLimit::Cgroup => MemoryBound::Cgroup,
+        }
+    }
 }
 
 /// The result of [`crate::Engine::relieve`].
@@ -45,17 +100,19 @@ pub enum Elasticity {
 pub struct Relief {
     /// Memory returned to the system.
     pub released_bytes: u64,
+    /// Memory that should be returned, and could not be: its pages are dirty, pinned, or being loaded.
+    pub missing_bytes: u64,
     /// When to check again: before other processes can have used up what is left.
     pub look_again: Duration,
 }
 
 /// Implements [`crate::Engine::relieve`].
 pub(crate) fn relieve(shared: &Shared) -> Relief {
-    let nothing = Relief { released_bytes: 0, look_again: LOOK_AGAIN_MAX };
+    let nothing = Relief { released_bytes: 0, missing_bytes: 0, look_again: LOOK_AGAIN_MAX };
     if shared.driver.is_forked() {
         return nothing;
     }
-    let guard = match shared.relieving.try_lock() {
+    let mut guard = match shared.relieving.try_lock() {
         Ok(guard) => guard,
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
         Err(TryLockError::WouldBlock) => return Relief { look_again: LOOK_AGAIN_MIN, ..nothing },
@@ -66,16 +123,48 @@ pub(crate) fn relieve(shared: &Shared) -> Relief {
         return nothing;
     }
     let headroom = shared.arena.headroom();
-    let wanted_bytes = wanted_bytes(headroom, shared.arena.is_stalling(), mapped_bytes).min(spare_bytes);
+    let stall = if mapped_bytes > WATCHED_BYTES { shared.arena.is_stalling() } else { Stall::No };
+    let wanted_bytes = wanted_bytes(headroom, stall, mapped_bytes).min(spare_bytes);
     let mut evicted = Vec::new();
     let released_bytes = give_back(shared, wanted_bytes, &mut evicted);
+    if released_bytes > 0 {
+        *guard = Some(if is_touched(headroom) { headroom.limit.into() } else { MemoryBound::Stalls });
+    }
     drop(guard);
+    shared.lending.set_budget(shared.arena.usable_bytes());
     if wanted_bytes > 0 {
         events::relieved(headroom.free_bytes, wanted_bytes, released_bytes, evicted.len());
         shared.cache.inodes.on_evicted(&evicted);
     }
     let free_bytes = headroom.free_bytes.saturating_add(released_bytes as u64);
-    Relief { released_bytes: released_bytes as u64, look_again: look_again(free_bytes) }
+    Relief {
+        released_bytes: released_bytes as u64,
+        missing_bytes: wanted_bytes.saturating_sub(released_bytes) as u64,
+        look_again: look_again(free_bytes),
+    }
+}
+
+/// The memory as it is now. Looks at the headroom.
+pub(crate) fn memory_stats(shared: &Shared) -> MemoryStats {
+    let arena = shared.arena.stats();
+    let (mapped_bytes, ceiling_bytes) = (arena.mapped_bytes as u64, shared.memory_bytes);
+    let nothing = MemoryStats {
+        mapped_bytes,
+        possible_bytes: 0,
+        ceiling_bytes,
+        bound: MemoryBound::Ceiling,
+        released_bytes: arena.released_bytes,
+        released_for: None,
+    };
+    if shared.driver.is_forked() {
+        return nothing;
+    }
+    let headroom = shared.arena.headroom();
+    // The first mebibytes are the engine's whatever the headroom.
+    let possible_bytes = mapped_bytes.saturating_add(headroom.spare_bytes()).max(KEPT_BYTES as u64);
+    let bound = if possible_bytes < ceiling_bytes { headroom.limit.into() } else { MemoryBound::Ceiling };
+    let released_for = *lock(&shared.relieving);
+    MemoryStats { possible_bytes: possible_bytes.min(ceiling_bytes), bound, released_for, ..nothing }
 }
 
 /// Releases up to `wanted_bytes`, in small parts, because other threads reuse freed frames at once.
@@ -93,11 +182,15 @@ fn give_back(shared: &Shared, wanted_bytes: usize, evicted: &mut Vec<Evicted>) -
     released_bytes
 }
 
+/// Whether a quarter of the reserve is used up, so that memory is released.
+fn is_touched(headroom: Headroom) -> bool {
+    headroom.free_bytes < headroom.reserve_bytes / 4 * 3
+}
+
 /// How much to release.
 fn wanted_bytes(headroom: Headroom, stall: Stall, mapped_bytes: usize) -> usize {
-    let Headroom { free_bytes, reserve_bytes } = headroom;
-    let missing_bytes =
-        if free_bytes < reserve_bytes / 4 * 3 { reserve_bytes.saturating_sub(free_bytes) } else { 0 };
+    let Headroom { free_bytes, reserve_bytes, .. } = headroom;
+    let missing_bytes = if is_touched(headroom) { reserve_bytes.saturating_sub(free_bytes) } else { 0 };
     let stalled_bytes = match stall {
         Stall::Yes => mapped_bytes / STALL_DIVISOR,
         Stall::No => 0,
@@ -112,7 +205,11 @@ fn look_again(free_bytes: u64) -> Duration {
 }
 
 /// Never released: the arena may map this much whatever the headroom.
-const KEPT_BYTES: usize = 2 * CHUNK_BYTES;
+pub(crate) const KEPT_BYTES: usize = 2 * CHUNK_BYTES;
+
+/// An engine with less is not asked whether threads stall: its sixteenth would relieve no one, and the kernel takes some 10 ms to close the
+/// files that tell.
+const WATCHED_BYTES: usize = 64 << 20;
 
 /// Evicted between two releases; small, so that other threads can reuse little of it meanwhile.
 const PART_BYTES: usize = 8 * CHUNK_BYTES;
@@ -136,7 +233,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn wanted_mib(free_mib: u64, stall: Stall) -> u64 {
-        let headroom = Headroom { free_bytes: free_mib * MIB, reserve_bytes: 16 * MIB };
+        let headroom = Headroom { free_bytes: free_mib * MIB, reserve_bytes: 16 * MIB, ..Headroom::UNKNOWN };
         wanted_bytes(headroom, stall, 320 << 20) as u64 / MIB
     }
 

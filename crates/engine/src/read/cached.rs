@@ -30,8 +30,8 @@ use headwater_io::{Found, PinnedPage};
 use crate::base::error::Result;
 use crate::base::events;
 use crate::engine::handle::Source;
-use crate::engine::lending;
 use crate::engine::loads::Load;
+use crate::engine::{frames, lending};
 use crate::inode::Inode;
 use crate::load::submit::{Caller, Starter};
 
@@ -345,7 +345,7 @@ impl<'a> CachedRead<'a> {
         let shared = self.source.shared();
         // A demand for more than its share of memory is loaded in parts: a page must not be evicted before it is copied.
         let mut pages = PageRange::covering(self.range);
-        let share = PageCount::new((shared.readahead.share_bytes_max / PAGE_SIZE_BYTES).max(1));
+        let share = PageCount::new((frames::demand_bytes_max(shared) / PAGE_SIZE_BYTES).max(1));
         pages.end = pages.end.min(PageIndex::new(page.get().saturating_add(share.get())));
         let access = Access { pages, at: page, outcome, bytes: self.range, handle: self.source.handle };
         let plan = self.inode.plan(access, end, shared.cache.loads.now());

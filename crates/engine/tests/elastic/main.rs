@@ -1,7 +1,7 @@
-//! Elastic: an engine that may use more memory than its cgroup has.
+//! Elastic: an engine without a number, whose cgroup has less memory than it would take.
 //!
 //! ```text
-//!   test ─► cgroup of 256 MiB ─► the same test in a child in it ─► engine of 800 MiB over a file of 800 MiB
+//!   test ─► cgroup of 256 MiB ─► the same test in a child in it ─► default engine over a file of 800 MiB
 //! ```
 //!
 //! Owns: what happens at the limit: every byte right, nobody killed, nothing swapped.
@@ -9,18 +9,19 @@
 
 #![forbid(unsafe_code)]
 
+mod first;
 mod neighbours;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use headwater::{Caching, Elasticity, Engine, File, IoMode, OpenOptions};
+use headwater::{Caching, Engine, File, IoMode, MemoryBound, OpenOptions};
 use headwater_testkit::{
     MemoryCgroup, Pattern, Rng, ScratchDir, enter_cgroup, make_cold, run_self_with_env, skip,
 };
 
-/// Goal: a file three times as large as the cgroup is read again and again by an engine whose budget holds all of it.
+/// Goal: a file three times as large as the cgroup is read again and again by an engine that would hold all of it if it could.
 #[test]
 fn a_working_set_beyond_the_cgroup() {
     run_limited("a_working_set_beyond_the_cgroup", |world| {
@@ -96,7 +97,7 @@ struct World {
 
 impl World {
     fn new(path: &Path) -> World {
-        let engine = Engine::builder().memory(FILE_BYTES).elasticity(Elasticity::On).build().unwrap();
+        let engine = Engine::builder().build().unwrap();
         let mut options = OpenOptions::new();
         options.engine(&engine).io(IoMode::Direct).caching(Caching::On);
         let file = options.open(path).unwrap();
@@ -147,6 +148,12 @@ impl World {
         let arena = stats.arena;
         assert!(arena.mapped_bytes as u64 <= LIMIT_BYTES, "{arena:?}");
         assert!(arena.cached_bytes as u64 > LIMIT_BYTES / 4, "{arena:?}");
+        let memory = stats.memory;
+        assert_eq!((memory.bound, memory.mapped_bytes), (MemoryBound::Cgroup, arena.mapped_bytes as u64));
+        assert!(memory.possible_bytes < LIMIT_BYTES && LIMIT_BYTES < memory.ceiling_bytes, "{memory:?}");
+        if memory.released_bytes > 0 {
+            assert!(memory.released_for.is_some(), "{memory:?}");
+        }
         assert_eq!(arena.used_bytes, 0);
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         assert!(status.lines().any(|line| line.split_whitespace().eq(["VmSwap:", "0", "kB"])), "{status}");

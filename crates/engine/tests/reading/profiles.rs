@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use headwater::testing::profiles::{Device, Profile, StoredProfiles, TunedSetting};
-use headwater::{Engine, OpenOptions, Profiles, ReadaheadLimits};
+use headwater::{Engine, EngineBuilder, OpenOptions, Profiles, ReadaheadLimits};
 use headwater_testkit::{Pattern, ScratchDir, skip, tmpfs};
 
 const LENGTH: u64 = 3 << 20;
@@ -88,6 +88,11 @@ fn a_profile_counts_on_its_device() {
     }
 }
 
+/// With this much memory the limits are the default ones.
+fn sized() -> EngineBuilder {
+    Engine::builder().memory(64 << 20)
+}
+
 /// Goal: limits given go before a profile; profiles can be off; those of other devices change nothing.
 #[test]
 fn what_goes_before_a_profile() {
@@ -95,12 +100,12 @@ fn what_goes_before_a_profile() {
     let Some(key) = case.key() else { return skip("the device has no key") };
     case.store(&key, 64 << 10, 4);
     let given = ReadaheadLimits { size_bytes_max: 512 << 10, ..ReadaheadLimits::default() };
-    let engine = Engine::builder().profiles(case.at()).readahead(given).build().unwrap();
+    let engine = sized().profiles(case.at()).readahead(given).build().unwrap();
     assert_eq!((limits(&engine, &case.path), engine.info().profiles), (given, 0));
-    let engine = Engine::builder().profiles(Profiles::Off).build().unwrap();
+    let engine = sized().profiles(Profiles::Off).build().unwrap();
     assert_eq!(limits(&engine, &case.path), ReadaheadLimits::default());
     case.store("ext4 uuid of another disk", 64 << 10, 4);
-    let engine = Engine::builder().profiles(case.at()).build().unwrap();
+    let engine = sized().profiles(case.at()).build().unwrap();
     assert_eq!((limits(&engine, &case.path), engine.info().profiles), (ReadaheadLimits::default(), 1));
 }
 
@@ -118,17 +123,17 @@ fn garbage_changes_nothing() {
     ];
     for text in broken {
         fs::write(&case.profiles, &text).unwrap();
-        let engine = Engine::builder().profiles(case.at()).build().unwrap();
+        let engine = sized().profiles(case.at()).build().unwrap();
         assert_eq!((limits(&engine, &case.path), engine.info().profiles), (ReadaheadLimits::default(), 0));
     }
     for (size_bytes, depth) in [(0, 0), (4095, 1), (1 << 40, 4), (1 << 20, 0), (1 << 20, u32::MAX)] {
         case.store(&key, size_bytes, depth);
-        let engine = Engine::builder().profiles(case.at()).build().unwrap();
+        let engine = sized().profiles(case.at()).build().unwrap();
         assert_eq!(limits(&engine, &case.path), ReadaheadLimits::default(), "{size_bytes} x {depth}");
         assert_readable(&engine, &case.path);
     }
     for path in [case.scratch.path().to_owned(), case.path.join("below a file"), "/nowhere".into()] {
-        let engine = Engine::builder().profiles(Profiles::At(path)).build().unwrap();
+        let engine = sized().profiles(Profiles::At(path)).build().unwrap();
         assert_eq!(limits(&engine, &case.path), ReadaheadLimits::default());
     }
 }

@@ -10,7 +10,8 @@
 //! Chunks are 2 MiB because physically contiguous memory is what makes direct I/O cheap: on a virtio disk, 128 KiB
 //! reads at depth 16 ran at 2.3–2.7 GB/s into huge pages and at 1.0–1.7 GB/s into 4 KiB pages. They are touched
 //! once, when mapped, and given back only under pressure, whole (`elastic`): `MADV_DONTNEED` costs 2–16 µs a page. A whole
-//! chunk that moves into live memory leaves zeros behind, which fault when next touched.
+//! chunk that moves into live memory leaves zeros behind, which fault when next touched. Where there is plenty, the first chunk begins in
+//! small pages that are not touched, so that a program that reads a page pays for a page; it is filled when more is used.
 //! `MADV_DONTFORK` keeps `fork` from copying the page tables of the pool; a forked child has none of it.
 //!
 //! Owns: chunk mappings, the buddy state, the budget, the threads and tasks that wait for memory.
@@ -40,7 +41,7 @@ use crate::sync::event::{Event, EventListener, WakeScope};
 use crate::sync::lock;
 use crate::system::fork::ProcessMark;
 use chunk::MappedChunk;
-use elastic::{Growth, Rings};
+use elastic::{CHUNKS_MIN, Growth, Rings};
 
 pub(crate) use chunk::{ArenaKey, Chunk};
 pub(crate) use elastic::{ChunkUser, Forgotten};
@@ -86,6 +87,8 @@ struct State {
     released: Vec<u32>,
     /// Chunks with memory.
     chunks_mapped: usize,
+    /// The first chunk is in small pages, most of which were never touched.
+    is_first_sparse: bool,
     /// Chunks that a thread is putting memory behind right now; they count against the budget.
     chunks_growing: usize,
     /// Given back to the system so far.
@@ -168,7 +171,7 @@ impl Arena {
             return Err(BudgetTooSmall { minimum_bytes: METADATA_BYTES + CHUNK_BYTES });
         }
         let state = State::default();
-        let bases = (0..chunks_max).map(|_| AtomicPtr::new(std::ptr::null_mut())).collect();
+        let bases = unmapped(chunks_max);
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let (state, freed) = (Mutex::new(state), Event::new());
         let (id, mark) = (NEXT_ID.fetch_add(1, Ordering::Relaxed), ProcessMark::here());
@@ -192,6 +195,11 @@ impl Arena {
         let mut scope = None;
         let mut state = self.shared.lock();
         loop {
+            if state.is_first_sparse
+                && (order >= SPARSE_ORDER || state.buddy.free_pages() < SPARSE_FREE_PAGES)
+            {
+                state = self.fill_first(state);
+            }
             let leaves_reserve = |chunks| urgency == Urgency::Demand || state.leaves_reserve(order, chunks);
             if !leaves_reserve(self.shared.chunks_max - self.shared.chunks_lent()) {
                 return None;
@@ -240,9 +248,22 @@ impl Arena {
         self.shared.freed.listen()
     }
 
-    /// What readahead leaves for demand: an eighth of the budget.
+    /// What readahead leaves for demand: an eighth of the budget, 16 MiB at most.
     pub fn demand_reserve_bytes(&self) -> usize {
-        self.shared.chunks_max * CHUNK_BYTES / DEMAND_RESERVE_DIVISOR
+        demand_reserve_bytes(self.shared.chunks_max * CHUNK_BYTES)
+    }
+
+    /// Memory that the arena can count on: its budget, or, while the system refuses more, what is mapped. Zero in a forked child.
+    pub fn usable_bytes(&self) -> usize {
+        if !self.shared.mark.is_here() {
+            return 0;
+        }
+        let budget_bytes = self.budget_bytes();
+        if !self.shared.growth.is_limited() {
+            return budget_bytes;
+        }
+        let mapped_bytes = self.shared.lock().chunks_mapped * CHUNK_BYTES;
+        mapped_bytes.max(CHUNKS_MIN * CHUNK_BYTES).min(budget_bytes)
     }
 
     /// The arena's gauges; all zero in a forked child.
@@ -276,7 +297,8 @@ impl Arena {
     /// be used in its place.
     ///
     /// # Errors
-    /// How many bytes there would be: what is mapped stays so, and an eighth is never lent.
+    /// How many bytes there would be: what is mapped stays so, an eighth is never lent, nor is what the system does not have beyond
+    /// its reserve.
     ///
     /// ```
     /// let arena = headwater_io::Arena::new(17 << 20)?;
@@ -289,10 +311,12 @@ impl Arena {
     /// ```
     pub fn lend_out(&self, bytes: usize) -> Result<LentOut, usize> {
         let chunks = bytes.div_ceil(CHUNK_BYTES);
+        let spare_chunks = self.shared.growth.headroom().spare_bytes() / CHUNK_BYTES as u64;
         let state = self.shared.lock();
         let kept =
             (state.chunks_mapped + state.chunks_growing).max(self.shared.chunks_max.div_ceil(KEPT_DIVISOR));
         let lendable = self.shared.chunks_max.saturating_sub(self.shared.chunks_lent() + kept);
+        let lendable = lendable.min(usize::try_from(spare_chunks).unwrap_or(usize::MAX));
         if chunks > lendable {
             return Err(lendable * CHUNK_BYTES);
         }
@@ -386,7 +410,7 @@ impl State {
     /// Whether demand keeps its share of `chunks` when a block of this order is taken.
     fn leaves_reserve(&self, order: u8, chunks: usize) -> bool {
         let (after_bytes, all_bytes) = (self.used_bytes + (PAGE_BYTES << order), chunks * CHUNK_BYTES);
-        after_bytes + all_bytes / DEMAND_RESERVE_DIVISOR <= all_bytes
+        after_bytes + demand_reserve_bytes(all_bytes) <= all_bytes
     }
 }
 
@@ -425,15 +449,35 @@ impl fmt::Debug for LentOut {
     }
 }
 
+/// Addresses of chunks that are not mapped. The table is as large as memory may ever get; what is not used of it is not touched.
+fn unmapped(chunks_max: usize) -> Box<[AtomicPtr<u8>]> {
+    // SAFETY: zeros are null pointers.
+    unsafe { Box::new_zeroed_slice(chunks_max).assume_init() }
+}
+
+/// What readahead leaves of this much memory.
+fn demand_reserve_bytes(bytes: usize) -> usize {
+    (bytes / DEMAND_RESERVE_DIVISOR).min(DEMAND_RESERVE_BYTES_MAX)
+}
+
 const CHUNK_PAGES: usize = CHUNK_BYTES / PAGE_BYTES;
 
 /// Set aside from the budget for slots, the ring and the stacks of the driver's threads, so that "memory 4 MiB" means
 /// the whole process stays within 4 MiB beyond one that does nothing.
 const METADATA_BYTES: usize = 512 << 10;
 
-/// Readahead may take seven eighths. With the default budget the rest holds over a thousand single pages, so that
-/// many idle readers do not keep a new one from its first bytes.
+/// Readahead may take seven eighths. With 64 MiB the rest holds over a thousand single pages, so that many idle readers do not
+/// keep a new one from its first bytes.
 const DEMAND_RESERVE_DIVISOR: usize = 8;
+
+/// Four thousand single pages, or sixteen of the longest requests that devices need: more memory does not need a larger reserve.
+const DEMAND_RESERVE_BYTES_MAX: usize = 16 << 20;
+
+/// Extents of 256 KiB are worth a huge page: readers of small files, and their first readahead, stay below.
+const SPARSE_ORDER: u8 = 6;
+
+/// From 256 KiB on, the faults of small pages cost more than a huge page.
+const SPARSE_FREE_PAGES: u64 = CHUNK_PAGES as u64 - 64;
 
 /// What is left to the arena whatever others would like: an eighth, a chunk at the least.
 const KEPT_DIVISOR: usize = 8;

@@ -50,6 +50,17 @@ pub struct Headroom {
     pub free_bytes: u64,
     /// Bytes that should stay free: what others may take before the next look.
     pub reserve_bytes: u64,
+    /// Whose limit that is.
+    pub limit: MemoryLimit,
+}
+
+/// What limits memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MemoryLimit {
+    /// The memory of the machine.
+    System,
+    /// A cgroup that the process is in, or an ancestor of it.
+    Cgroup,
 }
 
 /// Whether threads wait for memory.
@@ -63,17 +74,31 @@ pub enum Stall {
 
 impl Headroom {
     /// Nothing is known, so nothing is short.
-    pub const UNKNOWN: Headroom = Headroom { free_bytes: u64::MAX, reserve_bytes: 0 };
+    pub const UNKNOWN: Headroom =
+        Headroom { free_bytes: u64::MAX, reserve_bytes: 0, limit: MemoryLimit::System };
+
+    /// What there is beyond the reserve.
+    pub fn spare_bytes(&self) -> u64 {
+        self.free_bytes.saturating_sub(self.reserve_bytes)
+    }
 
     /// What there is beyond the reserve; negative when the reserve is touched.
     fn surplus_bytes(&self) -> i128 {
         i128::from(self.free_bytes) - i128::from(self.reserve_bytes)
     }
 
-    fn of(limit_bytes: u64, free_bytes: u64) -> Headroom {
+    fn of(limit: MemoryLimit, limit_bytes: u64, free_bytes: u64) -> Headroom {
         let share_bytes = limit_bytes / RESERVE_DIVISOR;
-        Headroom { free_bytes, reserve_bytes: share_bytes.clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX) }
+        let reserve_bytes = share_bytes.clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX);
+        Headroom { free_bytes, reserve_bytes, limit }
     }
+}
+
+/// All memory of the machine, bytes. One system call.
+pub fn system_memory_bytes() -> u64 {
+    let system = rustix::system::sysinfo();
+    #[allow(clippy::useless_conversion, reason = "32 bits on some machines")]
+    u64::from(system.totalram).saturating_mul(u64::from(system.mem_unit))
 }
 
 impl Pressure {
@@ -130,7 +155,7 @@ impl Pressure {
     fn system_headroom(&self) -> Option<Headroom> {
         self.limits().meminfo.as_ref()?.text(|text| {
             let bytes = |key| Some(value_of(text, key)? * 1024);
-            Some(Headroom::of(bytes("MemTotal:")?, bytes("MemAvailable:")?))
+            Some(Headroom::of(MemoryLimit::System, bytes("MemTotal:")?, bytes("MemAvailable:")?))
         })?
     }
 }
@@ -221,7 +246,7 @@ impl Cgroup {
         let used_bytes: u64 = self.usage.text(|text| text.trim().parse().ok())??;
         let file_bytes = self.stat.as_ref().and_then(|stat| stat.text(|text| self.file_bytes(text)));
         let kept_bytes = used_bytes.saturating_sub(file_bytes.unwrap_or(0));
-        Some(Headroom::of(limit_bytes, limit_bytes.saturating_sub(kept_bytes)))
+        Some(Headroom::of(MemoryLimit::Cgroup, limit_bytes, limit_bytes.saturating_sub(kept_bytes)))
     }
 
     /// Clean pages of files, which the kernel drops on demand.
@@ -363,6 +388,10 @@ mod tests {
     use super::*;
     use headwater_testkit::ScratchDir;
 
+    fn cgroup_has(free_bytes: u64, reserve_bytes: u64) -> Headroom {
+        Headroom { free_bytes, reserve_bytes, limit: MemoryLimit::Cgroup }
+    }
+
     /// Files below a root of its own.
     struct Sample(ScratchDir);
 
@@ -408,7 +437,7 @@ mod tests {
             ),
         ]);
         let headroom = sample.pressure().headroom();
-        assert_eq!(headroom, Headroom { free_bytes: (56 + 10) * MIB, reserve_bytes: 64 * MIB });
+        assert_eq!(headroom, cgroup_has((56 + 10) * MIB, 64 * MIB));
     }
 
     /// Goal: nothing is opened before the first look, so that a process that never looks pays nothing.
@@ -438,11 +467,12 @@ mod tests {
             ("proc/meminfo", "MemTotal:       67108864 kB\nMemFree: 1 kB\nMemAvailable:   33554432 kB\n"),
         ]);
         let pressure = sample.pressure();
-        assert_eq!(pressure.headroom(), Headroom { free_bytes: 12 * MIB, reserve_bytes: 128 * MIB });
+        assert_eq!(pressure.headroom(), cgroup_has(12 * MIB, 128 * MIB));
         sample.write(&format!("{inner}/memory.max"), "2097152\n");
         assert_eq!(pressure.headroom_bytes(), MIB);
         sample.write("proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 4 kB\n");
-        assert_eq!(pressure.headroom(), Headroom { free_bytes: 4096, reserve_bytes: 512 * MIB });
+        let system = Headroom { limit: MemoryLimit::System, ..cgroup_has(4096, 512 * MIB) };
+        assert_eq!(pressure.headroom(), system);
     }
 
     /// Goal: in a container that mounts only its own part of the hierarchy, the path is that below the part.

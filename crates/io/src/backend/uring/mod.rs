@@ -269,7 +269,7 @@ impl Uring {
         self.shared.memory.get_or_init(|| {
             let ring: Arc<dyn ChunkUser> = self.shared.clone();
             arena.add_ring(Arc::downgrade(&ring));
-            RegisteredMemory::new(&self.shared.ring, arena)
+            RegisteredMemory::new(arena)
         });
     }
 

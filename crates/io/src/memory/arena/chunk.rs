@@ -9,8 +9,9 @@ use std::sync::Arc;
 use headwater_core::buddy::CHUNK_BYTES;
 
 use super::elastic::Rings;
+use crate::system::chunk_memory;
 use crate::system::fork::ProcessMark;
-use crate::system::sys::{self, IoSegment};
+use crate::system::sys::IoSegment;
 
 /// Names an arena.
 #[derive(Clone, Debug)]
@@ -47,7 +48,13 @@ unsafe impl Send for MappedChunk {}
 
 impl MappedChunk {
     pub(super) fn map() -> Option<MappedChunk> {
-        sys::map_chunk(CHUNK_BYTES).map(|base| MappedChunk { base, mark: ProcessMark::here() })
+        chunk_memory::map_chunk(CHUNK_BYTES).map(|base| MappedChunk { base, mark: ProcessMark::here() })
+    }
+
+    /// A chunk of which only what is used is touched, until [`MappedChunk::fill`].
+    pub(super) fn map_sparse() -> Option<MappedChunk> {
+        chunk_memory::map_sparse_chunk(CHUNK_BYTES)
+            .map(|base| MappedChunk { base, mark: ProcessMark::here() })
     }
 
     pub(super) fn at(&self, offset_bytes: usize) -> NonNull<u8> {
@@ -65,6 +72,6 @@ impl Drop for MappedChunk {
         }
         // SAFETY: `base` came from `map_chunk` with this size, and no extent refers to it any more: each holds an
         // `Arc` of the `Shared` that owns this chunk.
-        unsafe { sys::unmap_chunk(self.base, CHUNK_BYTES) }
+        unsafe { chunk_memory::unmap_chunk(self.base, CHUNK_BYTES) }
     }
 }

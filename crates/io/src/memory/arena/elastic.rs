@@ -28,7 +28,7 @@ use smallvec::SmallVec;
 use super::{Arena, ArenaKey, Chunk, MappedChunk, State};
 use crate::memory::pressure::{Headroom, Pressure, Stall};
 use crate::sync::lock;
-use crate::system::sys;
+use crate::system::chunk_memory;
 
 /// Whether an arena may grow.
 pub(super) struct Growth {
@@ -57,7 +57,7 @@ impl Growth {
         Growth { pressure: Some(pressure), ..Growth::unlimited() }
     }
 
-    /// Whether what is mapped is all there is, as far as is known.
+    /// Whether what is mapped is all there is, as of the last look at the headroom.
     pub(super) fn is_limited(&self) -> bool {
         self.is_limited.load(Ordering::Relaxed)
     }
@@ -67,19 +67,19 @@ impl Growth {
         self.is_limited() && self.now() < self.refused_until.load(Ordering::Relaxed)
     }
 
-    fn headroom(&self) -> Headroom {
-        self.pressure.as_ref().map_or(Headroom::UNKNOWN, Pressure::headroom)
+    pub(super) fn headroom(&self) -> Headroom {
+        let Some(pressure) = &self.pressure else { return Headroom::UNKNOWN };
+        let headroom = pressure.headroom();
+        self.is_limited.store(headroom.spare_bytes() < CHUNK_BYTES as u64, Ordering::Relaxed);
+        headroom
     }
 
     /// Whether the reserve stays untouched when this many chunks are taken.
     fn allows(&self, chunks: usize) -> bool {
-        let headroom = self.headroom();
-        let needed_bytes = headroom.reserve_bytes.saturating_add((chunks * CHUNK_BYTES) as u64);
-        let is_allowed = headroom.free_bytes >= needed_bytes;
-        self.is_limited.store(!is_allowed, Ordering::Relaxed);
-        if is_allowed {
+        if self.headroom().spare_bytes() >= (chunks * CHUNK_BYTES) as u64 {
             return true;
         }
+        self.is_limited.store(true, Ordering::Relaxed);
         self.refused_until.store(self.now() + REFUSAL.as_micros() as u64, Ordering::Relaxed);
         self.is_refusal_new.store(true, Ordering::Relaxed);
         false
@@ -201,6 +201,7 @@ impl Arena {
     /// Puts one chunk into circulation, with the lock released while the system is called; the growing count keeps others
     /// inside the budget meanwhile.
     pub(super) fn grow<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Option<MutexGuard<'a, State>> {
+        let is_sparse = state.chunks.is_empty() && self.shared.chunks_max >= SPARSE_CHUNKS_MIN;
         let is_first = state.chunks_mapped + state.chunks_growing < CHUNKS_MIN;
         state.chunks_growing += 1;
         let growing = state.chunks_growing;
@@ -212,7 +213,8 @@ impl Arena {
         match &known {
             _ if !is_allowed => {}
             // SAFETY: the chunk was released, so nobody owns any of it, and optimistic readers read atomically.
-            Some(chunk) => unsafe { sys::touch_chunk(chunk.base, CHUNK_BYTES) },
+            Some(chunk) => unsafe { chunk_memory::touch_chunk(chunk.base, CHUNK_BYTES) },
+            None if is_sparse => mapped = MappedChunk::map_sparse(),
             None => mapped = MappedChunk::map(),
         }
         let mut state = self.shared.lock();
@@ -225,10 +227,23 @@ impl Arena {
                 return None;
             }
             Some(index) => state.buddy.restore(index),
-            None => self.add_chunk(&mut state, mapped?),
+            None => {
+                self.add_chunk(&mut state, mapped?);
+                state.is_first_sparse |= is_sparse && state.chunks.len() == 1;
+            }
         }
         state.chunks_mapped += 1;
         Some(state)
+    }
+
+    /// Fills the sparse first chunk, with the lock released meanwhile: others go on using it.
+    pub(super) fn fill_first<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.is_first_sparse = false;
+        let base = state.chunks[0].base;
+        drop(state);
+        // SAFETY: the first chunk was mapped sparse, and stays mapped as long as the arena.
+        unsafe { chunk_memory::fill_chunk(base, CHUNK_BYTES) };
+        self.shared.lock()
     }
 
     fn add_chunk(&self, state: &mut State, chunk: MappedChunk) {
@@ -248,7 +263,7 @@ impl Arena {
         let is_forgotten = self.shared.rings.living().iter().all(|ring| ring.forget(chunk) == Forgotten::Yes);
         // SAFETY: the chunk is mapped as long as the arena and out of circulation, so nobody owns any of it; no ring knows
         // it.
-        is_forgotten && unsafe { sys::discard_chunk(chunk.base, CHUNK_BYTES) }.is_ok()
+        is_forgotten && unsafe { chunk_memory::discard_chunk(chunk.base, CHUNK_BYTES) }.is_ok()
     }
 }
 
@@ -261,7 +276,10 @@ impl State {
 }
 
 /// Chunks that are mapped whatever the headroom: with them an engine can read, by evicting.
-const CHUNKS_MIN: usize = 2;
+pub(super) const CHUNKS_MIN: usize = 2;
+
+/// An arena of less than 64 MiB touches its first chunk at once: it may never have another.
+const SPARSE_CHUNKS_MIN: usize = 31;
 
 /// How long a refusal holds. A look at the headroom costs some 20 µs, as much as a small read; in this time others come to
 /// have, or give back, tens of mebibytes at the most.
@@ -386,6 +404,42 @@ mod tests {
         set_available(scratch.path(), 17);
         let again = take(&arena, 9);
         assert_eq!(again.len(), 2, "what was released is refused like what is new");
+    }
+
+    /// Goal: where memory is plentiful, a page costs a page, and what lies there stays when the chunk is filled. Method: the process's
+    /// resident memory, and bytes that are written before.
+    #[test]
+    fn the_first_chunk_is_filled_when_more_is_used() {
+        let arena = Arena::new(128 << 20).unwrap();
+        let mut pages: Vec<Extent> = (0..7).map(|_| arena.allocate(4096, Urgency::Demand).unwrap()).collect();
+        pages.iter_mut().zip(1..).for_each(|(page, number)| page.fill(number));
+        assert!(arena.shared.lock().is_first_sparse);
+        let large = arena.allocate(512 << 10, Urgency::Demand).unwrap();
+        assert!(!arena.shared.lock().is_first_sparse);
+        assert!(large.iter().step_by(509).all(|&byte| byte == 0));
+        assert!(pages.iter().zip(1..).all(|(page, number)| page.iter().all(|&byte| byte == number)));
+        drop((pages, large));
+        assert_eq!(arena.release(usize::MAX), CHUNK_BYTES);
+        assert!(
+            arena.allocate(CHUNK_BYTES, Urgency::Demand).unwrap().iter().step_by(509).all(|&byte| byte == 0)
+        );
+    }
+
+    /// Goal: an arena counts on its budget until the system refuses more, and then on what it has; another look tells.
+    #[test]
+    #[cfg_attr(miri, ignore)]
+    fn usable_memory_is_what_the_system_grants() {
+        let scratch = ScratchDir::on_target().unwrap();
+        set_available(scratch.path(), 1);
+        let arena = Arena::elastic(64 << 20, Pressure::at(scratch.path())).unwrap();
+        assert_eq!(arena.usable_bytes(), arena.budget_bytes());
+        let extents = take(&arena, 9);
+        assert_eq!((extents.len(), arena.usable_bytes()), (2, 2 * CHUNK_BYTES));
+        assert_eq!(arena.lend_out(CHUNK_BYTES).unwrap_err(), 0, "the system has none");
+        set_available(scratch.path(), 40);
+        assert_eq!(arena.headroom().spare_bytes(), 24 << 20);
+        assert_eq!(arena.usable_bytes(), arena.budget_bytes());
+        assert_eq!(arena.lend_out(26 << 20).unwrap_err(), 24 << 20);
     }
 
     /// Goal: while growth is refused, readahead leaves demand its share of what is mapped.

@@ -1,0 +1,48 @@
+//! Memory: what an engine without a number could have here, and what keeps it from more.
+//!
+//! Owns: the words for it.
+//! Does not own: how that is found out (the engine).
+
+use std::process::ExitCode;
+
+use headwater::{Engine, MemoryBound, MemoryStats};
+use serde::Serialize;
+
+use crate::shared::output::{self, JsonTo};
+use crate::shared::units::readable;
+
+/// Prints what an engine could have now.
+pub(super) fn print(json: JsonTo<'_>) -> Result<ExitCode, String> {
+    let engine = Engine::builder().build().map_err(|error| format!("failed to {error}"))?;
+    let memory = engine.stats().memory;
+    if json.wants_text() {
+        output::print(&text(&memory))?;
+    }
+    json.write_results(&Facts::of(&memory))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Serialize)]
+struct Facts {
+    mapped_bytes: u64,
+    possible_bytes: u64,
+    ceiling_bytes: u64,
+    bound: &'static str,
+}
+
+impl Facts {
+    fn of(memory: &MemoryStats) -> Facts {
+        let MemoryStats { mapped_bytes, possible_bytes, ceiling_bytes, bound, .. } = *memory;
+        Facts { mapped_bytes, possible_bytes, ceiling_bytes, bound: bound.name() }
+    }
+}
+
+fn text(memory: &MemoryStats) -> String {
+    let (possible, ceiling) = (readable(memory.possible_bytes), readable(memory.ceiling_bytes));
+    let bound = match memory.bound {
+        MemoryBound::Cgroup => "a cgroup of this process has no more to spare",
+        MemoryBound::System => "the system has no more to spare",
+        _ => "that is all memory of the machine",
+    };
+    format!("memory of an engine\n  could have  {possible} of {ceiling}\n  bound       {bound}\n")
+}

@@ -1,0 +1,136 @@
+//! Chunk memory: mapping, touching and returning the arena's chunks.
+//!
+//! Owns: the system calls, and what takes their place under miri.
+//! Does not own: which chunk is mapped when (the arena).
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[cfg(not(miri))]
+use super::sys::reserve;
+
+/// Maps `bytes` of zeroed memory aligned to `bytes`, in huge pages where the kernel has them, not inherited by
+/// forked children, and touched, so that no later access faults. `None` when the system has no memory.
+#[cfg(not(miri))]
+pub(crate) fn map_chunk(bytes: usize) -> Option<NonNull<u8>> {
+    use rustix::mm::{Advice, MapFlags, ProtFlags};
+    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+    // SAFETY: a new private anonymous mapping, placed by the kernel, disturbs nothing that exists.
+    let raw =
+        unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), 2 * bytes, protection, flags) }.ok()?;
+    let lead = raw.cast::<u8>().align_offset(bytes);
+    let base = raw.cast::<u8>().wrapping_add(lead);
+    // SAFETY: the three parts lie within the mapping just made, which nobody else knows yet; head and tail are cut
+    // off so that exactly the aligned middle remains.
+    unsafe {
+        if lead > 0 {
+            let _ = rustix::mm::munmap(raw, lead);
+        }
+        let _ = rustix::mm::munmap(base.wrapping_add(bytes).cast(), bytes - lead);
+        // Both are only advice for speed; kernels without them (or with THP off) still give working memory.
+        let _ = rustix::mm::madvise(base.cast(), bytes, Advice::LinuxHugepage);
+        let _ = rustix::mm::madvise(base.cast(), bytes, Advice::LinuxDontFork);
+    }
+    let base = NonNull::new(base)?;
+    // SAFETY: the memory was mapped above.
+    unsafe { touch_chunk(base, bytes) };
+    Some(base)
+}
+
+/// As [`map_chunk`], in small pages that are not touched: a program that reads one page takes no more than that.
+#[cfg(not(miri))]
+pub(crate) fn map_sparse_chunk(bytes: usize) -> Option<NonNull<u8>> {
+    reserve(bytes, bytes).ok()
+}
+
+/// Miri's memory has no pages.
+#[cfg(miri)]
+pub(crate) fn map_sparse_chunk(bytes: usize) -> Option<NonNull<u8>> {
+    map_chunk(bytes)
+}
+
+/// Populates what is missing of a chunk that [`map_sparse_chunk`] mapped and, from Linux 6.1 on, makes it a huge page. Its contents
+/// stay, and may be used meanwhile: pages that a device is reading to or from stay where they are.
+///
+/// # Safety
+/// `base` comes from `map_sparse_chunk(bytes)`, and the chunk is mapped still.
+#[cfg(not(miri))]
+pub(crate) unsafe fn fill_chunk(base: NonNull<u8>, bytes: usize) {
+    use rustix::mm::Advice;
+    let base = base.as_ptr().cast();
+    // SAFETY: the memory is mapped, and neither contents nor addresses change. What a kernel refuses is only slower.
+    unsafe {
+        let _ = rustix::mm::madvise(base, bytes, Advice::LinuxHugepage);
+        if libc::madvise(base, bytes, MADV_COLLAPSE) != 0 {
+            let _ = rustix::mm::madvise(base, bytes, Advice::LinuxPopulateWrite);
+        }
+    }
+}
+
+/// `MADV_COLLAPSE` of <linux/mman.h>.
+#[cfg(not(miri))]
+const MADV_COLLAPSE: libc::c_int = 25;
+
+/// # Safety
+/// As above.
+#[cfg(miri)]
+pub(crate) unsafe fn fill_chunk(_base: NonNull<u8>, _bytes: usize) {}
+
+/// Populates every page of a chunk, so that no later access faults. Its contents are lost.
+///
+/// # Safety
+/// The memory is mapped and has no owner; readers without ownership access it atomically meanwhile.
+pub(crate) unsafe fn touch_chunk(base: NonNull<u8>, bytes: usize) {
+    for page in (0..bytes).step_by(4096) {
+        // SAFETY: as the caller promises; a page begins at a multiple of a word.
+        unsafe { AtomicU64::from_ptr(base.as_ptr().add(page).cast()) }.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Returns the memory of a chunk to the kernel and keeps its addresses, which read as zeros until they are written.
+///
+/// # Safety
+/// As for [`touch_chunk`], and `base` comes from `map_chunk(bytes)`. No ring knows the chunk: it would go on with the old
+/// memory.
+#[cfg(not(miri))]
+pub(crate) unsafe fn discard_chunk(base: NonNull<u8>, bytes: usize) -> io::Result<()> {
+    // SAFETY: the caller vouches for it.
+    Ok(unsafe { rustix::mm::madvise(base.as_ptr().cast(), bytes, rustix::mm::Advice::LinuxDontNeed) }?)
+}
+
+/// # Safety
+/// As above.
+#[cfg(miri)]
+pub(crate) unsafe fn discard_chunk(base: NonNull<u8>, bytes: usize) -> io::Result<()> {
+    // SAFETY: as the caller promises; and no test under miri reads optimistically what is discarded.
+    unsafe { base.as_ptr().write_bytes(0, bytes) };
+    Ok(())
+}
+
+/// Unmaps what [`map_chunk`] mapped.
+///
+/// # Safety
+/// `base` must come from `map_chunk(bytes)`, and nothing may refer to the memory any more.
+#[cfg(not(miri))]
+pub(crate) unsafe fn unmap_chunk(base: NonNull<u8>, bytes: usize) {
+    // SAFETY: the caller vouches for it. Failure would leak the memory, nothing worse.
+    let _ = unsafe { rustix::mm::munmap(base.as_ptr().cast(), bytes) };
+}
+
+/// Miri knows no `madvise`; the allocator gives the same shape of memory.
+#[cfg(miri)]
+pub(crate) fn map_chunk(bytes: usize) -> Option<NonNull<u8>> {
+    let layout = std::alloc::Layout::from_size_align(bytes, bytes).ok()?;
+    // SAFETY: the layout has a size above zero.
+    NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })
+}
+
+/// # Safety
+/// As above.
+#[cfg(miri)]
+pub(crate) unsafe fn unmap_chunk(base: NonNull<u8>, bytes: usize) {
+    let layout = std::alloc::Layout::from_size_align(bytes, bytes).expect("was valid when mapped");
+    // SAFETY: the caller vouches that `base` came from `map_chunk(bytes)`.
+    unsafe { std::alloc::dealloc(base.as_ptr(), layout) }
+}
