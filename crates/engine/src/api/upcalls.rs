@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headwater_core::readahead::{ReadaheadLimits, ReadaheadPolicy};
-use headwater_io::{OpenFile, Pause, close_parked};
+use headwater_io::{OpenFile, Pause};
 
 use crate::api::ending;
 use crate::base::clock::REVALIDATE_INTERVAL;
@@ -84,8 +84,7 @@ pub(crate) fn maintain(shared: &Shared) -> Pause {
     let memory = if is_small { GROWTH_TICK } else { relieve(shared) };
     let dirty = (!shared.cache.writes.dirty_files().is_empty()).then_some(DIRTY_TICK);
     let memory = (!is_small || shared.cache.inodes.are_open()).then_some(memory);
-    let parked = (close_parked() > 0).then_some(PARKED_TICK);
-    let tick = [dirty, memory, leases, parked].into_iter().flatten().min();
+    let tick = [dirty, memory, leases].into_iter().flatten().min();
     tick.map_or(Pause::UntilCalled(GROWTH_TICK), Pause::AtMost)
 }
 
@@ -104,9 +103,6 @@ const DIRTY_TICK: Duration = Duration::from_millis(100);
 
 /// How often a small engine is checked for growth.
 const GROWTH_TICK: Duration = Duration::from_secs(1);
-
-/// How soon parked descriptors are checked for locks again: programs hold such locks for moments or for hours.
-const PARKED_TICK: Duration = Duration::from_secs(1);
 
 /// Applies to budgets up to 256 MiB.
 const CLOSED_MAX_LEAST: usize = 4096;

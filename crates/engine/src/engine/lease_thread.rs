@@ -63,6 +63,8 @@ impl Leases {
     /// Enlists a file for which a reading handle requests a lease.
     pub(crate) fn enlist(&self, background: &BackgroundThread, inode: &Arc<Inode>, file: &Arc<OpenFile>) {
         let Some(owner) = self.owner(background) else { return };
+        // It calls the listeners when the lease ends.
+        background.note();
         self.enlisted.add(inode, file);
         self.enlisted.lease(inode, &owner);
         if !inode.leasing.is_trusted() {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   drop ─► is anything locked? ─┬─ no ──► close
-//!                                └─ yes ─► parked ─┬─► asked again at later opens and closes, and by close_parked ─► close
+//!                                └─ yes ─► parked ─┬─► asked again each second, and at opens and closes ─► close
 //!                                                  └─► the same file is opened: used again
 //! ```
 //!
@@ -23,7 +23,7 @@
 //! file systems), descriptors are closed at once. The query costs 0.3 us, and on a network file system a message to the server.
 //!
 //! Owns: the open and the close of every descriptor of a user's file, the list of parked ones.
-//! Does not own: which descriptors a file has (file), the ticks of [`close_parked`] (engine).
+//! Does not own: which descriptors a file has (file).
 //! Locks: `pass` before `files`. `files` is held to add and remove entries, without a system call; `pass` while all files are
 //! queried, so that a file opened meanwhile finds its parked descriptor.
 
@@ -35,9 +35,10 @@ use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise, fcntl_getfl, fcntl_setfl, openat};
 use rustix::io::Errno;
@@ -100,7 +101,7 @@ impl Drop for Descriptor {
     }
 }
 
-/// Closes parked descriptors of files that are no longer locked, and returns how many stay parked. Costs an atomic load if there are
+/// Closes parked descriptors of files that are no longer locked, as a thread does each second, and returns how many stay parked. Costs an atomic load if there are
 /// none, else a system call for each file.
 pub fn close_parked() -> usize {
     let parked = Parked::here();
@@ -141,6 +142,8 @@ struct Parked {
     files: Mutex<VecDeque<Waiting>>,
     /// Held while the list is looked through, and is empty for others.
     pass: Mutex<()>,
+    /// A thread asks again and again.
+    is_asked: AtomicBool,
 }
 
 /// A descriptor that is not closed yet.
@@ -167,6 +170,7 @@ impl Parked {
             looked_at: AtomicU64::new(0),
             files: Mutex::default(),
             pass: Mutex::default(),
+            is_asked: AtomicBool::new(false),
         }));
         match LIST.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire) {
             // SAFETY: it was made above, and is never freed.
@@ -179,18 +183,44 @@ impl Parked {
         }
     }
 
-    fn park(&self, file: File) {
+    fn park(&'static self, file: File) {
         // A descriptor without a key is closed at once.
         let Ok(key) = FileKey::of_descriptor(file.as_fd()) else { return };
         let Ok(flags) = fcntl_getfl(&file) else { return };
         self.put(Waiting { key, mode: lasting(flags), file });
+        self.keep_asking();
+    }
+
+    /// Starts a thread, if there is none, that asks again each second as long as anything is parked. Where the system refuses one, later
+    /// opens and closes ask.
+    fn keep_asking(&'static self) {
+        if self.is_asked.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let ask = || {
+            loop {
+                thread::sleep(ASK_AGAIN);
+                if self.close(lock(&self.pass)) > 0 {
+                    continue;
+                }
+                self.is_asked.store(false, Ordering::SeqCst);
+                // A thread that parks meanwhile finds the flag cleared, or its descriptor is found here.
+                if self.count.load(Ordering::SeqCst) == 0 || self.is_asked.swap(true, Ordering::SeqCst) {
+                    return;
+                }
+            }
+        };
+        let builder = thread::Builder::new().name("headwater-close".to_owned()).stack_size(STACK_BYTES);
+        if without_signals(|| builder.spawn(ask)).is_err() {
+            self.is_asked.store(false, Ordering::SeqCst);
+        }
     }
 
     fn put(&self, waiting: Waiting) {
         let mut files = lock(&self.files);
         files.push_back(waiting);
         let oldest = if files.len() > parked_max() { files.pop_front() } else { None };
-        self.count.store(files.len(), Ordering::Release);
+        self.count.store(files.len(), Ordering::SeqCst);
         drop(files);
         drop(oldest);
     }
@@ -297,6 +327,9 @@ fn is_locked(file: &File) -> bool {
         unsafe { libc::syscall(libc::SYS_fcntl, file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut asked) };
     result == 0 && asked.l_type != libc::F_UNLCK as libc::c_short
 }
+
+/// How soon parked descriptors are checked for locks again: programs hold such locks for moments or for hours.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// It runs three system calls.
 const STACK_BYTES: usize = 64 << 10;

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::thread;
 
 use headwater_io::{Access, Creation, DirectIo, OpenFile, Route, SeenFile, close_parked};
-use headwater_testkit::{ScratchDir, run_forked, run_self_with_env, scratch_dirs};
+use headwater_testkit::{ScratchDir, run_forked, run_self_with_env, scratch_dirs, watched};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::beside::as_root_and_nobody;
@@ -220,6 +220,26 @@ fn the_parked_are_used_again() {
     paths.iter().for_each(|path| assert_locked(path, libc::F_WRLCK, &(0..0), "after all of it"));
     hosts.iter().for_each(Host::unlock);
     assert_eq!(close_parked(), 0);
+}
+
+/// Goal: what was parked is closed some time after the locks are gone, in a program that opens and closes nothing any more.
+#[test]
+fn what_is_parked_is_closed_in_the_end() {
+    let directory = ScratchDir::on_target().unwrap();
+    let path = directory.path().join("file");
+    fs::write(&path, "contents").unwrap();
+    let host = Host::new(&path);
+    for _ in 0..2 {
+        host.lock(libc::F_WRLCK, &(0..0));
+        drop(opened(&path, DirectIo::Off, Access::Read));
+        assert_eq!(descriptors(&path), 2);
+        host.unlock();
+        watched("the last close", || {
+            while descriptors(&path) > 1 {
+                thread::sleep(std::time::Duration::from_millis(10));
+            }
+        });
+    }
 }
 
 /// Goal: a descriptor that is parked opens no door: what may not be opened any more is not, what is at the path now is opened, and a
