@@ -219,8 +219,11 @@ fn whole_files_grow_and_shrink() {
                 }
             });
             let wrong = (0..300).find_map(|_| match rig.engine.read(&path) {
-                Ok(read) if read == all[..read.len()] => None,
-                Ok(read) => Some(format!("other bytes among {}", read.len())),
+                Ok(read) => {
+                    // Zeros: the kernel zeroes a large folio that a truncate cuts while another thread copies from it.
+                    let mut pairs = read.iter().zip(&all);
+                    pairs.any(|(is, should)| is != should && *is != 0).then(|| "other bytes".to_owned())
+                }
                 Err(error) => Some(error.to_string()),
             });
             is_done.store(true, Ordering::Relaxed);
