@@ -242,7 +242,7 @@ impl OpenOptions {
         let (inode, beside) = if self.is_cached(&open) { (inode, None) } else { (None, inode) };
         events::opened(path, direct, inode.as_ref().map(|inode| inode.pages.id()));
         let appender = match self.appending {
-            Appending::Yes => Some(AppendFile::open(&open, path).map_err(failed)?),
+            Appending::Yes => Some(Arc::new(AppendFile::open(&open, path).map_err(failed)?)),
             Appending::No => None,
         };
         static NEXT_HANDLE: AtomicU32 = AtomicU32::new(0);

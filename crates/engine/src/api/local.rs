@@ -203,6 +203,14 @@ impl LocalFile {
         self.file.append(bytes)
     }
 
+    /// As [`File::append_durable`].
+    ///
+    /// # Errors
+    /// As [`File::append_durable`].
+    pub fn append_durable(&self, bytes: &[u8]) -> Result<u64> {
+        self.file.append_durable(bytes)
+    }
+
     /// As [`File::set_len`].
     ///
     /// # Errors
@@ -250,6 +258,17 @@ impl LocalFile {
         offset_bytes: u64,
     ) -> impl Future<Output = Result<()>> + 'static {
         stay(self.file.write_all_at_async(bytes.into(), offset_bytes))
+    }
+
+    /// As [`File::append_durable_async`], for this thread.
+    ///
+    /// # Errors
+    /// As [`File::append_durable_async`].
+    pub fn append_durable_async(
+        &self,
+        bytes: impl Into<Bytes>,
+    ) -> impl Future<Output = Result<u64>> + 'static {
+        stay(self.file.append_durable_async(bytes.into()))
     }
 
     /// As [`File::append_async`], for this thread.

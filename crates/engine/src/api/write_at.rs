@@ -51,6 +51,37 @@ impl File {
         self.writable(Operation::Write)?.append(bytes)
     }
 
+    /// Writes all of `bytes` at the end of the file, and returns their offset once they survive a power loss: [`File::append`] and
+    /// [`File::sync_data`] in one call. Blocks for the device. Concurrent callers share one `fdatasync(2)`, and those of handles
+    /// opened with [`OpenOptions::append`](crate::OpenOptions::append) one `write(2)` as well: records of up to 64 KiB, each whole
+    /// and in an order of the engine's choice. Such a caller may wait for others that have just been served, at most as long as a
+    /// sync takes.
+    ///
+    /// After `Ok` these bytes, the file's length, and every write that had returned before the call are durable.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("log");
+    /// let log = headwater::OpenOptions::new().create().append(true).open(&path)?;
+    /// let offsets = std::thread::scope(|scope| {
+    ///     let threads = [0, 1, 2].map(|_| scope.spawn(|| log.append_durable(b"a record\n")));
+    ///     threads.map(|thread| thread.join().expect("no panic"))
+    /// });
+    /// let mut offsets = offsets.into_iter().collect::<headwater::Result<Vec<u64>>>()?;
+    /// offsets.sort_unstable();
+    /// assert_eq!(offsets, [0, 9, 18]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`File::append`] and [`File::sync_data`]. After an error of [`Operation::Write`](crate::Operation::Write) none or a first
+    /// part of the bytes is in the file; after one of [`Operation::Sync`](crate::Operation::Sync) all of them may be in the file,
+    /// and whether they survive a power loss is unknown. A failed `fdatasync(2)` is reported to every caller that waits for it,
+    /// and later calls fail without writing.
+    pub fn append_durable(&self, bytes: &[u8]) -> Result<u64> {
+        self.writable(Operation::Write)?.append_durable(bytes)
+    }
+
     /// Truncates the file, or extends it with zeros that take no room on the device. Blocks.
     ///
     /// # Errors
@@ -144,6 +175,20 @@ impl File {
     ) -> impl Future<Output = Result<u64>> + Send + 'static {
         let (file, bytes) = (self.clone(), bytes.into());
         async move { file.writable(Operation::Write)?.append_async(&bytes).await }
+    }
+
+    /// As [`File::append_durable`], for tasks. If it is dropped, the bytes may be appended all the same.
+    ///
+    /// Poll it when woken until it is done or dropped: appends, truncates and syncs of the file may wait for it.
+    ///
+    /// # Errors
+    /// As [`File::append_durable`].
+    pub fn append_durable_async(
+        &self,
+        bytes: impl Into<Bytes>,
+    ) -> impl Future<Output = Result<u64>> + Send + 'static {
+        let (file, bytes) = (self.clone(), bytes.into());
+        async move { file.writable(Operation::Write)?.append_durable_async(&bytes).await }
     }
 
     /// As [`File::set_len`], for tasks.

@@ -60,7 +60,7 @@ pub(crate) struct Source {
     /// Number of conflicts with other programs reported to this handle, or older than it.
     pub(crate) reported_conflicts: AtomicU64,
     /// Appends with `O_APPEND`, if the file was opened for that.
-    pub(crate) appender: Option<AppendFile>,
+    pub(crate) appender: Option<Arc<AppendFile>>,
     /// The level requested when the file was opened.
     pub(crate) coherence: Coherence,
     /// How long the known length and times are trusted, while the file is not leased.

@@ -19,6 +19,7 @@ mod origin;
 pub(crate) mod page_write;
 mod revalidate;
 pub(crate) mod size_lock;
+mod sync_pace;
 pub(crate) mod table;
 pub(crate) mod windows;
 

@@ -1,17 +1,25 @@
-//! Append: writing at the end of a file, also together with other programs.
+//! Append: writing at the end of a file, also together with other programs, and durably.
+//!
+//! ```text
+//!   append_durable, O_APPEND: record ─► group of the next fdatasync ─► its leader: size lock ─► one write(2) for all records ─► fdatasync
+//!   append_durable, cached:   append ─► sync
+//! ```
 //!
 //! Owns: finding the end of the file.
 //! Does not own: the write itself (cached), the semantics of `O_APPEND` (io).
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use headwater_core::cache::DirtyToo;
 use headwater_core::units::{ByteRange, PageRange};
-use headwater_io::AppendFile;
+use headwater_io::{AppendFile, Appended, SyncScope};
 
 use crate::base::error::{Error, Operation, Result};
 use crate::engine::handle::Source;
+use crate::inode::errseq::Cause;
+use crate::inode::group_sync::{Batch, Group};
 use crate::inode::size_lock::SizeLockGuard;
 use crate::inode::{ALL_PAGES, Inode};
 use crate::write::cached::Place;
@@ -25,7 +33,8 @@ impl Source {
             // Dirty bytes of this engine's other handles are older and go first.
             fsync::flush(self.shared(), inode, ALL_PAGES);
             let size_lock = inode.dirty.size_lock.lock();
-            return self.append_by_kernel(inode, appender, bytes, &size_lock);
+            let appended = self.append_by_kernel(inode, appender, bytes, &size_lock);
+            return self.all_appended(inode, appended, bytes.len());
         }
         let size_lock = inode.dirty.size_lock.lock();
         let end_bytes = self.end_bytes(inode)?;
@@ -40,13 +49,81 @@ impl Source {
         if let Some(appender) = &self.appender {
             fsync::flush_async(self.shared(), inode).await;
             let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
-            return self.append_by_kernel(inode, appender, bytes, &size_lock);
+            let appended = self.append_by_kernel(inode, appender, bytes, &size_lock);
+            return self.all_appended(inode, appended, bytes.len());
         }
         let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
         let end_bytes = self.end_bytes(inode)?;
         self.check_end(end_bytes, bytes.len())?;
         let accepted = self.write_cached_async(inode, bytes, Place::End(end_bytes, size_lock)).await?;
         accepted.stopped_by.map_or(Ok(end_bytes), Err)
+    }
+
+    /// Returns when the bytes are in the file and durable.
+    pub(crate) fn append_durable(self: &Arc<Self>, bytes: &[u8]) -> Result<u64> {
+        let since = self.begin_durable(bytes)?;
+        if let (Some(inode), Some(appender)) = (self.known(), &self.appender) {
+            fsync::flush(self.shared(), inode, ALL_PAGES);
+            self.report(inode, since)?;
+            if let Some(member) = inode.group_sync.join_with(bytes, appender) {
+                let (group, record) = (member.group.clone(), member.record.clone());
+                self.sync_in_group(inode, member, SyncScope::Data, since)?;
+                return self.placed(&group, record);
+            }
+        }
+        let offset_bytes = self.append(bytes)?;
+        self.sync(SyncScope::Data).map(|()| offset_bytes)
+    }
+
+    /// As [`Source::append_durable`], for a task.
+    pub(crate) async fn append_durable_async(self: &Arc<Self>, bytes: &[u8]) -> Result<u64> {
+        let since = self.begin_durable(bytes)?;
+        if let (Some(inode), Some(appender)) = (self.known(), &self.appender) {
+            fsync::flush_async(self.shared(), inode).await;
+            self.report(inode, since)?;
+            if let Some(member) = inode.group_sync.join_with(bytes, appender) {
+                let (group, record) = (member.group.clone(), member.record.clone());
+                self.sync_in_group_async(inode, member, SyncScope::Data, since).await?;
+                return self.placed(&group, record);
+            }
+        }
+        let offset_bytes = self.append_async(bytes).await?;
+        self.sync_async(SyncScope::Data).await.map(|()| offset_bytes)
+    }
+
+    /// Checks a durable append before it writes: after a failed sync nothing is durable any more. Returns the number of failures
+    /// so far.
+    fn begin_durable(&self, bytes: &[u8]) -> Result<u64> {
+        self.check_write(0, bytes.len())?;
+        let Some(inode) = self.known() else { return Err(self.no_end()) };
+        let since = inode.dirty.errseq.count();
+        self.report(inode, since).map(|()| since)
+    }
+
+    /// Appends the records of a group. Returns the scope of the sync that the group waits for.
+    pub(crate) fn append_group(
+        &self,
+        inode: &Arc<Inode>,
+        (group, batch): (Arc<Group>, Batch),
+        size_lock: &SizeLockGuard<'_>,
+    ) -> SyncScope {
+        if let Some(appender) = &batch.appender {
+            let appended = self.append_by_kernel(inode, appender, &batch.records, size_lock);
+            let _ = group.appended.set(appended.map_err(|error| Cause::of(&error)));
+        }
+        batch.scope
+    }
+
+    /// The offset of a record of a group.
+    fn placed(&self, group: &Group, record: Range<usize>) -> Result<u64> {
+        let error = match group.appended.get().expect("a group is durable after its records are written") {
+            Ok(appended) if record.end <= appended.length_bytes => {
+                return Ok(appended.offset_bytes + record.start as u64);
+            }
+            Ok(_) => io::ErrorKind::StorageFull.into(),
+            Err(cause) => cause.error(),
+        };
+        Err(Error::on_file(Operation::Write, self.path(), error))
     }
 
     /// Appends at the end as the kernel knows it. Blocks for the copy into the kernel's page cache.
@@ -56,13 +133,13 @@ impl Source {
         appender: &AppendFile,
         bytes: &[u8],
         _size_lock: &SizeLockGuard<'_>,
-    ) -> Result<u64> {
+    ) -> io::Result<Appended> {
         if let Some(error) = inode.dirty.failing() {
-            return Err(self.error(Operation::Write, inode.length_bytes(), error));
+            return Err(error);
         }
         let mut dropped = Vec::new();
         inode.begin_changes(&self.open, 1);
-        let appended = appender.append(bytes);
+        let appended = self.shared().driver.append_blocking(appender, bytes);
         if let Ok(appended) = &appended {
             let written = ByteRange::at(appended.offset_bytes, appended.length_bytes as u64);
             let mut device_length = inode.dirty.device_length();
@@ -77,8 +154,13 @@ impl Source {
         }
         inode.end_changes(&self.open, 1);
         inode.on_dropped(&dropped);
+        appended
+    }
+
+    /// The offset of bytes that were appended alone.
+    fn all_appended(&self, inode: &Inode, appended: io::Result<Appended>, length: usize) -> Result<u64> {
         let appended = appended.map_err(|error| self.error(Operation::Write, inode.length_bytes(), error))?;
-        if appended.length_bytes < bytes.len() {
+        if appended.length_bytes < length {
             let end_bytes = appended.offset_bytes + appended.length_bytes as u64;
             return Err(self.error(Operation::Write, end_bytes, io::ErrorKind::StorageFull.into()));
         }

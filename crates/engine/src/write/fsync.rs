@@ -4,7 +4,7 @@
 //!   sync ─► one sweep: every dirty page ─► wait for all in flight ─► pages dirtied again under writeback: once more ─► wait
 //!        ─► pages held back by a truncate? size lock ─► one more sweep
 //!        ─► failed? reported, once to each handle
-//!        ─► fdatasync: the next to begin, shared by all that wait for it
+//!        ─► join the group of the next fdatasync ─► wait for it, or lead it: write the group's records, fdatasync
 //! ```
 //!
 //! Owns: the order of these steps, which caller runs `fdatasync` for the others.
@@ -14,6 +14,8 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Instant;
 
 use headwater_core::units::{PageIndex, PageRange};
 use headwater_io::{Completion, Fsync, Rejected, SyncScope, Urgency};
@@ -22,7 +24,7 @@ use crate::base::error::{Error, Operation, Result};
 use crate::base::shared_completion::Notified;
 use crate::engine::Shared;
 use crate::engine::handle::Source;
-use crate::inode::group_sync::{Leading, Part};
+use crate::inode::group_sync::{Leading, Member, Part};
 use crate::inode::page_write::PageWrite;
 use crate::inode::{ALL_PAGES, Inode};
 use crate::write::window_flush;
@@ -216,22 +218,49 @@ impl Source {
         let since = inode.dirty.errseq.count();
         flush(shared, inode, ALL_PAGES);
         self.report(inode, since)?;
-        let (group, ticket) = (&inode.group_sync, inode.group_sync.ticket());
+        self.sync_in_group(inode, inode.group_sync.join(scope), scope, since)
+    }
+
+    /// Returns when the group of a caller is durable: waits, or runs the sync itself.
+    pub(crate) fn sync_in_group<'a>(
+        &self,
+        inode: &'a Arc<Inode>,
+        mut member: Member<'a>,
+        scope: SyncScope,
+        since: u64,
+    ) -> Result<()> {
+        let mut listener = None;
         loop {
-            let listener = group.ended.listen();
-            match group.part(ticket, scope) {
-                Part::Done => return Ok(()),
-                Part::Wait => listener.wait(),
-                Part::Lead(number) => {
-                    let mut leading = Leading::new(group);
-                    let before =
-                        leading.completion.take().map_or(Ok(()), |before| before.wait().result.map(|_| ()));
-                    let result = before.and_then(|()| shared.driver.sync_blocking(&self.open, scope));
-                    return self.complete_sync(inode, result, number, &mut leading);
+            // Asked once more after each `listen`, so that no wake-up is missed.
+            match (member.part(), listener.take()) {
+                // An earlier sync may have failed since the caller joined: no success is reported after that.
+                (Part::Done, _) if inode.dirty.errseq.count() == since => return Ok(()),
+                (Part::Done, _) => return self.report(inode, since),
+                (Part::Again, _) => {
+                    self.report(inode, since)?;
+                    member = inode.group_sync.join(scope);
                 }
+                (Part::Lead(mut leading), _) => {
+                    let result = self.lead(inode, &mut leading);
+                    self.complete_sync(inode, result, &mut leading)?;
+                }
+                (Part::Gather(..) | Part::Wait, None) => listener = Some(member.group.over.listen()),
+                (Part::Gather(until, _), Some(listener)) => {
+                    listener.wait_timeout(until.saturating_duration_since(Instant::now()));
+                }
+                (Part::Wait, Some(listener)) => listener.wait(),
             }
-            self.report(inode, since)?;
         }
+    }
+
+    /// Writes the records of a group, and makes it durable.
+    fn lead(&self, inode: &Arc<Inode>, leading: &mut Leading<'_>) -> io::Result<()> {
+        let before = leading.completion.take().map_or(Ok(()), |before| before.wait().result.map(|_| ()));
+        let scope = leading.close_without_records().unwrap_or_else(|| {
+            let size_lock = inode.dirty.size_lock.lock();
+            self.append_group(inode, leading.close(), &size_lock)
+        });
+        before.and_then(|()| self.shared().driver.sync_blocking(&self.open, scope))
     }
 
     /// As [`Source::sync`], for a task.
@@ -248,30 +277,62 @@ impl Source {
         let since = inode.dirty.errseq.count();
         flush_async(shared, inode).await;
         self.report(inode, since)?;
-        let (group, ticket) = (&inode.group_sync, inode.group_sync.ticket());
+        self.sync_in_group_async(inode, inode.group_sync.join(scope), scope, since).await
+    }
+
+    /// As [`Source::sync_in_group`], for a task.
+    pub(crate) async fn sync_in_group_async<'a>(
+        &self,
+        inode: &'a Arc<Inode>,
+        mut member: Member<'a>,
+        scope: SyncScope,
+        since: u64,
+    ) -> Result<()> {
+        let driver = &self.shared().driver;
+        let (mut listener, mut gathered, mut in_vain) = (None, 0, 0);
         loop {
-            let listener = Notified { listener: Some(group.ended.listen()), driver: &shared.driver };
-            match group.part(ticket, scope) {
-                Part::Done => return Ok(()),
-                Part::Wait => listener.await,
-                Part::Lead(number) => {
-                    drop(listener);
-                    let mut leading = Leading::new(group);
-                    let mut result = leading.answer().await;
-                    if result.is_ok() {
-                        result = match self.submit_sync(scope) {
-                            Ok(completion) => {
-                                leading.completion = Some(completion);
-                                leading.answer().await
-                            }
-                            Err(error) => Err(error),
-                        };
-                    }
-                    return self.complete_sync(inode, result, number, &mut leading);
+            match (member.part(), listener.take()) {
+                // An earlier sync may have failed since the caller joined: no success is reported after that.
+                (Part::Done, _) if inode.dirty.errseq.count() == since => return Ok(()),
+                (Part::Done, _) => return self.report(inode, since),
+                (Part::Again, _) => {
+                    self.report(inode, since)?;
+                    member = inode.group_sync.join(scope);
                 }
+                (Part::Lead(mut leading), _) => {
+                    let result = self.lead_async(inode, &mut leading).await;
+                    self.complete_sync(inode, result, &mut leading)?;
+                }
+                // No timer is at hand on every executor, but a task that yields comes after all that are ready.
+                (Part::Gather(_, callers), _) => {
+                    in_vain = if callers == gathered { in_vain + 1 } else { 0 };
+                    gathered = callers;
+                    if in_vain == YIELDS_IN_VAIN_MAX {
+                        member.end_gathering();
+                    }
+                    yield_once().await;
+                }
+                (Part::Wait, None) => {
+                    listener = Some(Notified { listener: Some(member.group.over.listen()), driver });
+                }
+                (Part::Wait, Some(listener)) => listener.await,
             }
-            self.report(inode, since)?;
         }
+    }
+
+    /// As [`Source::lead`], for a task.
+    async fn lead_async(&self, inode: &Arc<Inode>, leading: &mut Leading<'_>) -> io::Result<()> {
+        let before = leading.answer().await;
+        let scope = match leading.close_without_records() {
+            Some(scope) => scope,
+            None => {
+                let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
+                self.append_group(inode, leading.close(), &size_lock)
+            }
+        };
+        before?;
+        leading.completion = Some(self.submit_sync(scope)?);
+        leading.answer().await
     }
 
     fn submit_sync(&self, scope: SyncScope) -> io::Result<Completion> {
@@ -281,16 +342,10 @@ impl Source {
     }
 
     /// Completes a sync that this handle led.
-    fn complete_sync(
-        &self,
-        inode: &Inode,
-        result: io::Result<()>,
-        number: u64,
-        leading: &mut Leading<'_>,
-    ) -> Result<()> {
+    fn complete_sync(&self, inode: &Inode, result: io::Result<()>, leading: &mut Leading<'_>) -> Result<()> {
         match result {
             Ok(()) => {
-                leading.number = Some(number);
+                leading.succeed();
                 Ok(())
             }
             Err(error) => {
@@ -302,7 +357,7 @@ impl Source {
 
     /// Reports the failures that this handle has not reported yet, or that came after the first `since`: another call through
     /// this handle may have reported those that this call waited for.
-    fn report(&self, inode: &Inode, since: u64) -> Result<()> {
+    pub(crate) fn report(&self, inode: &Inode, since: u64) -> Result<()> {
         self.check_conflicts(Operation::Sync)?;
         match inode.dirty.errseq.report(&self.reported_failures, since) {
             Some(error) => Err(self.sync_error(error)),
@@ -320,6 +375,23 @@ impl Source {
         Error::on_file(Operation::Sync, self.path(), error)
     }
 }
+
+/// Lets the other tasks of the executor run.
+async fn yield_once() {
+    let mut has_yielded = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// A task that gathers yields this often without meeting a new caller: those that were woken have run by then, on an executor with
+/// several threads too, and it takes a few microseconds.
+const YIELDS_IN_VAIN_MAX: u32 = 16;
 
 #[cfg(test)]
 mod tests {

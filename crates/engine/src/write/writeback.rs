@@ -13,8 +13,9 @@
 //! So are small writes that no caller waits for: a program that uses the file next, without a sync, may write to it while a
 //! direct write is in flight.
 //!
-//! Space beyond the length on the device is allocated before it is written. That extends the file by zeros that no sync has
-//! promised; without it, writes that extend a file would wait for each other.
+//! Space beyond the length on the device is allocated before requests write there. That extends the file by zeros that no sync
+//! has promised; without it, writes that extend a file would wait for each other. A few pages that the calling thread copies into
+//! the kernel's page cache extend the file themselves: so does a log, at one system call a sync.
 //!
 //! Owns: the way from dirty pages to requests, the limits of dirty pages.
 //! Does not own: which pages are dirty (inode), which callers wait (writes).
@@ -173,9 +174,14 @@ fn submit_pieces(shared: &Shared, inode: &Inode, file: &Arc<OpenFile>, pieces: V
     }
     inode.begin_changes(file, pieces.len());
     let mut plug = shared.driver.plug();
-    let mut ready = Vec::with_capacity(pieces.len());
+    let (mut ready, mut quick) = (Vec::with_capacity(pieces.len()), Vec::new());
     let known_bytes = *inode.dirty.device_length();
     for (range, pieces) in together(pieces) {
+        if pieces.iter().all(|piece| is_quick(shared, file, piece, known_bytes)) {
+            // Their writes extend the file, in this call.
+            quick.extend(pieces);
+            continue;
+        }
         match lengthen(shared, inode, file, range) {
             Ok(()) => ready.extend(pieces),
             Err(error) => pieces.into_iter().for_each(|piece| piece.fail(shared, Cause::of(&error).error())),
@@ -183,7 +189,6 @@ fn submit_pieces(shared: &Shared, inode: &Inode, file: &Arc<OpenFile>, pieces: V
     }
     let has_direct = ready.iter().any(|piece| piece.route == Route::Direct);
     let is_shared = has_direct && (inode.is_contested() || inode.origin.has_company());
-    let mut quick = Vec::new();
     for mut piece in ready {
         if piece.route == Route::Direct && (is_shared || may_meet_others(shared, inode, file, piece.bytes)) {
             piece.route = Route::Buffered;
@@ -218,7 +223,12 @@ fn submit_pieces(shared: &Shared, inode: &Inode, file: &Arc<OpenFile>, pieces: V
     for mut piece in quick {
         piece.before.push(piece.bytes);
         match write_parts(shared, file, &piece.run, &piece.before) {
-            Ok(()) => piece.succeed(shared),
+            Ok(()) => {
+                let mut device_length = inode.dirty.device_length();
+                *device_length = piece.bytes.end.max(*device_length);
+                drop(device_length);
+                piece.succeed(shared);
+            }
             Err(error) => piece.fail(shared, error),
         }
     }

@@ -89,6 +89,7 @@ impl Actor {
             10..=11 => self.set_len(&file),
             12..=13 => self.sync(&file),
             14 => self.sync_beside(&file),
+            15 if self.rng.chance(1, 2) => self.append_durable(path, mode),
             15 => self.engine.flush().unwrap(),
             16 => self.read(&file),
             17 => self.keep(&file),
@@ -147,6 +148,19 @@ impl Actor {
         let began = self.control.next_moment();
         assert_eq!(file.append(&bytes).unwrap(), self.length());
         self.history.write(began, self.length(), &bytes);
+    }
+
+    /// Through a handle open for appending, or the one at hand.
+    fn append_durable(&mut self, path: &Path, mode: IoMode) {
+        let mut options = OpenOptions::new();
+        options.engine(&self.engine).io(mode).caching(Caching::On).append(true);
+        let file = if self.rng.chance(2, 3) { options.open(path).unwrap() } else { self.file(path, mode) };
+        let length = self.some_length();
+        let bytes = self.contents(length);
+        let began = self.control.next_moment();
+        assert_eq!(file.append_durable(&bytes).unwrap(), self.length());
+        self.history.write(began, self.length(), &bytes);
+        self.history.acknowledge(self.history.call_sync(), self.control.next_moment());
     }
 
     fn set_len(&mut self, file: &File) {

@@ -114,6 +114,11 @@ async fn append_all(file: &File, sender: u64, seed: u64, ends: &[AtomicUsize]) {
 /// Sender, sequence, length of the contents, checksum of the three; then the contents, which follow from them.
 pub(crate) fn record(sender: u64, sequence: u64, rng: &mut Rng) -> Vec<u8> {
     let length = if rng.chance(1, 10) { rng.below(20_000) } else { rng.below(300) };
+    record_of(sender, sequence, length)
+}
+
+/// The same, of this length without the header.
+pub(crate) fn record_of(sender: u64, sequence: u64, length: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     for word in [sender, sequence, length, checksum(sender, sequence, length)] {
         bytes.extend(word.to_le_bytes());

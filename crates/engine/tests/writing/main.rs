@@ -14,6 +14,7 @@ mod actor;
 mod appends;
 mod bad_input;
 mod children;
+mod durable;
 mod empty;
 mod exits;
 mod failures;
