@@ -1,6 +1,13 @@
-//! Writer: a blocking cursor for writing.
+//! Writer: a blocking cursor for writing, with a buffer for small writes.
 //!
-//! Owns: a position.
+//! ```text
+//!   write ─┬─ it fits ─► buffer ─► full, flush, seek, sync, drop ─► one write into the engine's memory
+//!          └─ it is as large as the buffer ─► the engine's memory
+//! ```
+//!
+//! The buffer ends where a block of its size ends in the file, so that a writer in order hands over whole pages.
+//!
+//! Owns: a position, bytes that the engine does not have yet.
 //! Does not own: the write itself; see positional writes.
 
 use std::fmt;
@@ -8,47 +15,131 @@ use std::io::{self, Seek, SeekFrom, Write};
 
 use os_display::Quotable;
 
+use crate::api::contents::Contents;
 use crate::api::file::File;
 use crate::base::error::{Error, Operation, Result};
 use crate::engine::handle::OFFSET_BYTES_MAX;
 
-/// Writes a file from a position onwards: `Write + Seek`. Written bytes are in the engine's memory at once, and in the file after
-/// [`Writer::sync`], or some seconds later.
+/// Writes a file from a position onwards: `Write + Seek`. It gathers small writes by itself; a `BufWriter` around it gains nothing.
 ///
-/// [`Write::flush`] does nothing, because the writer itself buffers nothing.
+/// Written bytes are in the engine's memory, and visible to its readers, after [`Write::flush`], [`Seek::seek`], [`Writer::sync`] or
+/// the drop of the writer, and once there are 64 KiB of them; in the file after [`Writer::sync`], or some seconds after they came
+/// to the engine's memory. After an error the bytes that could not be written stay in the buffer, and the next call tries again.
+/// An error at the drop is reported by the next write or sync through any handle of the file, as one of writeback is.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("lines");
+/// use std::io::Write;
+/// let file = headwater::File::create(&path)?;
+/// let mut writer = file.writer();
+/// for number in 0..1000 {
+///     writeln!(writer, "{number}")?;
+/// }
+/// writer.sync()?;
+/// assert_eq!(std::fs::read_to_string(&path)?.lines().count(), 1000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Writer {
     file: File,
+    /// Where the buffer begins.
     position_bytes: u64,
+    buffer: Vec<u8>,
+    /// The length at which the buffer is handed over; 0 while it has not begun.
+    buffer_bytes_max: usize,
 }
 
 impl Writer {
     pub(crate) fn new(file: &File) -> Writer {
-        Writer { file: file.clone(), position_bytes: 0 }
+        Writer { file: file.clone(), position_bytes: 0, buffer: Vec::new(), buffer_bytes_max: 0 }
     }
 
-    /// As [`File::sync_data`].
+    /// Writes what the buffer holds, then as [`File::sync_data`].
     ///
     /// # Errors
-    /// As [`File::sync_data`].
-    pub fn sync(&self) -> Result<()> {
+    /// As [`File::write_at`] and [`File::sync_data`].
+    pub fn sync(&mut self) -> Result<()> {
+        self.hand_over()?;
         self.file.sync_data()
+    }
+
+    /// The position of the next byte.
+    fn end_bytes(&self) -> u64 {
+        self.position_bytes + self.buffer.len() as u64
+    }
+
+    /// A write that does not fit into the buffer, or begins it.
+    #[inline(never)]
+    fn write_beyond(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.buffer.is_empty() {
+            return self.begin(bytes);
+        }
+        let taken = bytes.len().min(self.buffer_bytes_max - self.buffer.len());
+        self.buffer.extend_from_slice(&bytes[..taken]);
+        if self.buffer.len() < self.buffer_bytes_max {
+            return Ok(taken);
+        }
+        let Err(error) = self.hand_over() else { return Ok(taken) };
+        // Bytes of this call that are not written were not accepted.
+        let refused = taken.min(self.buffer.len());
+        self.buffer.truncate(self.buffer.len() - refused);
+        if refused < taken { Ok(taken - refused) } else { Err(error.into()) }
+    }
+
+    /// Begins the buffer with a small write; hands a large one over.
+    fn begin(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let block_bytes = BUFFER_BYTES as u64;
+        let room_bytes = (block_bytes - self.position_bytes % block_bytes) as usize;
+        if bytes.len() >= room_bytes {
+            let written_bytes = self.file.write_at(bytes, self.position_bytes)?;
+            self.position_bytes += written_bytes as u64;
+            return Ok(written_bytes);
+        }
+        self.file.writable(Operation::Write)?.check_positioned_write(self.position_bytes, bytes.len())?;
+        self.buffer.reserve_exact(BUFFER_BYTES);
+        self.buffer_bytes_max = room_bytes;
+        self.buffer.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    /// Writes the buffer into the engine's memory. What cannot be written stays.
+    fn hand_over(&mut self) -> Result<()> {
+        let mut done = 0;
+        let result = loop {
+            if done == self.buffer.len() {
+                break Ok(());
+            }
+            match self.file.write_at(&self.buffer[done..], self.position_bytes + done as u64) {
+                Ok(written_bytes) => done += written_bytes,
+                Err(error) => break Err(error),
+            }
+        };
+        self.position_bytes += done as u64;
+        self.buffer.drain(..done);
+        self.buffer_bytes_max = if self.buffer.is_empty() { 0 } else { self.buffer_bytes_max - done };
+        result
     }
 }
 
 impl Write for Writer {
+    #[inline]
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written_bytes = self.file.write_at(bytes, self.position_bytes)?;
-        self.position_bytes += written_bytes as u64;
-        Ok(written_bytes)
+        // An empty buffer has no room, so that its first write is checked.
+        if self.buffer.len() + bytes.len() < self.buffer_bytes_max {
+            self.buffer.extend_from_slice(bytes);
+            return Ok(bytes.len());
+        }
+        self.write_beyond(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        Ok(self.hand_over()?)
     }
 }
 
 impl Seek for Writer {
     fn seek(&mut self, target: SeekFrom) -> io::Result<u64> {
+        self.hand_over()?;
         let position_bytes = match target {
             SeekFrom::Start(offset_bytes) => Some(offset_bytes),
             SeekFrom::Current(delta) => self.position_bytes.checked_add_signed(delta),
@@ -61,10 +152,32 @@ impl Seek for Writer {
         self.position_bytes = position_bytes;
         Ok(position_bytes)
     }
+
+    fn stream_position(&mut self) -> io::Result<u64> {
+        Ok(self.end_bytes())
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let Contents::Stored(source) = &self.file.contents else { return };
+        let source = source.clone();
+        // A forked child has a copy of the buffer, which its parent writes.
+        if source.shared().driver.is_forked() {
+            return;
+        }
+        if let (Err(error), Some(inode)) = (self.hand_over(), source.known()) {
+            let error = error.raw_os_error().map_or_else(|| error.into(), io::Error::from_raw_os_error);
+            inode.dirty.errseq.note(&error);
+        }
+    }
 }
 
 impl fmt::Debug for Writer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Writer({} at byte {})", self.file.path().maybe_quote(), self.position_bytes)
+        write!(f, "Writer({} at byte {})", self.file.path().maybe_quote(), self.end_bytes())
     }
 }
+
+/// 16 pages: what one write into the cache costs beside its copy is small then, and the buffer stays in the processor's cache.
+const BUFFER_BYTES: usize = 64 << 10;

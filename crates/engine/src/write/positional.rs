@@ -16,8 +16,7 @@ use crate::write::cached::Place;
 
 impl Source {
     pub(crate) fn write_at(self: &Arc<Self>, bytes: &[u8], offset_bytes: u64) -> Result<usize> {
-        self.check_positioned(offset_bytes)?;
-        self.check_write(offset_bytes, bytes.len())?;
+        self.check_positioned_write(offset_bytes, bytes.len())?;
         match self.known() {
             Some(inode) => Ok(self.write_cached(inode, bytes, Place::At(offset_bytes))?.bytes),
             None => self.write_through(bytes, offset_bytes),
@@ -25,8 +24,7 @@ impl Source {
     }
 
     pub(crate) async fn write_at_async(self: &Arc<Self>, bytes: &[u8], offset_bytes: u64) -> Result<usize> {
-        self.check_positioned(offset_bytes)?;
-        self.check_write(offset_bytes, bytes.len())?;
+        self.check_positioned_write(offset_bytes, bytes.len())?;
         match self.known() {
             Some(inode) => Ok(self.write_cached_async(inode, bytes, Place::At(offset_bytes)).await?.bytes),
             None => self.write_through(bytes, offset_bytes),
@@ -37,6 +35,12 @@ impl Source {
     fn write_through(&self, bytes: &[u8], offset_bytes: u64) -> Result<usize> {
         let written = self.shared().driver.write_blocking(&self.open, Route::Buffered, bytes, offset_bytes);
         written.map_err(|error| self.error(Operation::Write, offset_bytes, error))
+    }
+
+    /// Whether a write at a position would be refused before any byte is written.
+    pub(crate) fn check_positioned_write(&self, offset_bytes: u64, length: usize) -> Result<()> {
+        self.check_positioned(offset_bytes)?;
+        self.check_write(offset_bytes, length)
     }
 
     /// A file open for appending can be written only at its end.

@@ -37,3 +37,4 @@ mod shrink;
 mod space;
 mod threads;
 mod views;
+mod writer;

@@ -1,0 +1,108 @@
+//! Writer: small writes are gathered, nothing of them is lost, and errors are reported.
+//!
+//! Owns: what a `Writer` holds back, until when, and what it reports.
+//! Does not own: writes at positions (operations), which random operations also make by a `Writer`.
+
+use std::fs;
+use std::io::{ErrorKind, Seek, SeekFrom, Write};
+
+use headwater::OpenOptions;
+use headwater_testkit::{Pattern, Rng, ScratchDir, with_seed};
+
+use crate::faults::EIO;
+use crate::model::same;
+use crate::rig::{Rig, calm, drivers};
+use crate::threads::open;
+
+/// Goal: what is written by pieces of any size, between seeks, is in the file as a vector has it. Method: random pieces and seeks,
+/// with a flush now and then, after which readers see all.
+#[test]
+fn pieces_of_any_size() {
+    with_seed("writer::pieces_of_any_size", |seed| {
+        for driver in drivers(seed) {
+            let (rig, directory) = (Rig::sized(driver, 3 << 20, 16), ScratchDir::on_target().unwrap());
+            let path = directory.path().join("file");
+            let (file, mut rng, mut expected) =
+                (open(&rig, &path, headwater::IoMode::Auto), Rng::new(seed), Vec::new());
+            let (mut writer, mut position) = (file.writer(), 0);
+            for step in 0..600 {
+                let length = [rng.below(20), rng.below(3000), 4096, rng.below(200_000)];
+                let length = length[[0, 0, 0, 1, 1, 2, 3][rng.below(7) as usize]] as usize;
+                let mut piece = vec![0; length];
+                Pattern::new(step).fill(0, &mut piece);
+                writer.write_all(&piece).unwrap();
+                expected.resize(expected.len().max(position + length), 0);
+                expected[position..position + length].copy_from_slice(&piece);
+                position += length;
+                assert_eq!(writer.stream_position().unwrap(), position as u64);
+                if rng.chance(1, 20) {
+                    position = rng.below(expected.len() as u64 + 1) as usize;
+                    writer.seek(SeekFrom::Start(position as u64)).unwrap();
+                }
+                if rng.chance(1, 30) {
+                    writer.flush().unwrap();
+                    let mut found = vec![0; expected.len()];
+                    file.read_exact_at(&mut found, 0).unwrap();
+                    same("flushed", 0, &expected, &found).unwrap();
+                }
+            }
+            writer.sync().unwrap();
+            same("synced", 0, &expected, &fs::read(&path).unwrap()).unwrap();
+            drop((writer, file));
+            rig.assert_idle();
+        }
+    });
+}
+
+/// Goal: a small write reaches readers by a flush, a seek, a sync, or the drop of the writer.
+#[test]
+fn what_hands_bytes_over() {
+    let (rig, directory) = (calm(1), ScratchDir::on_target().unwrap());
+    let file = open(&rig, &directory.path().join("file"), headwater::IoMode::Auto);
+    let mut writer = file.writer();
+    writer.write_all(b"a").unwrap();
+    assert_eq!(file.len().unwrap(), 0, "it is gathered");
+    writer.flush().unwrap();
+    assert_eq!(file.len().unwrap(), 1);
+    writer.write_all(b"b").unwrap();
+    assert_eq!(writer.seek(SeekFrom::End(0)).unwrap(), 2);
+    writer.write_all(b"c").unwrap();
+    writer.sync().unwrap();
+    assert_eq!(fs::read(file.path()).unwrap(), b"abc");
+    writer.write_all(b"d").unwrap();
+    drop(writer);
+    let mut found = [0; 4];
+    file.read_exact_at(&mut found, 0).unwrap();
+    assert_eq!(&found, b"abcd");
+    drop(file);
+    rig.assert_idle();
+}
+
+/// Goal: bytes that cannot be written stay in the writer, and are written when there is room; an error at the drop is reported by
+/// the next sync. Method: a device without room.
+#[test]
+fn errors_are_reported_and_lose_nothing() {
+    let (rig, directory) = (calm(2), ScratchDir::on_target().unwrap());
+    let path = directory.path().join("file");
+    let file = open(&rig, &path, headwater::IoMode::Auto);
+    let mut writer = file.writer();
+    writer.write_all(b"first").unwrap();
+    // A gap, which the device has to be extended for.
+    writer.seek(SeekFrom::Start(100_000)).unwrap();
+    writer.write_all(b"second").unwrap();
+    rig.control().fail_at(0, EIO);
+    assert!(writer.flush().unwrap_err().to_string().contains("os error 5"));
+    writer.write_all(b", third").unwrap();
+    writer.sync().unwrap();
+    assert_eq!(&fs::read(&path).unwrap()[100_000..], b"second, third");
+    writer.seek(SeekFrom::Start(200_000)).unwrap();
+    writer.write_all(b"lost").unwrap();
+    rig.control().fail_at(0, EIO);
+    drop(writer);
+    assert_eq!(file.sync_data().unwrap_err().raw_os_error(), Some(EIO));
+    file.sync_data().unwrap();
+    let appending = OpenOptions::new().engine(&rig.engine).append(true).open(&path).unwrap();
+    assert_eq!(appending.writer().write(b"x").unwrap_err().kind(), ErrorKind::InvalidInput);
+    drop((file, appending));
+    rig.assert_idle();
+}
