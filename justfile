@@ -165,6 +165,11 @@ nop *arguments:
 cache *arguments:
     cargo run --release -p headwater-bench -- cache {{arguments}}
 
+# Durable appends against a mutex, `write` and `fdatasync` of std, on the device of the current folder (or --dir).
+[group('measure')]
+log *arguments:
+    cargo run --release -p headwater-bench -- log {{arguments}}
+
 # headwater against the libraries that read files; needs 6 GiB of room where it runs (or --dir): `just peers --only files-warm`.
 [group('measure')]
 peers *arguments:

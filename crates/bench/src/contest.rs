@@ -288,7 +288,8 @@ pub(crate) fn finish(
 }
 
 /// All figures of ways: the name in JSON, the unit, which way is better, how many places are shown.
-const FIGURES: [(&str, &str, Better, usize); 35] = [
+const FIGURES: [(&str, &str, Better, usize); 36] = [
+    ("appends_per_s", "appends/s", Better::Higher, 0),
     ("batches", "batches", Better::Higher, 0),
     LATENCIES[0],
     LATENCIES[1],

@@ -4,6 +4,7 @@
 //!   bars ─► suites of `headwater bench`, arms in processes of their own, fio, cat, … ─► rows ─► ratios against bars
 //!   nop  ─► the same for the ring alone, against other io_uring libraries
 //!   cache ─► the same for a get of a cached page, against cache libraries and the kernel
+//!   log ─► the same for durable appends, against a mutex and std
 //!   peers ─► the same for whole kinds of work, against the libraries that read files
 //!   figures ─► all of these, and suites of `headwater bench` ─► docs/benchmarks.md, and the table of the README
 //!   guest ─► this program in a virtual machine whose disk polls ─► a table of checks
@@ -14,8 +15,9 @@
 //! `guest` and `old-kernel` need QEMU and a kernel, which they fetch.
 //!
 //! Owns: the command line.
-//! Does not own: what is compared (bars, nop, cache, write, peers), the documents (figures), how arms run (arms, nop, cache, write, peers, guest,
-//! old_kernel), the tools around them (tools), rounds and verdicts (contest), children and rows (`headwater-measure`).
+//! Does not own: what is compared (bars, nop, cache, write, log, peers), the documents (figures), how arms run (arms, nop, cache,
+//! write, log, peers, guest, old_kernel), the tools around them (tools), rounds and verdicts (contest), children and rows
+//! (`headwater-measure`).
 
 #![deny(unsafe_code)] // One peer's queue can only be filled so: nop/raw.rs.
 
@@ -25,6 +27,7 @@ mod cache;
 mod contest;
 mod figures;
 mod guest;
+mod log;
 mod nop;
 mod old_kernel;
 mod pages;
@@ -60,6 +63,11 @@ enum Command {
     /// Runs one arm of `cache` in this process and prints a line of JSON.
     #[command(hide = true)]
     CacheArm(cache::ArmOptions),
+    /// Compares durable appends with the lines of std that one writes for them.
+    Log(log::Options),
+    /// Runs one arm of `log` in this process and prints a line of JSON.
+    #[command(hide = true)]
+    LogArm(log::ArmOptions),
     /// Compares headwater with other libraries that read files, on the same work in the same run.
     Peers(peers::Options),
     /// Runs one arm of `peers` in this process and prints a line of JSON.
@@ -120,6 +128,8 @@ fn main() -> ExitCode {
         Command::NopArm(options) => nop::run_arm(&options),
         Command::Cache(options) => cache::run(&options),
         Command::CacheArm(options) => cache::run_arm(&options),
+        Command::Log(options) => log::run(&options),
+        Command::LogArm(options) => log::run_arm(&options),
         Command::Peers(options) => peers::run(&options),
         Command::PeersArm(options) => peers::run_arm(&options),
         Command::OnePage(options) => bars::run_short(&options),
