@@ -1,7 +1,7 @@
 //! Figures: all comparisons in one command, and the documents that show them.
 //!
 //! ```text
-//!   bars, nop, cache, peers, suites of `headwater bench` ─► a chapter each ─► docs/benchmarks.json ─► docs/benchmarks.md
+//!   bars, nop, cache, log, peers, suites of `headwater bench` ─► a chapter each ─► docs/benchmarks.json ─► docs/benchmarks.md
 //!                                                                                              └─► the table in README.md
 //! ```
 //!
@@ -9,7 +9,7 @@
 //! it was at, and `--only` replaces the chapters that it names.
 //!
 //! Owns: which chapters there are and what they run, the JSON file.
-//! Does not own: what a chapter compares (bars, nop, cache, peers, the command's suites), how it is shown (markdown).
+//! Does not own: what a chapter compares (bars, nop, cache, log, peers, the command's suites), how it is shown (markdown).
 
 mod markdown;
 
@@ -71,7 +71,7 @@ struct Chapter {
 type Source = (&'static str, bool, fn(&Options, &Path) -> Vec<String>);
 
 /// In the order of the document.
-const SOURCES: [Source; 7] = [
+const SOURCES: [Source; 8] = [
     ("bars", false, |options, file| {
         let [file, rounds] = [file.display().to_string(), options.rounds.to_string()];
         words(["bars", "--file", &file, "--rounds", &rounds])
@@ -84,6 +84,10 @@ const SOURCES: [Source; 7] = [
     ("cache", false, |options, _| {
         let dir = options.dir.display().to_string();
         words(["cache", "--dir", &dir, "--seconds", "0.4", "--rounds", &options.rounds.to_string()])
+    }),
+    ("log", false, |options, _| {
+        let dir = options.dir.display().to_string();
+        words(["log", "--dir", &dir, "--rounds", &options.rounds.to_string()])
     }),
     ("readahead", true, |options, file| suite("readahead", options, file)),
     ("random", true, |options, file| suite("random", options, file)),
