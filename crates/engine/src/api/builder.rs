@@ -212,6 +212,10 @@ impl EngineBuilder {
         };
         let arena = arena.map_err(|error| invalid(error.to_string()))?;
         driver.register_memory(&arena);
+        let background = BackgroundThread::new(presence);
+        if let Some(waker) = background.waker() {
+            arena.prepare_by(waker);
+        }
         let shared = Shared {
             cache: CacheParts::new(&arena, &driver, self.replacement),
             lending: Lending::new(arena.stats().budget_bytes),
@@ -220,7 +224,7 @@ impl EngineBuilder {
             readahead,
             tuned,
             readahead_policy: self.readahead_policy,
-            background: BackgroundThread::new(presence),
+            background,
             leases: Leases::default(),
             watch: Arc::default(),
             memory_bytes,

@@ -76,6 +76,7 @@ fn closed_files_max(shared: &Shared) -> usize {
 
 /// One round of the background thread. Returns when the next is due.
 pub(crate) fn maintain(shared: &Shared) -> Pause {
+    shared.arena.prepare();
     shared.cache.writes.complete_arrived();
     writeback::begin_old(shared);
     shared.watch.drain();

@@ -11,7 +11,8 @@
 //! reads at depth 16 ran at 2.3–2.7 GB/s into huge pages and at 1.0–1.7 GB/s into 4 KiB pages. They are touched
 //! once, when mapped, and given back only under pressure, whole (`elastic`): `MADV_DONTNEED` costs 2–16 µs a page. A whole
 //! chunk that moves into live memory leaves zeros behind, which fault when next touched. Where there is plenty, the first chunk begins in
-//! small pages that are not touched, so that a program that reads a page pays for a page; it is filled when more is used.
+//! small pages that are not touched, so that a program that reads a page pays for a page; it is filled when more is used. Further ones
+//! are prepared by a thread in the background while the arena grows (`ahead`).
 //! `MADV_DONTFORK` keeps `fork` from copying the page tables of the pool; a forked child has none of it.
 //!
 //! Owns: chunk mappings, the buddy state, the budget, the threads and tasks that wait for memory.
@@ -21,6 +22,7 @@
 //! Locks: `state` is held for buddy operations only, never while memory is mapped or touched.
 //! Hot path: no syscall; one lock for an allocation and one for a free.
 
+mod ahead;
 mod chunk;
 mod elastic;
 mod extent;
@@ -40,6 +42,7 @@ use crate::memory::pressure::Pressure;
 use crate::sync::event::{Event, EventListener, WakeScope};
 use crate::sync::lock;
 use crate::system::fork::ProcessMark;
+use ahead::Ahead;
 use chunk::MappedChunk;
 use elastic::{CHUNKS_MIN, Growth, Rings};
 
@@ -75,6 +78,7 @@ struct Shared {
     /// Chunks whose share of the budget is lent to another user ([`LentOut`]), and which are not mapped meanwhile. Changes under the lock.
     chunks_lent: AtomicUsize,
     rings: Arc<Rings>,
+    ahead: Ahead,
     id: u64,
     mark: ProcessMark,
 }
@@ -175,8 +179,8 @@ impl Arena {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let (state, freed) = (Mutex::new(state), Event::new());
         let (id, mark) = (NEXT_ID.fetch_add(1, Ordering::Relaxed), ProcessMark::here());
-        let (rings, chunks_lent) = (Arc::default(), AtomicUsize::new(0));
-        let shared = Shared { state, bases, freed, chunks_max, growth, chunks_lent, rings, id, mark };
+        let (rings, chunks_lent, ahead) = (Arc::default(), AtomicUsize::new(0), Ahead::default());
+        let shared = Shared { state, bases, freed, chunks_max, growth, chunks_lent, rings, ahead, id, mark };
         Ok(Arena { shared: Arc::new(shared) })
     }
 
@@ -209,7 +213,12 @@ impl Arena {
             if (!is_limited || leaves_reserve(state.chunks_mapped))
                 && let Some(block) = state.buddy.allocate(order)
             {
-                return Some(self.claim(&mut state, block));
+                let (extent, lacks_ahead) = (self.claim(&mut state, block), self.lacks_ahead(&state));
+                drop(state);
+                if lacks_ahead {
+                    self.shared.ahead.call();
+                }
+                return Some(extent);
             }
             if !self.may_grow(&state) {
                 return None;

@@ -82,6 +82,8 @@ struct Shared {
     control: Mutex<Controlled>,
     /// Owned pages, and those of runs.
     owned_pages: AtomicUsize,
+    /// Where the next search for cold chunks begins.
+    hand: AtomicUsize,
 }
 
 struct Controlled {
@@ -109,8 +111,8 @@ impl PageCache {
     pub fn new(arena: &Arena, policy: Policy) -> PageCache {
         let (cache, control) = Cache::new(arena.chunks_max() as u32, policy);
         let control = Mutex::new(Controlled { control, chunks: 0 });
-        let (arena, owned_pages) = (arena.clone(), AtomicUsize::new(0));
-        PageCache { shared: Arc::new(Shared { arena, cache, control, owned_pages }) }
+        let (arena, owned_pages, hand) = (arena.clone(), AtomicUsize::new(0), AtomicUsize::new(0));
+        PageCache { shared: Arc::new(Shared { arena, cache, control, owned_pages, hand }) }
     }
 
     /// Reserves table space for the pages of one more file.

@@ -173,9 +173,8 @@ impl Arena {
         is_new.load(Ordering::Relaxed) && is_new.swap(false, Ordering::Relaxed)
     }
 
-    /// All chunks, those first of which least is in use: of each the number, and how many of its pages are free, which of
-    /// a released one are none.
-    pub(crate) fn chunks_by_use(&self) -> Vec<(u32, u32)> {
+    /// All chunks in order: of each the number, and how many of its pages are free, which of a released one are none.
+    pub(crate) fn chunks(&self) -> Vec<(u32, u32)> {
         let mut state = self.shared.lock();
         let count = state.buddy.chunk_count();
         let mut chunks = Vec::new();
@@ -187,7 +186,6 @@ impl Arena {
             }
         }
         drop(state);
-        chunks.sort_by_key(|(_, free_pages)| std::cmp::Reverse(*free_pages));
         chunks
     }
 

@@ -365,3 +365,24 @@ fn writers_race_with_eviction() {
 }
 
 const ROUNDS: u64 = if cfg!(miri) { 20 } else { 2000 };
+
+/// Goal: memory that is given back costs as little as it can: chunks of pages that nothing has used again go first, and among those in
+/// use none that is pinned. Method: four chunks, of which all but the third are used again.
+#[test]
+#[cfg_attr(miri, ignore)]
+fn the_coldest_chunk_goes_first() {
+    let arena = Arena::new(9 << 20).unwrap();
+    let cache = PageCache::new(&arena, Policy::Clock2QPlus);
+    let file = cache.add_file().unwrap();
+    (0..4).for_each(|chunk| load(&arena, &file, chunk * 512..(chunk + 1) * 512).unwrap());
+    let mut hot = (0..2048).filter(|page| !(1024..1536).contains(page));
+    assert!(hot.by_ref().all(|page| (0..3).all(|_| pin(&file, page).is_some())));
+    let mut evicted = Vec::new();
+    assert_eq!(cache.shrink(1, &mut evicted), 1);
+    assert!(evicted.iter().all(|page| (1024..1536).contains(&page.page.get())), "the cold chunk");
+    let pinned = pin(&file, 0).unwrap();
+    assert_eq!(cache.shrink(usize::MAX, &mut evicted), 2);
+    assert!(evicted.iter().all(|page| page.page.get() >= 512), "the pinned chunk stays");
+    assert_eq!(arena.release(usize::MAX), 6 << 20);
+    drop(pinned);
+}
