@@ -5,7 +5,7 @@
 //!                      └─ 2 processes: std::fs ────────┴─► a file of 192 MiB each: in order, at random, until time is up
 //! ```
 //!
-//! The engines' budgets alone are 512 MiB. `HEADWATER_SOAK_SECONDS` has them read for longer.
+//! Each engine would take all of it. `HEADWATER_SOAK_SECONDS` has them read for longer.
 //!
 //! Owns: that none is killed, and that equals get on about equally.
 //! Does not own: what one engine does at the limit (main).
