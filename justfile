@@ -141,12 +141,16 @@ bench *arguments:
 ubc dir *arguments:
     cargo run --release -- bench ubc --dir {{dir}} {{arguments}}
 
+# The command, linked statically, in target/release: it starts in half the time (docs/decisions/0026).
+[group('measure')]
+program:
+    cargo rustc --release -p headwater-cli --bin headwater -- -C target-feature=+crt-static
+
 # `--only write`: what writing costs, on files of its own beside yours: 16 GiB of room, or `--shrink 8`.
 # `--only cache`: a scan through headwater's cache beside a hot set, with a file of 2 GiB or more.
 # The comparisons that headwater promises to win, on a file of yours: needs fio (with huge pages), GNU cat, `cargo install coreutils`.
 [group('measure')]
-bars file *arguments:
-    cargo build --release
+bars file *arguments: program
     cargo run --release -p headwater-bench -- bars --file {{file}} {{arguments}}
 
 # All comparisons, written to docs/benchmarks.md and into the README's table: an hour or two on a quiet machine with fio (and huge pages for it), GNU cat and cp, b3sum, `cargo install coreutils`; `just figures --only nop,cache` replaces two chapters.

@@ -30,8 +30,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use headwater::ring::{Access, DirectIo, FileKind, OpenFile, Route};
+use headwater::testing::Pressure;
 use headwater::{ByteRange, Engine};
 use os_display::Quotable;
+use rustix::io::Errno;
 
 pub(crate) use arguments::{CopyArguments, EXAMPLES, Reflink, Sparse};
 pub(crate) use guard::{Guard, run as run_guard};
@@ -66,7 +68,8 @@ fn copy_all(arguments: &CopyArguments, entries: &mut Vec<Entry>) -> ExitCode {
         return ExitCode::FAILURE;
     }
     let (made, entry) = (HashSet::new(), Entry::default());
-    let mut copier = Copier { arguments, pipeline: None, engine: None, made, entry };
+    let left_to_kernel_bytes = 0;
+    let mut copier = Copier { arguments, pipeline: None, engine: None, made, left_to_kernel_bytes, entry };
     let mut code = ExitCode::SUCCESS;
     for source in sources {
         let shown = match source.file_name().filter(|_| is_directory) {
@@ -80,6 +83,8 @@ fn copy_all(arguments: &CopyArguments, entries: &mut Vec<Entry>) -> ExitCode {
             code = ExitCode::FAILURE;
         }
     }
+    // All is written; the rings and the memory end with the process.
+    std::mem::forget(copier);
     code
 }
 
@@ -114,6 +119,8 @@ struct Copier<'a> {
     engine: Option<Engine>,
     /// Destinations of this command so far, so that it does not replace its own copies.
     made: HashSet<PathBuf>,
+    /// Bytes of this command that the kernel has still to write, for all we know.
+    left_to_kernel_bytes: u64,
     /// The JSON of the current source.
     entry: Entry,
 }
@@ -287,13 +294,41 @@ impl Copier<'_> {
             *copied_bytes += bytes;
             progress.add(bytes);
         };
+        let sharing = self.sharing();
         if data_bytes < QUEUE_BYTES_MIN || (source.open.direct().is_none() && target.direct().is_none()) {
-            return runs.iter().try_for_each(|&run| {
-                let end_bytes = through_kernel_to(&source.open, target, run, &mut on_copied)?;
-                if end_bytes < run.end { Err(pipeline::became_shorter(run)) } else { Ok(()) }
-            });
+            return runs
+                .iter()
+                .try_for_each(|&run| copy_by_kernel(&source.open, target, run, &mut on_copied, sharing));
         }
-        self.pipeline()?.copy(&source.open, target, &runs, &mut on_copied)
+        let how = How { writes_by: self.leave_to_kernel(data_bytes), sharing };
+        self.pipeline()?.copy(&source.open, target, &runs, &mut on_copied, how)
+    }
+
+    fn sharing(&self) -> Sharing {
+        match (self.arguments.reflink, self.arguments.sparse) {
+            (Reflink::Never, _) | (_, Sparse::Never) => Sharing::Forbidden,
+            _ => Sharing::Allowed,
+        }
+    }
+
+    /// Whether the kernel is left to write a copy when it likes. It then takes memory until it is written: only such as no program
+    /// uses, and no cached file.
+    fn leave_to_kernel(&mut self, data_bytes: u64) -> Route {
+        if self.arguments.sync || self.arguments.verify {
+            return Route::Direct;
+        }
+        let wanted_bytes = self.left_to_kernel_bytes + data_bytes;
+        let fits = |spare_bytes: u64| wanted_bytes <= spare_bytes / LEFT_TO_KERNEL_DIVISOR;
+        let system = rustix::system::sysinfo();
+        if !fits(system.freeram as u64 * u64::from(system.mem_unit)) {
+            return Route::Direct;
+        }
+        // To find out takes as long as to copy a few megabytes.
+        if wanted_bytes > LEFT_UNCHECKED_BYTES_MAX && !fits(Pressure::new().headroom_bytes()) {
+            return Route::Direct;
+        }
+        self.left_to_kernel_bytes = wanted_bytes;
+        Route::Buffered
     }
 
     fn pipeline(&mut self) -> Result<&Pipeline, Failure> {
@@ -371,6 +406,44 @@ fn through_kernel(
     through_kernel_to(source, target, range, on_copied).map(|_| ())
 }
 
+/// How a file is copied.
+#[derive(Clone, Copy)]
+struct How {
+    writes_by: Route,
+    sharing: Sharing,
+}
+
+/// Whether source and copy may share blocks, and holes: the kernel's own copy does so where it can.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sharing {
+    Allowed,
+    Forbidden,
+}
+
+/// Copies all of a range through the page cache: inside of the kernel, or where that refuses through a buffer.
+fn copy_by_kernel(
+    source: &OpenFile,
+    target: &OpenFile,
+    range: ByteRange,
+    on_copied: OnCopied<'_>,
+    sharing: Sharing,
+) -> Result<(), Failure> {
+    let (mut from, mut to) = (range.start, range.start);
+    while from < range.end && sharing == Sharing::Allowed {
+        let length = (range.end - from).min(KERNEL_COPY_BYTES) as usize;
+        let (source, target) = (source.buffered(), target.buffered());
+        match rustix::fs::copy_file_range(source, Some(&mut from), target, Some(&mut to), length) {
+            Ok(copied_bytes) if copied_bytes > 0 => on_copied(copied_bytes as u64),
+            Err(Errno::INTR) => {}
+            // The end of the file, or an error: the copy through a buffer tells of which side.
+            Ok(_) | Err(_) => break,
+        }
+    }
+    let rest = ByteRange::new(from, range.end);
+    let end_bytes = through_kernel_to(source, target, rest, on_copied)?;
+    if end_bytes < range.end { Err(pipeline::became_shorter(range)) } else { Ok(()) }
+}
+
 /// Copies through a buffer, up to the end of the range or of the file. Returns that position.
 fn through_kernel_to(
     source: &OpenFile,
@@ -433,6 +506,15 @@ fn tell_unfilled(
     }
     format!("{text}; {} is incomplete: it was written in place", destination.shown.maybe_quote())
 }
+
+/// A copy that the kernel may write later takes this share of the free memory at most.
+const LEFT_TO_KERNEL_DIVISOR: u64 = 8;
+
+/// Up to here the kernel writes in time, however small the cgroup.
+const LEFT_UNCHECKED_BYTES_MAX: u64 = 16 << 20;
+
+/// Copied by one system call: progress is shown, and signals are taken, a few times a second even on a slow device.
+const KERNEL_COPY_BYTES: u64 = 16 << 20;
 
 /// Below this size, building a queue takes longer than copying the bytes.
 const QUEUE_BYTES_MIN: u64 = 1 << 20;

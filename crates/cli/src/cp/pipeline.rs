@@ -4,7 +4,7 @@
 //!   parts of 1 MiB ─┬─ cached by the kernel, or no direct I/O ─► copied from there ─┐
 //!                   └─ else ─► direct read, several in flight ──────────────────────┴─► extent
 //!   extent ─┬─ whole pages ─► direct write, several in flight ─► memory is free again
-//!           └─ the rest of the last page, or no direct I/O ─► written through the page cache
+//!           └─ the rest of the last page, no direct I/O, or the copy is left to the kernel ─► written through the page cache
 //! ```
 //!
 //! Owns: parts in flight and their memory.
@@ -24,7 +24,7 @@ use headwater::{ByteRange, DriverKind, Residency};
 use headwater_core::units::PAGE_SIZE_BYTES;
 use rustix::io::Errno;
 
-use super::{Failure, Side};
+use super::{Failure, How, Side};
 
 /// The queue and the memory of all files that one command copies.
 pub(super) struct Pipeline {
@@ -52,8 +52,8 @@ impl Pipeline {
         Ok(Pipeline { driver, arena, parts_max: parts_max as usize })
     }
 
-    /// Copies the ranges `runs` of `source` to the same places of `target`, whose length is set already. Blocks. After an
-    /// error some of it is written.
+    /// Copies the ranges `runs` of `source` to the same places of `target`, whose length is set already. If it
+    /// writes by [`Route::Buffered`], nothing is written directly. Blocks. After an error some of it is written.
     ///
     /// # Errors
     /// What reading or writing reports; `UnexpectedEof` of the source if it became shorter meanwhile.
@@ -63,10 +63,15 @@ impl Pipeline {
         target: &Arc<OpenFile>,
         runs: &[ByteRange],
         on_copied: OnCopied<'_>,
+        how: How,
     ) -> Result<(), Failure> {
         let (reads, writes) = (VecDeque::new(), VecDeque::new());
-        let mut copy = Copy { pipeline: self, source, target, reads, writes, on_copied };
-        copy.run(&mut runs.iter().copied().flat_map(parts).peekable())
+        let (part_bytes, parts_max) = match how.writes_by {
+            Route::Direct => (PART_BYTES, self.parts_max),
+            Route::Buffered => (BUFFERED_PART_BYTES, self.parts_max.min(BUFFERED_PARTS_MAX)),
+        };
+        let mut copy = Copy { pipeline: self, source, target, how, parts_max, reads, writes, on_copied };
+        copy.run(&mut runs.iter().flat_map(|&run| parts(run, part_bytes)).peekable())
     }
 }
 
@@ -75,6 +80,8 @@ struct Copy<'a> {
     pipeline: &'a Pipeline,
     source: &'a Arc<OpenFile>,
     target: &'a Arc<OpenFile>,
+    how: How,
+    parts_max: usize,
     reads: VecDeque<Part>,
     writes: VecDeque<Part>,
     on_copied: OnCopied<'a>,
@@ -117,14 +124,21 @@ impl Copy<'_> {
         parts: &mut std::iter::Peekable<impl Iterator<Item = ByteRange>>,
     ) -> Result<(), Failure> {
         let mut plug = self.pipeline.driver.plug();
-        while self.reads.len() + self.writes.len() < self.pipeline.parts_max {
+        while self.reads.len() + self.writes.len() < self.parts_max {
             let Some(&range) = parts.peek() else { break };
+            let is_cached =
+                self.source.direct().is_none() || self.source.residency(range) == Residency::Whole;
+            if is_cached && self.how.writes_by == Route::Buffered {
+                super::copy_by_kernel(self.source, self.target, range, self.on_copied, self.how.sharing)?;
+                parts.next();
+                continue;
+            }
             let Some(mut extents) = self.pipeline.arena.allocate_run(range.len() as usize, Urgency::Demand)
             else {
                 break;
             };
             parts.next();
-            if self.source.direct().is_none() || self.source.residency(range) == Residency::Whole {
+            if is_cached {
                 self.read_through_kernel(range, &mut extents)?;
                 self.write(range, extents)?;
                 continue;
@@ -168,8 +182,10 @@ impl Copy<'_> {
     /// Submits the write of a part. Only whole pages can be written directly.
     fn write(&mut self, range: ByteRange, extents: Extents) -> Result<(), Failure> {
         let direct_end = match self.target.direct() {
-            Some(_) => range.start + range.len() / PAGE_SIZE_BYTES * PAGE_SIZE_BYTES,
-            None => range.start,
+            Some(_) if self.how.writes_by == Route::Direct => {
+                range.start + range.len() / PAGE_SIZE_BYTES * PAGE_SIZE_BYTES
+            }
+            _ => range.start,
         };
         self.write_through_kernel(ByteRange::new(direct_end, range.end), direct_end - range.start, &extents)?;
         if direct_end == range.start {
@@ -237,9 +253,9 @@ fn transfer(direction: Direction, file: &Arc<OpenFile>, range: ByteRange, extent
 }
 
 /// The parts of a run, each of which starts at a multiple of the page size.
-fn parts(run: ByteRange) -> impl Iterator<Item = ByteRange> {
-    let starts = (run.start..run.end).step_by(PART_BYTES as usize);
-    starts.map(move |start| ByteRange::new(start, run.end.min(start + PART_BYTES)))
+fn parts(run: ByteRange, part_bytes: u64) -> impl Iterator<Item = ByteRange> {
+    let starts = (run.start..run.end).step_by(part_bytes as usize);
+    starts.map(move |start| ByteRange::new(start, run.end.min(start + part_bytes)))
 }
 
 fn reading(range: ByteRange, error: io::Error) -> Failure {
@@ -257,6 +273,11 @@ pub(super) fn became_shorter(range: ByteRange) -> Failure {
 
 /// The size of a part, at which devices reach their full rate.
 const PART_BYTES: u64 = 1 << 20;
+
+/// Where this thread writes what has arrived into the page cache: the first part arrives sooner, and a few keep a device busy. Each
+/// 2 MiB in flight are memory to be mapped first, which takes 0.1 ms.
+const BUFFERED_PART_BYTES: u64 = 256 << 10;
+const BUFFERED_PARTS_MAX: usize = 12;
 
 /// The most parts in flight, reads and writes together.
 const PARTS_DEFAULT: u32 = 32;

@@ -4,12 +4,15 @@
 //! Does not own: speed.
 
 use std::fs::{self, File};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
+use headwater::ByteRange;
+use headwater::testing::resident_pages;
 use headwater_testkit::{
     FileSystem, LoopMount, PATIENCE, Pattern, ScratchDir, forbid_nameless_files, make_cold,
     run_self_with_env, scratch_dirs, skip, small_tmpfs, tmpfs,
@@ -63,15 +66,35 @@ fn bytes_are_exact() {
     for length in LENGTHS {
         let (from, to) = paths(&scratch, length);
         for options in [&[][..], &["--driver", "threads"], &["--queue-depth", "1"], &["--sparse", "never"]] {
-            make_cold(&File::open(&from).unwrap()).unwrap();
-            copy(&[options, &[utf8(&from), utf8(&to)]].concat());
-            assert_pattern(&to, length);
+            // Written by the kernel when it likes, and directly.
+            for sync in [&[][..], &["--sync"]] {
+                make_cold(&File::open(&from).unwrap()).unwrap();
+                copy(&[options, sync, &[utf8(&from), utf8(&to)]].concat());
+                assert_pattern(&to, length);
+            }
         }
         fs::read(&from).unwrap();
         copy(&["--sync", utf8(&from), utf8(&to)]);
         assert_pattern(&to, length);
     }
     assert_eq!(names_in(scratch.path()), ["from", "to"]);
+}
+
+/// Goal: a small copy is left to the kernel, one that is synced is not, and neither brings the source into the page cache. Method: the
+/// pages that are there afterwards.
+#[test]
+fn a_small_copy_is_left_to_the_kernel() {
+    let (scratch, length) = (scratch(), 5 << 20);
+    let (from, to) = paths(&scratch, length);
+    let pages = |path: &Path| resident_pages(File::open(path).unwrap().as_fd(), ByteRange::new(0, length));
+    if rustix::system::sysinfo().freeram < 100 << 20 || pages(&from).is_none() {
+        return skip("too little free memory, or none of the kernel's counts");
+    }
+    for (sync, wanted) in [(&[][..], length / 4096), (&["--sync"], 0)] {
+        make_cold(&File::open(&from).unwrap()).unwrap();
+        copy(&[sync, &[utf8(&from), utf8(&to)]].concat());
+        assert_eq!((pages(&from), pages(&to)), (Some(0), Some(wanted)), "{sync:?}");
+    }
 }
 
 /// Goal: the same on every file system there is, from and to itself and the default one; verified where asked.
