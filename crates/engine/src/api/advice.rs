@@ -123,7 +123,7 @@ impl File {
 
 impl Source {
     fn advise(self: &Arc<Self>, advice: Advice, range: ByteRange) -> Result<()> {
-        match (&self.inode, advice) {
+        match (self.inode(), advice) {
             _ if self.shared().driver.is_forked() => self.check_process(range.start),
             (None, _) => self.advise_kernel(advice, range),
             (Some(inode), Advice::WillNeed) => self.will_need(inode, range),

@@ -77,7 +77,7 @@ fn listeners(file: &File) -> Option<&Arc<Listeners>> {
     match &file.contents {
         // In a forked child, the list may be locked by a thread that does not exist there.
         Contents::Stored(source) if source.shared().driver.is_forked() => None,
-        Contents::Stored(source) => source.inode.as_ref().map(|inode| &inode.listeners),
+        Contents::Stored(source) => source.inode().map(|inode| &inode.listeners),
         Contents::Memory(_) => None,
     }
 }

@@ -5,8 +5,8 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,7 +25,7 @@ use crate::base::counters::FileStats;
 use crate::base::error::{Error, Operation, Result};
 use crate::base::events::{self, Directness};
 use crate::engine::Engine;
-use crate::engine::handle::{IoMode, Source};
+use crate::engine::handle::{Entry, IoMode, Source};
 use crate::inode::coherence::Coherence;
 
 /// How to open a file.
@@ -230,17 +230,26 @@ impl OpenOptions {
     fn register(&self, engine: Engine, open: OpenFile, path: &Path) -> Result<File> {
         let failed = |error| Error::on_file(Operation::Open, path, error);
         let readahead = engine.shared.readahead_of(&open);
-        let inode = match open.form() {
+        let entry = match open.form() {
+            Form::Cached if self.may_be_read_once(&engine, &open) => OnceLock::new(),
             // Empty files too, so that all handles see later writes.
             Form::Cached => {
-                let inode = upcalls::open(&engine.shared, &open, self.readahead, readahead);
-                Some(inode.map_err(failed)?)
+                let inode =
+                    upcalls::open(&engine.shared, &open, self.readahead, readahead).map_err(failed)?;
+                OnceLock::from(if self.is_cached(&open) {
+                    Entry::Cached(inode)
+                } else {
+                    Entry::Beside(inode)
+                })
             }
-            Form::Direct | Form::InMemory => None,
+            Form::Direct | Form::InMemory => OnceLock::from(Entry::Nothing),
         };
         let direct = open.direct().map_or(Directness::Buffered, |_| Directness::Direct);
-        let (inode, beside) = if self.is_cached(&open) { (inode, None) } else { (None, inode) };
-        events::opened(path, direct, inode.as_ref().map(|inode| inode.pages.id()));
+        let cached = match entry.get() {
+            Some(Entry::Cached(inode)) => Some(inode.pages.id()),
+            _ => None,
+        };
+        events::opened(path, direct, cached);
         let appender = match self.appending {
             Appending::Yes => Some(Arc::new(AppendFile::open(&open, path).map_err(failed)?)),
             Appending::No => None,
@@ -252,8 +261,7 @@ impl OpenOptions {
             path: path.to_owned(),
             mode: self.mode,
             engine,
-            inode,
-            beside,
+            entry,
             reported_failures: AtomicU64::new(0),
             reported_conflicts: AtomicU64::new(0),
             appender,
@@ -262,7 +270,9 @@ impl OpenOptions {
             handle: NEXT_HANDLE.fetch_add(1, Ordering::Relaxed),
             readahead,
         };
-        if let Some(inode) = source.known() {
+        if source.entered().is_some()
+            && let Some(inode) = source.known()
+        {
             source.mark_reported(inode);
         }
         source.begin_coherence();
@@ -292,6 +302,20 @@ impl OpenOptions {
         }
     }
 
+    /// Whether the file may be entered into the cache later: a small one that is not known, opened as most are.
+    fn may_be_read_once(&self, engine: &Engine, open: &OpenFile) -> bool {
+        let opened = open.opened();
+        self.access == Access::Read
+            && self.caching == Caching::Auto
+            && self.mode == IoMode::Auto
+            && self.coherence == Coherence::default()
+            && self.readahead.is_none()
+            && open.kind() == FileKind::Regular
+            && open.direct().is_some()
+            && (1..=READ_ONCE_BYTES_MAX).contains(&opened.stamp.length_bytes)
+            && engine.shared.cache.inodes.find(opened.key).is_none()
+    }
+
     fn is_cached(&self, open: &OpenFile) -> bool {
         match self.caching {
             Caching::Auto => open.direct().is_some(),
@@ -300,6 +324,9 @@ impl OpenOptions {
         }
     }
 }
+
+/// Larger files are rarely read by one call.
+const READ_ONCE_BYTES_MAX: u64 = 1 << 20;
 
 /// A file open for reading, or for reading and writing. Clones share it; all methods take `&self` and may be called from any
 /// thread.
@@ -438,7 +465,7 @@ impl File {
         if source.shared().driver.is_forked() {
             return FileStats::default();
         }
-        source.inode.as_ref().map_or_else(FileStats::default, |inode| inode.stats())
+        source.inode().map_or_else(FileStats::default, |inode| inode.stats())
     }
 
     /// A cursor at byte 0 for writing in this thread.

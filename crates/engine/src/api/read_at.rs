@@ -27,8 +27,8 @@ use headwater_io::OptimisticRead;
 use crate::api::contents::Contents;
 use crate::api::file::File;
 use crate::base::error::{Error, Operation, Result};
-use crate::engine::handle::Source;
 use crate::engine::handle::addressable;
+use crate::engine::handle::{Entry, Source};
 
 impl File {
     /// Reads at `offset_bytes` into `buffer`, as `std::os::unix::fs::FileExt::read_at` does, and fills it unless the file ends
@@ -125,9 +125,9 @@ impl Source {
     /// Copies a few bytes of a cached page that is in frequent use, by an optimistic read: all of them or none.
     #[inline]
     fn read_optimistic(&self, buffer: &mut [u8], offset_bytes: u64) -> OptimisticRead {
-        match &self.inode {
-            Some(inode) => inode.read_optimistic(buffer, offset_bytes, self.revalidate_after),
-            None => OptimisticRead::Failed,
+        match self.entered() {
+            Some(Entry::Cached(inode)) => inode.read_optimistic(buffer, offset_bytes, self.revalidate_after),
+            _ => OptimisticRead::Failed,
         }
     }
 
@@ -135,6 +135,9 @@ impl Source {
         self.check_process(offset_bytes)?;
         let range = addressable(self.path(), offset_bytes, buffer.len())?;
         let buffer = &mut buffer[..range.len() as usize];
+        if let Some(read_bytes) = self.read_once(buffer, offset_bytes) {
+            return Ok(read_bytes);
+        }
         match (self.inode_for(range), self.open.form()) {
             (Some(inode), _) => {
                 let read_bytes = self.read_cached(inode, buffer, range)?;

@@ -19,6 +19,7 @@ use headwater_io::{OpenFile, Pause};
 
 use crate::api::ending;
 use crate::base::clock::REVALIDATE_INTERVAL;
+use crate::engine::handle::{Entry, Source};
 use crate::engine::{Shared, Upcalls, reclaim};
 use crate::inode::table::{WasClosed, WasLast};
 use crate::inode::{ALL_PAGES, Inode};
@@ -26,7 +27,7 @@ use crate::write::writeback::{self, Awaited, SYNC_RUNS};
 
 /// The upcalls of every engine.
 pub(crate) const UPCALLS: Upcalls =
-    Upcalls { reconcile: writeback::reconcile, close, maintain, end: ending::end };
+    Upcalls { reconcile: writeback::reconcile, enter, close, maintain, end: ending::end };
 
 /// The inode of a file that is being opened.
 pub(crate) fn open(
@@ -49,6 +50,22 @@ pub(crate) fn open(
         return Err(error);
     }
     Ok(inode)
+}
+
+/// Enters a file that was opened a while ago, as it is now. If that fails it is read around the cache.
+fn enter(source: &Source) -> Entry {
+    let (shared, file, key) = (source.shared(), &source.open, source.open.opened().key);
+    let entered = shared.cache.inodes.enter(key, || {
+        let pages = shared.cache.pages.add_file()?;
+        Inode::new(key, pages, &shared.watch, shared.readahead_policy, source.readahead)
+    });
+    let Ok((inode, _)) = entered else { return Entry::Nothing };
+    if inode.refresh(file, source.revalidate_after).is_err() {
+        close(shared, &inode, file);
+        return Entry::Nothing;
+    }
+    source.mark_reported(&inode);
+    Entry::Cached(inode)
 }
 
 /// Closes a handle. With the last handle of a file, readahead in flight is abandoned; pages stay, for the next opening.

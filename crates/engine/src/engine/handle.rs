@@ -6,8 +6,8 @@
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -51,10 +51,8 @@ pub(crate) struct Source {
     pub(crate) path: PathBuf,
     pub(crate) mode: IoMode,
     pub(crate) engine: Engine,
-    /// The inode, unless this handle reads around the cache.
-    pub(crate) inode: Option<Arc<Inode>>,
-    /// The inode, if this handle reads around the cache: other handles may have dirty pages there.
-    pub(crate) beside: Option<Arc<Inode>>,
+    /// What the file is in the cache. A small file is entered when it is used for something else than one read of all of it.
+    pub(crate) entry: OnceLock<Entry>,
     /// Number of write errors reported to this handle, or older than it.
     pub(crate) reported_failures: AtomicU64,
     /// Number of conflicts with other programs reported to this handle, or older than it.
@@ -71,9 +69,29 @@ pub(crate) struct Source {
     pub(crate) readahead: ReadaheadLimits,
 }
 
+/// The inode of an open file, as its handle uses it.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    /// The handle reads through the cache.
+    Cached(Arc<Inode>),
+    /// The handle reads around the cache: other handles may have dirty pages there.
+    Beside(Arc<Inode>),
+    /// The file has none.
+    Nothing,
+}
+
+impl Entry {
+    fn inode(&self) -> Option<&Arc<Inode>> {
+        match self {
+            Entry::Cached(inode) | Entry::Beside(inode) => Some(inode),
+            Entry::Nothing => None,
+        }
+    }
+}
+
 impl Drop for Source {
     fn drop(&mut self) {
-        if let Some(inode) = self.known()
+        if let Some(inode) = self.entered().and_then(Entry::inode)
             && !self.shared().driver.is_forked()
         {
             if self.access == Access::ReadWrite {
@@ -105,19 +123,49 @@ impl Source {
 
     /// The inode, whether this handle reads through the cache or around it.
     pub(crate) fn known(&self) -> Option<&Arc<Inode>> {
-        self.inode.as_ref().or(self.beside.as_ref())
+        self.entry().inode()
+    }
+
+    /// The entry, if the file is entered already.
+    #[inline]
+    pub(crate) fn entered(&self) -> Option<&Entry> {
+        self.entry.get()
+    }
+
+    /// The entry. Enters the file; in a forked child, where locks may be held by threads that do not exist, as without an inode.
+    #[inline]
+    fn entry(&self) -> &Entry {
+        static NOTHING: Entry = Entry::Nothing;
+        match self.entry.get() {
+            Some(entry) => entry,
+            None if self.shared().driver.is_forked() => &NOTHING,
+            None => self.entry.get_or_init(|| (self.shared().upcalls.enter)(self)),
+        }
+    }
+
+    /// The inode, unless this handle reads around the cache.
+    #[inline]
+    pub(crate) fn inode(&self) -> Option<&Arc<Inode>> {
+        match self.entry() {
+            Entry::Cached(inode) => Some(inode),
+            Entry::Beside(_) | Entry::Nothing => None,
+        }
     }
 
     /// The inode, if this handle reads through the cache.
     #[inline]
     pub(crate) fn cached(&self) -> Option<&Arc<Inode>> {
-        self.inode.as_ref().filter(|inode| !self.may_hide_contents(inode))
+        self.inode().filter(|inode| !self.may_hide_contents(inode))
     }
 
     /// The inode, if a range must be read from the cache: the file is cached, or the range is dirty.
     pub(crate) fn inode_for(&self, range: ByteRange) -> Option<&Arc<Inode>> {
         let is_needed = |inode: &&Arc<Inode>| inode.dirty.overlaps(range) && !self.may_hide_contents(inode);
-        self.cached().or_else(|| self.beside.as_ref().filter(is_needed))
+        match self.entry() {
+            Entry::Cached(_) => self.cached(),
+            Entry::Beside(inode) => Some(inode).filter(is_needed),
+            Entry::Nothing => None,
+        }
     }
 
     /// Whether the file reports length 0 and may still have contents, different ones at each read. Such a file is read around the
@@ -136,13 +184,13 @@ impl Source {
 
     /// Registers the handle as a writer, or requests a lease, as its [`Coherence`] says.
     pub(crate) fn begin_coherence(&self) {
-        let Some(inode) = self.known() else { return };
+        let Some(inode) = self.entered().and_then(Entry::inode) else { return };
         if self.coherence == Coherence::Unwatched {
             inode.origin.leave_unwatched();
         }
         if self.access == Access::ReadWrite {
             inode.leasing.add_writer();
-        } else if self.coherence == Coherence::Leased && self.inode.is_some() {
+        } else if self.coherence == Coherence::Leased && self.inode().is_some() {
             self.shared().leases.enlist(&self.shared().background, inode, &self.open);
         }
     }
@@ -152,7 +200,7 @@ impl Source {
         if self.shared().driver.is_forked() {
             return self.coherence;
         }
-        let is_leased = self.inode.as_ref().is_some_and(|inode| inode.leasing.is_trusted());
+        let is_leased = self.inode().is_some_and(|inode| inode.leasing.is_trusted());
         match self.coherence {
             Coherence::Private => Coherence::Private,
             _ if is_leased => Coherence::Leased,

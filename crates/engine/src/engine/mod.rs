@@ -31,6 +31,7 @@ use headwater_io::{Arena, Driver, OpenFile, Pause};
 
 use crate::engine::background::BackgroundThread;
 use crate::engine::cache::CacheParts;
+use crate::engine::handle::{Entry, Source};
 use crate::engine::lease_thread::Leases;
 use crate::engine::lending::Lending;
 use crate::engine::profiles::Tuned;
@@ -70,6 +71,8 @@ pub(crate) struct Shared {
 pub(crate) struct Upcalls {
     /// Reconciles a file that others have changed while it had dirty bytes.
     pub(crate) reconcile: fn(&Shared, &Arc<Inode>),
+    /// Enters a file that was not used yet.
+    pub(crate) enter: fn(&Source) -> Entry,
     /// Closes a handle of a file.
     pub(crate) close: fn(&Shared, &Arc<Inode>, &OpenFile),
     /// Runs a round of the background thread. Returns when the next is due.

@@ -4,5 +4,6 @@
 //! Does not own: how a missing page is fetched (load).
 
 pub(crate) mod cached;
+pub(crate) mod once;
 pub(crate) mod stream;
 pub(crate) mod uncached;

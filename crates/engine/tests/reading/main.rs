@@ -27,6 +27,7 @@ mod page_cache;
 mod positions;
 mod pressure;
 mod profiles;
+mod read_once;
 mod refusal;
 #[allow(dead_code)] // shared with other tests
 mod rig;

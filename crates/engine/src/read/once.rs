@@ -1,0 +1,62 @@
+//! Once: the first read of a small file, if it asks for all of it.
+//!
+//! ```text
+//!   not entered, not read before? ─► the kernel's page cache has all ─► copied
+//!                                 └► one direct read into a frame ─► copied       changed meanwhile, an error ─► the cache
+//! ```
+//!
+//! Many files are opened, read once and closed. Such a read leaves nothing behind: no inode, no page. From the second read on, the
+//! file is cached. `Engine::read` does the same with one descriptor.
+//!
+//! Owns: this read.
+//! Does not own: when a file is entered (`handle`), which files were read before (`inode::table`).
+//! Hot path: two system calls where the page cache has the file.
+
+use headwater_core::units::PAGE_BYTES;
+use headwater_io::{Route, Urgency};
+
+use crate::engine::frames;
+use crate::engine::handle::Source;
+
+impl Source {
+    /// Reads the file into `buffer`, from its beginning. `None` if the cache has to; errors are left to that read.
+    pub(crate) fn read_once(&self, buffer: &mut [u8], offset_bytes: u64) -> Option<usize> {
+        if self.entered().is_some() {
+            return None;
+        }
+        let opened = self.open.opened();
+        let length = usize::try_from(opened.stamp.length_bytes).ok()?;
+        let inodes = &self.shared().cache.inodes;
+        if offset_bytes > 0
+            || buffer.len() < length
+            || inodes.find(opened.key).is_some()
+            || inodes.was_read(opened.key)
+        {
+            return None;
+        }
+        self.copy_whole(buffer).or_else(|| self.read_whole(buffer, length))
+    }
+
+    /// All of the file from the kernel's page cache.
+    fn copy_whole(&self, buffer: &mut [u8]) -> Option<usize> {
+        let read_bytes = self.read_if_resident(buffer, 0).ok()??;
+        let is_whole = read_bytes == buffer.len() || read_bytes as u64 >= self.open.length_bytes().ok()?;
+        is_whole.then_some(read_bytes)
+    }
+
+    /// All of the file from its device, if it is as long as it was.
+    fn read_whole(&self, buffer: &mut [u8], length: usize) -> Option<usize> {
+        // A byte more, so that the end shows.
+        let unit_bytes = (self.offset_alignment().get() as usize).max(PAGE_BYTES);
+        let wanted_bytes = (length + 1).next_multiple_of(unit_bytes);
+        let mut frame = frames::allocate(self.shared(), wanted_bytes, Urgency::Demand)?;
+        let driver = &self.shared().driver;
+        let read = driver.read_blocking(&self.open, Route::Direct, &mut frame[..wanted_bytes], 0);
+        // A read that stops within a page met the end of the file, or an error. The length tells which.
+        if read.ok()? != length {
+            return None;
+        }
+        buffer[..length].copy_from_slice(&frame[..length]);
+        Some(length)
+    }
+}

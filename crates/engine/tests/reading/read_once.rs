@@ -1,0 +1,97 @@
+//! Read once: small files that are opened, read by one call, and closed.
+//!
+//! Owns: that the first such read leaves nothing in the cache, and is right beside other handles and programs.
+//! Does not own: `Engine::read` (`whole`).
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+use headwater::{IoMode, OpenOptions};
+use headwater_testkit::with_seed;
+
+use crate::rig::{Scratch, rigs};
+
+/// Goal: the first read of all of a file, and those that follow, give its bytes and its end. Method: lengths around pages, cold and warm, buffers that are longer, on every driver.
+#[test]
+fn every_read_gives_the_file() {
+    with_seed("read_once::every_read_gives_the_file", |seed| {
+        for (length, beyond) in [(1, 0), (4095, 7), (4096, 0), (4097, 4096), (100_000, 65_536), (1 << 20, 1)]
+        {
+            for rig in rigs(seed) {
+                let scratch = Scratch::new(seed, length);
+                for is_cold in [true, false] {
+                    if is_cold {
+                        scratch.make_cold();
+                    } else {
+                        fs::read(scratch.path()).unwrap();
+                    }
+                    let file = rig.open(&scratch.path(), IoMode::Auto);
+                    let mut buffer = vec![0; length as usize + beyond];
+                    for _ in 0..3 {
+                        assert_eq!(file.read_at(&mut buffer, 0).unwrap() as u64, length, "{}", rig.name());
+                        scratch.check(0, &buffer[..length as usize]);
+                    }
+                    assert_eq!(file.read_at(&mut buffer, length).unwrap(), 0);
+                }
+                rig.assert_idle();
+            }
+        }
+    });
+}
+
+/// Goal: a file that no other handle has used leaves no page behind when it is read as a whole, once.
+#[test]
+fn a_file_read_once_is_not_cached() {
+    with_seed("read_once::a_file_read_once_is_not_cached", |seed| {
+        for rig in rigs(seed) {
+            let scratch = Scratch::new(seed, 30_000);
+            scratch.make_cold();
+            let mut buffer = vec![0; 65_536];
+            let file = rig.open(&scratch.path(), IoMode::Auto);
+            let pages = || rig.engine.stats().cache.resident_pages;
+            if !file.is_direct() {
+                continue;
+            }
+            assert_eq!(file.read_at(&mut buffer, 0).unwrap(), 30_000);
+            drop(file);
+            assert_eq!(pages(), 0, "{}", rig.name());
+            let file = rig.open(&scratch.path(), IoMode::Auto);
+            assert_eq!(file.read_at(&mut buffer, 0).unwrap(), 30_000);
+            assert_eq!(pages(), 8, "{}", rig.name());
+        }
+    });
+}
+
+/// Goal: a handle that has not been used yet sees what other handles have written and not synced, and what other programs write.
+/// Method: write through a second handle after the opening; lengthen; write past the engine.
+#[test]
+fn an_unused_handle_sees_what_others_write() {
+    with_seed("read_once::an_unused_handle_sees_what_others_write", |seed| {
+        for rig in rigs(seed) {
+            for is_used in [false, true] {
+                let scratch = Scratch::new(seed, 10_000);
+                let mut expected = fs::read(scratch.path()).unwrap();
+                let (file, mut buffer) = (rig.open(&scratch.path(), IoMode::Auto), vec![0; 65_536]);
+                if is_used {
+                    file.read_at(&mut buffer, 0).unwrap();
+                }
+                let writer = OpenOptions::new().engine(&rig.engine).write().open(scratch.path()).unwrap();
+                writer.write_all_at(b"written", 9_997).unwrap();
+                expected.truncate(9_997);
+                expected.extend_from_slice(b"written");
+                assert_eq!(file.len().unwrap(), 10_004, "{}", rig.name());
+                assert_eq!(file.read_at(&mut buffer, 0).unwrap(), 10_004, "{}", rig.name());
+                assert!(buffer[..10_004] == expected, "{}", rig.name());
+                drop(writer);
+                let unused = rig.open(&scratch.path(), IoMode::Auto);
+                rig.engine.flush().unwrap();
+                let stranger = fs::OpenOptions::new().write(true).open(scratch.path()).unwrap();
+                stranger.write_all_at(b"X", 5).unwrap();
+                expected[5] = b'X';
+                unused.refresh().unwrap();
+                assert_eq!(unused.read_at(&mut buffer, 0).unwrap(), 10_004);
+                assert!(buffer[..10_004] == expected, "{}", rig.name());
+            }
+        }
+    });
+}
