@@ -323,7 +323,7 @@ impl Copier<'_> {
         if !fits(system.freeram as u64 * u64::from(system.mem_unit)) {
             return Route::Direct;
         }
-        // To find out takes as long as to copy a few megabytes.
+        // To find out, the files of all cgroups of this process are opened.
         if wanted_bytes > LEFT_UNCHECKED_BYTES_MAX && !fits(Pressure::new().headroom_bytes()) {
             return Route::Direct;
         }

@@ -297,8 +297,8 @@ impl SequentialStream {
     }
 }
 
-/// What [`SequentialStream::expect`] asks for at once: a device of 10 GB/s delivers it in the 0.2 ms that it takes to answer, and it
-/// fits into one chunk of memory, each of which takes as long to map.
+/// What [`SequentialStream::expect`] asks for at once: a device of 10 GB/s that answers after 0.2 ms is kept busy by it, and it
+/// fits into one chunk of memory, each of which takes 0.1 ms to touch first.
 const EXPECTED_BYTES_MAX: u64 = 2 << 20;
 
 /// It is asked for in this many parts: the first arrives before the last, and a device works on several.
