@@ -23,9 +23,14 @@ use std::time::Duration;
 
 use event_listener::Listener;
 
+use crate::sync::{AtomicBool, Ordering, fence};
+
 /// Something that threads and tasks wait for, without order or count.
 #[derive(Debug, Default)]
-pub struct Event(event_listener::Event);
+pub struct Event {
+    listeners: event_listener::Event,
+    interest: Interest,
+}
 
 impl Event {
     /// An event without listeners.
@@ -35,13 +40,60 @@ impl Event {
 
     /// Begins to wait: no notification from now on is missed.
     pub fn listen(&self) -> EventListener {
-        EventListener(Some(self.0.listen()))
+        let listener = self.listeners.listen();
+        self.interest.announce();
+        EventListener(Some(listener))
     }
 
     /// Ends the waits of `count` listeners, the oldest first. Listeners that were notified before and have not gone on yet count too.
+    #[inline]
     pub fn notify(&self, count: usize) {
+        if self.interest.is_there(count) {
+            self.notify_listeners(count);
+        }
+    }
+
+    #[cold]
+    fn notify_listeners(&self, count: usize) {
         let _scope = WakeScope::enter();
-        self.0.notify(count);
+        self.listeners.notify(count);
+    }
+}
+
+/// Whether there may be listeners that were not notified: the list of listeners has a lock, which every notification would take.
+///
+/// A listener is in the list before it announces itself, and looks at what it waits for after that. A notification of all takes the
+/// announcement back before it takes the lock of the list: a listener that it does not find there announces itself later.
+#[derive(Debug)]
+struct Interest(AtomicBool);
+
+impl Interest {
+    /// A listener is in the list.
+    fn announce(&self) {
+        self.0.store(true, Ordering::SeqCst);
+        // What the listener looks at next is what it was before this, or it is notified.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether a notification of `count` listeners has to look at the list.
+    #[inline]
+    fn is_there(&self, count: usize) -> bool {
+        fence(Ordering::SeqCst);
+        self.0.load(Ordering::SeqCst) && self.take(count)
+    }
+
+    #[cold]
+    fn take(&self, count: usize) -> bool {
+        if count == usize::MAX {
+            self.0.store(false, Ordering::SeqCst);
+        }
+        true
+    }
+}
+
+impl Default for Interest {
+    fn default() -> Interest {
+        Interest(AtomicBool::new(false))
     }
 }
 
@@ -276,5 +328,42 @@ mod tests {
         for mut listener in listeners {
             assert!(Pin::new(&mut listener).poll(&mut Context::from_waker(Waker::noop())).is_ready());
         }
+    }
+}
+
+#[cfg(all(test, headwater_loom))]
+mod loom_tests {
+    use loom::sync::atomic::AtomicUsize;
+    use loom::sync::{Arc, Mutex};
+    use loom::thread;
+
+    use super::*;
+
+    /// Goal: a listener sees what it waits for, or is notified. Method: a list with a lock, as event-listener has one; two threads
+    /// change something and notify, while one listens.
+    #[test]
+    fn loom_no_listener_is_missed() {
+        loom::model(|| {
+            let state = Arc::new((Interest::default(), Mutex::new(None::<bool>), AtomicUsize::new(0)));
+            let notifiers = [(); 2].map(|()| {
+                let state = state.clone();
+                thread::spawn(move || {
+                    let (interest, list, changes) = &*state;
+                    changes.fetch_add(1, Ordering::Relaxed);
+                    if interest.is_there(usize::MAX)
+                        && let Some(notified) = list.lock().unwrap().as_mut()
+                    {
+                        *notified = true;
+                    }
+                })
+            });
+            let (interest, list, changes) = &*state;
+            *list.lock().unwrap() = Some(false);
+            interest.announce();
+            let seen = changes.load(Ordering::Relaxed);
+            notifiers.into_iter().for_each(|notifier| notifier.join().unwrap());
+            let is_notified = *list.lock().unwrap() == Some(true);
+            assert!(seen == 2 || is_notified, "{seen} of 2 were seen, and nothing more would be");
+        });
     }
 }
