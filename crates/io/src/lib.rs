@@ -51,8 +51,8 @@ pub use file::{
 pub use memory::arena::{Arena, ArenaStats, BudgetTooSmall, Extent, Extents, LentOut, Urgency};
 pub use memory::live::{LiveMemory, live_support};
 pub use memory::page_cache::{
-    Dropped, FilePages, Found, Loading, Modified, NotBegun, OptimisticRead, Overwritten, OwnedPage,
-    PageCache, PageCacheStats, PageCounts, PinnedPage, PinnedRun,
+    Dropped, FilePages, Found, Keeper, LendingQuota, LentPages, Loading, Modified, NotBegun, OptimisticRead,
+    Overwritten, OwnedPage, PageCache, PageCacheStats, PageCounts, PinnedPage, PinnedRun,
 };
 pub use memory::pressure::{Headroom, MemoryLimit, Pressure, Stall, system_memory_bytes};
 pub use request::{Finished, Fsync, Rejected, Request, Transfer, WriteBack};

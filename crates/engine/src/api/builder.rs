@@ -216,9 +216,10 @@ impl EngineBuilder {
         if let Some(waker) = background.waker() {
             arena.prepare_by(waker);
         }
+        let cache = CacheParts::new(&arena, &driver, self.replacement);
         let shared = Shared {
-            cache: CacheParts::new(&arena, &driver, self.replacement),
-            lending: Lending::new(arena.stats().budget_bytes),
+            lending: Lending::new(&cache.pages, arena.stats().budget_bytes),
+            cache,
             arena,
             driver,
             readahead,

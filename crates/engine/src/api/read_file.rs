@@ -23,7 +23,7 @@ use headwater_io::{FileKind, Found, PinnedRun, SeenFile, WholeFile};
 use crate::api::file::{File, OpenOptions};
 use crate::base::error::{Error, Operation, Result};
 use crate::engine::Engine;
-use crate::engine::lending::{LENT_BYTES_MIN, LENT_TIMES_MAX, LentBytes};
+use crate::engine::lending::{LENT_BYTES_MIN, LENT_TIMES_MAX};
 use crate::inode::Inode;
 
 impl Engine {
@@ -94,12 +94,15 @@ impl Engine {
 
     /// All pages of a file, if they are cached: lent where they are contiguous, as pages of one load are; else a copy.
     fn lend_pages(&self, inode: &Inode, length: usize) -> Option<Bytes> {
-        if length < LENT_BYTES_MIN {
+        let pages = PageRange::covering(ByteRange::new(0, length as u64));
+        let is_worth_it = length >= LENT_BYTES_MIN;
+        let lent = if is_worth_it { self.shared.lending.reserve(length) } else { None };
+        let Some(lent) = lent else {
             let mut bytes = vec![0; length];
             return (inode.copy_resident(&mut bytes, 0)? == length).then(|| bytes.into());
-        }
-        let (mut run, mut is_lendable) = (PinnedRun::of(&inode.pages), true);
-        for page in PageRange::covering(ByteRange::new(0, length as u64)).iter() {
+        };
+        let (mut run, mut is_lendable) = (PinnedRun::of(lent), true);
+        for page in pages.iter() {
             let part = (length as u64 - page.start_bytes()).min(PAGE_SIZE_BYTES) as u32;
             let Found::Page(pinned) = inode.pages.pin_or_wait(page, 0..part) else { return None };
             is_lendable &= pinned.pins() <= LENT_TIMES_MAX;
@@ -107,8 +110,8 @@ impl Engine {
             inode.counters.hit(1);
         }
         is_lendable &= run.slices().nth(1).is_none();
-        if is_lendable && let Some(lent_bytes) = self.shared.lending.reserve(run.len_bytes()) {
-            return Some(Bytes::from_owner(LentRun { run, lent_bytes }).slice(..length));
+        if is_lendable {
+            return Some(Bytes::from_owner(LentRun(run)).slice(..length));
         }
         let mut bytes = Vec::with_capacity(run.len_bytes());
         run.slices().for_each(|slice| bytes.extend_from_slice(slice));
@@ -154,15 +157,11 @@ fn stream_to_end(file: &File, length: usize) -> Result<Vec<u8>> {
 }
 
 /// Contiguous pages, inside of [`Bytes`].
-struct LentRun {
-    run: PinnedRun,
-    #[expect(dead_code, reason = "dropped with the pages")]
-    lent_bytes: LentBytes,
-}
+struct LentRun(PinnedRun);
 
 impl AsRef<[u8]> for LentRun {
     fn as_ref(&self) -> &[u8] {
-        self.run.slices().next().unwrap_or_default()
+        self.0.slices().next().unwrap_or_default()
     }
 }
 

@@ -16,13 +16,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageRange};
-use headwater_io::{PinnedPage, PinnedRun};
+use headwater_io::{LentPages, OwnedPage, PinnedPage, PinnedRun};
+use smallvec::{SmallVec, smallvec};
 
 use crate::api::contents::Contents;
 use crate::api::file::File;
 use crate::base::error::{Error, Operation, Result};
 use crate::engine::handle::Source;
-use crate::engine::lending::{LENT_TIMES_MAX, LentBytes};
+use crate::engine::lending::LENT_TIMES_MAX;
 use crate::inode::Inode;
 use crate::load::submit::Caller;
 use crate::read::cached::{CachedRead, Next};
@@ -46,7 +47,8 @@ use crate::read::cached::{CachedRead, Next};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct View {
-    pieces: Vec<Piece>,
+    /// Nearly always one, which takes no allocation.
+    pieces: SmallVec<[Piece; 1]>,
 }
 
 /// Bytes that are adjacent in the file.
@@ -57,11 +59,8 @@ struct Piece {
 }
 
 enum Memory {
-    Pages {
-        run: PinnedRun,
-        #[expect(dead_code, reason = "dropped with the pages")]
-        lent_bytes: LentBytes,
-    },
+    Page(OwnedPage),
+    Pages(PinnedRun),
     Bytes(Bytes),
 }
 
@@ -79,7 +78,7 @@ impl File {
             }
         };
         let range = source.viewable(offset_bytes, length)?;
-        let Some((inode, mut making)) = source.begin_view(range) else {
+        let Some((inode, lent)) = source.reserve_view(range) else {
             let mut bytes = Vec::new();
             let too_much = |_| source.error(Operation::View, offset_bytes, io::ErrorKind::OutOfMemory.into());
             bytes.try_reserve_exact(length).map_err(too_much)?;
@@ -88,7 +87,11 @@ impl File {
             return self.whole(bytes.into(), offset_bytes, length);
         };
         let mut read = CachedRead::new(source, inode, Caller::Thread, range)?;
-        while let Some(next) = read.pin(|done, page, part| making.keep(inode, done, page, part)) {
+        let mut making = match View::of_page(&read, range, lent) {
+            Ok(view) => return Ok(view),
+            Err(lent) => Making::new(range, lent),
+        };
+        while let Some(next) = read.pin(|done, page, part| making.keep(done, page, part)) {
             match next {
                 Next::Wait(load) => source.shared().cache.loads.wait(&load),
                 Next::Bypass(part) => {
@@ -120,12 +123,16 @@ impl File {
                 }
             };
             let range = source.viewable(offset_bytes, length)?;
-            let Some((inode, mut making)) = source.begin_view(range) else {
+            let Some((inode, lent)) = source.reserve_view(range) else {
                 let bytes = file.read_exact_at_async(offset_bytes, length).await?;
                 return file.whole(bytes, offset_bytes, length);
             };
             let mut read = CachedRead::new(source, inode, Caller::Task, range)?;
-            while let Some(next) = read.pin(|done, page, part| making.keep(inode, done, page, part)) {
+            let mut making = match View::of_page(&read, range, lent) {
+                Ok(view) => return Ok(view),
+                Err(lent) => Making::new(range, lent),
+            };
+            while let Some(next) = read.pin(|done, page, part| making.keep(done, page, part)) {
                 match next {
                     Next::Wait(load) => {
                         source.shared().cache.loads.ready(&load, &source.shared().driver).await
@@ -144,8 +151,8 @@ impl File {
         if bytes.len() < length {
             return Err(ended(self.path(), offset_bytes, offset_bytes + bytes.len() as u64));
         }
-        let pieces = if length == 0 { Vec::new() } else { vec![Piece::of(bytes)] };
-        Ok(View { pieces })
+        let piece = (length > 0).then(|| Piece::of(bytes));
+        Ok(View { pieces: piece.into_iter().collect() })
     }
 }
 
@@ -168,29 +175,32 @@ impl Source {
         Ok(ByteRange::new(offset_bytes, end_bytes))
     }
 
-    /// The inode, and a view to be filled with its pages. `None` if the file is not cached, or the lending quota is exhausted.
-    fn begin_view(&self, range: ByteRange) -> Option<(&Arc<Inode>, Making)> {
+    /// The inode, and quota for the pages of a range. `None` if the file is not cached, or the lending quota is exhausted.
+    fn reserve_view(&self, range: ByteRange) -> Option<(&Arc<Inode>, LentPages)> {
         let inode = self.known().filter(|inode| !self.may_hide_contents(inode))?;
-        let lent_bytes = self.shared().lending.reserve(PageRange::covering(range).len().bytes() as usize)?;
-        let (run, skip) = (PinnedRun::of(&inode.pages), (range.start % PAGE_SIZE_BYTES) as usize);
-        Some((inode, Making { run, skip, range, done: 0, lent_bytes, pieces: Vec::new() }))
+        let lent = self.shared().lending.reserve(PageRange::covering(range).len().bytes() as usize)?;
+        Some((inode, lent))
     }
 }
 
 /// A view under construction.
 struct Making {
-    /// Pinned pages that follow those in `pieces`.
-    run: PinnedRun,
+    /// Pinned pages that follow those in `pieces`, with the quota for those that are not pinned yet.
+    run: Option<PinnedRun>,
     /// Bytes at the beginning of the first of these pages that precede the view.
     skip: usize,
     range: ByteRange,
     /// Bytes in `pieces`.
     done: usize,
-    lent_bytes: LentBytes,
-    pieces: Vec<Piece>,
+    pieces: SmallVec<[Piece; 1]>,
 }
 
 impl Making {
+    fn new(range: ByteRange, lent: LentPages) -> Making {
+        let (run, skip) = (Some(PinnedRun::of(lent)), (range.start % PAGE_SIZE_BYTES) as usize);
+        Making { run, skip, range, done: 0, pieces: SmallVec::new() }
+    }
+
     /// Adds a part that was read past the cache, in memory of its own.
     fn past_the_cache(
         &mut self,
@@ -200,7 +210,7 @@ impl Making {
         part: ByteRange,
     ) -> Result<()> {
         let read_bytes = bytes.len();
-        self.push_copy(source.known().expect(IS_KNOWN), read.done(), bytes);
+        self.push_copy(read.done(), bytes);
         read.bypassed(read_bytes);
         if (read_bytes as u64) < part.len() {
             return Err(ended(source.path(), self.range.start, part.start + read_bytes as u64));
@@ -209,37 +219,37 @@ impl Making {
     }
 
     /// Adds the next page, of which the view covers `part`: pinned, or copied once the page has its maximum of pins.
-    fn keep(&mut self, inode: &Inode, pinned_bytes: usize, page: PinnedPage<'_>, part: Range<u32>) {
+    #[inline]
+    fn keep(&mut self, pinned_bytes: usize, page: PinnedPage<'_>, part: Range<u32>) {
         if page.pins() <= LENT_TIMES_MAX {
-            return self.run.push(page);
+            return self.run.as_mut().expect("there is quota for each page").push(page);
         }
         let bytes = Bytes::copy_from_slice(&page[part.start as usize..part.end as usize]);
-        self.push_copy(inode, pinned_bytes, bytes);
+        self.push_copy(pinned_bytes, bytes);
     }
 
     /// Adds bytes in memory of their own behind the first `pinned_bytes` of the view.
-    fn push_copy(&mut self, inode: &Inode, pinned_bytes: usize, bytes: Bytes) {
-        self.close_run(inode, pinned_bytes);
+    fn push_copy(&mut self, pinned_bytes: usize, bytes: Bytes) {
+        self.close_run(pinned_bytes);
         self.done += bytes.len();
         self.pieces.push(Piece::of(bytes));
         self.skip = 0;
     }
 
     /// Turns the pinned pages up to the first `pinned_bytes` of the view into a piece.
-    fn close_run(&mut self, inode: &Inode, pinned_bytes: usize) {
+    fn close_run(&mut self, pinned_bytes: usize) {
         let length = pinned_bytes - self.done;
         if length == 0 {
             return;
         }
-        let run = std::mem::replace(&mut self.run, PinnedRun::of(&inode.pages));
-        let lent_bytes = self.lent_bytes.split(run.len_bytes());
-        let memory = Memory::Pages { run, lent_bytes };
-        self.pieces.push(Piece { memory, range: self.skip..self.skip + length });
+        let mut run = self.run.take().expect("it has pages");
+        self.run = run.split_unused().map(PinnedRun::of);
+        self.pieces.push(Piece { memory: Memory::Pages(run), range: self.skip..self.skip + length });
         self.done += length;
     }
 
     fn finish(mut self, source: &Source, read: &CachedRead<'_>) -> Result<View> {
-        self.close_run(source.known().expect(IS_KNOWN), read.done());
+        self.close_run(read.done());
         if (self.done as u64) < self.range.len() {
             // The file was truncated meanwhile.
             return Err(ended(source.path(), self.range.start, self.range.start + self.done as u64));
@@ -256,7 +266,8 @@ impl Piece {
 
     fn slices(&self) -> impl Iterator<Item = &[u8]> {
         let (pages, bytes) = match &self.memory {
-            Memory::Pages { run, .. } => (Some(run.slices()), None),
+            Memory::Page(page) => (None, Some(&page[..])),
+            Memory::Pages(run) => (Some(run.slices()), None),
             Memory::Bytes(bytes) => (None, Some(&bytes[..])),
         };
         let mut at = 0;
@@ -271,6 +282,23 @@ impl Piece {
 }
 
 impl View {
+    /// A view within one page, if that is resident; else the quota for it.
+    #[inline]
+    fn of_page(
+        read: &CachedRead<'_>,
+        range: ByteRange,
+        lent: LentPages,
+    ) -> std::result::Result<View, LentPages> {
+        match read.whole_page() {
+            Some((page, part)) if part.len() as u64 == range.len() && page.pins() <= LENT_TIMES_MAX => {
+                Ok(View {
+                    pieces: smallvec![Piece { memory: Memory::Page(page.into_owned(lent)), range: part }],
+                })
+            }
+            _ => Err(lent),
+        }
+    }
+
     /// Length in bytes.
     pub fn len(&self) -> usize {
         self.pieces.iter().map(|piece| piece.range.len()).sum()
@@ -288,7 +316,11 @@ impl View {
     }
 
     /// All bytes as one slice, if they are contiguous in memory.
+    #[inline]
     pub fn as_slice(&self) -> Option<&[u8]> {
+        if let [Piece { memory: Memory::Page(page), range }] = &self.pieces[..] {
+            return Some(&page[range.clone()]);
+        }
         let mut chunks = self.chunks();
         let first = chunks.next().unwrap_or(&[]);
         chunks.next().is_none().then_some(first)
@@ -301,8 +333,11 @@ impl View {
         bytes
     }
 
-    /// The bytes as [`Bytes`]: without a copy where they are contiguous in memory.
-    pub fn into_bytes(self) -> Bytes {
+    /// The bytes as [`Bytes`]: without a copy where they are contiguous in memory, in one allocation.
+    pub fn into_bytes(mut self) -> Bytes {
+        if let [Piece { memory: Memory::Bytes(bytes), range }] = &mut self.pieces[..] {
+            return std::mem::take(bytes).slice(range.clone());
+        }
         match self.as_slice() {
             Some([]) => Bytes::new(),
             Some(_) => Bytes::from_owner(Contiguous(self)),
@@ -344,8 +379,6 @@ impl fmt::Debug for View {
         write!(f, "View({} bytes)", self.len())
     }
 }
-
-const IS_KNOWN: &str = "a view of pages has a file in the cache";
 
 fn ended(path: &std::path::Path, offset_bytes: u64, length_bytes: u64) -> Error {
     let error = io::Error::new(io::ErrorKind::UnexpectedEof, format!("the file ends at byte {length_bytes}"));

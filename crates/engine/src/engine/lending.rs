@@ -1,42 +1,48 @@
 //! Lending: frames and pages lent to callers as [`Bytes`].
 //!
-//! Owns: the lending quota, and the choice between lending and copying.
-//! Does not own: the memory.
+//! Owns: the lending quotas of engines, and the choice between lending and copying.
+//! Does not own: the memory, how shares of a quota are counted (io).
 //! Invariants: I6 at most half of the budget is lent out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use headwater_io::{Arena, Extent, FilePages, PinnedPage};
+use headwater_core::units::PAGE_BYTES;
+use headwater_io::{Arena, Extent, LendingQuota, LentPages, PageCache, PinnedPage};
 
 /// How much of an engine's memory is lent to callers.
 pub(crate) struct Lending {
-    bytes: Arc<AtomicUsize>,
-    bytes_max: AtomicUsize,
+    quota: LendingQuota,
+    /// Of that, in frames aside of the cache.
+    extent_bytes: Arc<AtomicUsize>,
 }
 
 impl Lending {
-    pub(crate) fn new(budget_bytes: usize) -> Lending {
-        Lending { bytes: Arc::default(), bytes_max: AtomicUsize::new(budget_bytes / 2) }
+    pub(crate) fn new(cache: &PageCache, budget_bytes: usize) -> Lending {
+        Lending { quota: cache.lending(budget_bytes / 2), extent_bytes: Arc::default() }
     }
 
     /// From now on the quota is half of this much. What is lent stays so.
     pub(crate) fn set_budget(&self, budget_bytes: usize) {
-        self.bytes_max.store(budget_bytes / 2, Ordering::Relaxed);
+        self.quota.set_bytes_max(budget_bytes / 2);
     }
 
     /// The bytes lent now.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
+        self.quota.lent_bytes()
+    }
+
+    /// Pages of the cache lent now.
+    pub(crate) fn cached_pages(&self) -> usize {
+        let extent_bytes = self.extent_bytes.load(Ordering::Relaxed);
+        self.quota.lent_bytes().saturating_sub(extent_bytes) / PAGE_BYTES
     }
 
     /// Reserves lending quota; `None` when it is exhausted.
-    pub(crate) fn reserve(&self, bytes: usize) -> Option<LentBytes> {
-        // Added first, so that concurrent callers do not exceed the quota together.
-        let before_bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let lent_bytes = LentBytes { total: self.bytes.clone(), bytes };
-        (before_bytes + bytes <= self.bytes_max.load(Ordering::Relaxed)).then_some(lent_bytes)
+    #[inline]
+    pub(crate) fn reserve(&self, bytes: usize) -> Option<LentPages> {
+        self.quota.reserve(bytes)
     }
 }
 
@@ -47,59 +53,44 @@ pub(crate) fn lend(lending: &Lending, arena: &Arena, extent: Extent, used: std::
     // Lent pages must not be those of the reserve: the next demand has to get these back.
     let is_short = arena.used_bytes + reserve_bytes > arena.budget_bytes;
     match lending.reserve(extent.len()) {
-        Some(lent_bytes) if !is_short => Bytes::from_owner(Lent { memory: extent, lent_bytes }).slice(used),
+        Some(lent) if !is_short => {
+            lending.extent_bytes.fetch_add(extent.len(), Ordering::Relaxed);
+            let extent_bytes = lending.extent_bytes.clone();
+            Bytes::from_owner(LentExtent { extent, extent_bytes, lent }).slice(used)
+        }
         _ => Bytes::copy_from_slice(&extent[used]),
     }
 }
 
 /// A part of a page as [`Bytes`]: the page itself while the lending quota lasts, else a copy.
-pub(crate) fn lend_page(
-    lending: &Lending,
-    page: PinnedPage<'_>,
-    file: &FilePages,
-    part: std::ops::Range<usize>,
-) -> Bytes {
+pub(crate) fn lend_page(lending: &Lending, page: PinnedPage<'_>, part: std::ops::Range<usize>) -> Bytes {
     // Copying a smaller part is cheaper than lending.
     if part.len() < LENT_BYTES_MIN || page.pins() > LENT_TIMES_MAX {
         return Bytes::copy_from_slice(&page[part]);
     }
     match lending.reserve(page.len()) {
-        Some(lent_bytes) => Bytes::from_owner(Lent { memory: page.into_owned(file), lent_bytes }).slice(part),
+        Some(lent) => Bytes::from_owner(page.into_owned(lent)).slice(part),
         None => Bytes::copy_from_slice(&page[part]),
     }
 }
 
-/// A frame or page lent to a caller.
-struct Lent<M: AsRef<[u8]>> {
-    memory: M,
+/// A frame lent to a caller.
+struct LentExtent {
+    extent: Extent,
+    extent_bytes: Arc<AtomicUsize>,
     #[expect(dead_code, reason = "dropped with the memory")]
-    lent_bytes: LentBytes,
+    lent: LentPages,
 }
 
-impl<M: AsRef<[u8]>> AsRef<[u8]> for Lent<M> {
+impl AsRef<[u8]> for LentExtent {
     fn as_ref(&self) -> &[u8] {
-        self.memory.as_ref()
+        &self.extent
     }
 }
 
-/// A share of the lending quota, returned when dropped.
-pub(crate) struct LentBytes {
-    total: Arc<AtomicUsize>,
-    bytes: usize,
-}
-
-impl LentBytes {
-    /// Splits off a share, to be returned separately.
-    pub(crate) fn split(&mut self, bytes: usize) -> LentBytes {
-        assert!(bytes <= self.bytes, "no more is split off than there is");
-        self.bytes -= bytes;
-        LentBytes { total: self.total.clone(), bytes }
-    }
-}
-
-impl Drop for LentBytes {
+impl Drop for LentExtent {
     fn drop(&mut self) {
-        self.total.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.extent_bytes.fetch_sub(self.extent.len(), Ordering::Relaxed);
     }
 }
 

@@ -87,7 +87,7 @@ pub(crate) fn cache_stats(shared: &Shared) -> CacheStats {
         counts: cache.inodes.counts(),
         resident_pages: pages.resident_pages as u64,
         loading_pages: pages.loading_pages as u64,
-        pinned_pages: pages.pinned_pages as u64,
+        pinned_pages: (pages.pinned_pages + shared.lending.cached_pages()) as u64,
         dirty_pages: cache.writes.dirty().pages(),
         metadata_bytes: pages.metadata_bytes as u64,
         loads: cache.loads.len() as u64,

@@ -216,7 +216,15 @@ impl<'a> CachedRead<'a> {
     }
 
     /// The whole range without a copy, if it lies in one resident page and the lending quota lasts.
-    fn lend(&mut self) -> Option<Bytes> {
+    fn lend(&self) -> Option<Bytes> {
+        let (page, part) = self.whole_page()?;
+        Some(lending::lend_page(&self.source.shared().lending, page, part))
+    }
+
+    /// The page of the whole range, pinned, and the range within it; `None` if the range is in several pages, or the page is not
+    /// resident, or the read has begun.
+    #[inline]
+    pub(crate) fn whole_page(&self) -> Option<(PinnedPage<'a>, Range<usize>)> {
         let (page, part) = self.part();
         // An empty range, at the end of the file, uses no page.
         if self.done > 0 || part.is_empty() || part.len() < self.length() {
@@ -225,8 +233,7 @@ impl<'a> CachedRead<'a> {
         let Found::Page(pinned) = self.inode.pages.pin_or_wait(page, part.clone()) else { return None };
         self.note_use(page, &pinned);
         self.inode.counters.hit(1);
-        let part = part.start as usize..part.end as usize;
-        Some(lending::lend_page(&self.source.shared().lending, pinned, &self.inode.pages, part))
+        Some((pinned, part.start as usize..part.end as usize))
     }
 
     /// The page of the next byte, and the part of it to read.

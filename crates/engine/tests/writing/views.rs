@@ -254,6 +254,63 @@ fn how_much_can_be_lent() {
     }
 }
 
+/// Goal: a peek is the rest of its page as it was, resident or not, within the quota for lending and beyond, and of files that are
+/// not cached; kept or forgotten ones count as lent, and others can still read, write and sync.
+#[test]
+fn peeks_are_snapshots_of_pages() {
+    for rig in rigs(9) {
+        let (scratch, length) = (Scratch::new(9, (6 << 20) + 1000), (6 << 20) + 1000);
+        let (file, budget_bytes) = (open(&rig, &scratch.path(), IoMode::Auto), 6 << 20);
+        watched(rig.name(), || {
+            let mut peeks = Vec::new();
+            for at in (0..length).step_by(3000) {
+                let peek = file.peek(at).unwrap();
+                assert_eq!(peek.len() as u64, (4096 - at % 4096).min(length - at));
+                peeks.push((peek, at));
+                let lent_bytes = rig.engine.stats().lent_bytes;
+                assert!(lent_bytes <= budget_bytes / 2, "{lent_bytes} bytes are lent");
+            }
+            assert!(file.peek(length).unwrap().is_empty() && file.peek(u64::MAX - 5000).unwrap().is_empty());
+            file.write_all_at(&vec![0x55; 6 << 20], 0).unwrap();
+            file.sync_data().unwrap();
+            peeks.iter().for_each(|(peek, at)| scratch.check(*at, peek));
+            assert_eq!(file.peek(5000).unwrap()[..], [0x55; 3192]);
+        });
+        let around =
+            OpenOptions::new().engine(&rig.engine).caching(Caching::Off).open(scratch.path()).unwrap();
+        assert_eq!(around.peek(100).unwrap()[..], [0x55; 3996]);
+        drop((file, around));
+        rig.assert_idle();
+    }
+}
+
+/// Goal: the file of a peek is truncated and grows meanwhile: the bytes are those of one moment, never an error.
+#[test]
+fn peeks_beside_changes_of_length() {
+    for rig in rigs(10) {
+        let scratch = Scratch::new(10, 0);
+        let file = open(&rig, &scratch.path(), IoMode::Auto);
+        watched(rig.name(), || {
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    for round in 0..200 {
+                        file.write_all_at(&[7; 8192], 0).unwrap();
+                        file.set_len(round * 40).unwrap();
+                    }
+                });
+                for round in 0..2000 {
+                    let peek = file.peek(round % 2 * 4096).unwrap();
+                    assert!(peek.len() <= 4096 && peek.iter().all(|&byte| byte == 7 || byte == 0));
+                }
+            });
+        });
+        assert_eq!(File::from_bytes(vec![1; 5000]).peek(4999).unwrap()[..], [1]);
+        file.sync_data().unwrap();
+        drop(file);
+        rig.assert_idle();
+    }
+}
+
 /// All pages of the file, in parts and as a whole.
 fn write_beside(file: &File) {
     let mut expected = vec![0x77; 12 << 20];

@@ -4,3 +4,4 @@ pub(crate) mod arena;
 pub(crate) mod live;
 pub(crate) mod page_cache;
 pub(crate) mod pressure;
+mod quota;

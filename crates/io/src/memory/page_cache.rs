@@ -21,6 +21,7 @@
 #[cfg(all(test, not(headwater_loom)))]
 mod arguments;
 mod file_pages;
+mod lending;
 mod loading;
 mod pinned_page;
 mod pinned_run;
@@ -46,6 +47,7 @@ use crate::sync::lock;
 use file_pages::Pages;
 
 pub use file_pages::{Dropped, FilePages, Found, NotBegun, OptimisticRead, PageCounts};
+pub use lending::{Keeper, LendingQuota, LentPages};
 pub use loading::Loading;
 pub use pinned_page::{OwnedPage, PinnedPage};
 pub use pinned_run::PinnedRun;
@@ -80,7 +82,7 @@ struct Shared {
     arena: Arena,
     cache: Cache,
     control: Mutex<Controlled>,
-    /// Owned pages, and those of runs.
+    /// Owned pages, and those of runs, without those that a quota counts.
     owned_pages: AtomicUsize,
     /// Where the next search for cold chunks begins.
     hand: AtomicUsize,
@@ -100,7 +102,7 @@ pub struct PageCacheStats {
     pub resident_pages: usize,
     /// Pages on their way.
     pub loading_pages: usize,
-    /// Pages pinned by an [`OwnedPage`] or a [`PinnedRun`].
+    /// Pages pinned by an [`OwnedPage`] or a [`PinnedRun`], without those that are lent by a [`LendingQuota`].
     pub pinned_pages: usize,
     /// Memory of tables, states and queues, bytes.
     pub metadata_bytes: usize,

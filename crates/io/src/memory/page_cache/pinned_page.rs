@@ -7,13 +7,11 @@
 use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use headwater_core::frame::FirstUse;
 use headwater_core::units::{FrameId, PAGE_BYTES};
 
-use super::{FilePages, Shared};
+use super::{Keeper, Shared};
 
 /// A page that stays as it is while this exists.
 pub struct PinnedPage<'a> {
@@ -40,12 +38,17 @@ impl<'a> PinnedPage<'a> {
         self.shared.cache.pins(self.frame)
     }
 
-    /// The same pin, for as long as is wanted.
-    pub fn into_owned(self, file: &FilePages) -> OwnedPage {
-        assert!(std::ptr::eq(self.shared, &*file.file.shared), "the page is of that file's cache");
+    /// The same pin, for as long as is wanted: with the pages of the file, or with a share of the quota for lending.
+    ///
+    /// # Panics
+    /// If the keeper is of another cache.
+    #[inline]
+    pub fn into_owned(self, keeper: impl Into<Keeper>) -> OwnedPage {
+        let keeper = keeper.into();
+        assert!(std::ptr::eq(self.shared, keeper.shared()), "the page is of that cache");
         let page = std::mem::ManuallyDrop::new(self);
-        page.shared.owned_pages.fetch_add(1, Ordering::Relaxed);
-        OwnedPage { shared: file.file.shared.clone(), frame: page.frame, base: page.base }
+        keeper.note_pinned(1);
+        OwnedPage { keeper, frame: page.frame, base: page.base }
     }
 }
 
@@ -74,9 +77,9 @@ impl fmt::Debug for PinnedPage<'_> {
 
 /// A [`PinnedPage`] that keeps its cache.
 pub struct OwnedPage {
-    pub(super) shared: Arc<Shared>,
-    pub(super) frame: FrameId,
-    pub(super) base: NonNull<u8>,
+    keeper: Keeper,
+    frame: FrameId,
+    base: NonNull<u8>,
 }
 
 // SAFETY: as for `PinnedPage`.
@@ -89,7 +92,7 @@ impl Deref for OwnedPage {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: as for `PinnedPage`.
+        // SAFETY: as for `PinnedPage`; `keeper` keeps the arena.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), PAGE_BYTES) }
     }
 }
@@ -101,14 +104,16 @@ impl AsRef<[u8]> for OwnedPage {
 }
 
 impl Drop for OwnedPage {
+    #[inline]
     fn drop(&mut self) {
-        if !self.shared.arena.is_here() {
+        let shared = self.keeper.shared();
+        if !shared.arena.is_here() {
             return;
         }
-        self.shared.owned_pages.fetch_sub(1, Ordering::Relaxed);
-        self.shared.release(self.frame);
+        self.keeper.note_unpinned(1);
+        shared.release(self.frame);
         // Somebody may have found every page pinned.
-        self.shared.arena.announce();
+        shared.arena.announce();
     }
 }
 

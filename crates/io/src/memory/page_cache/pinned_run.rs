@@ -13,19 +13,17 @@ use std::fmt;
 use std::mem;
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use headwater_core::frame::CHUNK_FRAMES;
 use headwater_core::units::{FrameId, PAGE_BYTES};
 use smallvec::SmallVec;
 
-use super::{FilePages, PinnedPage, Shared};
+use super::{Keeper, LentPages, PinnedPage};
 use crate::memory::arena::Chunk;
 
 /// Pages of one cache, in file order, pinned until this is dropped.
 pub struct PinnedRun {
-    shared: Arc<Shared>,
+    keeper: Keeper,
     /// Frames that follow each other in memory are one range.
     frames: Frames,
 }
@@ -34,9 +32,9 @@ pub struct PinnedRun {
 type Frames = SmallVec<[Range<u32>; 2]>;
 
 impl PinnedRun {
-    /// No pages yet, of this file's cache.
-    pub fn of(file: &FilePages) -> PinnedRun {
-        PinnedRun { shared: file.file.shared.clone(), frames: Frames::new() }
+    /// No pages yet, of this keeper's cache.
+    pub fn of(keeper: impl Into<Keeper>) -> PinnedRun {
+        PinnedRun { keeper: keeper.into(), frames: Frames::new() }
     }
 
     /// Takes over the pin of the next page.
@@ -44,10 +42,16 @@ impl PinnedRun {
     /// # Panics
     /// If it is of another cache.
     pub fn push(&mut self, page: PinnedPage<'_>) {
-        assert!(std::ptr::eq(page.shared, &*self.shared), "the pages are of one cache");
+        assert!(std::ptr::eq(page.shared, self.keeper.shared()), "the pages are of one cache");
         let page = mem::ManuallyDrop::new(page);
         // SAFETY: the pin is the page's, which is not dropped.
         unsafe { self.push_pinned(page.frame) };
+    }
+
+    /// Splits off the quota of pages that were not pinned, if there is some beside that of the pages that were.
+    pub fn split_unused(&mut self) -> Option<LentPages> {
+        let pages = self.len_bytes() / PAGE_BYTES;
+        self.keeper.split_unused(pages)
     }
 
     /// Takes over one pin of a frame.
@@ -55,14 +59,14 @@ impl PinnedRun {
     /// # Safety
     /// The caller has pinned the frame, which is of this cache, for this run, which unpins it.
     pub(super) unsafe fn push_pinned(&mut self, frame: FrameId) {
-        self.shared.owned_pages.fetch_add(1, Ordering::Relaxed);
+        self.keeper.note_pinned(1);
         push(&mut self.frames, frame);
     }
 
     /// The bytes of the pages, in pieces that are contiguous in memory.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         self.segments().map(|(base, length_bytes)| {
-            // SAFETY: the frames are mapped as long as the arena, which `shared` keeps; M1 of `headwater_core::frame`.
+            // SAFETY: the frames are mapped as long as the arena, which `keeper` keeps; M1 of `headwater_core::frame`.
             unsafe { std::slice::from_raw_parts(base.as_ptr(), length_bytes) }
         })
     }
@@ -70,7 +74,7 @@ impl PinnedRun {
     /// The file has the bytes of all pages. Those that were written to meanwhile have other frames by now, and stay dirty.
     pub fn clean(&self) {
         let frames = self.frames.iter().flat_map(Range::clone).map(FrameId::new);
-        frames.for_each(|frame| self.shared.cache.clean(frame));
+        frames.for_each(|frame| self.keeper.shared().cache.clean(frame));
     }
 
     /// Bytes in all pages.
@@ -91,26 +95,28 @@ impl PinnedRun {
     /// Where the pages lie, if in one piece.
     pub(crate) fn only_piece(&self) -> Option<(NonNull<u8>, Chunk)> {
         let [range] = &self.frames[..] else { return None };
-        let chunk = self.shared.arena.chunk_of(FrameId::new(range.start)).expect("pinned frames are mapped");
+        let chunk =
+            self.keeper.shared().arena.chunk_of(FrameId::new(range.start)).expect("pinned frames are mapped");
         Some((self.base(range), chunk))
     }
 
     fn base(&self, frames: &Range<u32>) -> NonNull<u8> {
-        self.shared.arena.frame(FrameId::new(frames.start)).expect("pinned frames are mapped")
+        self.keeper.shared().arena.frame(FrameId::new(frames.start)).expect("pinned frames are mapped")
     }
 }
 
 impl Drop for PinnedRun {
     fn drop(&mut self) {
-        if !self.shared.arena.is_here() {
+        let shared = self.keeper.shared();
+        if !shared.arena.is_here() {
             return;
         }
-        self.shared.owned_pages.fetch_sub(self.len_bytes() / PAGE_BYTES, Ordering::Relaxed);
+        self.keeper.note_unpinned(self.len_bytes() / PAGE_BYTES);
         for frame in self.frames.iter().flat_map(Range::clone) {
-            self.shared.release(FrameId::new(frame));
+            shared.release(FrameId::new(frame));
         }
         // Somebody may have found every page pinned.
-        self.shared.arena.announce();
+        shared.arena.announce();
     }
 }
 
@@ -134,6 +140,7 @@ fn push(frames: &mut Frames, frame: FrameId) {
 mod tests {
     use std::path::Path;
 
+    use super::super::FilePages;
     use super::super::tests::{assert_idle, bench, load, pin};
     use super::*;
     use crate::file::{Access, DirectIo, OpenFile, Route};

@@ -244,6 +244,46 @@ fn what_is_installed_replaces_what_was_there() {
     assert_idle(&arena);
 }
 
+/// Goal: pages that are lent stay as they are, singly and in runs, although they are replaced, and file, cache and quota are gone;
+/// their shares return with them.
+#[test]
+fn lent_pages_outlive_all_else() {
+    let (arena, cache, file) = bench();
+    load(&arena, &file, 0..4).unwrap();
+    let quota = cache.lending(4 * PAGE_BYTES);
+    let page = pin(&file, 0).unwrap().into_owned(quota.reserve(PAGE_BYTES).unwrap());
+    let mut run = PinnedRun::of(quota.reserve(3 * PAGE_BYTES).unwrap());
+    (1..3).for_each(|number| run.push(pin(&file, number).unwrap()));
+    assert!(quota.reserve(1).is_none());
+    let rest = run.split_unused().expect("one page was not pinned");
+    assert!(run.split_unused().is_none());
+    assert_eq!((rest.len_bytes(), quota.lent_bytes()), (PAGE_BYTES, 4 * PAGE_BYTES));
+    drop(rest);
+    let other = pin(&file, 3).unwrap().into_owned(quota.reserve(1).unwrap());
+    assert_eq!(cache.stats().pinned_pages, 0, "the quota counts them");
+    file.install(pages(0..2), full_of(&arena, 2, 0xAB));
+    drop((other, file, cache));
+    assert_eq!(quota.lent_bytes(), 3 * PAGE_BYTES);
+    drop(quota);
+    assert!(page.iter().all(|&byte| byte == 0));
+    let bytes: Vec<u8> = run.slices().flatten().copied().step_by(PAGE_BYTES).collect();
+    assert_eq!(bytes, [1, 2]);
+    std::thread::spawn(move || drop((page, run))).join().unwrap();
+    assert_idle(&arena);
+}
+
+/// Goal: a page is not taken over by the keeper of another cache.
+#[test]
+#[should_panic(expected = "the page is of that cache")]
+fn a_share_of_another_cache() {
+    let (arena, _cache, file) = bench();
+    load(&arena, &file, 0..1).unwrap();
+    let (_arena, other, _file) = bench();
+    let quota = other.lending(PAGE_BYTES);
+    let page = pin(&file, 0).unwrap();
+    drop(page.into_owned(quota.reserve(1).unwrap()));
+}
+
 /// Goal: what is dirty is neither evicted nor dropped with what is clean; what was held and is clean leaves again, but
 /// not while it is held; what was replaced meanwhile stays dirty.
 #[test]

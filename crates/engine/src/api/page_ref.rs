@@ -1,0 +1,124 @@
+//! Page reference: the rest of a page, borrowed from the cache for a moment.
+//!
+//! ```text
+//!   peek ─► in the cache, and quota left? ─┬─ yes: pinned ─► &[u8] ─► drop: unpinned
+//!                                          └─ no: a view, else a copy
+//! ```
+//!
+//! Owns: one pin, and the quota for it.
+//! Does not own: the page. A write to it while it is pinned puts another frame in its place (loan-break).
+//! Invariants: I1 the bytes never change; I6 at most half of the budget is lent.
+//! Hot path: no lock, no system call, no allocation, no write that threads share but the page's own word.
+
+use std::fmt;
+use std::ops::{Deref, Range};
+
+use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES};
+use headwater_io::{LentPages, PinnedPage};
+
+use crate::api::contents::Contents;
+use crate::api::file::File;
+use crate::api::view::View;
+use crate::base::error::Result;
+use crate::engine::handle::Source;
+use crate::load::submit::Caller;
+use crate::read::cached::CachedRead;
+
+/// Bytes within one page of a file, as they were when [`File::peek`] returned, whatever is written later. Pinned until dropped, and
+/// counted as lent ([`Stats::lent_bytes`](crate::Stats::lent_bytes)); to keep bytes for longer than the [`File`], take a [`View`].
+pub struct PageRef<'a>(Memory<'a>);
+
+enum Memory<'a> {
+    Page {
+        page: PinnedPage<'a>,
+        part: Range<usize>,
+        #[expect(dead_code, reason = "dropped with the page")]
+        lent: LentPages,
+    },
+    View(View),
+}
+
+impl File {
+    /// The bytes from `offset_bytes` to the end of their page of 4 KiB or of the file, in place: the fastest way to a few bytes or
+    /// a record. Empty at the end of the file and beyond. A page that is not cached is loaded first, which blocks. While half of the
+    /// engine's budget is lent, and for files that are not cached, the bytes are a copy.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// let file = headwater::File::create(dir.path().join("data"))?;
+    /// file.write_all_at(&[7; 5000], 0)?;
+    /// assert_eq!(file.peek(4000)?.len(), 96);
+    /// let rest = file.peek(4096)?;
+    /// file.write_all_at(&[8; 5000], 0)?;
+    /// assert_eq!(rest[..], [7; 904]);
+    /// assert!(file.peek(5000)?.is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`File::view`], but the end of the file is none.
+    #[inline]
+    pub fn peek(&self, offset_bytes: u64) -> Result<PageRef<'_>> {
+        if let Contents::Stored(source) = &self.contents
+            && let Some(memory) = source.peek(offset_bytes)?
+        {
+            return Ok(PageRef(memory));
+        }
+        self.peek_slowly(offset_bytes)
+    }
+
+    #[cold]
+    fn peek_slowly(&self, offset_bytes: u64) -> Result<PageRef<'_>> {
+        loop {
+            let end_bytes = self.len()?;
+            let rest = end_bytes.saturating_sub(offset_bytes).min(rest_of_page(offset_bytes));
+            match self.view(offset_bytes, rest as usize) {
+                // It was truncated in between.
+                Err(error)
+                    if error.kind() == std::io::ErrorKind::UnexpectedEof && self.len()? < end_bytes => {}
+                view => return Ok(PageRef(Memory::View(view?))),
+            }
+        }
+    }
+}
+
+impl Source {
+    /// The rest of a page that is resident; `None` if that is not so, or the lending quota is exhausted.
+    #[inline]
+    fn peek(&self, offset_bytes: u64) -> Result<Option<Memory<'_>>> {
+        let Some(inode) = self.cached() else { return Ok(None) };
+        let Some(lent) = self.shared().lending.reserve(1) else { return Ok(None) };
+        let range = ByteRange::at(offset_bytes, rest_of_page(offset_bytes));
+        let read = CachedRead::new(self, inode, Caller::Thread, range)?;
+        Ok(read.whole_page().map(|(page, part)| Memory::Page { page, part, lent }))
+    }
+}
+
+impl Deref for PageRef<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Memory::Page { page, part, .. } => &page[part.clone()],
+            Memory::View(view) => view.as_slice().expect("it is within a page"),
+        }
+    }
+}
+
+impl AsRef<[u8]> for PageRef<'_> {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for PageRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PageRef({} bytes)", self.len())
+    }
+}
+
+/// Bytes from the offset to the end of its page.
+fn rest_of_page(offset_bytes: u64) -> u64 {
+    PAGE_SIZE_BYTES - offset_bytes % PAGE_SIZE_BYTES
+}
