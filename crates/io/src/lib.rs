@@ -52,7 +52,7 @@ pub use memory::arena::{Arena, ArenaStats, BudgetTooSmall, Extent, Extents, Lent
 pub use memory::live::{LiveMemory, live_support};
 pub use memory::page_cache::{
     Dropped, FilePages, Found, Keeper, LendingQuota, LentPages, Loading, Modified, NotBegun, OptimisticRead,
-    Overwritten, OwnedPage, PageCache, PageCacheStats, PageCounts, PinnedPage, PinnedRun,
+    Overwritten, OwnedPage, PageCache, PageCacheStats, PageCounts, PinnedPage, PinnedPages, PinnedRun,
 };
 pub use memory::pressure::{Headroom, MemoryLimit, Pressure, Stall, system_memory_bytes};
 pub use request::{Finished, Fsync, Rejected, Request, Transfer, WriteBack};

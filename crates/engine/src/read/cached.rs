@@ -25,7 +25,7 @@ use bytes::Bytes;
 use headwater_core::frame::{FirstUse, LoadId};
 use headwater_core::readahead::{Access, Outcome};
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
-use headwater_io::{Found, PinnedPage};
+use headwater_io::{Found, PinnedPage, PinnedPages};
 
 use crate::base::error::Result;
 use crate::base::events;
@@ -169,22 +169,49 @@ impl<'a> CachedRead<'a> {
     /// Copies resident bytes to `sink`, piece by piece, up to the first page that has to be waited for. `None` when that was all.
     #[inline]
     pub(crate) fn copy(&mut self, mut sink: impl FnMut(usize, &[u8])) -> Option<Next> {
-        let (length, mut hits) = (self.length(), 0);
-        let next = loop {
-            if self.done >= length {
-                break None;
-            }
+        while self.done < self.length() {
             let (page, part) = self.part();
-            let pinned = match self.step(page, &part) {
-                Step::Page(pinned) => pinned,
-                Step::Next(next) => break Some(next),
+            let first = match self.step(page, &part) {
+                Step::Page(first) => first,
+                Step::Next(next) => return Some(next),
             };
-            sink(self.done, &pinned[part.start as usize..part.end as usize]);
+            let from = self.done;
+            self.done += part.len();
+            if self.done == self.length() || part.end < PAGE_SIZE_BYTES as u32 {
+                sink(from, &first[part.start as usize..part.end as usize]);
+                self.inode.counters.hit(1);
+            } else {
+                self.copy_run(first, part.start as usize, from, &mut sink);
+            }
+        }
+        None
+    }
+
+    /// Copies the rest of a page and the resident pages behind it, pinned together, to `sink`.
+    fn copy_run(
+        &mut self,
+        first: PinnedPage<'a>,
+        mut skip: usize,
+        from: usize,
+        sink: &mut impl FnMut(usize, &[u8]),
+    ) {
+        let (mut pages, mut hits) = (PinnedPages::of(first), 1);
+        while self.done < self.length() && !pages.is_full() {
+            let (page, part) = self.part();
+            // Pages that are missing, or have too many pins, are waited for with no page pinned.
+            let Found::Page(pinned) = self.inode.pages.pin(page, part.clone()) else { break };
+            self.note_use(page, &pinned);
+            pages.push(pinned);
             self.done += part.len();
             hits += 1;
-        };
+        }
+        let mut at = from;
+        for slice in pages.slices() {
+            let bytes = &slice[skip..slice.len().min(skip + self.done - at)];
+            sink(at, bytes);
+            (at, skip) = (at + bytes.len(), 0);
+        }
         self.inode.counters.hit(hits);
-        next
     }
 
     /// Passes pinned pages from the next byte on to `keep`, with the number of bytes before each and the part of it that is read,

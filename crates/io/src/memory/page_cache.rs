@@ -24,6 +24,7 @@ mod file_pages;
 mod lending;
 mod loading;
 mod pinned_page;
+mod pinned_pages;
 mod pinned_run;
 mod shrinking;
 #[cfg(all(test, not(headwater_loom)))]
@@ -50,6 +51,7 @@ pub use file_pages::{Dropped, FilePages, Found, NotBegun, OptimisticRead, PageCo
 pub use lending::{Keeper, LendingQuota, LentPages};
 pub use loading::Loading;
 pub use pinned_page::{OwnedPage, PinnedPage};
+pub use pinned_pages::PinnedPages;
 pub use pinned_run::PinnedRun;
 pub use writing::{Modified, Overwritten};
 

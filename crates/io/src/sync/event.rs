@@ -259,7 +259,7 @@ fn run_or_defer(deferred: Deferred) {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(headwater_loom)))]
 mod tests {
     use std::sync::Mutex;
 
