@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The memory of a cache may grow to all that the machine has, and how far it will is not known at the start. With one table for all of
-//! that, an engine on a machine of 1 TiB began with 40 MiB of empty slots. The near ones are there from the start, and
+//! that, an engine on a machine of 1 TiB would begin with 40 MiB of empty slots. The near ones are there from the start, and
 //! found without a look at another table: caches of some gibibytes need no others.
 //!
 //! Owns: where a part is.

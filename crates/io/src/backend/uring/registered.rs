@@ -24,7 +24,7 @@ use crate::sync::{AtomicU8, Ordering};
 pub(crate) struct RegisteredMemory {
     arena: ArenaKey,
     chunks: Box<[Registration]>,
-    /// Whether the kernel has a table for them. It is made for the first chunk: with room for 24 GiB that took 140 µs.
+    /// Whether the kernel has a table for them. It is made for the first chunk: room for 24 GiB takes over 100 µs.
     table: OnceLock<bool>,
     refusal: OnceLock<String>,
 }

@@ -4,8 +4,7 @@
 //!   allocate ─► little is free, and it may grow? ─► wake ─► prepare: grow until an eighth more is there
 //! ```
 //!
-//! New memory is dear: the kernel zeroes it, 100 to 200 µs for a huge page, and on a virtual machine whose host has to find it first
-//! 1 to 5 ms. A reader that grows the arena waits for that; on another processor it costs the reader nothing. It pays off for
+//! New memory is dear: the kernel zeroes it, and on a virtual machine the host may have to find it first, some 2 ms for a huge page. A reader that grows the arena waits for that; on another processor it costs the reader nothing. It pays off for
 //! requests that fault in no memory, such as those of a ring, and for a single reader most of all.
 //!
 //! Owns: how much is prepared, and when the thread is woken.
@@ -44,7 +43,7 @@ impl Arena {
         let _ = self.shared.ahead.waker.set(waker);
     }
 
-    /// Maps chunks ahead of need, while the arena grows and the system has memory to spare. Blocks for 100 µs to 5 ms a chunk.
+    /// Maps chunks ahead of need, while the arena grows and the system has memory to spare. Blocks for up to milliseconds a chunk.
     pub fn prepare(&self) {
         if !self.is_here() {
             return;

@@ -87,7 +87,7 @@ fn frames_of(chunk: u32) -> impl Iterator<Item = FrameId> {
     (first..first + CHUNK_FRAMES as u32).map(FrameId::new)
 }
 
-/// Chunks whose frames are looked at beyond those wanted: 32 768 frames, some 30 µs, however large the cache is.
+/// Chunks whose frames are looked at beyond those wanted: 32 768 frames, however large the cache is.
 const LOOKED_AT: usize = 64;
 
 /// A page that was used again is worth two that were not; the count ends at three.
