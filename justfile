@@ -141,7 +141,7 @@ bench *arguments:
 ubc dir *arguments:
     cargo run --release -- bench ubc --dir {{dir}} {{arguments}}
 
-# The command, linked statically, in target/release: it starts in half the time (docs/decisions/0026).
+# The command, linked statically, in target/release: it starts in 0.7 of the time (docs/decisions/0028).
 [group('measure')]
 program:
     cargo rustc --release -p headwater-cli --bin headwater -- -C target-feature=+crt-static
