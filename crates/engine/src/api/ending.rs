@@ -200,32 +200,37 @@ extern "C" fn leave() {
 struct Watched {
     shared: ManuallyDrop<Arc<Shared>>,
     progress: u64,
-    since: Instant,
+    /// How long there was none.
+    quiet: Duration,
     /// Bounds the wait even with progress: other threads may go on writing through the global engine.
-    deadline: Instant,
+    left: Duration,
 }
 
 impl Watched {
     fn new(shared: Arc<Shared>) -> Watched {
-        let (progress, since) = (shared.cache.writes.progress(), Instant::now());
+        let progress = shared.cache.writes.progress();
         let mapped_bytes = shared.arena.stats().mapped_bytes as u64;
-        let deadline = since + STALL + Duration::from_secs(mapped_bytes / SLOWEST_BYTES_PER_SECOND);
-        Watched { shared: ManuallyDrop::new(shared), progress, since, deadline }
+        // An engine that has mapped little may have sparse writes on a disk that seeks.
+        let left = STALL * 3 + Duration::from_secs(mapped_bytes / SLOWEST_BYTES_PER_SECOND);
+        Watched { shared: ManuallyDrop::new(shared), progress, quiet: Duration::ZERO, left }
     }
 
-    fn is_stalled(&mut self) -> bool {
+    /// Whether to wait no longer; `passed` since the last look.
+    fn is_stalled(&mut self, passed: Duration) -> bool {
+        // Where the whole process stood still, stopped or without a processor, the threads that write did as well.
+        let passed = passed.min(LOOK_AT_ENDING * 2);
         let progress = self.shared.cache.writes.progress();
-        if progress != self.progress {
-            (self.progress, self.since) = (progress, Instant::now());
-        }
-        self.since.elapsed() >= STALL || Instant::now() >= self.deadline
+        self.quiet = if progress == self.progress { self.quiet + passed } else { Duration::ZERO };
+        self.progress = progress;
+        self.left = self.left.saturating_sub(passed);
+        self.quiet >= STALL || self.left.is_zero()
     }
 }
 
 /// Waits until no engine is being flushed, or none of them makes progress; returns those.
 fn wait_for_ending() -> Vec<ManuallyDrop<Arc<Shared>>> {
     let Some(mut engines) = try_ending() else { return Vec::new() };
-    let mut watched: Vec<Watched> = Vec::new();
+    let (mut watched, mut looked_at): (Vec<Watched>, _) = (Vec::new(), Instant::now());
     loop {
         watched.retain(|one| engines.iter().any(|engine| engine.as_ptr() == Arc::as_ptr(&one.shared)));
         for shared in engines.iter().filter_map(Weak::upgrade).map(ManuallyDrop::new) {
@@ -233,11 +238,13 @@ fn wait_for_ending() -> Vec<ManuallyDrop<Arc<Shared>>> {
                 watched.push(Watched::new(ManuallyDrop::into_inner(shared)));
             }
         }
-        let stalled = watched.iter_mut().map(Watched::is_stalled).filter(|is_stalled| *is_stalled).count();
-        if stalled == watched.len() {
+        let passed = looked_at.elapsed();
+        looked_at += passed;
+        let stalled = watched.iter_mut().map(|one| one.is_stalled(passed)).filter(|is_stalled| *is_stalled);
+        if stalled.count() == watched.len() {
             return watched.into_iter().map(|one| one.shared).collect();
         }
-        engines = unpoisoned(ENDED.wait_timeout(engines, LOOK * 20)).0;
+        engines = unpoisoned(ENDED.wait_timeout(engines, LOOK_AT_ENDING)).0;
     }
 }
 
@@ -283,6 +290,9 @@ const GRACE_PERIOD: Duration = Duration::from_millis(100);
 
 /// Short compared with the cost of an exit.
 const LOOK: Duration = Duration::from_millis(1);
+
+/// How often an exit looks whether the engines that are ending make progress.
+const LOOK_AT_ENDING: Duration = Duration::from_millis(20);
 
 /// Files that are flushed at once: one device in four may hang, and the others still get their bytes.
 const FLUSHERS: usize = 4;
@@ -354,6 +364,17 @@ mod tests {
         while waiting.as_mut().poll(&mut context).is_pending() {}
         assert_eq!(file.len().unwrap(), 4096);
         assert_eq!(engine.shared.cache.writes.dirty().pages(), 0);
+    }
+
+    /// Goal: a process that is stopped or gets no processor while it exits does not take its own standstill for one of the device.
+    #[test]
+    fn an_exit_counts_no_standstill_of_the_process() {
+        let engine = engine();
+        let mut watched = Watched::new(engine.shared.clone());
+        assert!(!watched.is_stalled(STALL * 100), "one look");
+        let looks = (1..).find(|_| watched.is_stalled(LOOK_AT_ENDING)).unwrap();
+        assert_eq!(looks + 2, STALL.as_millis() / LOOK_AT_ENDING.as_millis());
+        drop(ManuallyDrop::into_inner(watched.shared));
     }
 
     /// Goal: an exit abandons an engine that writes nothing, but only a second after its last progress. Method: an engine that is

@@ -169,7 +169,9 @@ impl Inode {
                     target.copy_from_slice(&pinned[within.start as usize..within.end as usize]);
                 }
                 Found::Pending(_) | Found::Absent => match self.dirty.windows.covering(part) {
-                    Some(window) if window.read(target, part.start).is_ok() => {}
+                    // A truncate may have moved the end meanwhile, and what a window has beyond it is not in the file.
+                    Some(window)
+                        if window.read(target, part.start).is_ok() && part.end <= self.length_bytes() => {}
                     _ => break,
                 },
             }

@@ -51,8 +51,9 @@ impl Source {
     pub(crate) async fn read_device_async(self: &Arc<Self>, range: ByteRange) -> Result<Bytes> {
         if let Some(window) = self.window_for(range) {
             let mut bytes = BytesMut::zeroed(range.len() as usize);
-            let read = window.read(&mut bytes, range.start);
-            return read.map(|()| bytes.freeze()).map_err(|error| self.read_error(range.start, error));
+            let read_bytes = self.read_window(&window, &mut bytes, range)?;
+            bytes.truncate(read_bytes);
+            return Ok(bytes.freeze());
         }
         let device_range = self.offset_alignment().expand(range);
         match self.allocate_async(device_range.len()).await {
@@ -67,8 +68,7 @@ impl Source {
             return Ok(0);
         }
         if let Some(window) = self.window_for(range) {
-            let read = window.read(buffer, range.start).map(|()| buffer.len());
-            return read.map_err(|error| self.read_error(range.start, error));
+            return self.read_window(&window, buffer, range);
         }
         if range.len() > IN_THREAD_BYTES_MAX {
             return self.read_large(buffer, range);
@@ -111,6 +111,13 @@ impl Source {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Up to the end that the file has by then: what is stored in a window beyond the end is not in the file, and a truncate may have
+    /// moved the end since the range was chosen.
+    fn read_window(&self, window: &Window, buffer: &mut [u8], range: ByteRange) -> Result<usize> {
+        window.read(buffer, range.start).map_err(|error| self.read_error(range.start, error))?;
+        Ok(range.clip(self.length_bytes()?).len() as usize)
     }
 
     /// The window that has all of the range, and so is read instead of the device.
@@ -245,3 +252,37 @@ const IN_THREAD_BYTES_MAX: u64 = 256 << 10;
 
 /// The largest frame.
 const FRAME_BYTES_MAX: u64 = 2 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use headwater_io::DriverKind;
+    use headwater_testkit::block_on;
+
+    use super::*;
+    use crate::api::contents::Contents;
+    use crate::{Caching, Engine, OpenOptions};
+
+    /// Goal: a read whose range was chosen before a truncate gets nothing that a window has stored beyond the new end. Method: the part
+    /// of such a read that comes after the truncate.
+    #[test]
+    fn what_windows_store_beyond_the_end_is_not_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = Engine::builder().memory(16 << 20).driver(DriverKind::Threads).build().unwrap();
+        let mut options = OpenOptions::new();
+        let file = options.engine(&engine).caching(Caching::On).create().open(directory.path().join("file"));
+        let file = file.unwrap();
+        // The kernel may track no writes here.
+        let Ok(view) = file.map_contiguous(ByteRange::new(0, 20_000)) else {
+            return headwater_testkit::skip("windows");
+        };
+        view.as_cells().unwrap().iter().for_each(|cell| cell.store(7, Ordering::Relaxed));
+        let Contents::Stored(source) = &file.contents else { panic!("it is a file") };
+        let (mut buffer, range) = ([0; 10], ByteRange::new(15_000, 15_010));
+        assert_eq!(source.read_device(&mut buffer, range).unwrap(), 0);
+        assert!(block_on(source.read_device_async(range)).unwrap().is_empty());
+        file.set_len(15_004).unwrap();
+        assert_eq!(source.read_device(&mut buffer, range).unwrap(), 4);
+    }
+}
