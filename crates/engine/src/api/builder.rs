@@ -126,7 +126,8 @@ impl EngineBuilder {
     /// let engine = Engine::builder().profiles(Profiles::Off).build()?;
     /// assert_eq!(engine.info().profiles, 0);
     /// let file = OpenOptions::new().engine(&engine).open(&path)?;
-    /// assert_eq!(file.readahead_limits(), Some(ReadaheadLimits::default()));
+    /// let longest = file.readahead_limits().map(|limits| limits.size_bytes_max);
+    /// assert_eq!(longest, Some(ReadaheadLimits::default().size_bytes_max));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn profiles(mut self, profiles: Profiles) -> Self {
