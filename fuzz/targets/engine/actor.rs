@@ -100,6 +100,12 @@ struct Actor {
 
 impl Actor {
     fn perform(&mut self, step: &Step) {
+        // What the writer buffers is not in the file yet.
+        if !matches!(step, Step::WriteOn(..) | Step::SeekWriter(..))
+            && let Some((writer, _)) = &mut self.writer
+        {
+            writer.flush().expect("the device has not failed");
+        }
         self.fill = self.fill.wrapping_add(1).max(1);
         match *step {
             Step::Read(on, offset, length, side) => self.read(on, offset.get(), usize::from(length), side),

@@ -29,12 +29,16 @@ pub(crate) struct Options {
     /// Where files are made, on the device to measure.
     #[arg(long, default_value = ".")]
     dir: PathBuf,
-    /// Length of the file that most comparisons read, in MiB. The larger of two files is read warm as well, so it should fit in memory.
+    /// Length of the file that most comparisons read, in MiB; it is read warm as well, so it should fit in memory. Comparisons that
+    /// write up to 8 GiB write so much less as this is less than that.
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u64).range(64..))]
     mib: u64,
     /// Interleaved rounds; medians are reported.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
+    /// Seconds of each way that reads at random places.
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
     /// Only these chapters; the others keep what was measured before.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
@@ -73,12 +77,15 @@ type Source = (&'static str, bool, fn(&Options, &Path) -> Vec<String>);
 /// In the order of the document.
 const SOURCES: [Source; 8] = [
     ("bars", false, |options, file| {
-        let [file, rounds] = [file.display().to_string(), options.rounds.to_string()];
-        words(["bars", "--file", &file, "--rounds", &rounds])
+        let [shrink, rounds] =
+            [8192 / options.mib.min(8192), u64::from(options.rounds)].map(|number| number.to_string());
+        let [file, seconds] = [file.display().to_string(), options.seconds.to_string()];
+        words(["bars", "--file", &file, "--rounds", &rounds, "--seconds", &seconds, "--shrink", &shrink])
     }),
     ("peers", false, |options, file| {
         let [file, dir] = [file.display(), options.dir.display()].map(|path| path.to_string());
-        words(["peers", "--file", &file, "--dir", &dir, "--rounds", &options.rounds.to_string()])
+        let [rounds, seconds] = [options.rounds.to_string(), options.seconds.to_string()];
+        words(["peers", "--file", &file, "--dir", &dir, "--rounds", &rounds, "--seconds", &seconds])
     }),
     ("nop", false, |options, _| words(["nop", "--seconds", "1", "--rounds", &options.rounds.to_string()])),
     ("cache", false, |options, _| {

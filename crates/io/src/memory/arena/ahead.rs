@@ -4,8 +4,9 @@
 //!   allocate ─► little is free, and it may grow? ─► wake ─► prepare: grow until an eighth more is there
 //! ```
 //!
-//! New memory is dear: the kernel zeroes it, and on a virtual machine the host may have to find it first, some 2 ms for a huge page. A reader that grows the arena waits for that; on another processor it costs the reader nothing. It pays off for
-//! requests that fault in no memory, such as those of a ring, and for a single reader most of all.
+//! New memory is dear: the kernel zeroes it, and on a virtual machine the host may have to find it first, some 2 ms for a huge page. A
+//! reader that grows the arena waits for that; on another processor it costs the reader nothing. It pays off for requests that fault in
+//! no memory, such as those of a ring, and for a single reader most of all.
 //!
 //! Owns: how much is prepared, and when the thread is woken.
 //! Does not own: the thread (the engine's), whether the arena may grow (elastic).
