@@ -29,8 +29,8 @@ pub(crate) struct Options {
     /// Where files are made, on the device to measure.
     #[arg(long, default_value = ".")]
     dir: PathBuf,
-    /// Length of the file that most comparisons read, in MiB; it is read warm as well, so it should fit in memory. Comparisons that
-    /// write up to 8 GiB write so much less as this is less than that.
+    /// Length of the file that most comparisons read, in MiB; it is read warm as well, so it should fit in memory. With less than
+    /// 8192 the comparisons that write are smaller in proportion.
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u64).range(64..))]
     mib: u64,
     /// Interleaved rounds; medians are reported.
