@@ -155,8 +155,7 @@ bars file *arguments: program
 
 # All comparisons, written to docs/benchmarks.md and into the README's table: an hour or two on a quiet machine with fio (and huge pages for it), GNU cat and cp, b3sum, `cargo install coreutils`; `just figures --only nop,cache` replaces two chapters.
 [group('measure')]
-figures *arguments:
-    cargo build --release
+figures *arguments: program
     cargo run --release -p headwater-bench -- figures {{arguments}}
 
 # The ring against other io_uring libraries; `just nop --features rio` with the one under GPL-3.0 as well.

@@ -113,19 +113,26 @@ impl Suite {
         text
     }
 
-    /// The texts that tell the rows from each other: the name, if the rows have one.
+    /// The texts that tell the rows from each other: the name, if the rows have one, behind what tells rows of the same name apart.
     fn labels(&self) -> Vec<String> {
-        if self.rows.iter().any(|row| row.contains_key("name")) {
-            return vec!["name".to_owned()];
-        }
+        let is_name = |label: &str| label == "name";
         let texts = self.rows.iter().flat_map(|row| row.iter().filter(|(_, value)| value.is_string()));
         let mut labels: Vec<String> = Vec::new();
         for (label, _) in texts.filter(|(label, _)| *label != "id") {
-            if !labels.contains(label) {
+            if !labels.contains(label) && (is_name(label) || self.tells_apart(label)) {
                 labels.push(label.clone());
             }
         }
+        labels.sort_by_key(|label| is_name(label));
         labels
+    }
+
+    /// Whether rows of the same name, or of none, differ in this label.
+    fn tells_apart(&self, label: &str) -> bool {
+        let differ = |one: &Map<String, Value>, other: &Map<String, Value>| {
+            one.get("name") == other.get("name") && one.get(label) != other.get(label)
+        };
+        self.rows.iter().enumerate().any(|(at, one)| self.rows[..at].iter().any(|other| differ(one, other)))
     }
 
     /// Metrics with samples, by name and unit, in the order of the rows that have them first.
@@ -267,6 +274,17 @@ mod tests {
             | name | MiB/s | spread |\n| --- | --- | --- |\n| a\\|b | 2000 | 0 % |\n| fio | 12.5 | 16 % |\n\n\
             - headwater-tuned : fio 1M, MiB/s: **1.06**, at least 0.95: met, no difference\n- skipped x: missing\n- warm\n";
         assert!(text.ends_with(expected), "{text}");
+    }
+
+    /// Goal: rows of one name can be told apart. Method: two files read in two ways; a label that all rows share is not shown.
+    #[test]
+    fn rows_of_one_name_are_told_apart() {
+        let row = |state: &str, name: &str| json!({"id": format!("{state}-{name}"), "name": name, "state": state, "kind": "step"});
+        let rows = [row("warm", "std"), row("warm", "mmap"), row("cold", "std"), row("cold", "mmap")];
+        let suite: Suite = serde_json::from_value(json!({"suite": "cat", "rows": rows})).unwrap();
+        assert_eq!(suite.labels(), ["state", "name"]);
+        let suite: Suite = serde_json::from_value(json!({"suite": "cat", "rows": &rows[..2]})).unwrap();
+        assert_eq!(suite.labels(), ["name"]);
     }
 
     /// Goal: the README's table has the ratios that were measured, between its marks, and a README without marks is left alone.
