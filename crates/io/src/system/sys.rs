@@ -284,7 +284,10 @@ pub(crate) unsafe fn copy_racing(base: NonNull<u8>, range: std::ops::Range<usize
         let word = unsafe { AtomicU64::from_ptr(base.as_ptr().add(start).cast()) }.load(Ordering::Relaxed);
         let length = (WORD_BYTES - skip).min(range.end - at);
         let (part, behind) = rest.split_at_mut(length);
-        part.copy_from_slice(&word.to_ne_bytes()[skip..skip + length]);
+        match <&mut [u8; WORD_BYTES]>::try_from(&mut *part) {
+            Ok(whole) => *whole = word.to_ne_bytes(),
+            Err(_) => part.copy_from_slice(&word.to_ne_bytes()[skip..skip + length]),
+        }
         (rest, at) = (behind, at + length);
     }
 }
