@@ -167,19 +167,32 @@ pub(crate) fn memory_stats(shared: &Shared) -> MemoryStats {
     MemoryStats { possible_bytes: possible_bytes.min(ceiling_bytes), bound, released_for, ..nothing }
 }
 
-/// Releases up to `wanted_bytes`, in small parts, because other threads reuse freed frames at once.
+/// Releases up to `wanted_bytes`; evicts pages for that.
 fn give_back(shared: &Shared, wanted_bytes: usize, evicted: &mut Vec<Evicted>) -> usize {
-    let mut released_bytes = shared.arena.release(wanted_bytes);
-    while released_bytes < wanted_bytes {
-        let part_bytes = (wanted_bytes - released_bytes).min(PART_BYTES);
-        let is_emptied = shared.cache.pages.shrink(part_bytes, evicted) > 0
-            || shared.cache.loads.publish_arrived() > 0 && shared.cache.pages.shrink(part_bytes, evicted) > 0;
-        if !is_emptied {
+    let (pages, loads) = (&shared.cache.pages, &shared.cache.loads);
+    let shrink = |bytes: usize| {
+        pages.shrink(bytes, evicted) > 0 || loads.publish_arrived() > 0 && pages.shrink(bytes, evicted) > 0
+    };
+    release_in_parts(wanted_bytes, |bytes| shared.arena.release(bytes), shrink)
+}
+
+/// Releases memory, at first what is free; then `shrink` frees some more and says whether it did. In small parts, because other threads
+/// reuse freed frames at once; and while anything is released: a ring may keep the memory, and then evicting the next part is of no use.
+fn release_in_parts(
+    wanted_bytes: usize,
+    release: impl Fn(usize) -> usize,
+    mut shrink: impl FnMut(usize) -> bool,
+) -> usize {
+    let mut done_bytes = release(wanted_bytes);
+    while done_bytes < wanted_bytes {
+        let part_bytes = (wanted_bytes - done_bytes).min(PART_BYTES);
+        let released_bytes = if shrink(part_bytes) { release(part_bytes) } else { 0 };
+        if released_bytes == 0 {
             break;
         }
-        released_bytes += shared.arena.release(part_bytes);
+        done_bytes += released_bytes;
     }
-    released_bytes
+    done_bytes
 }
 
 /// Whether a quarter of the reserve is used up, so that memory is released.
@@ -228,6 +241,8 @@ const LOOK_AGAIN_MAX: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -247,6 +262,27 @@ mod tests {
     #[test]
     fn stalls_cost_a_share() {
         assert_eq!([100, 7, 0].map(|free| wanted_mib(free, Stall::Yes)), [20, 20, 20]);
+    }
+
+    /// Goal: memory that a ring keeps costs the cache one part, not all of its pages. Method: 64 chunks that can be evicted, of which all
+    /// or none can be released.
+    #[test]
+    fn kept_memory_is_not_evicted_for() {
+        let run = |is_kept: bool| {
+            let (left, free) = (Cell::new(64 * CHUNK_BYTES), Cell::new(0));
+            let shrink = |bytes: usize| {
+                let bytes = bytes.min(left.get());
+                left.set(left.get() - bytes);
+                free.set(free.get() + bytes);
+                bytes > 0
+            };
+            let release = |bytes: usize| {
+                if is_kept { 0 } else { free.replace(free.get().saturating_sub(bytes)).min(bytes) }
+            };
+            (release_in_parts(40 * CHUNK_BYTES, release, shrink) / CHUNK_BYTES, left.get() / CHUNK_BYTES)
+        };
+        assert_eq!(run(false), (40, 24));
+        assert_eq!(run(true), (0, 56));
     }
 
     /// Goal: nothing is released where the headroom is unknown.
