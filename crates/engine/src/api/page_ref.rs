@@ -1,31 +1,33 @@
 //! Page reference: the rest of a page, borrowed from the cache for a moment.
 //!
 //! ```text
-//!   peek ─► in the cache, and quota left? ─┬─ yes: pinned ─► &[u8] ─► drop: unpinned
-//!                                          └─ no: a view, else a copy
+//!   peek ─► resident, checked lately, few others in this thread? ─┬─ yes: pinned ─► &[u8] ─► drop: unpinned
+//!                                                                 └─ no: a view, else a copy
 //! ```
 //!
-//! Owns: one pin, and the quota for it.
+//! Owns: one pin, and how many of these a thread may have.
 //! Does not own: the page. A write to it while it is pinned puts another frame in its place (loan-break).
-//! Invariants: I1 the bytes never change; I6 at most half of the budget is lent.
+//! Invariants: I1 the bytes never change; I6 a thread has at most as many pages pinned outside the quota as a copying read pins.
 //! Hot path: no lock, no system call, no allocation, no write that threads share but the page's own word.
 
+use std::cell::Cell;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::{Deref, Range};
+use std::sync::MutexGuard;
 
-use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES};
-use headwater_io::{LentPages, PinnedPage};
+use headwater_core::units::PAGE_SIZE_BYTES;
+use headwater_io::PinnedPage;
 
 use crate::api::contents::Contents;
 use crate::api::file::File;
 use crate::api::view::View;
 use crate::base::error::Result;
-use crate::engine::handle::Source;
 use crate::load::submit::Caller;
-use crate::read::cached::CachedRead;
 
-/// Bytes within one page of a file, as they were when [`File::peek`] returned, whatever is written later. Pinned until dropped, and
-/// counted as lent ([`Stats::lent_bytes`](crate::Stats::lent_bytes)); to keep bytes for longer than the [`File`], take a [`View`].
+/// Bytes within one page of a file, as they were when [`File::peek`] returned, whatever is written later. Pinned until dropped, in the
+/// thread that peeked. The ninth and further ones of a thread count as lent ([`Stats::lent_bytes`](crate::Stats::lent_bytes)); to keep
+/// bytes for longer than the [`File`], or to send them to another thread, take a [`View`].
 pub struct PageRef<'a>(Memory<'a>);
 
 enum Memory<'a> {
@@ -33,9 +35,39 @@ enum Memory<'a> {
         page: PinnedPage<'a>,
         part: Range<usize>,
         #[expect(dead_code, reason = "dropped with the page")]
-        lent: LentPages,
+        peek: Peek,
     },
     View(View),
+}
+
+/// One of the peeks that a thread may have outside the quota for lending; given back in that thread, as a lock is.
+struct Peek(PhantomData<MutexGuard<'static, ()>>);
+
+thread_local! {
+    static PEEKS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Half of what a copying read pins at once.
+const PEEKS_MAX: u32 = 8;
+
+impl Peek {
+    /// `None` if this thread has its maximum.
+    #[inline]
+    fn new() -> Option<Peek> {
+        let peeks = PEEKS.get();
+        if peeks == PEEKS_MAX {
+            return None;
+        }
+        PEEKS.set(peeks + 1);
+        Some(Peek(PhantomData))
+    }
+}
+
+impl Drop for Peek {
+    #[inline]
+    fn drop(&mut self) {
+        PEEKS.set(PEEKS.get() - 1);
+    }
 }
 
 impl File {
@@ -60,9 +92,11 @@ impl File {
     #[inline]
     pub fn peek(&self, offset_bytes: u64) -> Result<PageRef<'_>> {
         if let Contents::Stored(source) = &self.contents
-            && let Some(memory) = source.peek(offset_bytes)?
+            && let Some(peek) = Peek::new()
+            && let Some((page, part)) =
+                source.pin_at_once(offset_bytes, rest_of_page(offset_bytes), Caller::Thread)
         {
-            return Ok(PageRef(memory));
+            return Ok(PageRef(Memory::Page { page, part, peek }));
         }
         self.peek_slowly(offset_bytes)
     }
@@ -79,18 +113,6 @@ impl File {
                 view => return Ok(PageRef(Memory::View(view?))),
             }
         }
-    }
-}
-
-impl Source {
-    /// The rest of a page that is resident; `None` if that is not so, or the lending quota is exhausted.
-    #[inline]
-    fn peek(&self, offset_bytes: u64) -> Result<Option<Memory<'_>>> {
-        let Some(inode) = self.cached() else { return Ok(None) };
-        let Some(lent) = self.shared().lending.reserve(1) else { return Ok(None) };
-        let range = ByteRange::at(offset_bytes, rest_of_page(offset_bytes));
-        let read = CachedRead::new(self, inode, Caller::Thread, range)?;
-        Ok(read.whole_page().map(|(page, part)| Memory::Page { page, part, lent }))
     }
 }
 

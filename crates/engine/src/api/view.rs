@@ -77,6 +77,9 @@ impl File {
                 return self.whole(memory.slice(offset_bytes, length)?, offset_bytes, length);
             }
         };
+        if let Some(view) = source.view_at_once(offset_bytes, length, Caller::Thread) {
+            return Ok(view);
+        }
         let range = source.viewable(offset_bytes, length)?;
         let Some((inode, lent)) = source.reserve_view(range) else {
             let mut bytes = Vec::new();
@@ -87,10 +90,7 @@ impl File {
             return self.whole(bytes.into(), offset_bytes, length);
         };
         let mut read = CachedRead::new(source, inode, Caller::Thread, range)?;
-        let mut making = match View::of_page(&read, range, lent) {
-            Ok(view) => return Ok(view),
-            Err(lent) => Making::new(range, lent),
-        };
+        let mut making = Making::new(range, lent);
         while let Some(next) = read.pin(|done, page, part| making.keep(done, page, part)) {
             match next {
                 Next::Wait(load) => source.shared().cache.loads.wait(&load),
@@ -122,16 +122,16 @@ impl File {
                     return file.whole(memory.slice(offset_bytes, length)?, offset_bytes, length);
                 }
             };
+            if let Some(view) = source.view_at_once(offset_bytes, length, Caller::Task) {
+                return Ok(view);
+            }
             let range = source.viewable(offset_bytes, length)?;
             let Some((inode, lent)) = source.reserve_view(range) else {
                 let bytes = file.read_exact_at_async(offset_bytes, length).await?;
                 return file.whole(bytes, offset_bytes, length);
             };
             let mut read = CachedRead::new(source, inode, Caller::Task, range)?;
-            let mut making = match View::of_page(&read, range, lent) {
-                Ok(view) => return Ok(view),
-                Err(lent) => Making::new(range, lent),
-            };
+            let mut making = Making::new(range, lent);
             while let Some(next) = read.pin(|done, page, part| making.keep(done, page, part)) {
                 match next {
                     Next::Wait(load) => {
@@ -157,6 +157,21 @@ impl File {
 }
 
 impl Source {
+    /// A view within one page that can be read at once.
+    #[inline]
+    fn view_at_once(&self, offset_bytes: u64, length: usize, caller: Caller) -> Option<View> {
+        if length as u64 > PAGE_SIZE_BYTES - offset_bytes % PAGE_SIZE_BYTES {
+            return None;
+        }
+        let lent = self.shared().lending.reserve(1)?;
+        let (page, part) = self.pin_at_once(offset_bytes, length as u64, caller)?;
+        if part.len() < length || page.pins() > LENT_TIMES_MAX {
+            return None;
+        }
+        let piece = Piece { memory: Memory::Page(page.into_owned(lent)), range: part };
+        Some(View { pieces: smallvec![piece] })
+    }
+
     /// The range to view. Checks the length of the file, where it has one.
     fn viewable(&self, offset_bytes: u64, length: usize) -> Result<ByteRange> {
         self.check_process_for(Operation::View)?;
@@ -282,23 +297,6 @@ impl Piece {
 }
 
 impl View {
-    /// A view within one page, if that is resident; else the quota for it.
-    #[inline]
-    fn of_page(
-        read: &CachedRead<'_>,
-        range: ByteRange,
-        lent: LentPages,
-    ) -> std::result::Result<View, LentPages> {
-        match read.whole_page() {
-            Some((page, part)) if part.len() as u64 == range.len() && page.pins() <= LENT_TIMES_MAX => {
-                Ok(View {
-                    pieces: smallvec![Piece { memory: Memory::Page(page.into_owned(lent)), range: part }],
-                })
-            }
-            _ => Err(lent),
-        }
-    }
-
     /// Length in bytes.
     pub fn len(&self) -> usize {
         self.pieces.iter().map(|piece| piece.range.len()).sum()

@@ -138,8 +138,7 @@ impl Inode {
         if !is_small
             || !fits
             || offset_bytes.saturating_add(length) > self.length_bytes()
-            || self.once.load(Ordering::Relaxed)
-            || self.is_due(interval)
+            || !self.is_current(interval)
         {
             return OptimisticRead::Failed;
         }
@@ -148,6 +147,12 @@ impl Inode {
             self.counters.hit(1);
         }
         outcome
+    }
+
+    /// Whether pages can be used without a check of the file now, or a step afterwards.
+    #[inline]
+    pub(crate) fn is_current(&self, interval: Duration) -> bool {
+        !self.once.load(Ordering::Relaxed) && !self.is_due(interval)
     }
 
     /// Whether all pages of a range, up to the end of the file, are resident.

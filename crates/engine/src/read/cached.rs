@@ -29,7 +29,7 @@ use headwater_io::{Found, PinnedPage, PinnedPages};
 
 use crate::base::error::Result;
 use crate::base::events;
-use crate::engine::handle::Source;
+use crate::engine::handle::{Entry, Source};
 use crate::engine::loads::Load;
 use crate::engine::{frames, lending};
 use crate::inode::Inode;
@@ -99,6 +99,33 @@ impl Source {
     }
 }
 
+impl Source {
+    /// The straight path: a page that can be read at once, pinned, because it is resident and the file need not be checked now. With
+    /// the range of up to `length` bytes from the offset on, as far as page and file reach; not empty.
+    #[inline]
+    pub(crate) fn pin_at_once(
+        &self,
+        offset_bytes: u64,
+        length: u64,
+        caller: Caller,
+    ) -> Option<(PinnedPage<'_>, Range<usize>)> {
+        let Some(Entry::Cached(inode)) = self.entered() else { return None };
+        let range = ByteRange::at(offset_bytes, length).clip(inode.length_bytes());
+        if range.is_empty() || !inode.is_current(self.revalidate_after) {
+            return None;
+        }
+        let page = PageIndex::containing(range.start);
+        let start = range.start - page.start_bytes();
+        let part = start as u32..(start + range.len()).min(PAGE_SIZE_BYTES) as u32;
+        let Found::Page(pinned) = inode.pages.pin(page, part.clone()) else { return None };
+        if pinned.first_use() != FirstUse::No {
+            CachedRead::of(self, inode, caller, range).first_used(page, pinned.first_use());
+        }
+        inode.counters.hit(1);
+        Some((pinned, part.start as usize..part.end as usize))
+    }
+}
+
 /// One read through the cache, with its progress.
 pub(crate) struct CachedRead<'a> {
     source: &'a Source,
@@ -146,8 +173,11 @@ impl<'a> CachedRead<'a> {
         if range.end > inode.length_bytes() {
             source.refresh(inode).map_err(length_error)?;
         }
-        let range = range.clip(inode.length_bytes());
-        Ok(CachedRead { source, inode, caller, range, done: 0, reported: None })
+        Ok(CachedRead::of(source, inode, caller, range.clip(inode.length_bytes())))
+    }
+
+    fn of(source: &'a Source, inode: &'a Arc<Inode>, caller: Caller, range: ByteRange) -> CachedRead<'a> {
+        CachedRead { source, inode, caller, range, done: 0, reported: None }
     }
 
     /// Bytes copied so far.

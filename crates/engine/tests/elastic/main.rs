@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use headwater::{Caching, Engine, File, IoMode, MemoryBound, OpenOptions};
+use headwater::{Caching, Coherence, Engine, File, IoMode, MemoryBound, OpenOptions};
 use headwater_testkit::{
     MemoryCgroup, Pattern, Rng, ScratchDir, enter_cgroup, make_cold, run_self_with_env, skip,
 };
@@ -98,7 +98,8 @@ impl World {
     fn new(path: &Path) -> World {
         let engine = Engine::builder().build().unwrap();
         let mut options = OpenOptions::new();
-        options.engine(&engine).io(IoMode::Direct).caching(Caching::On);
+        // Of a file that others may change, pages that were read within 30 s of its last change leave once.
+        options.engine(&engine).io(IoMode::Direct).caching(Caching::On).coherence(Coherence::Private);
         let file = options.open(path).unwrap();
         World { engine, file }
     }
