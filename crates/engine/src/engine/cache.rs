@@ -4,7 +4,7 @@
 //! Does not own: their work.
 
 use headwater_core::replacement::Policy;
-use headwater_io::{Arena, Driver, PageCache};
+use headwater_io::{Arena, Driver, PageCache, WarmFiles};
 
 use crate::engine::loads::Loads;
 use crate::engine::writes::Writes;
@@ -17,6 +17,7 @@ pub(crate) struct CacheParts {
     pub(crate) loads: Loads,
     pub(crate) writes: Writes,
     pub(crate) inodes: Inodes,
+    pub(crate) warm_files: WarmFiles,
 }
 
 impl CacheParts {
@@ -26,6 +27,7 @@ impl CacheParts {
             loads: Loads::default(),
             writes: Writes::new(driver),
             inodes: Inodes::default(),
+            warm_files: WarmFiles::default(),
         }
     }
 }

@@ -10,10 +10,10 @@
 //!
 //! Owns: this read.
 //! Does not own: when a file is entered (`handle`), which files were read before (`inode::table`).
-//! Hot path: two system calls where the page cache has the file.
+//! Hot path: one system call where the page cache has the file and those before it, no allocation.
 
 use headwater_core::units::PAGE_BYTES;
-use headwater_io::{Route, Urgency};
+use headwater_io::Urgency;
 
 use crate::engine::frames;
 use crate::engine::handle::Source;
@@ -34,14 +34,12 @@ impl Source {
         {
             return None;
         }
-        self.copy_whole(buffer).or_else(|| self.read_whole(buffer, length))
+        self.copy_whole(buffer, length).or_else(|| self.read_whole(buffer, length))
     }
 
     /// All of the file from the kernel's page cache.
-    fn copy_whole(&self, buffer: &mut [u8]) -> Option<usize> {
-        let read_bytes = self.read_if_resident(buffer, 0).ok()??;
-        let is_whole = read_bytes == buffer.len() || read_bytes as u64 >= self.open.length_bytes().ok()?;
-        is_whole.then_some(read_bytes)
+    fn copy_whole(&self, buffer: &mut [u8], length: usize) -> Option<usize> {
+        self.open.copy_first(buffer, length, &self.shared().cache.warm_files)
     }
 
     /// All of the file from its device, if it is as long as it was.
@@ -50,8 +48,7 @@ impl Source {
         let unit_bytes = (self.offset_alignment().get() as usize).max(PAGE_BYTES);
         let wanted_bytes = (length + 1).next_multiple_of(unit_bytes);
         let mut frame = frames::allocate(self.shared(), wanted_bytes, Urgency::Demand)?;
-        let driver = &self.shared().driver;
-        let read = driver.read_blocking(&self.open, Route::Direct, &mut frame[..wanted_bytes], 0);
+        let read = self.shared().driver.read_direct_first(&self.open, &mut frame[..wanted_bytes]);
         // A read that stops within a page met the end of the file, or an error. The length tells which.
         if read.ok()? != length {
             return None;

@@ -247,6 +247,21 @@ impl Driver {
         }
     }
 
+    /// Reads from the beginning of a small file into borrowed, aligned memory, around the kernel's page cache, in this thread: with
+    /// the ordinary descriptor, if nothing has used the file before. Once, so the end is not looked for.
+    ///
+    /// # Errors
+    /// As [`Driver::read_blocking`].
+    ///
+    /// # Panics
+    /// When [`OpenFile::read_blocking`] does.
+    pub fn read_direct_first(&self, file: &OpenFile, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.simulation()? {
+            Some(sim) => sim.read_blocking(file, Route::Direct, buffer, 0),
+            None => file.read_direct_first(buffer),
+        }
+    }
+
     /// Writes borrowed memory in this thread; see [`OpenFile::write_blocking`].
     ///
     /// # Errors

@@ -112,11 +112,15 @@ impl Direct {
         Ok(Direct { file: OnceLock::from(Some(file)), alignment, is_assumed })
     }
 
-    /// The descriptor; the ordinary one if it cannot be opened any more, for want of descriptors for instance: an aligned transfer
-    /// works on both.
-    pub(super) fn file_or<'a>(&'a self, buffered: &'a File) -> &'a File {
-        let open = || by_descriptor(buffered, Access::Read).ok();
-        self.file.get_or_init(open).as_deref().unwrap_or(buffered)
+    /// The descriptor; `None` if it cannot be opened any more, for want of descriptors for instance. The ordinary one then serves:
+    /// an aligned transfer works on both.
+    pub(super) fn file(&self, ordinary: &File) -> Option<&File> {
+        self.file.get_or_init(|| by_descriptor(ordinary, Access::Read).ok()).as_deref()
+    }
+
+    /// Whether the descriptor was opened, or tried to be.
+    pub(super) fn is_opened(&self) -> bool {
+        self.file.get().is_some()
     }
 }
 

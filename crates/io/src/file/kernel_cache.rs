@@ -13,7 +13,7 @@
 //! that owns the file or may write to it. See
 //! `docs/decisions/0001-ask-before-probing-the-page-cache.md`.
 //!
-//! Owns: what was learned about one file: which calls work, whether recent reads hit.
+//! Owns: what was learned about one file: which calls work, whether recent reads hit; and about small files read whole.
 //! Does not own: the descriptor.
 //! Hot path: warm: 1 syscall (`preadv2`); cold: 1 syscall (`cachestat`).
 
@@ -56,6 +56,29 @@ pub fn resident_pages(file: BorrowedFd<'_>, range: ByteRange) -> Option<u64> {
 pub(crate) fn is_dirty(file: BorrowedFd<'_>, range: ByteRange) -> bool {
     let stat = sys::cachestat(file, PageRange::covering(range).bytes());
     !range.is_empty() && stat.is_ok_and(|stat| stat.dirty + stat.writeback > 0)
+}
+
+/// Whether small files that were read whole, one after the other, were in the kernel's page cache. A hint, so relaxed accesses do.
+#[derive(Debug, Default)]
+pub struct WarmFiles {
+    /// Files in a row that were.
+    streak: AtomicU32,
+}
+
+impl WarmFiles {
+    /// Whether so many were that the next one is not asked for: a miss then makes the kernel read that file, one in seventeen.
+    pub(super) fn are_likely(&self) -> bool {
+        self.streak.load(Ordering::Relaxed) >= WARM_STREAK
+    }
+
+    pub(super) fn learn(&self, residency: Residency) {
+        let streak = self.streak.load(Ordering::Relaxed);
+        let next = if residency == Residency::Whole { (streak + 1).min(WARM_STREAK) } else { 0 };
+        // Threads that find nothing new share the line.
+        if next != streak {
+            self.streak.store(next, Ordering::Relaxed);
+        }
+    }
 }
 
 /// What a miss of `RWF_NOWAIT` costs.

@@ -36,7 +36,7 @@ pub use direct::DirectAlignment;
 pub(crate) use direct::PageBuffer;
 pub use file_system::FileSystem;
 pub use identity::{device_number, file_system_uuid};
-pub use kernel_cache::{Residency, resident_pages};
+pub use kernel_cache::{Residency, WarmFiles, resident_pages};
 pub use lease::{Lease, LeaseOwner, LeaseState, LeaseWatch};
 pub use mapped::{MapAdvice, MappedFile};
 pub use once::{SeenFile, WholeFile};

@@ -7,14 +7,17 @@
 //!              └───► else ─► the descriptor becomes an `OpenFile`'s
 //! ```
 //!
+//! An [`OpenFile`] whose first use is a read of all of it does the same with its ordinary descriptor: that is direct while the read
+//! takes, and then as other transfers need it. To open a second one would cost as much as the file's opening.
+//!
 //! Only `open(2)` makes all the checks that may forbid reading a file: permissions, Landlock, security modules, listeners of
 //! fanotify. All later calls use the descriptor, so they concern the file that was opened, even if its name leads elsewhere.
 //!
-//! Owns: the descriptor, from opening to closing or to its becoming an [`OpenFile`]'s.
+//! Owns: the descriptor, from opening to closing or to its becoming an [`OpenFile`]'s; that read of an [`OpenFile`].
 //! Does not own: the cache, the fallback where this does not work.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -23,14 +26,14 @@ use std::time::Duration;
 
 use headwater_core::units::{ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES};
 use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, retry_on_intr};
 
-use super::access::{Access, DirectIo, let_wait, open_unwaiting};
+use super::access::{Access, DirectIo, Route, let_wait, open_unwaiting};
 use super::clock::coarse_clock;
 use super::descriptor::Descriptor;
+use super::kernel_cache::{Residency, WarmFiles, resident_pages};
 use super::open_file::{OpenFile, Opened};
 use super::status::{FileKind, Status};
-use crate::file::kernel_cache::resident_pages;
-
 /// A file opened for reading, and the one look at it.
 #[derive(Debug)]
 pub struct SeenFile {
@@ -94,9 +97,63 @@ impl SeenFile {
     /// # Errors
     /// As [`OpenFile::open`].
     pub fn into_open_file(self, path: &Path, direct_io: DirectIo) -> io::Result<OpenFile> {
-        let_wait(&self.descriptor)?;
         let status = Status::of(&self.descriptor)?;
         OpenFile::from_ordinary(self.descriptor, status, self.looked_at, path, (direct_io, Access::Read))
+    }
+}
+
+impl OpenFile {
+    /// Reads all of a small regular file, of this length when it was opened, if the kernel's page cache has it. The buffer may be
+    /// longer. `None` if it has not, or on an error; another way is to be taken then. One system call while
+    /// `files` are warm, else two; some more where the kernel does not tell what it has.
+    pub fn copy_first(&self, buffer: &mut [u8], length: usize, files: &WarmFiles) -> Option<usize> {
+        let is_whole = |read_bytes: &usize| *read_bytes >= length;
+        // Whatever flags `read_direct_first` in another thread has given the descriptor: what it then refuses is read in another way.
+        if files.are_likely() {
+            let mut buffers = [IoSliceMut::new(buffer)];
+            let read = preadv2(&self.ordinary, &mut buffers, 0, ReadWriteFlags::NOWAIT);
+            if let Ok(read_bytes) = read
+                && is_whole(&read_bytes)
+            {
+                return Some(read_bytes);
+            }
+            files.learn(Residency::None);
+            // The kernel has begun to read what it lacked: a direct read would do that a second time.
+            if read.is_ok() || read == Err(Errno::AGAIN) {
+                return self.ordinary.read_at(buffer, 0).ok().filter(is_whole);
+            }
+        }
+        let pages_wanted = (length as u64).div_ceil(PAGE_SIZE_BYTES);
+        let read = match resident_pages(self.ordinary.as_fd(), ByteRange::new(0, length as u64)) {
+            Some(pages) if pages < pages_wanted => None,
+            Some(_) => self.ordinary.read_at(buffer, 0).ok(),
+            None => self.read_if_resident(buffer, 0).ok().flatten(),
+        };
+        let read = read.filter(is_whole);
+        files.learn(read.map_or(Residency::None, |_| Residency::Whole));
+        read
+    }
+
+    /// One direct read from the beginning of the file, into aligned memory. If nothing has used the file's descriptors, the ordinary
+    /// one becomes direct while this takes, and transfers of other threads wait.
+    ///
+    /// # Errors
+    /// What `pread(2)` reports.
+    pub(crate) fn read_direct_first(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut read = None;
+        if !cfg!(miri) && self.direct.as_ref().is_some_and(|direct| !direct.is_opened()) {
+            self.is_ready.get_or_init(|| {
+                if fcntl_setfl(&self.ordinary, OFlags::DIRECT).is_ok() {
+                    read = Some(retry_on_intr(|| pread(&self.ordinary, &mut *buffer, 0)));
+                }
+                // As in `ready`.
+                let_wait(&self.ordinary).unwrap_or_default();
+            });
+        }
+        match read {
+            Some(read) => Ok(read?),
+            None => self.read_blocking(Route::Direct, buffer, 0),
+        }
     }
 }
 
@@ -130,4 +187,108 @@ fn read_to_end(file: &File, length_bytes: u64) -> io::Result<Option<WholeFile>> 
         }
     }
     Ok(None)
+}
+
+#[cfg(all(test, not(miri), not(headwater_loom)))]
+mod tests {
+    use std::fs;
+    use std::thread;
+
+    use headwater_testkit::{ScratchDir, make_cold, skip};
+    use rustix::fs::fcntl_getfl;
+
+    use super::*;
+
+    const LENGTH: usize = 10_000;
+
+    #[repr(C, align(4096))]
+    struct Aligned([u8; 3 * PAGE_BYTES]);
+
+    fn contents() -> Vec<u8> {
+        (0..LENGTH).map(|at| (at % 251) as u8).collect()
+    }
+
+    /// A cold file of these contents, on a file system with direct I/O.
+    fn cold_file(directory: &Path) -> Option<OpenFile> {
+        let path = directory.join("file");
+        fs::write(&path, contents()).unwrap();
+        make_cold(&File::open(&path).unwrap()).unwrap();
+        let file = OpenFile::open(&path, DirectIo::Preferred, Access::Read).unwrap();
+        file.direct.as_ref().is_some_and(|direct| !direct.is_opened()).then_some(file)
+    }
+
+    fn is_second_open(file: &OpenFile) -> bool {
+        file.direct.as_ref().unwrap().is_opened()
+    }
+
+    /// Goal: the first direct read of all of a file opens no second descriptor, and leaves the first one without the flags of the
+    /// opening and of the read; so does any other first transfer. A later read has a second descriptor.
+    #[test]
+    fn a_first_direct_read_takes_the_only_descriptor() {
+        let Ok(directory) = ScratchDir::on_target() else { return skip("a directory") };
+        let Some(file) = cold_file(directory.path()) else { return skip("direct I/O") };
+        assert!(fcntl_getfl(&file.ordinary).unwrap().contains(OFlags::NONBLOCK));
+        let mut memory = Aligned([0; _]);
+        for is_first in [true, false] {
+            memory.0.fill(0);
+            assert_eq!(file.read_direct_first(&mut memory.0).unwrap(), LENGTH);
+            assert!(memory.0[..LENGTH] == contents());
+            assert_eq!(is_second_open(&file), !is_first);
+            let flags = fcntl_getfl(&file.ordinary).unwrap();
+            assert!(!flags.intersects(OFlags::NONBLOCK | OFlags::DIRECT), "{flags:?}");
+        }
+        let other = cold_file(directory.path()).unwrap();
+        assert!(!fcntl_getfl(other.buffered()).unwrap().contains(OFlags::NONBLOCK));
+    }
+
+    /// Goal: a transfer that needs no alignment succeeds beside a first direct read through the same descriptor, and so do further
+    /// copies of all of the file.
+    #[test]
+    fn other_threads_read_beside_a_first_direct_read() {
+        let Ok(directory) = ScratchDir::on_target() else { return skip("a directory") };
+        for _ in 0..100 {
+            let Some(file) = cold_file(directory.path()) else { return skip("direct I/O") };
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut memory = Aligned([0; _]);
+                    assert_eq!(file.read_direct_first(&mut memory.0).unwrap(), LENGTH);
+                    assert!(memory.0[..LENGTH] == contents());
+                });
+                scope.spawn(|| {
+                    let mut buffer = vec![0; LENGTH];
+                    if let Some(read_bytes) = file.copy_first(&mut buffer, LENGTH, &WarmFiles::default()) {
+                        assert!(buffer[..read_bytes] == contents());
+                    }
+                });
+                let mut buffer = [0; 777];
+                assert_eq!(file.read_blocking(Route::Buffered, &mut buffer, 1).unwrap(), 777);
+                assert!(buffer == contents()[1..778]);
+            });
+        }
+    }
+
+    /// Goal: after many warm files the kernel is not asked for the next; one that is cold is read all the same, once, and ends that.
+    /// A file that has become shorter is not taken for whole.
+    #[test]
+    fn a_cold_file_ends_a_row_of_warm_ones() {
+        let Ok(directory) = ScratchDir::on_target() else { return skip("a directory") };
+        let (files, mut buffer) = (WarmFiles::default(), vec![0; LENGTH + 100]);
+        let Some(file) = cold_file(directory.path()) else { return skip("direct I/O") };
+        if resident_pages(file.ordinary.as_fd(), ByteRange::new(0, LENGTH as u64)) != Some(0) {
+            return skip("what the page cache holds");
+        }
+        assert_eq!(file.copy_first(&mut buffer, LENGTH, &files), None);
+        assert_eq!(file.copy_first(&mut buffer, LENGTH, &files), None);
+        fs::read(directory.path().join("file")).unwrap();
+        for _ in 0..20 {
+            assert_eq!(file.copy_first(&mut buffer, LENGTH, &files), Some(LENGTH));
+        }
+        assert!(files.are_likely());
+        let cold = cold_file(directory.path()).unwrap();
+        buffer.fill(0);
+        assert_eq!(cold.copy_first(&mut buffer, LENGTH, &files), Some(LENGTH));
+        assert!(buffer[..LENGTH] == contents());
+        assert!(!files.are_likely());
+        assert_eq!(cold.copy_first(&mut buffer, LENGTH + 1, &files), None);
+    }
 }

@@ -32,8 +32,10 @@ use super::status::{FileKey, FileKind, FileStamp, Status};
 /// A file open for positioned transfers.
 #[derive(Debug)]
 pub struct OpenFile {
-    pub(super) buffered: Descriptor,
-    direct: Option<Direct>,
+    pub(super) ordinary: Descriptor,
+    /// Set once `ordinary` has the flags that transfers need; see [`OpenFile::buffered`].
+    pub(super) is_ready: OnceLock<()>,
+    pub(super) direct: Option<Direct>,
     kind: FileKind,
     opened: Opened,
     kernel_cache: KernelCache,
@@ -53,8 +55,9 @@ pub struct Opened {
 }
 
 impl OpenFile {
-    /// Opens a regular file, block device or character device; the last without `O_DIRECT`. Three system calls, where
-    /// the file system tells what `O_DIRECT` asks for: the descriptor for it is then opened when it is first used.
+    /// Opens a regular file, block device or character device; the last without `O_DIRECT`. Two system calls, where
+    /// the file system tells what `O_DIRECT` asks for: the descriptor for it is then opened when it is first used, and the flags of
+    /// the ordinary one are set when it first moves bytes.
     ///
     /// # Errors
     /// What `open(2)` reports; `IsADirectory`; `Unsupported` for files without positions (FIFO, socket), and with
@@ -63,24 +66,23 @@ impl OpenFile {
         let looked_at = coarse_clock();
         let buffered = open_unwaiting(path, access)?;
         let status = Status::of(&buffered)?;
-        let_wait(&buffered)?;
         OpenFile::from_ordinary(buffered, status, looked_at, path, (direct_io, access))
     }
 
     /// Adds to the ordinary descriptor what else is wanted.
     pub(super) fn from_ordinary(
-        buffered: Descriptor,
+        ordinary: Descriptor,
         status: Status,
         looked_at: Duration,
         path: &Path,
         (direct_io, access): (DirectIo, Access),
     ) -> io::Result<OpenFile> {
-        let direct = Direct::choose(direct_io, &buffered, &status, path, access)?;
+        let direct = Direct::choose(direct_io, &ordinary, &status, path, access)?;
         let misses = if direct.is_some() { Misses::AreWasted } else { Misses::AreUseful };
         let opened = Opened { key: status.key, stamp: status.stamp, looked_at };
         let (kind, kernel_cache) = (status.kind, KernelCache::new(misses));
-        let (polled_bytes_max, file_system) = (OnceLock::new(), OnceLock::new());
-        Ok(OpenFile { buffered, direct, kind, opened, kernel_cache, polled_bytes_max, file_system })
+        let (is_ready, polled_bytes_max, file_system) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Ok(OpenFile { ordinary, is_ready, direct, kind, opened, kernel_cache, polled_bytes_max, file_system })
     }
 
     /// What was seen of the file when it was opened, its length unless it is a block device.
@@ -100,7 +102,7 @@ impl OpenFile {
 
     /// What kind of file system the file lies on. One system call, the first time.
     pub fn file_system(&self) -> FileSystem {
-        *self.file_system.get_or_init(|| FileSystem::of(&self.buffered, self.opened.key))
+        *self.file_system.get_or_init(|| FileSystem::of(&self.ordinary, self.opened.key))
     }
 
     /// The length now, bytes. One syscall.
@@ -109,8 +111,8 @@ impl OpenFile {
     /// What `fstat(2)` or `lseek(2)` report.
     pub fn length_bytes(&self) -> io::Result<u64> {
         match self.kind {
-            FileKind::Regular | FileKind::CharacterDevice => Ok(self.buffered.metadata()?.len()),
-            FileKind::BlockDevice => Ok(rustix::fs::seek(&self.buffered, rustix::fs::SeekFrom::End(0))?),
+            FileKind::Regular | FileKind::CharacterDevice => Ok(self.ordinary.metadata()?.len()),
+            FileKind::BlockDevice => Ok(rustix::fs::seek(&self.ordinary, rustix::fs::SeekFrom::End(0))?),
         }
     }
 
@@ -128,7 +130,7 @@ impl OpenFile {
     pub fn identity(&self) -> io::Result<(FileKey, FileStamp)> {
         let is_remote = self.opened.key.is_on_no_device()
             && matches!(self.file_system(), FileSystem::Network | FileSystem::User | FileSystem::Unknown);
-        let status = if is_remote { Status::of_server(&self.buffered) } else { Status::of(&self.buffered) };
+        let status = if is_remote { Status::of_server(&self.ordinary) } else { Status::of(&self.ordinary) };
         let Status { key, stamp, .. } = status?;
         let length_bytes = match self.kind {
             FileKind::Regular | FileKind::CharacterDevice => stamp.length_bytes,
@@ -145,7 +147,7 @@ impl OpenFile {
     /// # Errors
     /// What `preadv2(2)` reports, other than that it would have to wait.
     pub fn read_if_resident(&self, buffer: &mut [u8], offset_bytes: u64) -> io::Result<Option<usize>> {
-        self.kernel_cache.read_if_resident(&self.buffered, buffer, offset_bytes)
+        self.kernel_cache.read_if_resident(self.ready(), buffer, offset_bytes)
     }
 
     /// The same for a range that [`OpenFile::residency`] said is resident: does not ask again.
@@ -153,13 +155,13 @@ impl OpenFile {
     /// # Errors
     /// As [`OpenFile::read_if_resident`].
     pub fn read_resident(&self, buffer: &mut [u8], offset_bytes: u64) -> io::Result<Option<usize>> {
-        self.kernel_cache.read(&self.buffered, buffer, offset_bytes)
+        self.kernel_cache.read(self.ready(), buffer, offset_bytes)
     }
 
     /// How much of `range`, as far as the file reaches, the kernel's page cache holds. One or two cheap syscalls. Where
     /// the kernel only answers the owner of the file, first and last page are probed and stand for the rest.
     pub fn residency(&self, range: ByteRange) -> Residency {
-        self.kernel_cache.residency(&self.buffered, range)
+        self.kernel_cache.residency(&self.ordinary, range)
     }
 
     /// How many pages of `range` the kernel's page cache holds. A range that reaches beyond the end of the file may count
@@ -167,20 +169,20 @@ impl OpenFile {
     /// when the file is truncated. `None` where the kernel does not tell: before Linux 6.5, and of files that this process
     /// neither owns nor may write to. One syscall.
     pub fn resident_pages(&self, range: ByteRange) -> Option<u64> {
-        self.kernel_cache.resident_pages(&self.buffered, range)
+        self.kernel_cache.resident_pages(&self.ordinary, range)
     }
 
     /// Whether two changes always leave different times if the first was looked at in between, however short the time: from Linux
     /// 6.13 on ext4, XFS, Btrfs and tmpfs. One syscall, once the kernel is known to be new enough.
     pub fn has_fine_times(&self) -> bool {
-        file_system::has_fine_times(&self.buffered)
+        file_system::has_fine_times(&self.ordinary)
     }
 
     /// Whether the kernel's page cache holds bytes of `range` that were written, by whatever process, and are not on the device.
     /// If a direct write meets pages that others write through the page cache, the next sync of the file fails. One syscall; `false`
     /// if the kernel does not answer.
     pub fn is_dirty_in_kernel(&self, range: ByteRange) -> bool {
-        is_dirty(self.buffered.as_fd(), range)
+        is_dirty(self.ordinary.as_fd(), range)
     }
 
     /// Reads into borrowed memory and returns when it is done: until the buffer is full, the file ends, or an error.
@@ -290,7 +292,7 @@ impl OpenFile {
     /// # Errors
     /// What `posix_fadvise(2)` reports.
     pub fn evict_from_kernel(&self) -> io::Result<()> {
-        Ok(rustix::fs::fadvise(&self.buffered, 0, None, rustix::fs::Advice::DontNeed)?)
+        Ok(rustix::fs::fadvise(&self.ordinary, 0, None, rustix::fs::Advice::DontNeed)?)
     }
 
     /// Advises the kernel on the ordinary descriptor, for which it reads ahead and caches. An empty range means nothing, not the rest
@@ -313,20 +315,20 @@ impl OpenFile {
             Advice::WillNeed => rustix::fs::Advice::WillNeed,
             Advice::DontNeed => rustix::fs::Advice::DontNeed,
         };
-        Ok(rustix::fs::fadvise(&self.buffered, range.start, length, advice)?)
+        Ok(rustix::fs::fadvise(&self.ordinary, range.start, length, advice)?)
     }
 
     /// Direct requests of up to this many bytes complete on a ring that polls the device; 0 where none do. Looked up once for
     /// each device, and tried once for each open file, by `is_polled`: a read of the direct descriptor.
     pub(crate) fn polled_bytes_max(&self, is_polled: impl FnOnce(BorrowedFd<'_>) -> bool) -> usize {
         let look = || {
-            let (Some(direct), Ok(stat)) = (&self.direct, rustix::fs::fstat(&self.buffered)) else {
+            let (Some(_), Ok(stat)) = (&self.direct, rustix::fs::fstat(&self.ordinary)) else {
                 return 0;
             };
             let device = if self.kind == FileKind::BlockDevice { stat.st_rdev } else { stat.st_dev };
             match known_polled_bytes_max(device) {
                 0 => 0,
-                bytes if is_polled(direct.file_or(&self.buffered).as_fd()) => bytes,
+                bytes if is_polled(self.file(Route::Direct).as_fd()) => bytes,
                 _ => 0,
             }
         };
@@ -348,13 +350,24 @@ impl OpenFile {
 
     /// The ordinary descriptor, for the ways of moving bytes that stay inside the kernel (`splice`, `sendfile`).
     pub fn buffered(&self) -> BorrowedFd<'_> {
-        self.buffered.as_fd()
+        self.ready().as_fd()
+    }
+
+    /// The ordinary descriptor, as transfers need it. One system call, the first time; waits for a direct read through it
+    /// (`read_direct_first`).
+    pub(super) fn ready(&self) -> &Descriptor {
+        // A regular file or a device takes this flag back; without that, a ring would report `EAGAIN` where it had to wait.
+        self.is_ready.get_or_init(|| let_wait(&self.ordinary).unwrap_or_default());
+        &self.ordinary
     }
 
     pub(super) fn file(&self, route: Route) -> &File {
         match route {
-            Route::Buffered => &self.buffered,
-            Route::Direct => self.direct.as_ref().expect("requests check the route").file_or(&self.buffered),
+            Route::Buffered => self.ready(),
+            Route::Direct => {
+                let direct = self.direct.as_ref().expect("requests check the route");
+                direct.file(&self.ordinary).unwrap_or_else(|| self.ready())
+            }
         }
     }
 }

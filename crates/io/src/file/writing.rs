@@ -62,7 +62,7 @@ impl OpenFile {
     /// # Errors
     /// What `ftruncate(2)` reports.
     pub fn set_len(&self, length_bytes: u64) -> io::Result<()> {
-        self.buffered.set_len(length_bytes)
+        self.ordinary.set_len(length_bytes)
     }
 
     /// Reserves space for `range`, as zeroes where nothing is stored yet, so that a write there does not find the file system full.
@@ -105,7 +105,7 @@ impl OpenFile {
     /// # Errors
     /// What `fstat(2)` reports.
     pub fn links(&self) -> io::Result<u64> {
-        Ok(self.buffered.metadata()?.nlink())
+        Ok(self.ordinary.metadata()?.nlink())
     }
 
     /// Free space of the file system for unprivileged users, in bytes; `u64::MAX` where it has no limit. Without regard to quotas
@@ -114,7 +114,7 @@ impl OpenFile {
     /// # Errors
     /// What `fstatfs(2)` reports.
     pub fn free_bytes(&self) -> io::Result<u64> {
-        let status = rustix::fs::fstatvfs(&self.buffered)?;
+        let status = rustix::fs::fstatvfs(&self.ordinary)?;
         // A tmpfs without limit has no blocks.
         let is_limited = status.f_blocks > 0;
         Ok(if is_limited { status.f_bavail.saturating_mul(status.f_frsize) } else { u64::MAX })
@@ -128,7 +128,7 @@ impl OpenFile {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         loop {
-            match rustix::fs::fallocate(&self.buffered, flags, range.start, range.len()) {
+            match rustix::fs::fallocate(&self.ordinary, flags, range.start, range.len()) {
                 Ok(()) => return Ok(Allocated::Yes),
                 Err(Errno::INTR) => {}
                 // INVAL: the range is valid, so the file system takes none.
