@@ -58,15 +58,16 @@ pub(crate) fn is_dirty(file: BorrowedFd<'_>, range: ByteRange) -> bool {
     !range.is_empty() && stat.is_ok_and(|stat| stat.dirty + stat.writeback > 0)
 }
 
-/// Whether small files that were read whole, one after the other, were in the kernel's page cache. A hint, so relaxed accesses do.
+/// How many small files, read whole one after the other, were in the kernel's page cache. A hint, so relaxed accesses do.
 #[derive(Debug, Default)]
 pub struct WarmFiles {
-    /// Files in a row that were.
+    /// Files in a row that the page cache held, up to [`WARM_STREAK`].
     streak: AtomicU32,
 }
 
 impl WarmFiles {
-    /// Whether so many were that the next one is not asked for: a miss then makes the kernel read that file, one in seventeen.
+    /// Whether the last [`WARM_STREAK`] files were there, so that the next is read without asking `cachestat`. If it is cold, the kernel
+    /// reads it into the page cache: at most one file in seventeen.
     pub(super) fn are_likely(&self) -> bool {
         self.streak.load(Ordering::Relaxed) >= WARM_STREAK
     }
@@ -74,7 +75,7 @@ impl WarmFiles {
     pub(super) fn learn(&self, residency: Residency) {
         let streak = self.streak.load(Ordering::Relaxed);
         let next = if residency == Residency::Whole { (streak + 1).min(WARM_STREAK) } else { 0 };
-        // Threads that find nothing new share the line.
+        // Written only when it changes: otherwise every file would take the cache line away from other threads.
         if next != streak {
             self.streak.store(next, Ordering::Relaxed);
         }

@@ -7,8 +7,8 @@
 //!              └───► else ─► the descriptor becomes an `OpenFile`'s
 //! ```
 //!
-//! An [`OpenFile`] whose first use is a read of all of it does the same with its ordinary descriptor: that is direct while the read
-//! takes, and then as other transfers need it. To open a second one would cost as much as the file's opening.
+//! An [`OpenFile`] whose first use is a read of the whole file does the same with its ordinary descriptor: it has `O_DIRECT` during that
+//! read, and afterwards the flags that other transfers need. Opening a second descriptor would cost as much as the first.
 //!
 //! Only `open(2)` makes all the checks that may forbid reading a file: permissions, Landlock, security modules, listeners of
 //! fanotify. All later calls use the descriptor, so they concern the file that was opened, even if its name leads elsewhere.
@@ -103,12 +103,13 @@ impl SeenFile {
 }
 
 impl OpenFile {
-    /// Reads all of a small regular file, of this length when it was opened, if the kernel's page cache has it. The buffer may be
-    /// longer. `None` if it has not, or on an error; another way is to be taken then. One system call while
-    /// `files` are warm, else two; some more where the kernel does not tell what it has.
+    /// Reads all of a small regular file, whose length was `length` when it was opened, if the kernel's page cache holds it. The buffer
+    /// may be longer. `None` if the page cache lacks a part, or on an error: the caller then takes another way. One system call while
+    /// `files` are warm, else two; some more where the kernel does not report what it holds.
     pub fn copy_first(&self, buffer: &mut [u8], length: usize, files: &WarmFiles) -> Option<usize> {
         let is_whole = |read_bytes: &usize| *read_bytes >= length;
-        // Whatever flags `read_direct_first` in another thread has given the descriptor: what it then refuses is read in another way.
+        // Another thread may be in `read_direct_first`: the descriptor then has `O_DIRECT`, and refuses unaligned reads with an error,
+        // after which the caller takes another way.
         if files.are_likely() {
             let mut buffers = [IoSliceMut::new(buffer)];
             let read = preadv2(&self.ordinary, &mut buffers, 0, ReadWriteFlags::NOWAIT);
@@ -134,8 +135,8 @@ impl OpenFile {
         read
     }
 
-    /// One direct read from the beginning of the file, into aligned memory. If nothing has used the file's descriptors, the ordinary
-    /// one becomes direct while this takes, and transfers of other threads wait.
+    /// One direct read from the beginning of the file, into aligned memory. If nothing has used the file's descriptors yet, the ordinary
+    /// one has `O_DIRECT` during this read, and transfers of other threads wait for its end.
     ///
     /// # Errors
     /// What `pread(2)` reports.

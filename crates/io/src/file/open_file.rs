@@ -356,7 +356,7 @@ impl OpenFile {
     /// The ordinary descriptor, as transfers need it. One system call, the first time; waits for a direct read through it
     /// (`read_direct_first`).
     pub(super) fn ready(&self) -> &Descriptor {
-        // A regular file or a device takes this flag back; without that, a ring would report `EAGAIN` where it had to wait.
+        // No file that this opens refuses the call. If one did, its requests on a ring might fail with EAGAIN.
         self.is_ready.get_or_init(|| let_wait(&self.ordinary).unwrap_or_default());
         &self.ordinary
     }
