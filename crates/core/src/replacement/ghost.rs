@@ -68,7 +68,8 @@ impl Ghost {
 
     /// Whether the page is among the last `pages` that left. It is forgotten then, as it is back.
     pub(super) fn recall(&mut self, fingerprint: u64, pages: u32) -> bool {
-        if self.sets.is_empty() {
+        // The table of a large cache is some MiB: while the cache fills for the first time, it is not even read.
+        if self.left == 0 {
             return false;
         }
         let (now, age_max) = (self.now(), u64::from(pages) >> self.tick_shift);
