@@ -5,8 +5,9 @@
 //! ```
 //!
 //! Owns: which groups there are, the order.
-//! Does not own: the options (setup), rounds and verdicts (contest), what is promised (promises), ways (reading, programs, short, sizes, write).
+//! Does not own: the options (setup), rounds and verdicts (contest), what is promised (promises), ways (defaults, reading, programs, short, sizes, write).
 
+mod defaults;
 mod programs;
 mod promises;
 mod reading;
@@ -21,6 +22,7 @@ use crate::contest::{self, Contest, Outcome};
 use crate::setup::{Bench, Options, is_meant};
 use crate::write;
 
+pub(crate) use defaults::{ArmOptions as DefaultArm, run_arm as run_default};
 pub(crate) use short::{ArmOptions as ShortArm, run_arm as run_short};
 
 /// All groups, though one fails.
@@ -66,7 +68,7 @@ fn check_groups(options: &Options) -> io::Result<()> {
 type Build = for<'a> fn(&'a Bench<'a>) -> io::Result<Contest<'a>>;
 
 /// In the order in which they run.
-const GROUPS: [(&str, Build); 22] = [
+const GROUPS: [(&str, Build); 25] = [
     ("scan", reading::scan),
     ("memory", reading::memory),
     ("random", reading::random),
@@ -88,5 +90,8 @@ const GROUPS: [(&str, Build); 22] = [
     ("write-beside", write::beside),
     ("write-fork", write::fork),
     ("write-copy", write::copy),
+    ("default-confined", defaults::confined),
+    ("default-service", defaults::service),
+    ("default-fill", defaults::fill),
     ("tune", programs::tune),
 ];

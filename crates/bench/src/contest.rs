@@ -288,7 +288,7 @@ pub(crate) fn finish(
 }
 
 /// All figures of ways: the name in JSON, the unit, which way is better, how many places are shown.
-const FIGURES: [(&str, &str, Better, usize); 36] = [
+const FIGURES: [(&str, &str, Better, usize); 40] = [
     ("appends_per_s", "appends/s", Better::Higher, 0),
     ("batches", "batches", Better::Higher, 0),
     LATENCIES[0],
@@ -311,12 +311,16 @@ const FIGURES: [(&str, &str, Better, usize); 36] = [
     ("files_per_s", "files/s", Better::Higher, 0),
     ("elapsed_s", "s", Better::Lower, 3),
     ("cpu_s", "CPU s", Better::Lower, 3),
+    ("system_cpu_s", "CPU s of all", Better::Lower, 3),
+    ("sync_s", "s of the sync", Better::Lower, 3),
     ("cpu_s_per_gib", "CPU s/GiB", Better::Lower, 3),
     ("cpu_us", "CPU us each", Better::Lower, 1),
     ("syscalls", "system calls each", Better::Lower, 3),
     ("ms_each", "ms each", Better::Lower, 3),
     ("peak_rss_mib", "peak MiB", Better::Lower, 1),
     ("queue_kib", "queue KiB", Better::Lower, 0),
+    ("hit_share", "hits", Better::Higher, 3),
+    ("cached_mib", "cached MiB", Better::Higher, 0),
     ("hot_share", "hot set kept", Better::Higher, 3),
     ("reads_per_s", "reads/s", Better::Higher, 0),
     ("beside_per_s", "beside/s", Better::Higher, 0),

@@ -76,6 +76,9 @@ enum Command {
     /// Reads the first page of a file, with headwater or std, and ends; used by `bars`.
     #[command(hide = true)]
     OnePage(bars::ShortArm),
+    /// Runs one arm of the groups `default` of `bars` in this process and prints a line of JSON.
+    #[command(hide = true)]
+    DefaultArm(bars::DefaultArm),
     /// Runs one arm of the group `write` of `bars` in this process and prints a line of JSON.
     #[command(hide = true)]
     WriteArm(write::ArmOptions),
@@ -133,6 +136,7 @@ fn main() -> ExitCode {
         Command::Peers(options) => peers::run(&options),
         Command::PeersArm(options) => peers::run_arm(&options),
         Command::OnePage(options) => bars::run_short(&options),
+        Command::DefaultArm(options) => bars::run_default(&options),
         Command::WriteArm(options) => write::run_arm(&options),
         Command::Figures(options) => figures::run(&options),
         Command::Guest(options) => guest::run(&options),

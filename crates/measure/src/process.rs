@@ -59,6 +59,15 @@ pub fn page_cache_drops() -> Option<u64> {
     field(&fs::read_to_string("/proc/vmstat").ok()?, "drop_pagecache ")?.parse().ok()
 }
 
+/// Processor time of the whole machine since it was started, that of interrupts and of the kernel's threads included.
+pub fn system_cpu_seconds() -> Option<f64> {
+    let text = fs::read_to_string("/proc/stat").ok()?;
+    let mut ticks = text.lines().next()?.split_whitespace().skip(1).map(|ticks| ticks.parse::<u64>().ok());
+    // `proc_stat(5)`: user, nice, system, idle, iowait, irq, softirq. A tick is a hundredth of a second on all Linux systems.
+    let [user, nice, system, _, _, irq, softirq] = std::array::from_fn(|_| ticks.next().flatten());
+    Some((user? + nice? + system? + irq? + softirq?) as f64 / 100.0)
+}
+
 /// What `/proc/meminfo` counts as available.
 pub fn available_memory_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;

@@ -1,7 +1,7 @@
 //! Promise: which row is held against which, and how much better it is to be.
 //!
 //! Owns: the table.
-//! Does not own: the rows (reading, programs, short, sizes, write), the judgement (contest).
+//! Does not own: the rows (defaults, reading, programs, short, sizes, write), the judgement (contest).
 
 use headwater_measure::Limit;
 
@@ -17,6 +17,7 @@ const fn most(limit: f64) -> Limit {
 
 const RATE: &str = "mib_per_s";
 const IOPS: &str = "iops";
+const SYSTEM_CPU: &str = "system_cpu_s";
 const CPU: &str = "cpu_s_per_gib";
 const FILES: &str = "files_per_s";
 const READS: &str = "reads_per_s";
@@ -73,8 +74,13 @@ pub(super) const ALL: &[Promise] = &[
     ratio("hash-file", "headwater", "b3sum*", RATE, least(1.2)),
     ratio("write-new", "headwater", "fio *", RATE, least(0.9)),
     ratio("write-new", "headwater", "std + fsync", RATE, least(1.0)),
-    ratio("write-new", "headwater", "std + fsync", "cpu_s", most(0.333)),
+    shown("write-new", "headwater", "std + fsync", SYSTEM_CPU),
+    // Memory that is reused: the kernel has zeroed it once.
+    ratio("write-new", "headwater, 64 MiB", "std + fsync", RATE, least(1.0)),
+    ratio("write-new", "headwater, 64 MiB", "std + fsync", "cpu_s", most(0.333)),
+    ratio("write-new", "headwater, 64 MiB", "std + fsync", SYSTEM_CPU, most(0.333)),
     ratio("write-overwrite", "headwater", "fio *", RATE, least(0.95)),
+    ratio("write-overwrite", "headwater, 64 MiB", "fio *", RATE, least(0.95)),
     shown("write-random", "headwater", "std + fsync", RATE),
     own("write-random", "headwater", "written_per_dirtied", most(1.1)),
     shown("write-repeated", "headwater", "std + fsync", RATE),
@@ -91,6 +97,17 @@ pub(super) const ALL: &[Promise] = &[
     own("write-fork", "headwater, cache", "ms_each", most(2.0)),
     ratio("write-copy", "headwater cp", "GNU cp", RATE, least(1.2)),
     ratio("write-copy", "headwater cp and sync", "GNU cp and sync", RATE, least(1.2)),
+    ratio("default-confined", "headwater, threads", "std, threads", IOPS, least(1.0)),
+    ratio("default-confined", "headwater, tasks", "std, threads", IOPS, least(1.0)),
+    ratio("default-service", "headwater, 4 KiB, cold", "spawn_blocking, 4 KiB, cold", RATE, least(1.0)),
+    ratio("default-service", "headwater, 4 KiB, cold", "spawn_blocking, 4 KiB, cold", "cpu_s", most(0.7)),
+    ratio("default-service", "headwater, 4 KiB, again", "spawn_blocking, 4 KiB, again", RATE, least(1.5)),
+    ratio("default-service", "headwater, 4 KiB, again", "spawn_blocking, 4 KiB, again", "cpu_s", most(0.7)),
+    ratio("default-service", "headwater, 64 KiB, cold", "spawn_blocking, 64 KiB, cold", RATE, least(1.0)),
+    ratio("default-service", "headwater, 64 KiB, cold", "spawn_blocking, 64 KiB, cold", "cpu_s", most(0.7)),
+    ratio("default-service", "headwater, 64 KiB, again", "spawn_blocking, 64 KiB, again", RATE, least(1.5)),
+    ratio("default-service", "headwater, 64 KiB, again", "spawn_blocking, 64 KiB, again", "cpu_s", most(0.7)),
+    ratio("default-fill", "headwater", "std", RATE, least(1.0)),
     ratio("tune", "headwater's choice, in fio", "the best of fio's grid", RATE, least(0.97)),
     ratio("tune", "headwater's choice, in fio", "the best of fio's grid", "queue_kib", most(1.0)),
 ];

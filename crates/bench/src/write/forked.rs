@@ -23,7 +23,7 @@ pub(super) fn run(options: &ArmOptions) -> io::Result<Figures> {
             Ok(figures)
         }
         Side::Nothing => Ok(forks()),
-        Side::View | Side::Std | Side::StdDirect => Err(options.unknown()),
+        Side::Headwater64M | Side::View | Side::Std | Side::StdDirect => Err(options.unknown()),
     }
 }
 

@@ -75,6 +75,9 @@ enum Work {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Side {
     Headwater,
+    /// With 64 MiB, instead of as much as is free.
+    #[value(name = "headwater-64m")]
+    Headwater64M,
     /// `headwater::File::view` for what is read again.
     View,
     /// Through the kernel's page cache.

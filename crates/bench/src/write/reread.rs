@@ -59,7 +59,7 @@ impl Kept {
                 Ok(Kept::Std(File::open(&options.file)?))
             }
             Side::Memory => Ok(Kept::Memory(std::fs::read(&options.file)?)),
-            Side::StdDirect | Side::Nothing => Err(options.unknown()),
+            Side::Headwater64M | Side::StdDirect | Side::Nothing => Err(options.unknown()),
         }
     }
 

@@ -22,7 +22,7 @@ impl Target {
     /// Makes the file if it is not there.
     pub(super) fn open(options: &ArmOptions, engine: &Engine) -> io::Result<Target> {
         let flags = match options.side {
-            Side::Headwater => {
+            Side::Headwater | Side::Headwater64M => {
                 return Ok(Target::Headwater(
                     OpenOptions::new().engine(engine).create().open(&options.file)?,
                 ));

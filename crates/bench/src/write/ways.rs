@@ -29,9 +29,12 @@ fn sequential<'a>(bench: &'a Bench<'a>, prepare: fn(&Path) -> io::Result<()>) ->
     let mut contest = Contest::default();
     let file = file(bench, &mut contest, 4096, 1)?;
     contents::make(&file.path, file.mib << 20)?;
-    for (name, side) in
-        [("headwater", Side::Headwater), ("std + fsync", Side::Std), ("std O_DIRECT", Side::StdDirect)]
-    {
+    for (name, side) in [
+        ("headwater", Side::Headwater),
+        ("headwater, 64 MiB", Side::Headwater64M),
+        ("std + fsync", Side::Std),
+        ("std O_DIRECT", Side::StdDirect),
+    ] {
         let arm = file.arm(Work::Sequential, side);
         contest.way(name, move || prepare(&arm.file).and_then(|()| arm.run()));
     }
