@@ -90,7 +90,7 @@ impl Completion {
         assert!(!self.queue.is_forked(), "a request of the parent process is waited for there");
         while !self.queue.wait_for(self.id, *limit) {
             *limit = (2 * *limit).min(STUCK_LOOK_MAX);
-            if self.again.is_some() && self.queue.has_stuck_submitter() {
+            if self.again.is_some() && self.queue.ends_wait() {
                 return Waited::Stuck;
             }
         }

@@ -87,6 +87,9 @@ pub struct DriverStats {
     pub enters: u64,
     /// Completions so far that named no request under way, and were ignored. More than 0 only if the kernel errs.
     pub unmatched_completions: u64,
+    /// Waits for a read that ended because the thread that submitted it was stuck in the kernel, or got no processor for some
+    /// milliseconds. Each may read the same bytes again.
+    pub stuck_waits: u64,
 }
 
 /// Carries out requests. Clones share the driver; the last one waits for what is still in flight.
@@ -398,6 +401,7 @@ impl Driver {
             stats.in_flight += queue.slots.in_flight();
             stats.queued += queue.slots.queued();
             stats.slots_used += queue.slots.used();
+            stats.stuck_waits += queue.stuck_waits();
             if let Backend::Uring(uring) = &queue.backend {
                 stats.enters += uring.enters();
                 stats.unmatched_completions += uring.unmatched();

@@ -5,6 +5,7 @@
 //! Invariants: I4 a queue lives until its last completion is gone, and then waits for the requests in flight.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::backend::sim::Sim;
@@ -20,6 +21,8 @@ use crate::system::reject::RejectReason;
 pub(crate) struct Queue {
     pub(crate) slots: Arc<Slots>,
     pub(crate) backend: Backend,
+    /// See [`DriverStats::stuck_waits`](super::DriverStats::stuck_waits).
+    stuck_waits: AtomicU64,
     mark: ProcessMark,
 }
 
@@ -39,7 +42,7 @@ pub(crate) enum Start {
 
 impl Queue {
     pub(crate) fn new(slots: Arc<Slots>, backend: Backend) -> Queue {
-        Queue { slots, backend, mark: ProcessMark::here() }
+        Queue { slots, backend, stuck_waits: AtomicU64::new(0), mark: ProcessMark::here() }
     }
 
     pub(crate) fn is_forked(&self) -> bool {
@@ -149,9 +152,16 @@ impl Queue {
         }
     }
 
-    /// Whether a thread stuck in the kernel holds back completions.
-    pub(crate) fn has_stuck_submitter(&self) -> bool {
-        matches!(&self.backend, Backend::Uring(uring) if uring.has_stuck_submitter())
+    /// Whether a thread stuck in the kernel holds back completions, so that the caller waits no longer. Such waits are counted.
+    pub(crate) fn ends_wait(&self) -> bool {
+        let is_stuck = matches!(&self.backend, Backend::Uring(uring) if uring.has_stuck_submitter());
+        self.stuck_waits.fetch_add(u64::from(is_stuck), Ordering::Relaxed);
+        is_stuck
+    }
+
+    /// Waits that ended so.
+    pub(crate) fn stuck_waits(&self) -> u64 {
+        self.stuck_waits.load(Ordering::Relaxed)
     }
 
     /// Whether a thread can hold back the completions of another.
