@@ -94,7 +94,7 @@ impl Files {
             theirs.write_all_at(&mebibyte, offset_bytes)?;
         }
         theirs.sync_all()?;
-        let engine = Engine::builder().memory((length_bytes * 3 / 2).max(16 << 20)).build()?;
+        let engine = Engine::builder().build()?;
         let mut options = OpenOptions::new();
         let ours = options.engine(&engine).io(IoMode::Auto).caching(Caching::On).write().open(&path)?;
         let files = Files { ours, theirs, length_bytes };
