@@ -26,6 +26,7 @@
 use alloc::collections::TryReserveError;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::frame::{
     Ended, FileId, FirstUse, Frame, FrameState, Frames, Held, Invalidated, LoadId, LoadKind, PAGES_MAX,
@@ -125,6 +126,17 @@ impl Cache {
         table.find(&self.nodes, page)
     }
 
+    /// As [`Cache::find`], for pages in order: those that follow `page` too, up to the first that is missing, as many as are found
+    /// in one step.
+    #[inline]
+    pub fn find_run<'a>(
+        &'a self,
+        table: &PageTable,
+        page: PageIndex,
+    ) -> impl Iterator<Item = FrameId> + use<'a> {
+        table.find_run(&self.nodes, page)
+    }
+
     /// The frame with this number, if its chunk is there.
     #[inline]
     pub fn frame(&self, found: FrameId) -> Option<&Frame> {
@@ -211,6 +223,18 @@ impl Cache {
     #[inline]
     pub fn unpin(&self, frame: FrameId) -> Unpinned {
         self.frames[frame].unpin()
+    }
+
+    /// The same for frames of one chunk. Passes those to `freed` whose memory is the caller's again.
+    ///
+    /// Panics for frames of several chunks.
+    #[inline]
+    pub fn unpin_run(&self, frames: Range<u32>, mut freed: impl FnMut(FrameId)) {
+        for (frame, number) in self.frames.run(frames.clone()).iter().zip(frames) {
+            if frame.unpin() == Unpinned::Freed {
+                freed(FrameId::new(number));
+            }
+        }
     }
 
     /// How many have the frame pinned.

@@ -78,13 +78,19 @@ impl PageTable {
     /// The frame that seems to hold the page. Without the lock, it may be another page's, and `None` may be untrue.
     #[inline]
     pub fn find(&self, nodes: &Nodes, page: PageIndex) -> Option<FrameId> {
-        let slot = self.leaf_slot(nodes, page)?;
-        let frame = slot.load(Ordering::Acquire).checked_sub(1)?;
-        Some(FrameId::new(frame))
+        frame_in(&self.leaf(nodes, page)?[slot_of(page, 0)])
+    }
+
+    /// The frames that seem to hold the page and those behind it, in the same way: up to the first that is missing, and at most those
+    /// that one leaf names.
+    #[inline]
+    pub fn find_run<'a>(&self, nodes: &'a Nodes, page: PageIndex) -> impl Iterator<Item = FrameId> + use<'a> {
+        let slots = self.leaf(nodes, page).map_or(&[][..], |leaf| &leaf[slot_of(page, 0)..]);
+        slots.iter().map_while(frame_in)
     }
 
     #[inline]
-    fn leaf_slot<'a>(&self, nodes: &'a Nodes, page: PageIndex) -> Option<&'a AtomicU32> {
+    fn leaf<'a>(&self, nodes: &'a Nodes, page: PageIndex) -> Option<&'a [AtomicU32; LEAF_SLOTS]> {
         let (mut node, mut level) = unpack(self.root.load(Ordering::Acquire))?;
         if page.get() >> pages_shift(level) != 0 {
             return None;
@@ -94,7 +100,7 @@ impl PageTable {
             node = slots[slot_of(page, level)].load(Ordering::Acquire).checked_sub(1)?;
             level -= 1;
         }
-        Some(&nodes.leaves.get(node)?[slot_of(page, 0)])
+        nodes.leaves.get(node)
     }
 
     /// Enters a page.
@@ -139,7 +145,7 @@ impl PageTable {
     /// Panics if the page is not there.
     pub fn replace(&self, nodes: &Nodes, page: PageIndex, frame: FrameId) {
         let entry = frame.get().checked_add(1).expect("the largest number is no frame's");
-        let slot = self.leaf_slot(nodes, page).expect("the page is there");
+        let slot = &self.leaf(nodes, page).expect("the page is there")[slot_of(page, 0)];
         assert!(slot.load(Ordering::Acquire) != 0, "T1: only a page that is there is replaced");
         slot.store(entry, Ordering::Release);
     }
@@ -437,6 +443,11 @@ fn slot_shift(level: u32) -> u32 {
 #[inline]
 fn pages_shift(level: u32) -> u32 {
     LEAF_BITS + DIRECTORY_BITS * level
+}
+
+#[inline]
+fn frame_in(slot: &AtomicU32) -> Option<FrameId> {
+    slot.load(Ordering::Acquire).checked_sub(1).map(FrameId::new)
 }
 
 #[inline]

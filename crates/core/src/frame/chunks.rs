@@ -6,6 +6,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::Frame;
 use crate::slots::Slots;
@@ -54,6 +55,16 @@ impl Frames {
     pub fn get(&self, frame: FrameId) -> Option<&Frame> {
         let (chunk, place) = (frame.get() as usize / CHUNK_FRAMES, frame.get() as usize % CHUNK_FRAMES);
         Some(&self.chunks.get(chunk)?[place])
+    }
+
+    /// Frames of one chunk, by number.
+    ///
+    /// Panics if they are of several, or it is not there.
+    #[inline]
+    pub(crate) fn run(&self, frames: Range<u32>) -> &[Frame] {
+        let (chunk, place) = (frames.start as usize / CHUNK_FRAMES, frames.start as usize % CHUNK_FRAMES);
+        let chunk = self.chunks.get(chunk).expect("the frames' chunk is there");
+        &chunk[place..place + frames.len()]
     }
 
     /// All frames there are.

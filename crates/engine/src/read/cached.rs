@@ -24,7 +24,7 @@ use std::task::Poll;
 use bytes::Bytes;
 use headwater_core::frame::{FirstUse, LoadId};
 use headwater_core::readahead::{Access, Outcome};
-use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
+use headwater_core::units::{ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
 use headwater_io::{Found, PinnedPage, PinnedPages};
 
 use crate::base::error::Result;
@@ -225,16 +225,9 @@ impl<'a> CachedRead<'a> {
         from: usize,
         sink: &mut impl FnMut(usize, &[u8]),
     ) {
-        let (mut pages, mut hits) = (PinnedPages::of(first), 1);
-        while self.done < self.length() && !pages.is_full() {
-            let (page, part) = self.part();
-            // Pages that are missing, or have too many pins, are waited for with no page pinned.
-            let Found::Page(pinned) = self.inode.pages.pin(page, part.clone()) else { break };
-            self.note_use(page, &pinned);
-            pages.push(pinned);
-            self.done += part.len();
-            hits += 1;
-        }
+        let mut pages = PinnedPages::of(first);
+        // Pages that are missing, or have too many pins, are waited for with no page pinned.
+        let hits = 1 + self.pin_each(PinnedPages::PAGES_MAX - 1, |_, pinned, _| pages.push(pinned));
         let mut at = from;
         for slice in pages.slices() {
             let bytes = &slice[skip..slice.len().min(skip + self.done - at)];
@@ -253,10 +246,28 @@ impl<'a> CachedRead<'a> {
                 Step::Page(pinned) => keep(self.done, pinned, part.clone()),
                 Step::Next(next) => return Some(next),
             }
-            self.inode.counters.hit(1);
             self.done += part.len();
+            let hits = 1 + self.pin_each(usize::MAX, &mut keep);
+            self.inode.counters.hit(hits);
         }
         None
+    }
+
+    /// Pins up to `pages_max` of the pages from the next byte on that can be pinned at once, and returns how many. `keep` as for
+    /// [`CachedRead::pin`].
+    #[inline]
+    fn pin_each(&mut self, pages_max: usize, mut keep: impl FnMut(usize, PinnedPage<'a>, Range<u32>)) -> u64 {
+        let start = self.range.start + self.done as u64;
+        let length = (self.length() - self.done).min(pages_max.saturating_mul(PAGE_BYTES));
+        let (mut pages, mut at) = (0, start);
+        self.inode.pages.pin_each(ByteRange::at(start, length as u64), |pinned, part| {
+            self.note_use(PageIndex::containing(at), &pinned);
+            let (done, length) = ((at - self.range.start) as usize, part.len() as u64);
+            keep(done, pinned, part);
+            (pages, at) = (pages + 1, at + length);
+        });
+        self.done += (at - start) as usize;
+        pages
     }
 
     /// Pins the page of the next byte, if it is resident.

@@ -165,8 +165,9 @@ impl<'a> Actor<'a> {
         let mut buffer = vec![0xAA; span.length + 9];
         let read = file.read_at(&mut buffer[..span.length], span.offset_bytes).map_err(text)?;
         same("read_at", span.offset_bytes, expected, &buffer[..read])?;
-        let beyond = buffer[read..].iter().all(|&byte| byte == 0xAA);
-        if beyond { Ok(()) } else { Err("read_at wrote beyond what it read".to_owned()) }
+        // `File::read_at` leaves unspecified what the buffer has behind the bytes read.
+        let beyond = buffer[span.length..].iter().all(|&byte| byte == 0xAA);
+        if beyond { Ok(()) } else { Err("read_at wrote beyond the buffer".to_owned()) }
     }
 
     fn scan(&mut self, place: Place, span: Span) -> Outcome {

@@ -21,6 +21,7 @@
 #[cfg(all(test, not(headwater_loom)))]
 mod arguments;
 mod file_pages;
+mod frame_runs;
 mod lending;
 mod loading;
 mod pinned_page;
@@ -33,6 +34,7 @@ mod writing;
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -176,11 +178,29 @@ impl Shared {
         lock(&self.control)
     }
 
+    #[inline]
     fn release(&self, frame: FrameId) {
         if self.cache.unpin(frame) == Unpinned::Freed {
-            // SAFETY: M4: only the last unpin of a page that had left the cache reports it as freed.
-            unsafe { self.arena.give_back(&[frame]) };
+            // SAFETY: as told by the last unpin.
+            unsafe { self.give_back(frame) };
         }
+    }
+
+    /// The same for frames of one chunk.
+    #[inline]
+    fn release_run(&self, frames: Range<u32>) {
+        // SAFETY: these are those that were unpinned last.
+        self.cache.unpin_run(frames, |frame| unsafe { self.give_back(frame) });
+    }
+
+    /// Gives the memory of a frame back to the arena.
+    ///
+    /// # Safety
+    /// The last unpin of a page that had left the cache has reported this frame as freed (M4).
+    #[cold]
+    unsafe fn give_back(&self, frame: FrameId) {
+        // SAFETY: the caller ensures it.
+        unsafe { self.arena.give_back(&[frame]) };
     }
 }
 

@@ -493,7 +493,8 @@ mod tests {
         bench.assert_idle();
     }
 
-    /// Goal: a slot used again does not answer to its old name.
+    /// Goal: a slot used again does not answer to its old name. Method: an assertion of debug builds.
+    #[cfg(debug_assertions)]
     #[test]
     fn an_old_name_is_refused() {
         let bench = Bench::new(1);

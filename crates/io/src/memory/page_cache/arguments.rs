@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use headwater_core::cache::DirtyToo;
 use headwater_core::frame::LoadId;
-use headwater_core::units::{PAGE_BYTES, PageCount, PageIndex, PageRange};
+use headwater_core::units::{ByteRange, PAGE_BYTES, PageCount, PageIndex, PageRange};
 use headwater_testkit::Rng;
 
 use super::tests::{assert_idle, bench, load};
@@ -241,6 +241,17 @@ impl Anyone {
         }
     }
 
+    fn look_at_several(&mut self) {
+        let (start, end) = (self.number(&[u64::MAX, 1 << 44, 4096]), self.number(&[u64::MAX, 1 << 44, 9000]));
+        let mut run = PinnedRun::of(&self.file);
+        self.file.pin_each(ByteRange { start, end }, |pinned, part| {
+            assert!(part.start < part.end && part.end <= 4096, "{part:?} of a page");
+            assert!(!pinned.contains(&SECRET));
+            run.push(pinned);
+        });
+        self.runs.push(run);
+    }
+
     fn write(&mut self) {
         let (page, start, length) = (self.page(), self.offset(), self.number(&[4096, 64]).min(9000) as usize);
         if self.rng.chance(1, 2) {
@@ -336,8 +347,9 @@ fn arbitrary_arguments_reach_no_other_file() {
     let rng = Rng::new(0xA11);
     let mut anyone = Anyone { rng, arena, other_arena, cache, file, extents, loads, runs, owned };
     for round in 0..ROUNDS {
-        match anyone.rng.below(8) {
+        match anyone.rng.below(9) {
             0 | 1 => anyone.look(),
+            7 => anyone.look_at_several(),
             2 => anyone.write(),
             3 | 4 => anyone.change_pages(),
             5 => anyone.begin_load(),

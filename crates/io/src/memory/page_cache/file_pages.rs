@@ -16,9 +16,11 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use headwater_core::cache::{DirtyToo, Lookup};
-use headwater_core::frame::{FileId, FirstUse, FrameState, Invalidated, LoadId, LoadKind, Usage};
+use headwater_core::frame::{FileId, FirstUse, FrameState, Invalidated, LoadId, LoadKind, Pin, Usage};
 use headwater_core::table::PageTable;
-use headwater_core::units::{FrameId, PAGE_BYTES, PageCount, PageIndex, PageRange};
+use headwater_core::units::{
+    ByteRange, FrameId, PAGE_BYTES, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange,
+};
 use smallvec::SmallVec;
 
 use super::{Loading, PinnedPage, Shared};
@@ -114,6 +116,36 @@ impl FilePages {
                 Lookup::Absent => return Found::Absent,
                 Lookup::Crowded if crowded == Crowded::IsAbsent => return Found::Absent,
                 Lookup::Busy | Lookup::Crowded => give_way(),
+            }
+        }
+    }
+
+    /// As [`FilePages::pin`] for all pages of a range, in order, each with the part of it that is in the range: up to the first that
+    /// is not pinned. Faster than one by one.
+    #[inline]
+    pub fn pin_each<'a>(&'a self, range: ByteRange, mut keep: impl FnMut(PinnedPage<'a>, Range<u32>)) {
+        let (shared, file) = (&*self.file.shared, self.id());
+        if !shared.arena.is_here() {
+            return;
+        }
+        let pages = PageRange::covering(range);
+        let mut page = pages.start;
+        while page < pages.end {
+            // A pin is an atomic operation, past which the processor does not run ahead: what several need is loaded before the first.
+            let numbers =
+                shared.cache.find_run(&self.file.table, page).take((pages.end - page).get() as usize);
+            let found: SmallVec<[_; RUN_PAGES]> = numbers
+                .map_while(|number| Some((number, shared.cache.frame(number)?, shared.arena.frame(number)?)))
+                .collect();
+            if found.is_empty() {
+                return;
+            }
+            for (number, frame, base) in found {
+                let start = range.start.saturating_sub(page.start_bytes());
+                let part = start as u32..(range.end - page.start_bytes()).min(PAGE_SIZE_BYTES) as u32;
+                let Pin::Pinned(first_use) = frame.pin(file, page, part.start, part.end) else { return };
+                keep(PinnedPage { shared, frame: number, base, first_use }, part);
+                page = page + PageCount::new(1);
             }
         }
     }
@@ -338,6 +370,9 @@ impl Drop for Pages {
 fn give_way() {
     std::thread::yield_now();
 }
+
+/// Pages that the cache finds in one step.
+const RUN_PAGES: usize = 16;
 
 const CACHE_LINE_BYTES: usize = 64;
 

@@ -8,53 +8,60 @@
 //! Does not own: which pages.
 //! Invariants: I1 as for one pinned page.
 
-use headwater_core::frame::CHUNK_FRAMES;
-use headwater_core::units::PAGE_BYTES;
-use smallvec::SmallVec;
+use std::mem;
+use std::ops::Range;
 
-use super::PinnedPage;
+use super::frame_runs::FrameRuns;
+use super::{PinnedPage, Shared};
 
 /// Pages in file order, pinned until this is dropped.
-pub struct PinnedPages<'a>(SmallVec<[PinnedPage<'a>; PAGES_MAX]>);
+pub struct PinnedPages<'a> {
+    shared: &'a Shared,
+    frames: FrameRuns<[Range<u32>; PinnedPages::PAGES_MAX]>,
+}
 
 impl<'a> PinnedPages<'a> {
+    /// Further pages had better be copied by themselves: 64 KiB are copied at full speed, and standard libraries go around the
+    /// processor's cache with much more.
+    pub const PAGES_MAX: usize = 16;
+
     /// One page.
+    #[inline]
     pub fn of(page: PinnedPage<'a>) -> PinnedPages<'a> {
-        PinnedPages(SmallVec::from_iter([page]))
+        let mut pages = PinnedPages { shared: page.shared, frames: FrameRuns::new() };
+        pages.push(page);
+        pages
     }
 
     /// Adds the next page.
+    ///
+    /// # Panics
+    /// If it is of another cache.
+    #[inline]
     pub fn push(&mut self, page: PinnedPage<'a>) {
-        self.0.push(page);
-    }
-
-    /// Whether further pages had better be copied by themselves: 64 KiB are copied at full speed, and standard libraries go around
-    /// the processor's cache with much more.
-    pub fn is_full(&self) -> bool {
-        self.0.len() >= PAGES_MAX
+        assert!(std::ptr::eq(page.shared, self.shared), "the pages are of one cache");
+        self.frames.push(mem::ManuallyDrop::new(page).frame);
     }
 
     /// The bytes of the pages, in pieces that are contiguous in memory.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
-        let are_adjacent = |a: &PinnedPage<'_>, b: &PinnedPage<'_>| {
-            // Chunks are mapped each for itself.
-            b.frame.get() == a.frame.get() + 1
-                && !b.frame.get().is_multiple_of(CHUNK_FRAMES as u32)
-                && std::ptr::eq(a.shared, b.shared)
-        };
-        self.0.chunk_by(are_adjacent).map(|pages| {
-            // SAFETY: the frames are adjacent in one chunk, which is mapped as long as the arena, which `shared` keeps, and the
-            // first's pointer may access all of it; M1 of `headwater_core::frame`, for each of them.
-            unsafe { std::slice::from_raw_parts(pages[0].base.as_ptr(), pages.len() * PAGE_BYTES) }
-        })
+        // SAFETY: the pins are those of the pages, which were not dropped.
+        unsafe { self.frames.slices(self.shared) }
     }
 }
 
-const PAGES_MAX: usize = 16;
+impl Drop for PinnedPages<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.frames.release(self.shared);
+    }
+}
 
 /// Small, for miri.
 #[cfg(all(test, not(headwater_loom)))]
 mod tests {
+    use headwater_core::units::PAGE_BYTES;
+
     use super::super::tests::{assert_idle, bench, load, pin};
     use super::*;
 
@@ -68,7 +75,7 @@ mod tests {
         [2, 3, 5, 6].into_iter().for_each(|page| pages.push(pin(&file, page).unwrap()));
         assert_eq!(pages.slices().next().unwrap().len(), 3 * PAGE_BYTES);
         let bytes: Vec<u8> = pages.slices().flatten().copied().step_by(PAGE_BYTES).collect();
-        assert_eq!((bytes, pages.is_full()), (vec![1, 2, 3, 5, 6], false));
+        assert_eq!(bytes, [1, 2, 3, 5, 6]);
         drop(pages);
         drop((file, cache));
         assert_idle(&arena);

@@ -1,10 +1,5 @@
 //! Pinned run: consecutive pages of a file that stay as they are while they are written.
 //!
-//! ```text
-//!   pages    7  8  9  10        frames   40..42 │ 17 │ 511 │ 512..514
-//!   pieces   [40 41] [17] [511] [512 513]        two chunks are never one piece
-//! ```
-//!
 //! Owns: one pin of each frame, from its making to its drop.
 //! Does not own: which pages are dirty, the result of the write.
 //! Invariants: I1 no thread writes to these frames while the kernel reads them; I4 the request that writes them owns the run.
@@ -14,33 +9,30 @@ use std::mem;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use headwater_core::frame::CHUNK_FRAMES;
 use headwater_core::units::{FrameId, PAGE_BYTES};
-use smallvec::SmallVec;
 
+use super::frame_runs::FrameRuns;
 use super::{Keeper, LentPages, PinnedPage};
 use crate::memory::arena::Chunk;
 
 /// Pages of one cache, in file order, pinned until this is dropped.
 pub struct PinnedRun {
     keeper: Keeper,
-    /// Frames that follow each other in memory are one range.
-    frames: Frames,
+    /// Two pieces take no more room than none: a request is not larger for them.
+    frames: FrameRuns<[Range<u32>; 2]>,
 }
-
-/// Two take no more room than none: a request is not larger for them.
-type Frames = SmallVec<[Range<u32>; 2]>;
 
 impl PinnedRun {
     /// No pages yet, of this keeper's cache.
     pub fn of(keeper: impl Into<Keeper>) -> PinnedRun {
-        PinnedRun { keeper: keeper.into(), frames: Frames::new() }
+        PinnedRun { keeper: keeper.into(), frames: FrameRuns::new() }
     }
 
     /// Takes over the pin of the next page.
     ///
     /// # Panics
     /// If it is of another cache.
+    #[inline]
     pub fn push(&mut self, page: PinnedPage<'_>) {
         assert!(std::ptr::eq(page.shared, self.keeper.shared()), "the pages are of one cache");
         let page = mem::ManuallyDrop::new(page);
@@ -60,48 +52,42 @@ impl PinnedRun {
     /// The caller has pinned the frame, which is of this cache, for this run, which unpins it.
     pub(super) unsafe fn push_pinned(&mut self, frame: FrameId) {
         self.keeper.note_pinned(1);
-        push(&mut self.frames, frame);
+        self.frames.push(frame);
     }
 
     /// The bytes of the pages, in pieces that are contiguous in memory.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
-        self.segments().map(|(base, length_bytes)| {
-            // SAFETY: the frames are mapped as long as the arena, which `keeper` keeps; M1 of `headwater_core::frame`.
-            unsafe { std::slice::from_raw_parts(base.as_ptr(), length_bytes) }
-        })
+        // SAFETY: the pins are this run's.
+        unsafe { self.frames.slices(self.keeper.shared()) }
     }
 
     /// The file has the bytes of all pages. Those that were written to meanwhile have other frames by now, and stay dirty.
     pub fn clean(&self) {
-        let frames = self.frames.iter().flat_map(Range::clone).map(FrameId::new);
+        let frames = self.frames.pieces().iter().flat_map(Range::clone).map(FrameId::new);
         frames.for_each(|frame| self.keeper.shared().cache.clean(frame));
     }
 
     /// Bytes in all pages.
     pub fn len_bytes(&self) -> usize {
-        self.frames.iter().map(Range::len).sum::<usize>() * PAGE_BYTES
+        self.frames.len() * PAGE_BYTES
     }
 
     /// Pieces of memory that the pages lie in.
     pub(crate) fn pieces(&self) -> usize {
-        self.frames.len()
+        self.frames.pieces().len()
     }
 
     /// The pieces of memory, in file order: where each begins, and its bytes.
     pub(crate) fn segments(&self) -> impl Iterator<Item = (NonNull<u8>, usize)> {
-        self.frames.iter().map(|range| (self.base(range), range.len() * PAGE_BYTES))
+        self.frames.segments(self.keeper.shared())
     }
 
     /// Where the pages lie, if in one piece.
     pub(crate) fn only_piece(&self) -> Option<(NonNull<u8>, Chunk)> {
-        let [range] = &self.frames[..] else { return None };
-        let chunk =
-            self.keeper.shared().arena.chunk_of(FrameId::new(range.start)).expect("pinned frames are mapped");
-        Some((self.base(range), chunk))
-    }
-
-    fn base(&self, frames: &Range<u32>) -> NonNull<u8> {
-        self.keeper.shared().arena.frame(FrameId::new(frames.start)).expect("pinned frames are mapped")
+        let [frames] = self.frames.pieces() else { return None };
+        let chunk = self.keeper.shared().arena.chunk_of(FrameId::new(frames.start));
+        let (base, _) = self.segments().next()?;
+        Some((base, chunk.expect("pinned frames are mapped")))
     }
 }
 
@@ -111,10 +97,8 @@ impl Drop for PinnedRun {
         if !shared.arena.is_here() {
             return;
         }
-        self.keeper.note_unpinned(self.len_bytes() / PAGE_BYTES);
-        for frame in self.frames.iter().flat_map(Range::clone) {
-            shared.release(FrameId::new(frame));
-        }
+        self.keeper.note_unpinned(self.frames.len());
+        self.frames.release(shared);
         // Somebody may have found every page pinned.
         shared.arena.announce();
     }
@@ -122,16 +106,7 @@ impl Drop for PinnedRun {
 
 impl fmt::Debug for PinnedRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PinnedRun({:?})", self.frames)
-    }
-}
-
-fn push(frames: &mut Frames, frame: FrameId) {
-    let number = frame.get();
-    match frames.last_mut() {
-        // Chunks are mapped each for itself.
-        Some(last) if last.end == number && !number.is_multiple_of(CHUNK_FRAMES as u32) => last.end += 1,
-        _ => frames.push(number..number + 1),
+        write!(f, "PinnedRun({:?})", self.frames.pieces())
     }
 }
 
@@ -215,18 +190,5 @@ mod tests {
         assert_eq!(unsafe { base.read() }, 1);
         drop((pages, file, cache));
         assert_idle(&arena);
-    }
-
-    /// Goal: frames are merged as far as memory goes: upwards, without gaps, within a chunk.
-    #[test]
-    fn frames_are_merged_within_chunks() {
-        let merged = |numbers: &[u32]| {
-            let mut frames = Frames::new();
-            numbers.iter().for_each(|&number| push(&mut frames, FrameId::new(number)));
-            frames.to_vec()
-        };
-        assert_eq!(merged(&[40, 41, 17, 511, 512, 513]), [40..42, 17..18, 511..512, 512..514]);
-        assert_eq!(merged(&[5, 4, 3]), [5..6, 4..5, 3..4]);
-        assert_eq!(merged(&[]), []);
     }
 }

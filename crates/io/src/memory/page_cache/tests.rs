@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use headwater_core::cache::DirtyToo;
 use headwater_core::frame::{FrameState, LoadId};
-use headwater_core::units::{PAGE_BYTES, PageCount, PageIndex, PageRange};
+use headwater_core::units::{ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
 
 use super::*;
 use crate::memory::arena::tests::announces;
@@ -63,6 +63,41 @@ fn a_pinned_page_outlives_all_else() {
     assert_eq!(arena.stats().cached_bytes, PAGE_BYTES);
     assert!(owned.iter().step_by(509).all(|&byte| byte == 1));
     drop(owned);
+    assert_idle(&arena);
+}
+
+/// Goal: pages are pinned in order with what the range has of each, up to the first that is missing, wherever they lie and however
+/// many are found in one step. Method: ranges that begin and end within pages, across the sixteenth page and a missing one.
+#[test]
+fn pages_are_pinned_together() {
+    let (arena, cache, file) = bench();
+    for page in (0..15).chain(17..40).rev() {
+        load(&arena, &file, page..page + 1).unwrap();
+    }
+    load(&arena, &file, 15..17).unwrap();
+    file.invalidate(PageRange::new(PageIndex::new(35), PageIndex::new(36)), DirtyToo::Yes, |_| {});
+    let size = PAGE_SIZE_BYTES;
+    for (start, end, pages) in [
+        (0, size, 0..1),
+        (size + 100, 2 * size - 100, 1..2),
+        (2 * size + 1, 34 * size + 5, 2..35),
+        (30 * size, 40 * size, 30..35),
+        (36 * size, 99 * size, 36..40),
+        (35 * size, 40 * size, 35..35),
+        (size, size, 1..1),
+    ] {
+        let mut at = start;
+        file.pin_each(ByteRange::new(start, end), |pinned, part| {
+            assert!(pinned.iter().step_by(509).all(|&byte| u64::from(byte) == at / size));
+            assert_eq!(
+                (u64::from(part.start), u64::from(part.end)),
+                (at % size, size.min(end - at / size * size))
+            );
+            at = (at / size + 1) * size;
+        });
+        assert_eq!(at.div_ceil(size).max(pages.start), pages.end, "{start}..{end}");
+    }
+    drop((file, cache));
     assert_idle(&arena);
 }
 
