@@ -67,7 +67,7 @@ pub(crate) fn fio_figures(stdout: &[u8]) -> io::Result<Figures> {
     let cpu_s = (number(&job["usr_cpu"]) + number(&job["sys_cpu"])) / 100.0 * run_s;
     if mib_per_s == 0.0 {
         return Err(io::Error::other(
-            "fio moved nothing; --mem=mmaphuge needs vm.nr_hugepages of at least 40",
+            "fio moved nothing; --mem=mmaphuge needs vm.nr_hugepages of at least 80 (160 MiB)",
         ));
     }
     Ok(figures(mib_per_s * run_s, requests, run_s, cpu_s).with("mib_per_s", mib_per_s))
