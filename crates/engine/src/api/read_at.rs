@@ -33,7 +33,7 @@ use crate::engine::handle::{Entry, Source};
 impl File {
     /// Reads at `offset_bytes` into `buffer`, as `std::os::unix::fs::FileExt::read_at` does, and fills it unless the file ends
     /// first. Returns the bytes read; 0 at or beyond the end. Blocks; needs no alignment. The rest of `buffer`, behind the bytes
-    /// read, is unspecified: the file may be truncated while the device delivers.
+    /// read, is unspecified: a direct read into aligned memory delivers the last block of the file whole.
     ///
     /// # Errors
     /// What the device reports, with path and offset, if no byte was read.
