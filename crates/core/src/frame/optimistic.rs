@@ -1,4 +1,4 @@
-//! Optimistic reads: a few bytes of a page are copied without a pin, and count if the page has not changed meanwhile.
+//! Optimistic reads: bytes of a page are copied without a pin, and count if the page has not changed meanwhile.
 //!
 //! ```text
 //!   begin_optimistic_read ─► copy, atomically ─► is_unchanged ─┬─ yes: the bytes are of the page
@@ -14,7 +14,7 @@ use crate::units::PageIndex;
 pub struct PageVersion(u64);
 
 impl Frame {
-    /// The first half of an optimistic read: a few bytes are copied without a pin, and count if the frame
+    /// The first half of an optimistic read: bytes are copied without a pin, and count if the frame
     /// [is unchanged](Frame::is_unchanged) afterwards. `None` unless the frame holds the page and a pin would change nothing
     /// else: the reference count is at its maximum, and no first use is to be reported.
     ///

@@ -122,7 +122,7 @@ impl Inode {
         })
     }
 
-    /// Copies a few bytes of a frequently used page by an optimistic read: no lock, no pin, no system call.
+    /// Copies bytes of a frequently used page by an optimistic read: no lock, no pin, no system call.
     #[inline]
     pub(crate) fn read_optimistic(
         &self,
@@ -133,9 +133,9 @@ impl Inode {
         let length = buffer.len() as u64;
         let page = PageIndex::containing(offset_bytes);
         let start = offset_bytes - page.start_bytes();
-        let is_small = length.wrapping_sub(1) < u64::from(FilePages::OPTIMISTIC_BYTES_MAX);
+        let is_short = length.wrapping_sub(1) < u64::from(FilePages::OPTIMISTIC_BYTES_MAX);
         let fits = start + length <= PAGE_SIZE_BYTES;
-        if !is_small
+        if !is_short
             || !fits
             || offset_bytes.saturating_add(length) > self.length_bytes()
             || !self.is_current(interval)

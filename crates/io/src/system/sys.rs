@@ -274,7 +274,7 @@ pub(crate) fn prefetch(base: NonNull<u8>, offset_bytes: usize) {
 /// The words that `range` touches, counted from `base`, are mapped, and `base` is aligned to them. Other writers store
 /// to them atomically, or belong to another program.
 #[inline]
-pub(crate) unsafe fn copy_racing(base: NonNull<u8>, range: std::ops::Range<usize>, buffer: &mut [u8]) {
+unsafe fn copy_racing(base: NonNull<u8>, range: std::ops::Range<usize>, buffer: &mut [u8]) {
     const WORD_BYTES: usize = size_of::<u64>();
     let mut at = range.start;
     let mut rest = &mut buffer[..range.len()];
@@ -300,13 +300,25 @@ pub(crate) unsafe fn copy_racing(base: NonNull<u8>, range: std::ops::Range<usize
 ///
 /// # Panics
 /// If `buffer` is shorter than the range.
+#[inline]
 pub(crate) unsafe fn load_racing(base: NonNull<u8>, range: std::ops::Range<usize>, buffer: &mut [u8]) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        if !STRING_COPIES || range.len() <= STRING_BYTES_MIN {
+            copy_racing(base, range, buffer);
+        } else {
+            load_string(base, range, buffer);
+        }
+    }
+}
+
+/// As [`load_racing`], for ranges that are worth a string instruction.
+///
+/// # Safety
+/// As for [`copy_racing`].
+unsafe fn load_string(base: NonNull<u8>, range: std::ops::Range<usize>, buffer: &mut [u8]) {
     let buffer = &mut buffer[..range.len()];
     let middle = whole_words(&range);
-    if !STRING_COPIES || middle.len() < STRING_BYTES_MIN {
-        // SAFETY: as the caller promises.
-        return unsafe { copy_racing(base, range, buffer) };
-    }
     let (head, rest) = buffer.split_at_mut(middle.start - range.start);
     let (body, tail) = rest.split_at_mut(middle.len());
     // SAFETY: the three parts lie in the range that the caller vouches for; `body` is as long as the middle, whole words,
@@ -475,14 +487,14 @@ unsafe fn copy_words(_from: *const u8, _to: *mut u8, _words: usize) {
     unreachable!("STRING_COPIES is false")
 }
 
-/// Whether [`copy_words`] is there.
 /// A cache line.
 const LINE_BYTES: usize = 64;
 
 /// Shorter copies stay in the processor's caches: a program that wrote a few pages may read them soon.
 const STREAMED_BYTES_MIN: usize = 256 << 10;
 
-const STRING_COPIES: bool = cfg!(all(target_arch = "x86_64", not(miri)));
+/// Whether [`copy_words`] is there.
+pub(crate) const STRING_COPIES: bool = cfg!(all(target_arch = "x86_64", not(miri)));
 
 /// Starting a string instruction costs some ten cycles, as long as a loop over these takes.
 const STRING_BYTES_MIN: usize = 64;

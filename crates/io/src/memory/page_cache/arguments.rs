@@ -61,6 +61,10 @@ fn optimistic_reads_stay_within_the_page() {
     for part in [0..64, 4032..4096, 4095..4096, 7..9, 0..0, 4096..4096] {
         assert_eq!(read(part.clone(), 64), OptimisticRead::Copied, "{part:?}");
     }
+    let longest = FilePages::OPTIMISTIC_BYTES_MAX;
+    for part in [0..longest, 1..longest, 0..longest - 1, 4096 - longest + 3..4096] {
+        assert_eq!(read(part.clone(), longest as usize), OptimisticRead::Copied, "{part:?}");
+    }
     let (inverted, last) = (Range { start: 64, end: 0 }, u32::MAX);
     let wrong = [
         0..65,
@@ -76,6 +80,11 @@ fn optimistic_reads_stay_within_the_page() {
         assert_eq!(read(part.clone(), 64), OptimisticRead::Failed, "{part:?}");
     }
     assert_eq!(read(0..64, 63), OptimisticRead::Failed, "the buffer is shorter");
+    assert_eq!(
+        read(0..longest + 1, 2 * PAGE_BYTES),
+        OptimisticRead::Failed,
+        "longer than such a read may be"
+    );
     drop((secret, file, cache));
     assert_idle(&arena);
 }

@@ -161,7 +161,7 @@ impl FilePages {
         (part.start..end).step_by(CACHE_LINE_BYTES).for_each(|at| sys::prefetch(base, at as usize));
     }
 
-    /// Optimistic read: copies a few bytes of a page without a pin, then checks that the page has not changed meanwhile. A pin
+    /// Optimistic read: copies bytes of a page without a pin, then checks that the page has not changed meanwhile. A pin
     /// is an atomic operation, past which the processor does not run ahead; this is not, so that the next read can overlap.
     ///
     /// Fails, and the caller pins, if the page is absent or changes, if its reference count is not yet at its maximum (a pin
@@ -181,12 +181,13 @@ impl FilePages {
         // SAFETY: the part lies in the page, as was checked above, and the frame is mapped as long as the arena. Others may
         // write to it meanwhile, if the page has left since: the kernel, or `zero_tail` by atomic stores; what
         // was copied is not used then.
-        unsafe { sys::copy_racing(base, part.start as usize..part.end as usize, buffer) };
+        unsafe { sys::load_racing(base, part.start as usize..part.end as usize, buffer) };
         if frame.is_unchanged(version) { OptimisticRead::Copied } else { OptimisticRead::Failed }
     }
 
-    /// The most that [`FilePages::read_optimistic`] copies: a cache line; beyond it pins cost little beside the copy.
-    pub const OPTIMISTIC_BYTES_MAX: u32 = 64;
+    /// The most that [`FilePages::read_optimistic`] copies: a page where the processor copies words by one instruction, else a
+    /// cache line, because word by word a copy takes longer than a pin saves.
+    pub const OPTIMISTIC_BYTES_MAX: u32 = if sys::STRING_COPIES { PAGE_BYTES as u32 } else { 64 };
 
     /// The frame that seems to hold the page, and where it lies; nothing in a forked child.
     #[inline]
