@@ -108,6 +108,7 @@ impl FilePages {
         let (shared, table) = (&*self.file.shared, &*self.file.table);
         loop {
             let Some((found, base)) = self.find(page) else { return Found::Absent };
+            fetch_ahead(base, part.start);
             match shared.cache.pin(table, page, found, part.start, part.end) {
                 Lookup::Pinned(frame, first_use) => {
                     return Found::Page(PinnedPage { shared, frame, base, first_use });
@@ -143,6 +144,7 @@ impl FilePages {
             for (number, frame, base) in found {
                 let start = range.start.saturating_sub(page.start_bytes());
                 let part = start as u32..(range.end - page.start_bytes()).min(PAGE_SIZE_BYTES) as u32;
+                fetch_ahead(base, part.start);
                 let Pin::Pinned(first_use) = frame.pin(file, page, part.start, part.end) else { return };
                 keep(PinnedPage { shared, frame: number, base, first_use }, part);
                 page = page + PageCount::new(1);
@@ -376,6 +378,18 @@ fn give_way() {
 const RUN_PAGES: usize = 16;
 
 const CACHE_LINE_BYTES: usize = 64;
+
+/// Has the processor fetch the first bytes that will be read of a page. It would not begin by itself before the pin, an
+/// atomic operation, is done.
+#[inline]
+fn fetch_ahead(base: NonNull<u8>, start_bytes: u32) {
+    (0..FETCHED_AHEAD_LINES)
+        .for_each(|line| sys::prefetch(base, start_bytes as usize + line * CACHE_LINE_BYTES));
+}
+
+/// The processor's own prefetchers go on from there. Of 1 to 16, a view of a random page of 256 MiB whose bytes are then added up
+/// was fastest with 2 and 4 (690 to 610 ns), and reads of 64 KiB to 1 MiB in order with 4.
+const FETCHED_AHEAD_LINES: usize = 4;
 
 /// Of each page that is fetched early. The copy itself runs ahead from there.
 const FETCHED_BYTES_MAX: u32 = 512;
