@@ -245,8 +245,14 @@ impl Active {
         }
     }
 
-    /// Notes how the request ended: after all that could be moved, or by an error.
+    /// Notes how the request ended: after all that could be moved, or by an error. Fetches the first bytes read into the
+    /// processor's cache, while it handles the completions that came together: mostly the owner reads them next, in this thread.
     fn finish(&mut self, ending: io::Result<()>) -> Verdict {
+        if let Request::Transfer(Transfer { direction: Direction::Read, extents, .. }) = &self.request
+            && let Some(extent) = extents.first()
+        {
+            (0..FETCHED_BYTES).step_by(CACHE_LINE_BYTES).for_each(|at| sys::prefetch(extent.as_raw(), at));
+        }
         match ending {
             Err(error) if self.done_bytes == 0 => self.result = Err(error),
             ending => (self.result, self.stopped_by) = (Ok(self.done_bytes), ending.err()),
@@ -254,6 +260,10 @@ impl Active {
         Verdict::Finished
     }
 }
+
+/// Of what was read. Random reads of 4 KiB, 50 in flight, each page added up, in one thread: 4.45 to 4.2 us of processor time each.
+const FETCHED_BYTES: usize = 512;
+const CACHE_LINE_BYTES: usize = 64;
 
 /// How the request ends, if nothing is left to be attempted. A read ends where the file does; a write that cannot go on is
 /// stopped.
