@@ -251,7 +251,7 @@ impl Active {
         if let Request::Transfer(Transfer { direction: Direction::Read, extents, .. }) = &self.request
             && let Some(extent) = extents.first()
         {
-            (0..FETCHED_BYTES).step_by(CACHE_LINE_BYTES).for_each(|at| sys::prefetch(extent.as_raw(), at));
+            sys::prefetch(extent.as_raw(), 0..FETCHED_BYTES);
         }
         match ending {
             Err(error) if self.done_bytes == 0 => self.result = Err(error),
@@ -263,7 +263,6 @@ impl Active {
 
 /// Of what was read. Random reads of 4 KiB, 50 in flight, each page added up, in one thread: 4.45 to 4.2 us of processor time each.
 const FETCHED_BYTES: usize = 512;
-const CACHE_LINE_BYTES: usize = 64;
 
 /// How the request ends, if nothing is left to be attempted. A read ends where the file does; a write that cannot go on is
 /// stopped.

@@ -253,18 +253,20 @@ pub(crate) unsafe fn mincore(base: NonNull<u8>, bytes: usize, pages: &mut [u8]) 
 /// The same number on every architecture: added after the tables were unified.
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// Prefetches a cache line. Does not wait for it.
+/// Prefetches the cache lines of a range, counted from `base`, each `LINE_BYTES` after the one before. Does not wait for them.
 #[inline]
-pub(crate) fn prefetch(base: NonNull<u8>, offset_bytes: usize) {
-    let address = base.as_ptr().wrapping_add(offset_bytes);
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch reads nothing that the program could see, and does not fault, wherever the address points.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+pub(crate) fn prefetch(base: NonNull<u8>, range: std::ops::Range<usize>) {
+    for offset_bytes in range.step_by(LINE_BYTES) {
+        let address = base.as_ptr().wrapping_add(offset_bytes);
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: a prefetch reads nothing that the program could see, and does not fault, wherever the address points.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(address.cast());
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = address;
     }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = address;
 }
 
 /// Copies bytes that others may be writing to; the copy is of no use then, and no harm is done. Word by word, from the
