@@ -258,6 +258,8 @@ const VIEWS: (Way, Way) = (Way::View, Way::Read);
 /// its memory.
 const ROWS: &[Row] = &[
     Row { threads: &[1, 2, 20], ..row(1, 4 << 10, Order::Random, (Way::View, Way::Read), 1.2) },
+    row(1, 4 << 10, Order::Random, READS, 2.5),
+    row(1, 16 << 10, Order::Random, READS, 1.3),
     row(1, 4 << 10, Order::Random, (Way::Peek, Way::Read), 2.0),
     row(1, 128 << 10, Order::Sequential, VIEWS, 1.2),
     row(50, 64 << 10, Order::Sequential, READS, 1.3),
@@ -265,6 +267,7 @@ const ROWS: &[Row] = &[
     row(50, 1 << 20, Order::Sequential, READS, 1.3),
     row(64, 8, Order::Random, READS, 15.0),
     row(64, 4 << 10, Order::Random, READS, 2.5),
+    row(64, 16 << 10, Order::Random, READS, 1.3),
     row(64, 4 << 10, Order::Random, WRITES, 2.0),
     row(64, 1 << 20, Order::Sequential, WRITES, 1.3),
     Row { threads: &[1, 2, 20], ..row(64, 4 << 10, Order::Random, VIEWS, 1.2) },

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   read_at ─┬─ in memory ─────────► copied
-//!            ├─ cached ────────────► within a page: optimistic read, else through the cache (`cached`)
+//!            ├─ cached ────────────► up to 64 KiB: optimistic reads, else through the cache (`cached`)
 //!            ├─ character device ──► pread
 //!            └─ else ─► page cache (RWF_NOWAIT) ─┬─ all there ─► done
 //!                                                └─ rest ─┬─ small ─► pread in this thread, through a frame if unaligned
@@ -122,7 +122,7 @@ impl File {
 }
 
 impl Source {
-    /// Copies bytes of a cached page that is in frequent use, by an optimistic read: all of them or none.
+    /// Copies bytes of cached pages that are in frequent use, by optimistic reads: all of them or none.
     #[inline]
     fn read_optimistic(&self, buffer: &mut [u8], offset_bytes: u64) -> OptimisticRead {
         match self.entered() {

@@ -122,7 +122,7 @@ impl Inode {
         })
     }
 
-    /// Copies bytes of a frequently used page by an optimistic read: no lock, no pin, no system call.
+    /// Copies bytes of frequently used pages by optimistic reads: no lock, no pin, no system call.
     #[inline]
     pub(crate) fn read_optimistic(
         &self,
@@ -131,22 +131,26 @@ impl Inode {
         interval: Duration,
     ) -> OptimisticRead {
         let length = buffer.len() as u64;
-        let page = PageIndex::containing(offset_bytes);
-        let start = offset_bytes - page.start_bytes();
-        let is_short = length.wrapping_sub(1) < u64::from(FilePages::OPTIMISTIC_BYTES_MAX);
-        let fits = start + length <= PAGE_SIZE_BYTES;
+        let is_short = length.wrapping_sub(1) < OPTIMISTIC_BYTES_MAX;
         if !is_short
-            || !fits
             || offset_bytes.saturating_add(length) > self.length_bytes()
             || !self.is_current(interval)
         {
             return OptimisticRead::Failed;
         }
-        let outcome = self.pages.read_optimistic(page, start as u32..(start + length) as u32, buffer);
-        if outcome == OptimisticRead::Copied {
-            self.counters.hit(1);
+        let (mut at, mut rest, mut pages) = (offset_bytes, buffer, 0);
+        while !rest.is_empty() {
+            let page = PageIndex::containing(at);
+            let start = at - page.start_bytes();
+            let end = (start + rest.len() as u64).min(PAGE_SIZE_BYTES);
+            let (now, later) = rest.split_at_mut((end - start) as usize);
+            if self.pages.read_optimistic(page, start as u32..end as u32, now) == OptimisticRead::Failed {
+                return OptimisticRead::Failed;
+            }
+            (at, rest, pages) = (at + end - start, later, pages + 1);
         }
-        outcome
+        self.counters.hit(pages);
+        OptimisticRead::Copied
     }
 
     /// Whether pages can be used without a check of the file now, or a step afterwards.
@@ -385,5 +389,9 @@ fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
 
 /// One page of zeros.
 pub(crate) static ZEROS: [u8; PAGE_SIZE_BYTES as usize] = [0; PAGE_SIZE_BYTES as usize];
+
+/// What optimistic reads copy: with 16 pages, a late page that fails costs little beside the copies. 8, 16 and 64 KiB in the processor's
+/// cache: 193 to 104, 300 to 195 and 1750 to 1570 ns.
+const OPTIMISTIC_BYTES_MAX: u64 = 16 * FilePages::OPTIMISTIC_BYTES_MAX as u64;
 
 pub(crate) const ALL_PAGES: PageRange = PageRange { start: PageIndex::new(0), end: PageIndex::MAX };
