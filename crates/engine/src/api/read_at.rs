@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   read_at ─┬─ in memory ─────────► copied
-//!            ├─ cached ────────────► up to 64 KiB: optimistic reads, else through the cache (`cached`)
+//!            ├─ cached ────────────► up to 16 KiB: optimistic reads, else through the cache (`cached`)
 //!            ├─ character device ──► pread
 //!            └─ else ─► page cache (RWF_NOWAIT) ─┬─ all there ─► done
 //!                                                └─ rest ─┬─ small ─► pread in this thread, through a frame if unaligned
