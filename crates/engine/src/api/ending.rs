@@ -17,6 +17,7 @@
 //! Invariants: I7 bytes that could not be written are reported.
 //! Locks: `ENDING`, alone; a forked child may find it locked for ever, and continues without it.
 
+use std::fs;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, TryLockError, Weak};
@@ -215,12 +216,17 @@ impl Watched {
         Watched { shared: ManuallyDrop::new(shared), progress, quiet: Duration::ZERO, left }
     }
 
-    /// Whether to wait no longer; `passed` since the last look.
-    fn is_stalled(&mut self, passed: Duration) -> bool {
+    /// Whether to wait no longer; `passed` since the last look. Time in which `is_starved` holds, a thread that writes waits for a
+    /// processor, says nothing about the device.
+    fn is_stalled(&mut self, passed: Duration, is_starved: impl FnOnce() -> bool) -> bool {
         // Where the whole process stood still, stopped or without a processor, the threads that write did as well.
         let passed = passed.min(LOOK_AT_ENDING * 2);
         let progress = self.shared.cache.writes.progress();
-        self.quiet = if progress == self.progress { self.quiet + passed } else { Duration::ZERO };
+        if progress != self.progress {
+            self.quiet = Duration::ZERO;
+        } else if !is_starved() {
+            self.quiet += passed;
+        }
         self.progress = progress;
         self.left = self.left.saturating_sub(passed);
         self.quiet >= STALL || self.left.is_zero()
@@ -240,12 +246,30 @@ fn wait_for_ending() -> Vec<ManuallyDrop<Arc<Shared>>> {
         }
         let passed = looked_at.elapsed();
         looked_at += passed;
-        let stalled = watched.iter_mut().map(|one| one.is_stalled(passed)).filter(|is_stalled| *is_stalled);
+        let stalled = watched
+            .iter_mut()
+            .map(|one| one.is_stalled(passed, any_waits_for_processor))
+            .filter(|is_stalled| *is_stalled);
         if stalled.count() == watched.len() {
             return watched.into_iter().map(|one| one.shared).collect();
         }
         engines = unpoisoned(ENDED.wait_timeout(engines, LOOK_AT_ENDING)).0;
     }
+}
+
+/// Whether one of the threads that write while the process exits runs, or could if it had a processor.
+fn any_waits_for_processor() -> bool {
+    let Ok(threads) = fs::read_dir("/proc/self/task") else { return false };
+    threads
+        .flatten()
+        .filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok())
+        .any(|stat| is_runnable_writer(&stat))
+}
+
+/// From a line of `proc_pid_stat(5)`.
+fn is_runnable_writer(stat: &str) -> bool {
+    let named = stat.split_once('(').and_then(|(_, rest)| rest.rsplit_once(") "));
+    named.is_some_and(|(name, rest)| name.starts_with("headwater-") && rest.starts_with('R'))
 }
 
 /// Reports what these engines lose, in a thread of its own because a subscriber of the program may hang.
@@ -371,10 +395,28 @@ mod tests {
     fn an_exit_counts_no_standstill_of_the_process() {
         let engine = engine();
         let mut watched = Watched::new(engine.shared.clone());
-        assert!(!watched.is_stalled(STALL * 100), "one look");
-        let looks = (1..).find(|_| watched.is_stalled(LOOK_AT_ENDING)).unwrap();
+        assert!(!watched.is_stalled(STALL * 100, || false), "one look");
+        assert!(
+            (0..STALL.as_millis()).all(|_| !watched.is_stalled(LOOK, || true)),
+            "no processor to write with"
+        );
+        let looks = (1..).find(|_| watched.is_stalled(LOOK_AT_ENDING, || false)).unwrap();
         assert_eq!(looks + 2, STALL.as_millis() / LOOK_AT_ENDING.as_millis());
         drop(ManuallyDrop::into_inner(watched.shared));
+    }
+
+    /// Goal: of the threads of a process, those count that write at an exit and could run.
+    #[test]
+    fn writers_that_could_run_are_known() {
+        let lines = [
+            "7 (headwater-exit) R 1 7",
+            "7 (headwater-ring) S 1",
+            "7 (compute) R 1",
+            "7 (a) R) R 1",
+            "",
+            "7 (headwater-",
+        ];
+        assert_eq!(lines.map(is_runnable_writer), [true, false, false, false, false, false]);
     }
 
     /// Goal: an exit abandons an engine that writes nothing, but only a second after its last progress. Method: an engine that is
