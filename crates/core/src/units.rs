@@ -231,6 +231,16 @@ impl ByteRange {
     }
 }
 
+impl core::ops::RangeBounds<u64> for ByteRange {
+    fn start_bound(&self) -> core::ops::Bound<&u64> {
+        core::ops::Bound::Included(&self.start)
+    }
+
+    fn end_bound(&self) -> core::ops::Bound<&u64> {
+        core::ops::Bound::Excluded(&self.end)
+    }
+}
+
 /// Number of a frame: a page of the arena's memory, counted through its chunks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FrameId(u32);

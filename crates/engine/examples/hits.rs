@@ -96,7 +96,7 @@ impl Files {
         theirs.sync_all()?;
         let engine = Engine::builder().build()?;
         let mut options = OpenOptions::new();
-        let ours = options.engine(&engine).io(IoMode::Auto).caching(Caching::On).write().open(&path)?;
+        let ours = options.engine(&engine).io(IoMode::Auto).caching(Caching::On).write(true).open(&path)?;
         let files = Files { ours, theirs, length_bytes };
         let mut buffer = vec![0; mebibyte.len()];
         for _ in 0..4 {

@@ -52,6 +52,7 @@ mod read;
 mod write;
 
 pub use api::async_reader::{AsyncReader, ByteStream};
+pub use api::async_writer::AsyncWriter;
 pub use api::builder::EngineBuilder;
 pub use api::engine::{Info, Stats};
 pub use api::eviction_listener::EvictionListener;
@@ -62,7 +63,7 @@ pub use api::read_file::read;
 pub use api::read_many::ManyRead;
 pub use api::reader::Reader;
 pub use api::shared_view::SharedView;
-pub use api::view::View;
+pub use api::view::{ContiguousView, View};
 pub use api::writer::Writer;
 pub use base::counters::{Counts, FileStats};
 pub use base::error::{Error, Failure, Operation, Result};

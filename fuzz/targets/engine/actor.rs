@@ -71,7 +71,7 @@ fn open(engine: &Engine, file: &MemoryFile, handle: Handle) -> File {
     let readahead =
         [ReadaheadPolicy::Adaptive, ReadaheadPolicy::Linux, ReadaheadPolicy::Off, ReadaheadPolicy::Fixed(3)];
     let mut options = OpenOptions::new();
-    options.engine(engine).write().caching(caching);
+    options.engine(engine).write(true).caching(caching);
     options.readahead(readahead[usize::from(handle.readahead) % readahead.len()]);
     options.io(if handle.buffered { IoMode::Buffered } else { IoMode::Auto });
     if handle.looks_always {

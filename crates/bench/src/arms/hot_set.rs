@@ -59,7 +59,7 @@ impl HotSet {
         };
         let (set, filler) = (HotSet { file: open(HOT)? }, open(FILLER)?);
         // Pages that are read ahead would be found by the count below although they had left.
-        set.file.advise_all(Advice::Random)?;
+        set.file.advise(Advice::Random, ..)?;
         let mut filled_bytes = 0;
         for _ in 0..TOUCHES {
             set.touch()?;

@@ -51,7 +51,7 @@ pub(super) fn run(options: &ArmOptions) -> io::Result<Figures> {
 fn open(options: &ArmOptions) -> io::Result<File> {
     let engine = Engine::builder().memory(MEMORY_BYTES).build()?;
     let mut open = OpenOptions::new();
-    open.engine(&engine).caching(Caching::On).create().append(options.arm.is_appending());
+    open.engine(&engine).caching(Caching::On).write(true).create(true).append(options.arm.is_appending());
     Ok(open.open(&options.file)?)
 }
 

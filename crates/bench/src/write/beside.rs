@@ -26,7 +26,7 @@ pub(super) fn run(options: &ArmOptions) -> io::Result<Figures> {
         return Err(options.unknown());
     }
     let memory_bytes = options.length_bytes() * 3 + MEMORY_BYTES_SPARE;
-    let file = OpenOptions::new().engine(&engine(memory_bytes)?).write().open(&options.file)?;
+    let file = OpenOptions::new().engine(&engine(memory_bytes)?).write(true).open(&options.file)?;
     for _ in 0..FILLS {
         fill(&file, options.length_bytes())?;
     }

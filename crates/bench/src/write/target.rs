@@ -24,7 +24,7 @@ impl Target {
         let flags = match options.side {
             Side::Headwater | Side::Headwater64M => {
                 return Ok(Target::Headwater(
-                    OpenOptions::new().engine(engine).create().open(&options.file)?,
+                    OpenOptions::new().engine(engine).write(true).create(true).open(&options.file)?,
                 ));
             }
             Side::Std => OFlags::empty(),

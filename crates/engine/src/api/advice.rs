@@ -10,6 +10,7 @@
 //! Does not own: readahead (`headwater-core`), pages (the inode's).
 
 use std::io;
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use headwater_core::readahead::Advice;
@@ -19,7 +20,7 @@ use crate::api::contents::Contents;
 use crate::api::file::File;
 use crate::base::error::{Error, Operation, Result};
 use crate::engine::frames;
-use crate::engine::handle::{IoMode, OFFSET_BYTES_MAX, Source};
+use crate::engine::handle::{IoMode, OFFSET_BYTES_MAX, Source, byte_range};
 use crate::inode::Inode;
 use crate::load::submit::{Caller, Starter};
 
@@ -57,27 +58,20 @@ impl File {
     /// # let dir = tempfile::tempdir()?;
     /// # let path = dir.path().join("data");
     /// # std::fs::write(&path, vec![7; 100_000])?;
-    /// use headwater::{Advice, ByteRange};
+    /// use headwater::Advice;
     /// let file = headwater::File::open(&path)?;
-    /// file.advise(Advice::WillNeed, ByteRange::new(0, 8192))?;
-    /// file.advise_all(Advice::Random)?;
-    /// assert!(file.advise(Advice::Random, ByteRange::new(0, 8192)).is_err());
+    /// file.advise(Advice::WillNeed, 0..8192)?;
+    /// file.advise(Advice::Random, ..)?;
+    /// assert!(file.advise(Advice::Random, 0..8192).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn advise(&self, advice: Advice, range: ByteRange) -> Result<()> {
+    pub fn advise(&self, advice: Advice, range: impl RangeBounds<u64>) -> Result<()> {
+        let range = byte_range(&range, || self.len())?;
         self.check_advice(advice, range)?;
         match &self.contents {
             Contents::Stored(source) => source.advise(advice, range),
             Contents::Memory(_) => Ok(()),
         }
-    }
-
-    /// As [`File::advise`] for the whole file, at its present length.
-    ///
-    /// # Errors
-    /// As [`File::advise`], except those about the range.
-    pub fn advise_all(&self, advice: Advice) -> Result<()> {
-        self.advise(advice, ByteRange::new(0, self.len()?))
     }
 
     fn check_advice(&self, advice: Advice, range: ByteRange) -> Result<()> {

@@ -18,8 +18,8 @@ use os_display::Quotable;
 use crate::api::contents::Contents;
 use crate::api::cursor::Cursor;
 
-/// Reads a file from a position onwards: `AsyncRead + AsyncBufRead + AsyncSeek` of the `futures` crate. `Send`; works
-/// on every executor; may be dropped at any moment.
+/// Reads a file from a position onwards: `AsyncRead + AsyncBufRead + AsyncSeek` of the `futures` crate, and those of tokio with the
+/// feature `tokio`. `Send`; works on every executor; may be dropped at any moment.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -41,6 +41,13 @@ pub struct AsyncReader {
 impl AsyncReader {
     pub(crate) fn new(contents: &Contents) -> AsyncReader {
         AsyncReader { cursor: Cursor::new(contents) }
+    }
+
+    /// As [`Reader::starting_at`](crate::Reader::starting_at).
+    #[must_use]
+    pub fn starting_at(mut self, offset_bytes: u64) -> AsyncReader {
+        self.cursor.start_at(offset_bytes);
+        self
     }
 
     /// The rest of the file as [`Bytes`].
@@ -80,6 +87,50 @@ impl AsyncBufRead for AsyncReader {
 impl AsyncSeek for AsyncReader {
     fn poll_seek(mut self: Pin<&mut Self>, _: &mut Context<'_>, target: SeekFrom) -> Poll<io::Result<u64>> {
         Poll::Ready(self.cursor.seek(target).map_err(io::Error::from))
+    }
+}
+
+/// The traits of tokio, with the meaning of those of `futures`.
+#[cfg(feature = "tokio")]
+mod tokio_traits {
+    use tokio::io::{AsyncBufRead, AsyncRead, AsyncSeek, ReadBuf};
+
+    use super::*;
+
+    impl AsyncRead for AsyncReader {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            ready!(self.cursor.poll_fill(context))?;
+            let chunk = self.cursor.chunk();
+            let length = chunk.len().min(buffer.remaining());
+            buffer.put_slice(&chunk[..length]);
+            self.cursor.consume(length);
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncBufRead for AsyncReader {
+        fn poll_fill_buf(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
+            futures_io::AsyncBufRead::poll_fill_buf(self, context)
+        }
+
+        fn consume(self: Pin<&mut Self>, bytes: usize) {
+            futures_io::AsyncBufRead::consume(self, bytes);
+        }
+    }
+
+    impl AsyncSeek for AsyncReader {
+        fn start_seek(mut self: Pin<&mut Self>, target: SeekFrom) -> io::Result<()> {
+            self.cursor.seek(target)?;
+            Ok(())
+        }
+
+        fn poll_complete(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<u64>> {
+            Poll::Ready(Ok(self.cursor.position_bytes()))
+        }
     }
 }
 

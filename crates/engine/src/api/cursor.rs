@@ -91,11 +91,17 @@ impl Cursor {
             let error = io::Error::new(io::ErrorKind::InvalidInput, "position is negative or above 2^63 - 1");
             return Err(Error::at(Operation::Seek, self.path(), self.position_bytes(), error));
         };
+        self.start_at(position_bytes);
+        Ok(position_bytes)
+    }
+
+    /// Moves to a position; beyond the largest of files, to that.
+    pub(crate) fn start_at(&mut self, position_bytes: u64) {
+        let position_bytes = position_bytes.min(OFFSET_BYTES_MAX);
         match self {
             Cursor::Stored(stream) => stream.go_to(position_bytes),
             Cursor::Memory(memory) => memory.position_bytes = position_bytes,
         }
-        Ok(position_bytes)
     }
 
     pub(crate) fn position_bytes(&self) -> u64 {

@@ -344,7 +344,13 @@ mod tests {
     fn written() -> (Engine, File, PathBuf, TempDir) {
         let (engine, directory) = (engine(), tempfile::tempdir().unwrap());
         let path = directory.path().join("file");
-        let file = OpenOptions::new().engine(&engine).caching(Caching::On).create().open(&path).unwrap();
+        let file = OpenOptions::new()
+            .engine(&engine)
+            .caching(Caching::On)
+            .write(true)
+            .create(true)
+            .open(&path)
+            .unwrap();
         file.write_all_at(WRITTEN, 0).unwrap();
         (engine, file, path, directory)
     }

@@ -41,7 +41,7 @@ impl File {
     ///     counter.fetch_add(pages.len().get(), Ordering::Relaxed);
     /// });
     /// file.read_at(&mut [0; 4096], 0)?;
-    /// file.advise_all(Advice::DontNeed)?;
+    /// file.advise(Advice::DontNeed, ..)?;
     /// assert_eq!(left.load(Ordering::Relaxed), file.stats().counts.evictions);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

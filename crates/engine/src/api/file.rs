@@ -4,18 +4,22 @@
 //! Does not own: descriptors and mode (`Source`), memory and queue (the engine), positions (the readers).
 
 use std::io;
+use std::ops::RangeBounds;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use headwater_core::backing::{Backing, Form};
 use headwater_core::readahead::{ReadaheadLimits, ReadaheadPolicy};
-use headwater_core::units::ByteRange;
-use headwater_io::{Access, AppendFile, Creation, DirectIo, FileKind, OpenFile, Residency, SeenFile};
+use headwater_io::{
+    Access, AppendFile, Creation, DirectIo, FileKind, Given, OpenFile, Opening, Residency, SeenFile,
+};
 
 use crate::api::async_reader::{AsyncReader, ByteStream};
+use crate::api::async_writer::AsyncWriter;
 use crate::api::contents::Contents;
 use crate::api::memory_file::MemoryFile;
 use crate::api::reader::Reader;
@@ -25,7 +29,7 @@ use crate::base::counters::FileStats;
 use crate::base::error::{Error, Operation, Result};
 use crate::base::events::{self, Directness};
 use crate::engine::Engine;
-use crate::engine::handle::{Entry, IoMode, Source};
+use crate::engine::handle::{Entry, IoMode, OFFSET_BYTES_MAX, Source, byte_range};
 use crate::inode::coherence::Coherence;
 
 /// How to open a file.
@@ -40,7 +44,7 @@ use crate::inode::coherence::Coherence;
 /// assert_eq!(file.len()?, 3);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct OpenOptions {
     mode: IoMode,
     engine: Option<Engine>,
@@ -48,26 +52,33 @@ pub struct OpenOptions {
     readahead: Option<ReadaheadPolicy>,
     revalidate: Option<Duration>,
     coherence: Coherence,
-    access: Access,
-    creation: Option<Creation>,
-    truncate: Truncate,
-    appending: Appending,
+    read: bool,
+    write: bool,
+    append: bool,
+    truncate: bool,
+    create: bool,
+    create_new: bool,
+    opening: Opening,
 }
 
-/// Whether each append is one `write(2)` with `O_APPEND`, ordered by the kernel among processes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Appending {
-    Yes,
-    #[default]
-    No,
-}
-
-/// Whether opening truncates the file to length 0. The engine does that itself, because it may hold pages of the file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Truncate {
-    Yes,
-    #[default]
-    No,
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions {
+            mode: IoMode::default(),
+            engine: None,
+            caching: Caching::default(),
+            readahead: None,
+            revalidate: None,
+            coherence: Coherence::default(),
+            read: true,
+            write: false,
+            append: false,
+            truncate: false,
+            create: false,
+            create_new: false,
+            opening: Opening::default(),
+        }
+    }
 }
 
 /// Whether positional reads of a file are kept in the engine's cache.
@@ -149,27 +160,48 @@ impl OpenOptions {
         self
     }
 
-    /// Opens for reading and writing. Default: reading.
-    pub fn write(&mut self) -> &mut Self {
-        self.access = Access::ReadWrite;
+    /// Whether the file is opened for reading. Default `true`. A file that is opened for writing can always be read: a page that is
+    /// written in part is read first.
+    pub fn read(&mut self, read: bool) -> &mut Self {
+        self.read = read;
         self
     }
 
-    /// Creates the file if it does not exist, with permissions `0o666` less the process's umask; opens it for writing too.
-    pub fn create(&mut self) -> &mut Self {
-        self.creation.get_or_insert(Creation::IfMissing);
-        self.write()
+    /// Whether the file is opened for writing, and for reading too. Default `false`.
+    pub fn write(&mut self, write: bool) -> &mut Self {
+        self.write = write;
+        self
     }
 
-    /// Creates the file, which must not exist; opens it for writing too.
-    pub fn create_new(&mut self) -> &mut Self {
-        self.creation = Some(Creation::New);
-        self.write()
+    /// Whether the file is created if it does not exist. Takes [`OpenOptions::write`] or [`OpenOptions::append`].
+    pub fn create(&mut self, create: bool) -> &mut Self {
+        self.create = create;
+        self
+    }
+
+    /// Whether the file is created, and must not exist, not even as a symbolic link. Takes [`OpenOptions::write`] or
+    /// [`OpenOptions::append`].
+    pub fn create_new(&mut self, create_new: bool) -> &mut Self {
+        self.create_new = create_new;
+        self
+    }
+
+    /// The permissions of a file that is created, less the process's umask. Default `0o666`.
+    pub fn mode(&mut self, permissions: u32) -> &mut Self {
+        self.opening.permissions = permissions;
+        self
+    }
+
+    /// More flags of `open(2)`, as `O_NOFOLLOW` or `O_NOATIME`; those of the access mode are ignored. [`OpenOptions::open`] refuses
+    /// flags that another method stands for (`O_APPEND`, `O_DIRECT`, `O_SYNC` and others) with `InvalidInput`, and names the method.
+    pub fn custom_flags(&mut self, flags: i32) -> &mut Self {
+        self.opening.flags = flags;
+        self
     }
 
     /// Opens for appending together with other processes, as `O_APPEND` does: each [`File::append`] becomes one `write(2)` at the
     /// current end of the file, whole and in the kernel's order, through the kernel's page cache. Nothing is held back: other
-    /// programs see it at once. Also opens for reading and writing; [`File::write_at`] at a position is refused,
+    /// programs see it at once. Opens for reading and writing; [`File::write_at`] at a position is refused,
     /// [`File::set_len`] is not. Without this option, appends through all handles of one engine are ordered among themselves,
     /// gathered in memory, and written in large pieces at the end of the file as this engine last saw it.
     ///
@@ -177,7 +209,7 @@ impl OpenOptions {
     /// # let dir = tempfile::tempdir()?;
     /// # let path = dir.path().join("log");
     /// use std::io::Write;
-    /// let log = headwater::OpenOptions::new().create().append(true).open(&path)?;
+    /// let log = headwater::OpenOptions::new().create(true).append(true).open(&path)?;
     /// log.append(b"one\n")?;
     /// std::fs::OpenOptions::new().append(true).open(&path)?.write_all(b"two\n")?;
     /// assert_eq!(log.append(b"three\n")?, 8);
@@ -185,14 +217,14 @@ impl OpenOptions {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn append(&mut self, append: bool) -> &mut Self {
-        self.appending = if append { Appending::Yes } else { Appending::No };
-        if append { self.write() } else { self }
+        self.append = append;
+        self
     }
 
-    /// Truncates the file to length 0; opens it for writing too.
-    pub fn truncate(&mut self) -> &mut Self {
-        self.truncate = Truncate::Yes;
-        self.write()
+    /// Whether the file is truncated to length 0. Takes [`OpenOptions::write`].
+    pub fn truncate(&mut self, truncate: bool) -> &mut Self {
+        self.truncate = truncate;
+        self
     }
 
     /// Opens a regular file, a block device or a character device. Blocks as long as `open(2)` does.
@@ -202,18 +234,49 @@ impl OpenOptions {
     ///
     /// # Errors
     /// What `open(2)` reports; `IsADirectory`; `Unsupported` for a FIFO or socket, and for [`IoMode::Direct`] where the file
-    /// system, or the kind of file, has no direct I/O; what [`Engine::global`] reports.
+    /// system, or the kind of file, has no direct I/O; `InvalidInput` for options that `std::fs::OpenOptions` refuses together, and
+    /// for some [custom flags](OpenOptions::custom_flags); what [`Engine::global`] reports.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
         let path = path.as_ref();
-        let engine = match &self.engine {
-            Some(engine) => engine.clone(),
-            None => Engine::global()?,
-        };
-        if self.access == Access::ReadWrite {
+        let failed = |error| Error::on_file(Operation::Open, path, error);
+        let access = self.access().map_err(failed)?;
+        let engine = self.chosen_engine()?;
+        if access == Access::ReadWrite {
             engine.shared.leases.make_way(&engine.shared.cache.inodes, path);
         }
-        let open = self.open_file(path).map_err(|error| Error::on_file(Operation::Open, path, error))?;
-        self.register(engine, open, path)
+        let open = OpenFile::open_as(path, self.direct_io(), access, &self.opening().map_err(failed)?);
+        self.register(engine, open.map_err(failed)?, access, path)
+    }
+
+    /// Makes a file of one that the program has opened itself, by whatever means: `tempfile`, `memfd_create`, a descriptor that
+    /// another process passed. What it is open for counts, [`OpenOptions::append`] included, and not what these options say about
+    /// that. The descriptor is kept until the last clone of the file is dropped, and never moves its position: locks that were taken
+    /// through it stay, and [`File::as_std`] returns it. Errors name the file by its path in `/proc`.
+    ///
+    /// Reads and writes go through a descriptor of headwater's own, opened through `/proc`; where that is not possible, through the
+    /// given one and the kernel's page cache.
+    ///
+    /// ```
+    /// use headwater::{Engine, OpenOptions};
+    /// let engine = Engine::builder().memory(16 << 20).build()?;
+    /// let file = OpenOptions::new().engine(&engine).open_std(tempfile::tempfile()?)?;
+    /// file.write_all_at(b"in a file without a name", 0)?;
+    /// assert_eq!(file.len()?, 24);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`]; `PermissionDenied` for a descriptor that is open for writing alone, if the process may not read the
+    /// file.
+    pub fn open_std(&self, file: std::fs::File) -> Result<File> {
+        let path = path_of(&file);
+        let failed = |error| Error::on_file(Operation::Open, &path, error);
+        let engine = self.chosen_engine()?;
+        let given = Given::of(&file).map_err(failed)?;
+        let open = OpenFile::from_std(file, given, self.direct_io(), &path).map_err(failed)?;
+        let mut options = self.clone();
+        (options.append, options.truncate) = (given.is_appending, false);
+        options.register(engine, open, given.access, &path)
     }
 
     /// As [`OpenOptions::open`], with a descriptor that this engine has already opened for reading and examined.
@@ -223,15 +286,53 @@ impl OpenOptions {
     pub(crate) fn open_seen(&self, engine: &Engine, seen: SeenFile, path: &Path) -> Result<File> {
         let open = seen.into_open_file(path, self.direct_io());
         let open = open.map_err(|error| Error::on_file(Operation::Open, path, error))?;
-        self.register(engine.clone(), open, path)
+        self.register(engine.clone(), open, Access::Read, path)
+    }
+
+    fn chosen_engine(&self) -> Result<Engine> {
+        match &self.engine {
+            Some(engine) => Ok(engine.clone()),
+            None => Engine::global(),
+        }
+    }
+
+    /// # Errors
+    /// `InvalidInput` for what the standard library refuses.
+    fn access(&self) -> io::Result<Access> {
+        let refused = |text| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        let is_written = self.write || self.append;
+        if !is_written && (self.truncate || self.create || self.create_new) {
+            return refused("truncate, create and create_new take write or append");
+        }
+        if self.append && self.truncate && !self.create_new {
+            return refused("truncate does not go with append");
+        }
+        match (self.read, is_written) {
+            (_, true) => Ok(Access::ReadWrite),
+            (true, false) => Ok(Access::Read),
+            (false, false) => refused("neither read, write nor append is set"),
+        }
+    }
+
+    /// # Errors
+    /// As [`Opening::check_flags`].
+    fn opening(&self) -> io::Result<Opening> {
+        let creation = match (self.create_new, self.create) {
+            (true, _) => Some(Creation::New),
+            (false, true) => Some(Creation::IfMissing),
+            (false, false) => None,
+        };
+        Ok(Opening { creation, flags: Opening::check_flags(self.opening.flags)?, ..self.opening })
     }
 
     /// Enters an open file into the cache.
-    fn register(&self, engine: Engine, open: OpenFile, path: &Path) -> Result<File> {
+    fn register(&self, engine: Engine, open: OpenFile, access: Access, path: &Path) -> Result<File> {
         let failed = |error| Error::on_file(Operation::Open, path, error);
         let readahead = engine.shared.readahead_of(&open);
         let entry = match open.form() {
-            Form::Cached if self.may_be_read_once(&engine, &open) => OnceLock::new(),
+            Form::Cached if access == Access::Read && self.may_be_read_once(&engine, &open) => {
+                OnceLock::new()
+            }
             // Empty files too, so that all handles see later writes.
             Form::Cached => {
                 let inode =
@@ -250,14 +351,14 @@ impl OpenOptions {
             _ => None,
         };
         events::opened(path, direct, cached);
-        let appender = match self.appending {
-            Appending::Yes => Some(Arc::new(AppendFile::open(&open, path).map_err(failed)?)),
-            Appending::No => None,
+        let appender = match self.append {
+            true => Some(Arc::new(AppendFile::open(&open, path).map_err(failed)?)),
+            false => None,
         };
         static NEXT_HANDLE: AtomicU32 = AtomicU32::new(0);
         let source = Source {
             open: Arc::new(open),
-            access: self.access,
+            access,
             path: path.to_owned(),
             mode: self.mode,
             engine,
@@ -269,6 +370,7 @@ impl OpenOptions {
             revalidate_after: self.coherence.interval(self.revalidate),
             handle: NEXT_HANDLE.fetch_add(1, Ordering::Relaxed),
             readahead,
+            is_locked: AtomicBool::new(false),
         };
         if source.entered().is_some()
             && let Some(inode) = source.known()
@@ -276,22 +378,15 @@ impl OpenOptions {
             source.mark_reported(inode);
         }
         source.begin_coherence();
-        if self.access == Access::ReadWrite {
+        if access == Access::ReadWrite {
             source.engine.shared.background.note();
         }
         let file = File { contents: Contents::Stored(Arc::new(source)) };
         // As `O_TRUNC` of `open(2)`, which does nothing to devices.
-        if self.truncate == Truncate::Yes && file.is_regular() {
+        if self.truncate && file.is_regular() {
             file.set_len(0)?;
         }
         Ok(file)
-    }
-
-    fn open_file(&self, path: &Path) -> io::Result<OpenFile> {
-        match self.creation {
-            Some(creation) => OpenFile::create(path, self.direct_io(), self.access, creation),
-            None => OpenFile::open(path, self.direct_io(), self.access),
-        }
     }
 
     fn direct_io(&self) -> DirectIo {
@@ -305,8 +400,7 @@ impl OpenOptions {
     /// Whether the file may be entered into the cache later: a small one that is not known, opened as most are.
     fn may_be_read_once(&self, engine: &Engine, open: &OpenFile) -> bool {
         let opened = open.opened();
-        self.access == Access::Read
-            && self.caching == Caching::Auto
+        self.caching == Caching::Auto
             && self.mode == IoMode::Auto
             && self.coherence == Coherence::default()
             && self.readahead.is_none()
@@ -323,6 +417,13 @@ impl OpenOptions {
             Caching::Off => false,
         }
     }
+}
+
+/// The path by which the kernel knows an open file, for error texts.
+fn path_of(file: &std::fs::File) -> PathBuf {
+    let descriptor = file.as_raw_fd();
+    let link = std::fs::read_link(format!("/proc/self/fd/{descriptor}"));
+    link.unwrap_or_else(|_| PathBuf::from(format!("<descriptor {descriptor}>")))
 }
 
 /// Larger files are rarely read by one call.
@@ -349,7 +450,15 @@ impl File {
     /// # Errors
     /// As [`OpenOptions::open`].
     pub fn create(path: impl AsRef<Path>) -> Result<File> {
-        OpenOptions::new().create().truncate().open(path)
+        OpenOptions::new().write(true).create(true).truncate(true).open(path)
+    }
+
+    /// Creates the file `path`, which must not exist, for reading and writing.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`]; `AlreadyExists`.
+    pub fn create_new(path: impl AsRef<Path>) -> Result<File> {
+        OpenOptions::new().write(true).create_new(true).open(path)
     }
 
     /// A file of these bytes, named `<memory>` in errors. It needs no engine and works wherever a file is read: positional reads
@@ -451,10 +560,10 @@ impl File {
     }
 
     /// How much of a byte range the kernel's page cache holds. [`Residency::Whole`] for a file in memory.
-    pub fn residency(&self, range: ByteRange) -> Residency {
-        match &self.contents {
-            Contents::Stored(source) => source.open.residency(range),
-            Contents::Memory(_) => Residency::Whole,
+    pub fn residency(&self, range: impl RangeBounds<u64>) -> Residency {
+        match (&self.contents, byte_range(&range, || Ok(OFFSET_BYTES_MAX))) {
+            (Contents::Stored(source), Ok(range)) => source.open.residency(range),
+            _ => Residency::Whole,
         }
     }
 
@@ -471,6 +580,11 @@ impl File {
     /// A cursor at byte 0 for writing in this thread.
     pub fn writer(&self) -> Writer {
         Writer::new(self)
+    }
+
+    /// A cursor at byte 0 for writing in async tasks, on any runtime.
+    pub fn async_writer(&self) -> AsyncWriter {
+        AsyncWriter::new(self)
     }
 
     /// A cursor at byte 0 for sequential reading in this thread.

@@ -9,7 +9,7 @@
 
 use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
 use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, RangeBounds};
 use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ use bytes::Bytes;
 use futures_core::Stream;
 use futures_io::{AsyncBufRead, AsyncRead};
 use headwater_core::readahead::Advice;
-use headwater_core::units::{ByteRange, PageRange};
+use headwater_core::units::PageRange;
 use headwater_io::LocalDriver;
 
 use crate::api::async_reader::{AsyncReader, ByteStream};
@@ -92,7 +92,7 @@ impl LocalEngine {
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// let engine = headwater::Engine::builder().local()?;
-    /// let file = engine.open_with(headwater::OpenOptions::new().create(), dir.path().join("log"))?;
+    /// let file = engine.open_with(headwater::OpenOptions::new().write(true).create(true), dir.path().join("log"))?;
     /// engine.block_on(async {
     ///     file.append_async("first\n").await?;
     ///     file.sync_data_async().await
@@ -335,7 +335,7 @@ impl LocalFile {
     ///
     /// # Errors
     /// As [`File::map`].
-    pub fn map(&self, range: ByteRange) -> Result<Local<SharedView>> {
+    pub fn map(&self, range: impl RangeBounds<u64>) -> Result<Local<SharedView>> {
         self.file.map(range).map(Local::new)
     }
 
@@ -343,7 +343,7 @@ impl LocalFile {
     ///
     /// # Errors
     /// As [`File::map_contiguous`].
-    pub fn map_contiguous(&self, range: ByteRange) -> Result<Local<SharedView>> {
+    pub fn map_contiguous(&self, range: impl RangeBounds<u64>) -> Result<Local<SharedView>> {
         self.file.map_contiguous(range).map(Local::new)
     }
 
@@ -356,16 +356,8 @@ impl LocalFile {
     ///
     /// # Errors
     /// As [`File::advise`].
-    pub fn advise(&self, advice: Advice, range: ByteRange) -> Result<()> {
+    pub fn advise(&self, advice: Advice, range: impl RangeBounds<u64>) -> Result<()> {
         self.file.advise(advice, range)
-    }
-
-    /// As [`File::advise_all`].
-    ///
-    /// # Errors
-    /// As [`File::advise_all`].
-    pub fn advise_all(&self, advice: Advice) -> Result<()> {
-        self.file.advise_all(advice)
     }
 
     /// As [`File::on_evicted`].

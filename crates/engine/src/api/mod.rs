@@ -5,6 +5,7 @@
 
 pub(crate) mod advice;
 pub(crate) mod async_reader;
+pub(crate) mod async_writer;
 pub(crate) mod builder;
 pub(crate) mod contents;
 pub(crate) mod cursor;
@@ -22,6 +23,7 @@ pub(crate) mod read_file;
 pub(crate) mod read_many;
 pub(crate) mod reader;
 pub(crate) mod shared_view;
+pub(crate) mod standard;
 pub(crate) mod upcalls;
 pub(crate) mod view;
 pub(crate) mod write_at;

@@ -16,7 +16,7 @@
 //! Hot path: cached: see `cached`. Resident: 1 system call, 1 copy, no allocation. Direct and aligned: 1 more system call, no
 //! copy in user space.
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -64,6 +64,35 @@ impl File {
             }
         }
         Ok(())
+    }
+
+    /// Reads at `offset_bytes` into the buffers in order, as `preadv(2)` does. Returns the bytes read, fewer than the buffers have room
+    /// for only where the file ends. Otherwise as [`File::read_at`].
+    ///
+    /// ```
+    /// let file = headwater::File::from_bytes("header, body");
+    /// let (mut header, mut body) = ([0; 6], [0; 10]);
+    /// let mut buffers = [std::io::IoSliceMut::new(&mut header), std::io::IoSliceMut::new(&mut body)];
+    /// assert_eq!(file.read_vectored_at(&mut buffers, 0)?, 12);
+    /// assert_eq!((&header, &body[..6]), (b"header", &b", body"[..]));
+    /// # headwater::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`File::read_at`], if no byte was read.
+    pub fn read_vectored_at(&self, buffers: &mut [IoSliceMut<'_>], offset_bytes: u64) -> Result<usize> {
+        let mut done = 0;
+        for buffer in buffers {
+            match self.read_at(buffer, offset_bytes.saturating_add(done as u64)) {
+                Ok(read_bytes) => done += read_bytes,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+            if done < buffer.len() {
+                break;
+            }
+        }
+        Ok(done)
     }
 
     /// Reads up to `length` bytes at `offset_bytes`; fewer only at the end of the file. Up to 2 MiB the bytes share a frame of

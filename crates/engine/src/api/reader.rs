@@ -36,6 +36,20 @@ impl Reader {
         Reader { cursor: Cursor::new(contents) }
     }
 
+    /// The reader at `offset_bytes` instead of where it was. At or beyond the end of the file it reads nothing.
+    ///
+    /// ```
+    /// use std::io::Read;
+    /// let file = headwater::File::from_bytes("one two");
+    /// assert_eq!(std::io::read_to_string(file.reader().starting_at(4))?, "two");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn starting_at(mut self, offset_bytes: u64) -> Reader {
+        self.cursor.start_at(offset_bytes);
+        self
+    }
+
     /// Announces that the next `bytes` will be read, so that readahead need not find out: up to 2 MiB of them are requested together
     /// with the first. No promise; what is announced and not read was read in vain. A seek ends the announcement.
     ///

@@ -16,6 +16,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 
@@ -26,7 +27,7 @@ use os_display::Quotable;
 use crate::api::contents::Contents;
 use crate::api::file::File;
 use crate::base::error::{Error, Operation, Result};
-use crate::engine::handle::{READABLE_BYTES_MAX, Source};
+use crate::engine::handle::{READABLE_BYTES_MAX, Source, byte_range};
 use crate::inode::Inode;
 use crate::write::cached::Place;
 use crate::write::window_create::WindowUse;
@@ -48,7 +49,7 @@ use crate::write::window_create::WindowUse;
 /// # let path = dir.path().join("counters");
 /// # std::fs::write(&path, vec![0; 8192])?;
 /// use headwater::{ByteRange, OpenOptions};
-/// let file = OpenOptions::new().write().open(&path)?;
+/// let file = OpenOptions::new().write(true).open(&path)?;
 /// let view = file.map(ByteRange::new(4096, 8192))?;
 /// view.store_u64(8, 40)?;
 /// assert_eq!(view.fetch_add_u64(8, 2)?, 40);
@@ -78,13 +79,14 @@ impl File {
     ///
     /// ```
     /// let file = headwater::File::from_bytes("in memory");
-    /// let view = file.map(headwater::ByteRange::new(3, 9))?;
+    /// let view = file.map(3..9)?;
     /// let mut word = [0; 6];
     /// view.read(0, &mut word)?;
     /// assert_eq!(&word, b"memory");
     /// # Ok::<(), headwater::Error>(())
     /// ```
-    pub fn map(&self, range: ByteRange) -> Result<SharedView> {
+    pub fn map(&self, range: impl RangeBounds<u64>) -> Result<SharedView> {
+        let range = byte_range(&range, || self.len())?;
         let refused = |kind, text: &str| {
             Err(Error::at(Operation::View, self.path(), range.start, io::Error::new(kind, text)))
         };
@@ -124,7 +126,7 @@ impl File {
     /// # if headwater_io::live_support().is_err() { return Ok(()) }
     /// use std::sync::atomic::Ordering;
     /// use headwater::{ByteRange, OpenOptions};
-    /// let file = OpenOptions::new().write().open(&path)?;
+    /// let file = OpenOptions::new().write(true).open(&path)?;
     /// let view = file.map_contiguous(ByteRange::new(0, 8192))?;
     /// let word = view.atomic_u64(4096).expect("inside, and aligned");
     /// word.store(7, Ordering::Release);
@@ -135,8 +137,9 @@ impl File {
     /// assert_eq!(std::fs::read(&path)?[4096..4104], 7_u64.to_ne_bytes());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn map_contiguous(&self, range: ByteRange) -> Result<SharedView> {
+    pub fn map_contiguous(&self, range: impl RangeBounds<u64>) -> Result<SharedView> {
         let view = self.map(range)?;
+        let range = view.range;
         let window = Arc::new(self.writable(Operation::View)?.make_window(range)?);
         Ok(SharedView { window: Some(window), ..view })
     }
@@ -217,35 +220,30 @@ impl SharedView {
         Ok(before)
     }
 
-    /// Writes `new` to the eight bytes at `at_bytes` if they are `current`, atomically like [`SharedView::fetch_add_u64`]. The
-    /// inner result is their previous value: `Ok` if they were replaced, `Err` if not. A failed exchange dirties nothing.
+    /// Writes `new` to the eight bytes at `at_bytes` if they are `current`, atomically like [`SharedView::fetch_add_u64`]. Returns
+    /// their previous value: they were replaced if that is `current`; else nothing was dirtied.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let path = dir.path().join("lock");
     /// # std::fs::write(&path, vec![0; 8])?;
     /// # use headwater::{ByteRange, OpenOptions};
-    /// let file = OpenOptions::new().write().open(&path)?;
+    /// let file = OpenOptions::new().write(true).open(&path)?;
     /// let view = file.map(ByteRange::new(0, 8))?;
-    /// assert_eq!(view.compare_exchange_u64(0, 0, 7)?, Ok(0));
-    /// assert_eq!(view.compare_exchange_u64(0, 0, 8)?, Err(7));
+    /// assert_eq!(view.compare_exchange_u64(0, 0, 7)?, 0);
+    /// assert_eq!(view.compare_exchange_u64(0, 0, 8)?, 7);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     /// As [`SharedView::fetch_add_u64`].
-    pub fn compare_exchange_u64(
-        &self,
-        at_bytes: u64,
-        current: u64,
-        new: u64,
-    ) -> Result<std::result::Result<u64, u64>> {
+    pub fn compare_exchange_u64(&self, at_bytes: u64, current: u64, new: u64) -> Result<u64> {
         let mut before = 0;
         self.modify(at_bytes, &mut |word| {
             before = word;
             (word == current).then_some(new)
         })?;
-        Ok(if before == current { Ok(before) } else { Err(before) })
+        Ok(before)
     }
 
     /// As [`File::sync_data`]: all earlier writes to the file, through this view or otherwise, survive a power loss. Blocks.

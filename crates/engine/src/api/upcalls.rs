@@ -23,11 +23,12 @@ use crate::engine::handle::{Entry, Source};
 use crate::engine::{Shared, Upcalls, reclaim};
 use crate::inode::table::{WasClosed, WasLast};
 use crate::inode::{ALL_PAGES, Inode};
+use crate::write::fsync;
 use crate::write::writeback::{self, Awaited, SYNC_RUNS};
 
 /// The upcalls of every engine.
 pub(crate) const UPCALLS: Upcalls =
-    Upcalls { reconcile: writeback::reconcile, enter, close, maintain, end: ending::end };
+    Upcalls { reconcile: writeback::reconcile, enter, close, flush, maintain, end: ending::end };
 
 /// The inode of a file that is being opened.
 pub(crate) fn open(
@@ -83,6 +84,10 @@ fn close(shared: &Shared, inode: &Arc<Inode>, file: &OpenFile) {
         inode.on_clean(shared.cache.writes.dirty(), file);
     }
     shared.cache.inodes.remember_closed(inode, closed_files_max(shared));
+}
+
+fn flush(shared: &Shared, inode: &Arc<Inode>) {
+    fsync::flush(shared, inode, ALL_PAGES);
 }
 
 /// Number of closed files that are remembered. Each takes some three kilobytes beside its pages: beyond the minimum, a twentieth

@@ -14,7 +14,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageRange};
 use headwater_io::{LentPages, OwnedPage, PinnedPage, PinnedRun};
 use smallvec::{SmallVec, smallvec};
@@ -343,11 +343,157 @@ impl View {
         }
     }
 
+    /// The bytes as one slice: the pinned pages where they are contiguous in memory, else a copy, which pins nothing.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// let file = headwater::File::create(&path)?;
+    /// file.write_all_at(b"one two three", 0)?;
+    /// let words = file.view(4, 9)?.into_contiguous();
+    /// assert_eq!(words.split(|&byte| byte == b' ').count(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn into_contiguous(self) -> ContiguousView {
+        let whole =
+            if self.as_slice().is_some() { Whole::Pinned(self) } else { Whole::Copied(self.to_vec()) };
+        ContiguousView(whole)
+    }
+
     /// The bytes in order, as [`Bytes`] that share the pages without a copy.
     pub fn into_chunks(self) -> Vec<Bytes> {
         let view = Arc::new(self);
         let count = view.chunks().count();
         (0..count).map(|place| Bytes::from_owner(Chunk { view: view.clone(), place })).collect()
+    }
+}
+
+/// The rest of the view, in the chunks of [`View::chunks`]. What was passed is no longer pinned once its whole piece was.
+impl Buf for View {
+    fn remaining(&self) -> usize {
+        self.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.chunks().next().unwrap_or(&[])
+    }
+
+    /// # Panics
+    /// If fewer bytes remain.
+    fn advance(&mut self, mut bytes: usize) {
+        assert!(bytes <= self.len(), "cannot advance by {bytes} of {} bytes", self.len());
+        let passed = self.pieces.iter().take_while(|piece| {
+            let is_passed = piece.range.len() <= bytes;
+            bytes -= if is_passed { piece.range.len() } else { 0 };
+            is_passed
+        });
+        let passed = passed.count();
+        self.pieces.drain(..passed);
+        if let Some(piece) = self.pieces.first_mut() {
+            piece.range.start += bytes;
+        }
+    }
+}
+
+impl PartialEq<[u8]> for View {
+    fn eq(&self, other: &[u8]) -> bool {
+        let mut rest = other;
+        let is_same = self.chunks().all(|chunk| {
+            let (part, behind) = rest.split_at_checked(chunk.len()).unwrap_or_default();
+            rest = behind;
+            part == chunk
+        });
+        is_same && rest.is_empty()
+    }
+}
+
+impl PartialEq<&[u8]> for View {
+    fn eq(&self, other: &&[u8]) -> bool {
+        *self == **other
+    }
+}
+
+impl<const N: usize> PartialEq<[u8; N]> for View {
+    fn eq(&self, other: &[u8; N]) -> bool {
+        *self == other[..]
+    }
+}
+
+impl PartialEq for View {
+    fn eq(&self, other: &View) -> bool {
+        let (mut ours, mut theirs) = (self.chunks(), other.chunks());
+        let (mut left, mut right): (&[u8], &[u8]) = (&[], &[]);
+        loop {
+            left = if left.is_empty() { ours.next().unwrap_or(&[]) } else { left };
+            right = if right.is_empty() { theirs.next().unwrap_or(&[]) } else { right };
+            let length = left.len().min(right.len());
+            if length == 0 {
+                return left.len() == right.len();
+            }
+            if left[..length] != right[..length] {
+                return false;
+            }
+            (left, right) = (&left[length..], &right[length..]);
+        }
+    }
+}
+
+impl Eq for View {}
+
+/// A view in one piece of memory, as a slice: `Deref`, `AsRef`, `Borrow` and `Hash` are those of `[u8]`. Made by
+/// [`View::into_contiguous`].
+pub struct ContiguousView(Whole);
+
+/// The pinned pages themselves, or a copy of them.
+enum Whole {
+    Pinned(View),
+    Copied(Vec<u8>),
+}
+
+impl std::ops::Deref for ContiguousView {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Whole::Pinned(view) => {
+                view.as_slice().expect("checked when it was made, and a view never changes")
+            }
+            Whole::Copied(bytes) => bytes,
+        }
+    }
+}
+
+impl AsRef<[u8]> for ContiguousView {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl std::borrow::Borrow<[u8]> for ContiguousView {
+    fn borrow(&self) -> &[u8] {
+        self
+    }
+}
+
+impl PartialEq for ContiguousView {
+    fn eq(&self, other: &ContiguousView) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for ContiguousView {}
+
+impl std::hash::Hash for ContiguousView {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self[..].hash(state);
+    }
+}
+
+impl fmt::Debug for ContiguousView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let copied = if matches!(self.0, Whole::Copied(_)) { ", copied" } else { "" };
+        write!(f, "ContiguousView({} bytes{copied})", self.len())
     }
 }
 

@@ -3,7 +3,7 @@
 //! Owns: the interface.
 //! Does not own: the write itself, writeback, syncs (`write/`).
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -28,6 +28,23 @@ impl File {
     /// again.
     pub fn write_at(&self, bytes: &[u8], offset_bytes: u64) -> Result<usize> {
         self.writable(Operation::Write)?.write_at(bytes, offset_bytes)
+    }
+
+    /// Writes the buffers in order at `offset_bytes`, as `pwritev(2)` does. Returns the bytes written. Otherwise as [`File::write_at`],
+    /// also in that a reader beside it may see some of the bytes and not others.
+    ///
+    /// # Errors
+    /// As [`File::write_at`].
+    pub fn write_vectored_at(&self, buffers: &[IoSlice<'_>], offset_bytes: u64) -> Result<usize> {
+        let mut done = 0;
+        for buffer in buffers {
+            match self.write_at(buffer, offset_bytes.saturating_add(done as u64)) {
+                Ok(written_bytes) => done += written_bytes,
+                Err(_) if done > 0 => return Ok(done),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
     }
 
     /// Writes all of `bytes` at `offset_bytes`.
@@ -62,7 +79,7 @@ impl File {
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let path = dir.path().join("log");
-    /// let log = headwater::OpenOptions::new().create().append(true).open(&path)?;
+    /// let log = headwater::OpenOptions::new().create(true).append(true).open(&path)?;
     /// let offsets = std::thread::scope(|scope| {
     ///     let threads = [0, 1, 2].map(|_| scope.spawn(|| log.append_durable(b"a record\n")));
     ///     threads.map(|thread| thread.join().expect("no panic"))

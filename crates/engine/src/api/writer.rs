@@ -54,6 +54,17 @@ impl Writer {
         Writer { file: file.clone(), position_bytes: 0, buffer: Vec::new(), buffer_bytes_max: 0 }
     }
 
+    /// The writer at `offset_bytes` instead of where it was; for one that has not written yet.
+    ///
+    /// # Panics
+    /// If its buffer holds bytes.
+    #[must_use]
+    pub fn starting_at(mut self, offset_bytes: u64) -> Writer {
+        assert!(self.buffer.is_empty(), "the writer has begun; seek it");
+        self.position_bytes = offset_bytes;
+        self
+    }
+
     /// Writes what the buffer holds, then as [`File::sync_data`].
     ///
     /// # Errors

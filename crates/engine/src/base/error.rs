@@ -37,6 +37,12 @@ pub enum Operation {
     Seek,
     /// Taking advice.
     Advise,
+    /// Asking for permissions, times and the like.
+    Metadata,
+    /// Changing permissions or times.
+    SetMetadata,
+    /// Locking or unlocking a file.
+    Lock,
 }
 
 impl fmt::Display for Operation {
@@ -52,6 +58,9 @@ impl fmt::Display for Operation {
             Operation::View => "view",
             Operation::Seek => "seek in",
             Operation::Advise => "take advice on",
+            Operation::Metadata => "get the metadata of",
+            Operation::SetMetadata => "set the metadata of",
+            Operation::Lock => "lock",
         })
     }
 }

@@ -4,9 +4,9 @@
 //! Does not own: positions and requests in flight (the readers).
 
 use std::io;
-use std::ops::Range;
+use std::ops::{Bound, Range, RangeBounds};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -67,6 +67,8 @@ pub(crate) struct Source {
     pub(crate) handle: u32,
     /// The limits of sequential readahead.
     pub(crate) readahead: ReadaheadLimits,
+    /// Whether the program has locked the file through this handle.
+    pub(crate) is_locked: AtomicBool,
 }
 
 /// The inode of an open file, as its handle uses it.
@@ -91,13 +93,22 @@ impl Entry {
 
 impl Drop for Source {
     fn drop(&mut self) {
-        if let Some(inode) = self.entered().and_then(Entry::inode)
-            && !self.shared().driver.is_forked()
-        {
+        if self.shared().driver.is_forked() {
+            return;
+        }
+        if let Some(inode) = self.entered().and_then(Entry::inode) {
             if self.access == Access::ReadWrite {
                 inode.leasing.remove_writer();
             }
+            if self.is_locked.load(Ordering::Acquire) {
+                // The next program to lock the file reads what was written under this lock.
+                (self.shared().upcalls.flush)(self.shared(), inode);
+            }
             (self.shared().upcalls.close)(self.shared(), inode, &self.open);
+        }
+        if self.is_locked.load(Ordering::Acquire) {
+            // Requests in flight may keep the descriptor open for a while.
+            _ = self.open.as_std().unlock();
         }
     }
 }
@@ -403,6 +414,25 @@ pub(crate) fn addressable(path: &Path, offset_bytes: u64, length: usize) -> Resu
     }
     let end_bytes = offset_bytes.saturating_add(length as u64).min(READABLE_BYTES_MAX);
     Ok(ByteRange::new(offset_bytes, end_bytes.max(offset_bytes)))
+}
+
+/// The bytes that a caller's range means. What has no end ends at `end_bytes`. A range that ends before it starts stays one, for
+/// checks to refuse.
+pub(crate) fn byte_range(
+    range: &impl RangeBounds<u64>,
+    end_bytes: impl FnOnce() -> Result<u64>,
+) -> Result<ByteRange> {
+    let start = match range.start_bound() {
+        Bound::Included(&start) => start,
+        Bound::Excluded(&before) => before.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&last) => last.saturating_add(1),
+        Bound::Excluded(&end) => end,
+        Bound::Unbounded => end_bytes()?.max(start),
+    };
+    Ok(ByteRange { start, end })
 }
 
 /// The largest file offset.

@@ -75,6 +75,8 @@ pub(crate) struct Upcalls {
     pub(crate) enter: fn(&Source) -> Entry,
     /// Closes a handle of a file.
     pub(crate) close: fn(&Shared, &Arc<Inode>, &OpenFile),
+    /// Writes back a file, and waits.
+    pub(crate) flush: fn(&Shared, &Arc<Inode>),
     /// Runs a round of the background thread. Returns when the next is due.
     pub(crate) maintain: fn(&Shared) -> Pause,
     /// Ends the engine after its last user handle is dropped.

@@ -390,7 +390,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         std::fs::write(&path, vec![1; 10_000]).unwrap();
-        let file = OpenOptions::new().engine(&engine).caching(Caching::On).write().open(&path).unwrap();
+        let file = OpenOptions::new().engine(&engine).caching(Caching::On).write(true).open(&path).unwrap();
         file.write_all_at(&[2], 0).unwrap();
         file.sync_data().unwrap();
         let status = Command::new("sh").arg("-c").arg(r#"printf x >>"$0""#).arg(&path).status().unwrap();

@@ -271,7 +271,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let engine = Engine::builder().memory(16 << 20).driver(DriverKind::Threads).build().unwrap();
         let mut options = OpenOptions::new();
-        let file = options.engine(&engine).caching(Caching::On).create().open(directory.path().join("file"));
+        let file = options
+            .engine(&engine)
+            .caching(Caching::On)
+            .write(true)
+            .create(true)
+            .open(directory.path().join("file"));
         let file = file.unwrap();
         // The kernel may track no writes here.
         let Ok(view) = file.map_contiguous(ByteRange::new(0, 20_000)) else {

@@ -409,7 +409,7 @@ mod tests {
         let path = directory.path().join("file");
         let engine = Engine::builder().memory(3 << 20).driver(DriverKind::Threads).build().unwrap();
         let mut options = OpenOptions::new();
-        let file = options.engine(&engine).caching(Caching::On).create().open(&path).unwrap();
+        let file = options.engine(&engine).caching(Caching::On).write(true).create(true).open(&path).unwrap();
         file.write_all_at(&[7; 10_000], 0).unwrap();
         let Contents::Stored(source) = &file.contents else { panic!("it is a file") };
         let dirty = &source.known().unwrap().dirty;

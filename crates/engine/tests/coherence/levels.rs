@@ -70,7 +70,7 @@ fn our_own_writers() {
             match version % 2 {
                 0 => {
                     let mut options = OpenOptions::new();
-                    let writer = options.engine(&world.rig.engine).write().open(&world.path).unwrap();
+                    let writer = options.engine(&world.rig.engine).write(true).open(&world.path).unwrap();
                     writer.write_all_at(&contents(version), at).unwrap();
                     assert_eq!(file.coherence(), Coherence::Revalidated);
                     assert!(read(&file, version % PAGES) == contents(version));
@@ -167,7 +167,7 @@ fn without_a_keeper_or_a_cache() {
     options.engine(&world.rig.engine).caching(Caching::Off).coherence(Coherence::Leased);
     assert_eq!(options.open(&world.path).unwrap().coherence(), Coherence::Revalidated);
     assert_eq!(options.open("/dev/zero").unwrap().coherence(), Coherence::Revalidated);
-    options.caching(Caching::On).write();
+    options.caching(Caching::On).write(true);
     assert_eq!(options.open(&world.path).unwrap().coherence(), Coherence::Revalidated);
 }
 

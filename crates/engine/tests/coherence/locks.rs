@@ -37,7 +37,7 @@ fn the_programs_locks_stay() {
                     };
                     read_all(&open(&mut OpenOptions::new()));
                     assert_locked(&path);
-                    let file = open(OpenOptions::new().write());
+                    let file = open(OpenOptions::new().write(true));
                     read_all(&file);
                     file.write_all_at(&[8; 5000], 3000).unwrap();
                     file.sync_data().unwrap();

@@ -101,7 +101,7 @@ impl Actor {
     fn file(&mut self, path: &Path, mode: IoMode) -> File {
         let open = || {
             let mut options = OpenOptions::new();
-            options.engine(&self.engine).io(mode).caching(Caching::On).write().open(path).unwrap()
+            options.engine(&self.engine).io(mode).caching(Caching::On).write(true).open(path).unwrap()
         };
         self.file.get_or_insert_with(open).clone()
     }

@@ -40,7 +40,7 @@ fn run(seed: u64, path: &Path) -> (Vec<History>, CrashImages) {
     let engine =
         Engine::builder().memory(3 << 20).queue_depth(8).driver(DriverKind::Sim(options)).build().unwrap();
     control.record();
-    let open = || OpenOptions::new().engine(&engine).caching(Caching::On).write().open(path).unwrap();
+    let open = || OpenOptions::new().engine(&engine).caching(Caching::On).write(true).open(path).unwrap();
     let histories: Vec<History> = thread::scope(|scope| {
         let workers: Vec<_> = (0..THREADS)
             .map(|number| {

@@ -105,7 +105,14 @@ struct Life {
 impl Life {
     fn new(engine: &Engine, path: &Path, rng: Rng) -> Life {
         let open = |(mode, caching)| {
-            OpenOptions::new().engine(engine).io(mode).caching(caching).create().open(path).unwrap()
+            OpenOptions::new()
+                .engine(engine)
+                .io(mode)
+                .caching(caching)
+                .write(true)
+                .create(true)
+                .open(path)
+                .unwrap()
         };
         let modes = [
             (IoMode::Auto, Caching::On),

@@ -41,7 +41,7 @@ fn a_listener_that_panics_ends_no_thread() {
             _ = file.read_at(&mut [0; 1], 0).unwrap();
             told.load(Ordering::Relaxed) > 0
         });
-        let writer = OpenOptions::new().engine(&engine).create().open(&written).unwrap();
+        let writer = OpenOptions::new().engine(&engine).write(true).create(true).open(&written).unwrap();
         writer.write_all_at(b"X", 0).unwrap();
         wait_until("what was written", || fs::read(&written).unwrap() == b"X");
     });
@@ -69,7 +69,7 @@ fn appended_to_in_a_truncate(what: &str, truncate: fn(&File) -> headwater::Resul
         let path = directory.path().join("file");
         let engine = Engine::builder().memory(16 << 20).build().unwrap();
         let mut options = OpenOptions::new();
-        let file = options.engine(&engine).caching(Caching::On).create().open(&path).unwrap();
+        let file = options.engine(&engine).caching(Caching::On).write(true).create(true).open(&path).unwrap();
         file.write_all_at(&[7; 100_000], 0).unwrap();
         file.sync_all().unwrap();
         let other = file.clone();
@@ -92,7 +92,7 @@ fn a_listener_may_append_to_a_log() {
         fs::write(&data, vec![1; 8 << 20]).unwrap();
         let engine = Engine::builder().memory(3 << 20).build().unwrap();
         let mut options = OpenOptions::new();
-        let log = options.engine(&engine).caching(Caching::On).create().open(&log).unwrap();
+        let log = options.engine(&engine).caching(Caching::On).write(true).create(true).open(&log).unwrap();
         let mut options = OpenOptions::new();
         let data = options.engine(&engine).caching(Caching::On).io(IoMode::Direct).open(&data);
         let Ok(data) = data else { return skip("no direct I/O") };

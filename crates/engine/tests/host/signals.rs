@@ -27,7 +27,7 @@ fn the_engines_threads_block_signals() {
             let mut options = OpenOptions::new();
             let reader = options.engine(&engine).io(IoMode::Direct).caching(Caching::On);
             let reader = reader.coherence(Coherence::Leased).open(&read).unwrap();
-            let writer = OpenOptions::new().engine(&engine).create().open(&written).unwrap();
+            let writer = OpenOptions::new().engine(&engine).write(true).create(true).open(&written).unwrap();
             writer.write_all_at(b"X", 0).unwrap();
             block_on(reader.read_at_async(0, 1 << 20)).unwrap();
             for task in fs::read_dir("/proc/self/task").unwrap() {

@@ -28,5 +28,12 @@ use rig::Rig;
 
 /// Opens a file for reading and writing.
 fn open(rig: &Rig, path: &Path, mode: IoMode, caching: Caching) -> File {
-    OpenOptions::new().engine(&rig.engine).io(mode).caching(caching).create().open(path).unwrap()
+    OpenOptions::new()
+        .engine(&rig.engine)
+        .io(mode)
+        .caching(caching)
+        .write(true)
+        .create(true)
+        .open(path)
+        .unwrap()
 }

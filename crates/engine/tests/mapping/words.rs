@@ -32,9 +32,12 @@ fn additions_sum_up() {
                             for round in 0..ROUNDS {
                                 view.fetch_add_u64(8, 1).unwrap();
                                 let mut before = view.load_u64(1000).unwrap();
-                                while let Err(now) =
-                                    view.compare_exchange_u64(1000, before, before + round).unwrap()
-                                {
+                                loop {
+                                    let now =
+                                        view.compare_exchange_u64(1000, before, before + round).unwrap();
+                                    if now == before {
+                                        break;
+                                    }
                                     before = now;
                                 }
                             }
@@ -51,7 +54,7 @@ fn additions_sum_up() {
                         drop(pinned);
                         if round.is_multiple_of(20) {
                             file.sync_data().unwrap();
-                            file.advise_all(Advice::DontNeed).unwrap();
+                            file.advise(Advice::DontNeed, ..).unwrap();
                         }
                     }
                 });

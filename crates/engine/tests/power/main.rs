@@ -56,7 +56,7 @@ fn write(mount: &LoggedMount, driver: &DriverKind, rng: &mut Rng) -> Vec<Content
     let engine = Engine::builder().memory(16 << 20).driver(driver.clone()).build().unwrap();
     let open = |number| {
         let mut options = OpenOptions::new();
-        options.engine(&engine).caching(Caching::On).write().create();
+        options.engine(&engine).caching(Caching::On).write(true).create(true);
         options.open(mount.path().join(name(number))).unwrap()
     };
     let files: [File; FILES] = std::array::from_fn(open);

@@ -52,7 +52,7 @@ fn will_need_reads_without_waiting() {
             let counts = file.stats().counts;
             assert_eq!((counts.misses, counts.read_ahead, counts.used), (0, 73, 72), "{counts:?}");
             // What is there is not read again, and the end of the file ends it.
-            file.advise_all(Advice::WillNeed).unwrap();
+            file.advise(Advice::WillNeed, ..).unwrap();
             assert_eq!(resident_pages(&rig, &file), 245);
             assert_eq!(file.stats().counts.read_ahead, 245);
             drop(file);
@@ -77,7 +77,7 @@ fn dont_need_drops_whole_pages() {
             file.advise(Advice::DontNeed, ByteRange::new(98_304, 100_000)).unwrap();
             assert_eq!(resident_pages(&rig, &file), 23, "page 24");
             assert_eq!(rig.engine.stats().cache.pinned_pages, 1);
-            file.advise_all(Advice::DontNeed).unwrap();
+            file.advise(Advice::DontNeed, ..).unwrap();
             assert_eq!(resident_pages(&rig, &file), 0);
             assert_eq!(file.residency(ByteRange::new(0, 100_000)), Residency::None);
             assert_eq!(file.stats().counts.evictions, 25);
@@ -99,7 +99,7 @@ fn no_reuse_leaves_nothing_behind() {
             for portion in [1000, 4096, 10_000, 65_536] {
                 scratch.make_cold();
                 let file = cached(&rig, &scratch);
-                file.advise_all(Advice::NoReuse).unwrap();
+                file.advise(Advice::NoReuse, ..).unwrap();
                 let mut buffer = vec![0; portion];
                 for offset_bytes in (0..700_000).step_by(portion) {
                     let read_bytes = file.read_at(&mut buffer, offset_bytes).unwrap();
@@ -109,11 +109,11 @@ fn no_reuse_leaves_nothing_behind() {
                 assert_eq!(resident, 0, "portions of {portion} on {}: {counts:?}", rig.name());
                 let bytes = block_on(file.read_at_async(4000, 5000)).unwrap();
                 scratch.check(4000, &bytes);
-                file.advise_all(Advice::DontNeed).unwrap();
-                file.advise_all(Advice::Normal).unwrap();
+                file.advise(Advice::DontNeed, ..).unwrap();
+                file.advise(Advice::Normal, ..).unwrap();
                 file.read_exact_at(&mut buffer[..100], 0).unwrap();
                 assert!(resident_pages(&rig, &file) > 0, "advice is taken back");
-                file.advise_all(Advice::DontNeed).unwrap();
+                file.advise(Advice::DontNeed, ..).unwrap();
             }
             rig.assert_idle();
         }
@@ -127,7 +127,7 @@ fn random_reads_what_is_asked_for() {
     for rig in rigs(1) {
         scratch.make_cold();
         let (file, other) = (cached(&rig, &scratch), cached(&rig, &scratch));
-        file.advise_all(Advice::Random).unwrap();
+        file.advise(Advice::Random, ..).unwrap();
         for page in 0..20 {
             other.read_exact_at(&mut [0; 4096], page * 4096).unwrap();
         }
@@ -169,7 +169,7 @@ fn ranges_that_mean_nothing() {
         }
         let file = rig.open(&empty.path(), IoMode::Auto);
         for advice in ORDERS.into_iter().chain(ACTS) {
-            file.advise_all(advice).unwrap();
+            file.advise(advice, ..).unwrap();
         }
         let error = file.advise(Advice::WillNeed, ByteRange::new(0, 1)).unwrap_err();
         assert!(error.to_string().contains("the file's 0 bytes"), "{error}");
@@ -182,7 +182,7 @@ fn more_than_the_cache_holds() {
     let scratch = Scratch::new(1, 7 << 20);
     for rig in rigs(1) {
         let file = cached(&rig, &scratch);
-        let error = file.advise_all(Advice::WillNeed).unwrap_err();
+        let error = file.advise(Advice::WillNeed, ..).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains("that the cache can hold"), "{error}");
         assert_eq!(file.stats().counts.read_ahead, 0);
@@ -201,8 +201,8 @@ fn files_that_are_not_cached() {
     let range = ByteRange::new(0, 100_000);
     for mode in [IoMode::Auto, IoMode::Buffered] {
         let file = open(mode);
-        ORDERS.into_iter().for_each(|advice| file.advise_all(advice).unwrap());
-        file.advise_all(Advice::WillNeed).unwrap();
+        ORDERS.into_iter().for_each(|advice| file.advise(advice, ..).unwrap());
+        file.advise(Advice::WillNeed, ..).unwrap();
         let deadline = Instant::now() + PATIENCE;
         while file.residency(range) != Residency::Whole {
             assert!(Instant::now() < deadline, "the kernel does not read it");
@@ -210,11 +210,11 @@ fn files_that_are_not_cached() {
         }
         // Waits for what is counted as resident and still on its way.
         file.read_exact_at(&mut vec![0; 100_000], 0).unwrap();
-        file.advise_all(Advice::DontNeed).unwrap();
+        file.advise(Advice::DontNeed, ..).unwrap();
         assert_eq!(file.residency(range), Residency::None);
     }
     if open(IoMode::Auto).is_direct() {
-        let error = open(IoMode::Direct).advise_all(Advice::WillNeed).unwrap_err();
+        let error = open(IoMode::Direct).advise(Advice::WillNeed, ..).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     }
 }

@@ -87,7 +87,7 @@ fn bytes_as_a_file() {
     assert_eq!(file.stats(), FileStats::default());
     drop(file.on_evicted(|_| panic!("nothing is cached")));
     for advice in [Advice::NoReuse, Advice::WillNeed, Advice::DontNeed] {
-        file.advise_all(advice).unwrap();
+        file.advise(advice, ..).unwrap();
     }
     let empty = File::from_bytes(Vec::new());
     assert_eq!(empty.read_at(&mut [0; 4], 0).unwrap(), 0);

@@ -49,7 +49,7 @@ fn every_page_is_told_once() {
             let after_room = file.stats().counts.evictions;
             assert!(after_room > 0, "12 MiB in 6");
             assert_eq!(counted.load(Ordering::Relaxed), after_room);
-            file.advise_all(Advice::DontNeed).unwrap();
+            file.advise(Advice::DontNeed, ..).unwrap();
             let after_advice = file.stats().counts.evictions;
             assert_eq!(counted.load(Ordering::Relaxed), after_advice);
             assert!(after_advice > after_room);
@@ -118,7 +118,7 @@ fn a_listener_may_drop_itself() {
         }
         for _ in 0..2 {
             file.read_exact_at(&mut [0; 50_000], 0).unwrap();
-            file.advise_all(Advice::DontNeed).unwrap();
+            file.advise(Advice::DontNeed, ..).unwrap();
         }
         assert_eq!(calls.load(Ordering::Relaxed), 1, "the first call ended both");
     }
@@ -135,14 +135,14 @@ fn runs_and_panics() {
         let _listener = file.on_evicted(move |pages| {
             listed.lock().unwrap().insert((pages.start.get(), pages.end.get()));
         });
-        file.advise_all(Advice::Random).unwrap();
+        file.advise(Advice::Random, ..).unwrap();
         file.read_exact_at(&mut [0; 100_000], 0).unwrap();
         let panicking = file.on_evicted(|_| panic!("as it was told to"));
-        file.advise_all(Advice::DontNeed).unwrap();
+        file.advise(Advice::DontNeed, ..).unwrap();
         drop(panicking);
         assert_eq!(*told.lock().unwrap(), BTreeSet::from([(0, 25)]));
         file.read_exact_at(&mut [0; 4096], 0).unwrap();
-        file.advise_all(Advice::DontNeed).unwrap();
+        file.advise(Advice::DontNeed, ..).unwrap();
         assert_eq!(*told.lock().unwrap(), BTreeSet::from([(0, 1), (0, 25)]));
     }
 }

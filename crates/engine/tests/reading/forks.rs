@@ -112,7 +112,7 @@ fn busy(engine: &Engine, file: &File, end: &AtomicBool, thread: u64) {
         let _ = (file.stats(), engine.stats(), file.coherence());
         file.refresh().unwrap();
         drop(file.on_evicted(|_| {}));
-        file.advise_all(headwater::Advice::DontNeed).unwrap();
+        file.advise(headwater::Advice::DontNeed, ..).unwrap();
     }
 }
 
@@ -121,7 +121,7 @@ fn ask(engine: &Engine, file: &File, listener: Option<EvictionListener>) {
     let mut buffer = [0; 5000];
     let error = file.read_many(&mut [ManyRead::new(4096, &mut buffer)]).unwrap_err();
     assert!(matches!(error, Error::Forked(_)), "{error}");
-    assert!(file.refresh().is_err() && file.advise_all(headwater::Advice::DontNeed).is_err());
+    assert!(file.refresh().is_err() && file.advise(headwater::Advice::DontNeed, ..).is_err());
     drop(file.on_evicted(|_| {}));
     drop(listener);
     let _ = (format!("{engine:?} {file:?}"), file.len());

@@ -75,7 +75,7 @@ fn an_unused_handle_sees_what_others_write() {
                 if is_used {
                     file.read_at(&mut buffer, 0).unwrap();
                 }
-                let writer = OpenOptions::new().engine(&rig.engine).write().open(scratch.path()).unwrap();
+                let writer = OpenOptions::new().engine(&rig.engine).write(true).open(scratch.path()).unwrap();
                 writer.write_all_at(b"written", 9_997).unwrap();
                 expected.truncate(9_997);
                 expected.extend_from_slice(b"written");

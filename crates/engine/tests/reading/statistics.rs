@@ -30,14 +30,14 @@ fn totals_are_sums() {
             for scratch in &scratches {
                 scratch.make_cold();
                 let file = cached(&rig, scratch);
-                file.advise_all(Advice::Random).unwrap();
+                file.advise(Advice::Random, ..).unwrap();
                 file.read_exact_at(&mut vec![0; 150_000], 1000).unwrap();
                 block_on(file.read_exact_at_async(0, 180_000)).unwrap();
                 sum += file.stats().counts;
                 let cache = rig.engine.stats().cache;
                 assert_eq!((cache.counts, cache.loads), (sum, 0), "{}", rig.name());
                 assert_eq!(cache.resident_pages, file.stats().resident_pages);
-                file.advise_all(Advice::DontNeed).unwrap();
+                file.advise(Advice::DontNeed, ..).unwrap();
                 sum.evictions += 44;
             }
             let cache = rig.engine.stats().cache;

@@ -76,7 +76,7 @@ fn whole_files_hold_what_is_unwritten() {
         fs::write(&path, contents(1, 10_000)).unwrap();
         age(&path);
         assert_reads(&rig.engine, &path, &contents(1, 10_000), "before");
-        let file = headwater::OpenOptions::new().engine(&rig.engine).write().open(&path).unwrap();
+        let file = headwater::OpenOptions::new().engine(&rig.engine).write(true).open(&path).unwrap();
         file.write_all_at(&contents(2, 12_000), 0).unwrap();
         assert_reads(&rig.engine, &path, &contents(2, 12_000), "unwritten");
         drop(file);

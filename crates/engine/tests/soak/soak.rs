@@ -168,7 +168,7 @@ impl House {
             done.unwrap_or_else(|error| panic!("{}, operation {count}: {error}\n{case:#x?}", rig.name()));
             // A closed file is remembered with its pages, also when it is deleted: thousands of them, which take minutes to come.
             let file = OpenOptions::new().engine(&rig.engine).caching(Caching::On).open(&path).unwrap();
-            file.advise_all(Advice::DontNeed).unwrap();
+            file.advise(Advice::DontNeed, ..).unwrap();
             self.done.writer_operations.fetch_add(count, Ordering::Relaxed);
         }
     }

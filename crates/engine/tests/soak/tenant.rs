@@ -51,7 +51,7 @@ impl<'a> Tenant<'a> {
             10 => self.take_snapshot(),
             11 => self.listen(),
             12 => self.file.sync_data().unwrap(),
-            13 => self.file.advise_all(Advice::DontNeed).unwrap(),
+            13 => self.file.advise(Advice::DontNeed, ..).unwrap(),
             14 => self.file = open(self.rig, &self.path),
             _ => self.write(),
         }
@@ -162,7 +162,7 @@ impl<'a> Tenant<'a> {
 }
 
 fn open(rig: &Rig, path: &Path) -> File {
-    OpenOptions::new().engine(&rig.engine).caching(Caching::On).write().open(path).unwrap()
+    OpenOptions::new().engine(&rig.engine).caching(Caching::On).write(true).open(path).unwrap()
 }
 
 fn fresh(rng: &mut Rng, length: usize) -> Vec<u8> {

@@ -339,7 +339,7 @@ impl World {
 
     fn open(&mut self, place: Place, caching: Caching, mode: IoMode) -> Outcome {
         let mut options = OpenOptions::new();
-        options.engine(&self.engine).caching(caching).io(mode).create();
+        options.engine(&self.engine).caching(caching).io(mode).write(true).create(true);
         let target = &mut self.targets[place.file];
         let opened = match options.open(&target.path) {
             // Where there is no direct I/O.

@@ -179,7 +179,7 @@ fn append_lines(path: &Path, writer: char, task: Task) -> Vec<u64> {
 
 fn open(engine: &Engine, path: &Path, task: Task) -> File {
     let mut options = OpenOptions::new();
-    options.engine(engine).io(task.mode).write();
+    options.engine(engine).io(task.mode).write(true);
     if task.end == End::OfTheKernel {
         appending(&mut options);
     }

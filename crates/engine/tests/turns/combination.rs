@@ -55,7 +55,7 @@ impl Combination {
     pub(crate) fn open(&self, engine: &Engine, path: &Path, purpose: For) -> Result<File, Error> {
         let mut options = self.options(engine);
         if purpose == For::Writing {
-            options.write();
+            options.write(true);
         }
         options.open(path)
     }

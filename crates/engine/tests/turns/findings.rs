@@ -51,7 +51,7 @@ fn a_first_look_long_after_sees_the_write() {
                 let path = directory.path().join(format!("{number}-{level:?}"));
                 std::fs::write(&path, start()).unwrap();
                 let mut options = OpenOptions::new();
-                options.engine(&engine).caching(caching).coherence(level).write();
+                options.engine(&engine).caching(caching).coherence(level).write(true);
                 let file = options.open(&path).unwrap();
                 file.write_all_at(&[1; 8192], 0).unwrap();
                 file.sync_all().unwrap();
@@ -140,7 +140,7 @@ fn a_write_after_a_flush_is_seen_by_another_handle() {
         std::fs::write(&path, start()).unwrap();
         let mut options = OpenOptions::new();
         let reader = options.engine(&engine).open(&path).unwrap();
-        let writer = options.write().open(&path).unwrap();
+        let writer = options.write(true).open(&path).unwrap();
         assert!(whole(&reader) == start());
         writer.write_all_at(b"X", 0).unwrap();
         engine.flush().unwrap();
@@ -163,7 +163,7 @@ fn reads_that_always_look_see_writes_at_once() {
         let path = directory.path().join("file");
         std::fs::write(&path, start()).unwrap();
         let mut options = OpenOptions::new();
-        options.engine(&engine).caching(Caching::On).revalidate(Duration::ZERO).write();
+        options.engine(&engine).caching(Caching::On).revalidate(Duration::ZERO).write(true);
         let (file, mut stranger, mut model) = (options.open(&path).unwrap(), Stranger::on(&path), start());
         for round in 0..50_u8 {
             file.write_all_at(&[round], u64::from(round)).unwrap();
@@ -288,7 +288,7 @@ fn a_write_right_after_our_sync_is_seen() {
         for number in 0..100 {
             let path = directory.path().join(number.to_string());
             std::fs::write(&path, b"aaaaaaaa").unwrap();
-            let file = OpenOptions::new().engine(&engine).write().open(&path).unwrap();
+            let file = OpenOptions::new().engine(&engine).write(true).open(&path).unwrap();
             file.write_all_at(b"HH", 0).unwrap();
             file.sync_data().unwrap();
             Other::Std.write(&path, 4, 2, 7);

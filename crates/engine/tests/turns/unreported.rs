@@ -32,7 +32,7 @@ fn names_and_permissions_leave_the_pages() {
                     .engine(&engine)
                     .caching(Caching::On)
                     .coherence(level)
-                    .write()
+                    .write(true)
                     .open(&path)
                     .unwrap();
                 file.write_all_at(b"X", 0).unwrap();
@@ -94,7 +94,7 @@ fn an_opening_is_a_sign_of_writes() {
         let (directory, engine) = (ScratchDir::on_target().unwrap(), engine_on(driver, 8 << 20));
         let path = directory.path().join("file");
         std::fs::write(&path, start()).unwrap();
-        let file = OpenOptions::new().engine(&engine).caching(Caching::On).write().open(&path).unwrap();
+        let file = OpenOptions::new().engine(&engine).caching(Caching::On).write(true).open(&path).unwrap();
         let kernel = OpenFile::open(&path, DirectIo::Preferred, Access::Read).unwrap();
         let pages_after_a_write = |byte: u8| {
             kernel.evict_from_kernel().unwrap();

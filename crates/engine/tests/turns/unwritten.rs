@@ -111,8 +111,9 @@ fn two_engines_share_a_page() {
         let path = directory.path().join(number.to_string());
         std::fs::write(&path, b"aaaa").unwrap();
         let engines = [engine_on(driver, 8 << 20), engine_on(driver, 8 << 20)];
-        let [first, second] =
-            engines.each_ref().map(|engine| OpenOptions::new().engine(engine).write().open(&path).unwrap());
+        let [first, second] = engines
+            .each_ref()
+            .map(|engine| OpenOptions::new().engine(engine).write(true).open(&path).unwrap());
         assert!(whole(&first) == b"aaaa" && whole(&second) == b"aaaa");
         first.write_all_at(b"bb", 0).unwrap();
         if is_synced_in_turn {
@@ -140,7 +141,7 @@ fn a_change_beside_unwritten_bytes_is_reported_once_to_each_handle() {
             let path = directory.path().join("file");
             std::fs::write(&path, b"aaaaaaaa").unwrap();
             let mut options = OpenOptions::new();
-            options.engine(&engine).coherence(level).write();
+            options.engine(&engine).coherence(level).write(true);
             let handles = [options.open(&path).unwrap(), options.open(&path).unwrap()];
             handles[0].write_all_at(b"HH", 0).unwrap();
             Other::Std.write(&path, 4, 2, 7);

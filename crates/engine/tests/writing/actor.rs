@@ -123,7 +123,11 @@ impl<'a> Actor<'a> {
 
     fn open(&mut self, place: Place, mode: IoMode, caching: Caching) -> Outcome {
         let mut options = OpenOptions::new();
-        self.open_with(place, mode, options.engine(&self.rig.engine).caching(caching).create())
+        self.open_with(
+            place,
+            mode,
+            options.engine(&self.rig.engine).caching(caching).write(true).create(true),
+        )
     }
 
     fn open_truncated(&mut self, place: Place, mode: IoMode, caching: Caching) -> Outcome {
@@ -131,7 +135,11 @@ impl<'a> Actor<'a> {
         // Before it is known whether there is direct I/O: if there is not, the file may be truncated all the same.
         self.open(place, mode, caching)?;
         self.model.set_len(0);
-        self.open_with(place, IoMode::Auto, options.engine(&self.rig.engine).caching(caching).truncate())
+        self.open_with(
+            place,
+            IoMode::Auto,
+            options.engine(&self.rig.engine).caching(caching).write(true).truncate(true),
+        )
     }
 
     fn open_with(&mut self, place: Place, mode: IoMode, options: &mut OpenOptions) -> Outcome {

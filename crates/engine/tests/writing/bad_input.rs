@@ -75,10 +75,20 @@ fn paths_that_cannot_be_written() {
         let begin = if is_plain { format!("open {}: ", path.display()) } else { "open ".to_owned() };
         assert!(text.starts_with(&begin) && text.lines().count() == 1, "{text}");
     };
-    refused("new", OpenOptions::new().create_new(), &file, ErrorKind::AlreadyExists);
-    refused("new, truncated", OpenOptions::new().create_new().truncate(), &file, ErrorKind::AlreadyExists);
-    refused("write", OpenOptions::new().write(), &below, ErrorKind::NotFound);
-    refused("truncate", OpenOptions::new().truncate(), &directory.path().join("none"), ErrorKind::NotFound);
+    refused("new", OpenOptions::new().write(true).create_new(true), &file, ErrorKind::AlreadyExists);
+    refused(
+        "new, truncated",
+        OpenOptions::new().write(true).create_new(true).truncate(true),
+        &file,
+        ErrorKind::AlreadyExists,
+    );
+    refused("write", OpenOptions::new().write(true), &below, ErrorKind::NotFound);
+    refused(
+        "truncate",
+        OpenOptions::new().write(true).truncate(true),
+        &directory.path().join("none"),
+        ErrorKind::NotFound,
+    );
     for (path, kind) in [
         (below.as_path(), ErrorKind::NotFound),
         (directory.path(), ErrorKind::IsADirectory),
@@ -87,8 +97,8 @@ fn paths_that_cannot_be_written() {
         (Path::new("a\0b"), ErrorKind::InvalidInput),
         (&file.join("below"), ErrorKind::NotADirectory),
     ] {
-        refused("create", OpenOptions::new().create(), path, kind);
-        refused("create, truncated", OpenOptions::new().create().truncate(), path, kind);
+        refused("create", OpenOptions::new().write(true).create(true), path, kind);
+        refused("create, truncated", OpenOptions::new().write(true).create(true).truncate(true), path, kind);
     }
     assert_eq!(std::fs::read(&file).unwrap(), b"contents");
     assert!(!directory.path().join("none").exists() && !directory.path().join("missing").exists());
@@ -99,13 +109,15 @@ fn paths_that_cannot_be_written() {
 #[test]
 fn a_device_stays_as_it_is() {
     let rig = Rig::sim(12);
-    for options in [OpenOptions::new().create(), OpenOptions::new().write().truncate()] {
+    for options in
+        [OpenOptions::new().write(true).create(true), OpenOptions::new().write(true).truncate(true)]
+    {
         let file = options.engine(&rig.engine).open("/dev/null").unwrap();
         file.write_all_at(b"gone", 0).unwrap();
         assert_eq!(file.read_at(&mut [0; 4], 0).unwrap(), 0);
     }
     let mut options = OpenOptions::new();
-    let file = options.create().truncate().engine(&rig.engine).open("/dev/null").unwrap();
+    let file = options.write(true).create(true).truncate(true).engine(&rig.engine).open("/dev/null").unwrap();
     assert_eq!(file.set_len(1).unwrap_err().kind(), ErrorKind::InvalidInput);
     rig.assert_idle();
 }
@@ -116,11 +128,11 @@ fn paths_that_can() {
     let (directory, rig) = (ScratchDir::on_target().unwrap(), Rig::sim(2));
     let path = directory.path().join("file");
     let open = |options: &mut OpenOptions| options.engine(&rig.engine).open(&path).unwrap();
-    let file = open(OpenOptions::new().create_new());
+    let file = open(OpenOptions::new().write(true).create_new(true));
     file.write_all_at(b"contents", 0).unwrap();
-    assert_eq!(open(OpenOptions::new().create()).len().unwrap(), 8);
-    assert_eq!(open(OpenOptions::new().write()).view(0, 8).unwrap().to_vec(), b"contents");
-    assert_eq!(open(OpenOptions::new().truncate()).len().unwrap(), 0);
+    assert_eq!(open(OpenOptions::new().write(true).create(true)).len().unwrap(), 8);
+    assert_eq!(open(OpenOptions::new().write(true)).view(0, 8).unwrap().to_vec(), b"contents");
+    assert_eq!(open(OpenOptions::new().write(true).truncate(true)).len().unwrap(), 0);
     file.sync_data().unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
 }
@@ -132,8 +144,12 @@ fn truncated_by_opening() {
         let scratch = Scratch::new(3, 50_000);
         let file = open(&rig, &scratch.path(), IoMode::Auto);
         file.write_all_at(&[1; 20_000], 40_000).unwrap();
-        let other =
-            OpenOptions::new().engine(&rig.engine).caching(Caching::On).truncate().open(scratch.path());
+        let other = OpenOptions::new()
+            .engine(&rig.engine)
+            .caching(Caching::On)
+            .write(true)
+            .truncate(true)
+            .open(scratch.path());
         let other = other.unwrap();
         assert_eq!(other.len().unwrap(), 0);
         other.write_all_at(b"x", 9_999).unwrap();
@@ -224,7 +240,7 @@ fn files_that_take_no_writes() {
     let expected = std::fs::read(path).unwrap();
     for rig in rigs(6) {
         for caching in [Caching::Auto, Caching::On, Caching::Off] {
-            let opened = OpenOptions::new().engine(&rig.engine).caching(caching).write().open(path);
+            let opened = OpenOptions::new().engine(&rig.engine).caching(caching).write(true).open(path);
             let written = opened.and_then(|file| {
                 file.write_all_at(b"x", 0)?;
                 file.sync_data()
@@ -236,7 +252,12 @@ fn files_that_take_no_writes() {
         let mut bytes = vec![0; expected.len()];
         file.read_exact_at(&mut bytes, 0).unwrap();
         assert_eq!(bytes, expected);
-        let error = OpenOptions::new().engine(&rig.engine).create_new().open("/proc/headwater").unwrap_err();
+        let error = OpenOptions::new()
+            .engine(&rig.engine)
+            .write(true)
+            .create_new(true)
+            .open("/proc/headwater")
+            .unwrap_err();
         assert_eq!(error.path(), Some(Path::new("/proc/headwater")), "{error}");
         drop(file);
         rig.assert_idle();
@@ -257,7 +278,9 @@ fn file_systems_mounted_for_reading() {
     let rig = Rig::sim(7);
     for mode in [IoMode::Auto, IoMode::Direct, IoMode::Buffered] {
         let [mut write, mut create, mut truncate] = [(); 3].map(|()| OpenOptions::new());
-        for options in [write.write(), create.create(), truncate.truncate()] {
+        for options in
+            [write.write(true), create.write(true).create(true), truncate.write(true).truncate(true)]
+        {
             let error = options.engine(&rig.engine).io(mode).open(&path).unwrap_err();
             assert_eq!(
                 (error.kind(), error.path()),
@@ -266,7 +289,8 @@ fn file_systems_mounted_for_reading() {
             );
         }
         let new = mount.path().join("new");
-        let error = OpenOptions::new().engine(&rig.engine).io(mode).create().open(&new).unwrap_err();
+        let error =
+            OpenOptions::new().engine(&rig.engine).io(mode).write(true).create(true).open(&new).unwrap_err();
         assert_eq!((error.kind(), error.path()), (ErrorKind::ReadOnlyFilesystem, Some(&*new)), "{error}");
     }
     assert_eq!(rig.open(&path, IoMode::Auto).view(0, 8).unwrap().to_vec(), b"contents");

@@ -212,8 +212,9 @@ fn work_and_leave(task: &str) {
     let mut rng = Rng::new(mix(seed));
     let is_global = way == Way::Exits || rng.chance(1, 3);
     let engine = if is_global { Engine::global().unwrap() } else { own_engine(&mut rng) };
-    let open =
-        |path: &str| OpenOptions::new().engine(&engine).caching(Caching::On).create().open(path).unwrap();
+    let open = |path: &str| {
+        OpenOptions::new().engine(&engine).caching(Caching::On).write(true).create(true).open(path).unwrap()
+    };
     let (file, beside) = (open(path), open(&format!("{path}.beside")));
     let (stop, stopped) = channel();
     let writer = rng.chance(1, 2).then(|| {

@@ -191,7 +191,14 @@ fn drop_some(file: &File, rng: &mut Rng) {
 
 fn open(rig: &Rig, path: &Path, appending: bool) -> File {
     let mut options = OpenOptions::new();
-    options.engine(&rig.engine).caching(Caching::On).create().append(appending).open(path).unwrap()
+    options
+        .engine(&rig.engine)
+        .caching(Caching::On)
+        .write(true)
+        .create(true)
+        .append(appending)
+        .open(path)
+        .unwrap()
 }
 
 const THREADS: u64 = 3;

@@ -212,11 +212,11 @@ fn open(rig: &Rig, path: &Path, caching: Caching) -> File {
 }
 
 fn writer(rig: &Rig, path: &Path, caching: Caching) -> File {
-    OpenOptions::new().engine(&rig.engine).caching(caching).write().open(path).unwrap()
+    OpenOptions::new().engine(&rig.engine).caching(caching).write(true).open(path).unwrap()
 }
 
 fn create(rig: &Rig, path: &Path, contents: &[u8]) -> File {
-    let file = OpenOptions::new().engine(&rig.engine).create_new().open(path).unwrap();
+    let file = OpenOptions::new().engine(&rig.engine).write(true).create_new(true).open(path).unwrap();
     file.write_all_at(contents, 0).unwrap();
     file
 }

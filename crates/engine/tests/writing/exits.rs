@@ -41,7 +41,7 @@ fn a_truncate_that_was_left_keeps_no_process() {
     const NAME: &str = "exits::a_truncate_that_was_left_keeps_no_process";
     if let Ok(path) = std::env::var(CUT) {
         let mut options = OpenOptions::new();
-        let file = options.caching(Caching::On).create().truncate().open(path).unwrap();
+        let file = options.caching(Caching::On).write(true).create(true).truncate(true).open(path).unwrap();
         for place in 0..16 {
             file.write_all_at(&[7; 1 << 20], (2 * place + 1) << 20).unwrap();
             file.write_all_at(b"dirty", (2 * place) << 20).unwrap();
@@ -88,7 +88,7 @@ fn the_last_handle_goes_with_a_listener() {
     if reader.coherence() != Coherence::Leased {
         return skip("no leases here");
     }
-    let writer = options.create().open(&dirty).unwrap();
+    let writer = options.write(true).create(true).open(&dirty).unwrap();
     drop((engine, options));
     writer.write_all_at(&[7; 10_000], 0).unwrap();
     let (gone, heard) = channel();

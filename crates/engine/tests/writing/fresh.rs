@@ -148,7 +148,7 @@ fn readers_on_their_way_meet_what_is_written_ahead() {
 }
 
 fn open_as(rig: &Rig, path: &Path, (mode, caching): (IoMode, Caching)) -> File {
-    OpenOptions::new().engine(&rig.engine).io(mode).caching(caching).write().open(path).unwrap()
+    OpenOptions::new().engine(&rig.engine).io(mode).caching(caching).write(true).open(path).unwrap()
 }
 
 const WRITES: [(&str, WriteAt); 4] = [

@@ -13,7 +13,7 @@ const PARTS: u64 = 40;
 const PART_BYTES: u64 = 70_001;
 
 fn open(engine: &LocalEngine, directory: &ScratchDir) -> LocalFile {
-    engine.open_with(OpenOptions::new().create(), directory.path().join("file")).unwrap()
+    engine.open_with(OpenOptions::new().write(true).create(true), directory.path().join("file")).unwrap()
 }
 
 async fn write_part(file: &LocalFile, pattern: Pattern, part: u64) {

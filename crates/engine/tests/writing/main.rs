@@ -35,6 +35,7 @@ mod promises;
 mod rig;
 mod shrink;
 mod space;
+mod standard;
 mod threads;
 mod views;
 mod writer;

@@ -191,7 +191,8 @@ fn on_all(name: &str, test: impl Fn(&Rig, &Path, IoMode, Caching, &mut Rng)) {
 
 /// The file with bytes that neither cache has.
 fn cold(rig: &Rig, path: &Path, mode: IoMode, caching: Caching) -> File {
-    let file = OpenOptions::new().engine(&rig.engine).io(mode).caching(caching).write().open(path).unwrap();
+    let file =
+        OpenOptions::new().engine(&rig.engine).io(mode).caching(caching).write(true).open(path).unwrap();
     file.sync_all().unwrap();
     headwater_testkit::make_cold(&std::fs::File::open(path).unwrap()).unwrap();
     file

@@ -24,7 +24,7 @@ fn free_bytes(mount: &LoopMount) -> u64 {
 }
 
 fn open(engine: &Engine, mount: &LoopMount, name: &str) -> File {
-    OpenOptions::new().engine(engine).create().open(mount.path().join(name)).unwrap()
+    OpenOptions::new().engine(engine).write(true).create(true).open(mount.path().join(name)).unwrap()
 }
 
 /// Appends pieces until one is refused. Says how many bytes were accepted.

@@ -208,7 +208,7 @@ fn check_stamp(page: &[u8]) {
 
 pub(crate) fn open(rig: &Rig, path: &std::path::Path, mode: IoMode) -> File {
     let mut options = OpenOptions::new();
-    options.engine(&rig.engine).caching(Caching::On).io(mode).create().open(path).unwrap()
+    options.engine(&rig.engine).caching(Caching::On).io(mode).write(true).create(true).open(path).unwrap()
 }
 
 /// A soak takes longer than a hang may, by itself.

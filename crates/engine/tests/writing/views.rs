@@ -3,13 +3,14 @@
 //! Owns: views by themselves, and as the source of writes.
 //! Does not own: views among all other operations (oracle).
 
+use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::thread;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use headwater::{Advice, ByteRange, Caching, File, IoMode, OpenOptions, Operation, View};
-use headwater_testkit::{Pattern, Rng, with_seed};
+use headwater_testkit::{Pattern, Rng, ScratchDir, with_seed};
 
 use crate::model::same;
 use crate::rig::{Rig, Scratch, block_on, drivers, rigs, watched};
@@ -384,8 +385,12 @@ fn one_page_is_kept_by_very_many() {
     for kind in drivers(5) {
         let rig = Rig::sized(kind, 2 << 30, 16);
         let scratch = Scratch::new(5, 8192);
-        let file =
-            OpenOptions::new().engine(&rig.engine).caching(Caching::On).write().open(scratch.path()).unwrap();
+        let file = OpenOptions::new()
+            .engine(&rig.engine)
+            .caching(Caching::On)
+            .write(true)
+            .open(scratch.path())
+            .unwrap();
         let on_device = || std::fs::read(scratch.path()).unwrap();
         file.write_all_at(&[7; 4096], 0).unwrap();
         let views: Vec<View> = (0..TIMES).map(|at| file.view((at % 4000) as u64, 96).unwrap()).collect();
@@ -411,4 +416,52 @@ fn one_page_is_kept_by_very_many() {
         drop(file);
         rig.assert_idle();
     }
+}
+
+/// Goal: a view of several pieces is the same bytes by its chunks, as a buffer, compared, and in one piece of memory. Method: pages
+/// that were written one by one, so that they do not lie side by side, advanced by random steps.
+#[test]
+fn views_are_buffers_and_slices() {
+    with_seed("views::views_are_buffers_and_slices", |seed| {
+        for driver in drivers(seed) {
+            let (rig, directory) = (Rig::new(driver), ScratchDir::on_target().unwrap());
+            let path = directory.path().join("file");
+            let mut options = OpenOptions::new();
+            options.engine(&rig.engine).caching(Caching::On).write(true).create(true);
+            let (file, mut rng) = (options.open(&path).unwrap(), Rng::new(seed));
+            let mut bytes = vec![0; 40_000];
+            Pattern::new(seed).fill(0, &mut bytes);
+            for page in [3, 1, 8, 0, 2, 9, 4, 6, 5, 7] {
+                let part = page * 4096..(page * 4096 + 4096).min(40_000);
+                file.write_all_at(&bytes[part.clone()], part.start as u64).unwrap();
+            }
+            for _ in 0..50 {
+                let start = rng.below(40_000) as usize;
+                let length = rng.below((40_000 - start) as u64 + 1) as usize;
+                let expected = &bytes[start..start + length];
+                let view = || file.view(start as u64, length).unwrap();
+                assert!(view() == *expected && view() == expected && view() == view());
+                assert!(length == 0 || view() != expected[..length - 1]);
+                assert!(length < 2 || view() != file.view(start as u64 + 1, length - 1).unwrap());
+                let (mut buffer, mut passed) = (view(), Vec::new());
+                while buffer.has_remaining() {
+                    let step = (rng.below(6000) as usize).min(buffer.chunk().len());
+                    passed.extend_from_slice(&buffer.chunk()[..step]);
+                    buffer.advance(step);
+                    assert_eq!(buffer.remaining(), length - passed.len());
+                }
+                assert!(passed == expected);
+                let mut rest = view();
+                let skipped = rng.below(length as u64 + 1) as usize;
+                rest.advance(skipped);
+                assert!(rest == expected[skipped..]);
+                assert_eq!(rest.into_bytes(), expected[skipped..]);
+                let whole = view().into_contiguous();
+                assert!(*whole == *expected && whole == view().into_contiguous());
+                assert!(HashSet::from([whole]).contains(expected));
+            }
+            drop(file);
+            rig.assert_idle();
+        }
+    });
 }

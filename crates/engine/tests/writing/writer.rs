@@ -4,14 +4,15 @@
 //! Does not own: writes at positions (operations), which random operations also make by a `Writer`.
 
 use std::fs;
-use std::io::{ErrorKind, Seek, SeekFrom, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 
-use headwater::OpenOptions;
+use futures_util::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SinkExt};
+use headwater::{AsyncWriter, OpenOptions};
 use headwater_testkit::{Pattern, Rng, ScratchDir, with_seed};
 
 use crate::faults::EIO;
 use crate::model::same;
-use crate::rig::{Rig, calm, drivers};
+use crate::rig::{Rig, block_on, calm, drivers};
 use crate::threads::open;
 
 /// Goal: what is written by pieces of any size, between seeks, is in the file as a vector has it. Method: random pieces and seeks,
@@ -52,6 +53,135 @@ fn pieces_of_any_size() {
             rig.assert_idle();
         }
     });
+}
+
+/// Goal: as the test above, for the writer of tasks, by the traits of `futures`, those of tokio, and as a sink.
+#[test]
+fn pieces_of_any_size_from_tasks() {
+    with_seed("writer::pieces_of_any_size_from_tasks", |seed| {
+        for driver in drivers(seed) {
+            let (rig, directory) = (Rig::sized(driver, 3 << 20, 16), ScratchDir::on_target().unwrap());
+            let path = directory.path().join("file");
+            let (file, mut rng, mut expected) =
+                (open(&rig, &path, headwater::IoMode::Auto), Rng::new(seed), Vec::new());
+            let (mut writer, mut position) = (file.async_writer(), 0);
+            for step in 0..400 {
+                let length = [rng.below(20), rng.below(3000), 4096, rng.below(200_000)];
+                let length = length[[0, 0, 0, 1, 1, 2, 3][rng.below(7) as usize]] as usize;
+                let mut piece = vec![0; length];
+                Pattern::new(step).fill(0, &mut piece);
+                expected.resize(expected.len().max(position + length), 0);
+                expected[position..position + length].copy_from_slice(&piece);
+                position += length;
+                block_on(async {
+                    match rng.below(3) {
+                        0 => AsyncWriteExt::write_all(&mut writer, &piece).await.unwrap(),
+                        1 => SinkExt::feed(&mut writer, piece.into()).await.unwrap(),
+                        _ => write_by_tokio(&mut writer, &piece).await,
+                    }
+                });
+                if rng.chance(1, 20) {
+                    position = rng.below(expected.len() as u64 + 1) as usize;
+                    block_on(seek(&mut writer, &mut rng, position as u64));
+                }
+                if rng.chance(1, 30) {
+                    block_on(AsyncWriteExt::flush(&mut writer)).unwrap();
+                    let mut found = vec![0; expected.len()];
+                    file.read_exact_at(&mut found, 0).unwrap();
+                    same("flushed", 0, &expected, &found).unwrap();
+                }
+            }
+            block_on(writer.sync()).unwrap();
+            same("synced", 0, &expected, &fs::read(&path).unwrap()).unwrap();
+            block_on(AsyncWriteExt::write_all(&mut writer, b"left")).unwrap();
+            drop(writer);
+            let mut left = [0; 4];
+            file.read_exact_at(&mut left, position as u64).unwrap();
+            assert_eq!(&left, b"left");
+            let mut started = file.async_writer().starting_at(3);
+            block_on(AsyncWriteExt::write_all(&mut started, b"started")).unwrap();
+            block_on(AsyncWriteExt::close(&mut started)).unwrap();
+            let (mut found, mut again) = (String::new(), Vec::new());
+            std::io::Read::take(file.reader().starting_at(3), 7).read_to_string(&mut found).unwrap();
+            let reader = file.async_reader().starting_at(3);
+            block_on(AsyncReadExt::take(reader, 7).read_to_end(&mut again)).unwrap();
+            assert_eq!((&found[..], &again[..]), ("started", &b"started"[..]));
+            drop((started, file));
+            rig.assert_idle();
+        }
+    });
+}
+
+#[cfg(feature = "tokio")]
+async fn write_by_tokio(writer: &mut AsyncWriter, piece: &[u8]) {
+    tokio::io::AsyncWriteExt::write_all(writer, piece).await.unwrap();
+}
+
+#[cfg(not(feature = "tokio"))]
+async fn write_by_tokio(writer: &mut AsyncWriter, piece: &[u8]) {
+    AsyncWriteExt::write_all(writer, piece).await.unwrap();
+}
+
+async fn seek(writer: &mut AsyncWriter, rng: &mut Rng, position: u64) {
+    #[cfg(feature = "tokio")]
+    if rng.chance(1, 2) {
+        tokio::io::AsyncSeekExt::seek(writer, SeekFrom::Start(position)).await.unwrap();
+        return;
+    }
+    _ = rng;
+    AsyncSeekExt::seek(writer, SeekFrom::Start(position)).await.unwrap();
+}
+
+/// Goal: readers for tasks have the traits of tokio, and read, seek and show lines by them.
+#[cfg(feature = "tokio")]
+#[test]
+fn tokio_reads_lines() {
+    use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncSeekExt};
+    let (rig, directory) = (calm(3), ScratchDir::on_target().unwrap());
+    let path = directory.path().join("file");
+    let text: String = (0..20_000).map(|number| format!("{number}\n")).collect();
+    fs::write(&path, &text).unwrap();
+    let file = rig.open(&path, headwater::IoMode::Auto);
+    block_on(async {
+        let (mut reader, mut whole) = (file.async_reader(), String::new());
+        AsyncReadExt::read_to_string(&mut reader, &mut whole).await.unwrap();
+        assert_eq!(whole, text);
+        assert_eq!(AsyncSeekExt::seek(&mut reader, SeekFrom::Start(2)).await.unwrap(), 2);
+        let mut lines = reader.lines();
+        for number in 1..20_000 {
+            assert_eq!(lines.next_line().await.unwrap().unwrap(), number.to_string());
+        }
+        assert_eq!(lines.next_line().await.unwrap(), None);
+    });
+    drop(file);
+    rig.assert_idle();
+}
+
+/// Goal: errors of the writer of tasks lose nothing: what could not be written is written by the next call, or reported by the next sync.
+#[test]
+fn errors_in_tasks_are_reported_and_lose_nothing() {
+    let (rig, directory) = (calm(4), ScratchDir::on_target().unwrap());
+    let path = directory.path().join("file");
+    let file = open(&rig, &path, headwater::IoMode::Auto);
+    let mut writer = file.async_writer().starting_at(100_000);
+    block_on(AsyncWriteExt::write_all(&mut writer, b"first")).unwrap();
+    rig.control().fail_at(0, EIO);
+    let error = block_on(AsyncWriteExt::flush(&mut writer)).unwrap_err();
+    assert!(error.to_string().contains("os error 5"), "{error}");
+    block_on(AsyncWriteExt::write_all(&mut writer, b", second")).unwrap();
+    block_on(writer.sync()).unwrap();
+    assert_eq!(&fs::read(&path).unwrap()[100_000..], b"first, second");
+    block_on(AsyncSeekExt::seek(&mut writer, SeekFrom::Start(200_000))).unwrap();
+    block_on(AsyncWriteExt::write_all(&mut writer, b"lost")).unwrap();
+    rig.control().fail_at(0, EIO);
+    drop(writer);
+    assert_eq!(file.sync_data().unwrap_err().raw_os_error(), Some(EIO));
+    file.sync_data().unwrap();
+    let reading = rig.open(&path, headwater::IoMode::Auto);
+    let error = block_on(AsyncWriteExt::write_all(&mut reading.async_writer(), b"x")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+    drop((file, reading));
+    rig.assert_idle();
 }
 
 /// Goal: a small write reaches readers by a flush, a seek, a sync, or the drop of the writer.

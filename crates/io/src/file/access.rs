@@ -10,7 +10,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-use super::descriptor::Descriptor;
+use super::descriptor::{Descriptor, USUAL_PERMISSIONS};
 use super::status::positioned_kind;
 
 /// The descriptor of the file that a transfer uses.
@@ -54,10 +54,102 @@ impl Access {
     }
 }
 
+/// Whether opening creates the file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Creation {
+    /// Creates the file if there is none.
+    IfMissing,
+    /// Creates the file, or fails if there is one already, or a symbolic link.
+    New,
+}
+
+/// How a file is opened by its path, beside what for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opening {
+    /// Whether it is created.
+    pub creation: Option<Creation>,
+    /// The permissions of a new file, less the process's umask.
+    pub permissions: u32,
+    /// More flags of `open(2)`, none of those that [`Opening::check_flags`] refuses.
+    pub flags: i32,
+}
+
+impl Default for Opening {
+    /// A file that exists, without more flags.
+    fn default() -> Self {
+        Self { creation: None, permissions: USUAL_PERMISSIONS, flags: 0 }
+    }
+}
+
+impl Opening {
+    /// The flags without those of the access mode, which count for nothing, as with the standard library.
+    ///
+    /// # Errors
+    /// `InvalidInput` for flags that would change what a transfer does: each is replaced by something that the text names.
+    pub fn check_flags(flags: i32) -> io::Result<i32> {
+        const DATA_SYNC: OFlags = OFlags::from_bits_retain(libc::O_DSYNC.cast_unsigned());
+        const REFUSED: [(OFlags, &str, &str); 7] = [
+            (OFlags::DIRECT, "O_DIRECT", "use OpenOptions::io with IoMode::Direct"),
+            (OFlags::APPEND, "O_APPEND", "use OpenOptions::append"),
+            (OFlags::TRUNC, "O_TRUNC", "use OpenOptions::truncate"),
+            (OFlags::CREATE, "O_CREAT", "use OpenOptions::create"),
+            (OFlags::EXCL, "O_EXCL", "use OpenOptions::create_new"),
+            // Of `O_SYNC` it is a part.
+            (
+                DATA_SYNC,
+                "O_SYNC or O_DSYNC",
+                "use File::sync_all or sync_data after the writes, or File::append_durable",
+            ),
+            (OFlags::PATH, "O_PATH", "such a descriptor has no contents"),
+        ];
+        let given = OFlags::from_bits_retain(flags.cast_unsigned()) - OFlags::ACCMODE;
+        match REFUSED.iter().find(|(flag, ..)| given.contains(*flag)) {
+            Some((_, name, instead)) => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{name} as a custom flag: {instead}"),
+            )),
+            None => Ok(given.bits().cast_signed()),
+        }
+    }
+
+    pub(super) fn custom_flags(&self) -> OFlags {
+        OFlags::from_bits_retain(self.flags.cast_unsigned())
+    }
+}
+
+/// What a descriptor that the program has opened is open for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Given {
+    /// Reading and writing for one that is open for writing alone: a page that is written in part is read first.
+    pub access: Access,
+    /// Whether it has `O_APPEND`.
+    pub is_appending: bool,
+    /// Whether transfers can use it as it is: with `O_APPEND`, writes would not go to their offset; with `O_DIRECT`, all would have
+    /// to be aligned.
+    pub(super) serves: bool,
+}
+
+impl Given {
+    /// One system call.
+    ///
+    /// # Errors
+    /// What `fcntl(2)` reports; `EBADF` for a descriptor with `O_PATH`.
+    pub fn of(file: &File) -> io::Result<Given> {
+        let flags = rustix::fs::fcntl_getfl(file)?;
+        if flags.contains(OFlags::PATH) {
+            return Err(rustix::io::Errno::BADF.into());
+        }
+        let is_read = flags & OFlags::ACCMODE == OFlags::RDONLY;
+        let access = if is_read { Access::Read } else { Access::ReadWrite };
+        let is_appending = !is_read && flags.contains(OFlags::APPEND);
+        let unfit = OFlags::ACCMODE | OFlags::APPEND | OFlags::DIRECT;
+        Ok(Given { access, is_appending, serves: flags & unfit == access.flags() })
+    }
+}
+
 /// The ordinary descriptor. Opening does not wait for the other end of a FIFO, which is refused; [`let_wait`] then makes the
 /// descriptor an ordinary one.
-pub(super) fn open_unwaiting(path: &Path, access: Access) -> io::Result<Descriptor> {
-    let flags = access.flags();
+pub(super) fn open_unwaiting(path: &Path, flags: OFlags) -> io::Result<Descriptor> {
     // Miri has no such flag.
     let unwaiting = if cfg!(miri) { OFlags::empty() } else { OFlags::NONBLOCK };
     match Descriptor::open(path, flags | unwaiting) {
@@ -69,6 +161,26 @@ pub(super) fn open_unwaiting(path: &Path, access: Access) -> io::Result<Descript
         }
         opened => opened,
     }
+}
+
+/// The ordinary descriptor of a file that may be new.
+pub(super) fn create(
+    path: &Path,
+    flags: OFlags,
+    permissions: u32,
+    creation: Creation,
+) -> io::Result<Descriptor> {
+    let flags = flags | OFlags::CREATE;
+    if creation == Creation::New {
+        return Descriptor::open_with(path, flags | OFlags::EXCL, permissions);
+    }
+    // Opening a FIFO would wait for its other end, so look before.
+    match std::fs::metadata(path) {
+        Ok(metadata) => _ = positioned_kind(rustix::fs::FileType::from_raw_mode(metadata.mode()))?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    Descriptor::open_with(path, flags, permissions)
 }
 
 /// Removes flags from a descriptor that was opened to be examined first: with `O_NONBLOCK`, requests on a ring would fail instead

@@ -59,15 +59,26 @@ pub(crate) struct Descriptor {
 }
 
 impl Descriptor {
-    /// Opens a file, with the flags of `open(2)`; a new one gets the usual mode.
+    /// Opens a file, with the flags of `open(2)`; a new one gets the usual permissions.
     pub(super) fn open(path: impl AsRef<Path>, flags: OFlags) -> io::Result<Descriptor> {
-        let (path, parked) = (path.as_ref(), Parked::here());
+        Descriptor::open_with(path.as_ref(), flags, USUAL_PERMISSIONS)
+    }
+
+    /// As [`Descriptor::open`]; a new file gets these permissions, less the process's umask.
+    pub(super) fn open_with(path: &Path, flags: OFlags, permissions: u32) -> io::Result<Descriptor> {
+        let parked = Parked::here();
         parked.close_sometimes();
         let file = match parked.take(path, flags) {
             Some(file) => file,
-            None => open_file(path, flags)?,
+            None => open_file(path, flags, permissions)?,
         };
-        Ok(Descriptor { file: ManuallyDrop::new(file), process: ProcessMark::here() })
+        Ok(file.into())
+    }
+}
+
+impl From<File> for Descriptor {
+    fn from(file: File) -> Descriptor {
+        Descriptor { file: ManuallyDrop::new(file), process: ProcessMark::here() }
     }
 }
 
@@ -117,15 +128,15 @@ fn parked_max() -> usize {
 }
 
 /// As the standard library's, without its detour by the C library: 0.1 us of the 2 that opening and closing take.
-fn open_file(path: &Path, flags: OFlags) -> io::Result<File> {
+fn open_file(path: &Path, flags: OFlags, permissions: u32) -> io::Result<File> {
     // Miri has `open(2)` alone, as the standard library calls it.
     if cfg!(miri) {
         let (mode, others) = (flags & OFlags::ACCMODE, flags - OFlags::ACCMODE);
         let mut options = File::options();
         options.read(mode != OFlags::WRONLY).write(mode != OFlags::RDONLY);
-        return options.custom_flags(others.bits().cast_signed()).open(path);
+        return options.mode(permissions).custom_flags(others.bits().cast_signed()).open(path);
     }
-    let open = || openat(CWD, path, flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o666));
+    let open = || openat(CWD, path, flags | OFlags::CLOEXEC, Mode::from_raw_mode(permissions));
     match rustix::io::retry_on_intr(open) {
         Ok(file) => Ok(file.into()),
         Err(Errno::INVAL) if path.as_os_str().as_bytes().contains(&0) => {
@@ -303,7 +314,7 @@ fn open_elsewhere(path: &Path, flags: OFlags) -> Option<FileKey> {
     thread::scope(|scope| {
         let open = || {
             leave_descriptors()?;
-            FileKey::of_descriptor(open_file(path, flags)?.as_fd())
+            FileKey::of_descriptor(open_file(path, flags, USUAL_PERMISSIONS)?.as_fd())
         };
         let builder = thread::Builder::new().stack_size(STACK_BYTES);
         let thread = without_signals(|| builder.spawn_scoped(scope, open));
@@ -338,6 +349,9 @@ fn is_locked(file: &File) -> bool {
 
 /// How soon parked descriptors are checked for locks again: programs hold such locks for moments or for hours.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Of a new file, less the process's umask.
+pub(super) const USUAL_PERMISSIONS: u32 = 0o666;
 
 /// It runs three system calls.
 const STACK_BYTES: usize = 64 << 10;

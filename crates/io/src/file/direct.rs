@@ -22,7 +22,7 @@ use headwater_core::units::{Alignment, PAGE_BYTES, PAGE_SIZE_BYTES};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::access::{Access, DirectIo};
+use super::access::DirectIo;
 use super::descriptor::Descriptor;
 use super::status::{FileKind, Status};
 
@@ -39,6 +39,8 @@ pub struct DirectAlignment {
 pub(super) struct Direct {
     /// Empty until it is used; `None` in it if it could not be opened then.
     file: OnceLock<Option<Descriptor>>,
+    /// What it is opened with, beside `O_DIRECT`.
+    flags: OFlags,
     pub(super) alignment: DirectAlignment,
     /// `statx` did not tell the alignment: the device may move less at once.
     pub(super) is_assumed: bool,
@@ -46,7 +48,7 @@ pub(super) struct Direct {
 
 /// When the descriptor is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Opening {
+enum Moment {
     /// At once, so that it is known to work.
     Now,
     /// On first use, if `statx` has confirmed that it works.
@@ -64,12 +66,12 @@ impl Direct {
         buffered: &File,
         status: &Status,
         path: &Path,
-        access: Access,
+        flags: OFlags,
     ) -> io::Result<Option<Direct>> {
         Ok(match direct_io {
             DirectIo::Off => None,
-            DirectIo::Preferred => Direct::find(buffered, status, path, access, Opening::WhenUsed).ok(),
-            DirectIo::Required => Some(Direct::find(buffered, status, path, access, Opening::Now)?),
+            DirectIo::Preferred => Direct::find(buffered, status, path, flags, Moment::WhenUsed).ok(),
+            DirectIo::Required => Some(Direct::find(buffered, status, path, flags, Moment::Now)?),
         })
     }
 
@@ -79,8 +81,8 @@ impl Direct {
         buffered: &File,
         status: &Status,
         path: &Path,
-        access: Access,
-        opening: Opening,
+        flags: OFlags,
+        moment: Moment,
     ) -> io::Result<Direct> {
         let refused = || {
             let text = "the file system does not support direct I/O (O_DIRECT) on this file";
@@ -96,26 +98,26 @@ impl Direct {
             // A block device lies in a file system in memory (/dev), but its contents do not.
             (FileKind::Regular, _) if in_memory() => return Err(refused()),
             (FileKind::Regular, Some((memory, offset)))
-                if opening == Opening::WhenUsed && access == Access::Read && has_proc() =>
+                if moment == Moment::WhenUsed && flags & OFlags::ACCMODE == OFlags::RDONLY && has_proc() =>
             {
                 let alignment = direct_alignment(memory, offset).ok_or_else(refused)?;
-                return Ok(Direct { file: OnceLock::new(), alignment, is_assumed: false });
+                return Ok(Direct { file: OnceLock::new(), flags, alignment, is_assumed: false });
             }
             _ => {}
         }
-        let file = reopen(buffered, path, access).map_err(|_| refused())?;
+        let file = reopen(buffered, path, flags).map_err(|_| refused())?;
         let alignment = match status.direct {
             Some((memory, offset)) => direct_alignment(memory, offset),
             None => probe(&file),
         };
         let (alignment, is_assumed) = (alignment.ok_or_else(refused)?, status.direct.is_none());
-        Ok(Direct { file: OnceLock::from(Some(file)), alignment, is_assumed })
+        Ok(Direct { file: OnceLock::from(Some(file)), flags, alignment, is_assumed })
     }
 
     /// The descriptor; `None` if it cannot be opened any more, for want of descriptors for instance. The ordinary one then serves:
     /// an aligned transfer works on both.
     pub(super) fn file(&self, ordinary: &File) -> Option<&File> {
-        self.file.get_or_init(|| by_descriptor(ordinary, Access::Read).ok()).as_deref()
+        self.file.get_or_init(|| by_descriptor(ordinary, self.flags).ok()).as_deref()
     }
 
     /// Whether the descriptor was opened, or tried to be.
@@ -146,10 +148,10 @@ fn is_memory_backed(file: &File) -> bool {
 
 /// Opens the same file again, with `O_DIRECT`: by descriptor, so that a rename in between does no harm; without
 /// /proc by path, checked to be the same file.
-fn reopen(buffered: &File, path: &Path, access: Access) -> io::Result<Descriptor> {
-    match by_descriptor(buffered, access) {
+fn reopen(buffered: &File, path: &Path, flags: OFlags) -> io::Result<Descriptor> {
+    match by_descriptor(buffered, flags) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let file = Descriptor::open(path, access.flags() | OFlags::DIRECT)?;
+            let file = Descriptor::open(path, flags | OFlags::DIRECT)?;
             let (ours, theirs) = (buffered.metadata()?, file.metadata()?);
             let same = (ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino());
             if same { Ok(file) } else { Err(Errno::STALE.into()) }
@@ -158,9 +160,9 @@ fn reopen(buffered: &File, path: &Path, access: Access) -> io::Result<Descriptor
     }
 }
 
-fn by_descriptor(buffered: &File, access: Access) -> io::Result<Descriptor> {
+fn by_descriptor(buffered: &File, flags: OFlags) -> io::Result<Descriptor> {
     let path = format!("/proc/self/fd/{}", buffered.as_raw_fd());
-    Descriptor::open(path, access.flags() | OFlags::DIRECT)
+    Descriptor::open(path, flags | OFlags::DIRECT)
 }
 
 /// Where `statx` does not return the alignment, a read of one aligned page shows whether direct reads work; page alignment is then

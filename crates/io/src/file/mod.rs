@@ -28,7 +28,7 @@ mod status;
 mod watch;
 mod writing;
 
-pub use access::{Access, DirectIo, Route};
+pub use access::{Access, Creation, DirectIo, Given, Opening, Route};
 pub use append::{AppendFile, Appended};
 pub use clock::{coarse_clock, coarse_tick};
 pub use descriptor::close_parked;
@@ -44,4 +44,4 @@ pub use open_file::{OpenFile, Opened};
 pub use polling::device_polls;
 pub use status::{FileKey, FileKind, FileStamp, StampTrust};
 pub use watch::{ChangeWatch, Watched};
-pub use writing::{Allocated, Creation};
+pub use writing::Allocated;

@@ -59,7 +59,7 @@ impl SeenFile {
     /// As [`OpenFile::open`] without direct I/O.
     pub fn open(path: &Path) -> io::Result<SeenFile> {
         let looked_at = coarse_clock();
-        let descriptor = open_unwaiting(path, Access::Read)?;
+        let descriptor = open_unwaiting(path, Access::Read.flags())?;
         let status = Status::in_brief(&descriptor)?;
         Ok(SeenFile { descriptor, status, looked_at })
     }
@@ -98,7 +98,13 @@ impl SeenFile {
     /// As [`OpenFile::open`].
     pub fn into_open_file(self, path: &Path, direct_io: DirectIo) -> io::Result<OpenFile> {
         let status = Status::of(&self.descriptor)?;
-        OpenFile::from_ordinary(self.descriptor, status, self.looked_at, path, (direct_io, Access::Read))
+        OpenFile::from_ordinary(
+            self.descriptor,
+            status,
+            self.looked_at,
+            path,
+            (direct_io, Access::Read.flags()),
+        )
     }
 }
 

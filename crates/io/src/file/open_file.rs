@@ -10,7 +10,7 @@
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -19,8 +19,9 @@ use std::time::Duration;
 use headwater_core::backing::{Backing, Form};
 use headwater_core::readahead::Advice;
 use headwater_core::units::ByteRange;
+use rustix::fs::OFlags;
 
-use super::access::{Access, DirectIo, Route, let_wait, open_unwaiting};
+use super::access::{Access, DirectIo, Given, Opening, Route, create, let_wait, open_unwaiting};
 use super::clock::coarse_clock;
 use super::descriptor::Descriptor;
 use super::direct::{Direct, DirectAlignment};
@@ -35,6 +36,8 @@ pub struct OpenFile {
     pub(super) ordinary: Descriptor,
     /// Set once `ordinary` has the flags that transfers need; see [`OpenFile::buffered`].
     pub(super) is_ready: OnceLock<()>,
+    /// What the program gave, kept for its locks.
+    given: Option<File>,
     pub(super) direct: Option<Direct>,
     kind: FileKind,
     opened: Opened,
@@ -63,10 +66,55 @@ impl OpenFile {
     /// What `open(2)` reports; `IsADirectory`; `Unsupported` for files without positions (FIFO, socket), and with
     /// [`DirectIo::Required`] for a character device and where the file system refuses `O_DIRECT`.
     pub fn open(path: &Path, direct_io: DirectIo, access: Access) -> io::Result<OpenFile> {
+        OpenFile::open_as(path, direct_io, access, &Opening::default())
+    }
+
+    /// As [`OpenFile::open`], with more options of `open(2)`. A file that is created stays even when this fails.
+    ///
+    /// # Errors
+    /// Those of [`OpenFile::open`]; `AlreadyExists` with [`Creation::New`](super::Creation::New); `InvalidInput` for a file that is to
+    /// be created and only read.
+    pub fn open_as(
+        path: &Path,
+        direct_io: DirectIo,
+        access: Access,
+        opening: &Opening,
+    ) -> io::Result<OpenFile> {
         let looked_at = coarse_clock();
-        let buffered = open_unwaiting(path, access)?;
+        let flags = access.flags() | opening.custom_flags();
+        let buffered = match opening.creation {
+            None => open_unwaiting(path, flags)?,
+            Some(_) if access == Access::Read => {
+                let text = "a file that is created is opened for writing";
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            }
+            Some(creation) => create(path, flags, opening.permissions, creation)?,
+        };
         let status = Status::of(&buffered)?;
-        OpenFile::from_ordinary(buffered, status, looked_at, path, (direct_io, access))
+        // The others ask for something that was done, or concern names.
+        let reopening = access.flags() | opening.custom_flags() & OFlags::NOATIME;
+        OpenFile::from_ordinary(buffered, status, looked_at, path, (direct_io, reopening))
+    }
+
+    /// A file that the program has opened: the descriptor is used for nothing but to open the file anew, and kept. Where that is not
+    /// possible, because there is no `/proc` or the process may not open the file itself, transfers use the descriptor, through the
+    /// kernel's page cache. `path` serves error texts.
+    ///
+    /// # Errors
+    /// As [`OpenFile::open`]; `PermissionDenied` for a descriptor that is open for writing alone, if the process may not read the
+    /// file.
+    pub fn from_std(file: File, given: Given, direct_io: DirectIo, path: &Path) -> io::Result<OpenFile> {
+        let looked_at = coarse_clock();
+        let (flags, status) = (given.access.flags(), Status::of(&file)?);
+        let reopened = Descriptor::open(format!("/proc/self/fd/{}", file.as_raw_fd()), flags);
+        let (ordinary, given) = match reopened {
+            Ok(reopened) => (reopened, Some(file)),
+            Err(_) if given.serves => (Descriptor::from(file), None),
+            Err(error) => return Err(error),
+        };
+        let mut open = OpenFile::from_ordinary(ordinary, status, looked_at, path, (direct_io, flags))?;
+        open.given = given;
+        Ok(open)
     }
 
     /// Adds to the ordinary descriptor what else is wanted.
@@ -75,14 +123,25 @@ impl OpenFile {
         status: Status,
         looked_at: Duration,
         path: &Path,
-        (direct_io, access): (DirectIo, Access),
+        (direct_io, flags): (DirectIo, OFlags),
     ) -> io::Result<OpenFile> {
-        let direct = Direct::choose(direct_io, &ordinary, &status, path, access)?;
+        let direct = Direct::choose(direct_io, &ordinary, &status, path, flags)?;
         let misses = if direct.is_some() { Misses::AreWasted } else { Misses::AreUseful };
         let opened = Opened { key: status.key, stamp: status.stamp, looked_at };
         let (kind, kernel_cache) = (status.kind, KernelCache::new(misses));
         let (is_ready, polled_bytes_max, file_system) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Ok(OpenFile { ordinary, is_ready, direct, kind, opened, kernel_cache, polled_bytes_max, file_system })
+        let given = None;
+        Ok(OpenFile {
+            ordinary,
+            is_ready,
+            given,
+            direct,
+            kind,
+            opened,
+            kernel_cache,
+            polled_bytes_max,
+            file_system,
+        })
     }
 
     /// What was seen of the file when it was opened, its length unless it is a block device.
@@ -351,6 +410,11 @@ impl OpenFile {
     /// The ordinary descriptor, for the ways of moving bytes that stay inside the kernel (`splice`, `sendfile`).
     pub fn buffered(&self) -> BorrowedFd<'_> {
         self.ready().as_fd()
+    }
+
+    /// The file as the standard library has it, for locks and metadata: what the program gave, else the ordinary descriptor.
+    pub fn as_std(&self) -> &File {
+        self.given.as_ref().unwrap_or_else(|| self.ready())
     }
 
     /// The ordinary descriptor, as transfers need it. One system call, the first time; waits for a direct read through it

@@ -8,24 +8,12 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use headwater_core::units::ByteRange;
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
-use super::access::{Access, DirectIo, Route};
-use super::clock::coarse_clock;
-use super::descriptor::Descriptor;
+use super::access::{Access, Creation, DirectIo, Opening, Route};
 use super::open_file::OpenFile;
-use super::status::{Status, positioned_kind};
 use crate::system::sys::{self, SyncScope};
-
-/// Whether opening creates the file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Creation {
-    /// Creates the file if there is none.
-    IfMissing,
-    /// Creates the file, or fails if there is one already, or a symbolic link.
-    New,
-}
 
 /// Whether space was reserved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,13 +36,8 @@ impl OpenFile {
         access: Access,
         creation: Creation,
     ) -> io::Result<OpenFile> {
-        if access == Access::Read {
-            let text = "a file that is created is opened for writing";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
-        let (looked_at, created) = (coarse_clock(), create(path, creation)?);
-        let status = Status::of(&created)?;
-        OpenFile::from_ordinary(created, status, looked_at, path, (direct_io, access))
+        let opening = Opening { creation: Some(creation), ..Opening::default() };
+        OpenFile::open_as(path, direct_io, access, &opening)
     }
 
     /// Truncates the file, or extends it by zeroes without storing them.
@@ -179,19 +162,4 @@ impl OpenFile {
             }
         }
     }
-}
-
-/// The ordinary descriptor of a file that may be new.
-fn create(path: &Path, creation: Creation) -> io::Result<Descriptor> {
-    let flags = OFlags::RDWR | OFlags::CREATE;
-    if creation == Creation::New {
-        return Descriptor::open(path, flags | OFlags::EXCL);
-    }
-    // Opening a FIFO would wait for its other end, so look before.
-    match std::fs::metadata(path) {
-        Ok(metadata) => _ = positioned_kind(rustix::fs::FileType::from_raw_mode(metadata.mode()))?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
-    }
-    Descriptor::open(path, flags)
 }

@@ -212,7 +212,7 @@ fn write(arguments: &RowArguments, work: Work, way: Way, clock: &mut Clock) -> i
         }
         Way::Headwater => {
             let engine = arguments.engine.builder().build()?;
-            let file = headwater::OpenOptions::new().engine(&engine).write().open(INPUT)?;
+            let file = headwater::OpenOptions::new().engine(&engine).write(true).open(INPUT)?;
             let zeros = vec![0; BLOCK_BYTES];
             write_all(arguments.bytes, clock, &zeros, |bytes, offset| Ok(file.write_all_at(bytes, offset)?))?;
             file.sync_all()?;

@@ -105,7 +105,7 @@ impl Bench {
         let engine = Engine::builder().memory(3 << 20).driver(DriverKind::Threads).build().unwrap();
         engine.shared.background.stop();
         let mut options = OpenOptions::new();
-        options.engine(&engine).caching(Caching::On).io(IoMode::Buffered).write();
+        options.engine(&engine).caching(Caching::On).io(IoMode::Buffered).write(true);
         let file = options.open(&path).unwrap();
         Bench { engine, file, path, _directory: directory }
     }

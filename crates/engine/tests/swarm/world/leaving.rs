@@ -64,8 +64,12 @@ impl World {
     /// Threads that use files of the engine, and are in the middle of something when the process ends.
     fn begin_threads(&self, count: usize) -> Outcome {
         let mut options = OpenOptions::new();
-        let beside =
-            options.engine(&self.engine).caching(Caching::On).create().open(self.directory.join("beside"));
+        let beside = options
+            .engine(&self.engine)
+            .caching(Caching::On)
+            .write(true)
+            .create(true)
+            .open(self.directory.join("beside"));
         let beside = beside.map_err(text)?;
         let paths = self.targets.iter().filter(|target| target.path.exists()).map(|target| &target.path);
         let reads = paths.map(|path| OpenOptions::new().engine(&self.engine).open(path));

@@ -1,0 +1,295 @@
+//! Async writer: a cursor for writing in tasks on any runtime, with a buffer for small writes.
+//!
+//! ```text
+//!   poll_write ─┬─ it fits ─► buffer ─► full, flush, seek, close ─► a write under way ─► the engine's memory
+//!               └─ a write is under way ─► poll it first
+//! ```
+//!
+//! Owns: a position, bytes that the engine does not have yet.
+//! Does not own: the write itself; see positional writes.
+//! Invariants: bytes that were accepted stay in the buffer or under way until the engine has them, also after an error.
+
+use std::fmt;
+use std::io::{self, SeekFrom};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use futures_io::{AsyncSeek, AsyncWrite};
+use futures_sink::Sink;
+use os_display::Quotable;
+
+use crate::api::contents::Contents;
+use crate::api::file::File;
+use crate::base::error::{Error, Operation, Result};
+use crate::engine::handle::OFFSET_BYTES_MAX;
+
+/// Writes a file from a position onwards: `AsyncWrite + AsyncSeek` of the `futures` crate, those of tokio with the feature `tokio`, and
+/// a `Sink` of [`Bytes`]. `Send`; works on every executor. It gathers small writes by itself.
+///
+/// Written bytes are in the engine's memory, and visible to its readers, after a flush, a seek or the close; in the file after
+/// [`AsyncWriter::sync`], or some seconds after they came to the engine's memory. After an error the bytes that could not be written
+/// stay, and the next call tries again. Flush or close it before it is dropped: the drop hands over what is left, and may block for
+/// that, as the one of [`Writer`](crate::Writer) does.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("lines");
+/// use futures_util::AsyncWriteExt;
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let mut writer = headwater::File::create(&path)?.async_writer();
+/// for number in 0..1000 {
+///     writer.write_all(format!("{number}\n").as_bytes()).await?;
+/// }
+/// writer.sync().await?;
+/// # std::io::Result::Ok(())
+/// # })?;
+/// assert_eq!(std::fs::read_to_string(&path)?.lines().count(), 1000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct AsyncWriter {
+    file: File,
+    /// Where the buffer begins, behind what is under way.
+    position_bytes: u64,
+    buffer: Vec<u8>,
+    under_way: Option<UnderWay>,
+}
+
+/// Bytes on their way into the engine's memory.
+struct UnderWay {
+    bytes: Bytes,
+    offset_bytes: u64,
+    write: Pin<Box<dyn Future<Output = Result<()>> + Send>>,
+}
+
+impl AsyncWriter {
+    pub(crate) fn new(file: &File) -> AsyncWriter {
+        AsyncWriter { file: file.clone(), position_bytes: 0, buffer: Vec::new(), under_way: None }
+    }
+
+    /// As [`Writer::starting_at`](crate::Writer::starting_at).
+    ///
+    /// # Panics
+    /// If it holds bytes.
+    #[must_use]
+    pub fn starting_at(mut self, offset_bytes: u64) -> AsyncWriter {
+        assert!(self.buffer.is_empty() && self.under_way.is_none(), "the writer has begun; seek it");
+        self.position_bytes = offset_bytes;
+        self
+    }
+
+    /// Hands over what the buffer holds, then as [`File::sync_data_async`].
+    ///
+    /// # Errors
+    /// As [`File::write_all_at_async`] and [`File::sync_data_async`].
+    pub async fn sync(&mut self) -> Result<()> {
+        std::future::poll_fn(|context| self.poll_hand_over(context)).await?;
+        self.file.sync_data_async().await
+    }
+
+    /// The position of the next byte.
+    fn end_bytes(&self) -> u64 {
+        self.position_bytes + self.buffer.len() as u64
+    }
+
+    /// Gives bytes to the engine.
+    fn begin(&mut self, bytes: Bytes) {
+        let offset_bytes = self.position_bytes;
+        let write = Box::pin(self.file.write_all_at_async(bytes.clone(), offset_bytes));
+        self.position_bytes += bytes.len() as u64;
+        self.under_way = Some(UnderWay { bytes, offset_bytes, write });
+    }
+
+    /// Ready when nothing is under way. After an error the same bytes are, anew.
+    fn poll_under_way(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let Some(under_way) = &mut self.under_way else { return Poll::Ready(Ok(())) };
+        let result = ready!(under_way.write.as_mut().poll(context));
+        if result.is_err() {
+            let (bytes, offset_bytes) = (under_way.bytes.clone(), under_way.offset_bytes);
+            under_way.write = Box::pin(self.file.write_all_at_async(bytes, offset_bytes));
+        } else {
+            self.under_way = None;
+        }
+        Poll::Ready(result)
+    }
+
+    /// Ready when the engine has everything.
+    fn poll_hand_over(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        ready!(self.poll_under_way(context))?;
+        if !self.buffer.is_empty() {
+            let bytes = std::mem::take(&mut self.buffer).into();
+            self.begin(bytes);
+            ready!(self.poll_under_way(context))?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Ready when the buffer has room for this many bytes, or is empty.
+    fn poll_room(&mut self, context: &mut Context<'_>, length: usize) -> Poll<Result<()>> {
+        if self.buffer.is_empty() || self.buffer.len() + length <= BUFFER_BYTES {
+            return Poll::Ready(Ok(()));
+        }
+        self.poll_hand_over(context)
+    }
+
+    /// The first bytes are refused at once if they cannot be written there.
+    fn check(&self, length: usize) -> Result<()> {
+        if !self.buffer.is_empty() {
+            return Ok(());
+        }
+        self.file.writable(Operation::Write)?.check_positioned_write(self.position_bytes, length)
+    }
+
+    fn poll_accept(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
+        ready!(self.poll_room(context, bytes.len()))?;
+        self.check(bytes.len())?;
+        let accepted = bytes.len().min(BUFFER_BYTES);
+        if self.buffer.is_empty() {
+            self.buffer.reserve_exact(BUFFER_BYTES);
+        }
+        self.buffer.extend_from_slice(&bytes[..accepted]);
+        Poll::Ready(Ok(accepted))
+    }
+
+    /// The position that a seek leads to; all is handed over.
+    fn target_bytes(&self, target: SeekFrom) -> Result<u64> {
+        let position_bytes = match target {
+            SeekFrom::Start(offset_bytes) => Some(offset_bytes),
+            SeekFrom::Current(delta) => self.position_bytes.checked_add_signed(delta),
+            SeekFrom::End(delta) => self.file.len()?.checked_add_signed(delta),
+        };
+        position_bytes.filter(|&bytes| bytes <= OFFSET_BYTES_MAX).ok_or_else(|| {
+            let error = io::Error::new(io::ErrorKind::InvalidInput, "position is negative or above 2^63 - 1");
+            Error::at(Operation::Seek, self.file.path(), self.position_bytes, error)
+        })
+    }
+
+    fn poll_move(&mut self, context: &mut Context<'_>, target: SeekFrom) -> Poll<Result<u64>> {
+        ready!(self.poll_hand_over(context))?;
+        self.position_bytes = self.target_bytes(target)?;
+        Poll::Ready(Ok(self.position_bytes))
+    }
+}
+
+impl AsyncWrite for AsyncWriter {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.get_mut().poll_accept(context, bytes).map_err(io::Error::from)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().poll_hand_over(context).map_err(io::Error::from)
+    }
+
+    fn poll_close(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        AsyncWrite::poll_flush(self, context)
+    }
+}
+
+impl AsyncSeek for AsyncWriter {
+    fn poll_seek(self: Pin<&mut Self>, context: &mut Context<'_>, target: SeekFrom) -> Poll<io::Result<u64>> {
+        self.get_mut().poll_move(context, target).map_err(io::Error::from)
+    }
+}
+
+impl Sink<Bytes> for AsyncWriter {
+    type Error = Error;
+
+    fn poll_ready(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let writer = self.get_mut();
+        if writer.buffer.len() < BUFFER_BYTES && writer.under_way.is_none() {
+            return Poll::Ready(Ok(()));
+        }
+        writer.poll_hand_over(context)
+    }
+
+    fn start_send(self: Pin<&mut Self>, bytes: Bytes) -> Result<()> {
+        let writer = self.get_mut();
+        writer.check(bytes.len())?;
+        if bytes.len() < BUFFER_BYTES || !writer.buffer.is_empty() {
+            writer.buffer.extend_from_slice(&bytes);
+        } else {
+            writer.begin(bytes);
+        }
+        Ok(())
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        self.get_mut().poll_hand_over(context)
+    }
+
+    fn poll_close(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        self.get_mut().poll_hand_over(context)
+    }
+}
+
+/// The traits of tokio, with the meaning of those of `futures`.
+#[cfg(feature = "tokio")]
+mod tokio_traits {
+    use tokio::io::{AsyncSeek, AsyncWrite};
+
+    use super::*;
+
+    impl AsyncWrite for AsyncWriter {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            futures_io::AsyncWrite::poll_write(self, context, bytes)
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            futures_io::AsyncWrite::poll_flush(self, context)
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            futures_io::AsyncWrite::poll_close(self, context)
+        }
+    }
+
+    impl AsyncSeek for AsyncWriter {
+        /// What was written is handed over by `poll_complete`; tokio seeks a file that is busy only after that.
+        fn start_seek(self: Pin<&mut Self>, target: SeekFrom) -> io::Result<()> {
+            let writer = self.get_mut();
+            if writer.under_way.is_some() || !writer.buffer.is_empty() {
+                return Err(io::Error::other("flush the writer before a seek"));
+            }
+            writer.position_bytes = writer.target_bytes(target)?;
+            Ok(())
+        }
+
+        fn poll_complete(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<u64>> {
+            let writer = self.get_mut();
+            ready!(writer.poll_hand_over(context))?;
+            Poll::Ready(Ok(writer.position_bytes))
+        }
+    }
+}
+
+impl Drop for AsyncWriter {
+    fn drop(&mut self) {
+        let Contents::Stored(source) = &self.file.contents else { return };
+        // A forked child has a copy of the buffer, which its parent writes.
+        if source.shared().driver.is_forked() {
+            return;
+        }
+        let buffer = std::mem::take(&mut self.buffer);
+        let left = self.under_way.take().map(|under_way| (under_way.bytes, under_way.offset_bytes));
+        for (bytes, offset_bytes) in left.into_iter().chain([(buffer.into(), self.position_bytes)]) {
+            if let (Err(error), Some(inode)) = (self.file.write_all_at(&bytes, offset_bytes), source.known())
+            {
+                let error = error.raw_os_error().map_or_else(|| error.into(), io::Error::from_raw_os_error);
+                inode.dirty.errseq.note(&error);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for AsyncWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AsyncWriter({} at byte {})", self.file.path().maybe_quote(), self.end_bytes())
+    }
+}
+
+/// As the one of [`Writer`](crate::Writer).
+const BUFFER_BYTES: usize = 64 << 10;

@@ -1,0 +1,224 @@
+//! Standard: what `std::fs::File` has beside reading and writing.
+//!
+//! ```text
+//!   lock ─► flock(2) ─► check the file: reads see what others have written under their lock
+//!   unlock, drop ─► write back ─► flock(2): others see what was written under this one
+//! ```
+//!
+//! Owns: metadata, permissions, times and locks of an open file; conversions from the standard library's.
+//! Does not own: opening, writing back.
+
+use std::fs::{FileTimes, Metadata, Permissions, TryLockError};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::SystemTime;
+
+use crate::api::contents::Contents;
+use crate::api::file::{File, OpenOptions};
+use crate::base::error::{Error, Operation, Result};
+use crate::engine::handle::Source;
+
+impl File {
+    /// The file as the standard library has it, for its descriptor (`AsFd`, `AsRawFd`) and for what is not offered here: the one
+    /// given to [`OpenOptions::open_std`], else one of headwater's own. `None` for a file in memory, which has no descriptor.
+    ///
+    /// What is written through it counts as written by another program.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// use std::os::fd::AsRawFd;
+    /// let file = headwater::File::create(&path)?;
+    /// let descriptor = file.as_std().expect("a file on a device").as_raw_fd();
+    /// assert_eq!(std::fs::read_link(format!("/proc/self/fd/{descriptor}"))?, path.canonicalize()?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn as_std(&self) -> Option<&std::fs::File> {
+        match &self.contents {
+            Contents::Stored(source) => Some(source.open.as_std()),
+            Contents::Memory(_) => None,
+        }
+    }
+
+    /// As [`Clone::clone`], which cannot fail: for code that was written for the standard library.
+    ///
+    /// # Errors
+    /// None.
+    pub fn try_clone(&self) -> Result<File> {
+        Ok(self.clone())
+    }
+
+    /// Permissions, owner, times and length. Writes back first, and blocks for that, if the kernel does not know the length yet.
+    /// The times are those of the last write that the kernel has seen; after [`File::flush`] it has seen them all.
+    ///
+    /// # Errors
+    /// What `statx(2)` reports, and what [`File::flush`] does; `Unsupported` for a file in memory.
+    pub fn metadata(&self) -> Result<Metadata> {
+        let source = self.stored(Operation::Metadata)?;
+        let metadata =
+            || source.open.as_std().metadata().map_err(|error| failed(source, Operation::Metadata, error));
+        let found = metadata()?;
+        if !found.is_file() || self.is_clean() || found.len() == source.length_bytes()? {
+            return Ok(found);
+        }
+        source.flush()?;
+        metadata()
+    }
+
+    /// Changes the permissions.
+    ///
+    /// # Errors
+    /// What `fchmod(2)` reports; `Unsupported` for a file in memory.
+    pub fn set_permissions(&self, permissions: Permissions) -> Result<()> {
+        let source = self.stored(Operation::SetMetadata)?;
+        let set = source.open.as_std().set_permissions(permissions);
+        set.map_err(|error| failed(source, Operation::SetMetadata, error))
+    }
+
+    /// Sets the times of the last access and modification. Writes back first, and blocks for that, so that earlier writes do not
+    /// change them afterwards.
+    ///
+    /// # Errors
+    /// What `futimens(2)` reports, and what [`File::flush`] does; `Unsupported` for a file in memory.
+    pub fn set_times(&self, times: FileTimes) -> Result<()> {
+        let source = self.stored(Operation::SetMetadata)?;
+        if !self.is_clean() {
+            source.flush()?;
+        }
+        let set = source.open.as_std().set_times(times);
+        set.map_err(|error| failed(source, Operation::SetMetadata, error))
+    }
+
+    /// Sets the time of the last modification, as [`File::set_times`] does.
+    ///
+    /// # Errors
+    /// As [`File::set_times`].
+    pub fn set_modified(&self, time: SystemTime) -> Result<()> {
+        self.set_times(FileTimes::new().set_modified(time))
+    }
+
+    /// Takes the exclusive lock of the file, as `std::fs::File::lock` does (`flock(2)`), and blocks until it is free. Afterwards
+    /// reads see what other programs wrote before they unlocked. The lock belongs to this file and its clones; it ends with
+    /// [`File::unlock`], or when the last of them is dropped, either of which writes back first what was written. A lock keeps
+    /// nobody from reading or writing that does not ask for it.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("counter");
+    /// let ours = headwater::File::create(&path)?;
+    /// let theirs = std::fs::File::open(&path)?;
+    /// ours.lock()?;
+    /// assert!(theirs.try_lock().is_err());
+    /// ours.write_all_at(b"1", 0)?;
+    /// ours.unlock()?;
+    /// theirs.lock()?;
+    /// assert_eq!(std::fs::read(&path)?, b"1");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What `flock(2)` reports; `Unsupported` for a file in memory.
+    pub fn lock(&self) -> Result<()> {
+        self.take_lock(std::fs::File::lock)
+    }
+
+    /// As [`File::lock`], beside others that share it.
+    ///
+    /// # Errors
+    /// As [`File::lock`].
+    pub fn lock_shared(&self) -> Result<()> {
+        self.take_lock(std::fs::File::lock_shared)
+    }
+
+    /// As [`File::lock`], without blocking.
+    ///
+    /// # Errors
+    /// [`TryLockError::WouldBlock`] while others have it; else as [`File::lock`].
+    pub fn try_lock(&self) -> std::result::Result<(), TryLockError> {
+        self.try_to_lock(std::fs::File::try_lock)
+    }
+
+    /// As [`File::lock_shared`], without blocking.
+    ///
+    /// # Errors
+    /// As [`File::try_lock`].
+    pub fn try_lock_shared(&self) -> std::result::Result<(), TryLockError> {
+        self.try_to_lock(std::fs::File::try_lock_shared)
+    }
+
+    /// Ends the lock, once all that was written is in the file. Blocks for that.
+    ///
+    /// # Errors
+    /// What [`File::flush`] reports, and the lock stays then; what `flock(2)` does.
+    pub fn unlock(&self) -> Result<()> {
+        let source = self.stored(Operation::Lock)?;
+        source.flush()?;
+        source.open.as_std().unlock().map_err(|error| failed(source, Operation::Lock, error))?;
+        source.is_locked.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    fn take_lock(&self, lock: impl FnOnce(&std::fs::File) -> io::Result<()>) -> Result<()> {
+        let source = self.stored(Operation::Lock)?;
+        lock(source.open.as_std()).map_err(|error| failed(source, Operation::Lock, error))?;
+        self.locked(source)
+    }
+
+    fn try_to_lock(
+        &self,
+        try_lock: impl FnOnce(&std::fs::File) -> std::result::Result<(), TryLockError>,
+    ) -> std::result::Result<(), TryLockError> {
+        let refused = |error: Error| TryLockError::Error(error.into());
+        let source = self.stored(Operation::Lock).map_err(refused)?;
+        try_lock(source.open.as_std()).map_err(|error| match error {
+            TryLockError::Error(error) => refused(failed(source, Operation::Lock, error)),
+            TryLockError::WouldBlock => TryLockError::WouldBlock,
+        })?;
+        self.locked(source).map_err(refused)
+    }
+
+    /// What others have written under their lock is seen from here on.
+    fn locked(&self, source: &Source) -> Result<()> {
+        source.is_locked.store(true, Ordering::Release);
+        self.refresh()
+    }
+
+    /// # Errors
+    /// `Unsupported` for a file in memory; [`Error::Forked`] in a forked child.
+    fn stored(&self, operation: Operation) -> Result<&Arc<Source>> {
+        match &self.contents {
+            Contents::Stored(source) => {
+                source.check_process_for(operation)?;
+                Ok(source)
+            }
+            Contents::Memory(memory) => {
+                let error = io::Error::new(io::ErrorKind::Unsupported, "a file in memory has none");
+                Err(Error::on_file(operation, memory.path(), error))
+            }
+        }
+    }
+}
+
+fn failed(source: &Source, operation: Operation, error: io::Error) -> Error {
+    Error::on_file(operation, source.path(), error)
+}
+
+impl TryFrom<std::fs::File> for File {
+    type Error = Error;
+
+    /// As [`OpenOptions::open_std`] with the defaults.
+    fn try_from(file: std::fs::File) -> Result<File> {
+        OpenOptions::new().open_std(file)
+    }
+}
+
+impl TryFrom<OwnedFd> for File {
+    type Error = Error;
+
+    /// As [`OpenOptions::open_std`] with the defaults.
+    fn try_from(descriptor: OwnedFd) -> Result<File> {
+        OpenOptions::new().open_std(descriptor.into())
+    }
+}
