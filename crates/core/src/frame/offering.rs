@@ -116,6 +116,7 @@ impl Sentinel {
 pub struct ChunkOffer {
     gate: OfferGate,
     has_lost: AtomicU32,
+    uses: AtomicU32,
     sentinels: [AtomicU64; CHUNK_FRAMES],
 }
 
@@ -124,6 +125,7 @@ impl ChunkOffer {
         ChunkOffer {
             gate: OfferGate::new(),
             has_lost: AtomicU32::new(0),
+            uses: AtomicU32::new(0),
             sentinels: core::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
@@ -155,6 +157,16 @@ impl ChunkOffer {
     /// Whether that was noted since this was last asked.
     pub fn take_lost(&self) -> bool {
         self.has_lost.swap(0, Ordering::Relaxed) != 0
+    }
+
+    /// A page of the chunk was used, and is on offer no more.
+    pub fn note_used(&self) {
+        self.uses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often that was noted since this was last asked.
+    pub fn take_uses(&self) -> u32 {
+        self.uses.swap(0, Ordering::Relaxed)
     }
 }
 
