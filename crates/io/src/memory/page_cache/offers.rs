@@ -345,3 +345,6 @@ const REFUSED_ROUNDS: u64 = 16;
 
 /// When so many pages of a chunk were taken, its huge page is gone or in pieces: the rest leaves too.
 const TAKEN_MIN: usize = 64;
+
+#[cfg(all(test, not(headwater_loom)))]
+mod tests;
