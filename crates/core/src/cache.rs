@@ -31,8 +31,8 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::frame::{
-    ChunkOffer, Ended, FileId, FirstUse, Frame, FrameState, Frames, Held, Invalidated, LoadId, LoadKind, PAGES_MAX,
-    PageVersion, Pin, Unpinned, Usage, WriteLatch,
+    ChunkOffer, Ended, FileId, FirstUse, Frame, FrameState, Frames, Held, Invalidated, LoadId, LoadKind,
+    PAGES_MAX, PageVersion, Pin, Unpinned, Usage, WriteLatch,
 };
 use crate::replacement::{self, Origin, Policy, Replacement};
 use crate::slots::Slots;

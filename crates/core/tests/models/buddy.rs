@@ -41,9 +41,8 @@ impl NaiveBuddy {
     }
 
     fn retire(&mut self) -> Option<u32> {
-        let is_retired = |chunk: &usize| {
-            self.is_free(*chunk, 0, ORDER_MAX) && !self.withheld.contains(&(*chunk as u32))
-        };
+        let is_retired =
+            |chunk: &usize| self.is_free(*chunk, 0, ORDER_MAX) && !self.withheld.contains(&(*chunk as u32));
         let chunk = (0..self.chunks.len()).rev().find(is_retired)?;
         self.chunks[chunk].fill(true);
         self.retired.push(chunk as u32);

@@ -309,8 +309,8 @@ impl Pair {
         let is_offerable = |place: &Place| {
             matches!(place.state, State::Resident | State::Offered) && !self.is_pinned(place.frame)
         };
-        let is_possible = self.pages.values().all(is_offerable)
-            && self.pages.len() + self.free.len() == CHUNK_FRAMES;
+        let is_possible =
+            self.pages.values().all(is_offerable) && self.pages.len() + self.free.len() == CHUNK_FRAMES;
         let mut offered = Vec::new();
         let begun = self.control.begin_offer(&self.cache, 0, self.free.len() as u32, &mut offered);
         assert_eq!(begun, if is_possible { Ok(()) } else { Err(NotOffered) });

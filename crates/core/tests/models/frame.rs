@@ -6,8 +6,8 @@ use std::panic::catch_unwind;
 
 use headwater_core::PageIndex;
 use headwater_core::frame::{
-    Ended, FileId, FirstUse, Frame, FrameState, Held, Invalidated, LoadId, LoadKind, Offer, Pin, REFERENCES_MAX,
-    Unpinned, Usage, WriteLatch,
+    Ended, FileId, FirstUse, Frame, FrameState, Held, Invalidated, LoadId, LoadKind, Offer, Pin,
+    REFERENCES_MAX, Unpinned, Usage, WriteLatch,
 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -256,7 +256,9 @@ impl Model {
             Call::Hold(identity) => self.hold(identity),
             Call::BeginWrite(identity, part) => self.begin_write(identity, part),
             Call::Evict => match (self.state, self.pins) {
-                (State::Resident | State::Offered, 0) => Gives(Answer::Evicted(Some(self.usage())), self.to(State::Free)),
+                (State::Resident | State::Offered, 0) => {
+                    Gives(Answer::Evicted(Some(self.usage())), self.to(State::Free))
+                }
                 _ => Gives(Answer::Evicted(None), self),
             },
             Call::Offer | Call::BeginTouch | Call::Withdraw => self.offering(call),

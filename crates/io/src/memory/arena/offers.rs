@@ -102,8 +102,8 @@ impl Arena {
         let chunk = self.chunk(&state, index);
         drop(state);
         // SAFETY: as the caller promises; the chunk is mapped as long as the arena, and no ring knows it.
-        let is_offered =
-            self.is_forgotten(&chunk) && unsafe { chunk_memory::offer_chunk(chunk.base, CHUNK_BYTES) }.is_ok();
+        let is_offered = self.is_forgotten(&chunk)
+            && unsafe { chunk_memory::offer_chunk(chunk.base, CHUNK_BYTES) }.is_ok();
         if is_offered {
             self.set_standing(&mut self.shared.lock(), index, Standing::Offered);
         }

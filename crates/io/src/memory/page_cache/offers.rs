@@ -279,7 +279,8 @@ impl Shared {
         let mut controlled = self.lock();
         let control = &mut controlled.control;
         for id in frames {
-            let page = control.evict_offered(&self.cache, id).or_else(|| control.evict_frame(&self.cache, id));
+            let page =
+                control.evict_offered(&self.cache, id).or_else(|| control.evict_frame(&self.cache, id));
             if let Some(page) = page {
                 freed.push(id);
                 evicted.push(page);

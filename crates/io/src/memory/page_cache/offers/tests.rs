@@ -6,9 +6,9 @@
 //! Owns: what a reader sees then.
 //! Does not own: orders of the steps (loom, in core), real shortages (`tests/elastic` of the engine).
 
+use std::sync::Arc;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::Arc;
 
 use headwater_core::buddy::CHUNK_BYTES;
 use headwater_core::cache::DirtyToo;
