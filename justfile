@@ -87,6 +87,11 @@ turns operations="1000000" appends="100000":
 neighbours seconds="30":
     HEADWATER_SOAK_SECONDS={{seconds}} cargo test --release -p headwater --test elastic -- --nocapture neighbours
 
+# A full cache in a cgroup, and 100 MiB that its process touches at once, 50 times; the kernel takes what is on offer: `just sudden 50`.
+[group('prove')]
+sudden rounds="50":
+    HEADWATER_SUDDEN_ROUNDS={{rounds}} cargo test --release -p headwater --test elastic -- --nocapture sudden::
+
 # Processes that leave at random moments, and what their files have then: `just soak-children 10000`, four minutes.
 [group('prove')]
 soak-children children="10000":

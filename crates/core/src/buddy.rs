@@ -23,13 +23,14 @@
 //! States of a node: free -> split into two free `[allocate]`; free -> allocated `[allocate]`;
 //! allocated -> free `[free]`; two free buddies -> one free parent `[free]`; allocated -> its pages allocated one by one
 //! `[break_up]`. A chunk that is one free block can leave circulation `[retire]` and come back `[restore]`: it has no
-//! blocks in between.
+//! blocks in between. A chunk whose memory is on offer to the kernel keeps its blocks, but gives out none `[withhold]`; it comes back
+//! with all of them `[reinstate]`, or leaves circulation once it is one free block `[retire_withheld]`.
 //!
 //! Invariants:
 //!
 //! - B1 Every page of a chunk in circulation is in exactly one block, which is either free or allocated.
 //! - B2 No two buddies are both free: they are their parent.
-//! - B3 The index of an order holds exactly the chunks that have a free block of it.
+//! - B3 The index of an order holds exactly the chunks that have a free block of it and are not withheld.
 //!
 //! Hot path: `allocate` and `free` of a page that needs no split or merge read and write two words of the
 //! chunk and at most two of the index; no allocation, no loop over chunks.
@@ -125,6 +126,9 @@ pub struct Buddy {
     index: [ChunkIndex; ORDERS],
     /// Chunks out of circulation.
     retired: ChunkIndex,
+    /// Chunks with blocks, of which none is given out.
+    withheld: ChunkIndex,
+    /// Without those of withheld chunks.
     free_pages: u64,
 }
 
@@ -141,6 +145,7 @@ impl Buddy {
         self.chunks.push(Chunk::default());
         self.index.iter_mut().for_each(|index| index.grow(self.chunks.len()));
         self.retired.grow(self.chunks.len());
+        self.withheld.grow(self.chunks.len());
         self.mark_free(chunk, ROOT, ORDER_MAX);
         self.free_pages += CHUNK_PAGES as u64;
         chunk
@@ -172,7 +177,9 @@ impl Buddy {
         let state = &mut self.chunks[chunk as usize];
         assert!(state.allocated.contains(node), "block is not allocated: freed twice, or of another order");
         state.allocated.remove(node);
-        self.free_pages += 1 << order;
+        if !self.withheld.contains(chunk) {
+            self.free_pages += 1 << order;
+        }
         while node != ROOT && self.chunks[chunk as usize].free.contains(node ^ 1) {
             self.unmark_free(chunk, node ^ 1, order);
             node /= 2;
@@ -222,12 +229,72 @@ impl Buddy {
         self.free_pages += CHUNK_PAGES as u64;
     }
 
-    /// Pages of one chunk that are free; none of a retired one. Panics if there is no such chunk.
+    /// From now on no block of this chunk is given out until [`Buddy::reinstate`]; blocks that are allocated can be freed. Says how
+    /// many of its pages are free; `None`, and nothing changes, if it is withheld already or out of circulation.
+    ///
+    /// ```
+    /// # use headwater_core::buddy::Buddy;
+    /// let mut buddy = Buddy::new();
+    /// buddy.add_chunk();
+    /// let block = buddy.allocate(0).unwrap();
+    /// assert_eq!((buddy.withhold(0), buddy.allocate(0)), (Some(511), None));
+    /// buddy.free(block);
+    /// assert_eq!((buddy.free_pages(), buddy.free_pages_in(0)), (0, 512));
+    /// buddy.reinstate(0);
+    /// assert_eq!(buddy.free_pages(), 512);
+    /// ```
+    pub fn withhold(&mut self, chunk: u32) -> Option<u32> {
+        assert!((chunk as usize) < self.chunks.len(), "a chunk that was never added");
+        if self.withheld.contains(chunk) || self.retired.contains(chunk) {
+            return None;
+        }
+        let free_pages = self.free_pages_in(chunk);
+        self.index.iter_mut().for_each(|index| index.remove(chunk));
+        self.withheld.insert(chunk);
+        self.free_pages -= u64::from(free_pages);
+        Some(free_pages)
+    }
+
+    /// Gives out blocks of a chunk again. Panics unless it is withheld.
+    pub fn reinstate(&mut self, chunk: u32) {
+        self.end_withholding(chunk);
+        let state = &self.chunks[chunk as usize];
+        (0..=ORDER_MAX)
+            .filter(|order| state.has_free(*order))
+            .for_each(|order| self.index[order as usize].insert(chunk));
+        self.free_pages += u64::from(self.free_pages_in(chunk));
+    }
+
+    /// Takes a withheld chunk that is wholly free out of circulation, as [`Buddy::retire`] does with one that is not withheld. Says
+    /// whether it was wholly free; if not, nothing changes. Panics unless it is withheld.
+    pub fn retire_withheld(&mut self, chunk: u32) -> bool {
+        assert!(self.is_withheld(chunk), "a chunk that is not withheld");
+        if !self.chunks[chunk as usize].has_free(ORDER_MAX) {
+            return false;
+        }
+        self.end_withholding(chunk);
+        self.chunks[chunk as usize].free.remove(ROOT);
+        self.retired.insert(chunk);
+        true
+    }
+
+    /// Whether the chunk is withheld. Panics if there is no such chunk.
+    pub fn is_withheld(&self, chunk: u32) -> bool {
+        assert!((chunk as usize) < self.chunks.len(), "a chunk that was never added");
+        self.withheld.contains(chunk)
+    }
+
+    fn end_withholding(&mut self, chunk: u32) {
+        assert!(self.is_withheld(chunk), "a chunk that is not withheld");
+        self.withheld.remove(chunk);
+    }
+
+    /// Pages of one chunk that are free, given out or not; none of a retired one. Panics if there is no such chunk.
     pub fn free_pages_in(&self, chunk: u32) -> u32 {
         self.chunks[chunk as usize].free_pages()
     }
 
-    /// Pages that are free, in blocks of whatever order.
+    /// Pages that are free, in blocks of whatever order, without those of withheld chunks.
     pub fn free_pages(&self) -> u64 {
         self.free_pages
     }
@@ -249,20 +316,24 @@ impl Buddy {
             if self.retired.contains(chunk) {
                 state.check_retired();
             } else {
-                free_pages += state.check();
+                let pages = state.check();
+                free_pages += if self.withheld.contains(chunk) { 0 } else { pages };
             }
             for order in 0..=ORDER_MAX {
                 let is_indexed = self.index[order as usize].contains(chunk);
-                assert!(is_indexed == state.has_free(order), "B3: chunk {chunk}, order {order}");
+                let is_given_out = state.has_free(order) && !self.withheld.contains(chunk);
+                assert!(is_indexed == is_given_out, "B3: chunk {chunk}, order {order}");
             }
         }
         assert!(free_pages == self.free_pages, "the count of free pages is off");
-        self.index.iter().chain([&self.retired]).for_each(ChunkIndex::check);
+        self.index.iter().chain([&self.retired, &self.withheld]).for_each(ChunkIndex::check);
     }
 
     fn mark_free(&mut self, chunk: u32, node: usize, order: u8) {
         self.chunks[chunk as usize].free.insert(node);
-        self.index[order as usize].insert(chunk);
+        if !self.withheld.contains(chunk) {
+            self.index[order as usize].insert(chunk);
+        }
     }
 
     fn unmark_free(&mut self, chunk: u32, node: usize, order: u8) {

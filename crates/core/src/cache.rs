@@ -17,11 +17,13 @@
 //!
 //! Owns: frames' states, page tables, replacement, the numbers of files.
 //! Does not own: memory, I/O, waiting for it, what a file is.
-//! Invariants: C1 a page in a table is Loading, Resident, Dirty or Writing, with that file and page for its identity. C2 the
-//! replacement policy knows exactly the frames that are in tables and not Loading. C3 frames are named to the caller exactly once when they
+//! Invariants: C1 a page in a table is Loading, Resident, Dirty, Writing or Offered, with that file and page for its identity. C2 the
+//! replacement policy knows exactly the frames that are in tables and neither Loading nor Offered. C3 frames are named to the caller exactly once when they
 //! become Free.
 //! Locks: methods of [`Control`] need `&mut`; the caller's lock must not be held across I/O.
 //! Hot path: `pin` walks the table, compares the identity, one compare-and-swap.
+
+mod offering;
 
 use alloc::collections::TryReserveError;
 use alloc::sync::Arc;
@@ -29,18 +31,23 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::frame::{
-    Ended, FileId, FirstUse, Frame, FrameState, Frames, Held, Invalidated, LoadId, LoadKind, PAGES_MAX,
-    PageVersion, Pin, Unpinned, Usage, WriteLatch,
+    ChunkOffer, Ended, FileId, FirstUse, Frame, FrameState, Frames, Held, Invalidated, LoadId, LoadKind,
+    PAGES_MAX, PageVersion, Pin, Unpinned, Usage, WriteLatch,
 };
 use crate::replacement::{self, Origin, Policy, Replacement};
+use crate::slots::Slots;
 use crate::table::{FreeNodes, NoNode, Nodes, PageTable};
 use crate::units::{FrameId, PageIndex, PageRange};
+
+pub use offering::{NotOffered, WithdrawnFor, frames_of};
 
 /// The half that everybody sees.
 #[derive(Debug)]
 pub struct Cache {
     frames: Frames,
     nodes: Nodes,
+    /// Of chunks that were offered to the operating system's kernel before.
+    offers: Slots<ChunkOffer>,
 }
 
 /// The half that changes it: behind a lock.
@@ -54,6 +61,8 @@ pub struct Control {
     /// Frames that the policy has room for.
     frames: u32,
     loading: u32,
+    /// Pages that are Offered.
+    offered: u32,
 }
 
 /// What looking for a page gives.
@@ -67,6 +76,8 @@ pub enum Lookup {
     Busy,
     /// It is there, but as many have it pinned as can be counted: try again when one of them is done.
     Crowded,
+    /// It is in this frame, on offer to the operating system's kernel: touch it ([`Cache::begin_touch`]), then try again.
+    Offered(FrameId),
     /// The page was absent when looked up without the lock.
     Absent,
 }
@@ -113,10 +124,11 @@ impl Cache {
     /// A cache of at most `chunks_max` chunks of frames, none of which is there yet, and its control.
     pub fn new(chunks_max: u32, policy: Policy) -> (Self, Control) {
         let frames_max = chunks_max * crate::frame::CHUNK_FRAMES as u32;
-        let cache = Self { frames: Frames::new(chunks_max), nodes: Nodes::new(frames_max) };
+        let offers = Slots::new(chunks_max as usize);
+        let cache = Self { frames: Frames::new(chunks_max), nodes: Nodes::new(frames_max), offers };
         let replacement = Replacement::new(policy);
-        let (tables, vacant) = (Vec::new(), Vec::new());
-        (cache, Control { free: FreeNodes::default(), tables, vacant, replacement, frames: 0, loading: 0 })
+        let (tables, vacant, free) = (Vec::new(), Vec::new(), FreeNodes::default());
+        (cache, Control { free, tables, vacant, replacement, frames: 0, loading: 0, offered: 0 })
     }
 
     /// Finds the frame that seems to hold a page: the first half of a pin or an optimistic read, and all that is needed to have the
@@ -159,6 +171,7 @@ impl Cache {
             Pin::Pending(load) => Lookup::Pending(load),
             Pin::Busy => Lookup::Busy,
             Pin::Crowded => Lookup::Crowded,
+            Pin::Offered => Lookup::Offered(found),
             Pin::Absent => Lookup::Absent,
         }
     }
@@ -244,7 +257,7 @@ impl Cache {
 
     /// Memory of frames and nodes, bytes.
     pub fn metadata_bytes(&self) -> usize {
-        self.frames.metadata_bytes() + self.nodes.metadata_bytes()
+        self.frames.metadata_bytes() + self.nodes.metadata_bytes() + self.offers_bytes()
     }
 }
 
@@ -400,9 +413,7 @@ impl Control {
         let mut freed = None;
         if let Some(before) = table.find(&cache.nodes, page) {
             let (became, _) = cache.frames[before].invalidate();
-            if became != Invalidated::Stale {
-                self.replacement.remove(before);
-            }
+            self.forget(before, became);
             freed = (became == Invalidated::Freed).then_some(before);
             table.replace(&cache.nodes, page, frame);
         } else if let Err(no_node) = table.insert(&cache.nodes, &mut self.free, page, frame) {
@@ -451,9 +462,7 @@ impl Control {
                 DirtyToo::No => frame.invalidate_clean(),
             };
             let Some((became, usage)) = left else { continue };
-            if became != Invalidated::Stale {
-                self.replacement.remove(id);
-            }
+            self.forget(id, became);
             table.remove(&cache.nodes, &mut self.free, page);
             each(id, page, became, usage);
         }
@@ -464,9 +473,9 @@ impl Control {
         table.next(&cache.nodes, from).map(|(page, _)| page)
     }
 
-    /// Pages that can be read.
+    /// Pages that can be read, those on offer included as long as they are not known to be taken.
     pub fn resident_pages(&self) -> u32 {
-        self.replacement.len()
+        self.replacement.len() + self.offered
     }
 
     /// Pages being loaded, those invalidated meanwhile included.
@@ -484,7 +493,7 @@ impl Control {
     pub fn check(&self, cache: &Cache) {
         self.replacement.check();
         cache.frames.iter().for_each(|(_, frame)| frame.check());
-        let mut resident = 0;
+        let (mut resident, mut offered) = (0, 0);
         for table in self.tables.iter().flatten() {
             let mut from = Some(PageIndex::new(0));
             let mut pages = 0;
@@ -497,15 +506,26 @@ impl Control {
                 let is_held =
                     !matches!(frame.state(), FrameState::Free | FrameState::Stale | FrameState::Doomed);
                 assert!(is_held, "C1: the frame holds nothing");
-                let is_there = frame.state() != FrameState::Loading;
+                let is_offered = frame.state() == FrameState::Offered;
+                let is_there = frame.state() != FrameState::Loading && !is_offered;
                 assert!(is_there == self.replacement.contains(id), "C2: the policy knows what is there");
-                resident += u32::from(is_there);
+                (resident, offered) = (resident + u32::from(is_there), offered + u32::from(is_offered));
                 pages += 1;
                 from = Some(PageIndex::new(page.get() + 1));
             }
             assert!(table.check(&cache.nodes) == pages, "T1: a page cannot be reached");
         }
         assert!(resident == self.replacement.len(), "C2: the policy knows a frame that is in no table");
+        assert!(offered == self.offered, "C2: the count of pages on offer is off");
+    }
+
+    /// A page has left: the policy, or the count of those on offer, forgets it.
+    fn forget(&mut self, id: FrameId, became: Invalidated) {
+        match became {
+            Invalidated::Stale => {}
+            _ if self.replacement.contains(id) => self.replacement.remove(id),
+            _ => self.offered -= 1,
+        }
     }
 
     fn take_out(&mut self, cache: &Cache, id: FrameId) {

@@ -14,6 +14,10 @@
 //!   Resident ─────────────► Writing ────────► Dirty ────────► Resident      Dirty: as Resident, but not evicted
 //!                              ▲───────────────┘ ▲
 //!   Free ──────────────────────── install ───────┘
+//!
+//!                offer                 withdraw
+//!   Resident ─────────────► Offered ─────────────► Resident      Offered: the kernel may take the memory; it is pinned
+//!                                                                only to be touched (`begin_touch`)
 //! ```
 //!
 //! | from | to | by | right to the bytes afterwards |
@@ -37,6 +41,13 @@
 //! | Dirty, pinned | Resident, pinned | [`Frame::clean`] | its pins, reading |
 //! | Dirty | Free | [`Frame::invalidate`] | the allocator |
 //! | Dirty, pinned | Doomed | [`Frame::invalidate`] | its pins, reading |
+//! | Resident | Offered | [`Frame::offer`] | the operating system's kernel, which may put zeros there |
+//! | Offered | Offered, pinned | [`Frame::begin_touch`] | the same; its pins touch and compare |
+//! | Offered, pinned | Offered | [`Frame::unpin`], the last | the same |
+//! | Offered | Resident | [`Frame::withdraw`] | none |
+//! | Offered, pinned | Resident, pinned | [`Frame::withdraw`] | its pins, reading |
+//! | Offered | Free | [`Frame::evict`], [`Frame::invalidate`], [`Frame::invalidate_clean`] | the allocator |
+//! | Offered, pinned | Doomed | [`Frame::invalidate`], [`Frame::invalidate_clean`] | none: its pins found it taken, or give up |
 //!
 //! The word holds state, pins, a count of references for the replacement policy, what readahead wants to know, where
 //! the last read within the page ended, and a version that grows with every load and every write. A reader without any
@@ -60,15 +71,20 @@
 //! - M4 A frame that becomes Free is named to the allocator once; until it is loaded or installed again, its bytes belong to
 //!   the thread that allocates it, with the same exception.
 //!
-//! Invariants: F1 pins are zero unless Resident, Dirty or Doomed. F2 the identity changes only while Free and before
+//! - M5 While a frame is Offered its bytes are the page's or, once the kernel has taken them, zeros, which they stay. They are loaded
+//!   atomically, and stored to only by a compare-and-exchange that changes nothing.
+//!
+//! Invariants: F1 pins are zero unless Resident, Dirty, Doomed or Offered. F2 the identity changes only while Free and before
 //! Loading or Dirty is seen. F3 the version grows with each load and each write. F4 one load is under way while Loading or
 //! Stale. F5 a page has one writer while Writing. F6 a page becomes clean only while the writeback that wrote it holds a pin.
-//! Locks: none here. All transitions but those of `pin`, `hold`, `unpin`, `begin_write`, `end_write` and `clean` are made
+//! F7 a page is offered only while it is not pinned, so that what was touched under a pin is not offered again before its unpin.
+//! Locks: none here. All transitions but those of `pin`, `hold`, `unpin`, `begin_touch`, `begin_write`, `end_write` and `clean` are made
 //! under the cache's control lock. `invalidate` waits for a writer, which copies at most a page.
 //! Hot path: `pin` is two loads and one compare-and-swap, `unpin` one subtraction.
 
 mod chunks;
 mod ids;
+mod offering;
 mod optimistic;
 mod writing;
 
@@ -77,6 +93,7 @@ use crate::units::{PAGE_SIZE_BYTES, PageIndex};
 
 pub use chunks::{CHUNK_FRAMES, Frames};
 pub use ids::{FileId, LoadId};
+pub use offering::{ChunkOffer, Offer, Sentinel, Touch};
 pub use optimistic::PageVersion;
 pub use writing::{Held, WriteLatch};
 
@@ -106,6 +123,8 @@ pub enum FrameState {
     Dirty,
     /// A writer changes the page of its identity.
     Writing,
+    /// Holds the page of its identity, unless the operating system's kernel has taken the memory, which it may.
+    Offered,
 }
 
 /// What trying to pin gives.
@@ -119,6 +138,8 @@ pub enum Pin {
     Busy,
     /// It is there, but [`PINS_MAX`] readers have it pinned already.
     Crowded,
+    /// It is on offer to the operating system's kernel: touch it, then try again.
+    Offered,
     /// The frame holds something else.
     Absent,
 }
@@ -197,14 +218,14 @@ impl Frame {
         let mut word = self.word.load(Ordering::Acquire);
         loop {
             let state = word & STATE;
-            if !matches!(state, RESIDENT | DIRTY | LOADING | WRITING) || !self.holds(file, page) {
+            if matches!(state, FREE | STALE | DOOMED) || !self.holds(file, page) {
                 return Pin::Absent;
             }
-            if state == LOADING {
-                return Pin::Pending(load_of(word));
-            }
-            if state == WRITING {
-                return Pin::Busy;
+            match state {
+                RESIDENT | DIRTY => {}
+                LOADING => return Pin::Pending(load_of(word)),
+                WRITING => return Pin::Busy,
+                _ => return Pin::Offered,
             }
             if word & PINS >= u64::from(PINS_MAX) << PINS_SHIFT {
                 return Pin::Crowded;
@@ -309,10 +330,10 @@ impl Frame {
         self.word.fetch_or(MARK, Ordering::AcqRel);
     }
 
-    /// Resident -> Free, unless pinned. Says whether the page was read ahead and never used, or `None` if it stays.
+    /// Resident or Offered -> Free, unless pinned. Says whether the page was read ahead and never used, or `None` if it stays.
     pub fn evict(&self) -> Option<Usage> {
         let word = self.word.load(Ordering::Acquire);
-        if word & (STATE | PINS) != RESIDENT {
+        if !matches!(word & (STATE | PINS), RESIDENT | OFFERED) {
             return None;
         }
         // A reader that pins, or only touches, between the two has used it: let it stay.
@@ -389,7 +410,7 @@ impl Frame {
             DOOMED => FrameState::Doomed,
             DIRTY => FrameState::Dirty,
             WRITING => FrameState::Writing,
-            state => unreachable!("there is no state {state}"),
+            _ => FrameState::Offered,
         }
     }
 
@@ -423,7 +444,6 @@ impl Frame {
     /// Asserts F1 and that the word has no other bits.
     pub fn check(&self) {
         let word = self.word.load(Ordering::Acquire);
-        assert!(word & STATE <= WRITING, "there is no such state");
         assert!(word & (FRESH | AHEAD) != FRESH | AHEAD, "a page is demanded, or a guess");
         let may_be_pinned = !matches!(word & STATE, FREE | WRITING);
         assert!(word & PINS == 0 || may_be_pinned, "F1: pinned in a state without bytes to read");
@@ -464,18 +484,18 @@ pub enum Usage {
     Unused,
 }
 
-/// The word of a page that leaves, from Resident or Dirty.
+/// The word of a page that leaves, from Resident, Dirty or Offered.
 fn without(word: u64) -> (u64, Invalidated) {
     let (to, became) =
         if word & PINS == 0 { (FREE, Invalidated::Freed) } else { (DOOMED, Invalidated::Doomed) };
     (word & !STATE | to, became)
 }
 
-/// The same from Resident or Loading; `None` in other states.
+/// The same from Resident, Offered or Loading; `None` in other states.
 fn without_clean(word: u64) -> Option<(u64, Invalidated)> {
     match word & STATE {
         LOADING => Some((word & !STATE | STALE, Invalidated::Stale)),
-        RESIDENT => Some(without(word)),
+        RESIDENT | OFFERED => Some(without(word)),
         _ => None,
     }
 }
@@ -533,6 +553,7 @@ const STALE: u64 = 3;
 const DOOMED: u64 = 4;
 const DIRTY: u64 = 5;
 const WRITING: u64 = 6;
+const OFFERED: u64 = 7;
 
 const REFERENCES_SHIFT: u32 = 3;
 const REFERENCE: u64 = 1 << REFERENCES_SHIFT;

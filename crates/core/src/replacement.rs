@@ -224,6 +224,13 @@ impl Replacement {
         }
     }
 
+    /// A page that was taken out to be offered to the operating system's kernel was used, and is there: it enters among those that have
+    /// proved themselves, the newest of them. The caller must have set its reference count to zero. Panics as [`Replacement::insert`]
+    /// does.
+    pub fn insert_again(&mut self, frame: FrameId) {
+        self.queues.push(queues::Queue::Main, frame);
+    }
+
     /// The page in the frame was used again. Only LRU needs to hear of it, the others do nothing; nor does LRU
     /// for a frame that is not inserted.
     pub fn on_hit(&mut self, frame: FrameId) {

@@ -108,6 +108,7 @@ impl<K: Kernel> Frames<K> {
                 Lookup::Absent => return Found::Absent,
                 // As many as a frame counts read it, none of whom keeps it.
                 Lookup::Busy | Lookup::Crowded => core::hint::spin_loop(),
+                Lookup::Offered(_) => unreachable!("a kernel offers its memory to no other"),
             }
         }
     }
@@ -135,6 +136,7 @@ impl<K: Kernel> Frames<K> {
             WriteLatch::Pending(load) => Wrote::Pending(load),
             WriteLatch::Absent => Wrote::Absent,
             WriteLatch::Pinned | WriteLatch::Busy => Wrote::Pinned,
+            WriteLatch::Offered => unreachable!("a kernel offers its memory to no other"),
         }
     }
 

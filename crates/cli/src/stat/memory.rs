@@ -28,12 +28,16 @@ struct Facts {
     possible_bytes: u64,
     ceiling_bytes: u64,
     bound: &'static str,
+    offered_bytes: u64,
+    taken_bytes: u64,
 }
 
 impl Facts {
     fn of(memory: &MemoryStats) -> Facts {
-        let MemoryStats { mapped_bytes, possible_bytes, ceiling_bytes, bound, .. } = *memory;
-        Facts { mapped_bytes, possible_bytes, ceiling_bytes, bound: bound.name() }
+        let MemoryStats { mapped_bytes, possible_bytes, ceiling_bytes, .. } = *memory;
+        let MemoryStats { offered_bytes, taken_bytes, bound, .. } = *memory;
+        let bound = bound.name();
+        Facts { mapped_bytes, possible_bytes, ceiling_bytes, bound, offered_bytes, taken_bytes }
     }
 }
 
@@ -44,5 +48,9 @@ fn text(memory: &MemoryStats) -> String {
         MemoryBound::System => "the system has no more to spare",
         _ => "that is all memory of the machine",
     };
-    format!("memory of an engine\n  could have  {possible} of {ceiling}\n  bound       {bound}\n")
+    let (offered, taken) = (readable(memory.offered_bytes), readable(memory.taken_bytes));
+    format!(
+        "memory of an engine\n  could have  {possible} of {ceiling}\n  bound       {bound}\n  on offer    {offered} \
+         to the system, which has taken {taken} by itself\n"
+    )
 }

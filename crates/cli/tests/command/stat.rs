@@ -42,7 +42,10 @@ fn memory_is_shown() {
     assert!(number("possible_bytes") <= number("ceiling_bytes"), "{facts}");
     assert!(["ceiling", "system", "cgroup"].contains(&facts["bound"].as_str().unwrap()), "{facts}");
     let words = text(&words.stdout);
-    assert!(words.contains("could have") && words.lines().count() == 3, "{words}");
+    assert!(
+        words.contains("could have") && words.contains("on offer") && words.lines().count() == 4,
+        "{words}"
+    );
 }
 
 /// Goal: all, nothing and a part of a file in the cache are told apart, in words, numbers and the map.

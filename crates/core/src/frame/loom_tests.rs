@@ -10,8 +10,9 @@
 //! begins with an access that collides with all others and orders nothing ([`Page::step`]).
 //!
 //! Owns: the page that all models are about, those of loading and leaving.
-//! Does not own: those of writing (`writing`); calls one after another, which `tests/models/frame.rs` tries exhaustively.
+//! Does not own: those of writing (`writing`) and of offering (`offering`); calls one after another, which `tests/models/frame.rs` tries exhaustively.
 
+mod offering;
 mod writing;
 
 use alloc::rc::Rc;

@@ -17,6 +17,8 @@ pub enum WriteLatch {
     Pending(LoadId),
     /// Another writer has the page: try again.
     Busy,
+    /// It is on offer to the operating system's kernel: touch it, then try again.
+    Offered,
     /// The frame holds something else.
     Absent,
 }
@@ -55,12 +57,13 @@ impl Frame {
         let mut word = self.word.load(Ordering::Acquire);
         loop {
             let state = word & STATE;
-            if !matches!(state, RESIDENT | DIRTY | LOADING | WRITING) || !self.holds(file, page) {
+            if matches!(state, FREE | STALE | DOOMED) || !self.holds(file, page) {
                 return WriteLatch::Absent;
             }
             match state {
                 LOADING => return WriteLatch::Pending(load_of(word)),
                 WRITING => return WriteLatch::Busy,
+                OFFERED => return WriteLatch::Offered,
                 _ if word & PINS != 0 => return WriteLatch::Pinned,
                 _ => {}
             }

@@ -11,6 +11,8 @@ struct NaiveBuddy {
     chunks: Vec<[bool; CHUNK_PAGES]>,
     /// Out of circulation; all their pages count as used.
     retired: Vec<u32>,
+    /// Gives out nothing.
+    withheld: Vec<u32>,
 }
 
 impl NaiveBuddy {
@@ -25,6 +27,7 @@ impl NaiveBuddy {
 
     fn find(&self, order: u8) -> Option<Block> {
         (0..self.chunks.len())
+            .filter(|chunk| !self.withheld.contains(&(*chunk as u32)))
             .flat_map(|chunk| (0..CHUNK_PAGES).step_by(1 << order).map(move |page| (chunk, page)))
             .find(|(chunk, page)| self.is_free_block(*chunk, *page, order))
             .map(|(chunk, page)| Block { chunk: chunk as u32, page: page as u16, order })
@@ -38,7 +41,9 @@ impl NaiveBuddy {
     }
 
     fn retire(&mut self) -> Option<u32> {
-        let chunk = (0..self.chunks.len()).rev().find(|chunk| self.is_free(*chunk, 0, ORDER_MAX))?;
+        let is_retired =
+            |chunk: &usize| self.is_free(*chunk, 0, ORDER_MAX) && !self.withheld.contains(&(*chunk as u32));
+        let chunk = (0..self.chunks.len()).rev().find(is_retired)?;
         self.chunks[chunk].fill(true);
         self.retired.push(chunk as u32);
         Some(chunk as u32)
@@ -51,6 +56,20 @@ impl NaiveBuddy {
         Some(chunk)
     }
 
+    fn withhold(&mut self, chunk: u32) -> Option<u32> {
+        if self.withheld.contains(&chunk) || self.retired.contains(&chunk) {
+            return None;
+        }
+        self.withheld.push(chunk);
+        Some(self.free_pages_in(chunk))
+    }
+
+    /// A withheld chunk.
+    fn take_withheld(&mut self, which: prop::sample::Index) -> Option<u32> {
+        let place = (!self.withheld.is_empty()).then(|| which.index(self.withheld.len()))?;
+        Some(self.withheld.swap_remove(place))
+    }
+
     fn free_pages_in(&self, chunk: u32) -> u32 {
         self.chunks[chunk as usize].iter().filter(|is_used| !**is_used).count() as u32
     }
@@ -61,7 +80,8 @@ impl NaiveBuddy {
     }
 
     fn free_pages(&self) -> u64 {
-        self.chunks.iter().flatten().filter(|is_used| !**is_used).count() as u64
+        let chunks = (0..self.chunks.len() as u32).filter(|chunk| !self.withheld.contains(chunk));
+        chunks.map(|chunk| u64::from(self.free_pages_in(chunk))).sum()
     }
 
     fn largest_free_order(&self) -> Option<u8> {
@@ -79,6 +99,10 @@ enum Step {
     Retire,
     /// Put the retired chunk at this part of the list back.
     Restore(prop::sample::Index),
+    Withhold(prop::sample::Index),
+    /// Of the withheld chunk at this part of the list.
+    Reinstate(prop::sample::Index),
+    RetireWithheld(prop::sample::Index),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -90,6 +114,9 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::FreeAll),
         3 => Just(Step::Retire),
         2 => any::<prop::sample::Index>().prop_map(Step::Restore),
+        3 => any::<prop::sample::Index>().prop_map(Step::Withhold),
+        2 => any::<prop::sample::Index>().prop_map(Step::Reinstate),
+        2 => any::<prop::sample::Index>().prop_map(Step::RetireWithheld),
     ]
 }
 
@@ -126,7 +153,28 @@ impl Pair {
             Step::Restore(which) => {
                 self.naive.restore(which).into_iter().for_each(|chunk| self.real.restore(chunk))
             }
+            Step::Withhold(which) => {
+                let chunk = which.index(self.naive.chunks.len()) as u32;
+                assert_eq!(self.real.withhold(chunk), self.naive.withhold(chunk));
+            }
+            Step::Reinstate(which) => {
+                self.naive.take_withheld(which).into_iter().for_each(|chunk| self.real.reinstate(chunk))
+            }
+            Step::RetireWithheld(which) => {
+                self.naive.take_withheld(which).into_iter().for_each(|chunk| self.retire_withheld(chunk))
+            }
             Step::FreeAll => core::mem::take(&mut self.live).into_iter().for_each(|block| self.free(block)),
+        }
+    }
+
+    fn retire_withheld(&mut self, chunk: u32) {
+        let is_free = self.naive.is_free(chunk as usize, 0, ORDER_MAX);
+        assert_eq!(self.real.retire_withheld(chunk), is_free);
+        if is_free {
+            self.naive.chunks[chunk as usize].fill(true);
+            self.naive.retired.push(chunk);
+        } else {
+            self.naive.withheld.push(chunk);
         }
     }
 
@@ -159,6 +207,7 @@ proptest! {
             pair.compare();
         }
         pair.apply(Step::FreeAll);
+        core::mem::take(&mut pair.naive.withheld).into_iter().for_each(|chunk| pair.real.reinstate(chunk));
         for chunk in core::mem::take(&mut pair.naive.retired) {
             pair.naive.chunks[chunk as usize].fill(false);
             pair.real.restore(chunk);
@@ -236,6 +285,15 @@ fn restoring_what_was_not_retired_is_caught() {
     let mut buddy = Buddy::new();
     buddy.add_chunk();
     buddy.restore(0);
+}
+
+/// Goal: a chunk that gives out blocks anyway is not reinstated. Method: panic.
+#[test]
+#[should_panic(expected = "not withheld")]
+fn reinstating_what_was_not_withheld_is_caught() {
+    let mut buddy = Buddy::new();
+    buddy.add_chunk();
+    buddy.reinstate(0);
 }
 
 /// Goal: an empty allocator refuses, and has nothing. Method: all getters.

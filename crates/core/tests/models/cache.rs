@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use headwater_core::cache::{Cache, Control, DirtyToo, LoadResult, Lookup};
+use headwater_core::cache::{Cache, Control, DirtyToo, LoadResult, Lookup, NotOffered, WithdrawnFor};
 use headwater_core::frame::{
     CHUNK_FRAMES, Ended, FrameState, Invalidated, LoadId, LoadKind, PAGES_MAX, Unpinned, WriteLatch,
 };
@@ -22,6 +22,7 @@ enum State {
     Loading,
     Resident,
     Dirty,
+    Offered,
 }
 
 /// Where a page is.
@@ -43,6 +44,10 @@ enum Step {
     Clean,
     Invalidate(u64, DirtyToo),
     Evict,
+    Offer,
+    /// Found, or taken.
+    Touch(WithdrawnFor, bool),
+    EvictOffered,
 }
 
 /// The cache and what it must be like.
@@ -105,6 +110,9 @@ impl Pair {
             Step::Clean => self.clean(choice),
             Step::Invalidate(end, dirty_too) => self.invalidate(file, page..end, dirty_too),
             Step::Evict => self.evict(),
+            Step::Offer => self.offer(),
+            Step::Touch(why, is_taken) => self.touch(choice, why, is_taken),
+            Step::EvictOffered => self.evict_offered(choice),
         }
         self.compare();
     }
@@ -152,7 +160,12 @@ impl Pair {
             (Some(Place { frame, state: State::Loading }), Lookup::Pending(load)) => {
                 assert_eq!(load.get(), *frame);
             }
-            (Some(place), Lookup::Pinned(frame, _)) if place.state != State::Loading => {
+            (Some(place), Lookup::Offered(frame)) if place.state == State::Offered => {
+                assert_eq!(frame.get(), place.frame);
+            }
+            (Some(place), Lookup::Pinned(frame, _))
+                if !matches!(place.state, State::Loading | State::Offered) =>
+            {
                 assert_eq!(frame.get(), place.frame);
                 self.pins.push(place.frame);
             }
@@ -187,9 +200,11 @@ impl Pair {
             (Some(Place { frame, state: State::Loading }), WriteLatch::Pending(load)) => {
                 assert_eq!(load.get(), frame);
             }
+            (Some(place), WriteLatch::Offered) => assert_eq!(place.state, State::Offered),
             (Some(place), WriteLatch::Pinned) => assert!(self.is_pinned(place.frame)),
             (Some(place), WriteLatch::Latched(_)) => {
-                assert!(!self.is_pinned(place.frame) && place.state != State::Loading);
+                assert!(!self.is_pinned(place.frame));
+                assert!(matches!(place.state, State::Resident | State::Dirty));
                 // Half done, as others may meet it.
                 assert_eq!(self.cache.state(table, index), Some(FrameState::Writing));
                 assert_eq!(self.cache.pin(table, index, FrameId::new(place.frame), 0, 1), Lookup::Busy);
@@ -289,6 +304,68 @@ impl Pair {
         }
     }
 
+    /// Every page of the chunk or none, and only if none is in another use.
+    fn offer(&mut self) {
+        let is_offerable = |place: &Place| {
+            matches!(place.state, State::Resident | State::Offered) && !self.is_pinned(place.frame)
+        };
+        let is_possible =
+            self.pages.values().all(is_offerable) && self.pages.len() + self.free.len() == CHUNK_FRAMES;
+        let mut offered = Vec::new();
+        let begun = self.control.begin_offer(&self.cache, 0, self.free.len() as u32, &mut offered);
+        assert_eq!(begun, if is_possible { Ok(()) } else { Err(NotOffered) });
+        let mut expected: Vec<u32> = Vec::new();
+        if is_possible {
+            let resident = self.pages.values_mut().filter(|place| place.state == State::Resident);
+            resident.for_each(|place| {
+                place.state = State::Offered;
+                expected.push(place.frame);
+            });
+            assert!(!self.cache.chunk_offer(0).unwrap().is_settled());
+            self.control.end_offer(&self.cache, 0);
+        }
+        expected.sort_unstable();
+        assert_eq!(offered.into_iter().map(FrameId::get).collect::<Vec<_>>(), expected);
+        assert!(self.cache.chunk_offer(0).unwrap().is_settled());
+    }
+
+    fn a_page_on_offer(&self, choice: usize) -> Option<((usize, u64), u32)> {
+        let offered: Vec<_> = self.pages.iter().filter(|(_, place)| place.state == State::Offered).collect();
+        let (key, place) = offered.get(choice % offered.len().max(1))?;
+        Some((**key, place.frame))
+    }
+
+    fn touch(&mut self, choice: usize, why: WithdrawnFor, is_taken: bool) {
+        let Some((key, frame)) = self.a_page_on_offer(choice) else { return };
+        let id = FrameId::new(frame);
+        assert!(self.cache.begin_touch(id).unwrap().is_settled());
+        // Half done, as others may meet it: neither offered again nor evicted.
+        assert_eq!(self.control.begin_offer(&self.cache, 0, 0, &mut Vec::new()), Err(NotOffered));
+        assert_eq!(self.control.evict_offered(&self.cache, id), None);
+        if is_taken {
+            let evicted = self.control.drop_taken(&self.cache, id).unwrap();
+            assert_eq!((evicted.file, evicted.page.get()), (self.tables[key.0].file(), key.1));
+            assert_eq!(self.control.drop_taken(&self.cache, id), None);
+            self.pages.remove(&key);
+            assert_eq!(self.cache.unpin(id), Unpinned::Freed);
+            self.give_back(id);
+        } else {
+            self.control.withdraw(&self.cache, id, why);
+            self.control.withdraw(&self.cache, id, why);
+            self.pages.get_mut(&key).unwrap().state = State::Resident;
+            assert_eq!(self.cache.unpin(id), Unpinned::Kept);
+        }
+        assert!(self.cache.begin_touch(id).is_none());
+    }
+
+    fn evict_offered(&mut self, choice: usize) {
+        let Some((key, frame)) = self.a_page_on_offer(choice) else { return };
+        let evicted = self.control.evict_offered(&self.cache, FrameId::new(frame)).unwrap();
+        assert_eq!((evicted.file, evicted.page.get()), (self.tables[key.0].file(), key.1));
+        self.pages.remove(&key);
+        self.give_back(evicted.frame);
+    }
+
     fn compare(&self) {
         self.control.check(&self.cache);
         for (file, table) in self.tables.iter().enumerate() {
@@ -297,6 +374,7 @@ impl Pair {
                     State::Loading => FrameState::Loading,
                     State::Resident => FrameState::Resident,
                     State::Dirty => FrameState::Dirty,
+                    State::Offered => FrameState::Offered,
                 });
                 assert_eq!(self.cache.state(table, PageIndex::new(page)), state);
             }
@@ -304,6 +382,8 @@ impl Pair {
         let loading = self.pages.values().filter(|place| place.state == State::Loading).count();
         assert_eq!(self.control.resident_pages() as usize, self.pages.len() - loading);
         assert_eq!(self.control.loading_pages() as usize, self.loads.len());
+        let offered = self.pages.values().filter(|place| place.state == State::Offered).count();
+        assert_eq!(self.control.offered_pages() as usize, offered);
     }
 
     /// Everything is let go, and then every frame is free.
@@ -324,6 +404,7 @@ impl Pair {
 fn step() -> impl Strategy<Value = Step> {
     let result = prop_oneof![3 => Just(LoadResult::Read), 1 => Just(LoadResult::Failed)];
     let too = prop_oneof![Just(DirtyToo::Yes), Just(DirtyToo::No)];
+    let why = prop_oneof![Just(WithdrawnFor::Use), Just(WithdrawnFor::Chunk)];
     let end = prop_oneof![Just(1), Just(16), Just(1 << 10), Just(PAGES_MAX)];
     prop_oneof![
         4 => Just(Step::Load),
@@ -336,6 +417,9 @@ fn step() -> impl Strategy<Value = Step> {
         4 => Just(Step::Clean),
         1 => (end, too).prop_map(|(end, too)| Step::Invalidate(end, too)),
         2 => Just(Step::Evict),
+        6 => Just(Step::Offer),
+        3 => (why, any::<bool>()).prop_map(|(why, is_taken)| Step::Touch(why, is_taken)),
+        1 => Just(Step::EvictOffered),
     ]
 }
 

@@ -6,8 +6,8 @@ use std::panic::catch_unwind;
 
 use headwater_core::PageIndex;
 use headwater_core::frame::{
-    Ended, FileId, FirstUse, Frame, FrameState, Held, Invalidated, LoadId, LoadKind, Pin, REFERENCES_MAX,
-    Unpinned, Usage, WriteLatch,
+    Ended, FileId, FirstUse, Frame, FrameState, Held, Invalidated, LoadId, LoadKind, Offer, Pin,
+    REFERENCES_MAX, Unpinned, Usage, WriteLatch,
 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -19,6 +19,7 @@ enum State {
     Doomed,
     Dirty,
     Writing,
+    Offered,
 }
 
 /// What a frame is to remember. What it need not remember any more stays here too, so that every past of a free frame
@@ -61,6 +62,9 @@ enum Call {
     BeginWrite(usize, (u32, u32)),
     EndWrite,
     Clean,
+    Offer,
+    BeginTouch,
+    Withdraw,
     Evict,
     TakeReferences,
     SetReferences(u8),
@@ -78,6 +82,8 @@ enum Answer {
     WriteLatch(WriteLatch),
     Unpinned(Unpinned),
     Evicted(Option<Usage>),
+    Offer(Offer),
+    Did(bool),
     References(u8),
     FirstUse(FirstUse),
 }
@@ -92,7 +98,7 @@ fn calls() -> Vec<Call> {
     let whole = identities.flat_map(|identity| [Install(identity), Hold(identity)]);
     let sets = (0..=REFERENCES_MAX + 1).map(SetReferences);
     let loads = [CompleteLoad, FailLoad, Invalidate, InvalidateClean, Unpin, EndWrite, Clean];
-    let others = [Evict, TakeReferences, Demand, Mark];
+    let others = [Offer, BeginTouch, Withdraw, Evict, TakeReferences, Demand, Mark];
     begins.chain(pins).chain(writes).chain(whole).chain(sets).chain(loads).chain(others).collect()
 }
 
@@ -112,6 +118,9 @@ impl Call {
             Call::BeginWrite(..) => "begin_write",
             Call::EndWrite => "end_write",
             Call::Clean => "clean",
+            Call::Offer => "offer",
+            Call::BeginTouch => "begin_touch",
+            Call::Withdraw => "withdraw",
             Call::Evict => "evict",
             Call::TakeReferences => "take_references",
             Call::SetReferences(_) => "set_references",
@@ -136,6 +145,9 @@ impl Call {
                 let (file, page) = IDENTITIES[identity];
                 Answer::WriteLatch(frame.begin_write(file, page, within, end))
             }
+            Call::Offer => Answer::Offer(frame.offer()),
+            Call::BeginTouch => Answer::Did(frame.begin_touch()),
+            Call::Withdraw => Answer::Did(frame.withdraw()),
             Call::Evict => Answer::Evicted(frame.evict()),
             Call::TakeReferences => Answer::References(frame.take_references()),
             Call::Demand => Answer::FirstUse(frame.demand()),
@@ -190,7 +202,8 @@ impl Model {
     };
 
     fn is_in_table(&self) -> bool {
-        matches!(self.state, State::Loading | State::Resident | State::Dirty | State::Writing)
+        use State::{Dirty, Loading, Offered, Resident, Writing};
+        matches!(self.state, Loading | Resident | Dirty | Writing | Offered)
     }
 
     /// Whether its bytes are the page's, and stay so while nobody writes.
@@ -243,9 +256,12 @@ impl Model {
             Call::Hold(identity) => self.hold(identity),
             Call::BeginWrite(identity, part) => self.begin_write(identity, part),
             Call::Evict => match (self.state, self.pins) {
-                (State::Resident, 0) => Gives(Answer::Evicted(Some(self.usage())), self.to(State::Free)),
+                (State::Resident | State::Offered, 0) => {
+                    Gives(Answer::Evicted(Some(self.usage())), self.to(State::Free))
+                }
                 _ => Gives(Answer::Evicted(None), self),
             },
+            Call::Offer | Call::BeginTouch | Call::Withdraw => self.offering(call),
             _ if !self.is_in_table() => Outside,
             Call::TakeReferences => {
                 Gives(Answer::References(self.references), Model { references: 0, ..self })
@@ -298,12 +314,27 @@ impl Model {
             _ if !self.is_in_table() || identity != self.identity => answered(Pin::Absent),
             State::Loading => answered(Pin::Pending(load_of(identity))),
             State::Writing => answered(Pin::Busy),
+            State::Offered => answered(Pin::Offered),
             _ if self.pins == PINS_MAX => Verdict::Outside,
             _ => {
                 let pinned = Model { pins: self.pins + 1, mark: false, ..self.used(read) };
                 Verdict::Gives(Answer::Pin(Pin::Pinned(self.first_use())), pinned)
             }
         }
+    }
+
+    fn offering(self, call: Call) -> Verdict {
+        let (answer, next) = match (call, self.state, self.pins) {
+            (Call::Offer, State::Resident, 0) => (Answer::Offer(Offer::New), self.to(State::Offered)),
+            (Call::Offer, State::Offered, 0) => (Answer::Offer(Offer::Again), self),
+            (Call::Offer, State::Free, _) => (Answer::Offer(Offer::Free), self),
+            (Call::Offer, ..) => (Answer::Offer(Offer::Refused), self),
+            (Call::BeginTouch, State::Offered, PINS_MAX) => return Verdict::Outside,
+            (Call::BeginTouch, State::Offered, pins) => (Answer::Did(true), Model { pins: pins + 1, ..self }),
+            (Call::Withdraw, State::Offered, _) => (Answer::Did(true), self.to(State::Resident)),
+            _ => (Answer::Did(false), self),
+        };
+        Verdict::Gives(answer, next)
     }
 
     fn hold(self, identity: usize) -> Verdict {
@@ -322,6 +353,7 @@ impl Model {
             _ if !self.is_in_table() || identity != self.identity => answered(WriteLatch::Absent),
             State::Loading => answered(WriteLatch::Pending(load_of(identity))),
             State::Writing => answered(WriteLatch::Busy),
+            State::Offered => answered(WriteLatch::Offered),
             _ if self.pins > 0 => answered(WriteLatch::Pinned),
             _ => {
                 let latch = WriteLatch::Latched(self.first_use());
@@ -350,6 +382,8 @@ impl Model {
             (State::Dirty, 0) => "Dirty",
             (State::Dirty, _) => "Dirty, pinned",
             (State::Writing, _) => "Writing",
+            (State::Offered, 0) => "Offered",
+            (State::Offered, _) => "Offered, pinned",
         }
     }
 
@@ -364,6 +398,7 @@ impl Model {
             State::Doomed => FrameState::Doomed,
             State::Dirty => FrameState::Dirty,
             State::Writing => FrameState::Writing,
+            State::Offered => FrameState::Offered,
         };
         assert_eq!((frame.state(), frame.pins()), (state, self.pins), "{path:?}");
         if self.state != State::Free {

@@ -285,6 +285,22 @@ fn memory_is_thirteen_bytes_a_frame() {
     }
 }
 
+/// Goal: a page that was taken out and used comes back among those that have proved themselves. Method: taken out of a full cache and
+/// put back, beside a scan of four times the cache; one that was merely inserted has left.
+#[test]
+fn what_is_inserted_again_stays() {
+    let mut cache = full_cache(Policy::Clock2QPlus, 100);
+    let (again, merely) = (FrameId::new(50), FrameId::new(51));
+    let pages = [again, merely].map(|frame| cache.frames.pages[frame.get() as usize]);
+    [again, merely].into_iter().for_each(|frame| cache.replacement.remove(frame));
+    cache.frames.references[50..52].fill(0);
+    cache.replacement.insert_again(again);
+    cache.replacement.insert(merely, Origin::Demand, &mut cache.frames);
+    cache.replacement.check();
+    (1000..1400).for_each(|page| cache.access(page));
+    assert_eq!(pages.map(|page| cache.contains(page)), [true, false]);
+}
+
 /// Goal: names are understood as they are printed, and others refused with a list.
 #[test]
 fn names_go_there_and_back() {

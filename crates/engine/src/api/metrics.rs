@@ -20,7 +20,7 @@ impl Engine {
     /// `…_device_read_bytes_total`, `…_read_ahead_total`, `…_used_total`, `…_late_total`, `…_unused_total`,
     /// `…_evictions_total`). Gauges are `headwater_cache_resident_pages`, `…_loading_pages`, `…_pinned_pages`,
     /// `…_metadata_bytes`, `…_loads`, `headwater_memory_used_bytes`, `headwater_memory_budget_bytes`,
-    /// `headwater_lent_bytes`, `headwater_requests_in_flight`, and for loads and waits
+    /// `headwater_memory_offered_bytes`, `headwater_memory_taken_bytes`, `headwater_lent_bytes`, `headwater_requests_in_flight`, and for loads and waits
     /// `headwater_cache_load_seconds` and `headwater_cache_wait_seconds` with the label `quantile`
     /// (`0.5`, `0.9`, `0.99`, `0.999`, `1`), in seconds since the engine was built.
     ///
@@ -84,6 +84,8 @@ fn record_gauges(stats: &Stats) {
     gauge!("headwater_cache_loads").set(cache.loads as f64);
     gauge!("headwater_memory_used_bytes").set(stats.arena.used_bytes as f64);
     gauge!("headwater_memory_budget_bytes").set(stats.arena.budget_bytes as f64);
+    gauge!("headwater_memory_offered_bytes").set(stats.memory.offered_bytes as f64);
+    gauge!("headwater_memory_taken_bytes").set(stats.memory.taken_bytes as f64);
     gauge!("headwater_lent_bytes").set(stats.lent_bytes as f64);
     gauge!("headwater_requests_in_flight").set(stats.driver.in_flight as f64);
 }

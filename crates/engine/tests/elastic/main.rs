@@ -11,6 +11,7 @@
 
 mod first;
 mod neighbours;
+mod sudden;
 mod taker;
 
 use std::path::{Path, PathBuf};
@@ -68,26 +69,6 @@ fn others_take_memory_in_steps() {
     });
 }
 
-/// Goal: others take far more than the reserve at once, 50 times, and get it. Method: 100 MiB are touched as fast as can be. That
-/// takes some 100 ms, within which the engine's own thread has to get a processor a few times: with one that comes by every 100 ms
-/// the kernel kills.
-#[test]
-#[ignore = "a race against the engine's thread, which a busy machine may lose"]
-fn others_take_memory_suddenly() {
-    run_limited("others_take_memory_suddenly", |world| {
-        world.read_all();
-        for round in 0..50 {
-            let began = Instant::now();
-            let taken = vec![round as u8 + 1; TAKEN_BYTES];
-            println!("round {round}: {:?} for {} MiB", began.elapsed(), TAKEN_BYTES >> 20);
-            world.read_at_random(500, round);
-            assert!(taken.iter().step_by(4096).all(|&byte| byte == round as u8 + 1));
-            drop(taken);
-            world.read_at_random(8000, round);
-        }
-    });
-}
-
 /// What a test in a cgroup works with.
 struct World {
     engine: Engine,
@@ -100,7 +81,7 @@ impl World {
         let mut options = OpenOptions::new();
         // Of a file that others may change, pages that were read within 30 s of its last change leave once.
         options.engine(&engine).io(IoMode::Direct).caching(Caching::On).coherence(Coherence::Private);
-        let file = options.open(path).unwrap();
+        let file = options.write(true).open(path).unwrap();
         World { engine, file }
     }
 
@@ -200,7 +181,6 @@ const CHILD: &str = "HEADWATER_TEST_ELASTIC";
 const PATTERN: Pattern = Pattern::new(25);
 const LIMIT_BYTES: u64 = 256 << 20;
 const FILE_BYTES: u64 = 800 << 20;
-const TAKEN_BYTES: usize = 100 << 20;
 
 /// Half of the reserve of such a cgroup.
 const STEP_BYTES: usize = 32 << 20;

@@ -26,6 +26,7 @@ mod ahead;
 mod chunk;
 mod elastic;
 mod extent;
+mod offers;
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -131,6 +132,10 @@ pub struct ArenaStats {
     pub used_bytes: usize,
     /// Memory in frames of a page cache.
     pub cached_bytes: usize,
+    /// Memory of chunks that the system may take by itself. Part of `mapped_bytes`.
+    pub offered_bytes: usize,
+    /// Memory that the system has taken, from the beginning, as far as was noticed.
+    pub taken_bytes: u64,
     /// Budget lent to other memory by [`Arena::lend_out`]. Not part of `budget_bytes`.
     pub lent_out_bytes: usize,
 }
@@ -287,6 +292,8 @@ impl Arena {
             released_bytes: state.released_bytes,
             used_bytes: state.used_bytes,
             cached_bytes: state.cached_bytes,
+            offered_bytes: self.shared.growth.offers.offered_bytes() as usize,
+            taken_bytes: self.shared.growth.offers.taken_bytes(),
             lent_out_bytes: self.shared.chunks_lent() * CHUNK_BYTES,
         }
     }

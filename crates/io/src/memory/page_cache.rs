@@ -5,6 +5,7 @@
 //!                   ├─ Pending ─► the caller waits for that load
 //!                   └─ Absent ─► extents ─► begin_load ─► Loading ─► request ─► publish | fail
 //!   PageCache::evict ─► memory back to the arena
+//!   PageCache::offer ─► the kernel may take the memory ─► touched by the next reader: there, or a miss      (offers)
 //! ```
 //!
 //! Joins the decisions of `headwater-core` with the memory of the arena. The state of a frame decides which thread may access its
@@ -14,7 +15,7 @@
 //! Does not own: requests (which own their extents), waits for loads, names and lengths of files.
 //! Invariants: I1 bytes are lent only while pinned, and written only in extents, which no Resident frame is part of;
 //! I2 a page has one load at a time; I6 memory is the arena's.
-//! Locks: `control`, for table and queue operations only; never across I/O. `arena.state` is taken inside it never: memory
+//! Locks: `offers`, while chunks are offered or come back → `control`, for table and queue operations only; neither across I/O. `arena.state` is taken inside it never: memory
 //! goes back after.
 //! Hot path: `pin` and the drop of its result: no lock, no syscall, no allocation.
 
@@ -24,6 +25,7 @@ mod file_pages;
 mod frame_runs;
 mod lending;
 mod loading;
+mod offers;
 mod pinned_page;
 mod pinned_pages;
 mod pinned_run;
@@ -48,6 +50,7 @@ use crate::memory::arena::Arena;
 use crate::sync::lock;
 
 use file_pages::Pages;
+use offers::Offers;
 
 pub use file_pages::{Dropped, FilePages, Found, NotBegun, OptimisticRead, PageCounts};
 pub use lending::{Keeper, LendingQuota, LentPages};
@@ -90,12 +93,15 @@ struct Shared {
     owned_pages: AtomicUsize,
     /// Where the next search for cold chunks begins.
     hand: AtomicUsize,
+    offers: Mutex<Offers>,
 }
 
 struct Controlled {
     control: Control,
     /// Chunks that have frames.
     chunks: u32,
+    /// Pages that readers found taken, until they are reported.
+    taken: Vec<Evicted>,
 }
 
 /// A page cache's gauges.
@@ -104,6 +110,8 @@ struct Controlled {
 pub struct PageCacheStats {
     /// Pages that can be read.
     pub resident_pages: usize,
+    /// Those of them whose memory the system may take by itself.
+    pub offered_pages: usize,
     /// Pages on their way.
     pub loading_pages: usize,
     /// Pages pinned by an [`OwnedPage`] or a [`PinnedRun`], without those that are lent by a [`LendingQuota`].
@@ -116,9 +124,10 @@ impl PageCache {
     /// An empty cache, which takes memory of this arena as pages are loaded.
     pub fn new(arena: &Arena, policy: Policy) -> PageCache {
         let (cache, control) = Cache::new(arena.chunks_max() as u32, policy);
-        let control = Mutex::new(Controlled { control, chunks: 0 });
+        let control = Mutex::new(Controlled { control, chunks: 0, taken: Vec::new() });
         let (arena, owned_pages, hand) = (arena.clone(), AtomicUsize::new(0), AtomicUsize::new(0));
-        PageCache { shared: Arc::new(Shared { arena, cache, control, owned_pages, hand }) }
+        let offers = Mutex::default();
+        PageCache { shared: Arc::new(Shared { arena, cache, control, owned_pages, hand, offers }) }
     }
 
     /// Reserves table space for the pages of one more file.
@@ -145,6 +154,9 @@ impl PageCache {
         drop(controlled);
         // SAFETY: the cache has just named each of them free.
         unsafe { self.shared.arena.give_back(&frames) };
+        if frames.is_empty() {
+            self.evict_offered(evicted);
+        }
         evicted.len() - before
     }
 
@@ -156,6 +168,7 @@ impl PageCache {
         let control = &self.shared.lock().control;
         PageCacheStats {
             resident_pages: control.resident_pages() as usize,
+            offered_pages: control.offered_pages() as usize,
             loading_pages: control.loading_pages() as usize,
             pinned_pages: self.shared.owned_pages.load(Ordering::Relaxed),
             metadata_bytes: self.shared.cache.metadata_bytes() + control.metadata_bytes(),

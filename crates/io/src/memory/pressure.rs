@@ -52,6 +52,8 @@ pub struct Headroom {
     pub reserve_bytes: u64,
     /// Whose limit that is.
     pub limit: MemoryLimit,
+    /// What of `free_bytes` is memory of an arena that the kernel may take by itself.
+    pub offered_bytes: u64,
 }
 
 /// What limits memory.
@@ -75,11 +77,23 @@ pub enum Stall {
 impl Headroom {
     /// Nothing is known, so nothing is short.
     pub const UNKNOWN: Headroom =
-        Headroom { free_bytes: u64::MAX, reserve_bytes: 0, limit: MemoryLimit::System };
+        Headroom { free_bytes: u64::MAX, reserve_bytes: 0, limit: MemoryLimit::System, offered_bytes: 0 };
 
-    /// What there is beyond the reserve.
+    /// What there is beyond the reserve. Half of that may be memory on offer, which the kernel takes in time by itself; taking it costs
+    /// the thread that needs it some time, so the other half is used by nobody.
     pub fn spare_bytes(&self) -> u64 {
-        self.free_bytes.saturating_sub(self.reserve_bytes)
+        let beyond_unused = self.unused_bytes().saturating_sub(self.unused_bytes_min());
+        self.free_bytes.saturating_sub(self.reserve_bytes).min(beyond_unused)
+    }
+
+    /// What is free and not on offer.
+    pub fn unused_bytes(&self) -> u64 {
+        self.free_bytes.saturating_sub(self.offered_bytes)
+    }
+
+    /// What should be free and not on offer: an eighth of a limit, where a quarter is the reserve.
+    pub fn unused_bytes_min(&self) -> u64 {
+        self.reserve_bytes / UNUSED_DIVISOR
     }
 
     /// What there is beyond the reserve; negative when the reserve is touched.
@@ -90,7 +104,7 @@ impl Headroom {
     fn of(limit: MemoryLimit, limit_bytes: u64, free_bytes: u64) -> Headroom {
         let share_bytes = limit_bytes / RESERVE_DIVISOR;
         let reserve_bytes = share_bytes.clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX);
-        Headroom { free_bytes, reserve_bytes, limit }
+        Headroom { free_bytes, reserve_bytes, limit, offered_bytes: 0 }
     }
 }
 
@@ -115,6 +129,17 @@ impl Pressure {
     /// The headroom now, of whichever of the system and the cgroups has least beyond its reserve.
     pub fn headroom(&self) -> Headroom {
         self.headrooms().min_by_key(Headroom::surplus_bytes).unwrap_or(Headroom::UNKNOWN)
+    }
+
+    /// As [`Pressure::headroom`], for a process of whose memory `offered_bytes` are on offer to the kernel, which counts them as free; and
+    /// of which it counts `misplaced_bytes` as free that are not.
+    pub fn headroom_beside(&self, offered_bytes: u64, misplaced_bytes: u64) -> Headroom {
+        let correct = |headroom: Headroom| Headroom {
+            free_bytes: headroom.free_bytes.saturating_sub(misplaced_bytes),
+            offered_bytes: offered_bytes.min(headroom.free_bytes),
+            ..headroom
+        };
+        correct(self.headroom())
     }
 
     /// Bytes until the nearest limit; `u64::MAX` if nothing is known.
@@ -359,6 +384,9 @@ impl Kept {
 /// machine with four runnable threads for each processor.
 const RESERVE_DIVISOR: u64 = 4;
 
+/// The part of the reserve that is not on offer, 1 of this many.
+const UNUSED_DIVISOR: u64 = 2;
+
 /// The least that stays free. One thread that touches new memory takes 1 to 4 GB/s: this lasts it for 4 to 16 ms.
 const RESERVE_BYTES_MIN: u64 = 16 << 20;
 
@@ -389,7 +417,7 @@ mod tests {
     use headwater_testkit::ScratchDir;
 
     fn cgroup_has(free_bytes: u64, reserve_bytes: u64) -> Headroom {
-        Headroom { free_bytes, reserve_bytes, limit: MemoryLimit::Cgroup }
+        Headroom { free_bytes, reserve_bytes, limit: MemoryLimit::Cgroup, offered_bytes: 0 }
     }
 
     /// Files below a root of its own.

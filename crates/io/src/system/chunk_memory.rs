@@ -1,11 +1,13 @@
 //! Chunk memory: mapping, touching and returning the arena's chunks.
 //!
-//! Owns: the system calls, and what takes their place under miri.
+//! Owns: the system calls, and what takes their place under miri; touching what the kernel may take.
 //! Does not own: which chunk is mapped when (the arena).
 
 use std::io;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use headwater_core::frame::{Sentinel, Touch};
 
 #[cfg(not(miri))]
 use super::sys::reserve;
@@ -106,6 +108,83 @@ pub(crate) unsafe fn discard_chunk(base: NonNull<u8>, bytes: usize) -> io::Resul
     // SAFETY: as the caller promises; and no test under miri reads optimistically what is discarded.
     unsafe { base.as_ptr().write_bytes(0, bytes) };
     Ok(())
+}
+
+/// Tells the kernel that it may take the memory of a chunk, a page at a time or as a whole, from whatever of it is not written to
+/// afterwards: that reads as zeros then (`MADV_FREE` of madvise(2)).
+///
+/// # Safety
+/// The chunk is mapped, and no ring knows it; nobody needs a byte of it without [`touch_page`] from now on.
+#[cfg(not(miri))]
+pub(crate) unsafe fn offer_chunk(base: NonNull<u8>, bytes: usize) -> io::Result<()> {
+    // SAFETY: the caller vouches for it.
+    Ok(unsafe { rustix::mm::madvise(base.as_ptr().cast(), bytes, rustix::mm::Advice::LinuxFree) }?)
+}
+
+/// # Safety
+/// As above.
+#[cfg(miri)]
+pub(crate) unsafe fn offer_chunk(_base: NonNull<u8>, _bytes: usize) -> io::Result<()> {
+    Ok(())
+}
+
+/// Takes a page on offer back, by writing a word for itself, unless the kernel has taken it: then it is left as it is, without memory.
+///
+/// A compare-and-exchange, because compilers make an atomic `or` with zero a mere load, which leaves the page to the kernel.
+///
+/// # Safety
+/// The page is mapped and begins at `base`, which is page-aligned; others access it atomically meanwhile.
+pub(crate) unsafe fn touch_page(base: NonNull<u8>, sentinel: Sentinel) -> Touch {
+    let (place, value) = sentinel.word().unwrap_or((0, 0));
+    // SAFETY: the word lies in the page that the caller vouches for.
+    let word = unsafe { AtomicU32::from_ptr(base.as_ptr().cast::<u32>().add(place as usize)) };
+    // Even an exchange that fails would give the page memory again.
+    if word.load(Ordering::Relaxed) != value {
+        return Touch::Taken;
+    }
+    match word.compare_exchange(value, value, Ordering::SeqCst, Ordering::Relaxed) {
+        Ok(_) => Touch::Intact,
+        Err(_) => Touch::Taken,
+    }
+}
+
+/// Whether the kernel has taken a page on offer, which is left as it is.
+///
+/// # Safety
+/// As for [`touch_page`].
+pub(crate) unsafe fn is_taken(base: NonNull<u8>, sentinel: Sentinel) -> bool {
+    let Some((place, value)) = sentinel.word() else { return false };
+    // SAFETY: as the caller promises.
+    unsafe { AtomicU32::from_ptr(base.as_ptr().cast::<u32>().add(place as usize)) }.load(Ordering::Relaxed)
+        != value
+}
+
+/// The sentinel of a page.
+///
+/// # Safety
+/// As for [`touch_page`], and no access changes the page meanwhile.
+pub(crate) unsafe fn sentinel_of(base: NonNull<u8>) -> Sentinel {
+    // SAFETY: as the caller promises; a sentinel asks for the words of a page.
+    Sentinel::find(|place| {
+        unsafe { AtomicU32::from_ptr(base.as_ptr().cast::<u32>().add(place as usize)) }
+            .load(Ordering::Relaxed)
+    })
+}
+
+/// Whether some page of a chunk has no memory. A guess: no after a read of that page.
+#[cfg(not(miri))]
+pub(crate) fn is_missing(base: NonNull<u8>, bytes: usize) -> bool {
+    let mut pages = [0; 512];
+    let pages = &mut pages[..bytes / 4096];
+    // SAFETY: chunks are mapped as long as their arena; and the call only looks.
+    let looked = unsafe { super::sys::mincore(base, bytes, pages) };
+    looked.is_ok() && pages.iter().any(|page| page & 1 == 0)
+}
+
+/// Miri cannot tell.
+#[cfg(miri)]
+pub(crate) fn is_missing(_base: NonNull<u8>, _bytes: usize) -> bool {
+    true
 }
 
 /// Unmaps what [`map_chunk`] mapped.

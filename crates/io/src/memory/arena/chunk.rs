@@ -9,6 +9,7 @@ use std::sync::Arc;
 use headwater_core::buddy::CHUNK_BYTES;
 
 use super::elastic::Rings;
+use super::offers::Standing;
 use crate::system::chunk_memory;
 use crate::system::fork::ProcessMark;
 use crate::system::sys::IoSegment;
@@ -40,6 +41,7 @@ impl Chunk {
 /// One mapped chunk; unmapped when dropped, which happens when the arena and all extents are gone.
 pub(super) struct MappedChunk {
     pub(super) base: NonNull<u8>,
+    pub(super) standing: Standing,
     mark: ProcessMark,
 }
 
@@ -48,13 +50,16 @@ unsafe impl Send for MappedChunk {}
 
 impl MappedChunk {
     pub(super) fn map() -> Option<MappedChunk> {
-        chunk_memory::map_chunk(CHUNK_BYTES).map(|base| MappedChunk { base, mark: ProcessMark::here() })
+        chunk_memory::map_chunk(CHUNK_BYTES).map(MappedChunk::at_base)
+    }
+
+    fn at_base(base: NonNull<u8>) -> MappedChunk {
+        MappedChunk { base, standing: Standing::Ordinary, mark: ProcessMark::here() }
     }
 
     /// A chunk of which only what is used is touched, until [`MappedChunk::fill`].
     pub(super) fn map_sparse() -> Option<MappedChunk> {
-        chunk_memory::map_sparse_chunk(CHUNK_BYTES)
-            .map(|base| MappedChunk { base, mark: ProcessMark::here() })
+        chunk_memory::map_sparse_chunk(CHUNK_BYTES).map(MappedChunk::at_base)
     }
 
     pub(super) fn at(&self, offset_bytes: usize) -> NonNull<u8> {

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use headwater_core::buddy::CHUNK_BYTES;
 use smallvec::SmallVec;
 
+use super::offers::{Offers, Standing};
 use super::{Arena, ArenaKey, Chunk, MappedChunk, State};
 use crate::memory::pressure::{Headroom, Pressure, Stall};
 use crate::sync::lock;
@@ -40,6 +41,7 @@ pub(super) struct Growth {
     is_limited: AtomicBool,
     /// Growth was refused, and [`Arena::take_refusal`] has not reported it yet.
     is_refusal_new: AtomicBool,
+    pub(super) offers: Offers,
 }
 
 impl Growth {
@@ -50,6 +52,7 @@ impl Growth {
             refused_until: AtomicU64::new(0),
             is_limited: AtomicBool::new(false),
             is_refusal_new: AtomicBool::new(false),
+            offers: Offers::default(),
         }
     }
 
@@ -69,7 +72,7 @@ impl Growth {
 
     pub(super) fn headroom(&self) -> Headroom {
         let Some(pressure) = &self.pressure else { return Headroom::UNKNOWN };
-        let headroom = pressure.headroom();
+        let headroom = pressure.headroom_beside(self.offers.offered_bytes(), self.offers.misplaced_bytes());
         self.is_limited.store(headroom.spare_bytes() < CHUNK_BYTES as u64, Ordering::Relaxed);
         headroom
     }
@@ -144,7 +147,7 @@ impl Arena {
             drop(state);
             if self.discard(&chunk) {
                 released_bytes += CHUNK_BYTES;
-                self.shared.lock().note_released(index);
+                self.note_released(&mut self.shared.lock(), index);
             } else {
                 kept.push(index);
             }
@@ -173,13 +176,15 @@ impl Arena {
         is_new.load(Ordering::Relaxed) && is_new.swap(false, Ordering::Relaxed)
     }
 
-    /// All chunks in order: of each the number, and how many of its pages are free, which of a released one are none.
+    /// All chunks in order but those on offer: of each the number, and how many of its pages are free, which of a released one are none.
     pub(crate) fn chunks(&self) -> Vec<(u32, u32)> {
         let mut state = self.shared.lock();
         let count = state.buddy.chunk_count();
         let mut chunks = Vec::new();
         for chunk in 0..count {
-            chunks.push((chunk, state.buddy.free_pages_in(chunk)));
+            if !state.buddy.is_withheld(chunk) {
+                chunks.push((chunk, state.buddy.free_pages_in(chunk)));
+            }
             if chunk % CHUNKS_PER_LOCK == CHUNKS_PER_LOCK - 1 {
                 drop(state);
                 state = self.shared.lock();
@@ -251,25 +256,31 @@ impl Arena {
         assert_eq!(index as usize + 1, state.chunks.len(), "the buddy numbers chunks as this vector does");
     }
 
-    fn chunk(&self, state: &State, index: u32) -> Chunk {
+    pub(super) fn chunk(&self, state: &State, index: u32) -> Chunk {
         let base = state.chunks[index as usize].base;
         Chunk { arena: self.shared.id, index: index as usize, base }
     }
 
+    /// Has all rings forget a chunk; says whether they did.
+    pub(super) fn is_forgotten(&self, chunk: &Chunk) -> bool {
+        self.shared.rings.living().iter().all(|ring| ring.forget(chunk) == Forgotten::Yes)
+    }
+
     /// Takes the memory of a retired chunk away; does nothing while a ring knows it and cannot forget it.
-    fn discard(&self, chunk: &Chunk) -> bool {
-        let is_forgotten = self.shared.rings.living().iter().all(|ring| ring.forget(chunk) == Forgotten::Yes);
+    pub(super) fn discard(&self, chunk: &Chunk) -> bool {
         // SAFETY: the chunk is mapped as long as the arena and out of circulation, so nobody owns any of it; no ring knows
         // it.
-        is_forgotten && unsafe { chunk_memory::discard_chunk(chunk.base, CHUNK_BYTES) }.is_ok()
+        self.is_forgotten(chunk) && unsafe { chunk_memory::discard_chunk(chunk.base, CHUNK_BYTES) }.is_ok()
     }
 }
 
-impl State {
-    fn note_released(&mut self, index: u32) {
-        self.chunks_mapped -= 1;
-        self.released.push(index);
-        self.released_bytes += CHUNK_BYTES as u64;
+impl Arena {
+    /// The memory of a retired chunk is back with the system.
+    pub(super) fn note_released(&self, state: &mut State, index: u32) {
+        state.chunks_mapped -= 1;
+        state.released.push(index);
+        state.released_bytes += CHUNK_BYTES as u64;
+        self.set_standing(state, index, Standing::Ordinary);
     }
 }
 

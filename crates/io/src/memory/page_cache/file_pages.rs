@@ -115,6 +115,7 @@ impl FilePages {
                 }
                 Lookup::Pending(load) => return Found::Pending(load),
                 Lookup::Absent => return Found::Absent,
+                Lookup::Offered(frame) => shared.touch(frame),
                 Lookup::Crowded if crowded == Crowded::IsAbsent => return Found::Absent,
                 Lookup::Busy | Lookup::Crowded => give_way(),
             }
@@ -370,7 +371,7 @@ impl Drop for Pages {
 
 /// A writer or a reader copies at most a page, but may have lost its processor meanwhile.
 #[cold]
-fn give_way() {
+pub(super) fn give_way() {
     std::thread::yield_now();
 }
 

@@ -1,7 +1,8 @@
 //! Shrinking: pages leave a chunk at a time, so that its memory can go back to the system.
 //!
 //! ```text
-//!   chunks, those with the most free pages first ─► some more than wanted, the coldest first ─► all evictable? ─► evict_chunk
+//!   chunks on offer, the oldest first ─► evict_offered
+//!   others, those with the most free pages first ─► some more than wanted, the coldest first ─► all evictable? ─► evict_chunk
 //! ```
 //!
 //! Evicting in the policy's order leaves holes everywhere: after random reads, half of all pages leave before the first chunk of
@@ -15,7 +16,7 @@
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
 
-use headwater_core::cache::Evicted;
+use headwater_core::cache::{Evicted, frames_of};
 use headwater_core::frame::{CHUNK_FRAMES, FrameState};
 use headwater_core::units::FrameId;
 use smallvec::SmallVec;
@@ -30,11 +31,10 @@ impl PageCache {
             return 0;
         }
         let wanted = bytes.div_ceil(headwater_core::buddy::CHUNK_BYTES);
-        self.chunks_by_cost(wanted)
-            .into_iter()
-            .filter(|&(chunk, free_pages)| self.evict_chunk(chunk, free_pages, evicted) > 0)
-            .take(wanted)
-            .count()
+        let offered = (0..wanted).take_while(|_| self.evict_offered(evicted)).count();
+        let others = self.chunks_by_cost(wanted - offered).into_iter();
+        let emptied = others.filter(|&(chunk, free_pages)| self.evict_chunk(chunk, free_pages, evicted) > 0);
+        offered + emptied.take(wanted - offered).count()
     }
 
     /// Chunks with pages: of those with the most free pages the coldest first, then the rest. Which of equals are looked at changes from
@@ -46,12 +46,17 @@ impl PageCache {
             return chunks;
         }
         let looked_at = (wanted + LOOKED_AT).min(chunks.len());
-        let hand = self.shared.hand.fetch_add(looked_at, Ordering::Relaxed);
-        let middle = hand % chunks.len();
-        chunks.rotate_left(middle);
+        self.rotate(&mut chunks, looked_at);
         chunks.sort_by_key(|(_, free_pages)| Reverse(*free_pages));
         chunks[..looked_at].sort_by_cached_key(|(chunk, _)| self.cost(*chunk));
         chunks
+    }
+
+    /// Begins with other chunks in each call, each of which looks at so many.
+    pub(super) fn rotate<T>(&self, chunks: &mut [T], looked_at: usize) {
+        let hand = self.shared.hand.fetch_add(looked_at, Ordering::Relaxed);
+        let middle = hand % chunks.len().max(1);
+        chunks.rotate_left(middle);
     }
 
     /// What evicting a chunk costs: its pages, those that are referenced more than those that are not.
@@ -80,11 +85,6 @@ impl PageCache {
         unsafe { self.shared.arena.give_back(&freed) };
         freed.len()
     }
-}
-
-fn frames_of(chunk: u32) -> impl Iterator<Item = FrameId> {
-    let first = chunk * CHUNK_FRAMES as u32;
-    (first..first + CHUNK_FRAMES as u32).map(FrameId::new)
 }
 
 /// Chunks whose frames are looked at beyond those wanted: 32 768 frames, however large the cache is.

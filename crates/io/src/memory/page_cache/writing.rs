@@ -72,6 +72,7 @@ impl FilePages {
                 WriteLatch::Pending(load) => return Overwritten::Pending(load),
                 WriteLatch::Absent => return Overwritten::Absent,
                 WriteLatch::Busy => std::thread::yield_now(),
+                WriteLatch::Offered => shared.touch(found),
             }
         }
     }
@@ -138,6 +139,7 @@ impl FilePages {
                 WriteLatch::Pending(load) => return Modified::Pending(load),
                 WriteLatch::Absent => return Modified::Absent,
                 WriteLatch::Busy => std::thread::yield_now(),
+                WriteLatch::Offered => shared.touch(found),
             }
         }
     }

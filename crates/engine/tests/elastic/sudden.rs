@@ -1,0 +1,122 @@
+//! Sudden: the process of the engine needs far more memory at once than is unused, and everything at once is read, viewed and written.
+//!
+//! ```text
+//!   cgroup of 256 MiB, a full cache, its cold chunks on offer ─► 100 MiB touched as fast as can be ─► the kernel takes what is on offer
+//! ```
+//!
+//! Owns: that no burst ends in a kill, that what the kernel took is read again, and right.
+//! Does not own: how a page that was taken is noticed (`page_cache/offers` of io).
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use headwater::{File, MemoryStats};
+use headwater_testkit::{Pattern, Rng};
+
+use super::{FILE_BYTES, PATTERN, World, run_limited};
+
+/// Goal: others take three times of what is unused at once, and get it. Method: 100 MiB are touched as fast as can be, by the process of a
+/// full cache, 8 times, or as often as `HEADWATER_SUDDEN_ROUNDS` says.
+#[test]
+fn others_take_memory_suddenly() {
+    run_limited("sudden::others_take_memory_suddenly", |world| {
+        world.read_all();
+        for round in 0..rounds() {
+            let before = fill(world, round);
+            let began = Instant::now();
+            let taken = vec![round as u8 + 1; TAKEN_BYTES];
+            println!("round {round}: {:?} for {} MiB, of {before:?}", began.elapsed(), TAKEN_BYTES >> 20);
+            world.read_at_random(500, round);
+            assert!(taken.iter().step_by(4096).all(|&byte| byte == round as u8 + 1));
+        }
+        println!("{:?}", world.engine.stats().memory);
+    });
+}
+
+/// Goal: the same where the engine's thread is one of many that want a processor. Method: eight threads touch 64 MiB together, twice of
+/// what is unused.
+#[test]
+fn many_threads_take_memory_at_once() {
+    run_limited("sudden::many_threads_take_memory_at_once", |world| {
+        world.read_all();
+        for round in 0..4 {
+            fill(world, round);
+            std::thread::scope(|scope| {
+                let takers = [(); 8].map(|()| scope.spawn(move || vec![round as u8 + 1; TAKEN_BYTES / 12]));
+                takers.into_iter().for_each(|taker| {
+                    let taken = taker.join().unwrap();
+                    assert!(taken.iter().step_by(4096).all(|&byte| byte == round as u8 + 1));
+                });
+            });
+        }
+        println!("{:?}", world.engine.stats().memory);
+    });
+}
+
+/// Goal: writes, views and reads over more than the cgroup, beside memory that comes and goes, have the right bytes, in memory and in the
+/// file. Method: 64 KiB pieces of the file are rewritten from another pattern; which of them were is remembered.
+#[test]
+fn written_and_viewed_beyond_the_cgroup() {
+    run_limited("sudden::written_and_viewed_beyond_the_cgroup", |world| {
+        let (mut rng, mut written) = (Rng::new(8), HashMap::new());
+        for round in 0..4_u8 {
+            fill(world, u64::from(round));
+            let taken = vec![round + 1; TAKEN_BYTES / 2];
+            for _ in 0..1500 {
+                let piece = rng.below(PIECES);
+                match rng.below(3) {
+                    0 => {
+                        let pattern = Pattern::new(100 + u64::from(round));
+                        let mut bytes = vec![0; PIECE_BYTES];
+                        pattern.fill(piece * PIECE_BYTES as u64, &mut bytes);
+                        world.file.write_all_at(&bytes, piece * PIECE_BYTES as u64).unwrap();
+                        written.insert(piece, pattern);
+                    }
+                    1 => {
+                        let view = world.file.view(piece * PIECE_BYTES as u64, PIECE_BYTES).unwrap();
+                        assert_eq!(mismatch(&written, piece, &view.to_vec()), None);
+                    }
+                    _ => check(&world.file, &written, piece),
+                }
+            }
+            assert!(taken.iter().step_by(4096).all(|&byte| byte == round + 1));
+        }
+        world.file.sync_all().unwrap();
+        (0..PIECES).for_each(|piece| check(&world.file, &written, piece));
+    });
+}
+
+fn check(file: &File, written: &HashMap<u64, Pattern>, piece: u64) {
+    let mut bytes = vec![0; PIECE_BYTES];
+    file.read_exact_at(&mut bytes, piece * PIECE_BYTES as u64).unwrap();
+    assert_eq!(mismatch(written, piece, &bytes), None);
+}
+
+fn mismatch(written: &HashMap<u64, Pattern>, piece: u64, bytes: &[u8]) -> Option<u64> {
+    written.get(&piece).unwrap_or(&PATTERN).mismatch(piece * PIECE_BYTES as u64, bytes)
+}
+
+/// Reads until the cache is as large as it may get, and a part of it on offer.
+fn fill(world: &World, seed: u64) -> MemoryStats {
+    let began = Instant::now();
+    loop {
+        world.read_at_random(2000, seed + 1000);
+        let memory = world.engine.stats().memory;
+        if memory.mapped_bytes >= FULL_BYTES && memory.offered_bytes >= OFFERED_BYTES {
+            return memory;
+        }
+        assert!(began.elapsed() < Duration::from_secs(120), "it does not fill: {memory:?}");
+    }
+}
+
+fn rounds() -> u64 {
+    std::env::var("HEADWATER_SUDDEN_ROUNDS").map_or(8, |rounds| rounds.parse().expect("a number of rounds"))
+}
+
+const TAKEN_BYTES: usize = 100 << 20;
+const PIECE_BYTES: usize = 64 << 10;
+const PIECES: u64 = FILE_BYTES / PIECE_BYTES as u64;
+
+/// More than three quarters of the limit.
+const FULL_BYTES: u64 = 200 << 20;
+const OFFERED_BYTES: u64 = 16 << 20;

@@ -1,0 +1,318 @@
+//! Tests: pages on offer, and a kernel that takes them.
+//!
+//! The kernel's pressure is `MADV_PAGEOUT`, which reclaims a range as a shortage of memory would; or, where a part of a huge page is to
+//! be taken, and under miri, zeros that are stored in pages on offer.
+//!
+//! Owns: what a reader sees then.
+//! Does not own: orders of the steps (loom, in core), real shortages (`tests/elastic` of the engine).
+
+use std::sync::Arc;
+use std::sync::Weak;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use headwater_core::buddy::CHUNK_BYTES;
+use headwater_core::cache::DirtyToo;
+use headwater_core::units::{PAGE_BYTES, PageIndex, PageRange};
+
+use super::super::tests::{assert_idle, bench, load, pin};
+use super::super::{FilePages, Found, Overwritten};
+use super::*;
+use crate::memory::arena::{Arena, Chunk, ChunkUser, Forgotten, Urgency};
+
+const PAGES: u64 = CHUNK_FRAMES as u64;
+
+/// A cache of one chunk, all pages of which are on offer.
+fn offered() -> (Arena, PageCache, FilePages) {
+    let (arena, cache, file) = bench();
+    load(&arena, &file, 0..PAGES).unwrap();
+    assert_eq!(cache.offer(CHUNK_BYTES), CHUNK_BYTES);
+    assert_eq!(cache.stats().offered_pages, CHUNK_FRAMES);
+    cache.check();
+    (arena, cache, file)
+}
+
+/// Which frame a page is in.
+fn frame_of(file: &FilePages, page: u64) -> FrameId {
+    file.file.shared.cache.find(&file.file.table, PageIndex::new(page)).unwrap()
+}
+
+/// As the kernel does: each of these pages is zeros, unless it was touched since it was offered.
+fn take(file: &FilePages, pages: impl Iterator<Item = u64>) {
+    let shared = &file.file.shared;
+    for page in pages {
+        let id = frame_of(file, page);
+        if shared.cache.frame(id).unwrap().state() == FrameState::Offered {
+            let base = shared.arena.frame(id).unwrap();
+            for word in 0..PAGE_BYTES / 8 {
+                // SAFETY: the word lies in a page on offer, which is accessed atomically.
+                unsafe { AtomicU64::from_ptr(base.as_ptr().cast::<u64>().add(word)) }
+                    .store(0, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// The kernel reclaims what it can of the first chunk.
+fn press(arena: &Arena, file: &FilePages) {
+    if cfg!(miri) {
+        return take(file, 0..PAGES);
+    }
+    press_chunk(arena, 0);
+}
+
+fn press_chunk(arena: &Arena, chunk: u32) {
+    let base = arena.frame(FrameId::new(chunk * CHUNK_FRAMES as u32)).unwrap();
+    // SAFETY: the chunk is mapped; reclaiming changes nothing but what is on offer.
+    let result = unsafe { libc::madvise(base.as_ptr().cast(), CHUNK_BYTES, libc::MADV_PAGEOUT) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+fn holds_its_number(file: &FilePages, page: u64) -> Option<bool> {
+    pin(file, page).map(|pinned| pinned.iter().step_by(509).all(|&byte| byte == page as u8))
+}
+
+/// Goal: a page that was taken is a miss, and a page of zeros is zeros; pages that were taken are reported, and their memory is back with
+/// the system.
+#[test]
+fn what_was_taken_is_a_miss() {
+    let (arena, cache, file) = offered();
+    press(&arena, &file);
+    for page in 0..PAGES {
+        let expected = (page as u8 == 0).then_some(true);
+        assert_eq!(holds_its_number(&file, page), expected, "page {page}");
+    }
+    assert_eq!(arena.stats().taken_bytes, (PAGES - 2) * PAGE_BYTES as u64);
+    let mut evicted = Vec::new();
+    cache.tend_offers(CHUNK_BYTES, &mut evicted);
+    evicted.sort_by_key(|page| page.page);
+    assert!(evicted.iter().all(|page| page.file == file.id()));
+    let pages = evicted.iter().map(|page| page.page.get()).filter(|page| *page as u8 != 0);
+    assert!(pages.eq((0..PAGES).filter(|page| *page as u8 != 0)));
+    cache.check();
+    drop((cache, file));
+    assert_idle(&arena);
+}
+
+/// Goal: what nobody looked at is found by looking after it: it leaves, and the chunk goes back to the system as a whole.
+#[test]
+fn what_was_taken_is_noticed() {
+    let (arena, cache, file) = offered();
+    press(&arena, &file);
+    let mut evicted = Vec::new();
+    cache.tend_offers(CHUNK_BYTES, &mut evicted);
+    assert_eq!((evicted.len(), cache.stats().resident_pages), (CHUNK_FRAMES, 0));
+    let stats = arena.stats();
+    assert_eq!((stats.mapped_bytes, stats.cached_bytes, stats.offered_bytes), (0, 0, 0));
+    assert_eq!(stats.taken_bytes, (PAGES - 2) * PAGE_BYTES as u64);
+    load(&arena, &file, 0..PAGES).unwrap();
+    assert_eq!(holds_its_number(&file, 7), Some(true));
+    cache.check();
+}
+
+/// Goal: a page that was used is not taken any more: a reader's touch has written to it. Method: pages are used, then the kernel takes
+/// what it can.
+#[test]
+fn what_was_used_stays() {
+    let (arena, cache, file) = offered();
+    let used = [1, 5, 300, 511];
+    assert!(used.iter().all(|page| holds_its_number(&file, *page) == Some(true)));
+    assert_eq!(cache.stats().offered_pages, CHUNK_FRAMES - used.len());
+    press(&arena, &file);
+    assert!(used.iter().all(|page| holds_its_number(&file, *page) == Some(true)));
+    for page in 0..PAGES {
+        assert_ne!(holds_its_number(&file, page), Some(false), "page {page}");
+    }
+    cache.check();
+}
+
+/// Goal: a huge page that is taken in parts: each page by itself is there, or a miss. Method: every second page is taken.
+#[test]
+fn parts_of_a_chunk_are_taken() {
+    let (arena, cache, file) = offered();
+    take(&file, (1..PAGES).step_by(2));
+    for page in 0..PAGES {
+        assert_eq!(holds_its_number(&file, page), (page % 2 == 0).then_some(true), "page {page}");
+    }
+    assert_eq!(arena.stats().taken_bytes, PAGES / 2 * PAGE_BYTES as u64);
+    cache.check();
+    drop((cache, file));
+    assert_idle(&arena);
+}
+
+/// Goal: a chunk of which little was taken stays on offer, and what was taken of it leaves.
+#[test]
+fn a_few_pages_that_were_taken_leave() {
+    let (arena, cache, file) = offered();
+    take(&file, 1..10);
+    assert_eq!(pin(&file, 1).map(|_| ()), None);
+    let mut evicted = Vec::new();
+    cache.tend_offers(CHUNK_BYTES, &mut evicted);
+    assert_eq!((evicted.len(), cache.stats().offered_pages), (9, CHUNK_FRAMES - 9));
+    assert!(arena.allocate(PAGE_BYTES, Urgency::Demand).is_none(), "its free frames are withheld");
+    assert_eq!(holds_its_number(&file, 10), Some(true));
+    cache.check();
+}
+
+/// Goal: nothing is offered of a chunk in which anything is in use, and it is as before. Method: each use there is.
+#[test]
+fn what_is_in_use_is_not_offered() {
+    let (arena, cache, file) = bench();
+    load(&arena, &file, 0..PAGES - 1).unwrap();
+    let refused = |what: &str| {
+        for _ in 0..=REFUSED_ROUNDS {
+            cache.tend_offers(CHUNK_BYTES, &mut Vec::new());
+        }
+        assert_eq!((cache.offer(CHUNK_BYTES), cache.stats().offered_pages), (0, 0), "{what}");
+        cache.check();
+    };
+    let pinned = pin(&file, 3).unwrap();
+    refused("a page that is pinned");
+    drop(pinned);
+    let extent = arena.allocate(PAGE_BYTES, Urgency::Demand).expect("no memory is withheld");
+    refused("memory around the cache");
+    drop(extent);
+    assert!(matches!(file.overwrite(PageIndex::new(9), 0, &[9]), Overwritten::Done(_)));
+    refused("a page that is dirty");
+    drop(file.hold(PageRange::new(PageIndex::new(9), PageIndex::new(10))));
+    file.invalidate(PageRange::new(PageIndex::new(9), PageIndex::new(10)), DirtyToo::Yes, |_| {});
+    for _ in 0..=REFUSED_ROUNDS {
+        cache.tend_offers(CHUNK_BYTES, &mut Vec::new());
+    }
+    assert_eq!(cache.offer(CHUNK_BYTES), CHUNK_BYTES, "beside free frames");
+    assert_eq!(arena.stats().offered_bytes, CHUNK_BYTES);
+}
+
+/// Goal: a chunk of which a few pages were used is offered again, if that is wanted; one that is used more, or not wanted, comes back, and
+/// what is free of it is allocated again.
+#[test]
+fn what_is_used_much_comes_back() {
+    for (uses, wanted_bytes, is_kept) in [(3, CHUNK_BYTES, true), (100, CHUNK_BYTES, false), (3, 0, false)] {
+        let (arena, cache, file) = offered();
+        assert!((0..uses).all(|page| holds_its_number(&file, page) == Some(true)));
+        file.invalidate(PageRange::new(PageIndex::new(0), PageIndex::new(1)), DirtyToo::No, |_| {});
+        let mut evicted = Vec::new();
+        cache.tend_offers(wanted_bytes, &mut evicted);
+        assert!(evicted.is_empty());
+        let offered_pages = if is_kept { CHUNK_FRAMES - 1 } else { 0 };
+        assert_eq!(cache.stats().offered_pages, offered_pages, "{uses} uses");
+        assert_eq!(arena.allocate(PAGE_BYTES, Urgency::Demand).is_some(), !is_kept);
+        press(&arena, &file);
+        let is_there = |page| holds_its_number(&file, page) == Some(true);
+        assert_eq!((1..PAGES).all(is_there), !is_kept);
+        cache.check();
+        drop((cache, file));
+        assert_idle(&arena);
+    }
+}
+
+/// Goal: a page on offer is written to like any other, and its chunk, which is dirty then, comes back.
+#[test]
+fn a_page_on_offer_is_written() {
+    let (arena, cache, file) = offered();
+    assert!(matches!(file.overwrite(PageIndex::new(9), 100, &[77; 3]), Overwritten::Done(_)));
+    press(&arena, &file);
+    assert_eq!(pin(&file, 9).unwrap()[99..104], [9, 77, 77, 77, 9]);
+    cache.tend_offers(CHUNK_BYTES, &mut Vec::new());
+    assert_eq!((cache.stats().offered_pages, arena.stats().offered_bytes), (0, 0));
+    cache.check();
+}
+
+/// Goal: when nothing else can be evicted, what is on offer is, as a whole, and its memory can be used; so it is under pressure.
+#[test]
+fn an_offer_is_evicted() {
+    let (arena, cache, file) = offered();
+    assert!(arena.allocate(PAGE_BYTES, Urgency::Demand).is_none());
+    let mut evicted = Vec::new();
+    assert_eq!(cache.evict(1, &mut evicted), CHUNK_FRAMES);
+    assert!(arena.allocate(CHUNK_BYTES, Urgency::Demand).is_some());
+    load(&arena, &file, 0..PAGES).unwrap();
+    assert_eq!(cache.offer(CHUNK_BYTES), CHUNK_BYTES);
+    assert_eq!((cache.shrink(1, &mut evicted), arena.release(1)), (1, CHUNK_BYTES));
+    assert_eq!((evicted.len(), arena.stats().offered_bytes), (2 * CHUNK_FRAMES, 0));
+    cache.check();
+}
+
+/// Goal: all rings forget a chunk before it is offered; one that does not keeps it from being offered, and its pages are as before.
+#[test]
+fn rings_forget_a_chunk_first() {
+    struct Ring(AtomicBool, AtomicUsize);
+    impl ChunkUser for Ring {
+        fn forget(&self, _: &Chunk) -> Forgotten {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            if self.0.load(Ordering::Relaxed) { Forgotten::No } else { Forgotten::Yes }
+        }
+    }
+    let (arena, cache, file) = bench();
+    let ring = Arc::new(Ring(AtomicBool::new(true), AtomicUsize::new(0)));
+    let weak: Weak<Ring> = Arc::downgrade(&ring);
+    arena.key().add_ring(weak);
+    load(&arena, &file, 0..PAGES).unwrap();
+    assert_eq!((cache.offer(CHUNK_BYTES), cache.stats().offered_pages), (0, 0));
+    press(&arena, &file);
+    assert!((0..PAGES).all(|page| holds_its_number(&file, page) == Some(true)));
+    ring.0.store(false, Ordering::Relaxed);
+    for _ in 0..=REFUSED_ROUNDS {
+        cache.tend_offers(CHUNK_BYTES, &mut Vec::new());
+    }
+    assert_eq!((cache.offer(CHUNK_BYTES), ring.1.load(Ordering::Relaxed)), (CHUNK_BYTES, 2));
+}
+
+/// Goal: readers, the offerer and a kernel that takes what it can race, and every reader sees the page or a miss. Method: three chunks,
+/// which readers fill with what they miss; every byte that is read is compared.
+#[test]
+#[cfg_attr(miri, ignore)] // minutes there
+fn readers_race_with_the_kernel() {
+    const CHUNKS: u64 = 3;
+    let arena = Arena::new((CHUNKS as usize * CHUNK_BYTES) + (1 << 20)).unwrap();
+    let cache = PageCache::new(&arena, headwater_core::replacement::Policy::Clock2QPlus);
+    let file = cache.add_file().unwrap();
+    let (done, reads, misses) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let read = |mut at: u64| {
+            while reads.fetch_add(1, Ordering::Relaxed) < 400_000 {
+                at = at.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let page = (at >> 33) % (CHUNKS * PAGES);
+                match file.pin(PageIndex::new(page), 0..4096) {
+                    Found::Page(pinned) => assert!(pinned.iter().all(|&byte| byte == page as u8), "{page}"),
+                    Found::Pending(_) => {}
+                    Found::Absent => {
+                        misses.fetch_add(1, Ordering::Relaxed);
+                        load_one(&arena, &cache, &file, page);
+                    }
+                }
+            }
+        };
+        let readers = [1, 2].map(|seed| scope.spawn(move || read(seed)));
+        scope.spawn(|| {
+            let mut evicted = Vec::new();
+            while !done.load(Ordering::Relaxed) {
+                cache.tend_offers(2 * CHUNK_BYTES, &mut evicted);
+                cache.offer(2 * CHUNK_BYTES);
+                let mapped = arena.stats().mapped_bytes / CHUNK_BYTES;
+                (0..mapped as u32).for_each(|chunk| press_chunk(&arena, chunk));
+                evicted.clear();
+            }
+        });
+        let readers = readers.map(|reader| reader.join());
+        done.store(true, Ordering::Relaxed);
+        readers.into_iter().for_each(|reader| reader.unwrap());
+    });
+    println!("{} misses, {:?}", misses.load(Ordering::Relaxed), arena.stats());
+    assert!(arena.stats().taken_bytes > 0);
+    cache.check();
+    drop((cache, file));
+    assert_idle(&arena);
+}
+
+fn load_one(arena: &Arena, cache: &PageCache, file: &FilePages, page: u64) {
+    let Some(mut extent) = arena.allocate(PAGE_BYTES, Urgency::Demand) else {
+        cache.evict(16, &mut Vec::new());
+        return;
+    };
+    extent.store(0, &[page as u8; PAGE_BYTES]);
+    let extents = crate::memory::arena::Extents::from_iter([extent]);
+    let pages = PageRange::new(PageIndex::new(page), PageIndex::new(page + 1));
+    if let Ok(loading) = file.begin_load(pages, &extents, headwater_core::frame::LoadId::new(0), pages.end) {
+        loading.publish(extents, PAGE_BYTES);
+    }
+}
