@@ -133,7 +133,11 @@ pub mod testing {
     pub use crate::engine::profiles;
 }
 
-/// The examples of the README, compiled.
+/// The examples of the README and the guide, compiled.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
-pub struct Readme;
+#[doc = include_str!("../../../docs/guide/reading.md")]
+#[doc = include_str!("../../../docs/guide/writing.md")]
+#[doc = include_str!("../../../docs/guide/sharing.md")]
+#[doc = include_str!("../../../docs/guide/async.md")]
+pub struct Guide;
