@@ -8,10 +8,11 @@
 //! Does not own: how a page that was taken is noticed (`page_cache/offers` of io).
 
 use std::collections::HashMap;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use headwater::{File, MemoryStats};
-use headwater_testkit::{Pattern, Rng};
+use headwater_testkit::{Pattern, Rng, run_self_with_env};
 
 use super::{FILE_BYTES, PATTERN, World, run_limited};
 
@@ -33,8 +34,8 @@ fn others_take_memory_suddenly() {
     });
 }
 
-/// Goal: the same where the engine's thread is one of many that want a processor. Method: eight threads touch 64 MiB together, twice of
-/// what is unused.
+/// Goal: the same where the engine's thread is one of many that want a processor. Method: three threads touch 102 MiB together; each
+/// so much that the allocator gives it back to the system at once.
 #[test]
 fn many_threads_take_memory_at_once() {
     run_limited("sudden::many_threads_take_memory_at_once", |world| {
@@ -42,7 +43,7 @@ fn many_threads_take_memory_at_once() {
         for round in 0..4 {
             fill(world, round);
             std::thread::scope(|scope| {
-                let takers = [(); 8].map(|()| scope.spawn(move || vec![round as u8 + 1; TAKEN_BYTES / 12]));
+                let takers = [(); 3].map(|()| scope.spawn(move || vec![round as u8 + 1; 34 << 20]));
                 takers.into_iter().for_each(|taker| {
                     let taken = taker.join().unwrap();
                     assert!(taken.iter().step_by(4096).all(|&byte| byte == round as u8 + 1));
@@ -53,14 +54,44 @@ fn many_threads_take_memory_at_once() {
     });
 }
 
+/// Goal: what is on offer the kernel takes without any help of the engine, and what it took is read again, and right. Method: another process
+/// of the cgroup stops that of the engine, takes twice of what is unused, gives it back, and lets the engine go on.
+#[test]
+fn the_kernel_takes_from_an_engine_that_stands_still() {
+    if let Ok(engine) = std::env::var(TAKER) {
+        let signal = |name| Command::new("kill").args([name, &engine]).status().unwrap().success();
+        assert!(signal("-STOP"));
+        let taken = vec![1; STOPPED_BYTES];
+        assert!(taken.iter().step_by(4096).all(|&byte| byte == 1));
+        drop(taken);
+        assert!(signal("-CONT"));
+        return;
+    }
+    run_limited("sudden::the_kernel_takes_from_an_engine_that_stands_still", |world| {
+        world.read_all();
+        for round in 0..3 {
+            fill(world, round);
+            let before = world.engine.stats().memory;
+            let engine = std::process::id().to_string();
+            let test = "sudden::the_kernel_takes_from_an_engine_that_stands_still";
+            let taker = run_self_with_env(test, TAKER, &engine);
+            assert!(taker.status.success(), "{}", String::from_utf8_lossy(&taker.stdout));
+            world.read_all();
+            let after = world.engine.stats().memory;
+            println!("round {round}: {} MiB taken", (after.taken_bytes - before.taken_bytes) >> 20);
+            assert!(after.taken_bytes > before.taken_bytes, "{before:?} {after:?}");
+        }
+    });
+}
+
 /// Goal: writes, views and reads over more than the cgroup, beside memory that comes and goes, have the right bytes, in memory and in the
 /// file. Method: 64 KiB pieces of the file are rewritten from another pattern; which of them were is remembered.
 #[test]
 fn written_and_viewed_beyond_the_cgroup() {
     run_limited("sudden::written_and_viewed_beyond_the_cgroup", |world| {
         let (mut rng, mut written) = (Rng::new(8), HashMap::new());
+        fill(world, 0);
         for round in 0..4_u8 {
-            fill(world, u64::from(round));
             let taken = vec![round + 1; TAKEN_BYTES / 2];
             for _ in 0..1500 {
                 let piece = rng.below(PIECES);
@@ -99,20 +130,25 @@ fn mismatch(written: &HashMap<u64, Pattern>, piece: u64, bytes: &[u8]) -> Option
 /// Reads until the cache is as large as it may get, and a part of it on offer.
 fn fill(world: &World, seed: u64) -> MemoryStats {
     let began = Instant::now();
-    loop {
-        world.read_at_random(2000, seed + 1000);
+    for more in 0_u64.. {
+        world.read_at_random(2000, seed << 32 | more);
         let memory = world.engine.stats().memory;
         if memory.mapped_bytes >= FULL_BYTES && memory.offered_bytes >= OFFERED_BYTES {
             return memory;
         }
         assert!(began.elapsed() < Duration::from_secs(120), "it does not fill: {memory:?}");
     }
+    unreachable!("it fills, or time is up")
 }
 
 fn rounds() -> u64 {
     std::env::var("HEADWATER_SUDDEN_ROUNDS").map_or(8, |rounds| rounds.parse().expect("a number of rounds"))
 }
 
+const TAKER: &str = "HEADWATER_TEST_SUDDEN_TAKER";
+
+/// An eighth of the limit is unused.
+const STOPPED_BYTES: usize = 64 << 20;
 const TAKEN_BYTES: usize = 100 << 20;
 const PIECE_BYTES: usize = 64 << 10;
 const PIECES: u64 = FILE_BYTES / PIECE_BYTES as u64;
