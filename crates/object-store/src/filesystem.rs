@@ -3,9 +3,10 @@
 //! Owns: the public type, errors and results as the version has them, what goes to `LocalFileSystem`.
 //! Does not own: reading (store, stream, ranges).
 
-/// Defines `HeadwaterFileSystem` for the crate `$object_store`; `$more` are the fields that results have in this version alone.
+/// Defines `HeadwaterFileSystem` for the crate `$object_store`; `$quote` stands around its tags, `$more` are the fields that results
+/// have in this version alone.
 macro_rules! file_system {
-    ($object_store:ident, { $($more:tt)* }) => {
+    ($object_store:ident, quote: $quote:literal, { $($more:tt)* }) => {
         use std::fmt;
         use std::ops::Range;
         use std::path::PathBuf;
@@ -171,7 +172,7 @@ macro_rules! file_system {
                 location: location.clone(),
                 last_modified: status.last_modified().into(),
                 size: status.length_bytes,
-                e_tag: Some(status.e_tag()),
+                e_tag: Some(format!(concat!($quote, "{}", $quote), status.e_tag())),
                 version: None,
             }
         }

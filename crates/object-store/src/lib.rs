@@ -52,13 +52,13 @@ mod stream;
 /// For `object_store` 0.13.
 #[cfg(feature = "object-store-0-13")]
 pub mod v0_13 {
-    crate::filesystem::file_system!(object_store_0_13, {});
+    crate::filesystem::file_system!(object_store_0_13, quote: "", {});
 }
 
 /// For `object_store` 0.14.
 #[cfg(feature = "object-store-0-14")]
 pub mod v0_14 {
-    crate::filesystem::file_system!(object_store_0_14, { extensions: Default::default() });
+    crate::filesystem::file_system!(object_store_0_14, quote: "\"", { extensions: Default::default() });
 
     impl HeadwaterFileSystem {
         /// Whether files and folders are synced after writes, as `LocalFileSystem::with_fsync`.

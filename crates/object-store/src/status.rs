@@ -30,10 +30,11 @@ impl Status {
         second + Duration::from_nanos(nanoseconds.unsigned_abs())
     }
 
-    /// As `LocalFileSystem` makes it: inode, microseconds since 1970 (0 for earlier times) and length.
+    /// As `LocalFileSystem` makes it, but for the quotes that versions from 0.14 on put around it: inode, microseconds since 1970 (0 for
+    /// earlier times) and length.
     pub(crate) fn e_tag(&self) -> String {
         let since = self.last_modified().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        format!("\"{:x}-{:x}-{:x}\"", self.inode, since.as_micros(), self.length_bytes)
+        format!("{:x}-{:x}-{:x}", self.inode, since.as_micros(), self.length_bytes)
     }
 }
 
