@@ -1,4 +1,4 @@
-//! Local files as an object store that reads through the headwater file cache.
+//! headwater-object-store: local files as an object store that reads through the headwater file cache.
 //!
 //! ```text
 //!   get_opts ───► open (kept) ─► conditions, range ─► stream: views of 1 MiB, read ahead ─► Bytes that share frames
@@ -68,3 +68,8 @@ pub mod v0_14 {
         }
     }
 }
+
+/// The examples of the page on query engines, compiled.
+#[cfg(all(doctest, feature = "object-store-0-13"))]
+#[doc = include_str!("../../../docs/query-engines.md")]
+pub struct QueryEngines;

@@ -1,4 +1,7 @@
 //! Status: which file a path leads to, and what tells whether it has changed.
+//!
+//! Owns: the comparison, the tag and the time that objects show.
+//! Does not own: asking the kernel (store, `headwater`).
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;

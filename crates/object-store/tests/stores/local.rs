@@ -66,7 +66,7 @@ macro_rules! local {
                     GetRange::Bounded(9999..20_000),
                     GetRange::Bounded(10_000..10_001),
                     GetRange::Bounded(5..5),
-                    GetRange::Bounded(6..5),
+                    GetRange::Bounded(std::ops::Range { start: 6, end: 5 }),
                     GetRange::Offset(0),
                     GetRange::Offset(9999),
                     GetRange::Offset(10_000),
