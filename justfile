@@ -72,6 +72,11 @@ soak time="10m":
 soak-write time="20m":
     HEADWATER_SOAK_SECONDS={{time}} cargo test --release -p headwater --test writing -- --nocapture oracle::soak oracle::files_share
 
+# Random gets, puts, copies, renames, deletions and changes from outside, against a store in memory, for both versions of object_store on each driver: a minute or two.
+[group('prove')]
+soak-store operations="1000000":
+    HEADWATER_STORE_OPERATIONS={{operations}} cargo test --release -p headwater-object-store --test stores -- --nocapture model::
+
 # What is left after a crash at any moment of random writes: `just soak-crash 10m`.
 [group('prove')]
 soak-crash time="10m":
@@ -182,3 +187,8 @@ log *arguments:
 [group('measure')]
 peers *arguments:
     cargo run --release -p headwater-bench -- peers {{arguments}}
+
+# Gets of objects against LocalFileSystem of the crate object_store; needs 1.2 GiB of room where it runs (or --dir).
+[group('measure')]
+store *arguments:
+    cargo run --release -p headwater-bench -- store {{arguments}}

@@ -6,6 +6,7 @@
 //!   cache ─► the same for a get of a cached page, against cache libraries and the kernel
 //!   log ─► the same for durable appends, against a mutex and std
 //!   peers ─► the same for whole kinds of work, against the libraries that read files
+//!   store ─► the same for objects, against `LocalFileSystem` of object_store
 //!   figures ─► all of these, and suites of `headwater bench` ─► docs/benchmarks.md, and the table of the README
 //!   guest ─► this program in a virtual machine whose disk polls ─► a table of checks
 //!   old-kernel ─► the tests of the workspace in a virtual machine with a kernel of another age ─► a table of suites
@@ -15,8 +16,8 @@
 //! `guest` and `old-kernel` need QEMU and a kernel, which they fetch.
 //!
 //! Owns: the command line.
-//! Does not own: what is compared (bars, nop, cache, write, log, peers), the documents (figures), how arms run (arms, nop, cache,
-//! write, log, peers, guest, old_kernel), the tools around them (tools), rounds and verdicts (contest), children and rows
+//! Does not own: what is compared (bars, nop, cache, write, log, peers, store), the documents (figures), how arms run (arms, nop, cache,
+//! write, log, peers, store, guest, old_kernel), the tools around them (tools), rounds and verdicts (contest), children and rows
 //! (`headwater-measure`).
 
 #![deny(unsafe_code)] // One peer's queue can only be filled so: nop/raw.rs.
@@ -33,6 +34,7 @@ mod old_kernel;
 mod pages;
 mod peers;
 mod setup;
+mod store;
 mod tools;
 mod write;
 
@@ -73,6 +75,11 @@ enum Command {
     /// Runs one arm of `peers` in this process and prints a line of JSON.
     #[command(hide = true)]
     PeersArm(peers::ArmOptions),
+    /// Compares gets of objects with those of LocalFileSystem of the crate object_store.
+    Store(store::Options),
+    /// Runs one arm of `store` in this process and prints a line of JSON.
+    #[command(hide = true)]
+    StoreArm(store::ArmOptions),
     /// Reads the first page of a file, with headwater or std, and ends; used by `bars`.
     #[command(hide = true)]
     OnePage(bars::ShortArm),
@@ -135,6 +142,8 @@ fn main() -> ExitCode {
         Command::LogArm(options) => log::run_arm(&options),
         Command::Peers(options) => peers::run(&options),
         Command::PeersArm(options) => peers::run_arm(&options),
+        Command::Store(options) => store::run(&options),
+        Command::StoreArm(options) => store::run_arm(&options),
         Command::OnePage(options) => bars::run_short(&options),
         Command::DefaultArm(options) => bars::run_default(&options),
         Command::WriteArm(options) => write::run_arm(&options),

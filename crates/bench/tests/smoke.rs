@@ -99,5 +99,29 @@ fn peers_runs_what_is_asked_for() {
     assert_eq!(suite["skipped"], Value::Array(Vec::new()));
 }
 
+/// Goal: every row of `store` runs, every arm reads the right bytes, and no object is left behind.
+#[test]
+fn store_runs_every_row() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("report.json");
+    let output = Command::new(env!("CARGO_BIN_EXE_headwater-bench"))
+        .args(["store", "--rounds", "1", "--seconds", "0.02", "--mib", "8", "--objects", "50", "--dir"])
+        .arg(folder.path())
+        .arg("--json")
+        .arg(&json)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let suites = report["suites"].as_array().unwrap();
+    assert_eq!(suites.len(), 7, "{text}");
+    for suite in suites {
+        assert!(suite["rows"].as_array().unwrap().len() >= 2, "rows are missing:\n{text}");
+        assert!(suite["verdicts"].as_array().unwrap().len() >= 2, "promises are missing:\n{text}");
+    }
+    assert_eq!(folder.path().read_dir().unwrap().count(), 1, "objects are left behind");
+}
+
 /// Where a tool is missing, a row has one line for all of its promises.
 const PROMISES: usize = 16;

@@ -58,6 +58,7 @@ pub use api::engine::{Info, Stats};
 pub use api::eviction_listener::EvictionListener;
 pub use api::file::{Caching, File, OpenOptions};
 pub use api::local::{Local, LocalEngine, LocalFile};
+pub use api::opened_as::OpenedAs;
 pub use api::page_ref::PageRef;
 pub use api::read_file::read;
 pub use api::read_many::ManyRead;

@@ -74,6 +74,30 @@ impl File {
         }
     }
 
+    /// [`Advice::WillNeed`] for several ranges at once, in any order: one check of the file, one submission. What lies beyond the
+    /// end of the file is left out. Does nothing for a file that is not cached, because reads of it go elsewhere.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # std::fs::write(&path, vec![7; 100_000])?;
+    /// use headwater::ByteRange;
+    /// let file = headwater::File::open(&path)?;
+    /// file.will_need(&[ByteRange::new(0, 4096), ByteRange::new(65_536, 1_000_000)])?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidInput` for more than the cache can hold. What `statx(2)` reports.
+    pub fn will_need(&self, ranges: &[ByteRange]) -> Result<()> {
+        let Contents::Stored(source) = &self.contents else { return Ok(()) };
+        source.check_process_for(Operation::Advise)?;
+        match source.inode() {
+            Some(inode) => source.will_need(inode, ranges),
+            None => Ok(()),
+        }
+    }
+
     fn check_advice(&self, advice: Advice, range: ByteRange) -> Result<()> {
         let length_bytes = self.len()?;
         let (start, end) = (range.start, range.end);
@@ -120,7 +144,7 @@ impl Source {
         match (self.inode(), advice) {
             _ if self.shared().driver.is_forked() => self.check_process(range.start),
             (None, _) => self.advise_kernel(advice, range),
-            (Some(inode), Advice::WillNeed) => self.will_need(inode, range),
+            (Some(inode), Advice::WillNeed) => self.will_need(inode, &[range]),
             (Some(inode), Advice::DontNeed) => {
                 inode.drop_pages(inode.whole_pages(range));
                 self.tell_kernel(advice, range)
@@ -132,20 +156,21 @@ impl Source {
         }
     }
 
-    fn will_need(&self, inode: &Arc<Inode>, range: ByteRange) -> Result<()> {
+    fn will_need(&self, inode: &Arc<Inode>, ranges: &[ByteRange]) -> Result<()> {
         let length_error = |error| self.length_error(error);
         self.revalidate(inode).map_err(length_error)?;
-        if range.end > inode.length_bytes() {
+        if ranges.iter().any(|range| range.end > inode.length_bytes()) {
             self.refresh(inode).map_err(length_error)?;
         }
-        let pages = PageRange::covering(range.clip(inode.length_bytes()));
-        let cache_bytes = frames::cache_bytes_max(self.shared());
-        if pages.bytes().len() > cache_bytes {
-            let (wanted, most) = (pages.bytes().len(), cache_bytes);
-            let text = format!("a range of {wanted} bytes is more than the {most} that the cache can hold");
-            return Err(self.advice_error(range, io::Error::new(io::ErrorKind::InvalidInput, text)));
+        let clipped = |range: &ByteRange| PageRange::covering(range.clip(inode.length_bytes()));
+        let pages = merged(ranges.iter().map(clipped).collect());
+        let wanted: u64 = pages.iter().map(|pages| pages.bytes().len()).sum();
+        let most = frames::cache_bytes_max(self.shared());
+        if let Some(first) = ranges.first().filter(|_| wanted > most) {
+            let text = format!("{wanted} bytes are more than the {most} that the cache can hold");
+            return Err(self.advice_error(*first, io::Error::new(io::ErrorKind::InvalidInput, text)));
         }
-        let plan = inode.plan_will_need(pages);
+        let plan: Vec<_> = pages.into_iter().flat_map(|pages| inode.plan_will_need(pages)).collect();
         Starter { source: self, inode, caller: Caller::Task }.start_all(&plan);
         Ok(())
     }
@@ -178,4 +203,17 @@ impl Source {
     fn advice_error(&self, range: ByteRange, error: io::Error) -> Error {
         self.error(Operation::Advise, range.start, error)
     }
+}
+
+/// The same pages in order, each once: a load of pages of which one is already loading would not begin.
+fn merged(mut ranges: Vec<PageRange>) -> Vec<PageRange> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges.dedup_by(|next, before| {
+        let touches = next.start <= before.end;
+        if touches {
+            before.end = before.end.max(next.end);
+        }
+        touches
+    });
+    ranges
 }

@@ -17,6 +17,7 @@ pub(crate) mod local;
 pub(crate) mod memory_file;
 #[cfg(feature = "metrics")]
 pub(crate) mod metrics;
+pub(crate) mod opened_as;
 pub(crate) mod page_ref;
 pub(crate) mod read_at;
 pub(crate) mod read_file;

@@ -61,6 +61,35 @@ fn will_need_reads_without_waiting() {
     });
 }
 
+/// Goal: several ranges at once read exactly their pages, and what lies beyond the end is left out.
+#[test]
+fn will_need_of_several_ranges_reads_their_pages() {
+    with_seed("advice::will_need_of_several_ranges_reads_their_pages", |seed| {
+        let scratch = Scratch::new(seed, 1_000_000);
+        for rig in rigs(seed) {
+            scratch.make_cold();
+            let file = cached(&rig, &scratch);
+            let ranges =
+                [(500_000, 510_000), (0, 1), (4095, 4097), (990_000, 2_000_000), (3_000_000, 3_000_001)];
+            file.will_need(&ranges.map(|(start, end)| ByteRange::new(start, end))).unwrap();
+            // 122 to 124, 0, 0 and 1, 241 to 244.
+            assert_eq!(resident_pages(&rig, &file), 3 + 2 + 4, "on {}", rig.name());
+            let mut buffer = vec![0; 10_000];
+            file.read_exact_at(&mut buffer, 500_000).unwrap();
+            scratch.check(500_000, &buffer);
+            let counts = file.stats().counts;
+            assert_eq!((counts.misses, counts.read_ahead), (0, 9), "{counts:?}");
+            file.will_need(&[]).unwrap();
+            let mut uncached = OpenOptions::new();
+            let uncached = uncached.engine(&rig.engine).caching(Caching::Off).open(scratch.path()).unwrap();
+            uncached.will_need(&[ByteRange::new(0, 4096)]).unwrap();
+            assert_eq!(resident_pages(&rig, &file), 9);
+            drop((file, uncached));
+            rig.assert_idle();
+        }
+    });
+}
+
 /// Goal: DontNeed drops whole pages, the last one of the file too, here and in the kernel; bytes lent live on.
 #[test]
 fn dont_need_drops_whole_pages() {

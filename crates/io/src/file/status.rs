@@ -129,6 +129,16 @@ impl FileKey {
         rustix::fs::major(self.device) == 0
     }
 
+    /// The number of the device, as `stat(2)` reports it.
+    pub fn device(self) -> u64 {
+        self.device
+    }
+
+    /// The number of the inode.
+    pub fn inode(self) -> u64 {
+        self.inode
+    }
+
     /// Which file a path leads to.
     ///
     /// # Errors
@@ -187,6 +197,16 @@ impl FileStamp {
             StampAge::Fresh
         };
         FileStamp { length_bytes, modified, changed, age }
+    }
+
+    /// Time of the last change of the contents: seconds since 1970 and nanoseconds.
+    pub fn modified(&self) -> (i64, i64) {
+        self.modified
+    }
+
+    /// Time of the last change of the inode, the contents included: seconds since 1970 and nanoseconds.
+    pub fn changed(&self) -> (i64, i64) {
+        self.changed
     }
 
     pub(super) fn with_length(self, length_bytes: u64) -> FileStamp {

@@ -157,13 +157,14 @@ struct BoolParameters {
     lines: Vec<usize>,
 }
 
-/// Functions that have name, parameter and meaning of one of the standard library: `OpenOptions::append`.
-const AS_IN_STD: [&str; 1] = ["append"];
+/// Functions that have name, parameter and meaning of one of the standard library (`OpenOptions::append`), or of a type that another
+/// one takes the place of (`LocalFileSystem::with_fsync`).
+const AS_ELSEWHERE: [&str; 2] = ["append", "with_fsync"];
 
 impl BoolParameters {
     fn add(&mut self, visibility: &Visibility, signature: &Signature) {
         if !matches!(visibility, Visibility::Public(_))
-            || AS_IN_STD.iter().any(|name| signature.ident == name)
+            || AS_ELSEWHERE.iter().any(|name| signature.ident == name)
         {
             return;
         }

@@ -1,0 +1,123 @@
+//! Object: one open file, and reads of parts of it.
+//!
+//! ```text
+//!   bytes(range) ─┬─ up to 1 MiB ─► a view ─► Bytes, without a copy where that pins little
+//!                 └─ more ────────► a stream of views, copied together
+//! ```
+//!
+//! Owns: which parts are shared with the cache and which are copied.
+//! Does not own: which parts are read (stream, ranges), the cache (`headwater`).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use headwater::{ByteRange, File, View};
+
+use crate::failure::Failure;
+use crate::status::Status;
+
+/// An open file.
+#[derive(Debug)]
+pub(crate) struct Object {
+    file: File,
+    status: Status,
+}
+
+impl Object {
+    /// The object of a file that was opened by its path.
+    pub(crate) fn of(file: File) -> Object {
+        let status = file.opened_as().expect("a file with a path was opened").into();
+        Object { file, status }
+    }
+
+    /// What the file was when it was opened.
+    pub(crate) fn status(&self) -> Status {
+        self.status
+    }
+
+    /// Has the next read see all changes made until now.
+    pub(crate) fn refresh(&self) -> Result<(), Failure> {
+        Ok(self.file.refresh()?)
+    }
+
+    /// Starts reading ranges, without waiting. What goes wrong is met again, and reported, by the read that needs the bytes.
+    pub(crate) fn read_early(&self, ranges: &[ByteRange]) {
+        let _ = self.file.will_need(ranges);
+    }
+
+    /// How far ahead of a sequential reader this file is read.
+    pub(crate) fn distance_bytes(&self) -> u64 {
+        self.file.readahead_limits().map_or(PIECE_BYTES, |limits| limits.distance_bytes_max)
+    }
+
+    /// The bytes of a range of up to [`PIECE_BYTES`], pinned.
+    pub(crate) async fn view(&self, range: Range<u64>) -> Result<View, Failure> {
+        let length = (range.end - range.start) as usize;
+        self.file.view_async(range.start, length).await.map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => self.out_of_range(&range),
+            _ => error.into(),
+        })
+    }
+
+    /// The bytes of a range in one piece.
+    pub(crate) async fn bytes(self: &Arc<Self>, range: Range<u64>) -> Result<Bytes, Failure> {
+        if range.is_empty() {
+            return Ok(Bytes::new());
+        }
+        if range.end - range.start <= PIECE_BYTES {
+            return Ok(in_one_piece(self.view(range).await?));
+        }
+        self.assembled(range).await
+    }
+
+    async fn assembled(self: &Arc<Self>, range: Range<u64>) -> Result<Bytes, Failure> {
+        let length = range.end - range.start;
+        let mut bytes = Vec::new();
+        let room = usize::try_from(length).ok().and_then(|length| bytes.try_reserve_exact(length).ok());
+        if room.is_none() {
+            return Err(Failure::OutOfMemory { path: self.file.path().to_owned(), bytes: length });
+        }
+        let mut at = range.start;
+        while at < range.end {
+            let end = piece_end(at).min(range.end);
+            self.view(at..end).await?.chunks().for_each(|chunk| bytes.extend_from_slice(chunk));
+            at = end;
+        }
+        Ok(bytes.into())
+    }
+
+    /// Whether the file had all bytes of a range when it was opened.
+    pub(crate) fn check(&self, range: &Range<u64>) -> Result<(), Failure> {
+        let Range { start, end } = *range;
+        if start > end {
+            return Err(Failure::Inverted { path: self.file.path().to_owned(), start, end });
+        }
+        if start < end && end > self.status.length_bytes {
+            return Err(self.out_of_range(range));
+        }
+        Ok(())
+    }
+
+    fn out_of_range(&self, range: &Range<u64>) -> Failure {
+        let length_bytes = self.file.len().unwrap_or(self.status.length_bytes);
+        let path = self.file.path().to_owned();
+        Failure::OutOfRange { path, start: range.start, end: range.end, length_bytes }
+    }
+}
+
+/// A view in one piece: shared, unless it is so short that it would pin much more than it shows.
+pub(crate) fn in_one_piece(view: View) -> Bytes {
+    if view.len() < SHARED_BYTES_MIN { view.to_vec().into() } else { view.into_bytes() }
+}
+
+/// Where the piece ends that begins at an offset: pieces after the first lie on multiples of their size.
+pub(crate) fn piece_end(start: u64) -> u64 {
+    (start / PIECE_BYTES + 1).saturating_mul(PIECE_BYTES)
+}
+
+/// Read in one go: as much as lies in one piece of memory at most.
+pub(crate) const PIECE_BYTES: u64 = 1 << 20;
+
+/// A quarter of a page: shorter ones are copied faster than they are shared, too.
+const SHARED_BYTES_MIN: usize = 1024;

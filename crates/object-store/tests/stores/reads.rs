@@ -1,0 +1,250 @@
+//! Reads: large ones, many at once, shared memory, the cache, without threads of the executor, dropped at any moment.
+
+use std::ops::Range;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use futures_util::{FutureExt, StreamExt, TryStreamExt};
+use headwater::{Engine, OpenOptions};
+use headwater_object_store::v0_14::HeadwaterFileSystem;
+use headwater_object_store::v0_14::object_store::path::Path;
+use headwater_object_store::v0_14::object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
+use headwater_testkit::{PATIENCE, Pattern, Rng, ScratchDir, block_on, watched, with_seed};
+
+use crate::rig::{engines, folder, run};
+
+const LENGTH: u64 = 9_000_001;
+
+/// An object of known contents, on the device alone.
+fn object(seed: u64) -> (ScratchDir, Pattern) {
+    let (folder, pattern) = (folder(), Pattern::new(seed));
+    let path = folder.path().join("object");
+    pattern.write_file(&path, LENGTH).unwrap();
+    make_cold(&folder);
+    (folder, pattern)
+}
+
+fn make_cold(folder: &ScratchDir) {
+    headwater_testkit::make_cold(&std::fs::File::open(folder.path().join("object")).unwrap()).unwrap();
+}
+
+fn store(folder: &ScratchDir, engine: &Engine) -> HeadwaterFileSystem {
+    HeadwaterFileSystem::new_with_prefix(folder.path()).unwrap().with_engine(engine)
+}
+
+fn location() -> Path {
+    Path::from("object")
+}
+
+fn ranged(range: GetRange) -> GetOptions {
+    GetOptions { range: Some(range), ..GetOptions::default() }
+}
+
+/// Pages that are pinned or requests that are under way return when the device is done.
+fn assert_idle(engine: &Engine) {
+    let began = std::time::Instant::now();
+    loop {
+        let stats = engine.stats();
+        if stats.lent_bytes == 0 && stats.driver.in_flight == 0 && stats.cache.pinned_pages == 0 {
+            return;
+        }
+        assert!(began.elapsed() < PATIENCE, "still in use: {stats:?}");
+        std::thread::yield_now();
+    }
+}
+
+/// Goal: streams of any range, and lists of ranges in any order, overlapping too, have the bytes of the file, cold and warm.
+#[test]
+fn streams_and_ranges_have_the_bytes_of_the_file() {
+    with_seed("reads::streams_and_ranges_have_the_bytes_of_the_file", |seed| {
+        let (folder, pattern) = object(seed);
+        for engine in engines() {
+            make_cold(&folder);
+            let (store, mut rng) = (store(&folder, &engine), Rng::new(seed));
+            run("reads", async {
+                for _ in 0..30 {
+                    let start = rng.below(LENGTH);
+                    let end = rng.range(start + 1, LENGTH + 1);
+                    let result =
+                        store.get_opts(&location(), ranged(GetRange::Bounded(start..end))).await.unwrap();
+                    let mut at = start;
+                    let mut stream = result.into_stream();
+                    while let Some(bytes) = stream.next().await {
+                        let bytes = bytes.unwrap();
+                        assert_eq!(pattern.mismatch(at, &bytes), None);
+                        at += bytes.len() as u64;
+                    }
+                    assert_eq!(at, end);
+                    let ranges = ranges(&mut rng);
+                    let read = store.get_ranges(&location(), &ranges).await.unwrap();
+                    for (range, bytes) in ranges.iter().zip(&read) {
+                        assert_eq!(bytes.len() as u64, range.end - range.start);
+                        assert_eq!(pattern.mismatch(range.start, bytes), None, "{range:?}");
+                    }
+                }
+            });
+            assert_idle(&engine);
+            assert!(engine.stats().arena.mapped_bytes <= 16 << 20);
+        }
+    });
+}
+
+fn ranges(rng: &mut Rng) -> Vec<Range<u64>> {
+    let count = rng.below(60);
+    let mut ranges = Vec::new();
+    for _ in 0..count {
+        let start = rng.below(LENGTH);
+        let longest = if rng.chance(1, 20) { 3_000_000 } else { 70_000 };
+        ranges.push(start..rng.range(start, (start + longest).min(LENGTH) + 1));
+    }
+    ranges
+}
+
+/// Goal: what was read is cached: neither a second stream nor ranges ask the device again. Its pieces share the cache's memory, and
+/// short ranges pin none of it.
+#[test]
+fn what_was_read_is_cached_and_shared() {
+    let (folder, _) = object(1);
+    let engine = Engine::builder().memory(64 << 20).build().unwrap();
+    let store = store(&folder, &engine);
+    let file = OpenOptions::new().engine(&engine).open(folder.path().join("object")).unwrap();
+    run("reads", async {
+        let stream = || async {
+            store.get(&location()).await.unwrap().into_stream().try_collect::<Vec<Bytes>>().await.unwrap()
+        };
+        drop(stream().await);
+        let reads = file.stats().counts.device_reads;
+        assert!((9..=20).contains(&reads), "{reads} requests for 9 MB");
+        let pieces = stream().await;
+        assert!(
+            engine.stats().lent_bytes as u64 >= LENGTH,
+            "{} of {LENGTH} bytes are lent",
+            engine.stats().lent_bytes
+        );
+        assert!(pieces.len() <= 20, "{} pieces", pieces.len());
+        drop(pieces);
+        let short: Vec<Range<u64>> = (0..100).map(|at| at * 50_000..at * 50_000 + 900).collect();
+        let short = store.get_ranges(&location(), &short).await.unwrap();
+        assert_eq!((engine.stats().lent_bytes, short.len()), (0, 100));
+        let long = store.get_ranges(&location(), &[4096..69_632]).await.unwrap();
+        assert_eq!((engine.stats().lent_bytes, long[0].len()), (65_536, 65_536));
+        assert_eq!(file.stats().counts.device_reads, reads, "the device was asked again");
+    });
+    assert_idle(&engine);
+}
+
+/// Goal: all ranges are in flight before the first is waited for. Method: one poll of a cold read, then the requests are counted; the
+/// file's readahead may add some.
+#[test]
+fn ranges_are_in_flight_at_once() {
+    let (folder, pattern) = object(2);
+    for engine in engines() {
+        make_cold(&folder);
+        let store = store(&folder, &engine);
+        let file = OpenOptions::new().engine(&engine).open(folder.path().join("object")).unwrap();
+        let ranges: Vec<Range<u64>> = (0..40).map(|at| at * 200_000..at * 200_000 + 5000).collect();
+        run("ranges", async {
+            let location = location();
+            let mut reading = Box::pin(store.get_ranges(&location, &ranges));
+            let polled = reading.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            let counts = file.stats().counts;
+            assert!(counts.device_reads >= 40, "{counts:?}");
+            let read = match polled {
+                Poll::Ready(read) => read,
+                Poll::Pending => reading.await,
+            };
+            for (range, bytes) in ranges.iter().zip(read.unwrap()) {
+                assert_eq!((bytes.len(), pattern.mismatch(range.start, &bytes)), (5000, None));
+            }
+        });
+    }
+}
+
+/// Goal: reads need no thread of tokio's blocking pool. Method: its only one is taken.
+#[test]
+fn reads_need_no_blocking_thread() {
+    let (folder, pattern) = object(3);
+    for engine in engines() {
+        make_cold(&folder);
+        let store = store(&folder, &engine);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let blocker = runtime.spawn_blocking(move || released.recv());
+        watched("reads without blocking threads", || {
+            runtime.block_on(async {
+                assert_eq!(store.head(&location()).await.unwrap().size, LENGTH);
+                let bytes = store.get(&location()).await.unwrap().bytes().await.unwrap();
+                assert_eq!(pattern.mismatch(0, &bytes), None);
+                let ranges = store.get_ranges(&location(), &[5..100, 8_000_000..9_000_000]).await.unwrap();
+                assert_eq!(pattern.mismatch(8_000_000, &ranges[1]), None);
+                release.send(()).unwrap();
+                blocker.await.unwrap().unwrap();
+            });
+        });
+    }
+}
+
+/// Goal: the store works without any runtime, and `head` offers the bytes as well.
+#[test]
+fn reads_need_no_runtime() {
+    let (folder, pattern) = object(4);
+    for engine in engines() {
+        let store = store(&folder, &engine);
+        watched("reads without a runtime", || {
+            let bytes = block_on(async { store.get(&location()).await.unwrap().bytes().await.unwrap() });
+            assert_eq!(pattern.mismatch(0, &bytes), None);
+            let head = GetOptions { head: true, range: Some(GetRange::Suffix(10)), ..GetOptions::default() };
+            let result = block_on(store.get_opts(&location(), head)).unwrap();
+            assert_eq!(result.range, LENGTH - 10..LENGTH);
+            let bytes = block_on(result.bytes()).unwrap();
+            assert_eq!((bytes.len(), pattern.mismatch(LENGTH - 10, &bytes)), (10, None));
+        });
+    }
+}
+
+/// Goal: reads may be dropped at any moment; nothing stays in use, and the next read is right.
+#[test]
+fn reads_may_be_dropped_at_any_moment() {
+    with_seed("reads::reads_may_be_dropped_at_any_moment", |seed| {
+        let (folder, pattern) = object(seed);
+        for engine in engines() {
+            let (store, mut rng) = (store(&folder, &engine), Rng::new(seed));
+            run("dropped reads", async {
+                for round in 0..100 {
+                    if round % 10 == 0 {
+                        make_cold(&folder);
+                        OpenOptions::new()
+                            .engine(&engine)
+                            .open(folder.path().join("object"))
+                            .unwrap()
+                            .advise_all(headwater::Advice::DontNeed)
+                            .unwrap();
+                    }
+                    let ranges = ranges(&mut rng);
+                    let location = location();
+                    let (mut reading, polls) = (store.get_ranges(&location, &ranges), rng.below(3));
+                    for _ in 0..polls {
+                        if reading.as_mut().now_or_never().is_some() {
+                            break;
+                        }
+                    }
+                    drop(reading);
+                    let mut stream = store.get(&location).await.unwrap().into_stream();
+                    let mut at = 0;
+                    for _ in 0..rng.below(6) {
+                        let Some(bytes) = stream.next().now_or_never() else { break };
+                        let bytes = bytes.unwrap().unwrap();
+                        assert_eq!(pattern.mismatch(at, &bytes), None);
+                        at += bytes.len() as u64;
+                    }
+                }
+            });
+            assert_idle(&engine);
+        }
+    });
+}
