@@ -81,7 +81,7 @@ impl World {
         let mut options = OpenOptions::new();
         // Of a file that others may change, pages that were read within 30 s of its last change leave once.
         options.engine(&engine).io(IoMode::Direct).caching(Caching::On).coherence(Coherence::Private);
-        let file = options.write().open(path).unwrap();
+        let file = options.write(true).open(path).unwrap();
         World { engine, file }
     }
 

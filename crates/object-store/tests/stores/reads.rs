@@ -222,7 +222,7 @@ fn reads_may_be_dropped_at_any_moment() {
                             .engine(&engine)
                             .open(folder.path().join("object"))
                             .unwrap()
-                            .advise_all(headwater::Advice::DontNeed)
+                            .advise(headwater::Advice::DontNeed, ..)
                             .unwrap();
                     }
                     let ranges = ranges(&mut rng);
