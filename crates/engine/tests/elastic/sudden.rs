@@ -62,7 +62,7 @@ fn the_kernel_takes_from_an_engine_that_stands_still() {
         let signal =
             |name: &str| Command::new("kill").args([name, engine.as_str()]).status().unwrap().success();
         assert!(signal("-STOP"));
-        let taken = vec![1; STOPPED_BYTES];
+        let taken = vec![1_u8; STOPPED_BYTES];
         assert!(taken.iter().step_by(4096).all(|&byte| byte == 1));
         drop(taken);
         assert!(signal("-CONT"));
