@@ -92,19 +92,10 @@ use crate::sync::{AtomicU64, Ordering, fence, spin};
 use crate::units::{PAGE_SIZE_BYTES, PageIndex};
 
 pub use chunks::{CHUNK_FRAMES, Frames};
-pub use ids::{FileId, LoadId};
+pub use ids::{FileId, LoadId, LoadKind};
 pub use offering::{ChunkOffer, Offer, Sentinel, Touch};
 pub use optimistic::PageVersion;
 pub use writing::{Held, WriteLatch};
-
-/// What a page is loaded for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LoadKind {
-    /// A reader waits for it.
-    Demand,
-    /// A guess.
-    Ahead,
-}
 
 /// State of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,4 +1,4 @@
-//! Ids: numbers of files and loads, as frames hold them.
+//! Ids: numbers of files and loads, as frames hold them, and what a load is for.
 
 use super::PAGE_BITS;
 
@@ -35,4 +35,13 @@ impl LoadId {
     pub const fn get(self) -> u32 {
         self.0
     }
+}
+
+/// What a page is loaded for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LoadKind {
+    /// A reader waits for it.
+    Demand,
+    /// A guess.
+    Ahead,
 }

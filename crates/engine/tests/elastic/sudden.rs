@@ -59,9 +59,10 @@ fn many_threads_take_memory_at_once() {
 #[test]
 fn the_kernel_takes_from_an_engine_that_stands_still() {
     if let Ok(engine) = std::env::var(TAKER) {
-        let signal = |name| Command::new("kill").args([name, &engine]).status().unwrap().success();
+        let signal =
+            |name: &str| Command::new("kill").args([name, engine.as_str()]).status().unwrap().success();
         assert!(signal("-STOP"));
-        let taken = vec![1; STOPPED_BYTES];
+        let taken = vec![1_u8; STOPPED_BYTES];
         assert!(taken.iter().step_by(4096).all(|&byte| byte == 1));
         drop(taken);
         assert!(signal("-CONT"));

@@ -128,37 +128,35 @@ impl Pressure {
 
     /// The headroom now, of whichever of the system and the cgroups has least beyond its reserve.
     pub fn headroom(&self) -> Headroom {
-        self.headrooms().min_by_key(Headroom::surplus_bytes).unwrap_or(Headroom::UNKNOWN)
+        self.headroom_beside(0, 0)
     }
 
     /// As [`Pressure::headroom`], for a process of whose memory `offered_bytes` are on offer to the kernel, which counts them as free; and
     /// of which it counts `misplaced_bytes` as free that are not.
     pub fn headroom_beside(&self, offered_bytes: u64, misplaced_bytes: u64) -> Headroom {
-        let correct = |headroom: Headroom| Headroom {
-            free_bytes: headroom.free_bytes.saturating_sub(misplaced_bytes),
-            offered_bytes: offered_bytes.min(headroom.free_bytes),
-            ..headroom
-        };
-        correct(self.headroom())
+        let lazy = Lazy { offered_bytes, misplaced_bytes };
+        let least = self.headrooms(lazy).min_by_key(Headroom::surplus_bytes).unwrap_or(Headroom::UNKNOWN);
+        Headroom { offered_bytes: offered_bytes.min(least.free_bytes), ..least }
     }
 
     /// Bytes until the nearest limit; `u64::MAX` if nothing is known.
     pub fn headroom_bytes(&self) -> u64 {
-        self.headrooms().map(|headroom| headroom.free_bytes).min().unwrap_or(u64::MAX)
+        self.headrooms(Lazy::default()).map(|headroom| headroom.free_bytes).min().unwrap_or(u64::MAX)
     }
 
     /// Whether threads of this cgroup lose time to waiting for memory, or those of a system that is short of it. (A
     /// system has stalls also when only some other cgroup is at its limit, which is none of our business.)
     pub fn is_stalling(&self) -> Stall {
-        let system = self.system_headroom().unwrap_or(Headroom::UNKNOWN);
+        let system = self.system_headroom(Lazy::default()).unwrap_or(Headroom::UNKNOWN);
         let system_is_scarce = system.free_bytes / SCARCE_RESERVES < system.reserve_bytes;
         // Both are asked, as that takes back what their triggers have said.
         let [cgroup, system] = self.stalls().each_ref().map(Stalls::now);
         if cgroup || system && system_is_scarce { Stall::Yes } else { Stall::No }
     }
 
-    fn headrooms(&self) -> impl Iterator<Item = Headroom> {
-        self.limits().cgroups.iter().filter_map(Cgroup::headroom).chain(self.system_headroom())
+    fn headrooms(&self, lazy: Lazy) -> impl Iterator<Item = Headroom> {
+        let cgroups = self.limits().cgroups.iter().filter_map(move |cgroup| cgroup.headroom(lazy));
+        cgroups.chain(self.system_headroom(lazy))
     }
 
     fn limits(&self) -> &Limited {
@@ -177,10 +175,12 @@ impl Pressure {
         })
     }
 
-    fn system_headroom(&self) -> Option<Headroom> {
+    fn system_headroom(&self, lazy: Lazy) -> Option<Headroom> {
         self.limits().meminfo.as_ref()?.text(|text| {
             let bytes = |key| Some(value_of(text, key)? * 1024);
-            Some(Headroom::of(MemoryLimit::System, bytes("MemTotal:")?, bytes("MemAvailable:")?))
+            let file_bytes = ["Active(file):", "Inactive(file):"].iter().filter_map(|key| bytes(key)).sum();
+            let free_bytes = bytes("MemAvailable:")?.saturating_sub(lazy.miscounted_bytes(file_bytes));
+            Some(Headroom::of(MemoryLimit::System, bytes("MemTotal:")?, free_bytes))
         })?
     }
 }
@@ -188,6 +188,21 @@ impl Pressure {
 impl Default for Pressure {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// Memory of this process that the kernel may take, or takes for such.
+#[derive(Clone, Copy, Default)]
+struct Lazy {
+    offered_bytes: u64,
+    misplaced_bytes: u64,
+}
+
+impl Lazy {
+    /// What of as many bytes that the kernel counts as pages of files it could not take. It may have noticed some of what is misplaced, and
+    /// counts that no longer.
+    fn miscounted_bytes(self, file_bytes: u64) -> u64 {
+        self.misplaced_bytes.min(file_bytes.saturating_sub(self.offered_bytes))
     }
 }
 
@@ -266,11 +281,12 @@ impl Cgroup {
     }
 
     /// `None` without a limit.
-    fn headroom(&self) -> Option<Headroom> {
+    fn headroom(&self, lazy: Lazy) -> Option<Headroom> {
         let limit_bytes = self.limits.iter().filter_map(|file| file.text(limit_bytes)?).min()?;
         let used_bytes: u64 = self.usage.text(|text| text.trim().parse().ok())??;
         let file_bytes = self.stat.as_ref().and_then(|stat| stat.text(|text| self.file_bytes(text)));
-        let kept_bytes = used_bytes.saturating_sub(file_bytes.unwrap_or(0));
+        let file_bytes = file_bytes.unwrap_or(0);
+        let kept_bytes = used_bytes.saturating_sub(file_bytes - lazy.miscounted_bytes(file_bytes));
         Some(Headroom::of(MemoryLimit::Cgroup, limit_bytes, limit_bytes.saturating_sub(kept_bytes)))
     }
 
@@ -466,6 +482,32 @@ mod tests {
         ]);
         let headroom = sample.pressure().headroom();
         assert_eq!(headroom, cgroup_has((56 + 10) * MIB, 64 * MIB));
+    }
+
+    /// Goal: memory on offer counts as free, but not as unused; what came back from an offer does not, as long as the kernel counts it
+    /// among pages of files. Method: 40 MiB of these, of which 16 are on offer; 8, and 80, came back.
+    #[test]
+    #[cfg_attr(miri, ignore)]
+    fn what_is_on_offer_is_free_and_not_unused() {
+        let directory = "sys/fs/cgroup/job";
+        let sample = Sample::new(&[
+            ("proc/self/cgroup", "0::/job\n"),
+            ("proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),
+            (&format!("{directory}/memory.max"), "268435456\n"),
+            (&format!("{directory}/memory.current"), "209715200\n"),
+            (&format!("{directory}/memory.stat"), "inactive_file 41943040\nactive_file 0\n"),
+        ]);
+        let look = |misplaced| sample.pressure().headroom_beside(16 * MIB, misplaced);
+        let mib = |headroom: Headroom| [headroom.free_bytes, headroom.unused_bytes(), headroom.spare_bytes()];
+        assert_eq!(mib(look(0)), [96 * MIB, 80 * MIB, 32 * MIB]);
+        assert_eq!(mib(look(8 * MIB)), [88 * MIB, 72 * MIB, 24 * MIB]);
+        assert_eq!(
+            mib(look(80 * MIB)),
+            [72 * MIB, 56 * MIB, 8 * MIB],
+            "what is on offer is there all the same"
+        );
+        let tight = sample.pressure().headroom_beside(40 * MIB, 0);
+        assert_eq!(mib(tight), [96 * MIB, 56 * MIB, 24 * MIB], "an eighth of the limit is not on offer");
     }
 
     /// Goal: nothing is opened before the first look, so that a process that never looks pays nothing.

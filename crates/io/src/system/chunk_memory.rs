@@ -164,8 +164,8 @@ pub(crate) unsafe fn is_taken(base: NonNull<u8>, sentinel: Sentinel) -> bool {
 /// # Safety
 /// As for [`touch_page`], and no access changes the page meanwhile.
 pub(crate) unsafe fn sentinel_of(base: NonNull<u8>) -> Sentinel {
-    // SAFETY: as the caller promises; a sentinel asks for the words of a page.
     Sentinel::find(|place| {
+        // SAFETY: as the caller promises; a sentinel asks for the words of a page.
         unsafe { AtomicU32::from_ptr(base.as_ptr().cast::<u32>().add(place as usize)) }
             .load(Ordering::Relaxed)
     })

@@ -147,7 +147,9 @@ impl Arena {
             drop(state);
             if self.discard(&chunk) {
                 released_bytes += CHUNK_BYTES;
-                self.note_released(&mut self.shared.lock(), index);
+                let mut state = self.shared.lock();
+                self.note_unmapped(&mut state, index);
+                state.released_bytes += CHUNK_BYTES as u64;
             } else {
                 kept.push(index);
             }
@@ -276,10 +278,9 @@ impl Arena {
 
 impl Arena {
     /// The memory of a retired chunk is back with the system.
-    pub(super) fn note_released(&self, state: &mut State, index: u32) {
+    pub(super) fn note_unmapped(&self, state: &mut State, index: u32) {
         state.chunks_mapped -= 1;
         state.released.push(index);
-        state.released_bytes += CHUNK_BYTES as u64;
         self.set_standing(state, index, Standing::Ordinary);
     }
 }

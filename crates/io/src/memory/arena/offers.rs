@@ -116,7 +116,8 @@ impl Arena {
         chunk_memory::is_missing(chunk.base, CHUNK_BYTES)
     }
 
-    /// Returns a withheld chunk that is wholly free to the system. Says whether it did; else nothing has changed.
+    /// Returns what the kernel left of a withheld chunk that is wholly free. Says whether it did; else nothing has changed. Does not count as
+    /// released: the kernel took it.
     pub(crate) fn release_withheld(&self, index: u32) -> bool {
         let mut state = self.shared.lock();
         if !state.buddy.retire_withheld(index) {
@@ -127,7 +128,7 @@ impl Arena {
         let is_released = self.discard(&chunk);
         let mut state = self.shared.lock();
         if is_released {
-            self.note_released(&mut state, index);
+            self.note_unmapped(&mut state, index);
         } else {
             state.buddy.restore(index);
             let standing = state.chunks[index as usize].standing;
