@@ -9,9 +9,10 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use futures_util::AsyncReadExt;
 use headwater::testing::uring_refusal;
-use headwater::{Advice, ByteRange, Caching, DriverKind, Engine, IoMode, OpenOptions};
-use headwater_testkit::{Pattern, ScratchDir, make_cold, skip, stuck_in_kernel, watched};
+use headwater::{Advice, ByteRange, Caching, DriverKind, Engine, File, IoMode, OpenOptions};
+use headwater_testkit::{Pattern, ScratchDir, block_on, make_cold, skip, stuck_in_kernel, watched};
 
 /// Goal: pages that a stuck thread had begun to read, for itself or ahead, are read by others all the same, and right; they are cached,
 /// and nothing is left when the thread goes on. Method: a thread that nothing can interrupt, after a task's first poll and an advice.
@@ -54,6 +55,71 @@ fn readers_beside_a_stuck_thread() {
     let misses = file.stats().counts.misses;
     file.read_exact_at(&mut [0; 4096], 0).unwrap();
     assert_eq!(file.stats().counts.misses, misses, "it is cached");
+    drop(file);
+    while engine.stats().driver.slots_used > 0 {
+        thread::yield_now();
+    }
+}
+
+/// Goal: the same for tasks, on a runtime that the ring's driver thread serves, on tokio's, which the ring's reactor serves when the feature
+/// is on, and in the manner of a stream. Method: as above; the thread may not have left the kernel by the time all bytes are there.
+#[test]
+fn tasks_beside_a_stuck_thread() {
+    if let Some(reason) = uring_refusal() {
+        return skip(format!("uring: {reason}"));
+    }
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    read_beside_a_stuck_thread(Caching::On, "plain, cached", &|file| block_on(pieces(file)));
+    read_beside_a_stuck_thread(Caching::On, "tokio, cached", &|file| runtime().block_on(pieces(file)));
+    read_beside_a_stuck_thread(Caching::Off, "plain, uncached", &|file| block_on(pieces(file)));
+    read_beside_a_stuck_thread(Caching::Off, "tokio, uncached", &|file| runtime().block_on(pieces(file)));
+    read_beside_a_stuck_thread(Caching::On, "plain, a stream", &|file| block_on(streamed(file)));
+}
+
+async fn pieces(file: &File) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while (bytes.len() as u64) < LENGTH_BYTES {
+        let piece = file.read_at_async(bytes.len() as u64, 100_000).await.unwrap();
+        bytes.extend_from_slice(&piece);
+    }
+    bytes
+}
+
+async fn streamed(file: &File) -> Vec<u8> {
+    let (mut bytes, mut reader) = (Vec::new(), file.async_reader());
+    reader.read_to_end(&mut bytes).await.unwrap();
+    bytes
+}
+
+fn read_beside_a_stuck_thread(caching: Caching, name: &str, read: &dyn Fn(&File) -> Vec<u8>) {
+    let (directory, pattern) = (ScratchDir::on_target().unwrap(), Pattern::new(4));
+    let path = directory.path().join("file");
+    pattern.write_file(&path, LENGTH_BYTES).unwrap();
+    make_cold(&std::fs::File::open(&path).unwrap()).unwrap();
+    let engine = Engine::builder().memory(16 << 20).driver(DriverKind::Uring).rings(1).build().unwrap();
+    let mut options = OpenOptions::new();
+    let Ok(file) = options.engine(&engine).caching(caching).io(IoMode::Direct).open(&path) else {
+        return skip("no direct I/O");
+    };
+    let (is_stuck, (give, take)) = (AtomicBool::new(true), channel());
+    let waited = watched("tasks beside a stuck thread", || {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut reading = Box::pin(file.read_at_async(0, 300_000));
+                let polled = reading.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                file.advise(Advice::WillNeed, ByteRange::new(1 << 20, LENGTH_BYTES)).unwrap();
+                give.send(polled.is_pending()).unwrap();
+                stuck_in_kernel(Duration::from_secs(1));
+                is_stuck.store(false, Ordering::SeqCst);
+            });
+            assert!(take.recv().unwrap(), "the task has nothing to wait for");
+            let (began, bytes) = (Instant::now(), read(&file));
+            assert!(is_stuck.load(Ordering::SeqCst), "{name}: the task waited for the other thread");
+            assert_eq!(pattern.mismatch(0, &bytes), None);
+            began.elapsed()
+        })
+    });
+    println!("{name}: {waited:?}");
     drop(file);
     while engine.stats().driver.slots_used > 0 {
         thread::yield_now();
