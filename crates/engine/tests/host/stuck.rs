@@ -3,6 +3,7 @@
 //! Owns: that others read what that thread had begun to read.
 //! Does not own: single requests (io), wakers, listeners.
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::task::{Context, Waker};
@@ -61,37 +62,49 @@ fn readers_beside_a_stuck_thread() {
     }
 }
 
-/// Goal: the same for tasks, on a runtime that the ring's driver thread serves, on tokio's, which the ring's reactor serves when the feature
-/// is on, and in the manner of a stream. Method: as above; the thread may not have left the kernel by the time all bytes are there.
+/// Goal: the same for a task that a stuck thread has polled first and another goes on with, of single reads or a stream, cached or not; on
+/// a runtime that the ring's driver thread serves, and on tokio's, which the ring's reactor serves when the feature is on.
 #[test]
 fn tasks_beside_a_stuck_thread() {
     if let Some(reason) = uring_refusal() {
         return skip(format!("uring: {reason}"));
     }
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    read_beside_a_stuck_thread(Caching::On, "plain, cached", &|file| block_on(pieces(file)));
-    read_beside_a_stuck_thread(Caching::On, "tokio, cached", &|file| runtime().block_on(pieces(file)));
-    read_beside_a_stuck_thread(Caching::Off, "plain, uncached", &|file| block_on(pieces(file)));
-    read_beside_a_stuck_thread(Caching::Off, "tokio, uncached", &|file| runtime().block_on(pieces(file)));
-    read_beside_a_stuck_thread(Caching::On, "plain, a stream", &|file| block_on(streamed(file)));
-}
-
-async fn pieces(file: &File) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while (bytes.len() as u64) < LENGTH_BYTES {
-        let piece = file.read_at_async(bytes.len() as u64, 100_000).await.unwrap();
-        bytes.extend_from_slice(&piece);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let on_tokio = |task: Task<'_>| runtime.block_on(task);
+    let plainly = |task: Task<'_>| block_on(task);
+    for caching in [Caching::On, Caching::Off] {
+        for read in [pieces, streamed] {
+            read_beside_a_stuck_thread(caching, read, &plainly);
+            read_beside_a_stuck_thread(caching, read, &on_tokio);
+        }
     }
-    bytes
 }
 
-async fn streamed(file: &File) -> Vec<u8> {
-    let (mut bytes, mut reader) = (Vec::new(), file.async_reader());
-    reader.read_to_end(&mut bytes).await.unwrap();
-    bytes
+type Task<'a> = Pin<Box<dyn Future<Output = Vec<u8>> + Send + 'a>>;
+
+fn pieces(file: &File) -> Task<'_> {
+    Box::pin(async {
+        let mut bytes = Vec::new();
+        while (bytes.len() as u64) < LENGTH_BYTES {
+            bytes.extend_from_slice(&file.read_at_async(bytes.len() as u64, 100_000).await.unwrap());
+        }
+        bytes
+    })
 }
 
-fn read_beside_a_stuck_thread(caching: Caching, name: &str, read: &dyn Fn(&File) -> Vec<u8>) {
+fn streamed(file: &File) -> Task<'_> {
+    Box::pin(async {
+        let mut bytes = Vec::new();
+        file.async_reader().read_to_end(&mut bytes).await.unwrap();
+        bytes
+    })
+}
+
+fn read_beside_a_stuck_thread(
+    caching: Caching,
+    begin: fn(&File) -> Task<'_>,
+    go_on: &dyn Fn(Task<'_>) -> Vec<u8>,
+) {
     let (directory, pattern) = (ScratchDir::on_target().unwrap(), Pattern::new(4));
     let path = directory.path().join("file");
     pattern.write_file(&path, LENGTH_BYTES).unwrap();
@@ -101,25 +114,26 @@ fn read_beside_a_stuck_thread(caching: Caching, name: &str, read: &dyn Fn(&File)
     let Ok(file) = options.engine(&engine).caching(caching).io(IoMode::Direct).open(&path) else {
         return skip("no direct I/O");
     };
-    let (is_stuck, (give, take)) = (AtomicBool::new(true), channel());
-    let waited = watched("tasks beside a stuck thread", || {
+    let is_stuck = AtomicBool::new(true);
+    let waited = watched("a task beside a stuck thread", || {
         thread::scope(|scope| {
-            scope.spawn(|| {
-                let mut reading = Box::pin(file.read_at_async(0, 300_000));
-                let polled = reading.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-                file.advise(Advice::WillNeed, ByteRange::new(1 << 20, LENGTH_BYTES)).unwrap();
-                give.send(polled.is_pending()).unwrap();
+            let (file, is_stuck, (give, take)) = (&file, &is_stuck, channel());
+            scope.spawn(move || {
+                let mut task = begin(file);
+                let polled = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                give.send((task, polled)).unwrap();
                 stuck_in_kernel(Duration::from_secs(1));
                 is_stuck.store(false, Ordering::SeqCst);
             });
-            assert!(take.recv().unwrap(), "the task has nothing to wait for");
-            let (began, bytes) = (Instant::now(), read(&file));
-            assert!(is_stuck.load(Ordering::SeqCst), "{name}: the task waited for the other thread");
+            let (task, polled) = take.recv().unwrap();
+            assert!(polled.is_pending(), "the task has nothing to wait for");
+            let (began, bytes) = (Instant::now(), go_on(task));
+            assert!(is_stuck.load(Ordering::SeqCst), "{caching:?}: the task waited for the other thread");
             assert_eq!(pattern.mismatch(0, &bytes), None);
             began.elapsed()
         })
     });
-    println!("{name}: {waited:?}");
+    println!("{caching:?}: {waited:?}");
     drop(file);
     while engine.stats().driver.slots_used > 0 {
         thread::yield_now();

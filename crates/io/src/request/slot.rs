@@ -557,7 +557,10 @@ mod loom_tests {
     #[test]
     fn loom_take_waiter_against_all() {
         for abandons in [false, true] {
-            loom::model(move || {
+            let mut builder = loom::model::Builder::new();
+            // Three threads: without a bound, some minutes.
+            builder.preemption_bound = Some(3);
+            builder.check(move || {
                 let model = Model::in_flight();
                 let (driver, slot) = (model.driver(), model.slot.clone());
                 let early = thread::spawn(move || {
