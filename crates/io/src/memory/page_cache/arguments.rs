@@ -378,8 +378,8 @@ fn arbitrary_arguments_reach_no_other_file() {
     anyone.loads.clear();
     assert_eq!(anyone.cache.loading_pages(), 0, "what was refused in the middle was not ended");
     anyone.cache.check();
-    let Anyone { arena, other_arena, .. } = anyone;
-    drop(secret);
+    let Anyone { arena, other_arena, cache, file, extents, runs, owned, .. } = anyone;
+    drop((secret, file, cache, extents, runs, owned));
     assert_idle(&arena);
     assert_idle(&other_arena);
 }
