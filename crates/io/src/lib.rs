@@ -39,7 +39,7 @@ pub use backend::sim::{DeviceEvent, FaultOn, FaultRange, SimControl, SimOptions}
 pub use backend::uring::faults::KernelFaults;
 pub use backend::uring::{Sharing, SubmissionPolling, uring_refusal};
 pub use driver::choice::{DriverKind, DriverOptions, Polling};
-pub use driver::completion::{Batch, Completion, Plug};
+pub use driver::completion::{Batch, Completion, Plug, Stuck};
 pub use driver::local::LocalDriver;
 pub use driver::{Driver, DriverInfo, DriverStats, PolledRings};
 pub use file::{

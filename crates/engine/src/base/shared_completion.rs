@@ -19,7 +19,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 
-use headwater_io::{Completion, Driver, Event, EventListener, Finished, WakeScope, lock};
+use headwater_io::{Completion, Driver, Event, EventListener, Finished, Stuck, WakeScope, lock};
 
 /// A request in flight, with its payload.
 #[derive(Debug)]
@@ -74,12 +74,7 @@ impl<P> SharedCompletion<P> {
                     drop(progress);
                     return match completion.wait_unless_stuck() {
                         Ok(finished) => Waited::Arrived(finished, payload),
-                        Err(stuck) => {
-                            // The payload first, as in `UnderWay`.
-                            drop(payload);
-                            drop(stuck);
-                            Waited::GivenUp
-                        }
+                        Err(stuck) => Waited::give_up(payload, stuck),
                     };
                 }
                 Progress::Over => {
@@ -94,26 +89,21 @@ impl<P> SharedCompletion<P> {
         }
     }
 
-    /// As [`SharedCompletion::wait`], for a task: `None` when the request is over. May be dropped at any moment.
-    pub(crate) async fn ready(&self, driver: &Driver) -> Option<(Finished, P)> {
+    /// As [`SharedCompletion::wait`], for a task. May be dropped at any moment.
+    pub(crate) async fn ready(&self, driver: &Driver) -> Waited<P> {
         loop {
             let listener = Notified { listener: Some(self.done.0.listen()), driver };
             match self.poll_device() {
-                Looked::Over => return None,
-                Looked::Arrived(finished, payload) => return Some((finished, payload)),
-                Looked::NotYet => listener.await,
+                Some(waited) => return waited,
+                None => listener.await,
             }
         }
     }
 
-    /// Registers a thread or task to be notified when the request is over or has arrived; also returns the result if it is there,
-    /// which the caller then processes.
-    pub(crate) fn listen(&self) -> (EventListener, Option<(Finished, P)>) {
-        let listener = self.done.0.listen();
-        match self.poll_device() {
-            Looked::Arrived(finished, payload) => (listener, Some((finished, payload))),
-            Looked::Over | Looked::NotYet => (listener, None),
-        }
+    /// Registers a thread or task to be notified when the request is over or has arrived; also returns how it ended if it has, which the
+    /// caller then processes.
+    pub(crate) fn listen(&self) -> (EventListener, Option<Waited<P>>) {
+        (self.done.0.listen(), self.poll_device())
     }
 
     /// The result, if it has arrived and no waiter has taken it.
@@ -144,21 +134,26 @@ impl<P> SharedCompletion<P> {
         Abandoned::Yes
     }
 
-    /// Polls the driver, which later wakes all waiters.
-    fn poll_device(&self) -> Looked<P> {
+    /// Polls the driver, which later wakes all waiters. `None` while the request is under way.
+    fn poll_device(&self) -> Option<Waited<P>> {
         let _scope = WakeScope::enter();
         let mut progress = self.lock();
         let Progress::UnderWay { completion, .. } = &mut *progress else {
-            return if matches!(*progress, Progress::Over) { Looked::Over } else { Looked::NotYet };
+            return matches!(*progress, Progress::Over).then_some(Waited::Over);
         };
         let waker = Waker::from(self.done.clone());
-        let Poll::Ready(finished) = completion.poll(&mut Context::from_waker(&waker)) else {
-            return Looked::NotYet;
+        let Poll::Ready(result) = completion.poll_unless_stuck(&mut Context::from_waker(&waker)) else {
+            return None;
         };
-        match std::mem::replace(&mut *progress, Progress::Taken) {
-            Progress::UnderWay { payload, .. } => Looked::Arrived(finished, payload),
-            _ => unreachable!("it was under way"),
-        }
+        let Progress::UnderWay { payload, completion } = std::mem::replace(&mut *progress, Progress::Taken)
+        else {
+            unreachable!("it was under way")
+        };
+        drop(progress);
+        Some(match result {
+            Ok(finished) => Waited::Arrived(finished, payload),
+            Err(Stuck) => Waited::give_up(payload, completion),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Progress<P>> {
@@ -175,6 +170,15 @@ pub(crate) enum Waited<P> {
     GivenUp,
 }
 
+impl<P> Waited<P> {
+    fn give_up(payload: P, completion: Completion) -> Waited<P> {
+        // The payload first, as in `UnderWay`.
+        drop(payload);
+        drop(completion);
+        Waited::GivenUp
+    }
+}
+
 /// Whether a request was abandoned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Abandoned {
@@ -186,13 +190,6 @@ impl Wake for Done {
     fn wake(self: Arc<Self>) {
         self.0.notify(usize::MAX);
     }
-}
-
-/// The outcome of a poll.
-enum Looked<P> {
-    Over,
-    Arrived(Finished, P),
-    NotYet,
 }
 
 /// A registration for a notification.

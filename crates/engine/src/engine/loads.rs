@@ -90,28 +90,30 @@ impl Loads {
     /// Blocks until a load is over.
     pub(crate) fn wait(&self, load: &Load) {
         let began = Instant::now();
-        match load.completion.wait() {
-            Waited::Over => {}
-            Waited::Arrived(finished, loading) => self.publish(load, finished, loading),
-            Waited::GivenUp => self.given_up(load),
-        }
+        self.waited(load, load.completion.wait());
         self.latencies.note_wait(began.elapsed());
     }
 
     /// Resolves when a load is over. May be dropped at any moment; a dropped wait is not counted.
     pub(crate) async fn ready(&self, load: &Load, driver: &Driver) {
         let began = Instant::now();
-        if let Some((finished, loading)) = load.completion.ready(driver).await {
-            self.publish(load, finished, loading);
-        }
+        self.waited(load, load.completion.ready(driver).await);
         self.latencies.note_wait(began.elapsed());
+    }
+
+    fn waited(&self, load: &Load, waited: Waited<Loading>) {
+        match waited {
+            Waited::Over => {}
+            Waited::Arrived(finished, loading) => self.publish(load, finished, loading),
+            Waited::GivenUp => self.given_up(load),
+        }
     }
 
     /// Notifies when a load is over, or has arrived and can be completed.
     pub(crate) fn listen(&self, load: &Load) -> EventListener {
-        let (listener, arrived) = load.completion.listen();
-        if let Some((finished, loading)) = arrived {
-            self.publish(load, finished, loading);
+        let (listener, waited) = load.completion.listen();
+        if let Some(waited) = waited {
+            self.waited(load, waited);
         }
         listener
     }

@@ -85,17 +85,19 @@ impl Writes {
 
     /// Blocks until a write is over.
     pub(crate) fn wait(&self, write: &PageWrite) {
-        match write.completion.wait() {
-            Waited::Over => {}
-            Waited::Arrived(finished, ()) => self.complete(write, finished),
-            Waited::GivenUp => unreachable!("only reads are given up"),
-        }
+        self.waited(write, write.completion.wait());
     }
 
     /// Resolves when a write is over. May be dropped at any moment.
     pub(crate) async fn ready(&self, write: &PageWrite) {
-        if let Some((finished, ())) = write.completion.ready(&self.dirty.driver).await {
-            self.complete(write, finished);
+        self.waited(write, write.completion.ready(&self.dirty.driver).await);
+    }
+
+    fn waited(&self, write: &PageWrite, waited: Waited<()>) {
+        match waited {
+            Waited::Over => {}
+            Waited::Arrived(finished, ()) => self.complete(write, finished),
+            Waited::GivenUp => unreachable!("only reads are given up"),
         }
     }
 

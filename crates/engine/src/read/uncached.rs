@@ -255,14 +255,20 @@ const FRAME_BYTES_MAX: u64 = 2 << 20;
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering;
+    use std::path::Path;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Poll, Wake, Waker};
 
-    use headwater_io::DriverKind;
-    use headwater_testkit::block_on;
+    use headwater_core::readahead::Purpose;
+    use headwater_core::units::{PAGE_BYTES, PageIndex, PageRange};
+    use headwater_io::{Direction, DriverKind, Loading, SimOptions};
+    use headwater_testkit::{block_on, watched};
 
     use super::*;
     use crate::api::contents::Contents;
-    use crate::{Caching, Engine, OpenOptions};
+    use crate::engine::Shared;
+    use crate::engine::loads::Load;
+    use crate::{Caching, Engine, File, OpenOptions};
 
     /// Goal: a read whose range was chosen before a truncate gets nothing that a window has stored beyond the new end. Method: the part
     /// of such a read that comes after the truncate.
@@ -289,5 +295,97 @@ mod tests {
         assert!(block_on(source.read_device_async(range)).unwrap().is_empty());
         file.set_len(15_004).unwrap();
         assert_eq!(source.read_device(&mut buffer, range).unwrap(), 4);
+    }
+
+    /// An engine on a simulated device with a file of 64 pages, and the file.
+    fn simulated(directory: &Path) -> (Engine, File) {
+        let device = SimOptions {
+            short_per_mille: 0,
+            transient_per_mille: 0,
+            delay_steps_max: 0,
+            repolls: false,
+            ..SimOptions::hostile(5)
+        };
+        let driver = DriverKind::Sim(device);
+        let engine = Engine::builder().memory(4 << 20).driver(driver).build().unwrap();
+        std::fs::write(directory.join("file"), vec![7; 64 * PAGE_BYTES]).unwrap();
+        let mut options = OpenOptions::new();
+        let file = options.engine(&engine).caching(Caching::On).open(directory.join("file")).unwrap();
+        (engine, file)
+    }
+
+    /// All memory that the arena has left.
+    fn rest_of(shared: &Shared) -> Vec<Extent> {
+        std::iter::from_fn(|| shared.arena.allocate(PAGE_BYTES, Urgency::Demand)).collect()
+    }
+
+    /// Goal: a reader that finds all memory taken, some of it by a load that has arrived and that nothing waits for, ends that load, and
+    /// has its memory then. Method: a page read ahead; all else is taken.
+    #[test]
+    fn a_reader_without_memory_ends_a_load_that_nothing_awaits() {
+        let directory = tempfile::tempdir().unwrap();
+        let (engine, file) = simulated(directory.path());
+        let Contents::Stored(source) = &file.contents else { panic!("it is a file") };
+        let loads = &engine.shared.cache.loads;
+        let load = begin_load(source);
+        submit(source, load);
+        let rest = rest_of(&engine.shared);
+        let found = watched("a reader", || block_on(source.allocate_async(PAGE_SIZE_BYTES)));
+        assert!(found.is_some() && loads.len() == 0, "{loads:?}");
+        drop((found, rest));
+    }
+
+    /// Goal: the same while the load is not submitted yet: the reader sleeps, is woken when the load is under way, and ends it. Method:
+    /// polls, one by one.
+    #[test]
+    fn a_reader_without_memory_waits_for_a_load_to_be_submitted() {
+        let directory = tempfile::tempdir().unwrap();
+        let (engine, file) = simulated(directory.path());
+        let Contents::Stored(source) = &file.contents else { panic!("it is a file") };
+        let load = begin_load(source);
+        let rest = rest_of(&engine.shared);
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(wakes.clone());
+        let mut reader = Box::pin(source.allocate_async(PAGE_SIZE_BYTES));
+        let mut poll = || reader.as_mut().poll(&mut Context::from_waker(&waker));
+        assert!(poll().is_pending() && poll().is_pending(), "there is memory");
+        assert_eq!(wakes.0.load(Ordering::SeqCst), 0);
+        submit(source, load);
+        assert_eq!(wakes.0.load(Ordering::SeqCst), 1, "the reader is not told of the request");
+        assert!(matches!(poll(), Poll::Ready(Some(_))), "the load has arrived");
+        assert_eq!(engine.shared.cache.loads.len(), 0);
+        drop(rest);
+    }
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// A load of the first page that has its memory, and no request yet.
+    fn begin_load(source: &Source) -> (Arc<Load>, Loading, Extents) {
+        let (shared, inode) = (source.shared(), source.known().unwrap());
+        let load = shared.cache.loads.begin(inode, Vec::new(), Purpose::Ahead);
+        let extents = shared.arena.allocate_run(PAGE_BYTES, Urgency::Demand).unwrap();
+        let pages = PageRange::new(PageIndex::new(0), PageIndex::new(1));
+        let loading = inode.pages.begin_load(pages, &extents, load.id(), pages.start).unwrap();
+        (load, loading, extents)
+    }
+
+    fn submit(source: &Source, (load, loading, extents): (Arc<Load>, Loading, Extents)) {
+        let read = Transfer {
+            direction: Direction::Read,
+            file: source.open().clone(),
+            route: source.device_route(),
+            offset_bytes: 0,
+            length_bytes: PAGE_BYTES,
+            extents,
+        };
+        let completion = source.shared().driver.submit(read, Urgency::Demand).unwrap();
+        load.under_way(completion, loading);
     }
 }

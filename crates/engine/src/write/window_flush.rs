@@ -106,7 +106,7 @@ pub(crate) fn wait_for_stray(inode: &Inode) {
 /// As [`wait_for_stray`], for a task. May be dropped at any moment.
 pub(crate) async fn stray_ready(shared: &Shared, inode: &Inode) {
     if let Some(stray) = inode.dirty.windows.stray()
-        && stray.completion.ready(&shared.driver).await.is_some()
+        && let Waited::Arrived(..) = stray.completion.ready(&shared.driver).await
     {
         stray_arrived(inode, &stray);
     }

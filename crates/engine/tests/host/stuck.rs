@@ -3,15 +3,17 @@
 //! Owns: that others read what that thread had begun to read.
 //! Does not own: single requests (io), wakers, listeners.
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use futures_util::AsyncReadExt;
 use headwater::testing::uring_refusal;
-use headwater::{Advice, ByteRange, Caching, DriverKind, Engine, IoMode, OpenOptions};
-use headwater_testkit::{Pattern, ScratchDir, make_cold, skip, stuck_in_kernel, watched};
+use headwater::{Advice, ByteRange, Caching, DriverKind, Engine, File, IoMode, OpenOptions};
+use headwater_testkit::{Pattern, ScratchDir, block_on, make_cold, skip, stuck_in_kernel, watched};
 
 /// Goal: pages that a stuck thread had begun to read, for itself or ahead, are read by others all the same, and right; they are cached,
 /// and nothing is left when the thread goes on. Method: a thread that nothing can interrupt, after a task's first poll and an advice.
@@ -54,6 +56,84 @@ fn readers_beside_a_stuck_thread() {
     let misses = file.stats().counts.misses;
     file.read_exact_at(&mut [0; 4096], 0).unwrap();
     assert_eq!(file.stats().counts.misses, misses, "it is cached");
+    drop(file);
+    while engine.stats().driver.slots_used > 0 {
+        thread::yield_now();
+    }
+}
+
+/// Goal: the same for a task that a stuck thread has polled first and another goes on with, of single reads or a stream, cached or not; on
+/// a runtime that the ring's driver thread serves, and on tokio's, which the ring's reactor serves when the feature is on.
+#[test]
+fn tasks_beside_a_stuck_thread() {
+    if let Some(reason) = uring_refusal() {
+        return skip(format!("uring: {reason}"));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let on_tokio = |task: Task<'_>| runtime.block_on(task);
+    let plainly = |task: Task<'_>| block_on(task);
+    for caching in [Caching::On, Caching::Off] {
+        for read in [pieces, streamed] {
+            read_beside_a_stuck_thread(caching, read, &plainly);
+            read_beside_a_stuck_thread(caching, read, &on_tokio);
+        }
+    }
+}
+
+type Task<'a> = Pin<Box<dyn Future<Output = Vec<u8>> + Send + 'a>>;
+
+fn pieces(file: &File) -> Task<'_> {
+    Box::pin(async {
+        let mut bytes = Vec::new();
+        while (bytes.len() as u64) < LENGTH_BYTES {
+            bytes.extend_from_slice(&file.read_at_async(bytes.len() as u64, 100_000).await.unwrap());
+        }
+        bytes
+    })
+}
+
+fn streamed(file: &File) -> Task<'_> {
+    Box::pin(async {
+        let mut bytes = Vec::new();
+        file.async_reader().read_to_end(&mut bytes).await.unwrap();
+        bytes
+    })
+}
+
+fn read_beside_a_stuck_thread(
+    caching: Caching,
+    begin: fn(&File) -> Task<'_>,
+    go_on: &dyn Fn(Task<'_>) -> Vec<u8>,
+) {
+    let (directory, pattern) = (ScratchDir::on_target().unwrap(), Pattern::new(4));
+    let path = directory.path().join("file");
+    pattern.write_file(&path, LENGTH_BYTES).unwrap();
+    make_cold(&std::fs::File::open(&path).unwrap()).unwrap();
+    let engine = Engine::builder().memory(16 << 20).driver(DriverKind::Uring).rings(1).build().unwrap();
+    let mut options = OpenOptions::new();
+    let Ok(file) = options.engine(&engine).caching(caching).io(IoMode::Direct).open(&path) else {
+        return skip("no direct I/O");
+    };
+    let is_stuck = AtomicBool::new(true);
+    let waited = watched("a task beside a stuck thread", || {
+        thread::scope(|scope| {
+            let (file, is_stuck, (give, take)) = (&file, &is_stuck, channel());
+            scope.spawn(move || {
+                let mut task = begin(file);
+                let polled = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                give.send((task, polled)).unwrap();
+                stuck_in_kernel(Duration::from_secs(1));
+                is_stuck.store(false, Ordering::SeqCst);
+            });
+            let (task, polled) = take.recv().unwrap();
+            assert!(polled.is_pending(), "the task has nothing to wait for");
+            let (began, bytes) = (Instant::now(), go_on(task));
+            assert!(is_stuck.load(Ordering::SeqCst), "{caching:?}: the task waited for the other thread");
+            assert_eq!(pattern.mismatch(0, &bytes), None);
+            began.elapsed()
+        })
+    });
+    println!("{caching:?}: {waited:?}");
     drop(file);
     while engine.stats().driver.slots_used > 0 {
         thread::yield_now();

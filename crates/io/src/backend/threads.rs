@@ -180,13 +180,29 @@ impl Shared {
 /// Workers run a syscall and a waker; 256 KiB is what small executors give their workers.
 const THREAD_STACK_BYTES: usize = 256 << 10;
 
+/// What miri runs of the low-level interface, beside the tests of arena, page cache, slots and quota. It cannot run, and tests on a
+/// kernel do instead:
+///
+/// | what | because miri lacks |
+/// |---|---|
+/// | rings: submission, completions, registered memory, polled and local drivers | `io_uring_setup(2)` |
+/// | `ChangeWatch`, `Watched` | `fanotify_init(2)`, `name_to_handle_at(2)` |
+/// | `Lease`, `LeaseWatch` | `F_SETLEASE`, signals |
+/// | `LiveMemory`, `MappedFile` | `mmap(2)` of a file, `userfaultfd(2)` |
+/// | `Pressure`, `device_number` and the like | files of `/proc` and `/sys`, `statfs(2)` |
+/// | direct I/O, `OpenFile::read_direct_first`, what the kernel's page cache holds | `O_DIRECT`, `cachestat(2)`, `preadv2(2)` |
+/// | `fallocate(2)` below `allocate`, `reserve` and `extend` | that call: here they find it unsupported |
+/// | children, and all that refuses to work in them | `fork(2)` |
 #[cfg(all(test, not(headwater_loom)))]
 mod tests {
     use std::task::{Context, Waker};
 
     use crate::driver::Driver;
     use crate::driver::choice::{DriverKind, DriverOptions};
-    use crate::file::{Access, DirectIo, OpenFile, Route};
+    use headwater_core::units::ByteRange;
+
+    use crate::backend::sim::SimOptions;
+    use crate::file::{Access, Allocated, AppendFile, Creation, DirectIo, OpenFile, Route};
     use crate::memory::arena::{Arena, Extents, Urgency};
     use crate::request::{Fsync, Request, Transfer};
     use crate::system::sys::{Direction, SyncScope};
@@ -240,5 +256,40 @@ mod tests {
         drop(driver);
         drop(finished);
         assert_eq!(arena.stats().used_bytes, 0);
+    }
+
+    /// Goal: every call by which the calling thread changes a file, and asks for its room, touches only what it was given, and does what
+    /// it says. Method: under miri, on the drivers that it can run.
+    #[test]
+    fn every_way_of_changing_a_file() {
+        let sim = SimOptions { short_per_mille: 0, transient_per_mille: 0, ..SimOptions::hostile(3) };
+        for kind in [DriverKind::Threads, DriverKind::Sim(sim)] {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("file");
+            let options = DriverOptions { kind, queue_depth: 2, ..DriverOptions::default() };
+            let driver = Driver::new(&options).unwrap();
+            let creation = Creation::New;
+            let file = OpenFile::create(&path, DirectIo::Off, Access::ReadWrite, creation).unwrap();
+            let appending = AppendFile::open(&file, &path).unwrap();
+            for (bytes, offset_bytes) in [(&b"head"[..], 0), (b"", 4), (b"water", 4)] {
+                let appended = driver.append_blocking(&appending, bytes).unwrap();
+                assert_eq!((appended.offset_bytes, appended.length_bytes), (offset_bytes, bytes.len()));
+            }
+            assert_eq!(appending.append(b"!").unwrap().offset_bytes, 9);
+            driver.set_len_blocking(&file, 9).unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), b"headwater");
+            assert_eq!(driver.allocate_blocking(&file, ByteRange::new(7, 7)).unwrap(), Allocated::Yes);
+            let reaches = driver.allocate_blocking(&file, ByteRange::new(0, 5000)).unwrap();
+            let length_bytes = if reaches == Allocated::Yes { 5000 } else { 9 };
+            driver.reserve_blocking(&file, ByteRange::new(0, 9000)).unwrap();
+            assert_eq!(file.length_bytes().unwrap(), length_bytes);
+            driver.extend_blocking(&file, 7000).unwrap();
+            driver.extend_blocking(&file, 6000).unwrap();
+            assert_eq!(file.length_bytes().unwrap(), 7000);
+            driver.sync_blocking(&file, SyncScope::All).unwrap();
+            let contents = std::fs::read(&path).unwrap();
+            assert!(contents.starts_with(b"headwater") && contents[9..].iter().all(|&byte| byte == 0));
+            assert_eq!((contents.len(), file.links().unwrap()), (7000, 1));
+        }
     }
 }

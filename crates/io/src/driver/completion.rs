@@ -34,6 +34,8 @@ pub struct Completion {
     taken: bool,
     /// A copy of the request, if it is a read whose completion a stuck thread may hold back.
     again: Option<Reread>,
+    /// The queue's stalls when the request was submitted, or was last begun again.
+    stalls: u64,
 }
 
 impl Completion {
@@ -46,8 +48,9 @@ impl Completion {
         start: Start,
     ) -> Result<Completion, Rejected> {
         let again = if queue.may_get_stuck() { Reread::of(&request) } else { None };
+        let stalls = queue.stalls();
         let id = queue.submit(request, urgency, start)?;
-        Ok(Completion { queue: queue.clone(), id, taken: false, again })
+        Ok(Completion { queue: queue.clone(), id, taken: false, again, stalls })
     }
 
     /// Blocks until the request is done. In a lone thread on `uring` this costs no thread switch: it reaps for itself.
@@ -103,12 +106,60 @@ impl Completion {
         unsafe { self.queue.slots.take(self.id) }.expect("waited for")
     }
 
-    /// Returns the result if the request is done, else arranges for the task to be woken.
+    /// Returns the result if the request is done, else arranges for the task to be woken. As with [`Completion::wait`], a read is
+    /// repeated, by a worker thread, if a thread that is stuck in the kernel holds back its completion.
     ///
     /// # Panics
     /// If polled again after it was ready, or in a forked child; on a local driver also outside of its `block_on`,
     /// unless the feature `tokio` is on and a tokio runtime runs the task.
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Finished> {
+        match self.poll_unless_stuck(context) {
+            Poll::Ready(Ok(finished)) => Poll::Ready(finished),
+            Poll::Ready(Err(Stuck)) => self.poll_elsewhere(context),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// As [`Completion::poll`], but does not repeat a read that a stuck thread holds back.
+    ///
+    /// # Errors
+    /// It may be such a read, so that the task had better drop this, which abandons it. Each time a thread is found to be stuck, this
+    /// is returned once.
+    ///
+    /// # Panics
+    /// When [`Completion::poll`] does.
+    pub fn poll_unless_stuck(&mut self, context: &mut Context<'_>) -> Poll<Result<Finished, Stuck>> {
+        match self.poll_once(context) {
+            Poll::Ready(finished) => Poll::Ready(Ok(finished)),
+            Poll::Pending if self.is_stuck() => Poll::Ready(Err(Stuck)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Whether a thread was found to be stuck since the last call, so that the read is better begun elsewhere.
+    fn is_stuck(&mut self) -> bool {
+        let stalls = self.queue.stalls();
+        let is_stuck = self.again.is_some() && stalls != self.stalls;
+        if is_stuck {
+            self.stalls = stalls;
+            self.queue.note_stuck_wait();
+        }
+        is_stuck
+    }
+
+    /// Has a worker thread read again, into other memory, and abandons the request under way. Goes on with that one while there is no
+    /// memory.
+    #[cold]
+    fn poll_elsewhere(&mut self, context: &mut Context<'_>) -> Poll<Finished> {
+        let begun = self.again.as_ref().and_then(Reread::request).and_then(|read| {
+            Completion::submit(self.queue.relief(), read.into(), Urgency::Demand, Start::Now).ok()
+        });
+        let Some(begun) = begun else { return Poll::Pending };
+        *self = begun;
+        self.poll_once(context)
+    }
+
+    fn poll_once(&mut self, context: &mut Context<'_>) -> Poll<Finished> {
         assert!(!self.taken, "a completion is polled again after it was ready");
         assert!(!self.queue.is_forked(), "a request of the parent process is waited for there");
         if let Some(finished) = self.take_or_wait(context) {
@@ -219,17 +270,26 @@ impl Reread {
     /// `None` if there is no memory for it.
     #[cold]
     fn read(&self) -> Option<Finished> {
-        let read = Transfer {
+        self.request().map(|read| carry_out_here(read.into()))
+    }
+
+    /// The same.
+    #[cold]
+    fn request(&self) -> Option<Transfer> {
+        Some(Transfer {
             direction: Direction::Read,
             file: self.file.clone(),
             route: self.route,
             offset_bytes: self.offset_bytes,
             length_bytes: self.length_bytes,
             extents: self.arena.allocate_run(self.memory_bytes, Urgency::Demand)?,
-        };
-        Some(carry_out_here(read.into()))
+        })
     }
 }
+
+/// A thread that is stuck in the kernel may hold back the completion of a read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stuck;
 
 /// A waiting thread first looks for a stuck one after this time, or up to twice that; then after twice as long each time. Most
 /// devices answer before.

@@ -402,6 +402,11 @@ impl Driver {
             stats.queued += queue.slots.queued();
             stats.slots_used += queue.slots.used();
             stats.stuck_waits += queue.stuck_waits();
+            if let Some(relief) = queue.started_relief() {
+                stats.in_flight += relief.slots.in_flight();
+                stats.queued += relief.slots.queued();
+                stats.slots_used += relief.slots.used();
+            }
             if let Backend::Uring(uring) = &queue.backend {
                 stats.enters += uring.enters();
                 stats.unmatched_completions += uring.unmatched();

@@ -4,8 +4,8 @@
 //! Does not own: which queue a request takes (driver).
 //! Invariants: I4 a queue lives until its last completion is gone, and then waits for the requests in flight.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::backend::sim::Sim;
@@ -23,6 +23,8 @@ pub(crate) struct Queue {
     pub(crate) backend: Backend,
     /// See [`DriverStats::stuck_waits`](super::DriverStats::stuck_waits).
     stuck_waits: AtomicU64,
+    /// Worker threads for reads that tasks begin again.
+    relief: OnceLock<Arc<Queue>>,
     mark: ProcessMark,
 }
 
@@ -42,7 +44,8 @@ pub(crate) enum Start {
 
 impl Queue {
     pub(crate) fn new(slots: Arc<Slots>, backend: Backend) -> Queue {
-        Queue { slots, backend, stuck_waits: AtomicU64::new(0), mark: ProcessMark::here() }
+        let (stuck_waits, relief) = (AtomicU64::new(0), OnceLock::new());
+        Queue { slots, backend, stuck_waits, relief, mark: ProcessMark::here() }
     }
 
     pub(crate) fn is_forked(&self) -> bool {
@@ -159,6 +162,31 @@ impl Queue {
         is_stuck
     }
 
+    /// How often tasks that wait here were woken because a thread is stuck in the kernel.
+    pub(crate) fn stalls(&self) -> u64 {
+        if let Backend::Uring(uring) = &self.backend { uring.stalls() } else { 0 }
+    }
+
+    /// A task waits no longer for a request here, because a thread is stuck.
+    pub(crate) fn note_stuck_wait(&self) {
+        self.stuck_waits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Worker threads that read while a thread is stuck: the kernel may hold the ring's lock for that thread.
+    #[cold]
+    pub(crate) fn relief(&self) -> &Arc<Queue> {
+        self.relief.get_or_init(|| {
+            let slots = Arc::new(Slots::new(RELIEF_DEPTH));
+            let threads = Backend::Threads(Threads::new(&slots));
+            Arc::new(Queue::new(slots, threads))
+        })
+    }
+
+    /// The same, if there are any.
+    pub(crate) fn started_relief(&self) -> Option<&Arc<Queue>> {
+        self.relief.get()
+    }
+
     /// Waits that ended so.
     pub(crate) fn stuck_waits(&self) -> u64 {
         self.stuck_waits.load(Ordering::Relaxed)
@@ -200,3 +228,6 @@ impl Queue {
         }
     }
 }
+
+/// Reads that tasks begin again at a time, each by a thread; more wait.
+const RELIEF_DEPTH: u32 = 8;

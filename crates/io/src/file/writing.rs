@@ -107,6 +107,10 @@ impl OpenFile {
         if range.is_empty() {
             return Ok(Allocated::Yes);
         }
+        // Miri has no `fallocate(2)`.
+        if cfg!(miri) {
+            return Ok(Allocated::Unsupported);
+        }
         if i64::try_from(range.end).is_err() {
             return Err(io::ErrorKind::FileTooLarge.into());
         }

@@ -18,18 +18,21 @@
 //! | Done | the owner | with `WAITER` the driver, which wakes it |
 //! | Taken | neither | the driver, which then frees the slot |
 //!
+//! With `LENT`, a third thread has the waiter for a moment, to wake it early ([`Slot::take_waiter`]). The flag replaces `WAITER`, so that
+//! the driver wakes no task; the owner lets that thread finish before it touches the waiter or leaves the slot.
+//!
 //! Taken exists because the driver reads the waiter after it published Done: an owner that comes in between must not
 //! free the slot yet, so whichever of the two is last does.
 //!
 //! Owns: the phases and their transitions, one function each.
 //! Does not own: what a request is; which slots are free (the slot table).
-//! Invariants: I4 while a request is in flight or abandoned its body is the driver's alone; I5 no transition waits or
-//! allocates.
+//! Invariants: I4 while a request is in flight or abandoned its body is the driver's alone; I5 no transition
+//! allocates, and only the owner waits, while the waiter is lent.
 //! Hot path: one atomic read-modify-write for a request without a registered waiter.
 
 use std::mem::MaybeUninit;
 
-use crate::sync::{AtomicU64, Ordering, UnsafeCell};
+use crate::sync::{AtomicU64, Ordering, UnsafeCell, thread};
 
 /// `A` is a request under way and then its outcome, `W` the waiter to wake.
 pub(crate) struct Slot<A, W> {
@@ -80,6 +83,13 @@ impl<A, W> Slot<A, W> {
         phase(self.word.load(Ordering::Acquire)) == DONE
     }
 
+    /// The generation, if a request is not done and has a waiter.
+    pub(crate) fn waited_for(&self) -> Option<u32> {
+        let word = self.word.load(Ordering::Relaxed);
+        let is_waited_for = word & WAITER != 0 && matches!(phase(word), QUEUED | IN_FLIGHT);
+        is_waited_for.then_some((word >> GENERATION_SHIFT) as u32)
+    }
+
     pub(crate) fn is_queued(&self) -> bool {
         phase(self.word.load(Ordering::Acquire)) == QUEUED
     }
@@ -128,6 +138,7 @@ impl<A, W> Slot<A, W> {
     /// # Safety
     /// The caller is the owner, has taken the slot from the queue and holds the slot table's lock.
     pub(crate) unsafe fn withdraw(&self) -> (A, Option<W>) {
+        self.change_waiter_flag(WAITER, 0);
         let word = self.word.load(Ordering::Acquire);
         assert_eq!(phase(word), QUEUED, "only what is queued is withdrawn");
         // SAFETY: out of the queue no driver knows the slot, and the caller is its owner.
@@ -220,7 +231,10 @@ impl<A, W> Slot<A, W> {
     /// [`Slot::read_done`] came before, once.
     #[inline]
     pub(crate) unsafe fn leave(&self) -> bool {
-        let word = self.word.load(Ordering::Acquire);
+        let mut word = self.word.load(Ordering::Acquire);
+        if word & LENT != 0 {
+            word = self.returned();
+        }
         let to = word ^ (DONE ^ TAKEN);
         if word & WAITER != 0
             && self.word.compare_exchange(word, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
@@ -252,10 +266,48 @@ impl<A, W> Slot<A, W> {
         registered
     }
 
+    /// Takes the waiter of a request that is not done, for the caller to wake: its owner then registers again. For any thread and any
+    /// slot, at any moment.
+    #[cold]
+    pub(crate) fn take_waiter(&self) -> Option<W> {
+        let mut word = self.word.load(Ordering::Acquire);
+        loop {
+            if word & WAITER == 0 || !matches!(phase(word), QUEUED | IN_FLIGHT) {
+                return None;
+            }
+            let to = word ^ (WAITER ^ LENT);
+            match self.word.compare_exchange(word, to, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break,
+                Err(now) => word = now,
+            }
+        }
+        // SAFETY: `WAITER` kept the owner from the waiter, and `LENT` does so now; the driver touches it only with `WAITER`.
+        let waiter = self.waiter.with_mut(|waiter| unsafe { (*waiter).take() });
+        self.word.fetch_and(!LENT, Ordering::Release);
+        waiter
+    }
+
+    /// The word once the waiter is no longer lent.
+    #[cold]
+    fn returned(&self) -> u64 {
+        loop {
+            let word = self.word.load(Ordering::Acquire);
+            if word & LENT == 0 {
+                return word;
+            }
+            // The other thread moves a waiter, but may have lost its processor meanwhile.
+            thread::yield_now();
+        }
+    }
+
     /// Flips the flag unless the request is done; returns the phase.
     fn change_waiter_flag(&self, clear: u64, set: u64) -> u64 {
         let mut word = self.word.load(Ordering::Acquire);
         while phase(word) != DONE {
+            if word & LENT != 0 {
+                word = self.returned();
+                continue;
+            }
             let to = word & !clear | set;
             if to == word {
                 break;
@@ -332,7 +384,7 @@ impl<A, W> Slot<A, W> {
     #[inline]
     pub(crate) fn is_at(&self, generation: u32, attempt: u32) -> bool {
         let at = u64::from(generation) << GENERATION_SHIFT | u64::from(attempt) << ATTEMPT_SHIFT;
-        let word = self.word.load(Ordering::Acquire) & !(WAITER | CANCELLED);
+        let word = self.word.load(Ordering::Acquire) & !(WAITER | CANCELLED | LENT);
         word == at | IN_FLIGHT || word == at | ABANDONED
     }
 
@@ -386,7 +438,11 @@ pub(crate) const ATTEMPTS: u32 = 1 << 12;
 const ATTEMPT_SHIFT: u32 = 5;
 const ATTEMPT: u64 = (ATTEMPTS as u64 - 1) << ATTEMPT_SHIFT;
 
-const FLAGS: u64 = PHASE | WAITER | CANCELLED | ATTEMPT;
+/// A third thread has the waiter.
+const LENT: u64 = 1 << 17;
+
+const FLAGS: u64 = PHASE | WAITER | CANCELLED | LENT | ATTEMPT;
+const _: () = assert!(LENT & ATTEMPT == 0 && LENT < 1 << GENERATION_SHIFT);
 
 const GENERATION_SHIFT: u32 = 32;
 
@@ -491,6 +547,44 @@ mod loom_tests {
                 driver.join().unwrap();
                 assert!(!registered || model.wakes.load(Ordering::Acquire) == 1, "a wake-up was lost");
                 assert!(taken || model.take());
+                model.check();
+            });
+        }
+    }
+
+    /// Goal: a waiter that a third thread wakes early is woken once at the least, by that thread or the driver, whatever its owner
+    /// does meanwhile; nothing touches the waiter of the slot's next use. Method: the owner looks, registers again, takes or abandons.
+    #[test]
+    fn loom_take_waiter_against_all() {
+        for abandons in [false, true] {
+            let mut builder = loom::model::Builder::new();
+            // Three threads: without a bound, some minutes.
+            builder.preemption_bound = Some(3);
+            builder.check(move || {
+                let model = Model::in_flight();
+                let (driver, slot) = (model.driver(), model.slot.clone());
+                let early = thread::spawn(move || {
+                    if let Some(wakes) = slot.take_waiter() {
+                        wakes.fetch_add(1, Ordering::Release);
+                    }
+                });
+                let registered = model.register();
+                if abandons {
+                    // SAFETY: the model's thread is the owner, and done with it.
+                    if let Abandoned::Done { done, vacated } = unsafe { model.slot.abandon() } {
+                        drop(done);
+                        if vacated {
+                            model.vacated.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                }
+                let taken = !abandons && model.take();
+                driver.join().unwrap();
+                early.join().unwrap();
+                if !abandons {
+                    assert!(!registered || model.wakes.load(Ordering::Acquire) == 1, "a wake-up was lost");
+                    assert!(taken || model.take());
+                }
                 model.check();
             });
         }

@@ -161,6 +161,24 @@ impl<A, W> SlotTable<A, W> {
         slots.get(index as usize - (self.first.len() << doublings))
     }
 
+    /// Every slot that was made.
+    fn all(&self) -> impl Iterator<Item = &Slot<A, W>> {
+        self.first.iter().chain(self.segments.iter().filter_map(OnceLock::get).flatten())
+    }
+
+    /// The requests that are not done and have a waiter, as numbers that no two requests share.
+    pub(crate) fn waited_for(&self, ids: &mut Vec<(u32, u32)>) {
+        ids.clear();
+        let waited_for = |(index, slot): (usize, &Slot<A, W>)| Some((index as u32, slot.waited_for()?));
+        ids.extend(self.all().enumerate().filter_map(waited_for));
+    }
+
+    /// The waiters of all requests that are not done, for the caller to wake: their owners register again.
+    #[cold]
+    pub(crate) fn take_waiters(&self) -> Vec<W> {
+        self.all().filter_map(Slot::take_waiter).collect()
+    }
+
     /// Accepts a request, or returns it: readahead when no place is to spare, anything when as many as
     /// [`Limits::OUTSTANDING_MAX`] are outstanding.
     pub(crate) fn begin(&self, active: A, urgency: Urgency) -> Result<Begun, A> {

@@ -149,6 +149,17 @@ impl Slots {
         self.table.drop_orphans(completed);
     }
 
+    /// See [`SlotTable::waited_for`].
+    pub(crate) fn waited_for(&self, ids: &mut Vec<(u32, u32)>) {
+        self.table.waited_for(ids);
+    }
+
+    /// Wakes all that wait for requests which are not done; they look again. The caller holds no lock.
+    #[cold]
+    pub(crate) fn wake_early(&self) {
+        self.table.take_waiters().into_iter().for_each(Waiter::wake);
+    }
+
     /// The result; if there is none yet, registers the task, which is woken when there is.
     ///
     /// # Safety

@@ -7,11 +7,11 @@ use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Barrier, Mutex};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headwater_io::{Completion, Fsync, RejectReason, SyncScope, Urgency};
+use headwater_io::{Completion, Direction, Fsync, RejectReason, SyncScope, Transfer, Urgency};
 use headwater_testkit::{Rng, stuck_in_kernel, with_seed};
 
 use crate::bench::{Bench, block_on, drivers, watched};
@@ -100,10 +100,10 @@ fn keep_busy(bench: &Bench, rng: &mut Rng, manner: Manner) {
             let early = match how {
                 // With a waker that nobody will call for: the next one, or the thread, replaces it.
                 2 | 3 => completion.poll(&mut Context::from_waker(Waker::noop())),
-                _ => std::task::Poll::Pending,
+                _ => Poll::Pending,
             };
             let finished = match (early, how) {
-                (std::task::Poll::Ready(finished), _) => finished,
+                (Poll::Ready(finished), _) => finished,
                 (_, 0 | 2) => completion.wait(),
                 (_, 1 | 3) => block_on(std::future::poll_fn(|context| completion.poll(context))),
                 _ => {
@@ -249,6 +249,94 @@ fn a_stuck_submitter_holds_up_no_reader() {
             })
         });
         println!("{}: {waited:?} for {} reads", bench.name(), STUCK_READS.len());
+        bench.assert_idle();
+    }
+}
+
+/// Goal: the same for a task that waits for several reads, of which one has not been polled by the time the thread is stuck. Method: a
+/// runtime of its own, which the driver thread serves.
+#[test]
+fn a_stuck_submitter_holds_up_no_task() {
+    for kind in drivers(10) {
+        let (bench, is_stuck) = (Bench::new(kind, 12, 10), AtomicBool::new(true));
+        let (give, take) = channel();
+        let waited = watched(bench.name(), || {
+            thread::scope(|scope| {
+                let (bench, is_stuck) = (&bench, &is_stuck);
+                scope.spawn(move || {
+                    for (place, (offset_bytes, length_bytes)) in STUCK_READS.into_iter().enumerate() {
+                        let mut completion = bench.submit(bench.request(offset_bytes, length_bytes));
+                        // A task may have moved since: the next to poll it replaces the waker.
+                        let mut context = Context::from_waker(Waker::noop());
+                        let early = (place > 0).then(|| completion.poll(&mut context));
+                        give.send((completion, early)).unwrap();
+                    }
+                    drop(give);
+                    stuck_in_kernel(Duration::from_secs(1));
+                    is_stuck.store(false, Ordering::SeqCst);
+                });
+                let (mut reads, began): (Vec<_>, _) = (take.into_iter().collect(), Instant::now());
+                block_on(poll_fn(|context| {
+                    let pending = reads.iter_mut().filter(|(_, done)| !matches!(done, Some(Poll::Ready(_))));
+                    pending.for_each(|(completion, done)| *done = Some(completion.poll(context)));
+                    let all = reads.iter().all(|(_, done)| matches!(done, Some(Poll::Ready(_))));
+                    if all { Poll::Ready(()) } else { Poll::Pending }
+                }));
+                assert!(is_stuck.load(Ordering::SeqCst), "the task waited for the other thread");
+                for ((_, done), (offset_bytes, length_bytes)) in reads.iter().zip(STUCK_READS) {
+                    let Some(Poll::Ready(finished)) = done else { unreachable!("all are done") };
+                    bench.check(offset_bytes, length_bytes, finished);
+                }
+                began.elapsed()
+            })
+        });
+        println!("{}: {waited:?} for {} reads", bench.name(), STUCK_READS.len());
+        bench.assert_idle();
+    }
+}
+
+/// Goal: a write that a stuck thread has prepared and not yet submitted is submitted by those that wait for it, once, and in order: what
+/// is written there later stays. Method: a plug that stays open while nothing can interrupt its thread; a thread and a task that wait.
+#[test]
+fn what_a_stuck_thread_has_staged_is_submitted_by_others() {
+    for kind in drivers(11) {
+        let (bench, is_stuck) = (Bench::new(kind, 12, 11), AtomicBool::new(true));
+        let (give, take) = channel();
+        let write = |offset_bytes, byte: u8| {
+            let mut write = Transfer { direction: Direction::Write, ..bench.request(offset_bytes, 4096) };
+            write.extents.iter_mut().for_each(|extent| extent.fill(byte));
+            write
+        };
+        let written = |offset_bytes| {
+            let finished = bench.submit(bench.request(offset_bytes, 4096)).wait();
+            assert_eq!(finished.result.unwrap(), 4096);
+            let first = finished.extents[0][0];
+            assert!(finished.extents[0][..4096].iter().all(|&byte| byte == first));
+            first
+        };
+        let waited = watched(bench.name(), || {
+            thread::scope(|scope| {
+                let (bench, write, is_stuck) = (&bench, &write, &is_stuck);
+                scope.spawn(move || {
+                    let mut plug = bench.driver.plug();
+                    let mut stage =
+                        |at, byte| plug.submit(write(at, byte), Urgency::Demand).expect("there is a place");
+                    give.send([stage(0, 1), stage(8192, 2)]).unwrap();
+                    stuck_in_kernel(Duration::from_secs(1));
+                    is_stuck.store(false, Ordering::SeqCst);
+                });
+                let ([first, mut second], began) = (take.recv().unwrap(), Instant::now());
+                assert_eq!(first.wait().result.unwrap(), 4096);
+                assert_eq!(block_on(poll_fn(|context| second.poll(context))).result.unwrap(), 4096);
+                for (offset_bytes, byte) in [(0, 3), (8192, 4)] {
+                    assert_eq!(bench.submit(write(offset_bytes, byte)).wait().result.unwrap(), 4096);
+                }
+                assert!(is_stuck.load(Ordering::SeqCst), "they waited for the other thread");
+                began.elapsed()
+            })
+        });
+        assert_eq!([written(0), written(8192)], [3, 4], "{}", bench.name());
+        println!("{}: {waited:?} for two writes, and two over them", bench.name());
         bench.assert_idle();
     }
 }

@@ -57,7 +57,7 @@ use registered::RegisteredMemory;
 use setup::Ring;
 pub(crate) use setup::{DevicePolling, RingUse, polled_read_works};
 pub use setup::{Sharing, SubmissionPolling};
-use stalls::Entered;
+use stalls::{Entered, Stalls};
 use submission::Staged;
 use waiting::Followers;
 
@@ -83,6 +83,7 @@ pub(crate) struct Shared {
     /// Around calls of `io_uring_enter`; closed when the kernel has refused one.
     gate: Gate,
     entered: Entered,
+    stalls: Stalls,
     /// Whether a thread of the kernel submits (`IORING_SETUP_SQPOLL`).
     submits_by_itself: bool,
     reaper: Mutex<()>,
@@ -169,6 +170,7 @@ impl Uring {
             substitute: OnceLock::new(),
             gate: Gate::new(),
             entered: Entered::new(),
+            stalls: Stalls::new(),
             submits_by_itself: wanted.submission_polling != SubmissionPolling::Off,
             reaper: Mutex::new(()),
             followers: Mutex::default(),
@@ -227,6 +229,12 @@ impl Uring {
     /// Whether a thread that submitted here is stuck in the kernel.
     pub(crate) fn has_stuck_submitter(&self) -> bool {
         self.shared.entered.any_is_stuck()
+    }
+
+    /// How often attendants found such a thread while tasks waited. With each time, a task that waits for a read is woken, to begin it
+    /// again elsewhere.
+    pub(crate) fn stalls(&self) -> u64 {
+        self.shared.stalls.found()
     }
 
     /// Reaps completions that are ready, unless another thread leads.

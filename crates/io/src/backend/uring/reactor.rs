@@ -3,6 +3,7 @@
 //! ```text
 //!   a task polls a request ─► attend ─► first in this runtime? spawn the reactor
 //!   reactor: descriptor readable ─► lead, drain, wake tasks ─► runs again after them ─► submits the requests they left
+//!            timer, while requests are in flight ─► looks for stuck threads (stalls)
 //! ```
 //!
 //! A runtime watches its descriptors only while a thread runs it, so each runtime whose tasks wait has a reactor of its own, and
@@ -16,17 +17,21 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, ready};
 
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
 use tokio::task::AbortHandle;
 
+use super::stalls::LOOK;
 use super::{Attendant, Shared};
 use crate::sync::lock;
 
@@ -40,6 +45,7 @@ struct Entry {
     runtime: Id,
     reactor: Attendant,
     state: State,
+    timer: Option<Arc<Timer>>,
 }
 
 enum State {
@@ -62,20 +68,29 @@ impl Reactors {
         let reactor = {
             let mut entries = lock(&self.entries);
             if let Some(entry) = entries.iter().find(|entry| entry.runtime == id) {
+                if let Some(timer) = &entry.timer {
+                    timer.arm();
+                }
                 return (!matches!(entry.state, State::Impossible)).then_some(entry.reactor);
             }
             let reactor = Attendant(NEXT.fetch_add(1, Ordering::Relaxed));
-            entries.push(Entry { runtime: id, reactor, state: State::Starting });
+            entries.push(Entry { runtime: id, reactor, state: State::Starting, timer: None });
             reactor
         };
         let Some(descriptor) = watch(shared) else {
             self.set(id, State::Impossible);
             return None;
         };
+        let timer = watch_timer(shared);
+        if let Some(timer) = &timer {
+            timer.get_ref().arm();
+            self.set_timer(id, timer.get_ref());
+        }
         let registration = Registration { reactors: Arc::downgrade(self), runtime: id };
         let task = Reactor {
             shared: Arc::downgrade(shared),
             descriptor,
+            timer,
             burst_under_way: false,
             number: reactor,
             _registration: registration,
@@ -90,6 +105,12 @@ impl Reactors {
         let mut entries = lock(&self.entries);
         let entry = entries.iter_mut().find(|entry| entry.runtime == runtime);
         entry.map(|entry| entry.state = state).is_some()
+    }
+
+    fn set_timer(&self, runtime: Id, timer: &Arc<Timer>) {
+        let mut entries = lock(&self.entries);
+        let entry = entries.iter_mut().find(|entry| entry.runtime == runtime);
+        _ = entry.map(|entry| entry.timer = Some(timer.clone()));
     }
 
     /// Ends all of them.
@@ -119,6 +140,54 @@ fn watch(shared: &Shared) -> Option<AsyncFd<OwnedFd>> {
     catch_unwind(AssertUnwindSafe(register)).ok()?.ok()
 }
 
+/// A timer for looks at stuck threads, registered with the current runtime, which has I/O. `None` on a local ring, which is entered by the
+/// thread that runs its tasks, or if the process has no descriptor left.
+fn watch_timer(shared: &Shared) -> Option<AsyncFd<Arc<Timer>>> {
+    if shared.owner.is_some() {
+        return None;
+    }
+    let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+    let descriptor = timerfd_create(TimerfdClockId::Monotonic, flags).ok()?;
+    let timer = Arc::new(Timer { descriptor, is_armed: AtomicBool::new(false) });
+    // SAFETY: a `Timer` has one descriptor, open until its last handle is dropped.
+    unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) }.ok()
+}
+
+/// Expires once after it was armed.
+struct Timer {
+    descriptor: OwnedFd,
+    is_armed: AtomicBool,
+}
+
+impl Timer {
+    /// Costs no more than a load if it is armed already.
+    fn arm(&self) {
+        if self.is_armed.load(Ordering::Relaxed) || self.is_armed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let soon = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+        let once = Itimerspec { it_interval: never, it_value: soon };
+        // It cannot fail with these arguments; if it did, no task would be helped past a stuck thread.
+        _ = timerfd_settime(&self.descriptor, TimerfdTimerFlags::empty(), &once);
+    }
+
+    /// Whether it has expired; it can be armed again then.
+    fn take_expired(&self) -> bool {
+        let is_expired = rustix::io::read(&self.descriptor, &mut [0; 8]).is_ok();
+        if is_expired {
+            self.is_armed.store(false, Ordering::Release);
+        }
+        is_expired
+    }
+}
+
+impl AsRawFd for Timer {
+    fn as_raw_fd(&self) -> RawFd {
+        self.descriptor.as_raw_fd()
+    }
+}
+
 /// Whether the process has a descriptor of `epoll(7)`, as each runtime with I/O has; also if that cannot be determined.
 fn any_runtime_has_io() -> bool {
     let Ok(mut descriptors) = fs::read_dir("/proc/self/fd") else { return true };
@@ -145,6 +214,7 @@ impl Drop for Registration {
 struct Reactor {
     shared: Weak<Shared>,
     descriptor: AsyncFd<OwnedFd>,
+    timer: Option<AsyncFd<Arc<Timer>>>,
     /// Tasks were woken and may have left requests.
     burst_under_way: bool,
     number: Attendant,
@@ -159,6 +229,7 @@ impl Future for Reactor {
         if std::mem::take(&mut self.burst_under_way) {
             shared.end_burst();
         }
+        self.look(&shared, context);
         match self.reap(&shared, context) {
             Poll::Ready(Ok(())) => {
                 // Behind the tasks that were just woken.
@@ -173,6 +244,20 @@ impl Future for Reactor {
 }
 
 impl Reactor {
+    /// Looks for stuck threads whenever the timer has expired, which goes on while requests are in flight.
+    fn look(&self, shared: &Shared, context: &mut Context<'_>) {
+        let Some(timer) = &self.timer else { return };
+        while let Poll::Ready(Ok(mut expired)) = timer.poll_read_ready(context) {
+            if timer.get_ref().take_expired() {
+                shared.look_for_tasks();
+                if shared.slots.in_flight() > 0 {
+                    timer.get_ref().arm();
+                }
+            }
+            expired.clear_ready();
+        }
+    }
+
     /// Waits for completions and wakes their owners. An error means that the runtime is going away.
     fn reap(&self, shared: &Shared, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut any = false;

@@ -9,7 +9,7 @@
 //! | request | waits for the stuck thread? |
 //! |---|---|
 //! | read, for which a thread waits | no: after some milliseconds that thread reads by itself, into other memory (completion) |
-//! | read, for which a task waits | yes: while the request is in flight its waker belongs to the slot's owner alone, so nothing can wake the task to read again; a flag for that would cost an atomic operation at each poll |
+//! | read, for which a task waits | no: the task is woken, and a worker thread reads into other memory (completion) |
 //! | sync | no: a worker thread of the kernel carries it out, and posts its completion itself |
 //! | direct write | yes, and with it each sync that has to follow it |
 //!
@@ -18,15 +18,94 @@
 //! device is done, what is left is work of that thread, which cancelling does not find. And a sync must not be made again in place of one
 //! whose result is kept back: the kernel reports a failed write-back once, and the second sync would call lost bytes safe.
 //!
-//! Owns: which threads have entered, and whether one is stuck.
+//! A thread that waits looks for stuck ones by itself. For tasks their attendant looks:
+//!
+//! ```text
+//!   attendant, each LOOK ─► a task waits longer than that? ─► any thread stuck? ─► count a stall ─► wake the tasks ─► they poll
+//! ```
+//!
+//! Owns: which threads have entered, whether one is stuck, and when attendants look.
 //! Does not own: the reaction (completion).
 
 use std::fs;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::Shared;
+use crate::request::slots::Slots;
 use crate::sync::lock;
+
+/// Looks for stuck threads on behalf of tasks.
+pub(super) struct Stalls {
+    /// Stalls found so far.
+    found: AtomicU64,
+    looks: Mutex<Looks>,
+}
+
+struct Looks {
+    /// Not before.
+    next: Instant,
+    /// Between looks at threads: longer each time that none is stuck although a task waits.
+    pause: Duration,
+    /// The requests that tasks waited for at the last look.
+    waited_for: Vec<(u32, u32)>,
+    /// Room for those of the next.
+    spare: Vec<(u32, u32)>,
+}
+
+impl Stalls {
+    pub(super) fn new() -> Stalls {
+        let looks = Looks { next: Instant::now(), pause: LOOK, waited_for: Vec::new(), spare: Vec::new() };
+        Stalls { found: AtomicU64::new(0), looks: Mutex::new(looks) }
+    }
+
+    pub(super) fn found(&self) -> u64 {
+        self.found.load(Ordering::Acquire)
+    }
+
+    /// A thread is stuck.
+    pub(super) fn note(&self) {
+        self.found.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+impl Shared {
+    /// Called by an attendant while requests are in flight, some hundred times a second at the least: wakes all tasks when they are to
+    /// poll again because a thread is stuck. The caller holds no lock.
+    pub(super) fn look_for_tasks(&self) {
+        // Another attendant looks.
+        let Ok(mut looks) = self.stalls.looks.try_lock() else { return };
+        let now = Instant::now();
+        if now < looks.next {
+            return;
+        }
+        let is_stuck = looks.any_is_old(&self.slots) && {
+            looks.pause = (2 * looks.pause).min(LOOK_MAX);
+            self.entered.any_is_stuck()
+        };
+        looks.next = now + looks.pause;
+        drop(looks);
+        if is_stuck {
+            self.stalls.note();
+            self.slots.wake_early();
+        }
+    }
+}
+
+impl Looks {
+    /// Whether a task waits for the same request as at the last look. If none does, the next look comes soon.
+    fn any_is_old(&mut self, slots: &Slots) -> bool {
+        slots.waited_for(&mut self.spare);
+        std::mem::swap(&mut self.waited_for, &mut self.spare);
+        // Both in the order of slots.
+        let is_old = self.waited_for.iter().any(|request| self.spare.binary_search(request).is_ok());
+        if !is_old {
+            self.pause = LOOK;
+        }
+        is_old
+    }
+}
 
 /// Threads that entered a ring, most of them: each has one place, which another may take.
 pub(super) struct Entered {
@@ -88,6 +167,13 @@ fn this_thread() -> u32 {
 
 /// Longer than a device takes for what a thread waits for in this manner, mostly a page of a file.
 const STUCK_AFTER: Duration = Duration::from_millis(3);
+
+/// Between the looks of an attendant. The first finds a request, the second that it is old and that a thread
+/// waits, and the third, after twice the time, that this thread is stuck: 6 ms at the most.
+pub(super) const LOOK: Duration = Duration::from_micros(1600);
+
+/// The devices for which tasks wait longest, disks that turn, complete hundreds of requests in this time.
+const LOOK_MAX: Duration = Duration::from_millis(500);
 
 /// Enough for the threads of most programs; the kernel numbers those that begin together in a row.
 const PLACES: usize = 64;

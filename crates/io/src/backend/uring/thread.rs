@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use super::stalls::LOOK;
 use super::{Attendant, BURST_LIMIT, Reaper, Shared, WAIT, WaitsIdle};
 use crate::sync::{lock, unpoisoned};
 use crate::system::signals::spawn;
@@ -91,12 +92,13 @@ impl Shared {
 
     fn lead_for_tasks(&self) {
         let in_burst = self.burst.load(Ordering::Relaxed) > 0;
-        let limit = if in_burst { BURST_LIMIT } else { WAIT };
+        let limit = if in_burst { BURST_LIMIT } else { LOOK };
         let attendant = Reaper::Attendant(Attendant::THREAD);
         let seen = self.reap(lock(&self.reaper), attendant, limit, WaitsIdle::No);
         if in_burst && !seen {
             self.end_burst();
         }
+        self.look_for_tasks();
     }
 }
 

@@ -378,6 +378,31 @@ fn arbitrary_arguments_reach_no_other_file() {
     anyone.loads.clear();
     assert_eq!(anyone.cache.loading_pages(), 0, "what was refused in the middle was not ended");
     anyone.cache.check();
+    let Anyone { arena, other_arena, cache, file, extents, runs, owned, .. } = anyone;
+    drop((secret, file, cache, extents, runs, owned));
+    assert_idle(&arena);
+    assert_idle(&other_arena);
+}
+
+/// Goal: extents that a load still needs are refused as a whole: no page changes, and their memory returns to the arena. Method: the
+/// load's frames are the last of three, so that two pages could have been installed before.
+#[test]
+fn extents_of_a_load_are_not_installed() {
+    let (arena, cache, file) = bench();
+    load(&arena, &file, 0..1).unwrap();
+    let wanted = arena.allocate_run(PAGE_BYTES, Urgency::Demand).unwrap();
+    let loading = file.begin_load(range(9, 10), &wanted, LoadId::new(0), PageIndex::new(9)).unwrap();
+    let others = [(); 2].map(|()| arena.allocate(PAGE_BYTES, Urgency::Demand).unwrap());
+    let extents: Extents = others.into_iter().chain(wanted).collect();
+    let cached_bytes = arena.stats().cached_bytes;
+    assert!(refusable(|| file.install(range(0, 3), extents)).is_none());
+    assert_eq!((arena.stats().used_bytes, arena.stats().cached_bytes), (0, cached_bytes));
+    assert!(matches!(file.pin(PageIndex::new(0), 0..1), Found::Page(page) if page[0] == 0));
+    assert!(matches!(file.pin(PageIndex::new(1), 0..1), Found::Absent));
+    drop(loading);
+    cache.check();
+    drop((file, cache));
+    assert_idle(&arena);
 }
 
 const ROUNDS: u64 = if cfg!(miri) { 100 } else { 6000 };

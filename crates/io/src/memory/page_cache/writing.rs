@@ -13,12 +13,12 @@
 //! Invariants: I1 a pinned page is not written; writes in place are atomic stores, because of optimistic reads.
 //! Locks: `control` for `install`; `arena.state` before and after it.
 
-use headwater_core::frame::{FirstUse, LoadId, WriteLatch};
+use headwater_core::frame::{FirstUse, Frame, FrameState, LoadId, WriteLatch};
 use headwater_core::units::{FrameId, PAGE_BYTES, PageCount, PageIndex, PageRange};
 use smallvec::SmallVec;
 
 use super::{FilePages, Found, PinnedRun, Shared};
-use crate::memory::arena::Extents;
+use crate::memory::arena::{Extent, Extents};
 use crate::system::sys;
 
 /// What became of a write in place.
@@ -154,6 +154,10 @@ impl FilePages {
         let held_pages: usize = extents.iter().map(|extent| extent.frames().len()).sum();
         assert!(held_pages as u64 >= pages.len().get(), "the extents hold the pages");
         assert!(extents.iter().all(|extent| shared.arena.owns(extent)), "the extents are of this arena");
+        // Before any of them is a frame of the cache: from then on only the cache could return their memory.
+        let state = |frame| shared.cache.frame(FrameId::new(frame)).map(Frame::state);
+        let is_free = |frame| state(frame).is_none_or(|state| state == FrameState::Free);
+        assert!(extents.iter().flat_map(Extent::frames).all(is_free), "the extents are those of no load");
         let frames: SmallVec<[u32; 64]> =
             extents.into_iter().flat_map(|extent| shared.arena.adopt(extent)).collect();
         let mut freed: SmallVec<[FrameId; 64]> = SmallVec::new();
