@@ -80,7 +80,7 @@ impl Headroom {
         Headroom { free_bytes: u64::MAX, reserve_bytes: 0, limit: MemoryLimit::System, offered_bytes: 0 };
 
     /// What there is beyond the reserve. Half of that may be memory on offer, which the kernel takes in time by itself; taking it costs
-    /// the thread that needs it some time, so the other half is used by nobody.
+    /// the thread that needs it some time, so the other half stays unused.
     pub fn spare_bytes(&self) -> u64 {
         let beyond_unused = self.unused_bytes().saturating_sub(self.unused_bytes_min());
         self.free_bytes.saturating_sub(self.reserve_bytes).min(beyond_unused)

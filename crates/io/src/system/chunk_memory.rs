@@ -114,7 +114,7 @@ pub(crate) unsafe fn discard_chunk(base: NonNull<u8>, bytes: usize) -> io::Resul
 /// afterwards: that reads as zeros then (`MADV_FREE` of madvise(2)).
 ///
 /// # Safety
-/// The chunk is mapped, and no ring knows it; nobody needs a byte of it without [`touch_page`] from now on.
+/// The chunk is mapped, and no ring knows it; from now on its bytes are used only after [`touch_page`].
 #[cfg(not(miri))]
 pub(crate) unsafe fn offer_chunk(base: NonNull<u8>, bytes: usize) -> io::Result<()> {
     // SAFETY: the caller vouches for it.

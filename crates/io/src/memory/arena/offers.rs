@@ -95,10 +95,10 @@ impl Arena {
     /// ring keeps the memory. Some 2 µs for a huge page.
     ///
     /// # Safety
-    /// Each byte of the chunk is free memory, or of a page that nobody reads without touching it first.
+    /// Each byte of the chunk is free memory, or of a page that readers touch before they use it.
     pub(crate) unsafe fn offer(&self, index: u32) -> bool {
         let state = self.shared.lock();
-        assert!(state.buddy.is_withheld(index), "only what nobody is given is offered");
+        assert!(state.buddy.is_withheld(index), "only what is withheld is offered");
         let chunk = self.chunk(&state, index);
         drop(state);
         // SAFETY: as the caller promises; the chunk is mapped as long as the arena, and no ring knows it.

@@ -335,16 +335,16 @@ const OFFERED_AT_ONCE: usize = 16;
 /// Chunks whose frames are looked at beyond those.
 const LOOKED_AT: usize = 48;
 
-/// A chunk of which so many pages are used between two rounds is not cold.
+/// A chunk of which more pages are used between two rounds is not cold.
 const USES_MAX: u32 = 32;
 
-/// A chunk that was used is not offered again for so many rounds.
+/// Rounds until a chunk that was used is offered again.
 const HOT_ROUNDS: u64 = 256;
 
-/// Nor one that could not be offered.
+/// Rounds until one that could not be offered is tried again.
 const REFUSED_ROUNDS: u64 = 16;
 
-/// When so many pages of a chunk were taken, its huge page is gone or in pieces: the rest leaves too.
+/// When 64 pages of a chunk were taken, its huge page is gone or in pieces: the rest leaves too.
 const TAKEN_MIN: usize = 64;
 
 #[cfg(all(test, not(headwater_loom)))]

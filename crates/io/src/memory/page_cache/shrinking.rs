@@ -52,7 +52,7 @@ impl PageCache {
         chunks
     }
 
-    /// Begins with other chunks in each call, each of which looks at so many.
+    /// Begins with other chunks in each call, each of which looks at `looked_at`.
     pub(super) fn rotate<T>(&self, chunks: &mut [T], looked_at: usize) {
         let hand = self.shared.hand.fetch_add(looked_at, Ordering::Relaxed);
         let middle = hand % chunks.len().max(1);

@@ -93,7 +93,7 @@ fn what_was_taken_is_a_miss() {
     assert_idle(&arena);
 }
 
-/// Goal: what nobody looked at is found by looking after it: it leaves, and the chunk goes back to the system as a whole.
+/// Goal: what no reader looked at is found by looking after it: it leaves, and the chunk goes back to the system as a whole.
 #[test]
 fn what_was_taken_is_noticed() {
     let (arena, cache, file) = offered();
