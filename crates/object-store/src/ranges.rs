@@ -100,7 +100,7 @@ mod tests {
     fn batches_hold_all_and_are_bounded() {
         let mib = 1 << 20;
         let ranges: Vec<Range<u64>> =
-            (0..20).map(|at| at * 5 * mib..(at * 5 + 4) * mib).chain([0..100 * mib]).collect();
+            (0..20).map(|at| at * 5 * mib..(at * 5 + 4) * mib).chain(std::iter::once(0..100 * mib)).collect();
         let order: Vec<usize> = (0..ranges.len()).collect();
         let batches = batches(&ranges, &order);
         assert_eq!(batches.concat(), order);

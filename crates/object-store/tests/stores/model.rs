@@ -12,6 +12,9 @@
 /// Operations of a run in the suite; `HEADWATER_STORE_OPERATIONS` says another number.
 const OPERATIONS: u64 = 1500;
 
+/// Operations on one runtime, with an end to what hangs.
+const TOGETHER: usize = 1000;
+
 fn operations() -> u64 {
     std::env::var("HEADWATER_STORE_OPERATIONS").map_or(OPERATIONS, |number| number.parse().unwrap())
 }
@@ -48,11 +51,14 @@ macro_rules! model {
                         concat!("model::", stringify!($version), "::no_operation_differs_from_the_model"),
                         |seed| {
                             let mut world = World::new(&engine, seed);
-                            run("random operations", async {
-                                for number in 0..super::operations() {
-                                    world.step(number).await;
-                                }
-                            });
+                            let operations = super::operations();
+                            for first in (0..operations).step_by(super::TOGETHER) {
+                                run("random operations", async {
+                                    for number in first..(first + super::TOGETHER as u64).min(operations) {
+                                        world.step(number).await;
+                                    }
+                                });
+                            }
                             drop(world);
                             assert_eq!(engine.stats().lent_bytes, 0);
                         },
