@@ -176,7 +176,8 @@ mod tests {
         if openat2(CWD, "/", OFlags::PATH, Mode::empty(), ResolveFlags::CACHED).is_err() {
             return headwater_testkit::skip("the kernel does not tell what it knows of paths");
         }
-        assert_eq!(lookup(&path), Lookup::Cached);
-        assert_eq!(lookup(&path.join("below a file")), Lookup::Cached);
+        // A rename anywhere on the machine may make the kernel give up a lookup.
+        let is_cached = |path: &Path| (0..1000).any(|_| lookup(path) == Lookup::Cached);
+        assert!(is_cached(&path) && is_cached(&path.join("below a file")));
     }
 }

@@ -18,6 +18,7 @@ pub(crate) mod memory_file;
 #[cfg(feature = "metrics")]
 pub(crate) mod metrics;
 pub(crate) mod opened_as;
+pub(crate) mod options;
 pub(crate) mod page_ref;
 pub(crate) mod read_at;
 pub(crate) mod read_file;

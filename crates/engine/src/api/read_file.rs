@@ -20,7 +20,8 @@ use bytes::Bytes;
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageRange};
 use headwater_io::{FileKind, Found, PinnedRun, SeenFile, WholeFile};
 
-use crate::api::file::{File, OpenOptions};
+use crate::api::file::File;
+use crate::api::options::OpenOptions;
 use crate::base::error::{Error, Operation, Result};
 use crate::engine::Engine;
 use crate::engine::lending::{LENT_BYTES_MIN, LENT_TIMES_MAX};

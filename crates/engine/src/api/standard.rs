@@ -16,7 +16,8 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use crate::api::contents::Contents;
-use crate::api::file::{File, OpenOptions};
+use crate::api::file::File;
+use crate::api::options::OpenOptions;
 use crate::base::error::{Error, Operation, Result};
 use crate::engine::handle::Source;
 
@@ -101,8 +102,8 @@ impl File {
 
     /// Takes the exclusive lock of the file, as `std::fs::File::lock` does (`flock(2)`), and blocks until it is free. Afterwards
     /// reads see what other programs wrote before they unlocked. The lock belongs to this file and its clones; it ends with
-    /// [`File::unlock`], or when the last of them is dropped, either of which writes back first what was written. A lock keeps
-    /// nobody from reading or writing that does not ask for it.
+    /// [`File::unlock`], or when the last of them is dropped, either of which writes back first what was written. A lock does
+    /// not keep programs from reading or writing that do not ask for it.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

@@ -159,7 +159,7 @@ struct BoolParameters {
 
 /// Functions that have name, parameter and meaning of one of the standard library (`OpenOptions::append`), or of a type that another
 /// one takes the place of (`LocalFileSystem::with_fsync`).
-const AS_ELSEWHERE: [&str; 2] = ["append", "with_fsync"];
+const AS_ELSEWHERE: [&str; 7] = ["append", "create", "create_new", "read", "truncate", "with_fsync", "write"];
 
 impl BoolParameters {
     fn add(&mut self, visibility: &Visibility, signature: &Signature) {
