@@ -333,8 +333,8 @@ impl Actor {
                 word.wrapping_add(value)
             }),
             Step::Exchange(which, at, value) => self.change(which, at.get(), &mut |window, at, word| {
-                assert_eq!(window.compare_exchange_u64(at, word ^ 1, value).ok(), Some(Err(word)));
-                assert_eq!(window.compare_exchange_u64(at, word, value).ok(), Some(Ok(word)));
+                assert!(window.compare_exchange_u64(at, word ^ 1, value).is_ok_and(|before| before == word));
+                assert!(window.compare_exchange_u64(at, word, value).is_ok_and(|before| before == word));
                 value
             }),
             _ => unreachable!("it is no step of a window"),

@@ -15,7 +15,6 @@ use crate::api::async_reader::{AsyncReader, ByteStream};
 use crate::api::async_writer::AsyncWriter;
 use crate::api::contents::Contents;
 use crate::api::memory_file::MemoryFile;
-use crate::api::options::OpenOptions;
 use crate::api::reader::Reader;
 use crate::api::writer::Writer;
 use crate::base::counters::FileStats;
@@ -31,30 +30,6 @@ pub struct File {
 }
 
 impl File {
-    /// Opens `path` for reading with the defaults of [`OpenOptions`].
-    ///
-    /// # Errors
-    /// As [`OpenOptions::open`].
-    pub fn open(path: impl AsRef<Path>) -> Result<File> {
-        OpenOptions::new().open(path)
-    }
-
-    /// Opens `path` for reading and writing, empty: created if it does not exist, else truncated to length 0.
-    ///
-    /// # Errors
-    /// As [`OpenOptions::open`].
-    pub fn create(path: impl AsRef<Path>) -> Result<File> {
-        OpenOptions::new().write(true).create(true).truncate(true).open(path)
-    }
-
-    /// Creates the file `path`, which must not exist, for reading and writing.
-    ///
-    /// # Errors
-    /// As [`OpenOptions::open`]; `AlreadyExists`.
-    pub fn create_new(path: impl AsRef<Path>) -> Result<File> {
-        OpenOptions::new().write(true).create_new(true).open(path)
-    }
-
     /// A file of these bytes, named `<memory>` in errors. It needs no engine and works wherever a file is read: positional reads
     /// copy, [`File::read_at_async`] and [`File::stream`] share the bytes, readers show them in place.
     ///
@@ -99,8 +74,8 @@ impl File {
     }
 
     /// Checks the file for changes at once, so that the next read sees what other programs have done until now, whatever
-    /// [`OpenOptions::revalidate`] says: for programs that alternate on a file faster than that interval. One or two system
-    /// calls, unless the file is leased; blocks if others have written to pages that are partly dirty.
+    /// [`OpenOptions::revalidate`](crate::OpenOptions::revalidate) says: for programs that alternate on a file faster than that
+    /// interval. One or two system calls, unless the file is leased; blocks if others have written to pages that are partly dirty.
     ///
     /// # Errors
     /// What `statx(2)` reports.

@@ -23,6 +23,32 @@ use crate::engine::Engine;
 use crate::engine::handle::{Entry, IoMode, Source};
 use crate::inode::coherence::Coherence;
 
+impl File {
+    /// Opens `path` for reading with the defaults of [`OpenOptions`].
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<File> {
+        OpenOptions::new().open(path)
+    }
+
+    /// Opens `path` for reading and writing, empty: created if it does not exist, else truncated to length 0.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn create(path: impl AsRef<Path>) -> Result<File> {
+        OpenOptions::new().write(true).create(true).truncate(true).open(path)
+    }
+
+    /// Creates the file `path`, which must not exist, for reading and writing.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`]; `AlreadyExists`.
+    pub fn create_new(path: impl AsRef<Path>) -> Result<File> {
+        OpenOptions::new().write(true).create_new(true).open(path)
+    }
+}
+
 /// How to open a file.
 ///
 /// ```
