@@ -238,6 +238,13 @@ impl Cache {
         self.frames[frame].unpin()
     }
 
+    /// Adds a pin to that of the caller, unless the frame has `pins_max` by now.
+    ///
+    /// Panics if it is not pinned.
+    pub fn pin_again(&self, frame: FrameId, pins_max: u32) -> bool {
+        self.frames[frame].pin_again(pins_max)
+    }
+
     /// The same for frames of one chunk. Passes those to `freed` whose memory is the caller's again.
     ///
     /// Panics for frames of several chunks.

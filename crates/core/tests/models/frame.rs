@@ -58,6 +58,7 @@ enum Call {
     InvalidateClean,
     Pin(usize, (u32, u32)),
     Hold(usize),
+    PinAgain,
     Unpin,
     BeginWrite(usize, (u32, u32)),
     EndWrite,
@@ -97,7 +98,7 @@ fn calls() -> Vec<Call> {
     let writes = identities.clone().flat_map(|identity| READS.map(|part| BeginWrite(identity, part)));
     let whole = identities.flat_map(|identity| [Install(identity), Hold(identity)]);
     let sets = (0..=REFERENCES_MAX + 1).map(SetReferences);
-    let loads = [CompleteLoad, FailLoad, Invalidate, InvalidateClean, Unpin, EndWrite, Clean];
+    let loads = [CompleteLoad, FailLoad, Invalidate, InvalidateClean, PinAgain, Unpin, EndWrite, Clean];
     let others = [Offer, BeginTouch, Withdraw, Evict, TakeReferences, Demand, Mark];
     begins.chain(pins).chain(writes).chain(whole).chain(sets).chain(loads).chain(others).collect()
 }
@@ -114,6 +115,7 @@ impl Call {
             Call::InvalidateClean => "invalidate_clean",
             Call::Pin(..) => "pin",
             Call::Hold(_) => "hold",
+            Call::PinAgain => "pin_again",
             Call::Unpin => "unpin",
             Call::BeginWrite(..) => "begin_write",
             Call::EndWrite => "end_write",
@@ -140,6 +142,7 @@ impl Call {
                 Answer::Pin(frame.pin(file, page, within, end))
             }
             Call::Hold(identity) => Answer::Held(frame.hold(IDENTITIES[identity].0, IDENTITIES[identity].1)),
+            Call::PinAgain => Answer::Did(frame.pin_again(PINS_MAX)),
             Call::Unpin => Answer::Unpinned(frame.unpin()),
             Call::BeginWrite(identity, (within, end)) => {
                 let (file, page) = IDENTITIES[identity];
@@ -244,9 +247,13 @@ impl Model {
                 Gives(Answer::Invalidated(None), self)
             }
             Call::Invalidate | Call::InvalidateClean if self.is_in_table() => self.invalidate(),
+            Call::PinAgain if self.pins > 0 => {
+                let pins = (self.pins + 1).min(PINS_MAX);
+                Gives(Answer::Did(pins > self.pins), Model { pins, ..self })
+            }
             Call::Unpin if self.pins > 0 => self.unpin(),
             Call::EndWrite if self.state == State::Writing => Gives(Answer::Nothing, self.to(State::Dirty)),
-            Call::BeginLoad(..) | Call::Install(_) | Call::EndWrite | Call::Unpin => Panics,
+            Call::BeginLoad(..) | Call::Install(_) | Call::EndWrite | Call::PinAgain | Call::Unpin => Panics,
             Call::Invalidate | Call::InvalidateClean => Panics,
             Call::Clean if self.state == State::Dirty && self.pins == 0 => Panics,
             Call::Clean if self.state == State::Dirty => Gives(Answer::Nothing, self.to(State::Resident)),

@@ -279,6 +279,19 @@ impl Piece {
         Piece { memory: Memory::Bytes(bytes), range }
     }
 
+    /// The same bytes, pinned once more or copied.
+    fn another(&self) -> Piece {
+        let memory = match &self.memory {
+            Memory::Page(page) => page.try_clone(LENT_TIMES_MAX).map(Memory::Page),
+            Memory::Pages(run) => run.try_clone(LENT_TIMES_MAX).map(Memory::Pages),
+            Memory::Bytes(bytes) => Some(Memory::Bytes(bytes.clone())),
+        };
+        match memory {
+            Some(memory) => Piece { memory, range: self.range.clone() },
+            None => Piece::of(self.slices().flatten().copied().collect()),
+        }
+    }
+
     fn slices(&self) -> impl Iterator<Item = &[u8]> {
         let (pages, bytes) = match &self.memory {
             Memory::Page(page) => (None, Some(&page[..])),
@@ -368,6 +381,26 @@ impl View {
     }
 }
 
+/// Pins the same pages once more, or copies the bytes where as much is lent as may be.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("data");
+/// let file = headwater::File::create(&path)?;
+/// file.write_all_at(b"before", 0)?;
+/// let view = file.view(0, 6)?;
+/// let same = view.clone();
+/// drop(view);
+/// file.write_all_at(b"after!", 0)?;
+/// assert_eq!(same, b"before");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+impl Clone for View {
+    fn clone(&self) -> View {
+        View { pieces: self.pieces.iter().map(Piece::another).collect() }
+    }
+}
+
 /// The rest of the view, in the chunks of [`View::chunks`]. What was passed is no longer pinned once its whole piece was.
 impl Buf for View {
     fn remaining(&self) -> usize {
@@ -442,9 +475,11 @@ impl Eq for View {}
 
 /// A view in one piece of memory, as a slice: `Deref`, `AsRef`, `Borrow` and `Hash` are those of `[u8]`. Made by
 /// [`View::into_contiguous`].
+#[derive(Clone)]
 pub struct ContiguousView(Whole);
 
 /// The pinned pages themselves, or a copy of them.
+#[derive(Clone)]
 enum Whole {
     Pinned(View),
     Copied(Vec<u8>),

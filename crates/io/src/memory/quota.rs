@@ -95,12 +95,9 @@ impl<T> Quota<T> {
 
     #[inline]
     fn reserve_in(&self, stripe: usize, pages: u32) -> Option<Share<T>> {
-        let inner = self.inner();
         let pages = pages.max(1);
-        if inner.stripes[stripe].lend(pages) || inner.lend_more(stripe, pages) {
-            return Some(Share { inner: self.inner, stripe: stripe as u32, pages });
-        }
-        None
+        let is_reserved = self.inner().reserve(stripe, pages);
+        is_reserved.then(|| Share { inner: self.inner, stripe: stripe as u32, pages })
     }
 
     /// Pages lent now.
@@ -139,6 +136,16 @@ impl<T> Share<T> {
         self.pages -= pages;
         Share { inner: self.inner, stripe: self.stripe, pages }
     }
+
+    /// Reserves pages, at least one, beside this share; `None` when fewer are left. The owner of the quota may be gone.
+    pub(super) fn another(&self, pages: u32) -> Option<Share<T>> {
+        // SAFETY: Q3: this share is there.
+        let inner = unsafe { self.inner.as_ref() };
+        let pages = pages.max(1);
+        // In its own stripe, which cannot be left while this share is lent from it.
+        let is_reserved = inner.reserve(self.stripe as usize, pages);
+        is_reserved.then(|| Share { inner: self.inner, stripe: self.stripe, pages })
+    }
 }
 
 impl<T> Deref for Share<T> {
@@ -164,6 +171,12 @@ impl<T> Drop for Share<T> {
 }
 
 impl<T> Inner<T> {
+    /// Lends pages from a stripe that has not been left.
+    #[inline]
+    fn reserve(&self, stripe: usize, pages: u32) -> bool {
+        self.stripes[stripe].lend(pages) || self.lend_more(stripe, pages)
+    }
+
     /// Lends pages from a stripe whose allowance does not suffice, after raising it.
     #[cold]
     fn lend_more(&self, stripe: usize, pages: u32) -> bool {
@@ -287,8 +300,10 @@ mod tests {
         let part = rest.split(39);
         assert_eq!((rest.pages(), part.pages()), (1, 39));
         drop(part);
-        assert!(quota.reserve_in(1, 40).is_none());
-        shares.push(quota.reserve_in(1, 39).unwrap());
+        assert!(quota.reserve_in(1, 40).is_none() && rest.another(40).is_none());
+        shares.push(rest.another(38).unwrap());
+        shares.push(quota.reserve_in(1, 1).unwrap());
+        assert!(rest.another(1).is_none());
         drop((shares, rest));
         assert_eq!(quota.lent_pages(), 0);
         assert!(quota.reserve(0).is_some_and(|share| share.pages() == 1), "a share has a page");
@@ -319,6 +334,7 @@ mod tests {
         let quota = Quota::new(10, value.clone());
         let shares: Vec<_> = [0, 1, 1].map(|stripe| quota.reserve_in(stripe, 3).unwrap()).into();
         drop(quota);
+        let shares: Vec<_> = shares.into_iter().map(|share| share.another(0).unwrap()).collect();
         assert_eq!(Arc::strong_count(&value), 2);
         thread::spawn(move || assert!(shares.iter().all(|share| **share == Arc::new(7)))).join().unwrap();
         assert_eq!(Arc::strong_count(&value), 1);
@@ -387,6 +403,26 @@ mod loom_tests {
             });
             drop(quota);
             threads.into_iter().for_each(|thread| thread.join().unwrap());
+            assert_eq!(is_here.load(Ordering::Relaxed), 0, "Q3: never dropped");
+        });
+    }
+
+    /// Goal: Q3: a share that comes from another one, while the owner goes, keeps the value as the first did.
+    #[test]
+    fn loom_a_share_of_a_share() {
+        loom::model(|| {
+            let is_here = Arc::new(AtomicU32::new(1));
+            let value = Value { is_here: is_here.clone(), used: crate::sync::UnsafeCell::new(0) };
+            let quota = Quota::new(2, value);
+            let share = quota.reserve_in(0, 1).expect("there are two");
+            let thread = thread::spawn(move || {
+                let another = share.another(1).expect("one is left");
+                drop(share);
+                assert_eq!(another.is_here.load(Ordering::Relaxed), 1, "Q3: used after the drop");
+                assert!(another.another(2).is_none(), "Q1");
+            });
+            drop(quota);
+            thread.join().unwrap();
             assert_eq!(is_here.load(Ordering::Relaxed), 0, "Q3: never dropped");
         });
     }

@@ -98,6 +98,17 @@ impl Keeper {
         }
     }
 
+    /// A keeper of the same kind for `pages` more; `None` when less of the quota is left.
+    pub(super) fn another(&self, pages: usize) -> Option<Keeper> {
+        let kept = match &self.0 {
+            Kept::Cache(shared) => Kept::Cache(shared.clone()),
+            Kept::Quota(LentPages(share)) => {
+                Kept::Quota(LentPages(share.another(u32::try_from(pages).ok()?)?))
+            }
+        };
+        Some(Keeper(kept))
+    }
+
     /// Moves the gauge of pages that are pinned without a quota.
     #[inline]
     pub(super) fn note_pinned(&self, pages: usize) {

@@ -87,6 +87,21 @@ unsafe impl Send for OwnedPage {}
 // SAFETY: as for `PinnedPage`.
 unsafe impl Sync for OwnedPage {}
 
+impl OwnedPage {
+    /// Pins the page once more. `None` if it has `pins_max` pins, when less than a page of the quota is left, and in a forked child.
+    pub fn try_clone(&self, pins_max: u32) -> Option<OwnedPage> {
+        let shared = self.keeper.shared();
+        if !shared.arena.is_here() {
+            return None;
+        }
+        let keeper = self.keeper.another(1)?;
+        shared.cache.pin_again(self.frame, pins_max).then(|| {
+            keeper.note_pinned(1);
+            OwnedPage { keeper, frame: self.frame, base: self.base }
+        })
+    }
+}
+
 impl Deref for OwnedPage {
     type Target = [u8];
 

@@ -40,6 +40,23 @@ impl PinnedRun {
         unsafe { self.push_pinned(page.frame) };
     }
 
+    /// Pins the pages once more. `None` if one of them has `pins_max` pins, when less of the quota is left, and in a forked child.
+    pub fn try_clone(&self, pins_max: u32) -> Option<PinnedRun> {
+        let shared = self.keeper.shared();
+        if !shared.arena.is_here() {
+            return None;
+        }
+        let mut run = PinnedRun { keeper: self.keeper.another(self.frames.len())?, frames: FrameRuns::new() };
+        for frame in self.frames.pieces().iter().flat_map(Range::clone).map(FrameId::new) {
+            if !shared.cache.pin_again(frame, pins_max) {
+                return None;
+            }
+            // SAFETY: the pin is new.
+            unsafe { run.push_pinned(frame) };
+        }
+        Some(run)
+    }
+
     /// Splits off the quota of pages that were not pinned, if there is some beside that of the pages that were.
     pub fn split_unused(&mut self) -> Option<LentPages> {
         let pages = self.len_bytes() / PAGE_BYTES;
