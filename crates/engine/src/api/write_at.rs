@@ -4,15 +4,17 @@
 //! Does not own: the write itself, writeback, syncs (`write/`).
 
 use std::io::{self, IoSlice};
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use headwater_core::units::ByteRange;
 use headwater_io::{Access, SyncScope};
 
 use crate::api::contents::Contents;
 use crate::api::file::File;
 use crate::base::error::{Error, Operation, Result};
-use crate::engine::handle::Source;
+use crate::engine::handle::{Source, byte_range};
 
 impl File {
     /// Writes `bytes` at `offset_bytes`, as `std::os::unix::fs::FileExt::write_at` does; needs no alignment. A write beyond the
@@ -105,6 +107,96 @@ impl File {
     /// `PermissionDenied` when the file is not open for writing; what `ftruncate(2)` reports.
     pub fn set_len(&self, length_bytes: u64) -> Result<()> {
         self.writable(Operation::SetLength)?.set_len(length_bytes)
+    }
+
+    /// Reserves space on the device for a range, so that writes there do not find it full. The length stays. Space beyond it stays
+    /// reserved until the file is truncated; an engine that has appended durably also gives it back when it closes the file. Blocks.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// use std::os::unix::fs::MetadataExt;
+    /// let file = headwater::File::create(&path)?;
+    /// match file.allocate(..1 << 20) {
+    ///     Ok(()) => assert!(std::fs::metadata(&path)?.blocks() >= (1 << 20) / 512),
+    ///     Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::Unsupported),
+    /// }
+    /// assert_eq!(file.len()?, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `PermissionDenied` when the file is not open for writing; `Unsupported` where the file system reserves no space;
+    /// `StorageFull`, and what else `fallocate(2)` reports.
+    pub fn allocate(&self, range: impl RangeBounds<u64>) -> Result<()> {
+        self.writable(Operation::Allocate)?.allocate(&range)
+    }
+
+    /// Makes the bytes of a range zeros, and gives the room of whole pages among them back to the device; where the file system makes
+    /// no holes, writes zeros. The length stays. Views keep what they show. A read beside this call may see some of the bytes as
+    /// zeros and others not yet. Blocks.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// let file = headwater::File::create(&path)?;
+    /// file.write_all_at(&[7; 20_000], 0)?;
+    /// file.punch_hole(1000..)?;
+    /// assert_eq!(file.len()?, 20_000);
+    /// assert_eq!(file.view(998, 4)?, [7, 7, 0, 0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `PermissionDenied` when the file is not open for writing; what `fallocate(2)` reports, and [`File::write_at`] for the pages at
+    /// the edges. Some of the bytes may be zeros then.
+    pub fn punch_hole(&self, range: impl RangeBounds<u64>) -> Result<()> {
+        self.writable(Operation::PunchHole)?.punch_hole(&range)
+    }
+
+    /// Copies a range of this file to `at_bytes` in another, or elsewhere in this one, and returns the bytes copied: fewer than the range
+    /// has where this file ends. Extends the other file if need be. Whole pages of files that can share extents (Btrfs, XFS) share
+    /// them, and take no room until they are written to; other bytes go from cache to cache, and the kernel's page cache sees
+    /// nothing of them. Blocks.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let (path, other) = (dir.path().join("data"), dir.path().join("other"));
+    /// let (file, other) = (headwater::File::create(&path)?, headwater::File::create(&other)?);
+    /// file.write_all_at(b"one two three", 0)?;
+    /// assert_eq!(file.copy_range_to(4.., &other, 1)?, 9);
+    /// assert_eq!(other.view(0, 10)?, b"\0two three");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`File::view`] and [`File::write_at`]; some of the bytes may be copied then. `InvalidInput` if the ranges overlap in one file.
+    pub fn copy_range_to(&self, range: impl RangeBounds<u64>, target: &File, at_bytes: u64) -> Result<u64> {
+        let to = target.writable(Operation::Write)?;
+        let range = byte_range(&range, || self.len())?;
+        let range = if range.is_empty() { return Ok(0) } else { range.clip(self.len()?) };
+        to.check_end(at_bytes, range.len() as usize)?;
+        let copy = ByteRange::at(at_bytes, range.len());
+        let mut left = vec![copy];
+        if let Contents::Stored(from) = &self.contents {
+            if from.open.opened().key == to.open.opened().key && !range.intersect(copy).is_empty() {
+                let error = io::Error::new(io::ErrorKind::InvalidInput, "the range overlaps its copy");
+                return Err(Error::at(Operation::Write, target.path(), at_bytes, error));
+            }
+            left = to.clone_from(copy, from, range.start)?;
+        }
+        for part in left {
+            for start in (part.start..part.end).step_by(COPY_BYTES as usize) {
+                let length = (part.end - start).min(COPY_BYTES);
+                let view = self.view(range.start + (start - at_bytes), length as usize)?;
+                let mut at_bytes = start;
+                for chunk in view.chunks() {
+                    target.write_all_at(chunk, at_bytes)?;
+                    at_bytes += chunk.len() as u64;
+                }
+            }
+        }
+        Ok(range.len())
     }
 
     /// Writes back all earlier writes, through any handle of the same engine, so that other programs see them in the file. A
@@ -219,6 +311,20 @@ impl File {
         async move { file.writable(Operation::SetLength)?.set_len_async(length_bytes).await }
     }
 
+    /// As [`File::punch_hole`], for tasks.
+    ///
+    /// Poll it when woken until it is done or dropped: appends, truncates and syncs of the file may wait for it.
+    ///
+    /// # Errors
+    /// As [`File::punch_hole`].
+    pub fn punch_hole_async(
+        &self,
+        range: impl RangeBounds<u64> + Send + Sync + 'static,
+    ) -> impl Future<Output = Result<()>> + Send + 'static {
+        let file = self.clone();
+        async move { file.writable(Operation::PunchHole)?.punch_hole_async(&range).await }
+    }
+
     /// As [`File::flush`], for tasks.
     ///
     /// Poll it when woken until it is done or dropped: appends, truncates and syncs of the file may wait for it.
@@ -283,3 +389,6 @@ impl File {
         }
     }
 }
+
+/// Bytes that a copy moves at once.
+const COPY_BYTES: u64 = 1 << 20;

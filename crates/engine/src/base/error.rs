@@ -29,6 +29,10 @@ pub enum Operation {
     Write,
     /// Changing a file's length.
     SetLength,
+    /// Reserving space.
+    Allocate,
+    /// Making a hole.
+    PunchHole,
     /// Making earlier writes durable.
     Sync,
     /// Making a view.
@@ -54,6 +58,8 @@ impl fmt::Display for Operation {
             Operation::Read => "read",
             Operation::Write => "write",
             Operation::SetLength => "set the length of",
+            Operation::Allocate => "reserve space for",
+            Operation::PunchHole => "make a hole in",
             Operation::Sync => "sync",
             Operation::View => "view",
             Operation::Seek => "seek in",

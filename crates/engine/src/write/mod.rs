@@ -20,10 +20,12 @@
 //! Does not own: which pages are dirty (inode).
 
 pub(crate) mod append;
+pub(crate) mod barrier;
 pub(crate) mod cached;
 pub(crate) mod fsync;
 pub(crate) mod memory_wait;
 pub(crate) mod positional;
+pub(crate) mod remap;
 pub(crate) mod space;
 pub(crate) mod truncate;
 pub(crate) mod window_create;

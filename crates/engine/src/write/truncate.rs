@@ -1,7 +1,7 @@
 //! Truncate: a change of the length, and what it waits for.
 //!
 //! ```text
-//!   set_len ─► size lock ─► barrier: no writeback begins behind the new end ─► wait for writes in flight behind it ─► the device ─► the cache
+//!   set_len ─► barrier behind the new end ─► a frame to spare ─► the device ─► the cache
 //! ```
 //!
 //! Owns: the order of these steps, for threads and for tasks.
@@ -20,20 +20,16 @@ use crate::base::listeners::defer;
 use crate::engine::handle::Source;
 use crate::inode::Inode;
 use crate::inode::dirty::State;
-use crate::inode::page_write::PageWrite;
-use crate::inode::size_lock::SizeLockGuard;
+use crate::write::barrier::Barrier;
 use crate::write::memory_wait;
 use crate::write::positional::WRITABLE_BYTES_MAX;
-use crate::write::window_flush;
 
 impl Source {
     pub(crate) fn set_len(self: &Arc<Self>, length_bytes: u64) -> Result<()> {
         let Some(inode) = self.check_set_len(length_bytes)? else { return Ok(()) };
-        let truncate = Truncate::new(self, inode, inode.dirty.size_lock.lock(), length_bytes)?;
-        window_flush::wait_for_stray(inode);
-        while let Some(write) = truncate.in_the_way() {
-            self.shared().cache.writes.wait(&write);
-        }
+        let barrier = Barrier::new(self, inode, inode.dirty.size_lock.lock(), end_page(length_bytes))?;
+        barrier.wait();
+        let truncate = Truncate { barrier, length_bytes };
         loop {
             match memory_wait::frames_for_write(self.shared(), inode, PageCount::new(1)) {
                 Ok((spare, _)) => return truncate.finish(spare),
@@ -45,11 +41,9 @@ impl Source {
     pub(crate) async fn set_len_async(self: &Arc<Self>, length_bytes: u64) -> Result<()> {
         let Some(inode) = self.check_set_len(length_bytes)? else { return Ok(()) };
         let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
-        let truncate = Truncate::new(self, inode, size_lock, length_bytes)?;
-        window_flush::stray_ready(self.shared(), inode).await;
-        while let Some(write) = truncate.in_the_way() {
-            self.shared().cache.writes.ready(&write).await;
-        }
+        let barrier = Barrier::new(self, inode, size_lock, end_page(length_bytes))?;
+        barrier.ready().await;
+        let truncate = Truncate { barrier, length_bytes };
         loop {
             match memory_wait::frames_for_write(self.shared(), inode, PageCount::new(1)) {
                 Ok((spare, _)) => return truncate.finish(spare),
@@ -74,42 +68,21 @@ impl Source {
     }
 }
 
-/// A change of the length. If dropped early, nothing has changed.
-struct Truncate<'a> {
-    source: &'a Source,
-    inode: &'a Arc<Inode>,
-    length_bytes: u64,
-    /// Excludes other changes of the length.
-    size_lock: SizeLockGuard<'a>,
+/// The page in which a file of this length ends, or would begin to grow.
+fn end_page(length_bytes: u64) -> PageIndex {
+    PageIndex::containing(length_bytes)
 }
 
-impl<'a> Truncate<'a> {
-    /// From here on no writeback begins of the page in which the file will end, nor behind it.
-    fn new(
-        source: &'a Source,
-        inode: &'a Arc<Inode>,
-        size_lock: SizeLockGuard<'a>,
-        length_bytes: u64,
-    ) -> Result<Truncate<'a>> {
-        source.end_bytes(inode)?;
-        let mut state = inode.dirty.lock();
-        // Under the lock: an exit that seizes the size lock lifts the barrier after that.
-        if size_lock.holds() {
-            state.barrier = Some(PageIndex::containing(length_bytes));
-        }
-        drop(state);
-        Ok(Truncate { source, inode, length_bytes, size_lock })
-    }
+/// A change of the length. If dropped early, nothing has changed.
+struct Truncate<'a> {
+    /// In front of the page in which the file will end.
+    barrier: Barrier<'a>,
+    length_bytes: u64,
+}
 
-    /// A write in flight behind the new end, which would extend the file again if it came after the truncate.
-    fn in_the_way(&self) -> Option<Arc<PageWrite>> {
-        let state = self.inode.dirty.lock();
-        let barrier = PageIndex::containing(self.length_bytes);
-        state.in_flight.values().find(|write| write.pages().end > barrier).cloned()
-    }
-
+impl Truncate<'_> {
     fn error(&self, error: io::Error) -> Error {
-        Error::on_file(Operation::SetLength, self.source.path(), error)
+        Error::on_file(Operation::SetLength, self.barrier.source.path(), error)
     }
 
     /// `spare` replaces the last page if that is pinned. Listeners are called after the size lock is released, because they may
@@ -123,11 +96,11 @@ impl<'a> Truncate<'a> {
     }
 
     fn finish_locked(&self, spare: Extents) -> Result<()> {
-        let inode = self.inode;
+        let Barrier { inode, source, .. } = self.barrier;
         // The pages behind the end leave before the check after the change could take the truncate for one by others.
-        inode.begin_changes(&self.source.open, 1);
+        inode.begin_changes(&source.open, 1);
         let finished = self.set_length(spare);
-        inode.end_changes(&self.source.open, 1);
+        inode.end_changes(&source.open, 1);
         let dropped = finished.map_err(|error| self.error(error))?;
         inode.on_dropped(&dropped);
         Ok(())
@@ -135,13 +108,12 @@ impl<'a> Truncate<'a> {
 
     /// Truncates or extends the file on the device, and then in the cache.
     fn set_length(&self, spare: Extents) -> io::Result<Vec<Dropped>> {
-        let (inode, shared) = (self.inode, self.source.shared());
-        if !self.size_lock.make_firm() {
-            return Err(io::Error::other("the process ends, and writes what the file has"));
-        }
+        let Barrier { inode, source, .. } = self.barrier;
+        let shared = source.shared();
+        self.barrier.make_firm()?;
         {
             let mut device_length = inode.dirty.device_length();
-            let (driver, file) = (&shared.driver, &self.source.open);
+            let (driver, file) = (&shared.driver, &source.open);
             if self.length_bytes > *device_length && self.length_bytes > file.length_bytes()? {
                 // Bytes that others append meanwhile stay.
                 driver.extend_blocking(file, self.length_bytes)?;
@@ -173,11 +145,12 @@ impl<'a> Truncate<'a> {
 
     /// Drops what lies behind the end. Called under the lock of `state`.
     fn drop_rest(&self, state: &mut State, spare: Extents, dropped: &mut Vec<Dropped>) {
+        let inode = self.barrier.inode;
         let end = PageRange::covering(ByteRange::new(0, self.length_bytes)).end;
         let rest = PageRange::new(end, PageIndex::MAX);
         state.dirty.forget(rest);
-        self.inode.pages.invalidate(rest, DirtyToo::Yes, |page| dropped.push(page));
-        let last = PageIndex::containing(self.length_bytes);
+        inode.pages.invalidate(rest, DirtyToo::Yes, |page| dropped.push(page));
+        let last = end_page(self.length_bytes);
         if last == end {
             return;
         }
@@ -185,19 +158,11 @@ impl<'a> Truncate<'a> {
         state.dirty.forget_behind(last, (self.length_bytes - last.start_bytes()) as u32);
         if state.dirty.first_dirty(last_page).is_none() {
             // All dirty bytes of the last page are behind the end; the page is read again.
-            self.inode.pages.invalidate(last_page, DirtyToo::Yes, |page| dropped.push(page));
+            inode.pages.invalidate(last_page, DirtyToo::Yes, |page| dropped.push(page));
             return;
         }
         // The rest of the last page becomes zeros. The device has zeroed its own copy; a clean page is read again.
-        self.inode.pages.invalidate(last_page, DirtyToo::No, |page| dropped.push(page));
-        self.inode.zero_tail(last, (self.length_bytes - last.start_bytes()) as u32, spare);
-    }
-}
-
-impl Drop for Truncate<'_> {
-    fn drop(&mut self) {
-        if self.size_lock.make_firm() {
-            self.inode.dirty.lock().barrier = None;
-        }
+        inode.pages.invalidate(last_page, DirtyToo::No, |page| dropped.push(page));
+        inode.zero_tail(last, (self.length_bytes - last.start_bytes()) as u32, spare);
     }
 }

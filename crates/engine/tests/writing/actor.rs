@@ -81,6 +81,9 @@ impl<'a> Actor<'a> {
             Operation::WriteView(place, way, span, to) => self.write_view(place, way, span, to)?,
             Operation::Append(place, way, length, fill) => self.append(place, way, length, fill)?,
             Operation::SetLength(place, way, length_bytes) => self.set_len(place, way, length_bytes)?,
+            Operation::PunchHole(place, way, span) => self.punch_hole(place, way, span)?,
+            Operation::Allocate(place, span) => self.allocate(place, span)?,
+            Operation::CopyRange(place, span, to) => self.copy_range(place, span, to)?,
             Operation::Sync(place, way) => self.sync(place, way)?,
             Operation::KeepView(place, span) => self.keep_view(place, span)?,
             Operation::CheckKept => check_kept(&self.kept)?,
@@ -397,6 +400,43 @@ impl<'a> Actor<'a> {
         result.map_err(text)?;
         self.model.set_len(length_bytes);
         self.check_length(&file)
+    }
+
+    fn punch_hole(&mut self, place: Place, way: Way, span: Span) -> Outcome {
+        let file = self.handle(place)?;
+        let range = ByteRange::at(span.offset_bytes, span.length as u64);
+        let result = match way {
+            Way::Blocking => file.punch_hole(range),
+            Way::Async => block_on(file.punch_hole_async(range)),
+        };
+        result.map_err(text)?;
+        let zeros = vec![0; range.clip(self.model.len()).len() as usize];
+        self.model.write(span.offset_bytes, &zeros);
+        self.check_length(&file)
+    }
+
+    fn allocate(&mut self, place: Place, span: Span) -> Outcome {
+        let file = self.handle(place)?;
+        match file.allocate(ByteRange::at(span.offset_bytes, span.length as u64)) {
+            Ok(()) => self.check_length(&file),
+            Err(error) if error.kind() == ErrorKind::Unsupported => Ok(()),
+            Err(error) => Err(text(error)),
+        }
+    }
+
+    fn copy_range(&mut self, place: Place, span: Span, to: u64) -> Outcome {
+        let (from, target) = (self.handle(place)?, self.handle((place + 1) % HANDLES)?);
+        let bytes = self.model.slice(span.offset_bytes, span.length).to_vec();
+        let range = ByteRange::at(span.offset_bytes, bytes.len() as u64);
+        match from.copy_range_to(ByteRange::at(span.offset_bytes, span.length as u64), &target, to) {
+            Ok(copied_bytes) if copied_bytes == range.len() => self.model.write(to, &bytes),
+            Err(error) if error.kind() == ErrorKind::InvalidInput => {
+                let is_overlap = !range.intersect(ByteRange::at(to, range.len())).is_empty();
+                return is_overlap.then_some(()).ok_or(text(error));
+            }
+            result => return Err(format!("copied {result:?} of {range:?}")),
+        }
+        self.check_length(&target)
     }
 
     fn sync(&mut self, place: Place, way: Way) -> Outcome {

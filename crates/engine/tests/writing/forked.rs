@@ -81,6 +81,8 @@ fn refused_writes(file: &File) -> Refused {
 fn refused_changes(file: &File) -> Refused {
     vec![
         (Operation::SetLength, file.set_len(5)),
+        (Operation::PunchHole, file.punch_hole(..)),
+        (Operation::Allocate, file.allocate(..9)),
         (Operation::Sync, file.sync_data()),
         (Operation::View, file.view(5, 50_000).map(|_| ())),
     ]

@@ -30,6 +30,7 @@ mod operations;
 mod oracle;
 mod overtaken;
 mod promises;
+mod remap;
 #[allow(dead_code, unused_imports)] // these tests need a part of it
 #[path = "../reading/rig.rs"]
 mod rig;

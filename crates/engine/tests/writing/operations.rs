@@ -53,6 +53,10 @@ pub(crate) enum Operation {
     WriteView(Place, Way, Span, u64),
     Append(Place, Way, usize, u64),
     SetLength(Place, Way, u64),
+    PunchHole(Place, Way, Span),
+    Allocate(Place, Span),
+    /// The span is copied to where the number says, from one handle to another.
+    CopyRange(Place, Span, u64),
     Sync(Place, Way),
     KeepView(Place, Span),
     CheckKept,
@@ -130,7 +134,7 @@ impl Draw {
 
     fn operation(&mut self) -> Operation {
         let (place, way, span) = (self.place(), self.way(), self.span());
-        match self.rng.below(64) {
+        match self.rng.below(67) {
             0..=5 => Operation::Read(place, way, span),
             6..=9 => Operation::Read(place, Way::Async, span),
             10..=11 => Operation::Scan(place, span),
@@ -158,6 +162,8 @@ impl Draw {
             58 => Operation::Close(place),
             59 => Operation::CloseAll,
             60..=61 => Operation::Peek,
+            62..=63 => Operation::PunchHole(place, way, self.stretched(span)),
+            64 => self.moved(place, span),
             _ => Operation::Compare(place),
         }
     }
@@ -169,6 +175,22 @@ impl Draw {
             4 => Operation::SetLengthAbandoned(place, self.new_length()),
             _ => Operation::SyncAbandoned(place),
         }
+    }
+
+    fn moved(&mut self, place: Place, span: Span) -> Operation {
+        match self.rng.below(3) {
+            0 => Operation::Allocate(place, span),
+            // In step with the pages, so that extents can be shared.
+            1 => {
+                Operation::CopyRange(place, span, self.beside(span) / 4096 * 4096 + span.offset_bytes % 4096)
+            }
+            _ => Operation::CopyRange(place, span, self.beside(span)),
+        }
+    }
+
+    /// Sometimes up to whatever end.
+    fn stretched(&mut self, span: Span) -> Span {
+        if self.rng.chance(1, 4) { Span { length: usize::MAX, ..span } } else { span }
     }
 
     fn rare(&mut self) -> Operation {

@@ -340,6 +340,34 @@ impl Driver {
         }
     }
 
+    /// Makes a hole; see [`OpenFile::punch_hole`].
+    ///
+    /// # Errors
+    /// Those of [`OpenFile::punch_hole`], and [`RejectReason::Forked`]. `Unsupported` on the `sim` driver, whose log has no holes.
+    pub fn punch_hole_blocking(&self, file: &OpenFile, range: ByteRange) -> io::Result<()> {
+        match self.simulation()? {
+            Some(_) => Err(io::ErrorKind::Unsupported.into()),
+            None => file.punch_hole(range),
+        }
+    }
+
+    /// Shares extents; see [`OpenFile::clone_range`].
+    ///
+    /// # Errors
+    /// Those of [`OpenFile::clone_range`], and [`RejectReason::Forked`]. `Unsupported` on the `sim` driver, whose log has no copies.
+    pub fn clone_range_blocking(
+        &self,
+        source: &OpenFile,
+        range: ByteRange,
+        target: &OpenFile,
+        at_bytes: u64,
+    ) -> io::Result<()> {
+        match self.simulation()? {
+            Some(_) => Err(io::ErrorKind::Unsupported.into()),
+            None => source.clone_range(range, target, at_bytes),
+        }
+    }
+
     /// See [`OpenFile::is_dirty_in_kernel`]. Always `false` on the `sim` driver, which does not simulate the kernel's writeback.
     pub fn is_dirty_in_kernel(&self, file: &OpenFile, range: ByteRange) -> bool {
         matches!(self.simulation(), Ok(None)) && file.is_dirty_in_kernel(range)

@@ -24,6 +24,7 @@ mod mapped;
 mod once;
 mod open_file;
 mod polling;
+mod remap;
 mod status;
 mod watch;
 mod writing;
