@@ -10,7 +10,7 @@ use headwater_core::limits::Limits;
 use headwater_core::readahead::{ReadaheadLimits, ReadaheadPolicy};
 use headwater_core::replacement::Policy;
 use headwater_io::{
-    Arena, Driver, DriverKind, DriverOptions, LocalDriver, Polling, Pressure, SubmissionPolling,
+    Arena, Driver, DriverKind, DriverOptions, LocalDriver, Notices, Polling, Pressure, SubmissionPolling,
     system_memory_bytes,
 };
 
@@ -231,6 +231,7 @@ impl EngineBuilder {
             watch: Arc::default(),
             memory_bytes,
             relieving: Mutex::default(),
+            notices: Notices::default(),
             upcalls: UPCALLS,
         };
         Ok(Engine::new(shared))

@@ -13,6 +13,7 @@ pub(crate) mod ending;
 pub(crate) mod engine;
 pub(crate) mod eviction_listener;
 pub(crate) mod file;
+pub(crate) mod growth;
 pub(crate) mod local;
 pub(crate) mod memory_file;
 #[cfg(feature = "metrics")]

@@ -27,7 +27,7 @@ pub(crate) mod writes;
 use std::sync::{Arc, Mutex};
 
 use headwater_core::readahead::{ReadaheadLimits, ReadaheadPolicy};
-use headwater_io::{Arena, Driver, OpenFile, Pause};
+use headwater_io::{Arena, Driver, Notices, OpenFile, Pause};
 
 use crate::engine::background::BackgroundThread;
 use crate::engine::cache::CacheParts;
@@ -57,6 +57,7 @@ pub(crate) struct Shared {
     pub(crate) cache: CacheParts,
     pub(crate) background: BackgroundThread,
     pub(crate) leases: Leases,
+    pub(crate) notices: Notices,
     pub(crate) watch: Arc<EngineWatch>,
     pub(crate) lending: Lending,
     /// The ceiling.

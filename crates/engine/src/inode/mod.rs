@@ -37,7 +37,8 @@ use headwater_core::readahead::{
 };
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
 use headwater_io::{
-    Dropped, Extents, FileKey, FilePages, FileStamp, Found, OpenFile, OptimisticRead, Overwritten, lock,
+    Dropped, Event, Extents, FileKey, FilePages, FileStamp, Found, OpenFile, OptimisticRead, Overwritten,
+    lock,
 };
 
 use crate::base::counters::{Counts, FileCounters, FileStats};
@@ -63,6 +64,8 @@ pub(crate) struct Inode {
     /// Limits of readahead, those of the device when the file was first opened.
     limits: ReadaheadLimits,
     pub(crate) listeners: Arc<Listeners>,
+    /// Notified after this engine has changed the length, and while a caller waits for growth also after others have written.
+    pub(crate) lengthened: Arc<Event>,
     pub(crate) dirty: Dirty,
     pub(crate) group_sync: GroupSync,
     pub(crate) leasing: Leasing,
@@ -111,6 +114,7 @@ impl Inode {
             readahead: Mutex::new(Reading { policy, kind, plan: Plan::new() }),
             limits,
             listeners: Arc::default(),
+            lengthened: Arc::default(),
             dirty: Dirty::default(),
             group_sync: GroupSync::default(),
             leasing: Leasing::default(),
@@ -207,6 +211,14 @@ impl Inode {
     /// Extends the length to at least `end_bytes`. Called under the lock of `dirty`.
     pub(crate) fn grow(&self, end_bytes: u64) {
         self.length_bytes.fetch_max(end_bytes, Ordering::AcqRel);
+    }
+
+    /// Notifies those that wait for a change of the length, if it is not as it was. Called under no lock.
+    #[inline]
+    pub(crate) fn note_length_since(&self, before_bytes: u64) {
+        if self.length_bytes() != before_bytes {
+            self.lengthened.notify(usize::MAX);
+        }
     }
 
     /// Sets the length of a truncated file. Called under the lock of `dirty`.

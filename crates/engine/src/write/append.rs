@@ -34,6 +34,7 @@ impl Source {
             fsync::flush(self.shared(), inode, ALL_PAGES);
             let size_lock = inode.dirty.size_lock.lock();
             let appended = self.append_by_kernel(inode, appender, bytes, &size_lock);
+            drop(size_lock);
             return self.all_appended(inode, appended, bytes.len());
         }
         let size_lock = inode.dirty.size_lock.lock();
@@ -50,6 +51,7 @@ impl Source {
             fsync::flush_async(self.shared(), inode).await;
             let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
             let appended = self.append_by_kernel(inode, appender, bytes, &size_lock);
+            drop(size_lock);
             return self.all_appended(inode, appended, bytes.len());
         }
         let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
@@ -67,7 +69,9 @@ impl Source {
             self.report(inode, since)?;
             if let Some(member) = inode.group_sync.join_with(bytes, appender) {
                 let (group, record) = (member.group.clone(), member.record.clone());
-                self.sync_in_group(inode, member, SyncScope::Data, since)?;
+                let synced = self.sync_in_group(inode, member, SyncScope::Data, since);
+                inode.lengthened.notify(usize::MAX);
+                synced?;
                 return self.placed(&group, record);
             }
         }
@@ -83,7 +87,9 @@ impl Source {
             self.report(inode, since)?;
             if let Some(member) = inode.group_sync.join_with(bytes, appender) {
                 let (group, record) = (member.group.clone(), member.record.clone());
-                self.sync_in_group_async(inode, member, SyncScope::Data, since).await?;
+                let synced = self.sync_in_group_async(inode, member, SyncScope::Data, since).await;
+                inode.lengthened.notify(usize::MAX);
+                synced?;
                 return self.placed(&group, record);
             }
         }
@@ -160,6 +166,7 @@ impl Source {
     /// The offset of bytes that were appended alone.
     fn all_appended(&self, inode: &Inode, appended: io::Result<Appended>, length: usize) -> Result<u64> {
         let appended = appended.map_err(|error| self.error(Operation::Write, inode.length_bytes(), error))?;
+        inode.lengthened.notify(usize::MAX);
         if appended.length_bytes < length {
             let end_bytes = appended.offset_bytes + appended.length_bytes as u64;
             return Err(self.error(Operation::Write, end_bytes, io::ErrorKind::StorageFull.into()));

@@ -60,6 +60,7 @@ impl Source {
         bytes: &[u8],
         place: Place<'_>,
     ) -> Result<Accepted> {
+        let before_bytes = inode.length_bytes();
         let mut write = CachedWrite::new(self, inode, Caller::Thread, bytes.len(), place)?;
         while let Some(next) = write.advance(bytes)? {
             let waited = write.wait(next);
@@ -67,7 +68,10 @@ impl Source {
                 break;
             }
         }
-        Ok(write.finish())
+        let accepted = write.finish();
+        drop(write);
+        inode.note_length_since(before_bytes);
+        Ok(accepted)
     }
 
     /// As [`Source::write_cached`], for a task.
@@ -77,7 +81,7 @@ impl Source {
         bytes: &[u8],
         place: Place<'_>,
     ) -> Result<Accepted> {
-        let shared = self.shared();
+        let (shared, before_bytes) = (self.shared(), inode.length_bytes());
         let mut write = CachedWrite::new(self, inode, Caller::Task, bytes.len(), place)?;
         while let Some(next) = write.advance(bytes)? {
             let waited = match next {
@@ -96,7 +100,10 @@ impl Source {
                 break;
             }
         }
-        Ok(write.finish())
+        let accepted = write.finish();
+        drop(write);
+        inode.note_length_since(before_bytes);
+        Ok(accepted)
     }
 }
 

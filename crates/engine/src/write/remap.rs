@@ -145,6 +145,7 @@ fn remap(barrier: Barrier<'_>, range: ByteRange, change: Change<'_>) -> Result<V
     let changed = change_pages(&barrier, pages, range.start, change);
     inode.end_changes(&source.open, 1);
     drop(barrier);
+    inode.note_length_since(length_bytes);
     let (operation, whole) = (change.operation(), pages.bytes());
     match changed {
         Ok(dropped) => {

@@ -88,9 +88,11 @@ impl Truncate<'_> {
     /// `spare` replaces the last page if that is pinned. Listeners are called after the size lock is released, because they may
     /// use the file.
     fn finish(self, spare: Extents) -> Result<()> {
-        let deferral = defer();
+        let (deferral, inode) = (defer(), self.barrier.inode);
+        let before_bytes = inode.length_bytes();
         let finished = self.finish_locked(spare);
         drop(self);
+        inode.note_length_since(before_bytes);
         drop(deferral);
         finished
     }

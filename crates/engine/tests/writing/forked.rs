@@ -83,6 +83,7 @@ fn refused_changes(file: &File) -> Refused {
         (Operation::SetLength, file.set_len(5)),
         (Operation::PunchHole, file.punch_hole(..)),
         (Operation::Allocate, file.allocate(..9)),
+        (Operation::Length, file.wait_for_growth(0, None).map(|_| ())),
         (Operation::Sync, file.sync_data()),
         (Operation::View, file.view(5, 50_000).map(|_| ())),
     ]

@@ -21,6 +21,7 @@ mod failures;
 mod faults;
 mod forked;
 mod fresh;
+mod growth;
 mod killed;
 mod lengths;
 mod local;

@@ -1,8 +1,8 @@
 //! File: open files, their metadata, and the detection of changes by other processes.
 //!
 //! ```text
-//!   append  once  writing  lease  watch        operations on a file besides transfers
-//!      └─────┴───────┴──────┴──────┘
+//!   append  once  writing  lease  watch  notices, remap        operations on a file besides transfers
+//!      └─────┴───────┴──────┴──────┴──────┘
 //!                 open_file                    its descriptors, and what the kernel's page cache holds of it
 //!      ┌─────┬───────┼──────┬──────────┐
 //!   access direct  status  kernel_cache  file_system, polling, descriptor, clock
@@ -21,6 +21,7 @@ mod identity;
 mod kernel_cache;
 mod lease;
 mod mapped;
+mod notices;
 mod once;
 mod open_file;
 mod polling;
@@ -40,6 +41,7 @@ pub use identity::{device_number, file_system_uuid};
 pub use kernel_cache::{Residency, WarmFiles, resident_pages};
 pub use lease::{Lease, LeaseOwner, LeaseState, LeaseWatch};
 pub use mapped::{MapAdvice, MappedFile};
+pub use notices::{Notice, Notices};
 pub use once::{SeenFile, WholeFile};
 pub use open_file::{OpenFile, Opened};
 pub use polling::device_polls;

@@ -1,0 +1,133 @@
+//! Growth: followers of a file, and all that makes it longer or shorter.
+//!
+//! Owns: that each change wakes every follower, and wakes it at once.
+//! Does not own: the bytes that it reads then (oracle).
+
+use std::io::{ErrorKind, Write};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use headwater::{File, OpenOptions};
+use headwater_testkit::{ScratchDir, block_on};
+
+use crate::rig::{Rig, drivers, watched};
+
+/// Goal: whatever changes the length, here or in another program, a following thread and a following task hear of it at once, not
+/// with the look of each second, and read what was written.
+#[test]
+fn followers_are_woken() {
+    for kind in drivers(1) {
+        let (rig, directory) = (Rig::new(kind), ScratchDir::on_target().unwrap());
+        let path = directory.path().join("log");
+        let open = |append| {
+            let mut options = OpenOptions::new();
+            options.engine(&rig.engine).create(true).write(true).append(append).open(&path).unwrap()
+        };
+        let (log, journal) = (open(false), open(true));
+        let theirs = || std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+        let changes: [(&str, &dyn Fn()); 8] = [
+            ("append", &|| _ = log.append(b"one").unwrap()),
+            ("append of a task", &|| _ = block_on(log.append_async("two")).unwrap()),
+            ("write behind the end", &|| log.write_all_at(b"three", 100).unwrap()),
+            ("append with O_APPEND", &|| _ = journal.append(b"four").unwrap()),
+            ("durable append", &|| _ = journal.append_durable(b"five").unwrap()),
+            ("another program", &|| theirs().write_all(b"six").unwrap()),
+            ("truncate", &|| log.set_len(7).unwrap()),
+            ("truncate by another program", &|| theirs().set_len(0).unwrap()),
+        ];
+        let (known, lengths) = mpsc::channel();
+        let (thread_known, thread_lengths) = mpsc::channel();
+        thread::scope(|scope| {
+            let (task_file, thread_file) = (log.clone(), log.clone());
+            scope.spawn(move || follow(&known, |length| block_on(task_file.wait_for_growth_async(length))));
+            scope.spawn(move || follow(&thread_known, |length| thread_file.wait_for_growth(length, None)));
+            for (name, change) in changes {
+                // Both followers are asleep by now, or about to be.
+                thread::sleep(Duration::from_millis(20));
+                // Nothing of ours is on its way to the file while another program changes it.
+                log.flush().unwrap();
+                let begun = Instant::now();
+                change();
+                let expected = std::fs::metadata(&path).unwrap().len().max(log.len().unwrap());
+                for lengths in [&lengths, &thread_lengths] {
+                    let found = watched(name, || lengths.recv().unwrap());
+                    assert_eq!(found, expected, "{name} on {}", rig.name());
+                }
+                let took = begun.elapsed();
+                assert!(took < Duration::from_millis(700), "{name} on {}: {took:?}", rig.name());
+            }
+            drop((lengths, thread_lengths));
+            // Wakes the followers, which find that no test listens.
+            log.append(b"the end").unwrap();
+        });
+        drop((log, journal));
+        rig.assert_idle();
+    }
+}
+
+fn follow(lengths: &mpsc::Sender<u64>, mut wait: impl FnMut(u64) -> headwater::Result<u64>) {
+    let mut known = 0;
+    loop {
+        known = wait(known).unwrap();
+        if lengths.send(known).is_err() {
+            return;
+        }
+    }
+}
+
+/// Goal: a follower reads each record that another program appends, in order and once.
+#[test]
+fn a_follower_reads_what_others_append() {
+    for kind in drivers(2) {
+        let (rig, directory) = (Rig::new(kind), ScratchDir::on_target().unwrap());
+        let path = directory.path().join("log");
+        std::fs::write(&path, b"").unwrap();
+        let file = OpenOptions::new().engine(&rig.engine).open(&path).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut log = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+                for record in 0..200_u32 {
+                    log.write_all(&record.to_le_bytes()).unwrap();
+                    if record % 20 == 0 {
+                        thread::sleep(Duration::from_millis(3));
+                    }
+                }
+            });
+            let (mut known, mut records) = (0, 0_u32);
+            while records < 200 {
+                let end = watched("growth", || file.wait_for_growth(known, None)).unwrap();
+                let bytes = file.view(known, (end - known) as usize).unwrap().to_vec();
+                for record in bytes.as_chunks().0 {
+                    assert_eq!(u32::from_le_bytes(*record), records);
+                    records += 1;
+                }
+                known += bytes.len() as u64 / 4 * 4;
+            }
+        });
+        drop(file);
+        rig.assert_idle();
+    }
+}
+
+/// Goal: time is up, a dropped task leaves nothing, and what cannot grow says so.
+#[test]
+fn waits_that_end() {
+    for kind in drivers(3) {
+        let (rig, directory) = (Rig::new(kind), ScratchDir::on_target().unwrap());
+        let path = directory.path().join("file");
+        std::fs::write(&path, b"abc").unwrap();
+        let file = OpenOptions::new().engine(&rig.engine).open(&path).unwrap();
+        let begun = Instant::now();
+        assert_eq!(file.wait_for_growth(3, Some(Duration::from_millis(30))).unwrap(), 3);
+        assert!(begun.elapsed() >= Duration::from_millis(30));
+        assert_eq!(file.wait_for_growth(5, None).unwrap(), 3, "it is shorter");
+        let mut waiting = Box::pin(file.wait_for_growth_async(3));
+        assert!(futures_util::FutureExt::now_or_never(waiting.as_mut()).is_none());
+        drop(waiting);
+        drop(file);
+        rig.assert_idle();
+    }
+    let error = File::from_bytes("abc").wait_for_growth(3, None).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+}

@@ -1,0 +1,157 @@
+//! Notices: an event is notified whenever any program has written to a file.
+//!
+//! ```text
+//!   watch ─► inotify: IN_MODIFY ─► thread ─┬─ the kernel reports a write ─► the events of that file
+//!                                          └─ each second ─► all events: what other hosts write is reported by no kernel of this one
+//! ```
+//!
+//! The thread starts with the first watch and ends within a second of the last.
+//!
+//! Owns: the thread, the watches.
+//! Does not own: what a listener looks at when it is notified. It may be notified without a reason.
+//! Locks: `state`; no event is notified under it.
+
+use std::fmt;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
+
+use super::open_file::OpenFile;
+use crate::sync::event::Event;
+use crate::sync::lock;
+use crate::system::fork::ProcessMark;
+use crate::system::signals;
+
+/// Watches files for writes of any program.
+#[derive(Clone, Default)]
+pub struct Notices {
+    state: Arc<Mutex<State>>,
+}
+
+/// A watch of a file, until it is dropped.
+pub struct Notice {
+    state: Arc<Mutex<State>>,
+    number: u64,
+    process: ProcessMark,
+}
+
+#[derive(Default)]
+struct State {
+    /// While the thread runs.
+    kernel: Option<Arc<OwnedFd>>,
+    entries: Vec<Entry>,
+    numbers: u64,
+}
+
+struct Entry {
+    number: u64,
+    /// `None` where the kernel reports nothing.
+    watch: Option<i32>,
+    event: Arc<Event>,
+}
+
+impl Notices {
+    /// Notifies `event` after each write to the file that this kernel sees, and once a second.
+    ///
+    /// # Errors
+    /// What `inotify_init1(2)` reports; when no thread can be started.
+    pub fn watch(&self, file: &OpenFile, event: &Arc<Event>) -> io::Result<Notice> {
+        let mut state = lock(&self.state);
+        let kernel = match &state.kernel {
+            Some(kernel) => kernel.clone(),
+            None => {
+                let kernel = Arc::new(inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?);
+                let (shared, reading) = (self.state.clone(), kernel.clone());
+                signals::spawn("headwater-notices", STACK_BYTES, move || run(&shared, &reading))?;
+                state.kernel.insert(kernel).clone()
+            }
+        };
+        let path = format!("/proc/self/fd/{}", file.buffered().as_raw_fd());
+        // At the limit of watches, and without `/proc`, the file is looked at once a second.
+        let watch = inotify::add_watch(&*kernel, path, WatchFlags::MODIFY).ok();
+        state.numbers += 1;
+        let number = state.numbers;
+        state.entries.push(Entry { number, watch, event: event.clone() });
+        Ok(Notice { state: self.state.clone(), number, process: ProcessMark::here() })
+    }
+}
+
+impl Drop for Notice {
+    fn drop(&mut self) {
+        if !self.process.is_here() {
+            // The lock may be held by a thread that a forked child does not have, and the watch is its parent's.
+            return;
+        }
+        let mut state = lock(&self.state);
+        let place = state.entries.iter().position(|entry| entry.number == self.number);
+        let entry = state.entries.swap_remove(place.expect("each is removed once"));
+        let is_last = state.entries.iter().all(|other| other.watch != entry.watch);
+        if let (Some(watch), true, Some(kernel)) = (entry.watch, is_last, &state.kernel) {
+            // It may have ended with the file.
+            let _ = inotify::remove_watch(&**kernel, watch);
+        }
+    }
+}
+
+fn run(state: &Mutex<State>, kernel: &OwnedFd) {
+    loop {
+        let mut descriptor = [PollFd::new(kernel, PollFlags::IN)];
+        let is_tick = poll(&mut descriptor, Some(&TICK)).is_ok_and(|ready| ready == 0);
+        let written = written(kernel);
+        let events: Vec<Arc<Event>> = {
+            let mut state = lock(state);
+            if state.entries.is_empty() {
+                state.kernel = None;
+                return;
+            }
+            let is_due = |entry: &&Entry| match (&written, entry.watch) {
+                _ if is_tick => true,
+                (Some(written), Some(watch)) => written.contains(&watch),
+                (Some(_), None) => false,
+                (None, _) => true,
+            };
+            state.entries.iter().filter(is_due).map(|entry| entry.event.clone()).collect()
+        };
+        events.iter().for_each(|event| event.notify(usize::MAX));
+    }
+}
+
+/// The watches that the kernel has reported; `None` if it may have lost some.
+fn written(kernel: &OwnedFd) -> Option<Vec<i32>> {
+    let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
+    let (mut reader, mut written) = (inotify::Reader::new(kernel, &mut buffer), Vec::new());
+    loop {
+        match reader.next() {
+            Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => return None,
+            Ok(event) if written.last() == Some(&event.wd()) => {}
+            Ok(event) => written.push(event.wd()),
+            Err(Errno::INTR) => {}
+            Err(_) => return Some(written),
+        }
+    }
+}
+
+impl fmt::Debug for Notices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Notices({} watches)", lock(&self.state).entries.len())
+    }
+}
+
+impl fmt::Debug for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Notice({})", self.number)
+    }
+}
+
+/// As long as a program may take to see what another host has written.
+const TICK: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
+
+const BUFFER_BYTES: usize = 4096;
+
+/// It may run wakers.
+const STACK_BYTES: usize = 512 << 10;
