@@ -4,10 +4,12 @@ use std::ffi::OsString;
 
 use clap::Args;
 
+use crate::cat::shown::Shown;
 use crate::shared::arguments::{EngineArguments, IoChoice};
 use crate::shared::output::JsonArguments;
 
 #[derive(Args, Debug)]
+#[command(args_override_self = true)] // `-nn` is `-n`
 #[command(mut_arg("json", |json| json.help(CAT_JSON).long_help(CAT_JSON)))]
 pub(crate) struct CatArguments {
     /// Files to write, one after the other; `-`, or no file, is standard input.
@@ -20,13 +22,15 @@ pub(crate) struct CatArguments {
     pub(crate) json: JsonArguments,
     #[command(flatten)]
     pub(crate) engine: EngineArguments,
+    #[command(flatten, next_help_heading = "Lines")]
+    pub(crate) shown: Shown,
 }
 
 impl CatArguments {
     /// These files without an option.
     pub(crate) fn plain(files: Vec<OsString>) -> CatArguments {
         let (json, engine) = (JsonArguments::default(), EngineArguments::default());
-        CatArguments { files, io: IoChoice::default(), json, engine }
+        CatArguments { files, io: IoChoice::default(), json, engine, shown: Shown::default() }
     }
 }
 
@@ -37,5 +41,6 @@ pub(crate) const CAT_JSON: &str =
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   headwater cat part-* > whole              join files
+  headwater cat -n main.c                   with line numbers; -s -A -b -e -E -t -T -v as well
   zcat a.gz | headwater cat header - > b    standard input between files
   headwater cat --io direct --memory 4M f   with 4 MiB of memory, around the page cache";

@@ -5,6 +5,7 @@
 //!         └─ regular file, block device ─► route ─┬─ in the page cache ─► splice (stays inside the kernel)
 //!                                                 └─ not there ─────────► Reader (direct, read ahead) ─► write
 //!            at the length it had when opened ─► stream what has been appended since
+//!   -n, -s, -A … ─► stream ─► lines as they are shown
 //! ```
 //!
 //! Owns: opening, the order of files, error texts, exit codes.
@@ -14,6 +15,7 @@ pub(crate) mod arguments;
 mod output;
 mod positioned;
 mod route;
+pub(crate) mod shown;
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -36,6 +38,7 @@ use crate::shared::standard;
 use output::Output;
 use positioned::Positioned;
 pub(crate) use positioned::cause;
+use shown::Lines;
 
 pub(crate) fn run(arguments: &CatArguments) -> ExitCode {
     let (json, mut entries) = (arguments.json.to(), Vec::new());
@@ -67,7 +70,7 @@ fn copy_all(arguments: &CatArguments, entries: &mut Vec<Entry>) -> ExitCode {
     };
     // An engine that only reads loses nothing if it ends with the process.
     let positioned = ManuallyDrop::new(Positioned::new(arguments));
-    let mut cat = Cat { output, positioned, io: arguments.io };
+    let mut cat = Cat { output, positioned, io: arguments.io, lines: arguments.shown.lines() };
     let standard_input = [OsStr::new(STANDARD_INPUT).to_owned()];
     let names = if arguments.files.is_empty() { &standard_input } else { &arguments.files[..] };
     let mut code = ExitCode::SUCCESS;
@@ -89,7 +92,16 @@ fn copy_all(arguments: &CatArguments, entries: &mut Vec<Entry>) -> ExitCode {
             }
         }
     }
-    code
+    match cat.finish() {
+        Ok(()) => code,
+        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            ExitCode::from(EXIT_BROKEN_PIPE)
+        }
+        Err(failure) => {
+            complain(failure.text());
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Why a file was not copied to its end.
@@ -117,6 +129,8 @@ struct Cat {
     output: Output,
     positioned: ManuallyDrop<Positioned>,
     io: IoChoice,
+    /// `None` while bytes go out as they are.
+    lines: Option<Lines>,
 }
 
 impl Cat {
@@ -135,6 +149,15 @@ impl Cat {
         (entry, copied)
     }
 
+    /// Writes what the last line held back.
+    fn finish(&mut self) -> Result<(), Failure> {
+        let mut shown = Vec::new();
+        if let Some(lines) = &mut self.lines {
+            lines.finish(&mut shown);
+        }
+        self.output.write(&shown)
+    }
+
     fn passed_bytes(&self) -> (u64, u64, u64) {
         let (inside_kernel_bytes, written_bytes) = self.output.passed_bytes();
         (inside_kernel_bytes, written_bytes, self.positioned.by_headwater_bytes())
@@ -144,7 +167,7 @@ impl Cat {
         let mut input = open(name)?;
         let metadata = input.metadata().map_err(|error| Failure::read(name, &error))?;
         self.refuse_own_output(name, &input, &metadata)?;
-        if self.has_positions(&metadata) {
+        if self.lines.is_none() && self.has_positions(&metadata) {
             let start_bytes = rustix::fs::tell(&input).unwrap_or(0);
             let end_bytes = self.positioned.copy(name, &input, start_bytes, &mut self.output)?;
             // Readers of a shared standard input go on where this one stopped.
@@ -184,15 +207,22 @@ impl Cat {
         input: &mut File,
         metadata: &std::fs::Metadata,
     ) -> Result<(), Failure> {
-        if metadata.file_type().is_fifo() && !self.output.splice_stream(input.as_fd())? {
+        let moves = self.lines.is_none() && metadata.file_type().is_fifo();
+        if moves && !self.output.splice_stream(input.as_fd())? {
             return Ok(());
         }
-        let mut buffer = self.output.take_buffer();
+        let (mut buffer, mut shown) = (self.output.take_buffer(), Vec::new());
         let done = loop {
             match input.read(&mut buffer) {
                 Ok(0) => break Ok(()),
                 Ok(read_bytes) => {
-                    if let Err(failure) = self.output.write(&buffer[..read_bytes]) {
+                    let mut bytes = &buffer[..read_bytes];
+                    if let Some(lines) = &mut self.lines {
+                        shown.clear();
+                        lines.show(bytes, &mut shown);
+                        bytes = &shown;
+                    }
+                    if let Err(failure) = self.output.write(bytes) {
                         break Err(failure);
                     }
                 }

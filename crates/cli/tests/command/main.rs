@@ -5,6 +5,7 @@
 mod bench;
 mod cache;
 mod cat;
+mod cat_lines;
 mod cat_suite;
 mod closed;
 mod cp;
