@@ -16,7 +16,7 @@ use crate::shared::output::JsonArguments;
     override_usage = "headwater cp [OPTIONS] <SOURCE> <DEST>\n       headwater cp [OPTIONS] <SOURCE>... <DIRECTORY>"
 )]
 pub(crate) struct CopyArguments {
-    /// Regular files and block devices to copy, then the destination: a file, or an existing directory.
+    /// Files and block devices to copy, and with -r directories, then the destination: a file, or an existing directory.
     #[arg(value_name = "PATH", required = true, num_args = 2..)]
     pub(crate) paths: Vec<PathBuf>,
     /// Whether holes of the source stay holes in the copy.
@@ -25,9 +25,18 @@ pub(crate) struct CopyArguments {
     /// Whether the copy may share the source's blocks, on file systems that can (Btrfs, XFS, bcachefs).
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) reflink: Reflink,
-    /// Preserve permissions, times and extended attributes, access control lists included. Without it the copy gets the source's
-    /// permissions less the umask.
-    #[arg(long)]
+    /// Copy directories with all that is in them; symbolic links, FIFOs and devices as what they are.
+    #[arg(short, long, visible_short_alias = 'R')]
+    pub(crate) recursive: bool,
+    /// Print each source and its destination.
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// Leave destinations that exist as they are.
+    #[arg(short, long, conflicts_with = "force")]
+    pub(crate) no_clobber: bool,
+    /// Preserve permissions, times and extended attributes, access control lists included, and where this user may set them owner
+    /// and group. Without it the copy gets the source's permissions less the umask.
+    #[arg(short, long)]
     pub(crate) preserve: bool,
     /// Return only when the copy and its name survive a loss of power.
     #[arg(long)]
@@ -37,7 +46,7 @@ pub(crate) struct CopyArguments {
     #[arg(long)]
     pub(crate) verify: bool,
     /// Replace a destination even if it is write-protected or has several hard links.
-    #[arg(long)]
+    #[arg(short, long)]
     pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) json: JsonArguments,
@@ -75,6 +84,7 @@ pub(crate) enum Reflink {
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   headwater cp disk.img /backup/            into a directory
+  headwater cp -rp photos/ /backup/         a directory, with permissions, owners and times
   headwater cp --sync --verify disk.img copy.img
   headwater cp --reflink never a b          move the bytes, whatever the file system could share
   headwater cp /dev/nvme0n1p2 part.img      a whole partition

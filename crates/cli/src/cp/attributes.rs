@@ -12,7 +12,7 @@ use std::ffi::CString;
 use std::fs::{File, FileTimes, Metadata, Permissions};
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::OnceLock;
 
 use headwater::ring::{FileKind, OpenFile};
@@ -27,11 +27,39 @@ pub(super) fn permit(source: &OpenFile, metadata: &Metadata, target: &File) -> i
     target.set_permissions(Permissions::from_mode(mode(source, metadata) & !mask()))
 }
 
-/// Gives `target` permissions, extended attributes and times of the source.
+/// Gives a copied directory its permissions, and if they are preserved its owner and times.
+///
+/// # Errors
+/// What the system calls report.
+pub(super) fn set_on_directory(metadata: &Metadata, target: &File, preserve: bool) -> io::Result<()> {
+    let bits = metadata.permissions().mode() & DIRECTORY_BITS;
+    if !preserve {
+        return target.set_permissions(Permissions::from_mode(bits & !mask()));
+    }
+    give(metadata, target)?;
+    target.set_permissions(Permissions::from_mode(bits))?;
+    target.set_times(FileTimes::new().set_accessed(metadata.accessed()?).set_modified(metadata.modified()?))
+}
+
+/// Gives `target` owner and group of the source, as far as this user may.
+fn give(metadata: &Metadata, target: &File) -> io::Result<()> {
+    let [user, group] = [metadata.uid(), metadata.gid()];
+    match std::os::unix::fs::fchown(target, Some(user), Some(group)) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            // The group alone, if this user is in it.
+            let _ = std::os::unix::fs::fchown(target, None, Some(group));
+            Ok(())
+        }
+        given => given,
+    }
+}
+
+/// Gives `target` owner, permissions, extended attributes and times of the source.
 ///
 /// # Errors
 /// What the system calls report, except for attributes outside of `user.` that this user may not set or the file system does not have.
 pub(super) fn preserve(source: &OpenFile, metadata: &Metadata, target: &File) -> io::Result<()> {
+    give(metadata, target)?;
     target.set_permissions(Permissions::from_mode(mode(source, metadata)))?;
     if source.kind() == FileKind::Regular {
         copy_extended(source.buffered(), target)?;
@@ -102,6 +130,9 @@ const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
 
 /// The bits for reading, writing and executing: a copy does not become setuid or setgid.
 const PERMISSION_BITS: u32 = 0o777;
+
+/// The same, the sticky bit and the inheritance of the group.
+const DIRECTORY_BITS: u32 = 0o3777;
 
 /// As a partition holds the files of all users.
 const PRIVATE: u32 = 0o600;

@@ -1,6 +1,11 @@
 //! Entry: the result of copying one source, for the JSON.
 
+use std::path::Path;
+
+use os_display::Quotable;
 use serde::Serialize;
+
+use crate::shared::output;
 
 #[derive(Serialize, Default)]
 pub(super) struct Entry {
@@ -15,6 +20,22 @@ pub(super) struct Entry {
     /// With --verify: where the files were read from when they were compared.
     pub(super) verified: Option<&'static str>,
     pub(super) seconds: f64,
+    /// With --no-clobber: whether it was left out because the destination exists.
+    pub(super) skipped: bool,
     /// The error, if the copy failed.
     pub(super) error: Option<String>,
+}
+
+impl Entry {
+    /// Prints what was copied to where, as cp does.
+    ///
+    /// # Errors
+    /// One sentence for the user.
+    pub(super) fn show(&self) -> Result<(), String> {
+        if self.skipped {
+            return Ok(());
+        }
+        let [from, to] = [&self.source, &self.destination].map(|path| Path::new(path).quote().to_string());
+        output::print(&format!("{from} -> {to}\n"))
+    }
 }

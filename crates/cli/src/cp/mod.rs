@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Owns: the order of files and steps, error texts, exit codes.
-//! Does not own: moving bytes (`pipeline`), names (`destination`), holes (`runs`), free space (`room`), the comparison (`verify`).
+//! Does not own: directories (`tree`), moving bytes (`pipeline`), names (`destination`), holes (`runs`), free space (`room`), the comparison (`verify`).
 
 mod arguments;
 mod attributes;
@@ -18,6 +18,7 @@ mod pipeline;
 mod progress;
 mod room;
 mod runs;
+mod tree;
 mod verify;
 
 use std::collections::HashSet;
@@ -45,6 +46,7 @@ use destination::{Destination, Replace, Unfinished};
 use entry::Entry;
 use pipeline::{OnCopied, Pipeline};
 use progress::Progress;
+use tree::Walk;
 use verify::Depth;
 
 pub(crate) fn run(arguments: &CopyArguments) -> ExitCode {
@@ -71,21 +73,36 @@ fn copy_all(arguments: &CopyArguments, entries: &mut Vec<Entry>) -> ExitCode {
     let left_to_kernel_bytes = 0;
     let mut copier = Copier { arguments, pipeline: None, engine: None, made, left_to_kernel_bytes, entry };
     let mut code = ExitCode::SUCCESS;
+    let shows = arguments.verbose && arguments.json.to() != JsonTo::StandardOutput;
+    let mut on_copied = |copied: Copied| {
+        let told = copied.made.and_then(|()| if shows { copied.entry.show() } else { Ok(()) });
+        let error = told.err();
+        entries.push(Entry { error: error.clone(), ..copied.entry });
+        if let Some(text) = error {
+            complain(text);
+            code = ExitCode::FAILURE;
+        }
+    };
     for source in sources {
         let shown = match source.file_name().filter(|_| is_directory) {
             Some(name) => into.join(name),
             None => into.clone(),
         };
-        let (entry, copied) = copier.copy_noted(source, shown);
-        entries.push(entry);
-        if let Err(text) = copied {
-            complain(text);
-            code = ExitCode::FAILURE;
+        if arguments.recursive {
+            Walk::new(&mut copier, &mut on_copied).copy(source, shown);
+        } else {
+            on_copied(copier.copy_noted(source, shown));
         }
     }
     // All is written; the rings and the memory end with the process.
     std::mem::forget(copier);
     code
+}
+
+/// What became of one source.
+struct Copied {
+    entry: Entry,
+    made: Result<(), String>,
 }
 
 /// An error, and the file that it concerns.
@@ -135,20 +152,24 @@ struct Source<'a> {
 }
 
 impl Copier<'_> {
-    fn copy_noted(&mut self, path: &Path, shown: PathBuf) -> (Entry, Result<(), String>) {
-        let started = Instant::now();
+    fn begin_entry(&self, path: &Path, shown: &Path) -> Entry {
         let (source, destination) = (path.display().to_string(), shown.display().to_string());
-        self.entry = Entry { source, destination, ..Entry::default() };
-        let copied = self.copy(path, shown);
-        let entry = Entry {
-            seconds: started.elapsed().as_secs_f64(),
-            error: copied.as_ref().err().cloned(),
-            ..std::mem::take(&mut self.entry)
-        };
-        (entry, copied)
+        Entry { source, destination, ..Entry::default() }
+    }
+
+    fn copy_noted(&mut self, path: &Path, shown: PathBuf) -> Copied {
+        let started = Instant::now();
+        self.entry = self.begin_entry(path, &shown);
+        let made = self.copy(path, shown);
+        let entry = Entry { seconds: started.elapsed().as_secs_f64(), ..std::mem::take(&mut self.entry) };
+        Copied { entry, made }
     }
 
     fn copy(&mut self, path: &Path, shown: PathBuf) -> Result<(), String> {
+        if self.arguments.no_clobber && std::fs::symlink_metadata(&shown).is_ok() {
+            self.entry.skipped = true;
+            return Ok(());
+        }
         let source = Source::open(path)?;
         self.entry.length_bytes = source.length_bytes;
         let destination = Destination::find(shown)?;
@@ -376,7 +397,8 @@ impl Source<'_> {
         let open =
             OpenFile::open(path, DirectIo::Preferred, Access::Read).map_err(|error| match error.kind() {
                 io::ErrorKind::IsADirectory => {
-                    format!("failed to copy {}: it is a directory", path.maybe_quote())
+                    let path = path.maybe_quote();
+                    format!("failed to copy {path}: it is a directory; -r copies it with all that is in it")
                 }
                 _ => failed(error),
             })?;

@@ -10,6 +10,7 @@ mod cat_suite;
 mod closed;
 mod cp;
 mod cp_in_place;
+mod cp_tree;
 mod inputs;
 mod little_memory;
 mod manual;

@@ -1,0 +1,155 @@
+//! Tree: a directory copied with all that is in it.
+//!
+//! ```text
+//!   directory ─► made, for this user alone ─► each entry by name ─┬─ file ─► as any other copy
+//!                                                                 ├─ directory ─► again
+//!                                                                 ├─ symbolic link ─► the same link
+//!                                                                 └─ FIFO, device ─► another of its kind
+//!             ─► permissions, owner and times, last
+//! ```
+//!
+//! Owns: the walk, what is not a regular file.
+//! Does not own: contents and names of regular files (copier).
+
+use std::fs::{self, DirBuilder, File, Metadata};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use os_display::Quotable;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+use super::{Copied, Copier, attributes};
+
+/// One walk.
+pub(super) struct Walk<'a, 'b> {
+    copier: &'a mut Copier<'b>,
+    /// Receives each result, in order.
+    on_copied: &'a mut dyn FnMut(Copied),
+}
+
+impl<'a, 'b> Walk<'a, 'b> {
+    pub(super) fn new(copier: &'a mut Copier<'b>, on_copied: &'a mut dyn FnMut(Copied)) -> Walk<'a, 'b> {
+        Walk { copier, on_copied }
+    }
+
+    /// Copies whatever is at `source`, without following it if it is a symbolic link, unless it is a directory that `target` lies in.
+    pub(super) fn copy(&mut self, source: &Path, target: PathBuf) {
+        match is_within(source, &target) {
+            false => self.copy_any(source, target),
+            true => {
+                let (from, to) = (source.maybe_quote(), target.maybe_quote());
+                let text = format!("failed to copy {from}: {to} lies in it");
+                self.note(source, &target, |_| Err(text));
+            }
+        }
+    }
+
+    fn copy_any(&mut self, source: &Path, target: PathBuf) {
+        let found = fs::symlink_metadata(source);
+        let found = found.map_err(|error| format!("failed to open {}: {error}", source.maybe_quote()));
+        match found {
+            Ok(metadata) if metadata.is_dir() => self.copy_directory(source, &target, &metadata),
+            Ok(metadata) if metadata.is_file() => {
+                let copied = self.copier.copy_noted(source, target);
+                (self.on_copied)(copied);
+            }
+            Ok(metadata) => self.note(source, &target, |walk| walk.make(source, &target, &metadata)),
+            Err(text) => self.note(source, &target, |_| Err(text)),
+        }
+    }
+
+    fn note(&mut self, source: &Path, target: &Path, make: impl FnOnce(&mut Self) -> Result<(), String>) {
+        let entry = self.copier.begin_entry(source, target);
+        let made = make(self);
+        (self.on_copied)(Copied { entry, made });
+    }
+
+    fn copy_directory(&mut self, source: &Path, target: &Path, metadata: &Metadata) {
+        let begun = self.begin_directory(source, target);
+        let (entries, is_new) = match begun {
+            Ok(begun) => begun,
+            Err(text) => return self.note(source, target, |_| Err(text)),
+        };
+        for name in entries {
+            self.copy_any(&source.join(&name), target.join(&name));
+        }
+        self.note(source, target, |walk| {
+            let preserve = walk.copier.arguments.preserve;
+            if !is_new && !preserve {
+                return Ok(());
+            }
+            let set =
+                File::open(target).and_then(|file| attributes::set_on_directory(metadata, &file, preserve));
+            set.map_err(|error| failed_to_write(target, &error))
+        });
+    }
+
+    /// Makes the target directory, if need be. Returns the names in the source, and whether the target is new.
+    fn begin_directory(
+        &self,
+        source: &Path,
+        target: &Path,
+    ) -> Result<(Vec<std::ffi::OsString>, bool), String> {
+        let read =
+            || fs::read_dir(source)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>();
+        let mut names =
+            read().map_err(|error| format!("failed to read {}: {error}", source.maybe_quote()))?;
+        names.sort_unstable();
+        let is_new = match DirBuilder::new().mode(FOR_THIS_USER).create(target) {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && target.is_dir() => false,
+            Err(error) => return Err(failed_to_write(target, &error)),
+        };
+        Ok((names, is_new))
+    }
+
+    /// Makes what is neither file nor directory.
+    fn make(&mut self, source: &Path, target: &Path, metadata: &Metadata) -> Result<(), String> {
+        if self.copier.arguments.no_clobber && fs::symlink_metadata(target).is_ok() {
+            return Ok(());
+        }
+        let made = self.make_once(source, target, metadata);
+        let made = match made {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !target.is_dir() => {
+                fs::remove_file(target).and_then(|()| self.make_once(source, target, metadata))
+            }
+            made => made,
+        };
+        made.map_err(|error| failed_to_write(target, &error))?;
+        // A later source of this command does not write through the new link.
+        self.copier.made.insert(target.to_owned());
+        Ok(())
+    }
+
+    fn make_once(&self, source: &Path, target: &Path, metadata: &Metadata) -> io::Result<()> {
+        let kind = metadata.file_type();
+        let node = match () {
+            () if kind.is_symlink() => return std::os::unix::fs::symlink(fs::read_link(source)?, target),
+            () if kind.is_fifo() => FileType::Fifo,
+            () if kind.is_block_device() => FileType::BlockDevice,
+            () if kind.is_char_device() => FileType::CharacterDevice,
+            () => return Err(io::Error::new(io::ErrorKind::Unsupported, "the source is a socket")),
+        };
+        let mode = Mode::from_raw_mode(metadata.mode() & 0o777);
+        Ok(mknodat(CWD, target, node, mode, metadata.rdev())?)
+    }
+}
+
+/// Whether the target is, or will be, somewhere in a directory.
+fn is_within(source: &Path, target: &Path) -> bool {
+    let is_directory = fs::symlink_metadata(source).is_ok_and(|metadata| metadata.is_dir());
+    let existing = target.ancestors().find_map(|parent| match parent.as_os_str().is_empty() {
+        true => fs::canonicalize(".").ok(),
+        false => fs::canonicalize(parent).ok(),
+    });
+    let source = fs::canonicalize(source).ok().filter(|_| is_directory);
+    source.zip(existing).is_some_and(|(source, existing)| existing.starts_with(source))
+}
+
+fn failed_to_write(target: &Path, error: &io::Error) -> String {
+    format!("failed to write {}: {error}", target.maybe_quote())
+}
+
+/// Until all is in it.
+const FOR_THIS_USER: u32 = 0o700;

@@ -1,0 +1,141 @@
+//! Cp tree: directories with all that is in them, and the options of GNU cp that go with it.
+//!
+//! Owns: links, FIFOs, directories, what is left out, what is printed.
+//! Does not own: contents of large files (cp).
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use headwater_testkit::{ScratchDir, scratch_dirs};
+
+use crate::{assert_one_line, run, text, utf8};
+
+/// Files of several sizes, an empty directory, links to a file, to a directory and to nothing, and a FIFO.
+fn make_tree(top: &Path) {
+    fs::create_dir_all(top.join("a/b/empty")).unwrap();
+    for (name, length) in [("a/one", 1), ("a/b/two", 70_000), ("a/b/large", 3 << 20), ("none", 0)] {
+        fs::write(top.join(name), vec![7; length]).unwrap();
+    }
+    symlink("one", top.join("a/link")).unwrap();
+    symlink("../a", top.join("a/b/up")).unwrap();
+    symlink("/nowhere", top.join("dangling")).unwrap();
+    let fifo = top.join("a/fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o644.into(), 0).unwrap();
+    fs::set_permissions(top.join("a/one"), Permissions::from_mode(0o751)).unwrap();
+    fs::set_permissions(top.join("a/b"), Permissions::from_mode(0o750)).unwrap();
+}
+
+/// Kind, permissions, length and target of everything in a tree.
+fn listing(top: &Path) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut rest = vec![top.to_owned()];
+    while let Some(path) = rest.pop() {
+        let metadata = fs::symlink_metadata(&path).unwrap();
+        let (name, kind) = (path.strip_prefix(top).unwrap().display(), metadata.file_type());
+        let length = if kind.is_file() { metadata.len() } else { 0 };
+        let target = fs::read_link(&path).unwrap_or_default();
+        lines.push(format!("{name} {:o} {length} {target:?} {}", metadata.mode(), kind.is_fifo()));
+        if kind.is_dir() {
+            rest.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+    }
+    lines.sort();
+    lines
+}
+
+/// Goal: a tree is copied as it is, on every file system, into a new directory and over one that is there.
+#[test]
+fn trees_are_copied_as_they_are() {
+    for (kind, scratch) in scratch_dirs() {
+        let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+        make_tree(&from);
+        let copy = |into: &Path| {
+            let output = run(&["cp", "-r", utf8(&from), utf8(into)]);
+            assert!(output.status.success(), "{kind}: {}", text(&output.stderr));
+        };
+        copy(&to);
+        assert_eq!(listing(&to), listing(&from), "{kind}");
+        assert_eq!(fs::read(to.join("a/b/large")).unwrap(), vec![7; 3 << 20]);
+        for _ in 0..2 {
+            copy(&to);
+            assert_eq!(listing(&to.join("from")), listing(&from), "{kind}");
+        }
+    }
+}
+
+/// Goal: with -p times are those of the source, of directories too, whatever was copied into them.
+#[test]
+fn times_are_preserved() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    make_tree(&from);
+    let before = SystemTime::now() - Duration::from_secs(100_000);
+    for name in ["a/one", "a/b", "a", ""] {
+        fs::File::open(from.join(name)).unwrap().set_modified(before).unwrap();
+    }
+    assert!(run(&["cp", "-rp", utf8(&from), utf8(&to)]).status.success());
+    for name in ["a/one", "a/b", "a", ""] {
+        let [ours, theirs] = [&from, &to].map(|top| fs::metadata(top.join(name)).unwrap());
+        assert_eq!((ours.mtime(), ours.mtime_nsec()), (theirs.mtime(), theirs.mtime_nsec()), "{name:?}");
+        assert_eq!((ours.uid(), ours.gid(), ours.mode()), (theirs.uid(), theirs.gid(), theirs.mode()));
+    }
+}
+
+/// Goal: a directory is not copied into itself, its parts that can be copied are when others cannot, and without -r the error says what
+/// to do.
+#[test]
+fn trees_that_cannot_be_copied() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let from = scratch.path().join("from");
+    make_tree(&from);
+    assert_one_line(&run(&["cp", utf8(&from), utf8(&scratch.path().join("to"))]), "-r");
+    let inside = run(&["cp", "-r", utf8(&from), utf8(&from.join("copy"))]);
+    assert_one_line(&inside, "lies in it");
+    assert!(!from.join("copy").exists());
+    assert_one_line(&run(&["cp", "-r", utf8(&from), utf8(&from)]), "lies in it");
+    // A directory where a file is to be.
+    let to = scratch.path().join("to");
+    fs::create_dir_all(to.join("a/one")).unwrap();
+    assert_one_line(&run(&["cp", "-r", utf8(&from.join("a")), utf8(&to)]), "a/one");
+    assert_eq!(fs::read(to.join("a/b/two")).unwrap(), vec![7; 70_000]);
+}
+
+/// Goal: -n leaves what is there, and -v prints each copy, in the words of GNU cp.
+#[test]
+fn what_is_there_and_what_is_printed() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    make_tree(&from);
+    fs::create_dir_all(to.join("from/a")).unwrap();
+    fs::write(to.join("from/a/one"), "mine").unwrap();
+    fs::write(to.join("from/dangling"), "mine").unwrap();
+    let output = run(&["cp", "-rnv", utf8(&from), utf8(&to)]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for name in ["from/a/one", "from/dangling"] {
+        assert_eq!(fs::read_to_string(to.join(name)).unwrap(), "mine");
+    }
+    let printed = text(&output.stdout);
+    assert!(
+        printed.contains(&format!(
+            "'{}' -> '{}'\n",
+            utf8(&from.join("a/b/two")),
+            utf8(&to.join("from/a/b/two"))
+        )),
+        "{printed}"
+    );
+    assert!(!printed.contains("a/one"), "{printed}");
+    let theirs = Command::new("cp").args(["-rv", utf8(&from), utf8(&scratch.path().join("gnu"))]).output();
+    if let Ok(theirs) = theirs {
+        let ours = run(&["cp", "-rv", utf8(&from), utf8(&scratch.path().join("ours"))]);
+        let sorted = |bytes: &[u8], name: &str| {
+            let text = text(bytes).replace(name, "copy");
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(sorted(&ours.stdout, "/ours"), sorted(&theirs.stdout, "/gnu"));
+    }
+}
