@@ -111,7 +111,10 @@ fn sums(ways: &[Way], stores: &[Kind]) -> Table {
         |query: &str| ways.iter().filter(|way| way.query.name == query).all(|way| way.failure.is_none());
     let of_store =
         |store: Kind| ways.iter().filter(move |way| way.store == store && is_finished(&way.query.name));
-    let sum = |store, metric| of_store(store).map(|way| way.median(metric)).sum::<Option<f64>>();
+    // Nothing where there is nothing to sum.
+    let sum = |store, metric| {
+        of_store(store).map(|way| way.median(metric)).reduce(|left, right| Some(left? + right?)).flatten()
+    };
     let first = stores.first().copied().unwrap_or(Kind::Local);
     let line = |&store: &Kind| {
         let ratio = sum(store, "seconds").zip(sum(first, "seconds")).map(|(own, base)| own / base);
@@ -223,6 +226,6 @@ mod tests {
         assert_eq!(rows[1].1[..3], ["headwater", "1.000", "0.500"]);
         let [first, second] = ways;
         let failed = Way { failure: Some("killed".to_owned()), ..second };
-        assert_eq!(sums(&[first, failed], &[Kind::Local]).rows[0].1[1], "0.000");
+        assert_eq!(sums(&[first, failed], &[Kind::Local]).rows[0].1[1], "-");
     }
 }
