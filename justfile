@@ -192,3 +192,13 @@ peers *arguments:
 [group('measure')]
 store *arguments:
     cargo run --release -p headwater-bench -- store {{arguments}}
+
+# TPC-H on DataFusion over LocalFileSystem, direct reads and headwater: `just tpch generate --scale 1 --folder sf1`, `just tpch run --folder sf1 --warm`.
+[group('measure')]
+tpch *arguments:
+    cargo run --release --manifest-path integrations/datafusion/Cargo.toml --bin headwater-tpch -- {{arguments}}
+
+# The tests of TPC-H on DataFusion: its build takes some minutes.
+[group('check')]
+test-datafusion *arguments:
+    cargo test --locked --manifest-path integrations/datafusion/Cargo.toml {{arguments}}

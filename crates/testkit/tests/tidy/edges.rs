@@ -26,6 +26,7 @@ const ALLOWED: [(&str, &[&str]); 12] = [
             "headwater-testkit",
         ],
     ),
+    ("headwater-datafusion", &["headwater", "headwater-measure", "headwater-object-store"]),
     ("headwater-fuzz", &["headwater", "headwater-cli", "headwater-core", "headwater-io"]),
 ];
 

@@ -33,7 +33,7 @@ pub(crate) struct SourceFile {
     pub(crate) text: String,
 }
 
-/// A member of the workspace, or a workspace of its own: what a member shows itself with, and the fuzz targets.
+/// A member of the workspace, or a workspace of its own: what a member shows itself with, the fuzz targets, and DataFusion.
 pub(crate) struct Crate {
     /// Its directory, from the root of the repository.
     pub(crate) folder: String,
@@ -77,7 +77,7 @@ pub(crate) fn crates() -> Vec<Crate> {
         entries.filter_map(|entry| Some(format!("crates/{}", entry.ok()?.file_name().to_string_lossy())));
     let with_demos = folders.flat_map(|folder| [format!("{folder}/{DEMO}"), folder]);
     let mut crates: Vec<Crate> = with_demos
-        .chain([FUZZ.to_owned()])
+        .chain([FUZZ, DATAFUSION].map(str::to_owned))
         .filter_map(|folder| {
             let manifest = root().join(&folder).join("Cargo.toml");
             Some(Crate { manifest: fs::read_to_string(manifest).ok()?, folder })
@@ -92,6 +92,9 @@ const DEMO: &str = "demo";
 
 /// Where the fuzz targets are, which need the nightly toolchain.
 const FUZZ: &str = "fuzz";
+
+/// Where DataFusion reads through headwater, which brings more packages than all the rest.
+const DATAFUSION: &str = "integrations/datafusion";
 
 /// Path and text of every file that git tracks or would, of every file where there is no git, that is text.
 pub(crate) fn tracked_text_files() -> Vec<(String, String)> {
