@@ -87,7 +87,7 @@ pub struct Run {
     /// Folder to spill into; that for temporary files without.
     #[arg(long)]
     pub spill: Option<PathBuf>,
-    /// Each query runs in a cgroup with as much memory, the page cache for it included. Needs root or a delegated cgroup.
+    /// Each query runs in a cgroup with this much memory, the page cache for it included. Needs root or a delegated cgroup.
     #[arg(long)]
     pub cgroup: Option<Size>,
     /// Write all figures to this file as JSON.
