@@ -12,13 +12,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::bench::arguments::RowArguments;
 use crate::bench::command::BenchArguments;
 use crate::cat::arguments::CatArguments;
 use crate::cp::CopyArguments;
+use crate::doctor::DoctorArguments;
 use crate::manual::{CompletionsArguments, ManArguments};
 use crate::scan::ScanFilesArguments;
 use crate::shared::complain::{complain, exit_code};
@@ -46,6 +47,9 @@ pub(crate) enum Command {
     /// Show how much of a file the page cache holds, whether direct I/O works, and which device stores it.
     #[command(after_help = crate::stat::EXAMPLES)]
     Stat(StatArguments),
+    /// Say what this machine allows, what follows from it, and how to mend what is missing.
+    #[command(after_help = crate::doctor::EXAMPLES)]
+    Doctor(DoctorArguments),
     /// Read files and directory trees at the speed of the device: hash them, verify them, or find unreadable places.
     #[command(after_help = crate::scan::EXAMPLES)]
     Scan(ScanFilesArguments),
@@ -128,10 +132,43 @@ fn is_help(error: &clap::Error) -> bool {
 /// A usage error in one line.
 fn usage_error(error: &clap::Error) -> String {
     let text = error.render().to_string();
-    let first = text.split("\n\n").next().unwrap_or(&text);
-    let words: Vec<&str> = first.split_whitespace().collect();
-    format!("{} (see --help)", words.join(" ").trim_start_matches("error: "))
+    let in_one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut paragraphs = text.split("\n\n").map(in_one_line);
+    let first = paragraphs.next().unwrap_or_default();
+    let similar = paragraphs.find_map(|paragraph| Some(paragraph.strip_prefix("tip: ")?.to_owned()));
+    // Another tip of clap's, how to pass a file of such a name, misleads more often than it helps.
+    let similar = similar.filter(|tip| tip.contains("similar"));
+    let hint = missing_option(error, std::env::args().nth(1).as_deref());
+    let advice = hint.map(str::to_owned).or(similar).map(|advice| format!("; {advice}")).unwrap_or_default();
+    format!("{}{advice} (see --help)", first.trim_start_matches("error: "))
 }
+
+/// What takes the place of an option that GNU's command of this name has and this one lacks.
+fn missing_option(error: &clap::Error, command: Option<&str>) -> Option<&'static str> {
+    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return None };
+    let (_, _, hint) = OPTIONS_OF_GNU
+        .iter()
+        .find(|(of, options, _)| command == Some(*of) && options.contains(&option.as_str()))?;
+    (error.kind() == ErrorKind::UnknownArgument).then_some(*hint)
+}
+
+const OPTIONS_OF_GNU: [(&str, &[&str], &str); 7] = [
+    (
+        "cp",
+        &["-a", "--archive"],
+        "-rp copies a directory with permissions, owners and times; hard links become files of their own",
+    ),
+    ("cp", &["-d", "-P", "--no-dereference"], "with -r symbolic links are copied as links"),
+    ("cp", &["-L", "-H", "--dereference"], "without -r symbolic links are followed"),
+    ("cp", &["-i", "--interactive", "-u", "--update"], "-n leaves destinations that exist as they are"),
+    ("cp", &["-l", "--link", "-s", "--symbolic-link"], "ln makes links; --reflink always shares blocks"),
+    ("cp", &["-t", "--target-directory", "-T", "--no-target-directory"], "the destination is the last path"),
+    (
+        "cp",
+        &["-b", "--backup", "-S", "--suffix"],
+        "the old file stays whole until the copy takes its place; rename it before to keep it",
+    ),
+];
 
 /// Prints help, in colours on a terminal.
 fn print_help(error: &clap::Error) -> ExitCode {
@@ -153,6 +190,7 @@ Examples:
   headwater cp big.log /backup/             copy it, all or nothing
   headwater scan --hash blake3 photos/      hash a tree, many files at once
   headwater stat big.log                    how much of it is cached, and can it be read directly?
+  headwater doctor /mnt/nvme                what this machine allows, and how to mend what is missing
   headwater trace replay t.csv --cache 1G   how many accesses of a trace a cache would miss
   headwater man | man -l -                  the manual";
 

@@ -4,6 +4,7 @@
 //!   args ─┬─ cat   ─► a file at a time: route ─► kernel (splice) | device (headwater) ─► standard output
 //!         ├─ cp    ─► a file at a time: file without a name ─► shared blocks | direct reads and writes ─► its name
 //!         ├─ stat  ─► a file at a time: cached pages, direct I/O, storage below ─► text, JSON
+//!         ├─ doctor ─► what the kernel, the file system and the device allow ─► text, JSON
 //!         ├─ scan  ─► many files at a time: walk ─► direct reads ─► hash ─► lines in order, unreadable places
 //!         ├─ tune  ─► memory, then the device: request sizes and queue depths ─► heat maps, profile
 //!         ├─ bench ─► suites ─► one child process a row (bench-row) ─► table, JSON, report page
@@ -19,6 +20,7 @@ mod args;
 mod bench;
 mod cat;
 mod cp;
+mod doctor;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod manual;
@@ -42,6 +44,7 @@ pub fn run() -> ExitCode {
     match command {
         Command::Cat(arguments) => cat::run(&arguments),
         Command::Cp(arguments) => cp::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Stat(arguments) => stat::run(&arguments),
         Command::Scan(arguments) => scan::run(&arguments),
         Command::Tune(arguments) => tune::run(&arguments),

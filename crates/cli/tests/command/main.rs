@@ -11,6 +11,7 @@ mod closed;
 mod cp;
 mod cp_in_place;
 mod cp_tree;
+mod doctor;
 mod inputs;
 mod little_memory;
 mod manual;

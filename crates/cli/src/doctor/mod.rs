@@ -1,0 +1,160 @@
+//! Doctor: what this machine allows, what follows from it, and how to mend what is missing.
+//!
+//! ```text
+//!   kernel: rings, locked memory, watches, windows … ─┐
+//!   path: direct I/O, file system, device, profile  ──┴─► facts ─► text | JSON
+//! ```
+//!
+//! Owns: arguments, the words on the screen, the JSON.
+//! Does not own: how a fact is found out (machine, place).
+
+mod machine;
+mod place;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use os_display::Quotable;
+use serde::Serialize;
+
+use crate::shared::complain::exit_code_of;
+use crate::shared::output::{self, JsonArguments};
+
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArguments {
+    /// A file, a block device, or a directory, in which a file without a name is made for a moment.
+    #[arg(value_name = "PATH", default_value = ".")]
+    path: PathBuf,
+    #[command(flatten)]
+    json: JsonArguments,
+}
+
+pub(crate) fn run(arguments: &DoctorArguments) -> ExitCode {
+    exit_code_of(examine(arguments))
+}
+
+fn examine(arguments: &DoctorArguments) -> Result<ExitCode, String> {
+    let (json, path) = (arguments.json.to(), &arguments.path);
+    json.check_printed()?;
+    let place = place::facts(path)?;
+    let facts = Facts { path: path.display().to_string(), machine: machine::facts(), place };
+    if json.wants_text() {
+        let place = format!("at {}", path.maybe_quote());
+        let text =
+            [("this machine", &facts.machine), (&place, &facts.place)].map(|(head, facts)| text(head, facts));
+        output::print(&text.join("\n"))?;
+    }
+    json.write_results(&facts)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Serialize)]
+struct Facts {
+    path: String,
+    machine: Vec<Fact>,
+    place: Vec<Fact>,
+}
+
+/// One thing that was looked at.
+#[derive(Serialize)]
+struct Fact {
+    name: &'static str,
+    verdict: Verdict,
+    /// What is the case.
+    found: String,
+    /// What headwater does about it, where not all is well.
+    follows: Option<String>,
+    /// How to change it, where that is possible.
+    mend: Option<String>,
+}
+
+#[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    Good,
+    /// It works, less well.
+    Limited,
+    Missing,
+}
+
+impl Fact {
+    fn good(name: &'static str, found: impl Into<String>) -> Fact {
+        Fact { name, verdict: Verdict::Good, found: found.into(), follows: None, mend: None }
+    }
+
+    fn limited(name: &'static str, found: impl Into<String>, follows: &str) -> Fact {
+        Fact { verdict: Verdict::Limited, follows: Some(follows.to_owned()), ..Fact::good(name, found) }
+    }
+
+    fn missing(name: &'static str, found: impl Into<String>, follows: &str) -> Fact {
+        Fact { verdict: Verdict::Missing, ..Fact::limited(name, found, follows) }
+    }
+
+    fn mended_by(self, mend: impl Into<String>) -> Fact {
+        Fact { mend: Some(mend.into()), ..self }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let verdict = match self.verdict {
+            Verdict::Good => "good",
+            Verdict::Limited => "limited",
+            Verdict::Missing => "missing",
+        };
+        let parts = [Some(&self.found), self.follows.as_ref(), self.mend.as_ref()]
+            .into_iter()
+            .zip(["", "", "mend: "]);
+        let mut lines = Vec::new();
+        for (part, label) in parts.filter_map(|(part, label)| Some((part?, label))) {
+            lines.extend(folded(&format!("{label}{part}"), TEXT_COLUMNS));
+        }
+        let head = |(index, line)| match index {
+            0 => format!("  {verdict:<9}{:<13}{line}", self.name),
+            _ => format!("{:24}{line}", ""),
+        };
+        lines.into_iter().enumerate().map(head).collect()
+    }
+}
+
+fn text(head: &str, facts: &[Fact]) -> String {
+    let lines = facts.iter().flat_map(Fact::lines).map(|line| line + "\n");
+    format!("{head}\n{}", lines.collect::<String>())
+}
+
+/// The words of a text in lines of `columns` characters at most, where no word is longer.
+fn folded(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// With verdict and name, 80.
+const TEXT_COLUMNS: usize = 56;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  headwater doctor                              this machine, and the directory one is in
+  headwater doctor /mnt/nvme                    another disk
+  headwater doctor --json big.img               for programs";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: lines fit, no word is lost, and a word longer than a line stands alone.
+    #[test]
+    fn lines_fit() {
+        let text = "one two three four five";
+        assert_eq!(folded(text, 9), ["one two", "three", "four five"]);
+        assert_eq!(folded("a longest b", 3), ["a", "longest", "b"]);
+        assert_eq!(folded("", 3), [""]);
+    }
+}

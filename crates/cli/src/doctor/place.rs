@@ -1,0 +1,125 @@
+//! Place: what the file system and the device below a path allow.
+//!
+//! Owns: which facts there are, their words, how to mend them.
+//! Does not own: how they are shown.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use headwater::Profiles;
+use headwater::ring::{Access, DirectIo, OpenFile};
+use headwater::testing::profiles::{Device, Nature, StoredProfiles};
+use os_display::Quotable;
+
+use super::Fact;
+use crate::shared::storage::Storage;
+use crate::shared::units::readable;
+
+/// # Errors
+/// One sentence for the user, if there is nothing at the path that can be read.
+pub(super) fn facts(path: &Path) -> Result<Vec<Fact>, String> {
+    let failed = |error: io::Error| format!("failed to look at {}: {error}", path.maybe_quote());
+    let metadata = fs::metadata(path).map_err(failed)?;
+    let kind = metadata.file_type();
+    if !(kind.is_file() || kind.is_dir() || kind.is_block_device()) {
+        return Err(failed(io::Error::other("it is neither a file nor a directory nor a block device")));
+    }
+    let file = File::open(path).map_err(failed)?;
+    let device = Device::of(file.as_fd()).map_err(failed)?;
+    let storage = Storage::of(path);
+    let mut facts = vec![below(&device), direct(path, kind.is_dir())];
+    facts.extend(polling(&storage));
+    facts.extend(readahead(&storage));
+    facts.push(profile(path, &device));
+    Ok(facts)
+}
+
+fn below(device: &Device) -> Fact {
+    let found = [&device.file_system, &device.source, &device.model].map(String::as_str);
+    let found = found.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(", ");
+    let follows = match device.nature {
+        Nature::Disk => return Fact::good("file system", found),
+        Nature::Memory => {
+            "it lies in memory: nothing is gained by direct I/O, and what bench and tune measure is memory"
+        }
+        Nature::Network => {
+            "another machine has the files: changes there are seen when it is asked, and what bench measures is the network \
+             and the caches on its way"
+        }
+        Nature::Overlay => {
+            "it lies upon other file systems: what bench measures is whichever of them has the file"
+        }
+        Nature::Other => "a program answers for it, not a device: what bench measures is that program",
+    };
+    Fact::limited("file system", found, follows)
+}
+
+fn direct(path: &Path, is_directory: bool) -> Fact {
+    let scratch = is_directory.then(|| tempfile::tempfile_in(path));
+    let target = match &scratch {
+        Some(Ok(file)) => PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())),
+        Some(Err(error)) => {
+            return Fact::limited(
+                "direct I/O",
+                format!("unknown: no file can be made in this directory ({error})"),
+                "whether its files can be read directly shows with each of them",
+            )
+            .mended_by("give a file in it");
+        }
+        None => path.to_owned(),
+    };
+    let aligned = |bytes: u64| readable(bytes);
+    match OpenFile::open(&target, DirectIo::Required, Access::Read) {
+        Ok(open) => {
+            let words = open.direct().map_or("works".to_owned(), |alignment| {
+                let (memory, offset) = (aligned(alignment.memory.get()), aligned(alignment.offset.get()));
+                format!("works, memory aligned to {memory}, offsets to {offset}")
+            });
+            Fact::good("direct I/O", words)
+        }
+        Err(error) => Fact::limited(
+            "direct I/O",
+            format!("refused: {error}"),
+            "files are read and written through the kernel's page cache, and copied from there",
+        ),
+    }
+}
+
+fn polling(storage: &Storage) -> Option<Fact> {
+    match storage.polls? {
+        true => Some(Fact::good("polling", "the device completes polled I/O (EngineBuilder::polling)")),
+        false => Some(Fact::good("polling", "not by this device: its requests end with an interrupt")),
+    }
+}
+
+fn readahead(storage: &Storage) -> Option<Fact> {
+    let kib = storage.read_ahead_kb?;
+    let found = format!("the kernel reads {kib} KiB ahead, for programs without headwater");
+    Some(Fact::good("readahead", found))
+}
+
+fn profile(path: &Path, device: &Device) -> Fact {
+    let advice = || format!("headwater tune {}", path.maybe_quote());
+    let Some(file) = Profiles::Default.path() else {
+        return Fact::good("profile", "none: there is no home directory to keep it in");
+    };
+    match StoredProfiles::load(&file) {
+        Ok(stored) => match device.key.as_ref().and_then(|key| stored.profiles.get(key)) {
+            Some(found) => {
+                let setting = found.sequential;
+                let size = readable(setting.size_bytes);
+                Fact::good("profile", format!("measured: {} requests of {size} in flight", setting.depth))
+            }
+            None => Fact::good("profile", "none: the defaults suit most devices").mended_by(advice()),
+        },
+        Err(error) => Fact::limited(
+            "profile",
+            format!("{} cannot be used: {error}", file.maybe_quote()),
+            "the defaults are used",
+        )
+        .mended_by(advice()),
+    }
+}
