@@ -452,6 +452,12 @@ impl<const N: usize> PartialEq<[u8; N]> for View {
     }
 }
 
+impl<const N: usize> PartialEq<&[u8; N]> for View {
+    fn eq(&self, other: &&[u8; N]) -> bool {
+        *self == other[..]
+    }
+}
+
 impl PartialEq for View {
     fn eq(&self, other: &View) -> bool {
         let (mut ours, mut theirs) = (self.chunks(), other.chunks());
