@@ -31,14 +31,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use headwater_core::cache::DirtyToo;
-use headwater_core::units::ByteRange;
+use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageIndex, PageRange};
 use headwater_io::{Dropped, FileKind, FileStamp, OpenFile, Opened, StampTrust};
 
 use super::origin::{Evidence, Remaining, Seen, Watching};
 use super::{ALL_PAGES, Inode};
 use crate::base::clock::{REVALIDATE_INTERVAL, coarse_nanoseconds};
 use crate::base::events;
-use crate::inode::dirty::{ContentVersion, Dirty};
+use crate::inode::dirty::{ContentVersion, Dirty, State};
 
 /// Results of a check for listeners and subscribers, reported when no lock is held.
 #[derive(Debug, Default)]
@@ -59,6 +59,12 @@ enum Change {
     Unproven,
     /// Others have changed the file.
     Foreign,
+}
+
+/// The page in which a file of this length ends, if it ends within one: behind the end the page has zeros.
+fn end_page(length_bytes: u64) -> PageRange {
+    let end = PageIndex::new(length_bytes.div_ceil(PAGE_SIZE_BYTES));
+    PageRange::new(PageIndex::new(length_bytes / PAGE_SIZE_BYTES), end)
 }
 
 impl Inode {
@@ -251,11 +257,17 @@ impl Inode {
                 self.dirty.set_unreconciled();
             }
         }
+        // The kernel has bytes behind the old end that an append of this engine is about to announce.
+        let is_longer = is_current && length_bytes > length_before;
+        let end_page = end_page(length_before);
+        if is_longer {
+            self.drop_changed(&state, end_page, &mut report.dropped);
+        }
         if self.dirty.is_unreconciled() {
             // The next read reconciles it before it takes bytes from a page.
             self.checked_nanoseconds.store(0, Ordering::Release);
         }
-        if is_current && length_bytes > length_before {
+        if is_longer {
             // Bytes that a window holds beyond the end must not become visible.
             self.dirty.windows.zero(ByteRange::new(length_before, length_bytes));
         }
@@ -267,7 +279,28 @@ impl Inode {
             // Pages loaded in between, up to the old end, leave as well.
             self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| report.dropped.push(page));
         }
+        if is_longer {
+            // The same.
+            self.pages.invalidate(end_page, DirtyToo::No, |page| report.dropped.push(page));
+        }
         report
+    }
+
+    /// Drops pages of which the kernel has other bytes than the cache, those before the next read that are dirty or in flight. Called
+    /// under the lock of `state`.
+    pub(crate) fn drop_changed(&self, state: &State, pages: PageRange, dropped: &mut Vec<Dropped>) {
+        self.pages.invalidate(pages, DirtyToo::No, |page| dropped.push(page));
+        let mut is_stale = state.dirty.first_in_part(pages).is_some();
+        for write in state.in_flight.values() {
+            if write.pages().start < pages.end && pages.start < write.pages().end {
+                write.doubt();
+                is_stale = true;
+            }
+        }
+        if is_stale {
+            self.dirty.set_unreconciled();
+            self.checked_nanoseconds.store(0, Ordering::Release);
+        }
     }
 
     /// Announces own changes of the file on its device, by `changes` requests or calls, each ended by [`Inode::end_changes`]. The

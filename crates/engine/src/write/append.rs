@@ -12,7 +12,6 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use headwater_core::cache::DirtyToo;
 use headwater_core::units::{ByteRange, PageRange};
 use headwater_io::{AppendFile, Appended, SyncScope};
 
@@ -151,8 +150,9 @@ impl Source {
             let mut device_length = inode.dirty.device_length();
             *device_length = written.end.max(*device_length);
             drop(device_length);
-            inode.dirty.change(self.shared().cache.writes.dirty(), |_| {
-                inode.pages.invalidate(PageRange::covering(written), DirtyToo::No, |page| dropped.push(page));
+            inode.dirty.change(self.shared().cache.writes.dirty(), |state| {
+                // Another handle may have written to the last page since the flush.
+                inode.drop_changed(state, PageRange::covering(written), &mut dropped);
                 inode.grow(written.end);
                 inode.dirty.note_written();
                 inode.dirty.note_change();

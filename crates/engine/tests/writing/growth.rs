@@ -125,6 +125,60 @@ fn a_follower_reads_what_others_append() {
     }
 }
 
+/// Goal: a follower reads each record that threads of the same process append with `O_APPEND`, whole, also at the moment when the kernel
+/// has it and the engine does not know the new length yet; and what other threads write to the last page meanwhile stays.
+#[test]
+fn a_follower_reads_what_this_engine_appends() {
+    const RECORDS: u64 = 300;
+    for kind in drivers(4) {
+        let (rig, directory) = (Rig::new(kind), ScratchDir::on_target().unwrap());
+        let path = directory.path().join("log");
+        let open = |append| {
+            let mut options = OpenOptions::new();
+            options.engine(&rig.engine).create(true).write(true).append(append).open(&path).unwrap()
+        };
+        let (log, beside) = (open(true), open(false));
+        log.append(&[9; 8]).unwrap();
+        let wrong = watched(rig.name(), || {
+            thread::scope(|scope| {
+                for writer in 0..3 {
+                    let log = &log;
+                    scope.spawn(move || {
+                        for record in 0..RECORDS / 3 {
+                            let bytes = (1 + writer * RECORDS + record).to_le_bytes();
+                            match record % 2 {
+                                0 => log.append(&bytes).unwrap(),
+                                _ => log.append_durable(&bytes).unwrap(),
+                            };
+                        }
+                    });
+                }
+                scope.spawn(|| {
+                    for value in 0..200 {
+                        // Dirty in part: the page that the appends go to, while it is the first.
+                        beside.write_all_at(&[value], 0).unwrap();
+                        thread::yield_now();
+                    }
+                });
+                let (mut known, mut wrong) = (8, 0);
+                while known < 8 + RECORDS * 8 {
+                    let end = log.wait_for_growth(known, None).unwrap() / 8 * 8;
+                    let view = log.view(known, (end - known) as usize).unwrap().to_vec();
+                    wrong += view.as_chunks().0.iter().filter(|word| u64::from_le_bytes(**word) == 0).count();
+                    known = end;
+                }
+                wrong
+            })
+        });
+        assert_eq!(wrong, 0, "zeros in place of records on {}", rig.name());
+        log.sync_data().unwrap();
+        let (ours, theirs) = (log.view(0, 8 + RECORDS as usize * 8).unwrap(), std::fs::read(&path).unwrap());
+        assert!(ours == theirs[..] && theirs[0] == 199, "{}", rig.name());
+        drop((log, beside, ours));
+        rig.assert_idle();
+    }
+}
+
 /// Goal: time is up, a dropped task leaves nothing, and what cannot grow says so.
 #[test]
 fn waits_that_end() {
