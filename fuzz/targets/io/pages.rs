@@ -422,9 +422,10 @@ fn take<T>(from: &mut Vec<T>, which: u8) -> Option<T> {
     (count > 0).then(|| from.swap_remove(usize::from(which) % count))
 }
 
-const NOT_ITS_EXTENTS: [&str; 6] = [
+const NOT_ITS_EXTENTS: [&str; 7] = [
     "the extents hold the pages",
     "the extents are of this arena",
+    "the extents are those of no load",
     "only a free frame is loaded",
     "only a free frame changes its page",
     INVERTED,
