@@ -99,7 +99,7 @@ fn process(way: &mut Way, arguments: &Run) -> Result<std::result::Result<Outcome
     Ok(match outcome {
         Ok(outcome) => Ok(outcome),
         Err(Failure::Signal(..)) if kills > 0 => Err("killed: the cgroup had no memory left".to_owned()),
-        Err(failure) => Err(failure.to_string()),
+        Err(failure) => Err(failure.to_string().replace("headwater-tpch: ", "")),
     })
 }
 
@@ -139,6 +139,9 @@ impl Answers {
     }
 
     fn sentence(&self) -> String {
+        if self.first.is_empty() {
+            return "no query came to its end".to_owned();
+        }
         let rows: usize = self.first.values().map(|(_, answer)| answer.rows()).sum();
         let published = if self.is_published {
             ", and those of TPC-H are the published ones (q11 not compared)"
