@@ -99,7 +99,7 @@ fn process(way: &mut Way, arguments: &Run) -> Result<std::result::Result<Outcome
     Ok(match outcome {
         Ok(outcome) => Ok(outcome),
         Err(Failure::Signal(..)) if kills > 0 => Err("killed: the cgroup had no memory left".to_owned()),
-        Err(failure) => Err(failure.to_string()),
+        Err(failure) => Err(failure.to_string().replace("headwater-tpch: ", "")),
     })
 }
 
@@ -129,7 +129,8 @@ impl Answers {
         if let Some((other, first)) = self.first.get(&query.name) {
             return first.difference(&answer).map_or(Ok(()), |difference| differs(other.name(), difference));
         }
-        let published = query.number().filter(|_| self.is_published).and_then(answers_sf1::answer);
+        let has_published = |number: &i32| self.is_published && *number != CUT_OFF;
+        let published = query.number().filter(has_published).and_then(answers_sf1::answer);
         if let Some(difference) = published.and_then(|text| answer.difference_to_published(text)) {
             return differs("the one that TPC publishes", difference);
         }
@@ -138,8 +139,15 @@ impl Answers {
     }
 
     fn sentence(&self) -> String {
+        if self.first.is_empty() {
+            return "no query came to its end".to_owned();
+        }
         let rows: usize = self.first.values().map(|(_, answer)| answer.rows()).sum();
-        let published = if self.is_published { ", and those of TPC-H are the published ones" } else { "" };
+        let published = if self.is_published {
+            ", and those of TPC-H are the published ones (q11 not compared)"
+        } else {
+            ""
+        };
         format!("all stores give the same answers to {} queries ({rows} rows){published}", self.first.len())
     }
 }
@@ -183,6 +191,9 @@ fn report(arguments: &Run, data: &Data, ways: &[Way], answers: &Answers) -> Repo
     let rows = ways.iter().map(|way| way.row()).collect();
     Report { section, fields, rows, skipped: failed.collect(), head: vec![head], tail: Vec::new() }
 }
+
+/// The query in whose published answer `tpchgen` 4.0.0 has only the first four places of each key.
+const CUT_OFF: i32 = 11;
 
 /// Enough for a median that one disturbance does not move.
 const WARM_RUNS: &str = "3";

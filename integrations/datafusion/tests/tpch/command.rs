@@ -84,3 +84,14 @@ fn missing_files_are_named() {
     std::fs::remove_file(folder.path().join("orders/0.parquet")).unwrap();
     assert!(complaint(&["run", "--folder", path]).contains("orders/0.parquet"));
 }
+
+/// Goal: a query that fails over every store is named with its reason, the others go on, and the exit status says so.
+#[test]
+fn queries_that_fail_are_named() {
+    let folder = data().folder().to_str().unwrap();
+    let output = tpch(&["run", "--folder", folder, "--rounds", "1", "--queries", "6,18", "--pool", "64K"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("skipped q18 over headwater: q18: Resources exhausted"), "{text}");
+    assert!(text.contains("the same answers to 1 queries (1 rows)"), "{text}");
+}
