@@ -161,6 +161,10 @@ impl KernelCache {
         buffer: &mut [u8],
         offset_bytes: u64,
     ) -> io::Result<Option<usize>> {
+        // `preadv2(2)` would take the last offset for the position of the descriptor.
+        if i64::try_from(ByteRange::at(offset_bytes, buffer.len() as u64).end).is_err() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         if !self.is_advised.load(Ordering::Relaxed) && !self.is_advised.swap(true, Ordering::Relaxed) {
             // A miss then reads no more than the range. Only advice; nothing is lost without it.
             let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Random);
@@ -310,6 +314,23 @@ mod tests {
                 );
             }
         }
+        assert_eq!(cache.read_if_resident(&file, &mut [0; 8192], 0).unwrap(), Some(6000));
+    }
+
+    /// Goal: an offset that no file can have is an error and not the position of the descriptor, and the next read does not wait as
+    /// before. Method: the largest offset of all, for which `preadv2(2)` takes the position.
+    #[test]
+    #[cfg_attr(miri, ignore)] // needs the kernel's page cache
+    fn offsets_that_files_cannot_have() {
+        let mut file = tempfile::tempfile().unwrap();
+        io::Write::write_all(&mut file, &[1; 6000]).unwrap();
+        io::Seek::rewind(&mut file).unwrap();
+        let cache = KernelCache::new(Misses::AreUseful);
+        for offset_bytes in [u64::MAX, 1 << 63, i64::MAX as u64 - 9] {
+            let read = cache.read_if_resident(&file, &mut [0; 10], offset_bytes);
+            assert_eq!(read.unwrap_err().kind(), io::ErrorKind::InvalidInput, "{offset_bytes}");
+        }
+        assert!(cache.nowait.load(Ordering::Relaxed));
         assert_eq!(cache.read_if_resident(&file, &mut [0; 8192], 0).unwrap(), Some(6000));
     }
 
