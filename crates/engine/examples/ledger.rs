@@ -37,7 +37,7 @@ fn run(form: Form, directory: &Path, records: usize) -> io::Result<u64> {
                         let numbers = writer * each..(writer + 1) * each;
                         numbers
                             .into_iter()
-                            .try_for_each(|number| log.append_durable(&record(number)).map(drop_offset))
+                            .try_for_each(|number| log.append_durable(&record(number)).map(|_| ()))
                     });
                 }
                 let (mut known_bytes, mut sum) = (0, 0);
@@ -82,8 +82,6 @@ fn run(form: Form, directory: &Path, records: usize) -> io::Result<u64> {
         }
     }
 }
-
-fn drop_offset(_: u64) {}
 
 fn record(number: usize) -> [u8; RECORD_BYTES] {
     let mut record = [b' '; RECORD_BYTES];

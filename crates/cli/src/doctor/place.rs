@@ -71,11 +71,10 @@ fn direct(path: &Path, is_directory: bool) -> Fact {
         }
         None => path.to_owned(),
     };
-    let aligned = |bytes: u64| readable(bytes);
     match OpenFile::open(&target, DirectIo::Required, Access::Read) {
         Ok(open) => {
             let words = open.direct().map_or("works".to_owned(), |alignment| {
-                let (memory, offset) = (aligned(alignment.memory.get()), aligned(alignment.offset.get()));
+                let (memory, offset) = (readable(alignment.memory.get()), readable(alignment.offset.get()));
                 format!("works, memory aligned to {memory}, offsets to {offset}")
             });
             Fact::good("direct I/O", words)

@@ -288,7 +288,7 @@ impl Piece {
         };
         match memory {
             Some(memory) => Piece { memory, range: self.range.clone() },
-            None => Piece::of(self.slices().flatten().copied().collect()),
+            None => Piece::of(self.slices().collect::<Vec<_>>().concat().into()),
         }
     }
 
