@@ -3,6 +3,8 @@
 //! Owns: starting the child and its end, how long that takes.
 //! Does not own: what the child does.
 
+use std::backtrace::Backtrace;
+use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitStatus;
@@ -18,19 +20,21 @@ use crate::PATIENCE;
 /// # Panics
 /// When the work panics, crashes or hangs.
 pub fn run_forked(work: impl FnOnce()) {
-    let status = forked_status(work);
+    let status = forked_status("", work);
     assert_eq!(status.code(), Some(0), "the forked child: {status:?}");
 }
 
 /// As [`run_forked`], for work that may end its process itself, in whatever way. Returns how it ended.
 ///
 /// # Panics
-/// When the work hangs.
-pub fn forked_status(work: impl FnOnce()) -> ExitStatus {
+/// When the work hangs, with `what` it is; where the child's first thread waits is printed by the child.
+pub fn forked_status(what: &str, work: impl FnOnce()) -> ExitStatus {
     // SAFETY: the child has this thread alone, and locks that others held stay locked there. The C library makes its own
     // usable again, of which the allocator is the one that matters; that ours are not taken is what the test is about.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
+        // SAFETY: the function has the type of a handler of signals.
+        unsafe { libc::signal(libc::SIGUSR2, print_backtrace as *const () as libc::sighandler_t) };
         let panicked = catch_unwind(AssertUnwindSafe(work)).is_err();
         // SAFETY: ends the process at once.
         unsafe { libc::_exit(i32::from(panicked)) };
@@ -43,11 +47,19 @@ pub fn forked_status(work: impl FnOnce()) -> ExitStatus {
         }
         if Instant::now() > deadline {
             let threads = threads_of(pid);
+            kill_process(pid, Signal::USR2).expect("the child is ours");
+            thread::sleep(PATIENCE / 20);
             kill_process(pid, Signal::KILL).expect("the child is ours");
-            panic!("the forked child hangs: {threads:?}");
+            panic!("the forked child hangs: {what} {threads:?}");
         }
         thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// In a child that hangs and is about to be killed, so that it may as well hang here.
+extern "C" fn print_backtrace(_signal: libc::c_int) {
+    // Not by a macro, whose output a test keeps to itself.
+    let _ = writeln!(std::io::stderr(), "the forked child is here:\n{}", Backtrace::force_capture());
 }
 
 /// Names of the threads of a process, and what each waits for in the kernel. A thread that waits as `futex` before it has its name is one that

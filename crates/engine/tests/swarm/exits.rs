@@ -32,7 +32,7 @@ pub(crate) fn run(
     let apart = directory.join("apart");
     let _ = fs::remove_dir_all(&apart);
     fs::create_dir(&apart).map_err(|error| (error.to_string(), 0))?;
-    let status = forked_status(|| {
+    let status = forked_status(&format!("HEADWATER_SEED={:#x}", setup.seed), || {
         let result = run_here(setup, steps, directory, &mut Coverage::default());
         let (error, reached) = result.expect_err("an exit is the last step");
         fs::write(apart.join(FAILED), format!("{reached} {error}")).expect("there is room");
