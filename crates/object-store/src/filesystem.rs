@@ -19,6 +19,7 @@ macro_rules! file_system {
         use $crate::failure::Failure;
         use $crate::status::Status;
         use $crate::store::Store;
+        use $crate::stream::Wanted;
 
         pub use $object_store as object_store;
         use object_store::local::LocalFileSystem;
@@ -116,17 +117,18 @@ macro_rules! file_system {
 
             async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
                 let path = self.local.path_to_filesystem(location)?;
+                let wanted = if options.range.is_some() { Wanted::Named } else { Wanted::Unknown };
                 if options.head {
                     let meta = meta(location, self.store.status(&path).map_err(error)?);
                     let range = requested(&options, &meta)?;
                     let (store, of) = (self.store.clone(), range.clone());
-                    let opened = async move { Ok(bytes($crate::stream::stream(store.open(&path).await.map_err(error)?, of))) };
+                    let opened = async move { Ok(bytes($crate::stream::stream(store.open(&path).await.map_err(error)?, of, wanted))) };
                     return Ok(result(stream::once(opened).flat_map(flattened).boxed(), meta, range));
                 }
                 let object = self.store.open(&path).await.map_err(error)?;
                 let meta = meta(location, object.status());
                 let range = requested(&options, &meta)?;
-                Ok(result(bytes($crate::stream::stream(object, range.clone())), meta, range))
+                Ok(result(bytes($crate::stream::stream(object, range.clone(), wanted)), meta, range))
             }
 
             async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   bytes(range) ─┬─ up to 1 MiB ─► a view ─► Bytes, without a copy where that pins little
-//!                 └─ more ────────► a stream of views, copied together
+//!                 └─ more ────────► views in order, copied together
 //! ```
 //!
 //! Owns: which parts are shared with the cache and which are copied.
@@ -16,6 +16,7 @@ use headwater::{ByteRange, File, View};
 
 use crate::failure::Failure;
 use crate::status::Status;
+use crate::stream::{Reading, Wanted};
 
 /// An open file.
 #[derive(Debug)]
@@ -78,11 +79,9 @@ impl Object {
         if room.is_none() {
             return Err(Failure::OutOfMemory { path: self.file.path().to_owned(), bytes: length });
         }
-        let mut at = range.start;
-        while at < range.end {
-            let end = piece_end(at).min(range.end);
-            self.view(at..end).await?.chunks().for_each(|chunk| bytes.extend_from_slice(chunk));
-            at = end;
+        let mut reading = Reading::new(self.clone(), range, Wanted::Named);
+        while let Some(view) = reading.next_view().await? {
+            view.chunks().for_each(|chunk| bytes.extend_from_slice(chunk));
         }
         Ok(bytes.into())
     }
@@ -115,6 +114,14 @@ pub(crate) fn in_one_piece(view: View) -> Bytes {
 pub(crate) fn piece_end(start: u64) -> u64 {
     (start / PIECE_BYTES + 1).saturating_mul(PIECE_BYTES)
 }
+
+/// Bytes of named ranges in flight at once: they keep a fast device busy for ten milliseconds, and take little of the memory of an
+/// engine.
+pub(crate) const IN_FLIGHT_BYTES: u64 = 32 << 20;
+
+/// Ranges up to this size are left to the readahead of the file: a reader that names many small ones in order gains by it. Behind
+/// longer ones, which are the columns of a table, it reads what no reader has named.
+pub(crate) const ADAPTIVE_BYTES_MAX: u64 = 64 << 10;
 
 /// Read in one go: as much as lies in one piece of memory at most.
 pub(crate) const PIECE_BYTES: u64 = 1 << 20;

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use headwater::ByteRange;
 
 use crate::failure::Failure;
-use crate::object::Object;
+use crate::object::{ADAPTIVE_BYTES_MAX, IN_FLIGHT_BYTES, Object};
 
 /// The bytes of each range, in the order of the ranges.
 pub(crate) async fn read(object: &Arc<Object>, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, Failure> {
@@ -25,9 +25,12 @@ pub(crate) async fn read(object: &Arc<Object>, ranges: &[Range<u64>]) -> Result<
     let batches = batches(ranges, &order);
     let start = |batch: Option<&&[usize]>| {
         let batch = batch.copied().unwrap_or_default();
-        // The read of a lone range starts itself.
-        if ranges.len() > 1 && !batch.is_empty() {
-            object.read_early(&merged(ranges, batch));
+        // A range that is a batch of its own is started by its read.
+        match merged(ranges, batch)[..] {
+            [] => {}
+            [lone] if ranges.len() == 1 && lone.len() <= ADAPTIVE_BYTES_MAX => {}
+            [lone] if lone.len() > IN_FLIGHT_BYTES => {}
+            ref merged => object.read_early(merged),
         }
     };
     start(batches.first());
@@ -71,9 +74,6 @@ fn merged(ranges: &[Range<u64>], batch: &[usize]) -> Vec<ByteRange> {
     }
     merged
 }
-
-/// Keeps a fast device busy for ten milliseconds, and takes little of the memory of an engine.
-const IN_FLIGHT_BYTES: u64 = 32 << 20;
 
 /// A device reads as much in the time that one more request costs the processor.
 const GAP_BYTES: u64 = 16 << 10;

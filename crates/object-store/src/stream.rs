@@ -2,7 +2,9 @@
 //!
 //! ```text
 //!   next ─► pieces left? ─► the next one
-//!        └► read ahead (1 MiB at first, twice as far after each) ─► view of up to 1 MiB ─► its chunks are the pieces
+//!        └► read ahead ─► view of up to 1 MiB ─► its chunks are the pieces
+//!            ├─ a whole object: 1 MiB at first, twice as far after each; its reader may stop early
+//!            └─ a range that was named: all of it, up to 32 MiB at once, and nothing behind it
 //! ```
 //!
 //! Owns: the position, how far ahead is read.
@@ -18,51 +20,77 @@ use futures_util::stream::{self, Stream};
 use headwater::{ByteRange, View};
 
 use crate::failure::Failure;
-use crate::object::{Object, PIECE_BYTES, in_one_piece, piece_end};
+use crate::object::{ADAPTIVE_BYTES_MAX, IN_FLIGHT_BYTES, Object, PIECE_BYTES, in_one_piece, piece_end};
 
 /// The bytes of a range. Ends after the first error. May be dropped at any moment.
 pub(crate) fn stream(
     object: Arc<Object>,
     range: Range<u64>,
+    wanted: Wanted,
 ) -> impl Stream<Item = Result<Bytes, Failure>> + Send + 'static {
-    stream::try_unfold(Reading::new(object, range), async |mut reading| {
+    stream::try_unfold(Reading::new(object, range, wanted), async |mut reading| {
         Ok(reading.next().await?.map(|bytes| (bytes, reading)))
     })
 }
 
+/// How much of a range its reader will read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wanted {
+    /// All: the reader has named it.
+    Named,
+    /// Perhaps only the beginning.
+    Unknown,
+}
+
 /// A range that is read in order.
-struct Reading {
+pub(crate) struct Reading {
     object: Arc<Object>,
     /// What is left beside the pieces.
     rest: Range<u64>,
+    /// Even a range of one piece is begun as what it is: the readahead of the file would go on behind it.
+    is_exact: bool,
     /// Up to here it is being read.
     ahead_end: u64,
     distance_bytes: u64,
+    distance_bytes_max: u64,
     pieces: VecDeque<Bytes>,
 }
 
 impl Reading {
-    fn new(object: Arc<Object>, rest: Range<u64>) -> Reading {
-        let (ahead_end, distance_bytes) = (rest.start, PIECE_BYTES);
-        Reading { object, rest, ahead_end, distance_bytes, pieces: VecDeque::new() }
+    pub(crate) fn new(object: Arc<Object>, rest: Range<u64>, wanted: Wanted) -> Reading {
+        let most = object.distance_bytes().max(PIECE_BYTES);
+        let (distance_bytes, distance_bytes_max) = match wanted {
+            Wanted::Named => (IN_FLIGHT_BYTES.min(most * 4), IN_FLIGHT_BYTES.min(most * 4)),
+            Wanted::Unknown => (PIECE_BYTES, most),
+        };
+        let is_exact = wanted == Wanted::Named && rest.end - rest.start > ADAPTIVE_BYTES_MAX;
+        let ahead_end = rest.start;
+        let pieces = VecDeque::new();
+        Reading { object, rest, is_exact, ahead_end, distance_bytes, distance_bytes_max, pieces }
     }
 
     async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
         if let Some(piece) = self.pieces.pop_front() {
             return Ok(Some(piece));
         }
+        let Some(view) = self.next_view().await? else { return Ok(None) };
+        self.pieces = pieces(view);
+        Ok(self.pieces.pop_front())
+    }
+
+    /// The next megabyte, or what is left.
+    pub(crate) async fn next_view(&mut self) -> Result<Option<View>, Failure> {
         if self.rest.is_empty() {
             return Ok(None);
         }
         let is_short = self.rest.end - self.rest.start <= PIECE_BYTES;
         let end = if is_short { self.rest.end } else { piece_end(self.rest.start) };
-        if end < self.rest.end {
+        if end < self.rest.end || self.is_exact {
             self.read_ahead();
         }
         let view = self.object.view(self.rest.start..end).await?;
         self.rest.start = end;
-        self.pieces = pieces(view);
-        Ok(self.pieces.pop_front())
+        Ok(Some(view))
     }
 
     /// Starts the reads up to the distance ahead, which grows: a reader that stops early is to cost little.
@@ -73,7 +101,7 @@ impl Reading {
             self.object.read_early(&[ByteRange::new(start, end)]);
             self.ahead_end = end;
         }
-        self.distance_bytes = (self.distance_bytes * 2).min(self.object.distance_bytes().max(PIECE_BYTES));
+        self.distance_bytes = (self.distance_bytes * 2).min(self.distance_bytes_max);
     }
 }
 

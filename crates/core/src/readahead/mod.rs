@@ -275,8 +275,10 @@ impl Readahead {
     pub fn on_will_need(&mut self, pages: PageRange, end: PageIndex, plan: &mut Plan) {
         plan.clear();
         let extent_pages_max = self.limits.size_pages_max();
-        let mut planner = Planner { plan, next_id: &mut self.next_id, end, extent_pages_max };
+        let mut next_id = self.next_id | ReadId::ANNOUNCED;
+        let mut planner = Planner { plan, next_id: &mut next_id, end, extent_pages_max };
         planner.ahead_all(pages, None);
+        self.next_id = next_id & !ReadId::ANNOUNCED;
         self.count_plan(plan);
     }
 

@@ -30,6 +30,15 @@ impl ReadId {
     pub const fn get(self) -> u64 {
         self.0
     }
+
+    /// Whether a program has announced the pages ([`Readahead::on_will_need`](super::Readahead::on_will_need)). A reader that meets
+    /// such pages on their way reads what was announced: that is no sign of a stream, and no policy needs to hear of it.
+    pub const fn is_announced(self) -> bool {
+        self.0 & Self::ANNOUNCED != 0
+    }
+
+    /// Set in the numbers of announced reads.
+    pub(super) const ANNOUNCED: u64 = 1 << 63;
 }
 
 /// Whether a reader waits for a read.

@@ -1,5 +1,6 @@
 //! Readahead policies: random readers, completions and evictions against what every plan must hold.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use headwater_core::{
@@ -253,6 +254,7 @@ fn what_will_be_needed_is_planned() {
             assert_eq!(planned, (start..stop.min(1000)).collect::<Vec<_>>(), "{policy:?}");
             for read in plan.reads() {
                 assert_eq!((read.purpose, read.mark), (Purpose::Ahead, None));
+                assert!(read.id.is_announced());
                 assert!(read.range.len().get() <= extent);
                 ids.push(read.id);
                 readahead.complete(read.id, ReadResult::Read, Duration::ZERO);
@@ -261,9 +263,10 @@ fn what_will_be_needed_is_planned() {
             let (at, outcome) = (miss.start, Outcome::Miss);
             let access = Access { pages: miss, at, outcome, bytes: miss.bytes(), handle: 0 };
             readahead.on_read(access, end, Duration::ZERO, &Pattern(0), &mut plan);
+            assert!(plan.reads().iter().all(|read| !read.id.is_announced()));
             ids.extend(plan.reads().iter().map(|read| read.id));
             readahead.check();
         }
-        assert!(ids.is_sorted_by(|a, b| a < b), "numbers are new");
+        assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "numbers are new");
     }
 }

@@ -196,6 +196,11 @@ impl Loads {
 }
 
 impl Load {
+    /// Whether a program has announced all of its pages.
+    pub(crate) fn is_announced(&self) -> bool {
+        !self.reads.is_empty() && self.reads.iter().all(|read| read.is_announced())
+    }
+
     pub(crate) fn id(&self) -> LoadId {
         self.id
     }

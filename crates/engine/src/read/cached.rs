@@ -344,7 +344,9 @@ impl<'a> CachedRead<'a> {
                 add(&self.inode.counters.used, 1);
             }
             let outcome = if first_use.is_marked() { Outcome::PendingMarked } else { Outcome::Pending };
-            self.notify_policy(page, outcome);
+            if first_use.is_marked() || !load.is_announced() {
+                self.notify_policy(page, outcome);
+            }
         }
         Step::Next(Next::Wait(load))
     }

@@ -160,6 +160,38 @@ fn ranges_are_in_flight_at_once() {
     }
 }
 
+/// Goal: columns that are named one after the other, as neighbours in the file, are read and nothing behind them; one that is longer
+/// than a piece as a whole at once. Method: bytes that the device was asked for, with the pages in which columns begin and end.
+#[test]
+fn no_more_is_read_than_was_named() {
+    let (folder, pattern) = object(6);
+    for engine in engines() {
+        let store = store(&folder, &engine);
+        let file = OpenOptions::new().engine(&engine).open(folder.path().join("object")).unwrap();
+        let columns =
+            [1_000_000..1_300_000, 1_300_000..1_700_000, 1_700_000..4_900_000, 4_900_000..5_400_000];
+        run("columns", async {
+            let location = location();
+            for (number, column) in columns.iter().enumerate() {
+                make_cold(&folder);
+                let bytes = match number % 2 {
+                    0 => store.get_ranges(&location, std::slice::from_ref(column)).await.unwrap().remove(0),
+                    _ => store.get_range(&location, column.clone()).await.unwrap(),
+                };
+                assert_eq!(
+                    (bytes.len() as u64, pattern.mismatch(column.start, &bytes)),
+                    (column.end - column.start, None)
+                );
+            }
+        });
+        let (named, counts) = (columns[3].end - columns[0].start, file.stats().counts);
+        assert!(
+            counts.device_read_bytes <= named + columns.len() as u64 * 8192,
+            "of {named} bytes: {counts:?}"
+        );
+    }
+}
+
 /// Goal: reads need no thread of tokio's blocking pool. Method: its only one is taken.
 #[test]
 fn reads_need_no_blocking_thread() {
