@@ -193,6 +193,13 @@ peers *arguments:
 store *arguments:
     cargo run --release -p headwater-bench -- store {{arguments}}
 
+# The example programs, each by turns with its form in plain std: a line for each form, and their ratio. A folder in memory shows nothing: `TMPDIR` names one on a disk.
+[group('measure')]
+examples:
+    for program in ledger sort store hasher service; do \
+        cargo run --release --quiet -p headwater --example $program || exit 1; \
+    done
+
 # TPC-H on DataFusion over LocalFileSystem, direct reads and headwater: `just tpch generate --scale 1 --folder sf1`, `just tpch run --folder sf1 --warm`.
 [group('measure')]
 tpch *arguments:

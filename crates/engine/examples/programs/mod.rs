@@ -28,7 +28,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// `EXAMPLE [--std | --headwater] [UNITS] [DIRECTORY]`: both forms by turns, three times, or only one of them.
+    /// `EXAMPLE [--std | --headwater] [UNITS] [DIRECTORY]`: both forms by turns, five times, or only one of them.
     pub(crate) fn main(&self) -> io::Result<()> {
         let (mut forms, mut units, mut parent) =
             (vec![Form::Headwater, Form::Std], self.units, std::env::temp_dir());
@@ -90,4 +90,4 @@ pub(crate) fn mixed(number: u64) -> u64 {
     bits ^ bits >> 31
 }
 
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
