@@ -62,6 +62,16 @@ fn modules_begin_with_their_doc() {
 }
 
 #[test]
+fn docs_of_published_crates_are_for_users() {
+    let published = crates().into_iter().filter(|krate| !krate.manifest.contains("publish = false"));
+    report(published.flat_map(|krate| {
+        let sources = krate.sources();
+        let root = sources.iter().find(|file| file.path == format!("{}/src/lib.rs", krate.folder));
+        root.map(|root| module_docs::check_rendered(root, &sources)).unwrap_or_default()
+    }));
+}
+
+#[test]
 fn functions_and_files_are_short() {
     report(all_sources(|_| true).flat_map(|file| shape::check_lengths(&file.path, &file.text)));
 }
