@@ -31,6 +31,11 @@ tidy:
 doc *arguments:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps {{arguments}}
 
+# The guide as a book, in target/guide: needs `cargo install --locked mdbook`. Its examples are tests of the library.
+[group('check')]
+guide *arguments:
+    mdbook build docs/guide {{arguments}}
+
 # The core, and what runs inside of kernels, for a target without an operating system.
 [group('check')]
 no-std:

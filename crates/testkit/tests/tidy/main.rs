@@ -14,6 +14,7 @@
 
 mod documents;
 mod edges;
+mod links;
 mod module_docs;
 mod repository;
 mod rooms;
@@ -69,6 +70,20 @@ fn docs_of_published_crates_are_for_users() {
         let root = sources.iter().find(|file| file.path == format!("{}/src/lib.rs", krate.folder));
         root.map(|root| module_docs::check_rendered(root, &sources)).unwrap_or_default()
     }));
+}
+
+#[test]
+fn links_of_documents_lead_somewhere() {
+    let documents: Vec<_> =
+        tracked_text_files().into_iter().filter(|(path, _)| path.ends_with(".md")).collect();
+    report(links::check(&documents, |path| repository::root().join(path).exists()).into_iter());
+}
+
+#[test]
+fn public_names_are_shown_in_the_guide() {
+    let root = fs::read_to_string(repository::root().join("crates/engine/src/lib.rs")).expect("it is there");
+    let pages = tracked_text_files().into_iter().filter(|(path, _)| path.starts_with(links::GUIDE));
+    report(documents::check_shown(&root, &pages.map(|(_, text)| text).collect::<String>()).into_iter());
 }
 
 #[test]
