@@ -36,6 +36,11 @@ doc *arguments:
 guide *arguments:
     mdbook build docs/guide {{arguments}}
 
+# Whether every crate could be published: packed, and built from its package.
+[group('check')]
+publishable:
+    cargo publish --workspace --dry-run
+
 # The core, and what runs inside of kernels, for a target without an operating system.
 [group('check')]
 no-std:

@@ -25,6 +25,7 @@
 // Does not own: caching, readahead, retries that change what is read; those are the engine's.
 
 #![warn(missing_docs)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod backend;
 mod driver;

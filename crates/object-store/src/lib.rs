@@ -33,6 +33,7 @@
 // Does not own: the cache (`headwater`), all that writes or lists (`object_store`).
 
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(not(any(feature = "object-store-0-13", feature = "object-store-0-14")))]
 compile_error!(

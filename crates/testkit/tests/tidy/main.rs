@@ -16,6 +16,7 @@ mod documents;
 mod edges;
 mod links;
 mod module_docs;
+mod publishing;
 mod repository;
 mod rooms;
 mod shape;
@@ -70,6 +71,11 @@ fn docs_of_published_crates_are_for_users() {
         let root = sources.iter().find(|file| file.path == format!("{}/src/lib.rs", krate.folder));
         root.map(|root| module_docs::check_rendered(root, &sources)).unwrap_or_default()
     }));
+}
+
+#[test]
+fn published_crates_say_what_a_registry_shows() {
+    report(crates().iter().flat_map(|krate| publishing::check(&krate.manifest_path(), &krate.manifest)));
 }
 
 #[test]
