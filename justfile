@@ -31,6 +31,16 @@ tidy:
 doc *arguments:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps {{arguments}}
 
+# The guide as a book, in target/guide: needs `cargo install --locked mdbook`. Its examples are tests of the library.
+[group('check')]
+guide *arguments:
+    mdbook build docs/guide {{arguments}}
+
+# Whether every crate could be published: packed, and built from its package.
+[group('check')]
+publishable:
+    cargo publish --workspace --dry-run
+
 # The core, and what runs inside of kernels, for a target without an operating system.
 [group('check')]
 no-std:

@@ -7,9 +7,9 @@
 //!
 //! In place of `ax_fs_ng`'s `CachedFile`. The kernel makes one [`PageCache`], spawns a task or two that call its `serve`,
 //! and opens files by [`open_at`].
-//!
-//! Owns: what ArceOS calls things.
-//! Does not own: the cache (`headwater-kernel`) and its decisions (`headwater-core`).
+//
+// Owns: what ArceOS calls things.
+// Does not own: the cache (`headwater-kernel`) and its decisions (`headwater-core`).
 
 #![no_std]
 #![forbid(unsafe_code)]

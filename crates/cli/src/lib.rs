@@ -10,9 +10,9 @@
 //!         ├─ bench ─► suites ─► one child process a row (bench-row) ─► table, JSON, report page
 //!         └─ trace ─► replay ─► a simulated cache for each policy and size ─► table, JSON
 //! ```
-//!
-//! Owns: which command runs, and how an error is printed.
-//! Does not own: the commands, the command line (`args`), where results go (`shared`).
+//
+// Owns: which command runs, and how an error is printed.
+// Does not own: the commands, the command line (`args`), where results go (`shared`).
 
 #![deny(unsafe_code)] // not forbidden, for the sake of `standard`
 

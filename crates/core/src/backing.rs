@@ -10,9 +10,9 @@
 //! a kernel's virtual file system. It assumes no descriptors, no threads and no allocator: errors are the backing's own
 //! type, memory is the caller's. A cache that can do better than a blocking call (a ring on Linux, a block queue in a
 //! kernel) does so for the backings it knows, and falls back on [`Backing::read_at`].
-//!
-//! Owns: the trait, and the one implementation that needs no system: [`InMemory`].
-//! Does not own: files, devices, caching.
+//
+// Owns: the trait, and the one implementation that needs no system: [`InMemory`].
+// Does not own: files, devices, caching.
 
 use core::convert::Infallible;
 

@@ -15,11 +15,6 @@
 //! the lowest page: what is broken gets broken further, and whole chunks stay whole for large extents. The
 //! same calls always give the same blocks.
 //!
-//! Owns: the state of every page, free or in exactly one block.
-//!
-//! Does not own: the memory (a [`Block`] is a name, not an address), a lock, or a record of which
-//! caller has which block.
-//!
 //! States of a node: free -> split into two free `[allocate]`; free -> allocated `[allocate]`;
 //! allocated -> free `[free]`; two free buddies -> one free parent `[free]`; allocated -> its pages allocated one by one
 //! `[break_up]`. A chunk that is one free block can leave circulation `[retire]` and come back `[restore]`: it has no
@@ -34,6 +29,10 @@
 //!
 //! Hot path: `allocate` and `free` of a page that needs no split or merge read and write two words of the
 //! chunk and at most two of the index; no allocation, no loop over chunks.
+//
+// Owns: the state of every page, free or in exactly one block.
+// Does not own: the memory (a [`Block`] is a name, not an address), a lock, or a record of which
+// caller has which block.
 
 mod index;
 

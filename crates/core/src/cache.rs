@@ -15,13 +15,14 @@
 //! byte of a page. The memory is the caller's: it names a frame for each page that it loads, and gets frames named whose
 //! memory it may use again.
 //!
-//! Owns: frames' states, page tables, replacement, the numbers of files.
-//! Does not own: memory, I/O, waiting for it, what a file is.
 //! Invariants: C1 a page in a table is Loading, Resident, Dirty, Writing or Offered, with that file and page for its identity. C2 the
 //! replacement policy knows exactly the frames that are in tables and neither Loading nor Offered. C3 frames are named to the caller exactly once when they
 //! become Free.
 //! Locks: methods of [`Control`] need `&mut`; the caller's lock must not be held across I/O.
 //! Hot path: `pin` walks the table, compares the identity, one compare-and-swap.
+//
+// Owns: frames' states, page tables, replacement, the numbers of files.
+// Does not own: memory, I/O, waiting for it, what a file is.
 
 mod offering;
 

@@ -14,10 +14,11 @@
 //! A page that was changed in part has its changed bytes noted besides ([`Parts`]), until it is taken: another program may
 //! have written the bytes beside them, so a write-back writes these bytes and no others.
 //!
-//! Owns: the bits, their counts, the changed bytes of pages that are dirty in part.
-//! Does not own: the pages, the time of writeback, waiting for it.
 //! Invariants: D1 (invariant 3 of the engine) a page that is being written is not taken. D2 the counts are those of the
 //! bits. D3 there is no leaf without bits. D4 a page with noted parts is dirty, and they are neither none nor all of it.
+//
+// Owns: the bits, their counts, the changed bytes of pages that are dirty in part.
+// Does not own: the pages, the time of writeback, waiting for it.
 
 mod parts;
 

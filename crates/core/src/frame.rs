@@ -55,13 +55,6 @@
 //! word has not changed meanwhile, version and all, so the identity is that of the bytes (a sequence lock whose read side
 //! ends in a pin; compare LeanStore, Leis et al. 2018, and the latches of vmcache, Leis et al. 2023).
 //!
-//! Owns: the word, the identity, every transition.
-//! Does not own: the bytes, the table that leads here, the decision what
-//! to evict.
-//! A page is written in place only while it is not pinned; else the writer installs a copy in another frame, and this
-//! one is doomed (the loan of UVM, Cranor and Parulkar 1999, broken by a write). So what is pinned never changes, be it
-//! pinned by a reader, by a view or by a write of it to the device.
-//!
 //! Rights to the bytes. The crates that own memory (`headwater-io`'s page cache, `headwater-kernel`'s frames) rest their unsafe code
 //! on these four, which follow from the table:
 //!
@@ -81,6 +74,13 @@
 //! Locks: none here. All transitions but those of `pin`, `hold`, `unpin`, `begin_touch`, `begin_write`, `end_write` and `clean` are made
 //! under the cache's control lock. `invalidate` waits for a writer, which copies at most a page.
 //! Hot path: `pin` is two loads and one compare-and-swap, `unpin` one subtraction.
+//
+// Owns: the word, the identity, every transition.
+// Does not own: the bytes, the table that leads here, the decision what
+// to evict.
+// A page is written in place only while it is not pinned; else the writer installs a copy in another frame, and this
+// one is doomed (the loan of UVM, Cranor and Parulkar 1999, broken by a write). So what is pinned never changes, be it
+// pinned by a reader, by a view or by a write of it to the device.
 
 mod chunks;
 mod ids;

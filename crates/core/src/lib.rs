@@ -7,15 +7,15 @@
 //!   [limits] bounds every one of them
 //! ```
 //!
-//! Owns: the arithmetic between bytes and pages, the readahead policy, the planning of I/O, the division of
-//! memory, the replacement of pages, and the limits of all of these.
-//!
-//! Does not own: memory, files, devices, clocks, locks and threads. Every type here is plain state, and every
-//! function is a pure function of that state and its arguments, so the crate runs in an operating-system
-//! kernel and every test of it is exact and repeatable.
+//! Every type here is plain state, and every function is a pure function of that state and its arguments, so the
+//! crate runs in an operating-system kernel and every test of it is exact and repeatable.
 //!
 //! What has one meaning in the whole crate is also exported at its root; the types of cache, frames, readahead and
 //! replacement are found in their modules.
+//
+// Owns: the arithmetic between bytes and pages, the readahead policy, the planning of I/O, the division of
+// memory, the replacement of pages, and the limits of all of these.
+// Does not own: memory, files, devices, clocks, locks and threads.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,12 +1,11 @@
 //! Limits: everything has one, and all of them are here.
 //!
-//! Owns: the numbers that bound queues, memory, requests, retries and threads, with their reasons.
-//!
-//! Does not own: the enforcement; each limit is asserted or waited for by the code it bounds.
-//!
 //! Invariants:
 //!
 //! - L1 A request never needs more memory than the smallest budget has.
+//
+// Owns: the numbers that bound queues, memory, requests, retries and threads, with their reasons.
+// Does not own: the enforcement; each limit is asserted or waited for by the code it bounds.
 
 use crate::readahead::ReadaheadLimits;
 

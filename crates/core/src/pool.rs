@@ -11,11 +11,12 @@
 //! block, and is of one age; so the neighbours of a page that makes room leave with it if they can (as Linux reclaimed
 //! "lumpily" for its large pages, `mm/vmscan.c` until 3.5), and memory does not fall to single pages.
 //!
-//! Owns: [`Control`] and [`Buddy`], which change together here.
-//! Does not own: the memory, and the bytes in it.
 //! Invariants: K1 a frame is free in the buddy only while it is Free and no caller has it from `allocate`, `evict` or
 //! `invalidate`. K2 the memory of a page that left is not free before [`Pool::free_left`], even if readers had it pinned.
 //! Locks: methods need `&mut`: one lock, which is not held across I/O.
+//
+// Owns: [`Control`] and [`Buddy`], which change together here.
+// Does not own: the memory, and the bytes in it.
 
 use alloc::collections::TryReserveError;
 use alloc::sync::Arc;

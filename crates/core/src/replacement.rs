@@ -10,11 +10,6 @@
 //! takes no lock and does not come here: it bumps a counter of two bits in the frame's own word, and a policy asks
 //! for that counter ([`Frames::take_references`]) when it looks at the page. Only LRU has to hear of every hit.
 //!
-//! Owns: the order of the pages within the policies' queues, and the memory of what left.
-//!
-//! Does not own: the frames and their reference counts ([`Frames`]), which page is in which frame, a lock. The
-//! caller decides when a page has to leave; capacities follow from how many pages are inserted.
-//!
 //! States of a frame: out -> in a queue `[insert]` -> out `[evict]`, `[remove]`.
 //!
 //! Invariants:
@@ -26,6 +21,10 @@
 //!
 //! Hot path: `insert` writes three entries of the queues, and as many for a page that leaves the window; `evict`
 //! the same for each page it looks at. No allocation.
+//
+// Owns: the order of the pages within the policies' queues, and the memory of what left.
+// Does not own: the frames and their reference counts ([`Frames`]), which page is in which frame, a lock. The
+// caller decides when a page has to leave; capacities follow from how many pages are inserted.
 
 mod clock;
 mod clock2q_plus;

@@ -16,12 +16,13 @@
 //! page it holds ([`crate::frame`]), so a wrong one is noticed, and a page that seems absent is looked up again
 //! under the lock before the cache acts on it.
 //!
-//! Owns: the nodes and their numbers.
-//! Does not own: frames.
 //! Invariants: T1 a page that is there has one path, all of whose nodes are this table's. T2 no node is empty but a root
 //! of nothing. T3 a node in no table has empty slots, but for the number of the next free one.
 //! Locks: `find` and `next` none; everything that takes [`FreeNodes`] is called under the cache's control lock.
 //! Hot path: `find` loads the root, a slot for each level, nothing else.
+//
+// Owns: the nodes and their numbers.
+// Does not own: frames.
 
 use alloc::vec::Vec;
 

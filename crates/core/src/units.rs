@@ -8,17 +8,16 @@
 //!           └────── PageRange ────┘               covering it: pages 0..2
 //! ```
 //!
-//! Owns: the types of an index, a count and a range, and every conversion between them (nowhere else in
-//! headwater is a byte offset shifted or masked).
-//!
-//! Does not own: what is in a page.
-//!
 //! Invariants:
 //!
 //! - U1 A range is half open and never ends before it starts.
 //! - U2 A page index is at most [`PageIndex::MAX`], so no conversion to bytes wraps around.
 //! - U3 Arithmetic that could pass `u64::MAX` saturates where the documentation says so and panics elsewhere;
 //!   it never wraps.
+//
+// Owns: the types of an index, a count and a range, and every conversion between them (nowhere else in
+// headwater is a byte offset shifted or masked).
+// Does not own: what is in a page.
 
 use core::ops::{Add, Sub};
 

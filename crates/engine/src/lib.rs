@@ -1,17 +1,9 @@
-//! headwater: read and write files at the speed of the device, from any thread and any async runtime.
+//! headwater: files at the speed of the device, from any thread and any async runtime.
 //!
-//! ```text
-//!   File::read_at ─┬─ cached ─────► page in a frame ─► copy;  missing ─► readahead ─► requests ─► frames
-//!                  └─ not cached ─► kernel's page cache if resident ─► else direct, in this thread
-//!   File::write_at ──► page in a frame, dirty ─► written back in runs, early;  sync ─► all of it, then fdatasync
-//!   File::view ──────► pages pinned as they are;  File::map ─► the same pages, live
-//!   Reader / AsyncReader / ByteStream ─► ReadStream: readahead ─► requests in flight ─► frames, lent without a copy
-//!   Engine: one pool of frames and one queue for the whole process
-//! ```
-//!
-//! Files are read and written with direct I/O on io_uring where the system and the file system allow it, and with the next best
-//! method elsewhere. Callers never have to align anything. Bytes that the kernel's page cache already holds are copied from
-//! there, so a warm file is read no slower than before.
+//! One cache in user space, for Linux, serves reads, writes and views without a copy. Direct I/O on io_uring fills it, with
+//! readahead that adapts, and the next best method where the system or the file system allows no more; callers never align
+//! anything. What the kernel's page cache already holds is copied from there, so a warm file is read no slower than before, and
+//! that cache stays as it was.
 //!
 //! ```
 //! use std::io::Read;
@@ -33,13 +25,54 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Written bytes are in memory at once, visible through every handle of the same engine, and on the device after a sync. As with
-//! every cache in user space, killing the process loses what was not synced; an orderly exit, or dropping the engine, writes it
-//! back.
+//! # Two things to know
 //!
-//! Owns: the public names of headwater.
-//! Does not own: policies (`headwater-core`), system calls (`headwater-io`).
+//! - **Bytes that were not synced are seen through this engine only.** They are visible through every handle of the same engine at
+//!   once, to other programs after [`File::flush`], and on the device after [`File::sync_data`]. As with every cache in user space,
+//!   killing the process loses what was not synced; an orderly exit, or dropping the last handle of an engine, writes it back.
+//! - **Memory needs no number.** An engine takes what nothing else needs, and gives it back when others need it;
+//!   [`EngineBuilder::memory`] sets a ceiling, and [`Stats::memory`] says what bounds it now.
+//!
+//! # By task
+//!
+//! | to | call |
+//! |---|---|
+//! | read a big file once | [`File::reader`], whose `fill_buf` copies nothing; in tasks [`File::stream`] |
+//! | read a small file whole | [`read`](fn@read), [`Engine::read`] |
+//! | serve random reads | [`File::read_at`], many at once with [`File::read_many`]; in tasks [`File::read_at_async`] |
+//! | look at bytes in place | [`File::peek`] within a page, [`File::view`] beyond it |
+//! | append durably | [`File::append_durable`], [`File::append_durable_async`]: concurrent callers share a write and a sync |
+//! | write a file in order | [`File::writer`]; in tasks [`File::async_writer`] |
+//! | share with mmap-like windows | [`File::map`]; in one piece of memory, [`File::map_contiguous`] |
+//! | append beside other programs | [`OpenOptions::append`] |
+//! | see what other programs write | [`Coherence`], [`File::refresh`], [`File::wait_for_growth`], [`File::lock`] |
+//! | use a file that is already open | `File::try_from`, [`OpenOptions::open_std`] |
+//! | run a thread on each processor | [`LocalEngine`] |
+//! | watch a running engine | [`Engine::stats`], [`File::stats`], [`File::on_evicted`] |
+//! | bring a cache of your own | [`ring`], the queue below by itself |
+//!
+//! # Features
+//!
+//! None is on by default.
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `tokio` | tasks on tokio wait for the ring by the runtime's own I/O instead of a thread; readers and writers have the traits of `tokio::io` |
+//! | `metrics` | `Engine::record_metrics`, for the recorder that the program has installed |
+//! | `testing` | `headwater::testing`: simulated devices and what else only tests and measurements need; not stable |
+//! | `faults` | `testing::KernelFaults`, for tests of headwater itself; not stable |
+//
+//   File::read_at ─┬─ cached ─────► page in a frame ─► copy;  missing ─► readahead ─► requests ─► frames
+//                  └─ not cached ─► kernel's page cache if resident ─► else direct, in this thread
+//   File::write_at ──► page in a frame, dirty ─► written back in runs, early;  sync ─► all of it, then fdatasync
+//   File::view ──────► pages pinned as they are;  File::map ─► the same pages, live
+//   Reader / AsyncReader / ByteStream ─► ReadStream: readahead ─► requests in flight ─► frames, lent without a copy
+//   Engine: one pool of frames and one queue for the whole process
+//
+// Owns: the public names of headwater.
+// Does not own: policies (`headwater-core`), system calls (`headwater-io`).
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -135,11 +168,25 @@ pub mod testing {
     pub use crate::engine::profiles;
 }
 
-/// The examples of the README and the guide, compiled.
+/// The examples of the README and the guide, compiled and run.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-#[doc = include_str!("../../../docs/guide/reading.md")]
-#[doc = include_str!("../../../docs/guide/writing.md")]
-#[doc = include_str!("../../../docs/guide/sharing.md")]
-#[doc = include_str!("../../../docs/guide/async.md")]
-pub struct Guide;
+pub mod guide {
+    #[doc = include_str!("../../../docs/guide/async.md")]
+    pub struct Async;
+    #[doc = include_str!("../../../docs/guide/commands.md")]
+    pub struct Commands;
+    #[doc = include_str!("../../../docs/guide/introduction.md")]
+    pub struct Introduction;
+    #[doc = include_str!("../../../docs/guide/memory.md")]
+    pub struct Memory;
+    #[doc = include_str!("../../../docs/guide/reading.md")]
+    pub struct Reading;
+    #[doc = include_str!("../../../README.md")]
+    pub struct Readme;
+    #[doc = include_str!("../../../docs/guide/sharing.md")]
+    pub struct Sharing;
+    #[doc = include_str!("../../../docs/guide/troubleshooting.md")]
+    pub struct Troubleshooting;
+    #[doc = include_str!("../../../docs/guide/writing.md")]
+    pub struct Writing;
+}

@@ -20,11 +20,12 @@
 //!   sync        locks, wake-ups, a background thread
 //!   system      system calls, forks, signals
 //! ```
-//!
-//! Owns: frame memory, the look at what the system has left of it, file descriptors, request slots, the three drivers.
-//! Does not own: caching, readahead, retries that change what is read; those are the engine's.
+//
+// Owns: frame memory, the look at what the system has left of it, file descriptors, request slots, the three drivers.
+// Does not own: caching, readahead, retries that change what is read; those are the engine's.
 
 #![warn(missing_docs)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod backend;
 mod driver;

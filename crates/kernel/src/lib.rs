@@ -13,10 +13,10 @@
 //! A file's pages are found without a lock, and read without a copy but the one to the user. What is read ahead is begun
 //! when a reader touches a mark, long before its end: by a task that waits for such work, or by the reader itself where
 //! that is quicker.
-//!
-//! Owns: what any kernel needs around `headwater-core`: the order of steps, waiting, memory.
-//! Does not own: every decision about what to read and what to keep, which are the core's; files, locks, tasks and the
-//! clock, which come by [`Kernel`].
+//
+// Owns: what any kernel needs around `headwater-core`: the order of steps, waiting, memory.
+// Does not own: every decision about what to read and what to keep, which are the core's; files, locks, tasks and the
+// clock, which come by [`Kernel`].
 
 #![no_std]
 #![deny(unsafe_code)]
@@ -43,5 +43,5 @@ pub use headwater_core::units::PageIndex;
 
 /// The example of the page for kernel authors, compiled and run.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/kernel.md")]
+#[doc = include_str!("../../../docs/guide/kernels.md")]
 pub struct KernelPage;

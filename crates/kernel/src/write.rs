@@ -91,7 +91,7 @@ impl<K: Kernel> CachedFile<K> {
     ///
     /// Called before the store, as at a fault, it says nothing of a store that comes later: the page may be written back, and be
     /// clean again, between the two, and what is stored then is lost unless the kernel looks for events in between as
-    /// `docs/kernel.md` shows.
+    /// `docs/guide/kernels.md` shows.
     ///
     /// # Errors
     /// [`Failure::InvalidInput`] beyond the end and for files that are not cached; as [`CachedFile::write_at`].

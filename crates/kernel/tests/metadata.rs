@@ -120,7 +120,7 @@ fn assert_cost(what: &str, stats: Stats, bytes_max: f64) {
     assert!(bytes <= bytes_max, "{what}: {bytes} bytes a page");
 }
 
-/// Goal: the memory beside the pages is what docs/kernel.md says. Method: 64 MiB filled by one file in order, by many files
+/// Goal: the memory beside the pages is what docs/guide/kernels.md says. Method: 64 MiB filled by one file in order, by many files
 /// one after the other, and by lone pages of a file of 32 times the memory.
 #[test]
 fn a_page_costs_some_tens_of_bytes() {

@@ -1,7 +1,7 @@
 //! Affinity: on which processors measuring threads run.
-//!
-//! Owns: the words for it, pinning the calling thread.
-//! Does not own: threads.
+//
+// Owns: the words for it, pinning the calling thread.
+// Does not own: threads.
 
 use std::fmt;
 use std::io;

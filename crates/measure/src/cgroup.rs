@@ -3,9 +3,9 @@
 //! ```text
 //!   below this process's own cgroup: mkdir ─► limit, no swap ─► the child enters ─► peak ─► rmdir, by a guard if this process ends
 //! ```
-//!
-//! Owns: where cgroups are found (versions 1 and 2), the directory, its limit, its removal.
-//! Does not own: what runs in it.
+//
+// Owns: where cgroups are found (versions 1 and 2), the directory, its limit, its removal.
+// Does not own: what runs in it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
 //! Child: one way in a process of its own, for as long as it may take.
 //!
 //! A process of its own, so that memory and processor time are those of this way and nothing else.
-//!
-//! Owns: the process, its end if it hangs, how its failure is told.
-//! Does not own: what it does, the cgroup that it enters.
+//
+// Owns: the process, its end if it hangs, how its failure is told.
+// Does not own: what it does, the cgroup that it enters.
 
 use std::fmt;
 use std::io::{self, Read};

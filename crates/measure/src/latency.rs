@@ -1,7 +1,7 @@
 //! Latency: how long steps took, of a thread or of many.
-//!
-//! Owns: the histogram, which percentiles are shown.
-//! Does not own: the clock (`crew`), drawings (`page`).
+//
+// Owns: the histogram, which percentiles are shown.
+// Does not own: the clock (`crew`), drawings (`page`).
 
 use std::time::Duration;
 

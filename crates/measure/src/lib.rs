@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A suite says what is measured, in which ways, and which question that answers; all else is here.
-//!
-//! Owns: rounds, children, samples and what counts of them, comparisons, the three forms of a report.
-//! Does not own: what is measured, and with which library: this crate knows none of headwater's engine.
+//
+// Owns: rounds, children, samples and what counts of them, comparisons, the three forms of a report.
+// Does not own: what is measured, and with which library: this crate knows none of headwater's engine.
 
 #![forbid(unsafe_code)]
 

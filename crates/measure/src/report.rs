@@ -18,9 +18,9 @@
 //! | `answer` | the sentence of the text |
 //!
 //! beside the fields of its own run (`host`, `path`, `rounds`, …).
-//!
-//! Owns: the order of text and JSON, the schema.
-//! Does not own: figures and words (suites), the page (`page`).
+//
+// Owns: the order of text and JSON, the schema.
+// Does not own: figures and words (suites), the page (`page`).
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};

@@ -1,7 +1,7 @@
 //! Rounds: in which order rows are measured, and what a person sees meanwhile.
-//!
-//! Owns: the order, progress bars, the words for rounds.
-//! Does not own: what is measured in a round.
+//
+// Owns: the order, progress bars, the words for rounds.
+// Does not own: what is measured in a round.
 
 use indicatif::{ProgressBar, ProgressStyle};
 

@@ -1,7 +1,7 @@
 //! Row: a way of doing something, and all samples of it.
-//!
-//! Owns: labels and metrics, which of several samples counts, a row as JSON.
-//! Does not own: taking samples (suites), comparing rows (`verdict`).
+//
+// Owns: labels and metrics, which of several samples counts, a row as JSON.
+// Does not own: taking samples (suites), comparing rows (`verdict`).
 
 use std::collections::BTreeMap;
 

@@ -5,9 +5,9 @@
 //!                     ├─ figures: bars, tables, …    what came out
 //!                     └─ methods, facts, notes       how it was taken, on what
 //! ```
-//!
-//! Owns: the shapes in which results reach the page.
-//! Does not own: the measurements (suites), how it looks (`page`).
+//
+// Owns: the shapes in which results reach the page.
+// Does not own: the measurements (suites), how it looks (`page`).
 
 use crate::row::{Better, Row, Whose};
 

@@ -3,9 +3,9 @@
 //! ```text
 //!   rows × columns ─► cells ─► widths ─► too wide for the terminal? the columns that are left go below, beside the names again
 //! ```
-//!
-//! Owns: what a cell shows, alignment, the width of the terminal.
-//! Does not own: which columns a suite has, the table as HTML (`page`).
+//
+// Owns: what a cell shows, alignment, the width of the terminal.
+// Does not own: which columns a suite has, the table as HTML (`page`).
 
 use std::fmt;
 use std::io::{self, IsTerminal};

@@ -4,9 +4,9 @@
 //!   rows ─► the best of headwater : the best rival ─► spreads overlap, or hardly apart? ─► no difference, else a ratio
 //!   a ratio : its limit ─► met, or MISSED
 //! ```
-//!
-//! Owns: which rows are compared, when a difference is one, the line of a promise.
-//! Does not own: the sentence around a comparison (suites), which limits are promised.
+//
+// Owns: which rows are compared, when a difference is one, the line of a promise.
+// Does not own: the sentence around a comparison (suites), which limits are promised.
 
 use std::fmt;
 

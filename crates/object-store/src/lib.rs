@@ -28,11 +28,12 @@
 //! What is read goes into the cache of the engine: [`headwater::Engine::global`], or the one that `with_engine` names. All stores
 //! of a process should share one engine, so that one bound holds for the memory of all. A get sees every change that was made
 //! before it began, by this store or by other programs, as far as the times of the file show it.
-//!
-//! Owns: what readers see of objects.
-//! Does not own: the cache (`headwater`), all that writes or lists (`object_store`).
+//
+// Owns: what readers see of objects.
+// Does not own: the cache (`headwater`), all that writes or lists (`object_store`).
 
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(not(any(feature = "object-store-0-13", feature = "object-store-0-14")))]
 compile_error!(
@@ -71,5 +72,5 @@ pub mod v0_14 {
 
 /// The examples of the page on query engines, compiled.
 #[cfg(all(doctest, feature = "object-store-0-13"))]
-#[doc = include_str!("../../../docs/query-engines.md")]
+#[doc = include_str!("../../../docs/guide/query-engines.md")]
 pub struct QueryEngines;

@@ -112,7 +112,8 @@ impl Copy<'_> {
                     Some(&range) => Err(reading(range, io::ErrorKind::OutOfMemory.into())),
                 };
             }
-            while let Some(write) = self.writes.pop_front_if(|write| write.completion.is_done()) {
+            while self.writes.front().is_some_and(|write| write.completion.is_done()) {
+                let Some(write) = self.writes.pop_front() else { break };
                 self.complete_write(write)?;
             }
         }

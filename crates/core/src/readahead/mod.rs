@@ -15,11 +15,6 @@
 //! One [`Readahead`] belongs to a file and serves all of its handles: two readers of one stream share it, and
 //! each stream of one reader is followed separately.
 //!
-//! Owns: the choice of the policy, its inputs and its plans.
-//!
-//! Does not own: the cache (asked through [`Lookup`]), the I/O, the frames and the marks in them, the clock:
-//! time is a duration since any fixed moment.
-//!
 //! Invariants, for every policy:
 //!
 //! - A1 The plan of a miss covers each page of the request from the missing one to the end of the file.
@@ -34,6 +29,10 @@
 //!
 //! Hot path: a hit on an ordinary page does not come here. Otherwise a walk over 16 streams at most; allocations
 //! only while the plan and the tables grow to their bounds.
+//
+// Owns: the choice of the policy, its inputs and its plans.
+// Does not own: the cache (asked through [`Lookup`]), the I/O, the frames and the marks in them, the clock:
+// time is a duration since any fixed moment.
 
 mod adaptive;
 mod limits;

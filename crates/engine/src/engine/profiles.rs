@@ -9,9 +9,10 @@
 //! Profiles never cause a failure: a file that cannot be read or parsed is reported once, as a warning through `tracing`, and the
 //! engine works without it.
 //!
-//! Owns: the format and the place of the file, the limits that a profile leads to.
-//! Does not own: measuring and writing (`headwater tune`), the key of a device (device).
 //! Locks: `by_device`, under which the key of a device is looked up once; nothing else is locked under it.
+//
+// Owns: the format and the place of the file, the limits that a profile leads to.
+// Does not own: measuring and writing (`headwater tune`), the key of a device (device).
 
 mod device;
 

@@ -31,7 +31,7 @@ mod offers;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -467,8 +467,10 @@ impl fmt::Debug for LentOut {
 
 /// Addresses of chunks that are not mapped. The table is as large as memory may ever get; what is not used of it is not touched.
 fn unmapped(chunks_max: usize) -> Box<[AtomicPtr<u8>]> {
-    // SAFETY: zeros are null pointers.
-    unsafe { Box::new_zeroed_slice(chunks_max).assume_init() }
+    // Null pointers are zeros, so the allocator gives memory that is not touched.
+    let addresses = vec![ptr::null_mut::<u8>(); chunks_max].into_boxed_slice();
+    // SAFETY: an `AtomicPtr<u8>` has the size, the alignment and the values of a `*mut u8`, and the box is the only owner.
+    unsafe { Box::from_raw(Box::into_raw(addresses) as *mut [AtomicPtr<u8>]) }
 }
 
 /// What readahead leaves of this much memory.

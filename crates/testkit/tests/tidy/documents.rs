@@ -57,6 +57,20 @@ pub(crate) fn check_architecture(architecture: &str, manifest: &str) -> Vec<Find
     findings
 }
 
+/// Names that the root of the library exports and no page of the guide has; modules have docs of their own.
+pub(crate) fn check_shown(root: &str, guide: &str) -> Vec<Finding> {
+    let exports = root.split("\npub use ").skip(1).filter_map(|rest| rest.split_once(';'));
+    let names = exports.flat_map(|(path, _)| {
+        let last =
+            path.split_once('{').map_or_else(|| path.rsplit("::").next().unwrap_or(path), |(_, list)| list);
+        last.split([',', '}']).map(|name| name.rsplit(" as ").next().unwrap_or(name).trim().to_owned())
+    });
+    let hidden = names.filter(|name| !name.is_empty() && !has_word(guide, name));
+    let message =
+        |name| format!("`{name}` is in no page of docs/guide; show what it is for, or do not export it");
+    hidden.map(|name| Finding::new("crates/engine/src/lib.rs", 1, message(name))).collect()
+}
+
 /// Put together from halves, so that this file does not hold them.
 fn foreign_words() -> Vec<String> {
     let halves = [
@@ -104,6 +118,13 @@ mod tests {
         for text in ["// who", "/// The whole", "/// so  the many", "let who = 1; // he"] {
             assert_eq!(check_docs("a.rs", text), Vec::new(), "{text}");
         }
+    }
+
+    #[test]
+    fn names_that_the_guide_lacks_are_found() {
+        let root = "\npub use a::File;\npub use b::{Info, Stats};\npub use c::Policy as Order;\npub mod d {\n    pub use e::Deep;\n}\n";
+        assert_eq!(check_shown(root, "`File`, `Info`, Stats::memory and Order"), Vec::new());
+        assert_eq!(check_shown(root, "`Files`, Policy").len(), 4);
     }
 
     #[test]

@@ -14,7 +14,9 @@
 
 mod documents;
 mod edges;
+mod links;
 mod module_docs;
+mod publishing;
 mod repository;
 mod rooms;
 mod shape;
@@ -59,6 +61,35 @@ fn unsafe_blocks_say_why_they_are_sound() {
 #[test]
 fn modules_begin_with_their_doc() {
     report(sources(|_| true).flat_map(|file| module_docs::check(&file.path, &file.text)));
+}
+
+#[test]
+fn docs_of_published_crates_are_for_users() {
+    let published = crates().into_iter().filter(|krate| !krate.manifest.contains("publish = false"));
+    report(published.flat_map(|krate| {
+        let sources = krate.sources();
+        let root = sources.iter().find(|file| file.path == format!("{}/src/lib.rs", krate.folder));
+        root.map(|root| module_docs::check_rendered(root, &sources)).unwrap_or_default()
+    }));
+}
+
+#[test]
+fn published_crates_say_what_a_registry_shows() {
+    report(crates().iter().flat_map(|krate| publishing::check(&krate.manifest_path(), &krate.manifest)));
+}
+
+#[test]
+fn links_of_documents_lead_somewhere() {
+    let documents: Vec<_> =
+        tracked_text_files().into_iter().filter(|(path, _)| path.ends_with(".md")).collect();
+    report(links::check(&documents, |path| repository::root().join(path).exists()).into_iter());
+}
+
+#[test]
+fn public_names_are_shown_in_the_guide() {
+    let root = fs::read_to_string(repository::root().join("crates/engine/src/lib.rs")).expect("it is there");
+    let pages = tracked_text_files().into_iter().filter(|(path, _)| path.starts_with(links::GUIDE));
+    report(documents::check_shown(&root, &pages.map(|(_, text)| text).collect::<String>()).into_iter());
 }
 
 #[test]
