@@ -34,10 +34,13 @@ pub use child::Failure;
 pub use latency::Latencies;
 pub use machine::Machine;
 pub use page::curves::svg;
+pub use page::lines::svg as svg_of_lines;
 pub use process::Meter;
 pub use report::{Findings, Report, Skipped};
 pub use row::{Better, Figures, Metric, Row, Whose, median};
-pub use section::{Bar, Bars, Curve, Curves, Figure, HeatMap, Media, Method, Section, Table, sentence};
+pub use section::{
+    Bar, Bars, Curve, Curves, Figure, HeatMap, Line, Lines, Media, Method, Section, Table, sentence,
+};
 pub use statistics::Summary;
 pub use table::Column;
 pub use verdict::{Comparison, Limit, Verdict};

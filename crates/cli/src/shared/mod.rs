@@ -1,6 +1,7 @@
 //! Shared: options, output and facts about the system that several commands need.
 
 pub(crate) mod arguments;
+pub(crate) mod buffer;
 pub(crate) mod complain;
 pub(crate) mod fio;
 pub(crate) mod host;

@@ -77,6 +77,7 @@ fn help_has_examples_and_no_escape_codes() {
         vec!["stat", "--help"],
         vec!["scan", "--help"],
         vec!["tune", "--help"],
+        vec!["tune", "memory", "--help"],
         vec!["man", "--help"],
         vec!["completions", "--help"],
         vec!["bench", "--help"],

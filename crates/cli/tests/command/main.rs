@@ -24,6 +24,7 @@ mod scan;
 mod stat;
 mod trace;
 mod tune;
+mod tune_memory;
 mod ubc;
 
 use std::path::Path;
