@@ -134,6 +134,7 @@ pub(crate) enum RowSuite {
     Scan,
     Cache,
     Readahead,
+    Alignment,
     Ubc,
     Cat,
     Random,

@@ -68,7 +68,7 @@ fn what_cannot_be_measured_gets_one_line() {
 
 #[test]
 fn help_has_examples_and_no_escape_codes() {
-    let suites = ["scan", "cache", "readahead", "ubc", "cat", "random", "nop"]
+    let suites = ["scan", "cache", "readahead", "ubc", "cat", "random", "alignment", "nop"]
         .map(|suite| vec!["bench", suite, "--help"]);
     let commands = [
         vec!["--help"],

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod alignment;
 mod bench;
 mod cache;
 mod cat;
