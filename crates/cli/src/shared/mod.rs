@@ -4,6 +4,7 @@ pub(crate) mod arguments;
 pub(crate) mod buffer;
 pub(crate) mod complain;
 pub(crate) mod fio;
+pub(crate) mod foreign;
 pub(crate) mod host;
 pub(crate) mod output;
 pub(crate) mod progress;

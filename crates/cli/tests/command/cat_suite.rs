@@ -101,6 +101,7 @@ fn on_tmpfs() {
     assert_all_ways(&results, "warm");
     assert_all_ways(&results, "cold");
     assert!(table.contains("note: not cold in some round: cat1"), "{table}");
+    assert!(table.contains("note: tmpfs is made of memory: what was measured is memory"), "{table}");
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0, "nothing is left");
 }
 

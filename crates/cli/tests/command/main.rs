@@ -13,6 +13,7 @@ mod cp;
 mod cp_in_place;
 mod cp_tree;
 mod doctor;
+mod foreign;
 mod inputs;
 mod little_memory;
 mod manual;

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::Sweep;
 use super::arms::{Arm, Pass};
+use crate::shared::foreign::Foreign;
 use crate::shared::host::Host;
 use crate::shared::units::{ByteSize, MIB, readable};
 
@@ -42,7 +43,7 @@ pub(super) fn report(sweep: &Sweep<'_>) -> (Report, Lines) {
         figures: figures(sweep, &rows, &plot),
         methods: methods(sweep),
         facts: host.facts().into_iter().chain(facts).collect(),
-        notes: sweep.arms.iter().filter_map(Arm::note).collect(),
+        notes: notes(sweep),
         ..Section::default()
     };
     let head = format!("{size} made in {path} and {direction} memory; {rounds}, medians, GiB/s");
@@ -56,6 +57,13 @@ pub(super) fn report(sweep: &Sweep<'_>) -> (Report, Lines) {
         ("rounds", json!(arguments.rounds)),
     ];
     (Report { head: vec![host.line(), head], fields, section, rows, ..Report::default() }, plot)
+}
+
+/// Only what is written reaches the storage.
+fn notes(sweep: &Sweep<'_>) -> Vec<String> {
+    let foreign = if sweep.arguments.write { Foreign::at(&sweep.target.path) } else { None };
+    let foreign = foreign.map(|foreign| foreign.of_figures());
+    foreign.into_iter().chain(sweep.arms.iter().filter_map(Arm::note)).collect()
 }
 
 fn rows(sweep: &Sweep<'_>) -> Vec<Row> {
