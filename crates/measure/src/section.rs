@@ -109,6 +109,8 @@ pub struct Table {
     pub caption: String,
     /// The first one names the rows.
     pub columns: Vec<String>,
+    /// Columns that the text leaves out where the terminal is too narrow, in the order in which they go.
+    pub minor: Vec<usize>,
     /// As many cells as there are columns.
     pub rows: Vec<(Whose, Vec<String>)>,
     /// Where it is shown.

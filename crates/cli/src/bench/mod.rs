@@ -128,7 +128,8 @@ fn measure(wanted: &Wanted, place: &PlaceArguments, suites: &[Measure<'_>]) -> R
     for suite in suites {
         let findings = suite(&target)?;
         if place.results.json.to().wants_text() {
-            output::print(&format!("{}{}", if all.is_empty() { "" } else { "\n" }, findings.text))?;
+            let text = findings.text(place.results.shown());
+            output::print(&format!("{}{text}", if all.is_empty() { "" } else { "\n" }))?;
         }
         all.push(findings);
     }

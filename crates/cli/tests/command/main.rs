@@ -28,6 +28,7 @@ mod trace;
 mod tune;
 mod tune_memory;
 mod ubc;
+mod wide;
 
 use std::path::Path;
 use std::process::{Command, Output};

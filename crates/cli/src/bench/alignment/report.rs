@@ -134,6 +134,7 @@ fn table(rows: &[Row], work: Work, metric: &str, caption: &str) -> Option<Figure
             .map(str::to_owned)
             .collect(),
         rows: Shape::ALL.into_iter().map(|shape| (Whose::Peer, cells(shape))).collect(),
+        minor: if ways.len() == Way::ALL.len() { vec![ways.len()] } else { Vec::new() },
         media: Media::Both,
     };
     (!ways.is_empty()).then_some(Figure::Table(table))

@@ -149,11 +149,11 @@ fn figures(state: State, rows: &[Row]) -> Vec<Figure> {
     let columns = [
         Column::names(state.id()),
         Column::new(unit(state), move |row| number(state, row)),
-        Column::new("min – max", spread),
-        Column::value("seconds", "seconds", 3),
-        Column::value("CPU s/GiB", "cpu_s_per_gib", 3),
+        Column::new("min – max", spread).minor(3),
+        Column::value("seconds", "seconds", 3).minor(2),
+        Column::value("CPU s/GiB", "cpu_s_per_gib", 3).minor(4),
         Column::value("× GNU cat", "ratio_to_gnu", 2),
-        Column::percent("in cache %", "resident_share"),
+        Column::percent("in cache %", "resident_share").minor(1),
     ];
     vec![
         bars("The seven cats", &|row| row.text("kind") == STEP),
@@ -176,11 +176,11 @@ fn times(state: State, rows: &[Row]) -> Table {
     let columns = [
         Column::names(format!("{}, ms", state.id())),
         Column::new("mean ± σ", summed(|times| times.mean_words(1e3, 1))),
-        Column::scaled("user", "user_seconds", 1e3, 1),
-        Column::scaled("system", "system_seconds", 1e3, 1),
-        Column::new("min … max", summed(|times| times.range_words(1e3, 1))),
-        Column::new("runs", |row| row.number("runs").to_string()),
-        Column::new("outliers", |row| row.number("outliers").to_string()),
+        Column::scaled("user", "user_seconds", 1e3, 1).minor(4),
+        Column::scaled("system", "system_seconds", 1e3, 1).minor(5),
+        Column::new("min … max", summed(|times| times.range_words(1e3, 1))).minor(3),
+        Column::new("runs", |row| row.number("runs").to_string()).minor(2),
+        Column::new("outliers", |row| row.number("outliers").to_string()).minor(1),
     ];
     Table::of(format!("Times of the processes, {} file, ms", state.id()), &columns, of(rows, state))
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::shared::output::JsonArguments;
+use crate::shared::output::{JsonArguments, WideArguments};
 use crate::shared::units::ByteSize;
 
 #[derive(Args, Debug)]
@@ -36,6 +36,8 @@ pub(crate) struct SweepArguments {
     /// Write a report to this file as well: one page of HTML with the same plot, tables, and how every figure was taken.
     #[arg(long, value_name = "OUT.html")]
     pub(crate) html: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) wide: WideArguments,
     #[command(flatten)]
     pub(crate) json: JsonArguments,
 }

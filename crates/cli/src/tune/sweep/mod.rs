@@ -121,7 +121,7 @@ fn give(sweep: &Sweep<'_>, arguments: &SweepArguments) -> Result<(), String> {
     let findings: Findings = report.findings();
     let to = arguments.json.to();
     if to.wants_text() {
-        output::print(&findings.text)?;
+        output::print(findings.text(arguments.wide.shown()))?;
     }
     if let Some(path) = &arguments.svg {
         write_svg(path, &plots)?;

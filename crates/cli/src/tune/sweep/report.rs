@@ -155,6 +155,8 @@ fn table(sweep: &Sweep<'_>, rows: &[Row], metric: &str) -> Table {
         caption: format!("{}, GiB/s; * the best of a way", caption(sweep, metric)),
         columns,
         rows: sweep.buffers.iter().map(|&bytes| (Whose::Peer, cells(bytes as u64))).collect(),
+        // The spread of each way.
+        minor: (0..sweep.arms.len()).map(|arm| 2 + 2 * arm).collect(),
         media: Media::Both,
     }
 }
