@@ -54,7 +54,7 @@ pub(crate) enum Command {
     #[command(after_help = crate::scan::EXAMPLES)]
     Scan(ScanFilesArguments),
     /// Find the request size and the queue depth that suit a device, and store them for headwater to use.
-    #[command(after_help = crate::tune::EXAMPLES)]
+    #[command(after_help = crate::tune::EXAMPLES, args_conflicts_with_subcommands = true)]
     Tune(TuneArguments),
     /// Measure this machine's storage. Without a suite: all suites, in quick form.
     #[command(after_help = crate::bench::examples::BENCH_EXAMPLES, args_conflicts_with_subcommands = true)]

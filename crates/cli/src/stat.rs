@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Owns: the facts about a file, their words, the map, exit codes.
-//! Does not own: facts about the storage (`storage`), counting resident pages (the engine), facts about memory (`memory`).
+//! Does not own: facts about the storage (`storage`) and warnings of it (`foreign`), counting resident pages (the engine), facts about memory (`memory`).
 
 mod memory;
 
@@ -17,11 +17,13 @@ use std::process::ExitCode;
 use clap::Args;
 use headwater::ByteRange;
 use headwater::ring::{Access, DirectAlignment, DirectIo, FileKind, OpenFile};
+use headwater::testing::profiles::Device;
 use headwater_core::units::PAGE_SIZE_BYTES;
 use os_display::Quotable;
 use serde::Serialize;
 
 use crate::shared::complain::{complain, exit_code_of};
+use crate::shared::foreign::Foreign;
 use crate::shared::output;
 use crate::shared::output::JsonArguments;
 use crate::shared::storage::Storage;
@@ -81,6 +83,8 @@ struct Facts {
     preferred_block_bytes: u64,
     #[serde(flatten)]
     storage: Storage,
+    /// What follows from storage that is no disk of this machine: 9p, a network, an overlay, a program (FUSE), memory.
+    warning: Option<String>,
     /// How headwater reads the file.
     reads: &'static str,
 }
@@ -138,6 +142,7 @@ fn look(path: &Path) -> Result<Facts, String> {
         reads: if direct.refusal.is_none() { "direct" } else { "buffered" },
         direct,
         preferred_block_bytes: metadata.blksize(),
+        warning: Device::of(open.buffered()).ok().and_then(|device| Some(Foreign::of(&device)?.of_file())),
         storage: Storage::of(path),
     })
 }
@@ -220,6 +225,9 @@ impl Facts {
         line("direct I/O", self.direct_words());
         line("blocks", self.blocks());
         line("headwater", self.advice().to_owned());
+        if let Some(warning) = &self.warning {
+            line("warning", warning.clone());
+        }
         lines.join("\n") + "\n"
     }
 

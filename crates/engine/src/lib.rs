@@ -161,7 +161,7 @@ pub mod testing {
     pub use headwater_io::KernelFaults;
     pub use headwater_io::{
         DeviceEvent, FaultOn, FaultRange, Headroom, MapAdvice, MappedFile, Pressure, SimControl, SimOptions,
-        children_cpu_time, device_polls, resident_pages, uring_refusal,
+        children_cpu_time, children_cpu_times, device_polls, resident_pages, uring_refusal,
     };
 
     pub use crate::api::ending::set_global;

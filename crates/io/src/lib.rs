@@ -63,4 +63,4 @@ pub use sync::event::{Event, EventListener, WakeScope, contain};
 pub use sync::{lock, unpoisoned};
 pub use system::reject::RejectReason;
 pub use system::signals::without_signals;
-pub use system::sys::{Direction, SyncScope, at_exit, children_cpu_time};
+pub use system::sys::{Direction, SyncScope, at_exit, children_cpu_time, children_cpu_times};

@@ -25,6 +25,7 @@ pub mod report;
 pub mod rounds;
 pub mod row;
 pub mod section;
+mod statistics;
 pub mod syscalls;
 pub mod table;
 pub mod verdict;
@@ -33,9 +34,13 @@ pub use child::Failure;
 pub use latency::Latencies;
 pub use machine::Machine;
 pub use page::curves::svg;
+pub use page::lines::svg as svg_of_lines;
 pub use process::Meter;
 pub use report::{Findings, Report, Skipped};
 pub use row::{Better, Figures, Metric, Row, Whose, median};
-pub use section::{Bar, Bars, Curve, Curves, Figure, HeatMap, Media, Method, Section, Table, sentence};
-pub use table::Column;
+pub use section::{
+    Bar, Bars, Curve, Curves, Figure, HeatMap, Line, Lines, Media, Method, Section, Table, sentence,
+};
+pub use statistics::Summary;
+pub use table::{Column, Shown};
 pub use verdict::{Comparison, Limit, Verdict};

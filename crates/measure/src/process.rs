@@ -1,4 +1,7 @@
 //! Process: what this process has cost so far, as the kernel counts it.
+//!
+//! Owns: the counters of `/proc` and their units.
+//! Does not own: which work they are read around (suites).
 
 use std::fs;
 use std::io;
@@ -52,6 +55,11 @@ pub fn peak_rss_kib() -> io::Result<u64> {
 /// What this process asked of devices (`read_bytes` of `proc_pid_io(5)`); `None` where the kernel does not count.
 pub fn device_read_bytes() -> Option<u64> {
     field(&fs::read_to_string("/proc/self/io").ok()?, "read_bytes:")?.parse().ok()
+}
+
+/// What this process has had, or will have, written to devices (`write_bytes` of `proc_pid_io(5)`): counted when a page becomes dirty.
+pub fn device_written_bytes() -> Option<u64> {
+    field(&fs::read_to_string("/proc/self/io").ok()?, "write_bytes:")?.parse().ok()
 }
 
 /// How often the kernel was made to drop its whole page cache since it was started; `None` where it does not tell.

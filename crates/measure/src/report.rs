@@ -28,7 +28,7 @@ use serde_json::{Map, Value, json};
 use crate::page;
 use crate::row::Row;
 use crate::section::{Figure, Media, Section};
-use crate::table::terminal_width;
+use crate::table::{Shown, terminal_width};
 
 /// All that a suite has to say.
 #[derive(Clone, Debug, Default)]
@@ -65,20 +65,20 @@ impl Skipped {
 impl Report {
     /// In all its forms.
     pub fn findings(mut self) -> Findings {
-        let (text, json) = (self.text(), self.json());
+        let (text, wide_text, json) = (self.text(Shown::Fitting), self.text(Shown::All), self.json());
         let skipped = self.skipped.iter().map(|row| format!("skipped {}: {}", row.name, row.reason));
         self.section.notes.splice(0..0, skipped);
-        Findings { text, json, section: self.section }
+        Findings { text, wide_text, json, section: self.section }
     }
 
-    fn text(&self) -> String {
+    fn text(&self, shown: Shown) -> String {
         let (mut lines, width) = (self.head.clone(), terminal_width());
         for figure in &self.section.figures {
             if let Figure::Table(table) = figure
                 && table.media != Media::Page
             {
                 lines.push(String::new());
-                lines.extend(table.lines(width));
+                lines.extend(table.lines(width, shown));
             }
         }
         lines.push(String::new());
@@ -108,8 +108,10 @@ fn envelope(suite: &str) -> Map<String, Value> {
 /// A suite's results: a table for people, JSON for programs, a section of the report page.
 #[derive(Clone, Debug)]
 pub struct Findings {
-    /// Lines, each with its end.
+    /// Lines, each with its end. Tables have the columns that fit the terminal.
     pub text: String,
+    /// The same with all columns.
+    wide_text: String,
     json: Value,
     section: Section,
 }
@@ -121,7 +123,12 @@ impl Findings {
     /// If the report cannot be JSON: with keys that are no texts.
     pub fn new(text: String, report: &impl Serialize, section: Section) -> Findings {
         let json = serde_json::to_value(report).expect("numbers and texts can be written");
-        Findings { text, json, section }
+        Findings { wide_text: text.clone(), text, json, section }
+    }
+
+    /// The text with these columns.
+    pub fn text(&self, shown: Shown) -> &str {
+        if shown == Shown::All { &self.wide_text } else { &self.text }
     }
 
     /// Of a suite that cannot run here: the reason, everywhere where its results would be.
@@ -130,7 +137,8 @@ impl Findings {
         json.insert("skipped".to_owned(), json!(reason));
         let notes = vec![format!("skipped: {reason}")];
         let section = Section { id, title: title.to_owned(), notes, ..Section::default() };
-        Findings { text: format!("skipped {id}: {reason}\n"), json: Value::Object(json), section }
+        let text = format!("skipped {id}: {reason}\n");
+        Findings { wide_text: text.clone(), text, json: Value::Object(json), section }
     }
 }
 

@@ -40,12 +40,12 @@ pub fn with_progress<A, E>(
 
 /// Hidden when standard error is no terminal. Without colours, so `NO_COLOR` asks for nothing else.
 pub fn bar(steps: u64) -> ProgressBar {
-    styled(steps, "{bar:30} {pos}/{len} {msg}, {eta} left")
+    styled(steps, "{bar:20} {pos}/{len}, {eta} left, {wide_msg}")
 }
 
 /// The same for work that is known by its time in milliseconds.
 pub fn time_bar(milliseconds: u64) -> ProgressBar {
-    styled(milliseconds, "{bar:30} {msg}, {eta} left")
+    styled(milliseconds, "{bar:20} {eta} left, {wide_msg}")
 }
 
 fn styled(steps: u64, template: &str) -> ProgressBar {

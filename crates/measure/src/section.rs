@@ -45,6 +45,8 @@ pub enum Figure {
     HeatMap(HeatMap),
     /// Latencies.
     Curves(Curves),
+    /// A value over a setting that grows.
+    Lines(Lines),
 }
 
 /// A bar for each way of doing the same.
@@ -107,6 +109,8 @@ pub struct Table {
     pub caption: String,
     /// The first one names the rows.
     pub columns: Vec<String>,
+    /// Columns that the text leaves out where the terminal is too narrow, in the order in which they go.
+    pub minor: Vec<usize>,
     /// As many cells as there are columns.
     pub rows: Vec<(Whose, Vec<String>)>,
     /// Where it is shown.
@@ -161,6 +165,32 @@ pub struct Curve {
     pub whose: Whose,
     /// Share of the operations, 0 to 1, rising; and how long those take at most.
     pub points: Vec<(f64, f64)>,
+}
+
+/// A value over a setting that grows step by step.
+#[derive(Clone, Debug)]
+pub struct Lines {
+    /// Without unit.
+    pub caption: String,
+    /// `GiB/s`.
+    pub unit: &'static str,
+    /// Which way is better.
+    pub better: Better,
+    /// `size of the buffer`, and its steps from left to right.
+    pub across: (String, Vec<String>),
+    /// In the order of the key.
+    pub lines: Vec<Line>,
+}
+
+/// One of them.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// In the key.
+    pub label: String,
+    /// Its colour in the key.
+    pub whose: Whose,
+    /// A value for each step, with the lowest and the highest of the rounds; `None` where nothing was measured.
+    pub points: Vec<Option<(f64, (f64, f64))>>,
 }
 
 /// How figures were taken.

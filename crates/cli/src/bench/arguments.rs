@@ -10,10 +10,11 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use headwater::ReadaheadPolicy;
 use headwater::testing::Limits;
+use headwater_measure::Shown;
 use headwater_measure::affinity::Affinity;
 
 use crate::shared::arguments::{EngineArguments, QueueArguments};
-use crate::shared::output::JsonArguments;
+use crate::shared::output::{JsonArguments, WideArguments};
 use crate::shared::readahead;
 use crate::shared::units::ByteSize;
 
@@ -127,6 +128,15 @@ pub(crate) struct ResultArguments {
     /// Write a report to this file as well: one page of HTML with tables, plots and how every figure was taken.
     #[arg(long, value_name = "OUT.html")]
     pub(crate) html: Option<PathBuf>,
+    #[command(flatten)]
+    wide: WideArguments,
+}
+
+impl ResultArguments {
+    /// Which columns tables have.
+    pub(crate) fn shown(&self) -> Shown {
+        self.wide.shown()
+    }
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,6 +144,7 @@ pub(crate) enum RowSuite {
     Scan,
     Cache,
     Readahead,
+    Alignment,
     Ubc,
     Cat,
     Random,

@@ -5,6 +5,7 @@
 
 use clap::{Args, Subcommand};
 
+use crate::bench::alignment::AlignmentArguments;
 use crate::bench::arguments::{BenchCommon, CacheArguments, NopArguments, ReadaheadArguments, ScanArguments};
 use crate::bench::cat::CatSuiteArguments;
 use crate::bench::examples::{BENCH_EXAMPLES, CACHE_EXAMPLES, NOP_EXAMPLES, READAHEAD_EXAMPLES};
@@ -39,6 +40,9 @@ pub(crate) enum Suite {
     /// Read 4 KiB at random, from as much as memory holds and from more than that.
     #[command(after_help = crate::bench::random::EXAMPLES)]
     Random(RandomArguments),
+    /// Read and write with aligned and with misaligned buffers, offsets and lengths: where does it fail, and what does it cost?
+    #[command(after_help = crate::bench::alignment::EXAMPLES)]
+    Alignment(AlignmentArguments),
     /// Measure what the ring itself costs, with batches of requests that do nothing.
     #[command(after_help = NOP_EXAMPLES)]
     Nop(NopArguments),

@@ -3,6 +3,7 @@
 //! Owns: which suites there are.
 //! Does not own: the suites, their quick form (`quick`).
 
+mod alignment;
 pub(crate) mod arguments;
 mod cache;
 mod cat;
@@ -47,6 +48,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> ExitCode {
         Some(Suite::Ubc(arguments)) => ubc(arguments),
         Some(Suite::Cat(arguments)) => cat::run(arguments),
         Some(Suite::Random(arguments)) => random::run(arguments),
+        Some(Suite::Alignment(arguments)) => alignment::run(arguments),
         Some(Suite::Nop(arguments)) => nop::run(arguments),
         None => quick::run(&arguments.common),
     };
@@ -61,6 +63,7 @@ pub(crate) fn run_row(arguments: &RowArguments) -> ExitCode {
         RowSuite::Readahead => readahead::measure_row(arguments).and_then(|measured| line_of(&measured)),
         RowSuite::Cat => cat::run_row(arguments).map(|()| String::new()),
         RowSuite::Random => random::measure_row(arguments).and_then(|measured| line_of(&measured)),
+        RowSuite::Alignment => alignment::measure_row(arguments).and_then(|measured| line_of(&measured)),
         RowSuite::Ubc => ubc::measure_row(arguments).and_then(|measured| line_of(&measured)),
     };
     match line {
@@ -125,7 +128,8 @@ fn measure(wanted: &Wanted, place: &PlaceArguments, suites: &[Measure<'_>]) -> R
     for suite in suites {
         let findings = suite(&target)?;
         if place.results.json.to().wants_text() {
-            output::print(&format!("{}{}", if all.is_empty() { "" } else { "\n" }, findings.text))?;
+            let text = findings.text(place.results.shown());
+            output::print(&format!("{}{text}", if all.is_empty() { "" } else { "\n" }))?;
         }
         all.push(findings);
     }

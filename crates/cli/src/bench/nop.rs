@@ -94,7 +94,7 @@ pub(super) fn run(arguments: &NopArguments) -> Result<(), String> {
     let outcomes = outcomes(&plan)?;
     let findings = report(&plan, &outcomes).findings();
     if arguments.results.json.to().wants_text() {
-        output::print(&findings.text)?;
+        output::print(findings.text(arguments.results.shown()))?;
     }
     if let Some(path) = &arguments.plot {
         output::write_file(path, &svg(&curves(&outcomes)))?;
@@ -249,14 +249,24 @@ fn answer(rows: &[Line]) -> Option<String> {
     Some(format!("cheapest: {} with {:.0} ns a request", best.name, best.value("ns_per_request")?))
 }
 
+/// In the order in which they go from a narrow terminal.
+const MINOR_LATENCIES: [&str; 4] = ["p99.999", "p90", "p99.9", "p50"];
+
 fn table(rows: &[Line]) -> Table {
     let mut columns = vec![
         Column::names("threads × entries"),
-        Column::new("batches", |row| row.number("batches").to_string()),
+        Column::new("batches", |row| row.number("batches").to_string()).minor(1),
         Column::value("batches/s", "batches_per_s", 0),
     ];
-    columns.extend(latency::COLUMNS.map(|(name, head, places)| Column::value(head, name, places)));
-    columns.push(Column::value("enters", "enters_per_batch", 2));
+    columns.extend(latency::COLUMNS.map(|(name, head, places)| {
+        let column = Column::value(head, name, places);
+        // Each tells something between its neighbours.
+        match MINOR_LATENCIES.iter().position(|minor| *minor == head) {
+            Some(rank) => column.minor(2 + rank as u8),
+            None => column,
+        }
+    }));
+    columns.push(Column::value("enters", "enters_per_batch", 2).minor(6));
     Table::of("Batches and their latencies in µs; enters of a batch", &columns, rows)
 }
 

@@ -14,6 +14,7 @@ use serde_json::json;
 
 use crate::bench::arguments::{ResultArguments, RowSuite};
 use crate::shared::arguments::{EngineArguments, name_of};
+use crate::shared::foreign::Foreign;
 use crate::shared::host::Host;
 use crate::shared::output;
 use crate::shared::target::Target;
@@ -29,7 +30,7 @@ pub(super) fn write_results(findings: &[Findings], results: &ResultArguments) ->
     results.json.to().write(|| report::json(findings))
 }
 
-/// A report that says first what it was measured on.
+/// A report that says first what it was measured on, and warns where that is no disk of this machine.
 pub(super) fn report<const FACTS: usize>(
     host: &Host,
     path: &Path,
@@ -39,7 +40,9 @@ pub(super) fn report<const FACTS: usize>(
 ) -> Report {
     let facts = host.facts().into_iter().chain(machine::known(facts)).collect();
     let fields = vec![("host", json!(host)), ("path", json!(path.display().to_string()))];
-    let section = Section { facts, ..section };
+    let notes =
+        Foreign::at(path).map(|foreign| foreign.of_figures()).into_iter().chain(section.notes).collect();
+    let section = Section { facts, notes, ..section };
     Report { head: vec![host.line(), head], fields, section, ..Report::default() }
 }
 

@@ -1,8 +1,10 @@
 //! Shared: options, output and facts about the system that several commands need.
 
 pub(crate) mod arguments;
+pub(crate) mod buffer;
 pub(crate) mod complain;
 pub(crate) mod fio;
+pub(crate) mod foreign;
 pub(crate) mod host;
 pub(crate) mod output;
 pub(crate) mod progress;

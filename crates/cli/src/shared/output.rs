@@ -11,6 +11,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use headwater_measure::Shown;
 use os_display::Quotable;
 use serde::Serialize;
 
@@ -21,6 +22,19 @@ pub(crate) struct JsonArguments {
     /// Print JSON instead of text; with =OUT print the text and write the JSON to that file.
     #[arg(long, value_name = "OUT", num_args = 0..=1, require_equals = true, default_missing_value = STANDARD_OUTPUT)]
     json: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct WideArguments {
+    /// Show all columns of tables, also those that do not fit the terminal.
+    #[arg(long)]
+    wide: bool,
+}
+
+impl WideArguments {
+    pub(crate) fn shown(&self) -> Shown {
+        if self.wide { Shown::All } else { Shown::Fitting }
+    }
 }
 
 /// Where the JSON goes.

@@ -79,6 +79,20 @@ impl Target {
         PathBuf::from(format!("/proc/self/fd/{}", self.open.buffered().as_raw_fd()))
     }
 
+    /// The same for other processes, in whatever directory.
+    ///
+    /// # Errors
+    /// What asking for the current directory reports.
+    pub(crate) fn path_for_others(&self) -> io::Result<PathBuf> {
+        match self.is_made {
+            true => {
+                let (process, file) = (std::process::id(), self.open.buffered().as_raw_fd());
+                Ok(PathBuf::from(format!("/proc/{process}/fd/{file}")))
+            }
+            false => std::path::absolute(&self.path),
+        }
+    }
+
     /// Whether it is a block device, and no file.
     pub(crate) fn is_device(&self) -> bool {
         self.open.kind() == FileKind::BlockDevice

@@ -11,7 +11,7 @@ use headwater::ReadaheadPolicy;
 use headwater_core::replacement::Policy;
 use headwater_core::units::PAGE_SIZE_BYTES;
 
-use crate::shared::output::JsonArguments;
+use crate::shared::output::{JsonArguments, WideArguments};
 use crate::shared::readahead;
 use crate::shared::units::ByteSize;
 
@@ -45,6 +45,8 @@ pub(crate) struct ReplayArguments {
     /// Readahead policy: which pages are read before they are requested.
     #[arg(long, value_name = "off|linux|adaptive|fixed:N", default_value = "off", value_parser = readahead::parse)]
     pub(crate) readahead: ReadaheadPolicy,
+    #[command(flatten)]
+    pub(crate) wide: WideArguments,
     #[command(flatten)]
     pub(crate) json: JsonArguments,
 }

@@ -41,7 +41,7 @@ fn run_replay(arguments: &ReplayArguments) -> Result<(), String> {
     replay(&mut requests, &mut caches)?;
     let report = Report::new(arguments, requests.format(), &caches);
     if json.wants_text() {
-        output::print(&report.text())?;
+        output::print(&report.text(arguments.wide.shown()))?;
     }
     json.write_results(&report)
 }

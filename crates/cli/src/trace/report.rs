@@ -3,6 +3,7 @@
 //! Owns: the columns and their titles.
 //! Does not own: the counts.
 
+use headwater_measure::{Media, Shown, Table, Whose};
 use os_display::Quotable;
 use serde::Serialize;
 
@@ -46,49 +47,53 @@ impl Report {
         }
     }
 
-    pub(super) fn text(&self) -> String {
+    pub(super) fn text(&self, shown: Shown) -> String {
         let (page, readahead) = (readable(self.page_bytes), &self.readahead);
-        let mut lines = vec![
-            format!("{} ({}), pages of {page}, readahead {readahead}", self.trace.maybe_quote(), self.format),
-            String::new(),
-            format!(
-                "{:8}  {:>9}  {:>12}  {:>13}  {:>12}  {:>10}  {:>12}  {:>12}  {:>12}  {:>12}  {:>12}",
-                "policy",
-                "cache",
-                "requests",
-                "page accesses",
-                "misses",
-                "miss ratio",
-                "device reads",
-                "pages read",
-                "read ahead",
-                "used",
-                "unused"
-            ),
-        ];
-        lines.extend(self.rows.iter().map(Line::text));
-        lines.join("\n") + "\n"
+        let head =
+            format!("{} ({}), pages of {page}, readahead {readahead}", self.trace.maybe_quote(), self.format);
+        let table = Table {
+            caption: String::new(),
+            columns: COLUMNS.map(str::to_owned).to_vec(),
+            minor: MINOR.to_vec(),
+            rows: self.rows.iter().map(|line| (Whose::Peer, line.cells())).collect(),
+            media: Media::Text,
+        };
+        format!("{head}\n\n{}", table.text(shown))
     }
 }
 
 impl Line {
-    fn text(&self) -> String {
-        format!(
-            "{:8}  {:>9}  {:>12}  {:>13}  {:>12}  {:>10.4}  {:>12}  {:>12}  {:>12}  {:>12}  {:>12}",
-            self.policy,
+    fn cells(&self) -> Vec<String> {
+        let counts =
+            [self.device_reads, self.pages_read, self.read_ahead_pages, self.used_pages, self.unused_pages];
+        let cells = [
+            self.policy.to_owned(),
             readable(self.cache_bytes.0),
-            self.requests,
-            self.page_accesses,
-            self.misses,
-            self.miss_ratio,
-            self.device_reads,
-            self.pages_read,
-            self.read_ahead_pages,
-            self.used_pages,
-            self.unused_pages
-        )
+            self.requests.to_string(),
+            self.page_accesses.to_string(),
+            self.misses.to_string(),
+            format!("{:.4}", self.miss_ratio),
+        ];
+        cells.into_iter().chain(counts.map(|count| count.to_string())).collect()
     }
 }
+
+const COLUMNS: [&str; 11] = [
+    "policy",
+    "cache",
+    "requests",
+    "page accesses",
+    "misses",
+    "miss ratio",
+    "device reads",
+    "pages read",
+    "read ahead",
+    "used",
+    "unused",
+];
+
+/// Of [`COLUMNS`], in the order in which they go from a narrow terminal: what is the same in all rows, then what others tell in part.
+const MINOR: [usize; 7] = [2, 10, 9, 3, 8, 7, 4];
 
 fn line(cache: &Cache) -> Line {
     let counts = cache.counts;

@@ -1,15 +1,29 @@
 //! Arguments: options of `headwater tune`, and its help.
+//!
+//! Owns: options and help of the search for request size and depth, which subcommands there are.
+//! Does not own: the options of those (`sweep`).
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
+use super::sweep::{self, SweepArguments};
 use crate::shared::output::JsonArguments;
 use crate::shared::units::ByteSize;
 
+#[derive(Subcommand, Debug)]
+pub(crate) enum TuneCommand {
+    /// Measure how fast bytes get into memory by the size of the buffer, with read(2) or write(2) and with headwater. Stores
+    /// nothing.
+    #[command(after_help = sweep::EXAMPLES)]
+    Memory(SweepArguments),
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct TuneArguments {
+    #[command(subcommand)]
+    pub(crate) of: Option<TuneCommand>,
     /// Storage to tune for: a directory, in which an unnamed scratch file is made; or a file or a block device, which is
     /// only read.
     #[arg(value_name = "PATH", default_value = ".")]
@@ -59,6 +73,7 @@ Examples:
   headwater tune --write --svg map.svg /data
   headwater tune --show              what is stored
   headwater tune --reset /data       forget it
+  headwater tune memory              how large should a buffer be?
 
 Direct reads measure only some combinations of request size and queue depth: first a coarse grid,
 then the neighbours of the best, then combinations that take less memory. The fastest and the

@@ -3,6 +3,7 @@
 //! ```text
 //!   PATH ─► place ─► file to read ─► measure: memory, then settings (search ◄─► device) ─► report ─┬─► words, SVG, JSON
 //!                                                                                       └─► profile, stored
+//!   memory ─► sweep: rates by the size of the buffer
 //! ```
 //!
 //! Owns: the order of the steps, when a profile is stored.
@@ -21,12 +22,14 @@ mod section;
 mod setting;
 mod stored;
 mod svg;
+mod sweep;
 mod words;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
+use arguments::TuneCommand;
 pub(crate) use arguments::{EXAMPLES, TuneArguments};
 
 use headwater::testing::profiles::StoredProfiles;
@@ -44,6 +47,7 @@ use words::Style;
 
 pub(crate) fn run(arguments: &TuneArguments) -> ExitCode {
     let outcome = match arguments {
+        TuneArguments { of: Some(TuneCommand::Memory(arguments)), .. } => sweep::run(arguments),
         TuneArguments { show: true, .. } => show(arguments),
         TuneArguments { reset: true, .. } => reset(arguments),
         _ => tune(arguments),

@@ -5,7 +5,7 @@
 //!       └► scratch file without a name                     └► opened, only read
 //! ```
 //!
-//! Owns: what is refused and why, what is said about what lies below.
+//! Owns: what is refused and why, what is said where there is nothing to tune.
 //! Does not own: making the file (`bench::file`), the device's key (`headwater::profiles`).
 
 use std::fs::{File, Metadata};
@@ -18,6 +18,7 @@ use headwater::testing::profiles::{Device, Nature};
 use os_display::Quotable;
 
 use super::block_size::BlockSize;
+use crate::shared::foreign::Foreign;
 use crate::shared::target::{Fitting, SIZE_BYTES_MIN, Wanted, free_bytes_in};
 use crate::shared::units::{ByteSize, readable};
 
@@ -59,23 +60,15 @@ impl Place {
 
     /// What a reader has to know about what lies below.
     pub(super) fn notes(&self) -> Vec<String> {
-        let kind = &self.device.file_system;
-        let note = match self.device.nature {
-            Nature::Disk => return Vec::new(),
+        let foreign = Foreign::of(&self.device);
+        let words = |foreign: Foreign| match self.device.nature {
             Nature::Memory => {
+                let kind = &self.device.file_system;
                 format!("{kind} is made of memory, so there is no device to tune for and nothing is stored")
             }
-            Nature::Network => format!(
-                "{kind} is another machine's: what was measured is the network and the caches on its way"
-            ),
-            Nature::Overlay => format!(
-                "{kind} lies upon other file systems: what was measured is whichever of them has the file"
-            ),
-            Nature::Other => {
-                format!("{kind} has no device of its own: what was measured is whatever answers for it")
-            }
+            _ => foreign.of_figures(),
         };
-        vec![note]
+        foreign.map(words).into_iter().collect()
     }
 
     /// The file to read.

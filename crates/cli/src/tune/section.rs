@@ -65,6 +65,7 @@ fn latency(report: &Report) -> Table {
         caption: "Latency of random reads of 4 KiB".to_owned(),
         columns,
         rows: rows.collect(),
+        minor: Vec::new(),
         media: Media::Page,
     }
 }

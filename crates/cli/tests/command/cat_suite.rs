@@ -35,10 +35,10 @@ fn assert_all_ways(results: &Value, state: &str) {
         assert!(ways.contains(&way), "{way} of {ways:?}");
     }
     let skipped = text(results["skipped"].to_string().as_bytes());
-    for (way, name) in [("gnu", "GNU cat"), ("uutils", "uutils cat")] {
+    for (way, name) in [("gnu", "GNU cat"), ("uutils", "uutils cat"), ("dd", "dd"), ("cp", "cp")] {
         assert_ne!(
             ways.contains(&way),
-            skipped.contains(name),
+            skipped.contains(&format!("\"{name}\"")),
             "{way} is there, or it is said why not: {results}"
         );
     }
@@ -101,6 +101,7 @@ fn on_tmpfs() {
     assert_all_ways(&results, "warm");
     assert_all_ways(&results, "cold");
     assert!(table.contains("note: not cold in some round: cat1"), "{table}");
+    assert!(table.contains("note: tmpfs is made of memory: what was measured is memory"), "{table}");
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0, "nothing is left");
 }
 
@@ -120,6 +121,83 @@ fn without_other_programs() {
     );
     let results: Value = serde_json::from_slice(&fs::read(&out).unwrap()).unwrap();
     assert_all_ways(&results, "warm");
+}
+
+/// Goal: a command of the user's is a row like the others, with the path of the file, and is no rival if it is no cat; its times are
+/// in the form of hyperfine, by hyperfine's formulas. Method: a file with a space in its name and one without any name.
+#[test]
+fn commands_of_the_user() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let (path, out) = (scratch.path().join("a file"), scratch.path().join("out.json"));
+    let export = scratch.path().join("times.json");
+    Pattern::new(5).write_file(&path, 1 << 20).unwrap();
+    let also = ["--also", "cat {}", "--also", "wc -c {}", "--also", "sh -c 'cat | cat'"];
+    let of_export = ["--export-json", utf8(&export), "--runs", "5", "--warmup", "1"];
+    for file in
+        [&["--file", utf8(&path)][..], &["--size", "1M", "--warm", "1M", "--dir", utf8(scratch.path())]]
+    {
+        let out_option = to_json(utf8(&out));
+        let output = run(&[&["bench", "cat", &out_option], file, &also, &of_export].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let table = text(&output.stdout);
+        for words in [
+            "mean ± σ",
+            "min … max",
+            "after 1 to warm up",
+            "no cats, as they write other bytes than the file has: wc -c {}\n",
+        ] {
+            assert!(table.contains(words), "{words} in {table}");
+        }
+        let results: Value = serde_json::from_slice(&fs::read(&out).unwrap()).unwrap();
+        let row = |id: &str| results["rows"].as_array().unwrap().iter().find(|row| row["id"] == id).cloned();
+        let (cat, count) = (row("warm-also-1").unwrap(), row("cold-also-2").unwrap());
+        assert_eq!((&cat["name"], &cat["output"]), (&"cat {}".into(), &"file".into()));
+        assert_eq!((&count["output"], &count["runs"]), (&"other".into(), &5.into()));
+        assert!(!results["answer"].as_str().unwrap().contains("wc"), "{results}");
+        let times: Value = serde_json::from_slice(&fs::read(&export).unwrap()).unwrap();
+        let times = times["results"].as_array().unwrap();
+        assert_eq!(times.len(), results["rows"].as_array().unwrap().len());
+        times.iter().for_each(assert_as_of_hyperfine);
+        assert_eq!(times.iter().filter(|result| result["command"] == "cat {} (warm)").count(), 1);
+    }
+}
+
+/// The fields of `hyperfine --export-json`, in agreement with the times.
+fn assert_as_of_hyperfine(result: &Value) {
+    let times: Vec<f64> =
+        result["times"].as_array().unwrap().iter().map(|time| time.as_f64().unwrap()).collect();
+    let number = |field: &str| result[field].as_f64().unwrap_or_else(|| panic!("{field} of {result}"));
+    let close = |one: f64, other: f64| (one - other).abs() <= 1e-9 * other.abs().max(1.0);
+    let mean = times.iter().sum::<f64>() / 5.0;
+    let deviation = times.iter().map(|time| (time - mean).powi(2)).sum::<f64>() / 4.0;
+    assert!(close(number("mean"), mean) && close(number("stddev"), deviation.sqrt()), "{result}");
+    assert!(close(number("min"), times.iter().copied().fold(f64::INFINITY, f64::min)), "{result}");
+    assert!(number("min") <= number("median") && number("median") <= number("max"), "{result}");
+    assert!(number("user") >= 0.0 && number("system") >= 0.0, "{result}");
+    assert_eq!(result["exit_codes"], serde_json::json!([0, 0, 0, 0, 0]));
+    assert!(["warm", "cold"].contains(&result["parameters"]["file"].as_str().unwrap()), "{result}");
+}
+
+/// Goal: a command that fails, or is not there, ends the measurement with a reason, the latter before a file is made.
+#[test]
+fn commands_that_fail() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let small =
+        ["bench", "cat", "--size", "1M", "--warm", "1M", "--rounds", "1", "--dir", utf8(scratch.path())];
+    let cases = [
+        ("sh -c 'cat {}; echo broken pipes >&2; exit 3'", "ended with exit code 3; it said: broken pipes"),
+        ("false", "failed to run false: ended with exit code 1; it said nothing"),
+        ("sh -c 'kill -9 $$'", "ended by signal 9"),
+        ("no-such-program -q {}", "there is no program no-such-program in PATH"),
+        ("cat 'a", "a quotation in it has no end"),
+    ];
+    for (command, said) in cases {
+        assert_one_line(&run(&[&small[..], &["--also", command]].concat()), said);
+    }
+    let huge = ["bench", "cat", "--size", "1000T", "--also", "no-such-program"];
+    assert_one_line(&run(&huge), "there is no program no-such-program in PATH");
+    assert_one_line(&run(&["bench", "cat", "--export-json", "/nowhere/times.json"]), "/nowhere/times.json");
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0, "nothing is left");
 }
 
 #[test]

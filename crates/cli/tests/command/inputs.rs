@@ -68,7 +68,7 @@ fn what_cannot_be_measured_gets_one_line() {
 
 #[test]
 fn help_has_examples_and_no_escape_codes() {
-    let suites = ["scan", "cache", "readahead", "ubc", "cat", "random", "nop"]
+    let suites = ["scan", "cache", "readahead", "ubc", "cat", "random", "alignment", "nop"]
         .map(|suite| vec!["bench", suite, "--help"]);
     let commands = [
         vec!["--help"],
@@ -77,6 +77,7 @@ fn help_has_examples_and_no_escape_codes() {
         vec!["stat", "--help"],
         vec!["scan", "--help"],
         vec!["tune", "--help"],
+        vec!["tune", "memory", "--help"],
         vec!["man", "--help"],
         vec!["completions", "--help"],
         vec!["bench", "--help"],

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod alignment;
 mod bench;
 mod cache;
 mod cat;
@@ -12,6 +13,7 @@ mod cp;
 mod cp_in_place;
 mod cp_tree;
 mod doctor;
+mod foreign;
 mod inputs;
 mod little_memory;
 mod manual;
@@ -24,7 +26,9 @@ mod scan;
 mod stat;
 mod trace;
 mod tune;
+mod tune_memory;
 mod ubc;
+mod wide;
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -112,10 +112,10 @@ fn data_come_out_by_the_line_given() {
     assert_eq!(taken, results);
 }
 
-/// Goal: on a phone nothing sticks out, and it is dark where that is preferred. Method: headless Chromium with the page in
-/// a frame of 360 pixels.
+/// Goal: on a phone, a tablet and a desk nothing sticks out but tables, which scroll, and it is dark where that is preferred. Method:
+/// headless Chromium with the page in a frame of 360, 768 and 1280 pixels.
 #[test]
-fn fits_a_phone_in_light_and_dark() {
+fn fits_every_screen_in_light_and_dark() {
     let Some(browser) = browser() else {
         return lack("there is no Chromium");
     };
@@ -123,20 +123,23 @@ fn fits_a_phone_in_light_and_dark() {
     let (scan, _) = scan_report(scratch.path());
     let in_place = ["--size", "2M", "--rounds", "1", "--dir", utf8(scratch.path())];
     let (readahead, _) = report(&[&["readahead"], &in_place[..]].concat(), scratch.path());
-    for page in [scan, readahead] {
-        assert_fits_a_phone(&page, browser, scratch.path());
+    let (alignment, _) = report(&[&["alignment", "--ops", "2"], &in_place[..]].concat(), scratch.path());
+    for page in [scan, readahead, alignment] {
+        for width in [360, 768, 1280] {
+            assert_fits(&page, width, browser, scratch.path());
+        }
     }
 }
 
-fn assert_fits_a_phone(page: &str, browser: &str, place: &Path) {
+fn assert_fits(page: &str, width: u64, browser: &str, place: &Path) {
     let framed = place.join("framed.html");
-    fs::write(&framed, frame(page)).unwrap();
+    fs::write(&framed, frame(page, width)).unwrap();
     let grounds = [("1", "light"), ("0", "dark")].map(|(scheme, name)| {
         let dom = dom_of(browser, &framed, place, scheme)?;
         let said = dom.split_once("<output>").and_then(|(_, rest)| rest.split_once("</output>"));
         let said = unescaped(said.unwrap_or_else(|| panic!("no measures in {dom}")).0);
         let measured: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
-        assert!(measured["width"].as_u64().unwrap() <= 360, "{name}: {measured}");
+        assert!(measured["width"].as_u64().unwrap() <= width, "{name}: {measured}");
         assert_eq!(measured["beyond"], serde_json::json!([]), "{name}");
         Some(measured["ground"].as_str().unwrap().to_owned())
     });
@@ -166,21 +169,21 @@ fn dom_of(browser: &str, page: &Path, place: &Path, scheme: &str) -> Option<Stri
     (output.status.success() && !dom.trim().is_empty()).then_some(dom)
 }
 
-/// A page that shows another one as a phone does, and measures it: how wide it is, what sticks out that does not scroll
+/// A page that shows another one as a screen of this width does, and measures it: how wide it is, what sticks out that does not scroll
 /// within itself, and its background.
-fn frame(page: &str) -> String {
+fn frame(page: &str, width: u64) -> String {
     let escaped = page.replace('&', "&amp;").replace('<', "&lt;");
     let script = "const frame = document.querySelector('iframe');\
         frame.addEventListener('load', () => {\
             const inner = frame.contentDocument, style = (one) => frame.contentWindow.getComputedStyle(one);\
             const scrolls = (one) => one && (style(one).overflowX === 'auto' || scrolls(one.parentElement));\
             const beyond = [...inner.body.querySelectorAll('*')].filter((one) => !one.matches('.skip')\
-                && one.getBoundingClientRect().right > 360.5 && !scrolls(one)).map((one) => one.outerHTML.slice(0, 99));\
+                && one.getBoundingClientRect().right > Number(frame.width) + .5 && !scrolls(one)).map((one) => one.outerHTML.slice(0, 99));\
             document.querySelector('output').textContent = JSON.stringify({\
                 width: inner.documentElement.scrollWidth, beyond, ground: style(inner.body).backgroundColor });\
         });";
     format!(
-        "<!DOCTYPE html><body><output></output><iframe width=\"360\" height=\"2000\" style=\"border:0\"></iframe>\
+        "<!DOCTYPE html><body><output></output><iframe width=\"{width}\" height=\"2000\" style=\"border:0\"></iframe>\
          <textarea hidden>{escaped}</textarea><script>{script}\
          frame.srcdoc = document.querySelector('textarea').value;</script>"
     )

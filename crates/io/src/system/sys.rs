@@ -142,6 +142,12 @@ pub fn at_exit(call: extern "C" fn()) -> io::Result<()> {
 /// Processor time, the kernel's part included, of all children of this process that have ended and were waited for, and of
 /// theirs.
 pub fn children_cpu_time() -> Duration {
+    let (user, system) = children_cpu_times();
+    user + system
+}
+
+/// The same in two parts: in user mode, and in the kernel.
+pub fn children_cpu_times() -> (Duration, Duration) {
     let mut usage = MaybeUninit::<libc::rusage>::uninit();
     // SAFETY: the kernel fills the whole of what it is given a place for.
     let result = unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()) };
@@ -149,7 +155,7 @@ pub fn children_cpu_time() -> Duration {
     // SAFETY: it was just filled.
     let usage = unsafe { usage.assume_init() };
     let time = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
-    time(usage.ru_utime) + time(usage.ru_stime)
+    (time(usage.ru_utime), time(usage.ru_stime))
 }
 
 /// Interrupted, momentarily short of something, or cancelled, or without memory to copy to (`EFAULT`), because the thread that

@@ -31,7 +31,7 @@ pub(super) fn chart(curves: &Curves, id: &str) -> Markup {
     }
 }
 
-fn sample(index: usize) -> Markup {
+pub(super) fn sample(index: usize) -> Markup {
     html! {
         svg .sample viewBox="0 0 28 10" aria-hidden="true" { path .{ "curve c" (index % STYLES) } d="M0 5H28" {} }
     }
@@ -120,8 +120,13 @@ fn path(curve: &Curve, axes: &Axes) -> String {
 fn letters(curves: &Curves, axes: &Axes) -> Vec<(usize, f64)> {
     let end = |curve: &Curve| curve.points.iter().rfind(|(share, value)| is_drawn(*share, *value)).copied();
     let ends = curves.curves.iter().enumerate();
-    let mut ends: Vec<(usize, f64)> =
+    let ends: Vec<(usize, f64)> =
         ends.filter_map(|(index, curve)| Some((index, axes.y(end(curve)?.1)))).collect();
+    apart(ends)
+}
+
+/// Letters and their heights, moved so far that each has room.
+pub(super) fn apart(mut ends: Vec<(usize, f64)>) -> Vec<(usize, f64)> {
     ends.sort_by(|left, right| left.1.total_cmp(&right.1));
     for index in 1..ends.len() {
         ends[index].1 = ends[index].1.max(ends[index - 1].1 + LETTER_HEIGHT);
@@ -185,11 +190,11 @@ fn power(decade: i32) -> String {
     }
 }
 
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     format!("{value:.1}")
 }
 
-fn letter(index: usize) -> char {
+pub(super) fn letter(index: usize) -> char {
     char::from(b'A' + (index % 26) as u8)
 }
 
@@ -202,22 +207,22 @@ const NINES_MAX: f64 = 6.0;
 const SHARE_ERROR: f64 = 1e-9;
 
 /// Different colours and dashes there are.
-const STYLES: usize = 6;
+pub(super) const STYLES: usize = 6;
 
 /// Of the drawing, in its own units; the style makes its letters larger on small screens, so there is room for them.
-const WIDTH: f64 = 720.0;
-const HEIGHT: f64 = 460.0;
-const LEFT: f64 = 84.0;
-const RIGHT: f64 = 656.0;
-const TOP: f64 = 16.0;
-const BOTTOM: f64 = 410.0;
+pub(super) const WIDTH: f64 = 720.0;
+pub(super) const HEIGHT: f64 = 460.0;
+pub(super) const LEFT: f64 = 84.0;
+pub(super) const RIGHT: f64 = 656.0;
+pub(super) const TOP: f64 = 16.0;
+pub(super) const BOTTOM: f64 = 410.0;
 const LETTER_HEIGHT: f64 = 26.0;
-const KEY_HEIGHT: f64 = 26.0;
+pub(super) const KEY_HEIGHT: f64 = 26.0;
 
 /// Colours that are told apart with every kind of colour vision (Okabe and Ito, 2008), and a dash for each.
-const STANDALONE_STYLE: &str = "text{font:17px sans-serif;fill:#222}.grid{stroke:#ddd}.curve{fill:none;stroke-width:2}\
+pub(super) const STANDALONE_STYLE: &str = "text{font:17px sans-serif;fill:#222}.grid{stroke:#ddd}.curve{fill:none;stroke-width:2}\
     .c0{stroke:#0072b2}.c1{stroke:#d55e00;stroke-dasharray:8 3}.c2{stroke:#009e73;stroke-dasharray:2 3}\
-    .c3{stroke:#cc79a7;stroke-dasharray:12 4}.c4{stroke:#e69f00;stroke-dasharray:6 2 2 2}.c5{stroke:#56b4e9}";
+    .c3{stroke:#cc79a7;stroke-dasharray:12 4}.c4{stroke:#e69f00;stroke-dasharray:6 2 2 2}.c5{stroke:#56b4e9}.error{stroke-width:1.2;stroke-dasharray:none}";
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Owns: the order of the page, its style, that nothing is loaded from elsewhere.
-//! Does not own: what the figures say (`section`), the drawing of each (`bars`, `curves`, `tables`).
+//! Does not own: what the figures say (`section`), the drawing of each (`bars`, `curves`, `lines`, `tables`).
 //! Invariants: P1 whatever came from outside is escaped, by maud in the page and by `json_block` in the results. P2 it
 //! works without scripts, and its policy (CSP) allows none. P3 colour never tells anything alone.
 
@@ -15,6 +15,7 @@ mod contrast;
 pub(crate) mod curves;
 mod date;
 mod facts;
+pub(crate) mod lines;
 mod part;
 mod tables;
 

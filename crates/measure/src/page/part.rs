@@ -6,7 +6,7 @@
 use maud::{Markup, html};
 
 use super::facts::{Facts, facts_list};
-use super::{bars, curves, tables};
+use super::{bars, curves, lines, tables};
 use crate::section::{Figure, Media, Method, Section, sentence};
 
 pub(super) fn part(section: &Section, facts: &Facts<'_>) -> Markup {
@@ -43,6 +43,7 @@ fn drawn(figure: &Figure, id: &str) -> Markup {
         Figure::Table(table) => tables::table(table, id),
         Figure::HeatMap(map) => tables::heat_map(map, id),
         Figure::Curves(curves) => curves::chart(curves, id),
+        Figure::Lines(lines) => lines::chart(lines, id),
     }
 }
 

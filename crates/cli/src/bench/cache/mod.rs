@@ -218,11 +218,11 @@ fn figures(rows: &[Row], caches: &[CacheState], pages: u64) -> Vec<Figure> {
             Column::names("cached random read"),
             Column::new("threads", |row| row.number("threads").to_string()),
             Column::value("ns/read", "ns_per_read", 1),
-            Column::value("CPU ns", "cpu_ns_per_read", 1),
-            Column::scaled("M reads/s", "reads_per_s", 1e-6, 3),
-            Column::value("GB/s", "gb_per_s", 2),
+            Column::value("CPU ns", "cpu_ns_per_read", 1).minor(3),
+            Column::scaled("M reads/s", "reads_per_s", 1e-6, 3).minor(4),
+            Column::value("GB/s", "gb_per_s", 2).minor(2),
             Column::value("× pread", "ratio_to_pread", 2),
-            Column::value("scaling", "scaling", 2),
+            Column::value("scaling", "scaling", 2).minor(1),
         ],
         rows,
     );
@@ -250,6 +250,7 @@ fn figures(rows: &[Row], caches: &[CacheState], pages: u64) -> Vec<Figure> {
                 (cache.whose(), vec![cache.source.to_owned(), before, after, held])
             })
             .collect(),
+        minor: Vec::new(),
         media: Media::Page,
     };
     bars.chain([Figure::Table(text), Figure::Table(residency)]).collect()

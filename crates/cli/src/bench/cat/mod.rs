@@ -4,26 +4,31 @@
 //!
 //! ```text
 //!   once: each way's bytes ─► pipe ─► the same sum?        zero ─► null in blocks of all sizes ─► the best
-//!   rounds × states × ways: warm or cold, looked at ─► a process: file ─► way ─► /dev/null ─► time, processor time ─► medians
+//!   rounds × states × ways: warm or cold, looked at ─► a process: file ─► way ─► /dev/null ─► time, processor time
+//!                                                 ─► medians, mean ± σ, range, outliers ─► report, hyperfine's JSON
 //! ```
 //!
 //! Owns: the order, the state of the page cache before each row, the clocks.
 //! Does not own: what the ways are (`ways`), the steps' loops (`steps`), the words (`report`).
 
+mod also;
 mod arguments;
+mod hyperfine;
 mod report;
 mod steps;
 mod ways;
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use headwater::testing::children_cpu_time;
+use headwater::testing::children_cpu_times;
 use headwater_core::units::PAGE_SIZE_BYTES;
 use headwater_measure::process::{available_memory_bytes, page_cache_drops};
 use headwater_measure::{Findings, rounds};
+use indicatif::ProgressBar;
 use os_display::Quotable;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -31,8 +36,11 @@ pub(crate) use arguments::{CatSuiteArguments, EXAMPLES};
 pub(super) use steps::run as run_row;
 
 use super::measure;
+use crate::shared::output;
 use crate::shared::target::{Fitting, Target, Wanted};
 use crate::shared::units::{ByteSize, readable};
+use also::Also;
+use hyperfine::Export;
 use steps::{Sweep, sweep};
 use ways::Ways;
 
@@ -41,14 +49,27 @@ pub(super) struct Plan {
     pub(super) cold_bytes: u64,
     pub(super) warm_bytes: u64,
     pub(super) rounds: u32,
+    /// Rounds before those, which do not count.
+    warmup: u32,
     /// No round begins later than this.
     pub(super) limit: Duration,
+    also: Vec<Also>,
+    /// Where the form of hyperfine goes.
+    export: Option<PathBuf>,
 }
 
 impl Plan {
     /// Two states of eleven ways: 6 s on a fast device, at least one round on a slow one.
     pub(super) fn quick() -> Plan {
-        Plan { cold_bytes: QUICK_BYTES, warm_bytes: QUICK_BYTES, rounds: QUICK_ROUNDS, limit: QUICK_LIMIT }
+        Plan {
+            cold_bytes: QUICK_BYTES,
+            warm_bytes: QUICK_BYTES,
+            rounds: QUICK_ROUNDS,
+            warmup: 0,
+            limit: QUICK_LIMIT,
+            also: Vec::new(),
+            export: None,
+        }
     }
 }
 
@@ -79,11 +100,18 @@ struct Outcome {
     rounds: Vec<Measured>,
 }
 
+impl Outcome {
+    fn seconds(&self) -> Vec<f64> {
+        self.rounds.iter().map(|measured| measured.seconds).collect()
+    }
+}
+
 /// One process.
 struct Measured {
     bytes: u64,
     seconds: f64,
-    cpu_seconds: f64,
+    user_seconds: f64,
+    system_seconds: f64,
     /// Of the file, in the page cache before; `None` where the kernel does not tell.
     resident_share: Option<f64>,
     /// Whether the state was as it should be, as far as can be told.
@@ -92,12 +120,22 @@ struct Measured {
 
 pub(super) fn run(arguments: &CatSuiteArguments) -> Result<(), String> {
     let place = &arguments.place;
+    arguments.also.iter().try_for_each(Also::check)?;
+    arguments.export_json.iter().try_for_each(|path| output::check_file(path))?;
     let wanted = match &arguments.file {
         Some(path) => Wanted::Existing { path: path.clone(), limit: None },
         None => Wanted::New { dir: place.dir.clone(), size: arguments.size, fitting: Fitting::Exact },
     };
     let (cold_bytes, warm_bytes) = (arguments.size.0, arguments.warm.0);
-    let plan = Plan { cold_bytes, warm_bytes, rounds: arguments.rounds, limit: Duration::MAX };
+    let plan = Plan {
+        cold_bytes,
+        warm_bytes,
+        rounds: arguments.rounds,
+        warmup: arguments.warmup,
+        limit: Duration::MAX,
+        also: arguments.also.clone(),
+        export: arguments.export_json.clone(),
+    };
     measure(&wanted, place, &[&|target| run_plan(&plan, target)])
 }
 
@@ -111,29 +149,39 @@ pub(super) fn run_plan(plan: &Plan, target: &Target) -> Result<Findings, String>
     let own_warm = smaller(cold, plan.warm_bytes);
     let warm = own_warm.as_ref().unwrap_or(cold);
     let dropped_before = page_cache_drops();
-    let mut contest = Contest::new(cold, warm)?;
-    let progress = rounds::bar(contest.ways.all.len() as u64 + contest.steps_of(plan.rounds));
+    let mut contest = Contest::new(cold, warm, &plan.also)?;
+    let progress = rounds::bar(contest.ways.all.len() as u64 + contest.steps_of(plan.warmup + plan.rounds));
     for way in 0..contest.ways.all.len() {
         progress.set_message(format!("checking {}", contest.ways.all[way].name));
         progress.tick();
         contest.verify(way)?;
         progress.inc(1);
     }
+    for round in 0..plan.warmup {
+        contest.round(round, &progress)?;
+    }
+    contest.outcomes.iter_mut().for_each(|outcome| outcome.rounds.clear());
     let started = Instant::now();
     let mut done = 0;
     while done < plan.rounds && (done == 0 || started.elapsed() < plan.limit) {
-        for index in rounds::order(contest.outcomes.len(), done) {
-            let outcome = &contest.outcomes[index];
-            progress.set_message(format!("{}, {}", outcome.state.id(), contest.ways.all[outcome.way].name));
-            progress.tick();
-            contest.measure(index)?;
-            progress.inc(1);
-        }
+        contest.round(done, &progress)?;
         done += 1;
     }
     progress.finish_and_clear();
+    if let Some(path) = &plan.export {
+        output::write_file(path, &output::json(&Export::of(&contest)))?;
+    }
     let drops = page_cache_drops().zip(dropped_before).map_or(0, |(after, before)| after - before);
-    Ok(report::report(&contest, target, done, drops).findings())
+    let counts = Counts { rounds: done, warmup: plan.warmup, page_cache_drops: drops };
+    Ok(report::report(&contest, target, counts).findings())
+}
+
+/// What has happened.
+#[derive(Clone, Copy)]
+struct Counts {
+    rounds: u32,
+    warmup: u32,
+    page_cache_drops: u64,
 }
 
 /// A file beside one that was made here and is larger than wanted. Where there is no room the larger one has to do.
@@ -151,6 +199,8 @@ struct Contest<'a> {
     ways: Ways,
     sweep: Sweep,
     outcomes: Vec<Outcome>,
+    /// Which ways are of the user's and write something else than the file.
+    others: Vec<usize>,
     /// Why there are no warm rows.
     warm_refusal: Option<String>,
     /// Of all bytes that are read of the warm file, and of those that a byte at a time is measured with.
@@ -158,10 +208,10 @@ struct Contest<'a> {
 }
 
 impl<'a> Contest<'a> {
-    fn new(cold: &'a Target, warm: &'a Target) -> Result<Contest<'a>, String> {
+    fn new(cold: &'a Target, warm: &'a Target, also: &[Also]) -> Result<Contest<'a>, String> {
         let failed = |error: io::Error| format!("failed to measure cat: {error}");
         let sweep = sweep().map_err(failed)?;
-        let ways = Ways::here(cold, sweep.best_bytes).map_err(failed)?;
+        let (ways, others) = (Ways::here(cold, sweep.best_bytes, also).map_err(failed)?, Vec::new());
         let warm_refusal = reason_not_to_warm(warm);
         let states = State::ALL.into_iter().filter(|&state| state == State::Cold || warm_refusal.is_none());
         let outcomes = states
@@ -171,7 +221,7 @@ impl<'a> Contest<'a> {
         let [Ok(whole), Ok(slice)] = sums else {
             return Err(format!("failed to read {}", warm.path.maybe_quote()));
         };
-        Ok(Contest { cold, warm, ways, sweep, outcomes, warm_refusal, sums: [whole, slice] })
+        Ok(Contest { cold, warm, ways, sweep, outcomes, others, warm_refusal, sums: [whole, slice] })
     }
 
     fn steps_of(&self, rounds: u32) -> u64 {
@@ -185,20 +235,35 @@ impl<'a> Contest<'a> {
         }
     }
 
-    /// All ways deliver the same bytes, or the table is worthless.
-    fn verify(&self, way: usize) -> Result<(), String> {
-        let way = &self.ways.all[way];
-        let failed = |error: io::Error| format!("failed to check {}: {error}", way.name);
-        let mut child =
-            way.command(self.warm).map_err(failed)?.stdout(Stdio::piped()).spawn().map_err(failed)?;
+    /// All ways deliver the same bytes, or the table is worthless. Commands of the user's may deliver others: then they are no cats,
+    /// and no rivals.
+    fn verify(&mut self, index: usize) -> Result<(), String> {
+        let way = &self.ways.all[index];
+        let failed = |error: io::Error| format!("failed to run {}: {error}", way.name);
+        let mut ready = way.ready(self.warm).map_err(failed)?;
+        let mut child = ready.command.stdout(Stdio::piped()).spawn().map_err(failed)?;
         let output = child.stdout.take().expect("it was asked for");
         let sum = sum_of(output);
         let status = child.wait().map_err(failed)?;
-        if !status.success() {
-            return Err(failed(io::Error::other(status.to_string())));
+        ready.check(status).map_err(failed)?;
+        match sum.map_err(failed)? == self.sums[usize::from(way.is_slice())] {
+            true => Ok(()),
+            false if way.is_also => {
+                self.others.push(index);
+                Ok(())
+            }
+            false => Err(format!("{} delivers other bytes than the file has: has it changed?", way.name)),
         }
-        if sum.map_err(failed)? != self.sums[usize::from(way.is_slice())] {
-            return Err(format!("{} delivers other bytes than the file has: has it changed?", way.name));
+    }
+
+    /// Measures all ways in all states once.
+    fn round(&mut self, round: u32, progress: &ProgressBar) -> Result<(), String> {
+        for index in rounds::order(self.outcomes.len(), round) {
+            let outcome = &self.outcomes[index];
+            progress.set_message(format!("{}, {}", outcome.state.id(), self.ways.all[outcome.way].name));
+            progress.tick();
+            self.measure(index)?;
+            progress.inc(1);
         }
         Ok(())
     }
@@ -214,17 +279,22 @@ impl<'a> Contest<'a> {
                 (resident_share(target), was_cold)
             }
         };
-        let mut command = way.command(target).map_err(failed)?;
-        command.stdout(Stdio::null());
-        let (started, cpu_before) = (Instant::now(), children_cpu_time());
-        let status = command.status().map_err(failed)?;
+        let mut ready = way.ready(target).map_err(failed)?;
+        ready.command.stdout(Stdio::null());
+        let (started, (user_before, system_before)) = (Instant::now(), children_cpu_times());
+        let status = ready.command.status().map_err(failed)?;
         let seconds = started.elapsed().as_secs_f64();
-        let cpu_seconds = (children_cpu_time() - cpu_before).as_secs_f64();
-        if !status.success() {
-            return Err(failed(io::Error::other(status.to_string())));
-        }
-        let bytes = way.bytes_of(target);
-        self.outcomes[index].rounds.push(Measured { bytes, seconds, cpu_seconds, resident_share, was_so });
+        let (user, system) = children_cpu_times();
+        let measured = Measured {
+            bytes: way.bytes_of(target),
+            seconds,
+            user_seconds: (user - user_before).as_secs_f64(),
+            system_seconds: (system - system_before).as_secs_f64(),
+            resident_share,
+            was_so,
+        };
+        ready.check(status).map_err(failed)?;
+        self.outcomes[index].rounds.push(measured);
         Ok(())
     }
 }

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use super::ways::SLICE_BYTES;
 use crate::bench::arguments::RowArguments;
+use crate::shared::buffer::aligned;
 use crate::shared::standard;
 use crate::shared::units::GIB;
 
@@ -135,13 +136,6 @@ fn until_end(mut step: impl FnMut() -> Result<usize, Errno>) -> io::Result<()> {
     }
 }
 
-/// A part of `room` that begins at a page.
-fn aligned(room: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
-    room.resize(bytes + PAGE_BYTES, 0);
-    let lead = room.as_ptr().align_offset(PAGE_BYTES);
-    &mut room[lead..lead + bytes]
-}
-
 /// What a read from `/dev/zero` and a write to `/dev/null` make of buffers.
 #[derive(Serialize, Clone, Debug)]
 pub(super) struct Sweep {
@@ -210,15 +204,5 @@ mod tests {
         assert_eq!(lcm_with_page(3), 12288);
         assert_eq!(lcm_with_page(0), 4096);
         assert_eq!(lcm_with_page(u64::MAX), 4096);
-    }
-
-    /// Goal: buffers are aligned and as long as asked for.
-    #[test]
-    fn buffers_are_aligned() {
-        for bytes in [1, 4096, 100_000] {
-            let mut room = Vec::new();
-            let buffer = aligned(&mut room, bytes);
-            assert_eq!((buffer.len(), buffer.as_ptr().align_offset(4096)), (bytes, 0));
-        }
     }
 }

@@ -1,14 +1,19 @@
 //! Ways: the seven cats and everybody else, as commands.
 //!
-//! Owns: which there are on this machine, their names, how they are started.
+//! Owns: which there are on this machine, their names, how they are started, what is said of those that fail.
 //! Does not own: what the steps do (`steps`).
 
+use std::ffi::OsString;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use super::also::Also;
 use super::steps::{Step, buffer_bytes};
 use crate::bench::arguments::RowSuite;
 use crate::shared::arguments::name_of;
@@ -24,16 +29,24 @@ pub(super) struct Ways {
 
 pub(super) struct Way {
     /// For the JSON.
-    pub(super) id: &'static str,
+    pub(super) id: String,
     pub(super) name: String,
     program: PathBuf,
-    arguments: Vec<String>,
+    arguments: Vec<OsString>,
+    /// Of the user's, which may write what it likes.
+    pub(super) is_also: bool,
+}
+
+/// A way that is about to be started, and what takes in its standard error.
+pub(super) struct Ready {
+    pub(super) command: Command,
+    complaints: File,
 }
 
 impl Ways {
     /// # Errors
     /// What is reported of this program, or of the file.
-    pub(super) fn here(target: &Target, best_bytes: usize) -> io::Result<Ways> {
+    pub(super) fn here(target: &Target, best_bytes: usize, also: &[Also]) -> io::Result<Ways> {
         let ourselves = std::env::current_exe()?;
         let block_bytes = File::open(target.input_path())?.metadata()?.blksize();
         let step = |step: Step| {
@@ -43,18 +56,14 @@ impl Ways {
             let mut arguments: Vec<String> = arguments.map(str::to_owned).to_vec();
             arguments.extend(["--places".to_owned(), bytes.to_string()]);
             arguments.extend(["--bytes".to_owned(), step.slice_bytes().to_string()]);
-            Way { id: step.id(), name: name(step, bytes), program: ourselves.clone(), arguments }
+            way(step.id(), name(step, bytes), ourselves.clone(), arguments)
         };
         let mut all: Vec<Way> = Step::SIX.into_iter().map(step).collect();
-        all.push(Way {
-            id: HEADWATER_ID,
-            name: "cat7: headwater cat".to_owned(),
-            program: ourselves.clone(),
-            arguments: vec!["cat".to_owned(), "-".to_owned()],
-        });
+        all.push(way(HEADWATER_ID, "cat7: headwater cat".to_owned(), ourselves.clone(), ["cat", "-"]));
         let mut absent = Vec::new();
-        match found(&[&["/bin/cat"], &["cat"], &["gcat"], &["gnucat"]], |said| said.contains("GNU coreutils"))
-        {
+        // GNU dd calls itself `dd (coreutils)`.
+        let is_gnu = |said: &str| said.contains("Free Software Foundation");
+        match found(&[&["/bin/cat"], &["cat"], &["gcat"], &["gnucat"]], is_gnu) {
             Some((command, version)) => all.push(program(GNU_ID, format!("GNU cat {version}"), &command)),
             None => absent.push(("GNU cat", "no cat here says that it is GNU's")),
         }
@@ -65,7 +74,26 @@ impl Ways {
             }
             None => absent.push(("uutils cat", "neither `coreutils cat` nor `uu-cat` is installed")),
         }
+        match found(&[&["dd"], &["gdd"], &["gnudd"]], is_gnu) {
+            Some((command, version)) => {
+                let command = [&command[..], &["bs=1M", "status=none"]].concat();
+                all.push(program("dd", format!("dd bs=1M {version}"), &command));
+            }
+            None => absent.push(("dd", "no dd here says that it is GNU's")),
+        }
+        match found(&[&["cp"], &["gcp"], &["gnucp"]], is_gnu) {
+            Some((command, version)) => {
+                let command = [&command[..], &["/dev/stdin", "/dev/stdout"]].concat();
+                all.push(program("cp", format!("cp {version}"), &command));
+            }
+            None => absent.push(("cp", "no cp here says that it is GNU's")),
+        }
         all.extend(Step::OTHERS.into_iter().map(step));
+        let path = target.path_for_others()?;
+        all.extend(also.iter().enumerate().map(|(index, also)| Way {
+            is_also: true,
+            ..way(&format!("also-{}", index + 1), also.text.clone(), also.program(), also.arguments(&path))
+        }));
         Ok(Ways { all, absent })
     }
 }
@@ -75,12 +103,13 @@ impl Way {
     ///
     /// # Errors
     /// What opening the file reports.
-    pub(super) fn command(&self, target: &Target) -> io::Result<Command> {
+    pub(super) fn ready(&self, target: &Target) -> io::Result<Ready> {
         // Opened again each time, because a position belongs to what was opened.
         let input = File::open(target.input_path())?;
+        let complaints = File::from(memfd_create("complaints", MemfdFlags::CLOEXEC)?);
         let mut command = Command::new(&self.program);
-        command.args(&self.arguments).stdin(input).stderr(Stdio::inherit());
-        Ok(command)
+        command.args(&self.arguments).stdin(input).stderr(complaints.try_clone()?);
+        Ok(Ready { command, complaints })
     }
 
     pub(super) fn is_slice(&self) -> bool {
@@ -101,9 +130,49 @@ impl Way {
     }
 }
 
-fn program(id: &'static str, name: String, command: &[&str]) -> Way {
-    let arguments = command[1..].iter().map(|&word| word.to_owned()).collect();
-    Way { id, name, program: PathBuf::from(command[0]), arguments }
+impl Ready {
+    /// What the process has ended with, if that is no success.
+    ///
+    /// # Errors
+    /// Its exit code or signal, and the end of what it has written to standard error.
+    pub(super) fn check(mut self, status: ExitStatus) -> io::Result<()> {
+        if status.success() {
+            return Ok(());
+        }
+        let mut said = Vec::new();
+        let bytes = self.complaints.seek(SeekFrom::End(0))?;
+        self.complaints.seek(SeekFrom::Start(bytes.saturating_sub(COMPLAINT_BYTES_MAX)))?;
+        self.complaints.read_to_end(&mut said)?;
+        let said = String::from_utf8_lossy(&said);
+        let said = match said.trim() {
+            "" => "it said nothing".to_owned(),
+            said => format!("it said: {said}"),
+        };
+        Err(io::Error::other(format!("{}; {said}", ended(status))))
+    }
+}
+
+/// `ended with exit code 3`, `ended by signal 9`.
+fn ended(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("ended with exit code {code}"),
+        (None, Some(signal)) => format!("ended by signal {signal}"),
+        (None, None) => format!("ended: {status}"),
+    }
+}
+
+fn way<W: Into<OsString>>(
+    id: &str,
+    name: String,
+    program: impl Into<PathBuf>,
+    arguments: impl IntoIterator<Item = W>,
+) -> Way {
+    let arguments = arguments.into_iter().map(Into::into).collect();
+    Way { id: id.to_owned(), name, program: program.into(), arguments, is_also: false }
+}
+
+fn program(id: &str, name: String, command: &[&str]) -> Way {
+    way(id, name, command[0], &command[1..])
 }
 
 /// The first of some commands whose version says that it is the one wanted, and the version.
@@ -139,6 +208,9 @@ pub(super) const HEADWATER_ID: &str = "cat7";
 
 /// The row that others are compared with.
 pub(super) const GNU_ID: &str = "gnu";
+
+/// What fits a terminal.
+const COMPLAINT_BYTES_MAX: u64 = 1500;
 
 /// A fifth of a second at a byte at a time.
 pub(super) const SLICE_BYTES: u64 = 256 << 10;

@@ -444,16 +444,16 @@ fn figures(span: Span, rows: &[Row]) -> Vec<Figure> {
     let columns = [
         Column::names(&title),
         Column::value("reads/s", RATE, 0),
-        Column::spread(RATE, 0),
+        Column::spread(RATE, 0).minor(6),
         Column::value("× buffered", "ratio", 2),
-        Column::value("CPU µs", "cpu_us_per_read", 2),
-        Column::new("MiB", memory),
-        Column::value("p50 µs", "p50_us", 1),
+        Column::value("CPU µs", "cpu_us_per_read", 2).minor(8),
+        Column::new("MiB", memory).minor(7),
+        Column::value("p50 µs", "p50_us", 1).minor(5),
         Column::value("p99 µs", "p99_us", 1),
-        Column::value("p99.9 µs", "p99_9_us", 1),
-        Column::percent("hit %", "hit_share"),
-        Column::percent("kernel %", "kernel_share"),
-        Column::percent("own %", "own_share"),
+        Column::value("p99.9 µs", "p99_9_us", 1).minor(4),
+        Column::percent("hit %", "hit_share").minor(3),
+        Column::percent("kernel %", "kernel_share").minor(2),
+        Column::percent("own %", "own_share").minor(1),
     ];
     let curves = of(rows, span).map(curve).collect();
     vec![

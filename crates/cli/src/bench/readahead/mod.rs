@@ -312,7 +312,8 @@ impl Contest<'_> {
             (Whose::Headwater, cells)
         };
         let rows = Pattern::ALL.into_iter().map(line).collect();
-        Table { caption: String::new(), columns, rows, media: Media::Text }
+        let minor = (0..readers.len()).map(|reader| 2 + 2 * reader).collect();
+        Table { caption: String::new(), columns, minor, rows, media: Media::Text }
     }
 
     /// All rates at a glance: which reader suits which order.

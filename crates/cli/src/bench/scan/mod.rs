@@ -231,11 +231,11 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
             &[
                 Column::names("cold sequential read"),
                 Column::value("MiB/s", RATE, 0),
-                Column::spread(RATE, 0),
-                Column::value("CPU s/GiB", CPU, 3),
-                Column::value("peak MiB", "peak_rss_mib", 1),
+                Column::spread(RATE, 0).minor(2),
+                Column::value("CPU s/GiB", CPU, 3).minor(4),
+                Column::value("peak MiB", "peak_rss_mib", 1).minor(1),
                 Column::value("× buffered", "ratio_to_buffered", 2),
-                Column::new("", |row| row.remark.clone()),
+                Column::new("", |row| row.remark.clone()).minor(3),
             ],
             rows,
         )

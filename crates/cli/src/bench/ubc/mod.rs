@@ -336,6 +336,7 @@ impl<'a> Contest<'a> {
             Figure::Table(Table {
                 caption: caption.to_owned(),
                 columns: columns.map(str::to_owned).collect(),
+                minor: vec![1],
                 rows: lines.iter().filter(|line| !line.cells.is_empty()).map(row).collect(),
                 media: Media::Both,
             })
