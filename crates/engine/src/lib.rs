@@ -97,6 +97,7 @@ pub use api::page_ref::PageRef;
 pub use api::read_file::read;
 pub use api::read_many::ManyRead;
 pub use api::reader::Reader;
+pub use api::reader_builder::ReaderBuilder;
 pub use api::shared_view::SharedView;
 pub use api::view::{ContiguousView, View};
 pub use api::writer::Writer;

@@ -1,7 +1,7 @@
 //! Process: what this process has cost so far, as the kernel counts it.
-//!
-//! Owns: the counters of `/proc` and their units.
-//! Does not own: which work they are read around (suites).
+//
+// Owns: the counters of `/proc` and their units.
+// Does not own: which work they are read around (suites).
 
 use std::fs;
 use std::io;

@@ -68,6 +68,8 @@ pub struct SequentialStream {
     distance_bytes: u64,
     /// Consumed since the last wait, or since the distance last shrank.
     unwaited_bytes: u64,
+    /// The distance is always the largest.
+    is_steady: bool,
     last: Option<HandedOut>,
 }
 
@@ -94,6 +96,7 @@ impl SequentialStream {
             size_bytes: limits.size_bytes_min,
             distance_bytes: 0,
             unwaited_bytes: 0,
+            is_steady: false,
             last: None,
         };
         stream.begin_ramp(limits.size_bytes_min);
@@ -110,6 +113,27 @@ impl SequentialStream {
         stream.bound_bytes = range.end;
         stream.size_bytes = stream.limits.size_bytes_max;
         stream.distance_bytes = stream.limits.distance_bytes_max;
+        stream
+    }
+
+    /// A stream that goes by the largest size and distance of its limits from the start, whatever its consumer does: for a reader that
+    /// knows its device. Only behind an error it asks for less, as every stream does.
+    ///
+    /// Panics if `limits` are not valid.
+    ///
+    /// ```
+    /// # use headwater_core::{readahead::{ReadaheadLimits, SequentialStream}, units::{Alignment, ByteRange}};
+    /// let limits = ReadaheadLimits { size_bytes_max: 512 << 10, distance_bytes_max: 1 << 20, ..ReadaheadLimits::default() };
+    /// let mut stream = SequentialStream::steady(0, limits, Alignment::PAGE);
+    /// assert_eq!(stream.next_extent(1 << 30), Some(ByteRange::new(0, 512 << 10)));
+    /// assert_eq!(stream.next_extent(1 << 30), Some(ByteRange::new(512 << 10, 1 << 20)));
+    /// assert_eq!(stream.next_extent(1 << 30), None);
+    /// ```
+    pub fn steady(position_bytes: u64, limits: ReadaheadLimits, alignment: Alignment) -> Self {
+        let limits = ReadaheadLimits { size_bytes_min: limits.size_bytes_max, ..limits };
+        let mut stream = Self::new(position_bytes, limits, alignment);
+        stream.is_steady = true;
+        stream.begin_ramp(stream.limits.size_bytes_max);
         stream
     }
 
@@ -257,6 +281,9 @@ impl SequentialStream {
 
     /// Two sizes: one to consume while the other is read.
     fn distance_floor_bytes(&self) -> u64 {
+        if self.is_steady {
+            return self.limits.distance_bytes_max;
+        }
         self.size_bytes.saturating_mul(2).min(self.limits.distance_bytes_max)
     }
 

@@ -169,6 +169,34 @@ fn restart_ramps_anew() {
     assert_eq!(total_bytes, 256 * KIB);
 }
 
+/// Goal: a steady stream is at its limits from the start, without a wait, after megabytes and after a restart; behind an error it asks
+/// for single pages as others do.
+#[test]
+fn a_steady_stream_stays_at_its_limits() {
+    let limits = ReadaheadLimits {
+        size_bytes_max: 512 * KIB,
+        distance_bytes_max: 2 * MIB,
+        ..ReadaheadLimits::default()
+    };
+    let mut stream = SequentialStream::steady(0, limits, Alignment::PAGE);
+    let ahead_bytes = |stream: &mut SequentialStream| {
+        let extents = drain(stream, u64::MAX);
+        assert!(extents.iter().all(|extent| extent.len() == 512 * KIB), "{extents:?}");
+        extents.iter().map(ByteRange::len).sum::<u64>()
+    };
+    assert_eq!(ahead_bytes(&mut stream), 2 * MIB);
+    for _ in 0..100 {
+        stream.on_consumed(512 * KIB);
+        assert_eq!(ahead_bytes(&mut stream), 512 * KIB);
+        stream.check();
+    }
+    stream.restart(100 * MIB);
+    assert_eq!(ahead_bytes(&mut stream), 2 * MIB);
+    stream.on_failed(100 * MIB);
+    assert_eq!(stream.next_extent(u64::MAX).map(|extent| extent.len()), Some(4096));
+    stream.check();
+}
+
 /// Goal: R2 with an alignment above every limit. Method: 2 MiB alignment on the smallest limits.
 #[test]
 fn alignment_wins_over_limits() {

@@ -40,7 +40,11 @@ pub struct AsyncReader {
 
 impl AsyncReader {
     pub(crate) fn new(contents: &Contents) -> AsyncReader {
-        AsyncReader { cursor: Cursor::new(contents) }
+        AsyncReader::at(Cursor::new(contents, None))
+    }
+
+    pub(crate) fn at(cursor: Cursor) -> AsyncReader {
+        AsyncReader { cursor }
     }
 
     /// As [`Reader::starting_at`](crate::Reader::starting_at).

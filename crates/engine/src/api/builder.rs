@@ -205,7 +205,7 @@ impl EngineBuilder {
         });
         let tuned = self.tuned(planned_bytes);
         readahead.validate().map_err(|error| invalid(error.to_string()))?;
-        check_size(readahead.size_bytes_max)?;
+        check_size(readahead.size_bytes_max).map_err(invalid)?;
         let driver = driver().map_err(Error::build)?;
         let arena = match self.elasticity {
             Elasticity::On => Arena::elastic(memory_bytes as usize, Pressure::new()),
@@ -285,10 +285,10 @@ fn check_memory(memory_bytes: u64) -> Result<()> {
 }
 
 /// A readahead request has to fit into one extent.
-fn check_size(size_bytes_max: u64) -> Result<()> {
+pub(crate) fn check_size(size_bytes_max: u64) -> std::result::Result<(), String> {
     let most = Limits::RUN_BYTES_MAX;
     if size_bytes_max > most {
-        return Err(invalid(format!("a readahead size of {size_bytes_max} bytes is more than {most}")));
+        return Err(format!("a readahead size of {size_bytes_max} bytes is more than {most}"));
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use headwater_core::readahead::ReadaheadLimits;
 
 use crate::api::contents::Contents;
 use crate::api::memory_file::MemoryReader;
@@ -22,10 +23,10 @@ pub(crate) enum Cursor {
 }
 
 impl Cursor {
-    /// A cursor at byte 0.
-    pub(crate) fn new(contents: &Contents) -> Cursor {
+    /// A cursor at byte 0; for `own` see [`ReadStream::new`].
+    pub(crate) fn new(contents: &Contents, own: Option<ReadaheadLimits>) -> Cursor {
         match contents {
-            Contents::Stored(source) => Cursor::Stored(Box::new(ReadStream::new(source))),
+            Contents::Stored(source) => Cursor::Stored(Box::new(ReadStream::new(source, own))),
             Contents::Memory(file) => Cursor::Memory(MemoryReader { file: file.clone(), position_bytes: 0 }),
         }
     }

@@ -25,6 +25,7 @@ pub(crate) mod read_at;
 pub(crate) mod read_file;
 pub(crate) mod read_many;
 pub(crate) mod reader;
+pub(crate) mod reader_builder;
 pub(crate) mod shared_view;
 pub(crate) mod standard;
 pub(crate) mod upcalls;

@@ -33,7 +33,11 @@ pub struct Reader {
 
 impl Reader {
     pub(crate) fn new(contents: &Contents) -> Reader {
-        Reader { cursor: Cursor::new(contents) }
+        Reader::at(Cursor::new(contents, None))
+    }
+
+    pub(crate) fn at(cursor: Cursor) -> Reader {
+        Reader { cursor }
     }
 
     /// The reader at `offset_bytes` instead of where it was. At or beyond the end of the file it reads nothing.

@@ -30,7 +30,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use headwater_core::plan::Run;
-use headwater_core::readahead::SequentialStream;
+use headwater_core::readahead::{ReadaheadLimits, SequentialStream};
 use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
 use headwater_io::{Direction, EventListener, Extents, Finished, Plug, RejectReason, Transfer, Urgency};
 
@@ -100,19 +100,20 @@ enum Published {
 
 impl ReadStream {
     /// Reads from byte 0 to the end, with growing readahead.
-    pub(crate) fn new(source: &Arc<Source>) -> ReadStream {
-        let (limits, alignment) = (source.readahead, Self::alignment(source));
-        Self::with_policy(
-            source,
-            SequentialStream::new(0, limits, alignment),
-            ByteRange::new(0, READABLE_BYTES_MAX),
-        )
+    /// `own` is for a stream that always reads as far ahead, with requests as large, as these limits allow.
+    pub(crate) fn new(source: &Arc<Source>, own: Option<ReadaheadLimits>) -> ReadStream {
+        let alignment = Self::alignment(source);
+        let policy = match own {
+            Some(limits) => SequentialStream::steady(0, limits, alignment),
+            None => SequentialStream::new(0, source.readahead, alignment),
+        };
+        Self::with_policy(source, policy, ByteRange::new(0, READABLE_BYTES_MAX))
     }
 
     /// Reads one range that the caller wants completely: in flight at once as far as limits allow.
     pub(crate) fn whole(source: &Arc<Source>, range: ByteRange) -> ReadStream {
-        let (limits, alignment) = (source.readahead, Self::alignment(source));
-        Self::with_policy(source, SequentialStream::whole(range, limits, alignment), range)
+        let policy = SequentialStream::whole(range, source.readahead, Self::alignment(source));
+        Self::with_policy(source, policy, range)
     }
 
     fn with_policy(source: &Arc<Source>, policy: SequentialStream, range: ByteRange) -> ReadStream {

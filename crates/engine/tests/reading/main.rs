@@ -13,6 +13,7 @@
 
 mod advice;
 mod bad_input;
+mod builders;
 mod changing;
 mod contents;
 mod drops;
