@@ -1,7 +1,9 @@
 //! Manual: man pages and shell completions, made from the definition of the command line.
 //!
-//! Owns: which pages there are, their names.
-//! Does not own: their texts (the commands), their format (`clap_mangen`, `clap_complete`).
+//! Owns: which pages there are, their names, the order of their sections.
+//! Does not own: their texts (the commands, `sections`), their format (`clap_mangen`, `clap_complete`).
+
+mod sections;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,7 +11,7 @@ use std::process::ExitCode;
 use clap::{Args, Command};
 use clap_complete::Shell;
 use clap_mangen::Man;
-use roff::{Roff, roman};
+use roff::{Roff, bold, roman};
 
 use crate::shared::complain::exit_code;
 use crate::shared::output;
@@ -90,20 +92,52 @@ fn called(command: &Command) -> &str {
 
 /// The page in the format of `man(7)`. The text below the options keeps its lines, as in the help.
 fn page(command: &Command) -> String {
-    let extra = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-    let mut text = Vec::new();
+    let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let (examples, notes) = sections::of_help(&help);
     let man = Man::new(command.clone().after_help(None::<&str>));
-    man.render(&mut text).expect("a vector takes all bytes");
-    let text = String::from_utf8(text).expect("the definition is UTF-8");
-    if extra.is_empty() {
-        return text;
+    let mut text = Vec::new();
+    let written = man
+        .render_title(&mut text)
+        .and_then(|()| man.render_name_section(&mut text))
+        .and_then(|()| man.render_synopsis_section(&mut text))
+        .and_then(|()| man.render_description_section(&mut text))
+        .and_then(|()| man.render_options_section(&mut text))
+        .and_then(|()| {
+            if visible(command).next().is_some() { man.render_subcommands_section(&mut text) } else { Ok(()) }
+        });
+    written.expect("a vector takes all bytes");
+    let mut own = Roff::new();
+    described(&mut own, "EXIT STATUS", &sections::exit_status(called(command)));
+    described(&mut own, "ENVIRONMENT", &sections::environment(command));
+    described(&mut own, "FILES", &sections::files(command));
+    verbatim(&mut own, "NOTES", &notes);
+    verbatim(&mut own, "EXAMPLES", &examples);
+    own.control("SH", ["SEE ALSO"]).text([roman(sections::see_also(called(command)))]);
+    own.control("SH", ["VERSION"]).text([roman(format!("headwater {}", env!("CARGO_PKG_VERSION")))]);
+    String::from_utf8(text).expect("the definition is UTF-8") + &own.render()
+}
+
+/// A section of terms and what they mean; none without terms.
+fn described(page: &mut Roff, title: &str, terms: &[(&str, &str)]) {
+    if terms.is_empty() {
+        return;
     }
-    let mut examples = Roff::new();
-    examples.control("SH", ["EXAMPLES"]).control("nf", []);
-    for line in extra.lines().skip_while(|line| *line == "Examples:") {
-        examples.text([roman(line)]);
+    page.control("SH", [title]);
+    for (term, meaning) in terms {
+        page.control("TP", []).text([bold(*term)]).text([roman(*meaning)]);
     }
-    text + &examples.control("fi", []).render()
+}
+
+/// A section that keeps its lines; none without lines.
+fn verbatim(page: &mut Roff, title: &str, lines: &[&str]) {
+    if lines.is_empty() {
+        return;
+    }
+    page.control("SH", [title]).control("nf", []);
+    for line in lines {
+        page.text([roman(*line)]);
+    }
+    page.control("fi", []);
 }
 
 #[cfg(test)]
@@ -127,6 +161,27 @@ mod tests {
         let scan = std::fs::read_to_string(place.path().join("headwater-bench-scan.1")).unwrap();
         assert!(scan.contains("headwater\\-bench\\-scan") && scan.contains("\\-\\-rounds"), "{scan}");
         assert!(scan.contains(".SH EXAMPLES\n.nf\n"), "{scan}");
+        for name in &names {
+            let page = std::fs::read_to_string(place.path().join(name)).unwrap();
+            let place = |section: &str| {
+                let found = page.find(&format!(".SH {section}\n").replace(' ', " "));
+                found
+                    .or_else(|| page.find(&format!(".SH \"{section}\"\n")))
+                    .unwrap_or_else(|| panic!("{section} of {name}: {page}"))
+            };
+            let sections = [
+                "NAME",
+                "SYNOPSIS",
+                "DESCRIPTION",
+                "OPTIONS",
+                "EXIT STATUS",
+                "ENVIRONMENT",
+                "EXAMPLES",
+                "SEE ALSO",
+                "VERSION",
+            ];
+            assert!(sections.map(place).is_sorted(), "{name}: {page}");
+        }
     }
 
     /// Goal: a page is found by the words of its command; an unknown command is an error.

@@ -24,6 +24,7 @@ use serde::Serialize;
 
 use crate::shared::complain::{complain, exit_code_of};
 use crate::shared::foreign::Foreign;
+use crate::shared::json_path;
 use crate::shared::output;
 use crate::shared::output::JsonArguments;
 use crate::shared::storage::Storage;
@@ -106,7 +107,8 @@ struct Direct {
 /// A file in the JSON: its facts, or the error.
 #[derive(Serialize)]
 struct Entry {
-    path: String,
+    #[serde(flatten, serialize_with = "json_path::as_path")]
+    path: PathBuf,
     error: Option<String>,
     #[serde(flatten)]
     facts: Option<Facts>,
@@ -114,7 +116,7 @@ struct Entry {
 
 impl Entry {
     fn new(path: &Path, looked: Result<Facts, String>) -> Entry {
-        let path = path.display().to_string();
+        let path = path.to_owned();
         match looked {
             Ok(facts) => Entry { path, error: None, facts: Some(facts) },
             Err(text) => Entry { path, error: Some(text), facts: None },

@@ -16,6 +16,7 @@ use crate::bench::arguments::{ResultArguments, RowSuite};
 use crate::shared::arguments::{EngineArguments, name_of};
 use crate::shared::foreign::Foreign;
 use crate::shared::host::Host;
+use crate::shared::json_path;
 use crate::shared::output;
 use crate::shared::target::Target;
 
@@ -39,7 +40,7 @@ pub(super) fn report<const FACTS: usize>(
     section: Section,
 ) -> Report {
     let facts = host.facts().into_iter().chain(machine::known(facts)).collect();
-    let fields = vec![("host", json!(host)), ("path", json!(path.display().to_string()))];
+    let fields = [("host", json!(host))].into_iter().chain(json_path::fields(path)).collect();
     let notes =
         Foreign::at(path).map(|foreign| foreign.of_figures()).into_iter().chain(section.notes).collect();
     let section = Section { facts, notes, ..section };

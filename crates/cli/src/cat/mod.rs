@@ -23,7 +23,7 @@ use std::io::{self, Read};
 use std::mem::ManuallyDrop;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -33,6 +33,7 @@ use serde::Serialize;
 use crate::cat::arguments::CatArguments;
 use crate::shared::arguments::IoChoice;
 use crate::shared::complain::{complain, exit_code_of};
+use crate::shared::json_path;
 use crate::shared::output::unwritten;
 use crate::shared::standard;
 use output::Output;
@@ -49,7 +50,8 @@ pub(crate) fn run(arguments: &CatArguments) -> ExitCode {
 /// A file in the JSON.
 #[derive(Serialize)]
 struct Entry {
-    path: String,
+    #[serde(flatten, serialize_with = "json_path::as_path")]
+    path: PathBuf,
     bytes: u64,
     /// Bytes that the kernel moved from its page cache to the output without copying them to this process.
     inside_kernel_bytes: u64,
@@ -139,7 +141,7 @@ impl Cat {
         let copied = self.copy(name);
         let after = self.passed_bytes();
         let entry = Entry {
-            path: Path::new(name).display().to_string(),
+            path: PathBuf::from(name),
             bytes: after.0 + after.1 - before.0 - before.1,
             inside_kernel_bytes: after.0 - before.0,
             by_headwater_bytes: after.2 - before.2,

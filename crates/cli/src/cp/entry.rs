@@ -1,16 +1,18 @@
 //! Entry: the result of copying one source, for the JSON.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use os_display::Quotable;
 use serde::Serialize;
 
-use crate::shared::output;
+use crate::shared::{json_path, output};
 
 #[derive(Serialize, Default)]
 pub(super) struct Entry {
-    pub(super) source: String,
-    pub(super) destination: String,
+    #[serde(flatten, serialize_with = "json_path::as_source")]
+    pub(super) source: PathBuf,
+    #[serde(flatten, serialize_with = "json_path::as_destination")]
+    pub(super) destination: PathBuf,
     pub(super) length_bytes: u64,
     /// Bytes of data copied: holes do not count, and shared blocks neither.
     pub(super) copied_bytes: u64,
@@ -35,7 +37,7 @@ impl Entry {
         if self.skipped {
             return Ok(());
         }
-        let [from, to] = [&self.source, &self.destination].map(|path| Path::new(path).quote().to_string());
+        let [from, to] = [&self.source, &self.destination].map(|path| path.quote().to_string());
         output::print(&format!("{from} -> {to}\n"))
     }
 }

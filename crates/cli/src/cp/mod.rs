@@ -153,7 +153,7 @@ struct Source<'a> {
 
 impl Copier<'_> {
     fn begin_entry(&self, path: &Path, shown: &Path) -> Entry {
-        let (source, destination) = (path.display().to_string(), shown.display().to_string());
+        let (source, destination) = (path.to_owned(), shown.to_owned());
         Entry { source, destination, ..Entry::default() }
     }
 

@@ -19,6 +19,7 @@ use os_display::Quotable;
 use serde::Serialize;
 
 use crate::shared::complain::exit_code_of;
+use crate::shared::json_path;
 use crate::shared::output::{self, JsonArguments};
 
 #[derive(Args, Debug)]
@@ -38,7 +39,7 @@ fn examine(arguments: &DoctorArguments) -> Result<ExitCode, String> {
     let (json, path) = (arguments.json.to(), &arguments.path);
     json.check_printed()?;
     let place = place::facts(path)?;
-    let facts = Facts { path: path.display().to_string(), machine: machine::facts(), place };
+    let facts = Facts { path: path.clone(), machine: machine::facts(), place };
     if json.wants_text() {
         let place = format!("at {}", path.maybe_quote());
         let text =
@@ -51,7 +52,8 @@ fn examine(arguments: &DoctorArguments) -> Result<ExitCode, String> {
 
 #[derive(Serialize)]
 struct Facts {
-    path: String,
+    #[serde(flatten, serialize_with = "json_path::as_path")]
+    path: PathBuf,
     machine: Vec<Fact>,
     place: Vec<Fact>,
 }

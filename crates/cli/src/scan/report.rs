@@ -17,6 +17,7 @@ use super::lines::{End, Target, sum_line, verdict_line};
 use super::output::Output;
 use super::progress::Progress;
 use crate::shared::complain::complain;
+use crate::shared::json_path;
 use crate::shared::output::JsonTo;
 use crate::shared::units::readable;
 
@@ -57,7 +58,8 @@ pub(super) struct Totals {
 /// A file in the JSON.
 #[derive(Serialize)]
 struct Entry {
-    path: String,
+    #[serde(flatten, serialize_with = "json_path::as_path")]
+    path: PathBuf,
     bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sum: Option<String>,
@@ -216,7 +218,7 @@ impl Totals {
 
 impl Entry {
     fn new(outcome: &Outcome, agrees: Option<bool>) -> Entry {
-        let path = outcome.path.to_string_lossy().into_owned();
+        let path = outcome.path.clone();
         match &outcome.result {
             Ok(found) => Entry {
                 path,

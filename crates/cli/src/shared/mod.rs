@@ -6,6 +6,7 @@ pub(crate) mod complain;
 pub(crate) mod fio;
 pub(crate) mod foreign;
 pub(crate) mod host;
+pub(crate) mod json_path;
 pub(crate) mod output;
 pub(crate) mod progress;
 pub(crate) mod random;

@@ -3,18 +3,21 @@
 //! Owns: the columns and their titles.
 //! Does not own: the counts.
 
+use std::path::PathBuf;
+
 use headwater_measure::{Media, Shown, Table, Whose};
 use os_display::Quotable;
 use serde::Serialize;
 
 use super::replay::Cache;
-use crate::shared::readahead;
 use crate::shared::units::{ByteSize, readable};
+use crate::shared::{json_path, readahead};
 use crate::trace::arguments::ReplayArguments;
 
 #[derive(Serialize)]
 pub(super) struct Report {
-    trace: String,
+    #[serde(flatten, serialize_with = "json_path::as_trace")]
+    trace: PathBuf,
     format: &'static str,
     readahead: String,
     page_bytes: u64,
@@ -39,7 +42,7 @@ struct Line {
 impl Report {
     pub(super) fn new(arguments: &ReplayArguments, format: &'static str, caches: &[Cache]) -> Report {
         Report {
-            trace: arguments.trace.display().to_string(),
+            trace: arguments.trace.clone(),
             format,
             readahead: readahead::name(arguments.readahead),
             page_bytes: headwater_core::units::PAGE_SIZE_BYTES,

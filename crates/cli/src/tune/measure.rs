@@ -178,7 +178,7 @@ fn report(
     Report {
         suite: "tune",
         host,
-        path: path.display().to_string(),
+        path: path.to_owned(),
         bytes: target.map_or(0, |target| target.bytes),
         made_for_this: target.is_some_and(|target| target.is_made),
         device,

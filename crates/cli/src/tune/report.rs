@@ -3,6 +3,8 @@
 //! Owns: the JSON, the command lines of fio, the profile.
 //! Does not own: the measurements (device, search), words (words), drawings (map, svg, section).
 
+use std::path::PathBuf;
+
 use headwater::testing::profiles::{Device, Profile};
 use serde::Serialize;
 
@@ -13,6 +15,7 @@ use super::search::{Cell, Found, Space};
 use super::setting::Setting;
 use crate::shared::fio::FioFile;
 use crate::shared::host::Host;
+use crate::shared::json_path;
 use crate::shared::units::ByteSize;
 use crate::shared::units::MIB;
 
@@ -20,7 +23,8 @@ use crate::shared::units::MIB;
 pub(crate) struct Report {
     pub(super) suite: &'static str,
     pub(super) host: Host,
-    pub(super) path: String,
+    #[serde(flatten, serialize_with = "json_path::as_path")]
+    pub(super) path: PathBuf,
     /// The length of the file, or of the scratch file.
     pub(super) bytes: u64,
     pub(super) made_for_this: bool,

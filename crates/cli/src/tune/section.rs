@@ -23,7 +23,7 @@ pub(crate) fn section(report: &Report) -> Section {
         methods: report.grids().map(method).chain([memory_method(report)]).collect(),
         facts: vec![
             ("device".to_owned(), report.device.words()),
-            ("file".to_owned(), format!("{} of {}", readable(report.bytes), report.path)),
+            ("file".to_owned(), format!("{} of {}", readable(report.bytes), report.path.display())),
             ("block size".to_owned(), report.block_size.words()),
         ],
         notes: report.notes.clone(),

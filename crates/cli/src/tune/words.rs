@@ -48,9 +48,9 @@ pub(super) fn text(report: &Report, style: Style) -> String {
 
 fn head(report: &Report) -> Vec<String> {
     let what = match (report.bytes, report.made_for_this) {
-        (0, _) => format!("nothing of {} was read", report.path),
-        (bytes, true) => format!("{} made in {} and removed", readable(bytes), report.path),
-        (bytes, false) => format!("{} of {}", readable(bytes), report.path),
+        (0, _) => format!("nothing of {} was read", report.path.display()),
+        (bytes, true) => format!("{} made in {} and removed", readable(bytes), report.path.display()),
+        (bytes, false) => format!("{} of {}", readable(bytes), report.path.display()),
     };
     let words = [report.device.words(), report.block_size.words()];
     vec![report.host.line(), format!("{what}; {}", words.join("; ")), String::new()]

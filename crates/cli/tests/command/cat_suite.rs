@@ -134,7 +134,7 @@ fn commands_of_the_user() {
     let also = ["--also", "cat {}", "--also", "wc -c {}", "--also", "sh -c 'cat | cat'"];
     let of_export = ["--export-json", utf8(&export), "--runs", "5", "--warmup", "1"];
     for file in
-        [&["--file", utf8(&path)][..], &["--size", "1M", "--warm", "1M", "--dir", utf8(scratch.path())]]
+        [&["--file", utf8(&path)][..], &["--size", "2M", "--warm", "1M", "--dir", utf8(scratch.path())]]
     {
         let out_option = to_json(utf8(&out));
         let output = run(&[&["bench", "cat", &out_option], file, &also, &of_export].concat());

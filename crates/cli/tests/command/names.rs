@@ -126,3 +126,41 @@ fn lists_keep_names() {
     assert!(!gone.status.success());
     assert_quoted(&gone.stderr, "scan --check");
 }
+
+/// Goal: JSON says of a name that is no UTF-8 what its bytes are, in every command that names files, and of any other name its text alone.
+#[test]
+fn json_loses_no_name() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let scratch = ScratchDir::on_target().unwrap();
+    let odd = OsStr::from_bytes(b"odd \xff");
+    let (bytes, lossy) = (serde_json::json!(odd.as_bytes()), odd.to_string_lossy());
+    if fs::write(scratch.path().join(odd), vec![7; 1 << 20]).is_err() {
+        return lack("the file system has names of UTF-8 only");
+    }
+    let json = |arguments: &[&OsStr], name: &OsStr| -> Value {
+        let mut command = headwater();
+        command.current_dir(scratch.path()).args(arguments).arg(name).env("HEADWATER_PROFILES", "off");
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        let said = if arguments[0] == "cat" { output.stderr } else { output.stdout };
+        serde_json::from_slice(&said).unwrap_or_else(|error| panic!("{error}: {}", text(&said)))
+    };
+    let words = |words: &'static str| words.split(' ').map(OsStr::new).collect::<Vec<_>>();
+    for (line, pointer) in [
+        ("stat --json", "/0"),
+        ("cat --json", "/0"),
+        ("scan --json", "/files/0"),
+        ("doctor --json", ""),
+        ("tune --json --dry-run --seconds 1", ""),
+        ("bench alignment --json --ops 1 --rounds 1 --file", ""),
+    ] {
+        let results = json(&words(line), odd);
+        let entry = results.pointer(pointer).unwrap();
+        assert_eq!((&entry["path"], &entry["path_bytes"]), (&(*lossy).into(), &bytes), "{line}");
+    }
+    let copied = json(&[&words("cp --json")[..], &[odd]].concat(), OsStr::new("copy"));
+    assert_eq!((&copied[0]["source_bytes"], &copied[0]["destination"]), (&bytes, &"copy".into()));
+    assert!(copied[0].get("destination_bytes").is_none(), "{copied}");
+    assert!(json(&words("stat --json"), OsStr::new("copy"))[0].get("path_bytes").is_none());
+}

@@ -248,7 +248,7 @@ impl<'a> Contest<'a> {
         ready.check(status).map_err(failed)?;
         match sum.map_err(failed)? == self.sums[usize::from(way.is_slice())] {
             true => Ok(()),
-            false if way.is_also => {
+            false if way.also.is_some() => {
                 self.others.push(index);
                 Ok(())
             }

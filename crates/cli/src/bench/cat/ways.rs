@@ -33,8 +33,8 @@ pub(super) struct Way {
     pub(super) name: String,
     program: PathBuf,
     arguments: Vec<OsString>,
-    /// Of the user's, which may write what it likes.
-    pub(super) is_also: bool,
+    /// A command of the user's, which may write what it likes. Its arguments follow from the file.
+    pub(super) also: Option<Also>,
 }
 
 /// A way that is about to be started, and what takes in its standard error.
@@ -89,10 +89,9 @@ impl Ways {
             None => absent.push(("cp", "no cp here says that it is GNU's")),
         }
         all.extend(Step::OTHERS.into_iter().map(step));
-        let path = target.path_for_others()?;
         all.extend(also.iter().enumerate().map(|(index, also)| Way {
-            is_also: true,
-            ..way(&format!("also-{}", index + 1), also.text.clone(), also.program(), also.arguments(&path))
+            also: Some(also.clone()),
+            ..way(&format!("also-{}", index + 1), also.text.clone(), also.program(), [""; 0])
         }));
         Ok(Ways { all, absent })
     }
@@ -108,6 +107,9 @@ impl Way {
         let input = File::open(target.input_path())?;
         let complaints = File::from(memfd_create("complaints", MemfdFlags::CLOEXEC)?);
         let mut command = Command::new(&self.program);
+        if let Some(also) = &self.also {
+            command.args(also.arguments(&target.path_for_others()?));
+        }
         command.args(&self.arguments).stdin(input).stderr(complaints.try_clone()?);
         Ok(Ready { command, complaints })
     }
@@ -168,7 +170,7 @@ fn way<W: Into<OsString>>(
     arguments: impl IntoIterator<Item = W>,
 ) -> Way {
     let arguments = arguments.into_iter().map(Into::into).collect();
-    Way { id: id.to_owned(), name, program: program.into(), arguments, is_also: false }
+    Way { id: id.to_owned(), name, program: program.into(), arguments, also: None }
 }
 
 fn program(id: &str, name: String, command: &[&str]) -> Way {

@@ -13,6 +13,7 @@ use super::Sweep;
 use super::arms::{Arm, Pass};
 use crate::shared::foreign::Foreign;
 use crate::shared::host::Host;
+use crate::shared::json_path;
 use crate::shared::units::{ByteSize, MIB, readable};
 
 /// With the drawing of the rates.
@@ -47,15 +48,15 @@ pub(super) fn report(sweep: &Sweep<'_>) -> (Report, Lines) {
         ..Section::default()
     };
     let head = format!("{size} made in {path} and {direction} memory; {rounds}, medians, GiB/s");
-    let fields = vec![
-        ("host", json!(host)),
-        ("path", json!(path)),
+    let mut fields = vec![("host", json!(host))];
+    fields.extend(json_path::fields(&target.path));
+    fields.extend([
         ("write", json!(arguments.write)),
         ("bytes", json!(arguments.size)),
         ("from_bytes", json!(arguments.from)),
         ("to_bytes", json!(arguments.to)),
         ("rounds", json!(arguments.rounds)),
-    ];
+    ]);
     (Report { head: vec![host.line(), head], fields, section, rows, ..Report::default() }, plot)
 }
 
