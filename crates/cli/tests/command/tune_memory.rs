@@ -78,7 +78,11 @@ fn writing() {
     for row in results["rows"].as_array().unwrap() {
         assert!(row["synced_mib_per_s"].as_f64() <= row["mib_per_s"].as_f64(), "{row}");
     }
-    assert!(table.contains("buffer, synced") && table.contains("write(2)"), "{table}");
+    assert!(
+        table.contains("buffer, synced")
+            && table.contains("Fastest until all is on the device: write(2) at "),
+        "{table}"
+    );
 }
 
 /// Goal: where there is no direct I/O it works, and says what headwater's rows are then.

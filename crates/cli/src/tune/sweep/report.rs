@@ -24,7 +24,7 @@ pub(super) fn report(sweep: &Sweep<'_>) -> (Report, Lines) {
     let host = Host::with_driver(&target.path, &drivers);
     let rows = rows(sweep);
     let (size, rounds) = (readable(arguments.size.0), rounds::words(arguments.rounds));
-    let direction = if arguments.write { "written to" } else { "read from" };
+    let direction = if arguments.write { "written over from a buffer" } else { "read into a buffer" };
     let plot = plot(sweep, &rows, RATE);
     let facts = machine::known([
         ("File", format!("{size} in {path}")),
@@ -40,14 +40,14 @@ pub(super) fn report(sweep: &Sweep<'_>) -> (Report, Lines) {
         }
         .to_owned(),
         question: "How large should a buffer be?".to_owned(),
-        answer: answer(&rows),
+        answer: answer(&rows, arguments.write),
         figures: figures(sweep, &rows, &plot),
         methods: methods(sweep),
         facts: host.facts().into_iter().chain(facts).collect(),
         notes: notes(sweep),
         ..Section::default()
     };
-    let head = format!("{size} made in {path} and {direction} memory; {rounds}, medians, GiB/s");
+    let head = format!("{size} made in {path} and {direction}; {rounds}, medians, GiB/s");
     let mut fields = vec![("host", json!(host))];
     fields.extend(json_path::fields(&target.path));
     fields.extend([
@@ -162,13 +162,15 @@ fn table(sweep: &Sweep<'_>, rows: &[Row], metric: &str) -> Table {
     }
 }
 
-/// The best buffer of each way, the smallest that is nearly as good, and headwater against the plain calls.
-fn answer(rows: &[Row]) -> String {
-    let Some(rivals) = Comparison::of_best(rows.iter(), RATE) else { return String::new() };
+/// The best buffer of each way, the smallest that is nearly as good, and headwater against the plain calls: writes until they are on the
+/// device, as only then both have done the same.
+fn answer(rows: &[Row], write: bool) -> String {
+    let metric = if write { SYNCED } else { RATE };
+    let Some(rivals) = Comparison::of_best(rows.iter(), metric) else { return String::new() };
     let words = |row: &Row| {
-        let best = row.value(RATE).unwrap_or_default();
+        let best = row.value(metric).unwrap_or_default();
         let of_way = rows.iter().filter(|other| other.text("way") == row.text("way"));
-        let good = of_way.filter(|other| other.value(RATE).is_some_and(|rate| rate >= best * NEARLY));
+        let good = of_way.filter(|other| other.value(metric).is_some_and(|rate| rate >= best * NEARLY));
         let least = good.map(|row| row.number("buffer_bytes")).min().unwrap_or_default();
         let (bytes, rate) = (row.number("buffer_bytes"), best / GIB_PER_S);
         let least = if least < bytes {
@@ -182,7 +184,8 @@ fn answer(rows: &[Row]) -> String {
             readable(bytes)
         )
     };
-    format!("Fastest: {}; {}; {}.", words(rivals.theirs), words(rivals.ours), rivals.words())
+    let head = if write { "Fastest until all is on the device" } else { "Fastest" };
+    format!("{head}: {}; {}; {}.", words(rivals.theirs), words(rivals.ours), rivals.words())
 }
 
 fn methods(sweep: &Sweep<'_>) -> Vec<Method> {
