@@ -41,6 +41,16 @@ guide *arguments:
 publishable:
     cargo publish --workspace --dry-run
 
+# The command as one file that needs no C library of the system, in target/x86_64-unknown-linux-musl/release. Needs musl-tools.
+[group('check')]
+musl:
+    cargo build --release --locked --target x86_64-unknown-linux-musl -p headwater-cli --bin headwater
+
+# Whether two builds of the command do the same: `just same target/release/headwater target/x86_64-unknown-linux-musl/release/headwater`.
+[group('check')]
+same first second:
+    .ci/same {{first}} {{second}}
+
 # The core, and what runs inside of kernels, for a target without an operating system.
 [group('check')]
 no-std:

@@ -10,6 +10,7 @@
 //! # let dir = tempfile::tempdir()?;
 //! # let path = dir.path().join("numbers.log");
 //! # std::fs::write(&path, vec![7; 300_000])?;
+//!
 //! let file = headwater::File::open(&path)?;
 //!
 //! let mut header = [0; 16];

@@ -21,14 +21,15 @@ fn fact<'a>(facts: &'a Value, room: &str, name: &str) -> &'a Value {
     found.unwrap_or_else(|| panic!("{name} in {facts}"))
 }
 
-/// Goal: the screen fits 80 columns and 50 lines, and says of each fact what is the case.
+/// Goal: the screen fits 80 columns, but for a path that does not, and 50 lines, and says of each fact what is the case.
 #[test]
 fn one_screen() {
     let scratch = ScratchDir::on_target().unwrap();
     let output = run(&["doctor", utf8(scratch.path())]);
     let said = text(&output.stdout);
     assert!(output.status.success() && said.lines().count() <= 50, "{said}");
-    assert!(said.lines().all(|line| line.chars().count() <= 80), "{said}");
+    let fits = |line: &str| line.chars().count() <= 80 || line.split_whitespace().count() == 1;
+    assert!(said.lines().all(fits), "{said}");
     for name in ["io_uring", "memlock", "huge pages", "direct I/O", "file system", "profile"] {
         assert!(said.contains(name), "{name} in {said}");
     }

@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use headwater_core::units::{ByteRange, PageRange};
 use rustix::io::{Errno, ReadWriteFlags};
 
+use crate::system::pages::SystemPages;
 use crate::system::sys;
 
 /// How much of a range the kernel's page cache holds.
@@ -48,7 +49,8 @@ pub fn resident_pages(file: BorrowedFd<'_>, range: ByteRange) -> Option<u64> {
     if range.is_empty() {
         return Some(0);
     }
-    sys::cachestat(file, PageRange::covering(range).bytes()).ok().map(|stat| stat.cached)
+    let stat = sys::cachestat(file, PageRange::covering(range).bytes()).ok()?;
+    Some(SystemPages::here().resident(range, stat.cached))
 }
 
 /// Whether the kernel's page cache holds dirty pages of a range, or pages under writeback. No, if the kernel does not answer. One

@@ -12,6 +12,7 @@ use std::ptr::NonNull;
 use headwater_core::units::{PAGE_BYTES, PageRange};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use crate::system::pages::SystemPages;
 use crate::system::sys;
 
 /// Advice to the kernel on the order of accesses.
@@ -91,10 +92,13 @@ impl MappedFile {
         if start >= end {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let mut answer = vec![0; (end - start).div_ceil(PAGE_BYTES)];
-        // SAFETY: start is page-aligned and start..end lies within the mapping.
-        unsafe { sys::mincore(self.base.add(start), end - start, &mut answer)? };
-        Ok(answer.into_iter().map(|byte| byte & 1 == 1).collect())
+        let system = SystemPages::here();
+        let first = system.start_of(start);
+        let mut answer = vec![0; system.covering(end - first)];
+        // SAFETY: `first` begins one of the kernel's pages, and `first..end` lies within the mapping.
+        unsafe { sys::mincore(self.base.add(first), end - first, &mut answer)? };
+        let is_resident = |offset: usize| answer[system.covering(offset + 1 - first) - 1] & 1 == 1;
+        Ok((start..end).step_by(PAGE_BYTES).map(is_resident).collect())
     }
 }
 

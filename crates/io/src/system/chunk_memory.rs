@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use headwater_core::frame::{Sentinel, Touch};
 
 #[cfg(not(miri))]
+#[cfg(not(miri))]
+use super::pages::SystemPages;
 use super::sys::reserve;
 
 /// Maps `bytes` of zeroed memory aligned to `bytes`, in huge pages where the kernel has them, not inherited by
@@ -175,7 +177,7 @@ pub(crate) unsafe fn sentinel_of(base: NonNull<u8>) -> Sentinel {
 #[cfg(not(miri))]
 pub(crate) fn is_missing(base: NonNull<u8>, bytes: usize) -> bool {
     let mut pages = [0; 512];
-    let pages = &mut pages[..bytes / 4096];
+    let pages = &mut pages[..SystemPages::here().covering(bytes)];
     // SAFETY: chunks are mapped as long as their arena; and the call only looks.
     let looked = unsafe { super::sys::mincore(base, bytes, pages) };
     looked.is_ok() && pages.iter().any(|page| page & 1 == 0)

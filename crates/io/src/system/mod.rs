@@ -2,6 +2,7 @@
 
 pub(crate) mod chunk_memory;
 pub(crate) mod fork;
+pub(crate) mod pages;
 pub(crate) mod reject;
 pub(crate) mod signals;
 pub(crate) mod sys;

@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use headwater_core::units::ByteRange;
 
+use super::pages::SystemPages;
+
 /// Direction of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
@@ -218,7 +220,7 @@ pub(crate) unsafe fn release(base: NonNull<u8>, bytes: usize) {
     unsafe { std::alloc::dealloc(base.as_ptr(), layout) }
 }
 
-/// What the kernel's page cache holds of a file range, in pages; the memory that the kernel fills in.
+/// What the kernel's page cache holds of a file range, in the kernel's pages; the memory that the kernel fills in.
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct CacheStat {
@@ -245,12 +247,12 @@ pub(crate) fn cachestat(file: BorrowedFd<'_>, range: ByteRange) -> io::Result<Ca
     if result == 0 { Ok(answer) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Residency of each page of a mapping, one byte a page, by `mincore(2)`.
+/// Residency of each of the kernel's pages of a mapping, one byte a page, by `mincore(2)`.
 ///
 /// # Safety
 /// `base` and `bytes` must describe a mapping of this process, `base` page-aligned.
 pub(crate) unsafe fn mincore(base: NonNull<u8>, bytes: usize, pages: &mut [u8]) -> io::Result<()> {
-    assert_eq!(pages.len(), bytes.div_ceil(4096));
+    assert_eq!(pages.len(), SystemPages::here().covering(bytes));
     // SAFETY: the caller vouches for the mapping; `pages` has a byte for each page of it.
     let result = unsafe { libc::mincore(base.as_ptr().cast(), bytes, pages.as_mut_ptr()) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

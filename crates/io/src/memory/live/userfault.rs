@@ -19,6 +19,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use headwater_core::units::PAGE_BYTES;
 
+use crate::system::pages::SystemPages;
+
 /// A userfaultfd and the page map that go with this process's memory. In a child of `fork` both still refer to the parent's
 /// memory, and are not used.
 #[derive(Debug)]
@@ -43,6 +45,7 @@ impl Userfault {
     /// `Unsupported`, with what is missing, where the kernel has not all of it or refuses it to this process; else what
     /// keeps the process from opening a file.
     pub(super) fn open() -> io::Result<Userfault> {
+        SystemPages::here().require_small()?;
         let faults = open_faults()?;
         let page_map =
             File::open("/proc/self/pagemap").map_err(|error| refused("/proc/self/pagemap", error))?;
