@@ -102,7 +102,7 @@ fn of_queries(
         names.iter().map(|name| (Whose::Peer, [(*name).to_owned()].into_iter().chain(cells(name)).collect()));
     let columns =
         ["query"].into_iter().chain(stores.iter().map(|store| store.name())).map(str::to_owned).collect();
-    Table { caption, columns, rows: rows.collect(), media }
+    Table { caption, columns, minor: Vec::new(), rows: rows.collect(), media }
 }
 
 /// A line for each store: sums over the queries that every store has finished, and the highest of the peaks.
@@ -135,6 +135,7 @@ fn sums(ways: &[Way], stores: &[Kind]) -> Table {
     Table {
         caption: "Sums of all queries".to_owned(),
         columns: columns.map(str::to_owned).to_vec(),
+        minor: vec![6, 2],
         rows: stores.iter().map(line).collect(),
         media: Media::Both,
     }
