@@ -204,6 +204,7 @@ mod tests {
     use crate::backend::sim::SimOptions;
     use crate::file::{Access, Allocated, AppendFile, Creation, DirectIo, OpenFile, Route};
     use crate::memory::arena::{Arena, Extents, Urgency};
+    use crate::request::call::Call;
     use crate::request::{Fsync, Request, Transfer};
     use crate::system::sys::{Direction, SyncScope};
     use std::sync::Arc;
@@ -256,6 +257,42 @@ mod tests {
         drop(driver);
         drop(finished);
         assert_eq!(arena.stats().used_bytes, 0);
+    }
+
+    /// Goal: I1, I4: a call's descriptor and buffers are touched by the driver alone until they come back. Method: under miri, on the drivers
+    /// that it can run: every kind of transfer, waited for, polled, cancelled, dropped and leaked.
+    #[test]
+    fn every_way_of_calling() {
+        let sim = SimOptions { repolls: false, ..SimOptions::hostile(5) };
+        for kind in [DriverKind::Threads, DriverKind::Sim(sim)] {
+            let directory = tempfile::tempdir().unwrap();
+            let options = std::fs::File::options().read(true).write(true).create(true).truncate(true).clone();
+            let file = Arc::new(options.open(directory.path().join("file")).unwrap());
+            let options = DriverOptions { kind, queue_depth: 2, ..DriverOptions::default() };
+            let driver = Driver::new(&options).unwrap();
+            let parts = vec![vec![1; 3000], vec![2; 3000], vec![3; 100]];
+            let written = driver.call(Call::pwritev(file.clone(), parts, 10)).wait();
+            assert_eq!((written.result.unwrap(), written.given.1.len()), (6100, 3));
+            driver.call(Call::pwrite(file.clone(), [9; 10], 0)).wait().result.unwrap();
+            let mut plug = driver.plug();
+            let mut calls: Vec<_> =
+                (0..5).map(|_| plug.call(Call::preadv(file.clone(), vec![[0_u8; 2000]; 2], 0))).collect();
+            drop(plug);
+            let polled = std::pin::Pin::new(&mut calls[0]).poll(&mut Context::from_waker(Waker::noop()));
+            drop((polled, calls.remove(0)));
+            calls[0].cancel();
+            let read = calls.pop().unwrap().wait();
+            assert_eq!(read.result.unwrap(), 4000);
+            assert_eq!((read.given.1[0][9], read.given.1[0][10], read.given.1[1][1010]), (9, 1, 2));
+            drop(calls);
+            let short = driver.call(Call::pread(file.clone(), vec![0; 200], 6000)).wait();
+            assert_eq!(short.result.unwrap(), 110);
+            assert!(short.given.1[10..110].iter().all(|&byte| byte == 3) && short.given.1[9] == 2);
+            driver.attend();
+            drop((driver, short.given, read.given));
+            // `written` has the other.
+            assert_eq!(Arc::strong_count(&file), 2);
+        }
     }
 
     /// Goal: every call by which the calling thread changes a file, and asks for its room, touches only what it was given, and does what

@@ -6,6 +6,7 @@
 mod backing;
 mod batches;
 mod bench;
+mod calls;
 mod chaos;
 mod crashes;
 mod drops;
