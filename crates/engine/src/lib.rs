@@ -127,9 +127,10 @@ pub use inode::coherence::Coherence;
 /// ```
 pub mod ring {
     pub use headwater_io::{
-        Access, Arena, Batch, Call, CallOutput, Calling, Completion, DirectAlignment, DirectIo, Direction,
-        Driver, DriverInfo, DriverOptions, Extent, Extents, FileKind, Finished, LocalDriver, OpenFile, Plug,
-        RejectReason, Rejected, Request, Returned, Route, Sharing, Transfer, Urgency,
+        Access, Arena, Attributes, Batch, Call, CallOutput, Calling, Completion, DirectAlignment, DirectIo,
+        Direction, Driver, DriverInfo, DriverOptions, Extent, Extents, FileKind, Finished, LocalDriver,
+        OpenFile, Plug, RawEntry, RejectReason, Rejected, Request, Returned, RingOperations, Route, Sharing,
+        SyncScope, Transfer, Urgency,
     };
 }
 

@@ -23,7 +23,8 @@ use crate::request::{Rejected, Request};
 use crate::system::reject::RejectReason;
 
 /// A [`Call`] under way, a future of its result. It may be dropped or leaked at any moment: the call goes on, and keeps its descriptor and
-/// its buffers until it is done. What is to be written is written; the rest of a short read is not read.
+/// its buffers until it is done. What is to be written is written; a read, a timeout or a poll that was dropped is cancelled, as far as the
+/// kernel can.
 #[must_use = "a call goes on without its handle, but its result is lost"]
 pub struct Calling<T> {
     state: State,

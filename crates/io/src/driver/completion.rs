@@ -37,6 +37,8 @@ pub struct Completion {
     taken: bool,
     /// A copy of the request, if it is a read whose completion a stuck thread may hold back.
     again: Option<Reread>,
+    /// Whether it is a call that ends when it is dropped, since it may last for ever.
+    ends_here: bool,
     /// The queue's stalls when the request was submitted, or was last begun again.
     stalls: u64,
 }
@@ -51,9 +53,10 @@ impl Completion {
         start: Start,
     ) -> Result<Completion, Rejected> {
         let again = if queue.may_get_stuck() { Reread::of(&request) } else { None };
+        let ends_here = matches!(&request, Request::Call(work) if work.ends_with_its_caller());
         let stalls = queue.stalls();
         let id = queue.submit(request, urgency, start)?;
-        Ok(Completion { queue: queue.clone(), id, taken: false, again, stalls })
+        Ok(Completion { queue: queue.clone(), id, taken: false, again, ends_here, stalls })
     }
 
     /// Blocks until the request is done. In a lone thread on `uring` this costs no thread switch: it reaps for itself.
@@ -242,8 +245,10 @@ impl Completion {
             return;
         }
         self.queue.slots.set_cancelled(self.id);
-        if let Backend::Uring(uring) = &self.queue.backend {
-            uring.cancel(self.id);
+        match &self.queue.backend {
+            Backend::Uring(uring) => uring.cancel(self.id),
+            Backend::Threads(threads) => threads.look_at_waits(),
+            Backend::Sim(_) => {}
         }
     }
 }
@@ -258,6 +263,9 @@ impl Drop for Completion {
     fn drop(&mut self) {
         if self.taken || self.queue.is_forked() {
             return;
+        }
+        if self.ends_here && !self.queue.slots.is_done(self.id) {
+            self.queue.end_wait(self.id);
         }
         // SAFETY: this handle is the request's only owner, and gone after this.
         let under_way = unsafe { self.queue.slots.abandon(self.id) };
@@ -384,7 +392,7 @@ impl<'a> Plug<'a> {
         }
         self.driver.check_thread();
         let queue = self.queue_among(self.driver.ordinary_queues());
-        Calling::submit(&queue, call, Start::Staged)
+        Calling::submit(queue.for_work(&call.work), call, Start::Staged)
     }
 
     /// Submits the staged requests to the kernel.

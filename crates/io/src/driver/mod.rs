@@ -209,7 +209,8 @@ impl Driver {
             return Calling::refused(call.work, RejectReason::Forked);
         }
         self.check_thread();
-        Calling::submit(self.pick(self.ordinary_queues()), call, Start::Now)
+        let queue = self.pick(self.ordinary_queues()).for_work(&call.work);
+        Calling::submit(queue, call, Start::Now)
     }
 
     /// A scope whose requests go to the kernel in one system call.

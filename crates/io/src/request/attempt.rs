@@ -16,12 +16,14 @@ use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
 use headwater_core::limits::Limits;
+use io_uring::squeue;
 
 use crate::file::Route;
 use crate::memory::arena::{Chunk, Extents};
 use crate::request::slot_table::SlotId;
 use crate::request::work::Work;
 use crate::request::{Finished, Request, Span, Transfer};
+use crate::system::calls::SystemCall;
 use crate::system::sys::{self, Direction, IoSegment, SyncScope};
 
 /// A request with its progress.
@@ -59,6 +61,10 @@ pub(crate) enum Attempt {
     Nop,
     Transfer(TransferAttempt),
     Sync(SyncAttempt),
+    /// What it points to is valid until the attempt's result is given to [`Slots::attempt`](super::slots::Slots::attempt).
+    Call(SystemCall),
+    /// The same.
+    Raw(Box<squeue::Entry>),
 }
 
 /// The memory behind `segments` is valid until the attempt's result is given to [`Slots::attempt`](super::slots::Slots::attempt).
@@ -139,9 +145,9 @@ impl Active {
         work
     }
 
-    pub(super) fn prepare(&mut self) -> Attempt {
+    pub(super) fn prepare(&mut self, is_cancelled: bool) -> Attempt {
         if let Request::Call(work) = &mut self.request {
-            return work.prepare(&mut self.segments);
+            return work.prepare(&mut self.segments, is_cancelled);
         }
         let (segments, chunk) = match &self.request {
             Request::Nop | Request::Call(_) => return Attempt::Nop,

@@ -26,7 +26,8 @@ use crate::system::sys::{Direction, IO_SEGMENTS_MAX, IoSegment};
 /// heap, where it neither moves nor is looked at before the kernel is done. So whatever becomes of the future, the thread or the
 /// process that waits for it, the memory stays valid, and the descriptor open.
 ///
-/// Positions are those of `pread(2)`: a file that has none, such as a pipe, answers `ESPIPE`. Bytes that are read go to `buffer[..]`
+/// Positions are those of `pread(2)`. A file that has none, such as a pipe, answers `ESPIPE` on the drivers `threads` and `sim`; a ring
+/// transfers as `read(2)` would, and waits for bytes, or for room, as long as that takes: see [`Call::poll`]. Bytes that are read go to `buffer[..]`
 /// as it is (`vec![0; length]`), not to what a `Vec` has room for.
 ///
 /// ```
@@ -139,8 +140,12 @@ where
 }
 
 impl<T> Call<T> {
-    fn of(step: Step) -> Call<T> {
-        Call { work: Work::of(step), output: PhantomData }
+    pub(super) fn of(step: Step) -> Call<T> {
+        Call::of_work(Work::of(step))
+    }
+
+    pub(super) fn of_work(work: Box<Work>) -> Call<T> {
+        Call { work, output: PhantomData }
     }
 }
 
@@ -158,8 +163,10 @@ impl<T: output::FromSteps> CallOutput for T {}
 /// Results of steps as what a caller gets.
 pub(crate) mod output {
     use std::io;
+    use std::os::fd::OwnedFd;
 
     use super::Returned;
+    use crate::request::attributes::Attributes;
     use crate::request::work::{Step, Steps};
 
     /// Made from steps that are done.
@@ -185,6 +192,39 @@ pub(crate) mod output {
     impl Value for usize {
         fn of_step(step: &mut Step) -> io::Result<usize> {
             std::mem::replace(&mut step.result, Ok(0))
+        }
+    }
+
+    impl<A: FromSteps, B: FromSteps> FromSteps for (A, B) {
+        fn from_steps(steps: &mut smallvec::IntoIter<[Step; 1]>) -> (A, B) {
+            (A::from_steps(steps), B::from_steps(steps))
+        }
+    }
+
+    impl Value for () {
+        fn of_step(step: &mut Step) -> io::Result<()> {
+            usize::of_step(step).map(drop)
+        }
+    }
+
+    impl Value for u32 {
+        fn of_step(step: &mut Step) -> io::Result<u32> {
+            usize::of_step(step).map(|number| number as u32)
+        }
+    }
+
+    impl Value for OwnedFd {
+        fn of_step(step: &mut Step) -> io::Result<OwnedFd> {
+            usize::of_step(step)?;
+            Ok(step.take_descriptor().expect("it was opened"))
+        }
+    }
+
+    impl Value for Attributes {
+        fn of_step(step: &mut Step) -> io::Result<Attributes> {
+            let answer = step.attributes();
+            usize::of_step(step)?;
+            Ok(answer.expect("the kernel has answered"))
         }
     }
 

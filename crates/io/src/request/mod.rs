@@ -11,7 +11,9 @@
 //! Invariants: I1, I4: extents and pins are inside the request from submission to completion.
 
 pub(crate) mod attempt;
+pub(crate) mod attributes;
 pub(crate) mod call;
+pub(crate) mod operations;
 pub(crate) mod slot;
 pub(crate) mod slot_table;
 pub(crate) mod slots;

@@ -98,7 +98,20 @@ impl Slots {
     /// The caller is the driver of this request.
     pub(crate) unsafe fn prepare(&self, id: SlotId) -> Attempt {
         // SAFETY: as the caller promises.
-        unsafe { self.table.slot(id).with_active(Active::prepare) }
+        unsafe {
+            let slot = self.table.slot(id);
+            slot.with_active(|active| active.prepare(slot.is_cancelled()))
+        }
+    }
+
+    /// Whether no caller wants the request any more.
+    pub(crate) fn may_end_early(&self, id: SlotId) -> bool {
+        self.table.slot(id).may_end_early()
+    }
+
+    /// Requests in flight that were cancelled.
+    pub(crate) fn cancelled(&self) -> Vec<SlotId> {
+        self.table.cancelled()
     }
 
     /// The attempt that a request is at.

@@ -16,15 +16,18 @@
 use std::any::Any;
 use std::fmt;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 
 use headwater_core::limits::Limits;
 use headwater_core::units::PAGE_BYTES;
+use io_uring::squeue;
 use smallvec::SmallVec;
 
-use crate::request::attempt::{Attempt, Segments, TransferAttempt, Verdict, build_segments};
-use crate::system::sys::{self, Direction, IoSegment};
+use crate::request::attempt::{Attempt, Segments, SyncAttempt, TransferAttempt, Verdict, build_segments};
+use crate::request::attributes::Attributes;
+use crate::system::calls::SystemCall;
+use crate::system::sys::{self, Direction, IoSegment, SyncScope};
 
 /// One step, or several that are carried out in order.
 pub struct Work {
@@ -40,6 +43,12 @@ pub(crate) type Steps = SmallVec<[Step; 1]>;
 pub struct Step {
     action: Action,
     given: Given,
+    /// What the action points into beside what was given: paths, places for answers.
+    _places: Option<Given>,
+    /// To be closed, or opened.
+    descriptor: Option<OwnedFd>,
+    /// It waits, and was cancelled before the kernel got it.
+    is_skipped: bool,
     done_bytes: usize,
     /// Attempts since the last byte moved.
     fruitless_attempts: u32,
@@ -52,8 +61,16 @@ pub struct Step {
 pub(crate) enum Action {
     /// Nothing: the arguments cannot be passed on.
     Refused(io::ErrorKind),
+    /// Only the way there and back.
+    Nop,
     /// Moves bytes.
     Move(Move),
+    /// Makes written data durable.
+    Sync { descriptor: RawFd, scope: SyncScope },
+    /// Anything else that a thread can do as well.
+    Call(SystemCall),
+    /// Anything that a ring can do.
+    Raw(Box<squeue::Entry>),
 }
 
 /// Bytes between a file and memory.
@@ -76,6 +93,21 @@ impl Work {
         Box::new(Work { steps: SmallVec::from_buf([step]), at: 0 })
     }
 
+    /// These follow.
+    pub(crate) fn append(&mut self, next: Work) {
+        self.steps.extend(next.steps);
+    }
+
+    /// What is asked for, in order.
+    pub(crate) fn actions(&self) -> impl Iterator<Item = &Action> {
+        self.steps.iter().map(|step| &step.action)
+    }
+
+    /// Whether it ends when no caller waits for it any more: it may last for ever, or changes nothing.
+    pub(crate) fn ends_with_its_caller(&self) -> bool {
+        self.actions().any(Action::is_wait) || !self.changes()
+    }
+
     pub(crate) fn into_steps(self) -> Steps {
         self.steps
     }
@@ -95,8 +127,8 @@ impl Work {
         self.steps[self.at..].iter().any(|step| step.action.changes())
     }
 
-    pub(super) fn prepare(&mut self, segments: &mut Vec<IoSegment>) -> Attempt {
-        self.steps[self.at].prepare(segments)
+    pub(super) fn prepare(&mut self, segments: &mut Vec<IoSegment>, is_cancelled: bool) -> Attempt {
+        self.steps[self.at].prepare(segments, is_cancelled)
     }
 
     /// As [`Active::record`](super::attempt::Active).
@@ -132,7 +164,51 @@ impl Step {
         // borrowed until then, as if for as long as the program runs, which is possible because `G` is 'static.
         let action = act(unsafe { place.as_mut() });
         let cancelled = io::Error::from_raw_os_error(libc::ECANCELED);
-        Step { action, given, done_bytes: 0, fruitless_attempts: 0, result: Err(cancelled), stopped_by: None }
+        Step {
+            action,
+            given,
+            _places: None,
+            descriptor: None,
+            is_skipped: false,
+            done_bytes: 0,
+            fruitless_attempts: 0,
+            result: Err(cancelled),
+            stopped_by: None,
+        }
+    }
+
+    /// The same for a call that points into more than was given.
+    pub(crate) fn with_places<G: Send + 'static, P: Send + 'static>(
+        given: G,
+        places: P,
+        act: impl FnOnce(&mut G, &mut P) -> SystemCall,
+    ) -> Step {
+        let (places, mut place) = Given::new(places);
+        // SAFETY: as in `new`.
+        let act = |given: &mut G| Action::Call(act(given, unsafe { place.as_mut() }));
+        Step { _places: Some(places), ..Step::new(given, act) }
+    }
+
+    /// Closes a descriptor, also if the call is not made.
+    pub(crate) fn closing(descriptor: OwnedFd) -> Step {
+        let close = SystemCall::Close { descriptor: descriptor.as_raw_fd() };
+        Step { descriptor: Some(descriptor), ..Step::new((), |()| Action::Call(close)) }
+    }
+
+    /// What was opened.
+    pub(crate) fn take_descriptor(&mut self) -> Option<OwnedFd> {
+        self.descriptor.take()
+    }
+
+    /// The answer of `statx(2)`.
+    pub(crate) fn attributes(&self) -> Option<Attributes> {
+        match (&self.action, &self.result) {
+            (Action::Call(SystemCall::Attributes { into, .. }), Ok(_)) => {
+                // SAFETY: the call has succeeded, so the answer is there, in the step's own places.
+                Some(Attributes::of(unsafe { (*into.as_ptr()).assume_init_ref() }))
+            }
+            _ => None,
+        }
     }
 
     /// What was given, back again.
@@ -146,13 +222,17 @@ impl Step {
     fn segments(&self) -> usize {
         match &self.action {
             Action::Move(Move { pieces: Pieces::Many(pieces), .. }) => pieces.len(),
-            Action::Move(_) | Action::Refused(_) => 0,
+            _ => 0,
         }
     }
 
-    fn prepare(&mut self, segments: &mut Vec<IoSegment>) -> Attempt {
-        match &self.action {
-            Action::Refused(_) => Attempt::Nop,
+    fn prepare(&mut self, segments: &mut Vec<IoSegment>, is_cancelled: bool) -> Attempt {
+        if is_cancelled && self.action.is_wait() {
+            self.is_skipped = true;
+            return Attempt::Nop;
+        }
+        match &mut self.action {
+            Action::Refused(_) | Action::Nop => Attempt::Nop,
             Action::Move(moving) => Attempt::Transfer(TransferAttempt {
                 direction: moving.direction,
                 descriptor: moving.descriptor,
@@ -162,15 +242,58 @@ impl Step {
                 // The caller's descriptor may have `O_DIRECT`; a page is a multiple of what any device demands.
                 alignment_bytes: PAGE_BYTES,
             }),
+            &mut Action::Sync { descriptor, scope } => Attempt::Sync(SyncAttempt { descriptor, scope }),
+            Action::Call(call) => {
+                // SAFETY: it points into the step's places, and no attempt is under way.
+                unsafe { call.begin() };
+                Attempt::Call(*call)
+            }
+            Action::Raw(entry) => Attempt::Raw(entry.clone()),
         }
     }
 
     /// Whether the step is done, with its result noted, or must be attempted again. `ends_early`: no caller wants the rest.
     fn record(&mut self, result: io::Result<usize>, ends_early: bool) -> Verdict {
-        match &self.action {
-            &Action::Refused(kind) => self.finish(Err(kind.into())),
-            Action::Move(_) => self.record_move(result, ends_early),
+        if self.is_skipped {
+            return self.finish(Err(io::Error::from_raw_os_error(libc::ECANCELED)));
         }
+        match self.action {
+            Action::Refused(kind) => self.finish(Err(kind.into())),
+            Action::Move(_) => self.record_move(result, ends_early),
+            Action::Sync { .. } => match result {
+                Err(error) if self.is_to_repeat(&error, ends_early) => Verdict::Again,
+                result => self.finish(result),
+            },
+            Action::Call(call) => self.record_call(call, result, ends_early),
+            Action::Nop | Action::Raw(_) => self.finish(result),
+        }
+    }
+
+    /// Only an attempt that was not made is repeated: the thread that submitted it ended, or a signal came before it began.
+    fn record_call(&mut self, call: SystemCall, result: io::Result<usize>, ends_early: bool) -> Verdict {
+        let error_number = result.as_ref().err().and_then(io::Error::raw_os_error);
+        match (call, error_number) {
+            (SystemCall::Timeout { .. }, Some(libc::ETIME)) => return self.finish(Ok(0)),
+            (
+                SystemCall::Close { .. },
+                None | Some(libc::EINTR | libc::EIO | libc::ENOSPC | libc::EDQUOT),
+            ) => {
+                // It is closed whatever was wrong.
+                let _ = self.descriptor.take().map(IntoRawFd::into_raw_fd);
+            }
+            (_, Some(libc::ECANCELED)) if ends_early => {}
+            (_, Some(libc::ECANCELED | libc::EINTR)) if self.fruitless_attempts < Limits::RETRIES_MAX => {
+                self.fruitless_attempts += 1;
+                return Verdict::Again;
+            }
+            (SystemCall::Open { .. }, None) => {
+                let number = result.as_ref().map_or(-1, |&number| number as RawFd);
+                // SAFETY: the kernel has opened it for this call.
+                self.descriptor = Some(unsafe { OwnedFd::from_raw_fd(number) });
+            }
+            _ => {}
+        }
+        self.finish(result)
     }
 
     fn record_move(&mut self, result: io::Result<usize>, ends_early: bool) -> Verdict {
@@ -220,10 +343,9 @@ impl Step {
 
     /// Whether all that was asked for is done, so that the next step may follow.
     fn is_complete(&self) -> bool {
-        match (&self.result, &self.action) {
-            (Ok(_), Action::Move(moving)) => self.done_bytes == moving.length_bytes,
-            (result, Action::Refused(_)) => result.is_ok(),
-            (Err(_), _) => false,
+        match &self.action {
+            Action::Move(moving) => self.result.is_ok() && self.done_bytes == moving.length_bytes,
+            _ => self.result.is_ok(),
         }
     }
 }
@@ -231,9 +353,15 @@ impl Step {
 impl Action {
     fn changes(&self) -> bool {
         match self {
-            Action::Refused(_) => false,
+            Action::Refused(_) | Action::Nop => false,
             Action::Move(moving) => moving.direction == Direction::Write,
+            Action::Call(call) => call.changes(),
+            Action::Sync { .. } | Action::Raw(_) => true,
         }
+    }
+
+    fn is_wait(&self) -> bool {
+        matches!(self, Action::Call(call) if call.is_wait())
     }
 }
 

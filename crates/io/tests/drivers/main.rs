@@ -12,6 +12,7 @@ mod crashes;
 mod drops;
 mod faults;
 mod forks;
+mod operations;
 mod page_cache;
 mod releasing;
 mod sandboxes;
