@@ -241,6 +241,30 @@ impl<T> Call<T> {
         self.work.append(*next.work);
         Call::of_work(self.work)
     }
+
+    /// Keeps `value` until the kernel is done with the call, and the caller has its result or has dropped it; then drops the value. A lock that
+    /// is kept so is still held when the future of the call was dropped, so that no later holder overtakes a call under way: with a lock for
+    /// each key, calls of a key are made one after the other, and those of others at once.
+    ///
+    /// ```
+    /// # use std::{fs::File, sync::Arc};
+    /// # use headwater_io::{Call, Driver, DriverOptions};
+    /// # let directory = tempfile::tempdir()?;
+    /// # let driver = Driver::new(&DriverOptions::default())?;
+    /// # let file = File::create(directory.path().join("data"))?;
+    /// let turn = Arc::new(()); // Or the guard of a lock, such as `mutex.lock_owned().await` of tokio.
+    /// let call = driver.call(Call::pwrite(file, "record", 0).keeping(turn.clone()));
+    /// drop(call); // Written all the same.
+    /// while Arc::strong_count(&turn) > 1 {
+    ///     driver.attend();
+    /// }
+    /// assert_eq!(std::fs::read(directory.path().join("data"))?, b"record");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn keeping(mut self, value: impl Send + 'static) -> Self {
+        self.work.keep(Box::new(value));
+        self
+    }
 }
 
 fn by_path<T>(path: &Path, call: impl FnOnce(Address<std::ffi::c_char>) -> SystemCall) -> Call<T> {

@@ -34,7 +34,12 @@ pub struct Work {
     steps: Steps,
     /// The step under way.
     at: usize,
+    /// Dropped when the work is done.
+    kept: Vec<Box<dyn Send>>,
 }
+
+// SAFETY: what was given, and what is kept, is reached by `&mut` and by value alone; a shared reference shows numbers.
+unsafe impl Sync for Work {}
 
 /// Mostly one.
 pub(crate) type Steps = SmallVec<[Step; 1]>;
@@ -90,12 +95,18 @@ pub(crate) enum Pieces {
 
 impl Work {
     pub(crate) fn of(step: Step) -> Box<Work> {
-        Box::new(Work { steps: SmallVec::from_buf([step]), at: 0 })
+        Box::new(Work { steps: SmallVec::from_buf([step]), at: 0, kept: Vec::new() })
     }
 
     /// These follow.
     pub(crate) fn append(&mut self, next: Work) {
         self.steps.extend(next.steps);
+        self.kept.extend(next.kept);
+    }
+
+    /// Keeps this as well.
+    pub(crate) fn keep(&mut self, kept: Box<dyn Send>) {
+        self.kept.push(kept);
     }
 
     /// What is asked for, in order.

@@ -461,6 +461,15 @@ fn a_call_outlives_its_driver() {
     }
 }
 
+/// Goal: calls and their handles can be moved to other threads and shared, whatever they were given. Method: the compiler.
+#[test]
+fn calls_travel() {
+    fn travels<T: Send + Sync>() {}
+    travels::<Calling<headwater_io::Returned<usize, (OwnedFd, std::cell::Cell<u8>)>>>();
+    travels::<Call<headwater_io::Returned<usize, (OwnedFd, std::cell::Cell<u8>)>>>();
+    travels::<(headwater_io::Rejected, headwater_io::Request)>();
+}
+
 /// Goal: polled again when it was ready, a future says so.
 #[test]
 fn asked_again() {

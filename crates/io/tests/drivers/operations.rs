@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -384,6 +385,92 @@ fn one_after_the_other_without_a_caller() {
             assert!(!waited.exists());
             assert_eq!(Arc::strong_count(&file), 1);
         });
+    }
+}
+
+/// Goal: with a lock for each key that its calls keep, no two calls of a key are under way at a time, also when futures are dropped in the
+/// middle; an endless call of one key holds up no other. Method: the locks count their holders.
+#[test]
+fn one_at_a_time_for_each_key() {
+    with_seed("operations::one_at_a_time_for_each_key", |seed| {
+        for bench in all_kinds(seed) {
+            let keys = [(); 3].map(|()| Key::default());
+            let file = Arc::new(File::options().read(true).write(true).open(bench.path()).unwrap());
+            let (reader, _writer) = pipe().unwrap();
+            watched(bench.name(), || {
+                let blocked = keys[2].lock();
+                let endless = bench.driver.call(Call::poll(reader, libc::POLLIN as u32).keeping(blocked));
+                thread::scope(|scope| {
+                    for number in 0..2 {
+                        let (bench, keys, file) = (&bench, &keys[..2], &file);
+                        scope.spawn(move || use_keys(bench, keys, file, &mut Rng::new(seed ^ number)));
+                    }
+                });
+                assert!(!endless.is_done() && keys[2].is_held());
+                drop(endless);
+                bench.driver.attend();
+                drop(keys[2].lock());
+            });
+            let written = std::fs::read(bench.path()).unwrap();
+            for (key, part) in keys[..2].iter().zip(written.chunks(8192)) {
+                assert_eq!(part[0], key.last(), "an earlier write was made later");
+                assert!(part.iter().all(|byte| *byte == part[0]), "two writes were mixed");
+            }
+            bench.assert_idle();
+        }
+    });
+}
+
+fn use_keys(bench: &Bench, keys: &[Key], file: &Arc<File>, rng: &mut Rng) {
+    for _ in 0..60 {
+        let place = rng.below(2) as usize;
+        let turn = keys[place].lock();
+        let byte = turn.byte();
+        let write = Call::pwrite(file.clone(), vec![byte; 8192], 8192 * place as u64).keeping(turn);
+        let call = bench.driver.call(write);
+        match rng.below(3) {
+            0 => assert_eq!(call.wait().result.unwrap(), 8192),
+            1 => assert_eq!(block_on(call).result.unwrap(), 8192),
+            _ => drop(call),
+        }
+        // The simulated device completes what was dropped while others wait.
+        bench.driver.attend();
+    }
+}
+
+/// A lock, and how often it was taken.
+#[derive(Clone, Default)]
+struct Key(Arc<(AtomicBool, AtomicU8)>);
+
+struct Turn(Key, u8);
+
+impl Key {
+    fn lock(&self) -> Turn {
+        while self.0.0.swap(true, Ordering::AcqRel) {
+            thread::yield_now();
+        }
+        Turn(self.clone(), self.0.1.fetch_add(1, Ordering::AcqRel) + 1)
+    }
+
+    fn is_held(&self) -> bool {
+        self.0.0.load(Ordering::Acquire)
+    }
+
+    fn last(&self) -> u8 {
+        self.0.1.load(Ordering::Acquire)
+    }
+}
+
+impl Turn {
+    fn byte(&self) -> u8 {
+        self.1
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        assert_eq!(self.0.last(), self.1, "another one was here meanwhile");
+        assert!(self.0.0.0.swap(false, Ordering::AcqRel), "two held it");
     }
 }
 

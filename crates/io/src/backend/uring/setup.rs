@@ -62,6 +62,8 @@ pub enum SubmissionPolling {
     On {
         /// 1 or more.
         idle_ms: u32,
+        /// The processor on which that thread runs; on one with a busy thread of the program, both crawl. `None`: the kernel decides.
+        processor: Option<u32>,
     },
 }
 
@@ -223,8 +225,11 @@ fn build(wanted: RingUse, level: Level) -> io::Result<Built> {
     if wanted.polling == DevicePolling::Polled {
         builder.setup_iopoll();
     }
-    if let SubmissionPolling::On { idle_ms } = wanted.submission_polling {
+    if let SubmissionPolling::On { idle_ms, processor } = wanted.submission_polling {
         builder.setup_sqpoll(idle_ms.max(1));
+        if let Some(processor) = processor {
+            builder.setup_sqpoll_cpu(processor);
+        }
     }
     let ring = builder.build(wanted.submission_entries.next_power_of_two())?;
     let mut probe = Probe::new();
