@@ -61,8 +61,8 @@ impl<T: CallOutput> Calling<T> {
     /// In a forked child, which does not have the call; after it was ready as a future.
     pub fn wait(self) -> T {
         match self.state {
-            State::UnderWay(completion) => finish(completion.wait_for_work()),
-            State::Refused(work) => finish(work.expect(READY)),
+            State::UnderWay(completion) => call::returned(completion.wait_for_work()),
+            State::Refused(work) => call::returned(work.expect(READY)),
         }
     }
 
@@ -89,8 +89,8 @@ impl<T: CallOutput> Future for Calling<T> {
     /// If polled again after it was ready, and when [`Completion::poll`](crate::Completion::poll) does.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         match &mut self.state {
-            State::UnderWay(completion) => completion.poll_work(context).map(finish),
-            State::Refused(work) => Poll::Ready(finish(work.take().expect(READY))),
+            State::UnderWay(completion) => completion.poll_work(context).map(call::returned),
+            State::Refused(work) => Poll::Ready(call::returned(work.take().expect(READY))),
         }
     }
 }
@@ -102,11 +102,6 @@ impl<T> fmt::Debug for Calling<T> {
             State::Refused(_) => f.write_str("Calling(refused)"),
         }
     }
-}
-
-#[allow(clippy::boxed_local)] // As it comes out of the slot.
-fn finish<T: CallOutput>(work: Box<Work>) -> T {
-    call::returned(work.into_steps())
 }
 
 const READY: &str = "a call is asked again after it was ready";

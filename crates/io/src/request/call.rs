@@ -14,7 +14,7 @@ use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 
-use crate::request::work::{Action, Move, Pieces, Step, Steps, Work};
+use crate::request::work::{Action, Move, Pieces, Step, Work};
 use crate::system::sys::{Direction, IO_SEGMENTS_MAX, IoSegment};
 
 /// A system call to be made by [`Driver::call`](crate::Driver::call), with whatever descriptor and buffers the caller has.
@@ -167,12 +167,15 @@ pub(crate) mod output {
 
     use super::Returned;
     use crate::request::attributes::Attributes;
-    use crate::request::work::{Step, Steps};
+    use crate::request::work::Step;
+
+    /// Steps of a call, taken out of where they lie.
+    pub(crate) type EndedSteps<'a> = smallvec::Drain<'a, [Step; 1]>;
 
     /// Made from steps that are done.
     pub trait FromSteps: Sized {
         /// Takes as many steps as it is made from.
-        fn from_steps(steps: &mut smallvec::IntoIter<[Step; 1]>) -> Self;
+        fn from_steps(steps: &mut EndedSteps<'_>) -> Self;
     }
 
     /// A number that the kernel returned, as what it means.
@@ -182,7 +185,7 @@ pub(crate) mod output {
     }
 
     impl<T: Value, G: 'static> FromSteps for Returned<T, G> {
-        fn from_steps(steps: &mut smallvec::IntoIter<[Step; 1]>) -> Self {
+        fn from_steps(steps: &mut EndedSteps<'_>) -> Self {
             let mut step = steps.next().expect("a call has as many steps as results");
             let (result, stopped_by) = (T::of_step(&mut step), step.stopped_by.take());
             Returned { result, stopped_by, given: step.into_given() }
@@ -196,7 +199,7 @@ pub(crate) mod output {
     }
 
     impl<A: FromSteps, B: FromSteps> FromSteps for (A, B) {
-        fn from_steps(steps: &mut smallvec::IntoIter<[Step; 1]>) -> (A, B) {
+        fn from_steps(steps: &mut EndedSteps<'_>) -> (A, B) {
             (A::from_steps(steps), B::from_steps(steps))
         }
     }
@@ -227,16 +230,12 @@ pub(crate) mod output {
             Ok(answer.expect("the kernel has answered"))
         }
     }
-
-    /// All of them.
-    pub(crate) fn of<T: FromSteps>(steps: Steps) -> T {
-        T::from_steps(&mut steps.into_iter())
-    }
 }
 
 /// What steps resulted in.
-pub(crate) fn returned<T: CallOutput>(steps: Steps) -> T {
-    output::of(steps)
+#[allow(clippy::boxed_local)] // It stays where it is: moving it out costs what a small request does.
+pub(crate) fn returned<T: CallOutput>(mut work: Box<Work>) -> T {
+    T::from_steps(&mut work.end_steps())
 }
 
 fn move_one(direction: Direction, file: &impl AsFd, piece: IoSegment, offset_bytes: u64) -> Action {

@@ -26,6 +26,7 @@ use smallvec::SmallVec;
 
 use crate::request::attempt::{Attempt, Segments, SyncAttempt, TransferAttempt, Verdict, build_segments};
 use crate::request::attributes::Attributes;
+use crate::request::call::output::EndedSteps;
 use crate::system::calls::SystemCall;
 use crate::system::sys::{self, Direction, IoSegment, SyncScope};
 
@@ -119,8 +120,9 @@ impl Work {
         self.actions().any(Action::is_wait) || !self.changes()
     }
 
-    pub(crate) fn into_steps(self) -> Steps {
-        self.steps
+    /// Takes the steps out.
+    pub(crate) fn end_steps(&mut self) -> EndedSteps<'_> {
+        self.steps.drain(..)
     }
 
     /// The first step was refused, so that none is carried out.
