@@ -288,7 +288,7 @@ pub(crate) fn finish(
 }
 
 /// All figures of ways: the name in JSON, the unit, which way is better, how many places are shown.
-const FIGURES: [(&str, &str, Better, usize); 40] = [
+const FIGURES: [(&str, &str, Better, usize); 42] = [
     ("appends_per_s", "appends/s", Better::Higher, 0),
     ("batches", "batches", Better::Higher, 0),
     LATENCIES[0],
@@ -299,6 +299,8 @@ const FIGURES: [(&str, &str, Better, usize); 40] = [
     LATENCIES[5],
     LATENCIES[6],
     LATENCIES[7],
+    LATENCIES[8],
+    LATENCIES[9],
     ("enters", "enters", Better::Lower, 2),
     ("cpu_ns_per_get", "CPU ns", Better::Lower, 1),
     ("gets_per_cpu_s", "gets/CPU s", Better::Higher, 0),
@@ -331,11 +333,11 @@ const FIGURES: [(&str, &str, Better, usize); 40] = [
     ("kib_per_write", "KiB a write", Better::Higher, 1),
 ];
 
-const LATENCIES: [(&str, &str, Better, usize); latency::COLUMNS.len()] = {
-    let mut figures = [("", "", Better::Lower, 0); latency::COLUMNS.len()];
+const LATENCIES: [(&str, &str, Better, usize); latency::ALL_COLUMNS.len()] = {
+    let mut figures = [("", "", Better::Lower, 0); latency::ALL_COLUMNS.len()];
     let mut index = 0;
     while index < figures.len() {
-        let (name, head, places) = latency::COLUMNS[index];
+        let (name, head, places) = latency::ALL_COLUMNS[index];
         figures[index] = (name, head, Better::Lower, places);
         index += 1;
     }

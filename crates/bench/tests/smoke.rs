@@ -99,6 +99,44 @@ fn peers_runs_what_is_asked_for() {
     assert_eq!(suite["skipped"], Value::Array(Vec::new()));
 }
 
+/// Goal: every arm of `nop` runs with every shape, with and without an affinity of kernel threads, and reports its least and its rarest
+/// latency.
+#[test]
+fn nop_runs_every_row() {
+    if let Some(reason) = headwater::testing::uring_refusal() {
+        return headwater_testkit::skip(reason);
+    }
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let pinned = ["--affinity", "0", "--kernel-affinity", "0", "--only", "nop"];
+    for (arguments, shapes) in [(&[][..], 5), (&pinned, 2)] {
+        let json = folder.path().join("report.json");
+        let output = Command::new(env!("CARGO_BIN_EXE_headwater-bench"))
+            .args(["nop", "--rounds", "1", "--seconds", "0.05", "--dir"])
+            .arg(folder.path())
+            .args(arguments)
+            .arg("--json")
+            .arg(&json)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+        let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+        let suites = report["suites"].as_array().unwrap();
+        assert_eq!(suites.len(), shapes, "{text}");
+        for (suite, rows) in suites.iter().zip([11, 11, 5, 5, 5]) {
+            let found = suite["rows"].as_array().unwrap();
+            let skipped = suite["skipped"].to_string();
+            assert!(found.len() >= rows || skipped.contains("no direct reads here"), "{text}");
+            for row in found {
+                let metrics = row["metrics"].as_array().unwrap();
+                let has = |name: &str| metrics.iter().any(|metric| metric["name"] == name);
+                assert!(has("min_us") && has("p99_9999_us"), "{row}");
+            }
+        }
+    }
+    assert_eq!(folder.path().read_dir().unwrap().count(), 1, "files are left behind");
+}
+
 /// Goal: every row of `store` runs, every arm reads the right bytes, and no object is left behind.
 #[test]
 fn store_runs_every_row() {

@@ -120,6 +120,21 @@ pub use inode::coherence::Coherence;
 /// The queue below the engine by itself: requests in memory of their own, submitted from any thread, batched, awaited by threads
 /// or by tasks on any executor, cancelled safely. For programs that bring their own cache.
 ///
+/// With whatever descriptor and buffers the program has, a system call is one line; see [`Call`](ring::Call):
+///
+/// ```
+/// use headwater::ring::{Call, Driver, DriverOptions};
+/// # let dir = tempfile::tempdir()?;
+/// # let file = std::fs::File::create(dir.path().join("data"))?;
+/// let driver = Driver::new(&DriverOptions::default())?;
+/// let written = driver.call(Call::pwritev(file, vec!["head", "water"], 0)).wait(); // or `.await`
+/// assert_eq!(written.result?, 9);
+/// let (file, buffers) = written.given;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// In memory that the rings know already, an [`Arena`](ring::Arena):
+///
 /// ```
 /// use std::sync::Arc;
 /// use headwater::ring::{
@@ -147,9 +162,10 @@ pub use inode::coherence::Coherence;
 /// ```
 pub mod ring {
     pub use headwater_io::{
-        Access, Arena, Batch, Completion, DirectAlignment, DirectIo, Direction, Driver, DriverInfo,
-        DriverOptions, Extent, Extents, FileKind, Finished, LocalDriver, OpenFile, Plug, RejectReason,
-        Rejected, Request, Route, Sharing, Transfer, Urgency,
+        Access, Arena, Attributes, Batch, Call, CallOutput, Calling, Completion, DirectAlignment, DirectIo,
+        Direction, Driver, DriverInfo, DriverOptions, Extent, Extents, FileKind, Finished, LocalDriver,
+        OpenFile, Plug, RawEntry, RejectReason, Rejected, Request, Returned, RingOperations, Route, Sharing,
+        SyncScope, Transfer, Urgency,
     };
 }
 

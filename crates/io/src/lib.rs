@@ -38,7 +38,8 @@ mod system;
 pub use backend::sim::{DeviceEvent, FaultOn, FaultRange, SimControl, SimOptions};
 #[cfg(all(any(test, feature = "faults"), not(headwater_loom)))]
 pub use backend::uring::faults::KernelFaults;
-pub use backend::uring::{Sharing, SubmissionPolling, uring_refusal};
+pub use backend::uring::{RingOperations, Sharing, SubmissionPolling, uring_refusal};
+pub use driver::calling::Calling;
 pub use driver::choice::{DriverKind, DriverOptions, Polling};
 pub use driver::completion::{Batch, Completion, Plug, Stuck};
 pub use driver::local::LocalDriver;
@@ -57,6 +58,9 @@ pub use memory::page_cache::{
     Overwritten, OwnedPage, PageCache, PageCacheStats, PageCounts, PinnedPage, PinnedPages, PinnedRun,
 };
 pub use memory::pressure::{Headroom, MemoryLimit, Pressure, Stall, system_memory_bytes};
+pub use request::attributes::Attributes;
+pub use request::call::{Call, CallOutput, Returned};
+pub use request::operations::RawEntry;
 pub use request::{Finished, Fsync, Rejected, Request, Transfer, WriteBack};
 pub use sync::background::{Background, BackgroundWaker, Pause};
 pub use sync::event::{Event, EventListener, WakeScope, contain};

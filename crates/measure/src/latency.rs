@@ -63,9 +63,14 @@ impl Latencies {
         self.histogram.mean() / 1e3
     }
 
-    /// Mean, percentiles and maximum in microseconds, by the names of [`COLUMNS`].
+    /// Minimum, mean, percentiles and maximum in microseconds, by the names of [`ALL_COLUMNS`].
     pub fn figures(&self) -> Figures {
-        let ends = [("mean_us", self.mean_us()), ("max_us", self.histogram.max() as f64 / 1e3)];
+        let least_us = if self.count() == 0 { 0.0 } else { self.histogram.min() as f64 / 1e3 };
+        let ends = [
+            ("min_us", least_us),
+            ("mean_us", self.mean_us()),
+            ("max_us", self.histogram.max() as f64 / 1e3),
+        ];
         let percentiles = PERCENTILES.map(|(share, name, _)| (name, self.within_us(share)));
         let figures = ends.into_iter().chain(percentiles);
         figures.fold(Figures::default(), |figures, (name, us)| figures.with(name, us))
@@ -81,13 +86,14 @@ impl Latencies {
 }
 
 /// Shares, and their names in JSON and for people.
-const PERCENTILES: [(f64, &str, &str); 6] = [
+const PERCENTILES: [(f64, &str, &str); 7] = [
     (0.5, "p50_us", "p50"),
     (0.9, "p90_us", "p90"),
     (0.99, "p99_us", "p99"),
     (0.999, "p99_9_us", "p99.9"),
     (0.9999, "p99_99_us", "p99.99"),
     (0.999_99, "p99_999_us", "p99.999"),
+    (0.999_999, "p99_9999_us", "p99.9999"),
 ];
 
 /// The figures of latencies as columns: the name in JSON, the head, and how many places are shown.
@@ -100,6 +106,20 @@ pub const COLUMNS: [(&str, &str, usize); 8] = [
     (PERCENTILES[4].1, PERCENTILES[4].2, 1),
     (PERCENTILES[5].1, PERCENTILES[5].2, 1),
     ("max_us", "max", 0),
+];
+
+/// The same with both ends, for tables of millions of steps and no terminal.
+pub const ALL_COLUMNS: [(&str, &str, usize); 10] = [
+    ("min_us", "min", 2),
+    COLUMNS[0],
+    COLUMNS[1],
+    COLUMNS[2],
+    COLUMNS[3],
+    COLUMNS[4],
+    COLUMNS[5],
+    COLUMNS[6],
+    (PERCENTILES[6].1, PERCENTILES[6].2, 1),
+    COLUMNS[7],
 ];
 
 const LATENCY_NS_MAX: u64 = 60_000_000_000;

@@ -1,18 +1,27 @@
-//! Ours: headwater's ring, shared by all threads or one for each.
+//! Ours: headwater's ring, by each form of request: in batches or by itself, in its own memory or the caller's.
+//!
+//! Owns: how each form is used.
+//! Does not own: the file that is read (reads), threads and clocks.
 
+use std::fs;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use headwater::DriverKind;
-use headwater::ring::{Driver, DriverOptions, Request, Sharing};
+use headwater::ring::{
+    Access, Arena, Call, DirectIo, Direction, Driver, DriverOptions, OpenFile, Request, Route, Sharing,
+    Transfer, Urgency,
+};
+use headwater::{DriverKind, Polling, SubmissionPolling};
 
 use headwater_measure::{Figures, Latencies, crew};
 
-use super::{ArmOptions, all_threads, figures};
+use super::reads::{self, Buffer, Offsets, Page, READ_BYTES};
+use super::{Arm, ArmOptions, Work, all_threads, figures};
 
 pub(super) fn any_thread(options: &ArmOptions) -> io::Result<Figures> {
     let driver = driver(options, Sharing::AnyThread)?;
-    let latencies = all_threads(options, || Ok(&driver), |driver| batches(options, driver))?;
+    let latencies = all_threads(options, || Ok(&driver), |driver| work(options, driver))?;
     Ok(figures(&latencies, Some(driver.stats().enters)))
 }
 
@@ -22,7 +31,7 @@ pub(super) fn local(options: &ArmOptions) -> io::Result<Figures> {
         options,
         || driver(options, Sharing::Local),
         |driver| {
-            let latencies = batches(options, &driver);
+            let latencies = work(options, &driver);
             enters.fetch_add(driver.stats().enters, Ordering::Relaxed);
             latencies
         },
@@ -31,15 +40,45 @@ pub(super) fn local(options: &ArmOptions) -> io::Result<Figures> {
 }
 
 fn driver(options: &ArmOptions, sharing: Sharing) -> io::Result<Driver> {
-    let queue_depth = options.entries;
-    Driver::new(&DriverOptions { kind: DriverKind::Uring, queue_depth, sharing, ..DriverOptions::default() })
+    let submission_polling = match options.arm {
+        Arm::AnyThreadSqpoll => {
+            SubmissionPolling::On { idle_ms: IDLE_MS, processor: options.kernel_affinity }
+        }
+        _ => SubmissionPolling::Off,
+    };
+    // One ring with all entries; its kernel thread would have a twin for each further ring.
+    let rings = (options.arm == Arm::AnyThreadSqpoll).then_some(1);
+    Driver::new(&DriverOptions {
+        kind: DriverKind::Uring,
+        queue_depth: options.entries,
+        rings,
+        polling: Polling::Off,
+        sharing,
+        submission_polling,
+        ..DriverOptions::default()
+    })
 }
 
-fn batches(options: &ArmOptions, driver: &Driver) -> io::Result<Latencies> {
+fn work(options: &ArmOptions, driver: &Driver) -> io::Result<Latencies> {
+    match (options.arm, options.work) {
+        (Arm::AnyThreadPlug, Work::Nop) => plugged(options, driver, || Ok(Request::Nop)),
+        (Arm::AnyThreadPlug, _) => plugged(options, driver, arena_reads(options, driver)?),
+        (Arm::Calls, Work::Nop) => nop_calls(options, driver),
+        (Arm::Calls, _) => read_calls(options, driver),
+        (_, Work::Nop) => batches(options, driver, || Ok(Request::Nop)),
+        _ => batches(options, driver, arena_reads(options, driver)?),
+    }
+}
+
+fn batches(
+    options: &ArmOptions,
+    driver: &Driver,
+    mut request: impl FnMut() -> io::Result<Request>,
+) -> io::Result<Latencies> {
     let mut batch = driver.batch();
     crew::time_steps(options.time(), || {
         for _ in 0..options.batch {
-            batch.push(Request::Nop).map_err(|_| io::Error::other("the ring took no whole batch"))?;
+            batch.push(request()?).map_err(|_| io::Error::other("the ring took no whole batch"))?;
         }
         let mut outcome = Ok(());
         batch.finish(|_, finished| {
@@ -50,3 +89,78 @@ fn batches(options: &ArmOptions, driver: &Driver) -> io::Result<Latencies> {
         outcome
     })
 }
+
+/// Each request by itself, submitted together.
+fn plugged(
+    options: &ArmOptions,
+    driver: &Driver,
+    mut request: impl FnMut() -> io::Result<Request>,
+) -> io::Result<Latencies> {
+    let mut under_way = Vec::with_capacity(options.batch as usize);
+    crew::time_steps(options.time(), || {
+        let mut plug = driver.plug();
+        for _ in 0..options.batch {
+            under_way.push(plug.submit(request()?, Urgency::Demand).map_err(io::Error::other)?);
+        }
+        drop(plug);
+        under_way.drain(..).try_for_each(|completion| completion.wait().result.map(drop))
+    })
+}
+
+/// The same as calls.
+fn nop_calls(options: &ArmOptions, driver: &Driver) -> io::Result<Latencies> {
+    let mut under_way = Vec::with_capacity(options.batch as usize);
+    crew::time_steps(options.time(), || {
+        let mut plug = driver.plug();
+        under_way.extend((0..options.batch).map(|_| plug.call(Call::nop(()))));
+        drop(plug);
+        under_way.drain(..).try_for_each(|call| call.wait().result)
+    })
+}
+
+/// Reads into buffers of the caller's, which are used again.
+fn read_calls(options: &ArmOptions, driver: &Driver) -> io::Result<Latencies> {
+    let file: Arc<fs::File> = Arc::new(reads::open(path(options)?, options.work)?);
+    let (mut offsets, mut under_way) = (Offsets::new(), Vec::with_capacity(options.batch as usize));
+    let mut buffers: Vec<Buffer> = (0..options.batch).map(|_| Buffer(Page::new())).collect();
+    crew::time_steps(options.time(), || {
+        let mut plug = driver.plug();
+        for buffer in buffers.drain(..) {
+            under_way.push(plug.call(Call::pread(file.clone(), buffer, offsets.next(options.work))));
+        }
+        drop(plug);
+        for call in under_way.drain(..) {
+            let read = call.wait();
+            check(read.result?)?;
+            buffers.push(read.given.1);
+        }
+        Ok(())
+    })
+}
+
+/// Reads into memory of an arena, which the rings know.
+fn arena_reads(options: &ArmOptions, driver: &Driver) -> io::Result<impl FnMut() -> io::Result<Request>> {
+    let direct = if options.work == Work::Direct { DirectIo::Required } else { DirectIo::Off };
+    let route = if options.work == Work::Direct { Route::Direct } else { Route::Buffered };
+    let file = Arc::new(OpenFile::open(path(options)?, direct, Access::Read)?);
+    let arena = Arena::new(4 << 20).map_err(io::Error::other)?;
+    driver.register_memory(&arena);
+    let (mut offsets, work) = (Offsets::new(), options.work);
+    Ok(move || {
+        let extents = arena.allocate_run(READ_BYTES, Urgency::Demand).ok_or(io::ErrorKind::OutOfMemory)?;
+        let (direction, offset_bytes) = (Direction::Read, offsets.next(work));
+        let file = file.clone();
+        Ok(Transfer { direction, file, route, offset_bytes, length_bytes: READ_BYTES, extents }.into())
+    })
+}
+
+fn path(options: &ArmOptions) -> io::Result<&std::path::Path> {
+    options.path.as_deref().ok_or_else(|| io::Error::other("reads need --path"))
+}
+
+fn check(read_bytes: usize) -> io::Result<()> {
+    if read_bytes == READ_BYTES { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+/// The kernel thread stays awake between batches, however slow the device is.
+const IDLE_MS: u32 = 100;

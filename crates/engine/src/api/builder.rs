@@ -10,8 +10,8 @@ use headwater_core::limits::Limits;
 use headwater_core::readahead::{ReadaheadLimits, ReadaheadPolicy};
 use headwater_core::replacement::Policy;
 use headwater_io::{
-    Arena, Driver, DriverKind, DriverOptions, LocalDriver, Notices, Polling, Pressure, SubmissionPolling,
-    system_memory_bytes,
+    Arena, Driver, DriverKind, DriverOptions, LocalDriver, Notices, Polling, Pressure, RingOperations,
+    SubmissionPolling, system_memory_bytes,
 };
 
 use crate::api::local::LocalEngine;
@@ -191,6 +191,7 @@ impl EngineBuilder {
             rings: self.rings,
             polling: self.polling,
             submission_polling: self.submission_polling,
+            operations: RingOperations::Transfers,
             ..DriverOptions::default()
         })
     }

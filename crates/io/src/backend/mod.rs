@@ -3,3 +3,4 @@
 pub(crate) mod sim;
 pub(crate) mod threads;
 pub(crate) mod uring;
+pub(crate) mod waits;

@@ -12,6 +12,7 @@
 //! Invariants: I4 dropping the driver completes what is pending.
 //! Locks: `state` while drawing, never across a transfer.
 
+mod calls;
 mod control;
 mod record;
 
@@ -34,6 +35,7 @@ use crate::sync::lock;
 use crate::system::fork::ProcessMark;
 use crate::system::sys::{self, Direction, IoSegment, SyncScope};
 
+use calls::{SimWait, describe_call};
 pub use control::{FaultOn, FaultRange, SimControl};
 pub use record::DeviceEvent;
 use record::{Recording, Ticket};
@@ -88,6 +90,7 @@ struct Pending {
     delay_steps: u32,
     /// Its entry in the log.
     ticket: Option<Ticket>,
+    wait: Option<SimWait>,
 }
 
 impl Sim {
@@ -109,9 +112,14 @@ impl Sim {
     }
 
     fn enqueue(&self, id: SlotId, ticket: Option<Ticket>) {
+        // SAFETY: the caller is the driver of this request, and no attempt of it is under way.
+        let wait = match unsafe { self.slots.prepare(id) } {
+            Attempt::Call(call) if call.is_wait() => Some(SimWait { call, due: self.due(&call) }),
+            _ => None,
+        };
         let mut state = lock(&self.state);
         let delay_steps = state.below(u64::from(self.options.delay_steps_max) + 1) as u32;
-        state.pending.push(Pending { id, delay_steps, ticket });
+        state.pending.push(Pending { id, delay_steps, ticket, wait });
     }
 
     /// A task polls. Says whether it is to poll again at once if it finds nothing.
@@ -134,14 +142,25 @@ impl Sim {
     /// Time passes: every pending request comes one step nearer, and one that is ready is attempted.
     pub(crate) fn step(&self) {
         let chosen = lock(&self.state).choose();
-        let Some(Pending { id, ticket, .. }) = chosen else {
+        let Some(Pending { id, ticket, wait, .. }) = chosen else {
             // Another thread may be attempting the last one.
             return thread::yield_now();
         };
+        // A pending request has this driver, and one thread takes it out. The slot keeps the segments, their memory and the open file until
+        // it is told the result.
+        let result = match wait {
+            // SAFETY: as above.
+            None => unsafe { self.carry_out_once(id, ticket) },
+            // SAFETY: as above.
+            Some(waiting) => match unsafe { self.look_at(id, waiting) } {
+                Some(result) => result,
+                None => {
+                    lock(&self.state).pending.push(Pending { id, delay_steps: 0, ticket, wait });
+                    return thread::yield_now();
+                }
+            },
+        };
         let mut completed = Completed::new();
-        // SAFETY: a pending request has this driver, and one thread takes it out. The slot keeps the segments, their
-        // memory and the open file until it is told the result.
-        let result = unsafe { self.carry_out_once(id, ticket) };
         let has_moved = result.is_ok();
         // SAFETY: as above; the attempt is over.
         if unsafe { self.slots.attempt(id, result, &mut completed) } == Verdict::Again {
@@ -163,6 +182,8 @@ impl Sim {
         unsafe {
             match self.slots.prepare(id) {
                 Attempt::Nop => Ok(0),
+                Attempt::Raw(_) => Err(io::ErrorKind::Unsupported.into()),
+                Attempt::Call(call) => self.attempt_call(call, ticket),
                 Attempt::Sync(sync) => {
                     let file = BorrowedFd::borrow_raw(sync.descriptor);
                     self.attempt_sync(file, sync.scope, ticket).map(|()| 0)
@@ -172,9 +193,10 @@ impl Sim {
         }
     }
 
-    /// Completes everything that is pending.
+    /// Completes everything that is pending, but waits that have an owner.
     pub(crate) fn complete_pending(&self) {
-        while !lock(&self.state).pending.is_empty() {
+        let ends = |pending: &Pending| pending.wait.is_none() || self.slots.may_end_early(pending.id);
+        while lock(&self.state).pending.iter().any(ends) {
             self.step();
         }
     }
@@ -535,7 +557,8 @@ unsafe fn describe(attempt: &Attempt) -> io::Result<Option<DeviceEvent>> {
     // to be written.
     unsafe {
         match attempt {
-            Attempt::Nop => Ok(None),
+            Attempt::Nop | Attempt::Raw(_) => Ok(None),
+            Attempt::Call(call) => describe_call(call),
             Attempt::Sync(sync) => describe_sync(BorrowedFd::borrow_raw(sync.descriptor), sync.scope),
             Attempt::Transfer(attempt) => Piece::of(attempt).describe(),
         }

@@ -17,6 +17,7 @@ use std::thread::{self, JoinHandle};
 
 use headwater_core::limits::Limits;
 
+use crate::backend::waits::{Wait, Waits};
 use crate::memory::arena::Urgency;
 use crate::request::attempt::{Attempt, Verdict};
 use crate::request::slot_table::SlotId;
@@ -38,10 +39,12 @@ struct Shared {
     slots: Arc<Slots>,
     queue: Mutex<Queue>,
     arrived: Condvar,
+    waits: Waits,
 }
 
 struct Queue {
     waiting: VecDeque<SlotId>,
+    workers: usize,
     idle_workers: usize,
     stopping: bool,
 }
@@ -50,10 +53,12 @@ impl Threads {
     pub(crate) fn new(slots: &Arc<Slots>) -> Threads {
         let queue = Queue {
             waiting: VecDeque::with_capacity(slots.depth() as usize),
+            workers: 0,
             idle_workers: 0,
             stopping: false,
         };
-        let shared = Shared { slots: slots.clone(), queue: Mutex::new(queue), arrived: Condvar::new() };
+        let (slots_here, waits) = (slots.clone(), Waits::default());
+        let shared = Shared { slots: slots_here, queue: Mutex::new(queue), arrived: Condvar::new(), waits };
         let workers_max = (slots.depth() as usize).min(Limits::THREADS_MAX as usize);
         let mark = ProcessMark::here();
         Threads { shared: Arc::new(shared), workers: Mutex::new(Vec::new()), workers_max, mark }
@@ -69,6 +74,11 @@ impl Threads {
             self.shared.work_off_queue();
         }
         self.shared.arrived.notify_one();
+    }
+
+    /// Some request that waits may have been cancelled.
+    pub(crate) fn look_at_waits(&self) {
+        self.shared.waits.ring();
     }
 
     /// The worker unparks this thread when the request is done.
@@ -105,8 +115,11 @@ impl Drop for Threads {
         if !self.mark.is_here() {
             // In a forked child there are no workers, and one that is gone may hold the lock.
             std::mem::take(unpoisoned(self.workers.get_mut())).into_iter().for_each(std::mem::forget);
+            // The thread that waits has no handle here that would join it: it is forgotten with what is shared.
+            std::mem::forget(self.shared.clone());
             return;
         }
+        self.shared.waits.stop();
         self.shared.lock().stopping = true;
         self.shared.arrived.notify_all();
         let me = thread::current().id();
@@ -119,8 +132,9 @@ impl Drop for Threads {
 }
 
 impl Shared {
-    fn work(&self) {
+    fn work(self: &Arc<Shared>) {
         let mut queue = self.lock();
+        queue.workers += 1;
         loop {
             if let Some(id) = queue.waiting.pop_front() {
                 drop(queue);
@@ -136,7 +150,7 @@ impl Shared {
         }
     }
 
-    fn work_off_queue(&self) {
+    fn work_off_queue(self: &Arc<Shared>) {
         loop {
             let next = self.lock().waiting.pop_front();
             let Some(id) = next else { return };
@@ -144,23 +158,77 @@ impl Shared {
         }
     }
 
-    fn carry_out(&self, id: SlotId) {
-        let mut completed = Completed::new();
+    fn carry_out(self: &Arc<Shared>, id: SlotId) {
         // SAFETY: a request in the queue has this driver, and one worker takes it out. The slot keeps the segments,
         // their memory and the open file until `attempt` is told the result.
-        while unsafe { self.slots.attempt(id, self.carry_out_once(id), &mut completed) } == Verdict::Again {}
+        if let Some(result) = unsafe { self.carry_out_once(id) } {
+            self.go_on(id, result);
+        }
+    }
+
+    /// An attempt is over; makes those that follow.
+    fn go_on(self: &Arc<Shared>, id: SlotId, mut result: io::Result<usize>) {
+        let mut completed = Completed::new();
+        // SAFETY: as in `carry_out`.
+        while unsafe { self.slots.attempt(id, result, &mut completed) } == Verdict::Again {
+            // SAFETY: as in `carry_out`.
+            match unsafe { self.carry_out_once(id) } {
+                Some(next) => result = next,
+                None => return,
+            }
+        }
+        self.release(completed);
+    }
+
+    /// A request is finished: others take its place.
+    fn release(self: &Arc<Shared>, mut completed: Completed) {
         let launched = self.slots.release_places(&mut completed);
         self.lock().waiting.extend(launched);
         self.slots.wake_owners(&mut completed);
     }
 
+    /// Hands the request to the thread that waits.
+    fn await_elsewhere(self: &Arc<Shared>, wait: Wait) -> io::Result<()> {
+        self.waits.add(wait, || {
+            let shared = self.clone();
+            spawn("headwater-waits", THREAD_STACK_BYTES, move || {
+                let is_cancelled = |id| shared.slots.may_end_early(id);
+                shared.waits.work(is_cancelled, |id, result| shared.end_wait(id, result));
+            })
+        })
+    }
+
+    /// A request has waited long enough. Workers do what follows in it, so that other waits are looked at meanwhile.
+    fn end_wait(self: &Arc<Shared>, id: SlotId, result: io::Result<usize>) {
+        let mut completed = Completed::new();
+        // SAFETY: a request that waits has this driver, and one thread looks at it.
+        match unsafe { self.slots.attempt(id, result, &mut completed) } {
+            Verdict::Finished => self.release(completed),
+            Verdict::Again => self.lock().waiting.push_back(id),
+        }
+        if self.lock().workers > 0 {
+            self.arrived.notify_all();
+        } else {
+            // There is no thread to be had.
+            self.work_off_queue();
+        }
+    }
+
+    /// The result of an attempt. `None` if the request waits now, and is carried on by the thread for that.
+    ///
     /// # Safety
-    /// The caller is the driver of this request.
-    unsafe fn carry_out_once(&self, id: SlotId) -> io::Result<usize> {
+    /// The caller is the driver of this request, and no longer is with `None`.
+    unsafe fn carry_out_once(self: &Arc<Shared>, id: SlotId) -> Option<io::Result<usize>> {
         // SAFETY: as the caller promises.
-        unsafe {
+        Some(unsafe {
             match self.slots.prepare(id) {
                 Attempt::Nop => Ok(0),
+                Attempt::Raw(_) => Err(io::ErrorKind::Unsupported.into()),
+                Attempt::Call(call) if call.is_wait() => match self.await_elsewhere(Wait { id, call }) {
+                    Ok(()) => return None,
+                    Err(error) => Err(error),
+                },
+                Attempt::Call(call) => call.carry_out(),
                 Attempt::Transfer(attempt) => {
                     let file = BorrowedFd::borrow_raw(attempt.descriptor);
                     sys::transfer(attempt.direction, file, attempt.segments.as_slice(), attempt.offset_bytes)
@@ -169,7 +237,7 @@ impl Shared {
                     sys::sync(BorrowedFd::borrow_raw(attempt.descriptor), attempt.scope).map(|()| 0)
                 }
             }
-        }
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -204,6 +272,7 @@ mod tests {
     use crate::backend::sim::SimOptions;
     use crate::file::{Access, Allocated, AppendFile, Creation, DirectIo, OpenFile, Route};
     use crate::memory::arena::{Arena, Extents, Urgency};
+    use crate::request::call::Call;
     use crate::request::{Fsync, Request, Transfer};
     use crate::system::sys::{Direction, SyncScope};
     use std::sync::Arc;
@@ -256,6 +325,48 @@ mod tests {
         drop(driver);
         drop(finished);
         assert_eq!(arena.stats().used_bytes, 0);
+    }
+
+    /// Goal: I1, I4: a call's descriptor and buffers are touched by the driver alone until they come back. Method: under miri, on the drivers
+    /// that it can run: every kind of transfer, waited for, polled, cancelled, dropped and leaked.
+    #[test]
+    fn every_way_of_calling() {
+        let sim = SimOptions { repolls: false, ..SimOptions::hostile(5) };
+        for kind in [DriverKind::Threads, DriverKind::Sim(sim)] {
+            let directory = tempfile::tempdir().unwrap();
+            let options = std::fs::File::options().read(true).write(true).create(true).truncate(true).clone();
+            let file = Arc::new(options.open(directory.path().join("file")).unwrap());
+            let options = DriverOptions { kind, queue_depth: 2, ..DriverOptions::default() };
+            let driver = Driver::new(&options).unwrap();
+            let parts = vec![vec![1; 3000], vec![2; 3000], vec![3; 100]];
+            let written = driver.call(Call::pwritev(file.clone(), parts, 10)).wait();
+            assert_eq!((written.result.unwrap(), written.given.1.len()), (6100, 3));
+            driver.call(Call::pwrite(file.clone(), [9; 10], 0)).wait().result.unwrap();
+            let mut plug = driver.plug();
+            let mut calls: Vec<_> =
+                (0..5).map(|_| plug.call(Call::preadv(file.clone(), vec![[0_u8; 2000]; 2], 0))).collect();
+            drop(plug);
+            let polled = std::pin::Pin::new(&mut calls[0]).poll(&mut Context::from_waker(Waker::noop()));
+            drop((polled, calls.remove(0)));
+            calls[0].cancel();
+            let read = calls.pop().unwrap().wait();
+            assert_eq!(read.result.unwrap(), 4000);
+            assert_eq!((read.given.1[0][9], read.given.1[0][10], read.given.1[1][1010]), (9, 1, 2));
+            drop(calls);
+            let chain = || {
+                Call::nop(vec![0; 10]).then(Call::pwrite(file.clone(), [9; 10], 0)).then(Call::nop("given"))
+            };
+            let ((nothing, _), last) = driver.call(chain()).wait();
+            assert_eq!((nothing.given.len(), last.given), (10, "given"));
+            drop(driver.call(chain()));
+            let short = driver.call(Call::pread(file.clone(), vec![0; 200], 6000)).wait();
+            assert_eq!(short.result.unwrap(), 110);
+            assert!(short.given.1[10..110].iter().all(|&byte| byte == 3) && short.given.1[9] == 2);
+            driver.attend();
+            drop((driver, short.given, read.given));
+            // `written` has the other.
+            assert_eq!(Arc::strong_count(&file), 2);
+        }
     }
 
     /// Goal: every call by which the calling thread changes a file, and asks for its room, touches only what it was given, and does what

@@ -17,7 +17,7 @@ use headwater_core::limits::Limits;
 
 use crate::backend::sim::{Sim, SimOptions};
 use crate::backend::threads::Threads;
-use crate::backend::uring::{DevicePolling, RingUse, Sharing, SubmissionPolling, Uring};
+use crate::backend::uring::{DevicePolling, RingOperations, RingUse, Sharing, SubmissionPolling, Uring};
 use crate::driver::queue::{Backend, Queue};
 use crate::request::slots::Slots;
 
@@ -86,6 +86,8 @@ pub struct DriverOptions {
     pub sharing: Sharing,
     /// Only for `uring`.
     pub submission_polling: SubmissionPolling,
+    /// Only for `uring`.
+    pub operations: RingOperations,
 }
 
 impl Default for DriverOptions {
@@ -97,6 +99,7 @@ impl Default for DriverOptions {
             polling: Polling::default(),
             sharing: Sharing::AnyThread,
             submission_polling: SubmissionPolling::Off,
+            operations: RingOperations::default(),
         }
     }
 }
@@ -178,6 +181,7 @@ pub(super) fn rings(options: &DriverOptions, polling: DevicePolling) -> io::Resu
                 sharing: options.sharing,
                 polling,
                 submission_polling: options.submission_polling,
+                operations: options.operations,
             };
             let uring = Uring::new(&slots, wanted)?;
             Ok(Arc::new(Queue::new(slots, Backend::Uring(uring))))

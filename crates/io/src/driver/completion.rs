@@ -19,10 +19,13 @@ use smallvec::SmallVec;
 
 use crate::backend::threads::carry_out_here;
 use crate::driver::Driver;
+use crate::driver::calling::Calling;
 use crate::driver::queue::{Backend, Queue, Start};
 use crate::file::{OpenFile, Route};
 use crate::memory::arena::{Arena, Urgency};
+use crate::request::call::{Call, CallOutput};
 use crate::request::slot_table::{SlotId, SlotIds, TOGETHER};
+use crate::request::work::Work;
 use crate::request::{Finished, Rejected, Request, Transfer};
 use crate::system::reject::RejectReason;
 use crate::system::sys::Direction;
@@ -34,6 +37,8 @@ pub struct Completion {
     taken: bool,
     /// A copy of the request, if it is a read whose completion a stuck thread may hold back.
     again: Option<Reread>,
+    /// Whether it is a call that ends when it is dropped, since it may last for ever.
+    ends_here: bool,
     /// The queue's stalls when the request was submitted, or was last begun again.
     stalls: u64,
 }
@@ -48,9 +53,10 @@ impl Completion {
         start: Start,
     ) -> Result<Completion, Rejected> {
         let again = if queue.may_get_stuck() { Reread::of(&request) } else { None };
+        let ends_here = matches!(&request, Request::Call(work) if work.ends_with_its_caller());
         let stalls = queue.stalls();
         let id = queue.submit(request, urgency, start)?;
-        Ok(Completion { queue: queue.clone(), id, taken: false, again, stalls })
+        Ok(Completion { queue: queue.clone(), id, taken: false, again, ends_here, stalls })
     }
 
     /// Blocks until the request is done. In a lone thread on `uring` this costs no thread switch: it reaps for itself.
@@ -160,9 +166,22 @@ impl Completion {
     }
 
     fn poll_once(&mut self, context: &mut Context<'_>) -> Poll<Finished> {
+        self.poll_by(context, Completion::take_or_wait)
+    }
+
+    /// As [`Completion::poll`], for a call.
+    pub(crate) fn poll_work(&mut self, context: &mut Context<'_>) -> Poll<Box<Work>> {
+        self.poll_by(context, Completion::take_work_or_wait)
+    }
+
+    fn poll_by<D>(
+        &mut self,
+        context: &mut Context<'_>,
+        take_or_wait: fn(&mut Self, &mut Context<'_>) -> Option<D>,
+    ) -> Poll<D> {
         assert!(!self.taken, "a completion is polled again after it was ready");
         assert!(!self.queue.is_forked(), "a request of the parent process is waited for there");
-        if let Some(finished) = self.take_or_wait(context) {
+        if let Some(finished) = take_or_wait(self, context) {
             return Poll::Ready(finished);
         }
         match &self.queue.backend {
@@ -171,7 +190,7 @@ impl Completion {
             // The simulation makes progress only in calls: it takes a step, and the task is polled again.
             Backend::Sim(sim) => {
                 let repolls = sim.step_and_repolls();
-                if let Some(finished) = self.take_or_wait(context) {
+                if let Some(finished) = take_or_wait(self, context) {
                     return Poll::Ready(finished);
                 }
                 if repolls {
@@ -187,6 +206,23 @@ impl Completion {
         let finished = unsafe { self.queue.slots.take_or_wait(self.id, context.waker()) };
         self.taken = finished.is_some();
         finished
+    }
+
+    fn take_work_or_wait(&mut self, context: &mut Context<'_>) -> Option<Box<Work>> {
+        // SAFETY: as above.
+        let work = unsafe { self.queue.slots.take_work_or_wait(self.id, context.waker()) };
+        self.taken = work.is_some();
+        work
+    }
+
+    /// As [`Completion::wait`], for a call.
+    pub(crate) fn wait_for_work(mut self) -> Box<Work> {
+        assert!(!self.taken, "a call is asked again after it was ready");
+        let waited = self.wait_or_look(&mut { STUCK_LOOK });
+        assert!(waited == Waited::Done, "only a request of an arena is begun again");
+        self.taken = true;
+        // SAFETY: this handle is the request's only owner, and gives that up.
+        unsafe { self.queue.slots.take_work(self.id) }.expect("waited for")
     }
 
     /// Whether the request is done, or its result was taken. No syscall, except to collect deferred completions of a local ring, and
@@ -209,8 +245,10 @@ impl Completion {
             return;
         }
         self.queue.slots.set_cancelled(self.id);
-        if let Backend::Uring(uring) = &self.queue.backend {
-            uring.cancel(self.id);
+        match &self.queue.backend {
+            Backend::Uring(uring) => uring.cancel(self.id),
+            Backend::Threads(threads) => threads.look_at_waits(),
+            Backend::Sim(_) => {}
         }
     }
 }
@@ -225,6 +263,9 @@ impl Drop for Completion {
     fn drop(&mut self) {
         if self.taken || self.queue.is_forked() {
             return;
+        }
+        if self.ends_here && !self.queue.slots.is_done(self.id) {
+            self.queue.end_wait(self.id);
         }
         // SAFETY: this handle is the request's only owner, and gone after this.
         let under_way = unsafe { self.queue.slots.abandon(self.id) };
@@ -323,9 +364,14 @@ impl<'a> Plug<'a> {
             return Err(Rejected { request, reason: RejectReason::Forked });
         }
         self.driver.check_thread();
-        let queues = self.driver.queues_for(&request);
+        let queue = self.queue_among(self.driver.queues_for(&request));
+        Completion::submit(&queue, request, urgency, Start::Staged)
+    }
+
+    /// The one that this has staged requests in already, else one that takes them from now on.
+    fn queue_among(&mut self, queues: &'a [Arc<Queue>]) -> Arc<Queue> {
         let chosen = self.queues.iter().find(|chosen| queues.iter().any(|queue| Arc::ptr_eq(queue, chosen)));
-        let queue = match chosen {
+        match chosen {
             Some(queue) => queue.clone(),
             None => {
                 let queue = self.driver.pick(queues).clone();
@@ -333,8 +379,20 @@ impl<'a> Plug<'a> {
                 self.queues.push(queue.clone());
                 queue
             }
-        };
-        Completion::submit(&queue, request, urgency, Start::Staged)
+        }
+    }
+
+    /// As [`Driver::call`].
+    ///
+    /// # Panics
+    /// When [`Driver::call`] does.
+    pub fn call<T: CallOutput>(&mut self, call: Call<T>) -> Calling<T> {
+        if self.driver.is_forked() {
+            return Calling::refused(call.work, RejectReason::Forked);
+        }
+        self.driver.check_thread();
+        let queue = self.queue_among(self.driver.ordinary_queues());
+        Calling::submit(queue.for_work(&call.work), call, Start::Staged)
     }
 
     /// Submits the staged requests to the kernel.

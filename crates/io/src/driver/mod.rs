@@ -11,6 +11,7 @@
 //! Does not own: which driver there is (choice), request state (slots), memory (arena), the work of a queue.
 //! Invariants: I4 dropping a [`Completion`] or the [`Driver`] at any moment frees nothing that the device still uses.
 
+pub(crate) mod calling;
 pub(crate) mod choice;
 pub(crate) mod completion;
 pub(crate) mod local;
@@ -27,11 +28,13 @@ use headwater_core::units::ByteRange;
 
 use crate::backend::sim::Sim;
 use crate::backend::uring::{DevicePolling, Sharing, polled_read_works};
+use crate::driver::calling::Calling;
 use crate::driver::choice::{Choice, DriverKind, DriverOptions, Polling};
 use crate::driver::completion::{Batch, Completion, Plug};
 use crate::driver::queue::{Backend, Queue, Start};
 use crate::file::{Allocated, AppendFile, Appended, OpenFile, Route};
 use crate::memory::arena::{Arena, ArenaKey, Urgency};
+use crate::request::call::{Call, CallOutput};
 use crate::request::{Rejected, Request};
 use crate::system::fork::ProcessMark;
 use crate::system::reject::RejectReason;
@@ -193,6 +196,21 @@ impl Driver {
         self.check_thread();
         let queue = self.pick(self.queues_for(&request));
         Completion::submit(queue, request, urgency, Start::Now)
+    }
+
+    /// Makes a system call with the caller's own descriptor and buffers. It starts at once if there is a place in the queue; else it
+    /// waits in order. Never blocks. Refused calls ([`RejectReason::Forked`], [`RejectReason::TooMany`]) are ready at once, with that
+    /// error.
+    ///
+    /// # Panics
+    /// On a local driver when called by another thread than the one that built it.
+    pub fn call<T: CallOutput>(&self, call: Call<T>) -> Calling<T> {
+        if self.is_forked() {
+            return Calling::refused(call.work, RejectReason::Forked);
+        }
+        self.check_thread();
+        let queue = self.pick(self.ordinary_queues()).for_work(&call.work);
+        Calling::submit(queue, call, Start::Now)
     }
 
     /// A scope whose requests go to the kernel in one system call.

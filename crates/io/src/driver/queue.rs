@@ -14,6 +14,7 @@ use crate::backend::uring::Uring;
 use crate::memory::arena::{ArenaKey, Urgency};
 use crate::request::slot_table::SlotId;
 use crate::request::slots::Slots;
+use crate::request::work::Work;
 use crate::request::{Rejected, Request};
 use crate::system::fork::ProcessMark;
 use crate::system::reject::RejectReason;
@@ -23,7 +24,7 @@ pub(crate) struct Queue {
     pub(crate) backend: Backend,
     /// See [`DriverStats::stuck_waits`](super::DriverStats::stuck_waits).
     stuck_waits: AtomicU64,
-    /// Worker threads for reads that tasks begin again.
+    /// Worker threads for reads that tasks begin again, and for calls that a ring cannot carry out.
     relief: OnceLock<Arc<Queue>>,
     mark: ProcessMark,
 }
@@ -197,6 +198,24 @@ impl Queue {
         matches!(&self.backend, Backend::Uring(uring) if !uring.is_deferred())
     }
 
+    /// This queue, or worker threads beside it if its backend cannot carry out the call.
+    pub(crate) fn for_work<'a>(self: &'a Arc<Queue>, work: &Work) -> &'a Arc<Queue> {
+        match &self.backend {
+            Backend::Uring(uring) if !uring.carries_out(work) => self.relief(),
+            _ => self,
+        }
+    }
+
+    /// Ends a wait that no caller is interested in any more.
+    pub(crate) fn end_wait(&self, id: SlotId) {
+        self.slots.set_cancelled(id);
+        match &self.backend {
+            Backend::Uring(uring) => uring.cancel_abandoned(id),
+            Backend::Threads(threads) => threads.look_at_waits(),
+            Backend::Sim(_) => {}
+        }
+    }
+
     /// Ensures that requests in flight are completed although no caller waits for them.
     pub(crate) fn attend(&self) {
         match &self.backend {
@@ -229,5 +248,5 @@ impl Queue {
     }
 }
 
-/// Reads that tasks begin again at a time, each by a thread; more wait.
+/// Requests at a time, each by a thread; more wait.
 const RELIEF_DEPTH: u32 = 8;

@@ -16,11 +16,14 @@ use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
 use headwater_core::limits::Limits;
+use io_uring::squeue;
 
 use crate::file::Route;
 use crate::memory::arena::{Chunk, Extents};
 use crate::request::slot_table::SlotId;
+use crate::request::work::Work;
 use crate::request::{Finished, Request, Span, Transfer};
+use crate::system::calls::SystemCall;
 use crate::system::sys::{self, Direction, IoSegment, SyncScope};
 
 /// A request with its progress.
@@ -58,6 +61,10 @@ pub(crate) enum Attempt {
     Nop,
     Transfer(TransferAttempt),
     Sync(SyncAttempt),
+    /// What it points to is valid until the attempt's result is given to [`Slots::attempt`](super::slots::Slots::attempt).
+    Call(SystemCall),
+    /// The same.
+    Raw(Box<squeue::Entry>),
 }
 
 /// The memory behind `segments` is valid until the attempt's result is given to [`Slots::attempt`](super::slots::Slots::attempt).
@@ -102,6 +109,7 @@ impl Active {
         let count = match &request {
             Request::Transfer(transfer) if transfer.extents.len() > 1 => transfer.extents.len(),
             Request::WriteBack(write) if write.pages.pieces() > 1 => write.pages.pieces(),
+            Request::Call(work) => work.segments_max(),
             _ => 0,
         };
         // Now, because later attempts may be prepared while completions are handled (I5).
@@ -129,9 +137,20 @@ impl Active {
         }
     }
 
-    pub(super) fn prepare(&mut self) -> Attempt {
+    /// The same for a call. The caller gets all that was in the body.
+    pub(super) fn move_out_work(body: &mut MaybeUninit<Active>) -> Box<Work> {
+        // SAFETY: as in `move_out`; all of it is read once.
+        let active = unsafe { body.assume_init_read() };
+        let Request::Call(work) = active.request else { unreachable!("calls are asked for as such") };
+        work
+    }
+
+    pub(super) fn prepare(&mut self, is_cancelled: bool) -> Attempt {
+        if let Request::Call(work) = &mut self.request {
+            return work.prepare(&mut self.segments, is_cancelled);
+        }
         let (segments, chunk) = match &self.request {
-            Request::Nop => return Attempt::Nop,
+            Request::Nop | Request::Call(_) => return Attempt::Nop,
             Request::Fsync(sync) => {
                 let descriptor = sync.file.descriptor(Route::Buffered).as_raw_fd();
                 return Attempt::Sync(SyncAttempt { descriptor, scope: sync.scope });
@@ -178,7 +197,9 @@ impl Active {
                     (write.skip_bytes + done_bytes, write.skip_bytes + write.length_bytes);
                 build_segments(write.pages.segments(), done_bytes, end_bytes, segments);
             }
-            Request::Nop | Request::Fsync(_) => unreachable!("these have no memory"),
+            Request::Nop | Request::Fsync(_) | Request::Call(_) => {
+                unreachable!("these have no memory, or know it themselves")
+            }
         }
         Segments::Many(&raw const self.segments[..])
     }
@@ -190,8 +211,11 @@ impl Active {
         result: io::Result<usize>,
         may_end_early: impl Fn(bool) -> bool,
     ) -> Verdict {
+        if let Request::Call(work) = &mut self.request {
+            return work.record(result, may_end_early);
+        }
         let changes = match &self.request {
-            Request::Nop => {
+            Request::Nop | Request::Call(_) => {
                 self.result = result;
                 return Verdict::Finished;
             }
@@ -281,7 +305,7 @@ fn ends(span: &Span<'_>, done_bytes: usize, moved_bytes: usize) -> Option<io::Re
 }
 
 /// The memory behind the bytes that are done.
-fn build_segments(
+pub(super) fn build_segments(
     memory: impl Iterator<Item = (NonNull<u8>, usize)>,
     done_bytes: usize,
     length_bytes: usize,

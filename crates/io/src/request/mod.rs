@@ -11,9 +11,13 @@
 //! Invariants: I1, I4: extents and pins are inside the request from submission to completion.
 
 pub(crate) mod attempt;
+pub(crate) mod attributes;
+pub(crate) mod call;
+pub(crate) mod operations;
 pub(crate) mod slot;
 pub(crate) mod slot_table;
 pub(crate) mod slots;
+pub(crate) mod work;
 
 use std::fmt;
 use std::io;
@@ -24,6 +28,7 @@ use headwater_core::units::PAGE_BYTES;
 use crate::file::{OpenFile, Route};
 use crate::memory::arena::Extents;
 use crate::memory::page_cache::PinnedRun;
+use crate::request::work::Work;
 use crate::system::reject::RejectReason;
 use crate::system::sys::{Direction, IO_SEGMENTS_MAX, SyncScope};
 
@@ -40,6 +45,8 @@ pub enum Request {
     WriteBack(WriteBack),
     /// Makes written data durable (`fsync`).
     Fsync(Fsync),
+    /// A [`Call`](crate::Call); see [`Driver::call`](crate::Driver::call), which gives its result as what it is.
+    Call(Box<Work>),
 }
 
 /// One transfer to be done.
@@ -123,7 +130,7 @@ impl Request {
     /// Asserts what the kernel or the driver would otherwise trip over later.
     pub(crate) fn check(&self) {
         let (length_bytes, capacity_bytes) = match self {
-            Request::Nop | Request::Fsync(_) => return,
+            Request::Nop | Request::Fsync(_) | Request::Call(_) => return,
             Request::Transfer(transfer) => {
                 (transfer.length_bytes, transfer.extents.iter().map(|extent| extent.len()).sum())
             }
@@ -148,7 +155,7 @@ impl Request {
     #[inline]
     pub(crate) fn span(&self) -> Option<Span<'_>> {
         match self {
-            Request::Nop | Request::Fsync(_) => None,
+            Request::Nop | Request::Fsync(_) | Request::Call(_) => None,
             Request::Transfer(Transfer { direction, file, route, offset_bytes, length_bytes, .. }) => {
                 Some(Span {
                     direction: *direction,
@@ -171,7 +178,7 @@ impl Request {
     /// The memory, or the pins.
     pub(crate) fn into_memory(self) -> (Extents, Option<PinnedRun>) {
         match self {
-            Request::Nop | Request::Fsync(_) => (Extents::new(), None),
+            Request::Nop | Request::Fsync(_) | Request::Call(_) => (Extents::new(), None),
             Request::Transfer(transfer) => (transfer.extents, None),
             Request::WriteBack(write) => (Extents::new(), Some(write.pages)),
         }

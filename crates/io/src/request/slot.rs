@@ -90,6 +90,13 @@ impl<A, W> Slot<A, W> {
         is_waited_for.then_some((word >> GENERATION_SHIFT) as u32)
     }
 
+    /// The generation, if a driver works on a request that was cancelled.
+    pub(crate) fn cancelled_in_flight(&self) -> Option<u32> {
+        let word = self.word.load(Ordering::Acquire);
+        let is_cancelled = word & CANCELLED != 0 && matches!(phase(word), IN_FLIGHT | ABANDONED);
+        is_cancelled.then_some((word >> GENERATION_SHIFT) as u32)
+    }
+
     pub(crate) fn is_queued(&self) -> bool {
         phase(self.word.load(Ordering::Acquire)) == QUEUED
     }

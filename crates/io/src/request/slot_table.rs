@@ -173,6 +173,15 @@ impl<A, W> SlotTable<A, W> {
         ids.extend(self.all().enumerate().filter_map(waited_for));
     }
 
+    /// Requests that a driver works on and that were cancelled.
+    pub(crate) fn cancelled(&self) -> Vec<SlotId> {
+        let cancelled = |(index, slot): (usize, &Slot<A, W>)| {
+            let generation = slot.cancelled_in_flight()?;
+            Some(SlotId { index: index as u32, generation })
+        };
+        self.all().enumerate().filter_map(cancelled).collect()
+    }
+
     /// The waiters of all requests that are not done, for the caller to wake: their owners register again.
     #[cold]
     pub(crate) fn take_waiters(&self) -> Vec<W> {

@@ -19,6 +19,7 @@ use std::thread::{self, Thread};
 use crate::memory::arena::Urgency;
 use crate::request::attempt::{Active, Attempt, AttemptId, Verdict};
 use crate::request::slot_table::{Begun, CompletedBatch, SlotId, SlotIds, SlotTable};
+use crate::request::work::Work;
 use crate::request::{Finished, Request};
 use crate::sync::event;
 
@@ -97,7 +98,20 @@ impl Slots {
     /// The caller is the driver of this request.
     pub(crate) unsafe fn prepare(&self, id: SlotId) -> Attempt {
         // SAFETY: as the caller promises.
-        unsafe { self.table.slot(id).with_active(Active::prepare) }
+        unsafe {
+            let slot = self.table.slot(id);
+            slot.with_active(|active| active.prepare(slot.is_cancelled()))
+        }
+    }
+
+    /// Whether no caller wants the request any more.
+    pub(crate) fn may_end_early(&self, id: SlotId) -> bool {
+        self.table.slot(id).may_end_early()
+    }
+
+    /// Requests in flight that were cancelled.
+    pub(crate) fn cancelled(&self) -> Vec<SlotId> {
+        self.table.cancelled()
     }
 
     /// The attempt that a request is at.
@@ -165,6 +179,27 @@ impl Slots {
     /// # Safety
     /// The caller is the owner, and no longer is when this gives the result.
     pub(crate) unsafe fn take_or_wait(&self, id: SlotId, waker: &Waker) -> Option<Finished> {
+        // SAFETY: as the caller promises.
+        unsafe { self.read_or_wait(id, waker, Active::move_out) }
+    }
+
+    /// The same for a call.
+    ///
+    /// # Safety
+    /// As for [`Slots::take_or_wait`].
+    pub(crate) unsafe fn take_work_or_wait(&self, id: SlotId, waker: &Waker) -> Option<Box<Work>> {
+        // SAFETY: as the caller promises.
+        unsafe { self.read_or_wait(id, waker, Active::move_out_work) }
+    }
+
+    /// # Safety
+    /// As for [`Slots::take_or_wait`]; `read` moves all out of the body.
+    unsafe fn read_or_wait<D>(
+        &self,
+        id: SlotId,
+        waker: &Waker,
+        read: fn(&mut MaybeUninit<Active>) -> D,
+    ) -> Option<D> {
         let slot = self.table.slot(id);
         let keep_or_replace = |place: &mut Option<Waiter>| match place {
             Some(Waiter::Task(known)) if known.will_wake(waker) => None,
@@ -172,9 +207,9 @@ impl Slots {
         };
         // SAFETY: as the caller promises.
         unsafe {
-            match self.table.take(id, Active::move_out) {
+            match self.table.take(id, read) {
                 None if slot.register(keep_or_replace) => None,
-                None => self.table.take(id, Active::move_out),
+                None => self.table.take(id, read),
                 finished => finished,
             }
         }
@@ -196,6 +231,15 @@ impl Slots {
     pub(crate) unsafe fn take(&self, id: SlotId) -> Option<Finished> {
         // SAFETY: as the caller promises.
         unsafe { self.table.take(id, Active::move_out) }
+    }
+
+    /// The same for a call.
+    ///
+    /// # Safety
+    /// As for [`Slots::take`].
+    pub(crate) unsafe fn take_work(&self, id: SlotId) -> Option<Box<Work>> {
+        // SAFETY: as the caller promises.
+        unsafe { self.table.take(id, Active::move_out_work) }
     }
 
     /// Several results, all of them done, counted from `place` on; see [`SlotTable::take_together`].

@@ -1,5 +1,6 @@
 //! System: raw system calls, memory of chunks, detection of forks, threads without signals.
 
+pub(crate) mod calls;
 pub(crate) mod chunk_memory;
 pub(crate) mod fork;
 pub(crate) mod pages;

@@ -67,6 +67,23 @@ impl IoSegment {
         self.0.iov_len
     }
 
+    /// Where it begins.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        NonNull::new(self.0.iov_base.cast()).expect("made from a pointer that is not null")
+    }
+
+    /// What follows the first `length_bytes`.
+    pub(crate) fn behind(&self, length_bytes: usize) -> IoSegment {
+        assert!(length_bytes <= self.0.iov_len);
+        let base = self.base().wrapping_add(length_bytes);
+        IoSegment(libc::iovec { iov_base: base.cast(), iov_len: self.0.iov_len - length_bytes })
+    }
+
+    /// Its beginning, at most `length_bytes_max`.
+    pub(crate) fn shortened_to(&self, length_bytes_max: usize) -> IoSegment {
+        self.shortened(self.0.iov_len.min(length_bytes_max))
+    }
+
     pub(crate) fn shortened(&self, length_bytes: usize) -> IoSegment {
         assert!(length_bytes <= self.0.iov_len);
         IoSegment(libc::iovec { iov_base: self.0.iov_base, iov_len: length_bytes })

@@ -6,11 +6,13 @@
 mod backing;
 mod batches;
 mod bench;
+mod calls;
 mod chaos;
 mod crashes;
 mod drops;
 mod faults;
 mod forks;
+mod operations;
 mod page_cache;
 mod releasing;
 mod sandboxes;

@@ -6,7 +6,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headwater_io::{DriverKind, Fsync, SyncScope, uring_refusal};
+use headwater_io::{Call, DriverKind, Fsync, SyncScope, uring_refusal};
 use headwater_testkit::{Rng, forbid_io_uring, forbid_io_uring_here, skip};
 
 use crate::bench::{Bench, block_on, in_child, watched};
@@ -50,6 +50,9 @@ fn forbidden_in_the_middle(test_name: &str, forbid: fn()) {
         drop(plug);
         bench.submit(Fsync { file: bench.file.clone(), scope: SyncScope::Data }).wait().result.unwrap();
         block_on(std::future::poll_fn(|context| held.poll(context))).result.unwrap();
+        let file = std::fs::File::open(bench.path()).unwrap();
+        let read = block_on(bench.driver.call(Call::preadv(file, vec![vec![0; 100]; 3], 50)));
+        assert_eq!(bench.pattern.mismatch(50, &read.given.1.concat()), None);
     });
     bench.assert_idle();
     let before = processor_time();

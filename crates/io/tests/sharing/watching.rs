@@ -220,7 +220,7 @@ fn own_changes_are_not_counted() {
 fn drivers() -> Vec<DriverOptions> {
     let with = |kind| DriverOptions { kind, ..DriverOptions::default() };
     let drivers = with_uring([with(DriverKind::Threads)], with(DriverKind::Uring), uring_refusal());
-    let submission_polling = SubmissionPolling::On { idle_ms: 50 };
+    let submission_polling = SubmissionPolling::On { idle_ms: 50, processor: None };
     let polled = DriverOptions { submission_polling, ..with(DriverKind::Uring) };
     with_uring(drivers, polled, uring_refusal())
 }

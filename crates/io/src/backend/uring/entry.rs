@@ -11,6 +11,8 @@ use io_uring::{opcode, squeue, types};
 use crate::request::attempt::{Attempt, AttemptId, SyncAttempt, TransferAttempt};
 use crate::request::slot::ATTEMPTS;
 use crate::request::slot_table::SlotId;
+use crate::request::work::Action;
+use crate::system::calls::{ATTRIBUTES, SystemCall};
 use crate::system::sys::{Direction, IoSegment, SyncScope};
 
 /// Writes the entry of an attempt into the queue, which must have room. `registered` is where the kernel knows the memory.
@@ -33,6 +35,8 @@ pub(crate) unsafe fn push(
                 queue.push(&build_transfer(transfer, registered).user_data(user_data))
             }
             Attempt::Sync(sync) => queue.push(&build_sync(sync).user_data(user_data)),
+            Attempt::Call(call) => queue.push(&build_call(call).user_data(user_data)),
+            Attempt::Raw(entry) => queue.push(&(**entry).clone().user_data(user_data)),
         }
     };
     pushed.expect("the queue has room");
@@ -78,6 +82,71 @@ fn build_sync(attempt: &SyncAttempt) -> squeue::Entry {
         SyncScope::All => types::FsyncFlags::empty(),
     };
     opcode::Fsync::new(types::Fd(attempt.descriptor)).flags(flags).build()
+}
+
+fn build_call(call: &SystemCall) -> squeue::Entry {
+    let here = types::Fd(libc::AT_FDCWD);
+    match *call {
+        SystemCall::Open { path, flags, mode } => {
+            opcode::OpenAt::new(here, path.as_ptr()).flags(flags).mode(mode).build()
+        }
+        SystemCall::Close { descriptor } => opcode::Close::new(types::Fd(descriptor)).build(),
+        SystemCall::Attributes { directory, path, flags, into } => {
+            let (directory, mask) = (types::Fd(directory), ATTRIBUTES.bits());
+            let statx = opcode::Statx::new(directory, path.as_ptr(), into.as_ptr().cast());
+            statx.flags(flags).mask(mask).build()
+        }
+        SystemCall::Allocate { descriptor, mode, offset_bytes, length_bytes } => {
+            let allocate = opcode::Fallocate::new(types::Fd(descriptor), length_bytes);
+            allocate.offset(offset_bytes).mode(mode).build()
+        }
+        SystemCall::SyncRange { descriptor, offset_bytes, length_bytes, flags } => {
+            let length_bytes = u32::try_from(length_bytes).expect("longer ranges are not given to a ring");
+            let sync = opcode::SyncFileRange::new(types::Fd(descriptor), length_bytes);
+            sync.offset(offset_bytes).flags(flags).build()
+        }
+        SystemCall::Rename { from, to, flags } => {
+            opcode::RenameAt::new(here, from.as_ptr(), here, to.as_ptr()).flags(flags).build()
+        }
+        SystemCall::Unlink { path, flags } => opcode::UnlinkAt::new(here, path.as_ptr()).flags(flags).build(),
+        SystemCall::Timeout { place, .. } => {
+            opcode::Timeout::new(place.as_ptr()).flags(types::TimeoutFlags::ABS).build()
+        }
+        SystemCall::Poll { descriptor, events } => {
+            opcode::PollAdd::new(types::Fd(descriptor), events).build()
+        }
+    }
+}
+
+/// The operation of an action. `None` if no ring carries it out as it is.
+pub(crate) fn operation(action: &Action) -> Option<Operation> {
+    Some(Operation::One(match action {
+        Action::Refused(_) | Action::Nop => opcode::Nop::CODE,
+        // In any of its four forms.
+        Action::Move(_) => opcode::Read::CODE,
+        Action::Sync { .. } => opcode::Fsync::CODE,
+        Action::Raw(_) => return Some(Operation::Any),
+        Action::Call(call) => match call {
+            SystemCall::Open { .. } => opcode::OpenAt::CODE,
+            SystemCall::Close { .. } => opcode::Close::CODE,
+            SystemCall::Attributes { .. } => opcode::Statx::CODE,
+            SystemCall::Allocate { .. } => opcode::Fallocate::CODE,
+            SystemCall::SyncRange { length_bytes, .. } if *length_bytes > u32::MAX.into() => return None,
+            SystemCall::SyncRange { .. } => opcode::SyncFileRange::CODE,
+            SystemCall::Rename { .. } => opcode::RenameAt::CODE,
+            SystemCall::Unlink { .. } => opcode::UnlinkAt::CODE,
+            SystemCall::Timeout { .. } => opcode::Timeout::CODE,
+            SystemCall::Poll { .. } => opcode::PollAdd::CODE,
+        },
+    }))
+}
+
+/// What a ring must be able to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operation {
+    One(u8),
+    /// Whatever an entry says.
+    Any,
 }
 
 /// The number that comes back with the completion: generation, attempt, slot.

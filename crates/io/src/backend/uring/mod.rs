@@ -52,11 +52,12 @@ use crate::backend::uring::gate::Gate;
 use crate::memory::arena::{ArenaKey, Chunk, ChunkUser, Forgotten};
 use crate::request::slot_table::SlotId;
 use crate::request::slots::Slots;
+use crate::request::work::Work;
 use crate::system::fork::ProcessMark;
 use registered::RegisteredMemory;
 use setup::Ring;
 pub(crate) use setup::{DevicePolling, RingUse, polled_read_works};
-pub use setup::{Sharing, SubmissionPolling};
+pub use setup::{RingOperations, Sharing, SubmissionPolling};
 use stalls::{Entered, Stalls};
 use submission::Staged;
 use waiting::Followers;
@@ -145,6 +146,7 @@ pub fn uring_refusal() -> Option<String> {
         sharing: Sharing::AnyThread,
         polling: DevicePolling::Interrupts,
         submission_polling: SubmissionPolling::Off,
+        operations: RingOperations::Transfers,
     };
     Ring::new(wanted).err().map(|error| error.to_string())
 }
@@ -290,6 +292,9 @@ impl Uring {
     pub(crate) fn cancel(&self, id: SlotId) {
         self.shared.check_owner();
         self.shared.flush_staged();
+        if let Some(substitute) = self.shared.substitute.get() {
+            substitute.look_at_waits();
+        }
         loop {
             let attempt = self.shared.slots.attempt_id(id);
             let builder = types::CancelBuilder::user_data(entry::encode(attempt));
@@ -298,6 +303,21 @@ impl Uring {
                 return;
             }
         }
+    }
+
+    /// The same for a request that no caller waits for any more. On a local ring in another thread than its own, the request is cancelled
+    /// when the ring is dropped.
+    pub(crate) fn cancel_abandoned(&self, id: SlotId) {
+        if !self.shared.is_foreign() {
+            self.cancel(id);
+        }
+    }
+
+    /// Whether it can carry out a call.
+    pub(crate) fn carries_out(&self, work: &Work) -> bool {
+        work.actions().all(|action| {
+            entry::operation(action).is_some_and(|operation| self.shared.ring.carries_out(operation))
+        })
     }
 
     /// Called by a task that begins to wait: ensures that a reactor or the driver thread reaps until nothing is in flight, and that
@@ -410,6 +430,8 @@ impl Drop for Uring {
             std::mem::forget(self.shared.clone());
             return;
         }
+        // Those that were given up where the ring could not be entered.
+        self.shared.slots.cancelled().into_iter().for_each(|id| self.cancel(id));
         self.shared.stopping.store(true, Ordering::SeqCst);
         if !self.thread.stop() {
             self.shared.drain();
@@ -463,6 +485,7 @@ mod tests {
             sharing: Sharing::AnyThread,
             polling: DevicePolling::Interrupts,
             submission_polling: SubmissionPolling::Off,
+            operations: RingOperations::Transfers,
         };
         let uring = match Uring::new(&slots, wanted) {
             Ok(uring) => uring,

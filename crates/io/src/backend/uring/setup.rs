@@ -15,6 +15,7 @@ use io_uring::register::Restriction;
 use io_uring::{IoUring, Probe, cqueue, opcode, types};
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::entry::Operation;
 use crate::file::PageBuffer;
 use crate::system::fork::ProcessMark;
 
@@ -31,6 +32,8 @@ pub(crate) struct RingUse {
     pub(crate) polling: DevicePolling,
     /// Whether a kernel thread takes submissions.
     pub(crate) submission_polling: SubmissionPolling,
+    /// What it may be asked for.
+    pub(crate) operations: RingOperations,
 }
 
 /// Which threads may use a driver.
@@ -59,7 +62,24 @@ pub enum SubmissionPolling {
     On {
         /// 1 or more.
         idle_ms: u32,
+        /// The processor on which that thread runs; on one with a busy thread of the program, both crawl. `None`: the kernel decides.
+        processor: Option<u32>,
     },
+}
+
+/// What a ring may be asked for, by whichever code gets hold of its descriptor: rings are restricted to that
+/// (`IORING_REGISTER_RESTRICTIONS`). Worker threads carry out [`Call`](crate::Call)s that a ring is not allowed, or is too old for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+#[non_exhaustive]
+pub enum RingOperations {
+    /// Reads, writes and syncs, of descriptors that the program has: no file is opened, renamed or removed around a sandbox that watches
+    /// system calls.
+    Transfers,
+    /// Every [`Call`](crate::Call) of this crate.
+    #[default]
+    Calls,
+    /// All that the kernel has, for [`Call::raw`](crate::Call::raw).
+    Any,
 }
 
 /// Whether the kernel polls the device for completions (`IORING_SETUP_IOPOLL`) instead of waiting for its interrupts.
@@ -78,6 +98,9 @@ pub(crate) struct Ring {
     event_descriptor: Option<OwnedFd>,
     /// Whether the kernel runs completions only when asked.
     pub(crate) deferred: bool,
+    /// What it can be asked for beside transfers and syncs.
+    calls: Vec<u8>,
+    takes_any: bool,
 }
 
 impl Ring {
@@ -88,15 +111,25 @@ impl Ring {
         // The best flags first; a kernel that does not know one returns EINVAL.
         for level in [Level::Linux6_6, Level::Linux6_1, Level::Linux5_6] {
             match build(wanted, level) {
-                Ok((ring, event_descriptor)) => {
+                Ok(Built { ring, event_descriptor, calls }) => {
                     let (deferred, mark) = (event_descriptor.is_some(), ProcessMark::here());
-                    return Ok(Ring { ring: ManuallyDrop::new(ring), mark, event_descriptor, deferred });
+                    let (ring, takes_any) =
+                        (ManuallyDrop::new(ring), wanted.operations == RingOperations::Any);
+                    return Ok(Ring { ring, mark, event_descriptor, deferred, calls, takes_any });
                 }
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => refusal = Some(error),
                 Err(error) => return Err(explain(error)),
             }
         }
         Err(refusal.expect("the levels are not empty"))
+    }
+
+    /// Whether it can be asked for this.
+    pub(crate) fn carries_out(&self, operation: Operation) -> bool {
+        match operation {
+            Operation::One(code) => NEEDED.contains(&code) || self.calls.contains(&code),
+            Operation::Any => self.takes_any,
+        }
     }
 
     /// The descriptor that becomes readable when a completion is ready.
@@ -170,7 +203,13 @@ enum Level {
     Linux6_6,
 }
 
-fn build(wanted: RingUse, level: Level) -> io::Result<(IoUring, Option<OwnedFd>)> {
+struct Built {
+    ring: IoUring,
+    event_descriptor: Option<OwnedFd>,
+    calls: Vec<u8>,
+}
+
+fn build(wanted: RingUse, level: Level) -> io::Result<Built> {
     let mut builder = IoUring::builder();
     builder.dontfork().setup_clamp().setup_cqsize(wanted.completion_entries.next_power_of_two());
     if level >= Level::Linux6_6 {
@@ -186,8 +225,11 @@ fn build(wanted: RingUse, level: Level) -> io::Result<(IoUring, Option<OwnedFd>)
     if wanted.polling == DevicePolling::Polled {
         builder.setup_iopoll();
     }
-    if let SubmissionPolling::On { idle_ms } = wanted.submission_polling {
+    if let SubmissionPolling::On { idle_ms, processor } = wanted.submission_polling {
         builder.setup_sqpoll(idle_ms.max(1));
+        if let Some(processor) = processor {
+            builder.setup_sqpoll_cpu(processor);
+        }
     }
     let ring = builder.build(wanted.submission_entries.next_power_of_two())?;
     let mut probe = Probe::new();
@@ -197,10 +239,21 @@ fn build(wanted: RingUse, level: Level) -> io::Result<(IoUring, Option<OwnedFd>)
         return Err(io::Error::new(io::ErrorKind::Unsupported, text));
     }
     let event_descriptor = if defers { Some(register_event_descriptor(&ring)?) } else { None };
-    if level >= Level::Linux6_1 {
-        restrict(&ring)?;
+    let mut calls = Vec::new();
+    if wanted.operations >= RingOperations::Calls && wanted.polling == DevicePolling::Interrupts {
+        calls.extend(CALLS.iter().filter(|&&code| probe.is_supported(code)));
+        // Those that may last for ever have to be cancelled (Linux 6.0).
+        if level >= Level::Linux6_1 {
+            calls.extend(WAITS.iter().filter(|&&code| probe.is_supported(code)));
+        }
     }
-    Ok((ring, event_descriptor))
+    if level >= Level::Linux6_1 {
+        if wanted.operations < RingOperations::Any {
+            restrict(&ring, &calls)?;
+        }
+        ring.submitter().register_enable_rings()?;
+    }
+    Ok(Built { ring, event_descriptor, calls })
 }
 
 /// With `IORING_SETUP_DEFER_TASKRUN` a completion wakes a thread inside `io_uring_enter` and signals an eventfd, but since Linux
@@ -212,12 +265,11 @@ fn register_event_descriptor(ring: &IoUring) -> io::Result<OwnedFd> {
 }
 
 /// Restricts the ring to the operations of this crate, whichever code gets hold of its descriptor.
-fn restrict(ring: &IoUring) -> io::Result<()> {
-    let operations = NEEDED.iter().chain(&FIXED).map(|&code| Restriction::sqe_op(code));
+fn restrict(ring: &IoUring, calls: &[u8]) -> io::Result<()> {
+    let operations = NEEDED.iter().chain(&FIXED).chain(calls).map(|&code| Restriction::sqe_op(code));
     let registrations = REGISTRATIONS.iter().map(|&code| Restriction::register_op(code));
     let mut restrictions: Vec<Restriction> = operations.chain(registrations).collect();
-    ring.submitter().register_restrictions(&mut restrictions)?;
-    ring.submitter().register_enable_rings()
+    ring.submitter().register_restrictions(&mut restrictions)
 }
 
 fn explain(error: io::Error) -> io::Error {
@@ -237,6 +289,20 @@ const NEEDED: [u8; 6] = [
     opcode::Writev::CODE,
     opcode::Fsync::CODE,
 ];
+
+/// Calls that end by themselves.
+const CALLS: [u8; 7] = [
+    opcode::OpenAt::CODE,
+    opcode::Close::CODE,
+    opcode::Statx::CODE,
+    opcode::Fallocate::CODE,
+    opcode::SyncFileRange::CODE,
+    opcode::RenameAt::CODE,
+    opcode::UnlinkAt::CODE,
+];
+
+/// Calls that need not.
+const WAITS: [u8; 2] = [opcode::Timeout::CODE, opcode::PollAdd::CODE];
 
 const FIXED: [u8; 2] = [opcode::ReadFixed::CODE, opcode::WriteFixed::CODE];
 

@@ -17,7 +17,9 @@ use headwater_core::units::PAGE_BYTES;
 use headwater_testkit::{Rng, ScratchDir, block_on, mix, skip, soak_seconds, watched, with_seed};
 
 use super::KernelFaults;
-use crate::backend::uring::{DevicePolling, RingUse, Sharing, SubmissionPolling, Uring, uring_refusal};
+use crate::backend::uring::{
+    DevicePolling, RingOperations, RingUse, Sharing, SubmissionPolling, Uring, uring_refusal,
+};
 use crate::driver::Driver;
 use crate::driver::completion::Completion;
 use crate::driver::queue::{Backend, Queue};
@@ -67,6 +69,7 @@ impl Storm {
             sharing: Sharing::AnyThread,
             polling: DevicePolling::Interrupts,
             submission_polling: SubmissionPolling::Off,
+            operations: RingOperations::Transfers,
         };
         if let Some(refusal) = uring_refusal() {
             skip(format!("uring: {refusal}"));

@@ -1,0 +1,107 @@
+//! Calling: the handle of a call under way, a future and something to wait for.
+//!
+//! ```text
+//!   Driver::call ─► Calling: wait (blocks) | await (any executor) | drop (the call goes on without its owner)
+//! ```
+//!
+//! Owns: the right to a call's result.
+//! Does not own: the call (slot), how its request is waited for (completion).
+//! Invariants: I4 dropping or leaking it at any moment frees nothing that the kernel still uses.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::driver::completion::Completion;
+use crate::driver::queue::{Queue, Start};
+use crate::memory::arena::Urgency;
+use crate::request::call::{self, Call, CallOutput};
+use crate::request::work::Work;
+use crate::request::{Rejected, Request};
+use crate::system::reject::RejectReason;
+
+/// A [`Call`] under way, a future of its result. It may be dropped or leaked at any moment: the call goes on, and keeps its descriptor and
+/// its buffers until it is done. What is to be written is written; a read, a timeout or a poll that was dropped is cancelled, as far as the
+/// kernel can.
+#[must_use = "a call goes on without its handle, but its result is lost"]
+pub struct Calling<T> {
+    state: State,
+    output: PhantomData<fn() -> T>,
+}
+
+enum State {
+    UnderWay(Completion),
+    /// Not accepted; `None` once that was reported.
+    Refused(Option<Box<Work>>),
+}
+
+impl<T: CallOutput> Calling<T> {
+    pub(crate) fn submit(queue: &Arc<Queue>, call: Call<T>, start: Start) -> Calling<T> {
+        match Completion::submit(queue, Request::Call(call.work), Urgency::Demand, start) {
+            Ok(completion) => Calling { state: State::UnderWay(completion), output: PhantomData },
+            Err(Rejected { request: Request::Call(work), reason }) => Calling::refused(work, reason),
+            Err(_) => unreachable!("the request goes back to its owner"),
+        }
+    }
+
+    /// A call that was not accepted.
+    pub(crate) fn refused(mut work: Box<Work>, reason: RejectReason) -> Calling<T> {
+        work.refuse(reason.into());
+        Calling { state: State::Refused(Some(work)), output: PhantomData }
+    }
+
+    /// Blocks until the call is done. In a lone thread on `uring` this costs no thread switch: it reaps for itself.
+    ///
+    /// A thread that is stuck in the kernel holds back the completions of what it submitted, as it does for
+    /// [`Completion::wait`](crate::Completion::wait); a call is not repeated elsewhere, since its buffer is the caller's.
+    ///
+    /// # Panics
+    /// In a forked child, which does not have the call; after it was ready as a future.
+    pub fn wait(self) -> T {
+        match self.state {
+            State::UnderWay(completion) => call::returned(completion.wait_for_work()),
+            State::Refused(work) => call::returned(work.expect(READY)),
+        }
+    }
+
+    /// Whether the result is there. No system call, except to collect deferred completions of a local ring.
+    pub fn is_done(&self) -> bool {
+        match &self.state {
+            State::UnderWay(completion) => completion.is_done(),
+            State::Refused(_) => true,
+        }
+    }
+
+    /// Asks the kernel to cancel the call, as [`Completion::cancel`](crate::Completion::cancel) does; the result shows whether it did.
+    pub fn cancel(&self) {
+        if let State::UnderWay(completion) = &self.state {
+            completion.cancel();
+        }
+    }
+}
+
+impl<T: CallOutput> Future for Calling<T> {
+    type Output = T;
+
+    /// # Panics
+    /// If polled again after it was ready, and when [`Completion::poll`](crate::Completion::poll) does.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        match &mut self.state {
+            State::UnderWay(completion) => completion.poll_work(context).map(call::returned),
+            State::Refused(work) => Poll::Ready(call::returned(work.take().expect(READY))),
+        }
+    }
+}
+
+impl<T> fmt::Debug for Calling<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.state {
+            State::UnderWay(completion) => write!(f, "Calling({completion:?})"),
+            State::Refused(_) => f.write_str("Calling(refused)"),
+        }
+    }
+}
+
+const READY: &str = "a call is asked again after it was ready";
