@@ -39,9 +39,10 @@ pub use backend::sim::{DeviceEvent, FaultOn, FaultRange, SimControl, SimOptions}
 #[cfg(all(any(test, feature = "faults"), not(headwater_loom)))]
 pub use backend::uring::faults::KernelFaults;
 pub use backend::uring::{RingOperations, Sharing, SubmissionPolling, uring_refusal};
+pub use driver::batch::Batch;
 pub use driver::calling::Calling;
 pub use driver::choice::{DriverKind, DriverOptions, Polling};
-pub use driver::completion::{Batch, Completion, Plug, Stuck};
+pub use driver::completion::{Completion, Plug, Stuck};
 pub use driver::local::LocalDriver;
 pub use driver::{Driver, DriverInfo, DriverStats, PolledRings};
 pub use file::{

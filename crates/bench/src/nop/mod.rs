@@ -101,6 +101,8 @@ enum Arm {
     AnyThreadPlug,
     /// headwater, the same with calls: reads into buffers of the caller's.
     Calls,
+    /// The same, made together.
+    CallsTogether,
     /// headwater, a local ring for each thread.
     Local,
     /// The `io-uring` crate, a ring a thread.
@@ -176,7 +178,9 @@ fn contest<'a>(options: &'a Options, shape: Shape, file: &'a Path) -> Contest<'a
 pub(crate) fn run_arm(options: &ArmOptions) -> io::Result<()> {
     let before = reads::processor_time();
     let figures = match options.arm {
-        Arm::AnyThread | Arm::AnyThreadSqpoll | Arm::AnyThreadPlug | Arm::Calls => ours::any_thread(options),
+        Arm::AnyThread | Arm::AnyThreadSqpoll | Arm::AnyThreadPlug | Arm::Calls | Arm::CallsTogether => {
+            ours::any_thread(options)
+        }
         Arm::Local => ours::local(options),
         Arm::KbioRebuilt => kbio::run(options, kbio::Submission::BySystemCall),
         Arm::KbioRebuiltSqpoll => kbio::run(options, kbio::Submission::ByKernelThread),
@@ -247,15 +251,24 @@ fn command(arm: Arm, shape: Shape, options: &Options, file: &Path, seconds: f64)
 impl Arm {
     /// Whether it reads files as well.
     fn reads(self) -> bool {
-        matches!(self, Arm::AnyThread | Arm::AnyThreadSqpoll | Arm::AnyThreadPlug | Arm::Calls | Arm::Local)
+        matches!(
+            self,
+            Arm::AnyThread
+                | Arm::AnyThreadSqpoll
+                | Arm::AnyThreadPlug
+                | Arm::Calls
+                | Arm::CallsTogether
+                | Arm::Local
+        )
     }
 }
 
-const ARMS: [Arm; 12] = [
+const ARMS: [Arm; 13] = [
     Arm::AnyThread,
     Arm::AnyThreadSqpoll,
     Arm::AnyThreadPlug,
     Arm::Calls,
+    Arm::CallsTogether,
     Arm::Local,
     Arm::Raw,
     Arm::RawDefer,
@@ -327,9 +340,9 @@ const PROMISES: &[Promise] = &[
     shown(MANY, "any-thread-sqpoll", "any-thread", BATCHES),
     // The caller's buffers, submitted in the same way, and against batches.
     batches(ONE, "calls", "any-thread-plug", 0.95),
-    shown(ONE, "calls", "any-thread", BATCHES),
+    batches(ONE, "calls-together", "any-thread", 0.95),
     iops(CACHED, "calls", "any-thread-plug", 0.95),
-    shown(CACHED, "calls", "any-thread", IOPS),
+    iops(CACHED, "calls-together", "any-thread", 0.95),
     iops(DIRECT, "calls", "any-thread-plug", 0.95),
     shown(CACHED, "any-thread-sqpoll", "any-thread", IOPS),
     shown(DIRECT_ONE, "any-thread-sqpoll", "any-thread", IOPS),

@@ -63,6 +63,8 @@ fn work(options: &ArmOptions, driver: &Driver) -> io::Result<Latencies> {
     match (options.arm, options.work) {
         (Arm::AnyThreadPlug, Work::Nop) => plugged(options, driver, || Ok(Request::Nop)),
         (Arm::AnyThreadPlug, _) => plugged(options, driver, arena_reads(options, driver)?),
+        (Arm::CallsTogether, Work::Nop) => nop_calls_together(options, driver),
+        (Arm::CallsTogether, _) => read_calls_together(options, driver),
         (Arm::Calls, Work::Nop) => nop_calls(options, driver),
         (Arm::Calls, _) => read_calls(options, driver),
         (_, Work::Nop) => batches(options, driver, || Ok(Request::Nop)),
@@ -115,6 +117,40 @@ fn nop_calls(options: &ArmOptions, driver: &Driver) -> io::Result<Latencies> {
         under_way.extend((0..options.batch).map(|_| plug.call(Call::nop(()))));
         drop(plug);
         under_way.drain(..).try_for_each(|call| call.wait().result)
+    })
+}
+
+/// Made together.
+fn nop_calls_together(options: &ArmOptions, driver: &Driver) -> io::Result<Latencies> {
+    crew::time_steps(options.time(), || {
+        let mut outcome = Ok(());
+        let calls = (0..options.batch).map(|_| Call::nop(()));
+        driver.call_all(calls, |_, nothing| {
+            if let Err(error) = nothing.result {
+                outcome = Err(error);
+            }
+        });
+        outcome
+    })
+}
+
+/// The same with reads.
+fn read_calls_together(options: &ArmOptions, driver: &Driver) -> io::Result<Latencies> {
+    let file: Arc<fs::File> = Arc::new(reads::open(path(options)?, options.work)?);
+    let mut offsets = Offsets::new();
+    let mut buffers: Vec<Buffer> = (0..options.batch).map(|_| Buffer(Page::new())).collect();
+    let mut spare = Vec::with_capacity(buffers.len());
+    crew::time_steps(options.time(), || {
+        let mut outcome = Ok(());
+        let call = |buffer| Call::pread(file.clone(), buffer, offsets.next(options.work));
+        driver.call_all(buffers.drain(..).map(call), |_, read| {
+            if let Err(error) = read.result.and_then(check) {
+                outcome = Err(error);
+            }
+            spare.push(read.given.1);
+        });
+        std::mem::swap(&mut buffers, &mut spare);
+        outcome
     })
 }
 

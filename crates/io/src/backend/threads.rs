@@ -358,7 +358,9 @@ mod tests {
             };
             let ((nothing, _), last) = driver.call(chain()).wait();
             assert_eq!((nothing.given.len(), last.given), (10, "given"));
-            drop(driver.call(chain()));
+            drop(driver.call(chain().keeping(vec![1; 10])));
+            let reads = (0..5).map(|part| Call::pread(file.clone(), vec![0; 100], 10 + part * 100));
+            driver.call_all(reads, |_, read| assert!(read.result.is_ok() && read.given.1 == [1; 100]));
             let short = driver.call(Call::pread(file.clone(), vec![0; 200], 6000)).wait();
             assert_eq!(short.result.unwrap(), 110);
             assert!(short.given.1[10..110].iter().all(|&byte| byte == 3) && short.given.1[9] == 2);

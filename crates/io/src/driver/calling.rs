@@ -14,10 +14,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use crate::driver::Driver;
+use crate::driver::batch::{Kind, UnderWay};
 use crate::driver::completion::Completion;
 use crate::driver::queue::{Queue, Start};
 use crate::memory::arena::Urgency;
 use crate::request::call::{self, Call, CallOutput};
+use crate::request::slot_table::SlotId;
 use crate::request::work::Work;
 use crate::request::{Rejected, Request};
 use crate::system::reject::RejectReason;
@@ -101,6 +104,51 @@ impl<T> fmt::Debug for Calling<T> {
             State::UnderWay(completion) => write!(f, "Calling({completion:?})"),
             State::Refused(_) => f.write_str("Calling(refused)"),
         }
+    }
+}
+
+/// See [`Driver::call_all`].
+#[inline]
+pub(super) fn call_all<T: CallOutput>(
+    driver: &Driver,
+    calls: impl IntoIterator<Item = Call<T>>,
+    mut each: impl FnMut(usize, T),
+) {
+    let mut requests: Vec<Request> = calls.into_iter().map(|call| Request::Call(call.work)).collect();
+    let mut each = |place, work| each(place, call::returned(work));
+    if driver.is_forked() {
+        let refused = requests.into_iter().map(|request| Calls::rejected(request, RejectReason::Forked));
+        return refused.enumerate().for_each(|(place, work)| each(place, work));
+    }
+    driver.check_thread();
+    let ring = driver.pick(driver.ordinary_queues());
+    // One queue takes all.
+    let for_each = requests.iter().map(|request| match request {
+        Request::Call(work) => ring.for_work(work),
+        _ => ring,
+    });
+    let queue = for_each.into_iter().find(|queue| !Arc::ptr_eq(queue, ring)).unwrap_or(ring);
+    let mut under_way = UnderWay::<Calls>::new(queue);
+    under_way.submit(&mut requests, &mut each);
+    under_way.wait(each);
+}
+
+/// Calls as a batch.
+struct Calls;
+
+impl Kind for Calls {
+    type Ended = Box<Work>;
+
+    #[inline]
+    unsafe fn take(queue: &Queue, ids: &[SlotId], place: usize, each: impl FnMut(usize, Box<Work>)) {
+        // SAFETY: as the caller promises.
+        unsafe { queue.slots.take_works_together(ids, place, each) }
+    }
+
+    fn rejected(request: Request, reason: RejectReason) -> Box<Work> {
+        let Request::Call(mut work) = request else { unreachable!("these are calls") };
+        work.refuse(reason.into());
+        work
     }
 }
 

@@ -1,13 +1,12 @@
-//! Completion: the handle of a request under way; batches, and plugs, which submit requests together.
+//! Completion: the handle of a request under way; plugs, which submit requests together.
 //!
 //! ```text
 //!   Driver::submit ──► Completion: wait (blocks) | poll (any executor) | drop (the I/O goes on without its owner)
 //!   Driver::plug ────► Plug: submits at once when dropped ──► Completion each
-//!   Driver::batch ───► Batch: push, push, push, finish: one system call, one lock for all
 //! ```
 //!
 //! Owns: the right to a request's result.
-//! Does not own: the request (slot).
+//! Does not own: the request (slot), requests that are waited for together (batch).
 //! Invariants: I4 dropping any of these at any moment frees nothing that the device still uses.
 
 use std::fmt;
@@ -24,7 +23,7 @@ use crate::driver::queue::{Backend, Queue, Start};
 use crate::file::{OpenFile, Route};
 use crate::memory::arena::{Arena, Urgency};
 use crate::request::call::{Call, CallOutput};
-use crate::request::slot_table::{SlotId, SlotIds, TOGETHER};
+use crate::request::slot_table::SlotId;
 use crate::request::work::Work;
 use crate::request::{Finished, Rejected, Request, Transfer};
 use crate::system::reject::RejectReason;
@@ -412,175 +411,5 @@ impl fmt::Debug for Plug<'_> {
 impl Drop for Plug<'_> {
     fn drop(&mut self) {
         self.flush();
-    }
-}
-
-/// Requests that are submitted and waited for together, with one system call and one lock for up to 32 of them. Can be
-/// used again and again.
-///
-/// ```
-/// use headwater_io::{Driver, DriverOptions, Request};
-/// let driver = Driver::new(&DriverOptions::default())?;
-/// let mut batch = driver.batch();
-/// for _ in 0..32 {
-///     batch.push(Request::Nop)?;
-/// }
-/// let mut done = 0;
-/// batch.finish(|_, finished| done += usize::from(finished.result.is_ok()));
-/// assert_eq!(done, 32);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug)]
-pub struct Batch {
-    driver: Driver,
-    /// The first `count` were pushed, the rest are `Nop` and own nothing.
-    requests: Vec<Request>,
-    count: usize,
-}
-
-impl Batch {
-    pub(crate) fn new(driver: &Driver) -> Batch {
-        Batch { driver: driver.clone(), requests: Vec::new(), count: 0 }
-    }
-
-    /// Adds a request. Nothing is submitted yet.
-    ///
-    /// # Errors
-    /// [`RejectReason::Forked`].
-    ///
-    /// # Panics
-    /// As [`Driver::submit`] for the request, in any thread.
-    #[inline]
-    pub fn push(&mut self, request: impl Into<Request>) -> Result<(), RejectReason> {
-        let request = request.into();
-        if self.driver.is_forked() {
-            return Err(RejectReason::Forked);
-        }
-        if self.count == self.requests.len() {
-            self.requests.push(Request::Nop);
-        }
-        if !matches!(request, Request::Nop) {
-            request.check();
-            self.requests[self.count] = request;
-        }
-        self.count += 1;
-        Ok(())
-    }
-
-    /// Requests pushed and not finished.
-    pub fn len(&self) -> usize {
-        self.count
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// Submits all, waits for all, and calls `each` with the index of each request and its result. Blocks. The batch is empty
-    /// afterwards, also when `each` panics. In a forked child each result is [`RejectReason::Forked`].
-    ///
-    /// # Panics
-    /// On a local driver when called by another thread than the one that built it.
-    #[inline]
-    pub fn finish(&mut self, mut each: impl FnMut(usize, Finished)) {
-        // Before anything is taken out: the thread that may use it finds it whole.
-        self.driver.check_thread();
-        let count = std::mem::take(&mut self.count);
-        if self.driver.is_forked() {
-            return self.requests.drain(..).take(count).enumerate().for_each(|(place, request)| {
-                each(place, Finished::rejected(request, RejectReason::Forked));
-            });
-        }
-        let queue = {
-            let Some(first) = self.requests[..count].first() else { return };
-            // One queue takes all: an ordinary one unless every request can go to a polled one.
-            let (ordinary, mut queues) = (self.driver.ordinary_queues(), self.driver.queues_for(first));
-            let is_ordinary = |request: &Request| std::ptr::eq(self.driver.queues_for(request), ordinary);
-            if !std::ptr::eq(queues, ordinary) && self.requests[..count].iter().any(is_ordinary) {
-                queues = ordinary;
-            }
-            self.driver.pick(queues)
-        };
-        let mut under_way = UnderWay { queue, ids: SlotIds::new(), place: 0, handed_over: 0 };
-        // Should `each` panic, the requests not yet submitted are dropped.
-        let mut requests = std::mem::take(&mut self.requests);
-        under_way.submit(&mut requests[..count], &mut each);
-        self.requests = requests;
-        under_way.wait(each);
-    }
-}
-
-/// The submitted part of a batch. Dropped early, it abandons the rest.
-struct UnderWay<'a> {
-    queue: &'a Arc<Queue>,
-    ids: SlotIds,
-    /// Index in the batch of the first of `ids`.
-    place: usize,
-    /// How many of `ids` were passed to the caller already.
-    handed_over: usize,
-}
-
-impl UnderWay<'_> {
-    fn submit(&mut self, requests: &mut [Request], each: &mut dyn FnMut(usize, Finished)) {
-        let mut left = requests;
-        while !left.is_empty() {
-            let before = self.ids.len();
-            self.queue.slots.begin_together(left, &mut self.ids);
-            let begun = self.ids.len() - before;
-            self.queue.stage(&self.ids[before..]);
-            left = &mut left[begun..];
-            if begun == 0 {
-                // No place is free: the next one queues.
-                self.submit_one(std::mem::replace(&mut left[0], Request::Nop), each);
-                left = &mut left[1..];
-            }
-        }
-    }
-
-    #[cold]
-    fn submit_one(&mut self, request: Request, each: &mut dyn FnMut(usize, Finished)) {
-        let again = match self.queue.submit(request, Urgency::Demand, Start::Staged) {
-            Ok(id) => return self.ids.push(id),
-            Err(rejected) => rejected.request,
-        };
-        // As many are outstanding as there can be: make room.
-        self.wait(&mut *each);
-        match self.queue.submit(again, Urgency::Demand, Start::Staged) {
-            Ok(id) => self.ids.push(id),
-            Err(Rejected { request, reason }) => {
-                each(self.place, Finished::rejected(request, reason));
-                self.place += 1;
-            }
-        }
-    }
-
-    /// Waits for all submitted requests and passes their results to `each`.
-    #[inline]
-    fn wait(&mut self, mut each: impl FnMut(usize, Finished)) {
-        for &id in &self.ids {
-            if !self.queue.slots.is_done(id) {
-                self.queue.wait(id);
-            }
-        }
-        for ids in self.ids.chunks(TOGETHER) {
-            // Noted before, should `each` panic.
-            self.handed_over += ids.len();
-            // SAFETY: the batch is the only owner of its requests, all of which are done; these are its own no longer.
-            unsafe { self.queue.slots.take_together(ids, self.place, &mut each) };
-            self.place += ids.len();
-        }
-        self.ids.clear();
-        self.handed_over = 0;
-    }
-}
-
-impl Drop for UnderWay<'_> {
-    fn drop(&mut self) {
-        for id in self.ids.drain(self.handed_over..) {
-            // SAFETY: the batch is the only owner of its requests, and gives them up.
-            unsafe { self.queue.slots.abandon(id) };
-            self.queue.attend();
-        }
     }
 }

@@ -11,6 +11,7 @@
 //! Does not own: which driver there is (choice), request state (slots), memory (arena), the work of a queue.
 //! Invariants: I4 dropping a [`Completion`] or the [`Driver`] at any moment frees nothing that the device still uses.
 
+pub(crate) mod batch;
 pub(crate) mod calling;
 pub(crate) mod choice;
 pub(crate) mod completion;
@@ -28,9 +29,10 @@ use headwater_core::units::ByteRange;
 
 use crate::backend::sim::Sim;
 use crate::backend::uring::{DevicePolling, Sharing, polled_read_works};
+use crate::driver::batch::Batch;
 use crate::driver::calling::Calling;
 use crate::driver::choice::{Choice, DriverKind, DriverOptions, Polling};
-use crate::driver::completion::{Batch, Completion, Plug};
+use crate::driver::completion::{Completion, Plug};
 use crate::driver::queue::{Backend, Queue, Start};
 use crate::file::{Allocated, AppendFile, Appended, OpenFile, Route};
 use crate::memory::arena::{Arena, ArenaKey, Urgency};
@@ -211,6 +213,34 @@ impl Driver {
         self.check_thread();
         let queue = self.pick(self.ordinary_queues()).for_work(&call.work);
         Calling::submit(queue, call, Start::Now)
+    }
+
+    /// Makes calls together, waits for all, and passes the result of each to `each` with its number: one system call and one lock for up to 32
+    /// of them, where the operations of all can be carried out by a ring. Blocks.
+    ///
+    /// ```
+    /// use std::{fs::File, sync::Arc};
+    /// use headwater_io::{Call, Driver, DriverOptions};
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("data");
+    /// # std::fs::write(&path, vec![7; 40_000])?;
+    /// let driver = Driver::new(&DriverOptions::default())?;
+    /// let file = Arc::new(File::open(&path)?);
+    /// let reads = (0..10).map(|part| Call::pread(file.clone(), vec![0; 4000], part * 4000));
+    /// driver.call_all(reads, |_, read| assert!(read.result.unwrap() == 4000 && read.given.1 == [7; 4000]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// On a local driver when called by another thread than the one that built it. If `each` panics, calls that were not yet submitted
+    /// are not made.
+    #[inline]
+    pub fn call_all<T: CallOutput>(
+        &self,
+        calls: impl IntoIterator<Item = Call<T>>,
+        each: impl FnMut(usize, T),
+    ) {
+        calling::call_all(self, calls, each);
     }
 
     /// A scope whose requests go to the kernel in one system call.

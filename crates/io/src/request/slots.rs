@@ -257,6 +257,20 @@ impl Slots {
         unsafe { self.table.take_together(ids, place, Active::move_out, each) }
     }
 
+    /// The same for calls.
+    ///
+    /// # Safety
+    /// As for [`Slots::take_together`].
+    pub(crate) unsafe fn take_works_together(
+        &self,
+        ids: &[SlotId],
+        place: usize,
+        each: impl FnMut(usize, Box<Work>),
+    ) {
+        // SAFETY: as the caller promises.
+        unsafe { self.table.take_together(ids, place, Active::move_out_work, each) }
+    }
+
     /// Whether the request is done and waits to be taken.
     pub(crate) fn is_done(&self, id: SlotId) -> bool {
         self.table.slot(id).is_done()

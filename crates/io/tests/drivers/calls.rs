@@ -461,6 +461,61 @@ fn a_call_outlives_its_driver() {
     }
 }
 
+/// Goal: calls that are made together come back in their order, each with what it was given, also more than have a place, and such as the
+/// ring leaves to worker threads; a forked child gets all of them back.
+#[test]
+fn calls_made_together() {
+    with_seed("calls::calls_made_together", |seed| {
+        if !in_child("calls::calls_made_together") {
+            return;
+        }
+        for kind in drivers(seed) {
+            let operations = headwater_io::RingOperations::Transfers;
+            let options = DriverOptions { kind, operations, queue_depth: 4, ..DriverOptions::default() };
+            let (bench, mut rng) = (Bench::with(&options, seed), Rng::new(seed));
+            let file = open(&bench);
+            watched(bench.name(), || {
+                for count in [0, 1, 3, 40, 100] {
+                    let ranges: Vec<_> = (0..count).map(|_| bench.draw(&mut rng, 10)).collect();
+                    let reads = || {
+                        let read = |&(offset_bytes, length_bytes): &(u64, usize)| {
+                            Call::pread(file.clone(), vec![0; length_bytes], offset_bytes)
+                        };
+                        ranges.iter().map(read)
+                    };
+                    let mut places = Vec::new();
+                    bench.driver.call_all(reads(), |place, read| {
+                        let (offset_bytes, length_bytes) = ranges[place];
+                        assert_eq!(read.result.unwrap(), length_bytes);
+                        assert_eq!(bench.pattern.mismatch(offset_bytes, &read.given.1), None);
+                        places.push(place);
+                    });
+                    assert!(places.into_iter().eq(0..count));
+                    run_forked(|| {
+                        let mut refused = 0;
+                        bench.driver.call_all(reads(), |place, read| {
+                            assert_eq!((place, read.given.1.len()), (refused, ranges[place].1));
+                            refused += usize::from(read.result.is_err());
+                        });
+                        assert_eq!(refused, count);
+                    });
+                }
+                let mut lengths = Vec::new();
+                let both = [bench.path(), bench.directory.path().join("missing")].map(Call::attributes);
+                bench.driver.call_all(both, |_, of| lengths.push(of.result.ok().map(|of| of.length_bytes)));
+                assert_eq!(lengths, [Some(LENGTH_BYTES), None]);
+                let panics = std::panic::AssertUnwindSafe(|| {
+                    let reads = (0..9).map(|_| Call::pread(file.clone(), vec![0; 100], 0));
+                    bench.driver.call_all(reads, |place, _| assert!(place < 2, "on purpose"));
+                });
+                assert!(std::panic::catch_unwind(panics).is_err());
+            });
+            bench.assert_idle();
+            assert_eq!(Arc::strong_count(&file), 1);
+        }
+    });
+}
+
 /// Goal: calls and their handles can be moved to other threads and shared, whatever they were given. Method: the compiler.
 #[test]
 fn calls_travel() {
