@@ -7,5 +7,6 @@ pub(crate) mod clock;
 pub(crate) mod counters;
 pub(crate) mod error;
 pub(crate) mod events;
+pub(crate) mod handover;
 pub(crate) mod listeners;
 pub(crate) mod shared_completion;

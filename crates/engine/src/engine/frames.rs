@@ -55,6 +55,9 @@ pub(crate) fn room_to_read(shared: &Shared, freed: EventListener) -> EventListen
 /// One extent for a read around the cache; evicts pages if need be.
 pub(crate) fn allocate(shared: &Shared, bytes: usize, urgency: Urgency) -> Option<Extent> {
     note_growth(shared);
+    if !leaves_cache(shared, bytes) {
+        return None;
+    }
     shared.arena.allocate(bytes, urgency).or_else(|| {
         make_room(shared, bytes);
         shared.arena.allocate(bytes, urgency)
@@ -64,6 +67,9 @@ pub(crate) fn allocate(shared: &Shared, bytes: usize, urgency: Urgency) -> Optio
 /// As [`allocate`], in several extents if need be.
 pub(crate) fn allocate_run(shared: &Shared, bytes: usize, urgency: Urgency) -> Option<Extents> {
     note_growth(shared);
+    if !leaves_cache(shared, bytes) {
+        return None;
+    }
     shared.arena.allocate_run(bytes, urgency).or_else(|| {
         make_room(shared, bytes);
         shared.arena.allocate_run(bytes, urgency)
@@ -110,6 +116,12 @@ fn leaves_share(shared: &Shared, bytes: usize) -> bool {
         <= cached_bytes_of(shared.arena.budget_bytes())
 }
 
+/// Whether the cache keeps a few frames beside a read around it. Tasks that are not polled, and readers, may keep what they have for as
+/// long as they like, and the thread that blocks in a write may be theirs.
+fn leaves_cache(shared: &Shared, bytes: usize) -> bool {
+    shared.arena.stats().used_bytes + bytes + CACHE_BYTES_MIN <= shared.arena.usable_bytes()
+}
+
 /// The most memory that the cache can hold as things are: while the system refuses more, of what the engine has.
 pub(crate) fn cache_bytes_max(shared: &Shared) -> u64 {
     cached_bytes_of(shared.arena.usable_bytes()) as u64
@@ -127,6 +139,9 @@ pub(crate) fn demand_bytes_max(shared: &Shared) -> u64 {
 fn cached_bytes_of(bytes: usize) -> usize {
     bytes - (bytes / UNCACHED_DIVISOR).min(UNCACHED_BYTES_MAX)
 }
+
+/// With one frame a write goes on, page by page; several threads may allocate at once.
+const CACHE_BYTES_MIN: usize = 16 * PAGE_BYTES;
 
 /// The cache leaves this fraction of the budget to other uses.
 const UNCACHED_DIVISOR: usize = 8;

@@ -21,8 +21,9 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
-use headwater_io::{AppendFile, Appended, Completion, Event, SyncScope, lock};
+use headwater_io::{AppendFile, Appended, Completion, SyncScope, lock};
 
+use crate::base::handover::Handover;
 use crate::inode::errseq::Cause;
 use crate::inode::sync_pace::Pace;
 
@@ -69,7 +70,7 @@ pub(crate) struct Group {
     /// Where its records lie, set once after they are written; and why none do.
     pub(crate) appended: OnceLock<Result<Appended, Cause>>,
     outcome: OnceLock<Outcome>,
-    pub(crate) over: Event,
+    pub(crate) over: Handover,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -216,7 +217,7 @@ impl Drop for Member<'_> {
             syncs.leadership = Leadership::None;
             let group = syncs.open.group.clone();
             drop(syncs);
-            group.over.notify(1);
+            group.over.notify_one();
         }
     }
 }
@@ -284,7 +285,7 @@ impl Drop for Leading<'_> {
         let next = (syncs.open.callers > 0).then(|| syncs.open.group.clone());
         drop(syncs);
         if let Some(next) = next {
-            next.over.notify(1);
+            next.over.notify_one();
         }
         if let Some(led) = self.led.take() {
             let _ = led.group.outcome.set(self.outcome);

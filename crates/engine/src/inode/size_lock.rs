@@ -13,10 +13,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use headwater_io::{Driver, Event};
+use headwater_io::Driver;
 
+use crate::base::handover::Handover;
 use crate::base::listeners::{Deferral, defer};
-use crate::base::shared_completion::Notified;
 
 /// The right to change the length of a file: one holder at a time, which keeps it while waiting for memory or for the device.
 ///
@@ -29,7 +29,7 @@ pub(crate) struct SizeLock {
     tickets: AtomicU64,
     /// An upper bound of waiting threads and tasks: releasing the lock without waiters takes no other lock.
     waiting: AtomicU64,
-    released: Event,
+    released: Handover,
 }
 
 /// Counts a thread or task as waiting, until dropped.
@@ -81,7 +81,7 @@ impl SizeLock {
         }
         let _waiting = self.wait();
         loop {
-            let listener = Notified { listener: Some(self.released.listen()), driver };
+            let listener = self.released.listen_async(driver);
             if let Some(guard) = self.try_hold(Hold::Loose) {
                 return guard;
             }
@@ -102,7 +102,6 @@ impl SizeLock {
             {
                 return (guard, Taken::Seized);
             }
-            // A waiting task that is never polled again swallows the notification.
             let _ = self.released.listen().wait_timeout(LOOK_AGAIN);
         }
     }
@@ -175,7 +174,7 @@ impl Drop for SizeLockGuard<'_> {
         if self.make_firm() {
             self.lock.holder.store(0, Ordering::SeqCst);
             if self.lock.waiting.load(Ordering::SeqCst) > 0 {
-                self.lock.released.notify(1);
+                self.lock.released.notify_one();
             }
         }
     }
@@ -196,9 +195,13 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+    use std::sync::{Arc, mpsc};
+    use std::task::{Context, Waker};
     use std::thread;
+    use std::time::{Duration, Instant};
 
-    use std::time::Instant;
+    use headwater_io::{Driver, DriverOptions};
 
     use super::{Hold, SizeLock, Taken};
 
@@ -225,6 +228,28 @@ mod tests {
         });
         assert_eq!(sum.into_inner(), 20_000);
         assert!(lock.try_hold(Hold::Firm).is_some());
+    }
+
+    /// Goal: a thread gets the lock behind a task that waits for it and is never polled again. Method: the task comes first.
+    #[test]
+    fn a_task_that_waits_holds_up_no_thread() {
+        let (lock, driver) = (Arc::new(SizeLock::default()), Driver::new(&DriverOptions::default()).unwrap());
+        let taken = lock.lock();
+        let mut task = Box::pin(lock.lock_async(&driver));
+        assert!(task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let (got, gets) = mpsc::channel();
+        let waiter = lock.clone();
+        thread::spawn(move || {
+            drop(waiter.lock());
+            got.send(())
+        });
+        while lock.waiting.load(Ordering::SeqCst) < 2 {
+            thread::yield_now();
+        }
+        // Until the thread sleeps: one that does not sleep yet finds the lock free.
+        thread::sleep(Duration::from_millis(20));
+        drop(taken);
+        gets.recv_timeout(Duration::from_secs(60)).expect("the task has swallowed the notification");
     }
 
     /// Goal: an exit seizes the lock from a task, not from a thread, nor from a task that cannot go back; the task finds out, and

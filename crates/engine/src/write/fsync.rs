@@ -21,7 +21,6 @@ use headwater_core::units::{PageIndex, PageRange};
 use headwater_io::{Completion, Fsync, Rejected, SyncScope, Urgency};
 
 use crate::base::error::{Error, Operation, Result};
-use crate::base::shared_completion::Notified;
 use crate::engine::Shared;
 use crate::engine::handle::Source;
 use crate::inode::group_sync::{Leading, Member, Part};
@@ -313,7 +312,7 @@ impl Source {
                     yield_once().await;
                 }
                 (Part::Wait, None) => {
-                    listener = Some(Notified { listener: Some(member.group.over.listen()), driver });
+                    listener = Some(member.group.over.listen_async(driver));
                 }
                 (Part::Wait, Some(listener)) => listener.await,
             }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use headwater_core::readahead::Purpose;
 use headwater_core::units::{PAGE_BYTES, PageCount};
-use headwater_io::{EventListener, Extents};
+use headwater_io::{EventListener, Extents, Urgency};
 use os_display::Quotable;
 
 use crate::base::shared_completion::Notified;
@@ -93,6 +93,10 @@ pub(crate) fn frames_for_write(
     }
     if let Some(error) = failing_write_back(shared, inode) {
         return Err(MemoryWait::Failing(error));
+    }
+    // All that the cache may have is pinned, perhaps by views of this thread.
+    if let Some(extents) = frames::allocate_run(shared, PAGE_BYTES, Urgency::Demand) {
+        return Ok((extents, PageCount::new(1)));
     }
     shared.driver.attend();
     Err(MemoryWait::Freed(freed))

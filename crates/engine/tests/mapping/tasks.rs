@@ -16,7 +16,7 @@ use headwater_testkit::block_on;
 
 use crate::contiguous::{roomy_rigs, window};
 use crate::open;
-use crate::rig::{Rig, Scratch, watched};
+use crate::rig::{Rig, Scratch, drivers, watched};
 
 /// Goal: a sync that is dropped while it writes a window neither extends the file again after a truncate, nor puts old bytes over new ones.
 /// Method: devices that take their time, in many orders; the same piece is written again, or truncated off.
@@ -89,6 +89,35 @@ fn a_stream_beside_a_window_beyond_the_end() {
     }
 }
 
+/// Goal: a window is written back, and a file written, although views have all pages that the cache may hold beside the window. Method:
+/// the views come first, when half of the memory is not in use yet.
+#[test]
+fn a_window_beside_views_of_all_pages() {
+    for driver in drivers(4) {
+        let rig = Rig::sized(driver, 5 << 20, 16);
+        let (scratch, others) = (Scratch::new(4, PINNED_PAGES * 4096), Scratch::new(5, 4096));
+        let file = open(&rig, &scratch.path(), IoMode::Direct, Caching::On);
+        let other = open(&rig, &others.path(), IoMode::Auto, Caching::On);
+        scratch.age();
+        let view = |page: u64| file.view(page * 4096, 4096).unwrap();
+        let views: Vec<_> = (0..PINNED_PAGES).map(view).collect();
+        let Some(window) = window(&other, 0, 4096) else { return };
+        let arena = rig.engine.stats().arena;
+        assert_eq!((arena.budget_bytes, arena.cached_bytes), (2 << 20, (7 << 20) / 4), "{}", rig.name());
+        watched(rig.name(), || {
+            fill(&window, 1);
+            window.sync().unwrap();
+            file.write_all_at(b"written", 5000).unwrap();
+            file.sync_data().unwrap();
+        });
+        assert_eq!(std::fs::read(others.path()).unwrap(), [1; 4096]);
+        assert_eq!(std::fs::read(scratch.path()).unwrap()[5000..5007], *b"written");
+        scratch.check(4096, &views[1].to_vec());
+        drop((views, window, file, other));
+        rig.assert_idle();
+    }
+}
+
 /// A device that is asked many times before it has done all of a request.
 fn slow_rig(seed: u64) -> Rig {
     let options = SimOptions { short_per_mille: 900, ..SimOptions::hostile(seed) };
@@ -108,3 +137,6 @@ fn begin_sync(file: &File) -> Option<Syncing> {
 }
 
 const SEEDS: u64 = 40;
+
+/// All that the cache may hold of one chunk.
+const PINNED_PAGES: u64 = 448;

@@ -135,8 +135,8 @@ fn scattered_pages_kept_by_the_caller() {
     });
 }
 
-/// Goal: a thread reads although tasks of its own have all of the memory and are not polled. Method: so many reads
-/// that are polled once that nothing is left; then one around the cache, into a buffer that no device takes.
+/// Goal: a thread reads and writes although tasks of its own have all of the memory and are not polled. Method: so many reads
+/// that are polled once that nothing is left; then one around the cache, into a buffer that no device takes; then a write.
 #[test]
 fn a_thread_whose_tasks_have_all_memory() {
     with_seed("pressure::a_thread_whose_tasks_have_all_memory", |seed| {
@@ -152,12 +152,19 @@ fn a_thread_whose_tasks_have_all_memory() {
                 let _ = read.as_mut().poll(&mut context);
             }
             let arena = rig.engine.stats().arena;
-            assert_eq!(arena.used_bytes, arena.budget_bytes, "{}", rig.name());
+            assert_eq!(arena.used_bytes + CACHE_BYTES, arena.budget_bytes, "{}", rig.name());
             watched(rig.name(), || {
                 let mut buffer = [0; 19];
                 assert_eq!(file.read_at(&mut buffer, 1001).unwrap(), 19);
                 scratch.check(1001, &buffer);
             });
+            let written = Scratch::new(seed, 20_000);
+            watched(rig.name(), || {
+                let cached = options.write(true).caching(Caching::On).open(written.path()).unwrap();
+                cached.write_all_at(b"written", 5000).unwrap();
+                cached.sync_data().unwrap();
+            });
+            assert_eq!(&std::fs::read(written.path()).unwrap()[5000..5007], b"written");
             drop(reads);
             rig.assert_idle();
         }
@@ -220,3 +227,6 @@ fn depth_one() {
 
 /// Each takes a page: more than there are.
 const READS: usize = 600;
+
+/// What they leave to the cache.
+const CACHE_BYTES: usize = 64 << 10;

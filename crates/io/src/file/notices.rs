@@ -117,7 +117,9 @@ fn run(state: &Mutex<State>, kernel: &OwnedFd) {
             };
             state.entries.iter().filter(is_due).map(|entry| entry.event.clone()).collect()
         };
-        events.iter().for_each(|event| event.notify(usize::MAX));
+        for event in events.iter() {
+            event.notify(usize::MAX);
+        }
     }
 }
 

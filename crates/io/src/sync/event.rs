@@ -46,17 +46,16 @@ impl Event {
     }
 
     /// Ends the waits of `count` listeners, the oldest first. Listeners that were notified before and have not gone on yet count too.
+    /// Returns how many it notified.
     #[inline]
-    pub fn notify(&self, count: usize) {
-        if self.interest.is_there(count) {
-            self.notify_listeners(count);
-        }
+    pub fn notify(&self, count: usize) -> usize {
+        if self.interest.is_there(count) { self.notify_listeners(count) } else { 0 }
     }
 
     #[cold]
-    fn notify_listeners(&self, count: usize) {
+    fn notify_listeners(&self, count: usize) -> usize {
         let _scope = WakeScope::enter();
-        self.listeners.notify(count);
+        self.listeners.notify(count)
     }
 }
 
@@ -315,7 +314,7 @@ mod tests {
         let event = Arc::new(Event::new());
         let waker = || {
             let notifies = Notifies(event.clone());
-            waker(move || notifies.0.notify(usize::MAX))
+            waker(move || _ = notifies.0.notify(usize::MAX))
         };
         let mut listeners: Vec<_> = (0..4).map(|_| event.listen()).collect();
         for listener in &mut listeners {
