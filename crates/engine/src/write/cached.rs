@@ -416,7 +416,8 @@ impl<'a> CachedWrite<'a> {
         if self.attempts < ATTEMPTS_MAX {
             self.attempts += 1;
             let first_byte = ByteRange::at(page.start_bytes(), 1);
-            let mut read = CachedRead::new(self.source, self.inode, self.caller, first_byte)?;
+            let read = CachedRead::new(self.source, self.inode, self.caller, first_byte)?;
+            let mut read = read.for_write();
             match read.copy(|_, _| {}) {
                 // Resident, at least for a moment.
                 None => return Ok(None),
