@@ -112,6 +112,9 @@ fn copy_both_ways(rig: &Rig, from: From, to: To, what: &str) {
     drop((windows, file));
 }
 
+/// Writes the next bytes.
+type Sink<'a> = Box<dyn FnMut(&[u8]) + 'a>;
+
 /// A part of the file, and its window if there are any.
 struct Part<'a> {
     file: &'a File,
@@ -162,7 +165,7 @@ impl Part<'_> {
     }
 
     /// Takes the bytes in order.
-    fn sink(&self, to: To) -> Box<dyn FnMut(&[u8]) + '_> {
+    fn sink(&self, to: To) -> Sink<'_> {
         let mut at = 0;
         let mut next = move |bytes: &[u8]| {
             at += bytes.len() as u64;
