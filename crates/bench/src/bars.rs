@@ -68,7 +68,7 @@ fn check_groups(options: &Options) -> io::Result<()> {
 type Build = for<'a> fn(&'a Bench<'a>) -> io::Result<Contest<'a>>;
 
 /// In the order in which they run.
-const GROUPS: [(&str, Build); 25] = [
+const GROUPS: [(&str, Build); 26] = [
     ("scan", reading::scan),
     ("memory", reading::memory),
     ("random", reading::random),
@@ -83,6 +83,7 @@ const GROUPS: [(&str, Build); 25] = [
     ("hash-file", programs::hash_file),
     ("write-new", write::new),
     ("write-overwrite", write::overwrite),
+    ("write-small", write::small),
     ("write-random", write::random_once),
     ("write-repeated", write::random_repeated),
     ("write-dense", write::random_dense),

@@ -81,6 +81,8 @@ pub(super) const ALL: &[Promise] = &[
     ratio("write-new", "headwater, 64 MiB", "std + fsync", SYSTEM_CPU, most(0.333)),
     ratio("write-overwrite", "headwater", "fio *", RATE, least(0.95)),
     ratio("write-overwrite", "headwater, 64 MiB", "fio *", RATE, least(0.95)),
+    ratio("write-small", "headwater", "std", FILES, least(1.0)),
+    shown("write-small", "headwater", "std", "cpu_us"),
     shown("write-random", "headwater", "std + fsync", RATE),
     own("write-random", "headwater", "written_per_dirtied", most(1.1)),
     shown("write-repeated", "headwater", "std + fsync", RATE),

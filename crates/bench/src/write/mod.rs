@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Owns: the arms and which of them exist.
-//! Does not own: what an arm does (sequential, random, reread, beside, forked), which ways a group has (ways), rounds
+//! Does not own: what an arm does (sequential, random, reread, beside, forked, small), which ways a group has (ways), rounds
 //! (contest), what is promised (bars).
 
 mod beside;
@@ -14,6 +14,7 @@ mod forked;
 mod random;
 mod reread;
 mod sequential;
+mod small;
 mod target;
 mod ways;
 
@@ -25,7 +26,7 @@ use crate::tools;
 use clap::ValueEnum;
 
 pub(crate) use ways::{
-    FIO, beside, copy, fork, new, overwrite, random_dense, random_once, random_repeated, reread,
+    FIO, beside, copy, fork, new, overwrite, random_dense, random_once, random_repeated, reread, small,
 };
 
 /// One arm, in a process of its own.
@@ -36,8 +37,11 @@ pub(crate) struct ArmOptions {
     #[arg(long)]
     file: PathBuf,
     /// Of the file.
-    #[arg(long)]
+    #[arg(long, default_value_t = 0)]
     mib: u64,
+    /// Of each of many small files; `file` is their folder.
+    #[arg(long, default_value_t = 0)]
+    kib: u64,
     /// Of arms that read while something happens.
     #[arg(long)]
     seconds: f64,
@@ -69,6 +73,14 @@ enum Work {
     BesideWriting,
     /// Forks.
     Fork,
+    /// Makes small files.
+    SmallNew,
+    /// Writes over small files.
+    SmallOver,
+    /// Makes small files, and syncs each.
+    SmallNewSynced,
+    /// Writes over small files, and syncs each.
+    SmallOverSynced,
 }
 
 /// With what it does that.
@@ -99,7 +111,14 @@ impl ArmOptions {
         let mut command = Command::new(std::env::current_exe()?);
         command
             .args(["write-arm", &tools::name_of(self.work), &tools::name_of(self.side)])
-            .args(["--mib", &self.mib.to_string(), "--seconds", &self.seconds.to_string()])
+            .args([
+                "--mib",
+                &self.mib.to_string(),
+                "--kib",
+                &self.kib.to_string(),
+                "--seconds",
+                &self.seconds.to_string(),
+            ])
             .args(["--pace", &self.pace.to_string(), "--file"])
             .arg(&self.file);
         Ok(command)
@@ -118,6 +137,9 @@ pub(crate) fn run_arm(options: &ArmOptions) -> io::Result<()> {
         Work::RereadCopy | Work::RereadSum => reread::run(options),
         Work::BesideNothing | Work::BesideCopying | Work::BesideWriting => beside::run(options),
         Work::Fork => forked::run(options),
+        Work::SmallNew | Work::SmallOver | Work::SmallNewSynced | Work::SmallOverSynced => {
+            small::run(options)
+        }
     }?;
     println!("{}", serde_json::to_string(&figures)?);
     Ok(())

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use headwater_measure::{Figures, child};
 
+use super::small::SIZES_KIB;
 use super::{ArmOptions, Side, Work, contents};
 use crate::contest::Contest;
 use crate::setup::Bench;
@@ -54,6 +55,26 @@ fn sequential<'a>(bench: &'a Bench<'a>, prepare: fn(&Path) -> io::Result<()>) ->
             file.mib
         )))
     });
+    Ok(contest)
+}
+
+/// Files of all sizes, closed or synced.
+pub(crate) fn small<'a>(bench: &'a Bench<'a>) -> Outcome<'a> {
+    let (mut contest, mut endings) = (Contest::default(), Vec::new());
+    let folder = bench.path("small");
+    std::fs::create_dir_all(&folder)?;
+    for (work, words) in Work::SMALL {
+        for kib in SIZES_KIB {
+            let size = if kib < 1024 { format!("{kib} KiB") } else { format!("{} MiB", kib / 1024) };
+            let ending = format!(", {size} {words}");
+            for (name, side) in [("headwater", Side::Headwater), ("std", Side::Std)] {
+                let arm = ArmOptions { work, side, file: folder.clone(), mib: 0, kib, seconds: 0.0, pace: 0 };
+                contest.way(format!("{name}{ending}"), move || arm.run());
+            }
+            endings.push(ending);
+        }
+    }
+    contest.judge_each(endings);
     Ok(contest)
 }
 
@@ -195,7 +216,15 @@ fn file(bench: &Bench<'_>, contest: &mut Contest<'_>, wanted: u64, files: u64) -
 
 impl Target {
     fn arm(&self, work: Work, side: Side) -> ArmOptions {
-        ArmOptions { work, side, file: self.path.clone(), mib: self.mib, seconds: self.seconds, pace: 0 }
+        ArmOptions {
+            work,
+            side,
+            file: self.path.clone(),
+            mib: self.mib,
+            kib: 0,
+            seconds: self.seconds,
+            pace: 0,
+        }
     }
 
     /// An arm that begins with nothing in the page cache.

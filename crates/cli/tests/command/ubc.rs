@@ -45,6 +45,12 @@ fn table_of_own_files() {
     for id in ["raw", "large", "small"] {
         assert_eq!(row(&results, id), (ALL.to_vec(), "dropped"), "{id}");
     }
+    // Only those who may open the device, where there is one, have its row.
+    if table.contains("no raw device") {
+        assert!(!table.contains("raw device to null"), "{table}");
+    } else {
+        assert_eq!(row(&results, "disk").0, ["direct", "headwater", "view", "device"]);
+    }
     let writes = vec!["buffered", "direct", "headwater", "device"];
     assert_eq!(row(&results, "new"), (writes.clone(), "new"));
     assert_eq!(row(&results, "overwrite"), (writes, "dropped"));
@@ -65,6 +71,18 @@ fn table_of_own_files() {
     {
         assert!(table.contains(word), "{word} in {table}");
     }
+}
+
+/// Goal: the device under the file has a row. Method: a loop device, which this process may open.
+#[test]
+fn the_device_is_read() {
+    let mount = match LoopMount::new(FileSystem::Ext4, 64 << 20) {
+        Ok(mount) => mount,
+        Err(reason) => return skip(reason),
+    };
+    let out = tempfile::NamedTempFile::new().unwrap();
+    let (table, results) = ubc(&["--size", "4M", "--dir", utf8(mount.path())], out.path());
+    assert_eq!(row(&results, "disk").0, ["direct", "headwater", "view", "device"], "{table}");
 }
 
 /// Goal: a file of the user's, of odd length, is only read, or a part of it; files to write to go beside it.

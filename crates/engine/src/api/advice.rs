@@ -171,7 +171,8 @@ impl Source {
             return Err(self.advice_error(*first, io::Error::new(io::ErrorKind::InvalidInput, text)));
         }
         let plan: Vec<_> = pages.into_iter().flat_map(|pages| inode.plan_will_need(pages)).collect();
-        Starter { source: self, inode, caller: Caller::Task }.start_all(&plan);
+        let route = self.device_route();
+        Starter { source: self, inode, caller: Caller::Task, route }.start_all(&plan);
         Ok(())
     }
 

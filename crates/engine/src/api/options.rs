@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use headwater_core::backing::{Backing, Form};
@@ -346,8 +346,13 @@ impl OpenOptions {
     fn register(&self, engine: Engine, open: OpenFile, access: Access, path: &Path) -> Result<File> {
         let failed = |error| Error::on_file(Operation::Open, path, error);
         let readahead = engine.shared.readahead_of(&open);
+        let (mut around, is_created) = (None, open.is_created());
         let entry = match open.form() {
             Form::Cached if access == Access::Read && self.may_be_read_once(&engine, &open) => {
+                OnceLock::new()
+            }
+            Form::Cached if access == Access::ReadWrite && self.may_be_written_around(&engine, &open) => {
+                around = Some(Mutex::default());
                 OnceLock::new()
             }
             // Empty files too, so that all handles see later writes.
@@ -387,6 +392,7 @@ impl OpenOptions {
             revalidate_after: self.coherence.interval(self.revalidate),
             handle: NEXT_HANDLE.fetch_add(1, Ordering::Relaxed),
             readahead,
+            around,
             is_locked: AtomicBool::new(false),
         };
         if source.entered().is_some()
@@ -395,12 +401,12 @@ impl OpenOptions {
             source.mark_reported(inode);
         }
         source.begin_coherence();
-        if access == Access::ReadWrite {
+        if access == Access::ReadWrite && source.entered().is_some() {
             source.engine.shared.background.note();
         }
         let file = File { contents: Contents::Stored(Arc::new(source)) };
-        // As `O_TRUNC` of `open(2)`, which does nothing to devices.
-        if self.truncate && file.is_regular() {
+        // As `O_TRUNC` of `open(2)`, which does nothing to devices and new files: ext4 writes a truncated file when it is closed.
+        if self.truncate && !is_created && file.is_regular() {
             file.set_len(0)?;
         }
         Ok(file)
@@ -416,15 +422,25 @@ impl OpenOptions {
 
     /// Whether the file may be entered into the cache later: a small one that is not known, opened as most are.
     fn may_be_read_once(&self, engine: &Engine, open: &OpenFile) -> bool {
-        let opened = open.opened();
+        (1..=SMALL_BYTES_MAX).contains(&open.opened().stamp.length_bytes)
+            && self.may_stay_unknown(engine, open)
+    }
+
+    /// Whether the first writes may go around the cache: to a file that is small, or empty, or made so.
+    fn may_be_written_around(&self, engine: &Engine, open: &OpenFile) -> bool {
+        let is_small = self.truncate || open.opened().stamp.length_bytes <= SMALL_BYTES_MAX;
+        is_small && !self.append && self.may_stay_unknown(engine, open)
+    }
+
+    /// Whether a file needs no inode yet: one that is not known, opened as most are.
+    fn may_stay_unknown(&self, engine: &Engine, open: &OpenFile) -> bool {
         self.caching == Caching::Auto
             && self.mode == IoMode::Auto
             && self.coherence == Coherence::default()
             && self.readahead.is_none()
             && open.kind() == FileKind::Regular
             && open.direct().is_some()
-            && (1..=READ_ONCE_BYTES_MAX).contains(&opened.stamp.length_bytes)
-            && engine.shared.cache.inodes.find(opened.key).is_none()
+            && engine.shared.cache.inodes.find(open.opened().key).is_none()
     }
 
     fn is_cached(&self, open: &OpenFile) -> bool {
@@ -443,5 +459,5 @@ fn path_of(file: &std::fs::File) -> PathBuf {
     link.unwrap_or_else(|_| PathBuf::from(format!("<descriptor {descriptor}>")))
 }
 
-/// Larger files are rarely read by one call.
-const READ_ONCE_BYTES_MAX: u64 = 1 << 20;
+/// Larger files are rarely read by one call, or written by a few.
+const SMALL_BYTES_MAX: u64 = 1 << 20;

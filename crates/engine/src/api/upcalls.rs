@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headwater_core::readahead::{ReadaheadLimits, ReadaheadPolicy};
-use headwater_io::{OpenFile, Pause};
+use headwater_io::{Access, OpenFile, Pause};
 
 use crate::api::ending;
 use crate::base::clock::REVALIDATE_INTERVAL;
@@ -66,6 +66,10 @@ fn enter(source: &Source) -> Entry {
         return Entry::Nothing;
     }
     source.mark_reported(&inode);
+    if source.access == Access::ReadWrite {
+        inode.leasing.add_writer();
+        shared.background.note();
+    }
     Entry::Cached(inode)
 }
 
@@ -76,9 +80,12 @@ fn close(shared: &Shared, inode: &Arc<Inode>, file: &OpenFile) {
     }
     shared.leases.delist(inode);
     shared.cache.loads.abandon(inode);
-    if inode.dirty.pages() > 0 {
-        // The background thread writes the pages that this submission leaves over, or that fail.
-        writeback::begin(shared, inode, ALL_PAGES, SYNC_RUNS, Awaited::No);
+    let dirty_pages = inode.dirty.pages();
+    if dirty_pages > 0 {
+        if dirty_pages <= CLOSE_PAGES_MAX || !shared.background.is_present() {
+            // The background thread writes the pages that this submission leaves over, or that fail.
+            writeback::begin(shared, inode, ALL_PAGES, SYNC_RUNS, Awaited::No);
+        }
         shared.background.wake();
     } else {
         inode.on_clean(shared.cache.writes.dirty(), file);
@@ -120,6 +127,9 @@ fn relieve(shared: &Shared) -> Duration {
     }
     relief.look_again
 }
+
+/// 64 KiB: what the caller copies into the kernel's page cache as fast as the thread wakes.
+const CLOSE_PAGES_MAX: u64 = 16;
 
 /// While pages are dirty: short beside the age at which they are written back, long beside the cost of a round.
 const DIRTY_TICK: Duration = Duration::from_millis(100);

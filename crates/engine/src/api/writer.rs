@@ -177,7 +177,8 @@ impl Drop for Writer {
         if source.shared().driver.is_forked() {
             return;
         }
-        if let (Err(error), Some(inode)) = (self.hand_over(), source.known()) {
+        let Err(error) = self.hand_over() else { return };
+        if let Some(inode) = source.known() {
             let error = error.raw_os_error().map_or_else(|| error.into(), io::Error::from_raw_os_error);
             inode.dirty.errseq.note(&error);
         }

@@ -68,6 +68,11 @@ impl BackgroundThread {
         });
     }
 
+    /// Whether there is such a thread, or will be.
+    pub(crate) fn is_present(&self) -> bool {
+        self.presence == Presence::Present
+    }
+
     /// A handle that wakes the thread once it is started. `None` where there is none.
     pub(crate) fn waker(&self) -> Option<BackgroundWaker> {
         (self.presence == Presence::Present).then(|| self.thread.waker())

@@ -7,7 +7,7 @@ use std::io;
 use std::ops::{Bound, Range, RangeBounds};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -67,8 +67,19 @@ pub(crate) struct Source {
     pub(crate) handle: u32,
     /// The limits of sequential readahead.
     pub(crate) readahead: ReadaheadLimits,
+    /// What this handle may still write around the cache; `None` for one that never may.
+    pub(crate) around: Option<Mutex<Around>>,
     /// Whether the program has locked the file through this handle.
     pub(crate) is_locked: AtomicBool,
+}
+
+/// The writes of a handle around the cache, which come before all else that it does.
+#[derive(Debug, Default)]
+pub(crate) struct Around {
+    /// Where the last one ended.
+    pub(crate) end_bytes: Option<u64>,
+    pub(crate) bytes: u64,
+    pub(crate) writes: u32,
 }
 
 /// The inode of an open file, as its handle uses it.
@@ -83,7 +94,7 @@ pub(crate) enum Entry {
 }
 
 impl Entry {
-    fn inode(&self) -> Option<&Arc<Inode>> {
+    pub(crate) fn inode(&self) -> Option<&Arc<Inode>> {
         match self {
             Entry::Cached(inode) | Entry::Beside(inode) => Some(inode),
             Entry::Nothing => None,
@@ -225,9 +236,10 @@ impl Source {
 
     /// Fails once after each conflict with other programs, if the handle was opened with [`Coherence::Checked`].
     pub(crate) fn check_conflicts(&self, operation: Operation) -> Result<()> {
-        let Some(inode) = self.known().filter(|_| self.coherence == Coherence::Checked) else {
+        if self.coherence != Coherence::Checked {
             return Ok(());
-        };
+        }
+        let Some(inode) = self.known() else { return Ok(()) };
         let conflicts = inode.counters.conflicts.load(Ordering::Acquire);
         if self.reported_conflicts.swap(conflicts, Ordering::AcqRel) == conflicts {
             return Ok(());

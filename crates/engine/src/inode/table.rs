@@ -1,15 +1,15 @@
 //! Inodes: the files that an engine knows, open ones and closed ones with pages.
 //!
-//! Owns: the maps, and which closed file is forgotten first.
+//! Owns: the maps, which closed file is forgotten first, which unknown files are being written to around the cache.
 //! Does not own: what is known of a file (inode).
 //! Locks: `known`, under which nothing is locked but an inode's own flags; forgotten inodes are dropped without it.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Condvar, OnceLock};
 
-use headwater_io::lock;
+use headwater_io::{lock, unpoisoned};
 
 use super::*;
 
@@ -17,6 +17,8 @@ use super::*;
 #[derive(Default)]
 pub(crate) struct Inodes {
     known: Mutex<Known>,
+    /// Notified when a write around the cache ends.
+    written: Condvar,
     /// Marks of files that were read by their path, around the cache.
     read: OnceLock<Box<[AtomicU32]>>,
 }
@@ -31,6 +33,30 @@ struct Known {
     closed_sweep_length: usize,
     /// Counts of forgotten files.
     forgotten: Counts,
+    /// Unknown files that are being written to around the cache, and how many such writes each has.
+    around: HashMap<FileKey, usize>,
+    /// Callers that wait for one of these to end.
+    waiting: usize,
+}
+
+/// While this lives, no inode stands for the file.
+pub(crate) struct WriteAround<'a> {
+    inodes: &'a Inodes,
+    key: FileKey,
+}
+
+impl Drop for WriteAround<'_> {
+    fn drop(&mut self) {
+        let mut known = self.inodes.lock();
+        let writes = known.around.get_mut(&self.key).expect("it was counted when it began");
+        *writes -= 1;
+        if *writes == 0 {
+            known.around.remove(&self.key);
+            if known.waiting > 0 {
+                self.inodes.written.notify_all();
+            }
+        }
+    }
 }
 
 /// Whether a file had no handle before it was opened.
@@ -48,13 +74,19 @@ pub(crate) enum WasLast {
 }
 
 impl Inodes {
-    /// Counts one more handle of a file, which `make` creates if it is not known. Returns whether the file had no handle.
+    /// Counts one more handle of a file, which `make` creates if it is not known. Returns whether the file had no handle. Blocks while
+    /// the file is being written to around the cache.
     pub(crate) fn enter(
         &self,
         key: FileKey,
         make: impl FnOnce() -> io::Result<Inode>,
     ) -> io::Result<(Arc<Inode>, WasClosed)> {
         let mut known = self.lock();
+        while known.around.contains_key(&key) {
+            known.waiting += 1;
+            known = unpoisoned(self.written.wait(known));
+            known.waiting -= 1;
+        }
         let inode = match known.by_key.get(&key) {
             Some(inode) => inode.clone(),
             None => {
@@ -130,6 +162,16 @@ impl Inodes {
             }
             inode.on_left(pages, first.usage);
         }
+    }
+
+    /// Begins a write around the cache. `None` if the file is known: some of it may be cached.
+    pub(crate) fn begin_around(&self, key: FileKey) -> Option<WriteAround<'_>> {
+        let mut known = self.lock();
+        if known.by_key.contains_key(&key) {
+            return None;
+        }
+        *known.around.entry(key).or_default() += 1;
+        Some(WriteAround { inodes: self, key })
     }
 
     pub(crate) fn find(&self, key: FileKey) -> Option<Arc<Inode>> {

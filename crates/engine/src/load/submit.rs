@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use headwater_core::readahead::{MissingRun, PlannedRead, Purpose, ReadResult, missing_runs};
 use headwater_core::units::{PageIndex, PageRange};
 use headwater_io::{
-    Direction, Extents, Finished, Loading, NotBegun, Plug, Rejected, Request, Transfer, Urgency,
+    Direction, Extents, Finished, Loading, NotBegun, Plug, Rejected, Request, Route, Transfer, Urgency,
 };
 
 use crate::base::listeners::defer;
@@ -33,6 +33,8 @@ pub(crate) struct Starter<'a> {
     pub(crate) source: &'a Source,
     pub(crate) inode: &'a Arc<Inode>,
     pub(crate) caller: Caller,
+    /// Of a single page; more are read from the device.
+    pub(crate) route: Route,
 }
 
 /// The kind of caller that reads.
@@ -139,11 +141,12 @@ impl Starter<'_> {
             return Ok(());
         }
         let length_bytes = range.len() as usize;
+        let route = if pages.len().get() == 1 { self.route } else { source.device_route() };
         if let ([extent], Alone::Yes, Purpose::Demand) = (&mut extents[..], alone, run.purpose())
             && range.len() <= IN_THREAD_BYTES_MAX
         {
             self.count(pages, run.ahead_from);
-            let (route, buffer) = (source.device_route(), &mut extent[..length_bytes]);
+            let buffer = &mut extent[..length_bytes];
             let result = shared.driver.read_blocking(source.open(), route, buffer, range.start);
             shared.cache.loads.publish(
                 load,
@@ -155,7 +158,7 @@ impl Starter<'_> {
         let request = Transfer {
             direction: Direction::Read,
             file: source.open().clone(),
-            route: source.device_route(),
+            route,
             offset_bytes: range.start,
             length_bytes,
             extents,

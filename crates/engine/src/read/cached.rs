@@ -25,11 +25,11 @@ use bytes::Bytes;
 use headwater_core::frame::{FirstUse, LoadId};
 use headwater_core::readahead::{Access, Outcome};
 use headwater_core::units::{ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
-use headwater_io::{Found, PinnedPage, PinnedPages};
+use headwater_io::{Found, PinnedPage, PinnedPages, Route};
 
 use crate::base::error::Result;
 use crate::base::events;
-use crate::engine::handle::{Entry, Source};
+use crate::engine::handle::{Entry, IoMode, Source};
 use crate::engine::loads::Load;
 use crate::engine::{frames, lending};
 use crate::inode::Inode;
@@ -131,6 +131,8 @@ pub(crate) struct CachedRead<'a> {
     source: &'a Source,
     inode: &'a Arc<Inode>,
     caller: Caller,
+    /// How a single missing page is read.
+    route: Route,
     /// The range, clipped at the end of the file.
     range: ByteRange,
     /// Bytes copied so far.
@@ -177,7 +179,15 @@ impl<'a> CachedRead<'a> {
     }
 
     fn of(source: &'a Source, inode: &'a Arc<Inode>, caller: Caller, range: ByteRange) -> CachedRead<'a> {
-        CachedRead { source, inode, caller, range, done: 0, reported: None }
+        let route = source.device_route();
+        CachedRead { source, inode, caller, route, range, done: 0, reported: None }
+    }
+
+    /// The same, for a write to a part of a page: the page is written back in that part, by the kernel, which would otherwise read
+    /// it a second time.
+    pub(crate) fn for_write(self) -> CachedRead<'a> {
+        let is_direct = self.source.mode == IoMode::Direct;
+        CachedRead { route: if is_direct { self.route } else { Route::Buffered }, ..self }
     }
 
     /// Bytes copied so far.
@@ -427,8 +437,8 @@ impl<'a> CachedRead<'a> {
         let access = Access { pages, at: page, outcome, bytes: self.range, handle: self.source.handle };
         let plan = self.inode.plan(access, end, shared.cache.loads.now());
         events::miss(self.inode.pages.id(), page, outcome, plan.len());
-        let starter = Starter { source: self.source, inode: self.inode, caller: self.caller };
-        starter.start_all(&plan);
+        let (source, inode, caller, route) = (self.source, self.inode, self.caller, self.route);
+        Starter { source, inode, caller, route }.start_all(&plan);
     }
 }
 

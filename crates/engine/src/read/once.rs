@@ -13,7 +13,7 @@
 //! Hot path: one system call where the page cache has the file and those before it, no allocation.
 
 use headwater_core::units::PAGE_BYTES;
-use headwater_io::Urgency;
+use headwater_io::{Access, Urgency};
 
 use crate::engine::frames;
 use crate::engine::handle::Source;
@@ -21,7 +21,7 @@ use crate::engine::handle::Source;
 impl Source {
     /// Reads the file into `buffer`, from its beginning. `None` if the cache has to; errors are left to that read.
     pub(crate) fn read_once(&self, buffer: &mut [u8], offset_bytes: u64) -> Option<usize> {
-        if self.entered().is_some() {
+        if self.entered().is_some() || self.access != Access::Read {
             return None;
         }
         let opened = self.open.opened();

@@ -7,7 +7,7 @@
 //!                                                          ├─ pending ─► wait for its load ─► again
 //!                                                          └─ absent ─┬─ no bytes of it exist ─► zeros around ─► install
 //!                                                                     └─ else ─► loaded ─► again
-//!   4 MiB written sequentially, or a whole MiB elsewhere ─► their writeback begins
+//!   every 4 MiB written sequentially ─► writeback of those 64 MiB before begins; a whole MiB elsewhere ─► its writeback begins
 //! ```
 //!
 //! The caller's bytes are copied before any lock or latch is taken: they may be a view of the same file, or memory that has to be
@@ -416,7 +416,8 @@ impl<'a> CachedWrite<'a> {
         if self.attempts < ATTEMPTS_MAX {
             self.attempts += 1;
             let first_byte = ByteRange::at(page.start_bytes(), 1);
-            let mut read = CachedRead::new(self.source, self.inode, self.caller, first_byte)?;
+            let read = CachedRead::new(self.source, self.inode, self.caller, first_byte)?;
+            let mut read = read.for_write();
             match read.copy(|_, _| {}) {
                 // Resident, at least for a moment.
                 None => return Ok(None),
@@ -466,8 +467,8 @@ impl<'a> CachedWrite<'a> {
         Ok(())
     }
 
-    /// Marks the pages dirty and extends the length. Returns the pages to write back at once: sequentially written ones up to a
-    /// multiple of the stream size, or a whole MiB elsewhere. Called under the lock of `state`.
+    /// Marks the pages dirty and extends the length. Returns the pages to write back at once: at each multiple of the stream
+    /// size, those that a sequential writer wrote some time ago; or a whole MiB elsewhere. Called under the lock of `state`.
     fn note(&self, state: &mut State, done: ByteRange) -> Option<PageRange> {
         let inode = self.inode;
         let end_bytes = inode.length_bytes();
@@ -498,12 +499,17 @@ impl<'a> CachedWrite<'a> {
         }
         let block_bytes = RUN_PAGES_MAX * PAGE_SIZE_BYTES;
         let stream_bytes = block_bytes * writeback::stream_runs(self.source.shared());
-        let early_bytes = match is_in_order {
-            true if done.end.is_multiple_of(stream_bytes) => stream_bytes,
-            false if done.end.is_multiple_of(block_bytes) && done.len() == block_bytes => block_bytes,
+        let (early_bytes, end_bytes) = match is_in_order {
+            true if done.end.is_multiple_of(stream_bytes) => {
+                (stream_bytes, done.end.saturating_sub(writeback::lag_bytes(self.source.shared())))
+            }
+            false if done.end.is_multiple_of(block_bytes) && done.len() == block_bytes => {
+                (block_bytes, done.end)
+            }
             _ => return None,
         };
-        Some(PageRange::covering(ByteRange::new(done.end - early_bytes, done.end)))
+        let start_bytes = end_bytes.checked_sub(early_bytes)?;
+        Some(PageRange::covering(ByteRange::new(start_bytes, end_bytes)))
     }
 
     /// Marks the written bytes dirty: whole pages, or a part of one. Returns whether it is a part.

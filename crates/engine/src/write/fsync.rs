@@ -213,6 +213,9 @@ impl Source {
             let result = shared.driver.sync_blocking(&self.open, scope);
             result.map_err(|error| self.sync_error(error))
         };
+        if let Some(synced) = self.sync_around(scope) {
+            return synced.map_err(|error| self.sync_error(error));
+        }
         let Some(inode) = self.known() else { return sync() };
         let since = inode.dirty.errseq.count();
         flush(shared, inode, ALL_PAGES);

@@ -20,6 +20,7 @@
 //! Does not own: which pages are dirty (inode).
 
 pub(crate) mod append;
+pub(crate) mod around;
 pub(crate) mod barrier;
 pub(crate) mod cached;
 pub(crate) mod fsync;

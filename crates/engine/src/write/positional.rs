@@ -11,12 +11,15 @@ use headwater_core::units::PAGE_SIZE_BYTES;
 use headwater_io::{FileKind, RejectReason, Route};
 
 use crate::base::error::{Operation, Result};
-use crate::engine::handle::{READABLE_BYTES_MAX, Source};
+use crate::engine::handle::{Entry, READABLE_BYTES_MAX, Source};
 use crate::write::cached::Place;
 
 impl Source {
     pub(crate) fn write_at(self: &Arc<Self>, bytes: &[u8], offset_bytes: u64) -> Result<usize> {
         self.check_positioned_write(offset_bytes, bytes.len())?;
+        if let Some(written_bytes) = self.write_around(bytes, offset_bytes) {
+            return Ok(written_bytes);
+        }
         match self.known() {
             Some(inode) => Ok(self.write_cached(inode, bytes, Place::At(offset_bytes))?.bytes),
             None => self.write_through(bytes, offset_bytes),
@@ -57,7 +60,9 @@ impl Source {
             return Err(self.error(Operation::Write, offset_bytes, RejectReason::Forked.into()));
         }
         self.check_conflicts(Operation::Write)?;
-        let failure = self.known().and_then(|inode| inode.dirty.errseq.report_write(&self.reported_failures));
+        // A file that is not entered has nothing to report.
+        let entered = self.entered().and_then(Entry::inode);
+        let failure = entered.and_then(|inode| inode.dirty.errseq.report_write(&self.reported_failures));
         if let Some(error) = failure {
             return Err(self.error(Operation::Write, offset_bytes, error));
         }

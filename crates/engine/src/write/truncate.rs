@@ -26,6 +26,9 @@ use crate::write::positional::WRITABLE_BYTES_MAX;
 
 impl Source {
     pub(crate) fn set_len(self: &Arc<Self>, length_bytes: u64) -> Result<()> {
+        if length_bytes == 0 && self.empty_around() {
+            return Ok(());
+        }
         let Some(inode) = self.check_set_len(length_bytes)? else { return Ok(()) };
         let barrier = Barrier::new(self, inode, inode.dirty.size_lock.lock(), end_page(length_bytes))?;
         barrier.wait();

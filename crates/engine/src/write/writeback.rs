@@ -408,6 +408,12 @@ pub(crate) fn stream_runs(shared: &Shared) -> u64 {
     if dirty_pages_max(shared) >= STREAM_RUNS * RUN_PAGES_MAX * 4 { STREAM_RUNS } else { 1 }
 }
 
+/// How far behind a sequential writer its writeback begins. A file that is not longer is written by the background thread, or by a
+/// sync: its writer does not wait for the allocation of space.
+pub(crate) fn lag_bytes(shared: &Shared) -> u64 {
+    if dirty_pages_max(shared) * PAGE_SIZE_BYTES >= LAG_BYTES * 8 { LAG_BYTES } else { 0 }
+}
+
 /// The limit of dirty pages, beyond which writers wait.
 pub(crate) fn dirty_pages_max(shared: &Shared) -> u64 {
     dirty_bytes_max(frames::cache_bytes_max(shared)) / PAGE_SIZE_BYTES
@@ -455,6 +461,9 @@ fn has_passed(since: Option<Instant>, age: Duration, now: Instant) -> Option<boo
 
 /// 4 MiB: for larger pieces the calls cost little beside the copy.
 const STREAM_RUNS: u64 = 4;
+
+/// 64 MiB: 50 ms of a disk.
+const LAG_BYTES: u64 = 64 << 20;
 
 /// Runs that early writeback keeps in flight of a file: enough to saturate a disk queue.
 pub(crate) const EARLY_RUNS: usize = 32;

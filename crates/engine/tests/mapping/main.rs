@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod contiguous;
+mod deadlock;
 mod ends;
 mod forks;
 mod oracle;

@@ -36,6 +36,7 @@ mod remap;
 #[path = "../reading/rig.rs"]
 mod rig;
 mod shrink;
+mod small;
 mod space;
 mod standard;
 mod threads;

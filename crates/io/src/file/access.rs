@@ -169,10 +169,13 @@ pub(super) fn create(
     flags: OFlags,
     permissions: u32,
     creation: Creation,
-) -> io::Result<Descriptor> {
+) -> io::Result<(Descriptor, IsNew)> {
     let flags = flags | OFlags::CREATE;
-    if creation == Creation::New {
-        return Descriptor::open_with(path, flags | OFlags::EXCL, permissions);
+    match Descriptor::open_with(path, flags | OFlags::EXCL, permissions) {
+        Ok(file) => return Ok((file, IsNew::Yes)),
+        Err(error) if creation == Creation::New => return Err(error),
+        // It is there, or is a link to nowhere; else the next attempt fails as well.
+        Err(_) => {}
     }
     // Opening a FIFO would wait for its other end, so look before.
     match std::fs::metadata(path) {
@@ -180,7 +183,14 @@ pub(super) fn create(
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    Descriptor::open_with(path, flags, permissions)
+    Ok((Descriptor::open_with(path, flags, permissions)?, IsNew::Unknown))
+}
+
+/// Whether an opening has made the file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum IsNew {
+    Yes,
+    Unknown,
 }
 
 /// Removes flags from a descriptor that was opened to be examined first: with `O_NONBLOCK`, requests on a ring would fail instead

@@ -97,9 +97,7 @@ impl Direct {
             (_, Some((_, 0))) => return Err(refused()),
             // A block device lies in a file system in memory (/dev), but its contents do not.
             (FileKind::Regular, _) if in_memory() => return Err(refused()),
-            (FileKind::Regular, Some((memory, offset)))
-                if moment == Moment::WhenUsed && flags & OFlags::ACCMODE == OFlags::RDONLY && has_proc() =>
-            {
+            (FileKind::Regular, Some((memory, offset))) if moment == Moment::WhenUsed && has_proc() => {
                 let alignment = direct_alignment(memory, offset).ok_or_else(refused)?;
                 return Ok(Direct { file: OnceLock::new(), flags, alignment, is_assumed: false });
             }

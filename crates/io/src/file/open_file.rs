@@ -21,7 +21,7 @@ use headwater_core::readahead::Advice;
 use headwater_core::units::ByteRange;
 use rustix::fs::OFlags;
 
-use super::access::{Access, DirectIo, Given, Opening, Route, create, let_wait, open_unwaiting};
+use super::access::{Access, DirectIo, Given, IsNew, Opening, Route, create, let_wait, open_unwaiting};
 use super::clock::coarse_clock;
 use super::descriptor::Descriptor;
 use super::direct::{Direct, DirectAlignment};
@@ -35,6 +35,7 @@ use super::status::{FileKey, FileKind, FileStamp, Status};
 pub struct OpenFile {
     pub(super) ordinary: Descriptor,
     /// Set once `ordinary` has the flags that transfers need; see [`OpenFile::buffered`].
+    is_new: IsNew,
     pub(super) is_ready: OnceLock<()>,
     /// What the program gave, kept for its locks.
     given: Option<File>,
@@ -82,8 +83,8 @@ impl OpenFile {
     ) -> io::Result<OpenFile> {
         let looked_at = coarse_clock();
         let flags = access.flags() | opening.custom_flags();
-        let buffered = match opening.creation {
-            None => open_unwaiting(path, flags)?,
+        let (buffered, is_new) = match opening.creation {
+            None => (open_unwaiting(path, flags)?, IsNew::Unknown),
             Some(_) if access == Access::Read => {
                 let text = "a file that is created is opened for writing";
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
@@ -93,7 +94,14 @@ impl OpenFile {
         let status = Status::of(&buffered)?;
         // The others ask for something that was done, or concern names.
         let reopening = access.flags() | opening.custom_flags() & OFlags::NOATIME;
-        OpenFile::from_ordinary(buffered, status, looked_at, path, (direct_io, reopening))
+        let mut open = OpenFile::from_ordinary(buffered, status, looked_at, path, (direct_io, reopening))?;
+        open.is_new = is_new;
+        Ok(open)
+    }
+
+    /// Whether this opening has made the file; not known of one whose name is a symbolic link to nowhere.
+    pub fn is_created(&self) -> bool {
+        self.is_new == IsNew::Yes
     }
 
     /// A file that the program has opened: the descriptor is used for nothing but to open the file anew, and kept. Where that is not
@@ -107,9 +115,13 @@ impl OpenFile {
         let looked_at = coarse_clock();
         let (flags, status) = (given.access.flags(), Status::of(&file)?);
         let reopened = Descriptor::open(format!("/proc/self/fd/{}", file.as_raw_fd()), flags);
-        let (ordinary, given) = match reopened {
-            Ok(reopened) => (reopened, Some(file)),
-            Err(_) if given.serves => (Descriptor::from(file), None),
+        let (ordinary, given, direct_io) = match reopened {
+            Ok(reopened) => (reopened, Some(file), direct_io),
+            // Nor could a direct descriptor be opened.
+            Err(_) if given.serves && direct_io == DirectIo::Preferred => {
+                (Descriptor::from(file), None, DirectIo::Off)
+            }
+            Err(_) if given.serves => (Descriptor::from(file), None, direct_io),
             Err(error) => return Err(error),
         };
         let mut open = OpenFile::from_ordinary(ordinary, status, looked_at, path, (direct_io, flags))?;
@@ -135,6 +147,7 @@ impl OpenFile {
             ordinary,
             is_ready,
             given,
+            is_new: IsNew::Unknown,
             direct,
             kind,
             opened,

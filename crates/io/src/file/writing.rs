@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use super::access::{Access, Creation, DirectIo, Opening, Route};
 use super::open_file::OpenFile;
+use super::status::FileKind;
 use crate::system::sys::{self, SyncScope};
 
 /// Whether space was reserved.
@@ -135,7 +136,9 @@ impl OpenFile {
     /// # Panics
     /// With [`Route::Direct`] on a file without it ([`OpenFile::direct`]).
     pub fn write_blocking(&self, route: Route, bytes: &[u8], offset_bytes: u64) -> io::Result<usize> {
-        let file = self.file(route);
+        // Other calls than requests do not heed the flags of a regular file's descriptor.
+        let is_plain = route == Route::Buffered && self.kind() == FileKind::Regular;
+        let file = if is_plain { &self.ordinary } else { self.file(route) };
         self.check_aligned(route, (bytes.as_ptr(), bytes.len()), offset_bytes)?;
         let mut done_bytes = 0;
         while done_bytes < bytes.len() {

@@ -13,6 +13,7 @@ mod arguments;
 mod row;
 
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -50,6 +51,8 @@ pub(super) struct Plan {
 /// What is done with a file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Work {
+    /// The beginning of the device that the file lies on is read, by whom may open it.
+    Disk,
     /// A large cold file is read from start to end, and not kept.
     Raw,
     /// Zeros go to an empty file.
@@ -65,10 +68,12 @@ enum Work {
 }
 
 impl Work {
-    const ALL: [Work; 6] = [Work::Raw, Work::New, Work::Overwrite, Work::Large, Work::Small, Work::Again];
+    const ALL: [Work; 7] =
+        [Work::Disk, Work::Raw, Work::New, Work::Overwrite, Work::Large, Work::Small, Work::Again];
 
     fn id(self) -> &'static str {
         match self {
+            Work::Disk => "disk",
             Work::Raw => "raw",
             Work::New => "new",
             Work::Overwrite => "overwrite",
@@ -80,6 +85,7 @@ impl Work {
 
     fn name(self, pass: usize) -> String {
         match self {
+            Work::Disk => "raw device to null".to_owned(),
             Work::Raw => "raw file to null".to_owned(),
             Work::New => "zero to new file".to_owned(),
             Work::Overwrite => "zero to overwrite".to_owned(),
@@ -94,6 +100,11 @@ impl Work {
         if self == Work::Again { format!("{}-{}", self.id(), pass + 1) } else { self.id().to_owned() }
     }
 
+    /// Whether it is read from start to end, and not kept.
+    fn is_raw(self) -> bool {
+        matches!(self, Work::Disk | Work::Raw)
+    }
+
     fn writes(self) -> bool {
         matches!(self, Work::New | Work::Overwrite)
     }
@@ -105,7 +116,7 @@ impl Work {
 
     fn bytes(self, large_bytes: u64) -> u64 {
         match self {
-            Work::Raw | Work::Large => large_bytes,
+            Work::Disk | Work::Raw | Work::Large => large_bytes,
             // Direct writes are whole pages.
             Work::New | Work::Overwrite => large_bytes / PAGE_SIZE_BYTES * PAGE_SIZE_BYTES,
             Work::Small | Work::Again => large_bytes.min(SMALL_BYTES),
@@ -155,6 +166,8 @@ impl Way {
 
     fn can(self, work: Work) -> bool {
         match self {
+            // A file system keeps its own blocks in the page cache of its device.
+            Way::Buffered | Way::Mapped if work == Work::Disk => false,
             Way::Buffered | Way::Direct | Way::Headwater => true,
             Way::Mapped | Way::View => !work.writes(),
             Way::Device => work != Work::Again,
@@ -197,6 +210,8 @@ struct Contest<'a> {
     engine: EngineArguments,
     /// Where files are written, and the one that is overwritten; or why there is none.
     written: Result<(PathBuf, Target), String>,
+    /// The device of the file, open for reading; or why it is not.
+    device: Result<OwnedFd, String>,
     /// By the end of what was read.
     sums: Sums<u64>,
 }
@@ -206,12 +221,14 @@ impl<'a> Contest<'a> {
         let large_bytes = target.bytes.min(plan.bytes_max);
         let engine = EngineArguments { memory: ByteSize(MEMORY_BYTES), queue: plan.queue.clone() };
         let written = written(target, large_bytes);
-        Contest { plan, target, large_bytes, engine, written, sums: Sums::new() }
+        let device = device_of(target, large_bytes);
+        Contest { plan, target, large_bytes, engine, written, device, sums: Sums::new() }
     }
 
     fn outcomes(&self) -> Vec<Outcome> {
         let is_possible = |work: Work, way: Way| {
             let used = match &self.written {
+                _ if work == Work::Disk && self.device.is_err() => None,
                 _ if !work.writes() => Some(self.target),
                 Ok((_, overwritten)) => Some(overwritten),
                 Err(_) => None,
@@ -252,6 +269,11 @@ impl<'a> Contest<'a> {
             descriptor.map(|descriptor| (descriptor, was_cold)).map_err(|error| error.to_string())
         };
         match (work, &self.written) {
+            (Work::Disk, _) => {
+                let device = self.device.as_ref().map_err(String::clone)?;
+                // It is read directly: nothing of it gets into the page cache.
+                device.try_clone().map(|device| (device, true)).map_err(|error| error.to_string())
+            }
             (Work::New, Ok((dir, _))) => {
                 // Without a name, so it goes with the child.
                 let made = tempfile::tempfile_in(dir);
@@ -270,7 +292,9 @@ impl<'a> Contest<'a> {
         let (small_bytes, large) = (Work::Small.bytes(self.large_bytes), readable(self.large_bytes));
         let measured = outcomes.iter().flat_map(|outcome| &outcome.rounds);
         let host = Host::with_driver(&target.path, measured.map(|measured| &measured.driver));
-        let lines: Vec<Line> = Work::ALL.into_iter().flat_map(|work| lines(work, outcomes)).collect();
+        let has_row = |work: &Work| *work != Work::Disk || self.device.is_ok();
+        let works = Work::ALL.into_iter().filter(has_row);
+        let lines: Vec<Line> = works.flat_map(|work| lines(work, outcomes)).collect();
         let fio_file = FioFile::of(target, target.bytes);
         let mut fio = vec![fio_file.limit("read")];
         // A file of the user's is not written to.
@@ -369,6 +393,7 @@ impl<'a> Contest<'a> {
         let written = self.written.as_ref().err().map(|reason| format!("nothing was written: {reason}"));
         let refusal = self.target.direct_refusal.as_ref();
         let refusal = refusal.map(|refusal| format!("no figures for O_DIRECT and device: {refusal}"));
+        let no_device = self.device.as_ref().err().map(|reason| format!("no raw device: {reason}"));
         let reading = Some("mmap and view only read: - where something is written".to_owned());
         let is_cut = |outcome: &&Outcome| {
             let wanted_bytes = outcome.work.bytes(self.large_bytes);
@@ -382,7 +407,7 @@ impl<'a> Contest<'a> {
         let is_warm = outcomes.iter().any(|outcome| outcome.stayed_warm);
         let warm =
             is_warm.then(|| "the page cache kept some of the file, so not all rows were cold".to_owned());
-        [written, refusal, reading, cut, warm].into_iter().flatten().collect()
+        [written, refusal, no_device, reading, cut, warm].into_iter().flatten().collect()
     }
 }
 
@@ -488,6 +513,24 @@ fn answer(lines: &[Line], size: &str) -> Option<String> {
         text += &format!("; it overwrites one at {:.2} GB/s, {}", write.ours.value(RATE)?, write.words());
     }
     Some(text + ".")
+}
+
+/// The device that the file lies on, if it has as many bytes and this process may read it.
+fn device_of(target: &Target, bytes: u64) -> Result<OwnedFd, String> {
+    if target.is_device() {
+        return Err("the file is the device".to_owned());
+    }
+    let failed = |error: &dyn std::fmt::Display| format!("failed to open the device: {error}");
+    let number = std::fs::metadata(&target.path).map_err(|error| failed(&error))?.dev();
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let events = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/uevent"));
+    let events = events.map_err(|_| "the file system has no block device of its own".to_owned())?;
+    let name = events.lines().find_map(|line| line.strip_prefix("DEVNAME="));
+    let path = Path::new("/dev").join(name.ok_or("the device has no name")?);
+    let device = std::fs::File::open(&path).map_err(|error| failed(&error))?;
+    let length_bytes =
+        rustix::fs::seek(&device, rustix::fs::SeekFrom::End(0)).map_err(|error| failed(&error))?;
+    if length_bytes < bytes { Err("the device is too small".to_owned()) } else { Ok(device.into()) }
 }
 
 /// Where to write, and the file that is overwritten there.

@@ -1,0 +1,220 @@
+//! Deadlock: a file is written from its own pages, in both directions at once, in memory that holds neither.
+//!
+//! ```text
+//!   A ─(view, bytes, reader, map, window)─► (write, task, writer, map, window) ─► B
+//!   B ────────────────────────────────────────────────────────────────────────► A      at the same time
+//!   the rest of the file ─► read, so that each page has to evict another
+//! ```
+//!
+//! A write system call of a mapping of the same file can wait for a page that it has locked itself; UBC's paper names this. Here every
+//! form of source meets every form of target.
+//!
+//! Owns: the combinations, that they end, the bytes afterwards.
+//! Does not own: each form by itself (the other modules), who notices that nothing goes on (testkit).
+
+use std::io::{BufRead, Seek, SeekFrom, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use headwater::{ByteRange, Caching, File, IoMode, SharedView};
+use headwater_testkit::{Rng, block_on};
+
+use crate::contiguous::window;
+use crate::open;
+use crate::rig::{Rig, Scratch, drivers, watched};
+
+/// In what form the bytes to write are lent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum From {
+    /// Pinned pages, piece by piece.
+    View,
+    /// Pinned pages, by a buffer that owns them.
+    Bytes,
+    /// The frames of a stream.
+    Reader,
+    /// A live view.
+    Map,
+    /// Memory that stands for a part of the file.
+    Window,
+}
+
+/// How they are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum To {
+    WriteAt,
+    Task,
+    Writer,
+    Map,
+    Window,
+}
+
+const FROM: [From; 5] = [From::View, From::Bytes, From::Reader, From::Map, From::Window];
+
+const TO: [To; 5] = [To::WriteAt, To::Task, To::Writer, To::Map, To::Window];
+
+/// Goal: each combination ends, every byte of both parts is one that was there before in either, at its place, and the file has what
+/// is read. Method: two threads copy against each other, a third keeps the memory full.
+#[test]
+fn a_file_is_written_from_itself() {
+    for (from, to) in FROM.into_iter().flat_map(|from| TO.map(|to| (from, to))) {
+        // Windows take memory that is not in use yet.
+        for driver in drivers(7) {
+            let rig = Rig::sized(driver, MEMORY_BYTES, 16);
+            let what = format!("{from:?} to {to:?} on {}", rig.name());
+            watched(&what, || copy_both_ways(&rig, from, to, &what));
+            rig.assert_idle();
+        }
+    }
+}
+
+fn copy_both_ways(rig: &Rig, from: From, to: To, what: &str) {
+    let scratch = Scratch::new(7, LENGTH_BYTES);
+    let file = open(rig, &scratch.path(), IoMode::Auto, Caching::On);
+    let needs_windows = from == From::Window || to == To::Window;
+    let windows =
+        PARTS.map(|start| needs_windows.then(|| window(&file, start, start + PART_BYTES)).flatten());
+    if needs_windows && windows.iter().any(Option::is_none) {
+        return;
+    }
+    let (copies, over) = ([(0, 1), (1, 0)], AtomicBool::new(false));
+    thread::scope(|scope| {
+        let pressure = scope.spawn(|| read_the_rest(&file, &over));
+        let copying = copies.map(|(source, target)| {
+            let (file, windows) = (&file, &windows);
+            scope.spawn(move || {
+                for _ in 0..ROUNDS {
+                    let source = Part { file, start: PARTS[source], window: windows[source].as_ref() };
+                    let target = Part { file, start: PARTS[target], window: windows[target].as_ref() };
+                    source.copy(from, &target, to);
+                }
+            })
+        });
+        copying.into_iter().for_each(|thread| thread.join().unwrap());
+        over.store(true, Ordering::Relaxed);
+        pressure.join().unwrap();
+    });
+    windows.iter().flatten().for_each(|window| window.sync().unwrap());
+    file.sync_data().unwrap();
+    let read = |start: u64| {
+        let mut bytes = vec![0; PART_BYTES as usize];
+        file.read_exact_at(&mut bytes, start).unwrap();
+        bytes
+    };
+    let (parts, disk) = (PARTS.map(read), std::fs::read(scratch.path()).unwrap());
+    for (start, bytes) in PARTS.into_iter().zip(&parts) {
+        assert!(disk[start as usize..][..PART_BYTES as usize] == bytes[..], "{what}: the disk differs");
+        let strange = bytes
+            .iter()
+            .zip(0..)
+            .position(|(&byte, at)| PARTS.iter().all(|&part| scratch.pattern.byte(part + at) != byte));
+        assert_eq!(strange, None, "{what}: a byte of neither part");
+    }
+    drop((windows, file));
+}
+
+/// Writes the next bytes.
+type Sink<'a> = Box<dyn FnMut(&[u8]) + 'a>;
+
+/// A part of the file, and its window if there are any.
+struct Part<'a> {
+    file: &'a File,
+    start: u64,
+    window: Option<&'a SharedView>,
+}
+
+impl Part<'_> {
+    fn copy(&self, from: From, target: &Part<'_>, to: To) {
+        let sink = &mut target.sink(to);
+        match from {
+            From::View | From::Bytes => {
+                for at in (0..PART_BYTES).step_by(PIECE_BYTES) {
+                    let view = self.file.view(self.start + at, PIECE_BYTES).unwrap();
+                    match from {
+                        From::Bytes => view.into_chunks().into_iter().for_each(|chunk| sink(&chunk)),
+                        _ => view.chunks().for_each(&mut *sink),
+                    }
+                }
+            }
+            From::Reader => {
+                let mut reader = self.file.reader();
+                reader.seek(SeekFrom::Start(self.start)).unwrap();
+                let mut left = PART_BYTES as usize;
+                while left > 0 {
+                    let lent = reader.fill_buf().unwrap();
+                    let taken = lent.len().min(left);
+                    sink(&lent[..taken]);
+                    reader.consume(taken);
+                    left -= taken;
+                }
+            }
+            From::Map => Part::read_all(&self.map(), sink),
+            From::Window => Part::read_all(self.window.expect("there are windows"), sink),
+        }
+    }
+
+    fn read_all(view: &SharedView, sink: &mut dyn FnMut(&[u8])) {
+        let mut buffer = vec![0; PIECE_BYTES];
+        for at in (0..PART_BYTES).step_by(PIECE_BYTES) {
+            view.read(at, &mut buffer).unwrap();
+            sink(&buffer);
+        }
+    }
+
+    fn map(&self) -> SharedView {
+        self.file.map(ByteRange::at(self.start, PART_BYTES)).unwrap()
+    }
+
+    /// Takes the bytes in order.
+    fn sink(&self, to: To) -> Sink<'_> {
+        let mut at = 0;
+        let mut next = move |bytes: &[u8]| {
+            at += bytes.len() as u64;
+            at - bytes.len() as u64
+        };
+        let (file, start) = (self.file, self.start);
+        match to {
+            To::WriteAt => Box::new(move |bytes| file.write_all_at(bytes, start + next(bytes)).unwrap()),
+            To::Task => Box::new(move |bytes| {
+                block_on(file.write_all_at_async(bytes.to_vec(), start + next(bytes))).unwrap();
+            }),
+            To::Writer => {
+                let mut writer = file.writer().starting_at(start);
+                Box::new(move |bytes| writer.write_all(bytes).unwrap())
+            }
+            To::Map => {
+                let map = self.map();
+                Box::new(move |bytes| map.write(next(bytes), bytes).unwrap())
+            }
+            To::Window => {
+                let window = self.window.expect("there are windows");
+                Box::new(move |bytes| window.write(next(bytes), bytes).unwrap())
+            }
+        }
+    }
+}
+
+fn read_the_rest(file: &File, over: &AtomicBool) {
+    let (mut rng, mut buffer) = (Rng::new(7), vec![0; PIECE_BYTES]);
+    while !over.load(Ordering::Relaxed) {
+        let at = REST_BYTES + rng.below(LENGTH_BYTES - REST_BYTES - PIECE_BYTES as u64);
+        file.read_exact_at(&mut buffer, at).unwrap();
+    }
+}
+
+/// Much less than what is read meanwhile. Two windows take up to half of it, of which the cache then has nothing.
+const MEMORY_BYTES: u64 = 10 << 20;
+
+const LENGTH_BYTES: u64 = 24 << 20;
+
+/// Where the parts begin; neither at the beginning of a MiB.
+const PARTS: [u64; 2] = [4096, (3 << 20) + 4096];
+
+const PART_BYTES: u64 = 768 << 10;
+
+/// Behind both.
+const REST_BYTES: u64 = 5 << 20;
+
+/// Not a divisor of what is written at once.
+const PIECE_BYTES: usize = 128 << 10;
+
+const ROUNDS: usize = 2;
