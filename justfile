@@ -225,7 +225,12 @@ examples:
 tpch *arguments:
     cargo run --release --manifest-path integrations/datafusion/Cargo.toml --bin headwater-tpch -- {{arguments}}
 
-# The tests of TPC-H on DataFusion: its build takes some minutes.
+# Ballista, whose executors read through headwater: `just ballista cluster`, `just ballista run --folder sf1 --warm`.
+[group('measure')]
+ballista *arguments:
+    cargo run --release --manifest-path integrations/datafusion/Cargo.toml -p headwater-ballista -- {{arguments}}
+
+# The tests of TPC-H on DataFusion and Ballista: their build takes some minutes.
 [group('check')]
 test-datafusion *arguments:
-    cargo test --locked --manifest-path integrations/datafusion/Cargo.toml {{arguments}}
+    cargo test --locked --workspace --manifest-path integrations/datafusion/Cargo.toml {{arguments}}

@@ -5,10 +5,9 @@
 //!                                                            └─► answer == the first one == the published one (scale 1)
 //! ```
 //!
-//! Owns: the order, the processes, their cgroups, the comparison of answers.
-//! Does not own: what a process measures (`one`), how figures are shown (`tables`).
+//! Owns: the order, the processes, their cgroups.
+//! Does not own: what a process measures (`one`), how answers are compared (`answers`) and figures shown (`tables`).
 
-use std::collections::HashMap;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -16,14 +15,12 @@ use std::process::Command;
 use headwater_measure::cgroup::MemoryCgroup;
 use headwater_measure::{Failure, Figures, Findings, Report, Section, Skipped, child, rounds};
 use serde_json::json;
-use tpchgen::q_and_a::answers_sf1;
 
-use crate::answer::Answer;
+use crate::answers::Answers;
 use crate::args::{Run, State};
 use crate::data::Data;
 use crate::one::Outcome;
 use crate::queries::Query;
-use crate::stores::Kind;
 use crate::tables::{self, Way};
 use crate::{Error, Result};
 
@@ -33,23 +30,16 @@ use crate::{Error, Result};
 /// [`Error::NoData`] without data, [`Error::Answer`] when two answers differ.
 pub fn run(arguments: &Run) -> Result<(Findings, bool)> {
     let data = Data::open(&arguments.folder)?;
-    let queries = queries(&arguments.queries)?;
+    let queries = Query::list(&arguments.queries).map_err(Error::Other)?;
     let of_query = |query: &Query| {
         arguments.stores.iter().map(|&store| Way::new(query.clone(), store)).collect::<Vec<_>>()
     };
     let mut ways: Vec<Way> = queries.iter().flat_map(of_query).collect();
-    let mut answers = Answers { first: HashMap::new(), is_published: data.scale == 1.0 };
+    let mut answers = Answers::of(&data);
     let name = |way: &Way| format!("{} over {}", way.query.name, way.store.name());
     rounds::with_progress(&mut ways, arguments.rounds, name, |way, _| step(way, arguments, &mut answers))?;
     let is_whole = ways.iter().all(|way| way.failure.is_none());
     Ok((report(arguments, &data, &ways, &answers).findings(), is_whole))
-}
-
-fn queries(names: &[String]) -> Result<Vec<Query>> {
-    if names.is_empty() {
-        return Ok(Query::all());
-    }
-    names.iter().map(|name| Query::named(name).map_err(Error::Other)).collect()
 }
 
 /// One run of a way. A way that has failed is not run again, and the others go on.
@@ -59,7 +49,7 @@ fn step(way: &mut Way, arguments: &Run, answers: &mut Answers) -> Result<()> {
     }
     match process(way, arguments)? {
         Ok(outcome) => {
-            answers.check(&way.query, way.store, outcome.answer)?;
+            answers.check(&way.query, way.store.name(), outcome.answer)?;
             way.samples.push(Figures::median(&outcome.runs));
         }
         Err(failure) => way.failure = Some(failure),
@@ -113,45 +103,6 @@ impl Drop for Removed {
     }
 }
 
-/// The first answer of each query.
-struct Answers {
-    first: HashMap<String, (Kind, Answer)>,
-    /// Whether there are published answers for the data.
-    is_published: bool,
-}
-
-impl Answers {
-    fn check(&mut self, query: &Query, store: Kind, answer: Answer) -> Result<()> {
-        let differs = |other: &str, difference| {
-            let (query, store, other) = (query.name.clone(), store.name().to_owned(), other.to_owned());
-            Err(Error::Answer { query, store, other, difference })
-        };
-        if let Some((other, first)) = self.first.get(&query.name) {
-            return first.difference(&answer).map_or(Ok(()), |difference| differs(other.name(), difference));
-        }
-        let has_published = |number: &i32| self.is_published && *number != CUT_OFF;
-        let published = query.number().filter(has_published).and_then(answers_sf1::answer);
-        if let Some(difference) = published.and_then(|text| answer.difference_to_published(text)) {
-            return differs("the one that TPC publishes", difference);
-        }
-        self.first.insert(query.name.clone(), (store, answer));
-        Ok(())
-    }
-
-    fn sentence(&self) -> String {
-        if self.first.is_empty() {
-            return "no query came to its end".to_owned();
-        }
-        let rows: usize = self.first.values().map(|(_, answer)| answer.rows()).sum();
-        let published = if self.is_published {
-            ", and those of TPC-H are the published ones (q11 not compared)"
-        } else {
-            ""
-        };
-        format!("all stores give the same answers to {} queries ({rows} rows){published}", self.first.len())
-    }
-}
-
 fn report(arguments: &Run, data: &Data, ways: &[Way], answers: &Answers) -> Report {
     let state = match arguments.state() {
         State::Cold => "cold",
@@ -175,7 +126,7 @@ fn report(arguments: &Run, data: &Data, ways: &[Way], answers: &Answers) -> Repo
         id: "tpch",
         title: head.clone(),
         question: "What does a query engine gain that reads through headwater?".to_owned(),
-        answer: answers.sentence(),
+        answer: answers.sentence("all stores"),
         figures: tables::all(ways, &arguments.stores),
         ..Section::default()
     };
@@ -191,9 +142,6 @@ fn report(arguments: &Run, data: &Data, ways: &[Way], answers: &Answers) -> Repo
     let rows = ways.iter().map(|way| way.row()).collect();
     Report { section, fields, rows, skipped: failed.collect(), head: vec![head], tail: Vec::new() }
 }
-
-/// The query in whose published answer `tpchgen` 4.0.0 has only the first four places of each key.
-const CUT_OFF: i32 = 11;
 
 /// Enough for a median that one disturbance does not move.
 const WARM_RUNS: &str = "3";

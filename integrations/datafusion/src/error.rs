@@ -54,17 +54,17 @@ pub enum Error {
 
 impl Error {
     /// For `map_err` of what the system does with a path.
-    pub(crate) fn file(path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Error {
+    pub fn file(path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Error {
         move |source| Error::File { path: path.as_ref().to_owned(), source }
     }
 
     /// For `map_err` of what DataFusion does for a query or a table.
-    pub(crate) fn query(what: impl Into<String>) -> impl FnOnce(datafusion::error::DataFusionError) -> Error {
+    pub fn query(what: impl Into<String>) -> impl FnOnce(datafusion::error::DataFusionError) -> Error {
         move |source| Error::Query { what: what.into(), source: Box::new(source) }
     }
 
     /// For `map_err` of all else.
-    pub(crate) fn other(what: &str) -> impl FnOnce(&dyn std::fmt::Display) -> Error {
+    pub fn other(what: &str) -> impl FnOnce(&dyn std::fmt::Display) -> Error {
         move |source| Error::Other(format!("{what}: {source}"))
     }
 }

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod answer;
+pub mod answers;
 pub mod args;
 mod compare;
 pub mod data;
@@ -20,11 +21,11 @@ mod one;
 pub mod queries;
 pub mod session;
 pub mod stores;
-mod tables;
+pub mod tables;
 
 pub use compare::run;
 pub use error::Error;
-pub use one::one;
+pub use one::{block_on, one};
 
 /// What all of this crate returns.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -104,8 +104,11 @@ fn answer(batches: &[datafusion::arrow::array::RecordBatch]) -> Result<Answer> {
     Answer::of(batches).map_err(|error| Error::other("an answer has no text")(&error))
 }
 
-/// On a runtime as `#[tokio::main]` makes it.
-fn block_on<T>(work: impl Future<Output = T>) -> Result<T> {
+/// Runs a future to its end on a runtime as `#[tokio::main]` makes it.
+///
+/// # Errors
+/// When there can be no runtime.
+pub fn block_on<T>(work: impl Future<Output = T>) -> Result<T> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     // Planning recurses deeply in builds without optimisation.
     let runtime = builder.enable_all().thread_stack_size(STACK_BYTES).build();

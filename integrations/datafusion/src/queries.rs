@@ -39,6 +39,17 @@ impl Query {
         (1..=VALUES.len()).map(|number| Query { name: format!("q{number}"), sql: tpch(number) }).collect()
     }
 
+    /// Those of these names; without any, the 22 of TPC-H.
+    ///
+    /// # Errors
+    /// As [`named`](Query::named).
+    pub fn list(names: &[String]) -> Result<Vec<Query>, String> {
+        if names.is_empty() {
+            return Ok(Query::all());
+        }
+        names.iter().map(|name| Query::named(name)).collect()
+    }
+
     /// The number of a query of TPC-H.
     pub fn number(&self) -> Option<i32> {
         self.name.strip_prefix('q')?.parse().ok()

@@ -47,6 +47,14 @@ impl Session {
         let context = context(settings).map_err(Error::query("setting up DataFusion"))?;
         let files = Url::parse("file://").map_err(|error| Error::other("file://")(&error))?;
         context.register_object_store(&files, store);
+        Session::over(context, data).await
+    }
+
+    /// All tables of the data, in a context that reads them as it is set up to.
+    ///
+    /// # Errors
+    /// As [`open`](Session::open).
+    pub async fn over(context: SessionContext, data: &Data) -> Result<Session> {
         for table in TABLES {
             // With a slash at its end it is a folder.
             let folder = format!("{}/", data.table_folder(table).display());

@@ -9,21 +9,25 @@ use crate::queries::Query;
 use crate::stores::Kind;
 
 /// A query over a store, and a sample of each round.
-pub(crate) struct Way {
-    pub(crate) query: Query,
-    pub(crate) store: Kind,
-    pub(crate) samples: Vec<Figures>,
+pub struct Way {
+    /// The query.
+    pub query: Query,
+    /// The store.
+    pub store: Kind,
+    /// A sample of each round.
+    pub samples: Vec<Figures>,
     /// Why it has no more samples.
-    pub(crate) failure: Option<String>,
+    pub failure: Option<String>,
 }
 
 impl Way {
-    pub(crate) fn new(query: Query, store: Kind) -> Way {
+    /// Not measured yet.
+    pub fn new(query: Query, store: Kind) -> Way {
         Way { query, store, samples: Vec::new(), failure: None }
     }
 
     /// For JSON.
-    pub(crate) fn row(&self) -> Row {
+    pub fn row(&self) -> Row {
         let name = format!("{} {}", self.query.name, self.store.name());
         let row = Row::new(whose(self.store), name)
             .label("query", &*self.query.name)
@@ -54,7 +58,7 @@ const METRICS: [(&str, &str, usize); 6] = [
 ];
 
 /// The times of all queries, the sums of all figures, and on the page the other figures of all queries.
-pub(crate) fn all(ways: &[Way], stores: &[Kind]) -> Vec<Figure> {
+pub fn all(ways: &[Way], stores: &[Kind]) -> Vec<Figure> {
     let mut tables = vec![times(ways, stores), sums(ways, stores)];
     for (metric, unit, places) in &METRICS[1..] {
         let caption = format!("{} of each query, {unit}", caption(metric));

@@ -33,7 +33,7 @@ pub(crate) struct SourceFile {
     pub(crate) text: String,
 }
 
-/// A member of the workspace, or a workspace of its own: what a member shows itself with, the fuzz targets, and DataFusion.
+/// A member of the workspace, or of another one: what a member shows itself with, the fuzz targets, DataFusion and Ballista.
 pub(crate) struct Crate {
     /// Its directory, from the root of the repository.
     pub(crate) folder: String,
@@ -49,10 +49,16 @@ impl Crate {
         self.read(&self.path().join("src"))
     }
 
-    /// Without those of a [`DEMO`] in it, which is a crate by itself.
+    /// Without those of a [`DEMO`] or [`BALLISTA`] in it, which is a crate by itself.
     pub(crate) fn all_sources(&self) -> Vec<SourceFile> {
-        let demo = format!("{}/{DEMO}/", self.folder);
-        self.read(&self.path()).into_iter().filter(|file| !file.path.starts_with(&demo)).collect()
+        let inner = [format!("{}/{DEMO}/", self.folder), format!("{BALLISTA}/")];
+        let is_own =
+            |file: &SourceFile| !inner.iter().any(|inner| !self.is_in(inner) && file.path.starts_with(inner));
+        self.read(&self.path()).into_iter().filter(is_own).collect()
+    }
+
+    fn is_in(&self, folder: &str) -> bool {
+        format!("{}/", self.folder).starts_with(folder)
     }
 
     fn path(&self) -> PathBuf {
@@ -77,7 +83,7 @@ pub(crate) fn crates() -> Vec<Crate> {
         entries.filter_map(|entry| Some(format!("crates/{}", entry.ok()?.file_name().to_string_lossy())));
     let with_demos = folders.flat_map(|folder| [format!("{folder}/{DEMO}"), folder]);
     let mut crates: Vec<Crate> = with_demos
-        .chain([FUZZ, DATAFUSION].map(str::to_owned))
+        .chain([FUZZ, DATAFUSION, BALLISTA].map(str::to_owned))
         .filter_map(|folder| {
             let manifest = root().join(&folder).join("Cargo.toml");
             Some(Crate { manifest: fs::read_to_string(manifest).ok()?, folder })
@@ -95,6 +101,9 @@ const FUZZ: &str = "fuzz";
 
 /// Where DataFusion reads through headwater, which brings more packages than all the rest.
 const DATAFUSION: &str = "integrations/datafusion";
+
+/// Where a cluster does, in the workspace of DataFusion.
+const BALLISTA: &str = "integrations/datafusion/ballista";
 
 /// Path and text of every file that git tracks or would, of every file where there is no git, that is text.
 pub(crate) fn tracked_text_files() -> Vec<(String, String)> {
