@@ -141,7 +141,7 @@ fn cached_bytes_of(bytes: usize) -> usize {
 }
 
 /// With one frame a write goes on, page by page; several threads may allocate at once.
-const CACHE_BYTES_MIN: usize = 16 * PAGE_BYTES;
+pub(crate) const CACHE_BYTES_MIN: usize = 16 * PAGE_BYTES;
 
 /// The cache leaves this fraction of the budget to other uses.
 const UNCACHED_DIVISOR: usize = 8;

@@ -314,9 +314,12 @@ mod tests {
         (engine, file)
     }
 
-    /// All memory that the arena has left.
+    /// All memory that reads around the cache may have.
     fn rest_of(shared: &Shared) -> Vec<Extent> {
-        std::iter::from_fn(|| shared.arena.allocate(PAGE_BYTES, Urgency::Demand)).collect()
+        let all = std::iter::from_fn(|| shared.arena.allocate(PAGE_BYTES, Urgency::Demand));
+        let mut rest: Vec<_> = all.collect();
+        rest.truncate(rest.len() - frames::CACHE_BYTES_MIN / PAGE_BYTES);
+        rest
     }
 
     /// Goal: a reader that finds all memory taken, some of it by a load that has arrived and that nothing waits for, ends that load, and
