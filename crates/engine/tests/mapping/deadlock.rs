@@ -10,7 +10,7 @@
 //! form of source meets every form of target.
 //!
 //! Owns: the combinations, that they end, the bytes afterwards.
-//! Does not own: each form by itself (the other modules), who notices that nothing goes on (testkit).
+//! Does not own: each form by itself (the other modules), the notice that nothing goes on (testkit).
 
 use std::io::{BufRead, Seek, SeekFrom, Write};
 use std::sync::atomic::{AtomicBool, Ordering};

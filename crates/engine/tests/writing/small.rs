@@ -1,6 +1,6 @@
 //! Small: files that are written by a few calls, which go into the kernel's page cache; and parts of pages.
 //!
-//! Owns: who sees such bytes, when an inode stands for the file, what the device has to read.
+//! Owns: which handles see such bytes, when an inode stands for the file, what the device has to read.
 //! Does not own: these writes among all others (oracle), their errors (failures).
 
 use std::fs;
