@@ -63,5 +63,5 @@ impl Answers {
     }
 }
 
-/// The query in whose published answer `tpchgen` 4.0.0 has only the first four places of each key.
+/// The number of the query that `tpchgen` 4.0.0 has a cut answer for: only the first four places of each key.
 const CUT_OFF: i32 = 11;

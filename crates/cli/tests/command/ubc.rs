@@ -45,7 +45,7 @@ fn table_of_own_files() {
     for id in ["raw", "large", "small"] {
         assert_eq!(row(&results, id), (ALL.to_vec(), "dropped"), "{id}");
     }
-    // Only those who may open the device, where there is one, have its row.
+    // The row is there if the file system has a device, and this user may open it.
     if table.contains("no raw device") {
         assert!(!table.contains("raw device to null"), "{table}");
     } else {

@@ -35,8 +35,8 @@ use super::status::{FileKey, FileKind, FileStamp, Status};
 pub struct OpenFile {
     pub(super) ordinary: Descriptor,
     /// Set once `ordinary` has the flags that transfers need; see [`OpenFile::buffered`].
-    is_new: IsNew,
     pub(super) is_ready: OnceLock<()>,
+    is_new: IsNew,
     /// What the program gave, kept for its locks.
     given: Option<File>,
     pub(super) direct: Option<Direct>,
@@ -99,7 +99,7 @@ impl OpenFile {
         Ok(open)
     }
 
-    /// Whether this opening has made the file; not known of one whose name is a symbolic link to nowhere.
+    /// Whether this opening has made the file. Also false where it may have: for a symbolic link to a file that was not there.
     pub fn is_created(&self) -> bool {
         self.is_new == IsNew::Yes
     }

@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use headwater_datafusion::args::{Size, State};
 use headwater_datafusion::stores::Kind;
 
-/// Ballista, whose executors read through headwater.
+/// A cluster of Ballista with executors that read through headwater.
 #[derive(Parser)]
 #[command(name = "headwater-ballista", version, max_term_width = 100)]
 #[command(after_help = "Examples, with data that headwater-tpch generate has written:

@@ -1,4 +1,4 @@
-//! Client: a session whose queries a cluster executes.
+//! Client: a session that has a cluster execute its queries.
 //!
 //! It reads the footers of tables itself, through `LocalFileSystem`, and their rows never.
 //!

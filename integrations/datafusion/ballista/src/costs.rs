@@ -1,7 +1,7 @@
 //! Costs: what other processes have taken so far, as the kernel counts it.
 //!
 //! Owns: the files of `/proc` of a process, their sums.
-//! Does not own: whose they are (`cluster`), those of this process (`headwater-measure`).
+//! Does not own: which processes those are (`cluster`), the costs of this process (`headwater-measure`).
 
 use std::fs;
 use std::iter::Sum;

@@ -89,7 +89,7 @@ pub fn answer(batches: &[RecordBatch]) -> Result<Answer> {
     Answer::of(batches).map_err(|error| Error::other("an answer has no text")(&error))
 }
 
-/// A run of a way. One whose query has failed is not run again, and the others go on.
+/// Runs the query of a way once. A way with a query that has failed is not run again; the other ways go on.
 async fn step(way: &mut Way, clusters: &mut Clusters<'_>, answers: &mut Answers) -> Result<()> {
     if way.failure.is_some() {
         return Ok(());

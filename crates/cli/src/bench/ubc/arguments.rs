@@ -33,7 +33,7 @@ Examples:
   headwater bench ubc --file big.log --size 512M
 
 The rows are those of Chuck Silvers' paper on the unified buffer cache of NetBSD (UBC, 2000):
-  raw device to null      as much of the beginning of the device under the file, for those who may open it
+  raw device to null      as much of the beginning of the device under the file, if it can be opened
   raw file to null        a large cold file, from start to end, nothing kept
   zero to new file        zeros to a file that is empty, with the fsync at the end
   zero to overwrite       zeros to a file that has contents, with the fsync at the end

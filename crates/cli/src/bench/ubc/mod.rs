@@ -51,7 +51,7 @@ pub(super) struct Plan {
 /// What is done with a file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Work {
-    /// The beginning of the device that the file lies on is read, by whom may open it.
+    /// The beginning of the device that the file lies on is read, if it can be opened.
     Disk,
     /// A large cold file is read from start to end, and not kept.
     Raw,

@@ -59,7 +59,7 @@ impl Running {
     }
 }
 
-/// Whether there is such a process that has not ended; nobody may have waited for it.
+/// Whether the process is there and has not ended. One that has ended stays in `/proc` until its parent waits for it.
 fn runs(process: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
