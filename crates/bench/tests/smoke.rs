@@ -33,7 +33,7 @@ fn write_runs_every_row() {
         assert!(count("rows") >= 2, "rows are missing:\n{text}");
         judged += count("verdicts") + count("skipped");
     }
-    assert_eq!(report["suites"].as_array().unwrap().len(), 9, "groups are missing:\n{text}");
+    assert_eq!(report["suites"].as_array().unwrap().len(), 10, "groups are missing:\n{text}");
     assert!(judged >= PROMISES, "{judged} promises:\n{text}");
     assert_eq!(folder.path().read_dir().unwrap().count(), 2, "files are left behind");
 }
