@@ -48,6 +48,12 @@ impl Bench {
         if self.file.direct().is_some() { Route::Direct } else { Route::Buffered }
     }
 
+    /// Uses the file once, which opens its direct descriptor.
+    pub(crate) fn open_all(&self) {
+        let mut extent = self.arena.allocate(PAGE_SIZE_BYTES as usize, Urgency::Demand).unwrap();
+        self.file.read_blocking(self.route(), &mut extent, 0).unwrap();
+    }
+
     /// Memory may be refused for a moment, while other threads map what there is.
     pub(crate) fn request(&self, offset_bytes: u64, length_bytes: usize) -> Transfer {
         loop {

@@ -63,6 +63,7 @@ fn short_lived_drivers_leave_nothing() {
         }
         for kind in drivers(seed) {
             let (bench, mut rng) = (Bench::new(kind.clone(), 4, seed), Rng::new(seed));
+            bench.open_all();
             let before = descriptors_and_threads();
             for _ in 0..200 {
                 live_shortly(&bench, kind.clone(), &mut rng);
@@ -100,6 +101,7 @@ fn rings_leave_nothing() {
             return;
         }
         let (bench, mut rng) = (Bench::new(DriverKind::Uring, 4, seed), Rng::new(seed));
+        bench.open_all();
         let before = descriptors_and_threads();
         let rings = if chaos_seconds().is_some() { 10_000 } else { RINGS };
         watched("short-lived rings", || (0..rings).for_each(|_| live_as_one_ring(&bench, &mut rng)));
