@@ -21,6 +21,7 @@
 
 mod extents;
 mod overtaken;
+mod resident;
 
 use std::collections::VecDeque;
 use std::io;
@@ -32,7 +33,7 @@ use bytes::Bytes;
 use headwater_core::plan::Run;
 use headwater_core::readahead::{ReadaheadLimits, SequentialStream};
 use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
-use headwater_io::{Direction, EventListener, Extents, Finished, Plug, RejectReason, Transfer, Urgency};
+use headwater_io::{Direction, EventListener, Finished, Plug, RejectReason, Transfer, Urgency};
 
 use crate::base::error::Result;
 use crate::base::listeners::defer;
@@ -231,30 +232,6 @@ impl ReadStream {
                 Ok(Step::Memory(listener)) => self.listener = Some(listener),
             }
         }
-    }
-
-    /// Fills `buffer` straight from the kernel's page cache when the next extent is resident: one copy instead of two. `None`
-    /// when it is not, or when the stream already has bytes at the position.
-    pub(crate) fn read_resident_into(&mut self, buffer: &mut [u8]) -> Result<Option<usize>> {
-        if self.current.is_some() || self.position_bytes >= self.bound_bytes {
-            return Ok(None);
-        }
-        self.begin_fill(Fill::First)?;
-        if self.ahead.is_empty() && (self.is_at_end()? || self.start_demand()?.is_some()) {
-            return Ok(None);
-        }
-        let Some(&Ahead::Resident(range)) = self.ahead.front() else { return Ok(None) };
-        let left_bytes = range.end.min(self.bound_bytes) - self.position_bytes;
-        let length = buffer.len().min(usize::try_from(left_bytes).unwrap_or(usize::MAX));
-        let read = self.source.read_resident(&mut buffer[..length], self.position_bytes);
-        let Some(read_bytes) = read else { return Ok(None) };
-        self.position_bytes += read_bytes as u64;
-        if self.position_bytes >= range.end {
-            self.ahead.pop_front();
-            self.catch_up();
-            self.top_up();
-        }
-        Ok(Some(read_bytes))
     }
 
     /// Moves to a position, at most the largest file offset. Keeps extents ahead that contain it.
@@ -480,41 +457,6 @@ impl ReadStream {
             completion,
         });
         Ok(())
-    }
-
-    /// Makes a part of a resident extent current. Where the page cache no longer holds it, falls back to the device. Returns what
-    /// to wait for when there is no frame; the extent has to be requested again then.
-    fn copy_resident(&mut self, range: ByteRange) -> Option<EventListener> {
-        let arena = &self.source.shared().arena;
-        let wanted_bytes = (range.end - self.position_bytes).min(self.copy_bytes) as usize;
-        let allocate =
-            |bytes| frames::allocate(self.source.shared(), bytes, for_memory(bytes, Urgency::Demand));
-        let freed = arena.freed();
-        let Some(mut extent) = allocate(wanted_bytes).or_else(|| allocate(PAGE_SIZE_BYTES as usize)) else {
-            // Frees the readahead, so that readers do not wait for each other's unused memory.
-            self.forget_ahead();
-            let shared = self.source.shared();
-            let has_gone_back = frames::allocate(shared, PAGE_SIZE_BYTES as usize, Urgency::Demand).is_some();
-            return Some(if has_gone_back { freed } else { frames::room_to_read(shared, freed) });
-        };
-        let length = extent.len().min(wanted_bytes);
-        let version = self.source.known().map(|inode| inode.dirty.version());
-        match self.source.read_resident(&mut extent[..length], self.position_bytes) {
-            None => {
-                self.distrust_end_bytes = range.end;
-                self.resident_extents = 0;
-                self.forget_ahead();
-            }
-            Some(read_bytes) => {
-                let valid = ByteRange::at(self.position_bytes, read_bytes as u64);
-                if valid.end < range.end {
-                    self.ahead.push_front(Ahead::Resident(ByteRange::new(valid.end, range.end)));
-                }
-                let extents = Extents::from_iter([extent]);
-                self.current = Some(Current { extents, start_bytes: valid.start, range: valid, version });
-            }
-        }
-        None
     }
 
     /// Makes an extent from the device current, as far as the file reached.

@@ -171,6 +171,46 @@ fn a_thread_whose_tasks_have_all_memory() {
     });
 }
 
+/// Goal: a stream gets its next bytes from a dirty page although only one page of memory can be had, which its own readahead would take.
+/// Method: views and reads that are polled once have the rest; the file goes on behind the dirty page.
+#[test]
+fn a_stream_of_a_dirty_page_with_one_page_left() {
+    with_seed("pressure::a_stream_of_a_dirty_page_with_one_page_left", |seed| {
+        let scratch = Scratch::new(seed, VIEWED_PAGES * 4096);
+        scratch.age();
+        for kind in drivers(seed) {
+            let written = Scratch::new(seed, 8192);
+            let rig = Rig::sized(kind, 3 << 20, 16);
+            let mut options = OpenOptions::new();
+            options.engine(&rig.engine).io(IoMode::Direct).caching(Caching::On);
+            let file = options.write(true).open(written.path()).unwrap();
+            file.write_all_at(&[1; 4096], 0).unwrap();
+            let viewed = options.write(false).open(scratch.path()).unwrap();
+            let views: Vec<_> =
+                (0..VIEWED_PAGES).map(|page| viewed.view(page * 4096, 4096).unwrap()).collect();
+            let around = options.caching(Caching::Off).open(scratch.path()).unwrap();
+            let mut context = Context::from_waker(Waker::noop());
+            let mut reads = Vec::new();
+            let left_bytes = || {
+                let stats = rig.engine.stats();
+                let kept_pages = stats.cache.pinned_pages + stats.cache.dirty_pages;
+                stats.arena.budget_bytes - stats.arena.used_bytes - kept_pages as usize * 4096
+            };
+            while left_bytes() > 4096 {
+                reads.push(Box::pin(around.read_at_async(1001, 19)));
+                let _ = reads.last_mut().unwrap().as_mut().poll(&mut context);
+            }
+            let parts: Vec<bytes::Bytes> =
+                watched(rig.name(), || block_on(file.stream().try_collect()).unwrap());
+            let contents = parts.concat();
+            assert_eq!((contents.len(), &contents[..4096]), (8192, &[1; 4096][..]), "{}", rig.name());
+            written.check(4096, &contents[4096..]);
+            drop((parts, reads, views, viewed, around, file));
+            rig.assert_idle();
+        }
+    });
+}
+
 /// Goal: a reader made a stream in the middle of an extent that lies in several pieces goes on at its position.
 #[test]
 fn a_stream_from_the_middle_of_scattered_memory() {
@@ -230,3 +270,6 @@ const READS: usize = 600;
 
 /// What they leave to the cache.
 const CACHE_BYTES: usize = 64 << 10;
+
+/// As many as may be lent of one chunk.
+const VIEWED_PAGES: u64 = 256;
