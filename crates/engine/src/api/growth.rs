@@ -25,7 +25,8 @@ use crate::inode::Inode;
 impl File {
     /// Blocks until the file's length is not `known_bytes` any more, and returns the length: a greater one after a write by any
     /// program, a smaller one after a truncate. After `timeout` returns `known_bytes`. The thread sleeps meanwhile: other programs'
-    /// writes are reported by the kernel, those of other machines on a network file system are seen within a second.
+    /// writes are reported by the kernel; those of other machines on a network file system, and those that the kernel does not report
+    /// because the user's limit of inotify instances is reached, are seen within a second.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -42,7 +43,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// `Unsupported` for a file in memory, and for devices; what `inotify_init1(2)` and `statx(2)` report.
+    /// `Unsupported` for a file in memory, and for devices; what `statx(2)` reports; when the thread that listens cannot be started.
     pub fn wait_for_growth(&self, known_bytes: u64, timeout: Option<Duration>) -> Result<u64> {
         let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let following = self.follow()?;

@@ -74,12 +74,16 @@ pub(crate) struct Source {
 }
 
 /// The writes of a handle around the cache, which come before all else that it does.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Around {
+    /// Whether the file was so small that its first writes need no pages in the kernel.
+    pub(crate) is_small: bool,
     /// Where the last one ended.
     pub(crate) end_bytes: Option<u64>,
     pub(crate) bytes: u64,
     pub(crate) writes: u32,
+    /// To here the kernel's page cache was seen to have the file.
+    pub(crate) resident_end_bytes: u64,
 }
 
 /// The inode of an open file, as its handle uses it.
@@ -287,7 +291,10 @@ impl Source {
     /// As [`Source::read_if_resident`], for a range that [`Source::is_resident`] has found. Also `None` if the bytes have left
     /// meanwhile, or on an error: the device is asked next, and its answer counts.
     pub(crate) fn read_resident(&self, buffer: &mut [u8], offset_bytes: u64) -> Option<usize> {
-        let cached = self.known().and_then(|inode| inode.copy_resident(buffer, offset_bytes));
+        let cached = self.known().and_then(|inode| {
+            self.reconcile(inode);
+            inode.copy_resident(buffer, offset_bytes)
+        });
         // The kernel lacks bytes that became dirty since.
         let (part, _) = self.first_part(ByteRange::at(offset_bytes, buffer.len() as u64));
         cached.or_else(|| self.read_from_kernel(&mut buffer[..part.len() as usize], offset_bytes))
@@ -334,8 +341,9 @@ impl Source {
         Ok(())
     }
 
+    /// Writes and drops pages that may be stale in part, if there are any. May block.
     #[inline]
-    fn reconcile(&self, inode: &Arc<Inode>) {
+    pub(crate) fn reconcile(&self, inode: &Arc<Inode>) {
         if inode.dirty.is_unreconciled() {
             (self.shared().upcalls.reconcile)(self.shared(), inode);
             // Dirty pages written meanwhile may lie before or behind a truncate by others; a check determines the length.

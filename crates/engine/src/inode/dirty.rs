@@ -80,6 +80,8 @@ pub(crate) struct State {
     pub(crate) barrier: Option<PageIndex>,
     /// Where the last write ended, to detect sequential writers.
     pub(crate) next_bytes: u64,
+    /// Where the sequential writer began.
+    pub(crate) run_start: u64,
     /// Where the search for pages to write back early continues.
     pub(crate) sweep: PageIndex,
     /// When the oldest dirty page became dirty.
@@ -234,8 +236,8 @@ impl Dirty {
             || state.in_flight.values().any(|write| write.is_doubted())
     }
 
-    /// Notes that others have changed the file while pages were dirty in part.
-    pub(crate) fn set_unreconciled(&self) {
+    /// Notes that others have changed the file while pages were dirty in part. Called under the lock of the state.
+    pub(crate) fn set_unreconciled(&self, _state: &State) {
         self.is_unreconciled.store(true, Ordering::Release);
     }
 
@@ -244,8 +246,8 @@ impl Dirty {
         self.is_unreconciled.load(Ordering::Acquire)
     }
 
-    /// Clears the mark of [`Dirty::set_unreconciled`].
-    pub(crate) fn clear_unreconciled(&self) {
+    /// Clears the mark of [`Dirty::set_unreconciled`]. Called under the lock of the state.
+    pub(crate) fn clear_unreconciled(&self, _state: &State) {
         self.is_unreconciled.store(false, Ordering::Release);
     }
 

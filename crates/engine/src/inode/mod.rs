@@ -157,10 +157,10 @@ impl Inode {
         OptimisticRead::Copied
     }
 
-    /// Whether pages can be used without a check of the file now, or a step afterwards.
+    /// Whether pages can be used without a check of the file now, or a step afterwards, up to the length as it was known before.
     #[inline]
     pub(crate) fn is_current(&self, interval: Duration) -> bool {
-        !self.once.load(Ordering::Relaxed) && !self.is_due(interval)
+        !self.once.load(Ordering::Relaxed) && !self.dirty.is_unreconciled() && !self.is_due(interval)
     }
 
     /// Whether all pages of a range, up to the end of the file, are resident.
@@ -169,9 +169,14 @@ impl Inode {
         !range.is_empty() && self.has_pages() && pages.all(|page| self.pages.is_resident(page))
     }
 
-    /// Copies resident bytes from `offset_bytes` on, up to the first page that is missing. `None` if that is the first.
+    /// Copies resident bytes from `offset_bytes` on, up to the first page that is missing. `None` if that is the first, or the file has
+    /// to be reconciled before.
     pub(crate) fn copy_resident(&self, buffer: &mut [u8], offset_bytes: u64) -> Option<usize> {
         let range = ByteRange::at(offset_bytes, buffer.len() as u64).clip(self.length_bytes());
+        // After the length was read: an append announces its bytes last.
+        if self.dirty.is_unreconciled() {
+            return None;
+        }
         let mut done_bytes = 0;
         for page in PageRange::covering(range).iter() {
             let part = range.intersect(PageRange::new(page, page + PageCount::new(1)).bytes());

@@ -254,7 +254,7 @@ impl Inode {
             self.dirty.note_change();
             state.in_flight.values().for_each(|write| write.doubt());
             if Dirty::is_doubtful(&state) || device_bytes < length_bytes {
-                self.dirty.set_unreconciled();
+                self.dirty.set_unreconciled(&state);
             }
         }
         // The kernel has bytes behind the old end that an append of this engine is about to announce.
@@ -262,10 +262,9 @@ impl Inode {
         let end_page = end_page(length_before);
         if is_longer {
             self.drop_changed(&state, end_page, &mut report.dropped);
-        }
-        if self.dirty.is_unreconciled() {
-            // The next read reconciles it before it takes bytes from a page.
-            self.checked_nanoseconds.store(0, Ordering::Release);
+            // A writer may have read the page around the cache.
+            self.dirty.note_written_at(end_page.bytes());
+            self.dirty.note_change();
         }
         if is_longer {
             // Bytes that a window holds beyond the end must not become visible.
@@ -298,8 +297,7 @@ impl Inode {
             }
         }
         if is_stale {
-            self.dirty.set_unreconciled();
-            self.checked_nanoseconds.store(0, Ordering::Release);
+            self.dirty.set_unreconciled(state);
         }
     }
 
@@ -407,7 +405,10 @@ fn trust_for(interval: Duration) -> StampTrust {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::path::Path;
     use std::process::Command;
+    use std::sync::Arc;
 
     use headwater_core::readahead::ReadaheadLimits;
     use headwater_io::{Access, DirectIo, DriverKind};
@@ -438,5 +439,56 @@ mod tests {
         let inode = crate::api::upcalls::open(shared, &opened, None, ReadaheadLimits::default()).unwrap();
         assert_eq!(inode.length_bytes(), 15_001);
         (shared.upcalls.close)(shared, &inode, &opened);
+    }
+
+    /// An engine, and a file of eight bytes, open for writing, with its inode.
+    fn rig(directory: &Path) -> (Engine, OpenFile, Arc<Inode>) {
+        let engine = Engine::builder().memory(4 << 20).driver(DriverKind::Threads).build().unwrap();
+        let path = directory.join("file");
+        std::fs::write(&path, [1; 8]).unwrap();
+        let opened = OpenFile::open(&path, DirectIo::Preferred, Access::ReadWrite).unwrap();
+        let inode =
+            crate::api::upcalls::open(&engine.shared, &opened, None, ReadaheadLimits::default()).unwrap();
+        inode.refresh(&opened, Duration::ZERO).unwrap();
+        (engine, opened, inode)
+    }
+
+    fn append(directory: &Path) {
+        let mut file = std::fs::File::options().append(true).open(directory.join("file")).unwrap();
+        file.write_all(&[2]).unwrap();
+    }
+
+    /// Goal: a check that finds an append of this engine before it is announced invalidates copies of the last page that were read
+    /// around the cache.
+    #[test]
+    fn an_append_that_a_check_finds_is_a_change() {
+        let directory = tempfile::tempdir().unwrap();
+        let (engine, opened, inode) = rig(directory.path());
+        inode.begin_changes(&opened, 1);
+        let version = inode.dirty.version();
+        append(directory.path());
+        inode.refresh(&opened, Duration::ZERO).unwrap();
+        assert_eq!(inode.length_bytes(), 9);
+        assert!(!version.is_now(&inode.dirty), "the page has other bytes");
+        inode.end_changes(&opened, 1);
+        (engine.shared.upcalls.close)(&engine.shared, &inode, &opened);
+    }
+
+    /// Goal: no read takes bytes from a page that is dirty in part and may be stale, also while another thread checks the file.
+    #[test]
+    fn a_page_that_may_be_stale_is_not_current() {
+        let directory = tempfile::tempdir().unwrap();
+        let (engine, opened, inode) = rig(directory.path());
+        let file =
+            OpenOptions::new().engine(&engine).write(true).open(directory.path().join("file")).unwrap();
+        file.write_all_at(&[3], 0).unwrap();
+        inode.drop_changed(&inode.dirty.lock(), ALL_PAGES, &mut Vec::new());
+        inode.take_stamp(&opened).unwrap();
+        let mut bytes = [0; 8];
+        assert!(!inode.is_current(Duration::MAX) && inode.copy_resident(&mut bytes, 0).is_none());
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        assert!(inode.is_current(Duration::MAX) && bytes == [3, 1, 1, 1, 1, 1, 1, 1]);
+        drop(file);
+        (engine.shared.upcalls.close)(&engine.shared, &inode, &opened);
     }
 }

@@ -175,7 +175,10 @@ impl<'a> CachedRead<'a> {
         if range.end > inode.length_bytes() {
             source.refresh(inode).map_err(length_error)?;
         }
-        Ok(CachedRead::of(source, inode, caller, range.clip(inode.length_bytes())))
+        // In this order: behind the length that is known now, a page that is reconciled may still have zeros in place of an append.
+        let length_bytes = inode.length_bytes();
+        source.reconcile(inode);
+        Ok(CachedRead::of(source, inode, caller, range.clip(length_bytes)))
     }
 
     fn of(source: &'a Source, inode: &'a Arc<Inode>, caller: Caller, range: ByteRange) -> CachedRead<'a> {

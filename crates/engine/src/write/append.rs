@@ -154,6 +154,8 @@ impl Source {
                 // Another handle may have written to the last page since the flush.
                 inode.drop_changed(state, PageRange::covering(written), &mut dropped);
                 inode.grow(written.end);
+                // Pages loaded in between, up to the old end, leave as well.
+                inode.drop_changed(state, PageRange::covering(written), &mut dropped);
                 inode.dirty.note_written();
                 inode.dirty.note_change();
             });

@@ -4,12 +4,14 @@
 //! Does not own: the bytes that it reads then (oracle).
 
 use std::io::{ErrorKind, Write};
+use std::os::fd::AsRawFd;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headwater::{DriverKind, File, OpenOptions};
-use headwater_testkit::{ScratchDir, block_on};
+use headwater::{DriverKind, Engine, File, OpenOptions};
+use headwater_testkit::{ScratchDir, block_on, run_self_with_env};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::rig::{Rig, drivers, watched};
 
@@ -199,6 +201,34 @@ fn waits_that_end() {
     }
     let error = File::from_bytes("abc").wait_for_growth(3, None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+}
+
+/// Goal: where the kernel reports no writes, a follower sees what another program appends within about a second. Method: a process of its
+/// own that may open no descriptor more.
+#[test]
+fn a_follower_without_a_descriptor() {
+    const CHILD: &str = "HEADWATER_FOLLOWER_CHILD";
+    if std::env::var_os(CHILD).is_none() {
+        let output = run_self_with_env("growth::a_follower_without_a_descriptor", CHILD, "1");
+        let texts = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+        assert!(output.status.success(), "{texts:?}");
+        return;
+    }
+    let directory = ScratchDir::on_target().unwrap();
+    let path = directory.path().join("log");
+    let mut theirs = std::fs::OpenOptions::new().create(true).append(true).open(&path).unwrap();
+    let engine = Engine::builder().memory(16 << 20).driver(DriverKind::Threads).build().unwrap();
+    let file = OpenOptions::new().engine(&engine).open(&path).unwrap();
+    // Each new descriptor is the lowest that is free.
+    let next = theirs.try_clone().unwrap().as_raw_fd() as u64;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(next), maximum: Some(next) }).unwrap();
+    assert!(std::fs::File::open(&path).is_err(), "no descriptor is left");
+    thread::scope(|scope| {
+        let follower = scope.spawn(|| file.wait_for_growth(0, Some(PATIENCE)));
+        thread::sleep(Duration::from_millis(100));
+        theirs.write_all(b"one").unwrap();
+        assert_eq!(follower.join().unwrap().unwrap(), 3);
+    });
 }
 
 /// Longer than the look of each second takes on a busy machine.

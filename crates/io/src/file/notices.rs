@@ -43,10 +43,13 @@ pub struct Notice {
 #[derive(Default)]
 struct State {
     /// While the thread runs.
-    kernel: Option<Arc<OwnedFd>>,
+    kernel: Option<Kernel>,
     entries: Vec<Entry>,
     numbers: u64,
 }
+
+/// The inotify instance; `None` at the limit of a user's instances, 128 by default, or of a process's descriptors.
+type Kernel = Option<Arc<OwnedFd>>;
 
 struct Entry {
     number: u64,
@@ -59,21 +62,21 @@ impl Notices {
     /// Notifies `event` after each write to the file that this kernel sees, and once a second.
     ///
     /// # Errors
-    /// What `inotify_init1(2)` reports; when no thread can be started.
+    /// When no thread can be started.
     pub fn watch(&self, file: &OpenFile, event: &Arc<Event>) -> io::Result<Notice> {
         let mut state = lock(&self.state);
         let kernel = match &state.kernel {
             Some(kernel) => kernel.clone(),
             None => {
-                let kernel = Arc::new(inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?);
+                let kernel = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok().map(Arc::new);
                 let (shared, reading) = (self.state.clone(), kernel.clone());
-                signals::spawn("headwater-notices", STACK_BYTES, move || run(&shared, &reading))?;
+                signals::spawn("headwater-notices", STACK_BYTES, move || run(&shared, reading.as_deref()))?;
                 state.kernel.insert(kernel).clone()
             }
         };
         let path = format!("/proc/self/fd/{}", file.buffered().as_raw_fd());
-        // At the limit of watches, and without `/proc`, the file is looked at once a second.
-        let watch = inotify::add_watch(&*kernel, path, WatchFlags::MODIFY).ok();
+        // At the limits of instances and of watches, and without `/proc`, the file is looked at once a second.
+        let watch = kernel.and_then(|kernel| inotify::add_watch(&*kernel, path, WatchFlags::MODIFY).ok());
         state.numbers += 1;
         let number = state.numbers;
         state.entries.push(Entry { number, watch, event: event.clone() });
@@ -91,18 +94,19 @@ impl Drop for Notice {
         let place = state.entries.iter().position(|entry| entry.number == self.number);
         let entry = state.entries.swap_remove(place.expect("each is removed once"));
         let is_last = state.entries.iter().all(|other| other.watch != entry.watch);
-        if let (Some(watch), true, Some(kernel)) = (entry.watch, is_last, &state.kernel) {
+        if let (Some(watch), true, Some(Some(kernel))) = (entry.watch, is_last, &state.kernel) {
             // It may have ended with the file.
             let _ = inotify::remove_watch(&**kernel, watch);
         }
     }
 }
 
-fn run(state: &Mutex<State>, kernel: &OwnedFd) {
+fn run(state: &Mutex<State>, kernel: Option<&OwnedFd>) {
     loop {
-        let mut descriptor = [PollFd::new(kernel, PollFlags::IN)];
-        let is_tick = poll(&mut descriptor, Some(&TICK)).is_ok_and(|ready| ready == 0);
-        let written = written(kernel);
+        let mut descriptors: Vec<_> =
+            kernel.map(|kernel| PollFd::new(kernel, PollFlags::IN)).into_iter().collect();
+        let is_tick = poll(&mut descriptors, Some(&TICK)).is_ok_and(|ready| ready == 0);
+        let written = kernel.map_or(Some(Vec::new()), written);
         let events: Vec<Arc<Event>> = {
             let mut state = lock(state);
             if state.entries.is_empty() {
