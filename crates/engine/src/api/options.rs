@@ -20,7 +20,7 @@ use crate::api::upcalls;
 use crate::base::error::{Error, Operation, Result};
 use crate::base::events::{self, Directness};
 use crate::engine::Engine;
-use crate::engine::handle::{Entry, IoMode, Source};
+use crate::engine::handle::{Around, Entry, IoMode, Source};
 use crate::inode::coherence::Coherence;
 
 impl File {
@@ -346,15 +346,16 @@ impl OpenOptions {
     fn register(&self, engine: Engine, open: OpenFile, access: Access, path: &Path) -> Result<File> {
         let failed = |error| Error::on_file(Operation::Open, path, error);
         let readahead = engine.shared.readahead_of(&open);
-        let (mut around, is_created) = (None, open.is_created());
+        let is_created = open.is_created();
+        let may_be_around =
+            access == Access::ReadWrite && !self.append && self.may_stay_unknown(&engine, &open);
+        let length_bytes = if self.truncate { 0 } else { open.opened().stamp.length_bytes };
+        let around = Around::of_file(length_bytes).filter(|_| may_be_around);
         let entry = match open.form() {
             Form::Cached if access == Access::Read && self.may_be_read_once(&engine, &open) => {
                 OnceLock::new()
             }
-            Form::Cached if access == Access::ReadWrite && self.may_be_written_around(&engine, &open) => {
-                around = Some(Mutex::default());
-                OnceLock::new()
-            }
+            Form::Cached if around.is_some() => OnceLock::new(),
             // Empty files too, so that all handles see later writes.
             Form::Cached => {
                 let inode =
@@ -392,7 +393,7 @@ impl OpenOptions {
             revalidate_after: self.coherence.interval(self.revalidate),
             handle: NEXT_HANDLE.fetch_add(1, Ordering::Relaxed),
             readahead,
-            around,
+            around: around.map(Mutex::new),
             is_locked: AtomicBool::new(false),
         };
         if source.entered().is_some()
@@ -426,12 +427,6 @@ impl OpenOptions {
             && self.may_stay_unknown(engine, open)
     }
 
-    /// Whether the first writes may go around the cache: to a file that is small, or empty, or made so.
-    fn may_be_written_around(&self, engine: &Engine, open: &OpenFile) -> bool {
-        let is_small = self.truncate || open.opened().stamp.length_bytes <= SMALL_BYTES_MAX;
-        is_small && !self.append && self.may_stay_unknown(engine, open)
-    }
-
     /// Whether a file needs no inode yet: one that is not known, opened as most are.
     fn may_stay_unknown(&self, engine: &Engine, open: &OpenFile) -> bool {
         self.caching == Caching::Auto
@@ -459,5 +454,5 @@ fn path_of(file: &std::fs::File) -> PathBuf {
     link.unwrap_or_else(|_| PathBuf::from(format!("<descriptor {descriptor}>")))
 }
 
-/// Larger files are rarely read by one call, or written by a few.
+/// Larger files are rarely read by one call.
 const SMALL_BYTES_MAX: u64 = 1 << 20;

@@ -493,23 +493,19 @@ impl<'a> CachedWrite<'a> {
             self.source.shared().background.note();
         }
         let is_in_order = std::mem::replace(&mut state.next_bytes, done.end) == done.start;
+        if !is_in_order {
+            state.run_start = done.start;
+        }
         if is_part && inode.is_contested() {
             // The page's other bytes belong to other writers, so the page is not kept.
             return Some(PageRange::covering(done));
         }
+        if is_in_order {
+            return writeback::due_in_order(self.source.shared(), state.run_start, done.end);
+        }
         let block_bytes = RUN_PAGES_MAX * PAGE_SIZE_BYTES;
-        let stream_bytes = block_bytes * writeback::stream_runs(self.source.shared());
-        let (early_bytes, end_bytes) = match is_in_order {
-            true if done.end.is_multiple_of(stream_bytes) => {
-                (stream_bytes, done.end.saturating_sub(writeback::lag_bytes(self.source.shared())))
-            }
-            false if done.end.is_multiple_of(block_bytes) && done.len() == block_bytes => {
-                (block_bytes, done.end)
-            }
-            _ => return None,
-        };
-        let start_bytes = end_bytes.checked_sub(early_bytes)?;
-        Some(PageRange::covering(ByteRange::new(start_bytes, end_bytes)))
+        let is_block = done.end.is_multiple_of(block_bytes) && done.len() == block_bytes;
+        is_block.then(|| PageRange::covering(done))
     }
 
     /// Marks the written bytes dirty: whole pages, or a part of one. Returns whether it is a part.

@@ -320,10 +320,11 @@ pub(crate) fn reconcile(shared: &Shared, inode: &Arc<Inode>) {
         let is_doubted = |write: &&Arc<PageWrite>| write.is_doubted();
         let writes: Vec<_> = inode.dirty.lock().in_flight.values().filter(is_doubted).cloned().collect();
         writes.iter().for_each(|write| shared.cache.writes.wait(write));
-        let is_reconciled = !Dirty::is_doubtful(&inode.dirty.lock());
-        if is_reconciled || inode.dirty.errseq.count() != failures {
+        // Under the lock: a change that is found from now on is another one.
+        let state = inode.dirty.lock();
+        if !Dirty::is_doubtful(&state) || inode.dirty.errseq.count() != failures {
             if matches!(hole, Ok(Hole::None) | Err(_)) {
-                inode.dirty.clear_unreconciled();
+                inode.dirty.clear_unreconciled(&state);
             }
             return;
         }
@@ -408,9 +409,24 @@ pub(crate) fn stream_runs(shared: &Shared) -> u64 {
     if dirty_pages_max(shared) >= STREAM_RUNS * RUN_PAGES_MAX * 4 { STREAM_RUNS } else { 1 }
 }
 
-/// How far behind a sequential writer its writeback begins. A file that is not longer is written by the background thread, or by a
+/// What a sequential writer that began at `run_start` and has come to `end_bytes` writes back now.
+pub(crate) fn due_in_order(shared: &Shared, run_start: u64, end_bytes: u64) -> Option<PageRange> {
+    let step_bytes = RUN_PAGES_MAX * PAGE_SIZE_BYTES * stream_runs(shared);
+    let passed = end_bytes.is_multiple_of(step_bytes).then_some(end_bytes / step_bytes)?;
+    let steps = due_steps(run_start / step_bytes, lag_bytes(shared) / step_bytes, passed)?;
+    Some(PageRange::covering(ByteRange::new(steps.start * step_bytes, steps.end * step_bytes)))
+}
+
+/// From `lag` steps on, one for each that the writer makes, and one more until it has caught up.
+fn due_steps(first: u64, lag: u64, passed: u64) -> Option<Range<u64>> {
+    let count = (passed - first).checked_sub(lag)?;
+    let end = |count: u64| first + (count * 2).min(count + lag);
+    Some(end(count.checked_sub(1)?)..end(count))
+}
+
+/// How far a sequential writer comes before its writeback begins. A file that is not longer is written by the background thread, or by a
 /// sync: its writer does not wait for the allocation of space.
-pub(crate) fn lag_bytes(shared: &Shared) -> u64 {
+fn lag_bytes(shared: &Shared) -> u64 {
     if dirty_pages_max(shared) * PAGE_SIZE_BYTES >= LAG_BYTES * 8 { LAG_BYTES } else { 0 }
 }
 
@@ -511,5 +527,23 @@ mod tests {
         };
         assert_eq!(dirty_bytes_max_of(16 * GIB), DIRTY_BYTES_MAX);
         assert!((24..=32).contains(&(dirty_bytes_max_of(64 << 20) >> 20)));
+    }
+
+    /// Goal: a sequential writer has each step written back once, in order: none before the lag, the last one at once from twice the
+    /// lag on.
+    #[test]
+    fn steps_are_due_once() {
+        for (first, lag) in [(0, 0), (3, 0), (0, 1), (0, 16), (7, 16)] {
+            let mut next = first;
+            for passed in first..first + 50 {
+                let Some(steps) = due_steps(first, lag, passed) else {
+                    assert!(passed <= first + lag, "nothing was due at {passed}");
+                    continue;
+                };
+                assert!(passed > first + lag && steps.start == next && steps.end <= passed, "{steps:?}");
+                next = steps.end;
+                assert!(passed < first + 2 * lag || next == passed, "{steps:?} at {passed}");
+            }
+        }
     }
 }

@@ -7,7 +7,8 @@ use std::fs;
 use std::sync::Barrier;
 use std::thread;
 
-use headwater::{DriverKind, Engine, IoMode, OpenOptions};
+use headwater::ring::{Access, DirectIo, OpenFile};
+use headwater::{ByteRange, DriverKind, Engine, IoMode, OpenOptions};
 use headwater_testkit::{ScratchDir, block_on, lack, make_cold, run_self_with_env, watched};
 
 use crate::rig::{Rig, drivers, rigs, uring_refusal};
@@ -46,6 +47,49 @@ fn first_writes_are_in_the_file() {
         assert_eq!(fs::read(&path).unwrap(), b"short");
         drop((again, other));
         rig.assert_idle();
+    }
+}
+
+/// Goal: what the kernel's page cache has of a file is written over there, and nothing is held twice; what it lacks is written to the
+/// cache. Method: a file of some mebibytes in large pieces, to its end and beyond, warm and cold.
+#[test]
+fn pages_that_the_kernel_has_are_written_there() {
+    for rig in rigs(3).into_iter().filter(|rig| rig.control.is_none()) {
+        let directory = ScratchDir::on_target().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, vec![1; LONG_BYTES]).unwrap();
+        let mut options = OpenOptions::new();
+        options.engine(&rig.engine).write(true);
+        let write = |byte: u8, bytes: usize| {
+            let file = options.open(&path).unwrap();
+            let piece = vec![byte; PIECE_BYTES];
+            for at in (0..bytes).step_by(PIECE_BYTES) {
+                file.write_all_at(&piece[..PIECE_BYTES.min(bytes - at)], at as u64).unwrap();
+            }
+            let kept_pages = rig.engine.stats().cache.resident_pages;
+            // The standard library sees it, without a sync, if the kernel has it.
+            let seen = fs::read(&path).unwrap();
+            file.sync_all().unwrap();
+            drop(file);
+            assert_eq!(fs::read(&path).unwrap(), vec![byte; bytes.max(LONG_BYTES)], "on {}", rig.name());
+            (kept_pages, seen == vec![byte; LONG_BYTES])
+        };
+        let warm = write(2, LONG_BYTES);
+        let longer = write(3, LONG_BYTES + PIECE_BYTES);
+        fs::File::options().write(true).open(&path).unwrap().set_len(LONG_BYTES as u64).unwrap();
+        make_cold(&fs::File::open(&path).unwrap()).unwrap();
+        let cold = write(4, LONG_BYTES);
+        rig.assert_idle();
+        if OpenFile::open(&path, DirectIo::Off, Access::Read)
+            .unwrap()
+            .resident_pages(ByteRange::new(0, 1))
+            .is_none()
+        {
+            return lack("the kernel has no cachestat (before Linux 6.5)");
+        }
+        assert_eq!(warm, (0, true), "on {}", rig.name());
+        assert!(longer.0 as usize >= PIECE_BYTES / 4096 && !longer.1, "the part beyond the end: {longer:?}");
+        assert!(cold.0 as usize >= LONG_BYTES / 4096, "{cold:?}");
     }
 }
 
@@ -157,6 +201,11 @@ fn device_read_bytes() -> Option<u64> {
 }
 
 const FILES: usize = 40;
+
+/// A file that is not small, and no multiple of the pieces it is written in.
+const LONG_BYTES: usize = 3_000_000;
+
+const PIECE_BYTES: usize = 128 << 10;
 
 /// More writes than go around the cache.
 const PIECES: usize = 40;
