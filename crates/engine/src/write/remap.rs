@@ -206,6 +206,8 @@ fn change_pages(
         if changed.is_ok() {
             dirty_too = DirtyToo::Yes;
             state.dirty.forget(pages);
+            // A read that finds the new length finds none of the old pages; nor, below, those loaded in between up to the old end.
+            inode.pages.invalidate(pages, dirty_too, |page| dropped.push(page));
             match change {
                 Change::Hole => inode.dirty.windows.zero(bytes),
                 Change::Clone { .. } => inode.grow(bytes.end),
