@@ -43,6 +43,14 @@ impl QueueArguments {
             None => builder,
         }
     }
+
+    /// Why requests do not go through io_uring.
+    pub(crate) fn uring_refusal(&self) -> Option<String> {
+        match self.driver {
+            DriverChoice::Threads => Some("requests go through threads, as asked for".to_owned()),
+            DriverChoice::Auto | DriverChoice::Uring => headwater::testing::uring_refusal(),
+        }
+    }
 }
 
 impl EngineArguments {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Instant;
 
+use headwater::testing::uring_refusal;
 use headwater_testkit::{MemoryCgroup, PATIENCE, Pattern, ScratchDir, skip, tmpfs};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -30,6 +31,8 @@ fn ids(results: &Value) -> Vec<&str> {
 const CACHED: [&str; 6] =
     ["buffered", "mmap", "mmap-random", "headwater-threads", "headwater-tasks", "headwater-views"];
 const DIRECT: [&str; 2] = ["direct", "headwater-direct"];
+/// Where there is io_uring.
+const SQPOLL: &str = "headwater-direct-sqpoll";
 
 /// Where the suite makes its cgroups, if it may.
 fn cgroup_parent() -> Option<PathBuf> {
@@ -70,7 +73,8 @@ fn tables_of_an_own_file() {
     assert_eq!((&results["suite"], &results["memory_bytes"]), (&"random".into(), &(64 << 20).into()));
     assert_eq!((&results["bytes"], &results["limited"]), (&(160 << 20).into(), &parent.is_some().into()));
     let rows = ids(&results);
-    for way in CACHED.iter().chain(&DIRECT) {
+    let sqpoll = uring_refusal().is_none().then_some(SQPOLL);
+    for way in CACHED.iter().chain(&DIRECT).chain(&sqpoll) {
         assert!(rows.contains(&&*format!("within-{way}")), "{way} of {rows:?}");
         let is_beyond = parent.is_some() && *way != "headwater-views";
         assert_eq!(rows.contains(&&*format!("beyond-{way}")), is_beyond, "{way} of {rows:?}");
@@ -121,6 +125,7 @@ fn a_given_file_bounds_the_spans() {
     assert_eq!(results["rows"][0]["span_bytes"], 3 << 20);
     assert_eq!(results["host"]["driver"], "threads");
     assert!(table.contains("skipped std buffered, 20 threads, beyond memory: "), "{table}");
+    assert!(!ids(&results).iter().any(|id| id.ends_with(SQPOLL)), "threads have no ring: {results}");
     let bytes = fs::read(&path).unwrap();
     assert_eq!((bytes.len() as u64, Pattern::new(6).mismatch(0, &bytes)), (length, None));
 }
@@ -137,7 +142,9 @@ fn without_direct_io() {
     Pattern::new(7).write_file(&path, length).unwrap();
     let (table, results) = random(&["--file", utf8(&path)], out.path());
     assert_eq!(ids(&results), CACHED.map(|way| format!("within-{way}")));
-    for name in ["O_DIRECT, 20 threads", "headwater direct, 20 tasks on 1"] {
+    for name in
+        ["O_DIRECT, 20 threads", "headwater direct, 20 tasks on 1", "headwater direct, SQPOLL, 20 tasks on 1"]
+    {
         let said = format!("skipped {name}, within memory: the file system does not support direct I/O");
         assert!(table.contains(&said), "{said} in {table}");
     }

@@ -48,7 +48,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Fourteen rows that read a quarter of a second, and warm up: 8 s.
+    /// Seventeen rows that read a quarter of a second, and warm up: 8 s.
     pub(super) fn quick(queue: QueueArguments) -> Plan {
         Plan { memory_bytes: QUICK_MEMORY_BYTES, rounds: 1, limit: QUICK_LIMIT, queue }
     }
@@ -101,10 +101,11 @@ enum Way {
     HeadwaterTasks,
     HeadwaterViews,
     HeadwaterDirect,
+    HeadwaterSqpoll,
 }
 
 impl Way {
-    const ALL: [Way; 8] = [
+    const ALL: [Way; 9] = [
         Way::Buffered,
         Way::Mapped,
         Way::MappedRandom,
@@ -113,6 +114,7 @@ impl Way {
         Way::HeadwaterTasks,
         Way::HeadwaterViews,
         Way::HeadwaterDirect,
+        Way::HeadwaterSqpoll,
     ];
 
     /// For the child's command line and the JSON.
@@ -126,6 +128,7 @@ impl Way {
             Way::HeadwaterTasks => "headwater-tasks",
             Way::HeadwaterViews => "headwater-views",
             Way::HeadwaterDirect => "headwater-direct",
+            Way::HeadwaterSqpoll => "headwater-direct-sqpoll",
         }
     }
 
@@ -139,17 +142,17 @@ impl Way {
             Way::HeadwaterTasks => format!("headwater cached, {IN_FLIGHT} tasks on 1"),
             Way::HeadwaterViews => format!("headwater views, {IN_FLIGHT} threads"),
             Way::HeadwaterDirect => format!("headwater direct, {IN_FLIGHT} tasks on 1"),
+            Way::HeadwaterSqpoll => format!("headwater direct, SQPOLL, {IN_FLIGHT} tasks on 1"),
         }
     }
 
     fn is_headwater(self) -> bool {
-        use Way::{HeadwaterDirect, HeadwaterTasks, HeadwaterThreads, HeadwaterViews};
-        matches!(self, HeadwaterThreads | HeadwaterTasks | HeadwaterViews | HeadwaterDirect)
+        !matches!(self, Way::Buffered | Way::Mapped | Way::MappedRandom | Way::Direct)
     }
 
     /// Whether it takes nothing from a cache, and fills none.
     fn is_direct(self) -> bool {
-        matches!(self, Way::Direct | Way::HeadwaterDirect)
+        matches!(self, Way::Direct | Way::HeadwaterDirect | Way::HeadwaterSqpoll)
     }
 
     /// Views are about what is in memory.
@@ -230,6 +233,9 @@ impl Contest<'_> {
     fn reason_to_skip(&self, span: Span, way: Way) -> Option<String> {
         if let Some(refusal) = self.target.direct_refusal.as_ref().filter(|_| way.is_direct()) {
             return Some(refusal.clone());
+        }
+        if let Some(refusal) = self.plan.queue.uring_refusal().filter(|_| way == Way::HeadwaterSqpoll) {
+            return Some(refusal);
         }
         if span == Span::Within {
             return None;
@@ -487,7 +493,8 @@ fn methods(fio: &[String; 2]) -> Vec<Method> {
         Method::new("std buffered and mmap", "Threads that read one page after the other.").fio(threads),
         Method::new(
             "O_DIRECT and headwater direct",
-            "Around all caches: threads that read one page after the other, and tasks on one thread.",
+            "Around all caches: threads that read one page after the other, and tasks on one thread. With SQPOLL a thread of the kernel \
+             submits; its processor time is the row's, and it needs a processor of its own.",
         )
         .fio(&fio[1]),
     ]

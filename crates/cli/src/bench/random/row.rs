@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use headwater::testing::{MapAdvice, MappedFile};
-use headwater::{Caching, Engine, IoMode};
+use headwater::{Caching, Engine, IoMode, SubmissionPolling};
 use headwater_core::units::{PAGE_BYTES, PAGE_SIZE_BYTES};
 use headwater_measure::affinity::Affinity;
 use headwater_measure::process::peak_rss_kib;
@@ -61,9 +61,11 @@ pub(in crate::bench) fn measure(arguments: &RowArguments) -> io::Result<Measured
         Way::Mapped => mapped(run, MapAdvice::Normal),
         Way::MappedRandom => mapped(run, MapAdvice::Random),
         Way::Direct => direct(run),
-        Way::HeadwaterThreads | Way::HeadwaterTasks | Way::HeadwaterViews | Way::HeadwaterDirect => {
-            headwater(run, way, arguments)
-        }
+        Way::HeadwaterThreads
+        | Way::HeadwaterTasks
+        | Way::HeadwaterViews
+        | Way::HeadwaterDirect
+        | Way::HeadwaterSqpoll => headwater(run, way, arguments),
     }
 }
 
@@ -122,14 +124,19 @@ fn direct(run: Run) -> io::Result<Measured> {
 }
 
 fn headwater(run: Run, way: Way, arguments: &RowArguments) -> io::Result<Measured> {
-    let engine = arguments.engine.builder().build()?;
+    let mut builder = arguments.engine.builder();
+    if way == Way::HeadwaterSqpoll {
+        builder =
+            builder.submission_polling(SubmissionPolling::On { idle_ms: SQPOLL_IDLE_MS, processor: None });
+    }
+    let engine = builder.build()?;
     let mut options = headwater::OpenOptions::new();
     options.engine(&engine);
-    if way == Way::HeadwaterDirect {
+    if way.is_direct() {
         options.caching(Caching::Off).io(IoMode::Direct);
     }
     let file = options.open(INPUT)?;
-    if way != Way::HeadwaterDirect {
+    if !way.is_direct() {
         pass(run.span_bytes, |buffer, offset_bytes| Ok(file.read_exact_at(buffer, offset_bytes)?))?;
     }
     let before = engine.stats().cache;
@@ -322,6 +329,9 @@ pub(super) const SHARES: [f64; 12] =
 
 /// Runtimes let a task that is always ready go on for so long, or longer.
 const READS_BEFORE_GIVING_WAY: u64 = 16;
+
+/// The kernel's thread stays awake between the batches of twenty tasks.
+const SQPOLL_IDLE_MS: u32 = 10;
 
 #[cfg(test)]
 mod tests {
