@@ -14,7 +14,7 @@ use bytes::Bytes;
 use headwater_core::backing::Backing;
 use headwater_core::readahead::ReadaheadLimits;
 use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
-use headwater_io::{Access, AppendFile, Extent, Extents, FileKind, OpenFile, RejectReason, Residency, Route};
+use headwater_io::{Access, AppendFile, Extent, Extents, FileKind, OpenFile, RejectReason, Route};
 
 use crate::base::error::{Error, Operation, Result};
 use crate::engine::{Engine, Shared, lending};
@@ -369,7 +369,7 @@ impl Source {
     /// Dirty bytes are not in the kernel's page cache.
     fn is_in_kernel(&self, range: ByteRange) -> bool {
         self.mode != IoMode::Direct
-            && self.open.residency(range) == Residency::Whole
+            && self.open.is_copied_best(range)
             && !self.known().is_some_and(|inode| inode.dirty.overlaps(range))
     }
 

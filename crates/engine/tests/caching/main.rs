@@ -22,4 +22,5 @@ mod oracle;
 mod rig;
 mod scan;
 mod table;
+mod twice;
 mod world;

@@ -22,10 +22,12 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Instant;
 
 use headwater_core::units::{ByteRange, PageRange};
 use rustix::io::{Errno, ReadWriteFlags};
 
+use crate::file::copied_runs::CopiedRuns;
 use crate::system::pages::SystemPages;
 use crate::system::sys;
 
@@ -109,6 +111,7 @@ pub(crate) struct KernelCache {
     skips: AtomicU32,
     /// What `skips` becomes after the next miss.
     backoff: AtomicU32,
+    runs: CopiedRuns,
 }
 
 impl KernelCache {
@@ -121,6 +124,7 @@ impl KernelCache {
             warm_streak: AtomicU32::new(0),
             skips: AtomicU32::new(0),
             backoff: AtomicU32::new(0),
+            runs: CopiedRuns::default(),
         }
     }
 
@@ -138,6 +142,14 @@ impl KernelCache {
             }
             known => known,
         }
+    }
+
+    /// As [`crate::OpenFile::is_copied_best`].
+    pub(crate) fn is_copied_best(&self, file: &File, range: ByteRange) -> bool {
+        let is_resident = |range| self.cachestat_residency(file, range) == Residency::Whole;
+        self.residency(file, range) == Residency::Whole
+            && (!self.cachestat.load(Ordering::Relaxed)
+                || self.runs.admits(range, Instant::now(), is_resident))
     }
 
     fn probed(&self, file: &File, range: ByteRange) -> Residency {

@@ -6,6 +6,7 @@
 //!                 open_file                    its descriptors, and what the kernel's page cache holds of it
 //!      ┌─────┬───────┼──────┬──────────┐
 //!   access direct  status  kernel_cache  file_system, polling, descriptor, clock
+//!                               copied_runs
 //!   identity  mapped                           of paths and mappings, on their own
 //! ```
 //!
@@ -14,6 +15,7 @@
 mod access;
 mod append;
 mod clock;
+mod copied_runs;
 mod descriptor;
 mod direct;
 mod file_system;

@@ -236,6 +236,12 @@ impl OpenFile {
         self.kernel_cache.residency(&self.ordinary, range)
     }
 
+    /// Whether a range is better copied from the kernel's page cache than read from the device: all of it is there, and not because
+    /// the kernel reads ahead of such copies.
+    pub fn is_copied_best(&self, range: ByteRange) -> bool {
+        self.kernel_cache.is_copied_best(&self.ordinary, range)
+    }
+
     /// How many pages of `range` the kernel's page cache holds. A range that reaches beyond the end of the file may count
     /// more pages than the file has: where the kernel caches several pages as one (ext4 and XFS), it keeps them together
     /// when the file is truncated. `None` where the kernel does not tell: before Linux 6.5, and of files that this process

@@ -1,0 +1,175 @@
+//! Copied runs: how far the kernel's page cache had a file before copies of it made the kernel read ahead.
+//!
+//! ```text
+//!   |<----- resident ------------------->|
+//!    copied, copied, a page that is marked ─► the kernel reads on behind the end, and marks a page there
+//!                                         └► limit: copies end here, the rest comes from the device
+//! ```
+//!
+//! A program that reads a file in order leaves marked pages in the page cache; whatever reads one of them makes the kernel read ahead
+//! (Linux 6.18, also with `RWF_NOWAIT` and `POSIX_FADV_RANDOM`). What it reads is resident then, and would be copied, with the next
+//! marked page: the whole file went through the page cache, and lay in two caches at the end.
+//!
+//! Owns: the runs that are being copied, and where each of them ends.
+//! Does not own: what is resident (kernel cache).
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use headwater_core::units::ByteRange;
+use smallvec::SmallVec;
+
+use crate::sync::lock;
+
+/// Parts of a file that readers copy from the kernel's page cache in order.
+#[derive(Debug, Default)]
+pub(crate) struct CopiedRuns {
+    runs: Mutex<SmallVec<[Run; RUNS_MAX]>>,
+}
+
+#[derive(Debug)]
+struct Run {
+    start: u64,
+    /// Resident up to here when the run was looked at.
+    limit: u64,
+    /// Whether the look ended there, and not the resident pages.
+    is_open: bool,
+    /// Where the reader is, also behind the limit.
+    position: u64,
+    used: Instant,
+}
+
+impl CopiedRuns {
+    /// Whether to copy a range that is resident. `is_resident` answers for other ranges.
+    pub(crate) fn admits(
+        &self,
+        range: ByteRange,
+        now: Instant,
+        is_resident: impl Fn(ByteRange) -> bool,
+    ) -> bool {
+        let mut runs = lock(&self.runs);
+        runs.retain(|run| now.saturating_duration_since(run.used) < FORGOTTEN_AFTER);
+        let Some(place) = runs.iter().position(|run| run.leads_to(range)) else {
+            if runs.len() == RUNS_MAX {
+                runs.remove(0);
+            }
+            runs.push(Run {
+                start: range.start,
+                limit: range.end,
+                is_open: true,
+                position: range.end,
+                used: now,
+            });
+            return true;
+        };
+        let run = &mut runs[place];
+        if run.is_open && range.end > run.limit {
+            (run.limit, run.is_open) = look_ahead(range, is_resident);
+        }
+        run.position = run.position.max(range.end);
+        if range.end > run.limit {
+            return false;
+        }
+        run.used = now;
+        // The first is the one that was not used for longest.
+        let run = runs.remove(place);
+        runs.push(run);
+        true
+    }
+}
+
+impl Run {
+    fn leads_to(&self, range: ByteRange) -> bool {
+        (self.start..self.limit.max(self.position) + NEAR_BYTES).contains(&range.start)
+    }
+}
+
+/// Where the resident pages from the range on end, and whether that is only as far as was looked. Single pages are looked at: to count
+/// all takes a fifth of the time of copying them. The kernel reads ahead without holes.
+fn look_ahead(range: ByteRange, is_resident: impl Fn(ByteRange) -> bool) -> (u64, bool) {
+    let is_resident_up_to = |end: u64| is_resident(ByteRange::new(end - 1, end));
+    let (mut low, mut high) = (range.start, range.start.saturating_add(AHEAD_BYTES));
+    if is_resident_up_to(high) {
+        return (high.max(range.end), true);
+    }
+    while high - low > STEP_BYTES {
+        let middle = low + (high - low) / 2;
+        if is_resident_up_to(middle) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    (low.max(range.end), false)
+}
+
+/// Readers of one file that copy in order at once.
+const RUNS_MAX: usize = 8;
+
+/// A read so near behind the last one goes on with its run; longer than the extents of a stream.
+const NEAR_BYTES: u64 = 2 << 20;
+
+/// Longer than the kernel reads ahead on nearly all devices.
+const AHEAD_BYTES: u64 = 16 << 20;
+
+/// How exact the end of a run is.
+const STEP_BYTES: u64 = 64 << 10;
+
+/// After this time something else may have read the file.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Goal: copies in order end where the resident pages ended at first, however far the kernel reads ahead of them; copies of a file
+    /// that is resident whole do not end. Method: a kernel that reads 8 MiB on whenever something is copied from its last 8 MiB.
+    #[test]
+    fn copies_do_not_follow_the_kernel() {
+        let now = Instant::now();
+        for (resident_mib, file_mib) in [(20, 200), (200, 200), (3, 200), (100, 100)] {
+            let runs = CopiedRuns::default();
+            let (mut resident, mut copied, file_bytes) = (resident_mib * MIB, 0, file_mib * MIB);
+            while copied < file_bytes {
+                let range = ByteRange::at(copied, 512 << 10).clip(file_bytes);
+                let is_resident =
+                    |range: ByteRange| range.clip(file_bytes).end <= resident && range.start < file_bytes;
+                if !is_resident(range) || !runs.admits(range, now, is_resident) {
+                    break;
+                }
+                copied = range.end;
+                if resident - copied < 8 * MIB {
+                    resident = (resident + 8 * MIB).min(file_bytes);
+                }
+            }
+            let most = (resident_mib + 8) * MIB;
+            assert!(
+                (resident_mib * MIB..=most.min(file_bytes)).contains(&copied),
+                "{copied} of {resident_mib} MiB"
+            );
+        }
+    }
+
+    /// Goal: readers at several places do not end each other's runs, reads at random are not looked ahead for, and a run ends with time.
+    #[test]
+    fn runs_are_apart() {
+        let (runs, now) = (CopiedRuns::default(), Instant::now());
+        let never = |_: ByteRange| -> bool { panic!("nothing is in order") };
+        for place in [0, 100, 200, 300, 50, 150] {
+            assert!(runs.admits(ByteRange::at(place * MIB, 4096), now, never));
+        }
+        let up_to = |end: u64| move |range: ByteRange| range.end <= end;
+        for at in 0..10 {
+            for start in [0, 100, 200] {
+                let range = ByteRange::at(start * MIB + 4096 + at * MIB, MIB);
+                let is_admitted = runs.admits(range, now, up_to((start + 5) * MIB));
+                assert_eq!(is_admitted, range.end <= (start + 5) * MIB, "{range:?}");
+            }
+        }
+        let behind = ByteRange::at(6 * MIB, MIB);
+        assert!(!runs.admits(behind, now, never));
+        assert!(runs.admits(behind, now + 2 * FORGOTTEN_AFTER, never));
+    }
+}
