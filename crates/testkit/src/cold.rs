@@ -6,8 +6,10 @@
 
 use std::fs::File;
 use std::io;
+use std::os::linux::fs::MetadataExt;
+use std::path::Path;
 
-use rustix::fs::{Advice, fadvise};
+use rustix::fs::{Advice, fadvise, major, minor};
 
 /// Writes the file's dirty pages back and drops its pages from the kernel's cache. Pages that are mapped, or that
 /// others dirty meanwhile, may stay; on tmpfs all stay, because there the cache is the file.
@@ -19,6 +21,14 @@ pub fn make_cold(file: &File) -> io::Result<()> {
     file.sync_all()?;
     // No length means to the end of the file.
     Ok(fadvise(file, 0, None, Advice::DontNeed)?)
+}
+
+/// How far the kernel reads ahead on the device of a file, bytes; `None` if it does not tell.
+pub fn kernel_readahead_bytes(path: &Path) -> Option<u64> {
+    let device = std::fs::metadata(path).ok()?.st_dev();
+    let path = format!("/sys/class/bdi/{}:{}/read_ahead_kb", major(device), minor(device));
+    let kib: u64 = std::fs::read_to_string(path).ok()?.trim().parse().ok()?;
+    Some(kib << 10)
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use headwater::ring::{
     Arena, Completion, Direction, Driver, DriverOptions, Extents, OpenFile, Route, Transfer, Urgency,
 };
 use headwater::testing::Pressure;
-use headwater::{ByteRange, DriverKind, Residency};
+use headwater::{ByteRange, DriverKind};
 use headwater_core::units::PAGE_SIZE_BYTES;
 use rustix::io::Errno;
 
@@ -127,8 +127,7 @@ impl Copy<'_> {
         let mut plug = self.pipeline.driver.plug();
         while self.reads.len() + self.writes.len() < self.parts_max {
             let Some(&range) = parts.peek() else { break };
-            let is_cached =
-                self.source.direct().is_none() || self.source.residency(range) == Residency::Whole;
+            let is_cached = self.source.direct().is_none() || self.source.is_copied_best(range);
             if is_cached && self.how.writes_by == Route::Buffered {
                 super::copy_by_kernel(self.source, self.target, range, self.on_copied, self.how.sharing)?;
                 parts.next();

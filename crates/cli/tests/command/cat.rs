@@ -9,7 +9,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use headwater_testkit::{Pattern, ScratchDir, make_cold, scratch_dirs};
+use headwater::ByteRange;
+use headwater::ring::{Access, DirectIo, OpenFile};
+use headwater_testkit::{Pattern, ScratchDir, kernel_readahead_bytes, lack, make_cold, scratch_dirs};
 
 use crate::{assert_one_line, headwater, run, text, utf8};
 
@@ -104,6 +106,31 @@ fn file_in(scratch: &ScratchDir, name: &str, contents: &[u8]) -> PathBuf {
 #[test]
 fn bytes_are_exact() {
     assert_copies(scratch().path(), &MODES, None, &LENGTHS);
+}
+
+/// Goal: a file of which another program has read the beginning does not come through the page cache for that. Method: what the kernel
+/// has of it afterwards.
+#[test]
+fn the_page_cache_keeps_what_it_had() {
+    const LENGTH_BYTES: u64 = 60_000_000;
+    const AHEAD_BYTES_MAX: u64 = 16 << 20;
+    let scratch = scratch();
+    let path = scratch.path().join("in");
+    prepare(&path, LENGTH_BYTES, Cached::Nothing);
+    let open = OpenFile::open(&path, DirectIo::Off, Access::Read).unwrap();
+    let kernel_pages = || open.resident_pages(ByteRange::new(0, LENGTH_BYTES));
+    if kernel_pages().is_none() {
+        return lack("the kernel has no cachestat (before Linux 6.5)");
+    }
+    if kernel_readahead_bytes(&path).is_none_or(|bytes| bytes > AHEAD_BYTES_MAX) {
+        return lack("a kernel that reads at most 16 MiB ahead");
+    }
+    File::open(&path).unwrap().read_exact(&mut vec![0; 1_000_000]).unwrap();
+    let before = kernel_pages().unwrap();
+    let arrived = copy(headwater().arg("cat").arg(&path), Into::Pipe, scratch.path());
+    assert_eq!((arrived.len() as u64, PATTERN.mismatch(0, &arrived)), (LENGTH_BYTES, None));
+    let more = kernel_pages().unwrap() - before;
+    assert!(more <= AHEAD_BYTES_MAX / 4096, "{more} pages more than {before}");
 }
 
 /// Goal: the same on every file system there is; tmpfs has no direct I/O.

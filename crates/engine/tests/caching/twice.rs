@@ -4,44 +4,46 @@
 //! Does not own: parts of pages that are written (`writing`, small), files without direct I/O.
 
 use std::fs;
-use std::os::linux::fs::MetadataExt;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 
 use futures_util::TryStreamExt;
 use headwater::ring::{Access, DirectIo, OpenFile};
-use headwater::{ByteRange, File, OpenOptions};
-use headwater_testkit::{block_on, lack};
-use rustix::fs::{major, minor};
+use headwater::{ByteRange, Caching, File, OpenOptions};
+use headwater_testkit::{block_on, kernel_readahead_bytes, lack};
 
 use crate::rig::{Rig, Scratch, drivers};
 
 /// A name and a way to read a file whole.
-type Way = (&'static str, fn(&File));
+type Way = (&'static str, Caching, fn(&File));
 
-const WAYS: [Way; 5] = [
-    ("read_at", |file| {
+const WAYS: [Way; 6] = [
+    ("read_at", Caching::Auto, |file| {
         let mut buffer = vec![0; 100_000];
         for at in (0..LENGTH_BYTES).step_by(100_000) {
             file.read_at(&mut buffer, at).unwrap();
         }
     }),
-    ("pages at random", |file| {
+    ("read_at around the cache", Caching::Off, |file| {
+        for at in (0..LENGTH_BYTES).step_by(16 << 10) {
+            file.read_at(&mut [0; 16 << 10], at).unwrap();
+        }
+    }),
+    ("pages at random", Caching::Auto, |file| {
         for page in (0..LENGTH_BYTES / 4096).map(|page| page * 463 % (LENGTH_BYTES / 4096)) {
             file.read_exact_at(&mut [0; 4096], page * 4096).unwrap();
         }
     }),
-    ("views", |file| {
+    ("views", Caching::Auto, |file| {
         for at in (0..LENGTH_BYTES - 50_000).step_by(50_000) {
             file.view(at, 50_000).unwrap();
         }
     }),
-    ("read_at_async", |file| {
+    ("read_at_async", Caching::Auto, |file| {
         for at in (0..LENGTH_BYTES).step_by(64 << 10) {
             block_on(file.read_at_async(at, 64 << 10)).unwrap();
         }
     }),
-    ("stream", |file| _ = block_on(file.stream().try_collect::<Vec<_>>()).unwrap()),
+    ("stream", Caching::Auto, |file| _ = block_on(file.stream().try_collect::<Vec<_>>()).unwrap()),
 ];
 
 /// Goal: the kernel has of a file after it was read what it had before: nothing, or the part that another program has read, and what it
@@ -55,10 +57,10 @@ fn no_page_lies_in_two_caches() {
         if kernel_pages().is_none() {
             return lack("the kernel has no cachestat (before Linux 6.5)");
         }
-        if read_ahead_pages(&scratch.path()).is_none_or(|pages| pages > AHEAD_PAGES_MAX) {
+        if kernel_readahead_bytes(&scratch.path()).is_none_or(|bytes| bytes > AHEAD_PAGES_MAX * 4096) {
             return lack("a kernel that reads at most 16 MiB ahead");
         }
-        for (name, read) in WAYS {
+        for (name, caching, read) in WAYS {
             for warm_bytes in [0, 1_000_000] {
                 let rig = Rig::sized(driver.clone(), 64 << 20, 16);
                 let what = format!("{name} on {}, {warm_bytes} bytes in the kernel", rig.name());
@@ -69,7 +71,8 @@ fn no_page_lies_in_two_caches() {
                     before >= Some(warm_bytes as u64 / 4096) && before < Some(LENGTH_BYTES / 4096),
                     "{before:?}"
                 );
-                let file = OpenOptions::new().engine(&rig.engine).open(scratch.path()).unwrap();
+                let file =
+                    OpenOptions::new().engine(&rig.engine).caching(caching).open(scratch.path()).unwrap();
                 read(&file);
                 let more_pages = kernel_pages().unwrap() - before.unwrap();
                 let most_pages = if warm_bytes == 0 { 0 } else { AHEAD_PAGES_MAX };
@@ -79,14 +82,6 @@ fn no_page_lies_in_two_caches() {
             }
         }
     }
-}
-
-/// How far the kernel reads ahead on the device of a file.
-fn read_ahead_pages(path: &Path) -> Option<u64> {
-    let device = fs::metadata(path).unwrap().st_dev();
-    let path = format!("/sys/class/bdi/{}:{}/read_ahead_kb", major(device), minor(device));
-    let kib: u64 = fs::read_to_string(path).ok()?.trim().parse().ok()?;
-    Some(kib / 4)
 }
 
 const LENGTH_BYTES: u64 = 60_000_000;

@@ -146,10 +146,7 @@ impl KernelCache {
 
     /// As [`crate::OpenFile::is_copied_best`].
     pub(crate) fn is_copied_best(&self, file: &File, range: ByteRange) -> bool {
-        let is_resident = |range| self.cachestat_residency(file, range) == Residency::Whole;
-        self.residency(file, range) == Residency::Whole
-            && (!self.cachestat.load(Ordering::Relaxed)
-                || self.runs.admits(range, Instant::now(), is_resident))
+        self.residency(file, range) == Residency::Whole && !self.is_behind_copies(file, range)
     }
 
     fn probed(&self, file: &File, range: ByteRange) -> Residency {
@@ -218,11 +215,14 @@ impl KernelCache {
     }
 
     fn is_worth_trying(&self, file: &File, range: ByteRange) -> bool {
-        if self.misses == Misses::AreUseful || self.warm_streak.load(Ordering::Relaxed) >= WARM_STREAK {
+        if self.misses == Misses::AreUseful {
             return true;
         }
+        if self.warm_streak.load(Ordering::Relaxed) >= WARM_STREAK {
+            return !self.is_behind_copies(file, range);
+        }
         match self.cachestat_residency(file, range) {
-            Residency::Whole => true,
+            Residency::Whole => !self.is_behind_copies(file, range),
             Residency::Part | Residency::None => {
                 self.warm_streak.store(0, Ordering::Relaxed);
                 false
@@ -233,6 +233,12 @@ impl KernelCache {
                 skips == 0
             }
         }
+    }
+
+    /// As [`crate::OpenFile::is_behind_copies`]; no, where the kernel does not tell what is resident.
+    pub(crate) fn is_behind_copies(&self, file: &File, range: ByteRange) -> bool {
+        let is_resident = |range| self.cachestat_residency(file, range) == Residency::Whole;
+        self.cachestat.load(Ordering::Relaxed) && !self.runs.admits(range, Instant::now(), is_resident)
     }
 
     fn learn(&self, hit: bool) {

@@ -242,6 +242,12 @@ impl OpenFile {
         self.kernel_cache.is_copied_best(&self.ordinary, range)
     }
 
+    /// Whether a range that is resident is so because the kernel reads ahead of copies of what comes before it. The copy of a range for
+    /// which this is false is taken note of.
+    pub fn is_behind_copies(&self, range: ByteRange) -> bool {
+        self.kernel_cache.is_behind_copies(&self.ordinary, range)
+    }
+
     /// How many pages of `range` the kernel's page cache holds. A range that reaches beyond the end of the file may count
     /// more pages than the file has: where the kernel caches several pages as one (ext4 and XFS), it keeps them together
     /// when the file is truncated. `None` where the kernel does not tell: before Linux 6.5, and of files that this process
