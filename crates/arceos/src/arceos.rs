@@ -5,19 +5,25 @@
 
 use core::time::Duration;
 
-use headwater_kernel::{Kernel, WaitQueue};
+use headwater_kernel::{Kernel, MemoryHint, WaitQueue};
 
 use crate::VfsNode;
 
-/// The kernel, by its clock.
+/// The kernel, by its clock and by what it says of its memory.
 pub struct ArceOs {
     clock: fn() -> Duration,
+    memory: fn() -> MemoryHint,
 }
 
 impl ArceOs {
     /// With the kernel's monotonic clock, `ax_hal::time::monotonic_time`.
     pub const fn new(clock: fn() -> Duration) -> Self {
-        Self { clock }
+        Self { clock, memory: || MemoryHint::Plenty }
+    }
+
+    /// The same, which asks `memory` how much there is to spare: for instance by what the global allocator has left.
+    pub const fn with_memory(self, memory: fn() -> MemoryHint) -> Self {
+        Self { memory, ..self }
     }
 }
 
@@ -29,6 +35,10 @@ impl Kernel for ArceOs {
 
     fn now(&self) -> Duration {
         (self.clock)()
+    }
+
+    fn memory(&self) -> MemoryHint {
+        (self.memory)()
     }
 
     fn yield_now(&self) {

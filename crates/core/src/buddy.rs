@@ -219,6 +219,11 @@ impl Buddy {
         Some(chunk)
     }
 
+    /// The retired chunk with the lowest number, if any is.
+    pub fn first_retired(&self) -> Option<u32> {
+        self.retired.first()
+    }
+
     /// Puts a chunk back into circulation, wholly free. Panics unless it was retired.
     pub fn restore(&mut self, chunk: u32) {
         assert!((chunk as usize) < self.chunks.len(), "a chunk that was never added");

@@ -11,6 +11,9 @@
 //! block, and is of one age; so the neighbours of a page that makes room leave with it if they can (as Linux reclaimed
 //! "lumpily" for its large pages, `mm/vmscan.c` until 3.5), and memory does not fall to single pages.
 //!
+//! A chunk of which all pages can leave goes out of circulation by `empty_chunk`, `free_left` and `retire`, and its memory may go back to
+//! the system; `add_chunk` takes its number again.
+//!
 //! Invariants: K1 a frame is free in the buddy only while it is Free and no caller has it from `allocate`, `evict` or
 //! `invalidate`. K2 the memory of a page that left is not free before [`Pool::free_left`], even if readers had it pinned.
 //! Locks: methods need `&mut`: one lock, which is not held across I/O.
@@ -24,8 +27,8 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::buddy::{Block, Buddy};
-use crate::cache::{Cache, Control, DirtyToo, Evicted, LoadResult};
-use crate::frame::{Ended, FirstUse, FrameState, Invalidated, LoadId, LoadKind, Usage};
+use crate::cache::{Cache, Control, DirtyToo, Evicted, LoadResult, frames_of};
+use crate::frame::{CHUNK_FRAMES, Ended, FirstUse, FrameState, Invalidated, LoadId, LoadKind, Usage};
 use crate::replacement::Policy;
 use crate::table::{NoNode, PageTable};
 use crate::units::{FrameId, PageCount, PageIndex, PageRange};
@@ -94,11 +97,15 @@ impl Pool {
         (cache, Self { control, buddy: Buddy::new(), doomed: Vec::new() })
     }
 
-    /// Makes frames for another chunk of memory; all of them are free.
+    /// Frames for another chunk of memory, all of them free; says which chunk it is: one that was retired, if any is.
     ///
     /// # Errors
     /// When there is no memory for them.
     pub fn add_chunk(&mut self, cache: &Cache) -> Result<u32, TryReserveError> {
+        if let Some(chunk) = self.buddy.first_retired() {
+            self.buddy.restore(chunk);
+            return Ok(chunk);
+        }
         self.control.add_chunk(cache, self.buddy.chunk_count())?;
         Ok(self.buddy.add_chunk())
     }
@@ -286,6 +293,36 @@ impl Pool {
         }
         evicted.extend(frames().filter_map(|frame| self.control.evict_frame(cache, frame)));
         true
+    }
+
+    /// Evicts all pages of a chunk, if all of them can be, and gives none of its frames out from now on: to be followed by
+    /// [`Pool::free_left`] and [`Pool::retire`]. `None`, and nothing has changed, if a page of it is pinned, dirty or on its way, if the
+    /// caller has a frame of it, or if it is emptied already.
+    ///
+    /// Panics if there is no such chunk.
+    pub fn empty_chunk(&mut self, cache: &Cache, chunk: u32) -> Option<Left> {
+        let evictable = frames_of(chunk).filter(|frame| self.control.is_evictable(cache, *frame)).count();
+        if evictable + (self.buddy.free_pages_in(chunk) as usize) < CHUNK_FRAMES {
+            return None;
+        }
+        self.buddy.withhold(chunk)?;
+        // A reader may have pinned one meanwhile, without the lock: it stays, and `retire` says so.
+        let pages: Vec<Evicted> =
+            frames_of(chunk).filter_map(|frame| self.control.evict_frame(cache, frame)).collect();
+        let frames = pages.iter().map(|page| page.frame).collect();
+        Some(Left { pages, frames, doomed: Vec::new() })
+    }
+
+    /// Takes a chunk that was emptied out of circulation: nothing has a frame of it until [`Pool::add_chunk`] names it again. If a page
+    /// of it stayed, it goes on as before, and this says `false`.
+    ///
+    /// Panics unless it was emptied.
+    pub fn retire(&mut self, chunk: u32) -> bool {
+        let is_retired = self.buddy.retire_withheld(chunk);
+        if !is_retired {
+            self.buddy.reinstate(chunk);
+        }
+        is_retired
     }
 
     /// A reader waits for a page that is loading. `None` if it is not loading.

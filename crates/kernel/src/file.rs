@@ -86,9 +86,13 @@ pub(crate) struct File<K: Kernel> {
     readahead: Mutex<K::SpinLock, Readahead>,
     /// Pages used since the last report to the policy.
     used: AtomicU64,
+    /// Pages that were read ahead and are not used yet: what the policy said last, less what was used or evicted since.
+    ahead: AtomicU64,
     listeners: Mutex<K::SpinLock, Vec<(ListenerId, Listener)>>,
     next_listener: AtomicU64,
     pub(crate) dirty: Mutex<K::SpinLock, DirtyPages>,
+    /// When the oldest dirty page became so, or was last tried to be written; nanoseconds of the kernel's clock.
+    pub(crate) dirty_since_nanos: AtomicU64,
     /// Times that something was written to the node, or its length set.
     pub(crate) writes: AtomicU64,
     /// As many as were followed by a sync.
@@ -255,9 +259,11 @@ impl<K: Kernel> File<K> {
             node_bytes: AtomicU64::new(length_bytes),
             readahead: Mutex::new(readahead.expect("the cache was made with these settings")),
             used: AtomicU64::new(0),
+            ahead: AtomicU64::new(0),
             listeners: Mutex::new(Vec::new()),
             next_listener: AtomicU64::new(0),
             dirty: Mutex::new(DirtyPages::new()),
+            dirty_since_nanos: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             synced_writes: AtomicU64::new(0),
             writers: Mutex::new(()),
@@ -338,6 +344,20 @@ impl<K: Kernel> File<K> {
     fn note_use(&self, first_use: FirstUse) {
         if first_use.is_ahead() {
             self.used.fetch_add(1, Ordering::Relaxed);
+            self.change_ahead(|ahead| ahead.saturating_sub(1));
+        }
+    }
+
+    /// Changes the pages ahead, and with them how many files have some.
+    fn change_ahead(&self, change: impl Fn(u64) -> u64) {
+        let changed =
+            self.ahead.fetch_update(Ordering::AcqRel, Ordering::Acquire, |ahead| Some(change(ahead)));
+        let before = changed.expect("the closure always gives a value");
+        let files = &self.cache.counters.ahead_files;
+        match (before, change(before)) {
+            (0, 1..) => drop(files.fetch_add(1, Ordering::Relaxed)),
+            (1.., 0) => drop(files.fetch_sub(1, Ordering::Relaxed)),
+            _ => {}
         }
     }
 
@@ -375,7 +395,10 @@ impl<K: Kernel> File<K> {
         let mut plan = Plan::new();
         let mut readahead = self.readahead.lock();
         readahead.on_used(self.used.swap(0, Ordering::Relaxed));
+        readahead.set_share(self.cache.share_bytes());
         readahead.on_read(access, end, self.cache.kernel.now(), &Present(self), &mut plan);
+        let ahead_pages = readahead.stats().ahead_pages;
+        self.change_ahead(|_| ahead_pages);
         drop(readahead);
         plan.reads().to_vec()
     }
@@ -417,7 +440,10 @@ impl<K: Kernel> File<K> {
     pub(crate) fn on_unused(&self, pages: &[Evicted]) {
         let unused = pages.iter().filter(|page| page.usage == Usage::Unused);
         let mut readahead = self.readahead.lock();
+        let ahead_pages = unused.clone().count() as u64;
         unused.for_each(|page| readahead.on_unused(PageRange::new(page.page, page.page + PageCount::new(1))));
+        drop(readahead);
+        self.change_ahead(|ahead| ahead.saturating_sub(ahead_pages));
     }
 
     /// Drops pages on request.
@@ -431,6 +457,7 @@ impl<K: Kernel> File<K> {
 impl<K: Kernel> Drop for File<K> {
     fn drop(&mut self) {
         self.drop_pages(ALL_PAGES, DirtyToo::Yes);
+        self.change_ahead(|_| 0);
         // In this order: the number may be another file's as soon as it is given back.
         self.cache.forget(self.table.file(), self.key);
         self.cache.frames.remove_file(&self.table);

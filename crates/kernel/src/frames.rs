@@ -4,6 +4,7 @@
 //!   allocate ─► Spare (the caller's) ──┬─ begin_load ─► Filling (the I/O's) ─► publish ─► Pinned (readers')
 //!                                      └─ install ─► Dirty ─► HeldRun (being written to the file) ─► clean
 //!   pin ─► Pinned      write_in_place ─► the writer's, while it is not pinned      evict ─► Leaving ─► free
+//!   grow ─► a chunk ─► … ─► empty ─► Leaving ─► release: the kernel's again
 //! ```
 //!
 //! All the unsafe code of the crate. Each kind of access is a type of its own, made only here and only by the transition of
@@ -12,18 +13,20 @@
 //!
 //! Owns: chunks of memory, and what these values may do with it.
 //! Does not own: the frames' states (`headwater-core`), I/O, waiting, what a file is.
-//! Invariants: K1 of the pool: no two of these values have the same frame, except pins.
+//! Invariants: K1 of the pool: no two of these values have the same frame, except pins. F1 a chunk's memory goes back only once it is
+//! retired from the pool: none of these values has a frame of it then, and none gets one before `grow`.
 //! Locks: `pool`, a spin lock, innermost; never held across I/O, listeners or an allocation of a chunk.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::alloc::Layout;
 use core::ops::{Deref, DerefMut, Range};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use headwater_core::CHUNK_BYTES;
-use headwater_core::cache::{Cache, DirtyToo, Evicted, Lookup};
+use headwater_core::cache::{Cache, DirtyToo, Evicted, Lookup, frames_of};
 use headwater_core::frame::{CHUNK_FRAMES, FirstUse, FrameState, LoadId, Unpinned, WriteLatch};
 use headwater_core::pool::{Left, Pool};
 use headwater_core::replacement::Policy;
@@ -36,9 +39,9 @@ use crate::kernel::Kernel;
 /// All frames of a cache.
 pub(crate) struct Frames<K: Kernel> {
     cache: Cache,
-    /// Start of each chunk; null until it is there.
+    /// Start of each chunk; null while it is not there.
     chunks: Box<[AtomicPtr<u8>]>,
-    chunks_made: AtomicU32,
+    chunks_here: AtomicU32,
     pool: Mutex<K::SpinLock, Pool>,
 }
 
@@ -63,7 +66,7 @@ impl<K: Kernel> Frames<K> {
         let chunks_max = (memory_bytes / CHUNK_BYTES).max(1) as u32;
         let (cache, pool) = Pool::new(chunks_max, policy);
         let chunks = (0..chunks_max).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
-        Self { cache, chunks, chunks_made: AtomicU32::new(0), pool: Mutex::new(pool) }
+        Self { cache, chunks, chunks_here: AtomicU32::new(0), pool: Mutex::new(pool) }
     }
 
     pub(crate) fn add_file(&self) -> Result<Arc<PageTable>, NoNode> {
@@ -76,8 +79,13 @@ impl<K: Kernel> Frames<K> {
     }
 
     /// Memory that frames can have, bytes.
-    pub(crate) fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes_max(&self) -> usize {
         self.chunks.len() * CHUNK_BYTES
+    }
+
+    /// Memory that frames have, bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.chunks_here.load(Ordering::Acquire) as usize * CHUNK_BYTES
     }
 
     /// Memory beside that of the frames, bytes.
@@ -154,8 +162,8 @@ impl<K: Kernel> Frames<K> {
 
     /// Makes another chunk, if there may be one and the kernel has the memory. Says whether.
     pub(crate) fn grow(&self) -> bool {
-        let layout = Layout::from_size_align(CHUNK_BYTES, PAGE_BYTES).expect("a power of two");
-        if self.chunks_made.load(Ordering::Acquire) as usize >= self.chunks.len() {
+        let layout = Self::chunk_layout();
+        if self.memory_bytes() >= self.memory_bytes_max() {
             return false;
         }
         // Without the lock: zeroing 2 MiB takes long. Readers of a frame never see bytes that nobody wrote.
@@ -174,17 +182,53 @@ impl<K: Kernel> Frames<K> {
 
     fn add_chunk(&self, memory: *mut u8) -> bool {
         let mut pool = self.pool.lock();
-        let chunk = self.chunks_made.load(Ordering::Acquire);
-        if chunk as usize >= self.chunks.len() {
+        if self.memory_bytes() >= self.memory_bytes_max() {
             return false;
         }
+        let Ok(chunk) = pool.add_chunk(&self.cache) else { return false };
+        // Under the lock: a frame of it is given out after this.
         self.chunks[chunk as usize].store(memory, Ordering::Release);
-        if pool.add_chunk(&self.cache).is_err() {
-            self.chunks[chunk as usize].store(ptr::null_mut(), Ordering::Release);
+        self.chunks_here.fetch_add(1, Ordering::AcqRel);
+        true
+    }
+
+    /// The chunks that are there, those first whose pages are the fewest and the least used; read without the lock, so it may be outdated.
+    pub(crate) fn chunks_by_cost(&self) -> Vec<u32> {
+        let is_here = |chunk: &u32| !self.chunks[*chunk as usize].load(Ordering::Acquire).is_null();
+        let mut chunks: Vec<u32> = (0..self.chunks.len() as u32).filter(is_here).collect();
+        chunks.sort_by_cached_key(|chunk| self.cost(*chunk));
+        chunks
+    }
+
+    /// What evicting a chunk costs: its pages, those that were used again more than others.
+    fn cost(&self, chunk: u32) -> u32 {
+        let frames = frames_of(chunk).filter_map(|frame| self.cache.frame(frame));
+        let pages = frames.filter(|frame| frame.state() != FrameState::Free);
+        pages.map(|frame| 1 + REFERENCE_COST * u32::from(frame.references())).sum()
+    }
+
+    /// Evicts all pages of a chunk, if all can be. Once the result is dropped, [`Frames::release`] gives its memory back.
+    pub(crate) fn empty(&self, chunk: u32) -> Option<Leaving<'_, K>> {
+        let left = self.pool.lock().empty_chunk(&self.cache, chunk)?;
+        Some(Leaving { frames: self, left })
+    }
+
+    /// Gives the memory of an emptied chunk back; says whether: not if a reader was quicker and has a page of it.
+    pub(crate) fn release(&self, chunk: u32) -> bool {
+        let mut pool = self.pool.lock();
+        if !pool.retire(chunk) {
             return false;
         }
-        self.chunks_made.store(chunk + 1, Ordering::Release);
+        let memory = self.chunks[chunk as usize].swap(ptr::null_mut(), Ordering::AcqRel);
+        self.chunks_here.fetch_sub(1, Ordering::AcqRel);
+        drop(pool);
+        // SAFETY: F1: allocated in `grow` with this layout, and just retired: no value of this module has a frame of it.
+        unsafe { alloc::alloc::dealloc(memory, Self::chunk_layout()) };
         true
+    }
+
+    fn chunk_layout() -> Layout {
+        Layout::from_size_align(CHUNK_BYTES, PAGE_BYTES).expect("a power of two")
     }
 
     /// Enters the first pages of `wanted` that are missing, as many as follow each other and have room in the block;
@@ -327,7 +371,7 @@ impl<K: Kernel> Frames<K> {
     /// # Safety
     /// The frames are of one chunk, and nothing writes to them while the slice is in use.
     unsafe fn slice(&self, first: FrameId, length: usize) -> &[u8] {
-        // SAFETY: chunks are zeroed when made, never given back before `self`, and the caller promises the rest.
+        // SAFETY: chunks are zeroed when made, and there while a caller has a frame of them (F1); it promises the rest.
         unsafe { core::slice::from_raw_parts(self.address(first), length) }
     }
 
@@ -347,7 +391,7 @@ impl<K: Kernel> Frames<K> {
 
 impl<K: Kernel> Drop for Frames<K> {
     fn drop(&mut self) {
-        let layout = Layout::from_size_align(CHUNK_BYTES, PAGE_BYTES).expect("a power of two");
+        let layout = Self::chunk_layout();
         for chunk in self.chunks.iter_mut().map(|chunk| *chunk.get_mut()).filter(|chunk| !chunk.is_null()) {
             // SAFETY: allocated in `grow` with this layout; everything that borrows from it holds `self`.
             unsafe { alloc::alloc::dealloc(chunk, layout) };
@@ -533,3 +577,6 @@ impl<K: Kernel> Drop for HeldRun<'_, K> {
         (0..self.count).for_each(|place| self.frames.unpin(self.frame(place)));
     }
 }
+
+/// A page that was used again is worth two that were not; the count ends at three.
+const REFERENCE_COST: u32 = 2;

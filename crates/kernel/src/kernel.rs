@@ -25,6 +25,25 @@ pub trait Kernel: Send + Sync + 'static {
 
     /// Lets other tasks run, those of lower priority too: the caller waits for one of them to do something short.
     fn yield_now(&self);
+
+    /// How much memory the kernel has to spare. Asked before each chunk of 2 MiB is taken, at each page written, and by
+    /// [`PageCache::tend`](crate::PageCache::tend): it compares a counter, and neither blocks nor allocates. A kernel that says nothing has
+    /// plenty.
+    fn memory(&self) -> MemoryHint {
+        MemoryHint::Plenty
+    }
+}
+
+/// What a cache may take of the kernel's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum MemoryHint {
+    /// As much as its settings say.
+    #[default]
+    Plenty,
+    /// No more than it has: pages make room for pages.
+    Low,
+    /// Less: each [`PageCache::tend`](crate::PageCache::tend) gives a quarter back.
+    Critical,
 }
 
 /// Where tasks sleep until something is so.

@@ -5,7 +5,7 @@
 //!                │                      │
 //!                │            [load] windows on their way ◄── PageCache::serve: prefetch tasks   [page_cache]
 //!                │                      │
-//!             [frames] memory           └─► Node::read_at, one call for each window, into its frames   [kernel]
+//!   [reclaim] [frames] memory           └─► Node::read_at, one call for each window, into its frames   [kernel]
 //!                │
 //!          headwater-core: frames' states, page tables, replacement, readahead, dirty pages
 //! ```
@@ -30,11 +30,13 @@ mod frames;
 mod kernel;
 mod load;
 mod page_cache;
+mod reclaim;
 mod write;
 
 pub use file::{CachedFile, ListenerId, Page, PageEvent};
-pub use kernel::{Error, Failure, Kernel, Node, NodeKey, SyncScope, WaitQueue};
+pub use kernel::{Error, Failure, Kernel, MemoryHint, Node, NodeKey, SyncScope, WaitQueue};
 pub use page_cache::{PageCache, Settings, Stats};
+pub use reclaim::ShrinkScope;
 
 pub use headwater_core::backing::{Backing, Form};
 pub use headwater_core::readahead::{Advice, ReadaheadLimits, ReadaheadPolicy, ReadaheadStats};

@@ -2,33 +2,34 @@
 //!
 //! ```text
 //!   reader meets a mark ─► plan ─► loads ─► queue ─► serve: a task that sleeps until there is something, and reads it
-//!   no free frame ─► another chunk of the kernel's ─► evict, tell the listeners ─► write dirty pages back ─► give up
 //! ```
 //!
-//! Owns: settings, loads, the list of files, how memory is found.
-//! Does not own: the frames' states (frames), what a file does (file), the tasks themselves.
+//! Owns: settings, loads, the list of files.
+//! Does not own: how memory is found (reclaim), the frames' states (frames), what a file does (file), the tasks themselves.
 //! Locks: `files` and `loads`, spin locks, neither held together with another but `File::dirty` before `files`.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use core::time::Duration;
 
 use headwater_core::cache::Evicted;
 use headwater_core::frame::FileId;
-use headwater_core::readahead::{Purpose, Readahead, ReadaheadLimits, ReadaheadPolicy};
+use headwater_core::readahead::{Readahead, ReadaheadLimits, ReadaheadPolicy};
 use headwater_core::replacement::Policy;
 use lock_api::Mutex;
 
 use crate::file::{CachedFile, File, PageEvent};
-use crate::frames::{Frames, Leaving, Spare};
+use crate::frames::{Frames, Leaving};
 use crate::kernel::{Error, Failure, Kernel, Node, NodeKey, SyncScope, WaitQueue};
 use crate::load::{Load, Loads};
 
 /// How a cache is set up.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Memory for pages, bytes: rounded down to 2 MiB, but at least that. Taken from the global allocator as it is needed.
+    /// Most memory for pages, bytes: rounded down to 2 MiB, but at least that. Taken from the global allocator as it is needed, and given
+    /// back by [`PageCache::shrink`] and [`PageCache::tend`].
     pub memory_bytes: usize,
     /// Which pages leave when it is used up.
     pub replacement: Policy,
@@ -36,6 +37,8 @@ pub struct Settings {
     pub readahead: ReadaheadPolicy,
     /// The bounds of that. The largest size is what one read of a node asks for.
     pub readahead_limits: ReadaheadLimits,
+    /// How long a file has dirty pages before [`PageCache::tend`] writes them back.
+    pub dirty_age_max: Duration,
 }
 
 impl Settings {
@@ -50,7 +53,7 @@ impl Settings {
             ..ReadaheadLimits::default()
         };
         let (replacement, readahead) = (Policy::default(), ReadaheadPolicy::default());
-        Self { memory_bytes, replacement, readahead, readahead_limits }
+        Self { memory_bytes, replacement, readahead, readahead_limits, dirty_age_max: DIRTY_AGE_MAX }
     }
 }
 
@@ -77,6 +80,12 @@ pub struct Stats {
     pub loading_pages: u32,
     /// Pages that their files do not have yet.
     pub dirty_pages: u64,
+    /// Files with pages that were read ahead and are not used yet.
+    pub ahead_files: u64,
+    /// Memory of the pages now, bytes.
+    pub memory_bytes: usize,
+    /// Memory that was given back to the kernel since the cache was made, bytes.
+    pub released_bytes: u64,
     /// Memory beside that of the pages, bytes.
     pub metadata_bytes: usize,
 }
@@ -88,6 +97,8 @@ pub struct PageCache<K: Kernel> {
     pub(crate) frames: Arc<Frames<K>>,
     pub(crate) loads: Mutex<K::SpinLock, Loads<K>>,
     pub(crate) counters: Counters,
+    /// Held while chunks are emptied, and only ever tried.
+    pub(crate) shrinking: Mutex<K::SleepLock, ()>,
     files: Mutex<K::SpinLock, Files<K>>,
     work: K::WaitQueue,
     queued: AtomicUsize,
@@ -114,6 +125,9 @@ pub(crate) struct Counters {
     pub(crate) written: AtomicU64,
     /// A gauge: pages that are dirty or being written.
     pub(crate) dirty: AtomicU64,
+    /// A gauge: files whose `ahead` is not zero.
+    pub(crate) ahead_files: AtomicU64,
+    pub(crate) released: AtomicU64,
 }
 
 impl<K: Kernel> PageCache<K> {
@@ -136,6 +150,7 @@ impl<K: Kernel> PageCache<K> {
             settings,
             loads: Mutex::new(Loads::new()),
             counters: Counters::default(),
+            shrinking: Mutex::new(()),
             files: Mutex::new(files),
             work: K::WaitQueue::new(),
             queued: AtomicUsize::new(0),
@@ -217,6 +232,9 @@ impl<K: Kernel> PageCache<K> {
             resident_pages,
             loading_pages,
             dirty_pages: read(&self.counters.dirty),
+            ahead_files: read(&self.counters.ahead_files),
+            memory_bytes: self.frames.memory_bytes(),
+            released_bytes: read(&self.counters.released),
             metadata_bytes: self.frames.metadata_bytes(),
         }
     }
@@ -261,53 +279,14 @@ impl<K: Kernel> PageCache<K> {
         load
     }
 
-    /// Memory for `2^order` pages, or as many as are free; `None` if none is. May write dirty pages back, if a reader waits.
-    pub(crate) fn allocate(&self, order: u8, purpose: Purpose) -> Option<Spare<K>> {
-        let mut evictions = 0;
-        loop {
-            if let Some(spare) = self.frames.allocate(order) {
-                return Some(spare);
-            }
-            if self.frames.grow() {
-                continue;
-            }
-            if evictions == EVICTIONS_MAX || !self.make_room(order, purpose) {
-                return self.frames.allocate_at_most(order);
-            }
-            evictions += 1;
-        }
+    /// Files with pages that nothing else has.
+    pub(crate) fn unwritten(&self) -> Vec<Arc<File<K>>> {
+        self.files.lock().unwritten.values().cloned().collect()
     }
 
-    /// Evicts pages; if none is evictable and a reader waits, writes dirty ones back. Returns whether it helped.
-    pub(crate) fn make_room(&self, order: u8, purpose: Purpose) -> bool {
-        let leaving = self.frames.evict(order);
-        if leaving.pages().is_empty() {
-            let unwritten = || self.counters.dirty.load(Ordering::Acquire);
-            let before = unwritten();
-            // Where one file cannot be written, the pages of another may leave now.
-            return purpose == Purpose::Demand
-                && before > 0
-                && (self.write_back().is_ok() || unwritten() < before);
-        }
-        count(&self.counters.evicted, leaving.pages().len() as u64);
-        self.tell_evicted(&leaving);
-        true
-    }
-
-    /// Writes the dirty pages of all files to them.
-    pub(crate) fn write_back(&self) -> Result<(), Error<K>> {
-        let unwritten: Vec<Arc<File<K>>> = self.files.lock().unwritten.values().cloned().collect();
-        unwritten.iter().map(|file| file.write_back()).fold(Ok(()), Result::and)
-    }
-
-    /// Tells files which of their pages have made room.
-    fn tell_evicted(&self, leaving: &Leaving<'_, K>) {
-        for evicted in leaving.pages().chunk_by(|a, b| a.file == b.file) {
-            let file = self.files.lock().by_number.get(&evicted[0].file).and_then(Weak::upgrade);
-            let Some(file) = file else { continue };
-            file.tell_left(leaving, evicted);
-            file.on_unused(evicted);
-        }
+    /// The file with this number, if it is open.
+    pub(crate) fn file(&self, number: FileId) -> Option<Arc<File<K>>> {
+        self.files.lock().by_number.get(&number).and_then(Weak::upgrade)
     }
 
     /// The file has pages that nothing else has, from now on.
@@ -339,9 +318,6 @@ pub(crate) fn count(counter: &AtomicU64, amount: u64) {
     counter.fetch_add(amount, Ordering::Relaxed);
 }
 
-/// How often pages are evicted for one block: others may take what one has freed, and what was freed may not lie together.
-const EVICTIONS_MAX: u32 = 2;
-
 /// The largest read. ArceOS's NVMe driver splits it into two requests of 512 KiB, which are in flight together, and does
 /// not submit a third while these are.
 const SIZE_BYTES_MAX: u64 = 1 << 20;
@@ -354,3 +330,7 @@ const DISTANCE_SHARE: u64 = 8;
 
 /// Of the memory, what all streams of a file may have read ahead.
 const SHARE: u64 = 4;
+
+/// As Linux has it (`dirty_expire_centisecs`): what is written and deleted again within this time never reaches the disk, and a crash
+/// loses little more than this.
+const DIRTY_AGE_MAX: Duration = Duration::from_secs(30);

@@ -18,6 +18,7 @@
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
+use core::time::Duration;
 
 use headwater_core::backing::Form;
 use headwater_core::cache::DirtyToo;
@@ -335,6 +336,7 @@ impl<K: Kernel> File<K> {
         gauge.fetch_add(after.wrapping_sub(before), Ordering::AcqRel);
         let let_go = match (before, after) {
             (0, 1..) => {
+                self.note_dirty_since();
                 self.cache.keep(self);
                 None
             }
@@ -348,7 +350,7 @@ impl<K: Kernel> File<K> {
     /// A writer above the limit of dirty pages writes back: its own file first.
     fn limit_dirty(self: &Arc<Self>) {
         let dirty_bytes = || self.cache.counters.dirty.load(Ordering::Acquire) * PAGE_SIZE_BYTES;
-        let limit_bytes = self.cache.frames.memory_bytes() as u64 / DIRTY_SHARE;
+        let limit_bytes = self.cache.usable_bytes() / DIRTY_SHARE;
         // What fails stays dirty; the next sync says so.
         if dirty_bytes() > limit_bytes && (self.write_back().is_err() || dirty_bytes() > limit_bytes) {
             let _ = self.cache.write_back();
@@ -373,12 +375,23 @@ impl<K: Kernel> File<K> {
         !is_clean || self.synced_writes.load(Ordering::Acquire) < self.writes.load(Ordering::Acquire)
     }
 
+    fn note_dirty_since(&self) {
+        self.dirty_since_nanos.store(self.cache.kernel.now().as_nanos() as u64, Ordering::Release);
+    }
+
+    /// Since when there may be dirty pages that were not tried to be written, if there are any.
+    pub(crate) fn dirty_since(&self) -> Duration {
+        Duration::from_nanos(self.dirty_since_nanos.load(Ordering::Acquire))
+    }
+
     /// Writes what is dirty to the node. Blocks.
     pub(crate) fn write_back(self: &Arc<Self>) -> Result<(), Error<K>> {
         if self.form == Form::InMemory {
             return Ok(());
         }
         let _turn = self.flushing.lock();
+        // What becomes dirty from here on is as old as this at most.
+        self.note_dirty_since();
         let (mut rest, mut result) = (ALL_PAGES, Ok(()));
         loop {
             // Nothing but the kernel writes to a node: pages are dirty as a whole.

@@ -9,18 +9,37 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use headwater_arceos::{Kernel, VfsNode, WaitQueue};
+use headwater_arceos::{Kernel, MemoryHint, VfsNode, WaitQueue};
 
 /// The host.
 pub(crate) struct Host {
     start: Instant,
-    yields: Arc<AtomicU64>,
+    dials: Arc<Dials>,
+}
+
+/// What tests see of the host, and what they make it say.
+#[derive(Default)]
+pub(crate) struct Dials {
+    /// How often somebody has waited by yielding.
+    pub(crate) yields: AtomicU64,
+    /// Time that has passed beside that of the clock.
+    skipped_nanos: AtomicU64,
+    memory: Mutex<MemoryHint>,
+}
+
+impl Dials {
+    pub(crate) fn skip(&self, time: Duration) {
+        self.skipped_nanos.fetch_add(time.as_nanos() as u64, Ordering::AcqRel);
+    }
+
+    pub(crate) fn set_memory(&self, hint: MemoryHint) {
+        *self.memory.lock().unwrap() = hint;
+    }
 }
 
 impl Host {
-    /// Counts how often it yields.
-    pub(crate) fn new(yields: &Arc<AtomicU64>) -> Self {
-        Self { start: Instant::now(), yields: yields.clone() }
+    pub(crate) fn new(dials: &Arc<Dials>) -> Self {
+        Self { start: Instant::now(), dials: dials.clone() }
     }
 }
 
@@ -31,11 +50,15 @@ impl Kernel for Host {
     type WaitQueue = Queue;
 
     fn now(&self) -> Duration {
-        self.start.elapsed()
+        self.start.elapsed() + Duration::from_nanos(self.dials.skipped_nanos.load(Ordering::Acquire))
+    }
+
+    fn memory(&self) -> MemoryHint {
+        *self.dials.memory.lock().unwrap()
     }
 
     fn yield_now(&self) {
-        self.yields.fetch_add(1, Ordering::AcqRel);
+        self.dials.yields.fetch_add(1, Ordering::AcqRel);
         std::thread::yield_now();
     }
 }

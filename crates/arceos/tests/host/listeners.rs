@@ -158,7 +158,9 @@ fn a_write_waits_for_who_has_the_page_pinned() {
                 .with_page_or_insert(PageIndex::new(0), |page| {
                     let writer = scope.spawn(|| file.write_at(&[9; 100], 50));
                     // Twice, so that it has looked again.
-                    crate::rig::until(|| rig.yields.load(Ordering::Acquire) > 1 || writer.is_finished());
+                    crate::rig::until(|| {
+                        rig.dials.yields.load(Ordering::Acquire) > 1 || writer.is_finished()
+                    });
                     assert!(!writer.is_finished(), "a write does not wait for the pin");
                     assert_eq!(page[..], pattern(1));
                     writer

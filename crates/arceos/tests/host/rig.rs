@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use headwater_arceos::{CachedFile, PageCache, ReadaheadPolicy, Settings, Stats, VfsNode};
 use headwater_testkit::Pattern;
 
-use crate::kernel::{Host, report_waiting};
+use crate::kernel::{Dials, Host, report_waiting};
 use crate::node::{FileSystem, Node};
 
 pub(crate) type File = CachedFile<Host>;
@@ -20,8 +20,7 @@ pub(crate) type File = CachedFile<Host>;
 pub(crate) struct Rig {
     pub(crate) cache: Arc<PageCache<Host>>,
     pub(crate) file_system: Arc<FileSystem>,
-    /// How often somebody has waited by yielding.
-    pub(crate) yields: Arc<AtomicU64>,
+    pub(crate) dials: Arc<Dials>,
     next_inode: AtomicU64,
     servers: Arc<Mutex<Vec<JoinHandle<()>>>>,
 }
@@ -37,10 +36,10 @@ impl Rig {
     }
 
     pub(crate) fn new(settings: Settings, servers: usize) -> Self {
-        let yields = Arc::default();
+        let dials = Arc::default();
         let rig = Self {
-            cache: PageCache::new(Host::new(&yields), settings).unwrap(),
-            yields,
+            cache: PageCache::new(Host::new(&dials), settings).unwrap(),
+            dials,
             file_system: FileSystem::new("ext4"),
             next_inode: AtomicU64::new(2),
             servers: Arc::default(),

@@ -12,7 +12,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headwater_arceos::{PageIndex, Policy, Settings, SyncScope};
+use headwater_arceos::{MemoryHint, PageIndex, Policy, Settings, ShrinkScope, SyncScope};
 use headwater_testkit::{Rng, soak_seconds, watched, with_seed};
 
 use crate::model::Actor;
@@ -56,6 +56,9 @@ fn round(rng: &mut Rng) {
             if rng.chance(1, 4) {
                 rig.cache.stop();
             }
+            if rng.chance(1, 2) {
+                scope.spawn(|| squeeze(&rig, &mut Rng::new(!seeds), end));
+            }
         });
     });
     shared.sync(SyncScope::Data).unwrap();
@@ -73,6 +76,18 @@ fn dwell(rig: &Rig, shared: &File, rng: &mut Rng, end: Instant) {
             share(shared, rng);
         }
         actor.finish();
+    }
+}
+
+/// Memory goes back and comes again, and what is dirty is written as if it were old.
+fn squeeze(rig: &Rig, rng: &mut Rng, end: Instant) {
+    while Instant::now() < end {
+        let scope = [ShrinkScope::Clean, ShrinkScope::All][rng.below(2) as usize];
+        rig.cache.shrink(rng.below(8 << 20) as usize, scope);
+        rig.dials.skip(Duration::from_secs(rng.below(40)));
+        rig.dials.set_memory(HINTS[rng.below(3) as usize]);
+        rig.cache.tend();
+        thread::sleep(Duration::from_micros(rng.below(2000)));
     }
 }
 
@@ -107,6 +122,7 @@ fn is_whole(page: &[u8]) -> bool {
     page.iter().all(|byte| *byte == page[0])
 }
 
+const HINTS: [MemoryHint; 3] = [MemoryHint::Plenty, MemoryHint::Low, MemoryHint::Critical];
 const SECONDS: u64 = 2;
 const ROUND: Duration = Duration::from_millis(300);
 const THREADS: u64 = 4;

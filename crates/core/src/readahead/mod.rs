@@ -234,6 +234,14 @@ impl Readahead {
         }
     }
 
+    /// Bounds what is read ahead and not consumed from now on, in bytes, below [`ReadaheadLimits::share_bytes_max`]: where many files
+    /// share a memory, what the others left. What is ahead already stays. Only [`ReadaheadPolicy::Adaptive`] looks at it.
+    pub fn set_share(&mut self, share_bytes: u64) {
+        if let Policy::Adaptive(adaptive) = &mut self.policy {
+            adaptive.set_share(share_bytes);
+        }
+    }
+
     /// What the user said last.
     pub fn advice(&self) -> Advice {
         self.advice

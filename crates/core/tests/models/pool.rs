@@ -1,17 +1,17 @@
 //! Pool against a naive model: the owner of every frame, as blocks are handed out, loaded, installed, pinned, dropped and
 //! evicted in random order.
 
+mod blocks;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use headwater_core::cache::{Cache, DirtyToo, Evicted, Lookup};
-use headwater_core::frame::{
-    CHUNK_FRAMES, FirstUse, FrameState, LoadId, PAGES_MAX, Unpinned, Usage, WriteLatch,
-};
+use headwater_core::frame::{CHUNK_FRAMES, FirstUse, FrameState, LoadId, Unpinned, Usage};
 use headwater_core::pool::{Left, Pool};
 use headwater_core::replacement::Policy;
-use headwater_core::table::{NoNode, PageTable};
-use headwater_core::{FrameId, ORDER_MAX, PageCount, PageIndex, PageRange};
+use headwater_core::table::PageTable;
+use headwater_core::{FrameId, ORDER_MAX, PageIndex, PageRange};
 use proptest::prelude::*;
 
 const FILES: usize = 2;
@@ -55,6 +55,8 @@ enum Step {
     Unpin(usize),
     Invalidate(u64, DirtyToo),
     Evict(u8),
+    /// A chunk goes out of circulation, if all of it can.
+    Retire(u32),
 }
 
 /// The pool and what it must be like.
@@ -63,6 +65,7 @@ struct Pair {
     pool: Pool,
     tables: Vec<std::sync::Arc<PageTable>>,
     chunks: u32,
+    retired: BTreeSet<u32>,
     pages: BTreeMap<(usize, u64), Place>,
     /// Frames that are nobody's.
     free: BTreeSet<u32>,
@@ -88,7 +91,8 @@ impl Pair {
         let tables = (0..FILES).map(|_| pool.control().add_file().unwrap()).collect();
         let (pages, free, own, left) = (BTreeMap::new(), BTreeSet::new(), Vec::new(), Vec::new());
         let (loads, stale, pins) = (Vec::new(), BTreeSet::new(), Vec::new());
-        Self { cache, pool, tables, chunks: 0, pages, free, own, left, loads, stale, pins }
+        let retired = BTreeSet::new();
+        Self { cache, pool, tables, chunks: 0, retired, pages, free, own, left, loads, stale, pins }
     }
 
     fn step(&mut self, step: Step, file: usize, page: u64) {
@@ -107,12 +111,16 @@ impl Pair {
             Step::Unpin(which) => self.unpin(which),
             Step::Invalidate(count, dirty_too) => self.invalidate(file, page..page + count, dirty_too),
             Step::Evict(order) => self.evict(order),
+            Step::Retire(chunk) => self.retire(chunk),
         }
         self.compare();
     }
 
     fn add_chunk(&mut self) {
-        if self.chunks < CHUNKS_MAX {
+        if let Some(chunk) = self.retired.pop_first() {
+            assert_eq!(self.pool.add_chunk(&self.cache), Ok(chunk));
+            self.free.extend(chunk * CHUNK..(chunk + 1) * CHUNK);
+        } else if self.chunks < CHUNKS_MAX {
             assert_eq!(self.pool.add_chunk(&self.cache), Ok(self.chunks));
             self.free.extend(self.chunks * CHUNK..(self.chunks + 1) * CHUNK);
             self.chunks += 1;
@@ -331,6 +339,27 @@ impl Pair {
         self.has_left(left, frames);
     }
 
+    /// It can exactly if each of its frames is free or has a page that can be evicted.
+    fn retire(&mut self, chunk: u32) {
+        if chunk >= self.chunks {
+            return;
+        }
+        let frames = chunk * CHUNK..(chunk + 1) * CHUNK;
+        let evictable =
+            self.pages.values().filter(|place| frames.contains(&place.frame) && self.is_evictable(place));
+        let (evictable, free) = (evictable.count(), self.free.range(frames.clone()).count());
+        let Some(left) = self.pool.empty_chunk(&self.cache, chunk) else {
+            assert!(evictable + free < CHUNK_FRAMES, "chunk {chunk} can be emptied");
+            return;
+        };
+        assert_eq!((left.pages.len(), evictable + free), (evictable, CHUNK_FRAMES));
+        left.pages.iter().for_each(|page| self.evicted(page));
+        self.pool.free_left(left);
+        assert!(self.pool.retire(chunk), "nothing of chunk {chunk} is in use");
+        self.free.retain(|frame| !frames.contains(frame));
+        self.retired.insert(chunk);
+    }
+
     fn evicted(&mut self, page: &Evicted) {
         let file = self.tables.iter().position(|table| table.file() == page.file).unwrap();
         let place = self.pages.remove(&(file, page.page.get())).expect("it was there");
@@ -385,6 +414,9 @@ impl Pair {
         while !self.left.is_empty() {
             self.free_left(0);
         }
+        while !self.retired.is_empty() {
+            self.add_chunk();
+        }
         self.compare();
         assert_eq!(self.free.len(), (self.chunks * CHUNK) as usize);
         self.tables.iter().for_each(|table| self.pool.control().remove_file(table));
@@ -419,6 +451,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => which().prop_map(Step::Unpin),
         2 => (count(), too).prop_map(|(count, too)| Step::Invalidate(count, too)),
         4 => order().prop_map(Step::Evict),
+        2 => (0..CHUNKS_MAX).prop_map(Step::Retire),
     ]
 }
 
@@ -484,104 +517,4 @@ fn full_of_blocks(policy: Policy, order: u8) -> Pair {
     }
     pair.compare();
     pair
-}
-
-/// Goal: what cannot leave stays, be it pinned, dirty or on its way, and does not keep others from making room. Method: a
-/// chunk of blocks; one page of the first block in each state; blocks are evicted until nothing leaves any more.
-#[test]
-fn what_is_in_use_stays() {
-    type Hinder = fn(&mut Pair);
-    let hinder: [(State, Hinder); 3] = [
-        (State::Resident, |pair| pair.pin(0, 5)),
-        (State::Dirty, |pair| write_in_place(pair, 5)),
-        (State::Loading, |pair| load_again(pair, 5)),
-    ];
-    for (state, hinder) in hinder {
-        let mut pair = full_of_blocks(Policy::Clock2QPlus, 4);
-        hinder(&mut pair);
-        for _ in 0..CHUNK {
-            pair.step(Step::Evict(4), 0, 0);
-            pair.free_left(0);
-        }
-        assert_eq!(pair.pages.keys().collect::<Vec<_>>(), [&(0, 5)], "{state:?}");
-        assert_eq!(pair.pages[&(0, 5)].state, state);
-        assert_eq!(pair.pool.free_pages(), u64::from(CHUNK) - 1);
-        pair.finish();
-    }
-}
-
-/// Where it lies, so that the page keeps its frame.
-fn write_in_place(pair: &mut Pair, page: u64) {
-    let (table, index) = (&pair.tables[0], PageIndex::new(page));
-    let frame = pair.cache.find(table, index).unwrap();
-    assert!(matches!(pair.cache.begin_write(table, index, frame, 0, 1), WriteLatch::Latched(_)));
-    pair.cache.end_write(frame);
-    pair.pages.get_mut(&(0, page)).unwrap().state = State::Dirty;
-}
-
-/// Dropped, its frame is the only one that is free, and it is on its way into that.
-fn load_again(pair: &mut Pair, page: u64) {
-    pair.invalidate(0, page..page + 1, DirtyToo::No);
-    pair.free_left(0);
-    pair.allocate(0);
-    pair.begin_load(0, 0, page, 1, 1);
-}
-
-/// Goal: an eviction gives the block that it says, though a page of the block that the first victims are in cannot leave.
-/// Method: a chunk of blocks, the first with a page that is dirty or pinned; then there is a whole block free.
-#[test]
-fn a_page_in_use_does_not_keep_another_block() {
-    let hinder: [fn(&mut Pair); 2] = [|pair| write_in_place(pair, 5), |pair| pair.pin(0, 5)];
-    for (hinder, order) in hinder.into_iter().flat_map(|hinder| [3, 4, 6].map(|order| (hinder, order))) {
-        let mut pair = full_of_blocks(Policy::Lru, order);
-        hinder(&mut pair);
-        pair.step(Step::Evict(order), 0, 0);
-        pair.free_left(0);
-        let block = pair.pool.allocate(order);
-        assert!(block.is_some(), "no block of 2^{order} is free");
-        pair.pool.free(block.into_iter().flatten().map(FrameId::new));
-        pair.finish();
-    }
-}
-
-/// Goal: a page that is much used does not leave for being the neighbour of one that is not. Method: a chunk of blocks; in
-/// each of the first four a page that was used thrice; then a block of the others leaves.
-#[test]
-fn a_neighbour_much_used_stays() {
-    let mut pair = full_of_blocks(Policy::Clock, 4);
-    let much_used = [5, 21, 37, 53];
-    for page in much_used.into_iter().cycle().take(12) {
-        pair.pin(0, page);
-        pair.unpin(0);
-    }
-    pair.step(Step::Evict(4), 0, 0);
-    much_used.iter().for_each(|page| assert!(pair.pages.contains_key(&(0, *page)), "page {page} has left"));
-    pair.finish();
-}
-
-/// Goal: a page for which tables have no node is refused, and its frame stays the caller's. Method: a page beyond all.
-#[test]
-fn a_refused_page_leaves_the_frame_to_the_caller() {
-    let mut pair = full_of_blocks(Policy::Clock, ORDER_MAX);
-    pair.evict(0);
-    pair.free_left(0);
-    pair.allocate(0);
-    let (frame, beyond) = (pair.own[0].start, PageIndex::new(PAGES_MAX));
-    let installed = pair.pool.install(&pair.cache, &pair.tables[0], beyond, FrameId::new(frame));
-    assert!(matches!(installed, Err(NoNode)));
-    let wanted = PageRange::new(beyond, beyond + PageCount::new(1));
-    let load = LoadId::new(0);
-    let begun = pair.pool.begin_load(&pair.cache, &pair.tables[0], wanted, beyond, load, frame..frame + 1);
-    assert!(begun.is_empty());
-    pair.compare();
-    pair.finish();
-}
-
-/// Goal: K1 is looked at. Method: a frame is given back though a page is in it.
-#[test]
-#[should_panic(expected = "K1: memory of a page in use is free")]
-fn memory_in_use_that_is_free_is_noticed() {
-    let mut pair = full_of_blocks(Policy::Clock, ORDER_MAX);
-    pair.pool.free([FrameId::new(7)]);
-    pair.pool.check(&pair.cache);
 }

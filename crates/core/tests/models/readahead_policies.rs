@@ -26,6 +26,8 @@ enum Step {
     Complete(u64, ReadResult),
     Unused(Place, u64),
     Advise(Advice),
+    /// All streams together get at most so many pages from now on.
+    Share(u64),
     End(u64),
 }
 
@@ -76,6 +78,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (any::<u64>(), result).prop_map(|(back, result)| Step::Complete(back, result)),
         1 => (place(), 1..40u64).prop_map(|(place, pages)| Step::Unused(place, pages)),
         1 => advice.prop_map(Step::Advise),
+        1 => (0..4000u64).prop_map(Step::Share),
         1 => prop_oneof![1..6000u64, Just(PageIndex::MAX.get())].prop_map(Step::End),
     ]
 }
@@ -105,6 +108,7 @@ fn setting() -> impl Strategy<Value = (ReadaheadPolicy, ReadaheadLimits)> {
 struct Twins {
     policy: ReadaheadPolicy,
     limits: ReadaheadLimits,
+    share_bytes: u64,
     both: [Readahead; 2],
     plans: [Plan; 2],
     readers: [u64; 4],
@@ -118,7 +122,18 @@ impl Twins {
         let one = || Readahead::new(policy, limits).unwrap();
         let (both, plans) = ([one(), one()], [Plan::new(), Plan::new()]);
         let end = PageIndex::MAX.get();
-        Self { policy, limits, both, plans, readers: [0, 1000, 2000, 4000], ids: 0, end, now: Duration::ZERO }
+        let share_bytes = limits.share_bytes_max;
+        Self {
+            policy,
+            limits,
+            share_bytes,
+            both,
+            plans,
+            readers: [0, 1000, 2000, 4000],
+            ids: 0,
+            end,
+            now: Duration::ZERO,
+        }
     }
 
     fn apply(&mut self, step: &Step) {
@@ -138,6 +153,10 @@ impl Twins {
                 self.both.iter_mut().for_each(|one| one.on_dropped(range));
             }
             Step::Advise(advice) => self.both.iter_mut().for_each(|one| one.advise(advice)),
+            Step::Share(pages) => {
+                self.share_bytes = (pages * PAGE_SIZE_BYTES).min(self.limits.share_bytes_max);
+                self.both.iter_mut().for_each(|one| one.set_share(pages * PAGE_SIZE_BYTES));
+            }
             Step::End(end) => self.end = end,
         }
     }
@@ -151,12 +170,18 @@ impl Twins {
         };
         let bytes: ByteRange = pages.bytes();
         let access = Access { pages, at, outcome, bytes, handle };
+        let ahead_bytes_before = self.ahead_bytes();
         let cache = Pattern(self.now.as_micros() as u64 % 40);
         for (one, plan) in self.both.iter_mut().zip(&mut self.plans) {
             one.on_read(access, PageIndex::new(self.end), self.now, &cache, plan);
             one.check();
         }
         self.check(access);
+        assert!(self.ahead_bytes() <= self.share_bytes.max(ahead_bytes_before), "S1");
+    }
+
+    fn ahead_bytes(&self) -> u64 {
+        self.both[0].stats().ahead_pages * PAGE_SIZE_BYTES
     }
 
     fn range(&mut self, place: Place, pages: u64) -> PageRange {
@@ -180,8 +205,6 @@ impl Twins {
         assert_eq!(self.plans[0].reads(), self.plans[1].reads(), "A5: not a function of its inputs");
         self.check_demand(access);
         self.check_reads(access);
-        let ahead_bytes = self.both[0].stats().ahead_pages * PAGE_SIZE_BYTES;
-        assert!(ahead_bytes <= self.limits.share_bytes_max, "S1");
     }
 
     /// A1 and A3.

@@ -29,7 +29,7 @@
 //!
 //! Invariants:
 //!
-//! - S1 What all streams have ahead is at most the share.
+//! - S1 What all streams have ahead is at most the share, or what a larger share allowed before.
 //! - S2 A random read plans what it demands and nothing else, but for guesses within the credit.
 //! - S3 An access moves at most one of the streams that exist.
 
@@ -61,6 +61,8 @@ use stride::Stride;
 #[derive(Clone, Debug)]
 pub(super) struct Adaptive {
     limits: ReadaheadLimits,
+    /// What the share is now, at most that of the limits.
+    share_bytes: u64,
     streams: Vec<Stream>,
     starts: Starts,
     issued: Issued,
@@ -88,6 +90,7 @@ impl Adaptive {
     pub(super) fn new(limits: ReadaheadLimits) -> Self {
         Self {
             limits,
+            share_bytes: limits.share_bytes_max,
             streams: Vec::new(),
             starts: Starts::default(),
             issued: Issued::new(),
@@ -152,13 +155,17 @@ impl Adaptive {
         }
     }
 
+    pub(super) fn set_share(&mut self, share_bytes: u64) {
+        self.share_bytes = share_bytes.min(self.limits.share_bytes_max);
+    }
+
     pub(super) fn ahead_pages(&self) -> u64 {
         self.streams.iter().map(Stream::ahead).sum()
     }
 
     pub(super) fn check(&self) {
         assert!(self.streams.len() <= STREAMS_MAX, "more streams than the table holds");
-        assert!(self.ahead_pages() <= self.share_pages(), "S1");
+        assert!(self.ahead_pages() <= self.limits.share_bytes_max / PAGE_SIZE_BYTES, "S1");
         assert!(self.credit_pages <= self.credit_pages_max(), "more credit than there is");
         self.streams.iter().for_each(|stream| stream.sizing.check());
     }
@@ -400,7 +407,7 @@ impl Adaptive {
     }
 
     fn share_pages(&self) -> u64 {
-        self.limits.share_bytes_max / PAGE_SIZE_BYTES
+        self.share_bytes / PAGE_SIZE_BYTES
     }
 
     /// Takes credit for a guess of this many pages, which counts as at least `cost_min`, if there is enough.
