@@ -24,6 +24,7 @@
 
 extern crate alloc;
 
+mod backend;
 mod file;
 #[allow(unsafe_code, reason = "memory and who may touch it: the one place")]
 mod frames;
@@ -33,6 +34,7 @@ mod page_cache;
 mod reclaim;
 mod write;
 
+pub use backend::FileBackend;
 pub use file::{CachedFile, ListenerId, Page, PageEvent};
 pub use kernel::{Error, Failure, Kernel, MemoryHint, Node, NodeKey, SyncScope, WaitQueue};
 pub use page_cache::{PageCache, Settings, Stats};

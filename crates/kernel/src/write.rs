@@ -386,13 +386,18 @@ impl<K: Kernel> File<K> {
 
     /// Writes what is dirty to the node. Blocks.
     pub(crate) fn write_back(self: &Arc<Self>) -> Result<(), Error<K>> {
+        // What becomes dirty from here on is as old as this at most.
+        self.note_dirty_since();
+        self.write_back_pages(ALL_PAGES)
+    }
+
+    /// The same for some pages.
+    pub(crate) fn write_back_pages(self: &Arc<Self>, pages: PageRange) -> Result<(), Error<K>> {
         if self.form == Form::InMemory {
             return Ok(());
         }
         let _turn = self.flushing.lock();
-        // What becomes dirty from here on is as old as this at most.
-        self.note_dirty_since();
-        let (mut rest, mut result) = (ALL_PAGES, Ok(()));
+        let (mut rest, mut result) = (pages, Ok(()));
         loop {
             // Nothing but the kernel writes to a node: pages are dirty as a whole.
             let Some(taken) = self.dirty.lock().take(rest, WRITE_PAGES_MAX) else { return result };

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   oracle, soak: random operations against bytes in a vector     races: threads that meet where it is narrow
-//!   faults, slow, memory: devices that fail, stop, are full       listeners, forms, counts, writing, elastic: one rule each
+//!   faults, slow, memory: devices that fail, stop, are full       listeners, forms, counts, writing, elastic, direct: one rule each
 //!                  └─► rig: PageCache + threads ─► kernel: Host     node: a file in memory, with faults and gates
 //! ```
 //!
@@ -10,6 +10,7 @@
 //! Does not own: `open_at`, which needs a kernel's directory entries.
 
 mod counts;
+mod direct;
 mod elastic;
 mod faults;
 mod forms;

@@ -7,13 +7,14 @@ use std::collections::VecDeque;
 use std::fmt::Write;
 use std::sync::Arc;
 
-use headwater_arceos::{Advice, PageIndex, SyncScope};
+use headwater_arceos::{Advice, FileBackend, PageIndex, SyncScope};
 use headwater_testkit::Rng;
 
+use crate::kernel::Host;
 use crate::node::{Node, PAGE};
 use crate::rig::{File, Rig};
 
-/// One file, and what must be in it.
+/// One file, reached through the cache and past it, and what must be in it.
 pub(crate) struct Actor<'a> {
     rig: &'a Rig,
     node: Arc<Node>,
@@ -73,7 +74,7 @@ impl<'a> Actor<'a> {
         let length = self.length().min((self.length_max - offset) as usize);
         self.note(format!("write {length} at {offset}"));
         let bytes = self.random(length);
-        assert_eq!(self.file().write_at(&bytes, offset), Ok(length), "{}", self.described());
+        assert_eq!(self.handle().write_at(&bytes, offset), Ok(length), "{}", self.described());
         self.write_model(&bytes, offset);
     }
 
@@ -82,7 +83,7 @@ impl<'a> Actor<'a> {
         let length = self.length().min((self.length_max - end) as usize);
         self.note(format!("append {length}"));
         let bytes = self.random(length);
-        assert_eq!(self.file().append(&bytes), Ok((length, end + length as u64)), "{}", self.described());
+        assert_eq!(self.handle().append(&bytes), Ok((length, end + length as u64)), "{}", self.described());
         self.write_model(&bytes, end);
     }
 
@@ -151,13 +152,22 @@ impl<'a> Actor<'a> {
         self.file().advise(advice);
     }
 
+    /// Through the cache, or past it.
+    fn handle(&mut self) -> FileBackend<Host> {
+        let file = self.file().clone();
+        match self.rng.below(4) {
+            0 => FileBackend::Direct(file),
+            _ => FileBackend::Cached(file),
+        }
+    }
+
     fn file(&self) -> &File {
         self.file.as_ref().expect("open between operations")
     }
 
-    fn read_bytes(&self, offset: u64, length: usize) -> Vec<u8> {
+    fn read_bytes(&mut self, offset: u64, length: usize) -> Vec<u8> {
         let mut buffer = vec![0xa5; length];
-        let read = self.file().read_at(&mut buffer, offset);
+        let read = self.handle().read_at(&mut buffer, offset);
         buffer.truncate(read.unwrap_or_else(|error| panic!("{error}; {}", self.described())));
         buffer
     }
