@@ -144,6 +144,10 @@ kernel-test:
 kernel *arguments:
     crates/arceos/demo/run {{arguments}}
 
+# What each step of a kernel's readahead costs and gains: page caches as they are first written, ArceOS's own, headwater's
+kernel-story *latencies:
+    crates/arceos/demo/story {{latencies}}
+
 # The cache inside of kernels under everything at once, on the host: `just soak-kernel 10m`.
 [group('kernels')]
 soak-kernel time="10m":

@@ -34,11 +34,11 @@ impl Checks {
             let row = |arm, workload| self.find(&machine, arm, workload);
             let number = |arm, workload, key| row(arm, workload).map_or(f64::NAN, |row| row.number(key));
             let requests = |arm, workload| number(arm, workload, "requests");
-            let (sequential, random) = ("sequential 4 KiB", "random 4 KiB");
+            let (sequential, random) = ("fio read 4 KiB", "fio randread 4 KiB");
             let streams =
                 requests("adaptive", "4 streams, one file") / requests("adaptive", "4 files in turn");
             let met = [
-                at_most("sequential 4 KiB: requests", requests("adaptive", sequential), 40.0),
+                at_most("fio read 4 KiB: requests", requests("adaptive", sequential), 40.0),
                 at_most(
                     "  as a part of ArceOS's own cache's",
                     ratio(requests("adaptive", sequential), requests("stock", sequential)),
@@ -46,7 +46,7 @@ impl Checks {
                 ),
                 at_most("  misses", number("adaptive", sequential, "misses"), 1.0),
                 at_most(
-                    "random 4 KiB: requests beside ArceOS's own cache's",
+                    "fio randread 4 KiB: requests beside ArceOS's own cache's",
                     ratio(requests("adaptive", random), requests("stock", random)),
                     1.0,
                 ),

@@ -4,7 +4,7 @@
 //! and a line in `arm`.
 //!
 //! Owns: the names of the arms; reading without a cache, and by ArceOS's own.
-//! Does not own: headwater's arms, what is read.
+//! Does not own: headwater's arms, those of the story, what is read.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -15,6 +15,7 @@ use axfs_ng_vfs::{FileNodeOps, Location, VfsError, VfsResult};
 use headwater_arceos::ReadaheadPolicy;
 
 use crate::headwater_arms::{Ahead, Headwater};
+use crate::story::{self, Story};
 
 pub trait Arm {
     fn open(&self, path: &str) -> VfsResult<Box<dyn Reader>>;
@@ -25,11 +26,13 @@ pub trait Arm {
     }
 }
 
-/// How often a read met a page that nothing had begun to read, and how often it slept until another task had read one.
+/// How often a read met a page that nothing had begun to read, how often it slept until another task had read one, and how many bytes
+/// processors copied.
 #[derive(Clone, Copy)]
 pub struct Counts {
     pub misses: u64,
     pub waits: u64,
+    pub copied_bytes: u64,
 }
 
 pub trait Reader {
@@ -41,6 +44,9 @@ pub trait Reader {
 /// # Errors
 /// [`VfsError::NotFound`] for an unknown name, and what setting it up gives.
 pub fn arm(name: &str) -> VfsResult<Box<dyn Arm>> {
+    if let Some(way) = story::way(name) {
+        return Ok(Box::new(Story::new(way)));
+    }
     let (policy, ahead) = match name {
         "node" => return Ok(Box::new(Node)),
         "stock" => return Ok(Box::new(Stock)),

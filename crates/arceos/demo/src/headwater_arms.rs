@@ -6,6 +6,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use ax_std::os::arceos::task::sched::{RtPriority, SchedulePolicy};
 use ax_std::os::arceos::task::thread::current::current_thread_handle;
@@ -29,6 +30,7 @@ pub enum Ahead {
 /// A cache of its own, and the tasks that serve it.
 pub struct Headwater {
     cache: Arc<PageCache<ArceOs>>,
+    copied_bytes: Arc<AtomicU64>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -39,18 +41,20 @@ impl Headwater {
         let cache = PageCache::new(kernel, settings).map_err(|_| VfsError::InvalidInput)?;
         let tasks = if ahead == Ahead::ByTask { TASKS } else { 0 };
         let tasks = (0..tasks).map(|_| spawn_server(cache.clone())).collect();
-        Ok(Headwater { cache, tasks })
+        Ok(Headwater { cache, copied_bytes: Arc::default(), tasks })
     }
 }
 
 impl Arm for Headwater {
     fn open(&self, path: &str) -> VfsResult<Box<dyn Reader>> {
-        Ok(Box::new(HeadwaterReader(self.cache.open(VfsNode::new(node(path)?))?)))
+        let file = self.cache.open(VfsNode::new(node(path)?))?;
+        Ok(Box::new(HeadwaterReader { file, copied_bytes: self.copied_bytes.clone() }))
     }
 
     fn counts(&self) -> Option<Counts> {
         let stats = self.cache.stats();
-        Some(Counts { misses: stats.misses, waits: stats.waits })
+        let copied_bytes = self.copied_bytes.load(Ordering::Relaxed);
+        Some(Counts { misses: stats.misses, waits: stats.waits, copied_bytes })
     }
 }
 
@@ -74,11 +78,17 @@ fn spawn_server(cache: Arc<PageCache<ArceOs>>) -> JoinHandle<()> {
     })
 }
 
-struct HeadwaterReader(CachedFile<ArceOs>);
+struct HeadwaterReader {
+    file: CachedFile<ArceOs>,
+    /// From pages into the reader's buffer, the only copy there is.
+    copied_bytes: Arc<AtomicU64>,
+}
 
 impl Reader for HeadwaterReader {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> VfsResult<usize> {
-        self.0.read_at(bytes, offset)
+        let read = self.file.read_at(bytes, offset)?;
+        self.copied_bytes.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
     }
 }
 

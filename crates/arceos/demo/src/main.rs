@@ -13,6 +13,7 @@ mod layout;
 mod measure;
 mod plan;
 mod processors;
+mod story;
 mod table;
 mod workloads;
 

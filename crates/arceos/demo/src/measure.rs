@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 use alloc::{vec, vec::IntoIter};
 
 use ax_fs_ng::{block_batch_stats, block_io_stats};
+use ax_std::os::arceos::task::diagnostics::qperf_scheduler_metrics_snapshot;
 use ax_std::time::{Duration, Instant};
 
 use crate::arms::{Arm, Reader, arm};
@@ -35,8 +36,36 @@ pub struct Row {
     /// Times that a read met a page that nothing had begun to read, and times that it slept until another task had.
     pub misses: Option<u64>,
     pub waits: Option<u64>,
+    /// What processors copied, bytes.
+    pub copied_bytes: Option<u64>,
+    /// Switches from one task to another, of all processors.
+    pub switches: u64,
     pub micros: u64,
+    pub latencies: Latencies,
     pub computing: Option<Computing>,
+}
+
+/// How long single reads took, as fio's `psync` engine gives it: nanoseconds.
+pub struct Latencies {
+    pub mean_nanos: u64,
+    pub p50_nanos: u64,
+    pub p99_nanos: u64,
+    pub p999_nanos: u64,
+}
+
+impl From<Vec<u64>> for Latencies {
+    fn from(mut nanos: Vec<u64>) -> Self {
+        nanos.sort_unstable();
+        let at = |per_mille: usize| {
+            nanos.get((nanos.len() * per_mille / 1000).min(nanos.len().max(1) - 1)).copied().unwrap_or(0)
+        };
+        Self {
+            mean_nanos: nanos.iter().sum::<u64>() / nanos.len().max(1) as u64,
+            p50_nanos: at(500),
+            p99_nanos: at(990),
+            p999_nanos: at(999),
+        }
+    }
 }
 
 /// What was seen while the reader computed.
@@ -53,7 +82,7 @@ pub struct Computing {
 pub fn measure(name: &str, workload: &Workload, computing: Duration) -> Result<Row, String> {
     let run = Run::open(name, workload).map_err(|error| format!("{name}, {}: {error}", workload.name))?;
     if workload.start == Start::Again {
-        run.check(&run.read_all(&mut Pacer::none())?)?;
+        run.check(&run.read_all(&mut Pacer::none())?.0)?;
     }
     let mut pacer = match workload.pace {
         Pace::Pure | Pace::Calibrating => Pacer::none(),
@@ -61,10 +90,11 @@ pub fn measure(name: &str, workload: &Workload, computing: Duration) -> Result<R
     };
     let counts_before = run.arm.counts();
     let (before, disk_bytes_before) = (block_batch_stats(), disk_bytes());
+    let switches_before = switches();
     let start = Instant::now();
-    let bytes = run.read_all(&mut pacer)?;
+    let (bytes, nanos) = run.read_all(&mut pacer)?;
     let micros = start.elapsed().as_micros() as u64;
-    let after = block_batch_stats();
+    let (after, switches) = (block_batch_stats(), switches() - switches_before);
     let counts = run.arm.counts().zip(counts_before);
     run.check(&bytes)?;
     Ok(Row {
@@ -77,7 +107,10 @@ pub fn measure(name: &str, workload: &Workload, computing: Duration) -> Result<R
         peak_inflight: after.peak_inflight,
         misses: counts.map(|(after, before)| after.misses - before.misses),
         waits: counts.map(|(after, before)| after.waits - before.waits),
+        copied_bytes: counts.map(|(after, before)| after.copied_bytes - before.copied_bytes),
+        switches,
         micros,
+        latencies: nanos.into(),
         computing: pacer.seen,
     })
 }
@@ -87,6 +120,11 @@ impl Row {
     pub fn each(&self, reads: usize) -> Duration {
         Duration::from_micros(self.micros) / reads.max(1) as u32
     }
+}
+
+/// Since the machine started.
+fn switches() -> u64 {
+    qperf_scheduler_metrics_snapshot().context_switches
 }
 
 /// All that was read from the disk since the machine started.
@@ -112,11 +150,14 @@ impl Run {
         Ok(Run { arm, paths, readers, reads: (workload.reads)() })
     }
 
-    /// All bytes in the order of the reads.
-    fn read_all(&self, pacer: &mut Pacer) -> Result<Vec<u8>, String> {
+    /// All bytes in the order of the reads, and how long each read took, in nanoseconds.
+    fn read_all(&self, pacer: &mut Pacer) -> Result<(Vec<u8>, Vec<u64>), String> {
         let mut bytes = vec![0; self.reads.iter().map(|read| read.bytes).sum()];
+        let mut nanos = Vec::with_capacity(self.reads.len());
         for (read, part) in self.parts(&mut bytes) {
+            let start = Instant::now();
             let count = self.readers[read.file].read_at(part, read.offset as u64);
+            nanos.push(start.elapsed().as_nanos() as u64);
             if count != Ok(read.bytes) {
                 return Err(format!(
                     "{} at {}: {count:?} instead of {}",
@@ -127,7 +168,7 @@ impl Run {
             }
             pacer.pause();
         }
-        Ok(bytes)
+        Ok((bytes, nanos))
     }
 
     fn check(&self, bytes: &[u8]) -> Result<(), String> {

@@ -30,7 +30,7 @@ pub fn print_head(machine: &Machine) {
         or_dash(machine.latency_ms)
     );
     println!(
-        "{:<9}{:<21}{:>9}{:>9}{:>9}{:>11}{:>7}{:>9}{:>9}{:>10}{:>9}",
+        "{:<12}{:<21}{:>9}{:>9}{:>9}{:>11}{:>7}{:>9}{:>9}{:>10}{:>9}{:>9}{:>10}{:>10}{:>10}",
         "arm",
         "workload",
         "requests",
@@ -40,8 +40,12 @@ pub fn print_head(machine: &Machine) {
         "busy",
         "misses",
         "waits",
+        "switches",
+        "copied",
         "ms",
-        "MiB/s"
+        "MiB/s",
+        "p50 us",
+        "p99 us"
     );
 }
 
@@ -49,7 +53,7 @@ pub fn print(machine: &Machine, row: &Row) {
     let kib = if row.requests == 0 { 0 } else { row.disk_bytes / 1024 / row.requests };
     let computing = row.computing.as_ref();
     println!(
-        "{:<9}{:<21}{:>9}{:>9}{:>9.1}{:>11}{:>7}{:>9}{:>9}{:>10}{:>9.1}",
+        "{:<12}{:<21}{:>9}{:>9}{:>9.1}{:>11}{:>7}{:>9}{:>9}{:>10}{:>9}{:>9}{:>10.1}{:>10.1}{:>10.1}",
         row.arm,
         row.workload,
         row.requests,
@@ -59,8 +63,12 @@ pub fn print(machine: &Machine, row: &Row) {
         or_dash(computing.map(|seen| format!("{} %", 100 * seen.busy_samples / seen.samples.max(1)))),
         or_dash(row.misses),
         or_dash(row.waits),
+        row.switches,
+        or_dash(row.copied_bytes.map(|bytes| bytes >> 20)),
         row.micros / 1000,
         row.bytes as f64 / MIB / (row.micros.max(1) as f64 / 1e6),
+        row.latencies.p50_nanos as f64 / 1e3,
+        row.latencies.p99_nanos as f64 / 1e3,
     );
     println!("@row {}", json(machine, row));
 }
@@ -70,7 +78,7 @@ fn json(machine: &Machine, row: &Row) -> String {
     let computing = row.computing.as_ref();
     format!(
         "{{\"file_system\":\"{}\",\"processors\":{},\"iops\":{},\"mibps\":{},\"latency_ms\":{},\"arm\":\"{}\",\"workload\":\"{}\",\"bytes\":{},\
-         \"requests\":{},\"disk_bytes\":{},\"batches\":{},\"peak_inflight\":{},\"misses\":{},\"waits\":{},\"micros\":{},\"computing_micros\":{},\
+         \"requests\":{},\"disk_bytes\":{},\"batches\":{},\"peak_inflight\":{},\"misses\":{},\"waits\":{},\"switches\":{},\"copied_bytes\":{},\"micros\":{},\"mean_nanos\":{},\"p50_nanos\":{},\"p99_nanos\":{},\"p999_nanos\":{},\"computing_micros\":{},\
          \"inflight_max\":{},\"samples\":{},\"busy_samples\":{}}}",
         machine.file_system,
         machine.processors,
@@ -86,7 +94,13 @@ fn json(machine: &Machine, row: &Row) -> String {
         row.peak_inflight,
         or_null(row.misses),
         or_null(row.waits),
+        row.switches,
+        or_null(row.copied_bytes),
         row.micros,
+        row.latencies.mean_nanos,
+        row.latencies.p50_nanos,
+        row.latencies.p99_nanos,
+        row.latencies.p999_nanos,
         or_null(computing.map(|seen| seen.micros)),
         or_null(computing.map(|seen| seen.inflight_max)),
         or_null(computing.map(|seen| seen.samples)),

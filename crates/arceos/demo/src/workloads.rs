@@ -43,10 +43,10 @@ pub enum Pace {
 
 /// Each is done by each arm, in this order.
 pub const WORKLOADS: [Workload; 9] = [
-    cold("sequential 4 KiB", &["small"], || sequential(FILE_BYTES, PAGE_BYTES)),
-    cold("sequential 1 MiB", &["large"], || sequential(FILE_BYTES, 1 << 20)),
+    cold("fio read 4 KiB", &["small"], || sequential(FILE_BYTES, PAGE_BYTES)),
+    cold("dd 1 MiB", &["large"], || sequential(FILE_BYTES, 1 << 20)),
     cold("mixed 4 KiB", &["mixed"], mixed),
-    cold("random 4 KiB", &["random"], random),
+    cold("fio randread 4 KiB", &["random"], random),
     cold("4 streams, one file", &["streams"], streams),
     cold("4 files in turn", &["apart0", "apart1", "apart2", "apart3"], files_in_turn),
     Workload { pace: Pace::Calibrating, ..cold("pure reader", &["long"], long) },
