@@ -43,7 +43,9 @@ fn a_full_cache_shrinks_and_grows_again() {
 fn a_chunk_is_given_back_and_made_again() {
     let rig = Rig::new(Settings::new(4 << 20), 0);
     let mut bytes = vec![0; 3 << 20];
-    [0, 1 << 20, 2 << 20].map(|offset| bytes[offset..offset + 100].fill(5));
+    for offset in [0, 1 << 20, 2 << 20] {
+        bytes[offset..offset + 100].fill(5);
+    }
     let file = rig.open(&rig.node(bytes.clone()));
     let is_read = |offset: usize, length| {
         let mut buffer = vec![0; length];
