@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Owns: keeping the parts of a local engine in their thread (`!Send`).
-//! Does not own: reading, which is the same as for any [`File`].
+//! Does not own: reading and writing, which are the same as for any [`File`].
 
 use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
 use std::marker::PhantomData;
@@ -17,12 +17,12 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_core::Stream;
-use futures_io::{AsyncBufRead, AsyncRead};
-use headwater_core::readahead::Advice;
+use futures_io::{AsyncBufRead, AsyncRead, AsyncSeek, AsyncWrite};
 use headwater_core::units::PageRange;
 use headwater_io::LocalDriver;
 
 use crate::api::async_reader::{AsyncReader, ByteStream};
+use crate::api::async_writer::AsyncWriter;
 use crate::api::engine::{Info, Stats};
 use crate::api::eviction_listener::EvictionListener;
 use crate::api::file::File;
@@ -31,7 +31,6 @@ use crate::api::reader::Reader;
 use crate::api::shared_view::SharedView;
 use crate::api::view::View;
 use crate::api::writer::Writer;
-use crate::base::counters::FileStats;
 use crate::base::error::Result;
 use crate::engine::Engine;
 use crate::engine::handle::IoMode;
@@ -85,7 +84,7 @@ impl LocalEngine {
     /// As [`OpenOptions::open`].
     pub fn open_as(&self, path: impl AsRef<Path>, mode: IoMode) -> Result<LocalFile> {
         let file = OpenOptions::new().io(mode).engine(&self.engine).open(path)?;
-        Ok(LocalFile { file: Local::new(file) })
+        Ok(Local::new(file))
     }
 
     /// Opens a file with these options on this engine, whichever engine they name.
@@ -105,7 +104,7 @@ impl LocalEngine {
     /// As [`OpenOptions::open`].
     pub fn open_with(&self, options: &OpenOptions, path: impl AsRef<Path>) -> Result<LocalFile> {
         let file = options.clone().engine(&self.engine).open(path)?;
-        Ok(LocalFile { file: Local::new(file) })
+        Ok(Local::new(file))
     }
 
     /// Runs a future to completion, and the engine's requests meanwhile. The future may also wait for anything else.
@@ -124,269 +123,86 @@ impl LocalEngine {
     }
 }
 
-/// A file of a [`LocalEngine`]. The methods are those of [`File`].
-#[derive(Clone, Debug)]
-pub struct LocalFile {
-    file: Local<File>,
+/// A file of a [`LocalEngine`], with all methods of [`File`]. Their futures, and readers, writers and windows of it, stay in the thread
+/// as well.
+///
+/// ```
+/// let engine = headwater::Engine::builder().local()?;
+/// let file = engine.open("/proc/self/status")?;
+/// assert!(file.path().is_absolute());
+/// let first = engine.block_on(file.read_at_async(0, 5))?;
+/// assert_eq!(first, &b"Name:"[..]);
+/// # Ok::<(), headwater::Error>(())
+/// ```
+///
+/// `Deref` lends the [`File`], whose clones can be moved to other threads; what uses the engine's queue panics there.
+pub type LocalFile = Local<File>;
+
+/// Methods of [`File`] that return a future, or a part that uses the engine, with one that cannot leave the thread. All others are
+/// `File`'s own, by `Deref`.
+macro_rules! stay_in_thread {
+    (
+        futures { $($future:ident($($input:ident: $kind:ty),*) -> $output:ty;)* }
+        parts { $($part:ident($($argument:ident: $type:ty),*) -> $whole:ty;)* }
+        parts_or_errors { $($fallible:ident($($range:ident: $bounds:ty),*) -> $window:ty;)* }
+    ) => {
+        impl Local<File> {
+            $(
+                #[doc = concat!("As [`File::", stringify!($future), "`], for this thread.")]
+                ///
+                /// # Errors
+                #[doc = concat!("As [`File::", stringify!($future), "`].")]
+                pub fn $future(&self, $($input: $kind),*) -> impl Future<Output = Result<$output>> + 'static {
+                    stay(self.inner.$future($($input),*))
+                }
+            )*
+            $(
+                #[doc = concat!("As [`File::", stringify!($part), "`], for this thread.")]
+                pub fn $part(&self, $($argument: $type),*) -> Local<$whole> {
+                    Local::new(self.inner.$part($($argument),*))
+                }
+            )*
+            $(
+                #[doc = concat!("As [`File::", stringify!($fallible), "`], for this thread.")]
+                ///
+                /// # Errors
+                #[doc = concat!("As [`File::", stringify!($fallible), "`].")]
+                pub fn $fallible(&self, $($range: $bounds),*) -> Result<Local<$window>> {
+                    self.inner.$fallible($($range),*).map(Local::new)
+                }
+            )*
+        }
+    };
 }
 
-impl LocalFile {
-    /// As [`File::len`].
-    ///
-    /// # Errors
-    /// As [`File::len`].
-    #[allow(clippy::len_without_is_empty)] // A file of length 0 may have contents, in /proc.
-    pub fn len(&self) -> Result<u64> {
-        self.file.len()
+stay_in_thread! {
+    futures {
+        read_at_async(offset_bytes: u64, length: usize) -> Bytes;
+        read_exact_at_async(offset_bytes: u64, length: usize) -> Bytes;
+        view_async(offset_bytes: u64, length: usize) -> View;
+        write_all_at_async(bytes: impl Into<Bytes>, offset_bytes: u64) -> ();
+        append_async(bytes: impl Into<Bytes>) -> u64;
+        append_durable_async(bytes: impl Into<Bytes>) -> u64;
+        set_len_async(length_bytes: u64) -> ();
+        punch_hole_async(range: impl RangeBounds<u64> + Send + Sync + 'static) -> ();
+        copy_range_to_async(range: impl RangeBounds<u64>, target: &File, at_bytes: u64) -> u64;
+        flush_async() -> ();
+        sync_data_async() -> ();
+        sync_all_async() -> ();
+        wait_for_growth_async(known_bytes: u64) -> u64;
     }
-
-    /// As [`File::read_at`].
-    ///
-    /// # Errors
-    /// As [`File::read_at`].
-    pub fn read_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<usize> {
-        self.file.read_at(buffer, offset_bytes)
+    parts {
+        reader() -> Reader;
+        async_reader() -> AsyncReader;
+        stream() -> ByteStream;
+        writer() -> Writer;
+        async_writer() -> AsyncWriter;
+        on_evicted(listener: impl Fn(PageRange) + Send + Sync + 'static) -> EvictionListener;
     }
-
-    /// As [`File::read_exact_at`].
-    ///
-    /// # Errors
-    /// As [`File::read_exact_at`].
-    pub fn read_exact_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<()> {
-        self.file.read_exact_at(buffer, offset_bytes)
-    }
-
-    /// As [`File::read_at_async`], for this thread.
-    ///
-    /// # Errors
-    /// As [`File::read_at_async`].
-    pub fn read_at_async(
-        &self,
-        offset_bytes: u64,
-        length: usize,
-    ) -> impl Future<Output = Result<Bytes>> + 'static + use<> {
-        stay(self.file.read_at_async(offset_bytes, length))
-    }
-
-    /// As [`File::read_exact_at_async`], for this thread.
-    ///
-    /// # Errors
-    /// As [`File::read_exact_at_async`].
-    pub fn read_exact_at_async(
-        &self,
-        offset_bytes: u64,
-        length: usize,
-    ) -> impl Future<Output = Result<Bytes>> + 'static + use<> {
-        stay(self.file.read_exact_at_async(offset_bytes, length))
-    }
-
-    /// As [`File::write_at`].
-    ///
-    /// # Errors
-    /// As [`File::write_at`].
-    pub fn write_at(&self, bytes: &[u8], offset_bytes: u64) -> Result<usize> {
-        self.file.write_at(bytes, offset_bytes)
-    }
-
-    /// As [`File::write_all_at`].
-    ///
-    /// # Errors
-    /// As [`File::write_all_at`].
-    pub fn write_all_at(&self, bytes: &[u8], offset_bytes: u64) -> Result<()> {
-        self.file.write_all_at(bytes, offset_bytes)
-    }
-
-    /// As [`File::append`].
-    ///
-    /// # Errors
-    /// As [`File::append`].
-    pub fn append(&self, bytes: &[u8]) -> Result<u64> {
-        self.file.append(bytes)
-    }
-
-    /// As [`File::append_durable`].
-    ///
-    /// # Errors
-    /// As [`File::append_durable`].
-    pub fn append_durable(&self, bytes: &[u8]) -> Result<u64> {
-        self.file.append_durable(bytes)
-    }
-
-    /// As [`File::set_len`].
-    ///
-    /// # Errors
-    /// As [`File::set_len`].
-    pub fn set_len(&self, length_bytes: u64) -> Result<()> {
-        self.file.set_len(length_bytes)
-    }
-
-    /// As [`File::flush`].
-    ///
-    /// # Errors
-    /// As [`File::flush`].
-    pub fn flush(&self) -> Result<()> {
-        self.file.flush()
-    }
-
-    /// As [`File::is_clean`].
-    pub fn is_clean(&self) -> bool {
-        self.file.is_clean()
-    }
-
-    /// As [`File::sync_data`].
-    ///
-    /// # Errors
-    /// As [`File::sync_data`].
-    pub fn sync_data(&self) -> Result<()> {
-        self.file.sync_data()
-    }
-
-    /// As [`File::sync_all`].
-    ///
-    /// # Errors
-    /// As [`File::sync_all`].
-    pub fn sync_all(&self) -> Result<()> {
-        self.file.sync_all()
-    }
-
-    /// As [`File::write_all_at_async`], for this thread.
-    ///
-    /// # Errors
-    /// As [`File::write_all_at_async`].
-    pub fn write_all_at_async(
-        &self,
-        bytes: impl Into<Bytes>,
-        offset_bytes: u64,
-    ) -> impl Future<Output = Result<()>> + 'static {
-        stay(self.file.write_all_at_async(bytes.into(), offset_bytes))
-    }
-
-    /// As [`File::append_durable_async`], for this thread.
-    ///
-    /// # Errors
-    /// As [`File::append_durable_async`].
-    pub fn append_durable_async(
-        &self,
-        bytes: impl Into<Bytes>,
-    ) -> impl Future<Output = Result<u64>> + 'static {
-        stay(self.file.append_durable_async(bytes.into()))
-    }
-
-    /// As [`File::append_async`], for this thread.
-    ///
-    /// # Errors
-    /// As [`File::append_async`].
-    pub fn append_async(&self, bytes: impl Into<Bytes>) -> impl Future<Output = Result<u64>> + 'static {
-        stay(self.file.append_async(bytes.into()))
-    }
-
-    /// As [`File::set_len_async`], for this thread.
-    ///
-    /// # Errors
-    /// As [`File::set_len_async`].
-    pub fn set_len_async(&self, length_bytes: u64) -> impl Future<Output = Result<()>> + 'static {
-        stay(self.file.set_len_async(length_bytes))
-    }
-
-    /// As [`File::flush_async`], for this thread.
-    ///
-    /// # Errors
-    /// As [`File::flush_async`].
-    pub fn flush_async(&self) -> impl Future<Output = Result<()>> + 'static {
-        stay(self.file.flush_async())
-    }
-
-    /// As [`File::sync_data_async`], for this thread.
-    ///
-    /// # Errors
-    /// As [`File::sync_data_async`].
-    pub fn sync_data_async(&self) -> impl Future<Output = Result<()>> + 'static {
-        stay(self.file.sync_data_async())
-    }
-
-    /// As [`File::sync_all_async`], for this thread.
-    ///
-    /// # Errors
-    /// As [`File::sync_all_async`].
-    pub fn sync_all_async(&self) -> impl Future<Output = Result<()>> + 'static {
-        stay(self.file.sync_all_async())
-    }
-
-    /// As [`File::view`].
-    ///
-    /// # Errors
-    /// As [`File::view`].
-    pub fn view(&self, offset_bytes: u64, length: usize) -> Result<View> {
-        self.file.view(offset_bytes, length)
-    }
-
-    /// As [`File::view_async`], for this thread.
-    ///
-    /// # Errors
-    /// As [`File::view_async`].
-    pub fn view_async(
-        &self,
-        offset_bytes: u64,
-        length: usize,
-    ) -> impl Future<Output = Result<View>> + 'static + use<> {
-        stay(self.file.view_async(offset_bytes, length))
-    }
-
-    /// As [`File::map`].
-    ///
-    /// # Errors
-    /// As [`File::map`].
-    pub fn map(&self, range: impl RangeBounds<u64>) -> Result<Local<SharedView>> {
-        self.file.map(range).map(Local::new)
-    }
-
-    /// As [`File::map_contiguous`].
-    ///
-    /// # Errors
-    /// As [`File::map_contiguous`].
-    pub fn map_contiguous(&self, range: impl RangeBounds<u64>) -> Result<Local<SharedView>> {
-        self.file.map_contiguous(range).map(Local::new)
-    }
-
-    /// As [`File::writer`].
-    pub fn writer(&self) -> Local<Writer> {
-        Local::new(self.file.writer())
-    }
-
-    /// As [`File::advise`].
-    ///
-    /// # Errors
-    /// As [`File::advise`].
-    pub fn advise(&self, advice: Advice, range: impl RangeBounds<u64>) -> Result<()> {
-        self.file.advise(advice, range)
-    }
-
-    /// As [`File::on_evicted`].
-    pub fn on_evicted(
-        &self,
-        listener: impl Fn(PageRange) + Send + Sync + 'static,
-    ) -> Local<EvictionListener> {
-        Local::new(self.file.on_evicted(listener))
-    }
-
-    /// As [`File::stats`].
-    pub fn stats(&self) -> FileStats {
-        self.file.stats()
-    }
-
-    /// As [`File::reader`].
-    pub fn reader(&self) -> Local<Reader> {
-        Local::new(self.file.reader())
-    }
-
-    /// As [`File::async_reader`].
-    pub fn async_reader(&self) -> Local<AsyncReader> {
-        Local::new(self.file.async_reader())
-    }
-
-    /// As [`File::stream`].
-    pub fn stream(&self) -> Local<ByteStream> {
-        Local::new(self.file.stream())
+    parts_or_errors {
+        try_clone() -> File;
+        map(range: impl RangeBounds<u64>) -> SharedView;
+        map_contiguous(range: impl RangeBounds<u64>) -> SharedView;
     }
 }
 
@@ -474,6 +290,34 @@ impl<T: AsyncBufRead + Unpin> AsyncBufRead for Local<T> {
 
     fn consume(mut self: Pin<&mut Self>, amount: usize) {
         Pin::new(&mut self.inner).consume(amount);
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Local<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(context)
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_close(context)
+    }
+}
+
+impl<T: AsyncSeek + Unpin> AsyncSeek for Local<T> {
+    fn poll_seek(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        target: SeekFrom,
+    ) -> Poll<io::Result<u64>> {
+        Pin::new(&mut self.inner).poll_seek(context, target)
     }
 }
 

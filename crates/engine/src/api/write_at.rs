@@ -1,20 +1,19 @@
 //! Positional writes: into the cache, and from there to the file.
 //!
 //! Owns: the interface.
-//! Does not own: the write itself, writeback, syncs (`write/`).
+//! Does not own: the write itself, writeback, syncs (`write/`), copies within and between files (copy_range).
 
 use std::io::{self, IoSlice};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use headwater_core::units::ByteRange;
 use headwater_io::{Access, SyncScope};
 
 use crate::api::contents::Contents;
 use crate::api::file::File;
 use crate::base::error::{Error, Operation, Result};
-use crate::engine::handle::{Source, byte_range};
+use crate::engine::handle::Source;
 
 impl File {
     /// Writes `bytes` at `offset_bytes`, as `std::os::unix::fs::FileExt::write_at` does; needs no alignment. A write beyond the
@@ -154,51 +153,6 @@ impl File {
         self.writable(Operation::PunchHole)?.punch_hole(&range)
     }
 
-    /// Copies a range of this file to `at_bytes` in another, or elsewhere in this one, and returns the bytes copied: fewer than the range
-    /// has where this file ends. Extends the other file if need be. Whole pages of files that can share extents (Btrfs, XFS) share
-    /// them, and take no room until they are written to; other bytes go from cache to cache, and the kernel's page cache sees
-    /// nothing of them. Blocks.
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir()?;
-    /// # let (path, other) = (dir.path().join("data"), dir.path().join("other"));
-    /// let (file, other) = (headwater::File::create(&path)?, headwater::File::create(&other)?);
-    /// file.write_all_at(b"one two three", 0)?;
-    /// assert_eq!(file.copy_range_to(4.., &other, 1)?, 9);
-    /// assert_eq!(other.view(0, 10)?, b"\0two three");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`File::view`] and [`File::write_at`]; some of the bytes may be copied then. `InvalidInput` if the ranges overlap in one file.
-    pub fn copy_range_to(&self, range: impl RangeBounds<u64>, target: &File, at_bytes: u64) -> Result<u64> {
-        let to = target.writable(Operation::Write)?;
-        let range = byte_range(&range, || self.len())?;
-        let range = if range.is_empty() { return Ok(0) } else { range.clip(self.len()?) };
-        to.check_end(at_bytes, range.len() as usize)?;
-        let copy = ByteRange::at(at_bytes, range.len());
-        let mut left = vec![copy];
-        if let Contents::Stored(from) = &self.contents {
-            if from.open.opened().key == to.open.opened().key && !range.intersect(copy).is_empty() {
-                let error = io::Error::new(io::ErrorKind::InvalidInput, "the range overlaps its copy");
-                return Err(Error::at(Operation::Write, target.path(), at_bytes, error));
-            }
-            left = to.clone_from(copy, from, range.start)?;
-        }
-        for part in left {
-            for start in (part.start..part.end).step_by(COPY_BYTES as usize) {
-                let length = (part.end - start).min(COPY_BYTES);
-                let view = self.view(range.start + (start - at_bytes), length as usize)?;
-                let mut at_bytes = start;
-                for chunk in view.chunks() {
-                    target.write_all_at(chunk, at_bytes)?;
-                    at_bytes += chunk.len() as u64;
-                }
-            }
-        }
-        Ok(range.len())
-    }
-
     /// Writes back all earlier writes, through any handle of the same engine, so that other programs see them in the file. A
     /// power loss may undo them; [`File::sync_data`] prevents that. Blocks for the device, but not for its `fdatasync(2)`.
     ///
@@ -262,14 +216,16 @@ impl File {
         offset_bytes: u64,
     ) -> impl Future<Output = Result<()>> + Send + 'static {
         let (file, bytes) = (self.clone(), bytes.into());
-        async move {
-            let source = file.writable(Operation::Write)?;
-            let mut done = 0;
-            while done < bytes.len() {
-                done += source.write_at_async(&bytes[done..], offset_bytes + done as u64).await?;
-            }
-            Ok(())
+        async move { file.write_slice_async(&bytes, offset_bytes).await }
+    }
+
+    pub(crate) async fn write_slice_async(&self, bytes: &[u8], offset_bytes: u64) -> Result<()> {
+        let source = self.writable(Operation::Write)?;
+        let mut done = 0;
+        while done < bytes.len() {
+            done += source.write_at_async(&bytes[done..], offset_bytes + done as u64).await?;
         }
+        Ok(())
     }
 
     /// As [`File::append`], for tasks.
@@ -389,6 +345,3 @@ impl File {
         }
     }
 }
-
-/// Bytes that a copy moves at once.
-const COPY_BYTES: u64 = 1 << 20;

@@ -77,16 +77,37 @@ impl Source {
         source: &Arc<Source>,
         from_bytes: u64,
     ) -> Result<Vec<ByteRange>> {
-        let is_in_step = range.start % PAGE_SIZE_BYTES == from_bytes % PAGE_SIZE_BYTES;
-        let kinds = [self.open.kind(), source.open.kind()];
-        let (Some(inode), true) = (self.known(), is_in_step && kinds == [FileKind::Regular; 2]) else {
-            return Ok(vec![range]);
-        };
-        self.check_positioned_write(range.start, range.len() as usize)?;
+        let Some(inode) = self.shares_with(range, source, from_bytes)? else { return Ok(vec![range]) };
         source.flush()?;
         let barrier = Barrier::new(self, inode, inode.dirty.size_lock.lock(), first_page(range))?;
         barrier.wait();
         remap(barrier, range, Change::Clone { source, from_bytes })
+    }
+
+    /// As [`Source::clone_from`], for a task.
+    pub(crate) async fn clone_from_async(
+        self: &Arc<Self>,
+        range: ByteRange,
+        source: &Arc<Source>,
+        from_bytes: u64,
+    ) -> Result<Vec<ByteRange>> {
+        let Some(inode) = self.shares_with(range, source, from_bytes)? else { return Ok(vec![range]) };
+        source.flush_async().await?;
+        let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
+        let barrier = Barrier::new(self, inode, size_lock, first_page(range))?;
+        barrier.ready().await;
+        remap(barrier, range, Change::Clone { source, from_bytes })
+    }
+
+    /// The inode, if it could share extents of `source`, as far as pages and kinds of files go.
+    fn shares_with(&self, range: ByteRange, source: &Source, from_bytes: u64) -> Result<Option<&Arc<Inode>>> {
+        let is_in_step = range.start % PAGE_SIZE_BYTES == from_bytes % PAGE_SIZE_BYTES;
+        let kinds = [self.open.kind(), source.open.kind()];
+        let inode = self.known().filter(|_| is_in_step && kinds == [FileKind::Regular; 2]);
+        if inode.is_some() {
+            self.check_positioned_write(range.start, range.len() as usize)?;
+        }
+        Ok(inode)
     }
 
     /// The inode, if it is a regular file.

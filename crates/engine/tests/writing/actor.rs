@@ -83,7 +83,7 @@ impl<'a> Actor<'a> {
             Operation::SetLength(place, way, length_bytes) => self.set_len(place, way, length_bytes)?,
             Operation::PunchHole(place, way, span) => self.punch_hole(place, way, span)?,
             Operation::Allocate(place, span) => self.allocate(place, span)?,
-            Operation::CopyRange(place, span, to) => self.copy_range(place, span, to)?,
+            Operation::CopyRange(place, way, span, to) => self.copy_range(place, way, span, to)?,
             Operation::Sync(place, way) => self.sync(place, way)?,
             Operation::KeepView(place, span) => self.keep_view(place, span)?,
             Operation::CheckKept => check_kept(&self.kept)?,
@@ -424,11 +424,16 @@ impl<'a> Actor<'a> {
         }
     }
 
-    fn copy_range(&mut self, place: Place, span: Span, to: u64) -> Outcome {
+    fn copy_range(&mut self, place: Place, way: Way, span: Span, to: u64) -> Outcome {
         let (from, target) = (self.handle(place)?, self.handle((place + 1) % HANDLES)?);
         let bytes = self.model.slice(span.offset_bytes, span.length).to_vec();
         let range = ByteRange::at(span.offset_bytes, bytes.len() as u64);
-        match from.copy_range_to(ByteRange::at(span.offset_bytes, span.length as u64), &target, to) {
+        let wanted = ByteRange::at(span.offset_bytes, span.length as u64);
+        let result = match way {
+            Way::Blocking => from.copy_range_to(wanted, &target, to),
+            Way::Async => block_on(from.copy_range_to_async(wanted, &target, to)),
+        };
+        match result {
             Ok(copied_bytes) if copied_bytes == range.len() => self.model.write(to, &bytes),
             Err(error) if error.kind() == ErrorKind::InvalidInput => {
                 let is_overlap = !range.intersect(ByteRange::at(to, range.len())).is_empty();

@@ -3,7 +3,10 @@
 //! Owns: the ways of writing there, and what becomes of what nobody synced.
 //! Does not own: writing as such, which is that of every engine.
 
+use std::io::SeekFrom;
+
 use futures_util::future::join_all;
+use futures_util::io::{AsyncSeekExt, AsyncWriteExt};
 use headwater::{ByteRange, Engine, LocalEngine, LocalFile, OpenOptions};
 use headwater_testkit::{Pattern, ScratchDir, watched, with_seed};
 
@@ -46,6 +49,21 @@ fn tasks_write_and_sync_together() {
             check(&directory, pattern);
             let view = file.view(PART_BYTES - 5, 10).unwrap();
             assert_eq!(pattern.mismatch(PART_BYTES - 5, &view.to_vec()), None);
+            let last = PARTS * PART_BYTES;
+            engine.block_on(async {
+                let mut writer = file.async_writer();
+                assert_eq!(writer.seek(SeekFrom::Start(last)).await.unwrap(), last);
+                writer.write_all(&[1; 5000]).await.unwrap();
+                writer.close().await.unwrap();
+                assert_eq!(file.wait_for_growth_async(last).await.unwrap(), last + 5000);
+                assert_eq!(file.copy_range_to_async(..100, &file, last).await.unwrap(), 100);
+                file.punch_hole_async(last + 100..).await.unwrap();
+                let mut expected = [0; 5000];
+                pattern.fill(0, &mut expected[..100]);
+                assert_eq!(file.read_exact_at_async(last, 5000).await.unwrap(), expected[..]);
+                file.set_len_async(last).await.unwrap();
+                file.sync_data_async().await.unwrap();
+            });
             assert_eq!(engine.stats().cache.dirty_pages, 0);
             let window = file.map(ByteRange::new(8, 24)).unwrap();
             window.store_u64(0, 7).unwrap();

@@ -56,7 +56,7 @@ pub(crate) enum Operation {
     PunchHole(Place, Way, Span),
     Allocate(Place, Span),
     /// The span is copied to where the number says, from one handle to another.
-    CopyRange(Place, Span, u64),
+    CopyRange(Place, Way, Span, u64),
     Sync(Place, Way),
     KeepView(Place, Span),
     CheckKept,
@@ -163,7 +163,7 @@ impl Draw {
             59 => Operation::CloseAll,
             60..=61 => Operation::Peek,
             62..=63 => Operation::PunchHole(place, way, self.stretched(span)),
-            64 => self.moved(place, span),
+            64 => self.moved(place, way, span),
             _ => Operation::Compare(place),
         }
     }
@@ -177,14 +177,15 @@ impl Draw {
         }
     }
 
-    fn moved(&mut self, place: Place, span: Span) -> Operation {
+    fn moved(&mut self, place: Place, way: Way, span: Span) -> Operation {
         match self.rng.below(3) {
             0 => Operation::Allocate(place, span),
             // In step with the pages, so that extents can be shared.
             1 => {
-                Operation::CopyRange(place, span, self.beside(span) / 4096 * 4096 + span.offset_bytes % 4096)
+                let to = self.beside(span) / 4096 * 4096 + span.offset_bytes % 4096;
+                Operation::CopyRange(place, way, span, to)
             }
-            _ => Operation::CopyRange(place, span, self.beside(span)),
+            _ => Operation::CopyRange(place, way, span, self.beside(span)),
         }
     }
 

@@ -106,7 +106,12 @@ fn alone_in(file: &File, part: u64, seed: u64) {
             }
             1 => {
                 let to = rng.below((PART_BYTES - length) as u64 + 1) as usize;
-                match file.copy_range_to(range, file, start + to as u64) {
+                let to_bytes = start + to as u64;
+                let copied = match rng.below(2) {
+                    0 => file.copy_range_to(range, file, to_bytes),
+                    _ => block_on(file.copy_range_to_async(range, file, to_bytes)),
+                };
+                match copied {
                     Ok(copied_bytes) => {
                         assert_eq!(copied_bytes, length as u64);
                         model.copy_within(at..at + length, to);
@@ -147,12 +152,19 @@ fn copies_share_extents() {
                 let space = rustix::fs::statvfs(directory.path()).unwrap();
                 space.f_bfree * space.f_frsize
             };
-            let free_before = free();
-            assert_eq!(file.copy_range_to(..8 << 20, &other, 0).unwrap(), 8 << 20);
-            other.sync_all().unwrap();
-            let taken = free_before.saturating_sub(free());
-            assert!(taken < 4 << 20, "{kind:?}: {taken} bytes for a copy");
-            assert_eq!(file.copy_range_to(4096.., &other, 4096).unwrap(), bytes.len() as u64 - 4096);
+            for is_async in [false, true] {
+                let free_before = free();
+                let copied = match is_async {
+                    true => block_on(file.copy_range_to_async(..8 << 20, &other, 0)),
+                    false => file.copy_range_to(..8 << 20, &other, 0),
+                };
+                assert_eq!(copied.unwrap(), 8 << 20);
+                other.sync_all().unwrap();
+                let taken = free_before.saturating_sub(free());
+                assert!(taken < 4 << 20, "{kind:?}: {taken} bytes for a copy");
+            }
+            let copied_bytes = block_on(file.copy_range_to_async(4096.., &other, 4096)).unwrap();
+            assert_eq!(copied_bytes, bytes.len() as u64 - 4096);
             other.sync_all().unwrap();
             file.write_all_at(b"changed", 4096).unwrap();
             file.sync_all().unwrap();
@@ -199,6 +211,7 @@ fn refusals() {
         (Operation::PunchHole, block_on(reading.punch_hole_async(..10))),
         (Operation::PunchHole, memory.punch_hole(..10)),
         (Operation::Write, memory.copy_range_to(.., &reading, 0).map(drop)),
+        (Operation::Write, block_on(memory.copy_range_to_async(.., &reading, 0)).map(drop)),
     ] {
         let error = result.unwrap_err();
         assert_eq!((error.kind(), error.operation()), (ErrorKind::PermissionDenied, operation), "{error}");
@@ -209,6 +222,8 @@ fn refusals() {
     assert_eq!(reading.copy_range_to(8990..20_000, &file, 4).unwrap(), 10);
     assert!(file.view(4, 10).unwrap() == pattern(9000)[8990..]);
     let error = file.copy_range_to(4..14, &file, 5).unwrap_err();
+    assert_eq!((error.kind(), error.offset_bytes()), (ErrorKind::InvalidInput, Some(5)), "{error}");
+    let error = block_on(file.copy_range_to_async(4..14, &file, 5)).unwrap_err();
     assert_eq!((error.kind(), error.offset_bytes()), (ErrorKind::InvalidInput, Some(5)), "{error}");
     assert_eq!(file.copy_range_to(14.., &file, 5).unwrap(), 0);
     assert_eq!(reading.copy_range_to(8.., &file, u64::MAX).unwrap_err().kind(), ErrorKind::InvalidInput);

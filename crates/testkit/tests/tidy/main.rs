@@ -15,6 +15,7 @@
 mod documents;
 mod edges;
 mod links;
+mod local_files;
 mod module_docs;
 mod publishing;
 mod repository;
@@ -90,6 +91,16 @@ fn public_names_are_shown_in_the_guide() {
     let root = fs::read_to_string(repository::root().join("crates/engine/src/lib.rs")).expect("it is there");
     let pages = tracked_text_files().into_iter().filter(|(path, _)| path.starts_with(links::GUIDE));
     report(documents::check_shown(&root, &pages.map(|(_, text)| text).collect::<String>()).into_iter());
+}
+
+#[test]
+fn local_files_keep_in_their_thread_what_they_return() {
+    report(
+        crates()
+            .iter()
+            .filter(|krate| krate.folder == "crates/engine")
+            .flat_map(|krate| local_files::check(&krate.sources())),
+    );
 }
 
 #[test]

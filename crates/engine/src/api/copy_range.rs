@@ -1,0 +1,152 @@
+//! Copy range: bytes from one file to another, or to another place in the same file.
+//!
+//! ```text
+//!   copy_range_to ─► whole pages share extents, where the files can ─► the rest: views of the source, written to the target
+//! ```
+//!
+//! Owns: the order of these two, and what a copy may not do.
+//! Does not own: sharing extents (`write/remap`), views, writes.
+
+use std::io;
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use headwater_core::units::ByteRange;
+
+use crate::api::contents::Contents;
+use crate::api::file::File;
+use crate::base::error::{Error, Operation, Result};
+use crate::engine::handle::{Source, byte_range};
+
+impl File {
+    /// Copies a range of this file to `at_bytes` in another, or elsewhere in this one, and returns the bytes copied: fewer than the range
+    /// has where this file ends. Extends the other file if need be. Whole pages of files that can share extents (Btrfs, XFS) share
+    /// them, and take no room until they are written to; other bytes go from cache to cache, and the kernel's page cache sees
+    /// nothing of them. Blocks.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let (path, other) = (dir.path().join("data"), dir.path().join("other"));
+    /// let (file, other) = (headwater::File::create(&path)?, headwater::File::create(&other)?);
+    /// file.write_all_at(b"one two three", 0)?;
+    /// assert_eq!(file.copy_range_to(4.., &other, 1)?, 9);
+    /// assert_eq!(other.view(0, 10)?, b"\0two three");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`File::view`] and [`File::write_at`]; some of the bytes may be copied then. `InvalidInput` if the ranges overlap in one file.
+    pub fn copy_range_to(&self, range: impl RangeBounds<u64>, target: &File, at_bytes: u64) -> Result<u64> {
+        let Some(copy) = self.plan_copy(&range, target, at_bytes)? else { return Ok(0) };
+        let left = match copy.source {
+            Some(source) => copy.target.clone_from(copy.written, source, copy.read.start)?,
+            None => vec![copy.written],
+        };
+        for piece in pieces(&left) {
+            let view = self.view(copy.source_bytes(piece), piece.len() as usize)?;
+            let mut at_bytes = piece.start;
+            for chunk in view.chunks() {
+                target.write_all_at(chunk, at_bytes)?;
+                at_bytes += chunk.len() as u64;
+            }
+        }
+        Ok(copy.read.len())
+    }
+
+    /// As [`File::copy_range_to`], for tasks on any executor. If it is dropped, some of the bytes may be copied.
+    ///
+    /// Poll it when woken until it is done or dropped: appends, truncates and syncs of the target may wait for it. The kernel shares
+    /// extents within one poll, which takes as long as its `ioctl_ficlonerange(2)`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let (file, other) = (headwater::File::from_bytes("one two three"), headwater::File::create(&path)?);
+    /// assert_eq!(file.copy_range_to_async(4.., &other, 0).await?, 9);
+    /// assert_eq!(other.view_async(0, 9).await?, b"two three");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`File::copy_range_to`].
+    pub fn copy_range_to_async(
+        &self,
+        range: impl RangeBounds<u64>,
+        target: &File,
+        at_bytes: u64,
+    ) -> impl Future<Output = Result<u64>> + Send + 'static {
+        let (file, target) = (self.clone(), target.clone());
+        let range = (range.start_bound().cloned(), range.end_bound().cloned());
+        async move {
+            let Some(copy) = file.plan_copy(&range, &target, at_bytes)? else { return Ok(0) };
+            let left = match copy.source {
+                Some(source) => copy.target.clone_from_async(copy.written, source, copy.read.start).await?,
+                None => vec![copy.written],
+            };
+            for piece in pieces(&left) {
+                let view = file.view_async(copy.source_bytes(piece), piece.len() as usize).await?;
+                let mut at_bytes = piece.start;
+                for chunk in view.chunks() {
+                    target.write_slice_async(chunk, at_bytes).await?;
+                    at_bytes += chunk.len() as u64;
+                }
+            }
+            Ok(copy.read.len())
+        }
+    }
+
+    /// `None` if there is nothing to copy.
+    fn plan_copy<'a>(
+        &'a self,
+        range: &impl RangeBounds<u64>,
+        target: &'a File,
+        at_bytes: u64,
+    ) -> Result<Option<CopyPlan<'a>>> {
+        let to = target.writable(Operation::Write)?;
+        let range = byte_range(range, || self.len())?;
+        let read = if range.is_empty() { return Ok(None) } else { range.clip(self.len()?) };
+        to.check_end(at_bytes, read.len() as usize)?;
+        let written = ByteRange::at(at_bytes, read.len());
+        let source = match &self.contents {
+            Contents::Stored(source) => Some(source),
+            Contents::Memory(_) => None,
+        };
+        if source.is_some_and(|from| from.open.opened().key == to.open.opened().key)
+            && !read.intersect(written).is_empty()
+        {
+            let error = io::Error::new(io::ErrorKind::InvalidInput, "the range overlaps its copy");
+            return Err(Error::at(Operation::Write, target.path(), at_bytes, error));
+        }
+        Ok(Some(CopyPlan { read, written, source, target: to }))
+    }
+}
+
+/// A copy that may be made.
+struct CopyPlan<'a> {
+    read: ByteRange,
+    written: ByteRange,
+    /// `None` for a file in memory.
+    source: Option<&'a Arc<Source>>,
+    target: &'a Arc<Source>,
+}
+
+impl CopyPlan<'_> {
+    /// Where the bytes of a part of what is written come from.
+    fn source_bytes(&self, part: ByteRange) -> u64 {
+        self.read.start + (part.start - self.written.start)
+    }
+}
+
+/// The ranges in parts of up to [`COPY_BYTES`].
+fn pieces(ranges: &[ByteRange]) -> impl Iterator<Item = ByteRange> {
+    ranges.iter().flat_map(|range| {
+        let starts = (range.start..range.end).step_by(COPY_BYTES as usize);
+        starts.map(|start| ByteRange::at(start, (range.end - start).min(COPY_BYTES)))
+    })
+}
+
+/// Bytes that a copy moves at once.
+const COPY_BYTES: u64 = 1 << 20;
