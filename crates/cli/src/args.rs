@@ -152,14 +152,8 @@ fn missing_option(error: &clap::Error, command: Option<&str>) -> Option<&'static
     (error.kind() == ErrorKind::UnknownArgument).then_some(*hint)
 }
 
-const OPTIONS_OF_GNU: [(&str, &[&str], &str); 7] = [
-    (
-        "cp",
-        &["-a", "--archive"],
-        "-rp copies a directory with permissions, owners and times; hard links become files of their own",
-    ),
-    ("cp", &["-d", "-P", "--no-dereference"], "with -r symbolic links are copied as links"),
-    ("cp", &["-L", "-H", "--dereference"], "without -r symbolic links are followed"),
+const OPTIONS_OF_GNU: [(&str, &[&str], &str); 5] = [
+    ("cp", &["-L", "-H", "--dereference"], "without -r, -d and -P symbolic links are followed"),
     ("cp", &["-i", "--interactive", "-u", "--update"], "-n leaves destinations that exist as they are"),
     ("cp", &["-l", "--link", "-s", "--symbolic-link"], "ln makes links; --reflink always shares blocks"),
     ("cp", &["-t", "--target-directory", "-T", "--no-target-directory"], "the destination is the last path"),

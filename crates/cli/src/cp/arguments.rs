@@ -15,6 +15,7 @@ use crate::shared::output::JsonArguments;
 #[command(
     override_usage = "headwater cp [OPTIONS] <SOURCE> <DEST>\n       headwater cp [OPTIONS] <SOURCE>... <DIRECTORY>"
 )]
+#[command(args_override_self = true)] // of `--reflink auto --reflink never` the last counts
 pub(crate) struct CopyArguments {
     /// Files and block devices to copy, and with -r directories, then the destination: a file, or an existing directory.
     #[arg(value_name = "PATH", required = true, num_args = 2..)]
@@ -31,13 +32,32 @@ pub(crate) struct CopyArguments {
     /// Print each source and its destination.
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// Leave destinations that exist as they are.
-    #[arg(short, long, conflicts_with = "force")]
-    pub(crate) no_clobber: bool,
-    /// Preserve permissions, times and extended attributes, access control lists included, and where this user may set them owner
-    /// and group. Without it the copy gets the source's permissions less the umask.
+    /// Leave destinations that exist as they are, also with --force.
     #[arg(short, long)]
-    pub(crate) preserve: bool,
+    pub(crate) no_clobber: bool,
+    /// As --preserve without a list.
+    #[arg(short = 'p')]
+    pub(crate) preserve_most: bool,
+    /// What the copy keeps of the source. Without a list: mode,ownership,timestamps,xattr, as far as this user may set them. Without
+    /// this option the copy gets the source's permissions less the umask.
+    #[arg(
+        long,
+        value_name = "LIST",
+        num_args = 0..=1,
+        require_equals = true,
+        value_delimiter = ',',
+        default_missing_value = "mode,ownership,timestamps,xattr"
+    )]
+    pub(crate) preserve: Vec<Attribute>,
+    /// Copy symbolic links as links, and files that are hard links of each other too: --preserve=links.
+    #[arg(short = 'd')]
+    pub(crate) links: bool,
+    /// Copy symbolic links as links; the default with -r.
+    #[arg(short = 'P', long)]
+    pub(crate) no_dereference: bool,
+    /// Copy directories and keep all that can be kept: -d -r --preserve=all.
+    #[arg(short, long)]
+    pub(crate) archive: bool,
     /// Return only when the copy and its name survive a loss of power.
     #[arg(long)]
     pub(crate) sync: bool,
@@ -59,6 +79,40 @@ impl CopyArguments {
     pub(crate) fn plain(paths: Vec<OsString>) -> CopyArguments {
         CopyArguments { paths: paths.into_iter().map(PathBuf::from).collect(), ..CopyArguments::default() }
     }
+
+    /// Whether copies keep an attribute.
+    pub(super) fn keeps(&self, attribute: Attribute) -> bool {
+        let wants = |wanted: &Attribute| *wanted == attribute || *wanted == Attribute::All;
+        self.archive
+            || self.preserve.iter().any(wants)
+            || (self.links && attribute == Attribute::Links)
+            || (self.preserve_most && attribute != Attribute::Links)
+    }
+
+    pub(super) fn is_recursive(&self) -> bool {
+        self.recursive || self.archive
+    }
+
+    /// Whether a symbolic link that is a source is copied as a link.
+    pub(super) fn copies_links(&self) -> bool {
+        self.is_recursive() || self.links || self.no_dereference
+    }
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Attribute {
+    /// Permissions and access control lists.
+    Mode,
+    /// Owner and group.
+    Ownership,
+    /// Times of the last access and modification.
+    Timestamps,
+    /// Files that are hard links of each other are so in the copy.
+    Links,
+    /// Extended attributes.
+    Xattr,
+    /// All of these.
+    All,
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -85,6 +139,7 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   headwater cp disk.img /backup/            into a directory
   headwater cp -rp photos/ /backup/         a directory, with permissions, owners and times
+  headwater cp -a photos/ /backup/          and hard links stay hard links
   headwater cp --sync --verify disk.img copy.img
   headwater cp --reflink never a b          move the bytes, whatever the file system could share
   headwater cp /dev/nvme0n1p2 part.img      a whole partition

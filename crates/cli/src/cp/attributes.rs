@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   without --preserve: permissions less the umask
-//!   with it: permissions as they are ─► extended attributes, access control lists among them ─► times, last
+//!   with it, each as it is wanted: owner ─► permissions ─► extended attributes, access control lists among them ─► times, last
 //! ```
 //!
 //! Owns: which attributes a copy gets.
@@ -13,11 +13,15 @@ use std::fs::{File, FileTimes, Metadata, Permissions};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::sync::OnceLock;
 
 use headwater::ring::{FileKind, OpenFile};
-use rustix::fs::{Mode, XattrFlags, fgetxattr, flistxattr, fsetxattr};
+use rustix::fs::{AtFlags, CWD, Mode, Timespec, Timestamps, XattrFlags, fgetxattr, flistxattr, fsetxattr};
 use rustix::io::Errno;
+use rustix::process::{Gid, Uid};
+
+use super::arguments::{Attribute, CopyArguments};
 
 /// Gives `target` the permissions of the source, less the umask.
 ///
@@ -27,18 +31,83 @@ pub(super) fn permit(source: &OpenFile, metadata: &Metadata, target: &File) -> i
     target.set_permissions(Permissions::from_mode(mode(source, metadata) & !mask()))
 }
 
-/// Gives a copied directory its permissions, and if they are preserved its owner and times.
+/// Which attributes are those of the source.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Kept {
+    mode: bool,
+    ownership: bool,
+    timestamps: bool,
+    xattr: bool,
+    /// Whether a copy fails that cannot have one of them: not if they are only among all that is kept.
+    needs_xattr: bool,
+}
+
+impl Kept {
+    pub(super) fn of(arguments: &CopyArguments) -> Kept {
+        Kept {
+            mode: arguments.keeps(Attribute::Mode),
+            ownership: arguments.keeps(Attribute::Ownership),
+            timestamps: arguments.keeps(Attribute::Timestamps),
+            xattr: arguments.keeps(Attribute::Xattr),
+            needs_xattr: arguments.preserve_most || arguments.preserve.contains(&Attribute::Xattr),
+        }
+    }
+
+    pub(super) fn is_any(self) -> bool {
+        self.mode || self.ownership || self.timestamps || self.xattr
+    }
+}
+
+/// Gives a copied directory its attributes. A directory that was there before keeps those that are not taken from the source.
 ///
 /// # Errors
 /// What the system calls report.
-pub(super) fn set_on_directory(metadata: &Metadata, target: &File, preserve: bool) -> io::Result<()> {
+pub(super) fn set_on_directory(
+    metadata: &Metadata,
+    target: &File,
+    is_new: bool,
+    kept: Kept,
+) -> io::Result<()> {
     let bits = metadata.permissions().mode() & DIRECTORY_BITS;
-    if !preserve {
-        return target.set_permissions(Permissions::from_mode(bits & !mask()));
+    if kept.ownership {
+        give(metadata, target)?;
     }
-    give(metadata, target)?;
-    target.set_permissions(Permissions::from_mode(bits))?;
-    target.set_times(FileTimes::new().set_accessed(metadata.accessed()?).set_modified(metadata.modified()?))
+    if kept.mode {
+        target.set_permissions(Permissions::from_mode(bits))?;
+    } else if is_new {
+        target.set_permissions(Permissions::from_mode(bits & !mask()))?;
+    }
+    if kept.timestamps { target.set_times(times(metadata)?) } else { Ok(()) }
+}
+
+/// Gives what is neither file nor directory its attributes; a symbolic link has no permissions of its own.
+///
+/// # Errors
+/// What the system calls report.
+pub(super) fn set_on_node(metadata: &Metadata, target: &Path, kept: Kept) -> io::Result<()> {
+    if kept.ownership {
+        let ids = (Some(Uid::from_raw(metadata.uid())), Some(Gid::from_raw(metadata.gid())));
+        match rustix::fs::chownat(CWD, target, ids.0, ids.1, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(()) | Err(Errno::PERM) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if kept.mode && !metadata.is_symlink() {
+        std::fs::set_permissions(target, Permissions::from_mode(metadata.mode() & PERMISSION_BITS))?;
+    }
+    if kept.timestamps {
+        let time = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec };
+        let times = Timestamps {
+            last_access: time(metadata.atime(), metadata.atime_nsec()),
+            last_modification: time(metadata.mtime(), metadata.mtime_nsec()),
+        };
+        rustix::fs::utimensat(CWD, target, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+    }
+    Ok(())
+}
+
+fn times(metadata: &Metadata) -> io::Result<FileTimes> {
+    Ok(FileTimes::new().set_accessed(metadata.accessed()?).set_modified(metadata.modified()?))
 }
 
 /// Gives `target` owner and group of the source, as far as this user may.
@@ -54,18 +123,28 @@ fn give(metadata: &Metadata, target: &File) -> io::Result<()> {
     }
 }
 
-/// Gives `target` owner, permissions, extended attributes and times of the source.
+/// Gives `target` the attributes of the source that are kept.
 ///
 /// # Errors
 /// What the system calls report, except for attributes outside of `user.` that this user may not set or the file system does not have.
-pub(super) fn preserve(source: &OpenFile, metadata: &Metadata, target: &File) -> io::Result<()> {
-    give(metadata, target)?;
-    target.set_permissions(Permissions::from_mode(mode(source, metadata)))?;
-    if source.kind() == FileKind::Regular {
-        copy_extended(source.buffered(), target)?;
+pub(super) fn preserve(source: &OpenFile, metadata: &Metadata, target: &File, kept: Kept) -> io::Result<()> {
+    if kept.ownership {
+        give(metadata, target)?;
     }
-    let times = FileTimes::new().set_accessed(metadata.accessed()?).set_modified(metadata.modified()?);
-    target.set_times(times)
+    if kept.mode {
+        let is_same_owner = target.metadata().is_ok_and(|copy| owners(&copy) == owners(metadata));
+        let is_whole = source.kind() == FileKind::Regular && is_same_owner;
+        let bits = if is_whole { metadata.mode() & ALL_BITS } else { mode(source, metadata) };
+        target.set_permissions(Permissions::from_mode(bits))?;
+    }
+    if source.kind() == FileKind::Regular {
+        copy_extended(source.buffered(), target, kept)?;
+    }
+    if kept.timestamps { target.set_times(times(metadata)?) } else { Ok(()) }
+}
+
+fn owners(metadata: &Metadata) -> (u32, u32) {
+    (metadata.uid(), metadata.gid())
 }
 
 fn mode(source: &OpenFile, metadata: &Metadata) -> u32 {
@@ -86,21 +165,28 @@ pub(super) fn mask() -> u32 {
     })
 }
 
-fn copy_extended(source: BorrowedFd<'_>, target: &File) -> io::Result<()> {
+fn copy_extended(source: BorrowedFd<'_>, target: &File, kept: Kept) -> io::Result<()> {
+    if !kept.mode && !kept.xattr {
+        return Ok(());
+    }
     let names = match whole(|buffer| flistxattr(source, buffer)) {
         // A file system that has none.
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
         names => names?,
     };
     for name in names.split_inclusive(|&byte| byte == 0) {
+        // Access control lists are permissions.
+        if !(if name.starts_with(b"system.posix_acl_") { kept.mode } else { kept.xattr }) {
+            continue;
+        }
         let name = CString::from_vec_with_nul(name.to_vec()).map_err(|_| Errno::INVAL)?;
         let copied = whole(|buffer| fgetxattr(source, &name, buffer))
             .and_then(|value| fsetxattr(target, &name, &value, XattrFlags::empty()));
         match copied {
             // Taken away meanwhile.
             Ok(()) | Err(Errno::NODATA) => {}
-            Err(Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) if !name.as_bytes().starts_with(b"user.") => {
-            }
+            Err(Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS)
+                if !kept.needs_xattr || !name.as_bytes().starts_with(b"user.") => {}
             Err(error) => {
                 let text =
                     format!("its extended attribute {} cannot be set: {error}", name.to_string_lossy());
@@ -128,7 +214,10 @@ fn whole(call: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::R
 /// The longest list of names, and the longest value, that the kernel takes (`XATTR_SIZE_MAX`).
 const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
 
-/// The bits for reading, writing and executing: a copy does not become setuid or setgid.
+/// All that `chmod(2)` sets. A copy is setuid or setgid for the same owner only.
+const ALL_BITS: u32 = 0o7777;
+
+/// The bits for reading, writing and executing.
 const PERMISSION_BITS: u32 = 0o777;
 
 /// The same, the sticky bit and the inheritance of the group.

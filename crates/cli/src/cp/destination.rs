@@ -40,7 +40,9 @@ pub(super) struct Destination {
 pub(super) enum Replace {
     /// A regular file that may be written and has one hard link.
     Ordinary,
-    /// Also a regular file that is write-protected or has several hard links.
+    /// Also one with several hard links: those of the source are kept, and a copy that is made again has them already.
+    Linked,
+    /// Also a regular file that is write-protected.
     Forced,
 }
 
@@ -49,12 +51,16 @@ impl Destination {
     ///
     /// # Errors
     /// One sentence for the user.
-    pub(super) fn find(shown: PathBuf) -> Result<Destination, String> {
+    pub(super) fn find(shown: PathBuf, replace: Replace) -> Result<Destination, String> {
         let failed =
             |error: &dyn std::fmt::Display| format!("failed to write {}: {error}", shown.maybe_quote());
         let is_link = fs::symlink_metadata(&shown).is_ok_and(|metadata| metadata.is_symlink());
         let path = match fs::canonicalize(&shown) {
             Ok(path) if is_link => path,
+            // A loop leads to nothing that could be created or replaced, so the link itself is.
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) && replace == Replace::Forced => {
+                return Ok(Destination { path: shown.clone(), shown, existing: None });
+            }
             Err(error) if is_link => {
                 return Err(failed(&format_args!("it is a symbolic link that leads nowhere ({error})")));
             }
@@ -70,6 +76,11 @@ impl Destination {
             destination.check_parent()?;
         }
         Ok(destination)
+    }
+
+    /// The path with symbolic links resolved.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Whether it is the same file as the source.
@@ -98,7 +109,7 @@ impl Destination {
         if replace == Replace::Forced {
             return Ok(());
         }
-        if existing.nlink() > 1 {
+        if existing.nlink() > 1 && replace == Replace::Ordinary {
             let names = existing.nlink();
             return refused(&format!(
                 "it is one of {names} names of a file; --force replaces this one alone"
@@ -186,6 +197,28 @@ impl Destination {
         let name = first_free(|number| {
             let name = self.name_meanwhile(number);
             link(&name).map(|()| name).map_err(io::Error::from)
+        })?;
+        fs::rename(&name, &self.path).inspect_err(|_| {
+            // The first error counts; what is left says by its name what it is.
+            let _ = fs::remove_file(&name);
+        })
+    }
+
+    /// Makes the destination one more name of `copy`, atomically for other processes.
+    ///
+    /// # Errors
+    /// What `link(2)` and `rename(2)` report; the destination is as it was then.
+    pub(super) fn link(&self, copy: &Path) -> io::Result<()> {
+        if self.existing.is_none() {
+            return fs::hard_link(copy, &self.path);
+        }
+        // A rename between two names of one file does nothing, and leaves both.
+        if self.is(&fs::metadata(copy)?) {
+            return Ok(());
+        }
+        let name = first_free(|number| {
+            let name = self.name_meanwhile(number);
+            fs::hard_link(copy, &name).map(|()| name)
         })?;
         fs::rename(&name, &self.path).inspect_err(|_| {
             // The first error counts; what is left says by its name what it is.

@@ -17,6 +17,8 @@ pub(super) struct Entry {
     /// Bytes of data copied: holes do not count, and shared blocks neither.
     pub(super) copied_bytes: u64,
     pub(super) shares_blocks: bool,
+    /// With --preserve=links: whether a regular file became another name of a copy that was made before.
+    pub(super) is_hard_link: bool,
     /// Whether the existing file was overwritten in place, as no other file could take its place.
     pub(super) in_place: bool,
     /// With --verify: where the files were read from when they were compared.

@@ -14,6 +14,8 @@ mod attributes;
 mod destination;
 mod entry;
 mod guard;
+mod kernel_copy;
+mod links;
 mod pipeline;
 mod progress;
 mod room;
@@ -34,7 +36,6 @@ use headwater::ring::{Access, DirectIo, FileKind, OpenFile, Route};
 use headwater::testing::Pressure;
 use headwater::{ByteRange, Engine};
 use os_display::Quotable;
-use rustix::io::Errno;
 
 pub(crate) use arguments::{CopyArguments, EXAMPLES, Reflink, Sparse};
 pub(crate) use guard::{Guard, run as run_guard};
@@ -42,9 +43,13 @@ pub(crate) use guard::{Guard, run as run_guard};
 use crate::shared::complain::{complain, exit_code_of};
 use crate::shared::output::{self, JsonTo};
 use crate::shared::units::readable;
+use arguments::Attribute;
+use attributes::Kept;
 use destination::{Destination, Replace, Unfinished};
 use entry::Entry;
-use pipeline::{OnCopied, Pipeline};
+use kernel_copy::{Sharing, copy_by_kernel, through_kernel};
+use links::Links;
+use pipeline::Pipeline;
 use progress::Progress;
 use tree::Walk;
 use verify::Depth;
@@ -69,9 +74,16 @@ fn copy_all(arguments: &CopyArguments, entries: &mut Vec<Entry>) -> ExitCode {
         ));
         return ExitCode::FAILURE;
     }
-    let (made, entry) = (HashSet::new(), Entry::default());
-    let left_to_kernel_bytes = 0;
-    let mut copier = Copier { arguments, pipeline: None, engine: None, made, left_to_kernel_bytes, entry };
+    let mut copier = Copier {
+        arguments,
+        kept: Kept::of(arguments),
+        pipeline: None,
+        engine: None,
+        made: HashSet::new(),
+        links: Links::default(),
+        left_to_kernel_bytes: 0,
+        entry: Entry::default(),
+    };
     let mut code = ExitCode::SUCCESS;
     let shows = arguments.verbose && arguments.json.to() != JsonTo::StandardOutput;
     let mut on_copied = |copied: Copied| {
@@ -88,7 +100,7 @@ fn copy_all(arguments: &CopyArguments, entries: &mut Vec<Entry>) -> ExitCode {
             Some(name) => into.join(name),
             None => into.clone(),
         };
-        if arguments.recursive {
+        if arguments.copies_links() {
             Walk::new(&mut copier, &mut on_copied).copy(source, shown);
         } else {
             on_copied(copier.copy_noted(source, shown));
@@ -130,12 +142,15 @@ impl Failure {
 
 struct Copier<'a> {
     arguments: &'a CopyArguments,
+    kept: Kept,
     /// Built for the first file that is large enough.
     pipeline: Option<Pipeline>,
     /// The engine that --verify reads with.
     engine: Option<Engine>,
     /// Destinations of this command so far, so that it does not replace its own copies.
     made: HashSet<PathBuf>,
+    /// The copies of files with several names, where these are kept.
+    links: Links,
     /// Bytes of this command that the kernel has still to write, for all we know.
     left_to_kernel_bytes: u64,
     /// The JSON of the current source.
@@ -172,8 +187,12 @@ impl Copier<'_> {
         }
         let source = Source::open(path)?;
         self.entry.length_bytes = source.length_bytes;
-        let destination = Destination::find(shown)?;
-        self.check(&source, &destination)?;
+        let replace = self.replace(&source);
+        let destination = Destination::find(shown, replace)?;
+        self.check(&source, &destination, replace)?;
+        if self.link(&source.metadata, &destination)? {
+            return Ok(());
+        }
         let text = |failure| tell(&failure, &source, &destination, 0);
         let unfinished = destination.begin().map_err(|error| text(Failure::of_target(error)))?;
         if unfinished.is_in_place() {
@@ -187,19 +206,59 @@ impl Copier<'_> {
         if self.arguments.sync && !self.entry.in_place {
             destination.sync_directory().map_err(|error| text(Failure::of_target(error)))?;
         }
+        self.links_note(&source.metadata, destination.path());
         self.made.insert(destination.shown);
         Ok(())
     }
 
-    fn check(&self, source: &Source<'_>, destination: &Destination) -> Result<(), String> {
+    /// Makes the destination another name of the copy that was made of the same file, if there is one and hard links are kept.
+    fn link(&mut self, source: &Metadata, destination: &Destination) -> Result<bool, String> {
+        let Some(copy) = self.links.copy_of(source) else { return Ok(false) };
+        let failed = |error: io::Error| {
+            let (shown, copy) = (destination.shown.maybe_quote(), copy.maybe_quote());
+            format!("failed to write {shown} as another name of {copy}: {error}")
+        };
+        destination.link(copy).map_err(failed)?;
+        self.entry.is_hard_link = true;
+        self.made.insert(destination.shown.clone());
+        Ok(true)
+    }
+
+    /// Keeps in mind where a source was copied to, if hard links are kept and it may come again. Where symbolic links are followed, any
+    /// may.
+    fn links_note(&mut self, source: &Metadata, copy: &Path) {
+        let may_come_again = source.nlink() > 1 || !self.arguments.copies_links();
+        if may_come_again && self.arguments.keeps(Attribute::Links) {
+            self.links.note(source, copy);
+        }
+    }
+
+    fn check(&self, source: &Source<'_>, destination: &Destination, replace: Replace) -> Result<(), String> {
         let (from, to) = (source.path.maybe_quote(), destination.shown.maybe_quote());
         if destination.is(&source.metadata) {
             return Err(format!("failed to copy {from}: {to} is the same file"));
         }
-        if self.made.contains(&destination.shown) {
-            return Err(format!("failed to copy {from}: {to} was just made of another source"));
+        self.check_made(source.path, &destination.shown)?;
+        destination.check(replace)
+    }
+
+    /// Which existing files a copy of this source may replace.
+    fn replace(&self, source: &Source<'_>) -> Replace {
+        let keeps_links = source.metadata.nlink() > 1 && self.arguments.keeps(Attribute::Links);
+        match self.arguments.force {
+            true => Replace::Forced,
+            false if keeps_links => Replace::Linked,
+            false => Replace::Ordinary,
         }
-        destination.check(if self.arguments.force { Replace::Forced } else { Replace::Ordinary })
+    }
+
+    /// Refuses to replace a copy of this command.
+    fn check_made(&self, source: &Path, shown: &Path) -> Result<(), String> {
+        if !self.made.contains(shown) {
+            return Ok(());
+        }
+        let (from, to) = (source.maybe_quote(), shown.maybe_quote());
+        Err(format!("failed to copy {from}: {to} was just made of another source"))
     }
 
     /// Empties a file that is overwritten in place, unless there is clearly too little space for the new contents.
@@ -246,18 +305,19 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// Sets the attributes. A file that is overwritten in place keeps its permissions unless --preserve is given, which takes its owner.
+    /// Sets the attributes. A file that is overwritten in place keeps those that are not preserved.
     fn set_attributes(&self, source: &Source<'_>, unfinished: &Unfinished) -> io::Result<()> {
         let (open, metadata, file) = (&source.open, &source.metadata, unfinished.file());
-        match (self.arguments.preserve, unfinished.is_in_place()) {
-            (true, false) => attributes::preserve(open, metadata, file),
-            (false, false) => attributes::permit(open, metadata, file),
-            (false, true) => Ok(()),
-            (true, true) => attributes::preserve(open, metadata, file).map_err(|error| {
-                let text = "its contents are those of the source, but not its permissions and times";
-                io::Error::new(error.kind(), format!("{text}: {error}"))
-            }),
+        if !unfinished.is_in_place() {
+            attributes::permit(open, metadata, file)?;
         }
+        attributes::preserve(open, metadata, file, self.kept).map_err(|error| {
+            if !unfinished.is_in_place() {
+                return error;
+            }
+            let text = "its contents are those of the source, but not its permissions and times";
+            io::Error::new(error.kind(), format!("{text}: {error}"))
+        })
     }
 
     /// Shares the source's blocks; `false` if all bytes have to be copied.
@@ -419,84 +479,11 @@ fn open_again(unfinished: &Unfinished) -> Result<Arc<OpenFile>, Failure> {
     Ok(Arc::new(open.map_err(Failure::of_target)?))
 }
 
-fn through_kernel(
-    source: &OpenFile,
-    target: &OpenFile,
-    range: ByteRange,
-    on_copied: OnCopied<'_>,
-) -> Result<(), Failure> {
-    through_kernel_to(source, target, range, on_copied).map(|_| ())
-}
-
 /// How a file is copied.
 #[derive(Clone, Copy)]
 struct How {
     writes_by: Route,
     sharing: Sharing,
-}
-
-/// Whether source and copy may share blocks, and holes: the kernel's own copy does so where it can.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Sharing {
-    Allowed,
-    Forbidden,
-}
-
-/// Copies all of a range through the page cache: inside of the kernel, or where that refuses through a buffer.
-fn copy_by_kernel(
-    source: &OpenFile,
-    target: &OpenFile,
-    range: ByteRange,
-    on_copied: OnCopied<'_>,
-    sharing: Sharing,
-) -> Result<(), Failure> {
-    let (mut from, mut to) = (range.start, range.start);
-    while from < range.end && sharing == Sharing::Allowed {
-        let length = (range.end - from).min(KERNEL_COPY_BYTES) as usize;
-        let (source, target) = (source.buffered(), target.buffered());
-        match rustix::fs::copy_file_range(source, Some(&mut from), target, Some(&mut to), length) {
-            Ok(copied_bytes) if copied_bytes > 0 => on_copied(copied_bytes as u64),
-            Err(Errno::INTR) => {}
-            // The end of the file, or an error: the copy through a buffer tells of which side.
-            Ok(_) | Err(_) => break,
-        }
-    }
-    let rest = ByteRange::new(from, range.end);
-    let end_bytes = through_kernel_to(source, target, rest, on_copied)?;
-    if end_bytes < range.end { Err(pipeline::became_shorter(range)) } else { Ok(()) }
-}
-
-/// Copies through a buffer, up to the end of the range or of the file. Returns that position.
-fn through_kernel_to(
-    source: &OpenFile,
-    target: &OpenFile,
-    range: ByteRange,
-    on_copied: OnCopied<'_>,
-) -> Result<u64, Failure> {
-    let mut buffer = vec![0; COPY_BYTES.min(usize::try_from(range.len()).unwrap_or(usize::MAX))];
-    let mut position_bytes = range.start;
-    while position_bytes < range.end {
-        let length = buffer.len().min(usize::try_from(range.end - position_bytes).unwrap_or(usize::MAX));
-        let of = |side| move |error| Failure { side, offset_bytes: Some(position_bytes), error };
-        let read = source.read_blocking(Route::Buffered, &mut buffer[..length], position_bytes);
-        let read_bytes = read.map_err(of(Side::Source))?;
-        if read_bytes == 0 {
-            break;
-        }
-        write_all(target, &buffer[..read_bytes], position_bytes).map_err(of(Side::Target))?;
-        position_bytes += read_bytes as u64;
-        on_copied(read_bytes as u64);
-    }
-    Ok(position_bytes)
-}
-
-/// Writes all bytes. After a short write it goes on: if the cause was an error, the next write reports it.
-fn write_all(target: &OpenFile, bytes: &[u8], offset_bytes: u64) -> io::Result<()> {
-    let mut done = 0;
-    while done < bytes.len() {
-        done += target.write_blocking(Route::Buffered, &bytes[done..], offset_bytes + done as u64)?;
-    }
-    Ok(())
 }
 
 /// The error text of a failed copy. The unfinished copy takes up `taken_bytes` of the space.
@@ -535,11 +522,5 @@ const LEFT_TO_KERNEL_DIVISOR: u64 = 8;
 /// Up to here the kernel writes in time, however small the cgroup.
 const LEFT_UNCHECKED_BYTES_MAX: u64 = 16 << 20;
 
-/// Copied by one system call: progress is shown, and signals are taken, a few times a second even on a slow device.
-const KERNEL_COPY_BYTES: u64 = 16 << 20;
-
 /// Below this size, building a queue takes longer than copying the bytes.
 const QUEUE_BYTES_MIN: u64 = 1 << 20;
-
-/// The same as in `headwater cat`.
-const COPY_BYTES: usize = 256 << 10;

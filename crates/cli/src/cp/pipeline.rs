@@ -24,6 +24,7 @@ use headwater::{ByteRange, DriverKind};
 use headwater_core::units::PAGE_SIZE_BYTES;
 use rustix::io::Errno;
 
+use super::kernel_copy;
 use super::{Failure, How, Side};
 
 /// The queue and the memory of all files that one command copies.
@@ -213,7 +214,7 @@ impl Copy<'_> {
             skipped -= begin;
             let length = (extent.len() - begin).min((range.end - start_bytes) as usize);
             let bytes = &extent[begin..begin + length];
-            super::write_all(self.target, bytes, start_bytes).map_err(|error| writing(range, error))?;
+            kernel_copy::write_all(self.target, bytes, start_bytes).map_err(|error| writing(range, error))?;
             start_bytes += length as u64;
         }
         Ok(())

@@ -49,8 +49,11 @@ impl<'a, 'b> Walk<'a, 'b> {
         let found = fs::symlink_metadata(source);
         let found = found.map_err(|error| format!("failed to open {}: {error}", source.maybe_quote()));
         match found {
-            Ok(metadata) if metadata.is_dir() => self.copy_directory(source, &target, &metadata),
-            Ok(metadata) if metadata.is_file() => {
+            Ok(metadata) if metadata.is_dir() && self.copier.arguments.is_recursive() => {
+                self.copy_directory(source, &target, &metadata);
+            }
+            // A directory is refused there.
+            Ok(metadata) if metadata.is_file() || metadata.is_dir() => {
                 let copied = self.copier.copy_noted(source, target);
                 (self.on_copied)(copied);
             }
@@ -75,12 +78,12 @@ impl<'a, 'b> Walk<'a, 'b> {
             self.copy_any(&source.join(&name), target.join(&name));
         }
         self.note(source, target, |walk| {
-            let preserve = walk.copier.arguments.preserve;
-            if !is_new && !preserve {
+            let kept = walk.copier.kept;
+            if !is_new && !kept.is_any() {
                 return Ok(());
             }
-            let set =
-                File::open(target).and_then(|file| attributes::set_on_directory(metadata, &file, preserve));
+            let set = File::open(target)
+                .and_then(|file| attributes::set_on_directory(metadata, &file, is_new, kept));
             set.map_err(|error| failed_to_write(target, &error))
         });
     }
@@ -109,6 +112,7 @@ impl<'a, 'b> Walk<'a, 'b> {
         if self.copier.arguments.no_clobber && fs::symlink_metadata(target).is_ok() {
             return Ok(());
         }
+        self.copier.check_made(source, target)?;
         let made = self.make_once(source, target, metadata);
         let made = match made {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !target.is_dir() => {
@@ -117,12 +121,22 @@ impl<'a, 'b> Walk<'a, 'b> {
             made => made,
         };
         made.map_err(|error| failed_to_write(target, &error))?;
+        self.copier.links_note(metadata, target);
         // A later source of this command does not write through the new link.
         self.copier.made.insert(target.to_owned());
         Ok(())
     }
 
     fn make_once(&self, source: &Path, target: &Path, metadata: &Metadata) -> io::Result<()> {
+        if let Some(copy) = self.copier.links.copy_of(metadata) {
+            // Of a symbolic link, not of what it leads to.
+            return fs::hard_link(copy, target);
+        }
+        self.make_new(source, target, metadata)?;
+        attributes::set_on_node(metadata, target, self.copier.kept)
+    }
+
+    fn make_new(&self, source: &Path, target: &Path, metadata: &Metadata) -> io::Result<()> {
         let kind = metadata.file_type();
         let node = match () {
             () if kind.is_symlink() => return std::os::unix::fs::symlink(fs::read_link(source)?, target),

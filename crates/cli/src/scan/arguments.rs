@@ -24,8 +24,8 @@ pub(crate) struct ScanFilesArguments {
     /// Hash the files, and print a line for each in the format of sha256sum.
     #[arg(long, value_name = "ALGORITHM")]
     pub(crate) hash: Option<Algorithm>,
-    /// Read lists of sums that --hash printed, and verify the files that they name. The sums are BLAKE3 unless --hash says
-    /// otherwise.
+    /// Read lists of sums, and verify the files that they name. Understands what --hash, sha256sum, b3sum and xxh128sum print, with
+    /// --tag or without. Without --hash, the first lines show the algorithm.
     #[arg(long)]
     pub(crate) check: bool,
     /// With --check: print no lines for files that match.
@@ -47,10 +47,6 @@ pub(crate) struct ScanFilesArguments {
 }
 
 impl ScanFilesArguments {
-    pub(crate) fn algorithm(&self) -> Option<Algorithm> {
-        self.hash.or(self.check.then_some(Algorithm::Blake3))
-    }
-
     pub(crate) fn threads(&self) -> usize {
         let processors = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         self.threads.map_or_else(processors, NonZeroUsize::get)
@@ -79,6 +75,10 @@ it are skipped. Lines come in that order, however many files are read at the sam
 
 Without --hash, unreadable places are located page by page, and everything around them is read.
 With --hash, a file with an unreadable place fails and has no line.
+
+With --check, all sums are of one algorithm: that of --hash, else that of the first tag, else the one
+whose sums are as long as the first and agree with one of the first 16 files. Lists may be of any
+length; they are verified while they are read.
 
 Lines of blake3 have the format of b3sum, lines of sha256 that of sha256sum, lines of xxh3 that of
 xxh128sum (128 bits). Lines of crc32c have the same form with 8 digits; other tools do not verify

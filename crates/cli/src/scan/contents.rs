@@ -69,6 +69,7 @@ pub(super) struct Contents<'a> {
 impl<'a> Contents<'a> {
     pub(super) fn new(
         arguments: &'a ScanFilesArguments,
+        algorithm: Option<Algorithm>,
         files_max: usize,
         progress: &'a Progress,
         is_stopped: &'a AtomicBool,
@@ -76,7 +77,7 @@ impl<'a> Contents<'a> {
         let threads = arguments.threads();
         Contents {
             arguments,
-            algorithm: arguments.algorithm(),
+            algorithm,
             hashing: Gate::new(threads),
             large: Gate::new(threads.max(LARGE_FILES)),
             files_max,

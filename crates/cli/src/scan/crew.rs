@@ -7,7 +7,7 @@
 //!
 //! Owns: threads, the order.
 //! Does not own: reading (`contents`), texts (`report`).
-//! Locks: jobs, then nothing; outcomes, then nothing. Directories are listed under the first, lines are written under the
+//! Locks: jobs, then nothing; outcomes, then nothing. Directories and lists are read under the first, lines are written under the
 //! second: a thread that waits for either has nothing else to do, and a separate thread for each would have to be woken for every file.
 
 use std::collections::BTreeMap;

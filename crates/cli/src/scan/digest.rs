@@ -37,6 +37,17 @@ impl Algorithm {
         self.to_possible_value().expect("none is hidden").get_name().to_owned()
     }
 
+    /// The algorithm whose sums other tools mark so.
+    pub(super) fn of_tag(tag: &str) -> Option<Algorithm> {
+        match tag {
+            "BLAKE3" => Some(Algorithm::Blake3),
+            "SHA256" | "SHA2-256" => Some(Algorithm::Sha256),
+            "XXH128" => Some(Algorithm::Xxh3),
+            "CRC32C" => Some(Algorithm::Crc32c),
+            _ => None,
+        }
+    }
+
     /// The name for people.
     pub(super) fn name(self) -> &'static str {
         match self {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   HASH, two blanks, NAME      \HASH, two blanks, NAME with \\ \n \r in place of backslash, line feed, carriage return
+//!   TAG (NAME) = HASH           the form of the BSDs, which is only read
 //! ```
 //!
 //! On a terminal, a name with other control characters, or with bytes that are not UTF-8, is quoted for a shell instead, as `ls`
@@ -14,6 +15,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use os_display::Quotable;
 
 use super::digest::Algorithm;
@@ -70,22 +72,70 @@ fn shown(path: &Path, target: Target) -> (&'static str, Vec<u8>) {
     ("\\", escaped.collect())
 }
 
-/// The sum and the name of a line without its end; `None` if it has another form.
-pub(super) fn parse(line: &[u8], algorithm: Algorithm) -> Option<(String, PathBuf)> {
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
+/// What a line of a list says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Line {
+    /// A sum, in small letters, and the name of its file. Without a tag, the algorithm is the first whose sums are as long.
+    Sum {
+        algorithm: Algorithm,
+        is_tagged: bool,
+        sum: String,
+        path: PathBuf,
+    },
+    /// A sum of an algorithm that is not offered, by its tag.
+    Unknown(String),
+    Malformed,
+}
+
+/// Understands a line without its end: those of `sha256sum`, `b3sum` and `xxh128sum`, with `--tag` or without, and those of
+/// `openssl dgst`. `algorithm` is that of sums without a tag; `None` if only their length says it.
+pub(super) fn parse(line: &[u8], algorithm: Option<Algorithm>) -> Line {
+    let line = line.strip_suffix(b"\r").unwrap_or(line).trim_ascii_start();
     let (is_escaped, line) = match line.strip_prefix(b"\\") {
         Some(rest) => (true, rest),
         None => (false, line),
     };
-    let (sum, rest) = line.split_at_checked(algorithm.digits())?;
-    // The second blank is a `*` where the file was read as "binary", which makes no difference here.
+    let Some((tag, sum, name)) = split_plain(line).or_else(|| split_tagged(line)) else {
+        return Line::Malformed;
+    };
+    let name = if is_escaped { unescape(name) } else { Some(name.to_vec()) };
+    let Some(name) = name.filter(|name| !name.is_empty()) else { return Line::Malformed };
+    let of_length = |algorithm: &Algorithm| algorithm.digits() == sum.len();
+    let found = match tag {
+        Some(tag) => match Algorithm::of_tag(tag) {
+            Some(algorithm) => Some(algorithm).filter(of_length),
+            None => return Line::Unknown(tag.to_owned()),
+        },
+        None => algorithm
+            .filter(of_length)
+            .or_else(|| Algorithm::value_variants().iter().copied().find(of_length)),
+    };
+    let Some(algorithm) = found else { return Line::Malformed };
+    let sum = sum.to_ascii_lowercase();
+    Line::Sum { algorithm, is_tagged: tag.is_some(), sum, path: OsString::from_vec(name).into() }
+}
+
+/// Tag, sum and name of a line `HASH  NAME`. The second blank is a `*` where the file was read as "binary", which makes no
+/// difference here.
+fn split_plain(line: &[u8]) -> Option<(Option<&str>, &str, &[u8])> {
+    let (sum, rest) = line.split_at(line.iter().position(|byte| *byte == b' ')?);
     let name = rest.strip_prefix(b"  ").or_else(|| rest.strip_prefix(b" *"))?;
-    if name.is_empty() || !sum.iter().all(u8::is_ascii_hexdigit) {
-        return None;
-    }
-    let name = if is_escaped { unescape(name)? } else { name.to_vec() };
-    let sum = String::from_utf8(sum.to_ascii_lowercase()).expect("hexadecimal digits are ASCII");
-    Some((sum, OsString::from_vec(name).into()))
+    Some((None, hexadecimal(sum)?, name))
+}
+
+/// The same of a line `TAG (NAME) = HASH`; `openssl dgst` leaves some of the blanks out.
+fn split_tagged(line: &[u8]) -> Option<(Option<&str>, &str, &[u8])> {
+    let open = line.iter().position(|byte| *byte == b'(')?;
+    let close = line.iter().rposition(|byte| *byte == b')').filter(|close| *close > open)?;
+    let tag = str::from_utf8(line[..open].trim_ascii_end()).ok()?;
+    let is_of_tag = |letter: char| letter.is_ascii_alphanumeric() || "-_/".contains(letter);
+    let sum = hexadecimal(line[close + 1..].trim_ascii_start().strip_prefix(b"=")?.trim_ascii())?;
+    (!tag.is_empty() && tag.chars().all(is_of_tag)).then_some((Some(tag), sum, &line[open + 1..close]))
+}
+
+fn hexadecimal(sum: &[u8]) -> Option<&str> {
+    let sum = str::from_utf8(sum).ok()?;
+    (!sum.is_empty() && sum.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(sum)
 }
 
 fn unescape(name: &[u8]) -> Option<Vec<u8>> {
@@ -123,7 +173,10 @@ mod tests {
             let line = sum_line(SUM, path, End::LineFeed, Target::File);
             let line = line.strip_suffix(b"\n").unwrap();
             assert!(!line.contains(&b'\n'));
-            assert_eq!(parse(line, Algorithm::Crc32c), Some((SUM.to_owned(), path.to_owned())));
+            assert_eq!(
+                parse(line, Some(Algorithm::Crc32c)),
+                sum_of(Algorithm::Crc32c, false, path.as_os_str())
+            );
         }
     }
 
@@ -159,14 +212,20 @@ mod tests {
         }
     }
 
+    fn sum_of(algorithm: Algorithm, is_tagged: bool, name: &OsStr) -> Line {
+        let sum = SUM.repeat(algorithm.digits() / SUM.len());
+        Line::Sum { algorithm, is_tagged, sum, path: name.into() }
+    }
+
     /// Goal: variants that other tools write are read, and what has another form is not.
     #[test]
     fn other_forms() {
-        let named =
-            |line: &[u8]| parse(line, Algorithm::Crc32c).map(|(sum, path)| (sum, path.into_os_string()));
-        assert_eq!(named(b"0123ABCD *a"), Some((SUM.to_owned(), "a".into())));
-        assert_eq!(named(b"0123abcd  a\r"), Some((SUM.to_owned(), "a".into())));
-        let bad: [&[u8]; 7] = [
+        let plain = sum_of(Algorithm::Crc32c, false, "a".as_ref());
+        for line in [&b"0123ABCD *a"[..], b"0123abcd  a\r", b" \t0123abcd  a"] {
+            assert_eq!(parse(line, Some(Algorithm::Crc32c)), plain);
+            assert_eq!(parse(line, None), plain);
+        }
+        let bad: [&[u8]; 12] = [
             b"",
             b"0123abcd",
             b"0123abcd  ",
@@ -174,9 +233,29 @@ mod tests {
             b"0123abcg  a",
             b"0123abcd0  a",
             b"\\0123abcd  a\\x",
+            b"SHA256 (a) = 0123abcd",
+            b"CRC32C (a) 0123abcd",
+            b"CRC32C (a = 0123abcd",
+            b"CRC32C () = 0123abcd",
+            b"(a) = 0123abcd",
         ];
         for line in bad {
-            assert_eq!(named(line), None, "{line:?}");
+            assert_eq!(parse(line, Some(Algorithm::Crc32c)), Line::Malformed, "{line:?}");
         }
+    }
+
+    /// Goal: a tag says the algorithm, whatever is expected, and the name may have any letters.
+    #[test]
+    fn tags() {
+        let sum = SUM.repeat(8);
+        let parse = |line: String| parse(line.as_bytes(), Some(Algorithm::Crc32c));
+        for (tag, algorithm) in
+            [("SHA256", Algorithm::Sha256), ("SHA2-256", Algorithm::Sha256), ("BLAKE3", Algorithm::Blake3)]
+        {
+            assert_eq!(parse(format!("{tag} (a) = b) = {sum}")), sum_of(algorithm, true, "a) = b".as_ref()));
+            assert_eq!(parse(format!("{tag}(a)= {sum}")), sum_of(algorithm, true, "a".as_ref()));
+            assert_eq!(parse(format!("\\{tag} (a\\nb) = {sum}")), sum_of(algorithm, true, "a\nb".as_ref()));
+        }
+        assert_eq!(parse(format!("MD5 (a) = {SUM}")), Line::Unknown("MD5".to_owned()));
     }
 }

@@ -19,6 +19,7 @@ pub(crate) mod fuzzing;
 mod gate;
 mod jobs;
 mod lines;
+mod listed;
 mod output;
 mod pace;
 mod progress;
@@ -27,6 +28,7 @@ mod walk;
 mod whole;
 
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -37,26 +39,21 @@ use crate::shared::complain::{complain, exit_code_of};
 use crate::shared::output::{JsonTo, unwritten};
 use contents::Contents;
 use crew::Crew;
-use jobs::{Jobs, Listed};
+use digest::Algorithm;
+use jobs::Jobs;
+use listed::Listed;
 use progress::Progress;
 use report::{Report, Totals};
 use walk::Walk;
 
 pub(crate) fn run(arguments: &ScanFilesArguments) -> ExitCode {
-    let done = check_output(arguments).and_then(|()| match arguments.algorithm() {
-        Some(algorithm) if arguments.check => {
-            let listed = Listed::read(&arguments.paths, algorithm);
-            match listed.other_algorithm(algorithm) {
-                None => check(arguments, listed),
-                Some(other) => Err(format!(
-                    "the sums are of {}, not of {}: check them with --hash {}",
-                    other.name(),
-                    algorithm.name(),
-                    other.argument()
-                )),
-            }
+    let done = check_output(arguments).and_then(|()| match arguments.check {
+        true => check(arguments),
+        false => {
+            let walk = || Jobs::Walk(Walk::new(&arguments.paths));
+            let scanned = scan(arguments, arguments.hash, walk(), || Some(walk()))?;
+            Ok(scanned.is_none_or(|(totals, _)| totals.is_success()))
         }
-        _ => scan(arguments, || Jobs::Walk(Walk::new(&arguments.paths))).map(|totals| totals.is_success()),
     });
     exit_code_of(done.map(|agrees| if agrees { ExitCode::SUCCESS } else { ExitCode::FAILURE }))
 }
@@ -70,14 +67,30 @@ fn check_output(arguments: &ScanFilesArguments) -> Result<(), String> {
 }
 
 /// Verifies the listed files. `true` if all match, and there is at least one.
-fn check(arguments: &ScanFilesArguments, listed: Listed) -> Result<bool, String> {
-    let totals = scan(arguments, || Jobs::Listed(listed.sums.clone().into_iter()))?;
+fn check(arguments: &ScanFilesArguments) -> Result<bool, String> {
+    let listed = Listed::new(&arguments.paths, arguments.hash)?;
+    let algorithm = listed.algorithm();
+    // A list that is no file can be read only once.
+    let is_file = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|list| list.is_file());
+    let again = || {
+        let lists = Some(&arguments.paths).filter(|paths| paths.iter().all(is_file))?;
+        Listed::new(lists, Some(algorithm)).ok().map(|listed| Jobs::Listed(Box::new(listed)))
+    };
+    let scanned = scan(arguments, Some(algorithm), Jobs::Listed(Box::new(listed)), again)?;
+    let Some((totals, jobs)) = scanned else { return Ok(false) };
+    let faults = jobs.into_faults();
+    faults.unusable.iter().for_each(complain);
     if !arguments.status {
-        warn(listed.malformed_lines, "line has another form", "lines have another form");
+        warn(faults.malformed_lines, "line has another form", "lines have another form");
+        warn(
+            faults.other_lines,
+            "line has a sum of another algorithm",
+            "lines have sums of other algorithms",
+        );
         warn(totals.failed_files, "listed file could not be read", "listed files could not be read");
         warn(totals.mismatched_files, "sum does NOT agree", "sums do NOT agree");
     }
-    Ok(totals.is_success() && totals.files > 0 && listed.failed_lists == 0)
+    Ok(totals.is_success() && totals.files > 0 && faults.unusable.is_empty())
 }
 
 fn warn(count: u64, one: &str, several: &str) {
@@ -88,20 +101,27 @@ fn warn(count: u64, one: &str, several: &str) {
     }
 }
 
-fn scan(arguments: &ScanFilesArguments, jobs: impl Fn() -> Jobs) -> Result<Totals, String> {
+/// Reads all files. `again` are the same, to be counted; `None` if they cannot be known before they are read. Returns `None` if the
+/// reader of the output has gone, and wants no more.
+fn scan(
+    arguments: &ScanFilesArguments,
+    algorithm: Option<Algorithm>,
+    jobs: Jobs,
+    again: impl FnOnce() -> Option<Jobs>,
+) -> Result<Option<(Totals, Jobs)>, String> {
     let (started, is_stopped) = (Instant::now(), AtomicBool::new(false));
     let files_max = arguments.engine.queue.queue_depth.unwrap_or(FILES_DEFAULT) as usize;
-    let progress = Progress::new(&jobs);
-    let contents = Contents::new(arguments, files_max, &progress, &is_stopped);
-    let crew = Crew::new(jobs(), Report::new(arguments, &progress), &progress, &is_stopped);
-    let (jobs, report) = match crew.run(&contents, files_max) {
+    let progress = Progress::new(again);
+    let contents = Contents::new(arguments, algorithm, files_max, &progress, &is_stopped);
+    let report = Report::new(arguments, algorithm, &progress);
+    let (jobs, report) = match Crew::new(jobs, report, &progress, &is_stopped).run(&contents, files_max) {
         Ok(done) => done,
-        // A reader that has gone wants no more.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(Totals::default()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(None),
         Err(error) => return Err(unwritten(&error)),
     };
     progress.finish();
-    report.finish(jobs.skipped(), started.elapsed())
+    let totals = report.finish(jobs.skipped(), started.elapsed())?;
+    Ok(Some((totals, jobs)))
 }
 
 /// Files read at the same time: enough to saturate a disk queue; waiting threads cost little.

@@ -24,8 +24,8 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Starts the threads that count the bytes of `jobs` and draw the bar.
-    pub(super) fn new(jobs: impl FnOnce() -> Jobs) -> Progress {
+    /// Starts the threads that count the bytes of `jobs`, if there are any, and draw the bar.
+    pub(super) fn new(jobs: impl FnOnce() -> Option<Jobs>) -> Progress {
         let files = Arc::new(AtomicU64::new(0));
         if !std::io::stderr().is_terminal() {
             return Progress { bar: None, files };
@@ -34,7 +34,9 @@ impl Progress {
             ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()).with_style(style(COUNTING));
         let (jobs, counted, done) = (jobs(), bar.clone(), files.clone());
         // Both threads end with the process at the latest; no thread joins them.
-        std::thread::spawn(move || count(jobs, &counted));
+        if let Some(jobs) = jobs {
+            std::thread::spawn(move || count(jobs, &counted));
+        }
         let shown = bar.clone();
         std::thread::spawn(move || show(&shown, &done));
         Progress { bar: Some(bar), files }

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::arguments::ScanFilesArguments;
 use super::contents::{Failure, Found};
+use super::digest::Algorithm;
 use super::extents::Unreadable;
 use super::lines::{End, Target, sum_line, verdict_line};
 use super::output::Output;
@@ -30,6 +31,7 @@ pub(super) struct Outcome {
 
 pub(super) struct Report<'a> {
     arguments: &'a ScanFilesArguments,
+    algorithm: Option<Algorithm>,
     progress: &'a Progress,
     output: Output,
     target: Target,
@@ -84,10 +86,14 @@ struct Document<'a> {
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(arguments: &'a ScanFilesArguments, progress: &'a Progress) -> Report<'a> {
+    pub(super) fn new(
+        arguments: &'a ScanFilesArguments,
+        algorithm: Option<Algorithm>,
+        progress: &'a Progress,
+    ) -> Report<'a> {
         let (output, totals, entries) = (Output::new(), Totals::default(), Vec::new());
         let target = if io::stdout().is_terminal() { Target::Terminal } else { Target::File };
-        Report { arguments, progress, output, target, totals, entries }
+        Report { arguments, algorithm, progress, output, target, totals, entries }
     }
 
     /// Reports the next file.
@@ -170,7 +176,7 @@ impl<'a> Report<'a> {
         self.totals.skipped = skipped;
         self.totals.seconds = elapsed.as_secs_f64();
         self.totals.bytes_per_second = self.totals.bytes as f64 / elapsed.as_secs_f64().max(f64::EPSILON);
-        let (json, algorithm) = (self.arguments.json.to(), self.arguments.algorithm());
+        let (json, algorithm) = (self.arguments.json.to(), self.algorithm);
         if json.wants_text() && algorithm.is_none() {
             crate::shared::output::print(&self.totals.text())?;
         }

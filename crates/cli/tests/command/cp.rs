@@ -202,6 +202,20 @@ fn permissions_and_times() {
     assert_ne!(fs::metadata(&to).unwrap().modified().unwrap(), then);
     copy(&["--preserve", utf8(&from), utf8(&to)]);
     assert_eq!(fs::metadata(&to).unwrap().modified().unwrap(), then);
+    // For the owner of the source, and for nobody else.
+    assert_eq!(fs::metadata(&to).unwrap().mode() & 0o7777, 0o4755);
+    copy(&["--preserve=timestamps", utf8(&from), utf8(&to)]);
+    assert_eq!(fs::metadata(&to).unwrap().mode() & 0o7777, 0o755);
+    assert_eq!(fs::metadata(&to).unwrap().modified().unwrap(), then);
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(&from, Some(12345), None).unwrap();
+        fs::set_permissions(&from, fs::Permissions::from_mode(0o4755)).unwrap();
+        copy(&["--preserve=mode", utf8(&from), utf8(&to)]);
+        assert_eq!(fs::metadata(&to).unwrap().mode() & 0o7777, 0o755);
+        copy(&["-a", utf8(&from), utf8(&to)]);
+        let copied = fs::metadata(&to).unwrap();
+        assert_eq!((copied.uid(), copied.mode() & 0o7777), (12345, 0o4755));
+    }
 }
 
 /// Goal: the process's mask takes permissions as it does from every new file; with --preserve it does not, and extended attributes go

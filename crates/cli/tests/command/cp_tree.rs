@@ -3,6 +3,7 @@
 //! Owns: links, FIFOs, directories, what is left out, what is printed.
 //! Does not own: contents of large files (cp).
 
+use std::collections::HashMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -84,6 +85,113 @@ fn times_are_preserved() {
     }
 }
 
+/// For each name of a tree that is no directory, the first name of the same file; times as well, if they are asked for.
+fn same_files(top: &Path, with_times: bool) -> Vec<String> {
+    let mut first = HashMap::new();
+    let mut lines = Vec::new();
+    let mut names: Vec<String> =
+        listing(top).iter().map(|line| line.split(' ').next().unwrap().to_owned()).collect();
+    names.sort();
+    for name in names {
+        let metadata = fs::symlink_metadata(top.join(&name)).unwrap();
+        if metadata.is_dir() {
+            continue;
+        }
+        let same = first.entry(metadata.ino()).or_insert_with(|| name.clone());
+        let time = if with_times { metadata.mtime_nsec() } else { 0 };
+        lines.push(format!("{name} is {same} {} {time}", metadata.nlink()));
+    }
+    lines
+}
+
+/// Goal: hard links are kept when and as GNU cp keeps them, among files, symbolic links and FIFOs, within a tree and among several sources,
+/// and also when the copy is made again. Method: both commands with the same options.
+#[test]
+fn hard_links_are_kept_as_gnu_does() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let from = scratch.path().join("from");
+    make_tree(&from);
+    for (old, new) in [
+        ("a/one", "a/b/one too"),
+        ("a/one", "one"),
+        ("a/fifo", "fifo"),
+        ("a/link", "link_too"),
+        ("a/b/large", "large"),
+    ] {
+        fs::hard_link(from.join(old), from.join(new.replace(' ', "_"))).unwrap();
+    }
+    symlink("one", from.join("to_one")).unwrap();
+    let outside = scratch.path().join("outside");
+    fs::hard_link(from.join("none"), &outside).unwrap();
+    let sources = ["one", "to_one", "a/b/one_too", "link_too", "a/link", "none"].map(|name| from.join(name));
+    let tree = vec![utf8(&from)];
+    let several: Vec<&str> = sources.iter().map(|path| utf8(path)).collect();
+    for (options, sources) in [
+        (&["-r"][..], &tree),
+        (&["-rp"], &tree),
+        (&["-a"], &tree),
+        (&["-rd"], &tree),
+        (&["-r", "--preserve=links"], &tree),
+        (&["-r", "--preserve=mode,timestamps"], &tree),
+        (&["-r", "--preserve=all"], &tree),
+        (&["-pr", "--preserve=links"], &tree),
+        (&["-r"], &several[..1].to_vec()),
+        (&["-r", "--preserve=links"], &several[..2].to_vec()),
+        (&["--preserve=links"], &several[..2].to_vec()),
+        (&["-d"], &several[..2].to_vec()),
+        (&["-a"], &several[3..].to_vec()),
+        (&["-d"], &several[1..3].to_vec()),
+    ] {
+        let [ours, theirs] = ["ours", "theirs"].map(|name| scratch.path().join(name));
+        for round in 0..2 {
+            for (command, into) in [(env!("CARGO_BIN_EXE_headwater"), &ours), ("cp", &theirs)] {
+                fs::create_dir_all(into).unwrap();
+                let mut command = Command::new(command);
+                if into == &ours {
+                    command.arg("cp");
+                    // Files with several names are replaced only if that is asked for, or if these names are kept.
+                    command.args((round > 0).then_some("--force"));
+                }
+                let output = command.args(options).args(sources).arg(into).output().unwrap();
+                assert!(output.status.success(), "{options:?} {sources:?}: {}", text(&output.stderr));
+            }
+            assert_eq!(listing(&ours), listing(&theirs), "{options:?} {sources:?}");
+            let keeps_times =
+                options.iter().any(|option| option.contains(['a', 'p']) && !option.contains("links"));
+            let [ours, theirs] = [&ours, &theirs].map(|top| same_files(top, keeps_times));
+            assert_eq!(ours, theirs, "{options:?} {sources:?}, round {round}");
+        }
+        for top in [ours, theirs] {
+            fs::remove_dir_all(top).unwrap();
+        }
+    }
+    assert_eq!(fs::metadata(&outside).unwrap().nlink(), 2, "no other names are made");
+    // Two sources with one name.
+    let into = scratch.path().join("into");
+    fs::create_dir(&into).unwrap();
+    symlink("other", from.join("link")).unwrap();
+    let output = run(&["cp", "-a", utf8(&from.join("a/link")), utf8(&from.join("link")), utf8(&into)]);
+    assert_one_line(&output, "was just made of another source");
+    assert_eq!(fs::read_link(into.join("link")).unwrap(), Path::new("one"));
+}
+
+/// Goal: a copy with hard links is made again without --force, as its files have the several names that they should have.
+#[test]
+fn archives_are_made_again() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    make_tree(&from);
+    fs::hard_link(from.join("a/one"), from.join("one")).unwrap();
+    fs::create_dir(&to).unwrap();
+    for contents in ["first", "second"] {
+        fs::write(from.join("one"), contents).unwrap();
+        let output = run(&["cp", "-a", utf8(&from), utf8(&to)]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert_eq!(fs::read(to.join("from/a/one")).unwrap(), contents.as_bytes());
+        assert_eq!(same_files(&to.join("from"), true), same_files(&from, true));
+    }
+}
+
 /// Goal: a directory is not copied into itself, its parts that can be copied are when others cannot, and without -r the error says what
 /// to do.
 #[test]
@@ -138,4 +246,25 @@ fn what_is_there_and_what_is_printed() {
         };
         assert_eq!(sorted(&ours.stdout, "/ours"), sorted(&theirs.stdout, "/gnu"));
     }
+}
+
+/// Goal: of an option that is given twice the last counts, -n holds beside -f, and -f replaces a link that leads to itself.
+#[test]
+fn options_as_gnu_takes_them() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let [from, to, looped] = ["from", "to", "looped"].map(|name| scratch.path().join(name));
+    fs::write(&from, "from").unwrap();
+    fs::write(&to, "to").unwrap();
+    let copied = |options: &[&str], to: &Path| run(&[&["cp"], options, &[utf8(&from), utf8(to)]].concat());
+    for options in [["-n", "-f"], ["-f", "-n"]] {
+        assert!(copied(&options, &to).status.success());
+        assert_eq!(fs::read(&to).unwrap(), b"to", "{options:?}");
+    }
+    assert!(copied(&["--reflink=always", "-v", "-v", "--reflink=auto"], &to).status.success());
+    assert_eq!(fs::read(&to).unwrap(), b"from");
+    symlink("looped", &looped).unwrap();
+    assert_one_line(&copied(&[], &looped), "leads nowhere");
+    assert!(copied(&["-f"], &looped).status.success());
+    assert!(fs::symlink_metadata(&looped).unwrap().is_file());
+    assert_eq!(fs::read(&looped).unwrap(), b"from");
 }

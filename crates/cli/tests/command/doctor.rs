@@ -72,7 +72,7 @@ fn usage_errors_lead_on() {
     for (words, tip) in [
         (&["catt", "file"][..], "'cat'"),
         (&["cat", "--nmuber", "file"], "'--number'"),
-        (&["cp", "-a", "one", "two"], "-rp"),
+        (&["cp", "-u", "one", "two"], "-n leaves"),
         (&["cp", "--link", "one", "two"], "ln"),
     ] {
         let output = run(words);

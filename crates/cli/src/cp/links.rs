@@ -1,0 +1,34 @@
+//! Links: files with several names, which are one file in the copy as well.
+//!
+//! ```text
+//!   a source of which a copy was made ─► another name of that copy ─► in the place of what is there, at once
+//! ```
+//!
+//! Owns: which sources were copied to where, the further names.
+//! Does not own: whether hard links are kept, which destinations are refused.
+
+use std::collections::HashMap;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The copies of sources that may come again, by device and inode.
+#[derive(Default)]
+pub(super) struct Links {
+    copies: HashMap<(u64, u64), PathBuf>,
+}
+
+impl Links {
+    pub(super) fn note(&mut self, source: &Metadata, copy: &Path) {
+        self.copies.insert(key(source), copy.to_owned());
+    }
+
+    /// The copy that was made of a file under another of its names.
+    pub(super) fn copy_of(&self, source: &Metadata) -> Option<&Path> {
+        self.copies.get(&key(source)).map(PathBuf::as_path)
+    }
+}
+
+fn key(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}

@@ -1,0 +1,252 @@
+//! Listed: the files that lists of sums name, as they are read.
+//!
+//! ```text
+//!   first lines of all lists ─► which algorithm? ─► then line by line, list after list, until the last one ends
+//! ```
+//!
+//! Without `--hash` the algorithm is that of the first tag, else the one whose sums are as long as the first and agree with one of the
+//! first files. Lists are not held in memory.
+//!
+//! Owns: reading lists, the choice of the algorithm.
+//! Does not own: the form of a line (`lines`), verifying.
+
+use std::collections::VecDeque;
+use std::fs::{File, Metadata};
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use os_display::Quotable;
+
+use super::digest::{Algorithm, Hasher};
+use super::lines::{self, Line};
+use super::walk::STANDARD_INPUT;
+use crate::shared::standard;
+
+/// A sum, and the file that it is of.
+pub(super) type Sum = (String, PathBuf);
+
+pub(super) struct Listed {
+    lists: VecDeque<PathBuf>,
+    list: Option<List>,
+    /// The first sums of all lists, until they are taken.
+    ahead: VecDeque<Sum>,
+    algorithm: Option<Algorithm>,
+    faults: Faults,
+}
+
+/// What is wrong with lists.
+#[derive(Default)]
+pub(super) struct Faults {
+    /// Malformed lines of lists that have well-formed ones, too.
+    pub(super) malformed_lines: u64,
+    /// Lines of such lists with a sum of another algorithm.
+    pub(super) other_lines: u64,
+    /// For each list that could not be read to its end, or has no sum of the algorithm, a sentence.
+    pub(super) unusable: Vec<String>,
+}
+
+/// A list that is being read.
+struct List {
+    path: PathBuf,
+    reader: Box<dyn BufRead + Send>,
+    sums: u64,
+    malformed_lines: u64,
+    other_lines: u64,
+    /// The algorithm of the first of them, for people.
+    other: Option<String>,
+}
+
+impl Listed {
+    /// Opens the lists, and reads their first lines. Without `wanted` the algorithm is the one that these are of.
+    ///
+    /// # Errors
+    /// If the first sums prove to be of another algorithm than `wanted`.
+    pub(super) fn new(paths: &[PathBuf], wanted: Option<Algorithm>) -> Result<Listed, String> {
+        let mut listed = Listed {
+            lists: paths.to_vec().into(),
+            list: None,
+            ahead: VecDeque::new(),
+            algorithm: wanted,
+            faults: Faults::default(),
+        };
+        let mut is_tagged = true;
+        while listed.ahead.len() < PROBED_SUMS
+            && let Some((sum, has_tag)) = listed.read_sum()
+        {
+            listed.ahead.push_back(sum);
+            is_tagged &= has_tag;
+        }
+        let algorithm = listed.algorithm();
+        match other_algorithm(&listed.ahead, algorithm) {
+            None => {}
+            // A tag is no matter of opinion.
+            Some(_) if is_tagged => {}
+            Some(other) if wanted.is_none() => listed.algorithm = Some(other),
+            Some(other) => {
+                return Err(format!(
+                    "the sums are of {}, not of {}: check them with --hash {}",
+                    other.name(),
+                    algorithm.name(),
+                    other.argument()
+                ));
+            }
+        }
+        Ok(listed)
+    }
+
+    /// The algorithm of the sums; BLAKE3 if there are none.
+    pub(super) fn algorithm(&self) -> Algorithm {
+        self.algorithm.unwrap_or(Algorithm::Blake3)
+    }
+
+    /// What was wrong with the lists, once the last sum is taken.
+    pub(super) fn into_faults(self) -> Faults {
+        self.faults
+    }
+
+    /// The next sum of the algorithm, and whether it has a tag. Opens the next list at the end of one.
+    fn read_sum(&mut self) -> Option<(Sum, bool)> {
+        loop {
+            if self.list.is_none() {
+                match List::open(self.lists.pop_front()?) {
+                    Ok(list) => self.list = Some(list),
+                    Err(error) => self.faults.unusable.push(error),
+                }
+            }
+            let Some(list) = &mut self.list else { continue };
+            match list.read_sum(&mut self.algorithm) {
+                Ok(Some(sum)) => return Some(sum),
+                Ok(None) => self.finish_list(),
+                Err(error) => {
+                    self.faults.unusable.push(format!("failed to read {}: {error}", list.path.maybe_quote()));
+                    self.list = None;
+                }
+            }
+        }
+    }
+
+    fn finish_list(&mut self) {
+        let Some(list) = self.list.take() else { return };
+        if list.sums > 0 {
+            self.faults.malformed_lines += list.malformed_lines;
+            self.faults.other_lines += list.other_lines;
+            return;
+        }
+        let (path, name) =
+            (list.path.maybe_quote(), self.algorithm.map_or("a known algorithm", Algorithm::name));
+        let other = match list.other {
+            Some(other) => format!(", but of {other}"),
+            None => " and a name (--hash chooses another)".to_owned(),
+        };
+        self.faults.unusable.push(format!("{path} has no line with a sum of {name}{other}"));
+    }
+}
+
+impl Iterator for Listed {
+    type Item = Sum;
+
+    fn next(&mut self) -> Option<Sum> {
+        self.ahead.pop_front().or_else(|| self.read_sum().map(|(sum, _)| sum))
+    }
+}
+
+impl List {
+    /// # Errors
+    /// One sentence for the user.
+    fn open(path: PathBuf) -> Result<List, String> {
+        let reader = match path == Path::new(STANDARD_INPUT) {
+            true => standard::input().map(|input| Box::new(BufReader::new(input)) as Box<dyn BufRead + Send>),
+            false => File::open(&path).map(|file| Box::new(BufReader::new(file)) as Box<dyn BufRead + Send>),
+        };
+        let reader = reader.map_err(|error| format!("failed to read {}: {error}", path.maybe_quote()))?;
+        Ok(List { path, reader, sums: 0, malformed_lines: 0, other_lines: 0, other: None })
+    }
+
+    /// The next sum of `algorithm`, and whether it has a tag. The first sum decides if there is none.
+    ///
+    /// # Errors
+    /// What the system reports; if a line is too long to be one.
+    fn read_sum(&mut self, algorithm: &mut Option<Algorithm>) -> io::Result<Option<(Sum, bool)>> {
+        while let Some(line) = self.read_line()? {
+            match lines::parse(&line, *algorithm) {
+                Line::Sum { algorithm: of, is_tagged, sum, path } if algorithm.is_none_or(|it| it == of) => {
+                    *algorithm = Some(of);
+                    self.sums += 1;
+                    return Ok(Some(((sum, path), is_tagged)));
+                }
+                Line::Sum { algorithm: of, .. } => {
+                    self.note_other(|| format!("{} (--hash {})", of.name(), of.argument()))
+                }
+                Line::Unknown(tag) => self.note_other(|| tag),
+                Line::Malformed => self.malformed_lines += 1,
+            }
+        }
+        Ok(None)
+    }
+
+    fn note_other(&mut self, name: impl FnOnce() -> String) {
+        self.other_lines += 1;
+        self.other.get_or_insert_with(name);
+    }
+
+    /// The next line, without its end, that is neither empty nor a comment.
+    fn read_line(&mut self) -> io::Result<Option<Vec<u8>>> {
+        loop {
+            let mut line = Vec::new();
+            let read_bytes = (&mut self.reader).take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
+            if read_bytes as u64 == LINE_BYTES_MAX {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "no line of a sum is as long as one of its lines",
+                ));
+            }
+            if read_bytes == 0 {
+                return Ok(None);
+            }
+            line.truncate(line.strip_suffix(b"\n").map_or(line.len(), <[u8]>::len));
+            if !line.is_empty() && line[0] != b'#' {
+                return Ok(Some(line));
+            }
+        }
+    }
+}
+
+/// The algorithm of the sums, if it is not `algorithm` but another with sums of the same length. Method: hashes the smallest of the
+/// files until one agrees.
+fn other_algorithm(sums: &VecDeque<Sum>, algorithm: Algorithm) -> Option<Algorithm> {
+    let others = Algorithm::value_variants().iter().copied();
+    let others: Vec<_> = others.filter(|it| *it != algorithm && it.digits() == algorithm.digits()).collect();
+    if others.is_empty() {
+        return None;
+    }
+    let length = |path: &Path| std::fs::metadata(path).ok().filter(Metadata::is_file).map(|file| file.len());
+    let mut files: Vec<_> = sums.iter().filter_map(|(sum, path)| Some((length(path)?, sum, path))).collect();
+    files.sort_unstable();
+    let mut left_bytes = PROBED_BYTES_MAX;
+    for (length_bytes, sum, path) in files {
+        left_bytes = left_bytes.checked_sub(length_bytes)?;
+        let Ok(bytes) = std::fs::read(path) else { continue };
+        let is_of = |algorithm| {
+            let mut hasher = Hasher::new(algorithm);
+            hasher.update(&bytes);
+            hasher.finish() == *sum
+        };
+        if is_of(algorithm) {
+            return None;
+        }
+        if let Some(other) = others.iter().copied().find(|other| is_of(*other)) {
+            return Some(other);
+        }
+    }
+    None
+}
+
+/// How many sums at the start of the lists are considered.
+const PROBED_SUMS: usize = 16;
+
+/// How much of their files is hashed for that, within some hundredths of a second.
+const PROBED_BYTES_MAX: u64 = 64 << 20;
+
+/// A path has up to 4 KiB, twice that with every byte escaped. `/dev/zero` is one line that never ends.
+const LINE_BYTES_MAX: u64 = 64 << 10;
