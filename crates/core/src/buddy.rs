@@ -97,7 +97,10 @@ impl Block {
         Self { chunk: frame.get() / pages, page: (frame.get() % pages) as u16, order: 0 }
     }
 
-    /// The block's node. Panics if there is no such block in a chunk.
+    /// The block's node.
+    ///
+    /// # Panics
+    /// If there is no such block in a chunk.
     fn node(&self) -> usize {
         assert!(self.order <= ORDER_MAX, "block larger than a chunk");
         assert!((self.page as usize) < CHUNK_PAGES, "block outside its chunk");
@@ -139,6 +142,9 @@ impl Buddy {
 
     /// Adds a chunk, wholly free, and returns its number; numbers count up from 0. The only function here
     /// that allocates memory (about 256 bytes a chunk), so the others can run where that is forbidden.
+    ///
+    /// # Panics
+    /// If there are 2^32 chunks.
     pub fn add_chunk(&mut self) -> u32 {
         let chunk = u32::try_from(self.chunks.len()).expect("chunks are numbered in 32 bits");
         self.chunks.push(Chunk::default());
@@ -150,8 +156,10 @@ impl Buddy {
         chunk
     }
 
-    /// A block of `2^order` pages, or `None` if no block that large is free. Panics if `order` is above
-    /// [`ORDER_MAX`].
+    /// A block of `2^order` pages, or `None` if no block that large is free.
+    ///
+    /// # Panics
+    /// If `order` is larger than that of a chunk.
     pub fn allocate(&mut self, order: u8) -> Option<Block> {
         assert!(order <= ORDER_MAX, "block larger than a chunk");
         let (found_order, chunk) =
@@ -167,8 +175,10 @@ impl Buddy {
         Some(Block { chunk, page: ((node - first_node(order)) << order) as u16, order })
     }
 
-    /// Takes back a block that [`Buddy::allocate`] gave out, and merges it with its free buddies. Panics if
-    /// the block is not allocated just so: freed before, never given out, or of another order.
+    /// Takes back a block that [`Buddy::allocate`] gave out, and merges it with its free buddies.
+    ///
+    /// # Panics
+    /// If the block is not allocated just so: freed before, never given out, or of another order.
     pub fn free(&mut self, block: Block) {
         let Block { chunk, mut order, .. } = block;
         assert!((chunk as usize) < self.chunks.len(), "block of a chunk that was never added");
@@ -187,8 +197,10 @@ impl Buddy {
         self.mark_free(chunk, node, order);
     }
 
-    /// From now on each page of an allocated block is a block of its own, to be freed by itself. Panics as
-    /// [`Buddy::free`] does.
+    /// From now on each page of an allocated block is a block of its own, to be freed by itself.
+    ///
+    /// # Panics
+    /// As [`Buddy::free`].
     pub fn break_up(&mut self, block: Block) {
         let allocated = &mut self.chunks[block.chunk as usize].allocated;
         assert!(
@@ -224,7 +236,10 @@ impl Buddy {
         self.retired.first()
     }
 
-    /// Puts a chunk back into circulation, wholly free. Panics unless it was retired.
+    /// Puts a chunk back into circulation, wholly free.
+    ///
+    /// # Panics
+    /// If the chunk was not retired.
     pub fn restore(&mut self, chunk: u32) {
         assert!((chunk as usize) < self.chunks.len(), "a chunk that was never added");
         assert!(self.retired.contains(chunk), "a chunk that is in circulation");
@@ -247,6 +262,9 @@ impl Buddy {
     /// buddy.reinstate(0);
     /// assert_eq!(buddy.free_pages(), 512);
     /// ```
+    ///
+    /// # Panics
+    /// If the chunk was never added.
     pub fn withhold(&mut self, chunk: u32) -> Option<u32> {
         assert!((chunk as usize) < self.chunks.len(), "a chunk that was never added");
         if self.withheld.contains(chunk) || self.retired.contains(chunk) {
@@ -259,7 +277,10 @@ impl Buddy {
         Some(free_pages)
     }
 
-    /// Gives out blocks of a chunk again. Panics unless it is withheld.
+    /// Gives out blocks of a chunk again.
+    ///
+    /// # Panics
+    /// Unless it is withheld.
     pub fn reinstate(&mut self, chunk: u32) {
         self.end_withholding(chunk);
         let state = &self.chunks[chunk as usize];
@@ -270,7 +291,10 @@ impl Buddy {
     }
 
     /// Takes a withheld chunk that is wholly free out of circulation, as [`Buddy::retire`] does with one that is not withheld. Says
-    /// whether it was wholly free; if not, nothing changes. Panics unless it is withheld.
+    /// whether it was wholly free; if not, nothing changes.
+    ///
+    /// # Panics
+    /// If the chunk is not withheld.
     pub fn retire_withheld(&mut self, chunk: u32) -> bool {
         assert!(self.is_withheld(chunk), "a chunk that is not withheld");
         if !self.chunks[chunk as usize].has_free(ORDER_MAX) {
@@ -282,7 +306,10 @@ impl Buddy {
         true
     }
 
-    /// Whether the chunk is withheld. Panics if there is no such chunk.
+    /// Whether the chunk is withheld.
+    ///
+    /// # Panics
+    /// If the chunk was never added.
     pub fn is_withheld(&self, chunk: u32) -> bool {
         assert!((chunk as usize) < self.chunks.len(), "a chunk that was never added");
         self.withheld.contains(chunk)
@@ -293,7 +320,10 @@ impl Buddy {
         self.withheld.remove(chunk);
     }
 
-    /// Pages of one chunk that are free, given out or not; none of a retired one. Panics if there is no such chunk.
+    /// Pages of one chunk that are free, given out or not; none of a retired one.
+    ///
+    /// # Panics
+    /// If there is no such chunk.
     pub fn free_pages_in(&self, chunk: u32) -> u32 {
         self.chunks[chunk as usize].free_pages()
     }
@@ -314,6 +344,9 @@ impl Buddy {
     }
 
     /// Asserts B1 to B3 over every chunk; takes time in proportion to their number.
+    ///
+    /// # Panics
+    /// If an invariant does not hold.
     pub fn check(&self) {
         let mut free_pages = 0;
         for (chunk, state) in (0u32..).zip(&self.chunks) {
@@ -361,7 +394,10 @@ impl Chunk {
         self.free.first_of(order).is_some()
     }
 
-    /// The free node of this order at the lowest page. Panics if there is none, against B3.
+    /// The free node of this order at the lowest page.
+    ///
+    /// # Panics
+    /// If there is none, against B3.
     fn first_free(&self, order: u8) -> usize {
         self.free.first_of(order).expect("B3: an indexed chunk has a free block of the order")
     }

@@ -241,14 +241,16 @@ impl Cache {
 
     /// Adds a pin to that of the caller, unless the frame has `pins_max` by now.
     ///
-    /// Panics if it is not pinned.
+    /// # Panics
+    /// If it is not pinned.
     pub fn pin_again(&self, frame: FrameId, pins_max: u32) -> bool {
         self.frames[frame].pin_again(pins_max)
     }
 
     /// The same for frames of one chunk. Passes those to `freed` whose memory is the caller's again.
     ///
-    /// Panics for frames of several chunks.
+    /// # Panics
+    /// For frames of several chunks.
     #[inline]
     pub fn unpin_run(&self, frames: Range<u32>, mut freed: impl FnMut(FrameId)) {
         for (frame, number) in self.frames.run(frames.clone()).iter().zip(frames) {
@@ -290,6 +292,9 @@ impl Control {
     ///
     /// # Errors
     /// When there is no memory to note it, or no number left.
+    ///
+    /// # Panics
+    /// If there are more files than a [`FileId`] can name.
     pub fn add_file(&mut self) -> Result<Arc<PageTable>, NoNode> {
         if self.vacant.is_empty() {
             if self.tables.len() > FileId::MAX.get() as usize {
@@ -309,7 +314,8 @@ impl Control {
 
     /// Forgets a file.
     ///
-    /// Panics if it has pages.
+    /// # Panics
+    /// If the table has pages, or is of another cache.
     pub fn remove_file(&mut self, table: &PageTable) {
         assert!(table.is_empty(), "a file without pages is forgotten");
         let known = self.tables[table.file().get() as usize].take();
@@ -327,7 +333,8 @@ impl Control {
     /// # Errors
     /// When the table has no node for it, or frames no number ([`PAGES_MAX`]); nothing has changed then.
     ///
-    /// Panics if the frame is not free, or the page is there.
+    /// # Panics
+    /// If the frame is not free, or the page is there.
     pub fn begin_load(
         &mut self,
         cache: &Cache,
@@ -355,7 +362,8 @@ impl Control {
     /// The load of a frame is over. With [`LoadResult::Read`] and [`Ended::Current`] the page is there now, else the
     /// frame's memory is the caller's again.
     ///
-    /// Panics if none was begun.
+    /// # Panics
+    /// If none was begun.
     pub fn end_load(&mut self, cache: &Cache, id: FrameId, result: LoadResult) -> Ended {
         let frame = &cache.frames[id];
         self.loading -= 1;
@@ -391,6 +399,9 @@ impl Control {
     }
 
     /// Makes room for one page. `None` when every page is pinned, or none is Resident.
+    ///
+    /// # Panics
+    /// If the replacement policy evicts a frame that it was not told of.
     pub fn evict(&mut self, cache: &Cache) -> Option<Evicted> {
         let mut access = FrameAccess { cache, evicted: None };
         let id = self.replacement.evict(&mut access)?;
@@ -406,7 +417,8 @@ impl Control {
     /// # Errors
     /// When the table has no node for it, or frames no number ([`PAGES_MAX`]); nothing has changed then.
     ///
-    /// Panics if the frame is not free.
+    /// # Panics
+    /// If the frame is not free.
     pub fn install(
         &mut self,
         cache: &Cache,
@@ -498,6 +510,9 @@ impl Control {
     }
 
     /// Asserts C1, C2 and what its parts assert of themselves.
+    ///
+    /// # Panics
+    /// If an invariant does not hold.
     pub fn check(&self, cache: &Cache) {
         self.replacement.check();
         cache.frames.iter().for_each(|(_, frame)| frame.check());

@@ -148,7 +148,8 @@ impl DirtyPages {
 
     /// These bytes of the page have changed. Says how many pages were not dirty before: 0 or 1.
     ///
-    /// Panics if the bytes are none, or not of a page.
+    /// # Panics
+    /// If the bytes are none, or not of a page.
     pub fn mark_part(&mut self, page: PageIndex, bytes: Range<u32>) -> u64 {
         let (number, bit) = place_of(page);
         let marked = u64::from(self.leaves.entry(number).or_default().mark_part(bit, bytes));
@@ -158,6 +159,9 @@ impl DirtyPages {
 
     /// Takes the first run of dirty pages within a range that are not being written, at most `pages_max` of them: they are
     /// being written from now on. A page that is dirty in part comes alone.
+    ///
+    /// # Panics
+    /// If an invariant does not hold.
     pub fn take(&mut self, within: PageRange, pages_max: u64) -> Option<Taken> {
         let mut run = self.first_run(within, pages_max, |leaf| leaf.dirty & !leaf.writing)?;
         let mut parts = None;
@@ -182,7 +186,8 @@ impl DirtyPages {
 
     /// What was taken is written, or not: then the same is dirty again, beside what has changed since.
     ///
-    /// Panics if one of the pages is not being written.
+    /// # Panics
+    /// If one of the pages is not being written.
     pub fn complete_taken(&mut self, taken: &Taken, written: Written) {
         let Some(parts) = taken.parts.as_ref().filter(|_| written == Written::No) else {
             return self.complete(taken.pages, written);
@@ -193,7 +198,8 @@ impl DirtyPages {
 
     /// Pages that were taken as a whole are written, or not.
     ///
-    /// Panics if one of them is not being written.
+    /// # Panics
+    /// If a page of them was not taken.
     pub fn complete(&mut self, pages: PageRange, written: Written) {
         let mut again = 0;
         each_leaf(pages, |number, mask| {
@@ -213,6 +219,9 @@ impl DirtyPages {
 
     /// What was written to the pages is of no interest any more. Those that are being written go on being so. Says how many
     /// were dirty.
+    ///
+    /// # Panics
+    /// If an invariant does not hold.
     pub fn forget(&mut self, pages: PageRange) -> u64 {
         let mut forgotten = 0;
         let mut from = pages.start;
@@ -299,6 +308,9 @@ impl DirtyPages {
     }
 
     /// Asserts D2, D3 and D4.
+    ///
+    /// # Panics
+    /// If an invariant does not hold.
     pub fn check(&self) {
         let sum = |bits: fn(&Leaf) -> u64| -> u64 {
             self.leaves.values().map(|leaf| u64::from(bits(leaf).count_ones())).sum()

@@ -232,7 +232,8 @@ impl Frame {
 
     /// Gives up a pin.
     ///
-    /// Panics if it is not pinned.
+    /// # Panics
+    /// If it is not pinned.
     #[inline]
     pub fn unpin(&self) -> Unpinned {
         let before = self.word.fetch_sub(PIN, Ordering::AcqRel);
@@ -256,7 +257,8 @@ impl Frame {
 
     /// Free -> Loading.
     ///
-    /// Panics if the frame is not free, or beyond [`FileId::MAX`] or [`PAGES_MAX`].
+    /// # Panics
+    /// If the frame is not free, or beyond [`FileId::MAX`] or [`PAGES_MAX`].
     pub fn begin_load(&self, file: FileId, page: PageIndex, load: LoadId, kind: LoadKind) {
         let word = self.word.load(Ordering::Acquire);
         assert!(word & (STATE | PINS) == FREE, "F4: only a free frame is loaded");
@@ -272,7 +274,8 @@ impl Frame {
 
     /// Loading -> Resident, or Stale -> Free.
     ///
-    /// Panics in any other state.
+    /// # Panics
+    /// In any other state.
     pub fn complete_load(&self) -> Ended {
         match self.word.load(Ordering::Acquire) & STATE {
             LOADING => {
@@ -289,7 +292,8 @@ impl Frame {
 
     /// Loading or Stale -> Free.
     ///
-    /// Panics in any other state.
+    /// # Panics
+    /// In any other state.
     pub fn fail_load(&self) -> Ended {
         match self.word.load(Ordering::Acquire) & STATE {
             LOADING => {
@@ -336,7 +340,8 @@ impl Frame {
 
     /// Takes the page out of use, whatever it is doing; waits for a writer to have copied.
     ///
-    /// Panics if the frame holds nothing.
+    /// # Panics
+    /// If the frame holds nothing.
     pub fn invalidate(&self) -> (Invalidated, Usage) {
         loop {
             let word = self.word.load(Ordering::Acquire);
@@ -354,7 +359,8 @@ impl Frame {
 
     /// The same, unless the page is dirty or about to be: `None` then.
     ///
-    /// Panics if the frame holds nothing.
+    /// # Panics
+    /// If the frame holds nothing.
     pub fn invalidate_clean(&self) -> Option<(Invalidated, Usage)> {
         loop {
             let word = self.word.load(Ordering::Acquire);
@@ -386,6 +392,9 @@ impl Frame {
     }
 
     /// Sets the count, 0 to 3.
+    ///
+    /// # Panics
+    /// If `count` is larger than the frame can count.
     pub fn set_references(&self, count: u8) {
         assert!(count <= REFERENCES_MAX, "the count has two bits");
         self.word.fetch_and(!REFERENCES, Ordering::AcqRel);
@@ -411,12 +420,6 @@ impl Frame {
         usage(self.word.load(Ordering::Acquire))
     }
 
-    /// Readers that have it pinned.
-    pub fn pins(&self) -> u32 {
-        let word = self.word.load(Ordering::Acquire);
-        if is_loading(word) { 0 } else { ((word & PINS) >> PINS_SHIFT) as u32 }
-    }
-
     /// The file of the page that it holds or loads.
     pub fn file(&self) -> FileId {
         FileId((self.identity.load(Ordering::Acquire) >> PAGE_BITS) as u32)
@@ -431,14 +434,6 @@ impl Frame {
     pub fn load(&self) -> Option<LoadId> {
         let word = self.word.load(Ordering::Acquire);
         is_loading(word).then(|| load_of(word))
-    }
-
-    /// Asserts F1 and that the word has no other bits.
-    pub fn check(&self) {
-        let word = self.word.load(Ordering::Acquire);
-        assert!(word & (FRESH | AHEAD) != FRESH | AHEAD, "a page is demanded, or a guess");
-        let may_be_pinned = !matches!(word & STATE, FREE | WRITING);
-        assert!(word & PINS == 0 || may_be_pinned, "F1: pinned in a state without bytes to read");
     }
 
     #[inline]

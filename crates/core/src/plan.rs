@@ -20,8 +20,10 @@ pub struct Run {
 
 impl Run {
     /// The wanted bytes among the first `read_bytes` of the run: what a read that ended early (at the end of
-    /// the file, or short) delivered. Empty at the start of `wanted` if it did not get there. Panics if more
-    /// was read than asked for.
+    /// the file, or short) delivered. Empty at the start of `wanted` if it did not get there.
+    ///
+    /// # Panics
+    /// If more was read than the range has.
     pub fn delivered(&self, read_bytes: u64) -> ByteRange {
         assert!(read_bytes <= self.range.len(), "more was read than asked for");
         self.wanted.intersect(ByteRange::at(self.range.start, read_bytes))

@@ -130,7 +130,8 @@ impl Pool {
 
     /// Takes back frames that were the caller's.
     ///
-    /// Panics if one of them was not.
+    /// # Panics
+    /// If one of them was not.
     pub fn free(&mut self, frames: impl IntoIterator<Item = FrameId>) {
         frames.into_iter().for_each(|frame| self.buddy.free(Block::of_frame(frame)));
     }
@@ -144,6 +145,9 @@ impl Pool {
     }
 
     /// Frees the memory of pages that left; the caller has notified all listeners.
+    ///
+    /// # Panics
+    /// If the frame has not left.
     pub fn free_left(&mut self, left: Left) {
         self.free(left.frames);
         for frame in left.doomed {
@@ -190,7 +194,8 @@ impl Pool {
     /// The load of these frames is over: the first `read_pages` have their bytes. The memory of the others, and of those
     /// invalidated meanwhile, is free.
     ///
-    /// Panics if no load was begun.
+    /// # Panics
+    /// If no load was begun.
     pub fn end_load(&mut self, cache: &Cache, frames: Range<u32>, read_pages: u32) {
         let read_end = frames.start + read_pages;
         for frame in frames {
@@ -336,6 +341,9 @@ impl Pool {
     }
 
     /// Asserts what its parts assert of themselves, and K1.
+    ///
+    /// # Panics
+    /// If an invariant does not hold.
     pub fn check(&self, cache: &Cache) {
         self.control.check(cache);
         self.buddy.check();

@@ -212,7 +212,8 @@ impl Replacement {
 
     /// A page has entered the frame. The caller must have set the page's reference count to zero.
     ///
-    /// Panics if `frame` is not below the number given to [`Replacement::grow`], or is inserted already.
+    /// # Panics
+    /// If `frame` is not below the number given to [`Replacement::grow`], or is inserted already.
     pub fn insert(&mut self, frame: FrameId, origin: Origin, frames: &mut impl Frames) {
         let (queues, ghost) = (&mut self.queues, &mut self.ghost);
         match self.policy {
@@ -224,8 +225,10 @@ impl Replacement {
     }
 
     /// A page that was taken out to be offered to the operating system's kernel was used, and is there: it enters among those that have
-    /// proved themselves, the newest of them. The caller must have set its reference count to zero. Panics as [`Replacement::insert`]
-    /// does.
+    /// proved themselves, the newest of them. The caller must have set its reference count to zero.
+    ///
+    /// # Panics
+    /// As [`Replacement::insert`].
     pub fn insert_again(&mut self, frame: FrameId) {
         self.queues.push(queues::Queue::Main, frame);
     }
@@ -239,7 +242,10 @@ impl Replacement {
     }
 
     /// The page left by other means (truncation, invalidation): the frame is forgotten, and the page is not
-    /// remembered. Panics unless the frame is inserted.
+    /// remembered.
+    ///
+    /// # Panics
+    /// Unless the frame is inserted.
     pub fn remove(&mut self, frame: FrameId) {
         self.queues.remove(frame);
     }
@@ -276,7 +282,10 @@ impl Replacement {
         self.queues.memory_bytes() + self.ghost.memory_bytes()
     }
 
-    /// Panics unless the state is consistent: E1, E4. Looks at every frame; for tests.
+    /// Checks the invariants.
+    ///
+    /// # Panics
+    /// If one does not hold.
     pub fn check(&self) {
         self.queues.check();
         self.ghost.check();

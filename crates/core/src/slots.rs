@@ -60,7 +60,8 @@ impl<T> Slots<T> {
     /// # Errors
     /// When there is no memory for its group.
     ///
-    /// Panics if there can be no such part.
+    /// # Panics
+    /// If there can be no such part.
     pub(crate) fn set(&self, number: usize, part: Box<T>) -> Result<(), TryReserveError> {
         assert!(number < self.count_max, "part {number} is one of {}", self.count_max);
         let slot = match self.near.get(number) {

@@ -109,7 +109,8 @@ impl PageTable {
     /// # Errors
     /// When there is no node for it; nothing has changed then.
     ///
-    /// Panics if the page is there already, and for numbers that no page or frame has.
+    /// # Panics
+    /// If `frame` is the largest number.
     pub fn insert(
         &self,
         nodes: &Nodes,
@@ -143,7 +144,8 @@ impl PageTable {
 
     /// Replaces the frame of a page in the table. Lookups without the lock find one or the other.
     ///
-    /// Panics if the page is not there.
+    /// # Panics
+    /// If the page is not there.
     pub fn replace(&self, nodes: &Nodes, page: PageIndex, frame: FrameId) {
         let entry = frame.get().checked_add(1).expect("the largest number is no frame's");
         let slot = &self.leaf(nodes, page).expect("the page is there")[slot_of(page, 0)];
@@ -195,7 +197,8 @@ impl PageTable {
 
     /// Takes a page out, and the nodes that are empty then.
     ///
-    /// Panics if the page is not there.
+    /// # Panics
+    /// If the page is not there.
     pub fn remove(&self, nodes: &Nodes, free: &mut FreeNodes, page: PageIndex) -> FrameId {
         let (root, level) = unpack(self.root.load(Ordering::Acquire)).expect("the page is there");
         assert!(page.get() >> pages_shift(level) == 0, "the page is there");

@@ -52,7 +52,10 @@ impl PageIndex {
     /// One past the last page that a `u64` offset can fall into; only ever the end of a range.
     pub const MAX: Self = Self(PAGES_MAX);
 
-    /// The page with this number. Panics above [`PageIndex::MAX`].
+    /// The page with this number.
+    ///
+    /// # Panics
+    /// If `index` is beyond the last page.
     pub const fn new(index: u64) -> Self {
         assert!(index <= PAGES_MAX, "page index beyond the last page");
         Self(index)
@@ -77,7 +80,10 @@ impl PageIndex {
 impl Add<PageCount> for PageIndex {
     type Output = Self;
 
-    /// The page this many further on. Panics beyond [`PageIndex::MAX`].
+    /// The page this many further on.
+    ///
+    /// # Panics
+    /// Beyond [`PageIndex::MAX`].
     fn add(self, count: PageCount) -> Self {
         Self::new(self.0 + count.0)
     }
@@ -86,7 +92,10 @@ impl Add<PageCount> for PageIndex {
 impl Sub for PageIndex {
     type Output = PageCount;
 
-    /// The pages from `earlier` to this one. Panics if `earlier` comes later.
+    /// The pages from `earlier` to this one.
+    ///
+    /// # Panics
+    /// If `earlier` comes later.
     fn sub(self, earlier: Self) -> PageCount {
         assert!(earlier <= self, "a distance in pages is never negative");
         PageCount(self.0 - earlier.0)
@@ -98,7 +107,10 @@ impl Sub for PageIndex {
 pub struct PageCount(u64);
 
 impl PageCount {
-    /// This many pages. Panics if they would hold more than a `u64` can address.
+    /// This many pages.
+    ///
+    /// # Panics
+    /// If `count` is beyond the last page.
     pub const fn new(count: u64) -> Self {
         assert!(count <= PAGES_MAX, "more pages than there are offsets");
         Self(count)
@@ -130,7 +142,10 @@ pub struct PageRange {
 }
 
 impl PageRange {
-    /// The pages from `start` up to `end`. Panics if `end` comes before `start`.
+    /// The pages from `start` up to `end`.
+    ///
+    /// # Panics
+    /// If the range ends before it starts.
     pub fn new(start: PageIndex, end: PageIndex) -> Self {
         assert!(start <= end, "a page range ends before it starts");
         Self { start, end }
@@ -151,7 +166,10 @@ impl PageRange {
         Self::new(start, PageIndex::containing(range.end - 1) + PageCount(1))
     }
 
-    /// How many pages. Panics if the fields were set against U1.
+    /// How many pages.
+    ///
+    /// # Panics
+    /// If the fields were set against U1.
     pub fn len(&self) -> PageCount {
         self.end - self.start
     }
@@ -182,7 +200,10 @@ pub struct ByteRange {
 }
 
 impl ByteRange {
-    /// The bytes from `start` up to `end`. Panics if `end` comes before `start`.
+    /// The bytes from `start` up to `end`.
+    ///
+    /// # Panics
+    /// If the range ends before it starts.
     pub const fn new(start: u64, end: u64) -> Self {
         assert!(start <= end, "a byte range ends before it starts");
         Self { start, end }
@@ -193,7 +214,10 @@ impl ByteRange {
         Self { start: start_bytes, end: start_bytes.saturating_add(length_bytes) }
     }
 
-    /// How many bytes. Panics if the fields were set against U1.
+    /// How many bytes.
+    ///
+    /// # Panics
+    /// If the range ends before it starts.
     pub const fn len(&self) -> u64 {
         assert!(self.start <= self.end, "a byte range ends before it starts");
         self.end - self.start

@@ -14,6 +14,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt;
 use core::ops::{Deref, Range};
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -40,10 +41,22 @@ pub struct CachedFile<K: Kernel> {
     pub(crate) file: Arc<File<K>>,
 }
 
+impl<K: Kernel> fmt::Debug for CachedFile<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CachedFile").finish_non_exhaustive()
+    }
+}
+
 /// A page of a file, which does not change or leave as long as this is there.
 pub struct Page<'a, K: Kernel> {
     pinned: Pinned<'a, K>,
     index: PageIndex,
+}
+
+impl<K: Kernel> fmt::Debug for Page<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Page").field("index", &self.index).finish_non_exhaustive()
+    }
 }
 
 /// A change of a page, reported to its mappers before it happens, with no spin lock held. The file's sleeping

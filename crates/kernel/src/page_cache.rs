@@ -11,6 +11,7 @@
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 
@@ -26,7 +27,7 @@ use crate::kernel::{Error, Failure, Kernel, Node, NodeKey, SyncScope, WaitQueue}
 use crate::load::{Load, Loads};
 
 /// How a cache is set up.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Most memory for pages, bytes: rounded down to 2 MiB, but at least that. Taken from the global allocator as it is needed, and given
     /// back by [`PageCache::shrink`] and [`PageCache::tend`].
@@ -128,6 +129,12 @@ pub(crate) struct Counters {
     /// A gauge: files whose `ahead` is not zero.
     pub(crate) ahead_files: AtomicU64,
     pub(crate) released: AtomicU64,
+}
+
+impl<K: Kernel> fmt::Debug for PageCache<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageCache").field("settings", &self.settings).finish_non_exhaustive()
+    }
 }
 
 impl<K: Kernel> PageCache<K> {

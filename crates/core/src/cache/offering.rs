@@ -112,7 +112,8 @@ impl Control {
 
     /// The kernel was told.
     ///
-    /// Panics if the chunk was never offered.
+    /// # Panics
+    /// If no offer of the chunk has begun.
     pub fn end_offer(&mut self, cache: &Cache, chunk: u32) {
         cache.chunk_offer(chunk).expect("it was begun").gate().open();
     }
@@ -138,6 +139,9 @@ impl Control {
 
     /// The caller has touched the page under a pin of [`Cache::begin_touch`], and found it taken: it leaves, and its frame is free with the
     /// last unpin. `None` if it has left before.
+    ///
+    /// # Panics
+    /// If the frame's page is not on offer.
     pub fn drop_taken(&mut self, cache: &Cache, id: FrameId) -> Option<Evicted> {
         let frame = &cache.frames[id];
         if frame.state() != FrameState::Offered {

@@ -33,7 +33,8 @@ impl Parts {
 
     /// Adds bytes.
     ///
-    /// Panics if they are none, or not of a page.
+    /// # Panics
+    /// If the range is empty, or not within a page.
     pub fn add(&mut self, bytes: Range<u32>) {
         assert!(bytes.start < bytes.end && bytes.end <= PAGE_END, "the bytes are of a page");
         if self.rest.is_empty() && (self.first.is_empty() || touch(&self.first, &bytes)) {
@@ -80,6 +81,9 @@ impl Parts {
     }
 
     /// Asserts order and gaps.
+    ///
+    /// # Panics
+    /// If an invariant does not hold.
     pub fn check(&self) {
         let ranges: Vec<Range<u32>> = self.iter().collect();
         assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start), "there are gaps");

@@ -37,7 +37,8 @@ impl Frames {
     /// # Errors
     /// When there is no memory for them.
     ///
-    /// Panics if there can be no such chunk.
+    /// # Panics
+    /// If the chunk was added before.
     pub fn add_chunk(&self, chunk: u32) -> Result<(), alloc::collections::TryReserveError> {
         if self.chunks.get(chunk as usize).is_some() {
             return Ok(());
@@ -59,7 +60,8 @@ impl Frames {
 
     /// Frames of one chunk, by number.
     ///
-    /// Panics if they are of several, or it is not there.
+    /// # Panics
+    /// If they are of several, or it is not there.
     #[inline]
     pub(crate) fn run(&self, frames: Range<u32>) -> &[Frame] {
         let (chunk, place) = (frames.start as usize / CHUNK_FRAMES, frames.start as usize % CHUNK_FRAMES);
@@ -84,7 +86,8 @@ impl Frames {
 impl core::ops::Index<FrameId> for Frames {
     type Output = Frame;
 
-    /// Panics if its chunk is not there.
+    /// # Panics
+    /// If its chunk is not there.
     fn index(&self, frame: FrameId) -> &Frame {
         self.get(frame).expect("the frame's chunk is there")
     }

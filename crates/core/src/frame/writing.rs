@@ -82,7 +82,8 @@ impl Frame {
 
     /// Writing -> Dirty.
     ///
-    /// Panics unless the page is Writing.
+    /// # Panics
+    /// If the frame is not being written to.
     pub fn end_write(&self) {
         const { assert!(WRITING == DIRTY + 1, "one addition changes state and version") };
         let before = self.word.fetch_add(VERSION_ONE - 1, Ordering::AcqRel);
@@ -94,7 +95,8 @@ impl Frame {
 
     /// Free -> Dirty: the memory holds the page as it was written.
     ///
-    /// Panics if the frame is not free, or beyond [`FileId::MAX`] or [`PAGES_MAX`].
+    /// # Panics
+    /// If the frame is not free.
     pub fn install(&self, file: FileId, page: PageIndex) {
         let word = self.word.load(Ordering::Acquire);
         assert!(word & (STATE | PINS) == FREE, "F2: only a free frame changes its page");
@@ -106,7 +108,8 @@ impl Frame {
     /// Dirty -> Resident: the file has the bytes. The caller pinned the page before it read them, so no write has
     /// changed the page since. Nothing happens if the page was replaced.
     ///
-    /// Panics if the page is Dirty and not pinned.
+    /// # Panics
+    /// If the frame is not pinned.
     pub fn clean(&self) {
         let mut word = self.word.load(Ordering::Acquire);
         while word & STATE == DIRTY {

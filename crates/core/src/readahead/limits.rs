@@ -43,7 +43,10 @@ impl ReadaheadLimits {
     /// transfers 8.7 KB: a longer gap is cheaper to skip.
     pub const SPAN_BYTES_MAX_DEFAULT: u64 = 8 << 10;
 
-    /// Says which rule the limits break, if any. Share and span may have any value.
+    /// Checks that the limits fit together. Share and span may have any value.
+    ///
+    /// # Errors
+    /// The first rule that the limits break.
     pub fn validate(&self) -> Result<(), LimitsError> {
         if self.size_bytes_min == 0 {
             return Err(LimitsError::SizeZero);
@@ -76,7 +79,10 @@ impl ReadaheadLimits {
         self.distance_bytes_max / PAGE_SIZE_BYTES
     }
 
-    /// The limits, raised where the alignment asks for more. Panics if they are not valid.
+    /// The limits, raised where the alignment asks for more.
+    ///
+    /// # Panics
+    /// If they are not valid.
     pub(super) fn normalised(self, alignment: Alignment) -> Self {
         assert!(self.validate() == Ok(()), "readahead limits are not valid");
         let size_bytes_max = self.size_bytes_max.max(alignment.get());

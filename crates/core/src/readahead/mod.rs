@@ -213,8 +213,10 @@ enum Policy {
 }
 
 impl Readahead {
-    /// A policy that knows nothing of its file yet. Fails if the limits do not fit together, or if a fixed
-    /// number of pages is beyond them.
+    /// A policy that knows nothing of its file yet.
+    ///
+    /// # Errors
+    /// If the limits do not fit together, or if a fixed number of pages is beyond them.
     pub fn new(policy: ReadaheadPolicy, limits: ReadaheadLimits) -> Result<Self, LimitsError> {
         limits.validate()?;
         let policy = match policy {
@@ -251,7 +253,8 @@ impl Readahead {
     /// submit now, in that order: A1 to A4. `end` is one past the last page of the file as known now, and
     /// `now` never goes back.
     ///
-    /// Panics if `access.at` is not one of `access.pages`.
+    /// # Panics
+    /// If the page in question is not one of the request.
     pub fn on_read(
         &mut self,
         access: Access,

@@ -84,7 +84,8 @@ impl SequentialStream {
     /// A stream at `position_bytes` that has submitted nothing: smallest size, distance of two such sizes
     /// (one to consume while the other is read).
     ///
-    /// Panics if `limits` are not valid. Where `alignment` is larger than a limit, the alignment wins.
+    /// # Panics
+    /// If `limits` are not valid. Where `alignment` is larger than a limit, the alignment wins.
     pub fn new(position_bytes: u64, limits: ReadaheadLimits, alignment: Alignment) -> Self {
         let limits = limits.normalised(alignment);
         let mut stream = Self {
@@ -107,7 +108,8 @@ impl SequentialStream {
     /// the distance are at their maximum from the start. The demanded first bytes come first, and nothing
     /// beyond the aligned end of `range` is ever handed out, not after a `restart` either.
     ///
-    /// Panics if `limits` are not valid.
+    /// # Panics
+    /// If `limits` are not valid.
     pub fn whole(range: ByteRange, limits: ReadaheadLimits, alignment: Alignment) -> Self {
         let mut stream = Self::new(range.start, limits, alignment);
         stream.bound_bytes = range.end;
@@ -119,7 +121,8 @@ impl SequentialStream {
     /// A stream that goes by the largest size and distance of its limits from the start, whatever its consumer does: for a reader that
     /// knows its device. Only behind an error it asks for less, as every stream does.
     ///
-    /// Panics if `limits` are not valid.
+    /// # Panics
+    /// If `limits` are not valid.
     ///
     /// ```
     /// # use headwater_core::{readahead::{ReadaheadLimits, SequentialStream}, units::{Alignment, ByteRange}};
@@ -173,8 +176,10 @@ impl SequentialStream {
     /// The consumer took `bytes` from the position on. Lets a young stream grow, and the distance of one that
     /// has long not waited shrink by one size (never below two sizes).
     ///
-    /// Panics if more is consumed than was submitted: a consumer that goes on without the stream, over cached
     /// pages for instance, says so with [`SequentialStream::resume_at`].
+    ///
+    /// # Panics
+    /// If more is consumed than was submitted.
     pub fn on_consumed(&mut self, bytes: u64) {
         if bytes == 0 {
             return;
@@ -196,7 +201,8 @@ impl SequentialStream {
     /// `extent`, the one handed out last, could not be submitted, for want of a frame or a slot. The same
     /// extent is offered again later (unless the file's length changes); the distance stays.
     ///
-    /// Panics if it is not the one handed out last, or if some of it was consumed.
+    /// # Panics
+    /// If `extent` is not the one that was handed out last.
     pub fn on_refused(&mut self, extent: ByteRange) {
         let last = self.last.take().expect("an extent was handed out and not taken back");
         assert!(last.extent == extent, "only the extent handed out last can be refused");
@@ -252,6 +258,9 @@ impl SequentialStream {
     }
 
     /// Asserts the invariants that the state alone can show: R5, and the order of the offsets.
+    ///
+    /// # Panics
+    /// If an invariant does not hold.
     pub fn check(&self) {
         assert!(self.size_bytes.is_power_of_two(), "natural alignment needs a power of two");
         assert!(self.size_bytes >= self.probe_bytes(), "smaller than a page or an aligned unit");

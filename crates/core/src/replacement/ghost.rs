@@ -85,7 +85,8 @@ impl Ghost {
         self.sets.capacity() * size_of::<[Entry; WAYS]>()
     }
 
-    /// Panics unless G1 holds.
+    /// # Panics
+    /// Unless G1 holds.
     pub(super) fn check(&self) {
         for set in &self.sets {
             let taken = set.iter().enumerate().filter(|(_, entry)| entry.page != Entry::EMPTY.page);

@@ -73,7 +73,8 @@ impl Queues {
         (oldest != NONE).then_some(FrameId::new(oldest))
     }
 
-    /// Panics if the frame is unknown or in a queue.
+    /// # Panics
+    /// If the frame is unknown or in a queue.
     pub(super) fn push(&mut self, queue: Queue, frame: FrameId) {
         let index = frame.get() as usize;
         assert!(index < self.marks.len(), "frame {index} was never announced by grow");
@@ -82,7 +83,8 @@ impl Queues {
         self.link(queue, frame.get());
     }
 
-    /// Panics unless the frame is in a queue.
+    /// # Panics
+    /// Unless the frame is in a queue.
     pub(super) fn remove(&mut self, frame: FrameId) {
         let queue = self.queue_of(frame);
         self.unlink(queue, frame.get());
@@ -122,7 +124,8 @@ impl Queues {
         self.links.capacity() * size_of::<Links>() + self.marks.capacity() * size_of::<Mark>()
     }
 
-    /// Panics unless Q1 to Q3 hold.
+    /// # Panics
+    /// Unless Q1 to Q3 hold.
     pub(super) fn check(&self) {
         for queue in [Queue::Window, Queue::Small, Queue::Main] {
             self.check_queue(queue);

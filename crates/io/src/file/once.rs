@@ -44,6 +44,7 @@ pub struct SeenFile {
 }
 
 /// The bytes of a whole file, within memory that is larger.
+#[derive(Debug)]
 pub struct WholeFile {
     /// The memory.
     pub memory: Vec<u8>,

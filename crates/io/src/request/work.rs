@@ -169,6 +169,12 @@ impl fmt::Debug for Work {
     }
 }
 
+impl fmt::Debug for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Step").finish_non_exhaustive()
+    }
+}
+
 impl Step {
     /// Takes over what is `given`, and points into it from then on.
     pub(crate) fn new<G: Send + 'static>(given: G, act: impl FnOnce(&mut G) -> Action) -> Step {

@@ -164,6 +164,7 @@ pub(crate) fn wake(waker: Waker) {
 
 /// As long as this exists, its thread runs no waker; the outermost runs them when it is dropped. Declared before a lock is taken, so
 /// that it is given up first.
+#[derive(Debug)]
 #[must_use]
 pub struct WakeScope(());
 

@@ -139,6 +139,9 @@ impl SimControl {
     }
 
     /// Advances the driver's clock by `time`, for what depends on age: see [`Driver::now`](crate::Driver::now).
+    ///
+    /// # Panics
+    /// If `time` is longer than 2^64 nanoseconds, some 584 years.
     pub fn advance(&self, time: Duration) {
         let nanoseconds = u64::try_from(time.as_nanos()).expect("less than centuries");
         self.shared.ahead_nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);

@@ -27,6 +27,16 @@ pub struct LentPages(Share<Arc<Shared>>);
 /// What keeps the cache of a page that is pinned: [`FilePages`], or a share of the lending quota.
 pub struct Keeper(Kept);
 
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kept = match &self.0 {
+            Kept::Cache(_) => "the cache",
+            Kept::Quota(_) => "a share of the lending quota",
+        };
+        write!(f, "Keeper({kept})")
+    }
+}
+
 enum Kept {
     Cache(Arc<Shared>),
     Quota(LentPages),

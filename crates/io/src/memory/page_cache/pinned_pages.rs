@@ -8,6 +8,7 @@
 //! Does not own: which pages.
 //! Invariants: I1 as for one pinned page.
 
+use std::fmt;
 use std::mem;
 use std::ops::Range;
 
@@ -18,6 +19,12 @@ use super::{PinnedPage, Shared};
 pub struct PinnedPages<'a> {
     shared: &'a Shared,
     frames: FrameRuns<[Range<u32>; PinnedPages::PAGES_MAX]>,
+}
+
+impl fmt::Debug for PinnedPages<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PinnedPages").finish_non_exhaustive()
+    }
 }
 
 impl<'a> PinnedPages<'a> {
