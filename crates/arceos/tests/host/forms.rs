@@ -21,11 +21,8 @@ fn settings_have_to_fit_together() {
     let defaults = Settings::new(2 << 20);
     let limits = ReadaheadLimits { size_bytes_max: 4 << 20, ..ReadaheadLimits::default() };
     let far = ReadaheadPolicy::Fixed(u32::MAX);
-    assert_eq!(refused(Settings { readahead: far, ..defaults.clone() }), Some(Failure::InvalidInput));
-    assert_eq!(
-        refused(Settings { readahead_limits: limits, ..defaults.clone() }),
-        Some(Failure::InvalidInput)
-    );
+    assert_eq!(refused(Settings { readahead: far, ..defaults }), Some(Failure::InvalidInput));
+    assert_eq!(refused(Settings { readahead_limits: limits, ..defaults }), Some(Failure::InvalidInput));
     assert_eq!(refused(defaults), None);
 }
 
