@@ -220,7 +220,7 @@ store *arguments:
 # The example programs, each by turns with its form in plain std: a line for each form, and their ratio. A folder in memory shows nothing: `TMPDIR` names one on a disk.
 [group('measure')]
 examples:
-    for program in ledger sort store hasher service; do \
+    for program in ledger sort store hasher service cores; do \
         cargo run --release --quiet -p headwater --example $program || exit 1; \
     done
 

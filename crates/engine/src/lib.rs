@@ -48,7 +48,7 @@
 //! | append beside other programs | [`OpenOptions::append`] |
 //! | see what other programs write | [`Coherence`], [`File::refresh`], [`File::wait_for_growth`], [`File::lock`] |
 //! | use a file that is already open | `File::try_from`, [`OpenOptions::open_std`] |
-//! | run a thread on each processor | [`LocalEngine`] |
+//! | run a thread on each processor | [`LocalEngines`], or one [`LocalEngine`] in a thread of yours |
 //! | watch a running engine | [`Engine::stats`], [`File::stats`], [`File::on_evicted`] |
 //! | bring a cache of your own | [`ring`], the queue below by itself |
 //!
@@ -92,6 +92,7 @@ pub use api::engine::{Info, Stats};
 pub use api::eviction_listener::EvictionListener;
 pub use api::file::File;
 pub use api::local::{Local, LocalEngine, LocalFile};
+pub use api::local_engines::LocalEngines;
 pub use api::opened_as::OpenedAs;
 pub use api::options::{Caching, OpenOptions};
 pub use api::page_ref::PageRef;
@@ -100,6 +101,7 @@ pub use api::read_many::ManyRead;
 pub use api::reader::Reader;
 pub use api::reader_builder::ReaderBuilder;
 pub use api::shared_view::SharedView;
+pub use api::task::Task;
 pub use api::view::{ContiguousView, View};
 pub use api::writer::Writer;
 pub use base::counters::{Counts, FileStats};

@@ -66,6 +66,7 @@ pub use request::{Finished, Fsync, Rejected, Request, Transfer, WriteBack};
 pub use sync::background::{Background, BackgroundWaker, Pause};
 pub use sync::event::{Event, EventListener, WakeScope, contain};
 pub use sync::{lock, unpoisoned};
+pub use system::processors::{stay_on_processor, usable_processors};
 pub use system::reject::RejectReason;
 pub use system::signals::without_signals;
 pub use system::sys::{Direction, SyncScope, at_exit, children_cpu_time, children_cpu_times};

@@ -45,6 +45,14 @@ pub fn forbid_userfaultfd() {
     apply_filter_all_threads(&filter(&[libc::SYS_userfaultfd])).expect("the kernel accepts the filter");
 }
 
+/// The same for `sched_setaffinity(2)`, from this thread on and for those that it starts.
+///
+/// # Panics
+/// When the kernel refuses the filter.
+pub fn forbid_affinity_here() {
+    apply_filter(&filter(&[libc::SYS_sched_setaffinity])).expect("the kernel accepts the filter");
+}
+
 fn filter(calls: &[i64]) -> BpfProgram {
     let filter = SeccompFilter::new(
         calls.iter().map(|&call| (call, Vec::new())).collect::<BTreeMap<_, _>>(),

@@ -45,13 +45,13 @@ impl Fixture {
         };
         for &row in rows {
             let length_bytes = match row {
-                Row::ColdScan | Row::ColdRandom1 | Row::ColdRandom20 | Row::ColdRandom50 => options.scan,
                 Row::WarmRandom => options.set / PAGE * PAGE,
                 Row::Hash => options.hash,
                 Row::FilesCold | Row::FilesWarm => {
                     fixture.make_small_files()?;
                     continue;
                 }
+                _ => options.scan,
             };
             let path = fixture.path(row);
             if !path.exists() {
@@ -75,10 +75,10 @@ impl Fixture {
 
     pub(super) fn path(&self, row: Row) -> &Path {
         match row {
-            Row::ColdScan | Row::ColdRandom1 | Row::ColdRandom20 | Row::ColdRandom50 => &self.scan,
             Row::WarmRandom => &self.set,
             Row::FilesCold | Row::FilesWarm => &self.small,
             Row::Hash => &self.hash,
+            _ => &self.scan,
         }
     }
 

@@ -11,6 +11,7 @@
 
 mod caches;
 mod compio;
+mod cores;
 mod fixture;
 mod glommio;
 mod kernel;
@@ -201,6 +202,7 @@ pub(crate) fn run_arm(options: &ArmOptions) -> io::Result<()> {
         #[cfg(feature = "nuclei")]
         Peer::Nuclei => nuclei::run(&job),
         Peer::Foyer | Peer::QuickCache | Peer::Moka => caches::run(&job),
+        Peer::Headwater if job.arm == Arm::HeadwaterCores => cores::run(&job),
         Peer::Headwater => ours::run(&job),
     }?;
     println!("{}", serde_json::to_string(&sample)?);

@@ -30,6 +30,14 @@ pub(super) enum Row {
     FilesWarm,
     /// A cold file from start to end, each 64 KiB through BLAKE3.
     Hash,
+    /// The scan of Glommio's example of files, by one core.
+    CoreScan,
+    /// Its random reads, 50 in flight, by one core.
+    CoreRandom,
+    /// The same scan by all cores, each a part of the file.
+    CoresScan,
+    /// The same random reads by all cores, 50 in flight each.
+    CoresRandom,
 }
 
 /// What has to be in the kernel's page cache before an arm runs.
@@ -93,6 +101,8 @@ pub(super) enum Arm {
     Monoio,
     /// `glommio::io::DmaFile` and its streams.
     Glommio,
+    /// The same as Glommio's example has it: pinned executors that spin for 10 ms before they sleep.
+    GlommioCores,
     /// `glommio::io::BufferedFile`.
     GlommioBuffered,
     /// `nuclei::Handle`, direct if cold.
@@ -112,6 +122,8 @@ pub(super) enum Arm {
     HeadwaterStream,
     /// Futures in a `headwater::LocalEngine`.
     HeadwaterLocal,
+    /// Work handed to `headwater::LocalEngines`.
+    HeadwaterCores,
     /// Futures on a tokio current-thread runtime.
     HeadwaterTokio,
     /// `headwater::File::view`.
@@ -157,13 +169,17 @@ impl Row {
             Row::FilesCold => "files-cold",
             Row::FilesWarm => "files-warm",
             Row::Hash => "hash",
+            Row::CoreScan => "core-scan",
+            Row::CoreRandom => "core-random",
+            Row::CoresScan => "cores-scan",
+            Row::CoresRandom => "cores-random",
         }
     }
 
     /// The figures that arms are compared by.
     pub(super) fn judged(self) -> (&'static str, &'static str) {
         match self {
-            Row::ColdScan | Row::Hash => ("mib_per_s", "cpu_s_per_gib"),
+            Row::ColdScan | Row::Hash | Row::CoreScan | Row::CoresScan => ("mib_per_s", "cpu_s_per_gib"),
             Row::FilesCold | Row::FilesWarm => ("files_per_s", "cpu_us"),
             _ => ("iops", "cpu_us"),
         }
@@ -215,6 +231,9 @@ impl Row {
                 &[Std128k, Std1m, Mmap],
                 &[Glommio, Headwater, HeadwaterAsync, HeadwaterStream, HeadwaterLocal],
             ),
+            Row::CoreScan | Row::CoreRandom | Row::CoresScan | Row::CoresRandom => {
+                return vec![GlommioCores, HeadwaterCores];
+            }
         };
         [before, RUNTIMES, after].concat()
     }
@@ -230,7 +249,7 @@ impl Arm {
             Arm::TokioUring => Peer::TokioUring,
             Arm::Compio => Peer::Compio,
             Arm::Monoio => Peer::Monoio,
-            Arm::Glommio | Arm::GlommioBuffered => Peer::Glommio,
+            Arm::Glommio | Arm::GlommioCores | Arm::GlommioBuffered => Peer::Glommio,
             #[cfg(feature = "nuclei")]
             Arm::Nuclei => Peer::Nuclei,
             Arm::Foyer => Peer::Foyer,
@@ -248,7 +267,8 @@ impl Arm {
     /// Whether it reads around the kernel's page cache in this row, and fails where that is not possible.
     pub(super) fn is_direct(self, row: Row) -> bool {
         match row {
-            Row::ColdScan | Row::Hash => self.needs_uring(),
+            Row::ColdScan | Row::Hash | Row::CoreScan | Row::CoresScan => self.needs_uring(),
+            Row::CoreRandom | Row::CoresRandom => true,
             Row::ColdRandom1 | Row::ColdRandom20 | Row::ColdRandom50 => self.peer() != Peer::Mmap,
             Row::WarmRandom => false,
             Row::FilesCold | Row::FilesWarm => self == Arm::Glommio,

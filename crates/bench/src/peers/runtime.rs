@@ -82,6 +82,7 @@ where
         Row::WarmRandom => random(runtime, job, WARM_TASKS, Opening::Buffered),
         Row::FilesCold | Row::FilesWarm => files(runtime, job, FILE_TASKS, Opening::Buffered),
         Row::Hash => hash(runtime, job, Opening::Direct),
+        Row::CoreScan | Row::CoreRandom | Row::CoresScan | Row::CoresRandom => job.unknown(),
     }
 }
 

@@ -25,6 +25,7 @@ pub(super) fn run(job: &Job) -> io::Result<Sample> {
         Row::WarmRandom => runtime::random(&Tokio, job, runtime::WARM_TASKS, Opening::Buffered),
         Row::FilesCold | Row::FilesWarm => files(job),
         Row::Hash => runtime::hash(&Tokio, job, Opening::Buffered),
+        Row::CoreScan | Row::CoreRandom | Row::CoresScan | Row::CoresRandom => job.unknown(),
     }
 }
 

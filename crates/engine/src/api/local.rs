@@ -14,6 +14,7 @@ use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::thread;
 
 use bytes::Bytes;
 use futures_core::Stream;
@@ -29,6 +30,8 @@ use crate::api::file::File;
 use crate::api::options::OpenOptions;
 use crate::api::reader::Reader;
 use crate::api::shared_view::SharedView;
+use crate::api::task::Task;
+use crate::api::task_queue::TaskQueue;
 use crate::api::view::View;
 use crate::api::writer::Writer;
 use crate::base::error::Result;
@@ -38,6 +41,8 @@ use crate::engine::handle::IoMode;
 /// An engine for one thread, for programs with a thread on each processor. The kernel completes its requests when this thread
 /// asks for completions (`IORING_SETUP_DEFER_TASKRUN`), without interrupting it, and processors share nothing but [`Bytes`] that
 /// the program sends. Built by [`EngineBuilder::local`](crate::EngineBuilder::local).
+///
+/// [`LocalEngines`](crate::LocalEngines) has one for each processor, with the threads.
 ///
 /// Its futures run inside [`LocalEngine::block_on`], or with the feature `tokio` in a current-thread tokio runtime on this
 /// thread. The engine, its files, readers and futures cannot leave the thread:
@@ -61,13 +66,15 @@ use crate::engine::handle::IoMode;
 /// ```
 #[derive(Debug)]
 pub struct LocalEngine {
+    /// Dropped first: the futures may hold files and reads.
+    tasks: TaskQueue,
     engine: Engine,
     driver: LocalDriver,
 }
 
 impl LocalEngine {
     pub(crate) fn new(engine: Engine, driver: LocalDriver) -> LocalEngine {
-        LocalEngine { engine, driver }
+        LocalEngine { tasks: TaskQueue::new(driver.waker()), engine, driver }
     }
 
     /// Opens a file as [`OpenOptions::open`] does, in [`IoMode::Auto`].
@@ -107,9 +114,35 @@ impl LocalEngine {
         Ok(Local::new(file))
     }
 
-    /// Runs a future to completion, and the engine's requests meanwhile. The future may also wait for anything else.
+    /// Runs a future to completion, and the engine's requests and spawned futures meanwhile. The future may also wait for anything
+    /// else.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        self.driver.block_on(future)
+        self.driver.block_on(self.tasks.beside(future))
+    }
+
+    /// Has [`LocalEngine::block_on`] run a future beside its own, from now on and in this thread. What is not over when that
+    /// returns goes on in the next call, and is dropped with the engine. A future that holds the engine itself, as an `Rc`, keeps it.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # std::fs::write(&path, b"abcdef")?;
+    /// let engine = headwater::Engine::builder().local()?;
+    /// let file = engine.open(&path)?;
+    /// let last = engine.spawn(file.read_at_async(3, 3));
+    /// let first = engine.block_on(file.read_at_async(0, 3))?;
+    /// let last = engine.block_on(last)?;
+    /// assert_eq!((&first[..], &last[..]), (&b"abc"[..], &b"def"[..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn spawn<F: Future + 'static>(&self, future: F) -> Task<F::Output> {
+        let (task, running) = Task::new(thread::current().id());
+        self.tasks.push(running.run(future));
+        task
+    }
+
+    pub(crate) fn tasks(&self) -> &TaskQueue {
+        &self.tasks
     }
 
     /// Driver, limits, and why a requested feature is not in use.

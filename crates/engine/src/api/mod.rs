@@ -16,6 +16,7 @@ pub(crate) mod eviction_listener;
 pub(crate) mod file;
 pub(crate) mod growth;
 pub(crate) mod local;
+pub(crate) mod local_engines;
 pub(crate) mod memory_file;
 #[cfg(feature = "metrics")]
 pub(crate) mod metrics;
@@ -29,6 +30,8 @@ pub(crate) mod reader;
 pub(crate) mod reader_builder;
 pub(crate) mod shared_view;
 pub(crate) mod standard;
+pub(crate) mod task;
+pub(crate) mod task_queue;
 pub(crate) mod upcalls;
 pub(crate) mod view;
 pub(crate) mod write_at;

@@ -16,6 +16,7 @@ mod bad_input;
 mod builders;
 mod changing;
 mod contents;
+mod cores;
 mod drops;
 mod events;
 mod evictions;
@@ -35,6 +36,7 @@ mod rig;
 #[cfg(feature = "tokio")]
 mod runtimes;
 mod short;
+mod spawned;
 mod statistics;
 mod tails;
 mod whole;

@@ -60,11 +60,16 @@ impl LocalDriver {
         &self.driver
     }
 
+    /// Has [`LocalDriver::block_on`] poll its future again, from any thread.
+    pub fn waker(&self) -> Waker {
+        Waker::from(self.wakeup.clone())
+    }
+
     /// Runs a future to its end in this thread, and completes requests of this driver meanwhile. The future may wait for
     /// anything else as well.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
-        let waker = Waker::from(self.wakeup.clone());
+        let waker = self.waker();
         let mut context = Context::from_waker(&waker);
         let _driven: Vec<_> = self.rings().map(|uring| uring.drive_locally()).collect();
         self.wakeup.woken.store(true, Ordering::Release);
@@ -72,13 +77,15 @@ impl LocalDriver {
             if self.wakeup.woken.swap(false, Ordering::AcqRel)
                 && let Poll::Ready(output) = future.as_mut().poll(&mut context)
             {
+                // Of the loop around this one, if there is one.
+                self.wakeup.woken.store(true, Ordering::Release);
                 return output;
             }
             let mut moved = false;
             for uring in self.rings() {
                 moved |= uring.submit_and_reap();
             }
-            if !moved {
+            if !moved && !self.wakeup.woken.load(Ordering::Acquire) {
                 self.sleep();
             }
         }

@@ -1,9 +1,10 @@
-//! System: raw system calls, memory of chunks, detection of forks, threads without signals.
+//! System: raw system calls, memory of chunks, detection of forks, processors, threads without signals.
 
 pub(crate) mod calls;
 pub(crate) mod chunk_memory;
 pub(crate) mod fork;
 pub(crate) mod pages;
+pub(crate) mod processors;
 pub(crate) mod reject;
 pub(crate) mod signals;
 pub(crate) mod sys;
