@@ -17,8 +17,7 @@ use crate::tune;
 /// One sentence for the user.
 pub(super) fn run(common: &BenchCommon) -> Result<(), String> {
     let (engine, queue) = (common.engine.clone(), common.engine.queue.clone());
-    let scan =
-        scan::Plan { rounds: QUICK_ROUNDS, limit: QUICK_LIMIT, engine: engine.clone(), only: Vec::new() };
+    let scan = scan::Plan::quick(QUICK_ROUNDS, QUICK_LIMIT, engine.clone());
     let (set_bytes, rounds) = (QUICK_SET_BYTES, QUICK_ROUNDS);
     let cache = cache::Plan { set_bytes, rounds, limit: QUICK_CACHE_LIMIT, queue: queue.clone() };
     let readahead = readahead::Plan {

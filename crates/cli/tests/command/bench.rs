@@ -40,7 +40,9 @@ fn scan_of_an_own_file() {
         }
         assert!(table.contains(row["name"].as_str().unwrap()));
     }
-    assert!(row_ids(&results).len() >= 13, "{results}");
+    assert!(row_ids(&results).len() >= 17, "{results}");
+    let steps = row_ids(&results).into_iter().filter(|id| id.starts_with("step-")).collect::<Vec<_>>();
+    assert_eq!(steps[..4], ["step-4k-1", "step-4k-ahead", "step-4k-ahead-lent", "step-512k-5"]);
     for word in ["fastest: ", "fio --name=", "std buffered 128 KiB, with"] {
         assert!(table.contains(word), "{word} in {table}");
     }

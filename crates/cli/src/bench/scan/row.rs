@@ -92,12 +92,10 @@ fn headwater(tally: &mut Tally, engine: &EngineArguments, method: Method) -> io:
     reader.will_read(tally.end_bytes);
     match delivery {
         Delivery::ZeroCopy => tally.take_lent(&mut reader)?,
-        Delivery::Copying => tally.take_copies(&mut reader, &mut vec![0; COPY_BYTES])?,
+        Delivery::Copying { buffer_bytes } => tally.take_copies(&mut reader, &mut vec![0; buffer_bytes])?,
     }
     Ok(Some(engine.info().driver.to_owned()))
 }
 
 /// One chunk for the buffer.
 const HUGE_BYTES: usize = 4 << 20;
-
-const COPY_BYTES: usize = 1 << 20;

@@ -44,8 +44,8 @@ pub(super) enum Memory {
 pub(super) enum Delivery {
     /// `fill_buf`: the frames themselves.
     ZeroCopy,
-    /// `read`: into a buffer of 1 MiB.
-    Copying,
+    /// `read`: into a buffer of that size.
+    Copying { buffer_bytes: usize },
 }
 
 impl Method {
@@ -88,7 +88,49 @@ pub(super) fn all(engine: &EngineArguments) -> Vec<Way> {
     ways.push(way("mmap", "mmap", Method::Mapped(MapAdvice::Normal)));
     ways.push(way("mmap-sequential", "mmap, MADV_SEQUENTIAL", Method::Mapped(MapAdvice::Sequential)));
     ways.extend(headwater_rows(engine));
+    ways.extend(steps(engine));
     ways
+}
+
+/// Those that a look at all suites has time for.
+pub(super) fn quick(engine: &EngineArguments) -> Vec<Way> {
+    let steps = steps(engine);
+    all(engine).into_iter().filter(|way| steps.iter().all(|step| step.id != way.id)).collect()
+}
+
+/// From one small read at a time to few large ones without a copy, as Glommio's article "Modern storage is plenty fast. It is the
+/// APIs that are bad" goes.
+fn steps(engine: &EngineArguments) -> Vec<Way> {
+    let copying = Delivery::Copying { buffer_bytes: 4 << 10 };
+    let step = |id: &str, size_bytes: u64, depth: u64, delivery: Delivery, polls: bool| {
+        let (limits, depth) = fixed_limits(engine, size_bytes, depth);
+        let words = match delivery {
+            _ if polls => "polled",
+            Delivery::ZeroCopy => "zero-copy",
+            Delivery::Copying { .. } => "copying",
+        };
+        let name = format!("headwater {} × {depth}, {words}", readable(size_bytes));
+        way(format!("step-{id}"), name, Method::Headwater { limits: Some(limits), delivery, polls })
+    };
+    vec![
+        step("4k-1", 4 << 10, 1, copying, false),
+        step("4k-ahead", 4 << 10, STEP_DEPTH, copying, false),
+        step("4k-ahead-lent", 4 << 10, STEP_DEPTH, Delivery::ZeroCopy, false),
+        step("512k-5", 512 << 10, 5, Delivery::ZeroCopy, false),
+        step("512k-5-polled", 512 << 10, 5, Delivery::ZeroCopy, true),
+    ]
+}
+
+/// Requests of one size, `depth` of them in flight, or as many as half of the memory has room for.
+fn fixed_limits(engine: &EngineArguments, size_bytes: u64, depth: u64) -> (ReadaheadLimits, u64) {
+    let depth = depth.min(engine.memory.0 / 2 / size_bytes).max(1);
+    let limits = ReadaheadLimits {
+        size_bytes_min: size_bytes,
+        size_bytes_max: size_bytes,
+        distance_bytes_max: size_bytes * depth,
+        ..ReadaheadLimits::default()
+    };
+    (limits, depth)
 }
 
 /// Whatever a child may be asked for.
@@ -100,16 +142,13 @@ pub(super) fn by_id(id: &str, engine: &EngineArguments) -> Option<Way> {
 fn headwater_rows(engine: &EngineArguments) -> Vec<Way> {
     let depth = u64::from(engine.queue.queue_depth.unwrap_or(DEPTH_DEFAULT));
     let fixed = |size_bytes: u64| {
-        let distance_bytes_max = size_bytes * depth.min(engine.memory.0 / 2 / size_bytes).max(1);
-        let limits = ReadaheadLimits {
-            size_bytes_min: size_bytes,
-            size_bytes_max: size_bytes,
-            distance_bytes_max,
-            ..ReadaheadLimits::default()
-        };
+        let (limits, depth) = fixed_limits(engine, size_bytes, depth);
         let method = Method::Headwater { limits: Some(limits), delivery: Delivery::ZeroCopy, polls: false };
-        let (id, depth) = (format!("headwater-{}", short(size_bytes)), distance_bytes_max / size_bytes);
-        way(id, format!("headwater {} × {depth}", readable(size_bytes)), method)
+        way(
+            format!("headwater-{}", short(size_bytes)),
+            format!("headwater {} × {depth}", readable(size_bytes)),
+            method,
+        )
     };
     let tuned = |id: &str, text: &str, delivery, polls| {
         let method = Method::Headwater { limits: None, delivery, polls };
@@ -119,7 +158,7 @@ fn headwater_rows(engine: &EngineArguments) -> Vec<Way> {
         fixed(4 << 10),
         fixed(128 << 10),
         tuned("headwater-tuned", "zero-copy", Delivery::ZeroCopy, false),
-        tuned("headwater-tuned-copying", "copying", Delivery::Copying, false),
+        tuned("headwater-tuned-copying", "copying", Delivery::Copying { buffer_bytes: 1 << 20 }, false),
         tuned("headwater-tuned-polled", "zero-copy, polled", Delivery::ZeroCopy, true),
     ]
 }
@@ -135,3 +174,6 @@ fn short(bytes: u64) -> String {
 
 /// The depth at which flash devices reach their rate with requests of 128 KiB and more.
 const DEPTH_DEFAULT: u32 = 32;
+
+/// What Glommio's example of files has.
+const STEP_DEPTH: u64 = 50;
