@@ -16,7 +16,7 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use headwater_core::units::ByteRange;
+use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES};
 use smallvec::SmallVec;
 
 use crate::sync::lock;
@@ -92,7 +92,7 @@ fn look_ahead(range: ByteRange, is_resident: impl Fn(ByteRange) -> bool) -> (u64
     if is_resident_up_to(high) {
         return (high.max(range.end), true);
     }
-    while high - low > STEP_BYTES {
+    while high - low > PAGE_SIZE_BYTES {
         let middle = low + (high - low) / 2;
         if is_resident_up_to(middle) {
             low = middle;
@@ -100,7 +100,7 @@ fn look_ahead(range: ByteRange, is_resident: impl Fn(ByteRange) -> bool) -> (u64
             high = middle;
         }
     }
-    (low.max(range.end), false)
+    (low.next_multiple_of(PAGE_SIZE_BYTES).max(range.end), false)
 }
 
 /// Readers of one file that copy in order at once.
@@ -111,9 +111,6 @@ const NEAR_BYTES: u64 = 2 << 20;
 
 /// Longer than the kernel reads ahead on nearly all devices.
 const AHEAD_BYTES: u64 = 16 << 20;
-
-/// How exact the end of a run is.
-const STEP_BYTES: u64 = 64 << 10;
 
 /// After this time something else may have read the file.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(1);
@@ -149,6 +146,25 @@ mod tests {
                 (resident_mib * MIB..=most.min(file_bytes)).contains(&copied),
                 "{copied} of {resident_mib} MiB"
             );
+        }
+    }
+
+    /// Goal: of a file that is resident whole, the last page is copied too, wherever the reader began and the file ends.
+    #[test]
+    fn the_end_of_a_file_is_no_limit() {
+        let now = Instant::now();
+        for start in [0, 77, 4096, 100_000] {
+            for file_bytes in [300_000, 2_000_000, 20 * MIB, 20 * MIB + 1] {
+                let runs = CopiedRuns::default();
+                let resident_end = file_bytes.next_multiple_of(PAGE_SIZE_BYTES);
+                let is_resident = |range: ByteRange| range.end <= resident_end;
+                let mut copied = start;
+                while copied < file_bytes {
+                    let range = ByteRange::at(copied, 50_000).clip(file_bytes);
+                    assert!(runs.admits(range, now, is_resident), "{range:?} of {file_bytes} from {start}");
+                    copied = range.end;
+                }
+            }
         }
     }
 

@@ -238,7 +238,9 @@ impl KernelCache {
     /// As [`crate::OpenFile::is_behind_copies`]; no, where the kernel does not tell what is resident.
     pub(crate) fn is_behind_copies(&self, file: &File, range: ByteRange) -> bool {
         let is_resident = |range| self.cachestat_residency(file, range) == Residency::Whole;
-        self.cachestat.load(Ordering::Relaxed) && !self.runs.admits(range, Instant::now(), is_resident)
+        let admits = |range| self.runs.admits(range, Instant::now(), is_resident);
+        // What lies beyond the end of the file is not resident.
+        self.cachestat.load(Ordering::Relaxed) && !admits(range) && !admits(range.clip(end_of(file)))
     }
 
     fn learn(&self, hit: bool) {
