@@ -6,7 +6,7 @@ use std::path::Path;
 use headwater_testkit::{Pattern, ScratchDir, tmpfs};
 use serde_json::Value;
 
-use crate::{assert_one_line, run, text, to_json, utf8};
+use crate::{assert_one_line, copy_command, run, text, to_json, utf8};
 
 fn scan(arguments: &[&str], out: &Path) -> (String, Value) {
     let common = ["bench", "scan", "--rounds", "1", &to_json(utf8(out))];
@@ -90,7 +90,7 @@ fn quick_form_works_for_nobody() {
     let place = tempfile::tempdir().unwrap();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let binary = place.path().join("headwater");
-    fs::copy(env!("CARGO_BIN_EXE_headwater"), &binary).unwrap();
+    copy_command(&binary);
     let json = fs::File::create(place.path().join("out.json")).unwrap();
     json.set_permissions(fs::Permissions::from_mode(0o666)).unwrap();
     let mut command = std::process::Command::new(&binary);

@@ -13,7 +13,7 @@ use headwater::ByteRange;
 use headwater::ring::{Access, DirectIo, OpenFile};
 use headwater_testkit::{Pattern, ScratchDir, kernel_readahead_bytes, lack, make_cold, scratch_dirs};
 
-use crate::{assert_one_line, headwater, run, text, utf8};
+use crate::{assert_one_line, copy_command, headwater, run, text, utf8};
 
 const PATTERN: Pattern = Pattern::new(21);
 
@@ -241,7 +241,7 @@ fn no_permission_is_an_error() {
     let place = tempfile::tempdir().unwrap();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let (binary, secret) = (place.path().join("headwater"), place.path().join("secret"));
-    fs::copy(env!("CARGO_BIN_EXE_headwater"), &binary).unwrap();
+    copy_command(&binary);
     fs::write(&secret, "secret").unwrap();
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o000)).unwrap();
     let mut command = Command::new(binary);

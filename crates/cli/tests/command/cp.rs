@@ -19,7 +19,7 @@ use headwater_testkit::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{assert_one_line, headwater, run, text, utf8};
+use crate::{assert_one_line, copy_command, headwater, run, text, utf8};
 
 const PATTERN: Pattern = Pattern::new(33);
 
@@ -332,7 +332,7 @@ fn rights() {
     let place = tempfile::tempdir().unwrap();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let binary = place.path().join("headwater");
-    fs::copy(env!("CARGO_BIN_EXE_headwater"), &binary).unwrap();
+    copy_command(&binary);
     let (from, to, closed) =
         (place.path().join("from"), place.path().join("to"), place.path().join("closed"));
     PATTERN.write_file(&from, 5000).unwrap();

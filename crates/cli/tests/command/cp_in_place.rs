@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 use headwater_testkit::{Pattern, ScratchDir, skip, small_tmpfs};
 use serde_json::Value;
 
-use crate::{assert_one_line, run, text, utf8};
+use crate::{assert_one_line, copy_command, run, text, utf8};
 
 const PATTERN: Pattern = Pattern::new(61);
 
@@ -34,7 +34,7 @@ impl Place {
         }
         let directory = tempfile::tempdir().unwrap();
         mode(directory.path(), 0o755);
-        fs::copy(env!("CARGO_BIN_EXE_headwater"), directory.path().join("headwater")).unwrap();
+        copy_command(&directory.path().join("headwater"));
         let (folder, from) = (directory.path().join("folder"), directory.path().join("from"));
         fs::create_dir(&folder).unwrap();
         let to = folder.join("to");

@@ -41,6 +41,12 @@ fn run(arguments: &[&str]) -> Output {
     headwater().args(arguments).output().expect("the binary starts")
 }
 
+/// A copy of the command, which other users may run. Another process makes it: children of other tests would inherit the descriptor
+/// that it is written by, and a file that is open for writing cannot be run.
+fn copy_command(to: &Path) {
+    assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_headwater")).arg(to).status().unwrap().success());
+}
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

@@ -13,7 +13,7 @@ use headwater_testkit::{MemoryCgroup, PATIENCE, Pattern, ScratchDir, skip, tmpfs
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::{assert_one_line, headwater, run, text, to_json, utf8};
+use crate::{assert_one_line, copy_command, headwater, run, text, to_json, utf8};
 
 const COMMON: [&str; 7] = ["bench", "random", "--rounds", "1", "--seconds", "0.02", "--memory=64M"];
 
@@ -161,7 +161,7 @@ fn for_nobody() {
     let place = tempfile::tempdir().unwrap();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let binary = place.path().join("headwater");
-    fs::copy(env!("CARGO_BIN_EXE_headwater"), &binary).unwrap();
+    copy_command(&binary);
     let mut command = std::process::Command::new(&binary);
     command.args(COMMON).arg("--json").current_dir(place.path()).uid(65534).gid(65534);
     let output = command.output().unwrap();

@@ -9,7 +9,7 @@ use std::path::Path;
 use headwater_testkit::{Pattern, ScratchDir, skip, tmpfs};
 use serde_json::Value;
 
-use crate::{assert_one_line, run, text, to_json, utf8};
+use crate::{assert_one_line, copy_command, run, text, to_json, utf8};
 
 fn readahead(arguments: &[&str], out: &Path) -> (String, Value) {
     let common = ["bench", "readahead", "--rounds", "1", &to_json(utf8(out))];
@@ -75,7 +75,7 @@ fn without_the_right_to_set_readahead() {
     let place = tempfile::tempdir().unwrap();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let binary = place.path().join("headwater");
-    fs::copy(env!("CARGO_BIN_EXE_headwater"), &binary).unwrap();
+    copy_command(&binary);
     let mut command = std::process::Command::new(&binary);
     command.args(["bench", "readahead", "--size", "2M", "--rounds", "1", "--places", "20"]);
     let output = command.current_dir(place.path()).uid(65534).gid(65534).output().unwrap();

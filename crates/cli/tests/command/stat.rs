@@ -10,7 +10,7 @@ use std::path::Path;
 use headwater_testkit::{Pattern, ScratchDir, make_cold, scratch_dirs, skip, tmpfs};
 use serde_json::Value;
 
-use crate::{assert_one_line, headwater, run, text, utf8};
+use crate::{assert_one_line, copy_command, headwater, run, text, utf8};
 
 const LENGTH_BYTES: u64 = (1 << 20) + 1;
 
@@ -159,7 +159,7 @@ fn other_peoples_files() {
     let place = tempfile::tempdir().unwrap();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let binary = place.path().join("headwater");
-    fs::copy(env!("CARGO_BIN_EXE_headwater"), &binary).unwrap();
+    copy_command(&binary);
     let path = file_in(place.path());
     let as_nobody = |mode| {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
