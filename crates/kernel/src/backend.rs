@@ -59,8 +59,8 @@ impl<K: Kernel> FileBackend<K> {
         }
     }
 
-    /// As [`CachedFile::write_at`]. Directly it is one write of the node, which may take a part: what is cached of the range is written before it, where it is
-    /// dirty, and leaves after it.
+    /// As [`CachedFile::write_at`]. Directly it is one write of the node, which may take a part. Dirty pages of the range are written to
+    /// the node before it, and cached pages of the range leave after it.
     ///
     /// # Errors
     /// As [`CachedFile::write_at`]; directly, the node has none of `buffer` if what was dirty could not be written.
@@ -77,7 +77,7 @@ impl<K: Kernel> FileBackend<K> {
     /// As [`CachedFile::append`], and as [`FileBackend::write_at`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`FileBackend::write_at`].
     pub fn append(&self, buffer: &[u8]) -> Result<(usize, u64), Error<K>> {
         match self {
             Self::Direct(file) if file.file.form == Form::Cached => {
@@ -92,7 +92,7 @@ impl<K: Kernel> FileBackend<K> {
     /// As [`CachedFile::set_len`]: the same for both kinds.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`CachedFile::set_len`].
     pub fn set_len(&self, length_bytes: u64) -> Result<(), Error<K>> {
         self.file().set_len(length_bytes)
     }
@@ -100,7 +100,7 @@ impl<K: Kernel> FileBackend<K> {
     /// As [`CachedFile::sync`], which a direct write needs too: the device may have it in a cache of its own.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`CachedFile::sync`].
     pub fn sync(&self, scope: SyncScope) -> Result<(), Error<K>> {
         self.file().sync(scope)
     }

@@ -9,35 +9,13 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-use ax_fs_ng::ROOT_FS_CONTEXT;
 use ax_fs_ng::file::CachedFile;
-use axfs_ng_vfs::{FileNodeOps, Location, VfsError, VfsResult};
+use axfs_ng_vfs::{FileNodeOps, VfsError, VfsResult};
 use headwater_arceos::ReadaheadPolicy;
 
+use crate::arm::{Arm, Reader, locate, node};
 use crate::headwater_arms::{Ahead, Headwater};
 use crate::story::{self, Story};
-
-pub trait Arm {
-    fn open(&self, path: &str) -> VfsResult<Box<dyn Reader>>;
-
-    /// What the arm has counted until now, if it does.
-    fn counts(&self) -> Option<Counts> {
-        None
-    }
-}
-
-/// How often a read met a page that nothing had begun to read, how often it slept until another task had read one, and how many bytes
-/// processors copied.
-#[derive(Clone, Copy)]
-pub struct Counts {
-    pub misses: u64,
-    pub waits: u64,
-    pub copied_bytes: u64,
-}
-
-pub trait Reader {
-    fn read_at(&self, bytes: &mut [u8], offset: u64) -> VfsResult<usize>;
-}
 
 /// The arm of that name, with empty caches of its own.
 ///
@@ -59,13 +37,6 @@ pub fn arm(name: &str) -> VfsResult<Box<dyn Arm>> {
     Ok(Box::new(Headwater::new(policy, ahead)?))
 }
 
-pub fn locate(path: &str) -> VfsResult<Location> {
-    ROOT_FS_CONTEXT
-        .get()
-        .expect("the kernel has mounted the root before it starts the application")
-        .resolve(path)
-}
-
 /// The file system's own operations, without a cache of the file's pages.
 struct Node;
 
@@ -81,10 +52,6 @@ impl Reader for NodeReader {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> VfsResult<usize> {
         self.0.read_at(bytes, offset)
     }
-}
-
-pub fn node(path: &str) -> VfsResult<Arc<dyn FileNodeOps>> {
-    Ok(locate(path)?.entry().as_file()?.inner().clone())
 }
 
 /// The page cache that ArceOS has.

@@ -12,7 +12,7 @@ use ax_std::thread;
 use axfs_ng_vfs::VfsResult;
 use headwater_arceos::{ArceOs, CachedFile, PageCache, PageIndex, Settings, SyncScope, open_at};
 
-use crate::arms::{locate, node};
+use crate::arm::{locate, node};
 use crate::layout::{WRITES_BYTES, WRITES_PATH, word};
 
 /// Does several hundred random things to a file with a cache smaller than it, and compares each read, and in the end what

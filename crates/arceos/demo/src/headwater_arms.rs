@@ -14,7 +14,7 @@ use ax_std::thread::{self, JoinHandle};
 use axfs_ng_vfs::{VfsError, VfsResult};
 use headwater_arceos::{ArceOs, CachedFile, PageCache, ReadaheadPolicy, Settings, VfsNode};
 
-use crate::arms::{Arm, Counts, Reader, node};
+use crate::arm::{Arm, Counts, Reader, node};
 use crate::layout::LONG_BYTES;
 use crate::processors::{DISK_PROCESSOR, bind};
 

@@ -6,6 +6,7 @@
 
 extern crate alloc;
 
+mod arm;
 mod arms;
 mod exercise;
 mod headwater_arms;
@@ -44,7 +45,7 @@ fn run() -> Result<(), String> {
     println!("@boot {}", ax_hal::time::monotonic_time().as_micros());
     let plan = Plan::read()?;
     let machine = Machine {
-        file_system: arms::locate("/").map_err(|_| "there is no root")?.filesystem().name().into(),
+        file_system: arm::locate("/").map_err(|_| "there is no root")?.filesystem().name().into(),
         processors: ax_hal::cpu_num(),
         iops: plan.iops,
         mibps: plan.mibps,

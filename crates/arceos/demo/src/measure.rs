@@ -16,7 +16,8 @@ use ax_fs_ng::{block_batch_stats, block_io_stats};
 use ax_std::os::arceos::task::diagnostics::qperf_scheduler_metrics_snapshot;
 use ax_std::time::{Duration, Instant};
 
-use crate::arms::{Arm, Reader, arm};
+use crate::arm::{Arm, Reader};
+use crate::arms::arm;
 use crate::layout::{WORD_BYTES, seed, word};
 use crate::workloads::{Pace, Read, Start, Workload};
 

@@ -24,7 +24,7 @@ use ax_std::thread::{self, JoinHandle};
 use axfs_ng_vfs::{FileNodeOps, VfsError, VfsResult};
 use headwater_arceos::{Queue, WaitQueue};
 
-use crate::arms::{Arm, Counts, Reader, node};
+use crate::arm::{Arm, Counts, Reader, node};
 use crate::processors::{DISK_PROCESSOR, bind};
 
 /// How a window comes into the pages, and which task reads the next one.

@@ -20,7 +20,7 @@ pub(crate) struct Host {
 /// What tests see of the host, and what they make it say.
 #[derive(Default)]
 pub(crate) struct Dials {
-    /// How often somebody has waited by yielding.
+    /// How often a task has waited by yielding.
     pub(crate) yields: AtomicU64,
     /// Time that has passed beside that of the clock.
     skipped_nanos: AtomicU64,

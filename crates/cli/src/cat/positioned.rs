@@ -93,8 +93,8 @@ impl Positioned {
         let mut device = None;
         while !copy.range.is_empty() {
             let (part, source) = router.next(copy.range, |range| residency(open, range));
-            let is_behind = source == Source::Kernel && open.is_behind_copies(part);
-            let source = if is_behind { Source::Device } else { source };
+            let source =
+                if source == Source::Kernel && !open.begin_copy(part) { Source::Device } else { source };
             match (source, &mut device) {
                 (Source::Kernel, _) => copy.through_kernel(open.buffered(), part)?,
                 (Source::Device, Some(device)) => self.count(Device::copy(device, copy, part), part, copy)?,

@@ -9,7 +9,7 @@ use headwater::ByteRange;
 use headwater::ring::{OpenFile, Route};
 use rustix::io::Errno;
 
-use super::pipeline::{self, OnCopied};
+use super::progress::OnCopied;
 use super::{Failure, Side};
 
 /// Whether source and copy may share blocks, and holes: the kernel's own copy does so where it can.
@@ -40,7 +40,7 @@ pub(super) fn copy_by_kernel(
     }
     let rest = ByteRange::new(from, range.end);
     let end_bytes = through_kernel_to(source, target, rest, on_copied)?;
-    if end_bytes < range.end { Err(pipeline::became_shorter(range)) } else { Ok(()) }
+    if end_bytes < range.end { Err(Failure::became_shorter(range)) } else { Ok(()) }
 }
 
 /// Copies through a buffer, up to the end of the range or of the file. Returns that position.

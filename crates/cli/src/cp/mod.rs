@@ -138,6 +138,13 @@ impl Failure {
     fn of_source(error: impl Into<io::Error>) -> Failure {
         Failure { side: Side::Source, offset_bytes: None, error: error.into() }
     }
+
+    /// The source ends before this range does.
+    fn became_shorter(range: ByteRange) -> Failure {
+        let text = "it became shorter while it was copied";
+        let error = io::Error::new(io::ErrorKind::UnexpectedEof, text);
+        Failure { side: Side::Source, offset_bytes: Some(range.start), error }
+    }
 }
 
 struct Copier<'a> {

@@ -20,11 +20,12 @@ use headwater::ring::{
     Arena, Completion, Direction, Driver, DriverOptions, Extents, OpenFile, Route, Transfer, Urgency,
 };
 use headwater::testing::Pressure;
-use headwater::{ByteRange, DriverKind};
+use headwater::{ByteRange, DriverKind, Residency};
 use headwater_core::units::PAGE_SIZE_BYTES;
 use rustix::io::Errno;
 
 use super::kernel_copy;
+use super::progress::OnCopied;
 use super::{Failure, How, Side};
 
 /// The queue and the memory of all files that one command copies.
@@ -33,9 +34,6 @@ pub(super) struct Pipeline {
     arena: Arena,
     parts_max: usize,
 }
-
-/// A callback that takes the number of bytes written since its last call.
-pub(super) type OnCopied<'a> = &'a mut dyn FnMut(u64);
 
 impl Pipeline {
     /// # Errors
@@ -128,7 +126,8 @@ impl Copy<'_> {
         let mut plug = self.pipeline.driver.plug();
         while self.reads.len() + self.writes.len() < self.parts_max {
             let Some(&range) = parts.peek() else { break };
-            let is_cached = self.source.direct().is_none() || self.source.is_copied_best(range);
+            let is_cached = self.source.direct().is_none()
+                || self.source.residency(range) == Residency::Whole && self.source.begin_copy(range);
             if is_cached && self.how.writes_by == Route::Buffered {
                 super::copy_by_kernel(self.source, self.target, range, self.on_copied, self.how.sharing)?;
                 parts.next();
@@ -159,7 +158,7 @@ impl Copy<'_> {
             let read = self.source.read_blocking(Route::Buffered, &mut extent[..length], start_bytes);
             match read.map_err(|error| reading(range, error))? {
                 read_bytes if read_bytes == length => start_bytes += length as u64,
-                _ => return Err(became_shorter(range)),
+                _ => return Err(Failure::became_shorter(range)),
             }
         }
         Ok(())
@@ -176,7 +175,7 @@ impl Copy<'_> {
                 self.write(range, extents)
             }
             (Err(error), _) | (Ok(_), Some(error)) => Err(reading(range, error)),
-            (Ok(_), None) => Err(became_shorter(range)),
+            (Ok(_), None) => Err(Failure::became_shorter(range)),
         }
     }
 
@@ -265,11 +264,6 @@ fn reading(range: ByteRange, error: io::Error) -> Failure {
 
 fn writing(range: ByteRange, error: io::Error) -> Failure {
     Failure { side: Side::Target, offset_bytes: Some(range.start), error }
-}
-
-pub(super) fn became_shorter(range: ByteRange) -> Failure {
-    let text = "it became shorter while it was copied";
-    reading(range, io::Error::new(io::ErrorKind::UnexpectedEof, text))
 }
 
 /// The size of a part, at which devices reach their full rate.

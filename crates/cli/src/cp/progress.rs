@@ -8,6 +8,9 @@ use os_display::Quotable;
 
 use crate::shared::progress::{BYTES, PATIENCE, style};
 
+/// A callback that takes the number of bytes copied, or compared, since its last call.
+pub(super) type OnCopied<'a> = &'a mut dyn FnMut(u64);
+
 /// A bar that appears when the work has taken a second, if standard error is a terminal.
 pub(super) struct Progress {
     bar: ProgressBar,

@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use headwater::ring::OpenFile;
 use headwater::{Caching, Engine, File, IoMode, OpenOptions, Reader};
 
-use super::pipeline::OnCopied;
+use super::progress::OnCopied;
 use super::{Failure, Side};
 use crate::cat::cause;
 

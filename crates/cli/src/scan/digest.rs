@@ -37,7 +37,7 @@ impl Algorithm {
         self.to_possible_value().expect("none is hidden").get_name().to_owned()
     }
 
-    /// The algorithm whose sums other tools mark so.
+    /// The algorithm that a tag names, as `sha256sum --tag`, `b3sum --tag` and others write it in front of a sum.
     pub(super) fn of_tag(tag: &str) -> Option<Algorithm> {
         match tag {
             "BLAKE3" => Some(Algorithm::Blake3),

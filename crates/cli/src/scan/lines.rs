@@ -75,7 +75,7 @@ fn shown(path: &Path, target: Target) -> (&'static str, Vec<u8>) {
 /// What a line of a list says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Line {
-    /// A sum, in small letters, and the name of its file. Without a tag, the algorithm is the first whose sums are as long.
+    /// A sum, in small letters, and the name of its file. Without a tag, `algorithm` is the first whose sums have that many digits.
     Sum {
         algorithm: Algorithm,
         is_tagged: bool,

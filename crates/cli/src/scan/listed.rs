@@ -4,8 +4,8 @@
 //!   first lines of all lists ─► which algorithm? ─► then line by line, list after list, until the last one ends
 //! ```
 //!
-//! Without `--hash` the algorithm is that of the first tag, else the one whose sums are as long as the first and agree with one of the
-//! first files. Lists are not held in memory.
+//! Without `--hash`, the first tag names the algorithm. Without a tag, the number of digits of the first sum leaves one or two
+//! algorithms, and hashing the first files decides between them. Lists are not held in memory.
 //!
 //! Owns: reading lists, the choice of the algorithm.
 //! Does not own: the form of a line (`lines`), verifying.

@@ -202,7 +202,7 @@ fn permissions_and_times() {
     assert_ne!(fs::metadata(&to).unwrap().modified().unwrap(), then);
     copy(&["--preserve", utf8(&from), utf8(&to)]);
     assert_eq!(fs::metadata(&to).unwrap().modified().unwrap(), then);
-    // For the owner of the source, and for nobody else.
+    // The setuid bit is kept where the copy has the same owner, as here.
     assert_eq!(fs::metadata(&to).unwrap().mode() & 0o7777, 0o4755);
     copy(&["--preserve=timestamps", utf8(&from), utf8(&to)]);
     assert_eq!(fs::metadata(&to).unwrap().mode() & 0o7777, 0o755);

@@ -168,7 +168,7 @@ impl LocalEngine {
 /// # Ok::<(), headwater::Error>(())
 /// ```
 ///
-/// `Deref` lends the [`File`], whose clones can be moved to other threads; what uses the engine's queue panics there.
+/// `Deref` lends the [`File`]. Its clones can be moved to other threads; methods that submit requests to the engine's ring panic there.
 pub type LocalFile = Local<File>;
 
 /// Methods of [`File`] that return a future, or a part that uses the engine, with one that cannot leave the thread. All others are

@@ -33,7 +33,7 @@ use crate::engine::Engine;
 ///
 /// There are as many as this thread may use processors, by its affinity and cgroup, when they are built. Where the kernel refuses
 /// to keep a thread on its processor, or where the process may use less time than its processors have (a quota of the cgroup), the
-/// threads run wherever the kernel puts them; so does a thread whose processor is taken away later.
+/// threads run wherever the kernel puts them; so does a thread after the system has taken its processor from the process.
 /// [`LocalEngines::processor`] says where each was placed. The threads block all signals, but for those of faults.
 ///
 /// Dropping it waits for all work that was handed over, detached work and what that has spawned included, then for the engines,
@@ -216,7 +216,7 @@ impl Core {
         let inbox = Arc::new(Inbox::default());
         let jobs = inbox.clone();
         let run = move || {
-            // Before there is an engine, whose memory is then this processor's.
+            // Before the engine is built: the kernel places its memory near the processor that first touches it.
             let processor = place.filter(|&place| stay_on_processor(place).is_ok());
             let engine = match builder.local() {
                 Ok(engine) => Rc::new(engine),

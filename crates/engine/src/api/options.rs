@@ -347,10 +347,10 @@ impl OpenOptions {
         let failed = |error| Error::on_file(Operation::Open, path, error);
         let readahead = engine.shared.readahead_of(&open);
         let is_created = open.is_created();
-        let may_be_around =
-            access == Access::ReadWrite && !self.append && self.may_stay_unknown(&engine, &open);
         let length_bytes = if self.truncate { 0 } else { open.opened().stamp.length_bytes };
-        let around = Around::of_file(length_bytes).filter(|_| may_be_around);
+        let may_be_around =
+            |_: &_| access == Access::ReadWrite && !self.append && self.may_stay_unknown(&engine, &open);
+        let around = Around::of_file(length_bytes).filter(may_be_around);
         let entry = match open.form() {
             Form::Cached if access == Access::Read && self.may_be_read_once(&engine, &open) => {
                 OnceLock::new()

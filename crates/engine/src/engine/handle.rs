@@ -14,7 +14,7 @@ use bytes::Bytes;
 use headwater_core::backing::Backing;
 use headwater_core::readahead::ReadaheadLimits;
 use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
-use headwater_io::{Access, AppendFile, Extent, Extents, FileKind, OpenFile, RejectReason, Route};
+use headwater_io::{Access, AppendFile, Extent, Extents, FileKind, OpenFile, RejectReason, Residency, Route};
 
 use crate::base::error::{Error, Operation, Result};
 use crate::engine::{Engine, Shared, lending};
@@ -369,8 +369,9 @@ impl Source {
     /// Dirty bytes are not in the kernel's page cache.
     fn is_in_kernel(&self, range: ByteRange) -> bool {
         self.mode != IoMode::Direct
-            && self.open.is_copied_best(range)
+            && self.open.residency(range) == Residency::Whole
             && !self.known().is_some_and(|inode| inode.dirty.overlaps(range))
+            && self.open.begin_copy(range)
     }
 
     pub(crate) fn length_bytes(&self) -> Result<u64> {

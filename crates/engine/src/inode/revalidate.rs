@@ -265,8 +265,6 @@ impl Inode {
             // A writer may have read the page around the cache.
             self.dirty.note_written_at(end_page.bytes());
             self.dirty.note_change();
-        }
-        if is_longer {
             // Bytes that a window holds beyond the end must not become visible.
             self.dirty.windows.zero(ByteRange::new(length_before, length_bytes));
         }

@@ -219,7 +219,7 @@ fn affinity_is_refused() {
     assert_eq!(read(&free), free.count());
 }
 
-/// Goal: a thread whose processor is taken away goes on, with work in flight. Method: all threads are put on one processor, then
+/// Goal: a core's thread goes on with its work when the process loses the thread's processor. Method: all threads are put on one processor, then
 /// on another, from outside, while they read.
 #[test]
 fn a_processor_is_taken_away() {

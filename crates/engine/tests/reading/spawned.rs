@@ -135,7 +135,8 @@ async fn pass() {
     .await;
 }
 
-/// Goal: a task whose engine is gone says so instead of waiting for ever, in any thread; so does the wait of a thread for itself.
+/// Goal: awaiting a task after its engine was dropped panics with a reason, in any thread, instead of waiting for ever; so does a
+/// wait in the thread that would have to run the task.
 #[test]
 fn waits_that_cannot_end() {
     let engine = engine(DriverKind::Threads);

@@ -225,6 +225,7 @@ fn a_follower_without_a_descriptor() {
     assert!(std::fs::File::open(&path).is_err(), "no descriptor is left");
     thread::scope(|scope| {
         let follower = scope.spawn(|| file.wait_for_growth(0, Some(PATIENCE)));
+        // The follower waits by then, or finds the bytes at its first look: it has to return in both cases.
         thread::sleep(Duration::from_millis(100));
         theirs.write_all(b"one").unwrap();
         assert_eq!(follower.join().unwrap().unwrap(), 3);

@@ -144,11 +144,6 @@ impl KernelCache {
         }
     }
 
-    /// As [`crate::OpenFile::is_copied_best`].
-    pub(crate) fn is_copied_best(&self, file: &File, range: ByteRange) -> bool {
-        self.residency(file, range) == Residency::Whole && !self.is_behind_copies(file, range)
-    }
-
     fn probed(&self, file: &File, range: ByteRange) -> Residency {
         let probe = |offset| self.read(file, &mut [0], offset).ok().flatten();
         if probe(range.start) != Some(1) {
@@ -219,10 +214,10 @@ impl KernelCache {
             return true;
         }
         if self.warm_streak.load(Ordering::Relaxed) >= WARM_STREAK {
-            return !self.is_behind_copies(file, range);
+            return self.begin_copy(file, range);
         }
         match self.cachestat_residency(file, range) {
-            Residency::Whole => !self.is_behind_copies(file, range),
+            Residency::Whole => self.begin_copy(file, range),
             Residency::Part | Residency::None => {
                 self.warm_streak.store(0, Ordering::Relaxed);
                 false
@@ -235,12 +230,12 @@ impl KernelCache {
         }
     }
 
-    /// As [`crate::OpenFile::is_behind_copies`]; no, where the kernel does not tell what is resident.
-    pub(crate) fn is_behind_copies(&self, file: &File, range: ByteRange) -> bool {
+    /// As [`crate::OpenFile::begin_copy`]; always `true` where the kernel does not tell what is resident.
+    pub(crate) fn begin_copy(&self, file: &File, range: ByteRange) -> bool {
         let is_resident = |range| self.cachestat_residency(file, range) == Residency::Whole;
         let admits = |range| self.runs.admits(range, Instant::now(), is_resident);
         // What lies beyond the end of the file is not resident.
-        self.cachestat.load(Ordering::Relaxed) && !admits(range) && !admits(range.clip(end_of(file)))
+        !self.cachestat.load(Ordering::Relaxed) || admits(range) || admits(range.clip(end_of(file)))
     }
 
     fn learn(&self, hit: bool) {

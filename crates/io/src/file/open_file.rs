@@ -236,16 +236,10 @@ impl OpenFile {
         self.kernel_cache.residency(&self.ordinary, range)
     }
 
-    /// Whether a range is better copied from the kernel's page cache than read from the device: all of it is there, and not because
-    /// the kernel reads ahead of such copies.
-    pub fn is_copied_best(&self, range: ByteRange) -> bool {
-        self.kernel_cache.is_copied_best(&self.ordinary, range)
-    }
-
-    /// Whether a range that is resident is so because the kernel reads ahead of copies of what comes before it. The copy of a range for
-    /// which this is false is taken note of.
-    pub fn is_behind_copies(&self, range: ByteRange) -> bool {
-        self.kernel_cache.is_behind_copies(&self.ordinary, range)
+    /// Before a range that is resident is copied from the kernel's page cache: notes that, or says `false` where the range is resident
+    /// because the kernel reads ahead of earlier copies, and is better read from the device.
+    pub fn begin_copy(&self, range: ByteRange) -> bool {
+        self.kernel_cache.begin_copy(&self.ordinary, range)
     }
 
     /// How many pages of `range` the kernel's page cache holds. A range that reaches beyond the end of the file may count
