@@ -393,7 +393,8 @@ impl<'a> Contest<'a> {
         let written = self.written.as_ref().err().map(|reason| format!("nothing was written: {reason}"));
         let refusal = self.target.direct_refusal.as_ref();
         let refusal = refusal.map(|refusal| format!("no figures for O_DIRECT and device: {refusal}"));
-        let no_device = self.device.as_ref().err().map(|reason| format!("no raw device: {reason}"));
+        let no_device =
+            self.device.as_ref().err().map(|reason| format!("no row for the raw device: {reason}"));
         let reading = Some("mmap and view only read: - where something is written".to_owned());
         let is_cut = |outcome: &&Outcome| {
             let wanted_bytes = outcome.work.bytes(self.large_bytes);
@@ -520,16 +521,18 @@ fn device_of(target: &Target, bytes: u64) -> Result<OwnedFd, String> {
     if target.is_device() {
         return Err("the file is the device".to_owned());
     }
-    let failed = |error: &dyn std::fmt::Display| format!("failed to open the device: {error}");
-    let number = std::fs::metadata(&target.path).map_err(|error| failed(&error))?.dev();
+    let failed = |path: &Path, error: &dyn std::fmt::Display| {
+        format!("failed to open {}, which takes a user who may read it: {error}", path.maybe_quote())
+    };
+    let number = std::fs::metadata(&target.path).map_err(|error| failed(&target.path, &error))?.dev();
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let events = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/uevent"));
     let events = events.map_err(|_| "the file system has no block device of its own".to_owned())?;
     let name = events.lines().find_map(|line| line.strip_prefix("DEVNAME="));
     let path = Path::new("/dev").join(name.ok_or("the device has no name")?);
-    let device = std::fs::File::open(&path).map_err(|error| failed(&error))?;
+    let device = std::fs::File::open(&path).map_err(|error| failed(&path, &error))?;
     let length_bytes =
-        rustix::fs::seek(&device, rustix::fs::SeekFrom::End(0)).map_err(|error| failed(&error))?;
+        rustix::fs::seek(&device, rustix::fs::SeekFrom::End(0)).map_err(|error| failed(&path, &error))?;
     if length_bytes < bytes { Err("the device is too small".to_owned()) } else { Ok(device.into()) }
 }
 
