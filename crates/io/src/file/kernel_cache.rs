@@ -22,11 +22,11 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Instant;
 
 use headwater_core::units::{ByteRange, PageRange};
 use rustix::io::{Errno, ReadWriteFlags};
 
+use crate::file::clock::coarse_clock;
 use crate::file::copied_runs::CopiedRuns;
 use crate::system::pages::SystemPages;
 use crate::system::sys;
@@ -233,7 +233,7 @@ impl KernelCache {
     /// As [`crate::OpenFile::begin_copy`]; always `true` where the kernel does not tell what is resident.
     pub(crate) fn begin_copy(&self, file: &File, range: ByteRange) -> bool {
         let is_resident = |range| self.cachestat_residency(file, range) == Residency::Whole;
-        let admits = |range| self.runs.admits(range, Instant::now(), is_resident);
+        let admits = |range| self.runs.admits(range, coarse_clock(), is_resident);
         // What lies beyond the end of the file is not resident.
         !self.cachestat.load(Ordering::Relaxed) || admits(range) || admits(range.clip(end_of(file)))
     }
