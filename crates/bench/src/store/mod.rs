@@ -51,7 +51,7 @@ pub(crate) struct Options {
 }
 
 /// One arm, in a process of its own.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub(crate) struct ArmOptions {
     row: Row,
     arm: Arm,

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, TryStreamExt};
@@ -18,22 +19,24 @@ use headwater_testkit::{Pattern, Rng};
 use super::{Arm, ArmOptions, LARGE, Row, pattern, small_bytes};
 
 pub(super) fn run(options: &ArmOptions) -> io::Result<Figures> {
-    let store: Box<dyn ObjectStore> = match options.arm {
-        Arm::Local => Box::new(LocalFileSystem::new_with_prefix(&options.folder)?),
+    let store: Arc<dyn ObjectStore> = match options.arm {
+        Arm::Local => Arc::new(LocalFileSystem::new_with_prefix(&options.folder)?),
         Arm::Headwater | Arm::HeadwaterFirst => {
-            Box::new(HeadwaterFileSystem::new_with_prefix(&options.folder)?)
+            Arc::new(HeadwaterFileSystem::new_with_prefix(&options.folder)?)
         }
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(Run { options, store: &*store }.row())
+    let run = Run { options: options.clone(), store };
+    // In a worker of the runtime, as query engines read; the thread of `block_on` is none.
+    runtime.block_on(runtime.spawn(async move { run.row().await }))?
 }
 
-struct Run<'a> {
-    options: &'a ArmOptions,
-    store: &'a dyn ObjectStore,
+struct Run {
+    options: ArmOptions,
+    store: Arc<dyn ObjectStore>,
 }
 
-impl Run<'_> {
+impl Run {
     async fn row(&self) -> io::Result<Figures> {
         let is_first = self.options.arm == Arm::HeadwaterFirst;
         if self.options.row.is_warm() && !is_first {
