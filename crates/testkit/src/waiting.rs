@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Runs a future on this thread: park until woken.
 pub fn block_on<F: Future>(future: F) -> F::Output {
@@ -37,14 +37,15 @@ pub fn unparker() -> Waker {
 }
 
 /// Ends the process, with a word, if the work takes so long that it must hang: [`PATIENCE`], and on a machine with other work as many
-/// times that as it has threads to run for each processor.
+/// times that as it has threads to run for each processor. Time in which the process is stopped, or the machine paused, does not count.
 pub fn watched<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let (done, watched) = channel::<()>();
     let what = what.to_owned();
     let watchdog = thread::spawn(move || {
-        let began = Instant::now();
+        let mut waited = Duration::ZERO;
         while watched.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-            if began.elapsed() >= PATIENCE.mul_f64(load().max(1.0)) {
+            waited += LOOK_EVERY;
+            if waited >= PATIENCE.mul_f64(load().max(1.0)) {
                 eprintln!("hangs: {what}");
                 std::process::abort();
             }
