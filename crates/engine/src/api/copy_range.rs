@@ -1,8 +1,11 @@
 //! Copy range: bytes from one file to another, or to another place in the same file.
 //!
 //! ```text
-//!   copy_range_to ─► whole pages share extents, where the files can ─► the rest: views of the source, written to the target
+//!   copy_range_to ─► bytes before the first whole page ─► whole pages share extents, where the files can ─► the rest
+//!                    └─ views of the source, written to the target                                          └─ as the first
 //! ```
+//!
+//! In this order, because pages that share extents may make the target longer: a reader of the new length finds no gap before them.
 //!
 //! Owns: the order of these two, and what a copy may not do.
 //! Does not own: sharing extents (`write/remap`), views, writes.
@@ -11,7 +14,7 @@ use std::io;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use headwater_core::units::ByteRange;
+use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES};
 
 use crate::api::contents::Contents;
 use crate::api::file::File;
@@ -38,18 +41,24 @@ impl File {
     /// As [`File::view`] and [`File::write_at`]; some of the bytes may be copied then. `InvalidInput` if the ranges overlap in one file.
     pub fn copy_range_to(&self, range: impl RangeBounds<u64>, target: &File, at_bytes: u64) -> Result<u64> {
         let Some(copy) = self.plan_copy(&range, target, at_bytes)? else { return Ok(0) };
-        let left = match copy.source {
-            Some(source) => copy.target.clone_from(copy.written, source, copy.read.start)?,
-            None => vec![copy.written],
-        };
-        for piece in pieces(&left) {
-            let view = self.view(copy.source_bytes(piece), piece.len() as usize)?;
-            let mut at_bytes = piece.start;
-            for chunk in view.chunks() {
-                target.write_all_at(chunk, at_bytes)?;
-                at_bytes += chunk.len() as u64;
+        let write = |parts: &[ByteRange]| -> Result<()> {
+            for piece in pieces(parts) {
+                let view = self.view(copy.source_bytes(piece), piece.len() as usize)?;
+                let mut at_bytes = piece.start;
+                for chunk in view.chunks() {
+                    target.write_all_at(chunk, at_bytes)?;
+                    at_bytes += chunk.len() as u64;
+                }
             }
-        }
+            Ok(())
+        };
+        let (first, whole) = copy.split();
+        write(&[first])?;
+        let left = match copy.source {
+            Some(source) => copy.target.clone_from(whole, source, copy.source_bytes(whole))?,
+            None => vec![whole],
+        };
+        write(&left)?;
         Ok(copy.read.len())
     }
 
@@ -82,18 +91,24 @@ impl File {
         let range = (range.start_bound().cloned(), range.end_bound().cloned());
         async move {
             let Some(copy) = file.plan_copy(&range, &target, at_bytes)? else { return Ok(0) };
-            let left = match copy.source {
-                Some(source) => copy.target.clone_from_async(copy.written, source, copy.read.start).await?,
-                None => vec![copy.written],
-            };
-            for piece in pieces(&left) {
-                let view = file.view_async(copy.source_bytes(piece), piece.len() as usize).await?;
-                let mut at_bytes = piece.start;
-                for chunk in view.chunks() {
-                    target.write_slice_async(chunk, at_bytes).await?;
-                    at_bytes += chunk.len() as u64;
+            let write = async |parts: &[ByteRange]| -> Result<()> {
+                for piece in pieces(parts) {
+                    let view = file.view_async(copy.source_bytes(piece), piece.len() as usize).await?;
+                    let mut at_bytes = piece.start;
+                    for chunk in view.chunks() {
+                        target.write_slice_async(chunk, at_bytes).await?;
+                        at_bytes += chunk.len() as u64;
+                    }
                 }
-            }
+                Ok(())
+            };
+            let (first, whole) = copy.split();
+            write(&[first]).await?;
+            let left = match copy.source {
+                Some(source) => copy.target.clone_from_async(whole, source, copy.source_bytes(whole)).await?,
+                None => vec![whole],
+            };
+            write(&left).await?;
             Ok(copy.read.len())
         }
     }
@@ -134,6 +149,13 @@ struct CopyPlan<'a> {
 }
 
 impl CopyPlan<'_> {
+    /// What is written before the first page that could be shared, and from there on.
+    fn split(&self) -> (ByteRange, ByteRange) {
+        let page_start = self.written.start.next_multiple_of(PAGE_SIZE_BYTES);
+        let first = if self.source.is_some() { self.written.clip(page_start) } else { self.written.clip(0) };
+        (first, ByteRange::new(first.end.max(self.written.start), self.written.end))
+    }
+
     /// Where the bytes of a part of what is written come from.
     fn source_bytes(&self, part: ByteRange) -> u64 {
         self.read.start + (part.start - self.written.start)

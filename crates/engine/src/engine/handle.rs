@@ -382,7 +382,15 @@ impl Source {
         }
         // Files without a length report 0.
         let length = Backing::length_bytes(&*self.open).map_err(|error| self.length_error(error))?;
-        Ok(length.unwrap_or(0))
+        let device_bytes = length.unwrap_or(0);
+        match self.known() {
+            // Reads do not know it yet: a change by this engine is about to announce it, or others have appended.
+            Some(inode) if device_bytes > inode.length_bytes() && !self.may_hide_contents(inode) => {
+                self.refresh(inode).map_err(|error| self.length_error(error))?;
+                Ok(inode.length_bytes())
+            }
+            _ => Ok(device_bytes),
+        }
     }
 
     pub(crate) fn open(&self) -> &Arc<OpenFile> {

@@ -5,6 +5,7 @@
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use headwater::{Caching, DriverKind, File, OpenOptions, Operation};
@@ -170,6 +171,63 @@ fn copies_share_extents() {
             file.sync_all().unwrap();
             assert!(other.view(0, bytes.len()).unwrap() == bytes[..]);
             assert!(std::fs::read(&copy).unwrap() == bytes);
+            drop((file, other));
+            rig.assert_idle();
+        }
+    }
+}
+
+/// Goal: what copies that share extents make a file longer by is never zeros for a reader that finds the new length, neither at once nor
+/// later. Method: a thread that views the end of the file again and again.
+#[test]
+fn a_follower_of_copies_sees_no_zeros() {
+    const STEP_BYTES: u64 = 16 << 10;
+    const STEPS: u64 = 200;
+    for kind in [FileSystem::Btrfs, FileSystem::Xfs] {
+        let directory = match ScratchDir::on_loop(kind) {
+            Ok(directory) => directory,
+            Err(reason) => {
+                skip(format!("{kind:?}: {reason}"));
+                continue;
+            }
+        };
+        for driver in drivers(5).into_iter().filter(|driver| !matches!(driver, DriverKind::Sim(_))) {
+            let rig = Rig::new(driver);
+            let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+            let (file, other) = (create(&rig, &from), create(&rig, &to));
+            // Copies end within a page in every second round.
+            for more_bytes in [0, 1] {
+                let step_bytes = STEP_BYTES + more_bytes;
+                let bytes = pattern((STEPS * step_bytes) as usize);
+                file.write_all_at(&bytes, 0).unwrap();
+                other.set_len(0).unwrap();
+                let is_done = AtomicBool::new(false);
+                watched("a follower of copies", || {
+                    thread::scope(|scope| {
+                        let following = scope.spawn(|| {
+                            while !is_done.load(Ordering::Acquire) {
+                                let end = other.len().unwrap();
+                                let start = end.saturating_sub(2 * step_bytes);
+                                let view = other.view(start, (end - start) as usize).unwrap();
+                                assert!(
+                                    view == bytes[start as usize..][..view.len()],
+                                    "{} on {kind:?}: other bytes in {start}..{end}",
+                                    rig.name()
+                                );
+                            }
+                        });
+                        for start in (0..STEPS).map(|step| step * step_bytes) {
+                            if following.is_finished() {
+                                break;
+                            }
+                            let copied = file.copy_range_to(start..start + step_bytes, &other, start);
+                            assert_eq!(copied.unwrap(), step_bytes);
+                        }
+                        is_done.store(true, Ordering::Release);
+                    });
+                });
+                assert!(other.view(0, bytes.len()).unwrap() == bytes[..]);
+            }
             drop((file, other));
             rig.assert_idle();
         }
