@@ -5,12 +5,14 @@
 
 use std::io::{ErrorKind, Write};
 use std::os::fd::AsRawFd;
-use std::sync::mpsc;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headwater::{DriverKind, Engine, File, OpenOptions};
-use headwater_testkit::{ScratchDir, block_on, run_self_with_env};
+use headwater::{Caching, DriverKind, Engine, File, IoMode, OpenOptions};
+use headwater_testkit::{Pattern, Rng, ScratchDir, block_on, on_each, run_self_with_env};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::rig::{Rig, drivers, watched};
@@ -179,6 +181,92 @@ fn a_follower_reads_what_this_engine_appends() {
         drop((log, beside, ours));
         rig.assert_idle();
     }
+}
+
+/// Goal: however a file is made longer, here or by another program, a reader that finds the new length finds the bytes as well, in views
+/// and in copies, at once and later. Method: a thread that reads the end of the file again and again.
+#[test]
+fn a_follower_finds_no_gap() {
+    for (_, directory, kind) in on_each(drivers(5)) {
+        let rig = Rig::new(kind);
+        let path = directory.path().join("file");
+        std::fs::write(&path, b"").unwrap();
+        let with = |set: &dyn Fn(&mut OpenOptions)| {
+            let mut options = OpenOptions::new();
+            set(&mut options);
+            options.engine(&rig.engine).open(&path).unwrap()
+        };
+        let ours = with(&|options| _ = options.write(true));
+        let log = with(&|options| _ = options.append(true));
+        let uncached = with(&|options| _ = options.write(true).caching(Caching::Off));
+        let buffered = with(&|options| _ = options.write(true).io(IoMode::Buffered));
+        let theirs = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        let ways: [(&str, &Grow<'_>); 8] = [
+            ("write", &|bytes, at| ours.write_all_at(bytes, at).unwrap()),
+            ("write by a task", &|bytes, at| block_on(ours.write_all_at_async(bytes.to_vec(), at)).unwrap()),
+            ("append", &|bytes, _| _ = log.append(bytes).unwrap()),
+            ("append by a task", &|bytes, _| _ = block_on(log.append_async(bytes.to_vec())).unwrap()),
+            ("around the cache", &|bytes, at| uncached.write_all_at(bytes, at).unwrap()),
+            ("buffered", &|bytes, at| buffered.write_all_at(bytes, at).unwrap()),
+            ("copy", &|bytes, at| {
+                let from = File::from_bytes(bytes.to_vec());
+                assert_eq!(from.copy_range_to(.., &ours, at).unwrap(), bytes.len() as u64);
+            }),
+            ("another program", &|bytes, at| {
+                ours.flush().unwrap();
+                theirs.write_all_at(bytes, at).unwrap();
+            }),
+        ];
+        for (way, grow) in ways {
+            ours.set_len(0).unwrap();
+            watched(way, || grow_beside(&with(&|_| {}), grow, &format!("{way} on {}", rig.name())));
+        }
+        drop((ours, log, uncached, buffered));
+        rig.assert_idle();
+    }
+}
+
+/// Writes the bytes at the offset, where the file ends.
+type Grow<'a> = dyn Fn(&[u8], u64) + 'a;
+
+fn grow_beside(reader: &File, grow: &Grow<'_>, what: &str) {
+    const STEPS: usize = 60;
+    const TAIL_BYTES: u64 = 30_000;
+    let (written, is_done) = (Mutex::new(Vec::<u8>::new()), AtomicBool::new(false));
+    let follow = || {
+        for round in 0_u64.. {
+            let is_last = is_done.load(Ordering::Acquire);
+            let end = reader.len().unwrap();
+            let start = if is_last { 0 } else { end.saturating_sub(TAIL_BYTES) };
+            let mut found = vec![0; (end - start) as usize];
+            match round % 2 {
+                0 => found = reader.view(start, found.len()).unwrap().to_vec(),
+                _ => reader.read_exact_at(&mut found, start).unwrap(),
+            }
+            let written = written.lock().unwrap();
+            let expected = &written[start as usize..end as usize];
+            let wrong = found.iter().zip(expected).position(|(found, expected)| found != expected);
+            assert_eq!(wrong, None, "{what}: of {start}..{end}");
+            if is_last {
+                return assert_eq!(end, written.len() as u64, "{what}");
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let (following, mut rng) = (scope.spawn(follow), Rng::new(7));
+        for _ in 0..STEPS {
+            let at = written.lock().unwrap().len();
+            let mut bytes = vec![0; 1 + rng.below(20_000) as usize];
+            Pattern::new(3).fill(at as u64, &mut bytes);
+            // Before the file has them: what is found is never more than this.
+            written.lock().unwrap().extend(&bytes);
+            if following.is_finished() {
+                break;
+            }
+            grow(&bytes, at as u64);
+        }
+        is_done.store(true, Ordering::Release);
+    });
 }
 
 /// Goal: time is up, a dropped task leaves nothing, and what cannot grow says so.
