@@ -28,9 +28,9 @@ use axfs_ng_vfs::{Location, VfsResult};
 #[cfg(feature = "ax-task")]
 pub use arceos::{ArceOs, Queue};
 pub use headwater_kernel::{
-    Advice, CachedFile, Failure, FileBackend, Kernel, ListenerId, MemoryHint, Page, PageCache, PageEvent,
-    PageIndex, Policy, ReadaheadLimits, ReadaheadPolicy, ReadaheadStats, Settings, ShrinkScope, Stats,
-    SyncScope, WaitQueue,
+    Advice, CachedFile, Failure, FileBackend, Kernel, ListenerId, MemoryHint, Page, PageAccess, PageCache,
+    PageEvent, PageIndex, PageRange, Policy, PutPages, ReadaheadLimits, ReadaheadPolicy, ReadaheadStats,
+    Settings, ShrinkScope, Stats, SyncScope, WaitQueue,
 };
 pub use node::VfsNode;
 

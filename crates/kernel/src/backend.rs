@@ -123,6 +123,9 @@ impl<K: Kernel> File<K> {
             return Ok(0);
         }
         let pages = PageRange::covering(ByteRange::new(offset, end));
+        if end > self.len() {
+            self.zero_stored_tail();
+        }
         self.write_back_dirty(pages)?;
         let result = self.node.write_at(buffer, offset);
         self.writes.fetch_add(1, Ordering::AcqRel);
@@ -133,6 +136,7 @@ impl<K: Kernel> File<K> {
         }
         // Loads that began before the write too. What failed may have come there in part.
         self.drop_pages(pages, DirtyToo::No);
+        self.await_unmapped();
         result
     }
 

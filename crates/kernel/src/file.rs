@@ -16,7 +16,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::{Deref, Range};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use headwater_core::backing::{Backing, Form};
 use headwater_core::cache::{DirtyToo, Evicted};
@@ -49,6 +49,7 @@ impl<K: Kernel> fmt::Debug for CachedFile<K> {
 
 /// A page of a file, which does not change or leave as long as this is there.
 pub struct Page<'a, K: Kernel> {
+    file: &'a File<K>,
     pinned: Pinned<'a, K>,
     index: PageIndex,
 }
@@ -110,6 +111,8 @@ pub(crate) struct File<K: Kernel> {
     pub(crate) writes: AtomicU64,
     /// As many as were followed by a sync.
     pub(crate) synced_writes: AtomicU64,
+    /// Set once programs may store to pages through mappings: behind the end of the file, too.
+    pub(crate) is_stored_to: AtomicBool,
     /// Held while bytes or length change.
     pub(crate) writers: Mutex<K::SleepLock, ()>,
     /// Held while pages are written to the node; taken after `writers`.
@@ -156,10 +159,18 @@ impl<K: Kernel> CachedFile<K> {
 
     /// Calls `with` with the page, if it is there; reads nothing.
     pub fn with_page<R>(&self, page: PageIndex, with: impl FnOnce(Option<&Page<'_, K>>) -> R) -> R {
-        match self.file.cache.frames.pin(&self.file.table, page, 0..PAGE_BYTES as u32) {
-            Found::Page(pinned) => with(Some(&Page { pinned, index: page })),
-            Found::Pending(_) | Found::Absent => with(None),
+        with(self.resident(page).as_ref())
+    }
+
+    /// The page, if it is there. A mark stays on it for the next reader.
+    pub(crate) fn resident(&self, page: PageIndex) -> Option<Page<'_, K>> {
+        let (file, frames) = (&*self.file, &self.file.cache.frames);
+        let Found::Page(pinned) = frames.pin(&file.table, page, 0..PAGE_BYTES as u32) else { return None };
+        file.note_use(pinned.first_use());
+        if pinned.first_use().is_marked() {
+            frames.mark(&file.table, page);
         }
+        Some(Page { file, pinned, index: page })
     }
 
     /// Calls `with` with the page, which is read if it is not there. Blocks then.
@@ -172,13 +183,14 @@ impl<K: Kernel> CachedFile<K> {
         page: PageIndex,
         with: impl FnOnce(&Page<'_, K>) -> R,
     ) -> Result<R, Error<K>> {
-        let range = PageRange::new(page, page + PageCount::new(1)).bytes().clip(self.file.len());
-        if range.is_empty() || self.file.form == Form::Direct {
-            return Err(K::Node::error(Failure::InvalidInput));
-        }
         for _ in 0..INSERT_ATTEMPTS_MAX {
+            // Each time: the file may have been truncated.
+            let range = PageRange::new(page, page + PageCount::new(1)).bytes().clip(self.file.len());
+            if range.is_empty() || self.file.form == Form::Direct {
+                return Err(K::Node::error(Failure::InvalidInput));
+            }
             if let Some(pinned) = self.file.page(page, 0..PAGE_BYTES as u32, range)? {
-                return Ok(with(&Page { pinned, index: page }));
+                return Ok(with(&Page { file: &self.file, pinned, index: page }));
             }
             // Why it could not be loaded the node may say again. Else others took the memory that was found for it.
             self.file.read_around(&mut [0; 1], range.start)?;
@@ -244,9 +256,17 @@ impl<K: Kernel> Page<'_, K> {
         self.index
     }
 
-    /// Where its memory begins, as the kernel addresses it. It may be mapped as long as no [`PageEvent::Evict`] has come.
+    /// Where its memory begins, as the kernel addresses it. It may be mapped as [`Page::access`] says, until a [`PageEvent`] comes.
     pub fn address(&self) -> usize {
         self.pinned.as_ptr() as usize
+    }
+
+    pub(crate) fn file(&self) -> &File<K> {
+        self.file
+    }
+
+    pub(crate) fn pinned(&self) -> &Pinned<'_, K> {
+        &self.pinned
     }
 }
 
@@ -279,6 +299,7 @@ impl<K: Kernel> File<K> {
             dirty_since_nanos: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             synced_writes: AtomicU64::new(0),
+            is_stored_to: AtomicBool::new(false),
             writers: Mutex::new(()),
             flushing: Mutex::new(()),
             copying: Mutex::new(()),
@@ -433,6 +454,13 @@ impl<K: Kernel> File<K> {
     /// Whether pages may be mapped.
     pub(crate) fn is_listened_to(&self) -> bool {
         !self.listeners.lock().is_empty()
+    }
+
+    /// A page has changed: no mapping shows it as it was before, from here on. What changed cannot be evicted meanwhile.
+    pub(crate) fn await_unmapped(&self) {
+        if self.is_listened_to() {
+            self.cache.frames.await_reports(&self.cache.kernel);
+        }
     }
 
     /// Tells the listeners; no spin lock is held.

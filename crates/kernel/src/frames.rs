@@ -15,7 +15,9 @@
 //! Does not own: the frames' states (`headwater-core`), I/O, waiting, what a file is.
 //! Invariants: K1 of the pool: no two of these values have the same frame, except pins. F1 a chunk's memory goes back only once it is
 //! retired from the pool: none of these values has a frame of it then, and none gets one before `grow`.
-//! Locks: `pool`, a spin lock, innermost; never held across I/O, listeners or an allocation of a chunk.
+//! Locks: `pool`, a spin lock, and `unreported` within it, innermost; never held across I/O, listeners or an allocation of a chunk.
+
+mod leaving;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -26,15 +28,18 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use headwater_core::CHUNK_BYTES;
-use headwater_core::cache::{Cache, DirtyToo, Evicted, Lookup, frames_of};
+use headwater_core::cache::{Cache, DirtyToo, Lookup, frames_of};
 use headwater_core::frame::{CHUNK_FRAMES, FirstUse, FrameState, LoadId, Unpinned, WriteLatch};
-use headwater_core::pool::{Left, Pool};
+use headwater_core::pool::Pool;
 use headwater_core::replacement::Policy;
 use headwater_core::table::{NoNode, PageTable};
 use headwater_core::units::{FrameId, PAGE_BYTES, PageIndex, PageRange};
 use lock_api::Mutex;
 
 use crate::kernel::Kernel;
+
+pub(crate) use leaving::Leaving;
+use leaving::Unreported;
 
 /// All frames of a cache.
 pub(crate) struct Frames<K: Kernel> {
@@ -43,6 +48,8 @@ pub(crate) struct Frames<K: Kernel> {
     chunks: Box<[AtomicPtr<u8>]>,
     chunks_here: AtomicU32,
     pool: Mutex<K::SpinLock, Pool>,
+    /// Taken within `pool`.
+    unreported: Mutex<K::SpinLock, Unreported>,
 }
 
 /// What looking for a page gives.
@@ -66,7 +73,13 @@ impl<K: Kernel> Frames<K> {
         let chunks_max = (memory_bytes / CHUNK_BYTES).max(1) as u32;
         let (cache, pool) = Pool::new(chunks_max, policy);
         let chunks = (0..chunks_max).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
-        Self { cache, chunks, chunks_here: AtomicU32::new(0), pool: Mutex::new(pool) }
+        Self {
+            cache,
+            chunks,
+            chunks_here: AtomicU32::new(0),
+            pool: Mutex::new(pool),
+            unreported: Mutex::new(Unreported::new()),
+        }
     }
 
     pub(crate) fn add_file(&self) -> Result<Arc<PageTable>, NoNode> {
@@ -209,8 +222,9 @@ impl<K: Kernel> Frames<K> {
 
     /// Evicts all pages of a chunk, if all can be. Once the result is dropped, [`Frames::release`] gives its memory back.
     pub(crate) fn empty(&self, chunk: u32) -> Option<Leaving<'_, K>> {
-        let left = self.pool.lock().empty_chunk(&self.cache, chunk)?;
-        Some(Leaving { frames: self, left })
+        let mut pool = self.pool.lock();
+        let left = pool.empty_chunk(&self.cache, chunk)?;
+        Some(Leaving::new(self, &pool, left))
     }
 
     /// Gives the memory of an emptied chunk back; says whether: not if a reader was quicker and has a page of it.
@@ -263,9 +277,12 @@ impl<K: Kernel> Frames<K> {
         page: PageIndex,
         spare: Spare<K>,
     ) -> Result<Leaving<'_, K>, NoNode> {
-        let left = self.pool.lock().install(&self.cache, table, page, FrameId::new(spare.block.start))?;
+        let mut pool = self.pool.lock();
+        let left = pool.install(&self.cache, table, page, FrameId::new(spare.block.start))?;
+        let leaving = Leaving::new(self, &pool, left);
+        drop(pool);
         spare.forget();
-        Ok(Leaving { frames: self, left })
+        Ok(leaving)
     }
 
     /// The block becomes the page, unless there is one.
@@ -280,9 +297,9 @@ impl<K: Kernel> Frames<K> {
             drop(pool);
             return Ok(());
         }
-        let left = pool.install(&self.cache, table, page, FrameId::new(spare.block.start));
+        let left = pool.install(&self.cache, table, page, FrameId::new(spare.block.start))?;
+        pool.free_left(left);
         drop(pool);
-        drop(Leaving { frames: self, left: left? });
         spare.forget();
         Ok(())
     }
@@ -294,14 +311,16 @@ impl<K: Kernel> Frames<K> {
         pages: PageRange,
         dirty_too: DirtyToo,
     ) -> Leaving<'_, K> {
-        let left = self.pool.lock().invalidate(&self.cache, table, pages, dirty_too);
-        Leaving { frames: self, left }
+        let mut pool = self.pool.lock();
+        let left = pool.invalidate(&self.cache, table, pages, dirty_too);
+        Leaving::new(self, &pool, left)
     }
 
     /// Evicts pages so that `2^order` that lie together may be free once the result is dropped.
     pub(crate) fn evict(&self, order: u8) -> Leaving<'_, K> {
-        let left = self.pool.lock().evict(&self.cache, order);
-        Leaving { frames: self, left }
+        let mut pool = self.pool.lock();
+        let left = pool.evict(&self.cache, order);
+        Leaving::new(self, &pool, left)
     }
 
     /// Pins the first dirty pages of a range that follow each other in the file and in memory, for writing them.
@@ -410,6 +429,15 @@ impl<K: Kernel> Pinned<'_, K> {
     pub(crate) fn first_use(&self) -> FirstUse {
         self.first_use
     }
+
+    /// Whether this frame is still what the table has for the page.
+    pub(crate) fn is_current(&self, table: &PageTable, page: PageIndex) -> bool {
+        self.frames.cache.find(table, page) == Some(self.frame)
+    }
+
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.frames.cache.frame(self.frame).is_some_and(|frame| frame.state() == FrameState::Dirty)
+    }
 }
 
 impl<K: Kernel> Deref for Pinned<'_, K> {
@@ -509,29 +537,6 @@ impl<K: Kernel> Filling<K> {
 impl<K: Kernel> Drop for Filling<K> {
     fn drop(&mut self) {
         self.end(0);
-    }
-}
-
-/// Pages that have left; their memory is free once this is dropped.
-pub(crate) struct Leaving<'a, K: Kernel> {
-    frames: &'a Frames<K>,
-    left: Left,
-}
-
-impl<K: Kernel> Leaving<'_, K> {
-    pub(crate) fn pages(&self) -> &[Evicted] {
-        &self.left.pages
-    }
-
-    /// Where the memory of one of them begins.
-    pub(crate) fn address(&self, frame: FrameId) -> usize {
-        self.frames.address(frame) as usize
-    }
-}
-
-impl<K: Kernel> Drop for Leaving<'_, K> {
-    fn drop(&mut self) {
-        self.frames.pool.lock().free_left(core::mem::take(&mut self.left));
     }
 }
 

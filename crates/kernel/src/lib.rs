@@ -30,6 +30,7 @@ mod file;
 mod frames;
 mod kernel;
 mod load;
+mod mapping;
 mod page_cache;
 mod reclaim;
 mod write;
@@ -37,13 +38,14 @@ mod write;
 pub use backend::FileBackend;
 pub use file::{CachedFile, ListenerId, Page, PageEvent};
 pub use kernel::{Error, Failure, Kernel, MemoryHint, Node, NodeKey, SyncScope, WaitQueue};
+pub use mapping::{PageAccess, PutPages};
 pub use page_cache::{PageCache, Settings, Stats};
 pub use reclaim::ShrinkScope;
 
 pub use headwater_core::backing::{Backing, Form};
 pub use headwater_core::readahead::{Advice, ReadaheadLimits, ReadaheadPolicy, ReadaheadStats};
 pub use headwater_core::replacement::Policy;
-pub use headwater_core::units::PageIndex;
+pub use headwater_core::units::{PageIndex, PageRange};
 
 /// The example of the page for kernel authors, compiled and run.
 #[cfg(doctest)]

@@ -72,6 +72,9 @@ impl<K: Kernel> CachedFile<K> {
         }
         let _turn = file.writers.lock();
         let before = file.len();
+        if length_bytes > before {
+            file.zero_stored_tail();
+        }
         {
             let _pause = file.flushing.lock();
             file.set_node_length(length_bytes)?;
@@ -84,15 +87,16 @@ impl<K: Kernel> CachedFile<K> {
         if length_bytes < before {
             file.zero_tail(length_bytes);
         }
+        file.await_unmapped();
         Ok(())
     }
 
     /// The page was stored to through a mapping, or is about to be. Blocks if it has left meanwhile, and as long as anybody has it
-    /// pinned: not to be called from within [`CachedFile::with_page`].
+    /// pinned: not to be called from within [`CachedFile::with_page`]. Blocks too while too much is dirty.
     ///
     /// Called before the store, as at a fault, it says nothing of a store that comes later: the page may be written back, and be
-    /// clean again, between the two, and what is stored then is lost unless the kernel looks for events in between as
-    /// `docs/guide/kernels.md` shows.
+    /// clean again, between the two. What is stored then is lost unless the page is mapped as [`Page::access`](crate::Page::access)
+    /// says, which [`CachedFile::get_pages`] is for.
     ///
     /// # Errors
     /// [`Failure::InvalidInput`] beyond the end and for files that are not cached; as [`CachedFile::write_at`].
@@ -101,7 +105,12 @@ impl<K: Kernel> CachedFile<K> {
         if page.start_bytes() >= self.file.len() || self.file.form == Form::Direct {
             return Err(K::Node::error(Failure::InvalidInput));
         }
-        self.file.write_page(page, 0, &[], self.file.len())
+        self.file.is_stored_to.store(true, Ordering::Release);
+        self.file.limit_dirty();
+        self.file.write_page(page, 0, &[], self.file.len())?;
+        // Before a program stores to it.
+        self.file.await_unmapped();
+        Ok(())
     }
 
     /// Writes what is dirty of the file to its node, and has that synced. Blocks.
@@ -117,6 +126,7 @@ impl<K: Kernel> CachedFile<K> {
         let _turn = self.file.writers.lock();
         let _pause = self.file.flushing.lock();
         self.file.forget(ALL_PAGES);
+        self.file.await_unmapped();
         drop(self.file.cache.let_go(self.file.table.file()));
     }
 }
@@ -129,6 +139,7 @@ impl<K: Kernel> File<K> {
         let end = offset.checked_add(buffer.len() as u64).ok_or(K::Node::error(Failure::FileTooLarge))?;
         let (before, range) = (self.len(), ByteRange::new(offset, end));
         if end > before {
+            self.zero_stored_tail();
             self.set_node_length(end)?;
         }
         let mut done = 0;
@@ -148,6 +159,7 @@ impl<K: Kernel> File<K> {
             let _pause = self.flushing.lock();
             result = result.and(self.set_node_length(self.len()));
         }
+        self.await_unmapped();
         if done > 0 { Ok(done) } else { result.map(|()| 0) }
     }
 
@@ -270,6 +282,13 @@ impl<K: Kernel> File<K> {
         Ok(())
     }
 
+    /// Before the file gets longer: what a program has stored behind the end, through a mapping of the last page, is not the file's.
+    pub(crate) fn zero_stored_tail(self: &Arc<Self>) {
+        if self.is_stored_to.load(Ordering::Acquire) {
+            self.zero_tail(self.len());
+        }
+    }
+
     /// Behind the end nothing is left of what was there. The node is truncated already, so a page that is not there needs nothing.
     fn zero_tail(self: &Arc<Self>, length_bytes: u64) {
         let page = PageIndex::containing(length_bytes);
@@ -318,7 +337,7 @@ impl<K: Kernel> File<K> {
     }
 
     /// Pages are dropped, written or not.
-    fn forget(self: &Arc<Self>, pages: PageRange) {
+    pub(crate) fn forget(self: &Arc<Self>, pages: PageRange) {
         self.change_dirty(|dirty| {
             dirty.forget(pages);
         });

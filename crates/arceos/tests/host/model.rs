@@ -3,6 +3,8 @@
 //! Owns: the operations, and that both agree after each.
 //! Does not own: how many, and on which caches.
 
+mod mapped;
+
 use std::collections::VecDeque;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -10,6 +12,7 @@ use std::sync::Arc;
 use headwater_arceos::{Advice, FileBackend, PageIndex, SyncScope};
 use headwater_testkit::Rng;
 
+use crate::address_space::Mapping;
 use crate::kernel::Host;
 use crate::node::{Node, PAGE};
 use crate::rig::{File, Rig};
@@ -19,6 +22,7 @@ pub(crate) struct Actor<'a> {
     rig: &'a Rig,
     node: Arc<Node>,
     file: Option<File>,
+    mappings: Vec<Mapping>,
     bytes: Vec<u8>,
     length_max: u64,
     rng: Rng,
@@ -29,11 +33,15 @@ pub(crate) struct Actor<'a> {
 impl<'a> Actor<'a> {
     pub(crate) fn new(rig: &'a Rig, node: Arc<Node>, length_max: u64, seed: u64) -> Self {
         let (file, bytes) = (Some(rig.open(&node)), node.bytes());
-        Self { rig, node, file, bytes, length_max, rng: Rng::new(seed), log: VecDeque::new() }
+        let (mappings, rng, log) = (Vec::new(), Rng::new(seed), VecDeque::new());
+        Self { rig, node, file, mappings, bytes, length_max, rng, log }
     }
 
     /// One operation.
     pub(crate) fn step(&mut self) {
+        if !self.mappings.is_empty() && self.rng.chance(1, 2) {
+            return self.mapped_step();
+        }
         match self.rng.below(100) {
             0..30 => self.read(),
             30..55 => self.write(),
@@ -54,6 +62,7 @@ impl<'a> Actor<'a> {
         let expected = self.bytes.clone();
         let found = self.read_bytes(0, self.bytes.len() + 10);
         assert!(found == expected, "the whole file differs; {}", self.described());
+        self.mappings.clear();
         drop(self.file.take());
         assert!(self.node.is(&self.bytes), "the node differs at the end; {}", self.described());
     }
@@ -114,8 +123,8 @@ impl<'a> Actor<'a> {
         self.note(format!("with_page {page}"));
         let expected = self.page(page);
         let is_same = self.file().with_page(PageIndex::new(page), |found| {
-            // What is beyond the end may be there: as nothing.
-            found.is_none_or(|found| found[..] == expected)
+            // What is beyond the end may be there: as nothing, unless a program stored to it.
+            found.is_none_or(|found| found[..expected.len()] == expected)
         });
         assert!(is_same, "the page differs; {}", self.described());
     }
@@ -125,7 +134,9 @@ impl<'a> Actor<'a> {
         self.note(format!("with_page_or_insert {page}"));
         let expected = self.page(page);
         let is_within = page * PAGE < self.bytes.len() as u64;
-        let found = self.file().with_page_or_insert(PageIndex::new(page), |found| found[..] == expected);
+        let found = self
+            .file()
+            .with_page_or_insert(PageIndex::new(page), |found| found[..expected.len()] == expected);
         assert_eq!(found.ok(), is_within.then_some(true), "{}", self.described());
     }
 
@@ -141,8 +152,13 @@ impl<'a> Actor<'a> {
     /// Without a sync: what is dirty keeps the file.
     fn reopen(&mut self) {
         self.note("reopen".to_owned());
+        let was_mapped = !self.mappings.is_empty();
+        self.mappings.clear();
         drop(self.file.take());
         self.file = Some(self.rig.open(&self.node));
+        if was_mapped {
+            self.map();
+        }
         assert_eq!(self.file().len(), self.bytes.len() as u64, "{}", self.described());
     }
 
@@ -183,7 +199,9 @@ impl<'a> Actor<'a> {
     fn page(&self, page: u64) -> Vec<u8> {
         let start = ((page * PAGE) as usize).min(self.bytes.len());
         let mut bytes = self.bytes[start..(start + 4096).min(self.bytes.len())].to_vec();
-        bytes.resize(4096, 0);
+        if self.mappings.is_empty() {
+            bytes.resize(4096, 0);
+        }
         bytes
     }
 

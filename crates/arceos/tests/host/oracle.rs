@@ -39,6 +39,32 @@ fn a_file_is_its_model_on_a_device_that_falls_short() {
     });
 }
 
+/// Goal: the same while the file is mapped: loaded from, stored to, truncated, shrunk, written from its own mapping.
+#[test]
+#[cfg_attr(miri, ignore)]
+fn a_mapped_file_is_its_model() {
+    with_seed("oracle::a_mapped_file_is_its_model", |seed| {
+        let mut rng = Rng::new(seed);
+        for policy in POLICIES {
+            for servers in 0..3 {
+                let rig = Rig::with_policy(policy, SMALL_BYTES, servers);
+                let short_every = rng.below(3);
+                watched(&format!("{policy:?} with {servers} servers, mapped, seed {seed:#x}"), || {
+                    let node = rig.node(Vec::new());
+                    node.set_faults(Faults { short_every, ..Faults::default() });
+                    let mut actor = Actor::new(&rig, node, FILE_BYTES, rng.next_u64()).mapped();
+                    (0..STEPS).for_each(|_| {
+                        actor.step();
+                        actor.check();
+                    });
+                    actor.finish();
+                });
+                rig.assert_empty();
+            }
+        }
+    });
+}
+
 /// Goal: the same for files that four threads write at once, in one cache that is too small for them.
 #[test]
 #[cfg_attr(miri, ignore)]
@@ -53,8 +79,8 @@ fn files_that_share_a_cache_are_their_models() {
                     for seed in &seeds {
                         let rig = &rig;
                         scope.spawn(move || {
-                            let node = rig.node(Vec::new());
-                            perform(Actor::new(rig, node, FILE_BYTES, *seed), STEPS);
+                            let actor = Actor::new(rig, rig.node(Vec::new()), FILE_BYTES, *seed);
+                            perform(if seed % 2 == 0 { actor } else { actor.mapped() }, STEPS);
                         });
                     }
                 });
@@ -69,16 +95,22 @@ fn files_that_share_a_cache_are_their_models() {
 #[cfg_attr(miri, ignore)]
 fn a_file_in_memory_is_its_model() {
     with_seed("oracle::a_file_in_memory_is_its_model", |seed| {
-        let rig = Rig::small(1);
-        let kind = NodeType::RegularFile;
-        let node = Node::special(&rig.file_system, 1, Vec::new(), NodeFlags::ALWAYS_CACHE, kind);
-        let file = rig.open(&node);
-        let mut actor = Actor::new(&rig, node.clone(), 1 << 20, seed);
-        (0..STEPS).for_each(|_| actor.step());
-        drop(actor);
-        file.discard();
-        drop(file);
-        rig.assert_empty();
+        for is_mapped in [false, true] {
+            let rig = Rig::small(1);
+            let kind = NodeType::RegularFile;
+            let node = Node::special(&rig.file_system, 1, Vec::new(), NodeFlags::ALWAYS_CACHE, kind);
+            let file = rig.open(&node);
+            let actor = Actor::new(&rig, node.clone(), 1 << 20, seed);
+            let mut actor = if is_mapped { actor.mapped() } else { actor };
+            (0..STEPS).for_each(|_| {
+                actor.step();
+                actor.check();
+            });
+            drop(actor);
+            file.discard();
+            drop(file);
+            rig.assert_empty();
+        }
     });
 }
 

@@ -70,7 +70,8 @@ fn round(rng: &mut Rng) {
 fn dwell(rig: &Rig, shared: &File, rng: &mut Rng, end: Instant) {
     while Instant::now() < end {
         let node = own_node(rig, rng);
-        let mut actor = Actor::new(rig, node, (1 + rng.below(4)) << 20, rng.next_u64());
+        let actor = Actor::new(rig, node, (1 + rng.below(4)) << 20, rng.next_u64());
+        let mut actor = if rng.chance(1, 3) { actor.mapped() } else { actor };
         for _ in 0..rng.below(200) {
             actor.step();
             share(shared, rng);
