@@ -11,6 +11,8 @@ mod arms;
 mod exercise;
 mod headwater_arms;
 mod layout;
+#[allow(unsafe_code, reason = "a program accesses pages by their addresses")]
+mod mapped;
 mod measure;
 mod plan;
 mod processors;
@@ -51,10 +53,11 @@ fn run() -> Result<(), String> {
         mibps: plan.mibps,
         latency_ms: plan.latency_ms,
     };
-    table::print_head(&machine);
     // Like most readers of a machine with many processors, not where the disk's interrupts are.
     processors::bind(machine.processors - 1);
     exercise::exercise()?;
+    mapped::mapped()?;
+    table::print_head(&machine);
     let mut computing = Duration::ZERO;
     for arm in &plan.arms {
         for workload in WORKLOADS.iter().filter(|workload| plan.asks_for(workload.name)) {
