@@ -199,6 +199,7 @@ impl Queue {
     }
 
     /// This queue, or worker threads beside it if its backend cannot carry out the call.
+    #[inline]
     pub(crate) fn for_work<'a>(self: &'a Arc<Queue>, work: &Work) -> &'a Arc<Queue> {
         match &self.backend {
             Backend::Uring(uring) if !uring.carries_out(work) => self.relief(),

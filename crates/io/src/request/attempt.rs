@@ -106,14 +106,25 @@ impl Segments {
 
 impl Active {
     pub(super) fn new(request: Request) -> Active {
-        let count = match &request {
+        let segments_max = match &request {
             Request::Transfer(transfer) if transfer.extents.len() > 1 => transfer.extents.len(),
             Request::WriteBack(write) if write.pages.pieces() > 1 => write.pages.pieces(),
             Request::Call(work) => work.segments_max(),
             _ => 0,
         };
         // Now, because later attempts may be prepared while completions are handled (I5).
-        let segments = Vec::with_capacity(count);
+        Active::with_segments(request, Vec::with_capacity(segments_max))
+    }
+
+    /// The same for a call. The request is made last: with anything in between that may fail, it is made elsewhere and copied.
+    #[inline]
+    pub(super) fn of_work(work: Box<Work>) -> Active {
+        let segments = Vec::with_capacity(work.segments_max());
+        Active::with_segments(Request::Call(work), segments)
+    }
+
+    #[inline(always)]
+    fn with_segments(request: Request, segments: Vec<IoSegment>) -> Active {
         Active { request, done_bytes: 0, fruitless_attempts: 0, result: Ok(0), stopped_by: None, segments }
     }
 
@@ -137,12 +148,19 @@ impl Active {
         }
     }
 
-    /// The same for a call. The caller gets all that was in the body.
+    /// The same for a call, which has its result and all else that was in the body.
+    #[inline]
     pub(super) fn move_out_work(body: &mut MaybeUninit<Active>) -> Box<Work> {
-        // SAFETY: as in `move_out`; all of it is read once.
-        let active = unsafe { body.assume_init_read() };
-        let Request::Call(work) = active.request else { unreachable!("calls are asked for as such") };
-        work
+        // SAFETY: as in `move_out`; the result and the error of a call's body own nothing.
+        unsafe {
+            let active = body.assume_init_mut();
+            let Request::Call(work) = &active.request else { unreachable!("calls are asked for as such") };
+            let work = std::ptr::read(work);
+            if active.segments.capacity() > 0 {
+                drop(std::ptr::read(&raw const active.segments));
+            }
+            work
+        }
     }
 
     pub(super) fn prepare(&mut self, is_cancelled: bool) -> Attempt {

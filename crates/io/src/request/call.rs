@@ -89,9 +89,11 @@ where
     where
         B: AsMut<[u8]>,
     {
-        Call::of(Step::new((file, buffer), |(file, buffer)| {
-            move_one(Direction::Read, file, segment_of_mut(buffer.as_mut()), offset_bytes)
-        }))
+        Call::of(|| {
+            Step::new((file, buffer), |(file, buffer)| {
+                move_one(Direction::Read, file, segment_of_mut(buffer.as_mut()), offset_bytes)
+            })
+        })
     }
 
     /// Writes all of `buffer` at a position: `pwrite(2)`. Carried out also if no caller waits for it any more.
@@ -101,9 +103,11 @@ where
     where
         B: AsRef<[u8]>,
     {
-        Call::of(Step::new((file, buffer), |(file, buffer)| {
-            move_one(Direction::Write, file, segment_of((*buffer).as_ref()), offset_bytes)
-        }))
+        Call::of(|| {
+            Step::new((file, buffer), |(file, buffer)| {
+                move_one(Direction::Write, file, segment_of((*buffer).as_ref()), offset_bytes)
+            })
+        })
     }
 }
 
@@ -119,10 +123,12 @@ where
     where
         B: AsMut<[u8]>,
     {
-        Call::of(Step::new((file, buffers), |(file, buffers)| {
-            let pieces = buffers.iter_mut().map(|buffer| segment_of_mut(buffer.as_mut()));
-            move_many(Direction::Read, file, pieces.collect(), offset_bytes)
-        }))
+        Call::of(|| {
+            Step::new((file, buffers), |(file, buffers)| {
+                let pieces = buffers.iter_mut().map(|buffer| segment_of_mut(buffer.as_mut()));
+                move_many(Direction::Read, file, pieces.collect(), offset_bytes)
+            })
+        })
     }
 
     /// Writes several buffers one behind the other: `pwritev(2)`. Carried out also if no caller waits for it any more.
@@ -132,18 +138,22 @@ where
     where
         B: AsRef<[u8]>,
     {
-        Call::of(Step::new((file, buffers), |(file, buffers)| {
-            let pieces = buffers.iter().map(|buffer| segment_of(buffer.as_ref()));
-            move_many(Direction::Write, file, pieces.collect(), offset_bytes)
-        }))
+        Call::of(|| {
+            Step::new((file, buffers), |(file, buffers)| {
+                let pieces = buffers.iter().map(|buffer| segment_of(buffer.as_ref()));
+                move_many(Direction::Write, file, pieces.collect(), offset_bytes)
+            })
+        })
     }
 }
 
 impl<T> Call<T> {
-    pub(super) fn of(step: Step) -> Call<T> {
-        Call::of_work(Work::of(step))
+    #[inline(always)] // As is the making of its work.
+    pub(super) fn of(make: impl FnOnce() -> Step) -> Call<T> {
+        Call::of_work(Work::of(make))
     }
 
+    #[inline]
     pub(super) fn of_work(work: Box<Work>) -> Call<T> {
         Call { work, output: PhantomData }
     }
@@ -169,8 +179,8 @@ pub(crate) mod output {
     use crate::request::attributes::Attributes;
     use crate::request::work::Step;
 
-    /// Steps of a call, taken out of where they lie.
-    pub(crate) type EndedSteps<'a> = smallvec::Drain<'a, [Step; 1]>;
+    /// Steps of a call, where they lie.
+    pub(crate) type EndedSteps<'a> = std::slice::IterMut<'a, Step>;
 
     /// Made from steps that are done.
     pub trait FromSteps: Sized {
@@ -185,10 +195,14 @@ pub(crate) mod output {
     }
 
     impl<T: Value, G: 'static> FromSteps for Returned<T, G> {
+        #[inline]
         fn from_steps(steps: &mut EndedSteps<'_>) -> Self {
-            let mut step = steps.next().expect("a call has as many steps as results");
-            let (result, stopped_by) = (T::of_step(&mut step), step.stopped_by.take());
-            Returned { result, stopped_by, given: step.into_given() }
+            let step = steps.next().expect("a call has as many steps as results");
+            Returned {
+                result: T::of_step(step),
+                stopped_by: step.stopped_by.take(),
+                given: step.take_given(),
+            }
         }
     }
 
@@ -233,9 +247,11 @@ pub(crate) mod output {
 }
 
 /// What steps resulted in.
-#[allow(clippy::boxed_local)] // It stays where it is: moving it out costs what a small request does.
+#[inline]
 pub(crate) fn returned<T: CallOutput>(mut work: Box<Work>) -> T {
-    T::from_steps(&mut work.end_steps())
+    let output = T::from_steps(&mut work.ended_steps());
+    work.end();
+    output
 }
 
 fn move_one(direction: Direction, file: &impl AsFd, piece: IoSegment, offset_bytes: u64) -> Action {

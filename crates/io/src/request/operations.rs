@@ -54,10 +54,12 @@ impl Call<Returned<Attributes, ()>> {
     /// Errors: those of `statx(2)`; `InvalidInput` for a path with a zero byte.
     pub fn attributes(path: impl AsRef<Path>) -> Self {
         let Ok(path) = CString::new(path.as_ref().as_os_str().as_bytes()) else { return invalid() };
-        Call::of(Step::with_places((), (path, MaybeUninit::uninit()), |(), (path, into)| {
-            let (directory, path) = (CWD.as_raw_fd(), Address::of_path(path));
-            SystemCall::Attributes { directory, path, flags: 0, into: Address::of(into) }
-        }))
+        Call::of(|| {
+            Step::with_places((), (path, MaybeUninit::uninit()), |(), (path, into)| {
+                let (directory, path) = (CWD.as_raw_fd(), Address::of_path(path));
+                SystemCall::Attributes { directory, path, flags: 0, into: Address::of(into) }
+            })
+        })
     }
 }
 
@@ -68,10 +70,12 @@ impl<F: AsFd + Send + 'static> Call<Returned<Attributes, F>> {
     pub fn attributes_of(file: F) -> Self {
         let (flags, places) =
             (AtFlags::EMPTY_PATH.bits().cast_signed(), (CString::default(), MaybeUninit::uninit()));
-        Call::of(Step::with_places(file, places, |file, (path, into)| {
-            let (directory, path) = (file.as_fd().as_raw_fd(), Address::of_path(path));
-            SystemCall::Attributes { directory, path, flags, into: Address::of(into) }
-        }))
+        Call::of(|| {
+            Step::with_places(file, places, |file, (path, into)| {
+                let (directory, path) = (file.as_fd().as_raw_fd(), Address::of_path(path));
+                SystemCall::Attributes { directory, path, flags, into: Address::of(into) }
+            })
+        })
     }
 }
 
@@ -80,7 +84,7 @@ impl Call<Returned<(), ()>> {
     ///
     /// Errors: those of `close(2)`; on network file systems, that of an earlier write.
     pub fn close(descriptor: OwnedFd) -> Self {
-        Call::of(Step::closing(descriptor))
+        Call::of(|| Step::closing(descriptor))
     }
 
     /// Gives a file another name: `renameat2(2)` with these flags (0, or `libc::RENAME_NOREPLACE` and others). Carried out also if no
@@ -90,10 +94,12 @@ impl Call<Returned<(), ()>> {
     pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>, flags: u32) -> Self {
         let text = |path: &Path| CString::new(path.as_os_str().as_bytes());
         let (Ok(from), Ok(to)) = (text(from.as_ref()), text(to.as_ref())) else { return invalid() };
-        Call::of(Step::with_places((), (from, to), |(), (from, to)| {
-            let (from, to) = (Address::of_path(from), Address::of_path(to));
-            SystemCall::Rename { from, to, flags }
-        }))
+        Call::of(|| {
+            Step::with_places((), (from, to), |(), (from, to)| {
+                let (from, to) = (Address::of_path(from), Address::of_path(to));
+                SystemCall::Rename { from, to, flags }
+            })
+        })
     }
 
     /// Removes a name of a file: `unlink(2)`. Carried out also if no caller waits for it any more.
@@ -116,11 +122,13 @@ impl Call<Returned<(), ()>> {
     ///
     /// Errors: `ECANCELED` if it was cancelled.
     pub fn timeout(time: Duration) -> Self {
-        Call::of(Step::with_places((), Timespec::new(), |(), place| SystemCall::Timeout {
-            time,
-            deadline: None,
-            place: Address::of(place),
-        }))
+        Call::of(|| {
+            Step::with_places((), Timespec::new(), |(), place| SystemCall::Timeout {
+                time,
+                deadline: None,
+                place: Address::of(place),
+            })
+        })
     }
 }
 
@@ -129,7 +137,7 @@ impl<F: AsFd + Send + 'static> Call<Returned<(), F>> {
     ///
     /// Errors: those of `fsync(2)`; one means that earlier writes were lost, and the kernel reports it once for each open descriptor.
     pub fn sync(file: F, scope: SyncScope) -> Self {
-        Call::of(Step::new(file, |file| Action::Sync { descriptor: file.as_fd().as_raw_fd(), scope }))
+        Call::of(|| Step::new(file, |file| Action::Sync { descriptor: file.as_fd().as_raw_fd(), scope }))
     }
 
     /// Begins or awaits write-back of a range, 0 bytes meaning up to the end: `sync_file_range(2)` with flags like
@@ -137,10 +145,12 @@ impl<F: AsFd + Send + 'static> Call<Returned<(), F>> {
     ///
     /// Errors: those of `sync_file_range(2)`.
     pub fn sync_range(file: F, offset_bytes: u64, length_bytes: u64, flags: u32) -> Self {
-        Call::of(Step::new(file, |file| {
-            let descriptor = file.as_fd().as_raw_fd();
-            Action::Call(SystemCall::SyncRange { descriptor, offset_bytes, length_bytes, flags })
-        }))
+        Call::of(|| {
+            Step::new(file, |file| {
+                let descriptor = file.as_fd().as_raw_fd();
+                Action::Call(SystemCall::SyncRange { descriptor, offset_bytes, length_bytes, flags })
+            })
+        })
     }
 
     /// Sets space aside, or with a mode other than 0 frees or changes it: `fallocate(2)`. Carried out also if no caller waits for it any
@@ -149,10 +159,12 @@ impl<F: AsFd + Send + 'static> Call<Returned<(), F>> {
     /// Errors: those of `fallocate(2)`. On the `sim` driver `Unsupported` for modes other than 0 and `FALLOC_FL_KEEP_SIZE`: its log has no
     /// holes.
     pub fn allocate(file: F, mode: i32, offset_bytes: u64, length_bytes: u64) -> Self {
-        Call::of(Step::new(file, |file| {
-            let descriptor = file.as_fd().as_raw_fd();
-            Action::Call(SystemCall::Allocate { descriptor, mode, offset_bytes, length_bytes })
-        }))
+        Call::of(|| {
+            Step::new(file, |file| {
+                let descriptor = file.as_fd().as_raw_fd();
+                Action::Call(SystemCall::Allocate { descriptor, mode, offset_bytes, length_bytes })
+            })
+        })
     }
 }
 
@@ -162,9 +174,11 @@ impl<F: AsFd + Send + 'static> Call<Returned<u32, F>> {
     ///
     /// Errors: those of `poll(2)`; `ECANCELED` if it was cancelled.
     pub fn poll(file: F, events: u32) -> Self {
-        Call::of(Step::new(file, |file| {
-            Action::Call(SystemCall::Poll { descriptor: file.as_fd().as_raw_fd(), events })
-        }))
+        Call::of(|| {
+            Step::new(file, |file| {
+                Action::Call(SystemCall::Poll { descriptor: file.as_fd().as_raw_fd(), events })
+            })
+        })
     }
 }
 
@@ -173,7 +187,7 @@ impl<G: Send + 'static> Call<Returned<(), G>> {
     ///
     /// Errors: `ECANCELED` if it was cancelled.
     pub fn nop(given: G) -> Self {
-        Call::of(Step::new(given, |_| Action::Nop))
+        Call::of(|| Step::new(given, |_| Action::Nop))
     }
 }
 
@@ -207,7 +221,7 @@ impl<G: Send + 'static> Call<Returned<usize, G>> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub unsafe fn raw(entry: RawEntry, given: G) -> Self {
-        Call::of(Step::new(given, |_| Action::Raw(Box::new(entry))))
+        Call::of(|| Step::new(given, |_| Action::Raw(Box::new(entry))))
     }
 }
 
@@ -269,10 +283,10 @@ impl<T> Call<T> {
 
 fn by_path<T>(path: &Path, call: impl FnOnce(Address<std::ffi::c_char>) -> SystemCall) -> Call<T> {
     let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return invalid() };
-    Call::of(Step::with_places((), path, |(), path| call(Address::of_path(path))))
+    Call::of(|| Step::with_places((), path, |(), path| call(Address::of_path(path))))
 }
 
 /// A path that the kernel cannot be given.
 fn invalid<T>() -> Call<T> {
-    Call::of(Step::new((), |()| Action::Refused(io::ErrorKind::InvalidInput)))
+    Call::of(|| Step::new((), |()| Action::Refused(io::ErrorKind::InvalidInput)))
 }

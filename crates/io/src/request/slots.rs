@@ -84,8 +84,12 @@ impl Slots {
     pub(crate) fn begin_together(&self, requests: &mut [Request], ids: &mut SlotIds) {
         let count = requests.len();
         let write = |number: usize, body: &mut MaybeUninit<Active>| match &mut requests[number] {
-            // Apart, so that what does nothing also moves nothing.
+            // Apart, so that what does nothing also moves nothing, and a call no more than its address.
             Request::Nop => _ = body.write(Active::new(Request::Nop)),
+            request @ Request::Call(_) => {
+                let Request::Call(work) = std::mem::replace(request, Request::Nop) else { unreachable!() };
+                _ = body.write(Active::of_work(work));
+            }
             request => _ = body.write(Active::new(std::mem::replace(request, Request::Nop))),
         };
         // SAFETY: each arm writes.

@@ -8,14 +8,16 @@
 //! ```
 //!
 //! Owns: what was given, boxed: it stays where it is, untouched, from the first attempt of a step to the end of the last. Progress and
-//! result of each step.
+//! result of each step. The memory of ended works, by thread.
 //! Does not own: how an attempt is carried out (backends); the slot that the work lies in.
 //! Invariants: I4 an action points only into what its own step was given, which leaves the step only when no attempt is under way;
 //! I5 recording allocates nothing.
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::fmt;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 
@@ -27,6 +29,7 @@ use smallvec::SmallVec;
 use crate::request::attempt::{Attempt, Segments, SyncAttempt, TransferAttempt, Verdict, build_segments};
 use crate::request::attributes::Attributes;
 use crate::request::call::output::EndedSteps;
+use crate::request::slot_table::TOGETHER;
 use crate::system::calls::SystemCall;
 use crate::system::sys::{self, Direction, IoSegment, SyncScope};
 
@@ -48,7 +51,8 @@ pub(crate) type Steps = SmallVec<[Step; 1]>;
 /// One system call, from its submission to its result.
 pub struct Step {
     action: Action,
-    given: Given,
+    /// `None` once the caller has it back.
+    given: Option<Given>,
     /// What the action points into beside what was given: paths, places for answers.
     _places: Option<Given>,
     /// To be closed, or opened.
@@ -95,8 +99,30 @@ pub(crate) enum Pieces {
 }
 
 impl Work {
-    pub(crate) fn of(step: Step) -> Box<Work> {
-        Box::new(Work { steps: SmallVec::from_buf([step]), at: 0, kept: Vec::new() })
+    /// The memory comes first, and `make` writes into it: a step that exists before its place is known is made elsewhere and copied.
+    #[inline(always)]
+    pub(crate) fn of(make: impl FnOnce() -> Step) -> Box<Work> {
+        let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
+        let place = spare.unwrap_or_else(Box::new_uninit);
+        Box::write(place, Work { steps: SmallVec::from_buf([make()]), at: 0, kept: Vec::new() })
+    }
+
+    /// What the caller does not have back is dropped; the memory is kept for this thread's next call.
+    #[inline]
+    pub(crate) fn end(self: Box<Work>) {
+        let work = Box::into_raw(self);
+        // SAFETY: leaked just now. The work is dropped once, here, and its memory goes on without it.
+        let place = unsafe {
+            work.drop_in_place();
+            Box::from_raw(work.cast::<MaybeUninit<Work>>())
+        };
+        // A thread that ends keeps nothing.
+        let _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() < SPARE_MAX {
+                spare.push(place);
+            }
+        });
     }
 
     /// These follow.
@@ -120,9 +146,9 @@ impl Work {
         self.actions().any(Action::is_wait) || !self.changes()
     }
 
-    /// Takes the steps out.
-    pub(crate) fn end_steps(&mut self) -> EndedSteps<'_> {
-        self.steps.drain(..)
+    /// The steps, for their results.
+    pub(crate) fn ended_steps(&mut self) -> EndedSteps<'_> {
+        self.steps.iter_mut()
     }
 
     /// The first step was refused, so that none is carried out.
@@ -177,6 +203,7 @@ impl fmt::Debug for Step {
 
 impl Step {
     /// Takes over what is `given`, and points into it from then on.
+    #[inline]
     pub(crate) fn new<G: Send + 'static>(given: G, act: impl FnOnce(&mut G) -> Action) -> Step {
         let (given, mut place) = Given::new(given);
         // SAFETY: it was boxed just now, and no other pointer to it is used before the step ends: what `act` borrows from it stays
@@ -185,7 +212,7 @@ impl Step {
         let cancelled = io::Error::from_raw_os_error(libc::ECANCELED);
         Step {
             action,
-            given,
+            given: Some(given),
             _places: None,
             descriptor: None,
             is_skipped: false,
@@ -233,9 +260,9 @@ impl Step {
     /// What was given, back again.
     ///
     /// # Panics
-    /// If `G` is not what the step was made with.
-    pub(crate) fn into_given<G: 'static>(self) -> G {
-        self.given.into_inner()
+    /// If `G` is not what the step was made with, or the caller has it already.
+    pub(crate) fn take_given<G: 'static>(&mut self) -> G {
+        self.given.take().expect("it is given back once").into_inner()
     }
 
     fn segments(&self) -> usize {
@@ -406,6 +433,7 @@ unsafe impl Send for Given {}
 
 impl Given {
     /// With a pointer to what was given, which is valid for as long as the result lives.
+    #[inline]
     fn new<G: Send + 'static>(given: G) -> (Given, NonNull<G>) {
         let place = NonNull::from(Box::leak(Box::new(given)));
         (Given(place), place)
@@ -428,6 +456,16 @@ impl Drop for Given {
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
+
+thread_local! {
+    /// The memory of ended works. 32 calls at once are more than malloc keeps at hand for a thread: together they took 4.9 us, of which malloc
+    /// and free 0.8.
+    #[allow(clippy::vec_box)] // The memory stays where it is.
+    static SPARE: RefCell<Vec<Box<MaybeUninit<Work>>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// As many as are begun together, and begun again while those are looked at.
+const SPARE_MAX: usize = 2 * TOGETHER;
 
 /// The kernel moves no more in one call (MAX_RW_COUNT), and an entry of a ring has 32 bits for it.
 const ATTEMPT_BYTES_MAX: usize = 0x7fff_f000;

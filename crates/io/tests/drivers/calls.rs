@@ -277,6 +277,31 @@ impl Drop for Painted {
     }
 }
 
+/// Goal: a call in the memory of an ended one begins anew: nothing is left of that one's place in a chain, of what it was given, or of what
+/// it kept. Method: one thread, more calls than it keeps memory for.
+#[test]
+fn memory_of_ended_calls_is_used_again() {
+    for kind in drivers(8) {
+        let (bench, held) = (Bench::new(kind, 2, 8), Arc::new(()));
+        watched(bench.name(), || {
+            for _ in 0..3 {
+                let chain = || Call::nop(held.clone()).then(Call::nop(held.clone())).keeping(held.clone());
+                let chains: Vec<_> = (0..100).map(|_| bench.driver.call(chain())).collect();
+                for ((first, second), number) in chains.into_iter().map(Calling::wait).zip(0_usize..) {
+                    first.result.and(second.result).unwrap();
+                    drop((first.given, second.given));
+                    assert_eq!(Arc::strong_count(&held), 1 + 3 * (99 - number));
+                }
+                bench.driver.call_all((0..100).map(Call::nop), |number, nothing| {
+                    nothing.result.unwrap();
+                    assert_eq!(nothing.given, number);
+                });
+            }
+        });
+        bench.assert_idle();
+    }
+}
+
 /// A descriptor that is counted while it is open.
 struct Counted(File, Arc<AtomicUsize>);
 

@@ -314,6 +314,7 @@ impl Uring {
     }
 
     /// Whether it can carry out a call.
+    #[inline]
     pub(crate) fn carries_out(&self, work: &Work) -> bool {
         work.actions().all(|action| {
             entry::operation(action).is_some_and(|operation| self.shared.ring.carries_out(operation))
