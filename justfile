@@ -217,6 +217,11 @@ peers *arguments:
 store *arguments:
     cargo run --release -p headwater-bench -- store {{arguments}}
 
+# 512 bytes at random, and the bytes that the device reads for them; needs 1.2 GiB of room where it runs (or --dir).
+[group('measure')]
+amplify *arguments:
+    cargo run --release -p headwater-bench -- amplify {{arguments}}
+
 # The example programs, each by turns with its form in plain std: a line for each form, and their ratio. A folder in memory shows nothing: `TMPDIR` names one on a disk.
 [group('measure')]
 examples:

@@ -288,7 +288,7 @@ pub(crate) fn finish(
 }
 
 /// All figures of ways: the name in JSON, the unit, which way is better, how many places are shown.
-const FIGURES: [(&str, &str, Better, usize); 42] = [
+const FIGURES: [(&str, &str, Better, usize); 45] = [
     ("appends_per_s", "appends/s", Better::Higher, 0),
     ("batches", "batches", Better::Higher, 0),
     LATENCIES[0],
@@ -325,6 +325,9 @@ const FIGURES: [(&str, &str, Better, usize); 42] = [
     ("cached_mib", "cached MiB", Better::Higher, 0),
     ("hot_share", "hot set kept", Better::Higher, 3),
     ("reads_per_s", "reads/s", Better::Higher, 0),
+    ("asked_kib", "KiB asked", Better::Higher, 0),
+    ("device_kib", "KiB of the device", Better::Lower, 0),
+    ("amplification", "device : asked", Better::Lower, 2),
     ("beside_per_s", "beside/s", Better::Higher, 0),
     ("dirtied_pages", "pages dirtied", Better::Lower, 0),
     ("device_writes", "device writes", Better::Lower, 0),

@@ -7,6 +7,7 @@
 //!   log ─► the same for durable appends, against a mutex and std
 //!   peers ─► the same for whole kinds of work, against the libraries that read files
 //!   store ─► the same for objects, against `LocalFileSystem` of object_store
+//!   amplify ─► the same for 512 bytes at random, with the bytes that the device reads for them
 //!   figures ─► all of these, and suites of `headwater bench` ─► docs/benchmarks.md, and the table of the README
 //!   guest ─► this program in a virtual machine whose disk polls ─► a table of checks
 //!   old-kernel ─► the tests of the workspace in a virtual machine with a kernel of another age ─► a table of suites
@@ -16,12 +17,13 @@
 //! `guest` and `old-kernel` need QEMU and a kernel, which they fetch.
 //!
 //! Owns: the command line.
-//! Does not own: what is compared (bars, nop, cache, write, log, peers, store), the documents (figures), how arms run (arms, nop, cache,
-//! write, log, peers, store, guest, old_kernel), the tools around them (tools), rounds and verdicts (contest), children and rows
+//! Does not own: what is compared (bars, nop, cache, write, log, peers, store, amplify), the documents (figures), how arms run (arms, nop, cache,
+//! write, log, peers, store, amplify, guest, old_kernel), the tools around them (tools), rounds and verdicts (contest), children and rows
 //! (`headwater-measure`).
 
 #![deny(unsafe_code)] // One peer's queue can only be filled so: nop/raw.rs.
 
+mod amplify;
 mod arms;
 mod bars;
 mod cache;
@@ -75,6 +77,11 @@ enum Command {
     /// Runs one arm of `peers` in this process and prints a line of JSON.
     #[command(hide = true)]
     PeersArm(peers::ArmOptions),
+    /// Reads 512 bytes at random in every way there is, and shows what the device read for them.
+    Amplify(amplify::Options),
+    /// Runs one arm of `amplify` in this process and prints a line of JSON.
+    #[command(hide = true)]
+    AmplifyArm(amplify::ArmOptions),
     /// Compares gets of objects with those of LocalFileSystem of the crate object_store.
     Store(store::Options),
     /// Runs one arm of `store` in this process and prints a line of JSON.
@@ -142,6 +149,8 @@ fn main() -> ExitCode {
         Command::LogArm(options) => log::run_arm(&options),
         Command::Peers(options) => peers::run(&options),
         Command::PeersArm(options) => peers::run_arm(&options),
+        Command::Amplify(options) => amplify::run(&options),
+        Command::AmplifyArm(options) => amplify::run_arm(&options),
         Command::Store(options) => store::run(&options),
         Command::StoreArm(options) => store::run_arm(&options),
         Command::OnePage(options) => bars::run_short(&options),

@@ -161,6 +161,40 @@ fn store_runs_every_row() {
     assert_eq!(folder.path().read_dir().unwrap().count(), 1, "objects are left behind");
 }
 
+/// Goal: every arm of `amplify` reads the right bytes, and the kernel counts what the device reads for them; no file is left behind.
+#[test]
+fn amplify_runs_every_row() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_headwater-bench"))
+        .args([
+            "amplify",
+            "--rounds",
+            "1",
+            "--mib",
+            "4",
+            "--files",
+            "20",
+            "--reads",
+            "50",
+            "--json",
+            "/dev/stderr",
+        ])
+        .arg("--dir")
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stderr).unwrap();
+    let suites = report["suites"].as_array().unwrap();
+    assert_eq!(suites.len(), 2, "{text}");
+    for suite in suites {
+        assert!(suite["rows"].as_array().unwrap().len() >= 5, "rows are missing:\n{text}");
+        assert!(suite["rows"].to_string().contains("amplification"), "nothing is counted:\n{text}");
+    }
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0, "files are left behind");
+}
+
 /// Where a tool is missing, a row has one line for all of its promises.
 const PROMISES: usize = 16;
 

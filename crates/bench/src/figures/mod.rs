@@ -1,15 +1,15 @@
 //! Figures: all comparisons in one command, and the documents that show them.
 //!
 //! ```text
-//!   bars, nop, cache, log, peers, suites of `headwater bench` ─► a chapter each ─► docs/benchmarks.json ─► docs/benchmarks.md
-//!                                                                                              └─► the table in README.md
+//!   bars, nop, cache, log, peers, amplify, suites of `headwater bench` ─► a chapter each ─► docs/benchmarks.json ─► docs/benchmarks.md
+//!                                                                                                       └─► the table in README.md
 //! ```
 //!
 //! A chapter is stored as soon as it is measured, with date, commit and machine of its own: an interrupted run loses the chapter
 //! it was at, and `--only` replaces the chapters that it names.
 //!
 //! Owns: which chapters there are and what they run, the JSON file.
-//! Does not own: what a chapter compares (bars, nop, cache, log, peers, the command's suites), how it is shown (markdown).
+//! Does not own: what a chapter compares (bars, nop, cache, log, peers, amplify, the command's suites), how it is shown (markdown).
 
 mod markdown;
 
@@ -75,7 +75,7 @@ struct Chapter {
 type Source = (&'static str, bool, fn(&Options, &Path) -> Vec<String>);
 
 /// In the order of the document.
-const SOURCES: [Source; 8] = [
+const SOURCES: [Source; 9] = [
     ("bars", false, |options, file| {
         let [shrink, rounds] =
             [8192 / options.mib.min(8192), u64::from(options.rounds)].map(|number| number.to_string());
@@ -95,6 +95,10 @@ const SOURCES: [Source; 8] = [
     ("log", false, |options, _| {
         let dir = options.dir.display().to_string();
         words(["log", "--dir", &dir, "--rounds", &options.rounds.to_string()])
+    }),
+    ("amplify", false, |options, _| {
+        let dir = options.dir.display().to_string();
+        words(["amplify", "--dir", &dir, "--rounds", &options.rounds.to_string()])
     }),
     ("readahead", true, |options, file| suite("readahead", options, file)),
     ("random", true, |options, file| suite("random", options, file)),

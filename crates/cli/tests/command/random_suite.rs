@@ -103,6 +103,9 @@ fn assert_row(row: &Value, is_limited: bool) {
     if way.contains("direct") {
         assert!(row["kernel_share"].is_null() || row["kernel_share"] == 0.0, "{row}");
         assert!(row["hit_share"].is_null(), "{row}");
+        // Nothing is counted for what is no block device.
+        let amplification = row["amplification"].as_f64().unwrap_or(0.0);
+        assert!(amplification == 0.0 || amplification >= 1.0, "{row}");
     } else if row["span"] == "within" {
         // The kernel may take a page of its own cache back at any moment (reclaim, DAMON); nothing but the engine takes its pages.
         let (share, least) =

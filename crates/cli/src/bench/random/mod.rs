@@ -353,6 +353,7 @@ impl Contest<'_> {
         let mut notes = vec![
             "kernel %, own %: of the span, in the kernel's page cache and in headwater's memory when the clock started"
                 .to_owned(),
+            "device ×: bytes that the device read for each byte asked for".to_owned(),
         ];
         if self.cgroup_refusal.is_some() {
             notes.push(
@@ -393,6 +394,9 @@ fn row(outcome: &Outcome, span_bytes: u64) -> Row {
         Metric::new(name, "", Better::Higher, shares.unwrap_or_default()).least()
     };
     let hits: Option<Vec<f64>> = rounds.iter().map(|measured| measured.hit_share).collect();
+    let asked_bytes = |one: &Measured| (one.reads * PAGE_SIZE_BYTES) as f64;
+    let amplified: Option<Vec<f64>> =
+        rounds.iter().map(|one| Some(one.device_bytes? as f64 / asked_bytes(one))).collect();
     let (memory, memory_of) = outcome.memory();
     let cpu = each(&|one| one.cpu_seconds * 1e6 / one.reads as f64);
     let whose = if way.is_headwater() { Whose::Headwater } else { Whose::Peer };
@@ -410,6 +414,7 @@ fn row(outcome: &Outcome, span_bytes: u64) -> Row {
         .metric(at("p50_us", 0.5))
         .metric(at("p99_us", 0.99))
         .metric(at("p99_9_us", 0.999))
+        .metric(Metric::new("amplification", "×", Better::Lower, amplified.unwrap_or_default()).plain())
         .metric(Metric::new("hit_share", "", Better::Higher, hits.unwrap_or_default()).plain())
         .metric(share("kernel_share", |one| one.kernel_pages))
         .metric(share("own_share", |one| one.own_pages))
@@ -457,6 +462,7 @@ fn figures(span: Span, rows: &[Row]) -> Vec<Figure> {
         Column::value("p50 µs", "p50_us", 1).minor(5),
         Column::value("p99 µs", "p99_us", 1),
         Column::value("p99.9 µs", "p99_9_us", 1).minor(4),
+        Column::value("device ×", "amplification", 2).minor(3),
         Column::percent("hit %", "hit_share").minor(3),
         Column::percent("kernel %", "kernel_share").minor(2),
         Column::percent("own %", "own_share").minor(1),

@@ -14,7 +14,7 @@ use headwater::testing::{MapAdvice, MappedFile};
 use headwater::{Caching, Engine, IoMode, SubmissionPolling};
 use headwater_core::units::{PAGE_BYTES, PAGE_SIZE_BYTES};
 use headwater_measure::affinity::Affinity;
-use headwater_measure::process::peak_rss_kib;
+use headwater_measure::process::{device_read_bytes, peak_rss_kib};
 use headwater_measure::{Latencies, Meter, cgroup, crew};
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +37,8 @@ pub(in crate::bench) struct Measured {
     pub(super) kernel_pages: Option<u64>,
     /// The same in headwater's memory.
     pub(super) own_pages: Option<u64>,
+    /// What the device read meanwhile; `None` where the kernel does not count.
+    pub(super) device_bytes: Option<u64>,
     /// Reads that headwater had in memory.
     pub(super) hit_share: Option<f64>,
     pub(super) driver: Option<String>,
@@ -227,9 +229,10 @@ impl Run {
 
     fn measured(self, work: impl FnOnce() -> io::Result<Vec<Latencies>>) -> io::Result<Measured> {
         let kernel_pages = resident_pages(self.span_bytes)?;
-        let meter = Meter::start();
+        let (before, meter) = (device_read_bytes(), Meter::start());
         let parts = work()?;
         let (seconds, cpu_seconds) = (meter.seconds(), meter.cpu_seconds());
+        let device_bytes = before.zip(device_read_bytes()).map(|(before, after)| after - before);
         let latencies = Latencies::sum(parts);
         let within = |&share: &f64| (share, latencies.within_us(share));
         Ok(Measured {
@@ -240,6 +243,7 @@ impl Run {
             within_us: SHARES.iter().map(within).collect(),
             kernel_pages,
             own_pages: None,
+            device_bytes,
             hit_share: None,
             driver: None,
         })
