@@ -4,10 +4,10 @@
 //! Does not own: transfers (call), their progress (work), how they are made (backends).
 //! Invariants: I4 what a call points to, paths and places for answers included, lies in what its step keeps.
 
-use std::ffi::CString;
+use std::ffi::{CString, c_char};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
@@ -43,8 +43,33 @@ impl Call<Returned<OwnedFd, ()>> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn open(path: impl AsRef<Path>, flags: i32, mode: u32) -> Self {
-        let flags = flags | libc::O_CLOEXEC;
-        by_path(path.as_ref(), |path| SystemCall::Open { path, flags, mode })
+        opened((), here, path.as_ref(), flags, mode)
+    }
+}
+
+impl<D: AsFd + Send + 'static> Call<Returned<OwnedFd, D>> {
+    /// As [`Call::open`], with a relative path that begins at a directory: `openat(2)`. The path is then that of the directory which was
+    /// opened, whatever it is called by now. `rustix::fs::CWD` is the working directory; an absolute path leaves the directory aside. All
+    /// this is so for each call with a directory.
+    ///
+    /// Errors: those of `openat(2)`; `InvalidInput` for a path with a zero byte.
+    ///
+    /// ```
+    /// use std::{fs::File, sync::Arc};
+    /// use headwater_io::{Call, Driver, DriverOptions};
+    /// # let folder = tempfile::tempdir()?;
+    /// let driver = Driver::new(&DriverOptions::default())?;
+    /// let directory = Arc::new(File::open(folder.path())?);
+    /// driver.call(Call::make_directory_at(directory.clone(), "logs", 0o700)).wait().result?;
+    /// let flags = libc::O_CREAT | libc::O_WRONLY;
+    /// let log = driver.call(Call::open_at(directory.clone(), "logs/1", flags, 0o600)).wait().result?;
+    /// driver.call(Call::pwrite(log, "line", 0)).wait().result?;
+    /// let found = driver.call(Call::attributes_at(directory, "logs/1", 0)).wait();
+    /// assert_eq!(found.result?.length_bytes, 4);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn open_at(directory: D, path: impl AsRef<Path>, flags: i32, mode: u32) -> Self {
+        opened(directory, descriptor_of, path.as_ref(), flags, mode)
     }
 }
 
@@ -53,13 +78,7 @@ impl Call<Returned<Attributes, ()>> {
     ///
     /// Errors: those of `statx(2)`; `InvalidInput` for a path with a zero byte.
     pub fn attributes(path: impl AsRef<Path>) -> Self {
-        let Ok(path) = CString::new(path.as_ref().as_os_str().as_bytes()) else { return invalid() };
-        Call::of(|| {
-            Step::with_places((), (path, MaybeUninit::uninit()), |(), (path, into)| {
-                let (directory, path) = (CWD.as_raw_fd(), Address::of_path(path));
-                SystemCall::Attributes { directory, path, flags: 0, into: Address::of(into) }
-            })
-        })
+        looked_up((), here, path.as_ref(), AtFlags::empty())
     }
 }
 
@@ -68,14 +87,14 @@ impl<F: AsFd + Send + 'static> Call<Returned<Attributes, F>> {
     ///
     /// Errors: those of `statx(2)`.
     pub fn attributes_of(file: F) -> Self {
-        let (flags, places) =
-            (AtFlags::EMPTY_PATH.bits().cast_signed(), (CString::default(), MaybeUninit::uninit()));
-        Call::of(|| {
-            Step::with_places(file, places, |file, (path, into)| {
-                let (directory, path) = (file.as_fd().as_raw_fd(), Address::of_path(path));
-                SystemCall::Attributes { directory, path, flags, into: Address::of(into) }
-            })
-        })
+        looked_up(file, descriptor_of, Path::new(""), AtFlags::EMPTY_PATH)
+    }
+
+    /// Attributes by a path from a [directory](Call::open_at): `statx(2)` with these flags (0, or `libc::AT_SYMLINK_NOFOLLOW` and others).
+    ///
+    /// Errors: those of `statx(2)`; `InvalidInput` for a path with a zero byte.
+    pub fn attributes_at(directory: F, path: impl AsRef<Path>, flags: i32) -> Self {
+        looked_up(directory, descriptor_of, path.as_ref(), AtFlags::from_bits_retain(flags.cast_unsigned()))
     }
 }
 
@@ -92,29 +111,21 @@ impl Call<Returned<(), ()>> {
     ///
     /// Errors: those of `renameat2(2)`; `InvalidInput` for a path with a zero byte. On the `sim` driver it is not in the device's log.
     pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>, flags: u32) -> Self {
-        let text = |path: &Path| CString::new(path.as_os_str().as_bytes());
-        let (Ok(from), Ok(to)) = (text(from.as_ref()), text(to.as_ref())) else { return invalid() };
-        Call::of(|| {
-            Step::with_places((), (from, to), |(), (from, to)| {
-                let (from, to) = (Address::of_path(from), Address::of_path(to));
-                SystemCall::Rename { from, to, flags }
-            })
-        })
+        renamed((), |()| [CWD.as_raw_fd(); 2], [from.as_ref(), to.as_ref()], flags)
     }
 
     /// Removes a name of a file: `unlink(2)`. Carried out also if no caller waits for it any more.
     ///
     /// Errors: those of `unlink(2)`; `InvalidInput` for a path with a zero byte. On the `sim` driver it is not in the device's log.
     pub fn unlink(path: impl AsRef<Path>) -> Self {
-        by_path(path.as_ref(), |path| SystemCall::Unlink { path, flags: 0 })
+        unlinked((), here, path.as_ref(), AtFlags::empty())
     }
 
     /// Removes an empty directory: `rmdir(2)`. Carried out also if no caller waits for it any more.
     ///
     /// Errors: those of `rmdir(2)`; `InvalidInput` for a path with a zero byte.
     pub fn remove_directory(path: impl AsRef<Path>) -> Self {
-        let flags = AtFlags::REMOVEDIR.bits().cast_signed();
-        by_path(path.as_ref(), |path| SystemCall::Unlink { path, flags })
+        unlinked((), here, path.as_ref(), AtFlags::REMOVEDIR)
     }
 
     /// Is done after this time, counted from when the driver begins it; on the `sim` driver, time of
@@ -132,7 +143,44 @@ impl Call<Returned<(), ()>> {
     }
 }
 
+impl<D, E> Call<Returned<(), (D, E)>>
+where
+    D: AsFd + Send + 'static,
+    E: AsFd + Send + 'static,
+{
+    /// As [`Call::rename`], with paths that begin at a [directory](Call::open_at) each.
+    ///
+    /// Errors: as [`Call::rename`].
+    pub fn rename_at(
+        from_directory: D,
+        from: impl AsRef<Path>,
+        to_directory: E,
+        to: impl AsRef<Path>,
+        flags: u32,
+    ) -> Self {
+        let directories = |(from, to): &(D, E)| [descriptor_of(from), descriptor_of(to)];
+        renamed((from_directory, to_directory), directories, [from.as_ref(), to.as_ref()], flags)
+    }
+}
+
 impl<F: AsFd + Send + 'static> Call<Returned<(), F>> {
+    /// Removes a name, by a path from a [directory](Call::open_at): `unlinkat(2)` with these flags (0, or `libc::AT_REMOVEDIR` for an empty
+    /// directory). Carried out also if no caller waits for it any more.
+    ///
+    /// Errors: those of `unlinkat(2)`; `InvalidInput` for a path with a zero byte. On the `sim` driver it is not in the device's log.
+    pub fn unlink_at(directory: F, path: impl AsRef<Path>, flags: i32) -> Self {
+        unlinked(directory, descriptor_of, path.as_ref(), AtFlags::from_bits_retain(flags.cast_unsigned()))
+    }
+
+    /// Makes a directory, by a path from a [directory](Call::open_at), with this mode less the process's umask: `mkdirat(2)`. Carried out
+    /// also if no caller waits for it any more.
+    ///
+    /// Errors: those of `mkdirat(2)`; `InvalidInput` for a path with a zero byte. On the `sim` driver it is not in the device's log.
+    pub fn make_directory_at(directory: F, path: impl AsRef<Path>, mode: u32) -> Self {
+        let make = |directory, path| SystemCall::MakeDirectory { directory, path, mode };
+        by_path(directory, descriptor_of, path.as_ref(), make)
+    }
+
     /// Makes durable what had been written to the file: `fsync(2)` or `fdatasync(2)`. Carried out also if no caller waits for it any more.
     ///
     /// Errors: those of `fsync(2)`; one means that earlier writes were lost, and the kernel reports it once for each open descriptor.
@@ -208,15 +256,17 @@ impl<G: Send + 'static> Call<Returned<usize, G>> {
     /// use headwater_io::{Call, Driver, DriverOptions, RawEntry, RingOperations};
     /// # let directory = tempfile::tempdir()?;
     /// # let path = std::ffi::CString::new(directory.path().join("new").to_str().unwrap())?;
+    /// # std::fs::write(directory.path().join("target"), "contents")?;
     /// let options = DriverOptions { operations: RingOperations::Any, ..DriverOptions::default() };
     /// let driver = Driver::new(&options)?;
     /// let working_directory = io_uring::types::Fd(libc::AT_FDCWD);
-    /// let entry: RawEntry = io_uring::opcode::MkDirAt::new(working_directory, path.as_ptr()).mode(0o700).build();
-    /// // SAFETY: the path's bytes lie on the heap, where they are while `path` is.
+    /// let entry: RawEntry =
+    ///     io_uring::opcode::SymlinkAt::new(working_directory, c"target".as_ptr(), path.as_ptr()).build();
+    /// // SAFETY: the path's bytes lie on the heap, where they are while `path` is; the other path is a constant.
     /// let call = unsafe { Call::raw(entry, path) };
     /// if driver.info().name == "uring" {
     ///     driver.call(call).wait().result?;
-    ///     assert!(directory.path().join("new").is_dir());
+    ///     assert_eq!(std::fs::read(directory.path().join("new"))?, b"contents");
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -281,12 +331,84 @@ impl<T> Call<T> {
     }
 }
 
-fn by_path<T>(path: &Path, call: impl FnOnce(Address<std::ffi::c_char>) -> SystemCall) -> Call<T> {
-    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return invalid() };
-    Call::of(|| Step::with_places((), path, |(), path| call(Address::of_path(path))))
+/// Where paths begin that are given without a directory.
+fn here((): &()) -> RawFd {
+    CWD.as_raw_fd()
 }
 
-/// A path that the kernel cannot be given.
-fn invalid<T>() -> Call<T> {
-    Call::of(|| Step::new((), |()| Action::Refused(io::ErrorKind::InvalidInput)))
+fn descriptor_of(file: &impl AsFd) -> RawFd {
+    file.as_fd().as_raw_fd()
+}
+
+fn opened<G: Send + 'static, T>(
+    given: G,
+    directory: fn(&G) -> RawFd,
+    path: &Path,
+    flags: i32,
+    mode: u32,
+) -> Call<T> {
+    let flags = flags | libc::O_CLOEXEC;
+    by_path(given, directory, path, |directory, path| SystemCall::Open { directory, path, flags, mode })
+}
+
+fn unlinked<G: Send + 'static, T>(
+    given: G,
+    directory: fn(&G) -> RawFd,
+    path: &Path,
+    flags: AtFlags,
+) -> Call<T> {
+    let flags = flags.bits().cast_signed();
+    by_path(given, directory, path, |directory, path| SystemCall::Unlink { directory, path, flags })
+}
+
+fn looked_up<G: Send + 'static, T>(
+    given: G,
+    directory: fn(&G) -> RawFd,
+    path: &Path,
+    flags: AtFlags,
+) -> Call<T> {
+    let Some(path) = text(path) else { return invalid(given) };
+    Call::of(|| {
+        Step::with_places(given, (path, MaybeUninit::uninit()), |given, (path, into)| {
+            let (directory, path, flags) =
+                (directory(given), Address::of_path(path), flags.bits().cast_signed());
+            SystemCall::Attributes { directory, path, flags, into: Address::of(into) }
+        })
+    })
+}
+
+fn renamed<G: Send + 'static, T>(
+    given: G,
+    directories: fn(&G) -> [RawFd; 2],
+    paths: [&Path; 2],
+    flags: u32,
+) -> Call<T> {
+    let [Some(from), Some(to)] = paths.map(text) else { return invalid(given) };
+    Call::of(|| {
+        Step::with_places(given, (from, to), |given, (from, to)| {
+            let (from, to) = (Address::of_path(from), Address::of_path(to));
+            SystemCall::Rename { directories: directories(given), from, to, flags }
+        })
+    })
+}
+
+fn by_path<G: Send + 'static, T>(
+    given: G,
+    directory: fn(&G) -> RawFd,
+    path: &Path,
+    call: impl FnOnce(RawFd, Address<c_char>) -> SystemCall,
+) -> Call<T> {
+    let Some(path) = text(path) else { return invalid(given) };
+    let call = |given: &mut G, path: &mut CString| call(directory(given), Address::of_path(path));
+    Call::of(|| Step::with_places(given, path, call))
+}
+
+/// `None` for a path that the kernel cannot be given.
+fn text(path: &Path) -> Option<CString> {
+    CString::new(path.as_os_str().as_bytes()).ok()
+}
+
+/// The path is no path.
+fn invalid<G: Send + 'static, T>(given: G) -> Call<T> {
+    Call::of(|| Step::new(given, |_| Action::Refused(io::ErrorKind::InvalidInput)))
 }

@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 use io_uring::types::Timespec;
-use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, Statx, StatxFlags};
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, RenameFlags, Statx, StatxFlags};
 
 /// Where an argument lies. Valid as the one says that has it.
 pub(crate) struct Address<T>(NonNull<T>);
@@ -48,8 +48,8 @@ impl Address<c_char> {
 /// A system call with its arguments.
 #[derive(Clone, Copy)]
 pub(crate) enum SystemCall {
-    /// `open(2)`
-    Open { path: Address<c_char>, flags: i32, mode: u32 },
+    /// `openat(2)`
+    Open { directory: RawFd, path: Address<c_char>, flags: i32, mode: u32 },
     /// `close(2)`
     Close { descriptor: RawFd },
     /// `statx(2)` of a path, or of a descriptor by an empty one.
@@ -59,9 +59,11 @@ pub(crate) enum SystemCall {
     /// `sync_file_range(2)`
     SyncRange { descriptor: RawFd, offset_bytes: u64, length_bytes: u64, flags: u32 },
     /// `renameat2(2)`
-    Rename { from: Address<c_char>, to: Address<c_char>, flags: u32 },
-    /// `unlink(2)` or `rmdir(2)`
-    Unlink { path: Address<c_char>, flags: i32 },
+    Rename { directories: [RawFd; 2], from: Address<c_char>, to: Address<c_char>, flags: u32 },
+    /// `unlinkat(2)`
+    Unlink { directory: RawFd, path: Address<c_char>, flags: i32 },
+    /// `mkdirat(2)`
+    MakeDirectory { directory: RawFd, path: Address<c_char>, mode: u32 },
     /// Waits until a moment of `CLOCK_MONOTONIC`, which is known once the first attempt is made: `time` after that.
     Timeout { time: Duration, deadline: Option<Duration>, place: Address<Timespec> },
     /// `poll(2)` of one descriptor.
@@ -100,10 +102,12 @@ impl SystemCall {
         // SAFETY: as the caller promises.
         unsafe {
             match *self {
-                SystemCall::Open { path, flags, mode } => {
+                SystemCall::Open { directory, path, flags, mode } => {
                     let (flags, mode) =
                         (OFlags::from_bits_retain(flags as u32), Mode::from_bits_retain(mode));
-                    let opened = rustix::fs::openat(CWD, CStr::from_ptr(path.as_ptr()), flags, mode)?;
+                    let (directory, path) =
+                        (BorrowedFd::borrow_raw(directory), CStr::from_ptr(path.as_ptr()));
+                    let opened = rustix::fs::openat(directory, path, flags, mode)?;
                     Ok(std::os::fd::IntoRawFd::into_raw_fd(opened) as usize)
                 }
                 SystemCall::Close { descriptor } => match libc::close(descriptor) {
@@ -130,14 +134,21 @@ impl SystemCall {
                         _ => Err(io::Error::last_os_error()),
                     }
                 }
-                SystemCall::Rename { from, to, flags } => {
+                SystemCall::Rename { directories, from, to, flags } => {
+                    let [from_directory, to_directory] = directories.map(|it| BorrowedFd::borrow_raw(it));
                     let (from, to) = (CStr::from_ptr(from.as_ptr()), CStr::from_ptr(to.as_ptr()));
                     let flags = RenameFlags::from_bits_retain(flags);
-                    Ok(rustix::fs::renameat_with(CWD, from, CWD, to, flags).map(|()| 0)?)
+                    Ok(rustix::fs::renameat_with(from_directory, from, to_directory, to, flags)
+                        .map(|()| 0)?)
                 }
-                SystemCall::Unlink { path, flags } => {
-                    let flags = AtFlags::from_bits_retain(flags as u32);
-                    Ok(rustix::fs::unlinkat(CWD, CStr::from_ptr(path.as_ptr()), flags).map(|()| 0)?)
+                SystemCall::Unlink { directory, path, flags } => {
+                    let (directory, flags) =
+                        (BorrowedFd::borrow_raw(directory), AtFlags::from_bits_retain(flags as u32));
+                    Ok(rustix::fs::unlinkat(directory, CStr::from_ptr(path.as_ptr()), flags).map(|()| 0)?)
+                }
+                SystemCall::MakeDirectory { directory, path, mode } => {
+                    let (directory, mode) = (BorrowedFd::borrow_raw(directory), Mode::from_bits_retain(mode));
+                    Ok(rustix::fs::mkdirat(directory, CStr::from_ptr(path.as_ptr()), mode).map(|()| 0)?)
                 }
                 SystemCall::Timeout { deadline, .. } => {
                     let is_over = deadline.is_some_and(|deadline| monotonic() >= deadline);

@@ -4,6 +4,7 @@
 //! Does not own: what is tested.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -12,7 +13,7 @@ use std::time::Instant;
 use headwater_core::units::PAGE_SIZE_BYTES;
 use headwater_io::{
     Access, Arena, Completion, DirectIo, Direction, Driver, DriverKind, DriverOptions, Extents, Finished,
-    OpenFile, Request, Route, SimOptions, Transfer, Urgency, uring_refusal,
+    OpenFile, Request, RingOperations, Route, SimOptions, Transfer, Urgency, uring_refusal,
 };
 use headwater_testkit::{PATIENCE, Pattern, Rng, ScratchDir, make_cold, with_uring};
 pub(crate) use headwater_testkit::{block_on, watched};
@@ -135,4 +136,29 @@ pub(crate) fn in_child(test_name: &str) -> bool {
     let output = headwater_testkit::run_self_with_env(test_name, CHILD, "1");
     assert!(output.status.success(), "{output:?}");
     false
+}
+
+/// Every driver, and a ring that leaves all of this to worker threads.
+pub(crate) fn all_kinds(seed: u64) -> Vec<Bench> {
+    let mut all = Vec::new();
+    for kind in drivers(seed) {
+        for operations in [RingOperations::Calls, RingOperations::Transfers] {
+            if operations == RingOperations::Calls || matches!(kind, DriverKind::Uring) {
+                let kind = kind.clone();
+                all.push(Bench::with(
+                    &DriverOptions { kind, operations, queue_depth: 4, ..Default::default() },
+                    seed,
+                ));
+            }
+        }
+    }
+    all
+}
+
+pub(crate) fn is_closed_on_exec(file: &OwnedFd) -> bool {
+    rustix::io::fcntl_getfd(file).unwrap().contains(rustix::io::FdFlags::CLOEXEC)
+}
+
+pub(crate) fn errno_of(result: io::Result<()>) -> i32 {
+    result.unwrap_err().raw_os_error().expect("an error of the kernel")
 }

@@ -9,6 +9,7 @@ mod bench;
 mod calls;
 mod chaos;
 mod crashes;
+mod directories;
 mod drops;
 mod faults;
 mod forks;

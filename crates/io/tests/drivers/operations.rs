@@ -21,24 +21,9 @@ use headwater_io::{
 };
 use headwater_testkit::{PATIENCE, Rng, forbid_io_uring, run_forked, with_seed};
 
-use crate::bench::{Bench, block_on, drivers, errno, in_child, watched};
-
-/// Every driver, and a ring that leaves all of this to worker threads.
-fn all_kinds(seed: u64) -> Vec<Bench> {
-    let mut all = Vec::new();
-    for kind in drivers(seed) {
-        for operations in [RingOperations::Calls, RingOperations::Transfers] {
-            if operations == RingOperations::Calls || matches!(kind, DriverKind::Uring) {
-                let kind = kind.clone();
-                all.push(Bench::with(
-                    &DriverOptions { kind, operations, queue_depth: 4, ..Default::default() },
-                    seed,
-                ));
-            }
-        }
-    }
-    all
-}
+use crate::bench::{
+    Bench, all_kinds, block_on, drivers, errno, errno_of, in_child, is_closed_on_exec, watched,
+};
 
 /// Goal: each call does what its namesake does. Method: the life of a file, and a look at it by std.
 #[test]
@@ -85,10 +70,6 @@ fn the_life_of_a_file() {
     }
 }
 
-fn is_closed_on_exec(file: &OwnedFd) -> bool {
-    rustix::io::fcntl_getfd(file).unwrap().contains(rustix::io::FdFlags::CLOEXEC)
-}
-
 /// Goal: errors are those of the system calls.
 #[test]
 fn errors() {
@@ -120,10 +101,6 @@ fn errors() {
     }
 }
 
-fn errno_of(result: io::Result<()>) -> i32 {
-    result.unwrap_err().raw_os_error().expect("an error of the kernel")
-}
-
 /// Goal: descriptors of calls that no caller waits for are closed: those that come to be, and those to be closed, also if the call is refused.
 /// Method: count them, in a process of its own.
 #[test]
@@ -139,6 +116,8 @@ fn no_descriptor_is_left() {
             let before = count();
             for _ in 0..100 {
                 give_up(bench.driver.call(Call::open(bench.path(), libc::O_RDONLY, 0)), &mut rng);
+                let directory = File::open(bench.directory.path()).unwrap();
+                give_up(bench.driver.call(Call::open_at(directory, ".", libc::O_RDONLY, 0)), &mut rng);
                 let file = OwnedFd::from(File::open(bench.path()).unwrap());
                 give_up(bench.driver.call(Call::close(file)), &mut rng);
             }

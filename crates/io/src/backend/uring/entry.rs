@@ -85,10 +85,9 @@ fn build_sync(attempt: &SyncAttempt) -> squeue::Entry {
 }
 
 fn build_call(call: &SystemCall) -> squeue::Entry {
-    let here = types::Fd(libc::AT_FDCWD);
     match *call {
-        SystemCall::Open { path, flags, mode } => {
-            opcode::OpenAt::new(here, path.as_ptr()).flags(flags).mode(mode).build()
+        SystemCall::Open { directory, path, flags, mode } => {
+            opcode::OpenAt::new(types::Fd(directory), path.as_ptr()).flags(flags).mode(mode).build()
         }
         SystemCall::Close { descriptor } => opcode::Close::new(types::Fd(descriptor)).build(),
         SystemCall::Attributes { directory, path, flags, into } => {
@@ -105,10 +104,17 @@ fn build_call(call: &SystemCall) -> squeue::Entry {
             let sync = opcode::SyncFileRange::new(types::Fd(descriptor), length_bytes);
             sync.offset(offset_bytes).flags(flags).build()
         }
-        SystemCall::Rename { from, to, flags } => {
-            opcode::RenameAt::new(here, from.as_ptr(), here, to.as_ptr()).flags(flags).build()
+        SystemCall::Rename { directories, from, to, flags } => {
+            let [from_directory, to_directory] = directories.map(types::Fd);
+            let rename = opcode::RenameAt::new(from_directory, from.as_ptr(), to_directory, to.as_ptr());
+            rename.flags(flags).build()
         }
-        SystemCall::Unlink { path, flags } => opcode::UnlinkAt::new(here, path.as_ptr()).flags(flags).build(),
+        SystemCall::Unlink { directory, path, flags } => {
+            opcode::UnlinkAt::new(types::Fd(directory), path.as_ptr()).flags(flags).build()
+        }
+        SystemCall::MakeDirectory { directory, path, mode } => {
+            opcode::MkDirAt::new(types::Fd(directory), path.as_ptr()).mode(mode).build()
+        }
         SystemCall::Timeout { place, .. } => {
             opcode::Timeout::new(place.as_ptr()).flags(types::TimeoutFlags::ABS).build()
         }
@@ -135,6 +141,7 @@ pub(crate) fn operation(action: &Action) -> Option<Operation> {
             SystemCall::SyncRange { .. } => opcode::SyncFileRange::CODE,
             SystemCall::Rename { .. } => opcode::RenameAt::CODE,
             SystemCall::Unlink { .. } => opcode::UnlinkAt::CODE,
+            SystemCall::MakeDirectory { .. } => opcode::MkDirAt::CODE,
             SystemCall::Timeout { .. } => opcode::Timeout::CODE,
             SystemCall::Poll { .. } => opcode::PollAdd::CODE,
         },
