@@ -20,7 +20,7 @@ pub(crate) struct CopyArguments {
     /// Files and block devices to copy, and with -r directories, then the destination: a file, or an existing directory.
     #[arg(value_name = "PATH", required = true, num_args = 2..)]
     pub(crate) paths: Vec<PathBuf>,
-    /// Whether holes of the source stay holes in the copy.
+    /// Whether the copy has holes.
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) sparse: Sparse,
     /// Whether the copy may share the source's blocks, on file systems that can (Btrfs, XFS, bcachefs).
@@ -120,6 +120,8 @@ pub(crate) enum Sparse {
     /// Holes stay holes.
     #[default]
     Auto,
+    /// Holes stay holes, and pages of zeros become holes; no blocks are shared.
+    Always,
     /// Holes are written out as zeros, and no blocks are shared.
     Never,
 }
@@ -156,9 +158,10 @@ unless it has several hard links. It then stays the same file, with its owner an
 readers see it change, and a copy that fails or is interrupted leaves it incomplete. If there is
 clearly too little space, nothing is overwritten.
 
-If DEST is a symbolic link, the target of the link is replaced. If DEST has several hard links,
-replacing it takes --force, and its other names keep the old contents. Devices, FIFOs and sockets
-cannot be destinations.
+If DEST is a symbolic link, the target of the link is replaced. A link that leads nowhere is refused
+unless POSIXLY_CORRECT is set: the place may be the choice of another user. If DEST has several hard
+links, replacing it takes --force, and its other names keep the old contents. Devices, FIFOs and
+sockets cannot be destinations.
 
 What the kernel's page cache holds of the source is copied from there; the rest is read with direct
 I/O, and does not enter it. Up to an eighth of the memory that nothing uses, the copy is left to the

@@ -61,8 +61,10 @@ impl Destination {
             Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) && replace == Replace::Forced => {
                 return Ok(Destination { path: shown.clone(), shown, existing: None });
             }
+            Err(error) if error.kind() == io::ErrorKind::NotFound && is_link && is_posix() => end_of(&shown),
             Err(error) if is_link => {
-                return Err(failed(&format_args!("it is a symbolic link that leads nowhere ({error})")));
+                let reason = "not written through a symbolic link that leads nowhere";
+                return Err(failed(&format_args!("{reason} ({error})")));
             }
             _ => shown.clone(),
         };
@@ -312,6 +314,21 @@ impl Unfinished {
     pub(super) fn is_in_place(&self) -> bool {
         matches!(self.state, State::InPlace)
     }
+}
+
+/// Whether a file is made where a symbolic link leads to none, as POSIX says. By default it is not, as by GNU cp: a user with the right to
+/// write to the directory of the link, such as /tmp, could choose the place.
+fn is_posix() -> bool {
+    std::env::var_os("POSIXLY_CORRECT").is_some()
+}
+
+/// Where the file would be that a dangling symbolic link leads to. There are no circles among its links.
+fn end_of(link: &Path) -> PathBuf {
+    let mut path = link.to_owned();
+    while let Ok(next) = fs::read_link(&path) {
+        path = path.parent().unwrap_or(Path::new("")).join(next);
+    }
+    path
 }
 
 /// Opens the existing file without changing it. Refuses a file with several hard links, whose other names would get the new contents.

@@ -10,13 +10,17 @@ use headwater::ring::{OpenFile, Route};
 use rustix::io::Errno;
 
 use super::progress::OnCopied;
-use super::{Failure, Side};
+use super::{Failure, Side, runs};
 
-/// Whether source and copy may share blocks, and holes: the kernel's own copy does so where it can.
+/// What becomes of bytes that the copy could do without.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sharing {
-    Allowed,
-    Forbidden,
+pub(super) enum Bytes {
+    /// Blocks and holes may be shared with the source: the kernel's own copy does so where it can.
+    Shared,
+    /// All are written.
+    Written,
+    /// Pages of zeros are left out. The file has its length already, so that they are holes.
+    WithoutZeros,
 }
 
 /// Copies all of a range through the page cache: inside of the kernel, or where that refuses through a buffer.
@@ -25,10 +29,10 @@ pub(super) fn copy_by_kernel(
     target: &OpenFile,
     range: ByteRange,
     on_copied: OnCopied<'_>,
-    sharing: Sharing,
+    bytes: Bytes,
 ) -> Result<(), Failure> {
     let (mut from, mut to) = (range.start, range.start);
-    while from < range.end && sharing == Sharing::Allowed {
+    while from < range.end && bytes == Bytes::Shared {
         let length = (range.end - from).min(KERNEL_COPY_BYTES) as usize;
         let (source, target) = (source.buffered(), target.buffered());
         match rustix::fs::copy_file_range(source, Some(&mut from), target, Some(&mut to), length) {
@@ -39,7 +43,7 @@ pub(super) fn copy_by_kernel(
         }
     }
     let rest = ByteRange::new(from, range.end);
-    let end_bytes = through_kernel_to(source, target, rest, on_copied)?;
+    let end_bytes = through_kernel_to(source, target, rest, on_copied, bytes)?;
     if end_bytes < range.end { Err(Failure::became_shorter(range)) } else { Ok(()) }
 }
 
@@ -49,6 +53,7 @@ fn through_kernel_to(
     target: &OpenFile,
     range: ByteRange,
     on_copied: OnCopied<'_>,
+    bytes: Bytes,
 ) -> Result<u64, Failure> {
     let mut buffer = vec![0; COPY_BYTES.min(usize::try_from(range.len()).unwrap_or(usize::MAX))];
     let mut position_bytes = range.start;
@@ -60,15 +65,24 @@ fn through_kernel_to(
         if read_bytes == 0 {
             break;
         }
-        write_all(target, &buffer[..read_bytes], position_bytes).map_err(of(Side::Target))?;
+        write(target, &buffer[..read_bytes], position_bytes, bytes).map_err(of(Side::Target))?;
         position_bytes += read_bytes as u64;
         on_copied(read_bytes as u64);
     }
     Ok(position_bytes)
 }
 
+/// Writes a part of the file, or what of it is not zeros.
+pub(super) fn write(target: &OpenFile, part: &[u8], offset_bytes: u64, bytes: Bytes) -> io::Result<()> {
+    if bytes != Bytes::WithoutZeros {
+        return write_all(target, part, offset_bytes);
+    }
+    let mut runs = runs::without_zeros(part).into_iter();
+    runs.try_for_each(|run| write_all(target, &part[run.clone()], offset_bytes + run.start as u64))
+}
+
 /// Writes all bytes. After a short write it goes on: if the cause was an error, the next write reports it.
-pub(super) fn write_all(target: &OpenFile, bytes: &[u8], offset_bytes: u64) -> io::Result<()> {
+fn write_all(target: &OpenFile, bytes: &[u8], offset_bytes: u64) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {
         done += target.write_blocking(Route::Buffered, &bytes[done..], offset_bytes + done as u64)?;
@@ -82,7 +96,7 @@ pub(super) fn through_kernel(
     range: ByteRange,
     on_copied: OnCopied<'_>,
 ) -> Result<(), Failure> {
-    through_kernel_to(source, target, range, on_copied).map(|_| ())
+    through_kernel_to(source, target, range, on_copied, Bytes::Written).map(|_| ())
 }
 
 /// Copied by one system call: progress is shown, and signals are taken, a few times a second even on a slow device.

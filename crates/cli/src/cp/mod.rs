@@ -47,7 +47,7 @@ use arguments::Attribute;
 use attributes::Kept;
 use destination::{Destination, Replace, Unfinished};
 use entry::Entry;
-use kernel_copy::{Sharing, copy_by_kernel, through_kernel};
+use kernel_copy::{Bytes, copy_by_kernel, through_kernel};
 use links::Links;
 use pipeline::Pipeline;
 use progress::Progress;
@@ -64,6 +64,12 @@ pub(crate) fn run(arguments: &CopyArguments) -> ExitCode {
 }
 
 fn copy_all(arguments: &CopyArguments, entries: &mut Vec<Entry>) -> ExitCode {
+    if arguments.reflink == Reflink::Always && arguments.sparse != Sparse::Auto {
+        complain(
+            "--reflink=always goes with --sparse=auto alone: shared blocks have the holes of the source",
+        );
+        return ExitCode::FAILURE;
+    }
     let (into, sources) = arguments.paths.split_last().expect("there are two paths at least");
     let is_directory = into.is_dir();
     if sources.len() > 1 && !is_directory {
@@ -369,33 +375,37 @@ impl Copier<'_> {
             });
         }
         let runs = match self.arguments.sparse {
-            Sparse::Auto => runs::with_data(source.open.buffered(), source.length_bytes),
+            Sparse::Auto | Sparse::Always => runs::with_data(source.open.buffered(), source.length_bytes),
             Sparse::Never => Ok(runs::whole(source.length_bytes)),
         };
         let runs = runs.map_err(Failure::of_source)?;
         let data_bytes = runs.iter().map(|run| run.len()).sum();
+        let bytes = self.bytes();
         // First of all the length: whatever is written then lies inside, and the end is exact.
         target.set_len(source.length_bytes).map_err(Failure::of_target)?;
-        room::reserve(target, &runs)?;
+        // Pages that turn out to be zeros get no blocks.
+        if bytes != Bytes::WithoutZeros {
+            room::reserve(target, &runs)?;
+        }
         let mut progress = Progress::new("copying", source.path, data_bytes);
         let mut on_copied = |bytes| {
             *copied_bytes += bytes;
             progress.add(bytes);
         };
-        let sharing = self.sharing();
         if data_bytes < QUEUE_BYTES_MIN || (source.open.direct().is_none() && target.direct().is_none()) {
             return runs
                 .iter()
-                .try_for_each(|&run| copy_by_kernel(&source.open, target, run, &mut on_copied, sharing));
+                .try_for_each(|&run| copy_by_kernel(&source.open, target, run, &mut on_copied, bytes));
         }
-        let how = How { writes_by: self.leave_to_kernel(data_bytes), sharing };
+        let how = How { writes_by: self.leave_to_kernel(data_bytes), bytes };
         self.pipeline()?.copy(&source.open, target, &runs, &mut on_copied, how)
     }
 
-    fn sharing(&self) -> Sharing {
+    fn bytes(&self) -> Bytes {
         match (self.arguments.reflink, self.arguments.sparse) {
-            (Reflink::Never, _) | (_, Sparse::Never) => Sharing::Forbidden,
-            _ => Sharing::Allowed,
+            (_, Sparse::Always) => Bytes::WithoutZeros,
+            (Reflink::Never, _) | (_, Sparse::Never) => Bytes::Written,
+            _ => Bytes::Shared,
         }
     }
 
@@ -490,7 +500,7 @@ fn open_again(unfinished: &Unfinished) -> Result<Arc<OpenFile>, Failure> {
 #[derive(Clone, Copy)]
 struct How {
     writes_by: Route,
-    sharing: Sharing,
+    bytes: Bytes,
 }
 
 /// The error text of a failed copy. The unfinished copy takes up `taken_bytes` of the space.

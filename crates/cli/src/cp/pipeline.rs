@@ -4,7 +4,8 @@
 //!   parts of 1 MiB ─┬─ cached by the kernel, or no direct I/O ─► copied from there ─┐
 //!                   └─ else ─► direct read, several in flight ──────────────────────┴─► extent
 //!   extent ─┬─ whole pages ─► direct write, several in flight ─► memory is free again
-//!           └─ the rest of the last page, no direct I/O, or the copy is left to the kernel ─► written through the page cache
+//!           └─ the rest of the last page, no direct I/O, pages of zeros to be left out, or the copy is left to the kernel
+//!              ─► written through the page cache
 //! ```
 //!
 //! Owns: parts in flight and their memory.
@@ -21,12 +22,12 @@ use headwater::ring::{
 };
 use headwater::testing::Pressure;
 use headwater::{ByteRange, DriverKind, Residency};
-use headwater_core::units::PAGE_SIZE_BYTES;
+use headwater_core::units::{PAGE_BYTES, PAGE_SIZE_BYTES};
 use rustix::io::Errno;
 
-use super::kernel_copy;
+use super::kernel_copy::{self, Bytes};
 use super::progress::OnCopied;
-use super::{Failure, How, Side};
+use super::{Failure, How, Side, runs};
 
 /// The queue and the memory of all files that one command copies.
 pub(super) struct Pipeline {
@@ -129,7 +130,7 @@ impl Copy<'_> {
             let is_cached = self.source.direct().is_none()
                 || self.source.residency(range) == Residency::Whole && self.source.begin_copy(range);
             if is_cached && self.how.writes_by == Route::Buffered {
-                super::copy_by_kernel(self.source, self.target, range, self.on_copied, self.how.sharing)?;
+                super::copy_by_kernel(self.source, self.target, range, self.on_copied, self.how.bytes)?;
                 parts.next();
                 continue;
             }
@@ -179,10 +180,12 @@ impl Copy<'_> {
         }
     }
 
-    /// Submits the write of a part. Only whole pages can be written directly.
+    /// Submits the write of a part. Only whole pages can be written directly. What is between pages that are left out is not: there
+    /// the page cache makes few long writes of many short ones.
     fn write(&mut self, range: ByteRange, extents: Extents) -> Result<(), Failure> {
+        let has_holes = self.how.bytes == Bytes::WithoutZeros && has_zeros(range, &extents);
         let direct_end = match self.target.direct() {
-            Some(_) if self.how.writes_by == Route::Direct => {
+            Some(_) if self.how.writes_by == Route::Direct && !has_holes => {
                 range.start + range.len() / PAGE_SIZE_BYTES * PAGE_SIZE_BYTES
             }
             _ => range.start,
@@ -213,7 +216,8 @@ impl Copy<'_> {
             skipped -= begin;
             let length = (extent.len() - begin).min((range.end - start_bytes) as usize);
             let bytes = &extent[begin..begin + length];
-            kernel_copy::write_all(self.target, bytes, start_bytes).map_err(|error| writing(range, error))?;
+            kernel_copy::write(self.target, bytes, start_bytes, self.how.bytes)
+                .map_err(|error| writing(range, error))?;
             start_bytes += length as u64;
         }
         Ok(())
@@ -243,6 +247,16 @@ impl Copy<'_> {
 /// Whether direct I/O was refused: some file systems open a file for direct I/O, and then refuse it for parts of it.
 fn is_refusal(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::INVAL | Errno::OPNOTSUPP))
+}
+
+/// Whether a part has a page of zeros.
+fn has_zeros(range: ByteRange, extents: &Extents) -> bool {
+    let mut left = range.len() as usize;
+    extents.iter().any(|extent| {
+        let bytes = &extent[..extent.len().min(left)];
+        left -= bytes.len();
+        bytes.chunks(PAGE_BYTES).any(runs::is_zero)
+    })
 }
 
 fn transfer(direction: Direction, file: &Arc<OpenFile>, range: ByteRange, extents: Extents) -> Transfer {

@@ -1,13 +1,14 @@
-//! Runs: which ranges of a file hold data, and which are holes.
+//! Runs: which ranges of a file hold data, and which are holes or could be.
 //!
-//! Owns: the questions to the file system (`SEEK_DATA`, `SEEK_HOLE` of `lseek(2)`).
+//! Owns: the questions to the file system (`SEEK_DATA`, `SEEK_HOLE` of `lseek(2)`), and to the bytes.
 //! Does not own: the copy.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 use headwater::ByteRange;
-use headwater_core::units::PAGE_SIZE_BYTES;
+use headwater_core::units::{PAGE_BYTES, PAGE_SIZE_BYTES};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
@@ -39,6 +40,24 @@ pub(super) fn whole(length_bytes: u64) -> Vec<ByteRange> {
     runs.into_iter().filter(|run| !run.is_empty()).collect()
 }
 
+/// The ranges of pages that hold more than zeros, neighbours joined.
+pub(super) fn without_zeros(bytes: &[u8]) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for (index, page) in bytes.chunks(PAGE_BYTES).enumerate().filter(|(_, page)| !is_zero(page)) {
+        let start = index * PAGE_BYTES;
+        match runs.last_mut() {
+            Some(last) if last.end == start => last.end += page.len(),
+            _ => runs.push(start..start + page.len()),
+        }
+    }
+    runs
+}
+
+/// Whether a page holds zeros alone: its first byte does, and each other byte is as the one before.
+pub(super) fn is_zero(page: &[u8]) -> bool {
+    page.first().is_none_or(|&first| first == 0 && page[1..] == page[..page.len() - 1])
+}
+
 /// Adds a range, widened to pages; joins it with the previous one if they touch.
 fn append(runs: &mut Vec<ByteRange>, start: u64, end: u64, length_bytes: u64) {
     let start = start / PAGE_SIZE_BYTES * PAGE_SIZE_BYTES;
@@ -65,6 +84,19 @@ mod tests {
         }
         assert_eq!(runs, [ByteRange::new(0, 12_288), ByteRange::new(98_304, 100_200)]);
         assert_eq!(whole(0), []);
+    }
+
+    /// Goal: every page with a byte that is not zero is in a run, wherever that byte is, and no other page.
+    #[test]
+    fn runs_leave_out_zeros() {
+        let mut bytes = vec![0; 5 * PAGE_BYTES + 100];
+        assert_eq!(without_zeros(&bytes), []);
+        for at in [PAGE_BYTES, 3 * PAGE_BYTES - 1, 5 * PAGE_BYTES + 99] {
+            bytes[at] = 1;
+        }
+        let end = 5 * PAGE_BYTES;
+        assert_eq!(without_zeros(&bytes), [PAGE_BYTES..3 * PAGE_BYTES, end..end + 100]);
+        assert_eq!(without_zeros(&[]), []);
     }
 
     /// Goal: every byte that is not zero lies in a run. Method: a file with holes around its data, or without support.

@@ -25,7 +25,7 @@ fn nonsense_gets_one_line() {
         (&["bench", "ubc", "--size", "0"], "--size 0"),
         (&["bench", "ubc", "--size", "1000T"], "no room"),
         (&["cp"], "<PATH>"),
-        (&["cp", "--sparse", "always", "a", "b"], "--sparse"),
+        (&["cp", "--sparse", "sometimes", "a", "b"], "--sparse"),
         (&["cp", "--queue-depth", "0", "a", "b"], "--queue-depth"),
         (&["bench", "nop", "--seconds", "0"], "0.01 to 3600"),
         (&["bench", "nop", "--seconds", "nan"], "0.01 to 3600"),

@@ -11,6 +11,7 @@ mod cat_suite;
 mod closed;
 mod cp;
 mod cp_in_place;
+mod cp_sparse;
 mod cp_tree;
 mod doctor;
 mod foreign;
