@@ -9,7 +9,8 @@ use crate::shared::arguments::{EngineArguments, IoChoice};
 use crate::shared::output::JsonArguments;
 
 #[derive(Args, Debug)]
-#[command(args_override_self = true)] // `-nn` is `-n`
+// `-nn` is `-n`; `--number-non` is `--number-nonblank`, as with all GNU commands.
+#[command(args_override_self = true, infer_long_args = true)]
 #[command(mut_arg("json", |json| json.help(CAT_JSON).long_help(CAT_JSON)))]
 pub(crate) struct CatArguments {
     /// Files to write, one after the other; `-`, or no file, is standard input.

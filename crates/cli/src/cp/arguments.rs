@@ -15,10 +15,11 @@ use crate::shared::output::JsonArguments;
 #[command(
     override_usage = "headwater cp [OPTIONS] <SOURCE> <DEST>\n       headwater cp [OPTIONS] <SOURCE>... <DIRECTORY>"
 )]
-#[command(args_override_self = true)] // of `--reflink auto --reflink never` the last counts
+// Of `--reflink auto --reflink never` the last counts; `--recurs` is `--recursive`, as with all GNU commands.
+#[command(args_override_self = true, infer_long_args = true)]
 pub(crate) struct CopyArguments {
-    /// Files and block devices to copy, and with -r directories, then the destination: a file, or an existing directory.
-    #[arg(value_name = "PATH", required = true, num_args = 2..)]
+    /// Files to copy, devices and FIFOs by what they give, and with -r directories, then the destination: a file, or an existing directory.
+    #[arg(value_name = "PATH", required = true)]
     pub(crate) paths: Vec<PathBuf>,
     /// Whether the copy has holes.
     #[arg(long, value_name = "WHEN", default_value = "auto")]
@@ -145,6 +146,7 @@ Examples:
   headwater cp --sync --verify disk.img copy.img
   headwater cp --reflink never a b          move the bytes, whatever the file system could share
   headwater cp /dev/nvme0n1p2 part.img      a whole partition
+  headwater cp <(sort names) sorted         what a program writes, whole or not at all
 
 The copy is written to an unnamed file in the directory of DEST and gets its name when it is
 complete: at any moment DEST is either the old file or the whole new one, and an interrupted copy

@@ -31,6 +31,14 @@ pub(super) fn permit(source: &OpenFile, metadata: &Metadata, target: &File) -> i
     target.set_permissions(Permissions::from_mode(mode(source, metadata) & !mask()))
 }
 
+/// Gives the copy of a stream, whose own permissions govern its use, those of a new file as far as the stream has them.
+///
+/// # Errors
+/// What `fchmod(2)` reports.
+pub(super) fn permit_stream(stream: &Metadata, target: &File) -> io::Result<()> {
+    target.set_permissions(Permissions::from_mode(stream.mode() & 0o666 & !mask()))
+}
+
 /// Which attributes are those of the source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Kept {

@@ -26,6 +26,9 @@ pub(super) struct Entry {
     pub(super) seconds: f64,
     /// With --no-clobber: whether it was left out because the destination exists.
     pub(super) skipped: bool,
+    /// A directory into which others are copied, and which is not printed.
+    #[serde(skip)]
+    pub(super) was_there: bool,
     /// The error, if the copy failed.
     pub(super) error: Option<String>,
 }
@@ -36,7 +39,7 @@ impl Entry {
     /// # Errors
     /// One sentence for the user.
     pub(super) fn show(&self) -> Result<(), String> {
-        if self.skipped {
+        if self.skipped || self.was_there {
             return Ok(());
         }
         let [from, to] = [&self.source, &self.destination].map(|path| path.quote().to_string());

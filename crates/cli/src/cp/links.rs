@@ -15,20 +15,23 @@ use std::path::{Path, PathBuf};
 /// The copies of sources that may come again, by device and inode.
 #[derive(Default)]
 pub(super) struct Links {
-    copies: HashMap<(u64, u64), PathBuf>,
+    copies: HashMap<FileId, PathBuf>,
 }
 
 impl Links {
     pub(super) fn note(&mut self, source: &Metadata, copy: &Path) {
-        self.copies.insert(key(source), copy.to_owned());
+        self.copies.insert(id(source), copy.to_owned());
     }
 
     /// The copy that was made of a file under another of its names.
     pub(super) fn copy_of(&self, source: &Metadata) -> Option<&Path> {
-        self.copies.get(&key(source)).map(PathBuf::as_path)
+        self.copies.get(&id(source)).map(PathBuf::as_path)
     }
 }
 
-fn key(metadata: &Metadata) -> (u64, u64) {
+/// Device and inode.
+pub(super) type FileId = (u64, u64);
+
+pub(super) fn id(metadata: &Metadata) -> FileId {
     (metadata.dev(), metadata.ino())
 }

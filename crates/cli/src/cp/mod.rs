@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Owns: the order of files and steps, error texts, exit codes.
-//! Does not own: directories (`tree`), moving bytes (`pipeline`), names (`destination`), holes (`runs`), free space (`room`), the comparison (`verify`).
+//! Does not own: directories (`tree`), FIFOs and terminals (`stream`), moving bytes (`pipeline`), names (`destination`), holes (`runs`), free space (`room`), the comparison (`verify`).
 
 mod arguments;
 mod attributes;
@@ -20,13 +20,16 @@ mod pipeline;
 mod progress;
 mod room;
 mod runs;
+mod stream;
 mod tree;
 mod verify;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -48,7 +51,7 @@ use attributes::Kept;
 use destination::{Destination, Replace, Unfinished};
 use entry::Entry;
 use kernel_copy::{Bytes, copy_by_kernel, through_kernel};
-use links::Links;
+use links::{FileId, Links, id};
 use pipeline::Pipeline;
 use progress::Progress;
 use tree::Walk;
@@ -70,7 +73,11 @@ fn copy_all(arguments: &CopyArguments, entries: &mut Vec<Entry>) -> ExitCode {
         );
         return ExitCode::FAILURE;
     }
-    let (into, sources) = arguments.paths.split_last().expect("there are two paths at least");
+    let Some((into, sources)) = arguments.paths.split_last().filter(|(_, sources)| !sources.is_empty())
+    else {
+        complain("a destination has to follow the source (see --help)");
+        return ExitCode::from(EXIT_USAGE);
+    };
     let is_directory = into.is_dir();
     if sources.len() > 1 && !is_directory {
         complain(format_args!(
@@ -85,7 +92,8 @@ fn copy_all(arguments: &CopyArguments, entries: &mut Vec<Entry>) -> ExitCode {
         kept: Kept::of(arguments),
         pipeline: None,
         engine: None,
-        made: HashSet::new(),
+        made: HashMap::new(),
+        depth: 0,
         links: Links::default(),
         left_to_kernel_bytes: 0,
         entry: Entry::default(),
@@ -102,10 +110,7 @@ fn copy_all(arguments: &CopyArguments, entries: &mut Vec<Entry>) -> ExitCode {
         }
     };
     for source in sources {
-        let shown = match source.file_name().filter(|_| is_directory) {
-            Some(name) => into.join(name),
-            None => into.clone(),
-        };
+        let shown = if is_directory { into.join(name_of(source)) } else { into.clone() };
         if arguments.copies_links() {
             Walk::new(&mut copier, &mut on_copied).copy(source, shown);
         } else {
@@ -115,6 +120,14 @@ fn copy_all(arguments: &CopyArguments, entries: &mut Vec<Entry>) -> ExitCode {
     // All is written; the rings and the memory end with the process.
     std::mem::forget(copier);
     code
+}
+
+/// The name of a source in the directory that it is copied into: `.` if its contents are, as those of `folder/.` and `..`.
+fn name_of(source: &Path) -> &OsStr {
+    let mut parts =
+        source.as_os_str().as_bytes().rsplit(|&byte| byte == b'/').filter(|part| !part.is_empty());
+    let is_contents = matches!(parts.next(), Some(b".") | None);
+    source.file_name().filter(|_| !is_contents).unwrap_or(OsStr::new("."))
 }
 
 /// What became of one source.
@@ -160,8 +173,11 @@ struct Copier<'a> {
     pipeline: Option<Pipeline>,
     /// The engine that --verify reads with.
     engine: Option<Engine>,
-    /// Destinations of this command so far, so that it does not replace its own copies.
-    made: HashSet<PathBuf>,
+    /// Destinations of this command's arguments so far, with their sources, so that it does not replace its own copies. Within directories
+    /// it does, as these are merged, but for links.
+    made: HashMap<PathBuf, FileId>,
+    /// Directories that the current source is in, of those that are copied.
+    depth: u32,
     /// The copies of files with several names, where these are kept.
     links: Links,
     /// Bytes of this command that the kernel has still to write, for all we know.
@@ -198,11 +214,21 @@ impl Copier<'_> {
             self.entry.skipped = true;
             return Ok(());
         }
+        if let Ok(metadata) = std::fs::metadata(path) {
+            if self.is_made(&shown, &metadata) {
+                self.entry.skipped = true;
+                complain(format_args!("{} is given more than once, and was copied once", path.maybe_quote()));
+                return Ok(());
+            }
+            if metadata.file_type().is_fifo() || metadata.file_type().is_char_device() {
+                return stream::copy(self, path, shown);
+            }
+        }
         let source = Source::open(path)?;
         self.entry.length_bytes = source.length_bytes;
-        let replace = self.replace(&source);
+        let replace = self.replace(&source.metadata);
         let destination = Destination::find(shown, replace)?;
-        self.check(&source, &destination, replace)?;
+        self.check((path, &source.metadata), &destination, replace)?;
         if self.link(&source.metadata, &destination)? {
             return Ok(());
         }
@@ -215,13 +241,27 @@ impl Copier<'_> {
         self.fill(&source, &target)
             .map_err(|failure| tell_unfilled(&failure, &source, &destination, &unfinished))?;
         self.finish(&source, &destination, &unfinished, &target).map_err(text)?;
-        destination.complete(unfinished).map_err(|error| text(Failure::of_target(error)))?;
-        if self.arguments.sync && !self.entry.in_place {
-            destination.sync_directory().map_err(|error| text(Failure::of_target(error)))?;
-        }
+        self.name(&destination, unfinished).map_err(|error| text(Failure::of_target(error)))?;
         self.links_note(&source.metadata, destination.path());
-        self.made.insert(destination.shown);
+        self.note_made(destination.shown, &source.metadata);
         Ok(())
+    }
+
+    /// Gives the copy its name, and makes that durable if this was asked for.
+    fn name(&self, destination: &Destination, unfinished: Unfinished) -> io::Result<()> {
+        destination.complete(unfinished)?;
+        if self.arguments.sync && !self.entry.in_place { destination.sync_directory() } else { Ok(()) }
+    }
+
+    /// Whether this command has made the destination of the same source.
+    fn is_made(&self, shown: &Path, source: &Metadata) -> bool {
+        self.made.get(shown) == Some(&id(source))
+    }
+
+    fn note_made(&mut self, shown: PathBuf, source: &Metadata) {
+        if self.depth == 0 || source.is_symlink() {
+            self.made.insert(shown, id(source));
+        }
     }
 
     /// Makes the destination another name of the copy that was made of the same file, if there is one and hard links are kept.
@@ -233,7 +273,7 @@ impl Copier<'_> {
         };
         destination.link(copy).map_err(failed)?;
         self.entry.is_hard_link = true;
-        self.made.insert(destination.shown.clone());
+        self.note_made(destination.shown.clone(), source);
         Ok(true)
     }
 
@@ -246,18 +286,23 @@ impl Copier<'_> {
         }
     }
 
-    fn check(&self, source: &Source<'_>, destination: &Destination, replace: Replace) -> Result<(), String> {
-        let (from, to) = (source.path.maybe_quote(), destination.shown.maybe_quote());
-        if destination.is(&source.metadata) {
+    fn check(
+        &self,
+        (path, metadata): (&Path, &Metadata),
+        destination: &Destination,
+        replace: Replace,
+    ) -> Result<(), String> {
+        let (from, to) = (path.maybe_quote(), destination.shown.maybe_quote());
+        if destination.is(metadata) {
             return Err(format!("failed to copy {from}: {to} is the same file"));
         }
-        self.check_made(source.path, &destination.shown)?;
+        self.check_made(path, &destination.shown)?;
         destination.check(replace)
     }
 
     /// Which existing files a copy of this source may replace.
-    fn replace(&self, source: &Source<'_>) -> Replace {
-        let keeps_links = source.metadata.nlink() > 1 && self.arguments.keeps(Attribute::Links);
+    fn replace(&self, source: &Metadata) -> Replace {
+        let keeps_links = source.nlink() > 1 && self.arguments.keeps(Attribute::Links);
         match self.arguments.force {
             true => Replace::Forced,
             false if keeps_links => Replace::Linked,
@@ -267,7 +312,7 @@ impl Copier<'_> {
 
     /// Refuses to replace a copy of this command.
     fn check_made(&self, source: &Path, shown: &Path) -> Result<(), String> {
-        if !self.made.contains(shown) {
+        if !self.made.contains_key(shown) {
             return Ok(());
         }
         let (from, to) = (source.maybe_quote(), shown.maybe_quote());
@@ -368,8 +413,8 @@ impl Copier<'_> {
         target: &Arc<OpenFile>,
         copied_bytes: &mut u64,
     ) -> Result<(), Failure> {
-        if source.length_bytes == 0 {
-            // Files in /proc say they are empty.
+        // Files in /proc say they are empty, and those in /sys that they have a page.
+        if source.length_bytes == 0 || source.metadata.blocks() == 0 && source.open.may_hide_contents() {
             return through_kernel(&source.open, target, ByteRange::new(0, u64::MAX), &mut |bytes| {
                 *copied_bytes += bytes;
             });
@@ -479,10 +524,6 @@ impl Source<'_> {
                 }
                 _ => failed(error),
             })?;
-        if open.kind() == FileKind::CharacterDevice {
-            let path = path.maybe_quote();
-            return Err(format!("failed to copy {path}: it is a character device, which has no end"));
-        }
         let descriptor = open.buffered().try_clone_to_owned().map_err(failed)?;
         let metadata = File::from(descriptor).metadata().map_err(failed)?;
         let length_bytes = open.length_bytes().map_err(failed)?;
@@ -532,6 +573,9 @@ fn tell_unfilled(
     }
     format!("{text}; {} is incomplete: it was written in place", destination.shown.maybe_quote())
 }
+
+/// As for other errors in what was typed.
+const EXIT_USAGE: u8 = 2;
 
 /// A copy that the kernel may write later takes this share of the free memory at most.
 const LEFT_TO_KERNEL_DIVISOR: u64 = 8;

@@ -4,7 +4,7 @@
 //!   directory ─► made, for this user alone ─► each entry by name ─┬─ file ─► as any other copy
 //!                                                                 ├─ directory ─► again
 //!                                                                 ├─ symbolic link ─► the same link
-//!                                                                 └─ FIFO, device ─► another of its kind
+//!                                                                 └─ FIFO, device, socket ─► another of its kind
 //!             ─► permissions, owner and times, last
 //! ```
 //!
@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use os_display::Quotable;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
+use super::entry::Entry;
 use super::{Copied, Copier, attributes};
 
 /// One walk.
@@ -74,18 +75,21 @@ impl<'a, 'b> Walk<'a, 'b> {
             Ok(begun) => begun,
             Err(text) => return self.note(source, target, |_| Err(text)),
         };
+        self.copier.depth += 1;
         for name in entries {
             self.copy_any(&source.join(&name), target.join(&name));
         }
-        self.note(source, target, |walk| {
-            let kept = walk.copier.kept;
-            if !is_new && !kept.is_any() {
-                return Ok(());
-            }
-            let set = File::open(target)
-                .and_then(|file| attributes::set_on_directory(metadata, &file, is_new, kept));
-            set.map_err(|error| failed_to_write(target, &error))
-        });
+        self.copier.depth -= 1;
+        let kept = self.copier.kept;
+        let made = if is_new || kept.is_any() {
+            File::open(target)
+                .and_then(|file| attributes::set_on_directory(metadata, &file, is_new, kept))
+                .map_err(|error| failed_to_write(target, &error))
+        } else {
+            Ok(())
+        };
+        let entry = Entry { was_there: !is_new, ..self.copier.begin_entry(source, target) };
+        (self.on_copied)(Copied { entry, made });
     }
 
     /// Makes the target directory, if need be. Returns the names in the source, and whether the target is new.
@@ -101,7 +105,13 @@ impl<'a, 'b> Walk<'a, 'b> {
         names.sort_unstable();
         let is_new = match DirBuilder::new().mode(FOR_THIS_USER).create(target) {
             Ok(()) => true,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && target.is_dir() => false,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                // A link to a directory leads out of what is copied to.
+                if !fs::symlink_metadata(target).is_ok_and(|found| found.is_dir()) {
+                    return Err(format!("failed to replace {}: it is no directory", target.maybe_quote()));
+                }
+                false
+            }
             Err(error) => return Err(failed_to_write(target, &error)),
         };
         Ok((names, is_new))
@@ -110,6 +120,9 @@ impl<'a, 'b> Walk<'a, 'b> {
     /// Makes what is neither file nor directory.
     fn make(&mut self, source: &Path, target: &Path, metadata: &Metadata) -> Result<(), String> {
         if self.copier.arguments.no_clobber && fs::symlink_metadata(target).is_ok() {
+            return Ok(());
+        }
+        if self.copier.is_made(target, metadata) {
             return Ok(());
         }
         self.copier.check_made(source, target)?;
@@ -123,7 +136,7 @@ impl<'a, 'b> Walk<'a, 'b> {
         made.map_err(|error| failed_to_write(target, &error))?;
         self.copier.links_note(metadata, target);
         // A later source of this command does not write through the new link.
-        self.copier.made.insert(target.to_owned());
+        self.copier.note_made(target.to_owned(), metadata);
         Ok(())
     }
 
@@ -143,7 +156,7 @@ impl<'a, 'b> Walk<'a, 'b> {
             () if kind.is_fifo() => FileType::Fifo,
             () if kind.is_block_device() => FileType::BlockDevice,
             () if kind.is_char_device() => FileType::CharacterDevice,
-            () => return Err(io::Error::new(io::ErrorKind::Unsupported, "the source is a socket")),
+            () => FileType::Socket,
         };
         let mode = Mode::from_raw_mode(metadata.mode() & 0o777);
         Ok(mknodat(CWD, target, node, mode, metadata.rdev())?)

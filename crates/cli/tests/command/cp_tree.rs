@@ -5,9 +5,10 @@
 
 use std::collections::HashMap;
 use std::fs::{self, Permissions};
+use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use headwater_testkit::{ScratchDir, scratch_dirs};
@@ -267,4 +268,64 @@ fn options_as_gnu_takes_them() {
     assert!(copied(&["-f"], &looped).status.success());
     assert!(fs::symlink_metadata(&looped).unwrap().is_file());
     assert_eq!(fs::read(&looped).unwrap(), b"from");
+}
+
+/// Goal: what GNU cp takes is taken: options between paths, shortened ones, `folder/.` as what is in the folder, streams, a source that is
+/// given twice, files of two directories with one name. Method: both commands, and the trees that they leave.
+#[test]
+fn sources_as_gnu_takes_them() {
+    let scratch = ScratchDir::on_target().unwrap();
+    make_tree(&scratch.path().join("from"));
+    fs::create_dir_all(scratch.path().join("other/a")).unwrap();
+    fs::write(scratch.path().join("other/a/one"), "another").unwrap();
+    // GNU cp keeps the mode of a file that it overwrites.
+    fs::set_permissions(scratch.path().join("other/a/one"), Permissions::from_mode(0o751)).unwrap();
+    let socket = std::os::unix::net::UnixListener::bind(scratch.path().join("from/a/socket"));
+    for line in [
+        &["from/none", "-p", "into"][..],
+        &["-r", "from/.", "into"],
+        &["--recurs", "from/a/../.", "--preserve=mode", "into"],
+        &["-r", "from/a", "other/a", "into"],
+        &["-r", "from/a", "from/a/", "into"],
+        &["from/none", "./from/none", "into"],
+        &["/dev/null", "into/empty"],
+        &["/dev/stdin", "into/given"],
+        &["from/a/one", "/sys/kernel/uevent_seqnum", "into"],
+    ] {
+        let listings = [env!("CARGO_BIN_EXE_headwater"), "cp"].map(|program| {
+            let into = scratch.path().join("into");
+            fs::create_dir(&into).unwrap();
+            let mut command = Command::new(program);
+            command.args((program != "cp").then_some("cp")).args(line).current_dir(scratch.path());
+            let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+            // It is not read by all of them.
+            let _ = child.stdin.take().unwrap().write_all(&[5; 200_000]);
+            assert!(child.wait().unwrap().success(), "{program} {line:?}");
+            let contents = fs::read(into.join("a/one")).ok();
+            let listing = listing(&into);
+            fs::remove_dir_all(&into).unwrap();
+            (listing, contents)
+        });
+        assert_eq!(listings[0], listings[1], "{line:?}");
+    }
+    drop(socket);
+}
+
+/// Goal: a tree is not copied through a link to a directory that lies where one of its directories goes.
+#[test]
+fn links_to_directories_lead_nowhere() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let [from, to, outside] = ["from", "to", "outside"].map(|name| scratch.path().join(name));
+    make_tree(&from);
+    for directory in [&to, &outside] {
+        fs::create_dir(directory).unwrap();
+    }
+    symlink(&outside, to.join("a")).unwrap();
+    assert_one_line(&run(&["cp", "-r", &format!("{}/.", utf8(&from)), utf8(&to)]), "it is no directory");
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+    assert!(to.join("none").exists(), "the rest is copied");
+    // What is named as the destination may be one.
+    let output = run(&["cp", "-r", utf8(&from.join("a/b")), utf8(&to.join("a"))]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(outside.join("b/two").exists());
 }
