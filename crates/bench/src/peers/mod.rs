@@ -138,7 +138,7 @@ fn contest<'a>(row: Row, fixture: &'a Fixture, options: &'a Options) -> Contest<
         contest.optional(name_of(arm), move || {
             let sample = measure_once(row, arm, fixture, options)?;
             compare(first.get_or_init(|| (arm, sample.sum)), sample.sum)?;
-            Ok(row.figures(&sample))
+            Ok(sample.figures(row))
         });
     }
     contest
@@ -240,7 +240,7 @@ mod tests {
                     let requests = 4;
                     let peak_rss_mib = 1.0;
                     let sample = Sample { bytes: 16384, requests, elapsed_s, cpu_s: 1.0, peak_rss_mib, sum };
-                    Ok(Row::WarmRandom.figures(&sample))
+                    Ok(sample.figures(Row::WarmRandom))
                 });
             }
             contest.run("warm-random", 1, &promises(Row::WarmRandom)).verdicts

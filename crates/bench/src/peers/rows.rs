@@ -1,12 +1,9 @@
 //! Rows: the kinds of work, and which arms do each.
 //!
-//! Owns: names, the state a file has to be in, the unit of a row's result.
+//! Owns: names, the state a file has to be in, the figures that a row is judged by.
 //! Does not own: the work.
 
 use clap::ValueEnum;
-use headwater_measure::Figures;
-
-use super::work::Sample;
 
 /// A kind of work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -183,21 +180,6 @@ impl Row {
             Row::FilesCold | Row::FilesWarm => ("files_per_s", "cpu_us"),
             _ => ("iops", "cpu_us"),
         }
-    }
-
-    pub(super) fn figures(self, sample: &Sample) -> Figures {
-        let (rate, cpu) = self.judged();
-        let count = if rate == "mib_per_s" {
-            sample.bytes as f64 / f64::from(1 << 20)
-        } else {
-            sample.requests as f64
-        };
-        let cpu_each = sample.cpu_s / count * if rate == "mib_per_s" { 1024.0 } else { 1e6 };
-        Figures::from([
-            (rate, count / sample.elapsed_s),
-            (cpu, cpu_each),
-            ("peak_rss_mib", sample.peak_rss_mib),
-        ])
     }
 
     /// Reads in flight, of rows of random reads.

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::rows::{Arm, Row};
 use crate::pages::{Offsets, PAGE};
+use headwater_measure::Figures;
 use headwater_measure::process::peak_rss_kib;
 
 /// What an arm is asked for.
@@ -57,6 +58,21 @@ pub(super) struct Sample {
     pub(super) peak_rss_mib: f64,
     /// Of what was read; of random reads, of the first [`SUMMED_READS`].
     pub(super) sum: u64,
+}
+
+impl Sample {
+    pub(super) fn figures(&self, row: Row) -> Figures {
+        let (rate, cpu) = row.judged();
+        let (count, unit) = match rate {
+            "mib_per_s" => (self.bytes as f64 / f64::from(1 << 20), 1024.0),
+            _ => (self.requests as f64, 1e6),
+        };
+        Figures::from([
+            (rate, count / self.elapsed_s),
+            (cpu, self.cpu_s / count * unit),
+            ("peak_rss_mib", self.peak_rss_mib),
+        ])
+    }
 }
 
 /// The clocks, from when an arm has all it needs.

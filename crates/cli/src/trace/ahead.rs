@@ -15,7 +15,7 @@ use headwater_core::readahead::{
 };
 use headwater_core::units::{ByteRange, FrameId, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
 
-use super::requests::{Kind, Request};
+use super::request::{Kind, Request};
 use crate::shared::units::ByteSize;
 
 pub(super) struct Ahead {

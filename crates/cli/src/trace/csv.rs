@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, Read};
 
-use super::requests::{Direction, Request};
+use super::request::{Direction, Request};
 
 pub(super) struct Csv<R> {
     reader: R,
@@ -152,7 +152,7 @@ const HEADER_LETTERS_SHOWN: usize = 80;
 
 #[cfg(test)]
 mod tests {
-    use super::super::requests::{Covered, Kind};
+    use super::super::request::{Covered, Kind};
     use super::*;
 
     fn requests(text: &str) -> Result<Vec<Request>, String> {

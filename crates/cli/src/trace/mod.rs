@@ -15,6 +15,7 @@ pub(crate) mod fuzzing;
 mod oracle_general;
 mod replay;
 mod report;
+mod request;
 mod requests;
 
 use std::process::ExitCode;
@@ -26,7 +27,8 @@ use crate::shared::{output, progress};
 use crate::trace::arguments::{ReplayArguments, TraceAction, TraceArguments};
 use replay::Cache;
 use report::Report;
-use requests::{Request, Requests};
+use request::Request;
+use requests::Requests;
 
 pub(crate) fn run(arguments: &TraceArguments) -> ExitCode {
     let TraceAction::Replay(replay) = &arguments.action;

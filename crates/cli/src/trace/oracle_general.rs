@@ -13,7 +13,7 @@
 
 use std::io::{ErrorKind, Read};
 
-use super::requests::{Direction, Request};
+use super::request::{Direction, Request};
 
 pub(super) struct OracleGeneral<R> {
     reader: R,

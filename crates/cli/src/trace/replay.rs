@@ -11,7 +11,7 @@ use headwater_core::replacement::{Evicted, Frames, Origin, Policy, Replacement};
 use headwater_core::units::{FrameId, PAGE_SIZE_BYTES};
 
 use super::ahead::Ahead;
-use super::requests::{Covered, Kind, Request};
+use super::request::{Covered, Kind, Request};
 use crate::shared::units::{ByteSize, readable};
 
 pub(super) struct Cache {
@@ -297,7 +297,7 @@ const REFERENCES_MAX: u8 = 3;
 
 #[cfg(test)]
 mod tests {
-    use super::super::requests::Direction;
+    use super::super::request::Direction;
     use super::*;
 
     fn counts(requests: &[Request]) -> Counts {

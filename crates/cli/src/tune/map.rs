@@ -1,11 +1,26 @@
 //! Map: rates by request size and depth, as a map of characters.
 //!
-//! Owns: shades, marks, colours.
-//! Does not own: whether colours are used (`words`).
+//! Owns: shades, marks, colours, and whether they are used.
+//! Does not own: the text around it (`words`).
+
+use std::io::IsTerminal;
 
 use super::report::Grid;
-use super::words::Style;
 use crate::shared::units::readable;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Style {
+    Plain,
+    Coloured,
+}
+
+impl Style {
+    /// The style of standard output: colours on a terminal, unless `NO_COLOR` (no-color.org) asks for none.
+    pub(super) fn of_output() -> Style {
+        let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        if std::io::stdout().is_terminal() && !is_unwanted { Style::Coloured } else { Style::Plain }
+    }
+}
 
 /// A line for each size; columns are depths; dots where nothing was measured; brackets around the choice.
 pub(super) fn map(grid: &Grid, style: Style) -> Vec<String> {

@@ -39,11 +39,11 @@ use crate::shared::output;
 use crate::shared::target::{SIZE_BYTES_MIN, Target};
 use crate::shared::units::readable;
 use headwater_measure::Findings;
+use map::Style;
 use measure::{Plan, measure};
 use os_display::Quotable;
 use place::{Kind, Place};
 use report::Report;
-use words::Style;
 
 pub(crate) fn run(arguments: &TuneArguments) -> ExitCode {
     let outcome = match arguments {

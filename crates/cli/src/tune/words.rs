@@ -1,32 +1,16 @@
 //! Words: the results of tuning as text.
 //!
-//! Owns: the text, and whether it is coloured.
-//! Does not own: the figures (report), the maps (map).
-
-use std::io::IsTerminal;
+//! Owns: the text.
+//! Does not own: the figures (report), the maps and their colours (map).
 
 use headwater::ReadaheadLimits;
 use os_display::Quotable;
 
-use super::map::map;
+use super::map::{Style, map};
 use super::memory::Sweep;
 use super::report::{Grid, Latency, Report};
 use crate::shared::units::MIB;
 use crate::shared::units::readable;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Style {
-    Plain,
-    Coloured,
-}
-
-impl Style {
-    /// The style of standard output: colours on a terminal, unless `NO_COLOR` (no-color.org) asks for none.
-    pub(super) fn of_output() -> Style {
-        let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        if std::io::stdout().is_terminal() && !is_unwanted { Style::Coloured } else { Style::Plain }
-    }
-}
 
 pub(super) fn text(report: &Report, style: Style) -> String {
     let mut lines = head(report);

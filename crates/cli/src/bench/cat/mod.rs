@@ -217,7 +217,7 @@ impl<'a> Contest<'a> {
         let outcomes = states
             .flat_map(|state| (0..ways.all.len()).map(move |way| Outcome { state, way, rounds: Vec::new() }));
         let outcomes = outcomes.collect();
-        let sums = [sum_of_file(warm, u64::MAX), sum_of_file(warm, ways::SLICE_BYTES)];
+        let sums = [sum_of_file(warm, u64::MAX), sum_of_file(warm, steps::SLICE_BYTES)];
         let [Ok(whole), Ok(slice)] = sums else {
             return Err(format!("failed to read {}", warm.path.maybe_quote()));
         };

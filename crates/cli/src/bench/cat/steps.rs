@@ -13,7 +13,6 @@ use rustix::io::Errno;
 use rustix::pipe::{SpliceFlags, fcntl_setpipe_size, splice};
 use serde::Serialize;
 
-use super::ways::SLICE_BYTES;
 use crate::bench::arguments::RowArguments;
 use crate::shared::buffer::aligned;
 use crate::shared::standard;
@@ -172,6 +171,9 @@ pub(super) fn sweep() -> io::Result<Sweep> {
     let best_bytes = best.map_or(PAGE_BYTES, |point| point.buffer_bytes);
     Ok(Sweep { best_bytes, points })
 }
+
+/// A fifth of a second at a byte at a time.
+pub(super) const SLICE_BYTES: u64 = 256 << 10;
 
 /// What the kernel moves in one call at most.
 const SENDFILE_BYTES: usize = 0x7fff_f000;

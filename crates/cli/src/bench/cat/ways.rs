@@ -14,7 +14,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::also::Also;
-use super::steps::{Step, buffer_bytes};
+use super::steps::{SLICE_BYTES, Step, buffer_bytes};
 use crate::bench::arguments::RowSuite;
 use crate::shared::arguments::name_of;
 use crate::shared::target::Target;
@@ -213,6 +213,3 @@ pub(super) const GNU_ID: &str = "gnu";
 
 /// What fits a terminal.
 const COMPLAINT_BYTES_MAX: u64 = 1500;
-
-/// A fifth of a second at a byte at a time.
-pub(super) const SLICE_BYTES: u64 = 256 << 10;
