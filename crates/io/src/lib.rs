@@ -53,7 +53,7 @@ pub use file::{
     resident_pages,
 };
 pub use memory::arena::{Arena, ArenaStats, BudgetTooSmall, Extent, Extents, LentOut, Urgency};
-pub use memory::live::{LiveMemory, live_support};
+pub use memory::live::{DemandMemory, LiveMemory, live_support};
 pub use memory::page_cache::{
     Dropped, FilePages, Found, Keeper, LendingQuota, LentPages, Loading, Modified, NotBegun, OptimisticRead,
     Overwritten, OwnedPage, PageCache, PageCacheStats, PageCounts, PinnedPage, PinnedPages, PinnedRun,

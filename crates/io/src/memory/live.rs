@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The memory is private and anonymous, and belongs to no file. It is registered with a userfaultfd of its own for
-//! asynchronous write protection alone, not for missing pages: a page that was never filled reads as zeros at once, and no access
-//! ever waits for a handler. The kernel keeps track of written pages in its page tables: the first write to a protected page is
+//! asynchronous write protection alone, not for missing pages (memory `on_demand` is): a page that was never filled reads as zeros at
+//! once, and no access ever waits for a handler. The kernel keeps track of written pages in its page tables: the first write to a protected page is
 //! one short fault, later ones cost nothing.
 //!
 //! Filling copies unless a whole huge page can move. Moving less splits the arena's huge page for good, and costs with the
@@ -32,10 +32,12 @@ use crate::memory::arena::{Chunk, Extent, Extents};
 use crate::system::fork::ProcessMark;
 use crate::system::sys;
 
+mod on_demand;
 mod userfault;
 
 use headwater_core::units::PAGE_BYTES;
-use userfault::{Protection, Userfault};
+pub use on_demand::DemandMemory;
+use userfault::{Protection, Reports, Userfault};
 
 /// Whether this kernel has what [`LiveMemory`] needs, and lets this process use it: userfaultfd with `UFFD_FEATURE_MOVE`
 /// (Linux 6.8) and `UFFD_FEATURE_WP_ASYNC` (6.7), and `PAGEMAP_SCAN` (6.7). Asked once; the answer is kept.
@@ -88,15 +90,20 @@ impl LiveMemory {
     /// # Errors
     /// As [`live_support`]; `InvalidInput` for 0 bytes; `OutOfMemory` when there is no room in the address space.
     pub fn new(bytes: usize) -> io::Result<LiveMemory> {
-        let mapped_bytes = bytes.checked_next_multiple_of(PAGE_BYTES).filter(|&rounded| rounded > 0);
-        let mapped_bytes = mapped_bytes.ok_or(io::ErrorKind::InvalidInput)?;
-        let faults = Userfault::open()?;
+        if bytes == 0 {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        LiveMemory::reserve(bytes, Userfault::open()?, Reports::Written)
+    }
+
+    fn reserve(bytes: usize, faults: Userfault, reports: Reports) -> io::Result<LiveMemory> {
+        let mapped_bytes = bytes.checked_next_multiple_of(PAGE_BYTES).ok_or(io::ErrorKind::InvalidInput)?;
         let alignment = if bytes >= Chunk::BYTES { Chunk::BYTES } else { PAGE_BYTES };
         let base = sys::reserve(mapped_bytes, alignment)?;
         let (tracked, mark) = (AtomicBool::new(false), ProcessMark::here());
         let memory = LiveMemory { base, length_bytes: bytes, faults, tracked, mark };
         // SAFETY: all of the mapping just made, which is private and anonymous.
-        unsafe { memory.faults.register(memory.addresses()) }?;
+        unsafe { memory.faults.register(memory.addresses(), reports) }?;
         Ok(memory)
     }
 

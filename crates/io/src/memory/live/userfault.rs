@@ -1,13 +1,15 @@
-//! Userfault: the system calls that move pages, place copies of pages, and report written pages.
+//! Userfault: the system calls that move pages, place copies of pages, and report written and missing pages.
 //!
 //! ```text
-//!   register(range) ──► move_huge, place ──► pages arrive; where there is none, zeros as in any memory
-//!                  └──► protect ──► write ──► scan_written: reports the page once, protects it again
+//!   register(Written) ──► move_huge, place ──► pages arrive; where there is none, zeros as in any memory
+//!                    └──► protect ──► write ──► scan_written: reports the page once, protects it again
+//!   register(Missing) ──► access ─► next_missing: its address ─► place ─► the access goes on
+//!                                                            └─► wake ──► the access is made again
 //! ```
 //!
 //! Numbers and structures are those of `<linux/userfaultfd.h>` (Linux 6.8) and `<linux/fs.h>` (6.7), which neither `libc`
-//! nor `rustix` has. Memory is registered for write protection alone, never for missing pages: no access is ever
-//! handed to a handler, so none can block.
+//! nor `rustix` has. Memory is registered for one of the two: where writes are tracked, no access is ever handed to a handler, so none
+//! can block.
 //!
 //! Owns: the two descriptors, the structures of the calls.
 //! Does not own: the memory; the choice between moving and copying.
@@ -19,6 +21,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use headwater_core::units::PAGE_BYTES;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
+
 use crate::system::pages::SystemPages;
 
 /// A userfaultfd and the page map that go with this process's memory. In a child of `fork` both still refer to the parent's
@@ -26,7 +30,17 @@ use crate::system::pages::SystemPages;
 #[derive(Debug)]
 pub(super) struct Userfault {
     faults: OwnedFd,
-    page_map: File,
+    /// Where writes are tracked.
+    page_map: Option<File>,
+}
+
+/// What memory is registered for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Reports {
+    /// Pages that were written.
+    Written,
+    /// Accesses to pages that are not there, which wait.
+    Missing,
 }
 
 /// Whether a page placed by [`Userfault::place`] is reported by [`Userfault::scan_written`] although it was not written.
@@ -49,12 +63,26 @@ impl Userfault {
         let faults = open_faults()?;
         let page_map =
             File::open("/proc/self/pagemap").map_err(|error| refused("/proc/self/pagemap", error))?;
-        let opened = Userfault { faults, page_map };
+        let opened = Userfault { faults, page_map: Some(page_map) };
         if cfg!(miri) {
             return Ok(opened);
         }
         opened.negotiate()?;
         opened.scan(0..0, PAGE_IS_WRITTEN, 0, &mut []).map_err(|error| refused("PAGEMAP_SCAN", error))?;
+        Ok(opened)
+    }
+
+    /// For [`Reports::Missing`], which Linux 5.11 and later permit to every process, for faults of its own code.
+    ///
+    /// # Errors
+    /// As [`Userfault::open`].
+    pub(super) fn open_for_missing() -> io::Result<Userfault> {
+        SystemPages::here().require_small()?;
+        let mut api = Api { api: API_VERSION, features: 0, ioctls: 0 };
+        let opened = Userfault { faults: open_faults()?, page_map: None };
+        // SAFETY: the structure of this request.
+        unsafe { call(&opened.faults, UFFDIO_API, &mut api) }
+            .map_err(|error| refused("userfaultfd", error))?;
         Ok(opened)
     }
 
@@ -76,15 +104,20 @@ impl Userfault {
         Err(missing.map_or_else(|| refused("userfaultfd", refusal), |(_, name)| unsupported(name)))
     }
 
-    /// Has writes in the range tracked by page, once they are protected, and lets pages be placed and moved there.
+    /// Has writes in the range tracked by page, once they are protected, or has accesses to missing pages wait; and lets pages be
+    /// placed and moved there.
     ///
     /// # Safety
     /// The range is a private anonymous mapping of the caller's, page-aligned.
-    pub(super) unsafe fn register(&self, range: Range<usize>) -> io::Result<()> {
+    pub(super) unsafe fn register(&self, range: Range<usize>, reports: Reports) -> io::Result<()> {
         if cfg!(miri) {
             return Ok(());
         }
-        let mut register = Register { range: Span::of(&range), mode: REGISTER_MODE_WRITE_PROTECT, ioctls: 0 };
+        let mode = match reports {
+            Reports::Written => REGISTER_MODE_WRITE_PROTECT,
+            Reports::Missing => REGISTER_MODE_MISSING,
+        };
+        let mut register = Register { range: Span::of(&range), mode, ioctls: 0 };
         // SAFETY: the structure of this request; the memory is the caller's.
         unsafe { call(&self.faults, UFFDIO_REGISTER, &mut register) }.map(drop)
     }
@@ -150,6 +183,44 @@ impl Userfault {
         moving.outcome(result)
     }
 
+    /// The address of an access that waits for a page, rounded down to it. Blocks until there is one. Each access is reported to one
+    /// thread, but wakes all that wait here.
+    ///
+    /// # Errors
+    /// What `read(2)` reports.
+    pub(super) fn next_missing(&self) -> io::Result<usize> {
+        loop {
+            // `struct uffd_msg`: the event, and the address from the 16th byte on.
+            let mut message = [0; 32];
+            match rustix::io::retry_on_intr(|| rustix::io::read(&self.faults, &mut message)) {
+                // The read does not block: an access may be woken between `poll` and the read.
+                Err(rustix::io::Errno::AGAIN) => _ = self.poll(None),
+                Err(error) => return Err(error.into()),
+                Ok(_) if message[0] == EVENT_PAGE_FAULT => {
+                    let address = *message[16..].first_chunk().expect("it has 32 bytes");
+                    return Ok(usize::from_ne_bytes(address) / PAGE_BYTES * PAGE_BYTES);
+                }
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// Whether an access waits that was not reported yet.
+    pub(super) fn has_missing(&self) -> bool {
+        self.poll(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
+    }
+
+    fn poll(&self, limit: Option<&Timespec>) -> bool {
+        let mut polled = [PollFd::new(&self.faults, PollFlags::IN)];
+        rustix::event::poll(&mut polled, limit).is_ok() && polled[0].revents().contains(PollFlags::IN)
+    }
+
+    /// Has the accesses that wait in the range look again.
+    pub(super) fn wake(&self, range: &Range<usize>) {
+        // SAFETY: the structure of this request, which touches no memory.
+        let _no_registration = unsafe { call(&self.faults, UFFDIO_WAKE, &mut Span::of(range)) };
+    }
+
     /// Whether all of this memory lies in huge pages mapped as such.
     pub(super) fn is_huge(&self, memory: &[u8]) -> bool {
         let start = memory.as_ptr().addr();
@@ -210,7 +281,9 @@ impl Userfault {
         };
         // SAFETY: the structure of this request. The kernel writes as many regions as there is room for; protecting a
         // page, where that is asked, changes no byte of it.
-        let count = unsafe { call(&self.page_map, PAGEMAP_SCAN, &mut scan) }? as usize;
+        let page_map = self.page_map.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        // SAFETY: as said.
+        let count = unsafe { call(page_map, PAGEMAP_SCAN, &mut scan) }? as usize;
         assert!(count <= regions.len(), "the kernel keeps to the room it was given");
         Ok(Scanned { count, walked_to: scan.walk_end as usize })
     }
@@ -239,7 +312,7 @@ fn open_faults() -> io::Result<OwnedFd> {
 #[cfg(not(miri))]
 fn open_faults() -> io::Result<OwnedFd> {
     use rustix::mm::UserfaultfdFlags;
-    // Without privileges only faults of user code may be handled; ours are handled by nobody.
+    // Without privileges only faults of user code may be handled. A system call that meets a missing page fails with `EFAULT`.
     let flags = UserfaultfdFlags::CLOEXEC
         | UserfaultfdFlags::NONBLOCK
         | UserfaultfdFlags::from_bits_retain(UFFD_USER_MODE_ONLY);
@@ -368,9 +441,11 @@ const fn request<T>(directions: u32, kind: u8, number: u8) -> u32 {
     directions << 30 | (size_of::<T>() as u32) << 16 | (kind as u32) << 8 | number as u32
 }
 
+const READ: u32 = 2;
 const READ_WRITE: u32 = 3;
 const USERFAULT: u8 = 0xAA;
 const UFFDIO_API: u32 = request::<Api>(READ_WRITE, USERFAULT, 0x3F);
+const UFFDIO_WAKE: u32 = request::<Span>(READ, USERFAULT, 0x02);
 const UFFDIO_REGISTER: u32 = request::<Register>(READ_WRITE, USERFAULT, 0x00);
 const UFFDIO_COPY: u32 = request::<Transfer>(READ_WRITE, USERFAULT, 0x03);
 const UFFDIO_MOVE: u32 = request::<Transfer>(READ_WRITE, USERFAULT, 0x05);
@@ -386,6 +461,8 @@ const FEATURES: [(u64, &str); 2] = [
     (FEATURE_WRITE_PROTECT_ASYNC, "UFFD_FEATURE_WP_ASYNC (Linux 6.7)"),
     (FEATURE_MOVE, "UFFD_FEATURE_MOVE (Linux 6.8)"),
 ];
+const REGISTER_MODE_MISSING: u64 = 1 << 0;
+const EVENT_PAGE_FAULT: u8 = 0x12;
 const REGISTER_MODE_WRITE_PROTECT: u64 = 1 << 1;
 const WRITE_PROTECT_MODE_ON: u64 = 1 << 0;
 const COPY_MODE_WRITE_PROTECT: u64 = 1 << 1;
