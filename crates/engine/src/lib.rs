@@ -44,7 +44,7 @@
 //! | look at bytes in place | [`File::peek`] within a page, [`File::view`] beyond it |
 //! | append durably | [`File::append_durable`], [`File::append_durable_async`]: concurrent callers share a write and a sync |
 //! | write a file in order | [`File::writer`]; in tasks [`File::async_writer`] |
-//! | share with mmap-like windows | [`File::map`]; in one piece of memory, [`File::map_contiguous`] |
+//! | share with mmap-like windows | [`File::map`]; in one piece of memory, [`File::map_contiguous`]; larger than memory, [`File::map_on_demand`] |
 //! | append beside other programs | [`OpenOptions::append`] |
 //! | see what other programs write | [`Coherence`], [`File::refresh`], [`File::wait_for_growth`], [`File::lock`] |
 //! | use a file that is already open | `File::try_from`, [`OpenOptions::open_std`] |

@@ -236,6 +236,7 @@ stay_in_thread! {
         try_clone() -> File;
         map(range: impl RangeBounds<u64>) -> SharedView;
         map_contiguous(range: impl RangeBounds<u64>) -> SharedView;
+        map_on_demand(range: impl RangeBounds<u64>, memory_bytes: u64) -> SharedView;
     }
 }
 

@@ -29,6 +29,7 @@ use crate::api::file::File;
 use crate::base::error::{Error, Operation, Result};
 use crate::engine::handle::{READABLE_BYTES_MAX, Source, byte_range};
 use crate::inode::Inode;
+use crate::read::on_demand::OnDemand;
 use crate::write::cached::Place;
 use crate::write::window_create::WindowUse;
 
@@ -67,7 +68,18 @@ use crate::write::window_create::WindowUse;
 pub struct SharedView {
     file: File,
     range: ByteRange,
-    window: Option<Arc<WindowUse>>,
+    memory: Memory,
+}
+
+/// Where the bytes of a view lie.
+#[derive(Clone)]
+enum Memory {
+    /// In the cache, page by page.
+    Cache,
+    /// In one piece of memory.
+    Whole(Arc<WindowUse>),
+    /// In one piece, as far as they were touched.
+    OnDemand(Arc<OnDemand>),
 }
 
 impl File {
@@ -102,7 +114,7 @@ impl File {
                 return refused(io::ErrorKind::Unsupported, "a device without a length has no pages");
             }
         }
-        Ok(SharedView { file: self.clone(), range, window: None })
+        Ok(SharedView { file: self.clone(), range, memory: Memory::Cache })
     }
 
     /// A live window onto a range of the file, with its bytes contiguous in memory ([`SharedView::as_cells`],
@@ -141,7 +153,59 @@ impl File {
         let view = self.map(range)?;
         let range = view.range;
         let window = Arc::new(self.writable(Operation::View)?.make_window(range)?);
-        Ok(SharedView { window: Some(window), ..view })
+        Ok(SharedView { memory: Memory::Whole(window), ..view })
+    }
+
+    /// A live window onto a range of the file that may be much larger than memory, with its bytes contiguous in address space: as
+    /// `mmap` for reading, without its signals. A page is read when it is touched, by a call or through a cell
+    /// ([`SharedView::as_cells`], [`SharedView::atomic_u64`]), and leaves when its memory is needed for another. Pages that are touched
+    /// in order are read ahead, up to 256 KiB; pages leave in the order in which they came.
+    ///
+    /// At most `memory_bytes` of pages are in memory, which count against the engine's budget in steps of 2 MiB; page tables of touched
+    /// parts take up to a five-hundredth of the range beyond that. Threads of the window, 16 at most, read for accesses through cells.
+    /// Bytes come from the cache where it has them, and around it else.
+    ///
+    /// A call reports what is wrong with its bytes. An access through a cell cannot: it finds zeros in place of a page that cannot be read
+    /// or lies beyond the end of the file, and [`SharedView::check`] reports that afterwards. It blocks while the page is read, however
+    /// long the device takes; in a task, that blocks the executor's thread. A page is read for it by another thread, which takes more
+    /// processor time than a call does that reads the page itself. A system call that is given such memory fails with `EFAULT` where a
+    /// page is missing.
+    ///
+    /// What is written through the same engine shows at once, stores to the cells of a contiguous view when the page comes anew. What
+    /// other programs write, and truncates, show as to reads of the file, once it has been checked: calls and arriving pages check it
+    /// as [`OpenOptions::revalidate`](crate::OpenOptions::revalidate) says. Stores to the cells of this view reach no file, and last until their page leaves.
+    /// In a forked child there are no bytes.
+    ///
+    /// # Errors
+    /// As [`File::map`]; `Unsupported` for a file that the engine has no pages of, such as one in memory, and, naming what is missing,
+    /// where userfaultfd is forbidden (containers often forbid it) or needs privileges (before Linux 5.11); `InvalidInput` for
+    /// an empty range or less than 1 MiB of memory; `OutOfMemory` for more than the engine can spare; what keeps the system
+    /// from starting a thread.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("table");
+    /// # std::fs::write(&path, vec![7; 8 << 20])?;
+    /// # if headwater_io::DemandMemory::new(1).is_err() { return Ok(()) }
+    /// use std::sync::atomic::Ordering;
+    /// let file = headwater::File::open(&path)?;
+    /// let table = file.map_on_demand(.., 2 << 20)?;
+    /// assert_eq!(table.load_u64(4 << 20)?, u64::from_ne_bytes([7; 8]));
+    /// let cells = table.as_cells().expect("not in a forked child");
+    /// let sum: u64 = cells.iter().step_by(100_000).map(|cell| u64::from(cell.load(Ordering::Relaxed))).sum();
+    /// // Only now is it certain that all of them were read.
+    /// table.check()?;
+    /// assert_eq!(sum, 84 * 7);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn map_on_demand(&self, range: impl RangeBounds<u64>, memory_bytes: u64) -> Result<SharedView> {
+        let view = self.map(range)?;
+        let Contents::Stored(source) = &self.contents else {
+            let error = io::Error::new(io::ErrorKind::Unsupported, "a file in memory has no windows");
+            return Err(view.refused(view.range.start, error));
+        };
+        let window = Arc::new(OnDemand::new(source, view.range, memory_bytes)?);
+        Ok(SharedView { memory: Memory::OnDemand(window), ..view })
     }
 }
 
@@ -169,10 +233,14 @@ impl SharedView {
     #[inline]
     pub fn read(&self, at_bytes: u64, buffer: &mut [u8]) -> Result<()> {
         let range = self.within(at_bytes, buffer.len())?;
-        if let Some(used) = &self.window {
-            used.check(range)?;
-            let read = used.window.read(buffer, range.start);
-            return read.map_err(|error| self.refused(range.start, error));
+        match &self.memory {
+            Memory::Cache => {}
+            Memory::Whole(used) => {
+                used.check(range)?;
+                let read = used.window.read(buffer, range.start);
+                return read.map_err(|error| self.refused(range.start, error));
+            }
+            Memory::OnDemand(window) => return window.read(range, buffer),
         }
         match &self.file.contents {
             Contents::Stored(source) => {
@@ -254,19 +322,38 @@ impl SharedView {
         self.file.sync_data()
     }
 
-    /// All bytes of a contiguous view. `None` for other views and in a forked child.
-    pub fn as_cells(&self) -> Option<&[AtomicU8]> {
-        let window = &self.window.as_ref()?.window;
-        let start = window.place(self.range.start);
-        window.memory.as_cells().get(start..start + self.range.len() as usize)
+    /// Reports the first access through a cell, since the last call, that found zeros in place of bytes of the file: the page could not
+    /// be read, or lay beyond the end when it came. Such pages are read anew when they are next touched. Views other than those of
+    /// [`File::map_on_demand`] have none.
+    ///
+    /// # Errors
+    /// What the device reported, or `UnexpectedEof`, with path and offset of the page.
+    pub fn check(&self) -> Result<()> {
+        match &self.memory {
+            Memory::OnDemand(window) => window.check(),
+            Memory::Cache | Memory::Whole(_) => Ok(()),
+        }
     }
 
-    /// The eight bytes at `at_bytes` of a contiguous view, in the processor's byte order. `None` for other views, in a forked
-    /// child, if the offset in the file is no multiple of eight, and beyond the end of the view.
+    /// All bytes of a view that is contiguous. `None` for those of [`File::map`] and in a forked child.
+    pub fn as_cells(&self) -> Option<&[AtomicU8]> {
+        let (cells, start) = match &self.memory {
+            Memory::Cache => return None,
+            Memory::Whole(used) => (used.window.memory.as_cells(), used.window.place(self.range.start)),
+            Memory::OnDemand(window) => (window.memory().as_cells(), window.at(self.range.start)),
+        };
+        cells.get(start..start + self.range.len() as usize)
+    }
+
+    /// The eight bytes at `at_bytes` of a view that is contiguous, in the processor's byte order. `None` for those of [`File::map`], in
+    /// a forked child, if the offset in the file is no multiple of eight, and beyond the end of the view.
     pub fn atomic_u64(&self, at_bytes: u64) -> Option<&AtomicU64> {
-        let window = &self.window.as_ref()?.window;
         let range = self.within(at_bytes, size_of::<u64>()).ok()?;
-        window.memory.atomic_u64(window.place(range.start))
+        match &self.memory {
+            Memory::Cache => None,
+            Memory::Whole(used) => used.window.memory.atomic_u64(used.window.place(range.start)),
+            Memory::OnDemand(window) => window.memory().atomic_u64(window.at(range.start)),
+        }
     }
 
     fn modify(&self, at_bytes: u64, change: &mut dyn FnMut(u64) -> Option<u64>) -> Result<()> {

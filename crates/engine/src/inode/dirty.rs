@@ -29,6 +29,7 @@ use headwater_io::{Driver, OpenFile, lock};
 
 use crate::inode::ALL_PAGES;
 use crate::inode::errseq::Errseq;
+use crate::inode::on_demand::DemandWindows;
 use crate::inode::page_write::PageWrite;
 use crate::inode::size_lock::SizeLock;
 use crate::inode::windows::Windows;
@@ -52,6 +53,8 @@ pub(crate) struct Dirty {
     pub(crate) size_lock: SizeLock,
     /// Pages that lie in live memory instead of frames.
     pub(crate) windows: Windows,
+    /// Pages that lie in memory of windows beside frames.
+    pub(crate) on_demand: DemandWindows,
     pub(crate) errseq: Errseq,
 }
 
@@ -217,9 +220,15 @@ impl Dirty {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Notes that the file's contents have changed.
+    /// Notes that the file's contents have changed, which reads see already.
     pub(crate) fn note_change(&self) {
+        self.note_change_at(ByteRange::new(0, u64::MAX));
+    }
+
+    /// As [`Dirty::note_change`], for a part of the file.
+    pub(crate) fn note_change_at(&self, range: ByteRange) {
         self.generation.fetch_add(1, Ordering::AcqRel);
+        self.on_demand.forget(range);
     }
 
     /// End of the last byte that the device lacks, in a file of this length; 0 if it lacks none.

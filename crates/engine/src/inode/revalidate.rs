@@ -275,10 +275,12 @@ impl Inode {
         if is_changed && length_before != length_bytes {
             // Pages loaded in between, up to the old end, leave as well.
             self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| report.dropped.push(page));
+            self.dirty.on_demand.forget(ALL_PAGES.bytes());
         }
         if is_longer {
             // The same.
             self.pages.invalidate(end_page, DirtyToo::No, |page| report.dropped.push(page));
+            self.dirty.on_demand.forget(ByteRange::new(length_before, length_bytes));
         }
         report
     }
@@ -375,6 +377,7 @@ impl Inode {
         seen.stamp = None;
         let mut report = Report::default();
         self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| report.dropped.push(page));
+        self.dirty.on_demand.forget(ALL_PAGES.bytes());
         self.checked_nanoseconds.store(0, Ordering::Release);
         report
     }

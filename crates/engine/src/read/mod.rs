@@ -4,6 +4,7 @@
 //! Does not own: how a missing page is fetched (load).
 
 pub(crate) mod cached;
+pub(crate) mod on_demand;
 pub(crate) mod once;
 pub(crate) mod stream;
 pub(crate) mod uncached;

@@ -479,7 +479,7 @@ impl<'a> CachedWrite<'a> {
         if inode.dirty.windows.holds(PageIndex::containing(done.start)) {
             // The kernel tracks writes to windows.
             inode.grow(done.end);
-            inode.dirty.note_change();
+            inode.dirty.note_change_at(done);
             return None;
         }
         let is_part = self.mark(state, done);
@@ -488,7 +488,7 @@ impl<'a> CachedWrite<'a> {
             _ => state.file = Some(self.source.open.clone()),
         }
         inode.grow(done.end);
-        inode.dirty.note_change();
+        inode.dirty.note_change_at(done);
         if inode.dirty.pages() == 0 && self.source.shared().cache.writes.note_dirty(inode) == Noted::New {
             self.source.shared().background.note();
         }

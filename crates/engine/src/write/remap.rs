@@ -236,7 +236,7 @@ fn change_pages(
         }
         inode.pages.invalidate(pages, dirty_too, |page| dropped.push(page));
         inode.dirty.note_written_at(bytes);
-        inode.dirty.note_change();
+        inode.dirty.note_change_at(bytes);
         if state.dirty.is_empty() {
             shared.cache.writes.forget(inode);
         }

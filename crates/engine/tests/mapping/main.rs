@@ -14,6 +14,7 @@ mod contiguous;
 mod deadlock;
 mod ends;
 mod forks;
+mod on_demand;
 mod oracle;
 #[allow(dead_code, unused_imports)] // these tests need a part of it
 #[path = "../reading/rig.rs"]
