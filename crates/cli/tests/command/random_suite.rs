@@ -9,6 +9,7 @@ use std::process::Stdio;
 use std::time::Instant;
 
 use headwater::testing::uring_refusal;
+use headwater_io::DemandMemory;
 use headwater_testkit::{MemoryCgroup, PATIENCE, Pattern, ScratchDir, skip, tmpfs};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -30,6 +31,8 @@ fn ids(results: &Value) -> Vec<&str> {
 
 const CACHED: [&str; 6] =
     ["buffered", "mmap", "mmap-random", "headwater-threads", "headwater-tasks", "headwater-views"];
+/// Where userfaultfd is allowed.
+const WINDOW: &str = "headwater-window";
 const DIRECT: [&str; 2] = ["direct", "headwater-direct"];
 /// Where there is io_uring.
 const SQPOLL: &str = "headwater-direct-sqpoll";
@@ -74,7 +77,8 @@ fn tables_of_an_own_file() {
     assert_eq!((&results["bytes"], &results["limited"]), (&(160 << 20).into(), &parent.is_some().into()));
     let rows = ids(&results);
     let sqpoll = uring_refusal().is_none().then_some(SQPOLL);
-    for way in CACHED.iter().chain(&DIRECT).chain(&sqpoll) {
+    let window = DemandMemory::new(1).is_ok().then_some(WINDOW);
+    for way in CACHED.iter().chain(&DIRECT).chain(&sqpoll).chain(&window) {
         assert!(rows.contains(&&*format!("within-{way}")), "{way} of {rows:?}");
         let is_beyond = parent.is_some() && *way != "headwater-views";
         assert_eq!(rows.contains(&&*format!("beyond-{way}")), is_beyond, "{way} of {rows:?}");
@@ -112,7 +116,7 @@ fn assert_row(row: &Value, is_limited: bool) {
             if way.starts_with("headwater") { ("own_share", 1.0) } else { ("kernel_share", 0.95) };
         assert!(row[share].is_null() || row[share].as_f64().unwrap() >= least, "warm: {row}");
     }
-    let is_cached = way.starts_with("headwater") && !way.contains("direct");
+    let is_cached = way.starts_with("headwater") && !way.contains("direct") && way != WINDOW;
     assert_eq!(row["hit_share"].is_number(), is_cached, "{row}");
 }
 
@@ -144,7 +148,9 @@ fn without_direct_io() {
     let (path, length) = (scratch.path().join("file"), 2 << 20);
     Pattern::new(7).write_file(&path, length).unwrap();
     let (table, results) = random(&["--file", utf8(&path)], out.path());
-    assert_eq!(ids(&results), CACHED.map(|way| format!("within-{way}")));
+    let window = DemandMemory::new(1).is_ok().then_some(WINDOW);
+    let ways: Vec<_> = CACHED.iter().chain(&window).map(|way| format!("within-{way}")).collect();
+    assert_eq!(ids(&results), ways);
     for name in
         ["O_DIRECT, 20 threads", "headwater direct, 20 tasks on 1", "headwater direct, SQPOLL, 20 tasks on 1"]
     {

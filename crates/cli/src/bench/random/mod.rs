@@ -16,6 +16,7 @@ mod tasks;
 use std::time::Duration;
 
 use headwater_core::units::PAGE_SIZE_BYTES;
+use headwater_io::DemandMemory;
 use headwater_measure::cgroup::MemoryCgroup;
 use headwater_measure::{
     Bars, Better, Column, Comparison, Curve, Curves, Figure, Findings, Method, Metric, Report, Row, Section,
@@ -48,7 +49,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Seventeen rows that read a quarter of a second, and warm up: 8 s.
+    /// Nineteen rows that read a quarter of a second, and warm up: 9 s.
     pub(super) fn quick(queue: QueueArguments) -> Plan {
         Plan { memory_bytes: QUICK_MEMORY_BYTES, rounds: 1, limit: QUICK_LIMIT, queue }
     }
@@ -100,12 +101,13 @@ enum Way {
     HeadwaterThreads,
     HeadwaterTasks,
     HeadwaterViews,
+    HeadwaterWindow,
     HeadwaterDirect,
     HeadwaterSqpoll,
 }
 
 impl Way {
-    const ALL: [Way; 9] = [
+    const ALL: [Way; 10] = [
         Way::Buffered,
         Way::Mapped,
         Way::MappedRandom,
@@ -113,6 +115,7 @@ impl Way {
         Way::HeadwaterThreads,
         Way::HeadwaterTasks,
         Way::HeadwaterViews,
+        Way::HeadwaterWindow,
         Way::HeadwaterDirect,
         Way::HeadwaterSqpoll,
     ];
@@ -127,6 +130,7 @@ impl Way {
             Way::HeadwaterThreads => "headwater-threads",
             Way::HeadwaterTasks => "headwater-tasks",
             Way::HeadwaterViews => "headwater-views",
+            Way::HeadwaterWindow => "headwater-window",
             Way::HeadwaterDirect => "headwater-direct",
             Way::HeadwaterSqpoll => "headwater-direct-sqpoll",
         }
@@ -141,6 +145,7 @@ impl Way {
             Way::HeadwaterThreads => format!("headwater cached, {IN_FLIGHT} threads"),
             Way::HeadwaterTasks => format!("headwater cached, {IN_FLIGHT} tasks on 1"),
             Way::HeadwaterViews => format!("headwater views, {IN_FLIGHT} threads"),
+            Way::HeadwaterWindow => format!("headwater window, {IN_FLIGHT} threads"),
             Way::HeadwaterDirect => format!("headwater direct, {IN_FLIGHT} tasks on 1"),
             Way::HeadwaterSqpoll => format!("headwater direct, SQPOLL, {IN_FLIGHT} tasks on 1"),
         }
@@ -236,6 +241,11 @@ impl Contest<'_> {
         }
         if let Some(refusal) = self.plan.queue.uring_refusal().filter(|_| way == Way::HeadwaterSqpoll) {
             return Some(refusal);
+        }
+        if way == Way::HeadwaterWindow
+            && let Err(error) = DemandMemory::new(1)
+        {
+            return Some(error.to_string());
         }
         if span == Span::Within {
             return None;
@@ -495,6 +505,10 @@ fn methods(fio: &[String; 2]) -> Vec<Method> {
             "Rows with a cache",
             "The span is read once, from start to end in steps of 1 MiB, before the clock starts; of a span beyond memory \
              that leaves what the cache kept.",
+        ),
+        Method::new(
+            "headwater window",
+            "File::map_on_demand with three quarters of the engine's memory. Pages beside the engine's cache: it counts no hits.",
         ),
         Method::new("std buffered and mmap", "Threads that read one page after the other.").fio(threads),
         Method::new(

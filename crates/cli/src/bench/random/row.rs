@@ -66,6 +66,7 @@ pub(in crate::bench) fn measure(arguments: &RowArguments) -> io::Result<Measured
         Way::HeadwaterThreads
         | Way::HeadwaterTasks
         | Way::HeadwaterViews
+        | Way::HeadwaterWindow
         | Way::HeadwaterDirect
         | Way::HeadwaterSqpoll => headwater(run, way, arguments),
     }
@@ -138,6 +139,9 @@ fn headwater(run: Run, way: Way, arguments: &RowArguments) -> io::Result<Measure
         options.caching(Caching::Off).io(IoMode::Direct);
     }
     let file = options.open(INPUT)?;
+    if way == Way::HeadwaterWindow {
+        return run.window(&file, engine.info().memory_bytes).map(|measured| with_driver(measured, &engine));
+    }
     if !way.is_direct() {
         pass(run.span_bytes, |buffer, offset_bytes| Ok(file.read_exact_at(buffer, offset_bytes)?))?;
     }
@@ -160,7 +164,11 @@ fn headwater(run: Run, way: Way, arguments: &RowArguments) -> io::Result<Measure
         }),
         _ => run.tasks(&file),
     }?;
-    Ok(Measured { driver: Some(engine.info().driver.to_owned()), ..measured }.with_cache(&engine, &before))
+    Ok(with_driver(measured, &engine).with_cache(&engine, &before))
+}
+
+fn with_driver(measured: Measured, engine: &Engine) -> Measured {
+    Measured { driver: Some(engine.info().driver.to_owned()), ..measured }
 }
 
 impl Measured {
@@ -199,6 +207,20 @@ impl Run {
         })?;
         self.check(&mut check)?;
         Ok(measured)
+    }
+
+    /// Reads a window on demand, with three quarters of the memory of the engine, which keeps an eighth.
+    fn window(self, file: &headwater::File, memory_bytes: u64) -> io::Result<Measured> {
+        let view = file.map_on_demand(..self.span_bytes, memory_bytes / 4 * 3)?;
+        pass(self.span_bytes, |buffer, offset_bytes| Ok(view.read(offset_bytes, buffer)?))?;
+        self.threads(|| {
+            let mut buffer = vec![0; PAGE_BYTES];
+            let view = &view;
+            move |offset_bytes| {
+                view.read(offset_bytes, &mut buffer)?;
+                Ok(first_word(&buffer))
+            }
+        })
     }
 
     /// Reads with tasks on this thread.
