@@ -200,7 +200,7 @@ fn interrupted() {
         std::thread::yield_now();
     }
     // It may have ended already.
-    let _ = kill_process(Pid::from_child(&child), Signal::INT);
+    let _ = kill_process(Pid::from_child(&child), Signal::TERM);
     child.wait().unwrap();
     while !cgroups_of(&parent, child.id()).is_empty() {
         assert!(started.elapsed() < PATIENCE, "the guard removes it");

@@ -153,7 +153,7 @@ fn interrupted() {
         assert!(started.elapsed() < PATIENCE);
     }
     // It may have ended already.
-    let _ = kill_process(Pid::from_child(&child), Signal::INT);
+    let _ = kill_process(Pid::from_child(&child), Signal::TERM);
     child.wait().unwrap();
     assert_eq!(fs::read_dir(&place).unwrap().count(), 0);
 }
