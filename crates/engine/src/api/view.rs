@@ -480,9 +480,24 @@ impl PartialEq for View {
 impl Eq for View {}
 
 /// A view in one piece of memory, as a slice: `Deref`, `AsRef`, `Borrow` and `Hash` are those of `[u8]`. Made by
-/// [`View::into_contiguous`].
+/// [`View::into_contiguous`]. The slice stays where it is when the value is moved.
 #[derive(Clone)]
 pub struct ContiguousView(Whole);
+
+impl ContiguousView {
+    /// Whether the bytes had to be copied: pages that different operations have read mostly lie apart, and so does what of a cached file is
+    /// longer than 1 MiB.
+    ///
+    /// ```
+    /// let file = headwater::File::from_bytes("one two three");
+    /// assert!(!file.view(4, 9)?.into_contiguous().is_copied());
+    /// # Ok::<(), headwater::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_copied(&self) -> bool {
+        matches!(self.0, Whole::Copied(_))
+    }
+}
 
 /// The pinned pages themselves, or a copy of them.
 #[derive(Clone)]
@@ -533,7 +548,7 @@ impl std::hash::Hash for ContiguousView {
 
 impl fmt::Debug for ContiguousView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let copied = if matches!(self.0, Whole::Copied(_)) { ", copied" } else { "" };
+        let copied = if self.is_copied() { ", copied" } else { "" };
         write!(f, "ContiguousView({} bytes{copied})", self.len())
     }
 }
