@@ -108,8 +108,8 @@ fn access_is_that_of_the_moment() {
     rig.assert_empty();
 }
 
-/// Goal: a store to a page whose write has been decided on waits for that, once, and is written by the next sync. Method: two pages that
-/// do not lie together, so that the second is not held while the first is written.
+/// Goal: once the write of a page is decided on, a store to the page waits for that write, one time, and the next sync writes the
+/// store. Method: two pages that do not lie together, so that the second is not held while the first is written.
 #[test]
 #[cfg_attr(miri, ignore)]
 fn a_store_waits_for_a_write_that_is_about_to_begin() {
@@ -363,7 +363,7 @@ fn by_store(file: &File) {
     Mapping::new(file, 1).store(0, &[9]).unwrap();
 }
 
-/// Goal: a write whose bytes come from the very page that it writes to ends, and has the bytes, wherever the page is.
+/// Goal: a write from a mapping of the very page that it changes returns, and the page then holds those bytes, resident before or not.
 #[test]
 #[cfg_attr(miri, ignore)]
 fn a_write_from_its_own_mapping_ends() {

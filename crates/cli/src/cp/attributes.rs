@@ -31,7 +31,7 @@ pub(super) fn permit(source: &OpenFile, metadata: &Metadata, target: &File) -> i
     target.set_permissions(Permissions::from_mode(mode(source, metadata) & !mask()))
 }
 
-/// Gives the copy of a stream, whose own permissions govern its use, those of a new file as far as the stream has them.
+/// Gives the copy of a stream the permissions of a new file, less those that the stream does not have.
 ///
 /// # Errors
 /// What `fchmod(2)` reports.

@@ -151,9 +151,11 @@ struct CopyPlan<'a> {
 impl CopyPlan<'_> {
     /// What is written before the first page that could be shared, and from there on.
     fn split(&self) -> (ByteRange, ByteRange) {
-        let page_start = self.written.start.next_multiple_of(PAGE_SIZE_BYTES);
-        let first = if self.source.is_some() { self.written.clip(page_start) } else { self.written.clip(0) };
-        (first, ByteRange::new(first.end.max(self.written.start), self.written.end))
+        let ByteRange { start, end } = self.written;
+        // A file in memory shares nothing.
+        let page_start = if self.source.is_some() { start.next_multiple_of(PAGE_SIZE_BYTES) } else { start };
+        let middle = page_start.min(end);
+        (ByteRange::new(start, middle), ByteRange::new(middle, end))
     }
 
     /// Where the bytes of a part of what is written come from.

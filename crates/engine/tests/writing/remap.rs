@@ -134,14 +134,7 @@ fn alone_in(file: &File, part: u64, seed: u64) {
 /// Goal: where extents can be shared, a copy takes no room, and has its own bytes once one of the two is written to.
 #[test]
 fn copies_share_extents() {
-    for kind in [FileSystem::Btrfs, FileSystem::Xfs] {
-        let directory = match ScratchDir::on_loop(kind) {
-            Ok(directory) => directory,
-            Err(reason) => {
-                skip(format!("{kind:?}: {reason}"));
-                continue;
-            }
-        };
+    for (kind, directory) in sharing_file_systems() {
         for driver in drivers(3).into_iter().filter(|driver| !matches!(driver, DriverKind::Sim(_))) {
             let rig = Rig::new(driver);
             let (path, copy) = (directory.path().join("from"), directory.path().join("to"));
@@ -183,14 +176,7 @@ fn copies_share_extents() {
 fn a_follower_of_copies_sees_no_zeros() {
     const STEP_BYTES: u64 = 16 << 10;
     const STEPS: u64 = 200;
-    for kind in [FileSystem::Btrfs, FileSystem::Xfs] {
-        let directory = match ScratchDir::on_loop(kind) {
-            Ok(directory) => directory,
-            Err(reason) => {
-                skip(format!("{kind:?}: {reason}"));
-                continue;
-            }
-        };
+    for (kind, directory) in sharing_file_systems() {
         for driver in drivers(5).into_iter().filter(|driver| !matches!(driver, DriverKind::Sim(_))) {
             let rig = Rig::new(driver);
             let (from, to) = (directory.path().join("from"), directory.path().join("to"));
@@ -287,6 +273,14 @@ fn refusals() {
     assert_eq!(reading.copy_range_to(8.., &file, u64::MAX).unwrap_err().kind(), ErrorKind::InvalidInput);
     drop((reading, file));
     rig.assert_idle();
+}
+
+/// Those on which files can share extents.
+fn sharing_file_systems() -> impl Iterator<Item = (FileSystem, ScratchDir)> {
+    [FileSystem::Btrfs, FileSystem::Xfs].into_iter().filter_map(|kind| {
+        let made = ScratchDir::on_loop(kind).map_err(|reason| skip(format!("{kind:?}: {reason}")));
+        Some((kind, made.ok()?))
+    })
 }
 
 fn create(rig: &Rig, path: &std::path::Path) -> File {

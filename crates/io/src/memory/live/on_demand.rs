@@ -133,7 +133,7 @@ impl DemandMemory {
         let (start, mut done) = (self.memory.addresses().start + at_bytes, 0);
         while done < pages.len() {
             let (destination, rest) = (start + done, &pages[done..]);
-            // SAFETY: page-aligned, inside the registered mapping, whose bytes all access atomically.
+            // SAFETY: page-aligned, inside the registered mapping. Every access to its bytes is atomic.
             let placed = unsafe { self.memory.faults.place(destination, rest, Protection::Open) };
             done += match placed {
                 Ok(placed_bytes) => placed_bytes,
