@@ -181,7 +181,7 @@ impl Inode {
             // A write of others in progress shows by its event when it ends.
             now = now.as_old();
         }
-        Ok(self.judge(seen, file, (now, version), trust, evidence))
+        self.judge(seen, file, (now, version), trust, evidence)
     }
 
     /// Reads the file's times and length, and the version of the contents before that.
@@ -203,7 +203,7 @@ impl Inode {
         (now, version): (FileStamp, ContentVersion),
         trust: StampTrust,
         evidence: Evidence,
-    ) -> Report {
+    ) -> io::Result<Report> {
         let has_moved = seen.stamp.as_ref().is_some_and(|known| !known.is_same(&now));
         let is_modification_same = seen.stamp.as_ref().is_some_and(|known| known.is_same_modification(&now));
         let is_proven = seen.stamp.as_ref().is_none_or(|known| {
@@ -227,21 +227,29 @@ impl Inode {
         if change == Change::Foreign {
             self.is_contested.store(true, Ordering::Release);
         }
-        let mut report = self.take_length(now.length_bytes, change, version);
+        let mut report = self.take_length(file, (now.length_bytes, version), change)?;
         report.changed_bytes = (change != Change::No).then_some(now.length_bytes);
-        report
+        Ok(report)
     }
 
     /// The length becomes the device's, or the end of this engine's dirty bytes beyond it. Clean pages leave if others have
     /// changed the file, or may have.
-    fn take_length(&self, device_bytes: u64, change: Change, version: ContentVersion) -> Report {
+    fn take_length(
+        &self,
+        file: &OpenFile,
+        (mut device_bytes, version): (u64, ContentVersion),
+        change: Change,
+    ) -> io::Result<Report> {
         let mut report = Report::default();
         let state = self.dirty.lock();
+        if self.dirty.version() != version {
+            // Own writes after the `statx` may have extended the file. Under the lock there are none: a check that gives up instead
+            // would never see an append by others beside a busy writer.
+            device_bytes = file.identity()?.1.length_bytes;
+        }
         let length_before = self.length_bytes.load(Ordering::Acquire);
-        // Own writes after the `statx` may have extended the file.
-        let is_current = self.dirty.version() == version;
         let length_bytes = device_bytes.max(Dirty::end_bytes(&state, length_before));
-        let is_changed = change != Change::No || is_current && length_before > length_bytes;
+        let is_changed = change != Change::No || length_before > length_bytes;
         if change == Change::Foreign && !state.dirty.is_empty() {
             self.counters.conflicts.fetch_add(1, Ordering::Relaxed);
             let pages = state.dirty.dirty_pages().get() + state.dirty.writing_pages().get();
@@ -258,7 +266,7 @@ impl Inode {
             }
         }
         // The kernel has bytes behind the old end that an append of this engine is about to announce.
-        let is_longer = is_current && length_bytes > length_before;
+        let is_longer = length_bytes > length_before;
         let end_page = end_page(length_before);
         if is_longer {
             self.drop_changed(&state, end_page, &mut report.dropped);
@@ -268,10 +276,8 @@ impl Inode {
             // Bytes that a window holds beyond the end must not become visible.
             self.dirty.windows.zero(ByteRange::new(length_before, length_bytes));
         }
-        if is_current {
-            // After the pages: a read without a check must not go beyond the old end in the old last page.
-            self.length_bytes.store(length_bytes, Ordering::Release);
-        }
+        // After the pages: a read without a check must not go beyond the old end in the old last page.
+        self.length_bytes.store(length_bytes, Ordering::Release);
         if is_changed && length_before != length_bytes {
             // Pages loaded in between, up to the old end, leave as well.
             self.pages.invalidate(ALL_PAGES, DirtyToo::No, |page| report.dropped.push(page));
@@ -282,7 +288,7 @@ impl Inode {
             self.pages.invalidate(end_page, DirtyToo::No, |page| report.dropped.push(page));
             self.dirty.on_demand.forget(ByteRange::new(length_before, length_bytes));
         }
-        report
+        Ok(report)
     }
 
     /// Drops pages of which the kernel has other bytes than the cache, those before the next read that are dirty or in flight. Called
@@ -347,7 +353,8 @@ impl Inode {
         let report = match (looked, evidence) {
             (None, _) => Report::default(),
             (Some(Ok(looked)), Some(evidence)) if !self.is_contested() => {
-                self.judge(&mut seen, file, looked, StampTrust::Settling, evidence)
+                let judge = |seen: &mut Seen| self.judge(seen, file, looked, StampTrust::Settling, evidence);
+                self.or_forget(&mut seen, judge)
             }
             _ => self.forget(&mut seen),
         };
@@ -410,6 +417,7 @@ mod tests {
     use std::path::Path;
     use std::process::Command;
     use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
 
     use headwater_core::readahead::ReadaheadLimits;
     use headwater_io::{Access, DirectIo, DriverKind};
@@ -472,6 +480,31 @@ mod tests {
         assert_eq!(inode.length_bytes(), 9);
         assert!(!version.is_now(&inode.dirty), "the page has other bytes");
         inode.end_changes(&opened, 1);
+        (engine.shared.upcalls.close)(&engine.shared, &inode, &opened);
+    }
+
+    /// Goal: a check beside writes of this engine learns the length after an append by others, as a check alone does. Method: a
+    /// writer that overwrites without a pause.
+    #[test]
+    fn a_check_beside_a_writer_knows_the_length() {
+        let directory = tempfile::tempdir().unwrap();
+        let (engine, opened, inode) = rig(directory.path());
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let _state = inode.dirty.lock();
+                    inode.dirty.note_change();
+                }
+            });
+            for length_bytes in 9..1000 {
+                append(directory.path());
+                let known = inode.refresh(&opened, Duration::ZERO).map(|()| inode.length_bytes());
+                is_over.store(known.as_ref().ok() != Some(&length_bytes), Ordering::Relaxed);
+                assert_eq!(known.unwrap(), length_bytes);
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
         (engine.shared.upcalls.close)(&engine.shared, &inode, &opened);
     }
 
