@@ -39,6 +39,8 @@ pub(crate) enum Reached {
     WindowHeldOverChange,
     WindowEndedBesideFaults,
     WindowForgotten,
+    WindowLoaded,
+    WindowLoadedZeros,
     WrittenBackByAge,
     Forked,
     Exited,
@@ -54,7 +56,7 @@ pub(crate) enum Reached {
 }
 
 impl Reached {
-    const ALL: [Reached; 42] = [
+    const ALL: [Reached; 44] = [
         Reached::ReadWaited,
         Reached::MutationWaited,
         Reached::SyncWaited,
@@ -85,6 +87,8 @@ impl Reached {
         Reached::WindowHeldOverChange,
         Reached::WindowEndedBesideFaults,
         Reached::WindowForgotten,
+        Reached::WindowLoaded,
+        Reached::WindowLoadedZeros,
         Reached::WrittenBackByAge,
         Reached::Forked,
         Reached::Exited,
@@ -108,6 +112,11 @@ impl Reached {
                 | Reached::WindowEndedBesideFaults
                 | Reached::WindowForgotten
         )
+    }
+
+    /// Whether windows on demand are needed.
+    pub(crate) fn needs_windows_on_demand(self) -> bool {
+        matches!(self, Reached::WindowLoaded | Reached::WindowLoadedZeros)
     }
 }
 

@@ -34,7 +34,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headwater::{ByteRange, File};
+use headwater::{File, SharedView};
 use headwater_testkit::{
     FileSystem, Rng, ScratchDir, run_self_with_env, seed_from_env, soak_seconds, watched,
 };
@@ -76,7 +76,10 @@ fn seeds() {
     let (coverage, done) = all.into_inner().unwrap();
     println!("{coverage}");
     if done >= SEEDS_THAT_REACH_ALL {
-        let is_possible = |reached: &Reached| tracks_windows() || !reached.needs_windows();
+        let is_possible = |reached: &Reached| {
+            (tracks_windows() || !reached.needs_windows())
+                && (has_windows_on_demand() || !reached.needs_windows_on_demand())
+        };
         let missing: Vec<Reached> = coverage.missing().into_iter().filter(is_possible).collect();
         assert_eq!(missing, [], "what the swarm no longer reaches");
     }
@@ -84,9 +87,18 @@ fn seeds() {
 
 /// Whether this kernel tracks writes to windows.
 fn tracks_windows() -> bool {
+    is_supported(|file| file.map_contiguous(0..1))
+}
+
+/// Whether this kernel hands accesses to absent pages to their process.
+fn has_windows_on_demand() -> bool {
+    is_supported(|file| file.map_on_demand(0..1, 1 << 20))
+}
+
+fn is_supported(map: impl FnOnce(&File) -> headwater::Result<SharedView>) -> bool {
     let scratch = ScratchDir::on_target().unwrap();
     let file = File::create(scratch.path().join("file")).unwrap();
-    !file.map_contiguous(ByteRange::new(0, 1)).is_err_and(|error| error.kind() == ErrorKind::Unsupported)
+    !map(&file).is_err_and(|error| error.kind() == ErrorKind::Unsupported)
 }
 
 /// Some seeds in a child, whose coverage comes back.

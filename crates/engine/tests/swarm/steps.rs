@@ -77,6 +77,8 @@ pub(crate) enum Shape {
     Pages,
     /// In memory of its own.
     Contiguous,
+    /// In memory of its own, as far as it is touched.
+    OnDemand,
 }
 
 /// Numbers of tasks and windows count modulo those that there are.
@@ -99,6 +101,8 @@ pub(crate) enum Step {
     Map(Place, Span, Shape),
     /// Spans of windows count from where they begin, and are clipped.
     ReadWindow(usize, Span),
+    /// Reads without a call.
+    LoadFromWindow(usize, Span),
     /// The last number decides the bytes, or is added.
     WriteWindow(usize, Span, u64),
     AddToWindow(usize, Span, u64),
@@ -205,9 +209,11 @@ impl Draw {
     }
 
     fn window(&mut self, place: Place, span: Span, window: usize) -> Step {
-        match self.rng.below(20) {
+        match self.rng.below(26) {
             0..=2 => Step::Map(place, span, Shape::Contiguous),
             3 => Step::Map(place, span, Shape::Pages),
+            20..=21 => Step::Map(place, span, Shape::OnDemand),
+            22..=25 => Step::LoadFromWindow(window, span),
             4..=6 => Step::ReadWindow(window, span),
             7..=9 => Step::WriteWindow(window, span, self.rng.next_u64()),
             10..=11 => Step::AddToWindow(window, span, self.rng.next_u64()),

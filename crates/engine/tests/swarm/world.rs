@@ -128,6 +128,7 @@ impl World {
             Step::ForgetKept => self.forget_kept(),
             Step::Map(place, span, shape) => self.map(place, span, shape)?,
             Step::ReadWindow(number, span) => self.read_window(number, span)?,
+            Step::LoadFromWindow(number, span) => self.load_from_window(number, span)?,
             Step::WriteWindow(number, span, fill) => self.write_window(number, span, fill)?,
             Step::AddToWindow(number, span, value) => self.add_to_window(number, span, value)?,
             Step::StoreInWindow(number, span, fill) => self.store_in_window(number, span, fill)?,

@@ -16,6 +16,7 @@ use crate::steps::{Place, Shape, Span};
 pub(super) struct Window {
     view: SharedView,
     pub(super) file: usize,
+    shape: Shape,
 }
 
 impl World {
@@ -30,11 +31,12 @@ impl World {
         let made = match shape {
             Shape::Pages => file.map(range),
             Shape::Contiguous => file.map_contiguous(range),
+            Shape::OnDemand => file.map_on_demand(range, 1 << 20),
         };
         match made {
             Ok(view) => {
                 self.coverage.note_if(shape == Shape::Contiguous, Reached::WindowMade);
-                self.windows.push(Window { view, file: place.file });
+                self.windows.push(Window { view, file: place.file, shape });
                 Ok(())
             }
             Err(error) => {
@@ -46,16 +48,47 @@ impl World {
 
     pub(super) fn read_window(&mut self, number: usize, span: Span) -> Outcome {
         let Some(number) = self.nth_window(number) else { return Ok(()) };
-        let Window { view, file } = &self.windows[number];
+        let Window { view, file, shape } = &self.windows[number];
         let (at_bytes, range) = part(view, span);
         let mut bytes = vec![0; range.len() as usize];
         let read = view.read(at_bytes, &mut bytes);
         let (file, versions) = (*file, &self.targets[*file].versions);
         match read {
+            Ok(()) if *shape == Shape::OnDemand && self.may_lack_stores(file) => Ok(()),
             Ok(()) => versions.check(versions.now(), range.start, bytes.len(), &bytes).map(drop),
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => self.check_end(file, range),
             Err(error) => self.forgive(self.is_faulty, Reached::ReadFailed, &error),
         }
+    }
+
+    /// Without a call: what cannot be read is zeros, of which the window tells afterwards.
+    pub(super) fn load_from_window(&mut self, number: usize, span: Span) -> Outcome {
+        let on_demand: Vec<_> =
+            self.windows.iter().filter(|window| window.shape == Shape::OnDemand).collect();
+        let Some(number) = number.checked_rem(on_demand.len()) else { return Ok(()) };
+        let Window { view, file, .. } = on_demand[number];
+        let (file, versions) = (*file, &self.targets[*file].versions);
+        let cells = view.as_cells().expect("this is not a forked child");
+        let (at_bytes, range) = part(view, span);
+        // Behind the end of the file, its last page has zeros.
+        let range = range.clip(versions.now_bytes() as u64);
+        let cells = &cells[at_bytes as usize..][..range.len() as usize];
+        let bytes: Vec<u8> = cells.iter().map(|cell| cell.load(Ordering::Relaxed)).collect();
+        match view.check() {
+            Ok(()) if self.may_lack_stores(file) => Ok(()),
+            Ok(()) => {
+                self.coverage.note_if(!bytes.is_empty(), Reached::WindowLoaded);
+                versions.check(versions.now(), range.start, bytes.len(), &bytes).map(drop)
+            }
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => self.check_end(file, range),
+            Err(error) => self.forgive(self.is_faulty, Reached::WindowLoadedZeros, &error),
+        }
+    }
+
+    /// Whether windows on demand may show a file as it was before stores to memory, which they see when a page comes anew.
+    fn may_lack_stores(&self, file: usize) -> bool {
+        let stores = |window: &Window| window.file == file && window.shape == Shape::Contiguous;
+        self.has_leaked || self.targets[file].may_keep_windows || self.windows.iter().any(stores)
     }
 
     pub(super) fn write_window(&mut self, number: usize, span: Span, fill: u64) -> Outcome {
@@ -93,9 +126,11 @@ impl World {
     /// Without a call, also beyond the end of the file, where it has no effect.
     pub(super) fn store_in_window(&mut self, number: usize, span: Span, fill: u64) -> Outcome {
         let Some((number, file)) = self.window_to_change(number)? else { return Ok(()) };
-        let Window { view, .. } = &self.windows[number];
+        let Window { view, shape, .. } = &self.windows[number];
         let (at_bytes, range) = part(view, span);
-        let Some(cells) = view.as_cells() else { return self.add_to_window(number, span, fill) };
+        let Some(cells) = view.as_cells().filter(|_| *shape == Shape::Contiguous) else {
+            return self.add_to_window(number, span, fill);
+        };
         let bytes = contents(range.len() as usize, fill);
         cells[at_bytes as usize..]
             .iter()
