@@ -184,7 +184,6 @@ pub mod testing {
         children_cpu_time, children_cpu_times, device_polls, resident_pages, uring_refusal,
     };
 
-    pub use crate::api::ending::set_global;
     pub use crate::engine::profiles;
 }
 

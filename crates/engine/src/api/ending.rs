@@ -18,6 +18,7 @@
 //! Locks: `ENDING`, alone; a forked child may find it locked for ever, and continues without it.
 
 use std::fs;
+use std::io;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, TryLockError, Weak};
@@ -45,15 +46,14 @@ pub(crate) fn global() -> Result<Engine> {
     Ok(GLOBAL.get_or_init(|| engine).clone())
 }
 
-/// Makes an engine the global one, if there is none yet: an exit of the process then flushes it.
-///
-/// # Errors
-/// When the system refuses the exit hook.
-#[cfg(feature = "testing")]
-pub fn set_global(engine: &Engine) -> std::io::Result<()> {
-    hook_exit()?;
-    GLOBAL.get_or_init(|| engine.clone());
-    Ok(())
+/// Makes an engine the one of [`global`], if there is none yet.
+pub(crate) fn set_global(engine: &Engine) -> Result<()> {
+    hook_exit().map_err(Error::build)?;
+    let refused = |_| {
+        let text = "the process has a global engine already; set another before the first file is opened";
+        Error::build(io::Error::new(io::ErrorKind::AlreadyExists, text))
+    };
+    GLOBAL.set(engine.clone()).map_err(refused)
 }
 
 /// Statics are not dropped, so the exit hook flushes this engine.
@@ -167,7 +167,7 @@ fn in_parallel(files: &[Arc<Inode>], work: impl Fn(&Arc<Inode>) + Sync) {
 }
 
 /// Registers [`leave`] to run when the process exits.
-fn hook_exit() -> std::io::Result<()> {
+fn hook_exit() -> io::Result<()> {
     static HOOKED: OnceLock<()> = OnceLock::new();
     if HOOKED.get().is_none() {
         // Two threads may both register it; the second call finds nothing to do.

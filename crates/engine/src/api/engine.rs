@@ -73,12 +73,32 @@ impl Engine {
     }
 
     /// The engine that the whole process shares, built on first use: memory as needed while the system has some to spare, the best
-    /// driver that it allows. `HEADWATER_DRIVER` (`auto`, `uring`, `threads`) overrides the choice.
+    /// driver that it allows. `HEADWATER_DRIVER` (`auto`, `uring`, `threads`) overrides the choice. Another one, with a bound for its
+    /// memory for one, is set by [`Engine::set_global`].
     ///
     /// # Errors
     /// When it cannot be built; the next call tries again.
     pub fn global() -> Result<Engine> {
         ending::global()
+    }
+
+    /// Makes this the engine of [`Engine::global`] for the rest of the process: files use it by default, and an exit of the process
+    /// writes back what is dirty in it. For a program's `main`, before the first file is opened.
+    ///
+    /// ```
+    /// use headwater::Engine;
+    /// let engine = Engine::builder().memory(32 << 20).build()?;
+    /// engine.set_global()?;
+    /// assert_eq!(Engine::global()?.info().memory_bytes, 32 << 20);
+    /// let error = engine.set_global().unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
+    /// # Ok::<(), headwater::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `AlreadyExists` if there is one; what keeps the system from calling a function at an exit. Nothing has changed then.
+    pub fn set_global(&self) -> Result<()> {
+        ending::set_global(self)
     }
 
     /// Writes back the dirty pages of all files of this engine and waits; [`File::sync_data`](crate::File::sync_data) says what

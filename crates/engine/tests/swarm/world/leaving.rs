@@ -7,7 +7,6 @@ use std::io::Read;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use headwater::testing::set_global;
 use headwater::{Caching, File, OpenOptions};
 
 use super::{Outcome, World, text};
@@ -20,7 +19,7 @@ impl World {
     /// When it cannot be stored what the files may have. Else the process ends.
     pub(crate) fn exit(mut self, exit: Exit) -> Outcome {
         if exit.way == Way::Global {
-            set_global(&self.engine).map_err(text)?;
+            self.engine.set_global().map_err(text)?;
         }
         self.begin_threads(exit.threads)?;
         self.note_outbreaks();
