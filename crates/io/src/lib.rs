@@ -42,8 +42,9 @@ pub use backend::uring::{RingOperations, Sharing, SubmissionPolling, uring_refus
 pub use driver::batch::Batch;
 pub use driver::calling::Calling;
 pub use driver::choice::{DriverKind, DriverOptions, Polling};
-pub use driver::completion::{Completion, Plug, Stuck};
+pub use driver::completion::{Completion, Stuck};
 pub use driver::local::LocalDriver;
+pub use driver::plug::Plug;
 pub use driver::{Driver, DriverInfo, DriverStats, PolledRings};
 pub use file::{
     Access, Allocated, AppendFile, Appended, ChangeWatch, Creation, DirectAlignment, DirectIo, FileKey,

@@ -18,8 +18,9 @@ use headwater_core::backing::{Backing, Form};
 use headwater_core::cache::DirtyToo;
 use headwater_core::units::{ByteRange, PageRange};
 
-use crate::file::{CachedFile, File};
+use crate::file::CachedFile;
 use crate::kernel::{Error, Failure, Kernel, Node, SyncScope};
+use crate::state::File;
 
 /// A handle of a file, which is its own choice: others of the same file may be of the other kind, at the same time, and each finds
 /// what any of them wrote. Clones are of the same kind.

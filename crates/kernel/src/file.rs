@@ -26,13 +26,12 @@ use headwater_core::readahead::{
     Access, Advice, Lookup, Outcome, Plan, PlannedRead, Presence, ReadId, ReadResult, Readahead,
     ReadaheadStats,
 };
-use headwater_core::table::PageTable;
 use headwater_core::units::{ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
 use lock_api::Mutex;
 
 use crate::frames::{Found, Leaving, Pinned};
 use crate::kernel::{Error, Failure, Kernel, Node, NodeKey};
-use crate::page_cache::{PageCache, count, evict_event};
+use crate::state::{File, Listener, ListenerId, PageCache, PageEvent, count};
 
 /// A file of a [`PageCache`], open. Clones are the same file.
 ///
@@ -58,67 +57,6 @@ impl<K: Kernel> fmt::Debug for Page<'_, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Page").field("index", &self.index).finish_non_exhaustive()
     }
-}
-
-/// A change of a page, reported to its mappers before it happens, with no spin lock held. The file's sleeping
-/// locks may be held, so a listener must not call the file, nor wait for a task that does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PageEvent {
-    /// It leaves its memory, which will hold something else as soon as all listeners have returned: unmap it.
-    Evict {
-        /// The page.
-        page: PageIndex,
-        /// Where its memory begins, as the kernel addresses it.
-        address: usize,
-    },
-    /// It is written to the file now: what is stored through a mapping from here on needs another
-    /// [`CachedFile::mark_dirty`], so protect it.
-    WriteBack {
-        /// The page.
-        page: PageIndex,
-        /// Where its memory begins, as the kernel addresses it.
-        address: usize,
-    },
-}
-
-/// Names a listener, to take it back.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ListenerId(u64);
-
-type Listener = Arc<dyn Fn(PageEvent) + Send + Sync>;
-
-/// A file as the cache knows it.
-pub(crate) struct File<K: Kernel> {
-    pub(crate) cache: Arc<PageCache<K>>,
-    pub(crate) node: K::Node,
-    pub(crate) form: Form,
-    pub(crate) table: Arc<PageTable>,
-    key: NodeKey,
-    length_bytes: AtomicU64,
-    /// The length of the node: as long, or longer while a write is under way that lengthens the file.
-    pub(crate) node_bytes: AtomicU64,
-    readahead: Mutex<K::SpinLock, Readahead>,
-    /// Pages used since the last report to the policy.
-    used: AtomicU64,
-    /// Pages that were read ahead and are not used yet: what the policy said last, less what was used or evicted since.
-    ahead: AtomicU64,
-    listeners: Mutex<K::SpinLock, Vec<(ListenerId, Listener)>>,
-    next_listener: AtomicU64,
-    pub(crate) dirty: Mutex<K::SpinLock, DirtyPages>,
-    /// When the oldest dirty page became so, or was last tried to be written; nanoseconds of the kernel's clock.
-    pub(crate) dirty_since_nanos: AtomicU64,
-    /// Times that something was written to the node, or its length set.
-    pub(crate) writes: AtomicU64,
-    /// As many as were followed by a sync.
-    pub(crate) synced_writes: AtomicU64,
-    /// Set once programs may store to pages through mappings: behind the end of the file, too.
-    pub(crate) is_stored_to: AtomicBool,
-    /// Held while bytes or length change.
-    pub(crate) writers: Mutex<K::SleepLock, ()>,
-    /// Held while pages are written to the node; taken after `writers`.
-    pub(crate) flushing: Mutex<K::SleepLock, ()>,
-    /// Held while bytes are copied into a page, so that waiters spin for one copy only.
-    pub(crate) copying: Mutex<K::SpinLock, ()>,
 }
 
 impl<K: Kernel> Clone for CachedFile<K> {
@@ -474,7 +412,7 @@ impl<K: Kernel> File<K> {
 
     /// Pages of this file have left.
     pub(crate) fn tell_left(&self, leaving: &Leaving<'_, K>, pages: &[Evicted]) {
-        self.notify(pages.iter().map(|page| evict_event(leaving, page)));
+        self.notify(pages.iter().map(|page| PageEvent::evict(leaving, page)));
     }
 
     /// Of pages that made room, the policy hears of those that were read in vain.

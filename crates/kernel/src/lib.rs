@@ -33,14 +33,18 @@ mod load;
 mod mapping;
 mod page_cache;
 mod reclaim;
+mod settings;
+mod state;
 mod write;
 
 pub use backend::FileBackend;
-pub use file::{CachedFile, ListenerId, Page, PageEvent};
+pub use file::{CachedFile, Page};
 pub use kernel::{Error, Failure, Kernel, MemoryHint, Node, NodeKey, SyncScope, WaitQueue};
 pub use mapping::{PageAccess, PutPages};
-pub use page_cache::{PageCache, Settings, Stats};
+pub use page_cache::Stats;
 pub use reclaim::ShrinkScope;
+pub use settings::Settings;
+pub use state::{ListenerId, PageCache, PageEvent};
 
 pub use headwater_core::backing::{Backing, Form};
 pub use headwater_core::readahead::{Advice, ReadaheadLimits, ReadaheadPolicy, ReadaheadStats};

@@ -25,29 +25,9 @@ use headwater_core::readahead::{MissingRun, PlannedRead, Purpose, ReadId, ReadRe
 use headwater_core::units::{PAGE_BYTES, PAGE_SIZE_BYTES, PageCount, PageRange};
 use lock_api::Mutex;
 
-use crate::file::File;
 use crate::frames::Filling;
 use crate::kernel::{Kernel, WaitQueue};
-use crate::page_cache::{PageCache, count};
-
-/// Pages of one file on their way, of one read of its node.
-pub(crate) struct Load<K: Kernel> {
-    id: LoadId,
-    file: Arc<File<K>>,
-    /// The planned reads that end with this.
-    reads: Vec<ReadId>,
-    filling: Mutex<K::SpinLock, Option<Filling<K>>>,
-    is_over: AtomicBool,
-    waiters: K::WaitQueue,
-}
-
-/// All loads of a cache.
-pub(crate) struct Loads<K: Kernel> {
-    next: u32,
-    by_id: BTreeMap<u32, Arc<Load<K>>>,
-    /// Loads that had no waiter when they were queued.
-    pub(crate) queue: VecDeque<Arc<Load<K>>>,
-}
+use crate::state::{File, Load, Loads, PageCache, count};
 
 impl<K: Kernel> Loads<K> {
     pub(crate) const fn new() -> Self {

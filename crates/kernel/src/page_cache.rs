@@ -13,50 +13,16 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use core::time::Duration;
 
-use headwater_core::cache::Evicted;
 use headwater_core::frame::FileId;
-use headwater_core::readahead::{Readahead, ReadaheadLimits, ReadaheadPolicy};
-use headwater_core::replacement::Policy;
+use headwater_core::readahead::Readahead;
 use lock_api::Mutex;
 
-use crate::file::{CachedFile, File, PageEvent};
-use crate::frames::{Frames, Leaving};
+use crate::file::CachedFile;
+use crate::frames::Frames;
 use crate::kernel::{Error, Failure, Kernel, Node, NodeKey, SyncScope, WaitQueue};
-use crate::load::{Load, Loads};
-
-/// How a cache is set up.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// Most memory for pages, bytes: rounded down to 2 MiB, but at least that. Taken from the global allocator as it is needed, and given
-    /// back by [`PageCache::shrink`] and [`PageCache::tend`].
-    pub memory_bytes: usize,
-    /// Which pages leave when it is used up.
-    pub replacement: Policy,
-    /// What is read before it is asked for.
-    pub readahead: ReadaheadPolicy,
-    /// The bounds of that. The largest size is what one read of a node asks for.
-    pub readahead_limits: ReadaheadLimits,
-    /// How long a file has dirty pages before [`PageCache::tend`] writes them back.
-    pub dirty_age_max: Duration,
-}
-
-impl Settings {
-    /// The defaults, with this much memory.
-    pub fn new(memory_bytes: usize) -> Self {
-        let distance_bytes_max =
-            (memory_bytes as u64 / DISTANCE_SHARE).clamp(SIZE_BYTES_MAX, DISTANCE_BYTES_MAX);
-        let readahead_limits = ReadaheadLimits {
-            size_bytes_max: SIZE_BYTES_MAX,
-            distance_bytes_max,
-            share_bytes_max: (memory_bytes as u64 / SHARE).max(distance_bytes_max),
-            ..ReadaheadLimits::default()
-        };
-        let (replacement, readahead) = (Policy::default(), ReadaheadPolicy::default());
-        Self { memory_bytes, replacement, readahead, readahead_limits, dirty_age_max: DIRTY_AGE_MAX }
-    }
-}
+use crate::settings::Settings;
+use crate::state::{Counters, File, Files, Load, Loads, PageCache};
 
 /// What a cache has done, and has.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -89,46 +55,6 @@ pub struct Stats {
     pub released_bytes: u64,
     /// Memory beside that of the pages, bytes.
     pub metadata_bytes: usize,
-}
-
-/// A page cache for all files of a kernel.
-pub struct PageCache<K: Kernel> {
-    pub(crate) kernel: K,
-    pub(crate) settings: Settings,
-    pub(crate) frames: Arc<Frames<K>>,
-    pub(crate) loads: Mutex<K::SpinLock, Loads<K>>,
-    pub(crate) counters: Counters,
-    /// Held while chunks are emptied, and only ever tried.
-    pub(crate) shrinking: Mutex<K::SleepLock, ()>,
-    files: Mutex<K::SpinLock, Files<K>>,
-    work: K::WaitQueue,
-    queued: AtomicUsize,
-    serving: AtomicUsize,
-    is_stopped: AtomicBool,
-}
-
-/// Which files there are.
-struct Files<K: Kernel> {
-    by_number: BTreeMap<FileId, Weak<File<K>>>,
-    by_key: BTreeMap<NodeKey, Weak<File<K>>>,
-    /// Files with dirty pages. The reference keeps them alive when no handle is open.
-    unwritten: BTreeMap<FileId, Arc<File<K>>>,
-}
-
-#[derive(Default)]
-pub(crate) struct Counters {
-    pub(crate) misses: AtomicU64,
-    pub(crate) joined: AtomicU64,
-    pub(crate) waits: AtomicU64,
-    pub(crate) loads: AtomicU64,
-    pub(crate) bypassed: AtomicU64,
-    pub(crate) evicted: AtomicU64,
-    pub(crate) written: AtomicU64,
-    /// A gauge: pages that are dirty or being written.
-    pub(crate) dirty: AtomicU64,
-    /// A gauge: files whose `ahead` is not zero.
-    pub(crate) ahead_files: AtomicU64,
-    pub(crate) released: AtomicU64,
 }
 
 impl<K: Kernel> fmt::Debug for PageCache<K> {
@@ -315,29 +241,3 @@ impl<K: Kernel> PageCache<K> {
         }
     }
 }
-
-/// The events of pages that have left.
-pub(crate) fn evict_event<K: Kernel>(leaving: &Leaving<'_, K>, page: &Evicted) -> PageEvent {
-    PageEvent::Evict { page: page.page, address: leaving.address(page.frame) }
-}
-
-pub(crate) fn count(counter: &AtomicU64, amount: u64) {
-    counter.fetch_add(amount, Ordering::Relaxed);
-}
-
-/// The largest read. ArceOS's NVMe driver splits it into two requests of 512 KiB, which are in flight together, and does
-/// not submit a third while these are.
-const SIZE_BYTES_MAX: u64 = 1 << 20;
-
-/// The most that is read ahead of a reader: four reads, more than hides the latency of one.
-const DISTANCE_BYTES_MAX: u64 = 4 << 20;
-
-/// Of the memory, what one stream of a file may have read ahead.
-const DISTANCE_SHARE: u64 = 8;
-
-/// Of the memory, what all streams of a file may have read ahead.
-const SHARE: u64 = 4;
-
-/// As Linux has it (`dirty_expire_centisecs`): what is written and deleted again within this time never reaches the disk, and a crash
-/// loses little more than this.
-const DIRTY_AGE_MAX: Duration = Duration::from_secs(30);

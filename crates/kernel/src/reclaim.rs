@@ -19,7 +19,7 @@ use headwater_core::readahead::Purpose;
 
 use crate::frames::{Leaving, Spare};
 use crate::kernel::{Error, Kernel, MemoryHint};
-use crate::page_cache::{PageCache, count};
+use crate::state::{PageCache, count};
 
 /// Which pages may leave a shrinking cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

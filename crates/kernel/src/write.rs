@@ -27,10 +27,10 @@ use headwater_core::readahead::Purpose;
 use headwater_core::table::NoNode;
 use headwater_core::units::{ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
 
-use crate::file::{ALL_PAGES, CachedFile, File, PageEvent, part};
+use crate::file::{ALL_PAGES, CachedFile, part};
 use crate::frames::{Found, HeldRun, Pinned, Spare, Wrote};
 use crate::kernel::{Error, Failure, Kernel, Node, SyncScope};
-use crate::page_cache::count;
+use crate::state::{File, PageEvent, count};
 
 impl<K: Kernel> CachedFile<K> {
     /// Writes `buffer` at `offset`; reads see it from then on, the device with a sync, or when memory is short. Says how

@@ -1,22 +1,15 @@
-//! Object: one open file, and reads of parts of it.
+//! Object: one open file, and views of parts of it.
 //!
-//! ```text
-//!   bytes(range) ─┬─ up to 1 MiB ─► a view ─► Bytes, without a copy where that pins little
-//!                 └─ more ────────► views in order, copied together
-//! ```
-//!
-//! Owns: which parts are shared with the cache and which are copied.
+//! Owns: which views are shared with the cache and which are copied.
 //! Does not own: which parts are read (stream, ranges), the cache (`headwater`).
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use headwater::{ByteRange, File, View};
 
 use crate::failure::Failure;
 use crate::status::Status;
-use crate::stream::{Reading, Wanted};
 
 /// An open file.
 #[derive(Debug)]
@@ -61,31 +54,6 @@ impl Object {
         })
     }
 
-    /// The bytes of a range in one piece.
-    pub(crate) async fn bytes(self: &Arc<Self>, range: Range<u64>) -> Result<Bytes, Failure> {
-        if range.is_empty() {
-            return Ok(Bytes::new());
-        }
-        if range.end - range.start <= PIECE_BYTES {
-            return Ok(in_one_piece(self.view(range).await?));
-        }
-        self.assembled(range).await
-    }
-
-    async fn assembled(self: &Arc<Self>, range: Range<u64>) -> Result<Bytes, Failure> {
-        let length = range.end - range.start;
-        let mut bytes = Vec::new();
-        let room = usize::try_from(length).ok().and_then(|length| bytes.try_reserve_exact(length).ok());
-        if room.is_none() {
-            return Err(Failure::OutOfMemory { path: self.file.path().to_owned(), bytes: length });
-        }
-        let mut reading = Reading::new(self.clone(), range, Wanted::Named);
-        while let Some(view) = reading.next_view().await? {
-            view.chunks().for_each(|chunk| bytes.extend_from_slice(chunk));
-        }
-        Ok(bytes.into())
-    }
-
     /// Whether the file had all bytes of a range when it was opened.
     pub(crate) fn check(&self, range: &Range<u64>) -> Result<(), Failure> {
         let Range { start, end } = *range;
@@ -96,6 +64,11 @@ impl Object {
             return Err(self.out_of_range(range));
         }
         Ok(())
+    }
+
+    /// The failure of a read for whose bytes, in one piece, there is no memory.
+    pub(crate) fn out_of_memory(&self, length: u64) -> Failure {
+        Failure::OutOfMemory { path: self.file.path().to_owned(), bytes: length }
     }
 
     fn out_of_range(&self, range: &Range<u64>) -> Failure {

@@ -1,10 +1,13 @@
-//! Stream: a range of an object in order, as pieces that share frames.
+//! Stream: a range of an object in order, as pieces that share frames, or as one piece.
 //!
 //! ```text
 //!   next ─► pieces left? ─► the next one
 //!        └► read ahead ─► view of up to 1 MiB ─► its chunks are the pieces
 //!            ├─ a whole object: 1 MiB at first, twice as far after each; its reader may stop early
 //!            └─ a range that was named: all of it, up to 32 MiB at once, and nothing behind it
+//!
+//!   bytes(range) ─┬─ up to 1 MiB ─► a view ─► Bytes, without a copy where that pins little
+//!                 └─ more ────────► views in order, copied together
 //! ```
 //!
 //! Owns: the position, how far ahead is read.
@@ -31,6 +34,33 @@ pub(crate) fn stream(
     stream::try_unfold(Reading::new(object, range, wanted), async |mut reading| {
         Ok(reading.next().await?.map(|bytes| (bytes, reading)))
     })
+}
+
+impl Object {
+    /// The bytes of a range in one piece.
+    pub(crate) async fn bytes(self: &Arc<Self>, range: Range<u64>) -> Result<Bytes, Failure> {
+        if range.is_empty() {
+            return Ok(Bytes::new());
+        }
+        if range.end - range.start <= PIECE_BYTES {
+            return Ok(in_one_piece(self.view(range).await?));
+        }
+        self.assembled(range).await
+    }
+
+    async fn assembled(self: &Arc<Self>, range: Range<u64>) -> Result<Bytes, Failure> {
+        let length = range.end - range.start;
+        let mut bytes = Vec::new();
+        let room = usize::try_from(length).ok().and_then(|length| bytes.try_reserve_exact(length).ok());
+        if room.is_none() {
+            return Err(self.out_of_memory(length));
+        }
+        let mut reading = Reading::new(self.clone(), range, Wanted::Named);
+        while let Some(view) = reading.next_view().await? {
+            view.chunks().for_each(|chunk| bytes.extend_from_slice(chunk));
+        }
+        Ok(bytes.into())
+    }
 }
 
 /// How much of a range its reader will read.

@@ -62,11 +62,14 @@ struct UnderWay {
     write: Pin<Box<dyn Future<Output = Result<()>> + Send>>,
 }
 
-impl AsyncWriter {
-    pub(crate) fn new(file: &File) -> AsyncWriter {
-        AsyncWriter { file: file.clone(), position_bytes: 0, buffer: Vec::new(), under_way: None }
+impl File {
+    /// A cursor at byte 0 for writing in async tasks, on any runtime.
+    pub fn async_writer(&self) -> AsyncWriter {
+        AsyncWriter { file: self.clone(), position_bytes: 0, buffer: Vec::new(), under_way: None }
     }
+}
 
+impl AsyncWriter {
     /// As [`Writer::starting_at`](crate::Writer::starting_at).
     ///
     /// # Panics

@@ -10,11 +10,10 @@ use headwater_core::limits::Limits;
 use headwater_core::readahead::{ReadaheadLimits, ReadaheadPolicy};
 use headwater_core::replacement::Policy;
 use headwater_io::{
-    Arena, Driver, DriverKind, DriverOptions, LocalDriver, Notices, Polling, Pressure, RingOperations,
-    SubmissionPolling, system_memory_bytes,
+    Arena, Driver, DriverKind, DriverOptions, Notices, Polling, Pressure, RingOperations, SubmissionPolling,
+    system_memory_bytes,
 };
 
-use crate::api::local::LocalEngine;
 use crate::api::upcalls::UPCALLS;
 use crate::base::error::{Error, Result};
 use crate::engine::background::{BackgroundThread, Presence};
@@ -39,6 +38,19 @@ pub struct EngineBuilder {
     readahead_policy: ReadaheadPolicy,
     replacement: Policy,
     profiles: Profiles,
+}
+
+impl Engine {
+    /// Settings to build an engine from.
+    ///
+    /// ```
+    /// let engine = headwater::Engine::builder().memory(8 << 20).queue_depth(32).build()?;
+    /// assert_eq!(engine.info().queue_depth, 32);
+    /// # Ok::<(), headwater::Error>(())
+    /// ```
+    pub fn builder() -> EngineBuilder {
+        EngineBuilder::default()
+    }
 }
 
 impl EngineBuilder {
@@ -163,28 +175,7 @@ impl EngineBuilder {
         self.build_with(presence, || Driver::new(&options))
     }
 
-    /// Builds an engine for this thread alone; see [`LocalEngine`].
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir()?;
-    /// # let path = dir.path().join("data");
-    /// # std::fs::write(&path, b"abc")?;
-    /// let engine = headwater::Engine::builder().local()?;
-    /// let file = engine.open(&path)?;
-    /// let bytes = engine.block_on(file.read_at_async(0, 3))?;
-    /// assert_eq!(&bytes[..], b"abc");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`EngineBuilder::build`]; also when no descriptors are left.
-    pub fn local(self) -> Result<LocalEngine> {
-        let local = LocalDriver::new(&self.driver_options()?).map_err(Error::build)?;
-        let engine = self.build_with(Presence::Absent, || Ok(local.driver().clone()))?;
-        Ok(LocalEngine::new(engine, local))
-    }
-
-    fn driver_options(&self) -> Result<DriverOptions> {
+    pub(crate) fn driver_options(&self) -> Result<DriverOptions> {
         Ok(DriverOptions {
             kind: self.driver.clone().or_environment().map_err(Error::build)?,
             queue_depth: self.queue_depth.unwrap_or(Limits::QUEUE_DEPTH_DEFAULT),
@@ -196,7 +187,11 @@ impl EngineBuilder {
         })
     }
 
-    fn build_with(self, presence: Presence, driver: impl FnOnce() -> io::Result<Driver>) -> Result<Engine> {
+    pub(crate) fn build_with(
+        self,
+        presence: Presence,
+        driver: impl FnOnce() -> io::Result<Driver>,
+    ) -> Result<Engine> {
         let Memory { ceiling_bytes: memory_bytes, planned_bytes } = self.memory_for(presence);
         check_memory(memory_bytes)?;
         check_replacement(self.replacement)?;

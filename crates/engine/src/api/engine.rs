@@ -7,7 +7,6 @@ use std::fmt;
 
 use headwater_io::{ArenaStats, DriverStats, PolledRings};
 
-use crate::api::builder::EngineBuilder;
 use crate::api::{ending, upcalls};
 use crate::base::error::{Error, Result};
 use crate::engine::Engine;
@@ -31,7 +30,7 @@ pub struct Info {
     /// Whether the kernel defers completions until the engine's thread asks for them: on a
     /// [`LocalEngine`](crate::LocalEngine), from Linux 6.1.
     pub completions_deferred: bool,
-    /// The memory budget: [`EngineBuilder::memory`]; without it, all memory of the machine.
+    /// The memory budget: [`EngineBuilder::memory`](crate::EngineBuilder::memory); without it, all memory of the machine.
     pub memory_bytes: u64,
     /// Memory registered with the rings; grows as memory is used.
     pub registered_bytes: u64,
@@ -39,7 +38,7 @@ pub struct Info {
     pub registration_refusal: Option<String>,
     /// Maximum number of requests in flight.
     pub queue_depth: u32,
-    /// Number of devices with a profile; see [`EngineBuilder::profiles`].
+    /// Number of devices with a profile; see [`EngineBuilder::profiles`](crate::EngineBuilder::profiles).
     pub profiles: usize,
 }
 
@@ -61,17 +60,6 @@ pub struct Stats {
 }
 
 impl Engine {
-    /// Settings to build an engine from.
-    ///
-    /// ```
-    /// let engine = headwater::Engine::builder().memory(8 << 20).queue_depth(32).build()?;
-    /// assert_eq!(engine.info().queue_depth, 32);
-    /// # Ok::<(), headwater::Error>(())
-    /// ```
-    pub fn builder() -> EngineBuilder {
-        EngineBuilder::default()
-    }
-
     /// The engine that the whole process shares, built on first use: memory as needed while the system has some to spare, the best
     /// driver that it allows. `HEADWATER_DRIVER` (`auto`, `uring`, `threads`) overrides the choice. Another one, with a bound for its
     /// memory for one, is set by [`Engine::set_global`].

@@ -12,11 +12,9 @@ use headwater_core::readahead::ReadaheadLimits;
 use headwater_io::{FileKind, Residency};
 
 use crate::api::async_reader::{AsyncReader, ByteStream};
-use crate::api::async_writer::AsyncWriter;
 use crate::api::contents::Contents;
 use crate::api::memory_file::MemoryFile;
 use crate::api::reader::Reader;
-use crate::api::writer::Writer;
 use crate::base::counters::FileStats;
 use crate::base::error::{Operation, Result};
 use crate::engine::handle::{OFFSET_BYTES_MAX, byte_range};
@@ -144,16 +142,6 @@ impl File {
             return FileStats::default();
         }
         source.inode().map_or_else(FileStats::default, |inode| inode.stats())
-    }
-
-    /// A cursor at byte 0 for writing in this thread.
-    pub fn writer(&self) -> Writer {
-        Writer::new(self)
-    }
-
-    /// A cursor at byte 0 for writing in async tasks, on any runtime.
-    pub fn async_writer(&self) -> AsyncWriter {
-        AsyncWriter::new(self)
     }
 
     /// A cursor at byte 0 for sequential reading in this thread.

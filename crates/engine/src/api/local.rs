@@ -24,6 +24,7 @@ use headwater_io::LocalDriver;
 
 use crate::api::async_reader::{AsyncReader, ByteStream};
 use crate::api::async_writer::AsyncWriter;
+use crate::api::builder::EngineBuilder;
 use crate::api::engine::{Info, Stats};
 use crate::api::eviction_listener::EvictionListener;
 use crate::api::file::File;
@@ -34,8 +35,9 @@ use crate::api::task::Task;
 use crate::api::task_queue::TaskQueue;
 use crate::api::view::View;
 use crate::api::writer::Writer;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::engine::Engine;
+use crate::engine::background::Presence;
 use crate::engine::handle::IoMode;
 
 /// An engine for one thread, for programs with a thread on each processor. The kernel completes its requests when this thread
@@ -72,11 +74,30 @@ pub struct LocalEngine {
     driver: LocalDriver,
 }
 
-impl LocalEngine {
-    pub(crate) fn new(engine: Engine, driver: LocalDriver) -> LocalEngine {
-        LocalEngine { tasks: TaskQueue::new(driver.waker()), engine, driver }
+impl EngineBuilder {
+    /// Builds an engine for this thread alone; see [`LocalEngine`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # std::fs::write(&path, b"abc")?;
+    /// let engine = headwater::Engine::builder().local()?;
+    /// let file = engine.open(&path)?;
+    /// let bytes = engine.block_on(file.read_at_async(0, 3))?;
+    /// assert_eq!(&bytes[..], b"abc");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`EngineBuilder::build`]; also when no descriptors are left.
+    pub fn local(self) -> Result<LocalEngine> {
+        let driver = LocalDriver::new(&self.driver_options()?).map_err(Error::build)?;
+        let engine = self.build_with(Presence::Absent, || Ok(driver.driver().clone()))?;
+        Ok(LocalEngine { tasks: TaskQueue::new(driver.waker()), engine, driver })
     }
+}
 
+impl LocalEngine {
     /// Opens a file as [`OpenOptions::open`] does, in [`IoMode::Auto`].
     ///
     /// # Errors

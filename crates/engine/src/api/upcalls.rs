@@ -24,6 +24,7 @@ use crate::engine::{Shared, Upcalls, reclaim};
 use crate::inode::table::{WasClosed, WasLast};
 use crate::inode::{ALL_PAGES, Inode};
 use crate::write::fsync;
+use crate::write::window_flush;
 use crate::write::writeback::{self, Awaited, SYNC_RUNS};
 
 /// The upcalls of every engine.
@@ -107,6 +108,7 @@ fn closed_files_max(shared: &Shared) -> usize {
 pub(crate) fn maintain(shared: &Shared) -> Pause {
     shared.arena.prepare();
     shared.cache.writes.complete_arrived();
+    window_flush::flush_old(shared);
     writeback::begin_old(shared);
     shared.watch.drain();
     let leases = shared.leases.maintain();

@@ -49,11 +49,14 @@ pub struct Writer {
     buffer_bytes_max: usize,
 }
 
-impl Writer {
-    pub(crate) fn new(file: &File) -> Writer {
-        Writer { file: file.clone(), position_bytes: 0, buffer: Vec::new(), buffer_bytes_max: 0 }
+impl File {
+    /// A cursor at byte 0 for writing in this thread.
+    pub fn writer(&self) -> Writer {
+        Writer { file: self.clone(), position_bytes: 0, buffer: Vec::new(), buffer_bytes_max: 0 }
     }
+}
 
+impl Writer {
     /// The writer at `offset_bytes` instead of where it was; for one that has not written yet.
     ///
     /// # Panics

@@ -119,15 +119,17 @@ fn stray_arrived(inode: &Inode, stray: &Stray) {
     stray.completion.over();
 }
 
-/// Writes back windows that were not written back for [`WINDOW_AGE`]. Blocks for the device. While something else holds the size
-/// lock, which may be a task that is not polled, this is left to a later call.
-pub(crate) fn flush_old(shared: &Shared, inode: &Arc<Inode>) {
+/// Writes back windows that were not written back for [`WINDOW_AGE`]. Blocks for the device. Those of a file whose size lock something
+/// else holds, which may be a task that is not polled, are left to a later call.
+pub(crate) fn flush_old(shared: &Shared) {
     let now = shared.driver.now();
     let is_old = |window: &Arc<Window>| now.saturating_duration_since(window.unsaved().asked) >= WINDOW_AGE;
-    if inode.dirty.windows.all().iter().any(is_old)
-        && let Some(size_lock) = inode.dirty.size_lock.try_lock()
-    {
-        flush_and_close(shared, inode, &size_lock);
+    for inode in shared.cache.writes.dirty_files() {
+        if inode.dirty.windows.all().iter().any(is_old)
+            && let Some(size_lock) = inode.dirty.size_lock.try_lock()
+        {
+            flush_and_close(shared, &inode, &size_lock);
+        }
     }
 }
 

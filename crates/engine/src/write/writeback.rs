@@ -38,7 +38,6 @@ use crate::inode::dirty::{Dirty, State};
 use crate::inode::errseq::Cause;
 use crate::inode::page_write::PageWrite;
 use crate::inode::{ALL_PAGES, Inode};
-use crate::write::window_flush;
 
 /// The result of [`begin`].
 #[derive(Clone, Copy, Debug)]
@@ -391,7 +390,6 @@ pub(crate) fn begin_any(shared: &Shared) -> u64 {
 pub(crate) fn begin_old(shared: &Shared) {
     let now = shared.driver.now();
     for inode in shared.cache.writes.dirty_files() {
-        window_flush::flush_old(shared, &inode);
         let is_due = {
             let state = inode.dirty.lock();
             let is_old = has_passed(state.dirty_since, DIRTY_AGE, now) == Some(true) || inode.is_closed();

@@ -42,11 +42,14 @@ pub struct Batch {
     count: usize,
 }
 
-impl Batch {
-    pub(crate) fn new(driver: &Driver) -> Batch {
-        Batch { driver: driver.clone(), requests: Vec::new(), count: 0 }
+impl Driver {
+    /// Requests to be submitted and waited for together.
+    pub fn batch(&self) -> Batch {
+        Batch { driver: self.clone(), requests: Vec::new(), count: 0 }
     }
+}
 
+impl Batch {
     /// Adds a request. Nothing is submitted yet.
     ///
     /// # Errors

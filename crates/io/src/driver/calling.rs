@@ -40,6 +40,67 @@ enum State {
     Refused(Option<Box<Work>>),
 }
 
+impl Driver {
+    /// Makes a system call with the caller's own descriptor and buffers. It starts at once if there is a place in the queue; else it
+    /// waits in order. Never blocks. Refused calls ([`RejectReason::Forked`], [`RejectReason::TooMany`]) are ready at once, with that
+    /// error.
+    ///
+    /// # Panics
+    /// On a local driver when called by another thread than the one that built it.
+    pub fn call<T: CallOutput>(&self, call: Call<T>) -> Calling<T> {
+        if self.is_forked() {
+            return Calling::refused(call.work, RejectReason::Forked);
+        }
+        self.check_thread();
+        let queue = self.pick(self.ordinary_queues()).for_work(&call.work);
+        Calling::submit(queue, call, Start::Now)
+    }
+
+    /// Makes calls together, waits for all, and passes the result of each to `each` with its number: one system call and one lock for up to 32
+    /// of them, where the operations of all can be carried out by a ring. Blocks.
+    ///
+    /// ```
+    /// use std::{fs::File, sync::Arc};
+    /// use headwater_io::{Call, Driver, DriverOptions};
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("data");
+    /// # std::fs::write(&path, vec![7; 40_000])?;
+    /// let driver = Driver::new(&DriverOptions::default())?;
+    /// let file = Arc::new(File::open(&path)?);
+    /// let reads = (0..10).map(|part| Call::pread(file.clone(), vec![0; 4000], part * 4000));
+    /// driver.call_all(reads, |_, read| assert!(read.result.unwrap() == 4000 && read.given.1 == [7; 4000]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// On a local driver when called by another thread than the one that built it. If `each` panics, calls that were not yet submitted
+    /// are not made.
+    #[inline]
+    pub fn call_all<T: CallOutput>(
+        &self,
+        calls: impl IntoIterator<Item = Call<T>>,
+        mut each: impl FnMut(usize, T),
+    ) {
+        let mut requests: Vec<Request> = calls.into_iter().map(|call| Request::Call(call.work)).collect();
+        let mut each = |place, work| each(place, call::returned(work));
+        if self.is_forked() {
+            let refused = requests.into_iter().map(|request| Calls::rejected(request, RejectReason::Forked));
+            return refused.enumerate().for_each(|(place, work)| each(place, work));
+        }
+        self.check_thread();
+        let ring = self.pick(self.ordinary_queues());
+        // One queue takes all.
+        let for_each = requests.iter().map(|request| match request {
+            Request::Call(work) => ring.for_work(work),
+            _ => ring,
+        });
+        let queue = for_each.into_iter().find(|queue| !Arc::ptr_eq(queue, ring)).unwrap_or(ring);
+        let mut under_way = UnderWay::<Calls>::new(queue);
+        under_way.submit(&mut requests, &mut each);
+        under_way.wait(each);
+    }
+}
+
 impl<T: CallOutput> Calling<T> {
     pub(crate) fn submit(queue: &Arc<Queue>, call: Call<T>, start: Start) -> Calling<T> {
         match Completion::submit(queue, Request::Call(call.work), Urgency::Demand, start) {
@@ -105,32 +166,6 @@ impl<T> fmt::Debug for Calling<T> {
             State::Refused(_) => f.write_str("Calling(refused)"),
         }
     }
-}
-
-/// See [`Driver::call_all`].
-#[inline]
-pub(super) fn call_all<T: CallOutput>(
-    driver: &Driver,
-    calls: impl IntoIterator<Item = Call<T>>,
-    mut each: impl FnMut(usize, T),
-) {
-    let mut requests: Vec<Request> = calls.into_iter().map(|call| Request::Call(call.work)).collect();
-    let mut each = |place, work| each(place, call::returned(work));
-    if driver.is_forked() {
-        let refused = requests.into_iter().map(|request| Calls::rejected(request, RejectReason::Forked));
-        return refused.enumerate().for_each(|(place, work)| each(place, work));
-    }
-    driver.check_thread();
-    let ring = driver.pick(driver.ordinary_queues());
-    // One queue takes all.
-    let for_each = requests.iter().map(|request| match request {
-        Request::Call(work) => ring.for_work(work),
-        _ => ring,
-    });
-    let queue = for_each.into_iter().find(|queue| !Arc::ptr_eq(queue, ring)).unwrap_or(ring);
-    let mut under_way = UnderWay::<Calls>::new(queue);
-    under_way.submit(&mut requests, &mut each);
-    under_way.wait(each);
 }
 
 /// Calls as a batch.

@@ -1,28 +1,23 @@
-//! Completion: the handle of a request under way; plugs, which submit requests together.
+//! Completion: the handle of a request under way.
 //!
 //! ```text
 //!   Driver::submit ──► Completion: wait (blocks) | poll (any executor) | drop (the I/O goes on without its owner)
-//!   Driver::plug ────► Plug: submits at once when dropped ──► Completion each
 //! ```
 //!
 //! Owns: the right to a request's result.
-//! Does not own: the request (slot), requests that are waited for together (batch).
-//! Invariants: I4 dropping any of these at any moment frees nothing that the device still uses.
+//! Does not own: the request (slot), requests that are submitted together (plug) or waited for together (batch).
+//! Invariants: I4 dropping it at any moment frees nothing that the device still uses.
 
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use crate::backend::threads::carry_out_here;
 use crate::driver::Driver;
-use crate::driver::calling::Calling;
 use crate::driver::queue::{Backend, Queue, Start};
 use crate::file::{OpenFile, Route};
 use crate::memory::arena::{Arena, Urgency};
-use crate::request::call::{Call, CallOutput};
 use crate::request::slot_table::SlotId;
 use crate::request::work::Work;
 use crate::request::{Finished, Rejected, Request, Transfer};
@@ -40,6 +35,30 @@ pub struct Completion {
     ends_here: bool,
     /// The queue's stalls when the request was submitted, or was last begun again.
     stalls: u64,
+}
+
+impl Driver {
+    /// Accepts a request. It starts at once if there is a place in the queue; else it waits in order, unless it is
+    /// readahead. Never blocks. Readahead leaves places to demand.
+    ///
+    /// # Errors
+    /// The request itself with the reason; [`RejectReason::NoPlace`] only for readahead.
+    ///
+    /// # Panics
+    /// If the request moves no byte, does not fit its memory, begins beyond 2^63 - 1, or takes the direct route on a file without
+    /// one or with an offset or length that is not a multiple of [`DirectAlignment::offset`](crate::DirectAlignment); if a [`WriteBack`](crate::WriteBack) skips a page or has more than 1024 pieces; on a local driver when called by another
+    /// thread than the one that built it.
+    #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
+    pub fn submit(&self, request: impl Into<Request>, urgency: Urgency) -> Result<Completion, Rejected> {
+        let request = request.into();
+        // First of all: another thread of the parent may hold the locks that even the choice of a queue takes.
+        if self.is_forked() {
+            return Err(Rejected { request, reason: RejectReason::Forked });
+        }
+        self.check_thread();
+        let queue = self.pick(self.queues_for(&request));
+        Completion::submit(queue, request, urgency, Start::Now)
+    }
 }
 
 impl Completion {
@@ -335,81 +354,3 @@ pub struct Stuck;
 /// devices answer before.
 const STUCK_LOOK: Duration = Duration::from_millis(1);
 const STUCK_LOOK_MAX: Duration = Duration::from_millis(500);
-
-/// Submits requests together: requests submitted through it reach the kernel in one system call when it is dropped or flushed, or
-/// when a caller waits for one of them before that.
-pub struct Plug<'a> {
-    driver: &'a Driver,
-    /// Queues with staged requests, at most one of each kind of ring.
-    queues: SmallVec<[Arc<Queue>; 2]>,
-}
-
-impl<'a> Plug<'a> {
-    pub(crate) fn new(driver: &'a Driver) -> Plug<'a> {
-        Plug { driver, queues: SmallVec::new() }
-    }
-
-    /// As [`Driver::submit`].
-    ///
-    /// # Errors
-    /// Those of [`Driver::submit`].
-    ///
-    /// # Panics
-    /// When [`Driver::submit`] does.
-    #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
-    pub fn submit(&mut self, request: impl Into<Request>, urgency: Urgency) -> Result<Completion, Rejected> {
-        let request = request.into();
-        if self.driver.is_forked() {
-            return Err(Rejected { request, reason: RejectReason::Forked });
-        }
-        self.driver.check_thread();
-        let queue = self.queue_among(self.driver.queues_for(&request));
-        Completion::submit(&queue, request, urgency, Start::Staged)
-    }
-
-    /// The one that this has staged requests in already, else one that takes them from now on.
-    fn queue_among(&mut self, queues: &'a [Arc<Queue>]) -> Arc<Queue> {
-        let chosen = self.queues.iter().find(|chosen| queues.iter().any(|queue| Arc::ptr_eq(queue, chosen)));
-        match chosen {
-            Some(queue) => queue.clone(),
-            None => {
-                let queue = self.driver.pick(queues).clone();
-                queue.plug();
-                self.queues.push(queue.clone());
-                queue
-            }
-        }
-    }
-
-    /// As [`Driver::call`].
-    ///
-    /// # Panics
-    /// When [`Driver::call`] does.
-    pub fn call<T: CallOutput>(&mut self, call: Call<T>) -> Calling<T> {
-        if self.driver.is_forked() {
-            return Calling::refused(call.work, RejectReason::Forked);
-        }
-        self.driver.check_thread();
-        let queue = self.queue_among(self.driver.ordinary_queues());
-        Calling::submit(queue.for_work(&call.work), call, Start::Staged)
-    }
-
-    /// Submits the staged requests to the kernel.
-    pub fn flush(&mut self) {
-        // Requests that the parent staged are for the parent to submit.
-        let queues = self.queues.drain(..).filter(|queue| !queue.is_forked());
-        queues.for_each(|queue| queue.unplug());
-    }
-}
-
-impl fmt::Debug for Plug<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Plug({} rings)", self.queues.len())
-    }
-}
-
-impl Drop for Plug<'_> {
-    fn drop(&mut self) {
-        self.flush();
-    }
-}

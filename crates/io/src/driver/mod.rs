@@ -1,4 +1,4 @@
-//! Driver: accepts requests, spreads them over queues, and completes them on one of three backends.
+//! Driver: queues of requests, which one of three backends carries out.
 //!
 //! ```text
 //!   submit ──► queue: the thread's own, or the least loaded ──► slot ─┬─ uring:   SQE, io_uring_enter
@@ -7,15 +7,17 @@
 //!   queues of a uring driver: a ring for each processor; polled ones beside them for devices that poll
 //! ```
 //!
-//! Owns: the queues, and the choice of one for each request.
-//! Does not own: which driver there is (choice), request state (slots), memory (arena), the work of a queue.
-//! Invariants: I4 dropping a [`Completion`] or the [`Driver`] at any moment frees nothing that the device still uses.
+//! Owns: the queues, and the choice of one for each request; calls that are carried out at once, in the calling thread.
+//! Does not own: which driver there is (choice), the ways to submit (completion, plug, batch, calling), request state (slots),
+//! memory (arena), the work of a queue.
+//! Invariants: I4 dropping a [`Driver`] at any moment frees nothing that the device still uses.
 
 pub(crate) mod batch;
 pub(crate) mod calling;
 pub(crate) mod choice;
 pub(crate) mod completion;
 pub(crate) mod local;
+pub(crate) mod plug;
 pub(crate) mod queue;
 
 use std::cell::Cell;
@@ -29,15 +31,11 @@ use headwater_core::units::ByteRange;
 
 use crate::backend::sim::Sim;
 use crate::backend::uring::{DevicePolling, Sharing, polled_read_works};
-use crate::driver::batch::Batch;
-use crate::driver::calling::Calling;
 use crate::driver::choice::{Choice, DriverKind, DriverOptions, Polling};
-use crate::driver::completion::{Completion, Plug};
-use crate::driver::queue::{Backend, Queue, Start};
+use crate::driver::queue::{Backend, Queue};
 use crate::file::{Allocated, AppendFile, Appended, OpenFile, Route};
-use crate::memory::arena::{Arena, ArenaKey, Urgency};
-use crate::request::call::{Call, CallOutput};
-use crate::request::{Rejected, Request};
+use crate::memory::arena::{Arena, ArenaKey};
+use crate::request::Request;
 use crate::system::fork::ProcessMark;
 use crate::system::reject::RejectReason;
 use crate::system::sys::SyncScope;
@@ -176,81 +174,6 @@ impl Driver {
             completions_deferred,
             queue_depth: self.inner.options.queue_depth,
         }
-    }
-
-    /// Accepts a request. It starts at once if there is a place in the queue; else it waits in order, unless it is
-    /// readahead. Never blocks. Readahead leaves places to demand.
-    ///
-    /// # Errors
-    /// The request itself with the reason; [`RejectReason::NoPlace`] only for readahead.
-    ///
-    /// # Panics
-    /// If the request moves no byte, does not fit its memory, begins beyond 2^63 - 1, or takes the direct route on a file without
-    /// one or with an offset or length that is not a multiple of [`DirectAlignment::offset`](crate::DirectAlignment); if a [`WriteBack`](crate::WriteBack) skips a page or has more than 1024 pieces; on a local driver when called by another
-    /// thread than the one that built it.
-    #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
-    pub fn submit(&self, request: impl Into<Request>, urgency: Urgency) -> Result<Completion, Rejected> {
-        let request = request.into();
-        // First of all: another thread of the parent may hold the locks that even the choice of a queue takes.
-        if self.is_forked() {
-            return Err(Rejected { request, reason: RejectReason::Forked });
-        }
-        self.check_thread();
-        let queue = self.pick(self.queues_for(&request));
-        Completion::submit(queue, request, urgency, Start::Now)
-    }
-
-    /// Makes a system call with the caller's own descriptor and buffers. It starts at once if there is a place in the queue; else it
-    /// waits in order. Never blocks. Refused calls ([`RejectReason::Forked`], [`RejectReason::TooMany`]) are ready at once, with that
-    /// error.
-    ///
-    /// # Panics
-    /// On a local driver when called by another thread than the one that built it.
-    pub fn call<T: CallOutput>(&self, call: Call<T>) -> Calling<T> {
-        if self.is_forked() {
-            return Calling::refused(call.work, RejectReason::Forked);
-        }
-        self.check_thread();
-        let queue = self.pick(self.ordinary_queues()).for_work(&call.work);
-        Calling::submit(queue, call, Start::Now)
-    }
-
-    /// Makes calls together, waits for all, and passes the result of each to `each` with its number: one system call and one lock for up to 32
-    /// of them, where the operations of all can be carried out by a ring. Blocks.
-    ///
-    /// ```
-    /// use std::{fs::File, sync::Arc};
-    /// use headwater_io::{Call, Driver, DriverOptions};
-    /// # let directory = tempfile::tempdir()?;
-    /// # let path = directory.path().join("data");
-    /// # std::fs::write(&path, vec![7; 40_000])?;
-    /// let driver = Driver::new(&DriverOptions::default())?;
-    /// let file = Arc::new(File::open(&path)?);
-    /// let reads = (0..10).map(|part| Call::pread(file.clone(), vec![0; 4000], part * 4000));
-    /// driver.call_all(reads, |_, read| assert!(read.result.unwrap() == 4000 && read.given.1 == [7; 4000]));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Panics
-    /// On a local driver when called by another thread than the one that built it. If `each` panics, calls that were not yet submitted
-    /// are not made.
-    #[inline]
-    pub fn call_all<T: CallOutput>(
-        &self,
-        calls: impl IntoIterator<Item = Call<T>>,
-        each: impl FnMut(usize, T),
-    ) {
-        calling::call_all(self, calls, each);
-    }
-
-    /// A scope whose requests go to the kernel in one system call.
-    pub fn plug(&self) -> Plug<'_> {
-        Plug::new(self)
-    }
-
-    /// Requests to be submitted and waited for together.
-    pub fn batch(&self) -> Batch {
-        Batch::new(self)
     }
 
     /// From now on, rings register each 2 MiB of this arena on first use, up to the limit of locked memory, so that the kernel need
@@ -578,5 +501,160 @@ static NEXT_HOME: AtomicUsize = AtomicUsize::new(0);
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Driver").field("info", &self.info()).field("stats", &self.stats()).finish()
+    }
+}
+
+/// What miri runs of the low-level interface, beside the tests of arena, page cache, slots and quota. It cannot run, and tests on a
+/// kernel do instead:
+///
+/// | what | because miri lacks |
+/// |---|---|
+/// | rings: submission, completions, registered memory, polled and local drivers | `io_uring_setup(2)` |
+/// | `ChangeWatch`, `Watched` | `fanotify_init(2)`, `name_to_handle_at(2)` |
+/// | `Lease`, `LeaseWatch` | `F_SETLEASE`, signals |
+/// | `LiveMemory`, `MappedFile` | `mmap(2)` of a file, `userfaultfd(2)` |
+/// | `Pressure`, `device_number` and the like | files of `/proc` and `/sys`, `statfs(2)` |
+/// | direct I/O, `OpenFile::read_direct_first`, what the kernel's page cache holds | `O_DIRECT`, `cachestat(2)`, `preadv2(2)` |
+/// | `fallocate(2)` below `allocate`, `reserve` and `extend` | that call: here they find it unsupported |
+/// | children, and all that refuses to work in them | `fork(2)` |
+#[cfg(all(test, not(headwater_loom)))]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use super::*;
+    use crate::backend::sim::SimOptions;
+    use crate::file::{Access, Allocated, AppendFile, Creation, DirectIo, OpenFile, Route};
+    use crate::memory::arena::{Arena, Extents, Urgency};
+    use crate::request::call::Call;
+    use crate::request::{Fsync, Request, Transfer};
+    use crate::system::sys::{Direction, SyncScope};
+
+    /// Goal: every way to ask a driver and to get the answer touches only what is the request's. Method: under miri, requests in one
+    /// piece and in several, alone, plugged and in a batch; waited for, polled, cancelled and given up.
+    #[test]
+    fn every_way_of_asking() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let contents: Vec<u8> = (0..12_288_u32).map(|at| (at % 251) as u8).collect();
+        std::fs::write(&path, &contents).unwrap();
+        let file = Arc::new(OpenFile::open(&path, DirectIo::Off, Access::ReadWrite).unwrap());
+        let arena = Arena::new(4 << 20).unwrap();
+        let options = DriverOptions { kind: DriverKind::Threads, queue_depth: 2, ..DriverOptions::default() };
+        let driver = Driver::new(&options).unwrap();
+        let transfer = |direction, sizes: &[usize]| {
+            let mut extents: Extents =
+                sizes.iter().map(|&bytes| arena.allocate(bytes, Urgency::Demand).unwrap()).collect();
+            let bytes = extents.iter_mut().flat_map(|extent| extent.iter_mut());
+            bytes.zip(&contents).for_each(|(byte, &is)| *byte = is);
+            let (file, route, length_bytes) = (file.clone(), Route::Buffered, sizes.iter().sum());
+            Transfer { direction, file, route, offset_bytes: 0, length_bytes, extents }
+        };
+        let read = |sizes: &[usize]| transfer(Direction::Read, sizes);
+        let write = transfer(Direction::Write, &[4096, 8192]);
+        let submit = |request: Request| driver.submit(request, Urgency::Demand).unwrap();
+        assert_eq!(submit(write.into()).wait().result.unwrap(), 12_288);
+        let mut plug = driver.plug();
+        let plugged = plug.submit(read(&[4096, 4096]), Urgency::Demand).unwrap();
+        drop(plug);
+        drop(submit(read(&[4096]).into()));
+        let cancelled = submit(read(&[4096]).into());
+        cancelled.cancel();
+        drop(cancelled.wait());
+        let mut polled = submit(read(&[4096]).into());
+        let _ = polled.poll(&mut Context::from_waker(Waker::noop())).is_ready();
+        drop(polled);
+        let finished = plugged.wait();
+        assert!(finished.extents.iter().flat_map(|extent| extent.iter()).eq(&contents[..8192]));
+        submit(Fsync { file: file.clone(), scope: SyncScope::Data }.into()).wait().result.unwrap();
+        let mut batch = driver.batch();
+        batch.push(read(&[8192])).unwrap();
+        batch.push(Request::Nop).unwrap();
+        batch.finish(|_, finished| assert!(finished.result.is_ok()));
+        let mut buffer = [0; 100];
+        assert_eq!(driver.read_blocking(&file, Route::Buffered, &mut buffer, 50).unwrap(), 100);
+        assert_eq!(buffer, contents[50..150]);
+        assert_eq!(driver.write_blocking(&file, Route::Buffered, &buffer, 50).unwrap(), 100);
+        drop(driver);
+        drop(finished);
+        assert_eq!(arena.stats().used_bytes, 0);
+    }
+
+    /// Goal: I1, I4: a call's descriptor and buffers are touched by the driver alone until they come back. Method: under miri, on the drivers
+    /// that it can run: every kind of transfer, waited for, polled, cancelled, dropped and leaked.
+    #[test]
+    fn every_way_of_calling() {
+        let sim = SimOptions { repolls: false, ..SimOptions::hostile(5) };
+        for kind in [DriverKind::Threads, DriverKind::Sim(sim)] {
+            let directory = tempfile::tempdir().unwrap();
+            let options = std::fs::File::options().read(true).write(true).create(true).truncate(true).clone();
+            let file = Arc::new(options.open(directory.path().join("file")).unwrap());
+            let options = DriverOptions { kind, queue_depth: 2, ..DriverOptions::default() };
+            let driver = Driver::new(&options).unwrap();
+            let parts = vec![vec![1; 3000], vec![2; 3000], vec![3; 100]];
+            let written = driver.call(Call::pwritev(file.clone(), parts, 10)).wait();
+            assert_eq!((written.result.unwrap(), written.given.1.len()), (6100, 3));
+            driver.call(Call::pwrite(file.clone(), [9; 10], 0)).wait().result.unwrap();
+            let mut plug = driver.plug();
+            let mut calls: Vec<_> =
+                (0..5).map(|_| plug.call(Call::preadv(file.clone(), vec![[0_u8; 2000]; 2], 0))).collect();
+            drop(plug);
+            let polled = std::pin::Pin::new(&mut calls[0]).poll(&mut Context::from_waker(Waker::noop()));
+            drop((polled, calls.remove(0)));
+            calls[0].cancel();
+            let read = calls.pop().unwrap().wait();
+            assert_eq!(read.result.unwrap(), 4000);
+            assert_eq!((read.given.1[0][9], read.given.1[0][10], read.given.1[1][1010]), (9, 1, 2));
+            drop(calls);
+            let chain = || {
+                Call::nop(vec![0; 10]).then(Call::pwrite(file.clone(), [9; 10], 0)).then(Call::nop("given"))
+            };
+            let ((nothing, _), last) = driver.call(chain()).wait();
+            assert_eq!((nothing.given.len(), last.given), (10, "given"));
+            drop(driver.call(chain().keeping(vec![1; 10])));
+            let reads = (0..5).map(|part| Call::pread(file.clone(), vec![0; 100], 10 + part * 100));
+            driver.call_all(reads, |_, read| assert!(read.result.is_ok() && read.given.1 == [1; 100]));
+            let short = driver.call(Call::pread(file.clone(), vec![0; 200], 6000)).wait();
+            assert_eq!(short.result.unwrap(), 110);
+            assert!(short.given.1[10..110].iter().all(|&byte| byte == 3) && short.given.1[9] == 2);
+            driver.attend();
+            drop((driver, short.given, read.given));
+            // `written` has the other.
+            assert_eq!(Arc::strong_count(&file), 2);
+        }
+    }
+
+    /// Goal: every call by which the calling thread changes a file, and asks for its room, touches only what it was given, and does what
+    /// it says. Method: under miri, on the drivers that it can run.
+    #[test]
+    fn every_way_of_changing_a_file() {
+        let sim = SimOptions { short_per_mille: 0, transient_per_mille: 0, ..SimOptions::hostile(3) };
+        for kind in [DriverKind::Threads, DriverKind::Sim(sim)] {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("file");
+            let options = DriverOptions { kind, queue_depth: 2, ..DriverOptions::default() };
+            let driver = Driver::new(&options).unwrap();
+            let creation = Creation::New;
+            let file = OpenFile::create(&path, DirectIo::Off, Access::ReadWrite, creation).unwrap();
+            let appending = AppendFile::open(&file, &path).unwrap();
+            for (bytes, offset_bytes) in [(&b"head"[..], 0), (b"", 4), (b"water", 4)] {
+                let appended = driver.append_blocking(&appending, bytes).unwrap();
+                assert_eq!((appended.offset_bytes, appended.length_bytes), (offset_bytes, bytes.len()));
+            }
+            assert_eq!(appending.append(b"!").unwrap().offset_bytes, 9);
+            driver.set_len_blocking(&file, 9).unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), b"headwater");
+            assert_eq!(driver.allocate_blocking(&file, ByteRange::new(7, 7)).unwrap(), Allocated::Yes);
+            let reaches = driver.allocate_blocking(&file, ByteRange::new(0, 5000)).unwrap();
+            let length_bytes = if reaches == Allocated::Yes { 5000 } else { 9 };
+            driver.reserve_blocking(&file, ByteRange::new(0, 9000)).unwrap();
+            assert_eq!(file.length_bytes().unwrap(), length_bytes);
+            driver.extend_blocking(&file, 7000).unwrap();
+            driver.extend_blocking(&file, 6000).unwrap();
+            assert_eq!(file.length_bytes().unwrap(), 7000);
+            driver.sync_blocking(&file, SyncScope::All).unwrap();
+            let contents = std::fs::read(&path).unwrap();
+            assert!(contents.starts_with(b"headwater") && contents[9..].iter().all(|&byte| byte == 0));
+            assert_eq!((contents.len(), file.links().unwrap()), (7000, 1));
+        }
     }
 }

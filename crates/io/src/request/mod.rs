@@ -10,6 +10,7 @@
 //! Does not own: the slot that it occupies.
 //! Invariants: I1, I4: extents and pins are inside the request from submission to completion.
 
+pub(crate) mod active;
 pub(crate) mod attempt;
 pub(crate) mod attributes;
 pub(crate) mod call;

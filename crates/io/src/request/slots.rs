@@ -17,7 +17,8 @@ use std::task::Waker;
 use std::thread::{self, Thread};
 
 use crate::memory::arena::Urgency;
-use crate::request::attempt::{Active, Attempt, AttemptId, Verdict};
+use crate::request::active::Active;
+use crate::request::attempt::{Attempt, AttemptId, Verdict};
 use crate::request::slot_table::{Begun, CompletedBatch, SlotId, SlotIds, SlotTable};
 use crate::request::work::Work;
 use crate::request::{Finished, Request};

@@ -28,7 +28,6 @@ use smallvec::SmallVec;
 
 use crate::request::attempt::{Attempt, Segments, SyncAttempt, TransferAttempt, Verdict, build_segments};
 use crate::request::attributes::Attributes;
-use crate::request::call::output::EndedSteps;
 use crate::request::slot_table::TOGETHER;
 use crate::system::calls::SystemCall;
 use crate::system::sys::{self, Direction, IoSegment, SyncScope};
@@ -147,7 +146,7 @@ impl Work {
     }
 
     /// The steps, for their results.
-    pub(crate) fn ended_steps(&mut self) -> EndedSteps<'_> {
+    pub(crate) fn ended_steps(&mut self) -> std::slice::IterMut<'_, Step> {
         self.steps.iter_mut()
     }
 
@@ -170,7 +169,7 @@ impl Work {
         self.steps[self.at].prepare(segments, is_cancelled)
     }
 
-    /// As [`Active::record`](super::attempt::Active).
+    /// As [`Active::record`](super::active::Active).
     pub(super) fn record(
         &mut self,
         result: io::Result<usize>,

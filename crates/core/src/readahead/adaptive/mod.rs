@@ -35,6 +35,7 @@
 
 mod direction;
 mod issued;
+mod reach;
 mod run;
 mod sizing;
 mod starts;
@@ -51,10 +52,11 @@ use crate::units::{ByteRange, PAGE_SIZE_BYTES, PageIndex, PageRange};
 
 use direction::{Direction, Span};
 use issued::{Issue, Issued};
+use reach::{Bounds, Tools};
 use run::Run;
 use sizing::Sizing;
 use starts::{Progression, Starts};
-use stream::{Bounds, Pattern, Seen, Stream, Tools};
+use stream::{Pattern, Seen, Stream};
 use stride::Stride;
 
 /// The policy of one file.

@@ -19,7 +19,7 @@
 //! States: new -> ramping -> steady, all by `follow`; restarted `[follow of a miss within what was read ahead]`.
 
 use super::direction::Span;
-use super::stream::{Heard, Reach};
+use super::reach::{Heard, Reach};
 use crate::readahead::Outcome;
 
 /// Places of one run: see the drawing.

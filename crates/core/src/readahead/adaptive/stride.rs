@@ -20,7 +20,7 @@
 //! `[follow says Escaped]`.
 
 use super::direction::Span;
-use super::stream::{Heard, Reach};
+use super::reach::{Heard, Reach};
 use crate::readahead::Outcome;
 
 /// Places and lengths of one stride.
