@@ -127,7 +127,7 @@ pub enum PageEvent {
         address: usize,
     },
     /// It is written to the file now: what is stored through a mapping from here on needs another
-    /// [`CachedFile::mark_dirty`], so protect it.
+    /// [`CachedFile::mark_dirty`](crate::CachedFile::mark_dirty), so protect it.
     WriteBack {
         /// The page.
         page: PageIndex,
