@@ -187,6 +187,11 @@ impl Dirty {
         self.overlaps(range) || self.was_written(version.written, range)
     }
 
+    /// As [`Dirty::has_changed`], for pages outside of windows. Called under the lock of the state.
+    pub(crate) fn have_changed(&self, state: &State, version: ContentVersion, pages: PageRange) -> bool {
+        state.dirty.first_dirty(pages).is_some() || self.was_written(version.written, pages.bytes())
+    }
+
     /// Whether a device write after the first `before` may have touched this range.
     fn was_written(&self, before: u64, range: ByteRange) -> bool {
         let recently = self.recently();

@@ -13,7 +13,7 @@ use crate::inode::dirty::{ContentVersion, State};
 pub(super) struct Base {
     pub(super) page: PageIndex,
     pub(super) bytes: Vec<u8>,
-    /// Valid if nothing was changed or written to the device since, and the device had the page then.
+    /// Valid if the page was not changed or written to the device since, and the device had it then.
     version: ContentVersion,
 }
 
@@ -24,10 +24,11 @@ impl Base {
         Base { page: PageIndex::containing(range.start), bytes, version }
     }
 
-    /// Whether the page, which is not cached, is still as it was read: nothing was changed or written since. Nor may it have been
-    /// in flight when it was read: a page may leave the cache after its write ends and before that is recorded.
+    /// Whether the page, which is not cached, is still as it was read. Nor may it have been in flight when it was read: a page may
+    /// leave the cache after its write ends and before that is recorded. What is written beside the page does not count: beside a busy
+    /// writer, no page would stay as it was read.
     pub(super) fn is_as_now(&self, inode: &Inode, state: &State) -> bool {
         let pages = PageRange::new(self.page, self.page + PageCount::new(1));
-        self.version == inode.dirty.version() && state.dirty.first_dirty(pages).is_none()
+        !inode.dirty.have_changed(state, self.version, pages)
     }
 }

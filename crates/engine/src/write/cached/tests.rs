@@ -33,7 +33,7 @@ fn a_page_written_since_it_was_read_is_read_again() {
     bench.file.sync_data().unwrap();
     bench.drop_pages();
     finish(write);
-    bench.assert_merged();
+    bench.assert_merged_with(3);
 }
 
 /// Goal: as above, if the page was written to before it was read past the cache, and has reached the device since. Method: the
@@ -58,7 +58,26 @@ fn a_page_being_written_when_it_was_read_is_read_again() {
         write.wait(next).unwrap();
         finish(write);
     }
-    bench.assert_merged();
+    bench.assert_merged_with(3);
+}
+
+/// Goal: a page that was read past the cache is used although something was written beside it, so that a busy writer does not keep
+/// others waiting. Method: a write to a part of it waits for memory; another page is written, also to the device.
+#[test]
+fn a_page_beside_which_was_written_is_used() {
+    let bench = Bench::new(&[1; 3 * LENGTH]);
+    let mut held = bench.all_memory();
+    let mut write = bench.write_a_part();
+    let next = write.advance(&PART).unwrap();
+    write.wait(next.expect("there is no memory")).unwrap();
+    held.clear();
+    bench.file.write_all_at(&[3; LENGTH], 2 * LENGTH as u64).unwrap();
+    bench.file.sync_data().unwrap();
+    bench.file.write_all_at(&[3; LENGTH], 2 * LENGTH as u64).unwrap();
+    bench.drop_pages();
+    assert!(write.advance(&PART).unwrap().is_none() && write.base.is_none(), "it is read again");
+    drop(write);
+    bench.assert_merged_with(1);
 }
 
 /// Goal: a write beyond the end that is dropped before its bytes are in the file removes the gap of zeros that it made; only the
@@ -134,9 +153,9 @@ impl Bench {
         assert!(!self.inode().pages.holds(PageIndex::new(0)));
     }
 
-    /// Asserts that the file has the bytes written to all of it, and those written to a part of it after that.
-    fn assert_merged(&self) {
-        let mut expected = [3; LENGTH];
+    /// Asserts that the file begins with this byte in all places, but for those that a part was written to after that.
+    fn assert_merged_with(&self, byte: u8) {
+        let mut expected = [byte; LENGTH];
         expected[PART_START..][..PART.len()].copy_from_slice(&PART);
         let mut found = [0; LENGTH];
         self.file.read_exact_at(&mut found, 0).unwrap();
