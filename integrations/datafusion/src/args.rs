@@ -78,6 +78,10 @@ pub struct Run {
     /// The same process has run the same query before.
     #[arg(long)]
     pub warm: bool,
+    /// With `--cold`: the process has run the same query before, as one that serves queries has, so that its memory is in use already; then
+    /// nothing of the files is in any cache.
+    #[arg(long, conflicts_with = "warm")]
+    pub after_a_run: bool,
     /// Bound of headwater's memory, like 512M; without, it takes what nothing else needs.
     #[arg(long)]
     pub memory: Option<Size>,
@@ -129,6 +133,9 @@ pub struct One {
     /// How often to measure after a first run; without, once and cold.
     #[arg(long)]
     pub warm_runs: Option<u32>,
+    /// As of `run`.
+    #[arg(long)]
+    pub after_a_run: bool,
     /// As of `run`.
     #[arg(long)]
     pub memory: Option<Size>,

@@ -67,6 +67,9 @@ fn process(way: &mut Way, arguments: &Run) -> Result<std::result::Result<Outcome
     if arguments.state() == State::Warm {
         command.args(["--warm-runs", WARM_RUNS]);
     }
+    if arguments.after_a_run {
+        command.arg("--after-a-run");
+    }
     for (option, size) in [("--memory", arguments.memory), ("--pool", arguments.pool)] {
         command.args(size.map(|size| [option.to_owned(), size.0.to_string()]).into_iter().flatten());
     }
@@ -105,6 +108,7 @@ impl Drop for Removed {
 
 fn report(arguments: &Run, data: &Data, ways: &[Way], answers: &Answers) -> Report {
     let state = match arguments.state() {
+        State::Cold if arguments.after_a_run => "cold after a run",
         State::Cold => "cold",
         State::Warm => "warm",
     };

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   cgroup entered ─► store and session ─┬─ warm: run once ─► run and measured, a few times
-//!                                        └─ cold: files dropped from the page cache ─► run and measured once
+//!                                        └─ cold: (run once) ─► files dropped from all caches ─► run and measured once
 //! ```
 //!
 //! What is measured: planning and running. Not: registering tables, which reads the footers; DataFusion keeps these for all stores.
@@ -12,7 +12,7 @@
 
 use std::future::Future;
 
-use headwater::DriverKind;
+use headwater::{Advice, DriverKind, Engine, OpenOptions};
 use headwater_measure::process::{device_read_bytes, peak_rss_kib};
 use headwater_measure::{Figures, Meter, cgroup};
 use serde::{Deserialize, Serialize};
@@ -49,7 +49,8 @@ pub fn one(arguments: &One) -> Result<Outcome> {
 
 async fn measured(arguments: &One, data: &Data, query: &Query) -> Result<Outcome> {
     let waits = Waits::default();
-    let below = arguments.store.build(arguments.memory.map(|size| size.0), DriverKind::Auto)?;
+    let memory = arguments.memory.map(|size| size.0);
+    let (below, engine) = arguments.store.build_with_engine(memory, DriverKind::Auto)?;
     let settings = Settings {
         pool: arguments.pool.map(|size| size.0),
         spill: arguments.spill.clone(),
@@ -60,6 +61,10 @@ async fn measured(arguments: &One, data: &Data, query: &Query) -> Result<Outcome
     let mut outcome = Outcome { runs: Vec::new(), answer: Answer::default() };
     match arguments.warm_runs {
         None => {
+            if arguments.after_a_run {
+                session.run(query).await?;
+                engine.iter().try_for_each(|engine| forget(engine, data))?;
+            }
             data.make_cold()?;
             outcome.answer = sample(&session, query, &waits, &mut outcome.runs).await?;
         }
@@ -78,6 +83,16 @@ async fn measured(arguments: &One, data: &Data, query: &Query) -> Result<Outcome
     let peak = peak_rss_kib().map_err(Error::file("/proc/self/status"))? as f64 / 1024.0;
     outcome.runs = outcome.runs.into_iter().map(|run| run.with("peak_mib", peak)).collect();
     Ok(outcome)
+}
+
+/// Drops what an engine has cached of the files; its memory stays.
+fn forget(engine: &Engine, data: &Data) -> Result<()> {
+    for path in data.files() {
+        let file = OpenOptions::new().engine(engine).open(&path);
+        let dropped = file.and_then(|file| file.advise(Advice::DontNeed, ..));
+        dropped.map_err(|error| Error::file(&path)(error.into()))?;
+    }
+    Ok(())
 }
 
 async fn sample(session: &Session, query: &Query, waits: &Waits, runs: &mut Vec<Figures>) -> Result<Answer> {

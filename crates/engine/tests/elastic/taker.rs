@@ -38,7 +38,11 @@ fn another_process_takes_what_is_free() {
     make_cold(&std::fs::File::open(&file).unwrap()).unwrap();
     std::fs::write(scratch.path().join("cgroup"), cgroup.path().to_str().unwrap()).unwrap();
     let spawn = |role| spawn_self_with_env(TEST, CHILD, &format!("{role} {}", scratch.path().display()));
-    let outputs = [spawn("reader"), spawn("taker")].map(finish);
+    let [reader, taker] = [spawn("reader"), spawn("taker")];
+    let taken = finish(taker);
+    // Else the reader waits for ever for a taker that was killed.
+    std::fs::write(scratch.path().join("done"), "").unwrap();
+    let outputs = [finish(reader), taken];
     println!("{} kills, {} times at the limit: {outputs:#?}", cgroup.kills(), cgroup.limit_hits());
     assert_eq!(cgroup.kills(), 0, "the kernel killed in the cgroup");
     assert!(outputs.iter().all(|output| output.ends_with("exit status: 0")));

@@ -13,6 +13,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::backend::threads::carry_out_here;
 use crate::driver::Driver;
 use crate::driver::queue::{Backend, Queue, Start};
@@ -304,7 +306,8 @@ enum Waited {
 /// A read that the waiting thread may repeat.
 struct Reread {
     arena: Arena,
-    memory_bytes: usize,
+    /// Of the memory, piece by piece: the owner finds each byte where it would be without a stuck thread.
+    sizes: SmallVec<[usize; 2]>,
     file: Arc<OpenFile>,
     route: Route,
     offset_bytes: u64,
@@ -316,7 +319,7 @@ impl Reread {
         match request {
             Request::Transfer(read) if read.direction == Direction::Read => Some(Reread {
                 arena: read.extents.first()?.arena(),
-                memory_bytes: read.extents.iter().map(|extent| extent.len()).sum(),
+                sizes: read.extents.iter().map(|extent| extent.len()).collect(),
                 file: read.file.clone(),
                 route: read.route,
                 offset_bytes: read.offset_bytes,
@@ -335,13 +338,14 @@ impl Reread {
     /// The same.
     #[cold]
     fn request(&self) -> Option<Transfer> {
+        let pieces = self.sizes.iter().map(|&bytes| self.arena.allocate(bytes, Urgency::Demand));
         Some(Transfer {
             direction: Direction::Read,
             file: self.file.clone(),
             route: self.route,
             offset_bytes: self.offset_bytes,
             length_bytes: self.length_bytes,
-            extents: self.arena.allocate_run(self.memory_bytes, Urgency::Demand)?,
+            extents: pieces.collect::<Option<_>>()?,
         })
     }
 }
@@ -354,3 +358,40 @@ pub struct Stuck;
 /// devices answer before.
 const STUCK_LOOK: Duration = Duration::from_millis(1);
 const STUCK_LOOK_MAX: Duration = Duration::from_millis(500);
+
+#[cfg(all(test, not(headwater_loom)))]
+mod tests {
+    use super::*;
+    use crate::file::{Access, DirectIo};
+    use crate::memory::arena::Extents;
+
+    /// Goal: a read that is begun again has memory of the same pieces, so that its owner does not look for bytes where they are not.
+    /// Method: memory of which no two pages lie together.
+    #[test]
+    fn a_read_begun_again_has_the_same_pieces() {
+        const PAGE_BYTES: usize = 4096;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let file = Arc::new(OpenFile::open(file.path(), DirectIo::Off, Access::Read).unwrap());
+        let arena = Arena::new(4 << 20).unwrap();
+        let sizes = [PAGE_BYTES, 8 * PAGE_BYTES, PAGE_BYTES];
+        let allocate = |bytes| arena.allocate(bytes, Urgency::Demand);
+        let extents: Extents = sizes.iter().map(|&bytes| allocate(bytes).unwrap()).collect();
+        let again = Reread::of(&Request::Transfer(Transfer {
+            direction: Direction::Read,
+            file,
+            route: Route::Buffered,
+            offset_bytes: 0,
+            length_bytes: 10 * PAGE_BYTES,
+            extents,
+        }));
+        let again = again.unwrap();
+        let pieces = |again: &Reread| {
+            again.request().map(|read| read.extents.iter().map(|extent| extent.len()).collect::<Vec<_>>())
+        };
+        assert_eq!(pieces(&again).unwrap(), sizes);
+        let mut pages: Vec<_> = std::iter::from_fn(|| allocate(PAGE_BYTES)).map(Some).collect();
+        pages.sort_by_key(|page| page.as_ref().map(|page| page.as_ptr() as usize));
+        pages.iter_mut().step_by(2).for_each(|page| *page = None);
+        assert_eq!(pieces(&again), None, "there are pages only");
+    }
+}

@@ -50,9 +50,21 @@ impl Kind {
     /// # Errors
     /// When there can be no engine.
     pub fn build(self, memory: Option<u64>, driver: DriverKind) -> Result<Arc<dyn ObjectStore>> {
+        Ok(self.build_with_engine(memory, driver)?.0)
+    }
+
+    /// As [`build`](Kind::build), with the engine that headwater's store reads with.
+    ///
+    /// # Errors
+    /// As [`build`](Kind::build).
+    pub fn build_with_engine(
+        self,
+        memory: Option<u64>,
+        driver: DriverKind,
+    ) -> Result<(Arc<dyn ObjectStore>, Option<Engine>)> {
         Ok(match self {
-            Kind::Local => Arc::new(LocalFileSystem::new()),
-            Kind::Direct => Arc::new(DirectFileSystem::new()),
+            Kind::Local => (Arc::new(LocalFileSystem::new()), None),
+            Kind::Direct => (Arc::new(DirectFileSystem::new()), None),
             Kind::Headwater => {
                 let builder = Engine::builder().driver(driver);
                 let builder = match memory {
@@ -60,7 +72,7 @@ impl Kind {
                     None => builder,
                 };
                 let engine = builder.build().map_err(|error| Error::other("building an engine")(&error))?;
-                Arc::new(HeadwaterFileSystem::new().with_engine(&engine))
+                (Arc::new(HeadwaterFileSystem::new().with_engine(&engine)), Some(engine))
             }
         })
     }
