@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   threads, each with a file and a model of it ─► random operations ─► every result against the model
-//!   below: calls interrupted, short of memory, refused for ever; completions late, in another order, doubled, invented, short
+//!   below: calls interrupted, short of memory, refused for ever; completions late, in another order, doubled, invented, short; threads that
+//!          look stuck
 //!   in the end: a sync, or the engine ends in the middle ─► every byte on disk against the model; nothing is held any more
 //! ```
 //!
@@ -18,6 +19,7 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use futures_util::TryStreamExt;
 use headwater::testing::{KernelFaults, uring_refusal};
 use headwater::{Advice, ByteRange, Caching, DriverKind, Engine, File, IoMode, OpenOptions};
@@ -100,6 +102,8 @@ struct Life {
     rng: Rng,
     /// Reads that were begun and are polled no more.
     left: Vec<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// Frames of reads, which keep others from lying together.
+    kept: Vec<Bytes>,
 }
 
 impl Life {
@@ -120,7 +124,7 @@ impl Life {
             (IoMode::Auto, Caching::Off),
             (IoMode::Buffered, Caching::Off),
         ];
-        Life { files: modes.map(open).into(), bytes: Vec::new(), rng, left: Vec::new() }
+        Life { files: modes.map(open).into(), bytes: Vec::new(), rng, left: Vec::new(), kept: Vec::new() }
     }
 
     fn leave(self) -> Vec<u8> {
@@ -132,9 +136,9 @@ impl Life {
             let file = self.files[self.rng.below(self.files.len() as u64) as usize].clone();
             let offset = self.rng.below(LENGTH_MAX) as usize;
             let length = [1, 100, 4096, 5000, 70_000, 300_000][self.rng.below(6) as usize];
-            match self.rng.below(16) {
+            match self.rng.below(18) {
                 0..=2 => self.read(&file, offset, length),
-                3..=5 => self.read_async(&file, offset, length),
+                3..=5 | 16..=17 => self.read_async(&file, offset, length),
                 6 => self.stream(&file),
                 7..=8 => self.write(&file, offset, length / 4),
                 9..=10 => self.write_async(&file, offset, length / 4),
@@ -146,6 +150,7 @@ impl Life {
             }
         }
         self.left.clear();
+        self.kept.clear();
     }
 
     fn expected(&self, offset: usize, length: usize) -> &[u8] {
@@ -159,9 +164,16 @@ impl Life {
         assert!(bytes[..count] == *self.expected(offset, length), "{count} of {length} at {offset}");
     }
 
-    fn read_async(&self, file: &File, offset: usize, length: usize) {
+    fn read_async(&mut self, file: &File, offset: usize, length: usize) {
         let bytes = block_on(file.read_at_async(offset as u64, length)).unwrap();
         assert!(bytes[..] == *self.expected(offset, length), "{length} at {offset}");
+        if bytes.len() <= KEPT_BYTES_MAX {
+            self.kept.push(bytes);
+        }
+        if self.kept.len() > KEPT_MAX {
+            let place = self.rng.below(KEPT_MAX as u64) as usize;
+            self.kept.swap_remove(place);
+        }
     }
 
     fn stream(&self, file: &File) {
@@ -234,3 +246,5 @@ impl Life {
 const THREADS: usize = 3;
 const OPERATIONS: usize = 60;
 const LENGTH_MAX: u64 = 1_000_000;
+const KEPT_BYTES_MAX: usize = 8192;
+const KEPT_MAX: usize = 20;

@@ -5,6 +5,7 @@
 //! ```text
 //!   enter ───────► Faults::enter ─► io_uring_enter     refused, partly done, late
 //!   drain_ready ◄─ Faults::show ◄── completion queue   kept back, doubled, invented, altered
+//!   look for stuck threads ◄─ Faults::look             one is found where there is none
 //! ```
 //!
 //! Owns: the seam, and the tests of how the driver handles these faults.
@@ -31,6 +32,8 @@ pub(crate) struct Faults {
     /// Decides on a call of `io_uring_enter` from the number of completions that it waits for.
     enter: Box<dyn Fn(usize) -> Enter + Send + Sync>,
     show: Mutex<Show>,
+    /// Whether a look for threads that are stuck finds one.
+    look: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 struct Show {
@@ -60,7 +63,16 @@ impl Faults {
         change: impl FnMut(&mut Vec<Shown>) + Send + 'static,
     ) -> Faults {
         let show = Show { change: Box::new(change), left: VecDeque::new() };
-        Faults { enter: Box::new(enter), show: Mutex::new(show) }
+        Faults { enter: Box::new(enter), show: Mutex::new(show), look: Box::new(|| false) }
+    }
+
+    /// The same, with looks for threads that are stuck.
+    pub(super) fn and_looks(self, look: impl Fn() -> bool + Send + Sync + 'static) -> Faults {
+        Faults { look: Box::new(look), ..self }
+    }
+
+    pub(super) fn shows_a_stuck_thread(&self) -> bool {
+        (self.look)()
     }
 }
 

@@ -230,7 +230,7 @@ impl Uring {
 
     /// Whether a thread that submitted here is stuck in the kernel.
     pub(crate) fn has_stuck_submitter(&self) -> bool {
-        self.shared.entered.any_is_stuck()
+        self.shared.any_is_stuck()
     }
 
     /// How often attendants found such a thread while tasks waited. With each time, a task that waits for a read is woken, to begin it

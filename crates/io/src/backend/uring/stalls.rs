@@ -82,7 +82,7 @@ impl Shared {
         }
         let is_stuck = looks.any_is_old(&self.slots) && {
             looks.pause = (2 * looks.pause).min(LOOK_MAX);
-            self.entered.any_is_stuck()
+            self.any_is_stuck()
         };
         looks.next = now + looks.pause;
         drop(looks);
@@ -90,6 +90,17 @@ impl Shared {
             self.stalls.note();
             self.slots.wake_early();
         }
+    }
+}
+
+impl Shared {
+    /// Whether a thread that submitted here is stuck in the kernel.
+    pub(super) fn any_is_stuck(&self) -> bool {
+        #[cfg(all(any(test, feature = "faults"), not(headwater_loom)))]
+        if self.faults.get().is_some_and(super::faults::Faults::shows_a_stuck_thread) {
+            return true;
+        }
+        self.entered.any_is_stuck()
     }
 }
 
@@ -135,7 +146,7 @@ impl Entered {
     }
 
     /// Whether looks have found one of the threads in one and the same wait for [`STUCK_AFTER`]. Reads a file of `/proc` for each.
-    pub(super) fn any_is_stuck(&self) -> bool {
+    fn any_is_stuck(&self) -> bool {
         let now = Instant::now();
         let threads = self.threads.iter().map(|thread| thread.load(Ordering::Relaxed));
         let found: Vec<_> =

@@ -15,8 +15,8 @@ use super::{Enter, Faults, Shown};
 use crate::sync::lock;
 
 /// What a kernel does to the rings of a driver, short of lying about bytes: `io_uring_enter(2)` interrupted, short of memory, of room for
-/// completions, stopped, or taking only some entries; completions delayed, reordered, doubled, invented, short, interrupted. Clones are
-/// one. For [`Driver::inject`](crate::Driver::inject).
+/// completions, stopped, or taking only some entries; completions delayed, reordered, doubled, invented, short, interrupted; threads that
+/// look stuck. Clones are one. For [`Driver::inject`](crate::Driver::inject).
 #[derive(Clone)]
 pub struct KernelFaults {
     control: Arc<Control>,
@@ -67,7 +67,9 @@ impl KernelFaults {
             stops.into_iter().for_each(thread::sleep);
             enters
         };
-        Faults::new(enter, move |shown| lock(&after).show(shown))
+        let sky = self.control.clone();
+        let look = move || !sky.is_calm();
+        Faults::new(enter, move |shown| lock(&after).show(shown)).and_looks(look)
     }
 }
 
