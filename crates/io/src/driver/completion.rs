@@ -361,6 +361,8 @@ const STUCK_LOOK_MAX: Duration = Duration::from_millis(500);
 
 #[cfg(all(test, not(headwater_loom)))]
 mod tests {
+    use headwater_core::units::PAGE_BYTES;
+
     use super::*;
     use crate::file::{Access, DirectIo};
     use crate::memory::arena::Extents;
@@ -369,7 +371,6 @@ mod tests {
     /// Method: memory of which no two pages lie together.
     #[test]
     fn a_read_begun_again_has_the_same_pieces() {
-        const PAGE_BYTES: usize = 4096;
         let file = tempfile::NamedTempFile::new().unwrap();
         let file = Arc::new(OpenFile::open(file.path(), DirectIo::Off, Access::Read).unwrap());
         let arena = Arena::new(4 << 20).unwrap();
