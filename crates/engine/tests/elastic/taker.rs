@@ -11,7 +11,7 @@
 use std::io::Read;
 use std::path::Path;
 use std::process::Child;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use headwater::{Caching, Engine, IoMode, OpenOptions};
 use headwater_testkit::{
@@ -91,7 +91,9 @@ fn read(place: &Path) {
 }
 
 fn wait_for(path: &Path) {
+    let began = Instant::now();
     while !path.exists() {
+        assert!(began.elapsed() < FULL_WITHIN, "the reader has ended, or hangs");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -115,6 +117,9 @@ const ROUNDS: u8 = 20;
 const TAKEN_BYTES: usize = 176 << 20;
 const STEP_BYTES: usize = 4 << 20;
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// It takes seconds on a machine without other work.
+const FULL_WITHIN: Duration = Duration::from_secs(300);
 
 /// 512 MiB.
 const FULL_AFTER_READS: u64 = 8192;
