@@ -33,7 +33,8 @@ fn many_readers_of_one_cold_file_read_it_once() {
                 let whole_bytes = LENGTH_BYTES.next_multiple_of(4096);
                 assert!(counts.device_read_bytes >= whole_bytes, "{policy:?} on {}: {counts:?}", rig.name());
                 assert_read_once(&rig, &counts, &format!("{policy:?}"));
-                assert_eq!((counts.bypassed, counts.evictions), (0, 0), "{counts:?}");
+                let may_bypass = rig.engine.stats().driver.stuck_waits > 0;
+                assert!((may_bypass || counts.bypassed == 0) && counts.evictions == 0, "{counts:?}");
             }
         }
     });
