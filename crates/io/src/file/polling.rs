@@ -7,8 +7,6 @@ use std::sync::Mutex;
 
 use headwater_core::units::PAGE_BYTES;
 
-use crate::sync::lock;
-
 /// Whether the device below a file completes polled I/O (`io_poll` in its queue's sysfs folder), the condition for
 /// [`crate::Polling::Auto`] to make a difference.
 ///
@@ -20,10 +18,10 @@ pub fn device_polls(path: &Path) -> io::Result<bool> {
     Ok(queue_polled_bytes_max(if is_device { metadata.rdev() } else { metadata.dev() }) > 0)
 }
 
-/// The same, remembered: opening one small file after the other must not read sysfs for each.
+/// The same, remembered: opening one small file after the other must not read sysfs for each. Does not wait for another thread, which a
+/// forked child would do for ever.
 pub(super) fn known_polled_bytes_max(device: u64) -> usize {
-    static KNOWN: Mutex<Vec<(u64, usize)>> = Mutex::new(Vec::new());
-    let mut known = lock(&KNOWN);
+    let Ok(mut known) = KNOWN.try_lock() else { return queue_polled_bytes_max(device) };
     if let Some(&(_, bytes)) = known.iter().find(|(of, _)| *of == device) {
         return bytes;
     }
@@ -33,6 +31,8 @@ pub(super) fn known_polled_bytes_max(device: u64) -> usize {
     }
     bytes
 }
+
+static KNOWN: Mutex<Vec<(u64, usize)>> = Mutex::new(Vec::new());
 
 /// More than a machine has file systems in use at once.
 const DEVICES_KNOWN_MAX: usize = 64;
@@ -51,4 +51,21 @@ fn queue_polled_bytes_max(device: u64) -> usize {
     let sectors_bytes = number(queue, "max_sectors_kb").unwrap_or(0) * 1024;
     let segments_bytes = number(queue, "max_segments").unwrap_or(0) * PAGE_BYTES;
     sectors_bytes.min(segments_bytes)
+}
+
+#[cfg(all(test, not(headwater_loom), not(miri)))]
+mod tests {
+    use headwater_testkit::run_forked;
+
+    use super::*;
+    use crate::sync::lock;
+
+    /// Goal: an engine that a forked child makes for itself reads files, whatever the parent's threads were doing. Method: the lock is held
+    /// while it forks.
+    #[test]
+    fn a_child_does_not_wait_for_a_thread_of_the_parent() {
+        let held = lock(&KNOWN);
+        run_forked(|| _ = known_polled_bytes_max(0));
+        drop(held);
+    }
 }
