@@ -57,7 +57,7 @@ pub(crate) struct Counters {
     pub(crate) written: AtomicU64,
     /// A gauge: pages that are dirty or being written.
     pub(crate) dirty: AtomicU64,
-    /// A gauge: files whose `ahead` is not zero.
+    /// A gauge: files with pages that were read ahead and are not used yet.
     pub(crate) ahead_files: AtomicU64,
     pub(crate) released: AtomicU64,
 }

@@ -66,7 +66,7 @@ impl Object {
         Ok(())
     }
 
-    /// The failure of a read for whose bytes, in one piece, there is no memory.
+    /// The error of a read when memory is too short for its `length` bytes in one piece.
     pub(crate) fn out_of_memory(&self, length: u64) -> Failure {
         Failure::OutOfMemory { path: self.file.path().to_owned(), bytes: length }
     }

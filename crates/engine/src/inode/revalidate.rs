@@ -181,7 +181,7 @@ impl Inode {
             // A write of others in progress shows by its event when it ends.
             now = now.as_old();
         }
-        self.judge(seen, file, (now, version), trust, evidence)
+        Ok(self.judge(seen, file, (now, version), trust, evidence))
     }
 
     /// Reads the file's times and length, and the version of the contents before that.
@@ -203,7 +203,7 @@ impl Inode {
         (now, version): (FileStamp, ContentVersion),
         trust: StampTrust,
         evidence: Evidence,
-    ) -> io::Result<Report> {
+    ) -> Report {
         let has_moved = seen.stamp.as_ref().is_some_and(|known| !known.is_same(&now));
         let is_modification_same = seen.stamp.as_ref().is_some_and(|known| known.is_same_modification(&now));
         let is_proven = seen.stamp.as_ref().is_none_or(|known| {
@@ -227,9 +227,12 @@ impl Inode {
         if change == Change::Foreign {
             self.is_contested.store(true, Ordering::Release);
         }
-        let mut report = self.take_length(file, (now.length_bytes, version), change)?;
+        let Ok(mut report) = self.take_length(file, (now.length_bytes, version), change) else {
+            // The length is not known, so no page may count as checked. The next check reports the error.
+            return self.forget(seen);
+        };
         report.changed_bytes = (change != Change::No).then_some(now.length_bytes);
-        Ok(report)
+        report
     }
 
     /// The length becomes the device's, or the end of this engine's dirty bytes beyond it. Clean pages leave if others have
@@ -353,8 +356,7 @@ impl Inode {
         let report = match (looked, evidence) {
             (None, _) => Report::default(),
             (Some(Ok(looked)), Some(evidence)) if !self.is_contested() => {
-                let judge = |seen: &mut Seen| self.judge(seen, file, looked, StampTrust::Settling, evidence);
-                self.or_forget(&mut seen, judge)
+                self.judge(&mut seen, file, looked, StampTrust::Settling, evidence)
             }
             _ => self.forget(&mut seen),
         };

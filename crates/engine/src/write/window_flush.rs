@@ -119,8 +119,8 @@ fn stray_arrived(inode: &Inode, stray: &Stray) {
     stray.completion.over();
 }
 
-/// Writes back windows that were not written back for [`WINDOW_AGE`]. Blocks for the device. Those of a file whose size lock something
-/// else holds, which may be a task that is not polled, are left to a later call.
+/// Writes back windows that were not written back for [`WINDOW_AGE`]. Blocks for the device. Skips files while their size lock is held,
+/// perhaps by a task that is not polled: a later call writes their windows.
 pub(crate) fn flush_old(shared: &Shared) {
     let now = shared.driver.now();
     let is_old = |window: &Arc<Window>| now.saturating_duration_since(window.unsaved().asked) >= WINDOW_AGE;

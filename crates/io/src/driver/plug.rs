@@ -31,7 +31,7 @@ pub struct Plug<'a> {
 }
 
 impl Driver {
-    /// A scope whose requests go to the kernel in one system call.
+    /// A scope: requests that are submitted through it go to the kernel in one system call.
     pub fn plug(&self) -> Plug<'_> {
         Plug { driver: self, queues: SmallVec::new() }
     }

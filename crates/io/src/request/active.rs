@@ -186,7 +186,7 @@ impl Active {
                 if let Some(ending) = ends(&span, self.done_bytes, moved_bytes) {
                     return self.finish(ending);
                 }
-                // The rest of a read that nobody waits for need not be read; the rest of a write is written.
+                // If no caller waits for a read any more, its rest is not read; the rest of a write is written.
                 if changes || !may_end_early(changes) {
                     return Verdict::Again;
                 }
