@@ -20,15 +20,24 @@ use crate::PATIENCE;
 /// # Panics
 /// When the work panics, crashes or hangs.
 pub fn run_forked(work: impl FnOnce()) {
-    let status = forked_status("", work);
+    let Ended { status, .. } = forked_status("", work);
     assert_eq!(status.code(), Some(0), "the forked child: {status:?}");
 }
 
-/// As [`run_forked`], for work that may end its process itself, in whatever way. Returns how it ended.
+/// The end of a forked child.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// How long this process was stopped meanwhile, or the machine paused: the child most likely as well.
+    pub paused: Duration,
+}
+
+/// As [`run_forked`], for work that may end its process itself, in whatever way.
 ///
 /// # Panics
 /// When the work hangs, with `what` it is; where the child's first thread waits is printed by the child.
-pub fn forked_status(what: &str, work: impl FnOnce()) -> ExitStatus {
+pub fn forked_status(what: &str, work: impl FnOnce()) -> Ended {
     // SAFETY: the child has this thread alone, and locks that others held stay locked there. The C library makes its own
     // usable again, of which the allocator is the one that matters; that ours are not taken is what the test is about.
     let pid = unsafe { libc::fork() };
@@ -40,12 +49,13 @@ pub fn forked_status(what: &str, work: impl FnOnce()) -> ExitStatus {
         unsafe { libc::_exit(i32::from(panicked)) };
     }
     let pid = Pid::from_raw(pid).expect("a child is forked");
-    let deadline = Instant::now() + PATIENCE / 3;
+    let (begun, mut looked) = (Instant::now(), Instant::now());
+    let mut paused = Duration::ZERO;
     loop {
         if let Some((_, status)) = waitpid(Some(pid), WaitOptions::NOHANG).expect("the child is ours") {
-            return ExitStatus::from_raw(status.as_raw());
+            return Ended { status: ExitStatus::from_raw(status.as_raw()), paused };
         }
-        if Instant::now() > deadline {
+        if begun.elapsed().saturating_sub(paused) > PATIENCE / 3 {
             let threads = threads_of(pid);
             kill_process(pid, Signal::USR2).expect("the child is ours");
             thread::sleep(PATIENCE / 20);
@@ -53,8 +63,14 @@ pub fn forked_status(what: &str, work: impl FnOnce()) -> ExitStatus {
             panic!("the forked child hangs: {what} {threads:?}");
         }
         thread::sleep(Duration::from_millis(1));
+        let since = looked.elapsed();
+        paused += if since >= PAUSE { since } else { Duration::ZERO };
+        looked = Instant::now();
     }
 }
+
+/// A thread that sleeps for a millisecond is not kept from running for so long by other threads.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// In a child that hangs and is about to be killed, so that it may as well hang here.
 extern "C" fn print_backtrace(_signal: libc::c_int) {

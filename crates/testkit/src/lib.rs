@@ -50,7 +50,7 @@ pub use forbid_uring::{
     forbid_affinity_here, forbid_io_uring, forbid_io_uring_here, forbid_userfaultfd, run_self_with_env,
     spawn_self_with_env,
 };
-pub use fork::{forked_status, run_forked, stuck_in_kernel, time_fork};
+pub use fork::{Ended, forked_status, run_forked, stuck_in_kernel, time_fork};
 pub use heap::trim_heap;
 pub use matrix::{on_each, with_uring};
 pub use mounts::{FileSystem, LoopMount};

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use headwater_core::cache::DirtyToo;
 use headwater_core::units::{ByteRange, PageRange};
-use headwater_io::{LiveMemory, live_support};
+use headwater_io::LiveMemory;
 
 use crate::base::error::{Operation, Result};
 use crate::engine::handle::Source;
@@ -37,7 +37,6 @@ impl Source {
     /// Makes a window of the pages that a range touches. Blocks.
     pub(crate) fn make_window(self: &Arc<Self>, range: ByteRange) -> Result<WindowUse> {
         let refused = |error| self.error(Operation::View, range.start, error);
-        live_support().map_err(refused)?;
         let Some(inode) = self.known() else {
             let error = io::Error::new(io::ErrorKind::Unsupported, "a file without pages has no windows");
             return Err(refused(error));

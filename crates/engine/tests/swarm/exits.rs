@@ -12,10 +12,9 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::ExitStatus;
 use std::time::{Duration, SystemTime};
 
-use headwater_testkit::forked_status;
+use headwater_testkit::{Ended, forked_status};
 
 use crate::coverage::{Coverage, Reached};
 use crate::run_here;
@@ -32,7 +31,7 @@ pub(crate) fn run(
     let apart = directory.join("apart");
     let _ = fs::remove_dir_all(&apart);
     fs::create_dir(&apart).map_err(|error| (error.to_string(), 0))?;
-    let status = forked_status(&format!("HEADWATER_SEED={:#x}", setup.seed), || {
+    let ended = forked_status(&format!("HEADWATER_SEED={:#x}", setup.seed), || {
         let result = run_here(setup, steps, directory, &mut Coverage::default());
         let (error, reached) = result.expect_err("an exit is the last step");
         fs::write(apart.join(FAILED), format!("{reached} {error}")).expect("there is room");
@@ -42,12 +41,12 @@ pub(crate) fn run(
         let (reached, error) = failed.split_once(' ').expect("a number and an error");
         return Err((error.to_owned(), reached.parse().expect("a number")));
     }
-    judge(directory, status, found, steps, coverage).map_err(|error| (error, steps.len()))
+    judge(directory, ended, found, steps, coverage).map_err(|error| (error, steps.len()))
 }
 
 fn judge(
     directory: &Path,
-    status: ExitStatus,
+    Ended { status, paused }: Ended,
     found: SystemTime,
     steps: &[Step],
     coverage: &mut Coverage,
@@ -60,7 +59,7 @@ fn judge(
         return Err(format!("it left with {status:?}"));
     }
     let report = fs::metadata(apart.join(REPORT)).and_then(|report| report.modified()).map_err(text)?;
-    let took = found.duration_since(report).unwrap_or_default();
+    let took = found.duration_since(report).unwrap_or_default().saturating_sub(paused);
     if took > LEAVES_WITHIN {
         return Err(format!("it took {took:?} to leave"));
     }

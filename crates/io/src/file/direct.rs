@@ -25,6 +25,7 @@ use rustix::io::Errno;
 use super::access::DirectIo;
 use super::descriptor::Descriptor;
 use super::status::{FileKind, Status};
+use crate::system::known::KnownNumber;
 
 /// The alignment that `O_DIRECT` requires of memory and file offsets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,8 +127,8 @@ impl Direct {
 
 /// Whether files can be opened by descriptor. Looked up once.
 fn has_proc() -> bool {
-    static HAS_PROC: OnceLock<bool> = OnceLock::new();
-    *HAS_PROC.get_or_init(|| Path::new("/proc/self/fd").exists())
+    static HAS_PROC: KnownNumber = KnownNumber::new();
+    HAS_PROC.is(|| Path::new("/proc/self/fd").exists())
 }
 
 fn direct_alignment(memory: u64, offset: u64) -> Option<DirectAlignment> {

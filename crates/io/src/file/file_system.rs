@@ -4,9 +4,9 @@
 //! Does not own: the consequences for caching.
 
 use std::fs::File;
-use std::sync::OnceLock;
 
 use super::status::FileKey;
+use crate::system::known::KnownNumber;
 
 /// What kind of file system a file lies on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -56,8 +56,8 @@ pub(super) fn has_fine_times(file: &File) -> bool {
 
 /// Whether the kernel has multigrain timestamps: Linux 6.13. Looked up once.
 fn is_multigrain_kernel() -> bool {
-    static IS: OnceLock<bool> = OnceLock::new();
-    *IS.get_or_init(|| {
+    static IS: KnownNumber = KnownNumber::new();
+    IS.is(|| {
         let release = rustix::system::uname().release().to_string_lossy().into_owned();
         let mut numbers =
             release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));

@@ -25,7 +25,6 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use crate::memory::arena::{Chunk, Extent, Extents};
@@ -40,24 +39,13 @@ pub use on_demand::DemandMemory;
 use userfault::{Protection, Reports, Userfault};
 
 /// Whether this kernel has what [`LiveMemory`] needs, and lets this process use it: userfaultfd with `UFFD_FEATURE_MOVE`
-/// (Linux 6.8) and `UFFD_FEATURE_WP_ASYNC` (6.7), and `PAGEMAP_SCAN` (6.7). Asked once; the answer is kept.
+/// (Linux 6.8) and `UFFD_FEATURE_WP_ASYNC` (6.7), and `PAGEMAP_SCAN` (6.7).
 ///
 /// # Errors
 /// `Unsupported`, with what is missing in the text. What has nothing to do with the kernel, like too many open files, is
-/// reported as it is and asked again the next time.
+/// reported as it is.
 pub fn live_support() -> io::Result<()> {
-    static ANSWER: OnceLock<Result<(), String>> = OnceLock::new();
-    let answer = match ANSWER.get() {
-        Some(answer) => answer,
-        None => match Userfault::open() {
-            Ok(_) => ANSWER.get_or_init(|| Ok(())),
-            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-                ANSWER.get_or_init(|| Err(error.to_string()))
-            }
-            Err(error) => return Err(error),
-        },
-    };
-    answer.clone().map_err(|text| io::Error::new(io::ErrorKind::Unsupported, text))
+    Userfault::open().map(drop)
 }
 
 /// Zeroed memory that threads read and write at once, that frame memory moves into, and that knows which of its pages were

@@ -10,8 +10,8 @@
 //! Owns: the page.
 //! Does not own: the reaction.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// The process that something was made in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,9 +41,22 @@ impl ProcessMark {
     }
 }
 
+#[inline]
 fn word() -> &'static AtomicU64 {
-    static WORD: OnceLock<&'static AtomicU64> = OnceLock::new();
-    WORD.get_or_init(map_word)
+    // Not a `OnceLock`: a child forked while a thread of its parent maps the page would wait for it.
+    static WORD: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
+    // SAFETY: null, or a word that is never freed.
+    let known = unsafe { WORD.load(Ordering::Acquire).as_ref() };
+    known.unwrap_or_else(|| {
+        let mapped = ptr::from_ref(map_word()).cast_mut();
+        // Of several threads the first has its page used; the others' stay mapped.
+        match WORD.compare_exchange(ptr::null_mut(), mapped, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: as above.
+            Ok(_) => unsafe { &*mapped },
+            // SAFETY: as above.
+            Err(known) => unsafe { &*known },
+        }
+    })
 }
 
 /// A page that the kernel wipes in children. Where it cannot, forks go unnoticed, as they would without all this.

@@ -1,8 +1,9 @@
-//! System: raw system calls, memory of chunks, detection of forks, processors, threads without signals.
+//! System: raw system calls, memory of chunks, detection of forks, facts that are found out once, processors, threads without signals.
 
 pub(crate) mod calls;
 pub(crate) mod chunk_memory;
 pub(crate) mod fork;
+pub(crate) mod known;
 pub(crate) mod pages;
 pub(crate) mod processors;
 pub(crate) mod reject;
