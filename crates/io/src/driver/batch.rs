@@ -66,9 +66,13 @@ impl Batch {
         if self.count == self.requests.len() {
             self.requests.push(Request::Nop);
         }
-        if !matches!(request, Request::Nop) {
-            request.check();
-            self.requests[self.count] = request;
+        match request {
+            // Owns nothing, and is there already.
+            Request::Nop => std::mem::forget(request),
+            request => {
+                request.check();
+                self.requests[self.count] = request;
+            }
         }
         self.count += 1;
         Ok(())

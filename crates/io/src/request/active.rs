@@ -40,27 +40,40 @@ pub(crate) struct Active {
 }
 
 impl Active {
-    pub(super) fn new(request: Request) -> Active {
-        let segments_max = match &request {
+    /// Makes one in its place, of a request that is taken out and leaves a [`Request::Nop`]. Field by field: made elsewhere, a request would
+    /// be copied twice, and one that does nothing would be copied at all.
+    #[inline]
+    pub(super) fn write_into(body: &mut MaybeUninit<Active>, request: &mut Request) {
+        // Now, because later attempts may be prepared while completions are handled (I5).
+        let segments_max = Active::segments_max(request);
+        let segments = if segments_max == 0 { Vec::new() } else { Vec::with_capacity(segments_max) };
+        let place = body.as_mut_ptr();
+        // SAFETY: each field is written once, in memory for it, and nothing in between panics. The request is moved: what is left in its
+        // place is written over without being dropped.
+        unsafe {
+            match request {
+                Request::Nop => (&raw mut (*place).request).write(Request::Nop),
+                request => {
+                    (&raw mut (*place).request).copy_from_nonoverlapping(request, 1);
+                    std::ptr::write(request, Request::Nop);
+                }
+            }
+            (&raw mut (*place).done_bytes).write(0);
+            (&raw mut (*place).fruitless_attempts).write(0);
+            (&raw mut (*place).result).write(Ok(0));
+            (&raw mut (*place).stopped_by).write(None);
+            (&raw mut (*place).segments).write(segments);
+        }
+    }
+
+    #[inline]
+    fn segments_max(request: &Request) -> usize {
+        match request {
             Request::Transfer(transfer) if transfer.extents.len() > 1 => transfer.extents.len(),
             Request::WriteBack(write) if write.pages.pieces() > 1 => write.pages.pieces(),
             Request::Call(work) => work.segments_max(),
             _ => 0,
-        };
-        // Now, because later attempts may be prepared while completions are handled (I5).
-        Active::with_segments(request, Vec::with_capacity(segments_max))
-    }
-
-    /// The same for a call. The request is made last: with anything in between that may fail, it is made elsewhere and copied.
-    #[inline]
-    pub(super) fn of_work(work: Box<Work>) -> Active {
-        let segments = Vec::with_capacity(work.segments_max());
-        Active::with_segments(Request::Call(work), segments)
-    }
-
-    #[inline(always)]
-    fn with_segments(request: Request, segments: Vec<IoSegment>) -> Active {
-        Active { request, done_bytes: 0, fruitless_attempts: 0, result: Ok(0), stopped_by: None, segments }
+        }
     }
 
     /// Moves the outcome out of a slot. Its body must be there, and counts as moved from afterwards.

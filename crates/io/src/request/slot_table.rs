@@ -16,7 +16,8 @@
 //! Owns: slots, the list of free ones, the first-come queue, the count of free places.
 //! Does not own: the contents of a request; how it is carried out.
 //! Invariants: I5 completing allocates nothing: the lists have room for every slot that exists.
-//! Locks: `state`, for list operations only; nothing is called with it held.
+//! Locks: `state`, for list operations, and while a request is put into the slot that waits for a place; nothing else is called with it
+//! held.
 //! Hot path: one lock to begin, one to release places (for all completions that came together), one to take.
 
 use std::collections::VecDeque;
@@ -188,28 +189,36 @@ impl<A, W> SlotTable<A, W> {
         self.all().filter_map(Slot::take_waiter).collect()
     }
 
-    /// Accepts a request, or returns it: readahead when no place is to spare, anything when as many as
+    /// Accepts a request, which `write` puts into its slot, or none: no readahead when no place is to spare, nothing when as many as
     /// [`Limits::OUTSTANDING_MAX`] are outstanding.
-    pub(crate) fn begin(&self, active: A, urgency: Urgency) -> Result<Begun, A> {
+    ///
+    /// # Safety
+    /// `write` initialises what it is given.
+    #[inline]
+    pub(crate) unsafe fn begin(
+        &self,
+        urgency: Urgency,
+        write: impl FnOnce(&mut MaybeUninit<A>),
+    ) -> Option<Begun> {
         let mut state = self.state();
         if urgency == Urgency::Readahead && state.places <= self.demand_reserve {
-            return Err(active);
+            return None;
         }
-        let Some(index) = self.free_slot(&mut state) else { return Err(active) };
+        let index = self.free_slot(&mut state)?;
         let slot = self.at(index);
         let id = SlotId { index, generation: slot.generation() };
         if state.places == 0 {
-            // SAFETY: the slot is fresh from the slot table, whose lock is held.
-            unsafe { slot.enqueue(|body| _ = body.write(active)) };
+            // SAFETY: the slot is fresh from the slot table, whose lock is held; the caller vouches for `write`.
+            unsafe { slot.enqueue(write) };
             state.queued.push_back(index);
-            return Ok(Begun { id, has_place: false });
+            return Some(Begun { id, has_place: false });
         }
         state.places -= 1;
         drop(state);
         self.in_flight.fetch_add(1, Ordering::AcqRel);
-        // SAFETY: the slot is fresh from the slot table.
-        unsafe { slot.begin(|body| _ = body.write(active)) };
-        Ok(Begun { id, has_place: true })
+        // SAFETY: the slot is fresh from the slot table, and the caller vouches for `write`.
+        unsafe { slot.begin(write) };
+        Some(Begun { id, has_place: true })
     }
 
     /// Accepts up to `count` demands at once, as far as there are places, and names their slots. `write` puts the
@@ -406,6 +415,13 @@ impl<A, W> SlotTable<A, W> {
         true
     }
 
+    /// Accepts what a test has, or drops it.
+    #[cfg(test)]
+    pub(crate) fn accept(&self, active: A, urgency: Urgency) -> Option<Begun> {
+        // SAFETY: it writes.
+        unsafe { self.begin(urgency, |body| _ = body.write(active)) }
+    }
+
     /// Asserts that no slot and no place is lost when no request is under way.
     #[cfg(test)]
     pub(crate) fn check_idle(&self) {
@@ -495,7 +511,7 @@ mod tests {
         for is_done in [false, true] {
             let (table, used) = (Rc::new(SlotTable::new(4)), Rc::new(Cell::new(0)));
             let held = Held(Rc::downgrade(&table), used.clone());
-            let begun = table.begin(held, Urgency::Demand).ok().expect("there is room");
+            let begun = table.accept(held, Urgency::Demand).expect("there is room");
             let mut completed = CompletedBatch::new();
             // SAFETY: the test is the only driver and owner.
             unsafe {
@@ -514,7 +530,7 @@ mod tests {
     #[test]
     fn places_go_to_the_first_who_came() {
         let table = TestTable::new(1);
-        let begun: Vec<Begun> = (0..100).map(|n| table.begin(n, Urgency::Demand).unwrap()).collect();
+        let begun: Vec<Begun> = (0..100).map(|n| table.accept(n, Urgency::Demand).unwrap()).collect();
         assert!(begun[0].has_place && begun[1..].iter().all(|begun| !begun.has_place));
         // SAFETY: the test owns them.
         unsafe {
@@ -538,13 +554,13 @@ mod tests {
         let table = TestTable::new(8);
         let mut done = Vec::new();
         for n in 0..1000 {
-            let begun = table.begin(n, Urgency::Demand).unwrap();
+            let begun = table.accept(n, Urgency::Demand).unwrap();
             assert!(begun.has_place);
             complete_one(&table, begun.id);
             done.push((n, begun.id));
         }
         let mut guesses = Vec::new();
-        while let Ok(begun) = table.begin(0, Urgency::Readahead) {
+        while let Some(begun) = table.accept(0, Urgency::Readahead) {
             guesses.push(begun.id);
         }
         assert_eq!(guesses.len(), 6, "two of eight places are left to demand");
@@ -602,7 +618,7 @@ mod tests {
     fn each_index_has_a_slot_of_its_own() {
         for depth in [1, 2, 3, 8, 100] {
             let table = TestTable::new(depth);
-            let ids: Vec<SlotId> = (0..500).map(|n| table.begin(n, Urgency::Demand).unwrap().id).collect();
+            let ids: Vec<SlotId> = (0..500).map(|n| table.accept(n, Urgency::Demand).unwrap().id).collect();
             let mut seen: Vec<*const _> = ids.iter().map(|&id| std::ptr::from_ref(table.slot(id))).collect();
             seen.sort_unstable();
             seen.dedup();
@@ -644,11 +660,11 @@ mod loom_tests {
                 let table = Arc::new(TestTable::new(1));
                 let other = table.clone();
                 let thread = thread::spawn(move || {
-                    let begun = other.begin(1, Urgency::Demand).unwrap();
+                    let begun = other.accept(1, Urgency::Demand).unwrap();
                     drive(&other, begun);
                     begun.id
                 });
-                let begun = table.begin(2, Urgency::Demand).unwrap();
+                let begun = table.accept(2, Urgency::Demand).unwrap();
                 if drops && !begun.has_place {
                     // SAFETY: this thread is the owner.
                     unsafe { table.abandon(begun.id) };

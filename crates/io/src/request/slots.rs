@@ -74,9 +74,11 @@ impl Slots {
 
     /// Accepts a request, or returns it; see [`SlotTable::begin`].
     #[allow(clippy::result_large_err)] // The request goes back to its owner by value; boxing it would allocate.
-    pub(crate) fn begin(&self, request: Request, urgency: Urgency) -> Result<Begun, Request> {
+    pub(crate) fn begin(&self, mut request: Request, urgency: Urgency) -> Result<Begun, Request> {
         request.check();
-        self.table.begin(Active::new(request), urgency).map_err(|active| active.request)
+        // SAFETY: it writes.
+        let begun = unsafe { self.table.begin(urgency, |body| Active::write_into(body, &mut request)) };
+        begun.ok_or(request)
     }
 
     /// Accepts the first of these demands, which were checked, as far as there are places for them. What is accepted is
@@ -84,16 +86,10 @@ impl Slots {
     #[inline]
     pub(crate) fn begin_together(&self, requests: &mut [Request], ids: &mut SlotIds) {
         let count = requests.len();
-        let write = |number: usize, body: &mut MaybeUninit<Active>| match &mut requests[number] {
-            // Apart, so that what does nothing also moves nothing, and a call no more than its address.
-            Request::Nop => _ = body.write(Active::new(Request::Nop)),
-            request @ Request::Call(_) => {
-                let Request::Call(work) = std::mem::replace(request, Request::Nop) else { unreachable!() };
-                _ = body.write(Active::of_work(work));
-            }
-            request => _ = body.write(Active::new(std::mem::replace(request, Request::Nop))),
+        let write = |number: usize, body: &mut MaybeUninit<Active>| {
+            Active::write_into(body, &mut requests[number]);
         };
-        // SAFETY: each arm writes.
+        // SAFETY: it writes.
         unsafe { self.table.begin_together(count, ids, write) }
     }
 
