@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Instant;
 
 use futures_util::future;
 use headwater::ring::{Driver, DriverOptions, Request, Urgency};
@@ -140,6 +141,15 @@ fn has_ring_thread() -> bool {
     })
 }
 
+/// One was started. Until it has run, it has no name.
+fn expect_ring_thread() {
+    let began = Instant::now();
+    while !has_ring_thread() {
+        assert!(began.elapsed() < PATIENCE, "no thread was started");
+        thread::yield_now();
+    }
+}
+
 /// Goal: a runtime without I/O is served by the thread, beside one that needs none.
 #[test]
 fn a_runtime_without_io() {
@@ -159,7 +169,7 @@ fn a_runtime_without_io() {
                 }
             });
         });
-        assert!(has_ring_thread());
+        expect_ring_thread();
         rig.assert_idle();
     });
 }
@@ -182,7 +192,7 @@ fn runtimes_without_io_see_no_panic() {
         .build()
         .unwrap()
         .block_on(read_much(&scratch, &file, 1, 100));
-    assert!(has_ring_thread());
+    expect_ring_thread();
     // After a panic that is not seen the process would end well.
     std::process::exit(PANICS.load(Ordering::Relaxed).try_into().unwrap());
 }
