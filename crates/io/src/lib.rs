@@ -67,6 +67,7 @@ pub use request::{Finished, Fsync, Rejected, Request, Transfer, WriteBack};
 pub use sync::background::{Background, BackgroundWaker, Pause};
 pub use sync::event::{Event, EventListener, WakeScope, contain};
 pub use sync::{lock, unpoisoned};
+pub use system::chunk_memory::OfferForm;
 pub use system::processors::{stay_on_processor, usable_processors};
 pub use system::reject::RejectReason;
 pub use system::signals::without_signals;

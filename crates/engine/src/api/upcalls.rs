@@ -106,6 +106,7 @@ fn closed_files_max(shared: &Shared) -> usize {
 
 /// One round of the background thread. Returns when the next is due.
 pub(crate) fn maintain(shared: &Shared) -> Pause {
+    shared.background.begin_round();
     shared.arena.prepare();
     shared.cache.writes.complete_arrived();
     window_flush::flush_old(shared);
@@ -117,7 +118,11 @@ pub(crate) fn maintain(shared: &Shared) -> Pause {
     let dirty = (!shared.cache.writes.dirty_files().is_empty()).then_some(DIRTY_TICK);
     let memory = (!is_small || shared.cache.inodes.are_open()).then_some(memory);
     let tick = [dirty, memory, leases].into_iter().flatten().min();
-    tick.map_or(Pause::UntilCalled(GROWTH_TICK), Pause::AtMost)
+    let pause = tick.map_or(Pause::UntilCalled(GROWTH_TICK), Pause::AtMost);
+    if let Pause::AtMost(pause) = pause {
+        shared.background.end_round(pause);
+    }
+    pause
 }
 
 /// Returns memory where the system is short of it. Returns when to look again.

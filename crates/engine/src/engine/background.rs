@@ -15,15 +15,19 @@
 //! old or of closed files, completes requests that no caller waits for, returns memory to the system, and retries refused leases.
 //! It holds the engine weakly, so that it does not keep it alive.
 //!
-//! Owns: when there is a round, and that it runs.
+//! Owns: when there is a round, that it runs, whether rounds come late.
 //! Does not own: the steps of a round (`api::upcalls`), the thread (io's background).
 //! Locks: none while it waits. Local engines have no such thread, because only one thread may use their ring; nor has `sim`,
 //! where time passes only while a caller waits.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use headwater_io::{Background, BackgroundWaker, Pause};
+
+use crate::base::clock::coarse_nanoseconds;
 
 /// The background thread of an engine, started on first use.
 pub(crate) struct BackgroundThread {
@@ -31,6 +35,10 @@ pub(crate) struct BackgroundThread {
     thread: Background,
     /// One round. It holds the engine weakly.
     round: OnceLock<Arc<dyn Fn() -> Pause + Send + Sync>>,
+    /// By the coarse clock: when the next round is due, or 0.
+    due: AtomicU64,
+    /// Until when rounds are expected to come late, because one did.
+    late_until: AtomicU64,
 }
 
 /// Whether an engine has a background thread.
@@ -44,7 +52,8 @@ pub(crate) enum Presence {
 impl BackgroundThread {
     pub(crate) fn new(presence: Presence) -> BackgroundThread {
         let thread = Background::new("headwater-maint", STACK_BYTES);
-        BackgroundThread { presence, thread, round: OnceLock::new() }
+        let (due, late_until) = (AtomicU64::new(0), AtomicU64::new(0));
+        BackgroundThread { presence, thread, round: OnceLock::new(), due, late_until }
     }
 
     /// Sets the function of a round, once, when the engine is built.
@@ -68,6 +77,30 @@ impl BackgroundThread {
         });
     }
 
+    /// Whether the thread does not come in time for a round, so that the caller should do its work for memory.
+    pub(crate) fn is_late(&self) -> bool {
+        let due = self.due.load(Ordering::Relaxed);
+        due != 0 && coarse_nanoseconds().saturating_sub(due) > nanoseconds(LATE)
+    }
+
+    /// Notes that a round begins now, by the thread or in its place, and whether it is late.
+    pub(crate) fn begin_round(&self) {
+        if self.is_late() {
+            self.late_until.store(coarse_nanoseconds() + nanoseconds(LATE_FOR), Ordering::Relaxed);
+        }
+        self.due.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes when the next round is due.
+    pub(crate) fn end_round(&self, pause: Duration) {
+        self.due.store(coarse_nanoseconds() + nanoseconds(pause), Ordering::Relaxed);
+    }
+
+    /// Whether the next round may come late, as one of late did: other threads have the processors.
+    pub(crate) fn may_be_late(&self) -> bool {
+        coarse_nanoseconds() < self.late_until.load(Ordering::Relaxed)
+    }
+
     /// Whether there is such a thread, or will be.
     pub(crate) fn is_present(&self) -> bool {
         self.presence == Presence::Present
@@ -89,6 +122,17 @@ impl fmt::Debug for BackgroundThread {
         write!(f, "BackgroundThread({:?}, {:?})", self.presence, self.thread)
     }
 }
+
+fn nanoseconds(duration: Duration) -> u64 {
+    duration.as_nanos() as u64
+}
+
+/// Later than by the coarseness of the clock, and than other threads keep a thread waiting on a machine with processors to spare. In
+/// so long others touch 80 MB.
+const LATE: Duration = Duration::from_millis(20);
+
+/// How long a late round is remembered.
+const LATE_FOR: Duration = Duration::from_secs(30);
 
 /// A round runs system calls and wakers.
 const STACK_BYTES: usize = 256 << 10;

@@ -76,10 +76,17 @@ pub(crate) fn allocate_run(shared: &Shared, bytes: usize, urgency: Urgency) -> O
     })
 }
 
-/// The background thread watches the memory of an engine from the first allocation that finds 16 MiB mapped.
+/// The background thread watches the memory of an engine from the first allocation that finds 16 MiB mapped. If other threads keep it from
+/// its processor, the allocating one does it.
 fn note_growth(shared: &Shared) {
-    if shared.arena.has_mapped(UNWATCHED_BYTES_MAX) {
-        shared.background.note();
+    if !shared.arena.has_mapped(UNWATCHED_BYTES_MAX) {
+        return;
+    }
+    shared.background.note();
+    if shared.background.is_late() {
+        shared.background.begin_round();
+        let relief = reclaim::relieve(shared);
+        shared.background.end_round(relief.look_again);
     }
 }
 

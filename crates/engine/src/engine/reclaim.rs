@@ -28,7 +28,7 @@ use std::time::Duration;
 use headwater_core::buddy::CHUNK_BYTES;
 use headwater_core::cache::Evicted;
 use headwater_core::units::PAGE_BYTES;
-use headwater_io::{Headroom, MemoryLimit, Stall, lock};
+use headwater_io::{Headroom, MemoryLimit, OfferForm, Stall, lock};
 
 use crate::base::events;
 use crate::engine::Shared;
@@ -133,12 +133,13 @@ pub(crate) fn relieve(shared: &Shared) -> Relief {
     }
     let mut evicted = Vec::new();
     let (pages, before) = (&shared.cache.pages, shared.arena.headroom());
-    pages.tend_offers(offered_bytes_wanted(before, mapped_bytes), &mut evicted);
+    let share = OfferedShare::of(shared);
+    pages.tend_offers(share.wanted_bytes(before, mapped_bytes), share.form(), &mut evicted);
     let headroom = shared.arena.headroom();
     let stall = if mapped_bytes > WATCHED_BYTES { shared.arena.is_stalling() } else { Stall::No };
     let wanted_bytes = wanted_bytes(headroom, stall, mapped_bytes).min(spare_bytes);
     let released_bytes = give_back(shared, wanted_bytes, &mut evicted);
-    pages.offer(offered_bytes_wanted(headroom, mapped_bytes.saturating_sub(released_bytes)));
+    pages.offer(share.wanted_bytes(headroom, mapped_bytes.saturating_sub(released_bytes)), share.form());
     if released_bytes > 0 {
         *guard = Some(if is_touched(headroom) { headroom.limit.into() } else { MemoryBound::Stalls });
     }
@@ -231,13 +232,40 @@ fn wanted_bytes(headroom: Headroom, stall: Stall, mapped_bytes: usize) -> usize 
     (missing_bytes as usize).max(stalled_bytes).next_multiple_of(CHUNK_BYTES)
 }
 
-/// How much of the cache should be on offer: nothing where memory is plentiful.
-fn offered_bytes_wanted(headroom: Headroom, mapped_bytes: usize) -> usize {
-    let plenty_bytes = headroom.reserve_bytes.saturating_add(headroom.reserve_bytes / PLENTY_DIVISOR);
-    if headroom.unused_bytes() >= plenty_bytes {
-        return 0;
+/// How much of the cache may be on offer: what others take before this engine can give anything back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum OfferedShare {
+    /// A quarter: what is used of it costs a touch.
+    Quarter,
+    /// Half: the thread that gives memory back gets its processor late, and there is no other.
+    Half,
+}
+
+impl OfferedShare {
+    fn of(shared: &Shared) -> OfferedShare {
+        if shared.background.may_be_late() { OfferedShare::Half } else { OfferedShare::Quarter }
     }
-    (headroom.reserve_bytes as usize).min(mapped_bytes / OFFERED_DIVISOR)
+
+    /// Where a chunk that was used is not soon offered again, the kernel has to take it in parts.
+    fn form(self) -> OfferForm {
+        match self {
+            OfferedShare::Quarter => OfferForm::AsAWhole,
+            OfferedShare::Half => OfferForm::InPages,
+        }
+    }
+
+    /// How much should be on offer: nothing where memory is plentiful.
+    fn wanted_bytes(self, headroom: Headroom, mapped_bytes: usize) -> usize {
+        let plenty_bytes = headroom.reserve_bytes.saturating_add(headroom.reserve_bytes / PLENTY_DIVISOR);
+        if headroom.unused_bytes() >= plenty_bytes {
+            return 0;
+        }
+        let reserve_bytes = headroom.reserve_bytes as usize;
+        match self {
+            OfferedShare::Quarter => reserve_bytes.min(mapped_bytes / 4),
+            OfferedShare::Half => (2 * reserve_bytes).min(mapped_bytes / 2),
+        }
+    }
 }
 
 /// Half of the time in which other processes can use up the free memory.
@@ -255,9 +283,6 @@ const WATCHED_BYTES: usize = 64 << 20;
 
 /// Chunks are put on offer before growth is refused for lack of them: from a quarter above the reserve on.
 const PLENTY_DIVISOR: u64 = 4;
-
-/// At most a quarter of the cache is on offer: what is used of it costs a touch.
-const OFFERED_DIVISOR: usize = 4;
 
 /// Evicted between two releases; small, so that other threads can reuse little of it meanwhile.
 const PART_BYTES: usize = 8 * CHUNK_BYTES;

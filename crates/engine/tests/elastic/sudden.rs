@@ -8,11 +8,13 @@
 //! Does not own: how a page that was taken is noticed (`page_cache/offers` of io).
 
 use std::collections::HashMap;
+use std::num::NonZero;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use headwater::{File, MemoryStats};
-use headwater_testkit::{Pattern, Rng, run_self_with_env};
+use headwater_testkit::{Pattern, Rng, run_self_with_env, skip};
 
 use super::{FILE_BYTES, PATTERN, World, run_limited};
 
@@ -32,6 +34,53 @@ fn others_take_memory_suddenly() {
         }
         println!("{:?}", world.engine.stats().memory);
     });
+}
+
+/// Goal: the same where the engine's thread hardly gets a processor: the later it comes, the more is on offer. Method: it runs only when no
+/// other thread wants to, and others always do.
+#[test]
+fn others_take_memory_from_an_engine_that_is_late() {
+    if Command::new("chrt").arg("--version").output().is_err() {
+        return skip("there is no chrt");
+    }
+    run_limited("sudden::others_take_memory_from_an_engine_that_is_late", |world| {
+        world.read_all();
+        fill(world, 100);
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..std::thread::available_parallelism().map_or(2, NonZero::get) + 1 {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+            starve("headwater-maint");
+            for round in 0..rounds() / 2 {
+                let before = fill_until(world, round, LATE_OFFERED_BYTES);
+                let began = Instant::now();
+                let taken = vec![round as u8 + 1; TAKEN_BYTES];
+                println!("round {round}: {:?} for {} MiB, of {before:?}", began.elapsed(), TAKEN_BYTES >> 20);
+                assert!(taken.iter().step_by(4096).all(|&byte| byte == round as u8 + 1));
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        // What the kernel took has been noticed then.
+        world.engine.relieve();
+    });
+}
+
+/// The thread of this name runs only when no other thread wants to (`SCHED_IDLE`).
+fn starve(name: &str) {
+    for task in std::fs::read_dir("/proc/self/task").unwrap() {
+        let task = task.unwrap();
+        let comm = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+        if comm.trim() == name {
+            let number = task.file_name();
+            let changed = Command::new("chrt").args(["--idle", "--pid", "0"]).arg(number).status();
+            assert!(changed.is_ok_and(|status| status.success()), "there is a chrt");
+        }
+    }
 }
 
 /// Goal: the same where the engine's thread is one of many that want a processor. Method: three threads touch 102 MiB together; each
@@ -130,11 +179,15 @@ fn mismatch(written: &HashMap<u64, Pattern>, piece: u64, bytes: &[u8]) -> Option
 
 /// Reads until the cache is as large as it may get, and a part of it on offer.
 fn fill(world: &World, seed: u64) -> MemoryStats {
+    fill_until(world, seed, OFFERED_BYTES)
+}
+
+fn fill_until(world: &World, seed: u64, offered_bytes: u64) -> MemoryStats {
     let began = Instant::now();
     for more in 0_u64.. {
         world.read_at_random(2000, seed << 32 | more);
         let memory = world.engine.stats().memory;
-        if memory.mapped_bytes >= FULL_BYTES && memory.offered_bytes >= OFFERED_BYTES {
+        if memory.mapped_bytes >= FULL_BYTES && memory.offered_bytes >= offered_bytes {
             return memory;
         }
         assert!(began.elapsed() < Duration::from_secs(120), "it does not fill: {memory:?}");
@@ -157,3 +210,6 @@ const PIECES: u64 = FILE_BYTES / PIECE_BYTES as u64;
 /// More than three quarters of the limit.
 const FULL_BYTES: u64 = 200 << 20;
 const OFFERED_BYTES: u64 = 16 << 20;
+
+/// Of the half of the cache that is on offer while the engine's thread is late.
+const LATE_OFFERED_BYTES: u64 = 88 << 20;

@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use headwater_core::frame::{Sentinel, Touch};
+use headwater_core::units::PAGE_BYTES;
 
 #[cfg(not(miri))]
 #[cfg(not(miri))]
@@ -112,21 +113,36 @@ pub(crate) unsafe fn discard_chunk(base: NonNull<u8>, bytes: usize) -> io::Resul
     Ok(())
 }
 
+/// What the kernel may take of a chunk on offer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OfferForm {
+    /// All of it while it is a huge page, and nothing once a byte was written to. The chunk stays a huge page for those that read it.
+    AsAWhole,
+    /// Each page that was not written to.
+    InPages,
+}
+
 /// Tells the kernel that it may take the memory of a chunk, a page at a time or as a whole, from whatever of it is not written to
-/// afterwards: that reads as zeros then (`MADV_FREE` of madvise(2)).
+/// afterwards: that reads as zeros then (`MADV_FREE` of madvise(2)). `InPages` breaks up the huge page, if it is one.
 ///
 /// # Safety
 /// The chunk is mapped, and no ring knows it; from now on its bytes are used only after [`touch_page`].
 #[cfg(not(miri))]
-pub(crate) unsafe fn offer_chunk(base: NonNull<u8>, bytes: usize) -> io::Result<()> {
+pub(crate) unsafe fn offer_chunk(base: NonNull<u8>, bytes: usize, form: OfferForm) -> io::Result<()> {
     // SAFETY: the caller vouches for it.
-    Ok(unsafe { rustix::mm::madvise(base.as_ptr().cast(), bytes, rustix::mm::Advice::LinuxFree) }?)
+    let offer =
+        |bytes| unsafe { rustix::mm::madvise(base.as_ptr().cast(), bytes, rustix::mm::Advice::LinuxFree) };
+    if form == OfferForm::InPages {
+        // The kernel splits a huge page of which it is told a part.
+        offer(PAGE_BYTES)?;
+    }
+    Ok(offer(bytes)?)
 }
 
 /// # Safety
 /// As above.
 #[cfg(miri)]
-pub(crate) unsafe fn offer_chunk(_base: NonNull<u8>, _bytes: usize) -> io::Result<()> {
+pub(crate) unsafe fn offer_chunk(_base: NonNull<u8>, _bytes: usize, _form: OfferForm) -> io::Result<()> {
     Ok(())
 }
 

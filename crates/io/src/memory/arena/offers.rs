@@ -21,7 +21,7 @@ use headwater_core::buddy::CHUNK_BYTES;
 use headwater_core::units::PAGE_BYTES;
 
 use super::{Arena, State};
-use crate::system::chunk_memory;
+use crate::system::chunk_memory::{self, OfferForm};
 
 /// Counts of an arena's offers.
 #[derive(Default)]
@@ -96,14 +96,14 @@ impl Arena {
     ///
     /// # Safety
     /// Each byte of the chunk is free memory, or of a page that readers touch before they use it.
-    pub(crate) unsafe fn offer(&self, index: u32) -> bool {
+    pub(crate) unsafe fn offer(&self, index: u32, form: OfferForm) -> bool {
         let state = self.shared.lock();
         assert!(state.buddy.is_withheld(index), "only what is withheld is offered");
         let chunk = self.chunk(&state, index);
         drop(state);
         // SAFETY: as the caller promises; the chunk is mapped as long as the arena, and no ring knows it.
         let is_offered = self.is_forgotten(&chunk)
-            && unsafe { chunk_memory::offer_chunk(chunk.base, CHUNK_BYTES) }.is_ok();
+            && unsafe { chunk_memory::offer_chunk(chunk.base, CHUNK_BYTES, form) }.is_ok();
         if is_offered {
             self.set_standing(&mut self.shared.lock(), index, Standing::Offered);
         }

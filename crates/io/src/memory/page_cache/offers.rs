@@ -32,7 +32,7 @@ use smallvec::SmallVec;
 use super::file_pages::give_way;
 use super::{PageCache, Shared};
 use crate::sync::lock;
-use crate::system::chunk_memory;
+use crate::system::chunk_memory::{self, OfferForm};
 
 /// Chunks on offer.
 #[derive(Default)]
@@ -47,7 +47,7 @@ pub(super) struct Offers {
 impl PageCache {
     /// Offers the memory of cold chunks to the system, until `bytes` are on offer in all, but at most a few chunks at a time. Says how
     /// many bytes are. Chunks in which something is pinned, dirty or on its way stay.
-    pub fn offer(&self, bytes: usize) -> usize {
+    pub fn offer(&self, bytes: usize, form: OfferForm) -> usize {
         if !self.shared.arena.is_here() {
             return 0;
         }
@@ -55,7 +55,7 @@ impl PageCache {
         let wanted = (bytes / headwater_core::buddy::CHUNK_BYTES).saturating_sub(offers.chunks.len());
         if wanted > 0 {
             for chunk in self.coldest_chunks(&offers).into_iter().take(wanted.min(OFFERED_AT_ONCE)) {
-                if self.shared.offer_anew(chunk) {
+                if self.shared.offer_anew(chunk, form) {
                     offers.chunks.push_back(chunk);
                 } else {
                     let until = offers.round + REFUSED_ROUNDS;
@@ -68,7 +68,7 @@ impl PageCache {
 
     /// Looks after what is on offer: pages that were taken leave, and are added to `evicted` with those that readers found taken; chunks
     /// of which a few pages were used are offered again, as long as more than `bytes` are not on offer; those that are used more come back.
-    pub fn tend_offers(&self, bytes: usize, evicted: &mut Vec<Evicted>) {
+    pub fn tend_offers(&self, bytes: usize, form: OfferForm, evicted: &mut Vec<Evicted>) {
         if !self.shared.arena.is_here() {
             return;
         }
@@ -78,7 +78,8 @@ impl PageCache {
         offers.hot.retain(|_, until| *until > round);
         let chunks_max = bytes / headwater_core::buddy::CHUNK_BYTES;
         for chunk in std::mem::take(&mut offers.chunks) {
-            match self.shared.tend(chunk, offers.chunks.len() < chunks_max, evicted) {
+            let again = (offers.chunks.len() < chunks_max).then_some(form);
+            match self.shared.tend(chunk, again, evicted) {
                 Tended::Stays => offers.chunks.push_back(chunk),
                 Tended::Gone => {}
                 Tended::Hot => {
@@ -172,9 +173,9 @@ impl Shared {
     }
 
     /// Says whether the chunk is on offer now. The caller holds `offers`, as with all of the following.
-    fn offer_anew(&self, chunk: u32) -> bool {
+    fn offer_anew(&self, chunk: u32, form: OfferForm) -> bool {
         let Some(free_pages) = self.arena.withhold(chunk) else { return false };
-        match self.offer_chunk(chunk, free_pages) {
+        match self.offer_chunk(chunk, free_pages, form) {
             Offered::Yes => true,
             Offered::Refused => {
                 self.arena.reinstate(chunk);
@@ -188,7 +189,7 @@ impl Shared {
     }
 
     /// The chunk is withheld.
-    fn offer_chunk(&self, chunk: u32, free_pages: u32) -> Offered {
+    fn offer_chunk(&self, chunk: u32, free_pages: u32, form: OfferForm) -> Offered {
         let mut offered = Vec::new();
         if self.lock().control.begin_offer(&self.cache, chunk, free_pages, &mut offered).is_err() {
             return Offered::Refused;
@@ -201,21 +202,21 @@ impl Shared {
             offer.set_sentinel(place_of(id), unsafe { chunk_memory::sentinel_of(base) });
         }
         // SAFETY: each frame is Offered, so that readers touch it first, or was free when its chunk was withheld, or became so since.
-        let is_told = unsafe { self.arena.offer(chunk) };
+        let is_told = unsafe { self.arena.offer(chunk, form) };
         self.lock().control.end_offer(&self.cache, chunk);
         if is_told { Offered::Yes } else { Offered::NotTold }
     }
 
-    /// `is_wanted`: it may be offered again.
-    fn tend(&self, chunk: u32, is_wanted: bool, evicted: &mut Vec<Evicted>) -> Tended {
+    /// `again`: it may be offered again, in this form.
+    fn tend(&self, chunk: u32, again: Option<OfferForm>, evicted: &mut Vec<Evicted>) -> Tended {
         let offer = self.cache.chunk_offer(chunk).expect("it is on offer");
         let has_lost = offer.take_lost();
         if (has_lost || self.arena.has_lost_memory(chunk)) && self.drop_taken(chunk, evicted) {
             return Tended::Gone;
         }
-        match offer.take_uses() {
-            0 => Tended::Stays,
-            uses if uses <= USES_MAX && is_wanted => self.renew(chunk, uses, evicted),
+        match (offer.take_uses(), again) {
+            (0, _) => Tended::Stays,
+            (uses, Some(form)) if uses <= USES_MAX => self.renew(chunk, uses, form, evicted),
             _ => {
                 self.withdraw_all(chunk, evicted);
                 Tended::Hot
@@ -224,9 +225,9 @@ impl Shared {
     }
 
     /// Offers what was used of a chunk again.
-    fn renew(&self, chunk: u32, uses: u32, evicted: &mut Vec<Evicted>) -> Tended {
+    fn renew(&self, chunk: u32, uses: u32, form: OfferForm, evicted: &mut Vec<Evicted>) -> Tended {
         let offer = self.cache.chunk_offer(chunk).expect("it is on offer");
-        match self.offer_chunk(chunk, self.arena.free_pages_in(chunk)) {
+        match self.offer_chunk(chunk, self.arena.free_pages_in(chunk), form) {
             Offered::Yes => Tended::Stays,
             Offered::Refused if !self.is_dirty(chunk) => {
                 // A reader is at it. The next round will look again.
