@@ -8,6 +8,7 @@ use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -89,25 +90,35 @@ fn threads_of(pid: Pid) -> Vec<String> {
         .collect()
 }
 
-/// This thread waits in the kernel for so long, and nothing can interrupt it there: it has a child that keeps it waiting, as
-/// `vfork(2)` does.
+/// This thread waits in the kernel while `is_stuck`, and nothing can interrupt it there: it has a child that keeps it waiting, as
+/// `vfork(2)` does. Returns whether it was let go, instead of having waited for as long as no test needs.
 ///
 /// # Panics
 /// When the system has no room for another process.
-pub fn stuck_in_kernel(time: Duration) {
-    extern "C" fn sleep(time: *mut libc::c_void) -> libc::c_int {
+pub fn stuck_in_kernel(is_stuck: &AtomicBool) -> bool {
+    extern "C" fn wait(is_stuck: *mut libc::c_void) -> libc::c_int {
         // SAFETY: the parent waits with the value in place.
-        unsafe { libc::nanosleep(time.cast(), std::ptr::null_mut()) }
+        let is_stuck = unsafe { &*is_stuck.cast::<AtomicBool>() };
+        let look_every = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        for _ in 0..PATIENCE.as_millis() / 3 {
+            if !is_stuck.load(Ordering::SeqCst) {
+                return 0;
+            }
+            // SAFETY: the time is in place. What is left of it is not asked for.
+            unsafe { libc::nanosleep(&raw const look_every, std::ptr::null_mut()) };
+        }
+        1
     }
-    let mut time = libc::timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
     let mut stack = vec![0_u128; 4096];
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    // SAFETY: the child has a stack of its own, calls one function that touches nothing but that stack and `time`, and ends; until
+    let argument = std::ptr::from_ref(is_stuck).cast_mut().cast();
+    // SAFETY: the child has a stack of its own, calls one function that touches nothing but that stack and the flag, and ends; until
     // then this thread stands still with both in place. The stack grows down from its aligned end.
-    let pid =
-        unsafe { libc::clone(sleep, stack.as_mut_ptr_range().end.cast(), flags, (&raw mut time).cast()) };
+    let pid = unsafe { libc::clone(wait, stack.as_mut_ptr_range().end.cast(), flags, argument) };
     let pid = Pid::from_raw(pid.max(0)).expect("a child is cloned");
-    waitpid(Some(pid), WaitOptions::empty()).expect("the child is ours");
+    let (_, status) =
+        waitpid(Some(pid), WaitOptions::empty()).expect("the child is ours").expect("it has ended");
+    status.exit_status() == Some(0)
 }
 
 /// Forks a child that ends at once, and waits for it. How long that took is what a fork costs this process with the memory

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::task::{Context, Waker};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::AsyncReadExt;
 use headwater::testing::uring_refusal;
@@ -39,15 +39,14 @@ fn readers_beside_a_stuck_thread() {
                 let polled = reading.as_mut().poll(&mut Context::from_waker(Waker::noop()));
                 file.advise(Advice::WillNeed, ByteRange::new(1 << 20, LENGTH_BYTES)).unwrap();
                 give.send(polled.is_pending()).unwrap();
-                stuck_in_kernel(Duration::from_secs(1));
-                is_stuck.store(false, Ordering::SeqCst);
+                assert!(stuck_in_kernel(&is_stuck), "this thread was waited for");
             });
             assert!(take.recv().unwrap(), "the task has nothing to wait for");
             let (began, mut bytes) = (Instant::now(), vec![0; LENGTH_BYTES as usize]);
             for (number, piece) in bytes.chunks_mut(100_000).enumerate() {
                 file.read_exact_at(piece, number as u64 * 100_000).unwrap();
             }
-            assert!(is_stuck.load(Ordering::SeqCst), "the reader waited for the other thread");
+            is_stuck.store(false, Ordering::SeqCst);
             assert_eq!(pattern.mismatch(0, &bytes), None);
             began.elapsed()
         })
@@ -122,13 +121,12 @@ fn read_beside_a_stuck_thread(
                 let mut task = begin(file);
                 let polled = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
                 give.send((task, polled)).unwrap();
-                stuck_in_kernel(Duration::from_secs(1));
-                is_stuck.store(false, Ordering::SeqCst);
+                assert!(stuck_in_kernel(is_stuck), "this thread was waited for");
             });
             let (task, polled) = take.recv().unwrap();
             assert!(polled.is_pending(), "the task has nothing to wait for");
             let (began, bytes) = (Instant::now(), go_on(task));
-            assert!(is_stuck.load(Ordering::SeqCst), "{caching:?}: the task waited for the other thread");
+            is_stuck.store(false, Ordering::SeqCst);
             assert_eq!(pattern.mismatch(0, &bytes), None);
             began.elapsed()
         })

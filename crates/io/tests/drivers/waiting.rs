@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Barrier, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use headwater_io::{Completion, Direction, Fsync, RejectReason, SyncScope, Transfer, Urgency};
 use headwater_testkit::{Rng, stuck_in_kernel, with_seed};
@@ -236,15 +236,14 @@ fn a_stuck_submitter_holds_up_no_reader() {
                         give.send(bench.submit(bench.request(offset_bytes, length_bytes))).unwrap();
                     }
                     drop(give);
-                    stuck_in_kernel(Duration::from_secs(1));
-                    is_stuck.store(false, Ordering::SeqCst);
+                    assert!(stuck_in_kernel(is_stuck), "this thread was waited for");
                 });
                 let completions: Vec<Completion> = take.into_iter().collect();
                 let began = Instant::now();
                 for (completion, (offset_bytes, length_bytes)) in completions.into_iter().zip(STUCK_READS) {
                     bench.check(offset_bytes, length_bytes, &completion.wait());
                 }
-                assert!(is_stuck.load(Ordering::SeqCst), "the reader waited for the other thread");
+                is_stuck.store(false, Ordering::SeqCst);
                 began.elapsed()
             })
         });
@@ -272,8 +271,7 @@ fn a_stuck_submitter_holds_up_no_task() {
                         give.send((completion, early)).unwrap();
                     }
                     drop(give);
-                    stuck_in_kernel(Duration::from_secs(1));
-                    is_stuck.store(false, Ordering::SeqCst);
+                    assert!(stuck_in_kernel(is_stuck), "this thread was waited for");
                 });
                 let (mut reads, began): (Vec<_>, _) = (take.into_iter().collect(), Instant::now());
                 block_on(poll_fn(|context| {
@@ -282,7 +280,7 @@ fn a_stuck_submitter_holds_up_no_task() {
                     let all = reads.iter().all(|(_, done)| matches!(done, Some(Poll::Ready(_))));
                     if all { Poll::Ready(()) } else { Poll::Pending }
                 }));
-                assert!(is_stuck.load(Ordering::SeqCst), "the task waited for the other thread");
+                is_stuck.store(false, Ordering::SeqCst);
                 for ((_, done), (offset_bytes, length_bytes)) in reads.iter().zip(STUCK_READS) {
                     let Some(Poll::Ready(finished)) = done else { unreachable!("all are done") };
                     bench.check(offset_bytes, length_bytes, finished);
@@ -322,8 +320,7 @@ fn what_a_stuck_thread_has_staged_is_submitted_by_others() {
                     let mut stage =
                         |at, byte| plug.submit(write(at, byte), Urgency::Demand).expect("there is a place");
                     give.send([stage(0, 1), stage(8192, 2)]).unwrap();
-                    stuck_in_kernel(Duration::from_secs(1));
-                    is_stuck.store(false, Ordering::SeqCst);
+                    assert!(stuck_in_kernel(is_stuck), "this thread was waited for");
                 });
                 let ([first, mut second], began) = (take.recv().unwrap(), Instant::now());
                 assert_eq!(first.wait().result.unwrap(), 4096);
@@ -331,7 +328,7 @@ fn what_a_stuck_thread_has_staged_is_submitted_by_others() {
                 for (offset_bytes, byte) in [(0, 3), (8192, 4)] {
                     assert_eq!(bench.submit(write(offset_bytes, byte)).wait().result.unwrap(), 4096);
                 }
-                assert!(is_stuck.load(Ordering::SeqCst), "they waited for the other thread");
+                is_stuck.store(false, Ordering::SeqCst);
                 began.elapsed()
             })
         });
@@ -354,13 +351,12 @@ fn a_stuck_submitter_holds_up_no_sync() {
                 scope.spawn(move || {
                     let sync = || Fsync { file: bench.file.clone(), scope: SyncScope::Data };
                     give.send([bench.submit(sync()), bench.submit(sync())]).unwrap();
-                    stuck_in_kernel(Duration::from_secs(1));
-                    is_stuck.store(false, Ordering::SeqCst);
+                    assert!(stuck_in_kernel(is_stuck), "this thread was waited for");
                 });
                 let ([first, mut second], began) = (take.recv().unwrap(), Instant::now());
                 first.wait().result.unwrap();
                 block_on(poll_fn(|context| second.poll(context))).result.unwrap();
-                assert!(is_stuck.load(Ordering::SeqCst), "they waited for the other thread");
+                is_stuck.store(false, Ordering::SeqCst);
                 began.elapsed()
             })
         });
