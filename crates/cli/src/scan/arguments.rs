@@ -87,4 +87,4 @@ them.
 What the kernel's page cache holds is copied from there; the rest is read with direct I/O, which
 leaves the page cache as it is. Only standard input, and files on file systems without direct I/O,
 are read through the page cache. --queue-depth also limits how many files are open at the same time
-[default: 32].";
+[default: 64].";

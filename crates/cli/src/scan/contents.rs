@@ -328,7 +328,7 @@ mod tests {
     /// Goal: buffers and the engine stay within the memory, but for the least that both need.
     #[test]
     fn memory_is_shared() {
-        assert_eq!(buffer_bytes(32 << 20, 32), 256 << 10);
+        assert_eq!(buffer_bytes(32 << 20, 64), 256 << 10);
         assert_eq!(buffer_bytes(Limits::MEMORY_BYTES_MIN, 32), 4096);
         assert_eq!(buffer_bytes(8 << 20, 32), 128 << 10);
         for (memory_bytes, files) in [(3 << 20, 1), (4 << 20, 32), (1 << 30, 1024)] {

@@ -125,4 +125,4 @@ fn scan(
 }
 
 /// Files read at the same time: enough to saturate a disk queue; waiting threads cost little.
-const FILES_DEFAULT: u32 = 32;
+const FILES_DEFAULT: u32 = 64;
