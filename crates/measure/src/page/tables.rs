@@ -15,7 +15,11 @@ pub(super) fn table(table: &Table, id: &str) -> Markup {
             table {
                 caption id={ (id) "-caption" } { span .words { (table.caption) } }
                 thead {
-                    tr { @for column in &table.columns { th scope="col" { (column) } } }
+                    tr {
+                        @for (index, column) in table.columns.iter().enumerate() {
+                            th scope="col" .of-numbers[is_of_numbers(table, index)] { (column) }
+                        }
+                    }
                 }
                 tbody {
                     @for (whose, cells) in &table.rows { (row(*whose, cells)) }
@@ -93,6 +97,12 @@ fn scrolling(id: &str, table: Markup) -> Markup {
     }
 }
 
+/// Whether the head of a column stands above figures: to their right edge.
+fn is_of_numbers(table: &Table, column: usize) -> bool {
+    let cells = || table.rows.iter().filter_map(|(_, cells)| cells.get(column));
+    column > 0 && cells().next().is_some() && cells().all(|cell| cell.is_empty() || is_number(cell))
+}
+
 /// Figures stand one below the other.
 fn is_number(text: &str) -> bool {
     let first = text.trim_start_matches(['-', '+', '×', ' ']).chars().next();
@@ -102,6 +112,7 @@ fn is_number(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::section::Media;
 
     /// Goal: shading follows the value, the chosen cell is named, and gaps are said.
     #[test]
@@ -122,6 +133,23 @@ mod tests {
         }
         assert!(text.contains("1000 <span class=\"tag\">chosen</span>"), "{text}");
         assert_eq!(text.matches("chosen\"").count(), 1, "{text}");
+    }
+
+    /// Goal: a head stands above what is below it: words to the left, figures to the right.
+    #[test]
+    fn heads_stand_above_their_columns() {
+        let row = |cells: [&str; 4]| (Whose::Peer, cells.map(str::to_owned).to_vec());
+        let table = Table {
+            caption: "Settings".to_owned(),
+            columns: ["arm", "mode", "MiB/s", "spread"].map(str::to_owned).to_vec(),
+            minor: Vec::new(),
+            rows: vec![row(["a", "auto", "12", "3 %"]), row(["b", "direct", "-", ""])],
+            media: Media::Both,
+        };
+        let text = super::table(&table, "x").into_string();
+        let of_numbers =
+            |head: &str| text.contains(&format!("<th class=\"of-numbers\" scope=\"col\">{head}<"));
+        assert_eq!(["arm", "mode", "MiB/s", "spread"].map(of_numbers), [false, false, true, true], "{text}");
     }
 
     #[test]
