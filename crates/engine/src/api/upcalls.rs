@@ -118,11 +118,8 @@ pub(crate) fn maintain(shared: &Shared) -> Pause {
     let dirty = (!shared.cache.writes.dirty_files().is_empty()).then_some(DIRTY_TICK);
     let memory = (!is_small || shared.cache.inodes.are_open()).then_some(memory);
     let tick = [dirty, memory, leases].into_iter().flatten().min();
-    let pause = tick.map_or(Pause::UntilCalled(GROWTH_TICK), Pause::AtMost);
-    if let Pause::AtMost(pause) = pause {
-        shared.background.end_round(pause);
-    }
-    pause
+    shared.background.end_round(tick);
+    tick.map_or(Pause::UntilCalled(GROWTH_TICK), Pause::AtMost)
 }
 
 /// Returns memory where the system is short of it. Returns when to look again.

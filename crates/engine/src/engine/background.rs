@@ -35,7 +35,7 @@ pub(crate) struct BackgroundThread {
     thread: Background,
     /// One round. It holds the engine weakly.
     round: OnceLock<Arc<dyn Fn() -> Pause + Send + Sync>>,
-    /// By the coarse clock: when the next round is due, or 0.
+    /// By the coarse clock: when the next round is due, or the one under way began; 0 if none is.
     due: AtomicU64,
     /// Until when rounds are expected to come late, because one did.
     late_until: AtomicU64,
@@ -77,7 +77,7 @@ impl BackgroundThread {
         });
     }
 
-    /// Whether the thread does not come in time for a round, so that the caller should do its work for memory.
+    /// Whether the thread does not come in time for a round, or through it, so that the caller should do its work for memory.
     pub(crate) fn is_late(&self) -> bool {
         let due = self.due.load(Ordering::Relaxed);
         due != 0 && coarse_nanoseconds().saturating_sub(due) > nanoseconds(LATE)
@@ -85,15 +85,18 @@ impl BackgroundThread {
 
     /// Notes that a round begins now, by the thread or in its place, and whether it is late.
     pub(crate) fn begin_round(&self) {
-        if self.is_late() {
-            self.late_until.store(coarse_nanoseconds() + nanoseconds(LATE_FOR), Ordering::Relaxed);
+        let is_late = self.is_late();
+        let now = coarse_nanoseconds();
+        if is_late {
+            self.late_until.store(now + nanoseconds(LATE_FOR), Ordering::Relaxed);
         }
-        self.due.store(0, Ordering::Relaxed);
+        self.due.store(now, Ordering::Relaxed);
     }
 
-    /// Notes when the next round is due.
-    pub(crate) fn end_round(&self, pause: Duration) {
-        self.due.store(coarse_nanoseconds() + nanoseconds(pause), Ordering::Relaxed);
+    /// Notes when the next round is due; `None` if that is when it is called.
+    pub(crate) fn end_round(&self, pause: Option<Duration>) {
+        let due = pause.map_or(0, |pause| coarse_nanoseconds() + nanoseconds(pause));
+        self.due.store(due, Ordering::Relaxed);
     }
 
     /// Whether the next round may come late, as one of late did: other threads have the processors.
@@ -136,3 +139,28 @@ const LATE_FOR: Duration = Duration::from_secs(30);
 
 /// A round runs system calls and wakers.
 const STACK_BYTES: usize = 256 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a round that comes late is remembered, and one that lasts long counts as late; a thread that waits for a call does not.
+    #[test]
+    fn late_rounds_are_noticed() {
+        let background = BackgroundThread::new(Presence::Absent);
+        let pass = || std::thread::sleep(LATE + Duration::from_millis(20));
+        background.begin_round();
+        background.end_round(None);
+        pass();
+        assert!(!background.is_late(), "no round is due");
+        background.end_round(Some(Duration::from_secs(3600)));
+        assert!(!background.is_late() && !background.may_be_late());
+        background.end_round(Some(Duration::ZERO));
+        pass();
+        assert!(background.is_late() && !background.may_be_late());
+        background.begin_round();
+        assert!(background.may_be_late());
+        pass();
+        assert!(background.is_late(), "the round lasts");
+    }
+}

@@ -86,7 +86,7 @@ fn note_growth(shared: &Shared) {
     if shared.background.is_late() {
         shared.background.begin_round();
         let relief = reclaim::relieve(shared);
-        shared.background.end_round(relief.look_again);
+        shared.background.end_round(Some(relief.look_again));
     }
 }
 
