@@ -11,7 +11,8 @@
 //!
 //! Of the reserve, half may be memory of the cache itself: its coldest chunks are *on offer*, which the kernel counts as free and takes
 //! by itself when anybody needs it, at once. So a full cache leaves an eighth of a cgroup unused instead of a quarter, and a program that
-//! takes more than that at once gets it from what is on offer, however late this thread gets a processor.
+//! takes more than that at once gets it from what is on offer. A page that is used keeps its chunk from the kernel until it is offered
+//! again: where the engine's thread gets its processor late, more is on offer, in pages, and threads that allocate do its work.
 //!
 //! The reserve is all that other processes can allocate between two checks: when it is used up the kernel kills a process,
 //! whatever the cache could have released. In a cgroup of 256 MiB with a full cache, ten times 100 MiB touched at once on a busy
