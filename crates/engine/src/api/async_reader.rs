@@ -17,6 +17,7 @@ use os_display::Quotable;
 
 use crate::api::contents::Contents;
 use crate::api::cursor::Cursor;
+use crate::api::file::File;
 
 /// Reads a file from a position onwards: `AsyncRead + AsyncBufRead + AsyncSeek` of the `futures` crate, and those of tokio with the
 /// feature `tokio`. `Send`; works on every executor; may be dropped at any moment.
@@ -52,6 +53,11 @@ impl AsyncReader {
     pub fn starting_at(mut self, offset_bytes: u64) -> AsyncReader {
         self.cursor.start_at(offset_bytes);
         self
+    }
+
+    /// The file, as of [`Reader::into_inner`](crate::Reader::into_inner).
+    pub fn into_inner(self) -> File {
+        File { contents: self.cursor.contents() }
     }
 
     /// The rest of the file as [`Bytes`].

@@ -90,6 +90,17 @@ impl AsyncWriter {
         self.file.sync_data_async().await
     }
 
+    /// Hands over what the buffer holds, and returns the file.
+    ///
+    /// # Errors
+    /// As [`File::write_all_at_async`]. The bytes are given up then; a flush before it keeps them.
+    pub async fn into_inner(mut self) -> Result<File> {
+        let written = std::future::poll_fn(|context| self.poll_hand_over(context)).await;
+        // Reported here, not by the drop as well.
+        (self.under_way, self.buffer) = (None, Vec::new());
+        written.map(|()| self.file.clone())
+    }
+
     /// The position of the next byte.
     fn end_bytes(&self) -> u64 {
         self.position_bytes + self.buffer.len() as u64

@@ -105,6 +105,14 @@ impl Cursor {
         }
     }
 
+    /// What it reads from.
+    pub(crate) fn contents(&self) -> Contents {
+        match self {
+            Cursor::Stored(stream) => Contents::Stored(stream.source().clone()),
+            Cursor::Memory(memory) => Contents::Memory(memory.file.clone()),
+        }
+    }
+
     pub(crate) fn position_bytes(&self) -> u64 {
         match self {
             Cursor::Stored(stream) => stream.position_bytes(),

@@ -11,6 +11,7 @@ use os_display::Quotable;
 
 use crate::api::contents::Contents;
 use crate::api::cursor::Cursor;
+use crate::api::file::File;
 
 /// Reads a file from a position onwards: `Read + BufRead + Seek`. May be dropped at any moment; the drop does not wait.
 ///
@@ -52,6 +53,19 @@ impl Reader {
     pub fn starting_at(mut self, offset_bytes: u64) -> Reader {
         self.cursor.start_at(offset_bytes);
         self
+    }
+
+    /// The file; what was read ahead is dropped. [`Seek::stream_position`] tells the position before that.
+    ///
+    /// ```
+    /// use std::io::BufRead;
+    /// let mut reader = headwater::File::from_bytes("one\ntwo\n").reader();
+    /// reader.skip_until(b'\n')?;
+    /// assert_eq!(reader.into_inner().len()?, 8);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn into_inner(self) -> File {
+        File { contents: self.cursor.contents() }
     }
 
     /// Announces that the next `bytes` will be read, so that readahead need not find out: up to 2 MiB of them are requested together

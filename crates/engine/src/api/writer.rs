@@ -77,6 +77,27 @@ impl Writer {
         self.file.sync_data()
     }
 
+    /// Writes what the buffer holds, and returns the file.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("lines");
+    /// use std::io::Write;
+    /// let mut writer = headwater::File::create(&path)?.writer();
+    /// write!(writer, "one")?;
+    /// assert_eq!(writer.into_inner()?.len()?, 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`File::write_at`]. The bytes are given up then; [`Write::flush`] before it keeps them.
+    pub fn into_inner(mut self) -> Result<File> {
+        let written = self.hand_over();
+        // Reported here, not by the drop as well.
+        self.buffer.clear();
+        written.map(|()| self.file.clone())
+    }
+
     /// The position of the next byte.
     fn end_bytes(&self) -> u64 {
         self.position_bytes + self.buffer.len() as u64

@@ -147,7 +147,7 @@ impl ReadStream {
         self.policy.expect(bytes);
     }
 
-    pub(crate) fn source(&self) -> &Source {
+    pub(crate) fn source(&self) -> &Arc<Source> {
         &self.source
     }
 

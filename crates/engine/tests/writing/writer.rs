@@ -4,10 +4,10 @@
 //! Does not own: writes at positions (operations), which random operations also make by a `Writer`.
 
 use std::fs;
-use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, ErrorKind, Read, Seek, SeekFrom, Write};
 
 use futures_util::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SinkExt};
-use headwater::{AsyncWriter, OpenOptions};
+use headwater::{AsyncWriter, File, OpenOptions};
 use headwater_testkit::{Pattern, Rng, ScratchDir, with_seed};
 
 use crate::faults::EIO;
@@ -204,6 +204,36 @@ fn what_hands_bytes_over() {
     let mut found = [0; 4];
     file.read_exact_at(&mut found, 0).unwrap();
     assert_eq!(&found, b"abcd");
+    drop(file);
+    rig.assert_idle();
+}
+
+/// Goal: a writer that is taken apart has written what it held, or says why not, once. Method: the blocking one and that of tasks.
+#[test]
+fn a_writer_gives_its_file_back() {
+    let (rig, directory) = (calm(3), ScratchDir::on_target().unwrap());
+    let file = open(&rig, &directory.path().join("file"), headwater::IoMode::Auto);
+    let blocking = |offset_bytes| {
+        let mut writer = file.writer().starting_at(offset_bytes);
+        writer.write_all(b"blocking").unwrap();
+        writer.into_inner()
+    };
+    let of_tasks = |offset_bytes| {
+        let mut writer = file.async_writer().starting_at(offset_bytes);
+        block_on(AsyncWriteExt::write_all(&mut writer, b"of tasks")).unwrap();
+        block_on(writer.into_inner())
+    };
+    assert_eq!(blocking(0).unwrap().len().unwrap(), 8);
+    assert_eq!(of_tasks(8).unwrap().len().unwrap(), 16);
+    for writer in [&blocking as &dyn Fn(u64) -> headwater::Result<File>, &of_tasks] {
+        rig.control().fail_at(0, EIO);
+        assert_eq!(writer(100_000).unwrap_err().raw_os_error(), Some(EIO));
+        file.sync_data().unwrap();
+    }
+    let mut reader = file.reader().starting_at(8);
+    assert_eq!(reader.fill_buf().unwrap(), b"of tasks");
+    assert_eq!(reader.into_inner().path(), file.path());
+    assert_eq!(file.async_reader().into_inner().path(), file.path());
     drop(file);
     rig.assert_idle();
 }
