@@ -1,4 +1,4 @@
-//! Hasher: a tree of small files, read whole and hashed by four threads.
+//! Hasher: a tree of small files, read whole and hashed by four threads of rayon.
 //!
 //! `cargo run --release -p headwater --example hasher`
 
@@ -7,10 +7,10 @@ mod programs;
 use std::hash::{DefaultHasher, Hasher};
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use programs::{Form, Program, mixed};
+use rayon::ThreadPoolBuilder;
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
 const PROGRAM: Program = Program { name: "hasher", unit: "files", units: 2000, prepare, run };
 
@@ -31,30 +31,21 @@ fn prepare(directory: &Path, files: usize) -> io::Result<()> {
 
 /// The hashes of all files, summed.
 fn run(form: Form, directory: &Path, files: usize) -> io::Result<u64> {
-    let next = AtomicUsize::new(0);
-    let hash_some = || {
-        let mut sum = 0_u64;
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= files {
-                return io::Result::Ok(sum);
-            }
-            let path = directory.join(number.to_string());
-            let mut hasher = DefaultHasher::new();
-            match form {
-                Form::Headwater => hasher.write(&headwater::read(&path)?),
-                Form::Std => hasher.write(&std::fs::read(&path)?),
-            }
-            sum = sum.wrapping_add(hasher.finish());
+    let hash = |number: usize| {
+        let path = directory.join(number.to_string());
+        let mut hasher = DefaultHasher::new();
+        match form {
+            Form::Headwater => hasher.write(&headwater::read(&path)?),
+            Form::Std => hasher.write(&std::fs::read(&path)?),
         }
+        io::Result::Ok(hasher.finish())
     };
-    thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(hash_some)).collect();
-        let mut sums = threads.into_iter().map(|thread| thread.join().expect("no panic"));
-        sums.try_fold(0_u64, |all, sum| Ok(all.wrapping_add(sum?)))
-    })
+    let pool = ThreadPoolBuilder::new().num_threads(THREADS).build().map_err(io::Error::other)?;
+    let sum = |all: u64, hash| Ok(all.wrapping_add(hash));
+    pool.install(|| (0..files).into_par_iter().map(hash).try_reduce(|| 0, sum))
 }
 
+/// More than processors: they wait for the device.
 const THREADS: usize = 4;
 
 #[test]

@@ -15,7 +15,6 @@ use futures_core::Stream;
 use futures_io::{AsyncBufRead, AsyncRead, AsyncSeek};
 use os_display::Quotable;
 
-use crate::api::contents::Contents;
 use crate::api::cursor::Cursor;
 use crate::api::file::File;
 
@@ -39,11 +38,19 @@ pub struct AsyncReader {
     cursor: Cursor,
 }
 
-impl AsyncReader {
-    pub(crate) fn new(contents: &Contents) -> AsyncReader {
-        AsyncReader::at(Cursor::new(contents, None))
+impl File {
+    /// A cursor at byte 0 for sequential reading in async tasks, on any runtime.
+    pub fn async_reader(&self) -> AsyncReader {
+        AsyncReader::at(Cursor::new(&self.contents, None))
     }
 
+    /// The file from byte 0 to its end as a stream of [`bytes::Bytes`] that share the frames.
+    pub fn stream(&self) -> ByteStream {
+        self.async_reader().into_stream()
+    }
+}
+
+impl AsyncReader {
     pub(crate) fn at(cursor: Cursor) -> AsyncReader {
         AsyncReader { cursor }
     }

@@ -11,10 +11,8 @@ use bytes::Bytes;
 use headwater_core::readahead::ReadaheadLimits;
 use headwater_io::{FileKind, Residency};
 
-use crate::api::async_reader::{AsyncReader, ByteStream};
 use crate::api::contents::Contents;
 use crate::api::memory_file::MemoryFile;
-use crate::api::reader::Reader;
 use crate::base::counters::FileStats;
 use crate::base::error::{Operation, Result};
 use crate::engine::handle::{OFFSET_BYTES_MAX, byte_range};
@@ -142,20 +140,5 @@ impl File {
             return FileStats::default();
         }
         source.inode().map_or_else(FileStats::default, |inode| inode.stats())
-    }
-
-    /// A cursor at byte 0 for sequential reading in this thread.
-    pub fn reader(&self) -> Reader {
-        Reader::new(&self.contents)
-    }
-
-    /// A cursor at byte 0 for sequential reading in async tasks, on any runtime.
-    pub fn async_reader(&self) -> AsyncReader {
-        AsyncReader::new(&self.contents)
-    }
-
-    /// The file from byte 0 to its end as a stream of [`bytes::Bytes`] that share the frames.
-    pub fn stream(&self) -> ByteStream {
-        self.async_reader().into_stream()
     }
 }

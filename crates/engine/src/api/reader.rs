@@ -9,7 +9,6 @@ use std::io::{self, BufRead, Read, Seek, SeekFrom};
 
 use os_display::Quotable;
 
-use crate::api::contents::Contents;
 use crate::api::cursor::Cursor;
 use crate::api::file::File;
 
@@ -32,11 +31,14 @@ pub struct Reader {
     cursor: Cursor,
 }
 
-impl Reader {
-    pub(crate) fn new(contents: &Contents) -> Reader {
-        Reader::at(Cursor::new(contents, None))
+impl File {
+    /// A cursor at byte 0 for sequential reading in this thread.
+    pub fn reader(&self) -> Reader {
+        Reader::at(Cursor::new(&self.contents, None))
     }
+}
 
+impl Reader {
     pub(crate) fn at(cursor: Cursor) -> Reader {
         Reader { cursor }
     }
