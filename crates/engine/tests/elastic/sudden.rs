@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use headwater::{File, MemoryStats};
 use headwater_testkit::{Pattern, Rng, run_self_with_env, skip};
 
-use super::{FILE_BYTES, PATTERN, World, run_limited};
+use super::{Ended, FILE_BYTES, PATTERN, World, run_limited};
 
 /// Goal: others take three times of what is unused at once, and get it. Method: 100 MiB are touched as fast as can be, by the process of a
 /// full cache, 8 times, or as often as `HEADWATER_SUDDEN_ROUNDS` says.
@@ -55,6 +55,8 @@ fn others_take_memory_from_an_engine_that_is_late() {
                     }
                 });
             }
+            // A failure ends them as well.
+            let ended = Ended(&done, std::thread::current());
             starve("headwater-maint");
             for round in 0..rounds() / 2 {
                 let before = fill_until(world, round, LATE_OFFERED_BYTES);
@@ -63,7 +65,7 @@ fn others_take_memory_from_an_engine_that_is_late() {
                 println!("round {round}: {:?} for {} MiB, of {before:?}", began.elapsed(), TAKEN_BYTES >> 20);
                 assert!(taken.iter().step_by(4096).all(|&byte| byte == round as u8 + 1));
             }
-            done.store(true, Ordering::Relaxed);
+            drop(ended);
         });
         // What the kernel took has been noticed then.
         world.engine.relieve();

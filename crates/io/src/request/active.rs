@@ -45,8 +45,7 @@ impl Active {
     #[inline]
     pub(super) fn write_into(body: &mut MaybeUninit<Active>, request: &mut Request) {
         // Now, because later attempts may be prepared while completions are handled (I5).
-        let segments_max = Active::segments_max(request);
-        let segments = if segments_max == 0 { Vec::new() } else { Vec::with_capacity(segments_max) };
+        let segments = Vec::with_capacity(Active::segments_max(request));
         let place = body.as_mut_ptr();
         // SAFETY: each field is written once, in memory for it, and nothing in between panics. The request is moved: what is left in its
         // place is written over without being dropped.
