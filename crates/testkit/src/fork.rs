@@ -3,8 +3,6 @@
 //! Owns: starting the child and its end, how long that takes.
 //! Does not own: what the child does.
 
-use std::backtrace::Backtrace;
-use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitStatus;
@@ -14,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-use crate::PATIENCE;
+use crate::{PATIENCE, hang};
 
 /// Does the work in a forked child, which ends with it: no destructor and no exit handler runs there. Waits for the child.
 ///
@@ -37,14 +35,13 @@ pub struct Ended {
 /// As [`run_forked`], for work that may end its process itself, in whatever way.
 ///
 /// # Panics
-/// When the work hangs, with `what` it is; where the child's first thread waits is printed by the child.
+/// When the work hangs, with `what` it is; where its threads are is printed.
 pub fn forked_status(what: &str, work: impl FnOnce()) -> Ended {
     // SAFETY: the child has this thread alone, and locks that others held stay locked there. The C library makes its own
     // usable again, of which the allocator is the one that matters; that ours are not taken is what the test is about.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        // SAFETY: the function has the type of a handler of signals.
-        unsafe { libc::signal(libc::SIGUSR2, print_backtrace as *const () as libc::sighandler_t) };
+        hang::answer_reports();
         let panicked = catch_unwind(AssertUnwindSafe(work)).is_err();
         // SAFETY: ends the process at once.
         unsafe { libc::_exit(i32::from(panicked)) };
@@ -57,11 +54,9 @@ pub fn forked_status(what: &str, work: impl FnOnce()) -> Ended {
             return Ended { status: ExitStatus::from_raw(status.as_raw()), paused };
         }
         if begun.elapsed().saturating_sub(paused) > PATIENCE / 3 {
-            let threads = threads_of(pid);
-            kill_process(pid, Signal::USR2).expect("the child is ours");
-            thread::sleep(PATIENCE / 20);
+            hang::report(pid);
             kill_process(pid, Signal::KILL).expect("the child is ours");
-            panic!("the forked child hangs: {what} {threads:?}");
+            panic!("the forked child hangs: {what}");
         }
         thread::sleep(Duration::from_millis(1));
         let since = looked.elapsed();
@@ -72,23 +67,6 @@ pub fn forked_status(what: &str, work: impl FnOnce()) -> Ended {
 
 /// A thread that sleeps for a millisecond is not kept from running for so long by other threads.
 const PAUSE: Duration = Duration::from_secs(1);
-
-/// In a child that hangs and is about to be killed, so that it may as well hang here.
-extern "C" fn print_backtrace(_signal: libc::c_int) {
-    // Not by a macro, whose output a test keeps to itself.
-    let _ = writeln!(std::io::stderr(), "the forked child is here:\n{}", Backtrace::force_capture());
-}
-
-/// Names of the threads of a process, and what each waits for in the kernel. A thread that waits as `futex` before it has its name is one that
-/// the standard library begins: it holds a lock meanwhile, and a child that is forked just then starts no thread.
-fn threads_of(pid: Pid) -> Vec<String> {
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_pid())).into_iter().flatten().flatten();
-    let field =
-        |path: &std::path::Path, name: &str| std::fs::read_to_string(path.join(name)).unwrap_or_default();
-    tasks
-        .map(|task| format!("{} {}", field(&task.path(), "comm").trim(), field(&task.path(), "wchan")))
-        .collect()
-}
 
 /// This thread waits in the kernel while `is_stuck`, and nothing can interrupt it there: it has a child that keeps it waiting, as
 /// `vfork(2)` does. Returns whether it was let go, instead of having waited for as long as no test needs.

@@ -21,7 +21,7 @@
 //! A dependency of tests and benchmarks only: no shipped crate may depend on it, and it depends on none of them, so that every one
 //! of them can use it in its own tests. `tests/tidy` holds the rules of the house that a machine can check.
 
-#![deny(unsafe_code)] // not forbidden, for the sake of `fork` and `heap`
+#![deny(unsafe_code)] // not forbidden, for the sake of `fork`, `hang` and `heap`
 
 mod cgroups;
 mod cold;
@@ -30,7 +30,9 @@ mod forbid_nameless;
 mod forbid_uring;
 #[allow(unsafe_code)] // `fork(2)` is nowhere to be had without
 mod fork;
-#[allow(unsafe_code)] // as is what the allocator knows
+#[allow(unsafe_code)] // as is a signal to one thread
+mod hang;
+#[allow(unsafe_code)] // and what the allocator knows
 mod heap;
 mod matrix;
 mod mounts;

@@ -12,6 +12,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use crate::hang;
+
 /// Runs a future on this thread: park until woken.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
@@ -36,7 +38,7 @@ pub fn unparker() -> Waker {
     Waker::from(Arc::new(Unpark(thread::current())))
 }
 
-/// Ends the process, with a word, if the work takes so long that it must hang: [`PATIENCE`], and on a machine with other work as many
+/// Ends the process, after it printed where its threads are, if the work takes so long that it must hang: [`PATIENCE`], and on a machine with other work as many
 /// times that as it has threads to run for each processor. Time in which the process is stopped, or the machine paused, does not count.
 pub fn watched<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let (done, watched) = channel::<()>();
@@ -47,6 +49,8 @@ pub fn watched<T>(what: &str, work: impl FnOnce() -> T) -> T {
             waited += LOOK_EVERY;
             if waited >= PATIENCE.mul_f64(load().max(1.0)) {
                 eprintln!("hangs: {what}");
+                hang::answer_reports();
+                hang::report(rustix::process::getpid());
                 std::process::abort();
             }
         }

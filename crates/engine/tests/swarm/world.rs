@@ -203,7 +203,10 @@ impl World {
             return Ok(coverage);
         }
         // The device still has wakers of tasks that are gone, which hold handles.
-        alarms.iter().filter_map(Weak::upgrade).for_each(|alarm| drop(alarm.file.lock().unwrap().take()));
+        for alarm in alarms.iter().filter_map(Weak::upgrade) {
+            // Dropped without the lock: that may wake the same task.
+            let _file = alarm.file.lock().unwrap().take();
+        }
         let mut files = Vec::new();
         for Target { path, versions, handles, is_latched, .. } in targets {
             files.push((path, versions, is_latched));
