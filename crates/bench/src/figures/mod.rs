@@ -123,13 +123,15 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
         return figures.store(&options.root);
     }
     let chosen = chosen(&options.only)?;
+    // Before a chapter changes the documents.
+    let commit = told("git", &["describe", "--always", "--dirty"]);
     let folder = TempDir::new_in(&options.dir)?;
     let file = folder.path().join("file");
     Pattern::new(1).write_file(&file, options.mib << 20)?;
     let mut failed = Vec::new();
     for (number, source) in chosen.iter().enumerate() {
         println!("== {} ({} of {})", source.0, number + 1, chosen.len());
-        match measure(source, options, &file, folder.path()) {
+        match measure(source, options, (&file, folder.path()), &commit) {
             Ok(chapter) => figures.put(chapter),
             Err(error) => failed.push(format!("{}: {error}", source.0)),
         }
@@ -150,7 +152,12 @@ fn chosen(only: &[String]) -> io::Result<Vec<&'static Source>> {
 
 /// Runs the command of a chapter, which prints its progress and its tables. A command that missed a row has written its results all
 /// the same.
-fn measure(source: &Source, options: &Options, file: &Path, folder: &Path) -> io::Result<Chapter> {
+fn measure(
+    source: &Source,
+    options: &Options,
+    (file, folder): (&Path, &Path),
+    commit: &str,
+) -> io::Result<Chapter> {
     let &(id, by_command, arguments) = source;
     let program = if by_command { options.headwater.clone() } else { std::env::current_exe()? };
     let json = folder.join(format!("{id}.json"));
@@ -165,7 +172,7 @@ fn measure(source: &Source, options: &Options, file: &Path, folder: &Path) -> io
         id: id.to_owned(),
         command: command.replace(&*file.to_string_lossy(), "FILE"),
         date: told("date", &["+%Y-%m-%d"]),
-        commit: told("git", &["describe", "--always", "--dirty"]),
+        commit: commit.to_owned(),
         machine: machine(&options.dir),
         results: serde_json::from_slice(&results)?,
     })
