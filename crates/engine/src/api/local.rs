@@ -261,6 +261,59 @@ stay_in_thread! {
     }
 }
 
+/// Methods that consume a part of an engine, which `Deref` does not lend.
+macro_rules! consume_in_thread {
+    ($($part:ident { $($method:ident($($input:ident: $kind:ty),*) -> $whole:ty;)* })*) => {
+        $(impl Local<$part> {
+            $(
+                #[doc = concat!("As [`", stringify!($part), "::", stringify!($method), "`], also in what it panics at, for this thread.")]
+                #[must_use]
+                pub fn $method(self, $($input: $kind),*) -> Local<$whole> {
+                    Local::new(self.inner.$method($($input),*))
+                }
+            )*
+        })*
+    };
+}
+
+consume_in_thread! {
+    Reader {
+        starting_at(offset_bytes: u64) -> Reader;
+        into_inner() -> File;
+    }
+    AsyncReader {
+        starting_at(offset_bytes: u64) -> AsyncReader;
+        into_inner() -> File;
+        into_stream() -> ByteStream;
+    }
+    Writer {
+        starting_at(offset_bytes: u64) -> Writer;
+    }
+    AsyncWriter {
+        starting_at(offset_bytes: u64) -> AsyncWriter;
+    }
+}
+
+impl Local<Writer> {
+    /// As [`Writer::into_inner`], for this thread.
+    ///
+    /// # Errors
+    /// As [`Writer::into_inner`].
+    pub fn into_inner(self) -> Result<LocalFile> {
+        self.inner.into_inner().map(Local::new)
+    }
+}
+
+impl Local<AsyncWriter> {
+    /// As [`AsyncWriter::into_inner`], for this thread.
+    ///
+    /// # Errors
+    /// As [`AsyncWriter::into_inner`].
+    pub async fn into_inner(self) -> Result<LocalFile> {
+        self.inner.into_inner().await.map(Local::new)
+    }
+}
+
 /// Makes the future `!Send`.
 async fn stay<F: Future>(future: F) -> F::Output {
     let here: PhantomData<Rc<()>> = PhantomData;

@@ -3,8 +3,9 @@
 //! Owns: the ways of writing there, and what becomes of what nobody synced.
 //! Does not own: writing as such, which is that of every engine.
 
-use std::io::SeekFrom;
+use std::io::{Read, SeekFrom, Write};
 
+use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::io::{AsyncSeekExt, AsyncWriteExt};
 use headwater::{ByteRange, Engine, LocalEngine, LocalFile, OpenOptions};
@@ -102,4 +103,27 @@ fn the_last_handle_writes_what_is_left() {
             }
         }
     });
+}
+
+/// Goal: readers and writers can be moved, and give their file back, in the thread that they cannot leave.
+#[test]
+fn parts_are_consumed_in_their_thread() {
+    let directory = ScratchDir::on_target().unwrap();
+    let engine = Engine::builder().memory(4 << 20).local().unwrap();
+    let mut writer = open(&engine, &directory).writer().starting_at(2);
+    writer.write_all(b"cd").unwrap();
+    let file: LocalFile = writer.into_inner().unwrap();
+    let read = engine.block_on(async {
+        let mut writer = file.async_writer().starting_at(4);
+        AsyncWriteExt::write_all(&mut writer, b"ef").await.unwrap();
+        let file: LocalFile = writer.into_inner().await.unwrap();
+        let stream = file.async_reader().starting_at(1).into_stream();
+        stream.map(|bytes| bytes.unwrap().to_vec()).concat().await
+    });
+    assert_eq!(read, b"\0cdef");
+    let mut text = String::new();
+    file.reader().starting_at(3).read_to_string(&mut text).unwrap();
+    assert_eq!(text, "def");
+    let files: [LocalFile; 2] = [file.reader().into_inner(), file.async_reader().into_inner()];
+    assert!(files.iter().all(|file| file.len().unwrap() == 6));
 }
