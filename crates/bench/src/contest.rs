@@ -120,7 +120,10 @@ impl<'a> Contest<'a> {
                     None if is_spoiled => {
                         self.skip(promise.title(&ending), &"the page cache was dropped meanwhile")
                     }
-                    None => self.skip(promise.title(&ending), &"not all of its rows were measured"),
+                    None => self.skip(
+                        promise.title(&ending),
+                        &"not all of its rows were measured, or the figure to compare with is 0",
+                    ),
                 }
             }
         }
@@ -358,6 +361,17 @@ mod tests {
     fn promise(group: &'static str, theirs: Option<&'static str>, limit: f64) -> Promise {
         let limit = Some(Limit::AtLeast(limit));
         Promise { group, ours: "headwater", theirs, figure: "mib_per_s", limit }
+    }
+
+    /// Goal: what has no ratio is said to have none, instead of being written as one.
+    #[test]
+    fn nothing_is_held_against_zero() {
+        let mut contest = Contest::default();
+        contest.way("headwater", || rate(30.0));
+        contest.way("std", || rate(0.0));
+        let Outcome { report, verdicts, .. } = contest.run("x", 1, &[promise("x", Some("std"), 1.0)]);
+        assert!(verdicts.is_empty());
+        assert!(format!("{:?}", report.skipped).contains("is 0"), "{:?}", report.skipped);
     }
 
     /// Goal: a rival with a star is the best of them; promises of other groups are not looked at.

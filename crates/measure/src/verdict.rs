@@ -47,10 +47,10 @@ impl<'a> Comparison<'a> {
         Comparison::of(of(Whose::Headwater)?, of(Whose::Peer)?, metric)
     }
 
-    /// Two given rows. `None` where one of them has no figures.
+    /// Two given rows. `None` where one of them has no figures, or there is no ratio to the other's because that is 0.
     pub fn of(ours: &'a Row, theirs: &'a Row, metric: &str) -> Option<Comparison<'a>> {
         let (one, other) = (ours.find(metric)?, theirs.find(metric)?);
-        let ratio = one.value()? / other.value()?;
+        let ratio = Some(one.value()? / other.value()?).filter(|ratio| ratio.is_finite())?;
         let outcome = match () {
             () if is_better(one, other)? => Outcome::Better,
             () if is_better(other, one)? => Outcome::Worse,

@@ -53,15 +53,23 @@ pub(super) fn document(figures: &Figures) -> String {
     for chapter in &figures.chapters {
         let Chapter { id, command, date, commit, machine, .. } = chapter;
         let _ = write!(text, "\n## {id}\n\n`{command}`, {date}, commit {commit}; {machine}.\n");
-        suites(chapter).iter().for_each(|suite| text += &suite.text());
+        suites_of(chapter).iter().for_each(|suite| text += &suite.text());
     }
     text
 }
 
-fn suites(chapter: &Chapter) -> Vec<Suite> {
-    let all = chapter.results.get("suites").cloned().unwrap_or_else(|| chapter.results.clone());
-    let all = if all.is_array() { all } else { Value::Array(vec![all]) };
-    serde_json::from_value(all).expect("suites write this form")
+fn suites_of(chapter: &Chapter) -> Vec<Suite> {
+    suites(&chapter.results).expect("results are stored only in this form")
+}
+
+/// Whether results have the form that can be rendered.
+pub(super) fn check(results: &Value) -> serde_json::Result<()> {
+    suites(results).map(drop)
+}
+
+fn suites(results: &Value) -> serde_json::Result<Vec<Suite>> {
+    let all = results.get("suites").unwrap_or(results).clone();
+    serde_json::from_value(if all.is_array() { all } else { Value::Array(vec![all]) })
 }
 
 impl Suite {
@@ -216,8 +224,8 @@ const END: &str = "<!-- figures: end -->";
 fn highlights(figures: &Figures) -> String {
     let mut text =
         line(&["what, against what", "ratio"].map(str::to_owned)) + &line(&["---", "---"].map(str::to_owned));
+    let all: Vec<Suite> = figures.chapters.iter().flat_map(suites_of).collect();
     for (words, suite, start) in HIGHLIGHTS {
-        let all: Vec<Suite> = figures.chapters.iter().flat_map(suites).collect();
         let of_suite = all.iter().filter(|known| known.suite == suite);
         let mut verdicts = of_suite.flat_map(|suite| &suite.verdicts);
         if let Some(verdict) = verdicts.find(|verdict| verdict.title.starts_with(start)) {

@@ -166,6 +166,9 @@ fn measure(
         Command::new(&program).args(&arguments).arg(format!("--json={}", json.display())).status()?;
     let results = std::fs::read(&json)
         .map_err(|error| io::Error::new(error.kind(), format!("no results ({status}): {error}")))?;
+    let results = serde_json::from_slice(&results)?;
+    markdown::check(&results)
+        .map_err(|error| io::Error::other(format!("results in another form: {error}")))?;
     let name = if by_command { "headwater" } else { "headwater-bench" };
     let command = format!("{name} {}", arguments.join(" "));
     Ok(Chapter {
@@ -174,7 +177,7 @@ fn measure(
         date: told("date", &["+%Y-%m-%d"]),
         commit: commit.to_owned(),
         machine: machine(&options.dir),
-        results: serde_json::from_slice(&results)?,
+        results,
     })
 }
 
