@@ -13,17 +13,21 @@
 //!
 //! Bytes come from the cache where it has them, and around it else: a page is not in memory twice because it was touched.
 //!
+//! Where there is io_uring, that is for one access alone: those that overlap are served by one handler (`together`).
+//!
 //! Owns: where the bytes of a window on demand come from, its handlers.
 //! Does not own: which pages it holds (`inode::on_demand`).
 //! Invariants: D2; no handler is left when the last user of a window is gone.
 //! Locks: `lead`, while the next access is waited for, and while it is served if accesses do not overlap; `handlers` inside, not while
 //! a handler is waited for.
 
+mod together;
+
 use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
 use headwater_core::units::{ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES, PageRange};
@@ -33,6 +37,7 @@ use crate::base::error::{Error, Operation, Result};
 use crate::engine::handle::Source;
 use crate::inode::Inode;
 use crate::inode::on_demand::{Begun, DemandPages, Placed};
+use together::{Served, Together};
 
 /// The right to use a window on demand. When dropped, its handlers end and its memory is given back.
 pub(crate) struct OnDemand {
@@ -141,17 +146,19 @@ impl Window {
         }
     }
 
-    /// Has an access to a page go on.
-    fn serve(&self, page: usize, before_placing: impl FnMut()) {
-        match self.pages.begin(page) {
-            Begun::Present => self.pages.memory.wake(page * PAGE_BYTES),
-            // The other thread will wake it.
-            Begun::Elsewhere => {}
-            Begun::Load(run) => {
-                if let Err(error) = self.load(run, page, before_placing) {
-                    self.pages.place_failed(page, error);
-                }
-            }
+    /// Begins to serve an access: if the caller is to load nothing, the access goes on, or will by another thread.
+    fn begin(&self, page: usize) -> Begun {
+        let begun = self.pages.begin(page);
+        if begun == Begun::Present {
+            self.pages.memory.wake(page * PAGE_BYTES);
+        }
+        begun
+    }
+
+    /// Loads pages, of which one is waited for, and has the access go on.
+    fn load_for_access(&self, run: Range<usize>, page: usize, before_placing: impl FnMut()) {
+        if let Err(error) = self.load(run, page, before_placing) {
+            self.pages.place_failed(page, error);
         }
     }
 
@@ -234,36 +241,63 @@ impl Window {
     }
 
     fn handle(self: Arc<Self>) {
-        let mut kept = None;
+        let (mut kept, mut together) = (None, None);
         loop {
-            let mut lead = Some(kept.take().unwrap_or_else(|| lock(&self.lead)));
+            let lead = kept.take().unwrap_or_else(|| lock(&self.lead));
             let Ok(Some(at_bytes)) = self.pages.memory.next_missing() else { return };
-            if self.serving.fetch_add(1, Ordering::AcqRel) > 0 {
-                self.overlaps.store(OVERLAPS, Ordering::Relaxed);
-            }
-            let mut give_away = || {
-                if lead.take().is_some() {
-                    // Without another one, further accesses wait for this.
-                    let _no_thread = self.start_handler();
+            let (page, overlaps) = (at_bytes / PAGE_BYTES, self.overlaps.load(Ordering::Relaxed));
+            if overlaps > 0
+                && let Some(ring) = together.get_or_insert_with(|| Together::new(&self))
+            {
+                kept = Some(lead);
+                match ring.serve(&self, page) {
+                    Ok(Served::AtOnce(0..=1)) => self.overlaps.store(overlaps - 1, Ordering::Relaxed),
+                    Ok(Served::AtOnce(_)) => self.overlaps.store(OVERLAPS, Ordering::Relaxed),
+                    Ok(Served::Refused) => together = Some(None),
+                    Ok(Served::Last) | Err(_) => return,
                 }
-            };
-            match self.overlaps.load(Ordering::Relaxed) {
-                0 => {}
-                overlaps => {
-                    self.overlaps.store(overlaps - 1, Ordering::Relaxed);
-                    give_away();
-                }
+                continue;
             }
-            self.serve(at_bytes / PAGE_BYTES, || {
+            // A handler with a ring, or that may still get one, serves the next ones as well.
+            kept = self.serve(page, lead, matches!(together, Some(None)));
+        }
+    }
+
+    /// Serves one access. Gives the lead away if others come meanwhile and another thread `may_lead`, else returns it.
+    fn serve<'a>(
+        self: &'a Arc<Self>,
+        page: usize,
+        lead: MutexGuard<'a, ()>,
+        may_lead: bool,
+    ) -> Option<MutexGuard<'a, ()>> {
+        let mut lead = Some(lead);
+        if self.serving.fetch_add(1, Ordering::AcqRel) > 0 {
+            self.overlaps.store(OVERLAPS, Ordering::Relaxed);
+        }
+        let mut give_away = || {
+            if may_lead && lead.take().is_some() {
+                // Without another one, further accesses wait for this.
+                let _no_thread = self.start_handler();
+            }
+        };
+        match self.overlaps.load(Ordering::Relaxed) {
+            0 => {}
+            overlaps => {
+                self.overlaps.store(overlaps - 1, Ordering::Relaxed);
+                give_away();
+            }
+        }
+        if let Begun::Load(run) = self.begin(page) {
+            self.load_for_access(run, page, || {
                 // The thread that waits for this page is not among them.
                 if self.pages.memory.has_missing() {
                     self.overlaps.store(OVERLAPS, Ordering::Relaxed);
                     give_away();
                 }
             });
-            self.serving.fetch_sub(1, Ordering::AcqRel);
-            kept = lead;
         }
+        self.serving.fetch_sub(1, Ordering::AcqRel);
+        lead
     }
 }
 

@@ -10,7 +10,7 @@ use std::thread;
 
 use headwater::testing::FaultRange;
 use headwater::{ByteRange, Caching, DriverKind, Error, File, IoMode, SharedView};
-use headwater_testkit::{Rng, forbid_userfaultfd, run_forked, run_self_with_env};
+use headwater_testkit::{Rng, forbid_io_uring, forbid_userfaultfd, run_forked, run_self_with_env};
 
 use crate::contiguous::roomy_rigs;
 use crate::open;
@@ -53,47 +53,92 @@ fn resident_bytes(cells: &[AtomicU8]) -> u64 {
 }
 
 /// Goal: every byte is the file's, by calls, cells and words, in order and at random, of several threads at once, in a sixteenth of the
-/// memory; and nothing is left afterwards.
+/// memory; and nothing is left afterwards. Method: from the kernel's page cache, and around it.
 #[test]
 fn pages_come_and_go() {
-    for rig in roomy_rigs(1) {
-        let scratch = Scratch::new(1, (16 << 20) - 77);
-        let file = rig.open(&scratch.path(), IoMode::Auto);
-        let Some(view) = window(&file, 4096 + 8..scratch.length_bytes) else { return };
-        let start = view.range().start;
-        watched("threads that touch pages", || {
-            thread::scope(|scope| {
-                for number in 0..4 {
-                    let (view, scratch) = (view.clone(), &scratch);
-                    scope.spawn(move || {
-                        let (mut rng, mut bytes) = (Rng::new(number), [0; 9000]);
-                        for _ in 0..1500 {
-                            let at = rng.below(view.len() - 9000);
-                            scratch.check(start + at, &view.load_u64(at).unwrap().to_ne_bytes());
-                            scratch.check(start + at + 5000, &[cell(&view, at + 5000)]);
-                            let at = at.next_multiple_of(8);
-                            let word = view.atomic_u64(at).unwrap().load(Ordering::Relaxed);
-                            scratch.check(start + at, &word.to_ne_bytes());
-                            if rng.chance(1, 10) {
-                                view.read(at, &mut bytes[..8900]).unwrap();
-                                scratch.check(start + at, &bytes[..8900]);
-                            }
+    roomy_rigs(1).iter().for_each(|rig| pages_come_and_go_of(rig, IoMode::Auto));
+    roomy_rigs(2).iter().for_each(|rig| pages_come_and_go_of(rig, IoMode::Direct));
+}
+
+fn pages_come_and_go_of(rig: &Rig, mode: IoMode) {
+    let scratch = Scratch::new(1, (16 << 20) - 77);
+    let file = rig.open(&scratch.path(), mode);
+    let Some(view) = window(&file, 4096 + 8..scratch.length_bytes) else { return };
+    let start = view.range().start;
+    watched("threads that touch pages", || {
+        thread::scope(|scope| {
+            for number in 0..4 {
+                let (view, scratch) = (view.clone(), &scratch);
+                scope.spawn(move || {
+                    let (mut rng, mut bytes) = (Rng::new(number), [0; 9000]);
+                    for _ in 0..1500 {
+                        let at = rng.below(view.len() - 9000);
+                        scratch.check(start + at, &view.load_u64(at).unwrap().to_ne_bytes());
+                        scratch.check(start + at + 5000, &[cell(&view, at + 5000)]);
+                        let at = at.next_multiple_of(8);
+                        let word = view.atomic_u64(at).unwrap().load(Ordering::Relaxed);
+                        scratch.check(start + at, &word.to_ne_bytes());
+                        if rng.chance(1, 10) {
+                            view.read(at, &mut bytes[..8900]).unwrap();
+                            scratch.check(start + at, &bytes[..8900]);
                         }
-                    });
-                }
+                    }
+                });
+            }
+        });
+    });
+    let in_order: Vec<u8> =
+        view.as_cells().unwrap().iter().map(|cell| cell.load(Ordering::Relaxed)).collect();
+    scratch.check(start, &in_order);
+    view.check().unwrap();
+    let resident_bytes = resident_bytes(view.as_cells().unwrap());
+    assert!((1..=MEMORY_BYTES).contains(&resident_bytes), "{resident_bytes}");
+    assert_eq!(rig.engine.stats().arena.lent_out_bytes, 2 << 20);
+    drop((view, file));
+    assert_eq!(rig.engine.stats().arena.lent_out_bytes, 0);
+    rig.assert_idle();
+}
+
+/// Goal: accesses that overlap go on where the process forbids itself io_uring in between, and later windows do without. Method: a child;
+/// twenty threads, which make any handler have several reads under way.
+#[test]
+fn the_ring_is_forbidden_later() {
+    const CHILD: &str = "HEADWATER_ON_DEMAND_RING";
+    if std::env::var_os(CHILD).is_none() {
+        let output = run_self_with_env("on_demand::the_ring_is_forbidden_later", CHILD, "1");
+        return assert!(output.status.success(), "{output:?}");
+    }
+    let scratch = Scratch::new(11, 8 << 20);
+    let rig = Rig::sized(DriverKind::Auto, 64 << 20, 16);
+    let file = rig.open(&scratch.path(), IoMode::Direct);
+    let Some(view) = window(&file, ..) else { return };
+    let touch = |view: &SharedView, number: u64| {
+        let mut rng = Rng::new(number);
+        (0..1000).map(|_| rng.below(view.len())).for_each(|at| scratch.check(at, &[cell(view, at)]));
+    };
+    watched("threads that touch pages under a filter", || {
+        thread::scope(|scope| {
+            (0..20).for_each(|number| {
+                _ = scope.spawn({
+                    let (view, touch) = (&view, &touch);
+                    move || touch(view, number)
+                })
+            });
+            thread::sleep(std::time::Duration::from_millis(20));
+            forbid_io_uring();
+        });
+        let Some(later) = window(&file, ..) else { return };
+        thread::scope(|scope| {
+            (0..20).for_each(|number| {
+                _ = scope.spawn({
+                    let (later, touch) = (&later, &touch);
+                    move || touch(later, number)
+                })
             });
         });
-        let in_order: Vec<u8> =
-            view.as_cells().unwrap().iter().map(|cell| cell.load(Ordering::Relaxed)).collect();
-        scratch.check(start, &in_order);
-        view.check().unwrap();
-        let resident_bytes = resident_bytes(view.as_cells().unwrap());
-        assert!((1..=MEMORY_BYTES).contains(&resident_bytes), "{resident_bytes}");
-        assert_eq!(rig.engine.stats().arena.lent_out_bytes, 2 << 20);
-        drop((view, file));
-        assert_eq!(rig.engine.stats().arena.lent_out_bytes, 0);
-        rig.assert_idle();
-    }
+    });
+    drop((view, file));
+    rig.assert_idle();
 }
 
 /// Goal: pages that are touched in order are read together, those at random alone. Method: the simulated device counts.

@@ -23,6 +23,7 @@ pub(crate) mod queue;
 use std::cell::Cell;
 use std::fmt;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -182,6 +183,16 @@ impl Driver {
     pub fn register_memory(&self, arena: &Arena) {
         let key = self.inner.memory.get_or_init(|| arena.key());
         self.all_queues().for_each(|queue| queue.register_memory(key.clone()));
+    }
+
+    /// Descriptors that are readable when requests of its rings are done, for a thread that waits for something else at the same time and
+    /// then asks [`Calling::is_done`]. None without a ring, in a forked child, and where the kernel refuses a ring from now on: worker threads
+    /// carry out what it has not taken. Such a refusal while the thread waits makes none of them readable.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.all_queues().filter(|queue| !queue.is_forked()).filter_map(|queue| match &queue.backend {
+            Backend::Uring(uring) => uring.readable(),
+            Backend::Threads(_) | Backend::Sim(_) => None,
+        })
     }
 
     /// Ensures that abandoned requests are completed although no caller waits for them.

@@ -45,7 +45,7 @@ pub use lease::{Lease, LeaseOwner, LeaseState, LeaseWatch};
 pub use mapped::{MapAdvice, MappedFile};
 pub use notices::{Notice, Notices};
 pub use once::{SeenFile, WholeFile};
-pub use open_file::{OpenFile, Opened};
+pub use open_file::{OpenFile, Opened, SharedDescriptor};
 pub use polling::device_polls;
 pub use status::{FileKey, FileKind, FileStamp, StampTrust};
 pub use watch::{ChangeWatch, Watched};

@@ -13,7 +13,7 @@ use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use headwater_core::backing::{Backing, Form};
@@ -56,6 +56,19 @@ pub struct Opened {
     pub stamp: FileStamp,
     /// By [`coarse_clock`], just before.
     pub looked_at: Duration,
+}
+
+/// A descriptor of a file that it keeps open.
+#[derive(Clone, Debug)]
+pub struct SharedDescriptor {
+    file: Arc<OpenFile>,
+    route: Route,
+}
+
+impl AsFd for SharedDescriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.descriptor(self.route)
+    }
 }
 
 impl OpenFile {
@@ -424,6 +437,12 @@ impl OpenFile {
 
     pub(crate) fn descriptor(&self, route: Route) -> BorrowedFd<'_> {
         self.file(route).as_fd()
+    }
+
+    /// The descriptor of a route, for [`Call`](crate::Call)s. Bytes are moved as they are then: alignment is the caller's, and so is
+    /// what other routes would do after an error.
+    pub fn shared_descriptor(self: &Arc<OpenFile>, route: Route) -> SharedDescriptor {
+        SharedDescriptor { file: self.clone(), route }
     }
 
     /// The ordinary descriptor, for the ways of moving bytes that stay inside the kernel (`splice`, `sendfile`).

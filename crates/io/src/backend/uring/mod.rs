@@ -390,6 +390,11 @@ impl Uring {
         self.shared.ring.watched()
     }
 
+    /// The same; `None` once the kernel has refused the ring.
+    pub(crate) fn readable(&self) -> Option<BorrowedFd<'_>> {
+        (!self.shared.gate.is_closed()).then(|| self.descriptor())
+    }
+
     /// See [`Ring::silence`].
     pub(crate) fn silence(&self) {
         self.shared.ring.silence();

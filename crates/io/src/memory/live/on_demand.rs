@@ -16,8 +16,10 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::task::Poll;
+use std::time::Duration;
 
 use headwater_core::units::PAGE_BYTES;
 
@@ -97,7 +99,24 @@ impl DemandMemory {
     /// `Unsupported` in a forked child, else what `read(2)` reports.
     pub fn next_missing(&self) -> io::Result<Option<usize>> {
         self.memory.reach(0, 0)?;
-        let at_bytes = self.memory.faults.next_missing()? - self.memory.addresses().start;
+        self.handed(self.memory.faults.next_missing()?)
+    }
+
+    /// As [`DemandMemory::next_missing`], but does not block: [`Poll::Pending`] if no thread waits.
+    ///
+    /// # Errors
+    /// As [`DemandMemory::next_missing`].
+    pub fn try_next_missing(&self) -> io::Result<Poll<Option<usize>>> {
+        self.memory.reach(0, 0)?;
+        match self.memory.faults.try_next_missing()? {
+            Some(address) => self.handed(address).map(Poll::Ready),
+            None => Ok(Poll::Pending),
+        }
+    }
+
+    /// What a handler is handed for an address.
+    fn handed(&self, address: usize) -> io::Result<Option<usize>> {
+        let at_bytes = address - self.memory.addresses().start;
         if at_bytes < self.length_bytes {
             return Ok(Some(at_bytes));
         }
@@ -109,6 +128,13 @@ impl DemandMemory {
     #[must_use]
     pub fn has_missing(&self) -> bool {
         self.memory.reach(0, 0).is_ok() && self.memory.faults.has_missing()
+    }
+
+    /// Blocks until [`DemandMemory::has_missing`], one of these descriptors is readable, or so long.
+    pub fn wait_for_missing(&self, others: &[BorrowedFd<'_>], limit: Duration) {
+        if self.memory.reach(0, 0).is_ok() {
+            self.memory.faults.poll(others, Some(limit));
+        }
     }
 
     /// Places copies of whole pages where none are yet, one after the other, each of which wakes the threads that wait for it. Pages
@@ -260,6 +286,20 @@ mod tests {
         [page as u8 ^ 0x5A; PAGE_BYTES]
     }
 
+    /// As [`handle`], without blocking for accesses alone.
+    fn handle_beside(memory: &DemandMemory, placed: &AtomicUsize) {
+        loop {
+            match memory.try_next_missing().unwrap() {
+                Poll::Pending => memory.wait_for_missing(&[], Duration::from_millis(1)),
+                Poll::Ready(None) => return,
+                Poll::Ready(Some(at_bytes)) => {
+                    placed.fetch_add(1, Ordering::Relaxed);
+                    memory.place(at_bytes, &contents(at_bytes / PAGE_BYTES)).unwrap();
+                }
+            }
+        }
+    }
+
     fn handle(memory: &DemandMemory, placed: &AtomicUsize) {
         while let Some(at_bytes) = memory.next_missing().unwrap() {
             placed.fetch_add(1, Ordering::Relaxed);
@@ -268,14 +308,16 @@ mod tests {
     }
 
     /// Goal: pages come when they are touched, once, and again after they were discarded, whatever threads do meanwhile; all handlers
-    /// end. Method: two handlers, four readers, one that discards.
+    /// end. Method: two handlers, one of which could wait for something else as well, four readers, one that
+    /// discards.
     #[test]
     #[cfg_attr(miri, ignore)] // miri has no faults
     fn pages_come_and_go() {
         let Some(memory) = memory() else { return };
         let placed = AtomicUsize::new(0);
         thread::scope(|scope| {
-            let handlers: Vec<_> = (0..2).map(|_| scope.spawn(|| handle(&memory, &placed))).collect();
+            let handlers =
+                [scope.spawn(|| handle(&memory, &placed)), scope.spawn(|| handle_beside(&memory, &placed))];
             let cell = |at: usize| memory.as_cells()[at].load(Ordering::Relaxed);
             (0..PAGES).for_each(|page| assert_eq!(cell(page * PAGE_BYTES + 7), contents(page)[7]));
             assert_eq!(cell(memory.length_bytes() - 1), contents(PAGES - 1)[0]);

@@ -18,10 +18,11 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use headwater_core::units::PAGE_BYTES;
-
 use rustix::event::{PollFd, PollFlags, Timespec};
+use smallvec::SmallVec;
 
 use crate::system::pages::SystemPages;
 
@@ -190,15 +191,28 @@ impl Userfault {
     /// What `read(2)` reports.
     pub(super) fn next_missing(&self) -> io::Result<usize> {
         loop {
+            match self.try_next_missing()? {
+                Some(address) => return Ok(address),
+                // The read does not block: an access may be woken between `poll` and the read.
+                None => _ = self.poll(&[], None),
+            }
+        }
+    }
+
+    /// As [`Userfault::next_missing`], but `None` if no access waits.
+    ///
+    /// # Errors
+    /// What `read(2)` reports.
+    pub(super) fn try_next_missing(&self) -> io::Result<Option<usize>> {
+        loop {
             // `struct uffd_msg`: the event, and the address from the 16th byte on.
             let mut message = [0; 32];
             match rustix::io::retry_on_intr(|| rustix::io::read(&self.faults, &mut message)) {
-                // The read does not block: an access may be woken between `poll` and the read.
-                Err(rustix::io::Errno::AGAIN) => _ = self.poll(None),
+                Err(rustix::io::Errno::AGAIN) => return Ok(None),
                 Err(error) => return Err(error.into()),
                 Ok(_) if message[0] == EVENT_PAGE_FAULT => {
                     let address = *message[16..].first_chunk().expect("it has 32 bytes");
-                    return Ok(usize::from_ne_bytes(address) / PAGE_BYTES * PAGE_BYTES);
+                    return Ok(Some(usize::from_ne_bytes(address) / PAGE_BYTES * PAGE_BYTES));
                 }
                 Ok(_) => {}
             }
@@ -207,12 +221,17 @@ impl Userfault {
 
     /// Whether an access waits that was not reported yet.
     pub(super) fn has_missing(&self) -> bool {
-        self.poll(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
+        self.poll(&[], Some(Duration::ZERO))
     }
 
-    fn poll(&self, limit: Option<&Timespec>) -> bool {
-        let mut polled = [PollFd::new(&self.faults, PollFlags::IN)];
-        rustix::event::poll(&mut polled, limit).is_ok() && polled[0].revents().contains(PollFlags::IN)
+    /// Blocks until an access waits, one of these descriptors is readable, or so long. Says whether an access waits.
+    pub(super) fn poll(&self, others: &[BorrowedFd<'_>], limit: Option<Duration>) -> bool {
+        let limit = limit.map(|limit| Timespec::try_from(limit).expect("it is short"));
+        let others = others.iter().map(|other| PollFd::from_borrowed_fd(*other, PollFlags::IN));
+        let mut polled: SmallVec<[PollFd<'_>; 2]> =
+            std::iter::once(PollFd::new(&self.faults, PollFlags::IN)).chain(others).collect();
+        rustix::event::poll(&mut polled, limit.as_ref()).is_ok()
+            && polled[0].revents().contains(PollFlags::IN)
     }
 
     /// Has the accesses that wait in the range look again.
