@@ -30,7 +30,7 @@ use crate::trace::arguments::TraceArguments;
 use crate::tune::TuneArguments;
 
 #[derive(Parser, Debug)]
-#[command(name = "headwater", version, about = ABOUT, after_help = EXAMPLES)]
+#[command(name = "headwater", version, propagate_version = true, about = ABOUT, after_help = EXAMPLES)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

@@ -249,7 +249,7 @@ const HIGHLIGHTS: [(&str, &str, &str); 6] = [
         "headwater, tokio, current thread : fio",
     ),
     ("`headwater cat` of a cold file, against GNU cat", "cat", "cold-cat7 : cold-gnu"),
-    ("`headwater cp`, against GNU cp", "write-copy", "headwater cp : GNU cp"),
+    ("`headwater cp` and a sync, against GNU cp and a sync", "write-copy", "headwater cp and sync : GNU cp"),
     ("all kinds of work, against the best library at each, geometric mean", "mean", ""),
 ];
 

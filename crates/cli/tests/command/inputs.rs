@@ -91,4 +91,5 @@ fn help_has_examples_and_no_escape_codes() {
     }
     let version = text(&run(&["--version"]).stdout);
     assert_eq!(version, format!("headwater {}\n", env!("CARGO_PKG_VERSION")));
+    assert!(text(&run(&["cat", "--version"]).stdout).ends_with(&version["headwater".len()..]));
 }

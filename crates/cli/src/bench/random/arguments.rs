@@ -52,7 +52,7 @@ Examples:
 Every row has 20 reads in flight, 4 KiB each, at places that are the same for all rows of a round:
   std buffered, mmap        20 threads, through the kernel's page cache
   O_DIRECT                  20 threads, around it
-  headwater cached          20 threads, or 20 tasks on one thread; headwater has 70 % of the memory
+  headwater cached          20 threads, or 20 tasks on one thread; headwater takes what the cgroup can spare
   headwater views           20 threads that look at headwater's pages where they are
   headwater window          20 threads that copy from File::map_on_demand, with half of the memory
   headwater direct          20 tasks on one thread, nothing is kept

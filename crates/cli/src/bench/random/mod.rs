@@ -160,6 +160,16 @@ impl Way {
         matches!(self, Way::Direct | Way::HeadwaterDirect | Way::HeadwaterSqpoll)
     }
 
+    /// The most memory of an engine in a cgroup with `memory_bytes`, which it shares with threads, buffers and the kernel.
+    fn engine_bytes(self, memory_bytes: u64) -> u64 {
+        match self {
+            _ if self.is_direct() => DIRECT_MEMORY_BYTES,
+            // The memory of a window is taken at once, that of a cache as far as the cgroup has it to spare.
+            Way::HeadwaterWindow => memory_bytes / 10 * 7,
+            _ => memory_bytes,
+        }
+    }
+
     /// Views are about what is in memory.
     fn can(self, span: Span) -> bool {
         self != Way::HeadwaterViews || span == Span::Within
@@ -270,8 +280,10 @@ impl Contest<'_> {
             None => Some(MemoryCgroup::new(self.memory_bytes, Guard::over)?),
             Some(_) => None,
         };
-        let memory = if way.is_direct() { DIRECT_MEMORY_BYTES } else { self.memory_bytes / 10 * 7 };
-        let engine = EngineArguments { memory: ByteSize(memory), queue: self.plan.queue.clone() };
+        let engine = EngineArguments {
+            memory: ByteSize(way.engine_bytes(self.memory_bytes)),
+            queue: self.plan.queue.clone(),
+        };
         let contents = if self.target.is_made { row::MADE } else { row::GIVEN };
         let task = Task {
             suite: RowSuite::Random,
