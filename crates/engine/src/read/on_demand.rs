@@ -6,14 +6,13 @@
 //!   a cell, no call ─► page missing ─► the kernel hands it to a handler: the same, and zeros for what cannot be read
 //! ```
 //!
-//! Handlers are threads of the window, up to 16, each started when none waits. One leads: it waits for accesses in the kernel. It gives
-//! the lead away while it reads only if accesses overlap, because that costs a switch of threads. Handlers wait for the device without
-//! the driver's queues: nothing that a thread holds while it touches a cell can keep them from going on, but locks of the engine, under
-//! which no program's code runs.
+//! Handlers are threads of the window. One leads: it waits for accesses in the kernel. Where there is io_uring it keeps the lead, and has
+//! the reads of accesses that overlap under way at the same time (`together`). Elsewhere it gives the lead away while it reads if accesses
+//! overlap, because that costs a switch of threads, to another of up to 16 handlers. Handlers wait for the device without the queues of the
+//! engine's driver: nothing that a thread holds while it touches a cell can keep them from going on, but locks of the engine, under which no
+//! program's code runs.
 //!
 //! Bytes come from the cache where it has them, and around it else: a page is not in memory twice because it was touched.
-//!
-//! Where there is io_uring, that is for one access alone: those that overlap are served by one handler (`together`).
 //!
 //! Owns: where the bytes of a window on demand come from, its handlers.
 //! Does not own: which pages it holds (`inode::on_demand`).
@@ -54,7 +53,7 @@ struct Window {
     lead: Mutex<()>,
     /// Handlers that serve an access.
     serving: AtomicUsize,
-    /// While above zero, the lead is given away before an access is served.
+    /// While above zero, accesses are expected to overlap.
     overlaps: AtomicU32,
 }
 
@@ -254,55 +253,73 @@ impl Window {
                     Ok(Served::AtOnce(0..=1)) => self.overlaps.store(overlaps - 1, Ordering::Relaxed),
                     Ok(Served::AtOnce(_)) => self.overlaps.store(OVERLAPS, Ordering::Relaxed),
                     Ok(Served::Refused) => together = Some(None),
+                    Ok(Served::All { but }) => {
+                        self.serving.fetch_add(1, Ordering::AcqRel);
+                        self.give_away(&mut kept);
+                        but.into_iter().for_each(|(run, page)| self.load_for_access(run, page, || {}));
+                        self.serving.fetch_sub(1, Ordering::AcqRel);
+                    }
                     Ok(Served::Last) | Err(_) => return,
                 }
                 continue;
             }
-            // A handler with a ring, or that may still get one, serves the next ones as well.
+            // A handler with a ring, or that may still get one, serves the next ones itself.
             kept = self.serve(page, lead, matches!(together, Some(None)));
         }
     }
 
-    /// Serves one access. Gives the lead away if others come meanwhile and another thread `may_lead`, else returns it.
+    /// Serves one access. Returns the lead, unless it was given away: because loading may run code of the program, which may touch the window;
+    /// or because other accesses come meanwhile, if they `are_apart` from this handler's next ones.
     fn serve<'a>(
         self: &'a Arc<Self>,
         page: usize,
         lead: MutexGuard<'a, ()>,
-        may_lead: bool,
+        are_apart: bool,
     ) -> Option<MutexGuard<'a, ()>> {
         let mut lead = Some(lead);
         if self.serving.fetch_add(1, Ordering::AcqRel) > 0 {
             self.overlaps.store(OVERLAPS, Ordering::Relaxed);
         }
-        let mut give_away = || {
-            if may_lead && lead.take().is_some() {
-                // Without another one, further accesses wait for this.
-                let _no_thread = self.start_handler();
-            }
-        };
-        match self.overlaps.load(Ordering::Relaxed) {
-            0 => {}
-            overlaps => {
-                self.overlaps.store(overlaps - 1, Ordering::Relaxed);
-                give_away();
-            }
+        let overlaps = self.overlaps.load(Ordering::Relaxed);
+        self.overlaps.store(overlaps.saturating_sub(1), Ordering::Relaxed);
+        if are_apart && overlaps > 0 {
+            self.give_away(&mut lead);
         }
         if let Begun::Load(run) = self.begin(page) {
+            if !self.lies_on_device(&run) {
+                self.give_away(&mut lead);
+            }
             self.load_for_access(run, page, || {
                 // The thread that waits for this page is not among them.
                 if self.pages.memory.has_missing() {
                     self.overlaps.store(OVERLAPS, Ordering::Relaxed);
-                    give_away();
+                    if are_apart {
+                        self.give_away(&mut lead);
+                    }
                 }
             });
         }
         self.serving.fetch_sub(1, Ordering::AcqRel);
         lead
     }
+
+    /// Gives the lead to another handler. The caller counts as one that serves.
+    fn give_away(self: &Arc<Self>, lead: &mut Option<MutexGuard<'_, ()>>) {
+        if lead.take().is_some() {
+            // Without another one, further accesses wait for this.
+            let _no_thread = self.start_handler();
+        }
+    }
+
+    /// Whether whole pages are to be read from the device, where nothing else can be waited for.
+    fn lies_on_device(&self, run: &Range<usize>) -> bool {
+        let bytes = self.pages.bytes(run);
+        bytes.end <= self.inode.length_bytes() && !self.inode.dirty.overlaps(bytes)
+    }
 }
 
 impl Drop for OnDemand {
-    /// Nothing can touch the memory any more.
+    /// Nothing can touch the memory any more; so no handler runs code of the program, and none drops this.
     fn drop(&mut self) {
         let Window { source, inode, pages, handlers, .. } = &*self.window;
         if source.shared().driver.is_forked() {
@@ -349,7 +366,7 @@ fn pages(source: &Source, range: ByteRange, memory_bytes: u64) -> io::Result<Dem
 /// Several times what leaves at once.
 const MEMORY_BYTES_MIN: u64 = 1 << 20;
 
-/// A handler keeps the lead after this number of accesses that do not overlap.
+/// After this number of accesses that do not overlap, the next one is expected not to.
 const OVERLAPS: u32 = 64;
 
 /// Reads of up to 256 KiB have their memory on the heap.

@@ -5,10 +5,12 @@
 
 use std::io::ErrorKind;
 use std::ops::RangeBounds;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::thread;
 
-use headwater::testing::FaultRange;
+use headwater::testing::{FaultRange, SimOptions};
 use headwater::{ByteRange, Caching, DriverKind, Error, File, IoMode, SharedView};
 use headwater_testkit::{Rng, forbid_io_uring, forbid_userfaultfd, run_forked, run_self_with_env};
 
@@ -309,6 +311,45 @@ fn errors_are_reported() {
     view.check().unwrap();
     drop((view, file));
     rig.assert_idle();
+}
+
+/// Goal: code of the program that a handler comes to run may touch the window. Method: wakers of reads under way load a cell; a load of
+/// pages of which one is dirty goes through the cache, where the simulated device does what it was asked for before.
+#[test]
+fn a_waker_touches_the_window() {
+    struct Touches(SharedView, AtomicBool, AtomicU64);
+    impl Wake for Touches {
+        fn wake(self: Arc<Self>) {
+            // Another one each time, which is not there yet.
+            cell(&self.0, self.2.fetch_add(2 * PAGE, Ordering::Relaxed));
+            self.1.fetch_or(thread::current().name() == Some("headwater-window"), Ordering::Relaxed);
+        }
+    }
+    let mut ran_in_handlers = 0;
+    for seed in 0..8 {
+        let hostile = SimOptions::hostile(seed);
+        let options = SimOptions { short_per_mille: 0, transient_per_mille: 0, repolls: false, ..hostile };
+        let rig = Rig::sized(DriverKind::Sim(options), 64 << 20, 16);
+        let scratch = Scratch::new(12, 400 * PAGE);
+        let file = open(&rig, &scratch.path(), IoMode::Direct, Caching::On);
+        let Some(view) = window(&file, ..) else { return };
+        file.write_all_at(&[9; 10], 4 * PAGE + 100).unwrap();
+        let touches = Arc::new(Touches(view.clone(), AtomicBool::new(false), AtomicU64::new(300 * PAGE)));
+        let waker = Waker::from(touches.clone());
+        // A poll has the device do one thing of those that it is asked for.
+        file.will_need(&[0, 1, 2, 3, 4, 5, 6].map(|number| ByteRange::at((250 + 2 * number) * PAGE, 10)))
+            .unwrap();
+        let mut reads: Vec<_> =
+            (0..12).map(|number| Box::pin(file.read_at_async((200 + 2 * number) * PAGE, 10))).collect();
+        reads.retain_mut(|reading| reading.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        watched("wakers that touch the window", || {
+            (0..5).for_each(|page| scratch.check(page * PAGE + 3, &[cell(&view, page * PAGE + 3)]));
+        });
+        ran_in_handlers += u32::from(touches.1.load(Ordering::Relaxed));
+        assert_eq!(cell(&view, 4 * PAGE + 100), 9);
+        drop((reads, waker, touches, view, file));
+    }
+    assert!(ran_in_handlers > 0, "no handler ran a waker");
 }
 
 /// Goal: views end while others are in use and pages are on their way; no thread, page or request is left.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   accesses ─► begin ─┬─ the device alone has the bytes ─► read, by a ring of the handler's own ─► place
-//!      ▲               └─ anything else, or an error ─────► read as for one access alone
+//!      ▲               └─ anything else, or an error ─────► left over: the handler ends its reads, gives the lead away, and loads them
 //!      └── wait for an access or a read, in one call ◄─┘
 //! ```
 //!
@@ -30,6 +30,8 @@ use crate::inode::on_demand::{Begun, Placed};
 pub(super) struct Together {
     ring: Driver,
     reads: Vec<Read>,
+    /// Runs of pages that take more than one request, each with the page that is waited for.
+    left_over: Vec<(Range<usize>, usize)>,
     /// Not in use.
     buffers: Vec<PageBuffer>,
 }
@@ -51,13 +53,15 @@ enum Source {
     Elsewhere,
 }
 
-/// How accesses were served, until none waited.
+/// How accesses were served, until none waited. No read is under way then.
 pub(super) enum Served {
     /// One after the other, or this number at once at most.
     AtOnce(usize),
-    /// And the kernel refuses the ring by now.
+    /// All but these: the caller loads them, for the pages that are waited for. That may run code of the program.
+    All { but: Vec<(Range<usize>, usize)> },
+    /// The kernel refuses the ring by now.
     Refused,
-    /// And the handler is to end.
+    /// The handler is to end.
     Last,
 }
 
@@ -73,32 +77,49 @@ impl Together {
             ..DriverOptions::default()
         };
         let ring = is_uring.then(|| Driver::new(&options)).and_then(Result::ok)?;
-        Some(Together { ring, reads: Vec::with_capacity(READS_MAX), buffers: Vec::new() })
+        Some(Together {
+            ring,
+            reads: Vec::with_capacity(READS_MAX),
+            left_over: Vec::new(),
+            buffers: Vec::new(),
+        })
     }
 
-    /// Serves an access, and those that come while it is served. Errors of reads go where they go for one access alone.
+    /// Serves an access, and those that come while it is served.
     ///
     /// # Errors
     /// As [`DemandMemory::next_missing`](headwater_io::DemandMemory::next_missing).
     pub(super) fn serve(&mut self, window: &Window, first: usize) -> io::Result<Served> {
-        let (mut next, mut most, mut is_last) = (Some(first), 0, false);
+        self.begin(window, first);
+        let (mut most, mut is_last) = (self.reads.len(), false);
         loop {
-            let mut has_moved = next.is_some();
-            let begun = self.begin_all(window, next.take())?;
-            has_moved |= begun.is_some();
-            is_last |= begun == Some(Accesses::Last);
+            let takes_more = !is_last && self.left_over.is_empty();
+            let mut has_moved = false;
+            while takes_more && self.reads.len() < READS_MAX && self.left_over.is_empty() {
+                match window.pages.memory.try_next_missing()? {
+                    Poll::Pending => break,
+                    Poll::Ready(Some(at_bytes)) => self.begin(window, at_bytes / PAGE_BYTES),
+                    Poll::Ready(None) => {
+                        // The ends of other handlers are not for this one.
+                        is_last = true;
+                        break;
+                    }
+                }
+                has_moved = true;
+            }
             most = most.max(self.reads.len());
             has_moved |= self.place_arrived(window);
-            match (self.reads.is_empty(), has_moved) {
-                (true, _) if is_last => return Ok(Served::Last),
-                (true, false) if !self.has_ring() => return Ok(Served::Refused),
-                (true, false) => return Ok(Served::AtOnce(most)),
-                (_, true) => {}
-                (false, false) if self.reads.len() < READS_MAX && !is_last && self.has_ring() => {
-                    self.wait(window);
+            match self.reads.is_empty() {
+                true if is_last => return Ok(Served::Last),
+                true if !self.left_over.is_empty() => {
+                    return Ok(Served::All { but: std::mem::take(&mut self.left_over) });
                 }
-                // No further access can be taken, or worker threads do what the ring has not.
-                (false, false) => {
+                _ if has_moved => {}
+                true if !self.has_ring() => return Ok(Served::Refused),
+                true => return Ok(Served::AtOnce(most)),
+                false if takes_more && self.reads.len() < READS_MAX && self.has_ring() => self.wait(window),
+                // No further access is taken, or worker threads do what the ring has not.
+                false => {
                     let read = self.reads.swap_remove(0);
                     self.place(window, read);
                 }
@@ -106,44 +127,27 @@ impl Together {
         }
     }
 
-    /// Begins to serve this access and all that wait, as far as there is room. `None` if none waits.
-    fn begin_all(&mut self, window: &Window, first: Option<usize>) -> io::Result<Option<Accesses>> {
-        let mut begun = None;
-        let mut next = first;
-        loop {
-            if let Some(page) = next.take() {
-                begun = Some(Accesses::Some);
-                if let Begun::Load(run) = window.begin(page) {
-                    match self.find(window, &run) {
-                        Source::Memory(buffer) => self.place_bytes(window, page, run, buffer),
-                        Source::Device(buffer) => {
-                            let file = window.source.open.shared_descriptor(Route::Direct);
-                            let call = Call::pread(file, buffer, window.pages.bytes(&run).start);
-                            self.reads.push(Read { page, run, calling: self.ring.call(call) });
-                        }
-                        Source::Elsewhere => window.load_for_access(run, page, || {}),
-                    }
-                }
+    /// Begins to serve an access.
+    fn begin(&mut self, window: &Window, page: usize) {
+        let Begun::Load(run) = window.begin(page) else { return };
+        match self.find(window, &run) {
+            Source::Memory(buffer) => self.place_bytes(window, page, run, buffer),
+            Source::Device(buffer) => {
+                let file = window.source.open.shared_descriptor(Route::Direct);
+                let call = Call::pread(file, buffer, window.pages.bytes(&run).start);
+                self.reads.push(Read { page, run, calling: self.ring.call(call) });
             }
-            if self.reads.len() == READS_MAX {
-                return Ok(begun);
-            }
-            match window.pages.memory.try_next_missing()? {
-                Poll::Pending => return Ok(begun),
-                Poll::Ready(None) => return Ok(Some(Accesses::Last)),
-                Poll::Ready(Some(at_bytes)) => next = Some(at_bytes / PAGE_BYTES),
-            }
+            Source::Elsewhere => self.left_over.push((run, page)),
         }
     }
 
     /// Looks for the bytes of whole pages.
     fn find(&mut self, window: &Window, run: &Range<usize>) -> Source {
         let Window { source, inode, pages, .. } = window;
-        let bytes = pages.bytes(run);
-        let is_current = source.revalidate(inode).is_ok() && bytes.end <= inode.length_bytes();
-        if !is_current || inode.dirty.overlaps(bytes) {
+        if source.revalidate(inode).is_err() || !window.lies_on_device(run) {
             return Source::Elsewhere;
         }
+        let bytes = pages.bytes(run);
         let mut buffer = self.buffer(run.len());
         let resident = inode.copy_resident(buffer.as_mut(), bytes.start).map(Some);
         let resident = resident.map_or_else(|| source.read_if_resident(buffer.as_mut(), bytes.start), Ok);
@@ -170,21 +174,21 @@ impl Together {
         self.reads.len() < before
     }
 
-    /// Blocks until the pages are read, and places them. What was not read whole, or failed, is read as for one access alone.
+    /// Blocks until the pages are read, and places them. What was not read whole, or failed, is left over.
     fn place(&mut self, window: &Window, Read { page, run, calling }: Read) {
         let Returned { result, given: (_, buffer), .. } = calling.wait();
         match result {
             Ok(read_bytes) if read_bytes == buffer.length_bytes => {
                 self.place_bytes(window, page, run, buffer)
             }
-            _ => window.load_for_access(run, page, || {}),
+            _ => self.left_over.push((run, page)),
         }
     }
 
     fn place_bytes(&mut self, window: &Window, page: usize, run: Range<usize>, mut buffer: PageBuffer) {
         match window.pages.place(&run, buffer.as_mut()) {
             Ok(Placed::Yes) => {}
-            Ok(Placed::Stale) | Err(_) => window.load_for_access(run, page, || {}),
+            Ok(Placed::Stale) | Err(_) => self.left_over.push((run, page)),
         }
         if buffer.length_bytes == PAGE_BYTES && self.buffers.len() < READS_MAX {
             self.buffers.push(buffer);
@@ -205,14 +209,6 @@ impl Together {
         let rings: Vec<BorrowedFd<'_>> = self.ring.descriptors().collect();
         window.pages.memory.wait_for_missing(&rings, LOOK_AGAIN);
     }
-}
-
-/// What was found of accesses that wait.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Accesses {
-    Some,
-    /// The handler is to end after those that were begun.
-    Last,
 }
 
 /// Memory for whole pages, at the beginning of one, for direct transfers.
