@@ -126,11 +126,7 @@ impl Destination {
 
     /// The directory of the destination.
     pub(super) fn directory(&self) -> &Path {
-        match self.path.parent() {
-            Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
-            Some(parent) => parent,
-            None => Path::new("/"),
-        }
+        directory_of(&self.path)
     }
 
     /// The file system of the copy, and its free space.
@@ -188,22 +184,15 @@ impl Destination {
         }
         let link = |name: &Path| {
             let from = format!("/proc/self/fd/{}", unfinished.file.as_raw_fd());
-            rustix::fs::linkat(CWD, from, CWD, name, AtFlags::SYMLINK_FOLLOW)
+            rustix::fs::linkat(CWD, from, CWD, name, AtFlags::SYMLINK_FOLLOW).map_err(io::Error::from)
         };
         if self.existing.is_none() {
             match link(&self.path) {
-                Err(Errno::EXIST) => {}
-                other => return Ok(other?),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                other => return other,
             }
         }
-        let name = first_free(|number| {
-            let name = self.name_meanwhile(number);
-            link(&name).map(|()| name).map_err(io::Error::from)
-        })?;
-        fs::rename(&name, &self.path).inspect_err(|_| {
-            // The first error counts; what is left says by its name what it is.
-            let _ = fs::remove_file(&name);
-        })
+        put_in_place(&self.path, link)
     }
 
     /// Makes the destination one more name of `copy`, atomically for other processes.
@@ -214,18 +203,7 @@ impl Destination {
         if self.existing.is_none() {
             return fs::hard_link(copy, &self.path);
         }
-        // A rename between two names of one file does nothing, and leaves both.
-        if self.is(&fs::metadata(copy)?) {
-            return Ok(());
-        }
-        let name = first_free(|number| {
-            let name = self.name_meanwhile(number);
-            fs::hard_link(copy, &name).map(|()| name)
-        })?;
-        fs::rename(&name, &self.path).inspect_err(|_| {
-            // The first error counts; what is left says by its name what it is.
-            let _ = fs::remove_file(&name);
-        })
+        put_in_place(&self.path, |name| fs::hard_link(copy, name))
     }
 
     /// Makes the name durable.
@@ -238,7 +216,7 @@ impl Destination {
 
     fn begin_named(&self) -> io::Result<Unfinished> {
         let (file, path) = first_free(|number| {
-            let path = self.name_meanwhile(number);
+            let path = name_meanwhile(&self.path, number);
             let mut options = fs::OpenOptions::new();
             let file = options.read(true).write(true).create_new(true).mode(0o600).open(&path)?;
             Ok((file, path))
@@ -264,15 +242,6 @@ impl Destination {
         }
     }
 
-    fn name_meanwhile(&self, number: u32) -> PathBuf {
-        let name = self.path.file_name().unwrap_or(OsStr::new("copy")).as_bytes();
-        let mut hidden = OsString::from(".");
-        // A name has 255 bytes at most; the rest is for what stands around it.
-        hidden.push(OsStr::from_bytes(&name[..name.len().min(NAME_BYTES_KEPT)]));
-        hidden.push(format!(".headwater-{}", std::process::id().wrapping_add(number)));
-        self.directory().join(hidden)
-    }
-
     /// An error text that names the missing directory, which that of `open(2)` does not.
     fn check_parent(&self) -> Result<(), String> {
         let (shown, directory) = (self.shown.maybe_quote(), self.directory());
@@ -285,6 +254,45 @@ impl Destination {
             Err(error) => Err(format!("failed to write {shown}: {}: {error}", directory.maybe_quote())),
         }
     }
+}
+
+/// Puts what `make` makes at a path in the place of what is there, atomically for other processes.
+///
+/// # Errors
+/// Those of `make`, and what `rename(2)` reports; what is there stays then.
+pub(super) fn put_in_place(path: &Path, make: impl Fn(&Path) -> io::Result<()>) -> io::Result<()> {
+    let name = first_free(|number| {
+        let name = name_meanwhile(path, number);
+        match make(&name) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                // The first error counts; what is left says by its name what it is.
+                let _ = fs::remove_file(&name);
+                Err(error)
+            }
+            made => made.map(|()| name),
+        }
+    })?;
+    let renamed = fs::rename(&name, path);
+    // A rename between two names of one file does nothing, and leaves both.
+    let _ = fs::remove_file(&name);
+    renamed
+}
+
+fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => Path::new("/"),
+    }
+}
+
+fn name_meanwhile(path: &Path, number: u32) -> PathBuf {
+    let name = path.file_name().unwrap_or(OsStr::new("copy")).as_bytes();
+    let mut hidden = OsString::from(".");
+    // A name has 255 bytes at most; the rest is for what stands around it.
+    hidden.push(OsStr::from_bytes(&name[..name.len().min(NAME_BYTES_KEPT)]));
+    hidden.push(format!(".headwater-{}", std::process::id().wrapping_add(number)));
+    directory_of(path).join(hidden)
 }
 
 /// The copy until it is the destination. Dropped before that, it is removed, unless it is written in place.

@@ -19,7 +19,9 @@ use std::path::{Path, PathBuf};
 use os_display::Quotable;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
+use super::destination::put_in_place;
 use super::entry::Entry;
+use super::links::id;
 use super::{Copied, Copier, attributes};
 
 /// One walk.
@@ -126,10 +128,13 @@ impl<'a, 'b> Walk<'a, 'b> {
             return Ok(());
         }
         self.copier.check_made(source, target)?;
-        let made = self.make_once(source, target, metadata);
-        let made = match made {
+        if leads_to(source, metadata, target) {
+            let (from, to) = (source.maybe_quote(), target.maybe_quote());
+            return Err(format!("failed to copy {from}: {to} is the same file"));
+        }
+        let made = match self.make_once(source, target, metadata) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !target.is_dir() => {
-                fs::remove_file(target).and_then(|()| self.make_once(source, target, metadata))
+                put_in_place(target, |name| self.make_once(source, name, metadata))
             }
             made => made,
         };
@@ -161,6 +166,13 @@ impl<'a, 'b> Walk<'a, 'b> {
         let mode = Mode::from_raw_mode(metadata.mode() & 0o777);
         Ok(mknodat(CWD, target, node, mode, metadata.rdev())?)
     }
+}
+
+/// Whether the target is the source itself, or what it leads to as a symbolic link: a copy would take its place.
+fn leads_to(source: &Path, metadata: &Metadata, target: &Path) -> bool {
+    let Ok(existing) = fs::symlink_metadata(target) else { return false };
+    let end = fs::metadata(source).ok().filter(|_| metadata.is_symlink());
+    [Some(metadata), end.as_ref()].into_iter().flatten().any(|found| id(found) == id(&existing))
 }
 
 /// Whether the target is, or will be, somewhere in a directory.

@@ -7,13 +7,14 @@ use std::collections::HashMap;
 use std::fs::{self, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use headwater_testkit::{ScratchDir, scratch_dirs};
+use headwater_testkit::{ScratchDir, scratch_dirs, skip};
 
-use crate::{assert_one_line, run, text, utf8};
+use crate::{assert_one_line, copy_command, run, text, utf8};
 
 /// Files of several sizes, an empty directory, links to a file, to a directory and to nothing, and a FIFO.
 fn make_tree(top: &Path) {
@@ -210,6 +211,48 @@ fn trees_that_cannot_be_copied() {
     fs::create_dir_all(to.join("a/one")).unwrap();
     assert_one_line(&run(&["cp", "-r", utf8(&from.join("a")), utf8(&to)]), "a/one");
     assert_eq!(fs::read(to.join("a/b/two")).unwrap(), vec![7; 70_000]);
+}
+
+/// Goal: what is copied onto itself, or as a link onto what it leads to, is refused, and stays; another link is replaced, and nothing else
+/// is left.
+#[test]
+fn nothing_is_replaced_by_itself() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let top = scratch.path().join("top");
+    make_tree(&top);
+    let before = listing(&top);
+    for (option, from, to) in [
+        ("-d", "a/link", "a/one"),
+        ("-df", "a/link", "a/one"),
+        ("-P", "a/link", "a/link"),
+        ("-P", "dangling", "dangling"),
+        ("-a", "a/fifo", "a/fifo"),
+    ] {
+        let output = run(&["cp", option, utf8(&top.join(from)), utf8(&top.join(to))]);
+        assert_one_line(&output, "is the same file");
+        assert_eq!(listing(&top), before, "{option} {from} {to}");
+    }
+    assert!(run(&["cp", "-P", utf8(&top.join("a/link")), utf8(&top.join("dangling"))]).status.success());
+    assert_eq!(fs::read_link(top.join("dangling")).unwrap(), Path::new("one"));
+    assert_eq!(listing(&top).len(), before.len());
+}
+
+/// Goal: what is there stays if what was to take its place cannot be made. Method: a device, which nobody but root can make.
+#[test]
+fn what_cannot_be_made_replaces_nothing() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("only root can become somebody else");
+    }
+    let place = tempfile::tempdir().unwrap();
+    fs::set_permissions(place.path(), Permissions::from_mode(0o777)).unwrap();
+    let (binary, old) = (place.path().join("headwater"), place.path().join("old"));
+    copy_command(&binary);
+    fs::write(&old, "old").unwrap();
+    let mut command = Command::new(&binary);
+    let output = command.args(["cp", "-R", "/dev/null", utf8(&old)]).uid(65534).gid(65534).output().unwrap();
+    assert_one_line(&output, "Operation not permitted");
+    assert_eq!(fs::read(&old).unwrap(), b"old");
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 2);
 }
 
 /// Goal: -n leaves what is there, and -v prints each copy, in the words of GNU cp.
