@@ -185,9 +185,9 @@ impl Driver {
         self.all_queues().for_each(|queue| queue.register_memory(key.clone()));
     }
 
-    /// Descriptors that are readable when requests of its rings are done, for a thread that waits for something else at the same time and
-    /// then asks [`Calling::is_done`]. None without a ring, in a forked child, and where the kernel refuses a ring from now on: worker threads
-    /// carry out what it has not taken. Such a refusal while the thread waits makes none of them readable.
+    /// Descriptors that are readable when requests of its rings are done, for a thread that waits for something else at the same time
+    /// and then asks [`Calling::is_done`](crate::Calling::is_done). None without a ring, in a forked child, and where the kernel refuses a
+    /// ring from now on: worker threads carry out what it has not taken. Such a refusal while the thread waits makes none of them readable.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.all_queues().filter(|queue| !queue.is_forked()).filter_map(|queue| match &queue.backend {
             Backend::Uring(uring) => uring.readable(),
