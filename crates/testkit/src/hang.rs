@@ -45,12 +45,12 @@ pub(crate) fn report(pid: Pid) {
     }
 }
 
-/// In a process that hangs and is about to be killed, so that it may as well hang here.
+/// The process hangs, and is about to be killed: what this function does may hang as well.
 extern "C" fn print_backtrace(_signal: libc::c_int) {
     print(&format!("thread {:?} is here:\n{}", rustix::thread::gettid(), Backtrace::force_capture()));
 }
 
-/// Not by a macro, whose output a test keeps to itself.
+/// The test harness would keep the output of a print macro to itself.
 fn print(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

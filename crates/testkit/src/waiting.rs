@@ -38,8 +38,9 @@ pub fn unparker() -> Waker {
     Waker::from(Arc::new(Unpark(thread::current())))
 }
 
-/// Ends the process, after it printed where its threads are, if the work takes so long that it must hang: [`PATIENCE`], and on a machine with other work as many
-/// times that as it has threads to run for each processor. Time in which the process is stopped, or the machine paused, does not count.
+/// Ends the process, after it printed where its threads are, if the work takes so long that it must hang: [`PATIENCE`], and on a machine
+/// with other work as many times that as it has threads to run for each processor. Time in which the process is stopped, or the machine
+/// paused, does not count.
 pub fn watched<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let (done, watched) = channel::<()>();
     let what = what.to_owned();

@@ -237,7 +237,8 @@ fn nothing_is_replaced_by_itself() {
     assert_eq!(listing(&top).len(), before.len());
 }
 
-/// Goal: what is there stays if what was to take its place cannot be made. Method: a device, which nobody but root can make.
+/// Goal: what is there stays if what was to take its place cannot be made. Method: a device, made
+/// without the rights of root.
 #[test]
 fn what_cannot_be_made_replaces_nothing() {
     if !rustix::process::geteuid().is_root() {

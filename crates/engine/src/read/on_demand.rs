@@ -17,8 +17,8 @@
 //! Owns: where the bytes of a window on demand come from, its handlers.
 //! Does not own: which pages it holds (`inode::on_demand`).
 //! Invariants: D2; no handler is left when the last user of a window is gone.
-//! Locks: `lead`, while the next access is waited for, and while it is served if accesses do not overlap; `handlers` inside, not while
-//! a handler is waited for.
+//! Locks: `lead`, while the next access is waited for, and while it is served unless it was given away; `handlers` inside, not while a
+//! handler is waited for.
 
 mod together;
 
@@ -268,21 +268,23 @@ impl Window {
         }
     }
 
-    /// Serves one access. Returns the lead, unless it was given away: because loading may run code of the program, which may touch the window;
-    /// or because other accesses come meanwhile, if they `are_apart` from this handler's next ones.
+    /// Serves one access. Returns the lead, unless it was given away: because loading may run code of the program, which may touch the
+    /// window; or, if `others_help`, because other accesses come meanwhile.
     fn serve<'a>(
         self: &'a Arc<Self>,
         page: usize,
         lead: MutexGuard<'a, ()>,
-        are_apart: bool,
+        others_help: bool,
     ) -> Option<MutexGuard<'a, ()>> {
         let mut lead = Some(lead);
         if self.serving.fetch_add(1, Ordering::AcqRel) > 0 {
             self.overlaps.store(OVERLAPS, Ordering::Relaxed);
         }
         let overlaps = self.overlaps.load(Ordering::Relaxed);
-        self.overlaps.store(overlaps.saturating_sub(1), Ordering::Relaxed);
-        if are_apart && overlaps > 0 {
+        if overlaps > 0 {
+            self.overlaps.store(overlaps - 1, Ordering::Relaxed);
+        }
+        if others_help && overlaps > 0 {
             self.give_away(&mut lead);
         }
         if let Begun::Load(run) = self.begin(page) {
@@ -293,7 +295,7 @@ impl Window {
                 // The thread that waits for this page is not among them.
                 if self.pages.memory.has_missing() {
                     self.overlaps.store(OVERLAPS, Ordering::Relaxed);
-                    if are_apart {
+                    if others_help {
                         self.give_away(&mut lead);
                     }
                 }

@@ -159,8 +159,8 @@ fn may_be_unsafe(krate: &Crate) -> bool {
 }
 
 /// The one file with unsafe code in a crate that has none otherwise, and the root of that crate, which denies what it
-/// would else forbid: a command looks at its descriptors before `main`; tests of forked children need `fork(2)`, a hang is reported by signals, and a soak the
-/// allocator's own count; a cache inside of a kernel has memory of its own; a kernel finds its application by a name that is not
+/// would else forbid: a command looks at its descriptors before `main`; tests of forked children need `fork(2)`, a hang is reported by
+/// signals, and a soak needs the allocator's own count; a cache inside of a kernel has memory of its own; a kernel finds its application by a name that is not
 /// mangled; a node of ArceOS's VFS has to have an `unsafe fn`; programs access what they have mapped by its address; guard pages lie around the buffers of fuzz targets.
 const UNSAFE_FILES: [(&str, &str); 10] = [
     ("crates/cli/src/shared/standard.rs", "crates/cli/src/lib.rs"),

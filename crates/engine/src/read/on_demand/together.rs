@@ -1,4 +1,4 @@
-//! Together: accesses to a window on demand that overlap, served by one handler, whose reads are under way at the same time.
+//! Together: one handler serves accesses to a window on demand that overlap, with their reads under way at the same time.
 //!
 //! ```text
 //!   accesses ─► begin ─┬─ the device alone has the bytes ─► read, by a ring of the handler's own ─► place
@@ -14,7 +14,6 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -206,8 +205,7 @@ impl Together {
 
     /// Blocks until there is an access, or a read is done.
     fn wait(&self, window: &Window) {
-        let rings: Vec<BorrowedFd<'_>> = self.ring.descriptors().collect();
-        window.pages.memory.wait_for_missing(&rings, LOOK_AGAIN);
+        window.pages.memory.wait_for_missing(self.ring.descriptors().next().as_slice(), LOOK_AGAIN);
     }
 }
 
