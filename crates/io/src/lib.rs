@@ -42,7 +42,7 @@ pub use backend::uring::{RingOperations, Sharing, SubmissionPolling, uring_refus
 pub use driver::batch::Batch;
 pub use driver::calling::Calling;
 pub use driver::choice::{DriverKind, DriverOptions, Polling};
-pub use driver::completion::{Completion, Stuck};
+pub use driver::completion::{Completion, Interruption, Stuck};
 pub use driver::local::LocalDriver;
 pub use driver::plug::Plug;
 pub use driver::{Driver, DriverInfo, DriverStats, PolledRings};
@@ -65,7 +65,7 @@ pub use request::call::{Call, CallOutput, Returned};
 pub use request::operations::RawEntry;
 pub use request::{Finished, Fsync, Rejected, Request, Transfer, WriteBack};
 pub use sync::background::{Background, BackgroundWaker, Pause};
-pub use sync::event::{Event, EventListener, WakeScope, contain};
+pub use sync::event::{Event, EventListener, TakenWakers, WakeScope, contain};
 pub use sync::{lock, unpoisoned};
 pub use system::chunk_memory::OfferForm;
 pub use system::processors::{stay_on_processor, usable_processors};

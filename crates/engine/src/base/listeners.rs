@@ -14,11 +14,14 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
+use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::Builder;
 
 use headwater_core::units::PageRange;
-use headwater_io::{contain, lock};
+use headwater_io::{TakenWakers, WakeScope, contain, lock, without_signals};
 
 /// The listeners of one file.
 #[derive(Default)]
@@ -49,7 +52,7 @@ impl Listeners {
     fn change(&self, change: impl FnOnce(&[Listening]) -> Arc<[Listening]>) {
         let mut list = self.lock();
         let after = change(&list);
-        let before = std::mem::replace(&mut *list, after);
+        let before = mem::replace(&mut *list, after);
         drop(list);
         // Drops the user's values without the lock: their destructors may do anything.
         drop(before);
@@ -102,7 +105,7 @@ pub(crate) fn defer() -> Deferral {
 impl Deferral {
     /// Extends the deferral until [`Deferral::left_open`].
     pub(crate) fn leave_open(self) {
-        std::mem::forget(self);
+        mem::forget(self);
     }
 
     /// Takes back a deferral that was left open in this thread.
@@ -123,6 +126,38 @@ impl Drop for Deferral {
     }
 }
 
+/// While this exists, its thread runs no code of the program: wakers and listeners run when it is dropped.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Undisturbed {
+    // Wakers run first: they do not block.
+    wakers: WakeScope,
+    _listeners: Deferral,
+}
+
+impl Undisturbed {
+    pub(crate) fn enter() -> Undisturbed {
+        Undisturbed { wakers: WakeScope::enter(), _listeners: defer() }
+    }
+
+    /// Has a thread of its own run what is due by now. Without such a thread, it waits on.
+    pub(crate) fn run_elsewhere(&self) {
+        if !self.wakers.has_wakers() && queue(|queue| queue.news.is_empty()) != Some(false) {
+            return;
+        }
+        let (calls, taken) = channel::<(TakenWakers, VecDeque<News>)>();
+        let run = move || {
+            let Ok((wakers, news)) = taken.recv() else { return };
+            wakers.run();
+            news.into_iter().for_each(|(listeners, pages)| listeners.call(pages));
+        };
+        if without_signals(|| Builder::new().name("headwater-calls".into()).spawn(run)).is_ok() {
+            let news = queue(|queue| mem::take(&mut queue.news)).unwrap_or_default();
+            calls.send((self.wakers.take_wakers(), news)).expect("it receives once");
+        }
+    }
+}
+
 struct Leave;
 
 impl Drop for Leave {
@@ -134,8 +169,11 @@ impl Drop for Leave {
 /// The queued calls of a thread.
 struct Queue {
     deferrals: usize,
-    news: VecDeque<(Arc<Listeners>, PageRange)>,
+    news: VecDeque<News>,
 }
+
+/// Pages that left the cache.
+type News = (Arc<Listeners>, PageRange);
 
 thread_local! {
     static QUEUE: RefCell<Queue> = const { RefCell::new(Queue { deferrals: 0, news: VecDeque::new() }) };

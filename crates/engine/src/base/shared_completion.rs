@@ -2,13 +2,18 @@
 //!
 //! ```text
 //!   Starting ─► under_way ─► UnderWay ─┬─ a thread waits ──► Taken ─► the taker processes it ─► over
-//!                                      ├─ a task polls ready ───────► as above
-//!                                      └─ no waiter: until `take_arrived`
+//!                                ▲     │                       └─ wakers are to run ─┐
+//!                                │     ├─ a task polls ready ───────► as above       │
+//!                                │     └─ no waiter: until `take_arrived`            │
+//!                                └───────────────────────────────────────────────────┘
 //!   over: all waiters are woken, in the order they came
 //! ```
 //!
 //! No thread or task waits for a read ahead or a writeback from the start. Its result stays with the driver until it is needed:
 //! no thread, task or callback for each request.
+//!
+//! A thread that has taken the result runs no code of the program until the request is over: that code may wait for this very
+//! request. A thread that waits reaps for others as well, and so has their wakers to run: before it does, it puts the completion back.
 //!
 //! Owns: the completion, the waiters.
 //! Does not own: the meaning of the result.
@@ -19,7 +24,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 
-use headwater_io::{Completion, Driver, Event, EventListener, Finished, Stuck, WakeScope, lock};
+use headwater_io::{Completion, Driver, Event, EventListener, Finished, Interruption, Stuck, lock};
+
+use crate::base::listeners::Undisturbed;
 
 /// A request in flight, with its payload.
 #[derive(Debug)]
@@ -64,96 +71,105 @@ impl<P> SharedCompletion<P> {
         self.done.0.notify(usize::MAX);
     }
 
-    /// Blocks until the request is over, or returns the result, which the caller then processes.
-    pub(crate) fn wait(&self) -> Waited<P> {
+    /// Blocks until the request is over. If this thread is the one that takes the result, `complete` processes it, and ends the request.
+    pub(crate) fn wait(&self, complete: impl FnOnce(Ended<P>)) {
+        let mut complete = Some(complete);
         loop {
             let listener = self.done.0.listen();
-            let mut progress = self.lock();
-            match std::mem::replace(&mut *progress, Progress::Taken) {
-                Progress::UnderWay { payload, completion } => {
-                    drop(progress);
-                    return match completion.wait_unless_stuck() {
-                        Ok(finished) => Waited::Arrived(finished, payload),
-                        Err(stuck) => Waited::give_up(payload, stuck),
-                    };
-                }
-                Progress::Over => {
-                    *progress = Progress::Over;
-                    return Waited::Over;
-                }
-                Progress::Starting => *progress = Progress::Starting,
-                Progress::Taken => {}
+            if self.wait_as_taker(&mut complete) {
+                return;
             }
-            drop(progress);
             listener.wait();
         }
     }
 
-    /// As [`SharedCompletion::wait`], for a task. May be dropped at any moment.
-    pub(crate) async fn ready(&self, driver: &Driver) -> Waited<P> {
-        loop {
-            let listener = Notified { listener: Some(self.done.0.listen()), driver };
-            match self.poll_device() {
-                Some(waited) => return waited,
-                None => listener.await,
-            }
-        }
-    }
-
-    /// Registers a thread or task to be notified when the request is over or has arrived; also returns how it ended if it has, which the
-    /// caller then processes.
-    pub(crate) fn listen(&self) -> (EventListener, Option<Waited<P>>) {
-        (self.done.0.listen(), self.poll_device())
-    }
-
-    /// The result, if it has arrived and no waiter has taken it.
-    pub(crate) fn take_arrived(&self) -> Option<(Finished, P)> {
-        // Polling may complete other requests.
-        let _scope = WakeScope::enter();
+    /// Waits for the device, unless another waiter does. Returns whether the request is over.
+    fn wait_as_taker(&self, complete: &mut Option<impl FnOnce(Ended<P>)>) -> bool {
+        let _undisturbed = Undisturbed::enter();
         let mut progress = self.lock();
-        if !matches!(&*progress, Progress::UnderWay { completion, .. } if completion.is_done()) {
-            return None;
-        }
-        let Progress::UnderWay { payload, completion } = std::mem::replace(&mut *progress, Progress::Taken)
-        else {
-            unreachable!("it was under way")
+        let (payload, completion) = match std::mem::replace(&mut *progress, Progress::Taken) {
+            Progress::UnderWay { payload, completion } => (payload, completion),
+            other => {
+                *progress = other;
+                return matches!(*progress, Progress::Over);
+            }
         };
         drop(progress);
-        Some((completion.wait(), payload))
-    }
-
-    /// Abandons the request, unless a waiter has taken it. Returns whether it did.
-    pub(crate) fn abandon(&self) -> Abandoned {
-        let mut progress = self.lock();
-        if !matches!(*progress, Progress::UnderWay { .. }) {
-            return Abandoned::No;
+        match completion.wait_unless_interrupted() {
+            Ok(finished) => take(complete)(Ended::Arrived(finished, payload)),
+            Err((completion, Interruption::Stuck)) => {
+                take(complete)(Ended::given_up(payload, completion));
+            }
+            Err((completion, Interruption::Wakers)) => {
+                self.under_way(completion, payload);
+                return false;
+            }
         }
-        let abandoned = std::mem::replace(&mut *progress, Progress::Taken);
-        drop(progress);
-        drop(abandoned);
-        Abandoned::Yes
+        true
     }
 
-    /// Polls the driver, which later wakes all waiters. `None` while the request is under way.
-    fn poll_device(&self) -> Option<Waited<P>> {
-        let _scope = WakeScope::enter();
+    /// As [`SharedCompletion::wait`], for a task. May be dropped at any moment.
+    pub(crate) async fn ready(&self, driver: &Driver, complete: impl FnOnce(Ended<P>)) {
+        let mut complete = Some(complete);
+        loop {
+            let listener = Notified { listener: Some(self.done.0.listen()), driver };
+            if self.look(&mut complete) {
+                return;
+            }
+            listener.await;
+        }
+    }
+
+    /// Registers a thread or task to be notified when the request is over or has arrived. If it has arrived, `complete` processes it.
+    pub(crate) fn listen(&self, complete: impl FnOnce(Ended<P>)) -> EventListener {
+        let listener = self.done.0.listen();
+        self.look(&mut Some(complete));
+        listener
+    }
+
+    /// Has `complete` process the result, if it has arrived and no waiter has taken it. Returns whether it did.
+    pub(crate) fn take_arrived(&self, complete: impl FnOnce(Ended<P>)) -> bool {
+        // Looking may complete other requests.
+        let _undisturbed = Undisturbed::enter();
+        let mut progress = self.lock();
+        if !matches!(&*progress, Progress::UnderWay { completion, .. } if completion.is_done()) {
+            return false;
+        }
+        let (payload, completion) = Progress::take(&mut progress);
+        drop(progress);
+        complete(Ended::Arrived(completion.wait(), payload));
+        true
+    }
+
+    /// Abandons the request, unless a waiter has taken it; `ended` then ends it.
+    pub(crate) fn abandon(&self, ended: impl FnOnce(Ended<P>)) {
+        let _undisturbed = Undisturbed::enter();
+        let mut progress = self.lock();
+        if matches!(*progress, Progress::UnderWay { .. }) {
+            let (payload, completion) = Progress::take(&mut progress);
+            drop(progress);
+            ended(Ended::given_up(payload, completion));
+        }
+    }
+
+    /// Looks whether the result is there, and processes it; else the driver later wakes all waiters. Returns whether the request is over.
+    fn look(&self, complete: &mut Option<impl FnOnce(Ended<P>)>) -> bool {
+        let _undisturbed = Undisturbed::enter();
         let mut progress = self.lock();
         let Progress::UnderWay { completion, .. } = &mut *progress else {
-            return matches!(*progress, Progress::Over).then_some(Waited::Over);
+            return matches!(*progress, Progress::Over);
         };
         let waker = Waker::from(self.done.clone());
         let Poll::Ready(result) = completion.poll_unless_stuck(&mut Context::from_waker(&waker)) else {
-            return None;
+            return false;
         };
-        let Progress::UnderWay { payload, completion } = std::mem::replace(&mut *progress, Progress::Taken)
-        else {
-            unreachable!("it was under way")
-        };
+        let (payload, completion) = Progress::take(&mut progress);
         drop(progress);
-        Some(match result {
-            Ok(finished) => Waited::Arrived(finished, payload),
-            Err(Stuck) => Waited::give_up(payload, completion),
-        })
+        take(complete)(match result {
+            Ok(finished) => Ended::Arrived(finished, payload),
+            Err(Stuck) => Ended::given_up(payload, completion),
+        });
+        true
     }
 
     fn lock(&self) -> MutexGuard<'_, Progress<P>> {
@@ -161,29 +177,34 @@ impl<P> SharedCompletion<P> {
     }
 }
 
-/// The outcome of waiting for a request.
-pub(crate) enum Waited<P> {
-    Over,
-    /// The result, for the caller to process.
-    Arrived(Finished, P),
-    /// A thread stuck in the kernel keeps the result of a read. The request is abandoned; the caller ends it.
-    GivenUp,
-}
-
-impl<P> Waited<P> {
-    fn give_up(payload: P, completion: Completion) -> Waited<P> {
-        // The payload first, as in `UnderWay`.
-        drop(payload);
-        drop(completion);
-        Waited::GivenUp
+impl<P> Progress<P> {
+    fn take(progress: &mut Progress<P>) -> (P, Completion) {
+        match std::mem::replace(progress, Progress::Taken) {
+            Progress::UnderWay { payload, completion } => (payload, completion),
+            _ => unreachable!("it was under way"),
+        }
     }
 }
 
-/// Whether a request was abandoned.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Abandoned {
-    Yes,
-    No,
+/// What a waiter has taken, and ends.
+pub(crate) enum Ended<P> {
+    Arrived(Finished, P),
+    /// The request is abandoned: no handle wants it, or a thread stuck in the kernel keeps the result of a read.
+    GivenUp,
+}
+
+impl<P> Ended<P> {
+    fn given_up(payload: P, completion: Completion) -> Ended<P> {
+        // The payload first, as in `UnderWay`.
+        drop(payload);
+        drop(completion);
+        Ended::GivenUp
+    }
+}
+
+/// The one result is taken once.
+fn take<F>(complete: &mut Option<F>) -> F {
+    complete.take().expect("a request has one result")
 }
 
 impl Wake for Done {

@@ -29,7 +29,7 @@ use headwater_io::{Completion, Driver, EventListener, Finished, Loading, lock};
 
 use crate::base::counters::Latencies;
 use crate::base::events;
-use crate::base::shared_completion::{Abandoned, SharedCompletion, Waited};
+use crate::base::shared_completion::{Ended, SharedCompletion};
 use crate::inode::Inode;
 
 /// All loads of an engine.
@@ -90,49 +90,42 @@ impl Loads {
     /// Blocks until a load is over.
     pub(crate) fn wait(&self, load: &Load) {
         let began = Instant::now();
-        self.waited(load, load.completion.wait());
+        load.completion.wait(|ended| self.ended(load, ended));
         self.latencies.note_wait(began.elapsed());
     }
 
     /// Resolves when a load is over. May be dropped at any moment; a dropped wait is not counted.
     pub(crate) async fn ready(&self, load: &Load, driver: &Driver) {
         let began = Instant::now();
-        self.waited(load, load.completion.ready(driver).await);
+        load.completion.ready(driver, |ended| self.ended(load, ended)).await;
         self.latencies.note_wait(began.elapsed());
     }
 
-    fn waited(&self, load: &Load, waited: Waited<Loading>) {
-        match waited {
-            Waited::Over => {}
-            Waited::Arrived(finished, loading) => self.publish(load, finished, loading),
-            Waited::GivenUp => self.given_up(load),
+    fn ended(&self, load: &Load, ended: Ended<Loading>) {
+        match ended {
+            Ended::Arrived(finished, loading) => self.publish(load, finished, loading),
+            Ended::GivenUp => {
+                self.complete(&load.inode, &load.reads, ReadResult::Refused);
+                self.forget(load);
+            }
         }
     }
 
     /// Notifies when a load is over, or has arrived and can be completed.
     pub(crate) fn listen(&self, load: &Load) -> EventListener {
-        let (listener, waited) = load.completion.listen();
-        if let Some(waited) = waited {
-            self.waited(load, waited);
-        }
-        listener
+        load.completion.listen(|ended| self.ended(load, ended))
     }
 
     /// Publishes loads that have arrived and that no reader has asked for. Returns how many.
     pub(crate) fn publish_arrived(&self) -> usize {
-        let publish = |load: &&Arc<Load>| {
-            let arrived = load.completion.take_arrived();
-            arrived.map(|(finished, loading)| self.publish(load, finished, loading)).is_some()
-        };
+        let publish = |load: &&Arc<Load>| load.completion.take_arrived(|ended| self.ended(load, ended));
         self.all().iter().filter(publish).count()
     }
 
     /// Abandons the loads of a file after its last close, unless a reader that opened the file meanwhile waits for them.
     pub(crate) fn abandon(&self, inode: &Arc<Inode>) {
         let loads = self.all().into_iter().filter(|load| Arc::ptr_eq(&load.inode, inode));
-        loads
-            .filter(|load| load.completion.abandon() == Abandoned::Yes)
-            .for_each(|load| self.given_up(&load));
+        loads.for_each(|load| load.completion.abandon(|ended| self.ended(&load, ended)));
     }
 
     /// Publishes the pages, reports to the policy, wakes all waiters.
@@ -167,12 +160,6 @@ impl Loads {
     /// Tells the policy of a file that planned reads are complete.
     pub(crate) fn complete(&self, inode: &Inode, reads: &[ReadId], result: ReadResult) {
         inode.complete(reads, result, self.now());
-    }
-
-    /// Ends an abandoned load.
-    fn given_up(&self, load: &Load) {
-        self.complete(&load.inode, &load.reads, ReadResult::Refused);
-        self.forget(load);
     }
 
     /// Removes a load that is over, or was never begun.

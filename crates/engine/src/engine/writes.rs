@@ -20,10 +20,10 @@ use headwater_core::cache::DirtyToo;
 use headwater_core::dirty::{Taken, Written};
 use headwater_core::frame::FileId;
 use headwater_core::units::ByteRange;
-use headwater_io::{Driver, Finished, OpenFile, lock};
+use headwater_io::{Driver, OpenFile, lock};
 
 use crate::base::events;
-use crate::base::shared_completion::Waited;
+use crate::base::shared_completion::Ended;
 use crate::inode::Inode;
 use crate::inode::dirty::DirtyTotal;
 use crate::inode::errseq::Cause;
@@ -85,34 +85,30 @@ impl Writes {
 
     /// Blocks until a write is over.
     pub(crate) fn wait(&self, write: &PageWrite) {
-        self.waited(write, write.completion.wait());
+        write.completion.wait(|ended| self.ended(write, ended));
     }
 
     /// Resolves when a write is over. May be dropped at any moment.
     pub(crate) async fn ready(&self, write: &PageWrite) {
-        self.waited(write, write.completion.ready(&self.dirty.driver).await);
-    }
-
-    fn waited(&self, write: &PageWrite, waited: Waited<()>) {
-        match waited {
-            Waited::Over => {}
-            Waited::Arrived(finished, ()) => self.complete(write, finished),
-            Waited::GivenUp => unreachable!("only reads are given up"),
-        }
+        write.completion.ready(&self.dirty.driver, |ended| self.ended(write, ended)).await;
     }
 
     /// Completes writes that have arrived and that nothing waits for. Returns how many.
     pub(crate) fn complete_arrived(&self) -> usize {
         let writes: Vec<Arc<PageWrite>> = self.lock().values().cloned().collect();
-        let complete = |write: &&Arc<PageWrite>| {
-            write.completion.take_arrived().map(|(finished, ())| self.complete(write, finished)).is_some()
-        };
+        let complete =
+            |write: &&Arc<PageWrite>| write.completion.take_arrived(|ended| self.ended(write, ended));
         writes.iter().filter(complete).count()
     }
 
-    fn complete(&self, write: &PageWrite, finished: Finished) {
-        let outcome = write.let_go(finished);
-        self.over(write, outcome);
+    fn ended(&self, write: &PageWrite, ended: Ended<()>) {
+        match ended {
+            Ended::Arrived(finished, ()) => {
+                let outcome = write.let_go(finished);
+                self.over(write, outcome);
+            }
+            Ended::GivenUp => unreachable!("only reads are given up"),
+        }
     }
 
     /// Notes that pages were discarded of a file that no handle has open.

@@ -83,7 +83,7 @@ pub(crate) enum Begun {
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Placed {
     Yes,
-    /// The file has changed since the load began: it is to be read again.
+    /// The file has changed since the read began: it is to be read again.
     Stale,
 }
 
@@ -152,6 +152,13 @@ impl DemandPages {
         Begun::Load(run)
     }
 
+    /// The read of pages that the caller loads begins now: what was found of changes before, it shows. A check that cannot rule out changes
+    /// finds one each time.
+    pub(crate) fn begin_read(&self, run: &Range<usize>) {
+        let loading = run.clone().map(|page| (page, Entry::Loading { is_stale: false }));
+        self.lock().entries.extend(loading);
+    }
+
     /// Blocks while a page is loaded.
     pub(crate) fn settle(&self, page: usize) {
         let mut state = self.lock();
@@ -168,7 +175,6 @@ impl DemandPages {
         let mut state = self.lock();
         let is_stale = |page: usize| state.entries.get(&page) == Some(&Entry::Loading { is_stale: true });
         if run.clone().any(is_stale) {
-            state.entries.extend(run.clone().map(|page| (page, Entry::Loading { is_stale: false })));
             return Ok(Placed::Stale);
         }
         self.place_in_slots(&mut state, run, bytes, |slot| Entry::Present { slot })?;

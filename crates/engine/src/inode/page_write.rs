@@ -101,11 +101,13 @@ impl PageWrite {
     /// Blocks until the write is done; the caller completes it.
     #[cfg(test)]
     pub(crate) fn finished(&self) -> Finished {
-        match self.completion.wait() {
-            crate::base::shared_completion::Waited::Arrived(finished, ()) => finished,
-            crate::base::shared_completion::Waited::Over
-            | crate::base::shared_completion::Waited::GivenUp => panic!("nothing else takes it"),
-        }
+        let mut finished = None;
+        self.completion.wait(|ended| {
+            if let crate::base::shared_completion::Ended::Arrived(arrived, ()) = ended {
+                finished = Some(arrived);
+            }
+        });
+        finished.expect("nothing else takes it")
     }
 
     /// Whether the file has no name and no handle any more: pages that cannot be written would stay dirty for ever.

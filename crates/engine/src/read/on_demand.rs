@@ -10,7 +10,7 @@
 //! the reads of accesses that overlap under way at the same time (`together`). Elsewhere it gives the lead away while it reads if accesses
 //! overlap, because that costs a switch of threads, to another of up to 16 handlers. Handlers wait for the device without the queues of the
 //! engine's driver: nothing that a thread holds while it touches a cell can keep them from going on, but locks of the engine, under which no
-//! program's code runs.
+//! program's code runs. For the same reason a handler runs none while it has the lead, but has another thread run it.
 //!
 //! Bytes come from the cache where it has them, and around it else: a page is not in memory twice because it was touched.
 //!
@@ -33,6 +33,7 @@ use headwater_core::units::{ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES, PageRange};
 use headwater_io::{DemandMemory, lock, without_signals};
 
 use crate::base::error::{Error, Operation, Result};
+use crate::base::listeners::Undisturbed;
 use crate::engine::handle::Source;
 use crate::inode::Inode;
 use crate::inode::on_demand::{Begun, DemandPages, Placed};
@@ -55,6 +56,18 @@ struct Window {
     serving: AtomicUsize,
     /// While above zero, accesses are expected to overlap.
     overlaps: AtomicU32,
+}
+
+/// The right to wait for accesses, which the code of the program makes.
+struct Lead<'a> {
+    waits: MutexGuard<'a, ()>,
+    undisturbed: Undisturbed,
+}
+
+impl<'a> Lead<'a> {
+    fn take(window: &'a Window) -> Lead<'a> {
+        Lead { waits: lock(&window.lead), undisturbed: Undisturbed::enter() }
+    }
 }
 
 #[derive(Default)]
@@ -189,6 +202,7 @@ impl Window {
     fn read_pages(&self, run: &Range<usize>, buffer: &mut [u8]) -> Result<()> {
         let source = &self.source;
         source.revalidate(&self.inode).map_err(|error| source.length_error(error))?;
+        self.pages.begin_read(run);
         let bytes = self.pages.bytes(run).clip(self.inode.length_bytes());
         let mut done = 0;
         while (done as u64) < bytes.len() {
@@ -242,14 +256,15 @@ impl Window {
     fn handle(self: Arc<Self>) {
         let (mut kept, mut together) = (None, None);
         loop {
-            let lead = kept.take().unwrap_or_else(|| lock(&self.lead));
+            let lead = kept.take().unwrap_or_else(|| Lead::take(&self));
             let Ok(Some(at_bytes)) = self.pages.memory.next_missing() else { return };
             let (page, overlaps) = (at_bytes / PAGE_BYTES, self.overlaps.load(Ordering::Relaxed));
             if overlaps > 0
                 && let Some(ring) = together.get_or_insert_with(|| Together::new(&self))
             {
+                let served = ring.serve(&self, page, &lead);
                 kept = Some(lead);
-                match ring.serve(&self, page) {
+                match served {
                     Ok(Served::AtOnce(0..=1)) => self.overlaps.store(overlaps - 1, Ordering::Relaxed),
                     Ok(Served::AtOnce(_)) => self.overlaps.store(OVERLAPS, Ordering::Relaxed),
                     Ok(Served::Refused) => together = Some(None),
@@ -261,21 +276,17 @@ impl Window {
                     }
                     Ok(Served::Last) | Err(_) => return,
                 }
-                continue;
+            } else {
+                // A handler with a ring, or that may still get one, serves the next ones itself.
+                kept = self.serve(page, lead, matches!(together, Some(None)));
             }
-            // A handler with a ring, or that may still get one, serves the next ones itself.
-            kept = self.serve(page, lead, matches!(together, Some(None)));
+            kept.iter().for_each(|lead| lead.undisturbed.run_elsewhere());
         }
     }
 
     /// Serves one access. Returns the lead, unless it was given away: because loading may run code of the program, which may touch the
     /// window; or, if `others_help`, because other accesses come meanwhile.
-    fn serve<'a>(
-        self: &'a Arc<Self>,
-        page: usize,
-        lead: MutexGuard<'a, ()>,
-        others_help: bool,
-    ) -> Option<MutexGuard<'a, ()>> {
+    fn serve<'a>(self: &'a Arc<Self>, page: usize, lead: Lead<'a>, others_help: bool) -> Option<Lead<'a>> {
         let mut lead = Some(lead);
         if self.serving.fetch_add(1, Ordering::AcqRel) > 0 {
             self.overlaps.store(OVERLAPS, Ordering::Relaxed);
@@ -306,10 +317,12 @@ impl Window {
     }
 
     /// Gives the lead to another handler. The caller counts as one that serves.
-    fn give_away(self: &Arc<Self>, lead: &mut Option<MutexGuard<'_, ()>>) {
-        if lead.take().is_some() {
+    fn give_away(self: &Arc<Self>, lead: &mut Option<Lead<'_>>) {
+        if let Some(Lead { waits, undisturbed }) = lead.take() {
+            drop(waits);
             // Without another one, further accesses wait for this.
             let _no_thread = self.start_handler();
+            drop(undisturbed);
         }
     }
 

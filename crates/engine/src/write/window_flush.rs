@@ -20,7 +20,6 @@ use std::time::Duration;
 use headwater_core::units::{Alignment, ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES, PageCount};
 use headwater_io::{Completion, Direction, Extents, Finished, OpenFile, Rejected, Route, Transfer, Urgency};
 
-use crate::base::shared_completion::Waited;
 use crate::engine::Shared;
 use crate::inode::Inode;
 use crate::inode::size_lock::SizeLockGuard;
@@ -96,19 +95,15 @@ pub(crate) async fn flush_async(shared: &Shared, inode: &Inode) {
 
 /// Blocks until the piece that a dropped flush left in flight has arrived. The caller holds the size lock.
 pub(crate) fn wait_for_stray(inode: &Inode) {
-    if let Some(stray) = inode.dirty.windows.stray()
-        && let Waited::Arrived(..) = stray.completion.wait()
-    {
-        stray_arrived(inode, &stray);
+    if let Some(stray) = inode.dirty.windows.stray() {
+        stray.completion.wait(|_| stray_arrived(inode, &stray));
     }
 }
 
 /// As [`wait_for_stray`], for a task. May be dropped at any moment.
 pub(crate) async fn stray_ready(shared: &Shared, inode: &Inode) {
-    if let Some(stray) = inode.dirty.windows.stray()
-        && let Waited::Arrived(..) = stray.completion.ready(&shared.driver).await
-    {
-        stray_arrived(inode, &stray);
+    if let Some(stray) = inode.dirty.windows.stray() {
+        stray.completion.ready(&shared.driver, |_| stray_arrived(inode, &stray)).await;
     }
 }
 

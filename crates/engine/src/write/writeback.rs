@@ -31,6 +31,7 @@ use headwater_core::dirty::Taken;
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
 use headwater_io::{Allocated, DirectAlignment, OpenFile, PinnedRun, Rejected, Route, Urgency, WriteBack};
 
+use crate::base::listeners::Undisturbed;
 use crate::engine::Shared;
 use crate::engine::frames;
 use crate::engine::frames::RUN_PAGES_MAX;
@@ -83,6 +84,8 @@ pub(crate) fn begin(
     runs_max: usize,
     awaited: Awaited,
 ) -> Begun {
+    // Code of the program may wait for any of these writes: none runs before all of them are submitted.
+    let _undisturbed = Undisturbed::enter();
     let mut begun = Begun { pages: 0, next: within.end, is_held_back: false };
     let (file, pieces) = inode.dirty.change(shared.cache.writes.dirty(), |state| {
         let Some(file) = state.file.clone() else { return (None, Vec::new()) };

@@ -4,6 +4,7 @@
 //! Does not own: which pages they hear of (reading).
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -79,6 +80,40 @@ fn appended_to_in_a_truncate(what: &str, truncate: fn(&File) -> headwater::Resul
         file.sync_all().unwrap();
         let found = fs::read(&path).unwrap();
         assert!(found.len() > 10_000 && found[10_000..].chunks(3).all(|part| part == b"cut"));
+    });
+}
+
+/// Goal: a listener may read a file whose writes its thread is about to begin. Method: others change a file of which several pages are
+/// dirty in part; each leaves when it is written.
+#[test]
+fn a_listener_may_read_what_its_thread_writes() {
+    const PAGE: u64 = 4096;
+    watched("a_listener_may_read_what_its_thread_writes", || {
+        let directory = ScratchDir::on_target().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, vec![7; 1 << 20]).unwrap();
+        let engine = Engine::builder().memory(16 << 20).build().unwrap();
+        let mut options = OpenOptions::new();
+        options.engine(&engine).caching(Caching::On).revalidate(Duration::ZERO).write(true);
+        let file = options.open(&path).unwrap();
+        file.read_exact_at(&mut [0; 1 << 20], 0).unwrap();
+        let dirty = [10, 20, 30, 40];
+        for page in dirty {
+            file.write_all_at(&[1; 10], page * PAGE).unwrap();
+        }
+        let (other, calls) = (file.clone(), Arc::new(AtomicU64::new(0)));
+        let counter = calls.clone();
+        let guard = file.on_evicted(move |_| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            dirty.iter().for_each(|page| _ = other.read_at(&mut [0; 10], page * PAGE).unwrap());
+        });
+        fs::OpenOptions::new().write(true).open(&path).unwrap().write_all_at(&[2; 10], 3 * PAGE).unwrap();
+        file.sync_all().unwrap();
+        assert!(calls.load(Ordering::Relaxed) > 0);
+        drop(guard);
+        let found = fs::read(&path).unwrap();
+        assert!(dirty.iter().all(|page| found[(page * PAGE) as usize..][..10] == [1; 10]));
+        assert_eq!(found[3 * PAGE as usize..][..10], [2; 10]);
     });
 }
 

@@ -5,14 +5,17 @@
 
 use std::io::ErrorKind;
 use std::ops::RangeBounds;
-use std::sync::Arc;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::thread;
+use std::time::Duration;
 
 use headwater::testing::{FaultRange, SimOptions};
-use headwater::{ByteRange, Caching, DriverKind, Error, File, IoMode, SharedView};
-use headwater_testkit::{Rng, forbid_io_uring, forbid_userfaultfd, run_forked, run_self_with_env};
+use headwater::{ByteRange, Caching, DriverKind, Error, File, IoMode, OpenOptions, SharedView};
+use headwater_testkit::{PATIENCE, Rng, forbid_io_uring, forbid_userfaultfd, run_forked, run_self_with_env};
 
 use crate::contiguous::roomy_rigs;
 use crate::open;
@@ -350,6 +353,52 @@ fn a_waker_touches_the_window() {
         drop((reads, waker, touches, view, file));
     }
     assert!(ran_in_handlers > 0, "no handler ran a waker");
+}
+
+/// Goal: a listener may touch a window whose handler it hears of changes from, and drop the last view of it. Method: another program
+/// writes to the file, of which pages are cached; then pages of the window are touched, one or several at once.
+#[test]
+fn a_listener_touches_the_window() {
+    for rig in roomy_rigs(13) {
+        for threads in [1, 6] {
+            let scratch = Scratch::new(13, 400 * PAGE);
+            let mut options = OpenOptions::new();
+            options.engine(&rig.engine).caching(Caching::On).revalidate(Duration::ZERO);
+            let mut heard = 0;
+            for round in 0..6 {
+                let file = options.open(scratch.path()).unwrap();
+                let Some(view) = window(&file, ..) else { return };
+                file.read_exact_at(&mut [0; 8 * PAGE as usize], 0).unwrap();
+                let last = Arc::new(Mutex::new(Some(view.clone())));
+                let (to_touch, (news, hears)) = (last.clone(), channel());
+                let listener = file.on_evicted(move |_| {
+                    let Some(view) = to_touch.lock().unwrap().take() else { return };
+                    cell(&view, 300 * PAGE);
+                    // The threads that touch pages drop theirs.
+                    thread::sleep(Duration::from_millis(5));
+                    drop(view);
+                    news.send(()).unwrap();
+                });
+                let other = std::fs::OpenOptions::new().write(true).open(scratch.path()).unwrap();
+                other.write_all_at(&[7], 20 * PAGE + round).unwrap();
+                watched("a listener that touches the window and drops it", || {
+                    thread::scope(|scope| {
+                        for number in 0..threads {
+                            let view = view.clone();
+                            scope.spawn(move || {
+                                (0..30).for_each(|page| _ = cell(&view, (100 + 30 * number + page) * PAGE))
+                            });
+                        }
+                    });
+                    drop(view);
+                    heard += u32::from(hears.recv_timeout(PATIENCE / 2).is_ok());
+                });
+                drop((listener, file));
+            }
+            assert_eq!(heard, 6);
+            rig.assert_idle();
+        }
+    }
 }
 
 /// Goal: views end while others are in use and pages are on their way; no thread, page or request is left.

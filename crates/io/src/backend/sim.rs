@@ -31,6 +31,7 @@ use crate::file::{Allocated, AppendFile, Appended, FileKey, OpenFile, Route};
 use crate::request::attempt::{Attempt, TransferAttempt, Verdict};
 use crate::request::slot_table::SlotId;
 use crate::request::slots::{Completed, Slots};
+use crate::sync::event::Until;
 use crate::sync::lock;
 use crate::system::fork::ProcessMark;
 use crate::system::sys::{self, Direction, IoSegment, SyncScope};
@@ -133,8 +134,8 @@ impl Sim {
         self.options.control.ahead()
     }
 
-    pub(crate) fn wait(&self, id: SlotId) {
-        while !self.slots.is_done(id) {
+    pub(crate) fn wait(&self, id: SlotId, until: Until) {
+        while !self.slots.is_done(id) && !until.is_interrupted() {
             self.step();
         }
     }

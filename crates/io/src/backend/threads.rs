@@ -2,6 +2,9 @@
 //!
 //! Containers often forbid io_uring by seccomp; there `Driver::new` chooses this driver.
 //!
+//! A worker runs the wakers of what it has done, and a waker may wait for a request. So workers in wakers do not count: while all are, there
+//! is one more for requests that wait.
+//!
 //! Owns: the workers and the queue of requests that wait for one.
 //! Does not own: request state and memory (slots).
 //! Invariants: I4 dropping the driver waits for the workers, which finish all queued requests; I5 the queue never grows
@@ -21,7 +24,7 @@ use crate::backend::waits::{Wait, Waits};
 use crate::memory::arena::Urgency;
 use crate::request::attempt::{Attempt, Verdict};
 use crate::request::slot_table::SlotId;
-use crate::request::slots::{Completed, Slots};
+use crate::request::slots::{Completed, Slots, Waiter};
 use crate::request::{Finished, Request};
 use crate::sync::{lock, unpoisoned};
 use crate::system::fork::ProcessMark;
@@ -30,8 +33,6 @@ use crate::system::sys;
 
 pub(crate) struct Threads {
     shared: Arc<Shared>,
-    workers: Mutex<Vec<JoinHandle<()>>>,
-    workers_max: usize,
     mark: ProcessMark,
 }
 
@@ -40,12 +41,17 @@ struct Shared {
     queue: Mutex<Queue>,
     arrived: Condvar,
     waits: Waits,
+    workers: Mutex<Vec<JoinHandle<()>>>,
+    workers_max: usize,
 }
 
 struct Queue {
     waiting: VecDeque<SlotId>,
+    /// Started and not ended.
     workers: usize,
     idle_workers: usize,
+    /// Workers that run wakers.
+    waking_workers: usize,
     stopping: bool,
 }
 
@@ -55,21 +61,27 @@ impl Threads {
             waiting: VecDeque::with_capacity(slots.depth() as usize),
             workers: 0,
             idle_workers: 0,
+            waking_workers: 0,
             stopping: false,
         };
-        let (slots_here, waits) = (slots.clone(), Waits::default());
-        let shared = Shared { slots: slots_here, queue: Mutex::new(queue), arrived: Condvar::new(), waits };
-        let workers_max = (slots.depth() as usize).min(Limits::THREADS_MAX as usize);
-        let mark = ProcessMark::here();
-        Threads { shared: Arc::new(shared), workers: Mutex::new(Vec::new()), workers_max, mark }
+        let shared = Shared {
+            slots: slots.clone(),
+            queue: Mutex::new(queue),
+            arrived: Condvar::new(),
+            waits: Waits::default(),
+            workers: Mutex::default(),
+            workers_max: (slots.depth() as usize).min(Limits::THREADS_MAX as usize),
+        };
+        Threads { shared: Arc::new(shared), mark: ProcessMark::here() }
     }
 
     pub(crate) fn start(&self, id: SlotId) {
         let mut queue = self.shared.lock();
         queue.waiting.push_back(id);
-        let short = queue.waiting.len() > queue.idle_workers;
+        let is_short = queue.waiting.len() > queue.idle_workers;
+        let has_worker = if is_short { self.shared.add_worker(&mut queue) } else { true };
         drop(queue);
-        if short && !self.add_worker() {
+        if !has_worker {
             // No worker and none to be had: this thread does the work.
             self.shared.work_off_queue();
         }
@@ -88,16 +100,6 @@ impl Threads {
             thread::park();
         }
     }
-
-    /// Whether there is a worker after the call.
-    fn add_worker(&self) -> bool {
-        let mut workers = lock(&self.workers);
-        if workers.len() < self.workers_max {
-            let shared = self.shared.clone();
-            workers.extend(spawn("headwater-io", THREAD_STACK_BYTES, move || shared.work()));
-        }
-        !workers.is_empty()
-    }
 }
 
 /// Carries out one request in this thread.
@@ -114,8 +116,7 @@ impl Drop for Threads {
     fn drop(&mut self) {
         if !self.mark.is_here() {
             // In a forked child there are no workers, and one that is gone may hold the lock.
-            std::mem::take(unpoisoned(self.workers.get_mut())).into_iter().for_each(std::mem::forget);
-            // The thread that waits has no handle here that would join it: it is forgotten with what is shared.
+            // Its handles of threads are never dropped.
             std::mem::forget(self.shared.clone());
             return;
         }
@@ -123,9 +124,10 @@ impl Drop for Threads {
         self.shared.lock().stopping = true;
         self.shared.arrived.notify_all();
         let me = thread::current().id();
-        let workers = std::mem::take(unpoisoned(self.workers.get_mut()));
+        // One by one: a worker may start another.
+        let next = || lock(&self.shared.workers).pop();
         // A waker that drops the last handle runs on a worker, which then ends by itself.
-        for worker in workers.into_iter().filter(|worker| worker.thread().id() != me) {
+        for worker in std::iter::from_fn(next).filter(|worker| worker.thread().id() != me) {
             let _ = worker.join();
         }
     }
@@ -134,12 +136,11 @@ impl Drop for Threads {
 impl Shared {
     fn work(self: &Arc<Shared>) {
         let mut queue = self.lock();
-        queue.workers += 1;
         loop {
             if let Some(id) = queue.waiting.pop_front() {
                 drop(queue);
-                self.carry_out(id);
-                queue = self.lock();
+                let completed = self.carry_out(id);
+                queue = self.wake_as_worker(completed);
             } else if queue.stopping {
                 return;
             } else {
@@ -154,37 +155,59 @@ impl Shared {
         loop {
             let next = self.lock().waiting.pop_front();
             let Some(id) = next else { return };
-            self.carry_out(id);
+            self.slots.wake_owners(&mut self.carry_out(id));
         }
     }
 
-    fn carry_out(self: &Arc<Shared>, id: SlotId) {
-        // SAFETY: a request in the queue has this driver, and one worker takes it out. The slot keeps the segments,
-        // their memory and the open file until `attempt` is told the result.
-        if let Some(result) = unsafe { self.carry_out_once(id) } {
-            self.go_on(id, result);
-        }
-    }
-
-    /// An attempt is over; makes those that follow.
-    fn go_on(self: &Arc<Shared>, id: SlotId, mut result: io::Result<usize>) {
-        let mut completed = Completed::new();
-        // SAFETY: as in `carry_out`.
-        while unsafe { self.slots.attempt(id, result, &mut completed) } == Verdict::Again {
-            // SAFETY: as in `carry_out`.
-            match unsafe { self.carry_out_once(id) } {
-                Some(next) => result = next,
-                None => return,
+    /// Adds a worker if the pool may have one more. Returns whether there is one.
+    fn add_worker(self: &Arc<Shared>, queue: &mut Queue) -> bool {
+        if queue.workers < self.workers_max || queue.workers == queue.waking_workers {
+            let shared = self.clone();
+            if let Ok(worker) = spawn("headwater-io", THREAD_STACK_BYTES, move || shared.work()) {
+                queue.workers += 1;
+                lock(&self.workers).push(worker);
             }
         }
-        self.release(completed);
+        queue.workers > 0
+    }
+
+    /// Wakes the owners, and goes on with the queue.
+    fn wake_as_worker(self: &Arc<Shared>, mut completed: Completed) -> MutexGuard<'_, Queue> {
+        if !completed.waiters.iter().any(|waiter| matches!(waiter, Waiter::Task(_))) {
+            self.slots.wake_owners(&mut completed);
+            return self.lock();
+        }
+        let mut queue = self.lock();
+        queue.waking_workers += 1;
+        if queue.waking_workers == queue.workers && !queue.waiting.is_empty() {
+            self.add_worker(&mut queue);
+        }
+        drop(queue);
+        self.slots.wake_owners(&mut completed);
+        let mut queue = self.lock();
+        queue.waking_workers -= 1;
+        queue
+    }
+
+    /// Carries out a request, unless it is one that waits. The caller wakes the owners.
+    fn carry_out(self: &Arc<Shared>, id: SlotId) -> Completed {
+        // SAFETY: a request in the queue has this driver, and one worker takes it out. The slot keeps the segments,
+        // their memory and the open file until `attempt` is told the result.
+        while let Some(result) = unsafe { self.carry_out_once(id) } {
+            let mut completed = Completed::new();
+            // SAFETY: as above, and the attempt is over.
+            if unsafe { self.slots.attempt(id, result, &mut completed) } == Verdict::Finished {
+                self.launch(&mut completed);
+                return completed;
+            }
+        }
+        Completed::new()
     }
 
     /// A request is finished: others take its place.
-    fn release(self: &Arc<Shared>, mut completed: Completed) {
-        let launched = self.slots.release_places(&mut completed);
+    fn launch(&self, completed: &mut Completed) {
+        let launched = self.slots.release_places(completed);
         self.lock().waiting.extend(launched);
-        self.slots.wake_owners(&mut completed);
     }
 
     /// Hands the request to the thread that waits.
@@ -203,7 +226,7 @@ impl Shared {
         let mut completed = Completed::new();
         // SAFETY: a request that waits has this driver, and one thread looks at it.
         match unsafe { self.slots.attempt(id, result, &mut completed) } {
-            Verdict::Finished => self.release(completed),
+            Verdict::Finished => self.launch(&mut completed),
             Verdict::Again => self.lock().waiting.push_back(id),
         }
         if self.lock().workers > 0 {
@@ -212,6 +235,7 @@ impl Shared {
             // There is no thread to be had.
             self.work_off_queue();
         }
+        self.slots.wake_owners(&mut completed);
     }
 
     /// The result of an attempt. `None` if the request waits now, and is carried on by the thread for that.

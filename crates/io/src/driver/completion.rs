@@ -23,6 +23,7 @@ use crate::memory::arena::{Arena, Urgency};
 use crate::request::slot_table::SlotId;
 use crate::request::work::Work;
 use crate::request::{Finished, Rejected, Request, Transfer};
+use crate::sync::event::Until;
 use crate::system::reject::RejectReason;
 use crate::system::sys::Direction;
 
@@ -90,7 +91,7 @@ impl Completion {
     /// In a forked child, which does not have the request.
     pub fn wait(mut self) -> Finished {
         let mut limit = STUCK_LOOK;
-        while self.wait_or_look(&mut limit) == Waited::Stuck {
+        while self.wait_or_look(&mut limit, Until::Done).is_some() {
             if let Some(finished) = self.again.as_ref().and_then(Reread::read) {
                 // The stuck thread's request is abandoned.
                 return finished;
@@ -99,31 +100,34 @@ impl Completion {
         self.take()
     }
 
-    /// As [`Completion::wait`], but does not repeat a read that a stuck thread holds back.
+    /// As [`Completion::wait`], but does not repeat a read that a stuck thread holds back; and under a [`WakeScope`](crate::WakeScope),
+    /// where this thread can run no wakers, returns when there are some.
     ///
     /// # Errors
-    /// The completion of such a read. Dropping it abandons the read.
+    /// The completion, and why it is not waited for any longer. Dropping it abandons the request.
     ///
     /// # Panics
     /// When [`Completion::wait`] does.
-    pub fn wait_unless_stuck(mut self) -> Result<Finished, Completion> {
-        let mut limit = STUCK_LOOK;
-        match self.wait_or_look(&mut limit) {
-            Waited::Done => Ok(self.take()),
-            Waited::Stuck => Err(self),
+    pub fn wait_unless_interrupted(mut self) -> Result<Finished, (Completion, Interruption)> {
+        match self.wait_or_look(&mut { STUCK_LOOK }, Until::DoneOrWakers) {
+            None => Ok(self.take()),
+            Some(interruption) => Err((self, interruption)),
         }
     }
 
-    /// Blocks until the request is done, or it is a read that a stuck thread may hold back.
-    fn wait_or_look(&self, limit: &mut Duration) -> Waited {
+    /// Blocks until the request is done (`None`), or it is a read that a stuck thread may hold back, or there are wakers to run.
+    fn wait_or_look(&self, limit: &mut Duration, until: Until) -> Option<Interruption> {
         assert!(!self.queue.is_forked(), "a request of the parent process is waited for there");
-        while !self.queue.wait_for(self.id, *limit) {
+        while !self.queue.wait_for(self.id, *limit, until) {
+            if until.is_interrupted() {
+                return Some(Interruption::Wakers);
+            }
             *limit = (2 * *limit).min(STUCK_LOOK_MAX);
             if self.again.is_some() && self.queue.ends_wait() {
-                return Waited::Stuck;
+                return Some(Interruption::Stuck);
             }
         }
-        Waited::Done
+        None
     }
 
     fn take(&mut self) -> Finished {
@@ -238,8 +242,8 @@ impl Completion {
     /// As [`Completion::wait`], for a call.
     pub(crate) fn wait_for_work(mut self) -> Box<Work> {
         assert!(!self.taken, "a call is asked again after it was ready");
-        let waited = self.wait_or_look(&mut { STUCK_LOOK });
-        assert!(waited == Waited::Done, "only a request of an arena is begun again");
+        let interrupted = self.wait_or_look(&mut { STUCK_LOOK }, Until::Done);
+        assert!(interrupted.is_none(), "only a request of an arena is begun again");
         self.taken = true;
         // SAFETY: this handle is the request's only owner, and gives that up.
         unsafe { self.queue.slots.take_work(self.id) }.expect("waited for")
@@ -296,11 +300,13 @@ impl Drop for Completion {
     }
 }
 
-/// How a wait ended.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Waited {
-    Done,
+/// Why a wait ended before the request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Interruption {
+    /// A thread that is stuck in the kernel may hold back the completion of this read.
     Stuck,
+    /// This thread has wakers to run, when its [`WakeScope`](crate::WakeScope) ends.
+    Wakers,
 }
 
 /// A read that the waiting thread may repeat.

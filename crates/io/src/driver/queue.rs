@@ -16,6 +16,7 @@ use crate::request::slot_table::SlotId;
 use crate::request::slots::Slots;
 use crate::request::work::Work;
 use crate::request::{Rejected, Request};
+use crate::sync::event::Until;
 use crate::system::fork::ProcessMark;
 use crate::system::reject::RejectReason;
 
@@ -135,17 +136,19 @@ impl Queue {
         match &self.backend {
             Backend::Uring(uring) => uring.wait(id),
             Backend::Threads(threads) => threads.wait(id),
-            Backend::Sim(sim) => sim.wait(id),
+            Backend::Sim(sim) => sim.wait(id, Until::Done),
         }
     }
 
     /// Blocks until the request is done, on a ring no longer than about twice `limit`. Returns whether it is done.
-    pub(crate) fn wait_for(&self, id: SlotId, limit: Duration) -> bool {
-        if let Backend::Uring(uring) = &self.backend {
-            return uring.wait_for(id, limit);
+    pub(crate) fn wait_for(&self, id: SlotId, limit: Duration, until: Until) -> bool {
+        match &self.backend {
+            Backend::Uring(uring) => return uring.wait_for(id, limit, until),
+            // Its workers run the wakers.
+            Backend::Threads(threads) => threads.wait(id),
+            Backend::Sim(sim) => sim.wait(id, until),
         }
-        self.wait(id);
-        true
+        self.slots.is_done(id)
     }
 
     /// See [`Driver::inject`](super::Driver::inject).

@@ -175,6 +175,34 @@ impl WakeScope {
         let _ = DEFERRED.try_with(|calls| calls.borrow_mut().scopes += 1);
         WakeScope(())
     }
+
+    /// Whether there are wakers to run when this thread's outermost scope ends.
+    #[inline]
+    pub fn has_wakers(&self) -> bool {
+        DEFERRED.try_with(|calls| !calls.borrow().queue.is_empty()) == Ok(true)
+    }
+
+    /// Takes these wakers out, for another thread to run.
+    pub fn take_wakers(&self) -> TakenWakers {
+        TakenWakers(DEFERRED.try_with(|calls| mem::take(&mut calls.borrow_mut().queue)).unwrap_or_default())
+    }
+}
+
+/// Wakers that no scope runs any more.
+#[must_use]
+pub struct TakenWakers(VecDeque<Deferred>);
+
+impl TakenWakers {
+    /// Runs them, one after the other. A panic is caught.
+    pub fn run(self) {
+        self.0.into_iter().for_each(Deferred::run);
+    }
+}
+
+impl fmt::Debug for TakenWakers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TakenWakers({})", self.0.len())
+    }
 }
 
 impl Drop for WakeScope {
@@ -191,6 +219,25 @@ impl Drop for WakeScope {
         if matches!(is_done, Ok(false)) {
             run_deferred();
         }
+    }
+}
+
+/// What a wait for a request ends with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Until {
+    Done,
+    /// Also with wakers that run when the thread's only scope ends.
+    DoneOrWakers,
+}
+
+impl Until {
+    #[inline]
+    pub(crate) fn is_interrupted(self) -> bool {
+        self == Until::DoneOrWakers
+            && DEFERRED.try_with(|calls| {
+                let calls = calls.borrow();
+                calls.scopes == 1 && !calls.queue.is_empty()
+            }) == Ok(true)
     }
 }
 

@@ -22,7 +22,7 @@ use headwater_io::{
     Call, Calling, Driver, DriverKind, DriverOptions, Returned, RingOperations, Route, SharedDescriptor,
 };
 
-use super::Window;
+use super::{Lead, Window};
 use crate::inode::on_demand::{Begun, Placed};
 
 /// Serves accesses that overlap.
@@ -88,10 +88,11 @@ impl Together {
     ///
     /// # Errors
     /// As [`DemandMemory::next_missing`](headwater_io::DemandMemory::next_missing).
-    pub(super) fn serve(&mut self, window: &Window, first: usize) -> io::Result<Served> {
+    pub(super) fn serve(&mut self, window: &Window, first: usize, lead: &Lead<'_>) -> io::Result<Served> {
         self.begin(window, first);
         let (mut most, mut is_last) = (self.reads.len(), false);
         loop {
+            lead.undisturbed.run_elsewhere();
             let takes_more = !is_last && self.left_over.is_empty();
             let mut has_moved = false;
             while takes_more && self.reads.len() < READS_MAX && self.left_over.is_empty() {
@@ -146,6 +147,7 @@ impl Together {
         if source.revalidate(inode).is_err() || !window.lies_on_device(run) {
             return Source::Elsewhere;
         }
+        pages.begin_read(run);
         let bytes = pages.bytes(run);
         let mut buffer = self.buffer(run.len());
         let resident = inode.copy_resident(buffer.as_mut(), bytes.start).map(Some);

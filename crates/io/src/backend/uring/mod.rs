@@ -53,6 +53,7 @@ use crate::memory::arena::{ArenaKey, Chunk, ChunkUser, Forgotten};
 use crate::request::slot_table::SlotId;
 use crate::request::slots::Slots;
 use crate::request::work::Work;
+use crate::sync::event::Until;
 use crate::system::fork::ProcessMark;
 use registered::RegisteredMemory;
 use setup::Ring;
@@ -220,12 +221,12 @@ impl Uring {
 
     /// Submits staged entries and blocks until the request is done.
     pub(crate) fn wait(&self, id: SlotId) {
-        while !self.shared.wait_for(id, WAIT) {}
+        while !self.shared.wait_for(id, WAIT, Until::Done) {}
     }
 
     /// The same for `limit` to about twice that. Returns whether the request is done.
-    pub(crate) fn wait_for(&self, id: SlotId, limit: Duration) -> bool {
-        self.shared.wait_for(id, limit)
+    pub(crate) fn wait_for(&self, id: SlotId, limit: Duration, until: Until) -> bool {
+        self.shared.wait_for(id, limit, until)
     }
 
     /// Whether a thread that submitted here is stuck in the kernel.

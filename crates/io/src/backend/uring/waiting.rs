@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use super::submission::LOOK_AGAIN;
 use super::{Reaper, Shared, WaitsIdle};
 use crate::request::slot_table::SlotId;
+use crate::sync::event::Until;
 use crate::sync::lock;
 
 /// Threads and tasks that wait for the lead to become free.
@@ -24,7 +25,7 @@ pub(super) struct Followers {
 
 impl Shared {
     /// Waits until the request is done, or for `limit` to about twice that. Returns whether it is done.
-    pub(super) fn wait_for(&self, id: SlotId, limit: Duration) -> bool {
+    pub(super) fn wait_for(&self, id: SlotId, limit: Duration, until: Until) -> bool {
         self.check_owner();
         // One round takes no longer than `limit` and is mostly enough: the clock is read after it.
         let mut deadline = None;
@@ -37,7 +38,7 @@ impl Shared {
                     self.follow(id, limit);
                 }
             }
-            if self.slots.is_done(id) {
+            if self.slots.is_done(id) || until.is_interrupted() {
                 break;
             }
             let now = Instant::now();
