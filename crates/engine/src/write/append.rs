@@ -16,6 +16,7 @@ use headwater_core::units::{ByteRange, PageRange};
 use headwater_io::{AppendFile, Appended, SyncScope};
 
 use crate::base::error::{Error, Operation, Result};
+use crate::base::listeners::defer;
 use crate::engine::handle::Source;
 use crate::inode::errseq::Cause;
 use crate::inode::group_sync::{Batch, Group};
@@ -32,8 +33,7 @@ impl Source {
             // Dirty bytes of this engine's other handles are older and go first.
             fsync::flush(self.shared(), inode, ALL_PAGES);
             let size_lock = inode.dirty.size_lock.lock();
-            let appended = self.append_by_kernel(inode, appender, bytes, &size_lock);
-            drop(size_lock);
+            let appended = self.append_by_kernel(inode, appender, bytes, size_lock);
             return self.all_appended(inode, appended, bytes.len());
         }
         let size_lock = inode.dirty.size_lock.lock();
@@ -49,8 +49,7 @@ impl Source {
         if let Some(appender) = &self.appender {
             fsync::flush_async(self.shared(), inode).await;
             let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
-            let appended = self.append_by_kernel(inode, appender, bytes, &size_lock);
-            drop(size_lock);
+            let appended = self.append_by_kernel(inode, appender, bytes, size_lock);
             return self.all_appended(inode, appended, bytes.len());
         }
         let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
@@ -110,7 +109,7 @@ impl Source {
         &self,
         inode: &Arc<Inode>,
         (group, batch): (Arc<Group>, Batch),
-        size_lock: &SizeLockGuard<'_>,
+        size_lock: SizeLockGuard<'_>,
     ) -> SyncScope {
         if let Some(appender) = &batch.appender {
             let appended = self.append_by_kernel(inode, appender, &batch.records, size_lock);
@@ -131,18 +130,19 @@ impl Source {
         Err(Error::on_file(Operation::Write, self.path(), error))
     }
 
-    /// Appends at the end as the kernel knows it. Blocks for the copy into the kernel's page cache.
+    /// Appends at the end as the kernel knows it, and releases the lock before listeners hear of the last page. Blocks for the copy into the
+    /// kernel's page cache.
     fn append_by_kernel(
         &self,
         inode: &Arc<Inode>,
         appender: &AppendFile,
         bytes: &[u8],
-        _size_lock: &SizeLockGuard<'_>,
+        size_lock: SizeLockGuard<'_>,
     ) -> io::Result<Appended> {
         if let Some(error) = inode.dirty.failing() {
             return Err(error);
         }
-        let mut dropped = Vec::new();
+        let (_deferral, mut dropped) = (defer(), Vec::new());
         inode.begin_changes(&self.open, 1);
         let appended = self.shared().driver.append_blocking(appender, bytes);
         if let Ok(appended) = &appended {
@@ -162,6 +162,7 @@ impl Source {
         }
         inode.end_changes(&self.open, 1);
         inode.on_dropped(&dropped);
+        drop(size_lock);
         appended
     }
 

@@ -21,6 +21,7 @@ use headwater_core::units::{PageIndex, PageRange};
 use headwater_io::{Completion, Fsync, Rejected, SyncScope, Urgency};
 
 use crate::base::error::{Error, Operation, Result};
+use crate::base::listeners::defer;
 use crate::engine::Shared;
 use crate::engine::handle::Source;
 use crate::inode::group_sync::{Leading, Member, Part};
@@ -242,7 +243,10 @@ impl Source {
                     self.report(inode, since)?;
                     member = inode.group_sync.join(scope);
                 }
-                (Part::Lead(mut leading), _) => {
+                (Part::Lead(leading), _) => {
+                    // A listener that syncs would wait for this thread.
+                    let _deferral = defer();
+                    let mut leading = leading;
                     let result = self.lead(inode, &mut leading);
                     self.complete_sync(inode, result, &mut leading)?;
                 }
@@ -260,7 +264,7 @@ impl Source {
         let before = leading.completion.take().map_or(Ok(()), |before| before.wait().result.map(|_| ()));
         let scope = leading.close_without_records().unwrap_or_else(|| {
             let size_lock = inode.dirty.size_lock.lock();
-            self.append_group(inode, leading.close(), &size_lock)
+            self.append_group(inode, leading.close(), size_lock)
         });
         before.and_then(|()| self.shared().driver.sync_blocking(&self.open, scope))
     }
@@ -329,7 +333,7 @@ impl Source {
             Some(scope) => scope,
             None => {
                 let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
-                self.append_group(inode, leading.close(), &size_lock)
+                self.append_group(inode, leading.close(), size_lock)
             }
         };
         before?;

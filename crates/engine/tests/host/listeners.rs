@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -115,6 +116,46 @@ fn a_listener_may_read_what_its_thread_writes() {
         assert!(dirty.iter().all(|page| found[(page * PAGE) as usize..][..10] == [1; 10]));
         assert_eq!(found[3 * PAGE as usize..][..10], [2; 10]);
     });
+}
+
+/// Goal: the same where an append has the last page leave.
+#[test]
+fn a_listener_of_an_append_may_append() {
+    let hear = |file: &File| file.append(b"left").map(drop);
+    watched("an append by a thread", || heard_of_appends(|file| file.append(b"line").map(drop), hear));
+    watched("an append by a task", || {
+        heard_of_appends(|file| block_on(file.append_async("line")).map(drop), hear);
+    });
+}
+
+/// Goal: a listener may sync the file that it hears of, also from a durable append, which leads a sync for all that wait for one. Method: an
+/// append to a page that is cached.
+#[test]
+fn a_listener_of_a_durable_append_may_sync() {
+    watched("a_listener_of_a_durable_append_may_sync", || {
+        heard_of_appends(|file| file.append_durable(b"line").map(drop), |file| file.sync_all());
+    });
+}
+
+/// Appends to a file of which the last page is cached.
+fn heard_of_appends(
+    append: fn(&File) -> headwater::Result<()>,
+    hear: impl Fn(&File) -> headwater::Result<()> + Send + Sync + 'static,
+) {
+    let directory = ScratchDir::on_target().unwrap();
+    let engine = Engine::builder().memory(16 << 20).build().unwrap();
+    let mut options = OpenOptions::new();
+    options.engine(&engine).caching(Caching::On).read(true).append(true).create(true);
+    let file = options.open(directory.path().join("log")).unwrap();
+    let (other, (news, hears)) = (file.clone(), channel());
+    let guard = file.on_evicted(move |_| news.send(hear(&other)).unwrap());
+    for _ in 0..5 {
+        append(&file).unwrap();
+        file.read_at(&mut [0; 100], 0).unwrap();
+    }
+    drop(guard);
+    let heard: Vec<_> = hears.iter().collect();
+    assert!(heard.len() >= 4 && heard.iter().all(Result::is_ok), "{heard:?}");
 }
 
 /// Goal: a listener may append to a file for which room is made just then. Method: a log in a small cache, with lines of the program and
