@@ -53,10 +53,12 @@ pub(crate) enum Reached {
     ExitBesideFaults,
     FullDevice,
     Pressed,
+    /// Others changed a file in front of bytes that were not written.
+    Conflict,
 }
 
 impl Reached {
-    const ALL: [Reached; 44] = [
+    const ALL: [Reached; 45] = [
         Reached::ReadWaited,
         Reached::MutationWaited,
         Reached::SyncWaited,
@@ -101,6 +103,7 @@ impl Reached {
         Reached::ExitBesideFaults,
         Reached::FullDevice,
         Reached::Pressed,
+        Reached::Conflict,
     ];
 
     /// Whether windows with memory of their own are needed.

@@ -18,6 +18,7 @@ pub(crate) struct Setup {
     /// Whether requests are delayed, short and interrupted.
     pub(crate) is_hostile: bool,
     has_windows: bool,
+    has_strangers: bool,
     count: usize,
     length_bytes_max: u64,
 }
@@ -128,6 +129,8 @@ pub(crate) enum Step {
     Later(u64),
     Fork(Place),
     FlushAll,
+    /// Another program seems to write to the file: it sets its time.
+    Touch(usize),
     /// Neither the cache nor the kernel has pages of the file any more.
     Cool(usize),
     /// The process ends, as it is.
@@ -148,6 +151,7 @@ impl Setup {
             is_hostile: rng.chance(3, 4),
             count: 20 + rng.below(100) as usize,
             length_bytes_max: [20_000, 150_000, 150_000, 2_000_000][rng.below(4) as usize],
+            has_strangers: rng.chance(1, 3),
         }
     }
 
@@ -156,8 +160,9 @@ impl Setup {
         let hot_bytes = [0; 3].map(|_| rng.below(self.length_bytes_max));
         // Some runs have no moods and no faults, so that what they find is not forgiven.
         let (is_moody, is_faulty) = (rng.chance(1, 2), rng.chance(1, 3));
-        let (length_bytes_max, has_windows) = (self.length_bytes_max, self.has_windows);
-        let mut draw = Draw { rng, hot_bytes, length_bytes_max, is_moody, is_faulty, has_windows };
+        let Setup { length_bytes_max, has_windows, has_strangers, .. } = *self;
+        let mut draw =
+            Draw { rng, hot_bytes, length_bytes_max, is_moody, is_faulty, has_windows, has_strangers };
         let mut steps: Vec<Step> = (0..self.count).map(|_| draw.step()).collect();
         if self.seed % EXITS == 1 {
             steps.push(Step::Exit(draw.exit()));
@@ -174,6 +179,7 @@ struct Draw {
     is_moody: bool,
     is_faulty: bool,
     has_windows: bool,
+    has_strangers: bool,
 }
 
 impl Draw {
@@ -181,6 +187,9 @@ impl Draw {
         let (place, span, task) = (self.place(), self.span(), self.rng.below(64) as usize);
         if self.has_windows && self.rng.chance(1, 5) {
             return self.window(place, span, task);
+        }
+        if self.has_strangers && self.rng.chance(1, 12) {
+            return Step::Touch(place.file);
         }
         match self.rng.below(100) {
             0..=37 => Step::Begin(place, self.work(), self.mood()),

@@ -15,6 +15,7 @@ use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Waker};
+use std::time::SystemTime;
 
 use headwater::testing::{FaultRange, SimControl, SimOptions};
 use headwater::{
@@ -162,6 +163,7 @@ impl World {
             Step::Fork(place) => self.fork(place)?,
             Step::FlushAll => self.flush_all()?,
             Step::Cool(file) => self.cool(file)?,
+            Step::Touch(file) => self.touch(file)?,
             Step::Exit(_) => unreachable!("it takes the world with it"),
         }
         Ok(())
@@ -181,8 +183,9 @@ impl World {
             self.finish_file(file)?;
         }
         self.note_outbreaks();
-        let evictions = self.engine.stats().cache.counts.evictions;
-        self.coverage.note_if(evictions > 0, Reached::Evicted);
+        let counts = self.engine.stats().cache.counts;
+        self.coverage.note_if(counts.evictions > 0, Reached::Evicted);
+        self.coverage.note_if(counts.conflicts > 0, Reached::Conflict);
         if self.has_leaked {
             // What was leaked keeps the engine.
             std::mem::forget(self.engine);
@@ -463,6 +466,13 @@ impl World {
         let place = Place { file, handle: 0 };
         self.advise(place, Advice::DontNeed, Span { offset_bytes: 0, length: 1 << 30 })?;
         make_cold(&fs::File::open(&self.targets[file].path).map_err(text)?).map_err(text)
+    }
+
+    fn touch(&mut self, file: usize) -> Outcome {
+        match fs::OpenOptions::new().write(true).open(&self.targets[file].path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            file => file.and_then(|file| file.set_modified(SystemTime::now())).map_err(text),
+        }
     }
 
     /// Not beside a change: it waits for what only a poll ends.
