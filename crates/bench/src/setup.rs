@@ -45,7 +45,7 @@ pub(crate) struct Options {
     /// Only these groups [default: all]; `write` is all that begin so.
     #[arg(long, value_delimiter = ',')]
     pub(crate) only: Vec<String>,
-    /// `write`: divides all sizes, which are up to 8 GiB.
+    /// `write`: divides the sizes of files that it writes, which are up to 8 GiB.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) shrink: u64,
     /// Write the results to this file as JSON too: a suite for each group.

@@ -3,7 +3,7 @@
 //! Owns: the cold start of each cycle, the pass over the file, the sum that both sides compute.
 //! Does not own: the file (target).
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 
@@ -20,6 +20,8 @@ enum Kept {
     View(headwater::File),
     Std(File),
     Memory(Vec<u8>),
+    /// As a view, which copies nothing.
+    InPlace(Vec<u8>),
 }
 
 /// What is done with each piece.
@@ -58,7 +60,8 @@ impl Kept {
                 tools::make_warm(&options.file)?;
                 Ok(Kept::Std(File::open(&options.file)?))
             }
-            Side::Memory => Ok(Kept::Memory(std::fs::read(&options.file)?)),
+            Side::Memory if options.work == Work::RereadSum => Ok(Kept::InPlace(fs::read(&options.file)?)),
+            Side::Memory => Ok(Kept::Memory(fs::read(&options.file)?)),
             Side::Headwater64M | Side::StdDirect | Side::Nothing => Err(options.unknown()),
         }
     }
@@ -81,9 +84,9 @@ impl Kept {
             }
             Kept::Std(file) => file.read_exact_at(buffer, offset_bytes)?,
             Kept::Memory(bytes) => {
-                let start = offset_bytes as usize;
-                buffer.copy_from_slice(&bytes[start..start + BUFFER_BYTES]);
+                buffer.copy_from_slice(&bytes[offset_bytes as usize..][..BUFFER_BYTES]);
             }
+            Kept::InPlace(bytes) => return Ok(look(&bytes[offset_bytes as usize..][..BUFFER_BYTES])),
         }
         Ok(look(buffer))
     }
@@ -106,7 +109,7 @@ impl Kept {
                 let residency = file.residency(ByteRange::new(0, options.length_bytes()));
                 (residency != Residency::Whole).then(|| "the kernel's page cache lost some of it".to_owned())
             }
-            Kept::Memory(_) => None,
+            Kept::Memory(_) | Kept::InPlace(_) => None,
         };
         lost.map_or(Ok(()), |lost| Err(io::Error::other(lost)))
     }

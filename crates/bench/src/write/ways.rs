@@ -108,7 +108,7 @@ fn random<'a>(bench: &'a Bench<'a>, work: Work) -> Outcome<'a> {
 pub(crate) fn reread<'a>(bench: &'a Bench<'a>) -> Outcome<'a> {
     let mut contest = Contest::default();
     contest.needs_page_cache();
-    let file = file(bench, &mut contest, 50, 1)?;
+    let file = memory_file(bench, 50);
     contents::make(&file.path, file.mib << 20)?;
     for (name, work, side) in [
         ("headwater, copying", Work::RereadCopy, Side::Headwater),
@@ -127,8 +127,7 @@ pub(crate) fn reread<'a>(bench: &'a Bench<'a>) -> Outcome<'a> {
 /// Reading while another thread writes.
 pub(crate) fn beside<'a>(bench: &'a Bench<'a>) -> Outcome<'a> {
     let mut contest = Contest::default();
-    let mut file = file(bench, &mut contest, 128, 1)?;
-    file.mib = file.mib.next_multiple_of(2);
+    let file = memory_file(bench, 128);
     contents::make(&file.path, file.mib << 20)?;
     // The copying thread is as fast as the writing one, however fast that is.
     let writes_per_s = file.arm(Work::BesideWriting, Side::Headwater).run()?.get("beside_per_s");
@@ -212,6 +211,11 @@ fn file(bench: &Bench<'_>, contest: &mut Contest<'_>, wanted: u64, files: u64) -
     let instead = if mib < wanted { format!(" instead of {wanted}") } else { String::new() };
     contest.note(format!("the file has {mib} MiB{instead}"));
     Ok(Target { path, mib, seconds: bench.options.seconds })
+}
+
+/// A file that is read from memory: how large it is decides what is measured, and it takes little time.
+fn memory_file(bench: &Bench<'_>, mib: u64) -> Target {
+    Target { path: bench.path("file"), mib, seconds: bench.options.seconds }
 }
 
 impl Target {
