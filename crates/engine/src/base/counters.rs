@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use headwater_core::frame::Usage;
-use headwater_io::lock;
+use headwater_io::{Apart, lock};
 
 /// Counts of one file.
 #[derive(Debug, Default)]
@@ -155,14 +155,9 @@ impl std::ops::AddAssign for Counts {
 /// threads.
 #[derive(Debug, Default)]
 struct Striped {
-    own: [Stripe; STRIPES],
-    shared: Stripe,
+    own: [Apart<AtomicU64>; STRIPES],
+    shared: Apart<AtomicU64>,
 }
-
-/// Two cache lines, which processors fetch in pairs.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Stripe(AtomicU64);
 
 impl Striped {
     #[inline]
@@ -170,13 +165,13 @@ impl Striped {
         let stripe = STRIPE.try_with(|stripe| stripe.0).unwrap_or(STRIPES);
         match self.own.get(stripe) {
             // No other thread writes to the stripe while this one lives.
-            Some(Stripe(own)) => own.store(own.load(Ordering::Relaxed) + count, Ordering::Relaxed),
-            None => _ = self.shared.0.fetch_add(count, Ordering::Relaxed),
+            Some(own) => own.store(own.load(Ordering::Relaxed) + count, Ordering::Relaxed),
+            None => _ = self.shared.fetch_add(count, Ordering::Relaxed),
         }
     }
 
     fn sum(&self) -> u64 {
-        self.own.iter().chain([&self.shared]).map(|stripe| stripe.0.load(Ordering::Relaxed)).sum()
+        self.own.iter().chain([&self.shared]).map(|stripe| stripe.load(Ordering::Relaxed)).sum()
     }
 }
 

@@ -25,7 +25,7 @@ use std::time::Instant;
 
 use headwater_core::dirty::DirtyPages;
 use headwater_core::units::{ByteRange, PageIndex, PageRange};
-use headwater_io::{Driver, OpenFile, lock};
+use headwater_io::{Apart, Driver, OpenFile, lock};
 
 use crate::inode::ALL_PAGES;
 use crate::inode::errseq::Errseq;
@@ -44,8 +44,9 @@ pub(crate) struct Dirty {
     generation: AtomicU64,
     /// Incremented by every write to the device, and by other changes of pages that do not make them dirty.
     written: AtomicU64,
-    /// Whether others have changed the file while pages were dirty in part: the rest of those pages may be stale.
-    is_unreconciled: AtomicBool,
+    /// Whether others have changed the file while pages were dirty in part: the rest of those pages may be stale. Each read looks at it,
+    /// and each write changes most of what is beside it.
+    is_unreconciled: Apart<AtomicBool>,
     /// The ranges of the latest of these; `written` changes under this lock.
     recently: Mutex<VecDeque<ByteRange>>,
     /// A lower bound of the length on the device.
@@ -137,8 +138,12 @@ impl Dirty {
     /// Updates the counts after a change of the state.
     pub(crate) fn update_counts(&self, total: &DirtyTotal, state: &mut State) {
         let pages = state.dirty.dirty_pages().get() + state.dirty.writing_pages().get();
-        let before = self.pages.swap(pages, Ordering::AcqRel);
-        total.move_gauge(before, pages);
+        // Changes under the lock alone.
+        let before = self.pages.load(Ordering::Relaxed);
+        if pages != before {
+            self.pages.store(pages, Ordering::Release);
+            total.move_gauge(before, pages);
+        }
         if state.dirty.dirty_pages().get() == 0 {
             state.dirty_since = None;
         } else if state.dirty_since.is_none() {

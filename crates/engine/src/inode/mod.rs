@@ -216,7 +216,10 @@ impl Inode {
 
     /// Extends the length to at least `end_bytes`. Called under the lock of `dirty`.
     pub(crate) fn grow(&self, end_bytes: u64) {
-        self.length_bytes.fetch_max(end_bytes, Ordering::AcqRel);
+        // Written only when it changes: a write takes the cache line away from all that read the file.
+        if end_bytes > self.length_bytes() {
+            self.length_bytes.fetch_max(end_bytes, Ordering::AcqRel);
+        }
     }
 
     /// Notifies those that wait for a change of the length, if it is not as it was. Called under no lock.

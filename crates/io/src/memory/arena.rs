@@ -40,6 +40,7 @@ use headwater_core::units::{FrameId, PAGE_BYTES};
 use smallvec::SmallVec;
 
 use crate::memory::pressure::Pressure;
+use crate::sync::apart::Apart;
 use crate::sync::event::{Event, EventListener, WakeScope};
 use crate::sync::lock;
 use crate::system::fork::ProcessMark;
@@ -70,7 +71,8 @@ pub struct Arena {
 }
 
 struct Shared {
-    state: Mutex<State>,
+    /// Readers of pages look at what is beside it, and do not lock it.
+    state: Apart<Mutex<State>>,
     /// Where each chunk lies; null for those that are not mapped. What is set stays as long as the arena.
     bases: Box<[AtomicPtr<u8>]>,
     freed: Event,
@@ -179,10 +181,9 @@ impl Arena {
         if chunks_max == 0 {
             return Err(BudgetTooSmall { minimum_bytes: METADATA_BYTES + CHUNK_BYTES });
         }
-        let state = State::default();
         let bases = unmapped(chunks_max);
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
-        let (state, freed) = (Mutex::new(state), Event::new());
+        let (state, freed) = (Apart::default(), Event::new());
         let (id, mark) = (NEXT_ID.fetch_add(1, Ordering::Relaxed), ProcessMark::here());
         let (rings, chunks_lent, ahead) = (Arc::default(), AtomicUsize::new(0), Ahead::default());
         let shared = Shared { state, bases, freed, chunks_max, growth, chunks_lent, rings, ahead, id, mark };

@@ -47,6 +47,7 @@ use headwater_core::units::FrameId;
 use smallvec::SmallVec;
 
 use crate::memory::arena::Arena;
+use crate::sync::apart::Apart;
 use crate::sync::lock;
 
 use file_pages::Pages;
@@ -88,7 +89,8 @@ pub struct PageCache {
 struct Shared {
     arena: Arena,
     cache: Cache,
-    control: Mutex<Controlled>,
+    /// Hits look at what is beside it, and do not lock it.
+    control: Apart<Mutex<Controlled>>,
     /// Owned pages, and those of runs, without those that a quota counts.
     owned_pages: AtomicUsize,
     /// Where the next search for cold chunks begins.
@@ -124,7 +126,7 @@ impl PageCache {
     /// An empty cache, which takes memory of this arena as pages are loaded.
     pub fn new(arena: &Arena, policy: Policy) -> PageCache {
         let (cache, control) = Cache::new(arena.chunks_max() as u32, policy);
-        let control = Mutex::new(Controlled { control, chunks: 0, taken: Vec::new() });
+        let control = Apart(Mutex::new(Controlled { control, chunks: 0, taken: Vec::new() }));
         let (arena, owned_pages, hand) = (arena.clone(), AtomicUsize::new(0), AtomicUsize::new(0));
         let offers = Mutex::default();
         PageCache { shared: Arc::new(Shared { arena, cache, control, owned_pages, hand, offers }) }
