@@ -84,8 +84,8 @@ fn appended_to_in_a_truncate(what: &str, truncate: fn(&File) -> headwater::Resul
     });
 }
 
-/// Goal: a listener may read a file whose writes its thread is about to begin. Method: others change a file of which several pages are
-/// dirty in part; each leaves when it is written.
+/// Goal: a listener may read a file while the thread that calls the listener has further writes to the same file to begin. Method: others
+/// change a file of which several pages are dirty in part; each page leaves when it is written, and the listener reads all of them.
 #[test]
 fn a_listener_may_read_what_its_thread_writes() {
     const PAGE: u64 = 4096;
@@ -118,7 +118,7 @@ fn a_listener_may_read_what_its_thread_writes() {
     });
 }
 
-/// Goal: the same where an append has the last page leave.
+/// Goal: a listener may append to the file that it hears of, also when an append of that file has the last page leave.
 #[test]
 fn a_listener_of_an_append_may_append() {
     let hear = |file: &File| file.append(b"left").map(drop);

@@ -355,8 +355,8 @@ fn a_waker_touches_the_window() {
     assert!(ran_in_handlers > 0, "no handler ran a waker");
 }
 
-/// Goal: a listener may touch a window whose handler it hears of changes from, and drop the last view of it. Method: another program
-/// writes to the file, of which pages are cached; then pages of the window are touched, one or several at once.
+/// Goal: when a handler of a window finds that others changed the file, listeners may touch that window, and drop its last view. Method:
+/// another program writes to the file, of which pages are cached; then pages of the window are touched, one or several at once.
 #[test]
 fn a_listener_touches_the_window() {
     for rig in roomy_rigs(13) {
