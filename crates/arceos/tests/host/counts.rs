@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use headwater_arceos::{ReadaheadPolicy, Settings};
-use headwater_testkit::{Rng, mix, with_seed};
+use headwater_testkit::{Rng, with_seed};
 
 use crate::node::{Kind, Node};
 use crate::rig::{File, Rig, assert_pattern, read};
@@ -36,9 +36,7 @@ fn random_reads_are_one_call_each() {
             let (node, file) = rig.patterned(8000);
             let mut seen = BTreeSet::new();
             for _ in 0..1000 {
-                // Far enough from each other that no two look like a stream, and in no pattern.
-                let place = rng.below(190);
-                let page = 40 + place * 41 + mix(place) % 30;
+                let page = 40 + unrelated(rng.below(UNRELATED));
                 assert_pattern(&read(&file, page * 4096, 4096), page * 4096);
                 let calls = node.take_calls();
                 let expected = usize::from(seen.insert(page));
@@ -76,6 +74,12 @@ fn interleaved_streams_are_told_apart() {
     rig.assert_empty();
 }
 
+/// Pages that belong to no stream: at least 61 apart, and no two pairs of them equally far apart, so no three are a
+/// progression by chance (P. Erdős, P. Turán, "On a problem of Sidon in additive number theory", 1941).
+fn unrelated(index: u64) -> u64 {
+    2 * UNRELATED * index + index * index % UNRELATED
+}
+
 fn calls(node: &Node) -> usize {
     node.calls(Kind::Read).len()
 }
@@ -83,6 +87,9 @@ fn calls(node: &Node) -> usize {
 fn in_order(file: &File, pages: std::ops::Range<u64>) {
     pages.for_each(|page| assert_pattern(&read(file, page * 4096, 4096), page * 4096));
 }
+
+/// How many unrelated pages there are: a prime number.
+const UNRELATED: u64 = 61;
 
 const STREAMS: u64 = 4;
 
