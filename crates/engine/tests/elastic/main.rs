@@ -73,16 +73,26 @@ fn others_take_memory_in_steps() {
 struct World {
     engine: Engine,
     file: File,
+    cgroup: PathBuf,
 }
 
 impl World {
-    fn new(path: &Path) -> World {
+    fn new(path: &Path, cgroup: PathBuf) -> World {
         let engine = Engine::builder().build().unwrap();
         let mut options = OpenOptions::new();
         // Of a file that others may change, pages that were read within 30 s of its last change leave once.
         options.engine(&engine).io(IoMode::Direct).caching(Caching::On).coherence(Coherence::Private);
         let file = options.write(true).open(path).unwrap();
-        World { engine, file }
+        World { engine, file, cgroup }
+    }
+
+    /// Of the limit, what the kernel has given to no process.
+    fn unused_bytes(&self) -> u64 {
+        let files = ["memory.current", "memory.usage_in_bytes"].map(|name| self.cgroup.join(name));
+        let text = files.iter().find_map(|file| std::fs::read_to_string(file).ok());
+        let used_bytes: u64 =
+            text.and_then(|text| text.trim().parse().ok()).expect("the cgroup says what it uses");
+        LIMIT_BYTES.saturating_sub(used_bytes)
     }
 
     fn read_all(&self) {
@@ -155,8 +165,9 @@ impl Drop for Ended<'_> {
 fn run_limited(test_name: &str, work: impl FnOnce(&World)) {
     if let Some(place) = std::env::var_os(CHILD) {
         let place = PathBuf::from(place);
-        enter_cgroup(Path::new(&std::fs::read_to_string(place.join("cgroup")).unwrap()));
-        let world = World::new(&place.join("file"));
+        let cgroup = PathBuf::from(std::fs::read_to_string(place.join("cgroup")).unwrap());
+        enter_cgroup(&cgroup);
+        let world = World::new(&place.join("file"), cgroup);
         work(&world);
         return world.check();
     }
