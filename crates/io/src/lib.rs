@@ -64,7 +64,6 @@ pub use request::attributes::Attributes;
 pub use request::call::{Call, CallOutput, Returned};
 pub use request::operations::RawEntry;
 pub use request::{Finished, Fsync, Rejected, Request, Transfer, WriteBack};
-pub use sync::apart::Apart;
 pub use sync::background::{Background, BackgroundWaker, Pause};
 pub use sync::event::{Event, EventListener, TakenWakers, WakeScope, contain};
 pub use sync::{lock, unpoisoned};

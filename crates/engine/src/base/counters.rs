@@ -8,9 +8,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crossbeam_utils::CachePadded;
 use hdrhistogram::Histogram;
 use headwater_core::frame::Usage;
-use headwater_io::{Apart, lock};
+use headwater_io::lock;
 
 /// Counts of one file.
 #[derive(Debug, Default)]
@@ -155,8 +156,8 @@ impl std::ops::AddAssign for Counts {
 /// threads.
 #[derive(Debug, Default)]
 struct Striped {
-    own: [Apart<AtomicU64>; STRIPES],
-    shared: Apart<AtomicU64>,
+    own: [CachePadded<AtomicU64>; STRIPES],
+    shared: CachePadded<AtomicU64>,
 }
 
 impl Striped {

@@ -23,9 +23,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
+use crossbeam_utils::CachePadded;
 use headwater_core::dirty::DirtyPages;
 use headwater_core::units::{ByteRange, PageIndex, PageRange};
-use headwater_io::{Apart, Driver, OpenFile, lock};
+use headwater_io::{Driver, OpenFile, lock};
 
 use crate::inode::ALL_PAGES;
 use crate::inode::errseq::Errseq;
@@ -46,7 +47,7 @@ pub(crate) struct Dirty {
     written: AtomicU64,
     /// Whether others have changed the file while pages were dirty in part: the rest of those pages may be stale. Each read looks at it,
     /// and each write changes most of what is beside it.
-    is_unreconciled: Apart<AtomicBool>,
+    is_unreconciled: CachePadded<AtomicBool>,
     /// The ranges of the latest of these; `written` changes under this lock.
     recently: Mutex<VecDeque<ByteRange>>,
     /// A lower bound of the length on the device.

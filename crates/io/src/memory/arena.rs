@@ -35,12 +35,12 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use crossbeam_utils::CachePadded;
 use headwater_core::buddy::{Block, Buddy, CHUNK_BYTES, order_for_bytes};
 use headwater_core::units::{FrameId, PAGE_BYTES};
 use smallvec::SmallVec;
 
 use crate::memory::pressure::Pressure;
-use crate::sync::apart::Apart;
 use crate::sync::event::{Event, EventListener, WakeScope};
 use crate::sync::lock;
 use crate::system::fork::ProcessMark;
@@ -72,7 +72,7 @@ pub struct Arena {
 
 struct Shared {
     /// Readers of pages look at what is beside it, and do not lock it.
-    state: Apart<Mutex<State>>,
+    state: CachePadded<Mutex<State>>,
     /// Where each chunk lies; null for those that are not mapped. What is set stays as long as the arena.
     bases: Box<[AtomicPtr<u8>]>,
     freed: Event,
@@ -183,7 +183,7 @@ impl Arena {
         }
         let bases = unmapped(chunks_max);
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
-        let (state, freed) = (Apart::default(), Event::new());
+        let (state, freed) = (CachePadded::default(), Event::new());
         let (id, mark) = (NEXT_ID.fetch_add(1, Ordering::Relaxed), ProcessMark::here());
         let (rings, chunks_lent, ahead) = (Arc::default(), AtomicUsize::new(0), Ahead::default());
         let shared = Shared { state, bases, freed, chunks_max, growth, chunks_lent, rings, ahead, id, mark };

@@ -40,6 +40,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use crossbeam_utils::CachePadded;
 use headwater_core::cache::{Cache, Control, Evicted};
 use headwater_core::frame::{CHUNK_FRAMES, Unpinned};
 use headwater_core::replacement::Policy;
@@ -47,7 +48,6 @@ use headwater_core::units::FrameId;
 use smallvec::SmallVec;
 
 use crate::memory::arena::Arena;
-use crate::sync::apart::Apart;
 use crate::sync::lock;
 
 use file_pages::Pages;
@@ -90,7 +90,7 @@ struct Shared {
     arena: Arena,
     cache: Cache,
     /// Hits look at what is beside it, and do not lock it.
-    control: Apart<Mutex<Controlled>>,
+    control: CachePadded<Mutex<Controlled>>,
     /// Owned pages, and those of runs, without those that a quota counts.
     owned_pages: AtomicUsize,
     /// Where the next search for cold chunks begins.
@@ -126,7 +126,7 @@ impl PageCache {
     /// An empty cache, which takes memory of this arena as pages are loaded.
     pub fn new(arena: &Arena, policy: Policy) -> PageCache {
         let (cache, control) = Cache::new(arena.chunks_max() as u32, policy);
-        let control = Apart(Mutex::new(Controlled { control, chunks: 0, taken: Vec::new() }));
+        let control = CachePadded::new(Mutex::new(Controlled { control, chunks: 0, taken: Vec::new() }));
         let (arena, owned_pages, hand) = (arena.clone(), AtomicUsize::new(0), AtomicUsize::new(0));
         let offers = Mutex::default();
         PageCache { shared: Arc::new(Shared { arena, cache, control, owned_pages, hand, offers }) }

@@ -22,7 +22,8 @@ use std::cell::Cell;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-use crate::sync::apart::Apart;
+use crossbeam_utils::CachePadded;
+
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering, fence, unpoisoned};
 
 /// A quota of pages, and the value that its shares keep. The only owner; shares come from here.
@@ -51,7 +52,7 @@ struct Rest {
     pages: i64,
 }
 
-struct Stripe(Apart<AtomicU64>);
+struct Stripe(CachePadded<AtomicU64>);
 
 // SAFETY: the counts are atomic, and the value is reached by shared reference and dropped by any thread, as that of an `Arc`.
 unsafe impl<T: Send + Sync> Send for Quota<T> {}
@@ -67,7 +68,7 @@ impl<T> Quota<T> {
     pub(super) fn new(pages_max: usize, value: T) -> Quota<T> {
         let pages_max = pages_max.min(PAGES_MAX as usize) as u32;
         let inner = Inner {
-            stripes: std::array::from_fn(|_| Stripe(Apart(AtomicU64::new(OWNED)))),
+            stripes: std::array::from_fn(|_| Stripe(CachePadded::new(AtomicU64::new(OWNED)))),
             rest: Mutex::new(Rest { quota: pages_max, pages: i64::from(pages_max) }),
             users: AtomicUsize::new(STRIPES + 1),
             value,

@@ -5,7 +5,6 @@
 //! Owns: the differences between the two: names of threads, signals, time.
 //! Does not own: the models.
 
-pub(crate) mod apart;
 pub(crate) mod background;
 pub(crate) mod event;
 
