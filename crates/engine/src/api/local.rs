@@ -30,6 +30,7 @@ use crate::api::eviction_listener::EvictionListener;
 use crate::api::file::File;
 use crate::api::options::OpenOptions;
 use crate::api::reader::Reader;
+use crate::api::reader_builder::ReaderBuilder;
 use crate::api::shared_view::SharedView;
 use crate::api::task::Task;
 use crate::api::task_queue::TaskQueue;
@@ -274,6 +275,53 @@ macro_rules! consume_in_thread {
             )*
         })*
     };
+}
+
+impl Local<Reader> {
+    /// As [`Reader::builder`], for this thread.
+    ///
+    /// ```
+    /// # use std::io::Read;
+    /// use headwater::{Local, Reader};
+    /// let engine = headwater::Engine::builder().local()?;
+    /// let file = engine.open("/proc/version")?;
+    /// let mut text = String::new();
+    /// Local::<Reader>::builder(&file).request_bytes(64 << 10).build()?.read_to_string(&mut text)?;
+    /// # Ok::<(), headwater::Error>(())
+    /// ```
+    pub fn builder(file: &LocalFile) -> Local<ReaderBuilder<'_>> {
+        Local::new(Reader::builder(&file.inner))
+    }
+}
+
+impl<'a> Local<ReaderBuilder<'a>> {
+    /// As [`ReaderBuilder::request_bytes`].
+    #[must_use]
+    pub fn request_bytes(self, request_bytes: u64) -> Local<ReaderBuilder<'a>> {
+        Local::new(self.inner.request_bytes(request_bytes))
+    }
+
+    /// As [`ReaderBuilder::ahead_bytes`].
+    #[must_use]
+    pub fn ahead_bytes(self, ahead_bytes: u64) -> Local<ReaderBuilder<'a>> {
+        Local::new(self.inner.ahead_bytes(ahead_bytes))
+    }
+
+    /// As [`ReaderBuilder::build`], for this thread.
+    ///
+    /// # Errors
+    /// As [`ReaderBuilder::build`].
+    pub fn build(self) -> Result<Local<Reader>> {
+        self.inner.build().map(Local::new)
+    }
+
+    /// As [`ReaderBuilder::build_async`], for this thread.
+    ///
+    /// # Errors
+    /// As [`ReaderBuilder::build_async`].
+    pub fn build_async(self) -> Result<Local<AsyncReader>> {
+        self.inner.build_async().map(Local::new)
+    }
 }
 
 consume_in_thread! {

@@ -1,7 +1,7 @@
 //! Deadlock: a file is written from its own pages, in both directions at once, in memory that holds neither.
 //!
 //! ```text
-//!   A ─(view, bytes, reader, map, window)─► (write, task, writer, map, window) ─► B
+//!   A ─(view, bytes, reader, map, window, on demand)─► (write, task, writer, map, window) ─► B
 //!   B ────────────────────────────────────────────────────────────────────────► A      at the same time
 //!   the rest of the file ─► read, so that each page has to evict another
 //! ```
@@ -20,8 +20,8 @@ use headwater::{ByteRange, Caching, File, IoMode, SharedView};
 use headwater_testkit::{Rng, block_on};
 
 use crate::contiguous::window;
-use crate::open;
 use crate::rig::{Rig, Scratch, drivers, watched};
+use crate::{on_demand, open};
 
 /// In what form the bytes to write are lent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +36,16 @@ enum From {
     Map,
     /// Memory that stands for a part of the file.
     Window,
+    /// Memory whose pages come when a call needs them.
+    OnDemand,
+    /// Memory whose pages come when they are touched.
+    Cells,
+}
+
+impl From {
+    fn is_on_demand(self) -> bool {
+        matches!(self, From::OnDemand | From::Cells)
+    }
 }
 
 /// How they are written.
@@ -48,7 +58,8 @@ enum To {
     Window,
 }
 
-const FROM: [From; 5] = [From::View, From::Bytes, From::Reader, From::Map, From::Window];
+const FROM: [From; 7] =
+    [From::View, From::Bytes, From::Reader, From::Map, From::Window, From::OnDemand, From::Cells];
 
 const TO: [To; 5] = [To::WriteAt, To::Task, To::Writer, To::Map, To::Window];
 
@@ -59,7 +70,8 @@ fn a_file_is_written_from_itself() {
     for (from, to) in FROM.into_iter().flat_map(|from| TO.map(|to| (from, to))) {
         // Windows take memory that is not in use yet.
         for driver in drivers(7) {
-            let rig = Rig::sized(driver, MEMORY_BYTES, 16);
+            let on_demand_bytes = if from.is_on_demand() { 2 * ON_DEMAND_BYTES } else { 0 };
+            let rig = Rig::sized(driver, MEMORY_BYTES + on_demand_bytes, 16);
             let what = format!("{from:?} to {to:?} on {}", rig.name());
             watched(&what, || copy_both_ways(&rig, from, to, &what));
             rig.assert_idle();
@@ -76,15 +88,25 @@ fn copy_both_ways(rig: &Rig, from: From, to: To, what: &str) {
     if needs_windows && windows.iter().any(Option::is_none) {
         return;
     }
+    let needs_on_demand = matches!(from, From::OnDemand | From::Cells);
+    let on_demand = PARTS
+        .map(|start| needs_on_demand.then(|| on_demand::window(&file, start..start + PART_BYTES)).flatten());
+    if from.is_on_demand() && on_demand.iter().any(Option::is_none) {
+        return;
+    }
     let (copies, over) = ([(0, 1), (1, 0)], AtomicBool::new(false));
     thread::scope(|scope| {
         let pressure = scope.spawn(|| read_the_rest(&file, &over));
         let copying = copies.map(|(source, target)| {
-            let (file, windows) = (&file, &windows);
+            let part = |index: usize| Part {
+                file: &file,
+                start: PARTS[index],
+                window: windows[index].as_ref(),
+                on_demand: on_demand[index].as_ref(),
+            };
+            let (source, target) = (part(source), part(target));
             scope.spawn(move || {
                 for _ in 0..ROUNDS {
-                    let source = Part { file, start: PARTS[source], window: windows[source].as_ref() };
-                    let target = Part { file, start: PARTS[target], window: windows[target].as_ref() };
                     source.copy(from, &target, to);
                 }
             })
@@ -109,17 +131,18 @@ fn copy_both_ways(rig: &Rig, from: From, to: To, what: &str) {
             .position(|(&byte, at)| PARTS.iter().all(|&part| scratch.pattern.byte(part + at) != byte));
         assert_eq!(strange, None, "{what}: a byte of neither part");
     }
-    drop((windows, file));
+    drop((windows, on_demand, file));
 }
 
 /// Writes the next bytes.
 type Sink<'a> = Box<dyn FnMut(&[u8]) + 'a>;
 
-/// A part of the file, and its window if there are any.
+/// A part of the file, and its windows if there are any.
 struct Part<'a> {
     file: &'a File,
     start: u64,
     window: Option<&'a SharedView>,
+    on_demand: Option<&'a SharedView>,
 }
 
 impl Part<'_> {
@@ -149,6 +172,14 @@ impl Part<'_> {
             }
             From::Map => Part::read_all(&self.map(), sink),
             From::Window => Part::read_all(self.window.expect("there are windows"), sink),
+            From::Cells => {
+                let cells = self.on_demand.expect("there are windows").as_cells().expect("of bytes");
+                for piece in cells.chunks(PIECE_BYTES) {
+                    let bytes: Vec<u8> = piece.iter().map(|cell| cell.load(Ordering::Relaxed)).collect();
+                    sink(&bytes);
+                }
+            }
+            From::OnDemand => Part::read_all(self.on_demand.expect("there are windows"), sink),
         }
     }
 
@@ -203,6 +234,9 @@ fn read_the_rest(file: &File, over: &AtomicBool) {
 
 /// Much less than what is read meanwhile. Two windows take up to half of it, of which the cache then has nothing.
 const MEMORY_BYTES: u64 = 10 << 20;
+
+/// What a window on demand takes for its pages, and what keeps track of them.
+const ON_DEMAND_BYTES: u64 = 2 << 20;
 
 const LENGTH_BYTES: u64 = 24 << 20;
 

@@ -27,7 +27,7 @@ const MEMORY_BYTES: u64 = 1 << 20;
 const PAGE: u64 = 4096;
 
 /// A view, unless this system has none; then the reason is printed.
-fn window(file: &File, range: impl RangeBounds<u64>) -> Option<SharedView> {
+pub(crate) fn window(file: &File, range: impl RangeBounds<u64>) -> Option<SharedView> {
     match file.map_on_demand(range, MEMORY_BYTES) {
         Ok(view) => Some(view),
         Err(error) if error.kind() == ErrorKind::Unsupported => {
@@ -170,7 +170,7 @@ fn pages_in_order_are_read_ahead() {
 }
 
 /// Goal: a write through any handle shows in cells as soon as it returns, and bytes from before never come back, however the file is
-/// changed, while other threads touch the same pages.
+/// changed, while other threads touch the same pages; in each of two windows that overlap.
 #[test]
 fn changes_show_at_once() {
     for rig in roomy_rigs(3) {
@@ -178,6 +178,7 @@ fn changes_show_at_once() {
         let file = open(&rig, &scratch.path(), IoMode::Auto, Caching::On);
         let beside = open(&rig, &scratch.path(), IoMode::Auto, Caching::Off);
         let Some(view) = window(&file, ..) else { return };
+        let Some(overlapping) = window(&beside, 100 * PAGE + 8..) else { return };
         let is_over = AtomicBool::new(false);
         watched("writes beside a window", || {
             thread::scope(|scope| {
@@ -202,6 +203,10 @@ fn changes_show_at_once() {
                     assert_eq!(cell(&view, at), round as u8);
                     assert_eq!(cell(&view, at + length as u64 - 1), round as u8);
                     assert_eq!(view.load_u8(at).unwrap(), round as u8);
+                    if let Some(there) = at.checked_sub(overlapping.range().start) {
+                        assert_eq!(cell(&overlapping, there), round as u8);
+                        assert_eq!(overlapping.load_u8(there).unwrap(), round as u8);
+                    }
                     if round % 50 == 0 {
                         file.sync_data().unwrap();
                     }
@@ -225,7 +230,8 @@ fn changes_show_at_once() {
         let cells = view.as_cells().unwrap().iter().map(|cell| cell.load(Ordering::Relaxed));
         assert!(cells.eq(bytes), "{}", rig.name());
         view.check().unwrap();
-        drop((view, file, beside));
+        overlapping.check().unwrap();
+        drop((view, overlapping, file, beside));
         rig.assert_idle();
     }
 }

@@ -4,6 +4,7 @@
 //! Does not own: reading as such, which is that of every engine.
 
 use std::future::{Future, poll_fn};
+use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::mpsc::channel;
@@ -13,7 +14,7 @@ use std::thread;
 use futures_util::io::AsyncReadExt;
 use futures_util::{StreamExt, future};
 use headwater::ring::{Driver, DriverOptions, LocalDriver, Request, Urgency};
-use headwater::{DriverKind, Engine, IoMode, LocalEngine, LocalFile, PolledRings};
+use headwater::{DriverKind, Engine, IoMode, Local, LocalEngine, LocalFile, PolledRings, Reader};
 use headwater_testkit::{forbid_io_uring, with_seed};
 
 use crate::refusal::in_child;
@@ -42,10 +43,17 @@ async fn read_in_all_ways(engine: &LocalEngine, scratch: &Scratch) {
     future::join_all(reads).await;
     let (mut contents, mut streamed) = (Vec::new(), Vec::new());
     file.async_reader().read_to_end(&mut contents).await.unwrap();
+    let builder = Local::<Reader>::builder(&file).request_bytes(64 << 10).ahead_bytes(256 << 10);
+    let mut built = Vec::new();
+    builder.clone().build_async().unwrap().read_to_end(&mut built).await.unwrap();
+    scratch.check_all(0, usize::MAX, &built);
+    built.clear();
+    builder.build().unwrap().read_to_end(&mut built).unwrap();
     let mut stream = file.stream();
     while let Some(bytes) = stream.next().await {
         streamed.extend_from_slice(&bytes.unwrap());
     }
+    scratch.check_all(0, usize::MAX, &built);
     scratch.check_all(0, usize::MAX, &contents);
     scratch.check_all(0, usize::MAX, &streamed);
 }
