@@ -339,11 +339,11 @@ const FIGURES: [(&str, &str, Better, usize); 45] = [
     ("kib_per_write", "KiB a write", Better::Higher, 1),
 ];
 
-const LATENCIES: [(&str, &str, Better, usize); latency::ALL_COLUMNS.len()] = {
-    let mut figures = [("", "", Better::Lower, 0); latency::ALL_COLUMNS.len()];
+const LATENCIES: [(&str, &str, Better, usize); latency::COLUMNS.len()] = {
+    let mut figures = [("", "", Better::Lower, 0); latency::COLUMNS.len()];
     let mut index = 0;
     while index < figures.len() {
-        let (name, head, places) = latency::ALL_COLUMNS[index];
+        let (name, head, places) = latency::COLUMNS[index];
         figures[index] = (name, head, Better::Lower, places);
         index += 1;
     }

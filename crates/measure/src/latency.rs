@@ -63,7 +63,7 @@ impl Latencies {
         self.histogram.mean() / 1e3
     }
 
-    /// Minimum, mean, percentiles and maximum in microseconds, by the names of [`ALL_COLUMNS`].
+    /// Minimum, mean, percentiles and maximum in microseconds, by the names of [`COLUMNS`].
     pub fn figures(&self) -> Figures {
         let least_us = if self.count() == 0 { 0.0 } else { self.histogram.min() as f64 / 1e3 };
         let ends = [
@@ -97,7 +97,8 @@ const PERCENTILES: [(f64, &str, &str); 7] = [
 ];
 
 /// The figures of latencies as columns: the name in JSON, the head, and how many places are shown.
-pub const COLUMNS: [(&str, &str, usize); 8] = [
+pub const COLUMNS: [(&str, &str, usize); 10] = [
+    ("min_us", "min", 2),
     ("mean_us", "mean", 2),
     (PERCENTILES[0].1, PERCENTILES[0].2, 2),
     (PERCENTILES[1].1, PERCENTILES[1].2, 2),
@@ -105,21 +106,8 @@ pub const COLUMNS: [(&str, &str, usize); 8] = [
     (PERCENTILES[3].1, PERCENTILES[3].2, 1),
     (PERCENTILES[4].1, PERCENTILES[4].2, 1),
     (PERCENTILES[5].1, PERCENTILES[5].2, 1),
-    ("max_us", "max", 0),
-];
-
-/// The same with both ends, for tables of millions of steps and no terminal.
-pub const ALL_COLUMNS: [(&str, &str, usize); 10] = [
-    ("min_us", "min", 2),
-    COLUMNS[0],
-    COLUMNS[1],
-    COLUMNS[2],
-    COLUMNS[3],
-    COLUMNS[4],
-    COLUMNS[5],
-    COLUMNS[6],
     (PERCENTILES[6].1, PERCENTILES[6].2, 1),
-    COLUMNS[7],
+    ("max_us", "max", 0),
 ];
 
 const LATENCY_NS_MAX: u64 = 60_000_000_000;

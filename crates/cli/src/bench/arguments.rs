@@ -4,12 +4,12 @@
 //! Does not own: which suites there are (command).
 
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use headwater::ReadaheadPolicy;
 use headwater::testing::Limits;
+use headwater::{ReadaheadPolicy, SubmissionPolling};
 use headwater_measure::Shown;
 use headwater_measure::affinity::Affinity;
 
@@ -97,11 +97,43 @@ pub(crate) struct NopArguments {
     #[arg(long, value_name = "WHERE", default_value = "none")]
     pub(crate) affinity: Affinity,
     #[command(flatten)]
+    pub(crate) kernel_thread: KernelThreadArguments,
+    #[command(flatten)]
     pub(crate) results: ResultArguments,
     /// Draw the latencies, percentile by percentile, into this file as SVG.
     #[arg(long, value_name = "OUT.svg")]
     pub(crate) plot: Option<PathBuf>,
 }
+
+#[derive(Args, Clone, Default, Debug)]
+pub(crate) struct KernelThreadArguments {
+    /// Where the kernel's thread runs that submits for the row with SQPOLL [default: wherever the kernel likes]. On the
+    /// processor of the row's own thread (`taskset --cpu-list N headwater …`) each waits for the other's time slice.
+    #[arg(long, value_name = "PROCESSOR")]
+    pub(crate) kernel_affinity: Option<u32>,
+}
+
+impl KernelThreadArguments {
+    /// # Errors
+    /// That there is no such processor.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        // Not one that this process may run on: the kernel's thread need not run there.
+        let is_there = |processor| Path::new(&format!("/sys/devices/system/cpu/cpu{processor}")).exists();
+        match self.kernel_affinity {
+            Some(processor) if !is_there(processor) => {
+                Err(format!("--kernel-affinity {processor}: there is no processor {processor}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn polling(&self) -> SubmissionPolling {
+        SubmissionPolling::On { idle_ms: SQPOLL_IDLE_MS, processor: self.kernel_affinity }
+    }
+}
+
+/// The kernel's thread stays awake between the batches of twenty tasks.
+const SQPOLL_IDLE_MS: u32 = 10;
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BenchCommon {
@@ -175,6 +207,8 @@ pub(crate) struct RowArguments {
     pub(crate) cgroup: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) engine: EngineArguments,
+    #[command(flatten)]
+    pub(crate) kernel_thread: KernelThreadArguments,
 }
 
 fn parse_set(text: &str) -> Result<ByteSize, String> {

@@ -26,7 +26,7 @@ use serde_json::json;
 
 use super::check_results;
 use super::suite;
-use crate::bench::arguments::NopArguments;
+use crate::bench::arguments::{KernelThreadArguments, NopArguments};
 use crate::shared::output;
 
 /// One line of the table.
@@ -41,6 +41,8 @@ struct Row {
 enum RingUse {
     /// All threads share one.
     AnyThread,
+    /// The same, and a thread of the kernel submits (SQPOLL).
+    Polled,
     /// Each thread has its own.
     Local,
 }
@@ -50,6 +52,7 @@ impl RingUse {
     fn id(self) -> &'static str {
         match self {
             RingUse::AnyThread => "any-thread",
+            RingUse::Polled => "any-thread-sqpoll",
             RingUse::Local => "local",
         }
     }
@@ -68,19 +71,22 @@ struct Shape {
 pub(super) struct Plan {
     pub(super) seconds: Duration,
     pub(super) affinity: Affinity,
+    kernel_thread: KernelThreadArguments,
     rows: Vec<Row>,
 }
 
 impl Plan {
     /// The table, each row for so long.
     pub(super) fn table(seconds: Duration) -> Plan {
-        Plan { seconds, affinity: Affinity::None, rows: of_both(TABLE.to_vec()) }
+        let kernel_thread = KernelThreadArguments::default();
+        Plan { seconds, affinity: Affinity::None, kernel_thread, rows: of_each(TABLE.to_vec()) }
     }
 
     fn of(arguments: &NopArguments) -> Result<Plan, String> {
         arguments.affinity.check()?;
+        arguments.kernel_thread.check()?;
         let (seconds, affinity) = (arguments.seconds, arguments.affinity.clone());
-        Ok(Plan { seconds, affinity, rows: rows(arguments)? })
+        Ok(Plan { seconds, affinity, kernel_thread: arguments.kernel_thread.clone(), rows: rows(arguments)? })
     }
 }
 
@@ -137,11 +143,11 @@ fn outcomes(plan: &Plan) -> Result<Vec<Outcome>, String> {
 /// Batches in all threads of the row at once.
 fn measure_row(row: Row, plan: &Plan, progress: &ProgressBar) -> io::Result<Outcome> {
     let shared = match row.sharing {
-        RingUse::AnyThread => Some(driver(row)?),
+        RingUse::AnyThread | RingUse::Polled => Some(driver(row, plan)?),
         RingUse::Local => None,
     };
     let enters = AtomicU64::new(0);
-    let prepare = |_| if shared.is_none() { driver(row).map(Some) } else { Ok(None) };
+    let prepare = |_| if shared.is_none() { driver(row, plan).map(Some) } else { Ok(None) };
     let work = |own: Option<Driver>| {
         let driver = shared.as_ref().or(own.as_ref()).expect("a thread has a ring, shared or its own");
         let latencies = batches(driver, row.shape.batch, plan.seconds);
@@ -164,13 +170,17 @@ fn measure_row(row: Row, plan: &Plan, progress: &ProgressBar) -> io::Result<Outc
     })
 }
 
-fn driver(row: Row) -> io::Result<Driver> {
-    let sharing = match row.sharing {
-        RingUse::AnyThread => Sharing::AnyThread,
-        RingUse::Local => Sharing::Local,
-    };
-    let queue_depth = row.shape.entries;
-    Driver::new(&DriverOptions { kind: DriverKind::Uring, queue_depth, sharing, ..DriverOptions::default() })
+fn driver(row: Row, plan: &Plan) -> io::Result<Driver> {
+    let options =
+        DriverOptions { kind: DriverKind::Uring, queue_depth: row.shape.entries, ..DriverOptions::default() };
+    Driver::new(&match row.sharing {
+        RingUse::AnyThread => DriverOptions { sharing: Sharing::AnyThread, ..options },
+        // With all entries in one ring: another one would have another thread of the kernel.
+        RingUse::Polled => {
+            DriverOptions { rings: Some(1), submission_polling: plan.kernel_thread.polling(), ..options }
+        }
+        RingUse::Local => DriverOptions { sharing: Sharing::Local, ..options },
+    })
 }
 
 fn batches(driver: &Driver, size: u32, time: Duration) -> io::Result<Latencies> {
@@ -199,7 +209,7 @@ fn report(plan: &Plan, outcomes: &[Outcome]) -> Report {
     let how = format!(
         "Threads push batches of {batch} requests that do nothing (IORING_OP_NOP) into headwater's ring and wait for \
          all of them, for {seconds} s a row in this process; each batch goes into a histogram of three digits. Any-thread \
-         rings are shared by all threads, local ones belong to one each. Enters are calls of io_uring_enter(2)."
+         rings are shared by all threads, local ones belong to one each; with SQPOLL a thread of the kernel submits. Enters are calls of io_uring_enter(2)."
     );
     let facts =
         machine::known([("Time a row", format!("{seconds} s")), ("Affinity of threads", affinity.clone())]);
@@ -250,7 +260,7 @@ fn answer(rows: &[Line]) -> Option<String> {
 }
 
 /// In the order in which they go from a narrow terminal.
-const MINOR_LATENCIES: [&str; 4] = ["p99.999", "p90", "p99.9", "p50"];
+const MINOR_LATENCIES: [&str; 6] = ["p99.9999", "min", "p99.999", "p90", "p99.9", "p50"];
 
 fn table(rows: &[Line]) -> Table {
     let mut columns = vec![
@@ -266,7 +276,7 @@ fn table(rows: &[Line]) -> Table {
             None => column,
         }
     }));
-    columns.push(Column::value("enters", "enters_per_batch", 2).minor(6));
+    columns.push(Column::value("enters", "enters_per_batch", 2).minor(8));
     Table::of("Batches and their latencies in µs; enters of a batch", &columns, rows)
 }
 
@@ -287,13 +297,13 @@ fn rows(arguments: &NopArguments) -> Result<Vec<Row>, String> {
         (None, None, None) => TABLE.to_vec(),
         _ => vec![Shape::custom(threads, entries, batch)?],
     };
-    Ok(of_both(shapes))
+    Ok(of_each(shapes))
 }
 
 /// Of each shape a row for each way to use a ring.
-fn of_both(shapes: Vec<Shape>) -> Vec<Row> {
-    let both = |shape| [RingUse::AnyThread, RingUse::Local].map(|sharing| Row { sharing, shape });
-    shapes.into_iter().flat_map(both).collect()
+fn of_each(shapes: Vec<Shape>) -> Vec<Row> {
+    let ways = [RingUse::AnyThread, RingUse::Polled, RingUse::Local];
+    shapes.into_iter().flat_map(|shape| ways.map(|sharing| Row { sharing, shape })).collect()
 }
 
 impl Shape {
@@ -329,6 +339,7 @@ impl Row {
         };
         let sharing = match (self.sharing, self.shape.threads) {
             (RingUse::AnyThread, _) => "any-thread",
+            (RingUse::Polled, _) => "any-thread, SQPOLL",
             (RingUse::Local, 1) => "local",
             (RingUse::Local, _) => "a local ring each",
         };

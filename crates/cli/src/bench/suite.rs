@@ -61,6 +61,8 @@ pub(super) struct Task<'a> {
     pub(super) places: u64,
     pub(super) seed: u64,
     pub(super) engine: &'a EngineArguments,
+    /// Of the kernel's thread that submits, where a row has one.
+    pub(super) kernel_affinity: Option<u32>,
 }
 
 impl Task<'_> {
@@ -89,6 +91,7 @@ impl Task<'_> {
             .args(["--bytes", &self.bytes.to_string(), "--limit-ms", &self.limit.as_millis().to_string()])
             .args(["--places", &self.places.to_string(), "--seed", &self.seed.to_string()])
             .args(self.engine.to_arguments())
+            .args(self.kernel_affinity.map(|processor| format!("--kernel-affinity={processor}")))
             .args(cgroup.into_iter().flat_map(|path| ["--cgroup".as_ref(), path.as_os_str()]))
             .stdin(Stdio::from(descriptor));
         child::result(&mut command, None).map_err(|failure| match failure {

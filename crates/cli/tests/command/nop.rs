@@ -22,7 +22,17 @@ fn table_and_drawing() {
     let results: Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
     let rows = results["rows"].as_array().unwrap();
     let ids: Vec<&str> = rows.iter().map(|row| row["id"].as_str().unwrap()).collect();
-    assert_eq!(ids, ["any-thread-1x64", "local-1x64", "any-thread-4x1024", "local-4x1024"]);
+    assert_eq!(
+        ids,
+        [
+            "any-thread-1x64",
+            "any-thread-sqpoll-1x64",
+            "local-1x64",
+            "any-thread-4x1024",
+            "any-thread-sqpoll-4x1024",
+            "local-4x1024"
+        ]
+    );
     let table = text(&output.stdout);
     let drawing = fs::read_to_string(plot).unwrap();
     assert!(drawing.starts_with("<svg ") && drawing.trim_end().ends_with("</svg>"), "{drawing}");
@@ -37,7 +47,18 @@ fn assert_complete(row: &Value) {
     let number = |field: &str| row[field].as_f64().unwrap_or_else(|| panic!("no {field} in {row}"));
     assert!(number("batches") > 0.0 && number("batches_per_s") > 0.0 && number("mean_us") > 0.0, "{row}");
     assert!(number("enters_per_batch") >= 0.0, "{row}");
-    let rising = ["p50_us", "p90_us", "p99_us", "p99_9_us", "p99_99_us", "p99_999_us", "max_us"].map(number);
+    let rising = [
+        "min_us",
+        "p50_us",
+        "p90_us",
+        "p99_us",
+        "p99_9_us",
+        "p99_99_us",
+        "p99_999_us",
+        "p99_9999_us",
+        "max_us",
+    ]
+    .map(number);
     assert!(rising.is_sorted(), "{row}");
 }
 
@@ -49,13 +70,13 @@ fn own_shape() {
     }
     let place = tempfile::tempdir().unwrap();
     let json = place.path().join("out.json");
-    let shape = ["--threads", "2", "--batch", "4", "--affinity", "spread"];
+    let shape = ["--threads", "2", "--batch", "4", "--affinity", "spread", "--kernel-affinity", "0"];
     let output = run(&[&["bench", "nop", "--seconds", "0.02", &to_json(utf8(&json))], &shape[..]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     let results: Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
     assert_eq!(results["affinity"], "spread");
     let rows = results["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 2);
+    assert_eq!(rows.len(), 3);
     for row in rows {
         assert_eq!((&row["threads"], &row["entries"], &row["batch"]), (&2.into(), &64.into(), &4.into()));
     }
@@ -66,7 +87,9 @@ fn own_shape() {
 fn nothing_is_written_in_vain() {
     let place = tempfile::tempdir().unwrap();
     let json = place.path().join("out.json");
-    assert_one_line(&run(&["bench", "nop", &to_json(utf8(&json)), "--affinity", "1023"]), "processor");
+    for option in ["--affinity", "--kernel-affinity"] {
+        assert_one_line(&run(&["bench", "nop", &to_json(utf8(&json)), option, "1023"]), option);
+    }
     assert!(!json.exists());
 }
 

@@ -60,7 +60,7 @@ fn tables_of_an_own_file() {
     let out = scratch.path().join("out.json");
     let child = headwater()
         .args(COMMON)
-        .args([&to_json(utf8(&out)), "--dir", utf8(&place)])
+        .args([&to_json(utf8(&out)), "--dir", utf8(&place), "--kernel-affinity", "0"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

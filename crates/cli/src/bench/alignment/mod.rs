@@ -243,6 +243,7 @@ impl Contest<'_> {
             places: self.ops,
             seed: u64::from(round),
             engine: &self.engine,
+            kernel_affinity: None,
         };
         outcome.stayed_warm |= work != Work::Held && !self.target.make_cold();
         outcome.rounds.push(task.run(self.target)?);

@@ -116,6 +116,7 @@ pub(super) fn run(plan: &Plan, target: &Target) -> Result<Findings, String> {
             places: u64::MAX,
             seed: round.into(),
             engine: &engine,
+            kernel_affinity: None,
         };
         results.push(task.run(target)?);
         Ok::<_, String>(())

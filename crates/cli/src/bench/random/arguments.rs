@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::MEMORY_BYTES_MIN;
-use crate::bench::arguments::{PlaceArguments, parse_seconds};
+use crate::bench::arguments::{KernelThreadArguments, PlaceArguments, parse_seconds};
 use crate::shared::arguments::QueueArguments;
 use crate::shared::units::ByteSize;
 
@@ -29,6 +29,8 @@ pub(crate) struct RandomArguments {
     pub(crate) place: PlaceArguments,
     #[command(flatten)]
     pub(crate) queue: QueueArguments,
+    #[command(flatten)]
+    pub(crate) kernel_thread: KernelThreadArguments,
 }
 
 fn parse_memory(text: &str) -> Result<ByteSize, String> {
@@ -55,7 +57,7 @@ Every row has 20 reads in flight, 4 KiB each, at places that are the same for al
   headwater cached          20 threads, or 20 tasks on one thread; headwater takes what the cgroup can spare
   headwater views           20 threads that look at headwater's pages where they are
   headwater window          20 threads that copy from File::map_on_demand, with half of the memory
-  headwater direct          20 tasks on one thread, nothing is kept
+  headwater direct          20 tasks on one thread, nothing is kept; with SQPOLL a thread of the kernel submits
 
 Rows with a cache have read the whole span once before the clock starts. The span beyond memory needs a memory
 cgroup for each row: root has them, or whoever was delegated one (systemd-run --scope -p Delegate=yes).";

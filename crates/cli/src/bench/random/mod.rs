@@ -29,7 +29,7 @@ pub(super) use row::measure as measure_row;
 
 use super::suite::{self, Task};
 use super::{measure, wanted};
-use crate::bench::arguments::RowSuite;
+use crate::bench::arguments::{KernelThreadArguments, RowSuite};
 use crate::cp::Guard;
 use crate::shared::arguments::{EngineArguments, QueueArguments};
 use crate::shared::fio::FioFile;
@@ -46,12 +46,14 @@ pub(super) struct Plan {
     /// For one measurement of one row.
     pub(super) limit: Duration,
     pub(super) queue: QueueArguments,
+    pub(super) kernel_thread: KernelThreadArguments,
 }
 
 impl Plan {
     /// Nineteen rows that read a quarter of a second, and warm up: 9 s.
     pub(super) fn quick(queue: QueueArguments) -> Plan {
-        Plan { memory_bytes: QUICK_MEMORY_BYTES, rounds: 1, limit: QUICK_LIMIT, queue }
+        let kernel_thread = KernelThreadArguments::default();
+        Plan { memory_bytes: QUICK_MEMORY_BYTES, rounds: 1, limit: QUICK_LIMIT, queue, kernel_thread }
     }
 }
 
@@ -206,7 +208,9 @@ pub(super) fn run(arguments: &RandomArguments) -> Result<(), String> {
     let size = ByteSize(Span::Beyond.bytes(arguments.memory.0));
     let wanted = wanted(arguments.file.as_ref(), Some(size), place);
     let (memory_bytes, rounds, limit) = (arguments.memory.0, arguments.rounds, arguments.seconds);
-    let plan = Plan { memory_bytes, rounds, limit, queue: arguments.queue.clone() };
+    arguments.kernel_thread.check()?;
+    let (queue, kernel_thread) = (arguments.queue.clone(), arguments.kernel_thread.clone());
+    let plan = Plan { memory_bytes, rounds, limit, queue, kernel_thread };
     measure(&wanted, place, &[&|target| run_plan(&plan, target)])
 }
 
@@ -293,6 +297,7 @@ impl Contest<'_> {
             places: u64::MAX,
             seed: u64::from(round) << 1 | u64::from(span == Span::Beyond),
             engine: &engine,
+            kernel_affinity: self.plan.kernel_thread.kernel_affinity,
         };
         let failed = |error: std::io::Error| format!("failed to measure {}: {error}", way.name());
         let descriptor = self.target.descriptor().map_err(failed)?;

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use headwater::testing::{MapAdvice, MappedFile};
-use headwater::{Caching, Engine, IoMode, SubmissionPolling};
+use headwater::{Caching, Engine, IoMode};
 use headwater_core::units::{PAGE_BYTES, PAGE_SIZE_BYTES};
 use headwater_measure::affinity::Affinity;
 use headwater_measure::process::{device_read_bytes, peak_rss_kib};
@@ -129,8 +129,7 @@ fn direct(run: Run) -> io::Result<Measured> {
 fn headwater(run: Run, way: Way, arguments: &RowArguments) -> io::Result<Measured> {
     let mut builder = arguments.engine.builder();
     if way == Way::HeadwaterSqpoll {
-        builder =
-            builder.submission_polling(SubmissionPolling::On { idle_ms: SQPOLL_IDLE_MS, processor: None });
+        builder = builder.submission_polling(arguments.kernel_thread.polling());
     }
     let engine = builder.build()?;
     let mut options = headwater::OpenOptions::new();
@@ -355,9 +354,6 @@ pub(super) const SHARES: [f64; 12] =
 
 /// Runtimes let a task that is always ready go on for so long, or longer.
 const READS_BEFORE_GIVING_WAY: u64 = 16;
-
-/// The kernel's thread stays awake between the batches of twenty tasks.
-const SQPOLL_IDLE_MS: u32 = 10;
 
 #[cfg(test)]
 mod tests {

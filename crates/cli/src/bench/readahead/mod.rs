@@ -139,6 +139,7 @@ pub(super) fn run(plan: &Plan, target: &Target) -> Result<Findings, String> {
             places: plan.places,
             seed: round.into(),
             engine: &plan.engine,
+            kernel_affinity: None,
         };
         let measured: Measurement = task.run(target)?;
         let keyed = measured.sums.iter().map(|&(reads, sum)| ((pattern.id(), round, reads), sum));

@@ -128,7 +128,8 @@ impl Scan<'_> {
 
     fn child(&self, row_id: &str, bytes: u64) -> Result<Measurement, String> {
         let (suite, limit, engine) = (RowSuite::Scan, self.plan.limit, &self.plan.engine);
-        Task { suite, row: row_id, bytes, limit, places: u64::MAX, seed: 0, engine }.run(self.target)
+        Task { suite, row: row_id, bytes, limit, places: u64::MAX, seed: 0, engine, kernel_affinity: None }
+            .run(self.target)
     }
 
     fn report(&self, outcomes: &[Outcome], skipped: Vec<Skipped>) -> Report {

@@ -252,6 +252,7 @@ impl<'a> Contest<'a> {
             places: u64::MAX,
             seed: 0,
             engine: &self.engine,
+            kernel_affinity: None,
         };
         let measured: Measured = task.run_in(None, descriptor)?;
         let sums = measured.passes.iter().flat_map(|pass| pass.sums.iter().copied());
