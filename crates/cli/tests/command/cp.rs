@@ -372,12 +372,31 @@ fn assert_no_room(kind: FileSystem) {
     for target in [&old, &new] {
         let output = run(&["cp", utf8(&from), utf8(target)]);
         assert_one_line(&output, "no space left in ");
-        assert!(text(&output.stderr).contains(" are missing"), "{}", text(&output.stderr));
+        // What the copy itself had taken when it failed is not missing: more than the file system has, but not all of the file.
+        let [needed, free, missing] = sizes(&text(&output.stderr));
+        assert_eq!(needed, fs::metadata(&from).unwrap().len(), "{}", text(&output.stderr));
+        let size = kind.size_bytes_min().max(16 << 20);
+        assert!((size / 4..=size).contains(&free), "{free} of {size} bytes: {}", text(&output.stderr));
+        assert!(missing.abs_diff(needed - free) <= needed / 50, "{}", text(&output.stderr));
     }
     assert_eq!(fs::read(&old).unwrap(), b"old");
     assert_eq!(names_in(mount.path()), ["old"], "{kind:?}");
     // What was taken for it is free again.
     PATTERN.write_file(&new, 1 << 20).unwrap();
+}
+
+/// The three sizes of "… are needed, … are free, … are missing", in bytes.
+fn sizes(text: &str) -> [u64; 3] {
+    [" are needed", " are free", " are missing"].map(|what| {
+        let words: Vec<&str> = text.split(what).next().unwrap().rsplitn(3, ' ').collect();
+        let (unit, number) = (words[0], words[1].trim_start_matches([':', ',']));
+        let unit_bytes = match unit {
+            "MiB" => 1_u64 << 20,
+            "KiB" => 1 << 10,
+            _ => panic!("{unit} in {text}"),
+        };
+        (number.parse::<f64>().unwrap() * unit_bytes as f64) as u64
+    })
 }
 
 /// Goal: a small file of which the file system has room for a part is not half a copy. Method: a file that is short enough to be

@@ -156,6 +156,8 @@ impl File {
     /// Writes back all earlier writes, through any handle of the same engine, so that other programs see them in the file. A
     /// power loss may undo them; [`File::sync_data`] prevents that. Blocks for the device, but not for its `fdatasync(2)`.
     ///
+    /// The file's modification time is that of this, or of an earlier write back by the engine, and not that of the write.
+    ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let path = dir.path().join("lines");

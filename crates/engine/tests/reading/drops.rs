@@ -12,7 +12,7 @@ use std::thread;
 use futures_util::StreamExt;
 use futures_util::io::{AsyncBufReadExt, AsyncReadExt};
 use headwater::{File, IoMode};
-use headwater_testkit::{Rng, with_seed};
+use headwater_testkit::{Rng, make_cold, with_seed};
 
 use crate::rig::{Scratch, block_on, rigs, unparker, watched};
 
@@ -117,16 +117,20 @@ fn engines_dropped_with_requests_in_flight() {
     });
 }
 
-/// Goal: requests of a thread that has ended complete all the same: the kernel cancels what it had in flight. Method: a
-/// short-lived thread starts them, another one waits.
+/// Goal: requests of a thread that has ended complete all the same: the kernel cancels what it had in flight, and looks for a buffer in
+/// memory that is no longer there. Method: a short-lived thread starts them, another one waits; around the kernel's page cache, and
+/// through it, where the file is not.
 #[test]
 fn threads_that_end_after_submitting() {
     with_seed("drops::threads_that_end_after_submitting", |seed| {
         let scratch = Scratch::new(seed, 3_000_000);
-        for rig in rigs(seed) {
-            let file = rig.open(&scratch.path(), IoMode::Direct);
+        for (mode, rig) in
+            MODES.into_iter().flat_map(|mode| rigs(seed).into_iter().map(move |rig| (mode, rig)))
+        {
+            let file = rig.open(&scratch.path(), mode);
             watched(rig.name(), || {
                 for round in 0..30_u64 {
+                    make_cold(&std::fs::File::open(scratch.path()).unwrap()).unwrap();
                     let offset_bytes = round * 50_000;
                     // Each in a thread that is gone before the result is asked for.
                     let mut reading = Box::pin(file.read_at_async(offset_bytes, 100_000));
@@ -154,3 +158,5 @@ fn threads_that_end_after_submitting() {
         }
     });
 }
+
+const MODES: [IoMode; 3] = [IoMode::Direct, IoMode::Buffered, IoMode::Auto];

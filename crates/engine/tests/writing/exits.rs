@@ -5,11 +5,12 @@
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use headwater::{Caching, Coherence, DriverKind, Engine, EvictionListener, File, OpenOptions};
-use headwater_testkit::{ScratchDir, skip, spawn_self_with_env, watched};
+use headwater::{Caching, Coherence, DriverKind, Engine, EvictionListener, File, IoMode, OpenOptions};
+use headwater_testkit::{ScratchDir, block_on, skip, spawn_self_with_env, watched};
 
 const CHILD: &str = "HEADWATER_TEST_EXITS";
 const LINES: u32 = 5000;
@@ -71,6 +72,35 @@ fn a_truncate_that_was_left_keeps_no_process() {
         return;
     }
     panic!("no truncate was left under way");
+}
+
+/// Goal: what threads that have ended had begun, a write behind the write call and a sync, is carried out, and reported to the thread that
+/// goes on with it. Method: each begins in a thread that is gone before the result is asked for.
+#[test]
+fn threads_that_have_ended_wrote_and_synced() {
+    let directory = ScratchDir::on_target().unwrap();
+    let path = directory.path().join("file");
+    for (mode, round) in
+        [IoMode::Auto, IoMode::Buffered].into_iter().flat_map(|mode| (1..5).map(move |round| (mode, round)))
+    {
+        let engine = Engine::builder().memory(64 << 20).build().unwrap();
+        let mut options = OpenOptions::new();
+        options.engine(&engine).caching(Caching::On).io(mode).write(true).create(true).truncate(true);
+        let file = options.open(&path).unwrap();
+        let bytes = vec![round; (24 << 20) + 777];
+        let mut sync = Box::pin(file.sync_data_async());
+        let polled = watched("a sync whose threads have ended", || {
+            thread::scope(|scope| scope.spawn(|| file.write_all_at(&bytes, 0)).join()).unwrap().unwrap();
+            let begin = || sync.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            let begun = thread::scope(|scope| scope.spawn(begin).join()).unwrap();
+            match begun {
+                Poll::Ready(result) => result,
+                Poll::Pending => block_on(sync),
+            }
+        });
+        polled.unwrap();
+        assert!(std::fs::read(&path).unwrap() == bytes, "{mode:?}, round {round}");
+    }
 }
 
 /// Goal: an engine whose last handle is dropped by its own background thread writes what is dirty before that drop returns.

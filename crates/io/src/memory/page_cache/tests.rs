@@ -4,6 +4,9 @@
 //! Does not own: what needs a driver.
 
 use std::ops::Range;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
 
 use headwater_core::cache::DirtyToo;
 use headwater_core::frame::{FrameState, LoadId};
@@ -65,6 +68,39 @@ fn a_pinned_page_outlives_all_else() {
     drop(owned);
     assert_idle(&arena);
 }
+
+/// Goal: a pin waits for a thread that changes the page, however long that takes, and in little stack. Method: the change goes on until
+/// the other thread has looked for long; with 64 KiB of stack, which a call for each look would use up.
+#[test]
+fn a_pin_waits_for_a_change() {
+    let (arena, _cache, file) = bench();
+    load(&arena, &file, 0..1).unwrap();
+    let (give, has_begun) = channel();
+    thread::scope(|scope| {
+        let file = &file;
+        scope.spawn(move || {
+            let mut calls = 0;
+            let changed = file.modify(PageIndex::new(0), 8, &mut |_| {
+                calls += 1;
+                if calls == 2 {
+                    give.send(()).unwrap();
+                    thread::sleep(LONG);
+                }
+                Some(7)
+            });
+            assert!(matches!(changed, Modified::Done(_)));
+        });
+        has_begun.recv().unwrap();
+        let pinning = thread::Builder::new().stack_size(64 << 10);
+        let pinned = pinning.spawn_scoped(scope, || pin(file, 0).unwrap()[8..16].to_vec()).unwrap();
+        assert_eq!(pinned.join().unwrap(), 7_u64.to_ne_bytes());
+    });
+    drop(file);
+    assert_idle(&arena);
+}
+
+/// Some ten thousand looks at a page.
+const LONG: Duration = Duration::from_millis(if cfg!(miri) { 1 } else { 30 });
 
 /// Goal: pages are pinned in order with what the range has of each, up to the first that is missing, wherever they lie and however
 /// many are found in one step. Method: ranges that begin and end within pages, across the sixteenth page and a missing one.
