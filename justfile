@@ -127,6 +127,12 @@ soak-children children="10000":
 swarm time="10m":
     TMPDIR=/dev/shm HEADWATER_SOAK_SECONDS={{time}} cargo test -p headwater --test swarm -- --nocapture
 
+# Rings to which the kernel does all that a kernel may do, below the engine and below single requests: `just storms 10m` takes twice as long.
+[group('prove')]
+storms time="10m":
+    HEADWATER_SOAK_SECONDS={{time}} cargo test --release -p headwater-io --lib -- --nocapture storm
+    HEADWATER_SOAK_SECONDS={{time}} cargo test --release -p headwater --test host -- --nocapture kernel::storms
+
 # Random inputs to one target, on one processor (`cargo +nightly fuzz list` names them): `just fuzz engine 600`. Needs the nightly toolchain and `cargo install cargo-fuzz`.
 [group('prove')]
 fuzz target seconds="60":

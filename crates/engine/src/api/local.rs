@@ -89,6 +89,8 @@ impl EngineBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
+    /// A program that forbids itself io_uring (seccomp) does so before: what this thread has in flight on its ring would not end.
+    ///
     /// # Errors
     /// As [`EngineBuilder::build`]; also when no descriptors are left.
     pub fn local(self) -> Result<LocalEngine> {

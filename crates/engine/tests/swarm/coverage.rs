@@ -15,6 +15,8 @@ pub(crate) enum Reached {
     ReadBesideMutation,
     ReadSawTwoVersions,
     ReadFailed,
+    /// Several places by one call.
+    ManyRead,
     MutationFailed,
     MutationDropped,
     DroppedInPart,
@@ -55,16 +57,19 @@ pub(crate) enum Reached {
     Pressed,
     /// Others changed a file in front of bytes that were not written.
     Conflict,
+    /// Another program has set a file's time.
+    Touched,
 }
 
 impl Reached {
-    const ALL: [Reached; 45] = [
+    const ALL: [Reached; 47] = [
         Reached::ReadWaited,
         Reached::MutationWaited,
         Reached::SyncWaited,
         Reached::ReadBesideMutation,
         Reached::ReadSawTwoVersions,
         Reached::ReadFailed,
+        Reached::ManyRead,
         Reached::MutationFailed,
         Reached::MutationDropped,
         Reached::DroppedInPart,
@@ -104,6 +109,7 @@ impl Reached {
         Reached::FullDevice,
         Reached::Pressed,
         Reached::Conflict,
+        Reached::Touched,
     ];
 
     /// Whether windows with memory of their own are needed.

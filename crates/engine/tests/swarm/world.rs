@@ -301,6 +301,7 @@ impl World {
             [ManyRead::new(rest.offset_bytes, &mut second), ManyRead::new(span.offset_bytes, &mut first)];
         let done = file.read_many(&mut reads);
         let counts = [reads[0].read_bytes, reads[1].read_bytes];
+        self.coverage.note_if(done.is_ok(), Reached::ManyRead);
         let read = |count| done.as_ref().map(|()| count).map_err(|_| EIO);
         let results = [read(counts[0]), read(counts[1])];
         if done.is_err() && !self.is_faulty {
@@ -471,7 +472,10 @@ impl World {
     fn touch(&mut self, file: usize) -> Outcome {
         match fs::OpenOptions::new().write(true).open(&self.targets[file].path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            file => file.and_then(|file| file.set_modified(SystemTime::now())).map_err(text),
+            file => {
+                self.coverage.note(Reached::Touched);
+                file.and_then(|file| file.set_modified(SystemTime::now())).map_err(text)
+            }
         }
     }
 
