@@ -228,6 +228,11 @@ store *arguments:
 amplify *arguments:
     cargo run --release -p headwater-bench -- amplify {{arguments}}
 
+# Loads at random from windows over a file of four times the memory, beside mmap in a cgroup; needs 0.5 GiB of room where it runs (or --dir), and root.
+[group('measure')]
+windows *arguments:
+    cargo run --release -p headwater-bench -- windows {{arguments}}
+
 # The example programs, each by turns with its form in plain std: a line for each form, and their ratio. A folder in memory shows nothing: `TMPDIR` names one on a disk.
 [group('measure')]
 examples:

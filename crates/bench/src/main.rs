@@ -8,6 +8,7 @@
 //!   peers ─► the same for whole kinds of work, against the libraries that read files
 //!   store ─► the same for objects, against `LocalFileSystem` of object_store
 //!   amplify ─► the same for 512 bytes at random, with the bytes that the device reads for them
+//!   windows ─► the same for loads at random from windows larger than memory
 //!   figures ─► all of these, and suites of `headwater bench` ─► docs/benchmarks.md, and the table of the README
 //!   guest ─► this program in a virtual machine whose disk polls ─► a table of checks
 //!   old-kernel ─► the tests of the workspace in a virtual machine with a kernel of another age ─► a table of suites
@@ -17,8 +18,8 @@
 //! `guest` and `old-kernel` need QEMU and a kernel, which they fetch.
 //!
 //! Owns: the command line.
-//! Does not own: what is compared (bars, nop, cache, write, log, peers, store, amplify), the documents (figures), how arms run (arms, nop, cache,
-//! write, log, peers, store, amplify, guest, old_kernel), the tools around them (tools), rounds and verdicts (contest), children and rows
+//! Does not own: what is compared (bars, nop, cache, write, log, peers, store, amplify, windows), the documents (figures), how arms run (arms, nop, cache,
+//! write, log, peers, store, amplify, windows, guest, old_kernel), the tools around them (tools), rounds and verdicts (contest), children and rows
 //! (`headwater-measure`).
 
 #![deny(unsafe_code)] // One peer's queue can only be filled so: nop/raw.rs.
@@ -38,6 +39,7 @@ mod peers;
 mod setup;
 mod store;
 mod tools;
+mod windows;
 mod write;
 
 use std::path::PathBuf;
@@ -82,6 +84,11 @@ enum Command {
     /// Runs one arm of `amplify` in this process and prints a line of JSON.
     #[command(hide = true)]
     AmplifyArm(amplify::ArmOptions),
+    /// Loads eight bytes at random from windows over a file of four times the memory, beside mmap.
+    Windows(windows::Options),
+    /// Runs one arm of `windows` in this process and prints a line of JSON.
+    #[command(hide = true)]
+    WindowsArm(windows::ArmOptions),
     /// Compares gets of objects with those of LocalFileSystem of the crate object_store.
     Store(store::Options),
     /// Runs one arm of `store` in this process and prints a line of JSON.
@@ -151,6 +158,8 @@ fn main() -> ExitCode {
         Command::PeersArm(options) => peers::run_arm(&options),
         Command::Amplify(options) => amplify::run(&options),
         Command::AmplifyArm(options) => amplify::run_arm(&options),
+        Command::Windows(options) => windows::run(&options),
+        Command::WindowsArm(options) => windows::run_arm(&options),
         Command::Store(options) => store::run(&options),
         Command::StoreArm(options) => store::run_arm(&options),
         Command::OnePage(options) => bars::run_short(&options),

@@ -1,7 +1,7 @@
 //! Figures: all comparisons in one command, and the documents that show them.
 //!
 //! ```text
-//!   bars, nop, cache, log, peers, amplify, suites of `headwater bench` ─► a chapter each ─► docs/benchmarks.json ─► docs/benchmarks.md
+//!   bars, nop, cache, log, peers, amplify, windows, suites of `headwater bench` ─► a chapter each ─► docs/benchmarks.json ─► docs/benchmarks.md
 //!                                                                                                       └─► the table in README.md
 //! ```
 //!
@@ -9,7 +9,7 @@
 //! it was at, and `--only` replaces the chapters that it names.
 //!
 //! Owns: which chapters there are and what they run, the JSON file.
-//! Does not own: what a chapter compares (bars, nop, cache, log, peers, amplify, the command's suites), how it is shown (markdown).
+//! Does not own: what a chapter compares (bars, nop, cache, log, peers, amplify, windows, the command's suites), how it is shown (markdown).
 
 mod markdown;
 
@@ -75,7 +75,7 @@ struct Chapter {
 type Source = (&'static str, bool, fn(&Options, &Path) -> Vec<String>);
 
 /// In the order of the document.
-const SOURCES: [Source; 9] = [
+const SOURCES: [Source; 10] = [
     ("bars", false, |options, file| {
         let [shrink, rounds] =
             [8192 / options.mib.min(8192), u64::from(options.rounds)].map(|number| number.to_string());
@@ -99,6 +99,10 @@ const SOURCES: [Source; 9] = [
     ("amplify", false, |options, _| {
         let dir = options.dir.display().to_string();
         words(["amplify", "--dir", &dir, "--rounds", &options.rounds.to_string()])
+    }),
+    ("windows", false, |options, _| {
+        let dir = options.dir.display().to_string();
+        words(["windows", "--dir", &dir, "--rounds", &options.rounds.to_string()])
     }),
     ("readahead", true, |options, file| suite("readahead", options, file)),
     ("random", true, |options, file| suite("random", options, file)),

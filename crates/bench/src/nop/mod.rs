@@ -95,7 +95,9 @@ enum Work {
 enum Arm {
     /// headwater, a ring that any thread may use and all share; requests in batches, reads into its own arena.
     AnyThread,
-    /// The same, with a kernel thread that submits.
+    /// The same, with memory that the ring does not know.
+    AnyThreadUnregistered,
+    /// The same as the first, with a kernel thread that submits.
     AnyThreadSqpoll,
     /// The same as the first, each request submitted and awaited by itself, submissions together.
     AnyThreadPlug,
@@ -153,7 +155,7 @@ fn contest<'a>(options: &'a Options, shape: Shape, file: &'a Path) -> Contest<'a
         contest.skip(shape.id, &format!("no direct reads here: {error}"));
         return contest;
     }
-    for arm in ARMS.into_iter().filter(|arm| shape.work == Work::Nop || arm.reads()) {
+    for arm in ARMS.into_iter().filter(|arm| arm.does(shape.work)) {
         if arm == Arm::Rio && !cfg!(feature = "rio") {
             contest.skip("rio", &RIO_MISSING);
             continue;
@@ -178,9 +180,12 @@ fn contest<'a>(options: &'a Options, shape: Shape, file: &'a Path) -> Contest<'a
 pub(crate) fn run_arm(options: &ArmOptions) -> io::Result<()> {
     let before = reads::processor_time();
     let figures = match options.arm {
-        Arm::AnyThread | Arm::AnyThreadSqpoll | Arm::AnyThreadPlug | Arm::Calls | Arm::CallsTogether => {
-            ours::any_thread(options)
-        }
+        Arm::AnyThread
+        | Arm::AnyThreadUnregistered
+        | Arm::AnyThreadSqpoll
+        | Arm::AnyThreadPlug
+        | Arm::Calls
+        | Arm::CallsTogether => ours::any_thread(options),
         Arm::Local => ours::local(options),
         Arm::KbioRebuilt => kbio::run(options, kbio::Submission::BySystemCall),
         Arm::KbioRebuiltSqpoll => kbio::run(options, kbio::Submission::ByKernelThread),
@@ -249,11 +254,20 @@ fn command(arm: Arm, shape: Shape, options: &Options, file: &Path, seconds: f64)
 }
 
 impl Arm {
-    /// Whether it reads files as well.
+    /// Whether it reads files, or does nothing, as asked.
+    fn does(self, work: Work) -> bool {
+        match work {
+            // Without bytes there is no memory.
+            Work::Nop => self != Arm::AnyThreadUnregistered,
+            Work::Cached | Work::Direct => self.reads(),
+        }
+    }
+
     fn reads(self) -> bool {
         matches!(
             self,
             Arm::AnyThread
+                | Arm::AnyThreadUnregistered
                 | Arm::AnyThreadSqpoll
                 | Arm::AnyThreadPlug
                 | Arm::Calls
@@ -263,8 +277,9 @@ impl Arm {
     }
 }
 
-const ARMS: [Arm; 13] = [
+const ARMS: [Arm; 14] = [
     Arm::AnyThread,
+    Arm::AnyThreadUnregistered,
     Arm::AnyThreadSqpoll,
     Arm::AnyThreadPlug,
     Arm::Calls,
@@ -344,6 +359,11 @@ const PROMISES: &[Promise] = &[
     iops(CACHED, "calls", "any-thread-plug", 0.95),
     iops(CACHED, "calls-together", "any-thread", 0.95),
     iops(DIRECT, "calls", "any-thread-plug", 0.95),
+    iops(DIRECT, "calls-together", "any-thread", 0.95),
+    // What registered memory saves: the kernel need not look up its pages.
+    shown(CACHED, "any-thread", "any-thread-unregistered", IOPS),
+    shown(DIRECT, "any-thread", "any-thread-unregistered", IOPS),
+    shown(DIRECT, "any-thread", "any-thread-unregistered", "cpu_us"),
     shown(CACHED, "any-thread-sqpoll", "any-thread", IOPS),
     shown(DIRECT_ONE, "any-thread-sqpoll", "any-thread", IOPS),
     shown(DIRECT_ONE, "any-thread-sqpoll", "any-thread", "cpu_us"),

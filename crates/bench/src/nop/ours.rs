@@ -174,13 +174,15 @@ fn read_calls(options: &ArmOptions, driver: &Driver) -> io::Result<Latencies> {
     })
 }
 
-/// Reads into memory of an arena, which the rings know.
+/// Reads into memory of an arena, which the rings know but for one arm.
 fn arena_reads(options: &ArmOptions, driver: &Driver) -> io::Result<impl FnMut() -> io::Result<Request>> {
     let direct = if options.work == Work::Direct { DirectIo::Required } else { DirectIo::Off };
     let route = if options.work == Work::Direct { Route::Direct } else { Route::Buffered };
     let file = Arc::new(OpenFile::open(path(options)?, direct, Access::Read)?);
     let arena = Arena::new(4 << 20).map_err(io::Error::other)?;
-    driver.register_memory(&arena);
+    if options.arm != Arm::AnyThreadUnregistered {
+        driver.register_memory(&arena);
+    }
     let (mut offsets, work) = (Offsets::new(), options.work);
     Ok(move || {
         let extents = arena.allocate_run(READ_BYTES, Urgency::Demand).ok_or(io::ErrorKind::OutOfMemory)?;
