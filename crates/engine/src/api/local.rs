@@ -289,7 +289,7 @@ impl Local<Reader> {
     /// let file = engine.open("/proc/version")?;
     /// let mut text = String::new();
     /// Local::<Reader>::builder(&file).request_bytes(64 << 10).build()?.read_to_string(&mut text)?;
-    /// # Ok::<(), headwater::Error>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn builder(file: &LocalFile) -> Local<ReaderBuilder<'_>> {
         Local::new(Reader::builder(&file.inner))
