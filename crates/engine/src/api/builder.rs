@@ -227,6 +227,7 @@ impl EngineBuilder {
             watch: Arc::default(),
             memory_bytes,
             relieving: Mutex::default(),
+            on_demand: Mutex::default(),
             notices: Notices::default(),
             upcalls: UPCALLS,
         };

@@ -162,7 +162,8 @@ impl File {
     /// in order are read ahead, up to 256 KiB; pages leave in the order in which they came.
     ///
     /// At most `memory_bytes` of pages are in memory, which count against the engine's budget in steps of 2 MiB; page tables of touched
-    /// parts take up to a five-hundredth of the range beyond that. Threads of the window, 16 at most, read for accesses through cells.
+    /// parts take up to a five-hundredth of the range beyond that. Where the system or a cgroup is short of memory, pages leave for other
+    /// programs too, down to half a MiB, as those of the cache do ([`Elasticity`](crate::Elasticity)). Threads of the window, 16 at most, read for accesses through cells.
     /// Bytes come from the cache where it has them, and around it else.
     ///
     /// A call reports what is wrong with its bytes. An access through a cell cannot: it finds zeros in place of a page that cannot be read

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headwater_core::readahead::{ReadaheadLimits, ReadaheadPolicy};
-use headwater_io::{Access, OpenFile, Pause};
+use headwater_io::{Access, OpenFile, Pause, lock};
 
 use crate::api::ending;
 use crate::base::clock::REVALIDATE_INTERVAL;
@@ -113,7 +113,8 @@ pub(crate) fn maintain(shared: &Shared) -> Pause {
     writeback::begin_old(shared);
     shared.watch.drain();
     let leases = shared.leases.maintain();
-    let is_small = shared.arena.stats().mapped_bytes <= reclaim::KEPT_BYTES;
+    let is_small =
+        shared.arena.stats().mapped_bytes <= reclaim::KEPT_BYTES && lock(&shared.on_demand).is_empty();
     let memory = if is_small { GROWTH_TICK } else { relieve(shared) };
     let dirty = (!shared.cache.writes.dirty_files().is_empty()).then_some(DIRTY_TICK);
     let memory = (!is_small || shared.cache.inodes.are_open()).then_some(memory);

@@ -36,6 +36,7 @@ use crate::engine::lease_thread::Leases;
 use crate::engine::lending::Lending;
 use crate::engine::profiles::Tuned;
 use crate::engine::reclaim::MemoryBound;
+use crate::inode::on_demand::DemandPages;
 use crate::inode::{EngineWatch, Inode};
 
 /// Memory and driver for any number of files. Clones share them. [`Engine::global`] is enough for most programs.
@@ -60,6 +61,8 @@ pub(crate) struct Shared {
     pub(crate) notices: Notices,
     pub(crate) watch: Arc<EngineWatch>,
     pub(crate) lending: Lending,
+    /// Windows on demand, whose pages leave when the system is short of memory.
+    pub(crate) on_demand: Mutex<Vec<Arc<DemandPages>>>,
     /// The ceiling.
     pub(crate) memory_bytes: u64,
     /// Lets one thread at a time relieve memory pressure; others skip it. Why memory was last released.

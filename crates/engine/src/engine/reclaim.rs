@@ -21,7 +21,7 @@
 //!
 //! Owns: when memory is released or offered, and how much.
 //! Does not own: the headroom (`headwater-io`); the callers: the background thread's ticks, and allocations that were refused.
-//! Locks: `relieving` meanwhile, for which no thread waits; listeners are called afterwards.
+//! Locks: `relieving` meanwhile, for which no thread waits, then `on_demand`; listeners are called afterwards.
 
 use std::sync::TryLockError;
 use std::time::Duration;
@@ -129,7 +129,8 @@ pub(crate) fn relieve(shared: &Shared) -> Relief {
     };
     let mapped_bytes = shared.arena.stats().mapped_bytes;
     let spare_bytes = mapped_bytes.saturating_sub(KEPT_BYTES);
-    if spare_bytes == 0 {
+    let (has_windows, windows_bytes) = windows_on_demand(shared);
+    if spare_bytes == 0 && !has_windows {
         return nothing;
     }
     let mut evicted = Vec::new();
@@ -138,9 +139,11 @@ pub(crate) fn relieve(shared: &Shared) -> Relief {
     pages.tend_offers(share.wanted_bytes(before, mapped_bytes), share.form(), &mut evicted);
     let headroom = shared.arena.headroom();
     let stall = if mapped_bytes > WATCHED_BYTES { shared.arena.is_stalling() } else { Stall::No };
-    let wanted_bytes = wanted_bytes(headroom, stall, mapped_bytes).min(spare_bytes);
-    let released_bytes = give_back(shared, wanted_bytes, &mut evicted);
-    pages.offer(share.wanted_bytes(headroom, mapped_bytes.saturating_sub(released_bytes)), share.form());
+    let wanted_bytes = wanted_bytes(headroom, stall, mapped_bytes).min(spare_bytes + windows_bytes);
+    let given_bytes = give_back(shared, wanted_bytes.min(spare_bytes), &mut evicted);
+    pages.offer(share.wanted_bytes(headroom, mapped_bytes.saturating_sub(given_bytes)), share.form());
+    let released_bytes =
+        given_bytes + shrink_windows(shared, wanted_bytes.saturating_sub(given_bytes), headroom);
     if released_bytes > 0 {
         *guard = Some(if is_touched(headroom) { headroom.limit.into() } else { MemoryBound::Stalls });
     }
@@ -211,6 +214,30 @@ fn release_in_parts(
     done_bytes
 }
 
+/// Whether there are windows on demand, and what they can give back.
+fn windows_on_demand(shared: &Shared) -> (bool, usize) {
+    let windows = lock(&shared.on_demand);
+    (!windows.is_empty(), windows.iter().map(|window| window.spare_bytes()).sum())
+}
+
+/// Has pages of windows on demand leave, or lets windows grow again. Returns how much memory was given back.
+fn shrink_windows(shared: &Shared, wanted_bytes: usize, headroom: Headroom) -> usize {
+    let mut released_bytes = 0;
+    for window in &*lock(&shared.on_demand) {
+        if released_bytes < wanted_bytes {
+            released_bytes += window.shrink(wanted_bytes - released_bytes);
+        } else if is_plenty(headroom) {
+            window.let_grow();
+        }
+    }
+    released_bytes
+}
+
+/// Whether memory is not expected to be short soon.
+fn is_plenty(headroom: Headroom) -> bool {
+    headroom.unused_bytes() >= headroom.reserve_bytes.saturating_add(headroom.reserve_bytes / PLENTY_DIVISOR)
+}
+
 /// Whether a quarter of the reserve is used up, or of what should be unused of it, so that memory is released.
 fn is_touched(headroom: Headroom) -> bool {
     missing_bytes(headroom.free_bytes, headroom.reserve_bytes) > 0
@@ -257,8 +284,7 @@ impl OfferedShare {
 
     /// How much should be on offer: nothing where memory is plentiful.
     fn wanted_bytes(self, headroom: Headroom, mapped_bytes: usize) -> usize {
-        let plenty_bytes = headroom.reserve_bytes.saturating_add(headroom.reserve_bytes / PLENTY_DIVISOR);
-        if headroom.unused_bytes() >= plenty_bytes {
+        if is_plenty(headroom) {
             return 0;
         }
         let reserve_bytes = headroom.reserve_bytes as usize;

@@ -8,7 +8,8 @@
 //!
 //! The memory of a window is divided into slots. When none is free, the pages of the next 64 leave, in the order of their arrival:
 //! nothing shows which pages are in use, and 64 discarded at once interrupt the other processors once. A page that follows three or
-//! more that are present is loaded with as many behind it, as the kernel's context readahead does it.
+//! more that are present is loaded with as many behind it, as the kernel's context readahead does it. While the system is short of memory
+//! slots are withheld: their pages leave, and no others come.
 //!
 //! Owns: which pages a window holds, which leave; the windows on demand of a file.
 //! Does not own: where bytes come from, the threads that wait (`read::on_demand`).
@@ -55,6 +56,8 @@ struct State {
     entries: HashMap<usize, Entry>,
     slots: Vec<Option<usize>>,
     free: Vec<usize>,
+    /// Slots that hold nothing while the system is short of memory.
+    withheld: Vec<usize>,
     /// The slot that is emptied next.
     hand: usize,
     /// The first failure since the last that was taken.
@@ -95,6 +98,7 @@ impl DemandPages {
             entries: HashMap::new(),
             slots: vec![None; slots],
             free: (0..slots).rev().collect(),
+            withheld: Vec::new(),
             hand: 0,
             failure: None,
         };
@@ -224,6 +228,34 @@ impl DemandPages {
         state.failure.take()
     }
 
+    /// Bytes that [`DemandPages::shrink`] can give back.
+    pub(crate) fn spare_bytes(&self) -> usize {
+        self.lock().held().saturating_sub(SLOTS_MIN) * PAGE_BYTES
+    }
+
+    /// Has pages leave until this much is given back, or few are left, and none come in their place before [`DemandPages::let_grow`].
+    /// Returns how many bytes that were.
+    pub(crate) fn shrink(&self, bytes: usize) -> usize {
+        let mut state = self.lock();
+        let held = state.held();
+        let wanted = bytes.div_ceil(PAGE_BYTES).min(held.saturating_sub(SLOTS_MIN));
+        while held - state.held() < wanted {
+            self.evict(&mut state);
+        }
+        let given = held - state.held();
+        let kept = SLOTS_MIN.saturating_sub(state.held()).min(state.free.len());
+        let withheld = state.free.split_off(kept);
+        state.withheld.extend(withheld);
+        given * PAGE_BYTES
+    }
+
+    /// The system has memory again.
+    pub(crate) fn let_grow(&self) {
+        let mut state = self.lock();
+        let withheld = std::mem::take(&mut state.withheld);
+        state.free.extend(withheld);
+    }
+
     /// Makes the pages of a changed range absent. Called after the change is visible to reads of the file.
     fn forget(&self, range: ByteRange) {
         let changed = PageRange::covering(range.intersect(self.pages.bytes()));
@@ -276,12 +308,17 @@ impl DemandPages {
             if let Some(slot) = state.free.pop() {
                 return slot;
             }
-            let slots = state.slots.len();
-            let oldest = (state.hand..state.hand + EVICTED_AT_ONCE.min(slots)).map(|slot| slot % slots);
-            let pages = oldest.filter_map(|slot| state.slots[slot]).collect();
-            state.hand = (state.hand + EVICTED_AT_ONCE) % slots;
-            self.remove(state, pages);
+            self.evict(state);
         }
+    }
+
+    /// Has the pages of the next slots leave.
+    fn evict(&self, state: &mut State) {
+        let slots = state.slots.len();
+        let oldest = (state.hand..state.hand + EVICTED_AT_ONCE.min(slots)).map(|slot| slot % slots);
+        let pages = oldest.filter_map(|slot| state.slots[slot]).collect();
+        state.hand = (state.hand + EVICTED_AT_ONCE) % slots;
+        self.remove(state, pages);
     }
 
     /// Makes pages absent that have slots.
@@ -305,6 +342,11 @@ impl DemandPages {
 }
 
 impl State {
+    /// Slots with pages.
+    fn held(&self) -> usize {
+        self.slots.len() - self.free.len() - self.withheld.len()
+    }
+
     /// How many pages to load from `page` on.
     fn ahead_of(&self, page: usize) -> usize {
         let is_present = |page: &usize| matches!(self.entries.get(page), Some(Entry::Present { .. }));
@@ -337,6 +379,9 @@ impl DemandWindows {
         }
     }
 }
+
+/// Twice as many as one access loads.
+const SLOTS_MIN: usize = 2 * AHEAD_PAGES_MAX;
 
 /// 64 pages discarded one by one take 0.4 of the rate of eight threads that load at random.
 const EVICTED_AT_ONCE: usize = 64;

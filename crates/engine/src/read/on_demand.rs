@@ -98,6 +98,9 @@ impl OnDemand {
         let changes = inode.dirty.lock();
         inode.dirty.on_demand.add(&pages);
         drop(changes);
+        let shared = source.shared();
+        lock(&shared.on_demand).push(pages);
+        shared.background.note();
         Ok(OnDemand { window })
     }
 
@@ -341,6 +344,7 @@ impl Drop for OnDemand {
             return;
         }
         inode.dirty.on_demand.remove(pages);
+        lock(&source.shared().on_demand).retain(|other| !Arc::ptr_eq(other, pages));
         let mut handlers = lock(handlers);
         handlers.are_ending = true;
         let threads = std::mem::take(&mut handlers.threads);

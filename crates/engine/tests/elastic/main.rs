@@ -13,6 +13,7 @@ mod first;
 mod neighbours;
 mod sudden;
 mod taker;
+mod windows;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
