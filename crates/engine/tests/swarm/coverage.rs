@@ -19,6 +19,7 @@ pub(crate) enum Reached {
     ManyRead,
     MutationFailed,
     MutationDropped,
+    DurableOnDisk,
     DroppedInPart,
     DroppedUndone,
     SyncFailed,
@@ -62,7 +63,7 @@ pub(crate) enum Reached {
 }
 
 impl Reached {
-    const ALL: [Reached; 47] = [
+    const ALL: [Reached; 48] = [
         Reached::ReadWaited,
         Reached::MutationWaited,
         Reached::SyncWaited,
@@ -72,6 +73,7 @@ impl Reached {
         Reached::ManyRead,
         Reached::MutationFailed,
         Reached::MutationDropped,
+        Reached::DurableOnDisk,
         Reached::DroppedInPart,
         Reached::DroppedUndone,
         Reached::SyncFailed,

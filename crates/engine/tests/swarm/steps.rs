@@ -41,11 +41,17 @@ pub(crate) struct Place {
 pub(crate) enum Work {
     Read(Span),
     View(Span),
-    /// So many items from the beginning.
+    /// This many items from the beginning.
     Stream(usize),
+    /// By a reader.
+    ReadInOrder(Span),
     /// The last number decides the bytes.
     Write(Span, u64),
+    /// By a writer, in three pieces.
+    WriteInOrder(Span, u64),
     Append(usize, u64),
+    /// Appends, and syncs.
+    AppendDurable(usize, u64),
     SetLength(u64),
     SyncData,
     SyncAll,
@@ -264,7 +270,10 @@ impl Draw {
 
     fn work(&mut self) -> Work {
         let span = self.span();
-        match self.rng.below(24) {
+        match self.rng.below(27) {
+            24 => Work::ReadInOrder(span),
+            25 => Work::WriteInOrder(span, self.rng.next_u64()),
+            26 => Work::AppendDurable(span.length.max(1), self.rng.next_u64()),
             0..=4 => Work::Read(span),
             5..=6 => Work::View(span),
             7 => Work::Stream(1 + self.rng.below(3) as usize),

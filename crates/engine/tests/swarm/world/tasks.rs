@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use futures_util::StreamExt;
+use futures_util::{AsyncReadExt, AsyncWriteExt, StreamExt};
 use headwater::{Caching, File, OpenOptions, View};
 use headwater_testkit::Pattern;
 
@@ -43,8 +43,8 @@ pub(super) enum Woken {
 pub(super) enum Done {
     Bytes(Outcome<Vec<u8>>),
     View(headwater::Result<View>),
-    Appended(headwater::Result<u64>),
-    Nothing(headwater::Result<()>),
+    Appended(Outcome<u64>),
+    Nothing(Outcome),
 }
 
 impl World {
@@ -72,9 +72,9 @@ impl World {
         self.poll_nth(self.tasks.len() - 1)?;
         if self.tasks.last().is_some_and(|task| Arc::ptr_eq(&task.alarm, &alarm)) {
             self.coverage.note(match work {
-                Work::Read(_) | Work::View(_) | Work::Stream(_) => Reached::ReadWaited,
-                Work::Write(..) | Work::Append(..) | Work::SetLength(_) => Reached::MutationWaited,
-                Work::SyncData | Work::SyncAll | Work::Flush => Reached::SyncWaited,
+                _ if work.reads() => Reached::ReadWaited,
+                _ if work.changes() => Reached::MutationWaited,
+                _ => Reached::SyncWaited,
             });
         }
         Ok(())
@@ -226,7 +226,13 @@ impl World {
                 let end_bytes = target.versions.end_before();
                 target.versions.finish();
                 self.note_change(task.file);
-                if at == end_bytes { Ok(()) } else { Err(format!("appended at {at}, not {end_bytes}")) }
+                if at != end_bytes {
+                    return Err(format!("appended at {at}, not {end_bytes}"));
+                }
+                match task.work {
+                    Work::AppendDurable(length, fill) => self.check_durable(task.file, at, length, fill),
+                    _ => Ok(()),
+                }
             }
             Done::Nothing(Ok(())) if task.work.changes() => {
                 target.versions.finish();
@@ -242,6 +248,18 @@ impl World {
                 self.forgive(has_failed, Reached::SyncFailed, &error)
             }
         }
+    }
+
+    /// What a durable append has left on disk.
+    fn check_durable(&mut self, file: usize, at: u64, length: usize, fill: u64) -> Outcome {
+        if self.windows.iter().any(|window| window.file == file) {
+            // It may have changed the bytes since.
+            return Ok(());
+        }
+        self.coverage.note(Reached::DurableOnDisk);
+        let disk = fs::read(&self.targets[file].path).map_err(text)?;
+        let is_there = disk.get(at as usize..at as usize + length) == Some(&contents(length, fill)[..]);
+        if is_there { Ok(()) } else { Err(format!("{length} bytes at {at} are not on disk")) }
     }
 
     /// What a sync that began then has left on disk.
@@ -321,22 +339,47 @@ impl Target {
                     Done::Bytes(Ok(all))
                 })
             }
+            Work::ReadInOrder(Span { offset_bytes, length }) => {
+                let mut reader = file.async_reader().starting_at(offset_bytes).take(length as u64);
+                Box::pin(async move {
+                    let mut all = Vec::new();
+                    let read = reader.read_to_end(&mut all).await;
+                    Done::Bytes(read.map(|_| all).map_err(text))
+                })
+            }
             Work::Write(Span { offset_bytes, length }, fill) => {
                 let bytes = contents(length, fill);
                 self.versions.begin(|file| overwrite(file, offset_bytes as usize, &bytes));
-                let writing = file.write_all_at_async(bytes, offset_bytes);
-                Box::pin(async { Done::Nothing(writing.await) })
+                nothing(file.write_all_at_async(bytes, offset_bytes))
+            }
+            Work::WriteInOrder(Span { offset_bytes, length }, fill) => {
+                let bytes = contents(length, fill);
+                self.versions.begin(|file| overwrite(file, offset_bytes as usize, &bytes));
+                let mut writer = file.async_writer().starting_at(offset_bytes);
+                Box::pin(async move {
+                    for piece in bytes.chunks(length / 3 + 1) {
+                        if let Err(error) = writer.write_all(piece).await {
+                            return Done::Nothing(Err(text(error)));
+                        }
+                    }
+                    Done::Nothing(writer.into_inner().await.map(drop).map_err(text))
+                })
             }
             Work::Append(length, fill) => {
                 let bytes = contents(length, fill);
                 self.versions.begin(|file| file.extend_from_slice(&bytes));
                 let appending = file.append_async(bytes);
-                Box::pin(async { Done::Appended(appending.await) })
+                Box::pin(async { Done::Appended(appending.await.map_err(text)) })
+            }
+            Work::AppendDurable(length, fill) => {
+                let bytes = contents(length, fill);
+                self.versions.begin(|file| file.extend_from_slice(&bytes));
+                let appending = file.append_durable_async(bytes);
+                Box::pin(async { Done::Appended(appending.await.map_err(text)) })
             }
             Work::SetLength(length_bytes) => {
                 self.versions.begin(|file| file.resize(length_bytes as usize, 0));
-                let cutting = file.set_len_async(length_bytes);
-                Box::pin(async { Done::Nothing(cutting.await) })
+                nothing(file.set_len_async(length_bytes))
             }
             Work::SyncData => nothing(file.sync_data_async()),
             Work::SyncAll => nothing(file.sync_all_async()),
@@ -348,22 +391,29 @@ impl Target {
 fn nothing(
     work: impl Future<Output = headwater::Result<()>> + Send + 'static,
 ) -> Pin<Box<dyn Future<Output = Done> + Send>> {
-    Box::pin(async { Done::Nothing(work.await) })
+    Box::pin(async { Done::Nothing(work.await.map_err(text)) })
 }
 
 impl Work {
     pub(super) fn changes(self) -> bool {
-        matches!(self, Work::Write(..) | Work::Append(..) | Work::SetLength(_))
+        matches!(
+            self,
+            Work::Write(..)
+                | Work::WriteInOrder(..)
+                | Work::Append(..)
+                | Work::AppendDurable(..)
+                | Work::SetLength(_)
+        )
     }
 
     pub(super) fn reads(self) -> bool {
-        matches!(self, Work::Read(_) | Work::View(_) | Work::Stream(_))
+        matches!(self, Work::Read(_) | Work::View(_) | Work::Stream(_) | Work::ReadInOrder(_))
     }
 
     /// The bytes that it reads, of which so many were there.
     pub(super) fn range(self, found: usize) -> (u64, usize) {
         match self {
-            Work::Read(span) | Work::View(span) => (span.offset_bytes, span.length),
+            Work::Read(span) | Work::View(span) | Work::ReadInOrder(span) => (span.offset_bytes, span.length),
             _ => (0, found),
         }
     }
