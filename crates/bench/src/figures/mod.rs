@@ -75,7 +75,7 @@ struct Chapter {
 type Source = (&'static str, bool, fn(&Options, &Path) -> Vec<String>);
 
 /// In the order of the document.
-const SOURCES: [Source; 10] = [
+const SOURCES: [Source; 12] = [
     ("bars", false, |options, file| {
         let [shrink, rounds] =
             [8192 / options.mib.min(8192), u64::from(options.rounds)].map(|number| number.to_string());
@@ -103,6 +103,16 @@ const SOURCES: [Source; 10] = [
     ("windows", false, |options, _| {
         let dir = options.dir.display().to_string();
         words(["windows", "--dir", &dir, "--rounds", &options.rounds.to_string()])
+    }),
+    // From one small read at a time to few large ones without a copy.
+    ("scan", true, |options, file| {
+        let mut arguments = suite("scan", options, file);
+        arguments.extend(words(["--only", "step-4k-1,step-4k-ahead,step-4k-ahead-lent,step-512k-5"]));
+        arguments
+    }),
+    ("alignment", true, |options, _| {
+        let dir = options.dir.display().to_string();
+        words(["bench", "alignment", "--dir", &dir, "--rounds", &options.rounds.to_string()])
     }),
     ("readahead", true, |options, file| suite("readahead", options, file)),
     ("random", true, |options, file| suite("random", options, file)),

@@ -152,11 +152,12 @@ fn compare((arm, right): &(Arm, u64), sum: u64) -> io::Result<()> {
     Err(io::Error::other(format!("read other bytes than {name}: their sum is {sum}, not {right}")))
 }
 
-/// Nowhere slower than the best of them.
+/// Nowhere slower than the best of them; than Glommio with a thread for each processor, faster.
 fn promises(row: Row) -> [Promise; 2] {
     let (rate, cpu) = row.judged();
+    let least = if row.is_by_core() { 1.05 } else { 1.0 };
     [
-        contest::ratio(row.id(), "headwater*", "*", rate, Limit::AtLeast(1.0)),
+        contest::ratio(row.id(), "headwater*", "*", rate, Limit::AtLeast(least)),
         contest::shown(row.id(), "headwater*", "*", cpu),
     ]
 }

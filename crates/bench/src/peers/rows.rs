@@ -155,6 +155,11 @@ impl Row {
         Row::value_variants().iter().copied()
     }
 
+    /// Whether each processor has a thread and an engine or executor of its own.
+    pub(super) fn is_by_core(self) -> bool {
+        matches!(self, Row::CoreScan | Row::CoreRandom | Row::CoresScan | Row::CoresRandom)
+    }
+
     /// As on the command line.
     pub(super) fn id(self) -> &'static str {
         match self {
