@@ -2,22 +2,26 @@
 //!
 //! ```text
 //!   without --preserve: permissions less the umask
-//!   with it, each as it is wanted: owner ─► permissions ─► extended attributes, access control lists among them ─► times, last
+//!   with it, each as it is wanted: owner ─► inherited access control lists go ─► permissions ─► extended attributes, the source's
+//!   access control lists among them ─► times, last
 //! ```
 //!
 //! Owns: which attributes a copy gets.
 //! Does not own: its contents, its name.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::{File, FileTimes, Metadata, Permissions};
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::OnceLock;
 
 use headwater::ring::{FileKind, OpenFile};
-use rustix::fs::{AtFlags, CWD, Mode, Timespec, Timestamps, XattrFlags, fgetxattr, flistxattr, fsetxattr};
+use rustix::fs::{
+    AtFlags, CWD, Mode, Timespec, Timestamps, XattrFlags, fgetxattr, flistxattr, fremovexattr, fsetxattr,
+    lgetxattr, llistxattr, lremovexattr, lsetxattr,
+};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 
@@ -71,6 +75,7 @@ impl Kept {
 /// # Errors
 /// What the system calls report.
 pub(super) fn set_on_directory(
+    source: &File,
     metadata: &Metadata,
     target: &File,
     is_new: bool,
@@ -81,10 +86,12 @@ pub(super) fn set_on_directory(
         give(metadata, target)?;
     }
     if kept.mode {
+        Holder::Open(target.as_fd()).remove_lists()?;
         target.set_permissions(Permissions::from_mode(bits))?;
     } else if is_new {
         target.set_permissions(Permissions::from_mode(bits & !mask()))?;
     }
+    copy_extended(Holder::Open(source.as_fd()), Holder::Open(target.as_fd()), kept)?;
     if kept.timestamps { target.set_times(times(metadata)?) } else { Ok(()) }
 }
 
@@ -92,7 +99,7 @@ pub(super) fn set_on_directory(
 ///
 /// # Errors
 /// What the system calls report.
-pub(super) fn set_on_node(metadata: &Metadata, target: &Path, kept: Kept) -> io::Result<()> {
+pub(super) fn set_on_node(source: &Path, metadata: &Metadata, target: &Path, kept: Kept) -> io::Result<()> {
     if kept.ownership {
         let ids = (Some(Uid::from_raw(metadata.uid())), Some(Gid::from_raw(metadata.gid())));
         match rustix::fs::chownat(CWD, target, ids.0, ids.1, AtFlags::SYMLINK_NOFOLLOW) {
@@ -101,8 +108,10 @@ pub(super) fn set_on_node(metadata: &Metadata, target: &Path, kept: Kept) -> io:
         }
     }
     if kept.mode && !metadata.is_symlink() {
+        Holder::Named(target).remove_lists()?;
         std::fs::set_permissions(target, Permissions::from_mode(metadata.mode() & PERMISSION_BITS))?;
     }
+    copy_extended(Holder::Named(source), Holder::Named(target), kept)?;
     if kept.timestamps {
         let time = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec };
         let times = Timestamps {
@@ -142,11 +151,12 @@ pub(super) fn preserve(source: &OpenFile, metadata: &Metadata, target: &File, ke
     if kept.mode {
         let is_same_owner = target.metadata().is_ok_and(|copy| owners(&copy) == owners(metadata));
         let is_whole = source.kind() == FileKind::Regular && is_same_owner;
+        Holder::Open(target.as_fd()).remove_lists()?;
         let bits = if is_whole { metadata.mode() & ALL_BITS } else { mode(source, metadata) };
         target.set_permissions(Permissions::from_mode(bits))?;
     }
     if source.kind() == FileKind::Regular {
-        copy_extended(source.buffered(), target, kept)?;
+        copy_extended(Holder::Open(source.buffered()), Holder::Open(target.as_fd()), kept)?;
     }
     if kept.timestamps { target.set_times(times(metadata)?) } else { Ok(()) }
 }
@@ -173,11 +183,60 @@ pub(super) fn mask() -> u32 {
     })
 }
 
-fn copy_extended(source: BorrowedFd<'_>, target: &File, kept: Kept) -> io::Result<()> {
+/// What has extended attributes.
+#[derive(Clone, Copy)]
+enum Holder<'a> {
+    Open(BorrowedFd<'a>),
+    /// Not followed if it is a symbolic link.
+    Named(&'a Path),
+}
+
+impl Holder<'_> {
+    fn list(self, buffer: &mut [u8]) -> rustix::io::Result<usize> {
+        match self {
+            Holder::Open(file) => flistxattr(file, buffer),
+            Holder::Named(path) => llistxattr(path, buffer),
+        }
+    }
+
+    fn get(self, name: &CStr, buffer: &mut [u8]) -> rustix::io::Result<usize> {
+        match self {
+            Holder::Open(file) => fgetxattr(file, name, buffer),
+            Holder::Named(path) => lgetxattr(path, name, buffer),
+        }
+    }
+
+    fn set(self, name: &CStr, value: &[u8]) -> rustix::io::Result<()> {
+        match self {
+            Holder::Open(file) => fsetxattr(file, name, value, XattrFlags::empty()),
+            Holder::Named(path) => lsetxattr(path, name, value, XattrFlags::empty()),
+        }
+    }
+
+    /// Removes the access control lists that the directory has given it: they would let in what the source keeps out.
+    fn remove_lists(self) -> io::Result<()> {
+        for name in [c"system.posix_acl_access", c"system.posix_acl_default"] {
+            let removed = match self {
+                Holder::Open(file) => fremovexattr(file, name),
+                Holder::Named(path) => lremovexattr(path, name),
+            };
+            match removed {
+                // None is there, or can be.
+                Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => {}
+                // Only directories have default lists.
+                Err(Errno::ACCESS | Errno::PERM | Errno::INVAL) if name == c"system.posix_acl_default" => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn copy_extended(source: Holder<'_>, target: Holder<'_>, kept: Kept) -> io::Result<()> {
     if !kept.mode && !kept.xattr {
         return Ok(());
     }
-    let names = match whole(|buffer| flistxattr(source, buffer)) {
+    let names = match whole(|buffer| source.list(buffer)) {
         // A file system that has none.
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
         names => names?,
@@ -188,8 +247,7 @@ fn copy_extended(source: BorrowedFd<'_>, target: &File, kept: Kept) -> io::Resul
             continue;
         }
         let name = CString::from_vec_with_nul(name.to_vec()).map_err(|_| Errno::INVAL)?;
-        let copied = whole(|buffer| fgetxattr(source, &name, buffer))
-            .and_then(|value| fsetxattr(target, &name, &value, XattrFlags::empty()));
+        let copied = whole(|buffer| source.get(&name, buffer)).and_then(|value| target.set(&name, &value));
         match copied {
             // Taken away meanwhile.
             Ok(()) | Err(Errno::NODATA) => {}

@@ -43,6 +43,7 @@ impl Entry {
             return Ok(());
         }
         let [from, to] = [&self.source, &self.destination].map(|path| path.quote().to_string());
-        output::print(&format!("{from} -> {to}\n"))
+        let how = if self.in_place { " (written in place)" } else { "" };
+        output::print(&format!("{from} -> {to}{how}\n"))
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn copy(copier: &mut Copier<'_>, path: &Path, shown: PathBuf) -> Resu
         file.sync_all().map_err(failed)?;
     }
     copier.name(&destination, unfinished).map_err(failed)?;
-    attributes::set_on_node(&metadata, destination.path(), copier.kept).map_err(failed)?;
+    attributes::set_on_node(path, &metadata, destination.path(), copier.kept).map_err(failed)?;
     copier.note_made(destination.shown, &metadata);
     Ok(())
 }

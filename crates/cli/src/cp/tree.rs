@@ -84,8 +84,9 @@ impl<'a, 'b> Walk<'a, 'b> {
         self.copier.depth -= 1;
         let kept = self.copier.kept;
         let made = if is_new || kept.is_any() {
-            File::open(target)
-                .and_then(|file| attributes::set_on_directory(metadata, &file, is_new, kept))
+            File::open(source)
+                .and_then(|from| Ok((from, File::open(target)?)))
+                .and_then(|(from, to)| attributes::set_on_directory(&from, metadata, &to, is_new, kept))
                 .map_err(|error| failed_to_write(target, &error))
         } else {
             Ok(())
@@ -133,7 +134,11 @@ impl<'a, 'b> Walk<'a, 'b> {
             return Err(format!("failed to copy {from}: {to} is the same file"));
         }
         let made = match self.make_once(source, target, metadata) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !target.is_dir() => {
+            // A link to a directory is none.
+            Err(error)
+                if error.kind() == io::ErrorKind::AlreadyExists
+                    && fs::symlink_metadata(target).is_ok_and(|found| !found.is_dir()) =>
+            {
                 put_in_place(target, |name| self.make_once(source, name, metadata))
             }
             made => made,
@@ -151,7 +156,7 @@ impl<'a, 'b> Walk<'a, 'b> {
             return fs::hard_link(copy, target);
         }
         self.make_new(source, target, metadata)?;
-        attributes::set_on_node(metadata, target, self.copier.kept)
+        attributes::set_on_node(source, metadata, target, self.copier.kept)
     }
 
     fn make_new(&self, source: &Path, target: &Path, metadata: &Metadata) -> io::Result<()> {
@@ -175,15 +180,17 @@ fn leads_to(source: &Path, metadata: &Metadata, target: &Path) -> bool {
     [Some(metadata), end.as_ref()].into_iter().flatten().any(|found| id(found) == id(&existing))
 }
 
-/// Whether the target is, or will be, somewhere in a directory.
+/// Whether the target is, or will be, somewhere in a directory, also by another name of it (a bind mount).
 fn is_within(source: &Path, target: &Path) -> bool {
-    let is_directory = fs::symlink_metadata(source).is_ok_and(|metadata| metadata.is_dir());
+    let found = fs::symlink_metadata(source).ok().filter(Metadata::is_dir);
     let existing = target.ancestors().find_map(|parent| match parent.as_os_str().is_empty() {
         true => fs::canonicalize(".").ok(),
         false => fs::canonicalize(parent).ok(),
     });
-    let source = fs::canonicalize(source).ok().filter(|_| is_directory);
-    source.zip(existing).is_some_and(|(source, existing)| existing.starts_with(source))
+    found.zip(existing).is_some_and(|(source, existing)| {
+        let is_source = |parent: &Path| fs::metadata(parent).is_ok_and(|parent| id(&parent) == id(&source));
+        existing.ancestors().any(is_source)
+    })
 }
 
 fn failed_to_write(target: &Path, error: &io::Error) -> String {

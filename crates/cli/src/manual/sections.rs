@@ -22,7 +22,7 @@ pub(super) fn exit_status(called: &str) -> Terms {
         ),
         "cp" => (
             "Every file was copied, or left out as an option asks.",
-            "A file was not copied; its destination is as it was, or not there.",
+            "A file was not copied; its destination is as it was, or not there, but for one that was written in place.",
         ),
         "stat" => ("Every file was looked at.", "A file could not be looked at."),
         "doctor" => (

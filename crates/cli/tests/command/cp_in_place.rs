@@ -103,8 +103,10 @@ fn a_file_that_is_a_mount_point() {
         other => return skip(format!("no bind mounts: {other:?}")),
     }
     let output = run(&["cp", utf8(&from), utf8(&to)]);
+    let told = run(&["cp", "-v", utf8(&from), utf8(&to)]);
     assert!(Command::new("umount").arg(&to).status().unwrap().success());
     assert_copied(&output, &below, 5000, "a mount point");
+    assert!(text(&told.stdout).ends_with(" (written in place)\n"), "{}", text(&told.stdout));
     assert_eq!(fs::read(&to).unwrap(), b"old");
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 3);
 }
