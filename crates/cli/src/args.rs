@@ -68,11 +68,17 @@ pub(crate) enum Command {
     /// Print a script with which a shell completes commands and options.
     #[command(after_help = crate::manual::COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArguments),
+    #[command(skip)]
+    Internal(Internal),
+}
+
+/// What this program starts itself with. Help, suggestions and completions know nothing of it.
+#[derive(Parser, Debug)]
+#[command(name = "headwater")]
+pub(crate) enum Internal {
     /// Measures one row of a benchmark; `bench` starts it as a child process.
-    #[command(hide = true)]
     BenchRow(RowArguments),
     /// Removes an unfinished copy, or the cgroup of a measurement, if its parent process ends.
-    #[command(hide = true)]
     CpGuard(GuardArguments),
 }
 
@@ -92,10 +98,12 @@ pub(crate) fn parse() -> Result<Command, ExitCode> {
     if let Some(command) = plain(std::env::args_os().skip(1)) {
         return Ok(command);
     }
-    match Arguments::try_parse() {
-        Ok(arguments) => Ok(arguments.command),
-        Err(error) => Err(answer(&error)),
-    }
+    let first = std::env::args_os().nth(1).unwrap_or_default();
+    let parsed = match first.to_str() {
+        Some("bench-row" | "cp-guard") => Internal::try_parse().map(Command::Internal),
+        _ => Arguments::try_parse().map(|arguments| arguments.command),
+    };
+    parsed.map_err(|error| answer(&error))
 }
 
 /// `cat` or `cp` with paths and without options. To define all commands and options to clap takes longer than to copy a small
@@ -152,7 +160,7 @@ fn missing_option(error: &clap::Error, command: Option<&str>) -> Option<&'static
     (error.kind() == ErrorKind::UnknownArgument).then_some(*hint)
 }
 
-const OPTIONS_OF_GNU: [(&str, &[&str], &str); 5] = [
+const OPTIONS_OF_GNU: [(&str, &[&str], &str); 17] = [
     ("cp", &["-L", "-H", "--dereference"], "without -r, -d and -P symbolic links are followed"),
     ("cp", &["-i", "--interactive", "-u", "--update"], "-n leaves destinations that exist as they are"),
     ("cp", &["-l", "--link", "-s", "--symbolic-link"], "ln makes links; --reflink always shares blocks"),
@@ -161,6 +169,42 @@ const OPTIONS_OF_GNU: [(&str, &[&str], &str); 5] = [
         "cp",
         &["-b", "--backup", "-S", "--suffix"],
         "the old file stays whole until the copy takes its place; rename it before to keep it",
+    ),
+    (
+        "cp",
+        &["--parents"],
+        "-r copies a directory with its name; make the directories before it with mkdir -p",
+    ),
+    ("cp", &["--remove-destination"], "a copy takes the place of the old file anyway, once it is whole"),
+    (
+        "cp",
+        &["--no-preserve"],
+        "nothing is kept without -p, -a or --preserve, which takes a list of what to keep",
+    ),
+    ("cp", &["-x", "--one-file-system"], "all file systems below a directory are copied"),
+    ("cp", &["-Z", "--context"], "--preserve=xattr keeps a security context"),
+    ("cp", &["--attributes-only"], "chmod, chown and touch --reference set attributes alone"),
+    (
+        "cp",
+        &["--copy-contents", "--strip-trailing-slashes"],
+        "without -r FIFOs and links are copied as what they lead to",
+    ),
+    ("cp", &["--debug", "-g", "--progress-bar"], "-v names each copy, --json says how it was made"),
+    ("scan", &["-c"], "--check LIST compares"),
+    (
+        "scan",
+        &["-b", "--binary", "--text", "-w", "--warn", "--strict"],
+        "files are always read as they are, and a line that is no sum is an error",
+    ),
+    (
+        "scan",
+        &["--tag"],
+        "--check reads lists with tags; --hash with --json names the algorithm in what is written",
+    ),
+    (
+        "stat",
+        &["-c", "--format", "--printf", "-f", "--file-system", "-t", "--terse", "-L"],
+        "--json is for programs; the stat of coreutils shows inodes",
     ),
 ];
 

@@ -33,7 +33,7 @@ mod tune;
 
 use std::process::ExitCode;
 
-use args::{Command, parse};
+use args::{Command, Internal, parse};
 
 /// Runs the command that the process was started with, and returns its exit code.
 pub fn run() -> ExitCode {
@@ -52,7 +52,7 @@ pub fn run() -> ExitCode {
         Command::Trace(arguments) => trace::run(&arguments),
         Command::Man(arguments) => manual::run_man(&arguments, args::definition()),
         Command::Completions(arguments) => manual::run_completions(&arguments, args::definition()),
-        Command::BenchRow(arguments) => bench::run_row(&arguments),
-        Command::CpGuard(arguments) => cp::run_guard(&arguments.path),
+        Command::Internal(Internal::BenchRow(arguments)) => bench::run_row(&arguments),
+        Command::Internal(Internal::CpGuard(arguments)) => cp::run_guard(&arguments.path),
     }
 }

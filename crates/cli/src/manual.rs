@@ -35,12 +35,16 @@ pub(crate) struct CompletionsArguments {
 pub(crate) const MAN_EXAMPLES: &str = "\
 Examples:
   headwater man cat | man -l -              read the page of a command
+  mkdir -p ~/.local/share/man/man1
   headwater man --dir ~/.local/share/man/man1";
 
 pub(crate) const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
+  mkdir -p ~/.local/share/bash-completion/completions
   headwater completions bash > ~/.local/share/bash-completion/completions/headwater
-  headwater completions zsh > ~/.zfunc/_headwater
+  mkdir -p ~/.zfunc
+  headwater completions zsh > ~/.zfunc/_headwater      for a shell with fpath+=~/.zfunc before compinit
+  mkdir -p ~/.config/fish/completions
   headwater completions fish > ~/.config/fish/completions/headwater.fish";
 
 /// `definition` is that of the whole command line.
@@ -60,7 +64,7 @@ pub(crate) fn run_completions(arguments: &CompletionsArguments, definition: Comm
     exit_code(output::print(&String::from_utf8_lossy(&text)))
 }
 
-/// The command line as users see it: hidden commands are left out, names are whole (`headwater-bench-scan`).
+/// The command line as users see it: names are whole (`headwater-bench-scan`).
 fn whole(definition: Command) -> Command {
     let mut command = definition.disable_help_subcommand(true);
     command.build();
@@ -69,7 +73,8 @@ fn whole(definition: Command) -> Command {
 
 fn find<'a>(whole: &'a Command, names: &[String]) -> Result<&'a Command, String> {
     names.iter().try_fold(whole, |command, name| {
-        visible(command)
+        command
+            .get_subcommands()
             .find(|sub| sub.get_name() == name)
             .ok_or_else(|| format!("there is no command `{} {name}` (see headwater --help)", called(command)))
     })
@@ -78,11 +83,7 @@ fn find<'a>(whole: &'a Command, names: &[String]) -> Result<&'a Command, String>
 fn write_all(dir: &Path, command: &Command) -> Result<(), String> {
     let path = dir.join(format!("{}.1", called(command).replace(' ', "-")));
     output::write_file(&path, &page(command))?;
-    visible(command).try_for_each(|sub| write_all(dir, sub))
-}
-
-fn visible(command: &Command) -> impl Iterator<Item = &Command> {
-    command.get_subcommands().filter(|sub| !sub.is_hide_set())
+    command.get_subcommands().try_for_each(|sub| write_all(dir, sub))
 }
 
 /// The name of a command with its parents, such as `headwater bench scan`.
@@ -103,7 +104,11 @@ fn page(command: &Command) -> String {
         .and_then(|()| man.render_description_section(&mut text))
         .and_then(|()| man.render_options_section(&mut text))
         .and_then(|()| {
-            if visible(command).next().is_some() { man.render_subcommands_section(&mut text) } else { Ok(()) }
+            if command.get_subcommands().next().is_some() {
+                man.render_subcommands_section(&mut text)
+            } else {
+                Ok(())
+            }
         });
     written.expect("a vector takes all bytes");
     let mut own = Roff::new();

@@ -42,5 +42,5 @@ pub use section::{
     Bar, Bars, Curve, Curves, Figure, HeatMap, Line, Lines, Media, Method, Section, Table, sentence,
 };
 pub use statistics::Summary;
-pub use table::{Column, Shown};
+pub use table::{Column, Shown, terminal_width};
 pub use verdict::{Comparison, Limit, Verdict};

@@ -196,7 +196,7 @@ fn parts(widths: &[usize], width: usize) -> Vec<std::ops::Range<usize>> {
 const SPACE: usize = 2;
 
 /// Of standard output; `None` where it is no terminal. `COLUMNS` says otherwise, as for `ls` and `ps`.
-pub(crate) fn terminal_width() -> Option<usize> {
+pub fn terminal_width() -> Option<usize> {
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     if let Some(columns) = columns.filter(|columns| *columns > 0) {
         return Some(columns);

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use headwater_measure::terminal_width;
 use os_display::Quotable;
 use serde::Serialize;
 
@@ -106,9 +107,11 @@ impl Fact {
         let parts = [Some(&self.found), self.follows.as_ref(), self.mend.as_ref()]
             .into_iter()
             .zip(["", "", "mend: "]);
+        let width = terminal_width().unwrap_or(usize::MAX);
+        let columns = width.saturating_sub(HEAD_COLUMNS).clamp(TEXT_COLUMNS_MIN, TEXT_COLUMNS);
         let mut lines = Vec::new();
         for (part, label) in parts.filter_map(|(part, label)| Some((part?, label))) {
-            lines.extend(folded(&format!("{label}{part}"), TEXT_COLUMNS));
+            lines.extend(folded(&format!("{label}{part}"), columns));
         }
         let head = |(index, line)| match index {
             0 => format!("  {verdict:<9}{:<13}{line}", self.name),
@@ -138,8 +141,14 @@ fn folded(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-/// With verdict and name, 80.
+/// Verdict and name.
+const HEAD_COLUMNS: usize = 24;
+
+/// With these, 80.
 const TEXT_COLUMNS: usize = 56;
+
+/// A narrower terminal breaks words anyway.
+const TEXT_COLUMNS_MIN: usize = 20;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

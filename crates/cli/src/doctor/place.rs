@@ -103,7 +103,10 @@ fn readahead(storage: &Storage) -> Option<Fact> {
 fn profile(path: &Path, device: &Device) -> Fact {
     let advice = || format!("headwater tune {}", path.maybe_quote());
     let Some(file) = Profiles::Default.path() else {
-        return Fact::good("profile", "none: there is no home directory to keep it in");
+        let is_off = std::env::var_os("HEADWATER_PROFILES").is_some_and(|value| value == "off");
+        let why =
+            if is_off { "HEADWATER_PROFILES is off" } else { "there is no home directory to keep it in" };
+        return Fact::good("profile", format!("none: {why}"));
     };
     match StoredProfiles::load(&file) {
         Ok(stored) => match device.key.as_ref().and_then(|key| stored.profiles.get(key)) {
@@ -119,6 +122,6 @@ fn profile(path: &Path, device: &Device) -> Fact {
             format!("{} cannot be used: {error}", file.maybe_quote()),
             "the defaults are used",
         )
-        .mended_by(advice()),
+        .mended_by(format!("remove that file, then {}", advice())),
     }
 }

@@ -48,6 +48,15 @@ impl Algorithm {
         }
     }
 
+    /// Algorithms that this command does not have, and whose sums look the same.
+    pub(super) fn confused_with(self) -> &'static str {
+        match self {
+            Algorithm::Blake3 | Algorithm::Sha256 => "BLAKE2 or SHA3-256",
+            Algorithm::Xxh3 => "MD5",
+            Algorithm::Crc32c => "CRC-32",
+        }
+    }
+
     /// The name for people.
     pub(super) fn name(self) -> &'static str {
         match self {

@@ -89,6 +89,13 @@ fn check(arguments: &ScanFilesArguments) -> Result<bool, String> {
         );
         warn(totals.failed_files, "listed file could not be read", "listed files could not be read");
         warn(totals.mismatched_files, "sum does NOT agree", "sums do NOT agree");
+        if totals.mismatched_files > 0 && totals.mismatched_files == totals.files {
+            let name = algorithm.name();
+            complain(format_args!(
+                "warning: none agrees: the sums may be of another algorithm than {name} with as many digits, such as {}",
+                algorithm.confused_with()
+            ));
+        }
     }
     Ok(totals.is_success() && totals.files > 0 && faults.unusable.is_empty())
 }

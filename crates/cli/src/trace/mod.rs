@@ -57,8 +57,7 @@ fn caches(arguments: &ReplayArguments) -> Vec<Cache> {
 
 /// The trace is read once: every batch goes through one cache after the other.
 fn replay(requests: &mut Requests, caches: &mut [Cache]) -> Result<(), String> {
-    let progress = ProgressBar::new(requests.length_bytes())
-        .with_style(progress::style("{bar:30} {bytes} of {total_bytes}, {eta} left"));
+    let progress = ProgressBar::new(requests.length_bytes()).with_style(progress::style(progress::BYTES));
     let mut batch: Vec<Request> = Vec::with_capacity(BATCH);
     loop {
         batch.clear();

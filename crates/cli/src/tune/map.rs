@@ -22,22 +22,35 @@ impl Style {
     }
 }
 
-/// A line for each size; columns are depths; dots where nothing was measured; brackets around the choice.
-pub(super) fn map(grid: &Grid, style: Style) -> Vec<String> {
+/// A line for each size; columns are depths; dots where nothing was measured; brackets around the choice. What is wider than `width`
+/// characters goes on below.
+pub(super) fn map(grid: &Grid, style: Style, width: Option<usize>) -> Vec<String> {
+    let fitting = width.map_or(grid.depths.len(), |width| width.saturating_sub(HEAD_COLUMNS) / CELL_COLUMNS);
+    let columns: Vec<usize> = (0..grid.depths.len()).collect();
+    columns.chunks(fitting.max(1)).flat_map(|columns| part(grid, style, columns)).collect()
+}
+
+/// These columns.
+fn part(grid: &Grid, style: Style, columns: &[usize]) -> Vec<String> {
     let rows = grid.rows();
     let highest = rows.iter().flatten().flatten().copied().fold(0.0, f64::max);
-    let depths: String = grid.depths.iter().map(|depth| format!("{depth:>7}    ")).collect();
+    let depths: String = columns.iter().map(|&column| format!("{:>7}    ", grid.depths[column])).collect();
     let mut lines = vec![format!("  {:>9}{}", "", depths.trim_end())];
     for (row, (size, rates)) in grid.sizes_bytes.iter().zip(&rows).enumerate() {
-        let cell = |(column, rate): (usize, &Option<f64>)| {
+        let cell = |&column: &usize| {
             let is_chosen = grid.chosen_at() == Some((row, column));
-            cell_text(*rate, highest, if is_chosen { ("[", "]") } else { (" ", " ") }, style)
+            cell_text(rates[column], highest, if is_chosen { ("[", "]") } else { (" ", " ") }, style)
         };
-        let cells: String = rates.iter().enumerate().map(cell).collect();
+        let cells: String = columns.iter().map(cell).collect();
         lines.push(format!("  {:>9}{}", readable(*size), cells.trim_end()));
     }
     lines
 }
+
+/// Of the size, and the space before it.
+const HEAD_COLUMNS: usize = 11;
+
+const CELL_COLUMNS: usize = 11;
 
 /// A cell, eleven columns wide.
 fn cell_text(rate: Option<f64>, highest: f64, (open, close): (&str, &str), style: Style) -> String {
@@ -108,12 +121,16 @@ mod tests {
     /// Goal: every cell in its place, unmeasured ones as dots, the choice in brackets, no codes without colours.
     #[test]
     fn cells_are_where_they_belong() {
-        let lines = map(&grid(), Style::Plain);
+        let lines = map(&grid(), Style::Plain, None);
         let words: Vec<Vec<&str>> = lines.iter().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(words[0], ["1", "2"]);
         assert_eq!(words[1], ["4", "KiB", "∙∙", "5.0", "·"]);
         assert_eq!(words[2], ["8", "KiB", "▒▒", "60", "[██", "100]"]);
         assert!(!lines.concat().contains('\x1b'));
-        assert!(map(&grid(), Style::Coloured).concat().contains("\x1b[38;5;46m██\x1b[0m"));
+        let narrow = map(&grid(), Style::Plain, Some(30));
+        let heads: Vec<&str> = narrow.iter().map(|line| line.trim()).collect();
+        assert_eq!((narrow.len(), heads[0], heads[3]), (6, "1", "2"), "the second depth goes on below");
+        assert!(narrow.iter().all(|line| line.chars().count() <= 30), "{narrow:?}");
+        assert!(map(&grid(), Style::Coloured, None).concat().contains("\x1b[38;5;46m██\x1b[0m"));
     }
 }

@@ -4,6 +4,7 @@
 //! Does not own: the figures (report), the maps and their colours (map).
 
 use headwater::ReadaheadLimits;
+use headwater_measure::terminal_width;
 use os_display::Quotable;
 
 use super::map::{Style, map};
@@ -18,7 +19,7 @@ pub(super) fn text(report: &Report, style: Style) -> String {
     for grid in report.grids() {
         lines.push(String::new());
         lines.push(format!("{}, MiB/s by request size and requests in flight:", grid.title()));
-        lines.extend(map(grid, style));
+        lines.extend(map(grid, style, terminal_width()));
         lines.push(chosen(grid));
     }
     lines.extend(report.random.iter().flat_map(|grid| latency(&report.latency, grid.sizes_bytes[0])));

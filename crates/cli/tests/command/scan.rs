@@ -179,6 +179,9 @@ fn a_list_of_another_algorithm_is_no_alarm() {
     }
     fs::write(&list, format!("MD5 ({}) = 98bf7d8c15784f0a3d63204441e1e2aa\n", utf8(&file))).unwrap();
     assert_one_line(&run(&["scan", "--check", utf8(&list)]), "but of MD5");
+    fs::write(&list, format!("98bf7d8c15784f0a3d63204441e1e2aa  {}\n", utf8(&file))).unwrap();
+    let untagged = run(&["scan", "--check", utf8(&list)]);
+    assert!(text(&untagged.stderr).contains("another algorithm than XXH3"), "{}", text(&untagged.stderr));
 }
 
 /// Goal: the lines that the standard tools print with `--tag` are verified, and a changed file is found by them. Method: every name

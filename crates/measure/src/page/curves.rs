@@ -33,7 +33,7 @@ pub(super) fn chart(curves: &Curves, id: &str) -> Markup {
 
 pub(super) fn sample(index: usize) -> Markup {
     html! {
-        svg .sample viewBox="0 0 28 10" aria-hidden="true" { path .{ "curve c" (index % STYLES) } d="M0 5H28" {} }
+        svg .sample viewBox="0 0 28 10" aria-hidden="true" { path class=(style_of(index)) d="M0 5H28" {} }
     }
 }
 
@@ -60,7 +60,7 @@ pub fn svg(curves: &Curves) -> String {
             desc { (description(curves)) }
             @if let Some(axes) = Axes::around(curves) { (plotted(curves, &axes)) }
             @for (index, curve) in curves.curves.iter().enumerate() {
-                path .{ "curve c" (index % STYLES) } d={ "M" (LEFT) " " (number(key(index) - 6.0)) "h40" } {}
+                path class=(style_of(index)) d={ "M" (LEFT) " " (number(key(index) - 6.0)) "h40" } {}
                 text x=(number(LEFT + 52.0)) y=(number(key(index))) { (letter(index)) " " (curve.label) }
             }
             text x=(LEFT) y=(number(key(curves.curves.len()))) { (curves.caption) ", " (curves.unit) }
@@ -82,7 +82,7 @@ fn plotted(curves: &Curves, axes: &Axes) -> Markup {
                 text x=(number(LEFT - 10.0)) y=(number(y + 6.0)) text-anchor="end" { (power(decade)) }
             }
             @for (index, curve) in curves.curves.iter().enumerate() {
-                path .{ "curve c" (index % STYLES) } d=(path(curve, axes)) {}
+                path class=(style_of(index)) d=(path(curve, axes)) {}
             }
             @for (index, y) in letters(curves, axes) {
                 text .letter x=(number(RIGHT + 12.0)) y=(number(y + 6.0)) { (letter(index)) }
@@ -206,8 +206,14 @@ const NINES_MAX: f64 = 6.0;
 /// Shares are sums of floating point.
 const SHARE_ERROR: f64 = 1e-9;
 
-/// Different colours and dashes there are.
-pub(super) const STYLES: usize = 6;
+/// The classes of a curve: colours begin anew after six, with another dash.
+pub(super) fn style_of(index: usize) -> String {
+    let again = if index / COLOURS % 2 == 1 { " again" } else { "" };
+    format!("curve c{}{again}", index % COLOURS)
+}
+
+/// How many colours there are.
+const COLOURS: usize = 6;
 
 /// Of the drawing, in its own units; the style makes its letters larger on small screens, so there is room for them.
 pub(super) const WIDTH: f64 = 720.0;
@@ -222,7 +228,7 @@ pub(super) const KEY_HEIGHT: f64 = 26.0;
 /// Colours that are told apart with every kind of colour vision (Okabe and Ito, 2008), and a dash for each.
 pub(super) const STANDALONE_STYLE: &str = "text{font:17px sans-serif;fill:#222}.grid{stroke:#ddd}.curve{fill:none;stroke-width:2}\
     .c0{stroke:#0072b2}.c1{stroke:#d55e00;stroke-dasharray:8 3}.c2{stroke:#009e73;stroke-dasharray:2 3}\
-    .c3{stroke:#cc79a7;stroke-dasharray:12 4}.c4{stroke:#e69f00;stroke-dasharray:6 2 2 2}.c5{stroke:#56b4e9}.error{stroke-width:1.2;stroke-dasharray:none}";
+    .c3{stroke:#cc79a7;stroke-dasharray:12 4}.c4{stroke:#e69f00;stroke-dasharray:6 2 2 2}.c5{stroke:#56b4e9}.again{stroke-dasharray:16 3 2 3 2 3}.error{stroke-width:1.2;stroke-dasharray:none}";
 
 #[cfg(test)]
 mod tests {

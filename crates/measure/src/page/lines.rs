@@ -12,8 +12,8 @@ use std::fmt::Write;
 use maud::{Markup, html};
 
 use super::curves::{
-    BOTTOM, HEIGHT, KEY_HEIGHT, LEFT, RIGHT, STANDALONE_STYLE, STYLES, TOP, WIDTH, apart, letter, number,
-    sample,
+    BOTTOM, HEIGHT, KEY_HEIGHT, LEFT, RIGHT, STANDALONE_STYLE, TOP, WIDTH, apart, letter, number, sample,
+    style_of,
 };
 use super::{figure, whose_class};
 use crate::row::Better;
@@ -54,7 +54,7 @@ pub fn svg(lines: &Lines) -> String {
             desc { (description(lines)) }
             (plotted(lines))
             @for (index, line) in lines.lines.iter().enumerate() {
-                path .{ "curve c" (index % STYLES) } d={ "M" (LEFT) " " (number(key(index) - 6.0)) "h40" } {}
+                path class=(style_of(index)) d={ "M" (LEFT) " " (number(key(index) - 6.0)) "h40" } {}
                 text x=(number(LEFT + 52.0)) y=(number(key(index))) { (letter(index)) " " (line.label) }
             }
             text x=(LEFT) y=(number(key(lines.lines.len()))) {
@@ -88,8 +88,8 @@ fn plotted(lines: &Lines) -> Markup {
             text x=(number(LEFT - 10.0)) y=(number(y + 6.0)) text-anchor="end" { (tick_words(value)) }
         }
         @for (index, line) in lines.lines.iter().enumerate() {
-            path .{ "curve c" (index % STYLES) } d=(path(line, &axes)) {}
-            path .{ "curve error c" (index % STYLES) } d=(whiskers(line, &axes)) {}
+            path class=(style_of(index)) d=(path(line, &axes)) {}
+            path class={ (style_of(index)) " error" } d=(whiskers(line, &axes)) {}
         }
         @for (index, y) in apart(ends(lines, &axes)) {
             text .letter x=(number(RIGHT + 12.0)) y=(number(y + 6.0)) { (letter(index)) }
