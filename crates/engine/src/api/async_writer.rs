@@ -10,13 +10,18 @@
 //! Invariants: bytes that were accepted stay in the buffer or under way until the engine has them, also after an error.
 
 use std::fmt;
+use std::future::Future;
 use std::io::{self, SeekFrom};
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::task::{Context, Poll, Wake, Waker, ready};
+use std::thread::{self, Builder, Thread};
 
 use bytes::Bytes;
 use futures_io::{AsyncSeek, AsyncWrite};
 use futures_sink::Sink;
+use headwater_io::without_signals;
 use os_display::Quotable;
 
 use crate::api::contents::Contents;
@@ -29,8 +34,9 @@ use crate::engine::handle::OFFSET_BYTES_MAX;
 ///
 /// Written bytes are in the engine's memory, and visible to its readers, after a flush, a seek or the close; in the file after
 /// [`AsyncWriter::sync`], or some seconds after they came to the engine's memory. After an error the bytes that could not be written
-/// stay, and the next call tries again. Flush or close it before it is dropped: the drop hands over what is left, and may block for
-/// that, as the one of [`Writer`](crate::Writer) does.
+/// stay, and the next call tries again. Flush or close it before it is dropped: the drop hands over what is left, and if that has to
+/// wait, for memory or for a task that changes the file's length, a thread goes on with it (on a [`LocalEngine`](crate::LocalEngine) the
+/// drop blocks). An error is then reported by the next sync of the file.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -289,13 +295,59 @@ impl Drop for AsyncWriter {
         }
         let buffer = std::mem::take(&mut self.buffer);
         let left = self.under_way.take().map(|under_way| (under_way.bytes, under_way.offset_bytes));
-        for (bytes, offset_bytes) in left.into_iter().chain([(buffer.into(), self.position_bytes)]) {
-            if let (Err(error), Some(inode)) = (self.file.write_all_at(&bytes, offset_bytes), source.known())
-            {
-                let error = error.raw_os_error().map_or_else(|| error.into(), io::Error::from_raw_os_error);
-                inode.dirty.errseq.note(&error);
-            }
+        let pieces = left.into_iter().chain([(buffer.into(), self.position_bytes)]);
+        let pieces: Vec<(Bytes, u64)> = pieces.filter(|(bytes, _)| !bytes.is_empty()).collect();
+        if pieces.is_empty() {
+            return;
         }
+        let file = self.file.clone();
+        let mut writing = Box::pin(async move {
+            for (bytes, offset_bytes) in pieces {
+                let written = file.write_all_at_async(bytes, offset_bytes).await;
+                written.unwrap_or_else(|error| note_unwritten(&file, error));
+            }
+        });
+        // What holds the file back may be a task of this thread.
+        let can_go_elsewhere = source.shared().background.is_present();
+        if !can_go_elsewhere || writing.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            go_on(writing, can_go_elsewhere);
+        }
+    }
+}
+
+/// Has the file's handles report that bytes were not written, as after a failed write-back.
+fn note_unwritten(file: &File, error: Error) {
+    let Contents::Stored(source) = &file.contents else { return };
+    if let Some(inode) = source.known() {
+        let error = error.raw_os_error().map_or_else(|| error.into(), io::Error::from_raw_os_error);
+        inode.dirty.errseq.note(&error);
+    }
+}
+
+/// Ends a write in a thread of its own; in this one if there is none.
+fn go_on(writing: Pin<Box<dyn Future<Output = ()> + Send>>, elsewhere: bool) {
+    let (give, take) = channel();
+    let run = move || take.recv().into_iter().for_each(end);
+    let builder = Builder::new().name("headwater-writer".into());
+    if elsewhere && without_signals(|| builder.spawn(run)).is_ok() {
+        give.send(writing).expect("it receives once");
+    } else {
+        end(writing);
+    }
+}
+
+fn end(mut writing: Pin<Box<dyn Future<Output = ()> + Send>>) {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    while writing.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+        thread::park();
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }
 

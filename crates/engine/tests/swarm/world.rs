@@ -26,7 +26,7 @@ use headwater_testkit::{Pattern, make_cold, run_forked};
 
 use crate::coverage::{Coverage, Reached};
 use crate::moods::{Alarm, Mood, Outbreaks, listen};
-use crate::steps::{EIO, FILES, HANDLES, Place, Setup, Span, Step};
+use crate::steps::{EIO, FILES, HANDLES, Place, Setup, Span, Step, Work};
 use crate::versions::Versions;
 use tasks::Task;
 use windows::Window;
@@ -215,7 +215,11 @@ impl World {
             files.push((path, versions, is_latched));
             drop(handles);
         }
-        drop((engine, clock, kept, listeners, tasks, windows));
+        // The drop of a writer waits for whatever task changes the file.
+        let (writers, others): (Vec<_>, Vec<_>) =
+            tasks.into_iter().partition(|task| matches!(task.work, Work::WriteInOrder(..)));
+        drop(others);
+        drop((engine, clock, kept, listeners, writers, windows));
         for (path, versions, is_latched) in files {
             match fs::read(&path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {}

@@ -4,15 +4,19 @@
 //! Does not own: writes at positions (operations), which random operations also make by a `Writer`.
 
 use std::fs;
+use std::future::Future;
 use std::io::{BufRead, ErrorKind, Read, Seek, SeekFrom, Write};
 
+use std::task::{Context, Waker};
+use std::time::Instant;
+
 use futures_util::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt, SinkExt};
-use headwater::{AsyncWriter, File, OpenOptions};
-use headwater_testkit::{Pattern, Rng, ScratchDir, with_seed};
+use headwater::{AsyncWriter, Caching, Engine, File, OpenOptions};
+use headwater_testkit::{PATIENCE, Pattern, Rng, ScratchDir, with_seed};
 
 use crate::faults::EIO;
 use crate::model::same;
-use crate::rig::{Rig, block_on, calm, drivers};
+use crate::rig::{Rig, block_on, calm, drivers, watched};
 use crate::threads::open;
 
 /// Goal: what is written by pieces of any size, between seeks, is in the file as a vector has it. Method: random pieces and seeks,
@@ -54,6 +58,48 @@ fn pieces_of_any_size() {
         }
     });
 }
+
+/// Goal: the drop of a writer of tasks waits for no task, which may be one of its thread: what the writer holds comes later. Method: a
+/// truncate that was polled once and waits for the device; then it ends.
+#[test]
+fn the_drop_waits_for_no_task() {
+    let directory = ScratchDir::on_target().unwrap();
+    let engine = Engine::builder().memory(64 << 20).build().unwrap();
+    for round in 0..200 {
+        let path = directory.path().join(round.to_string());
+        let mut options = OpenOptions::new();
+        let file = options.engine(&engine).caching(Caching::On).write(true).create(true).open(&path).unwrap();
+        for place in 0..16 {
+            file.write_all_at(&[7; 1 << 20], (2 * place + 1) << 20).unwrap();
+            file.write_all_at(b"dirty", (2 * place) << 20).unwrap();
+        }
+        let mut truncate = Box::pin(file.set_len_async(4096));
+        let is_pending = truncate.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
+        watched("a writer that is dropped beside a truncate", || {
+            let mut writer = file.async_writer().starting_at(BEHIND);
+            block_on(writer.write_all(&[8; 100])).unwrap();
+            drop(writer);
+        });
+        if !is_pending {
+            // The device was faster than the truncate.
+            continue;
+        }
+        block_on(truncate).unwrap();
+        let mut found = [0; 100];
+        let began = Instant::now();
+        while file.len().unwrap() != BEHIND + 100 {
+            assert!(began.elapsed() < PATIENCE / 2, "{} bytes", file.len().unwrap());
+            std::thread::yield_now();
+        }
+        file.read_exact_at(&mut found, BEHIND).unwrap();
+        assert_eq!(found, [8; 100]);
+        return;
+    }
+    panic!("no truncate was under way");
+}
+
+/// Where a write changes the length of the file, which the truncate is about to do.
+const BEHIND: u64 = 40 << 20;
 
 /// Goal: as the test above, for the writer of tasks, by the traits of `futures`, those of tokio, and as a sink.
 #[test]

@@ -52,6 +52,9 @@ impl World {
         if self.tasks.len() >= TASKS_MAX {
             self.finish_nth(0)?;
         }
+        // A writer is not dropped in the middle.
+        let mood =
+            if matches!(work, Work::WriteInOrder(..)) && mood == Mood::Panics { Mood::Calm } else { mood };
         let file = self.handle(place)?;
         if work.changes() && !self.make_certain(place.file)? {
             return Ok(());
@@ -295,7 +298,12 @@ impl World {
         if self.tasks.is_empty() {
             return;
         }
-        let task = self.tasks.remove(number % self.tasks.len());
+        let number = number % self.tasks.len();
+        if matches!(self.tasks[number].work, Work::WriteInOrder(..)) {
+            // Its drop would block for other tasks of this thread: where there are no threads of the engine, none goes on with it.
+            return;
+        }
+        let task = self.tasks.remove(number);
         if task.work.changes() {
             self.targets[task.file].versions.give_up();
             self.coverage.note(Reached::MutationDropped);
