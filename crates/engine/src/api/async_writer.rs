@@ -301,16 +301,22 @@ impl Drop for AsyncWriter {
             return;
         }
         let file = self.file.clone();
+        if !source.shared().background.is_present() {
+            // This thread is the one that completes requests.
+            for (bytes, offset_bytes) in pieces {
+                file.write_all_at(&bytes, offset_bytes).unwrap_or_else(|error| note_unwritten(&file, error));
+            }
+            return;
+        }
+        // What holds the file back may be a task of this thread.
         let mut writing = Box::pin(async move {
             for (bytes, offset_bytes) in pieces {
                 let written = file.write_all_at_async(bytes, offset_bytes).await;
                 written.unwrap_or_else(|error| note_unwritten(&file, error));
             }
         });
-        // What holds the file back may be a task of this thread.
-        let can_go_elsewhere = source.shared().background.is_present();
-        if !can_go_elsewhere || writing.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            go_on(writing, can_go_elsewhere);
+        if writing.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            go_on(writing);
         }
     }
 }
@@ -325,11 +331,11 @@ fn note_unwritten(file: &File, error: Error) {
 }
 
 /// Ends a write in a thread of its own; in this one if there is none.
-fn go_on(writing: Pin<Box<dyn Future<Output = ()> + Send>>, elsewhere: bool) {
+fn go_on(writing: Pin<Box<dyn Future<Output = ()> + Send>>) {
     let (give, take) = channel();
     let run = move || take.recv().into_iter().for_each(end);
     let builder = Builder::new().name("headwater-writer".into());
-    if elsewhere && without_signals(|| builder.spawn(run)).is_ok() {
+    if without_signals(|| builder.spawn(run)).is_ok() {
         give.send(writing).expect("it receives once");
     } else {
         end(writing);

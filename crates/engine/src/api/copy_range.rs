@@ -19,7 +19,7 @@ use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES};
 use crate::api::contents::Contents;
 use crate::api::file::File;
 use crate::base::error::{Error, Operation, Result};
-use crate::engine::handle::{Source, byte_range};
+use crate::engine::handle::{OFFSET_BYTES_MAX, Source, byte_range};
 
 impl File {
     /// Copies a range of this file to `at_bytes` in another, or elsewhere in this one, and returns the bytes copied: fewer than the range
@@ -40,6 +40,18 @@ impl File {
     /// # Errors
     /// As [`File::view`] and [`File::write_at`]; some of the bytes may be copied then. `InvalidInput` if the ranges overlap in one file.
     pub fn copy_range_to(&self, range: impl RangeBounds<u64>, target: &File, at_bytes: u64) -> Result<u64> {
+        if let Some(range) = self.unsized_range(&range, target)? {
+            let (mut buffer, mut done) = (vec![0; PIECE_BYTES as usize], 0);
+            while let Some(wanted) = next_piece(range, done) {
+                let read_bytes = self.read_at(&mut buffer[..wanted], range.start + done)?;
+                if read_bytes == 0 {
+                    break;
+                }
+                target.write_all_at(&buffer[..read_bytes], at_bytes + done)?;
+                done += read_bytes as u64;
+            }
+            return Ok(done);
+        }
         let Some(copy) = self.plan_copy(&range, target, at_bytes)? else { return Ok(0) };
         let write = |parts: &[ByteRange]| -> Result<()> {
             for piece in pieces(parts) {
@@ -90,6 +102,19 @@ impl File {
         let (file, target) = (self.clone(), target.clone());
         let range = (range.start_bound().cloned(), range.end_bound().cloned());
         async move {
+            if let Some(range) = file.unsized_range(&range, &target)? {
+                let mut done = 0;
+                while let Some(wanted) = next_piece(range, done) {
+                    let bytes = file.read_at_async(range.start + done, wanted).await?;
+                    if bytes.is_empty() {
+                        break;
+                    }
+                    let read_bytes = bytes.len() as u64;
+                    target.write_all_at_async(bytes, at_bytes + done).await?;
+                    done += read_bytes;
+                }
+                return Ok(done);
+            }
             let Some(copy) = file.plan_copy(&range, &target, at_bytes)? else { return Ok(0) };
             let write = async |parts: &[ByteRange]| -> Result<()> {
                 for piece in pieces(parts) {
@@ -111,6 +136,13 @@ impl File {
             write(&left).await?;
             Ok(copy.read.len())
         }
+    }
+
+    /// The range to read until the file ends, if its length does not tell where that is: some that the kernel makes (`/proc`, devices)
+    /// have a length of 0.
+    fn unsized_range(&self, range: &impl RangeBounds<u64>, target: &File) -> Result<Option<ByteRange>> {
+        target.writable(Operation::Write)?;
+        if self.len()? > 0 { Ok(None) } else { byte_range(range, || Ok(OFFSET_BYTES_MAX)).map(Some) }
     }
 
     /// `None` if there is nothing to copy.
@@ -171,6 +203,15 @@ fn pieces(ranges: &[ByteRange]) -> impl Iterator<Item = ByteRange> {
         starts.map(|start| ByteRange::at(start, (range.end - start).min(COPY_BYTES)))
     })
 }
+
+/// How many bytes to read next of a range of which this many are read; `None` if that is all.
+fn next_piece(range: ByteRange, done: u64) -> Option<usize> {
+    let left = range.end.saturating_sub(range.start).checked_sub(done).filter(|&left| left > 0)?;
+    Some(left.min(PIECE_BYTES) as usize)
+}
+
+/// Read at once of a file without a length, most of which are small.
+const PIECE_BYTES: u64 = 64 << 10;
 
 /// Bytes that a copy moves at once.
 const COPY_BYTES: u64 = 1 << 20;

@@ -16,13 +16,13 @@ use std::marker::PhantomData;
 use std::ops::{Deref, Range};
 use std::sync::MutexGuard;
 
-use headwater_core::units::PAGE_SIZE_BYTES;
+use headwater_core::units::{PAGE_BYTES, PAGE_SIZE_BYTES};
 use headwater_io::PinnedPage;
 
 use crate::api::contents::Contents;
 use crate::api::file::File;
 use crate::api::view::View;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::load::submit::Caller;
 
 /// Bytes within one page of a file, as they were when [`File::peek`] returned, whatever is written later. Pinned until dropped, in the
@@ -103,13 +103,17 @@ impl File {
 
     #[cold]
     fn peek_slowly(&self, offset_bytes: u64) -> Result<PageRef<'_>> {
+        // Of some files that the kernel makes as they are read, the length is 0 or too large.
+        let is_end = |error: &Error| error.kind() == std::io::ErrorKind::UnexpectedEof;
+        let mut rest = match self.len()? {
+            0 => rest_of_page(offset_bytes),
+            length_bytes => length_bytes.saturating_sub(offset_bytes).min(rest_of_page(offset_bytes)),
+        };
         loop {
-            let end_bytes = self.len()?;
-            let rest = end_bytes.saturating_sub(offset_bytes).min(rest_of_page(offset_bytes));
             match self.view(offset_bytes, rest as usize) {
-                // It was truncated in between.
-                Err(error)
-                    if error.kind() == std::io::ErrorKind::UnexpectedEof && self.len()? < end_bytes => {}
+                Err(error) if is_end(&error) => {
+                    rest = self.read_at(&mut [0; PAGE_BYTES][..rest as usize], offset_bytes)? as u64;
+                }
                 view => return Ok(PageRef(Memory::View(view?))),
             }
         }

@@ -54,6 +54,7 @@ fn direct_io_where_there_is_none() {
 /// Goal: files of `/proc` and `/sys`, whose lengths lie, are read as `cat` reads them, in all ways.
 #[test]
 fn files_that_lie_about_their_length() {
+    let scratch = ScratchDir::on_target().unwrap();
     for path in [
         "/proc/version",
         "/proc/filesystems",
@@ -72,6 +73,20 @@ fn files_that_lie_about_their_length() {
                 assert_eq!(buffer[..read_bytes], expected[3..expected.len().min(103)], "{path}");
                 let bytes = block_on(file.read_at_async(5, 50)).unwrap();
                 assert_eq!(bytes, expected[5..expected.len().min(55)], "{path}");
+                let page = file.peek(2).unwrap();
+                assert_eq!(page[..], expected[2..expected.len().min(4096)], "{path}");
+                if file.len().unwrap() > 0 {
+                    // Its length is too large, and a copy fails.
+                    continue;
+                }
+                let mut options = OpenOptions::new();
+                options.engine(&rig.engine).write(true).create(true).truncate(true);
+                let copy = options.open(scratch.path().join("copy")).unwrap();
+                assert_eq!(file.copy_range_to(.., &copy, 0).unwrap(), expected.len() as u64, "{path}");
+                assert_eq!(block_on(file.copy_range_to_async(1..9, &copy, 0)).unwrap(), 8, "{path}");
+                let mut copied = vec![0; expected.len()];
+                copy.read_exact_at(&mut copied, 0).unwrap();
+                assert_eq!((&copied[..8], &copied[8..]), (&expected[1..9], &expected[8..]), "{path}");
             }
             rig.assert_idle();
         }
