@@ -121,6 +121,11 @@ impl Row {
     pub fn each(&self, reads: usize) -> Duration {
         Duration::from_micros(self.micros) / reads.max(1) as u32
     }
+
+    /// In bytes a second.
+    pub fn is_faster_than(&self, other: &Row) -> bool {
+        self.bytes as u64 * other.micros > other.bytes as u64 * self.micros
+    }
 }
 
 /// Since the machine started.

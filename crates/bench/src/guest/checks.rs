@@ -2,11 +2,14 @@
 //!
 //! ```text
 //!   the disk polls ─► the same reads, polled and by interrupt: right bytes? how many interrupts? ─► compare
+//!                  ─► reads of 4 KiB, by turns polled and by interrupt: processor time? latency?
 //!                  ─► a file that cannot be polled, by interrupt
 //! ```
 //!
-//! Owns: the reads, and their expected results.
-//! Does not own: the disk's contents (disk), the report (init).
+//! Processor time and latency are reported, not judged: they are of an emulated machine.
+//!
+//! Owns: the reads whose bytes are compared, and their expected results.
+//! Does not own: the reads that are timed (cost), the disk's contents (disk), the report (init).
 
 use std::fs;
 use std::io::{self, BufRead};
@@ -20,6 +23,7 @@ use headwater::{DriverKind, Engine, File, IoMode, OpenOptions, Polling, Readahea
 use headwater_core::units::PAGE_SIZE_BYTES as PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 
+use super::cost::{self, Cost};
 use super::{disk, interrupts};
 use crate::pages::Offsets;
 
@@ -51,6 +55,14 @@ pub(crate) fn run(mut report: impl FnMut(&Check)) {
             check(&format!("{pattern}, polled: no interrupts"), compare(&polled, &interrupted));
         }
     }
+    for &(pattern, read) in cost::PATTERNS {
+        match costs(read) {
+            Ok(costs) => WAYS.iter().zip(&costs).for_each(|((way, _), costs)| {
+                check(&format!("{pattern}, {way}: a request"), Ok(cost::described(costs)));
+            }),
+            Err(error) => check(&format!("{pattern}: a request"), Err(error)),
+        }
+    }
     check("file in memory, by interrupt: right bytes", in_time(|| file_in_memory(Polling::Off)));
     check("file in memory, polling allowed: right bytes", in_time(|| file_in_memory(Polling::Auto)));
 }
@@ -73,8 +85,11 @@ const PATTERNS: &[(&str, Read, Expected)] = &[
     ("two scans at once", two_scans, Expected::Polled),
 ];
 
-/// What a run has cost.
-struct Cost {
+/// How requests are completed whose cost is reported.
+const WAYS: [(&str, Polling); 2] = [("polled", Polling::Auto), ("by interrupt", Polling::Off)];
+
+/// What was counted while a pattern was read.
+struct Counted {
     reads: u64,
     interrupts: u64,
 }
@@ -93,25 +108,41 @@ fn disk_polls() -> io::Result<String> {
     if io_poll == "1" && poll_queues == "2" && polls { Ok(detail) } else { Err(io::Error::other(detail)) }
 }
 
-fn measure(read: Read, polling: Polling) -> io::Result<Cost> {
-    let engine = engine(polling)?;
-    let file = OpenOptions::new().engine(&engine).io(IoMode::Direct).open(DISK)?;
-    if file.len()? != disk::LENGTH_BYTES {
-        return Err(io::Error::other(format!("the disk has {} bytes", file.len()?)));
-    }
+fn measure(read: Read, polling: Polling) -> io::Result<Counted> {
+    let file = open_disk(polling)?;
     let before = interrupts::of_nvme()?;
     let reads = read(&file)?;
-    Ok(Cost { reads, interrupts: interrupts::of_nvme()? - before })
+    Ok(Counted { reads, interrupts: interrupts::of_nvme()? - before })
 }
 
-fn described(cost: &io::Result<Cost>) -> io::Result<String> {
-    match cost {
-        Ok(Cost { reads, interrupts }) => Ok(format!("{reads} reads, {interrupts} interrupts")),
+/// What requests cost in each round, for each of [`WAYS`]: by turns, so that a slow moment of the host meets both.
+fn costs(read: cost::Read) -> io::Result<[Vec<Cost>; WAYS.len()]> {
+    let mut costs = WAYS.map(|_| Vec::new());
+    for round in 0..ROUNDS {
+        for (costs, (_, polling)) in costs.iter_mut().zip(WAYS) {
+            costs.push(in_time(move || read(&open_disk(polling)?, round))?);
+        }
+    }
+    Ok(costs)
+}
+
+/// With an engine of its own, so that nothing is cached.
+fn open_disk(polling: Polling) -> io::Result<File> {
+    let file = OpenOptions::new().engine(&engine(polling)?).io(IoMode::Direct).open(DISK)?;
+    match file.len()? {
+        disk::LENGTH_BYTES => Ok(file),
+        other => Err(io::Error::other(format!("the disk has {other} bytes"))),
+    }
+}
+
+fn described(counted: &io::Result<Counted>) -> io::Result<String> {
+    match counted {
+        Ok(Counted { reads, interrupts }) => Ok(format!("{reads} reads, {interrupts} interrupts")),
         Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
     }
 }
 
-fn compare(polled: &Cost, interrupted: &Cost) -> io::Result<String> {
+fn compare(polled: &Counted, interrupted: &Counted) -> io::Result<String> {
     let detail = format!("{} against {}", polled.interrupts, interrupted.interrupts);
     let is_polled = polled.interrupts * POLLED_SHARE <= interrupted.interrupts;
     let is_told_apart = interrupted.interrupts * INTERRUPTED_SHARE >= interrupted.reads;
@@ -211,6 +242,9 @@ const POLLED_SHARE: u64 = 20;
 
 /// At least one interrupt for this many reads: one interrupt may announce a whole queue of completions.
 const INTERRUPTED_SHARE: u64 = 64;
+
+/// Of each way: an odd number has a median.
+const ROUNDS: u64 = 5;
 
 /// A check takes about a second on an emulated processor of a machine that is not busy.
 const TIME_LIMIT: Duration = Duration::from_secs(30);

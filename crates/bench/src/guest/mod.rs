@@ -8,8 +8,9 @@
 //! ```
 //!
 //! `nvme.poll_queues` gives an NVMe disk queues without an interrupt, which is what `IORING_SETUP_IOPOLL` needs and what
-//! hardly any virtual disk has; QEMU's emulated one does. Speeds measured in there mean nothing and are not reported:
-//! what counts is that the right bytes arrive and that no interrupts do.
+//! hardly any virtual disk has; QEMU's emulated one does. What counts is that the right bytes arrive and that no interrupts
+//! do. Processor time and latency of a request are reported as well: they are of an emulated machine, where processors and
+//! disk share the host's, and tell only in which direction polling changes them.
 //!
 //! ```sh
 //! headwater-bench guest                                        # fetches Debian's kernel with apt-get, once
@@ -19,10 +20,11 @@
 //! Where QEMU or a kernel is missing it says so and counts as skipped, unless `--require`.
 //!
 //! Owns: the order of things on the host, the table.
-//! Does not own: what is checked (checks), what happens in the guest besides (init).
+//! Does not own: what is checked (checks, cost), what happens in the guest besides (init).
 
 mod apt;
 mod checks;
+mod cost;
 mod disk;
 pub(crate) mod init;
 pub(crate) mod initramfs;
