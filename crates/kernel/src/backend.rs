@@ -12,6 +12,7 @@
 //! Locks: `writers`, then `flushing`, as other writes; a read takes `flushing` only where the range is dirty.
 
 use alloc::sync::Arc;
+use core::fmt;
 use core::sync::atomic::Ordering;
 
 use headwater_core::backing::{Backing, Form};
@@ -38,6 +39,16 @@ impl<K: Kernel> Clone for FileBackend<K> {
             Self::Cached(file) => Self::Cached(file.clone()),
             Self::Direct(file) => Self::Direct(file.clone()),
         }
+    }
+}
+
+impl<K: Kernel> fmt::Debug for FileBackend<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, file) = match self {
+            Self::Cached(file) => ("Cached", file),
+            Self::Direct(file) => ("Direct", file),
+        };
+        f.debug_tuple(kind).field(file).finish()
     }
 }
 

@@ -7,7 +7,7 @@
 use crate::units::{Alignment, PAGE_SIZE_BYTES};
 
 /// Bounds of what is read ahead.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ReadaheadLimits {
     /// Size of a stream's first extent in bytes; a power of two, at least a page.
     pub size_bytes_min: u64,

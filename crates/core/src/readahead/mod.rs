@@ -58,7 +58,7 @@ pub use runs::{MissingRun, missing_runs};
 pub use sequential::{HOLD_OFF, SequentialStream};
 
 /// Which policy the reads of a file follow.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 #[non_exhaustive]
 pub enum ReadaheadPolicy {
     /// headwater's own: many streams a file, patterns beyond the sequential one, distance from the latency.
@@ -75,7 +75,7 @@ pub enum ReadaheadPolicy {
 }
 
 /// What the user said about a file, with the meaning of `posix_fadvise(2)`.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub enum Advice {
     /// Nothing: takes back what was said before.
     #[default]

@@ -99,7 +99,7 @@ impl Default for OpenOptions {
 }
 
 /// Whether positional reads of a file are kept in the engine's cache.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Caching {
     /// Only if the file is read directly; otherwise the kernel's page cache already keeps the bytes.

@@ -14,7 +14,7 @@ use os_display::Quotable;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// The operation that failed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Operation {
     /// Building an engine.

@@ -22,7 +22,7 @@ use crate::inode::Inode;
 use crate::inode::coherence::Coherence;
 
 /// Whether I/O bypasses the kernel's page cache.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum IoMode {
     /// Bytes in the kernel's page cache are copied from there; the rest is read directly, where the file system allows it. The

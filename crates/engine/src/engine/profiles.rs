@@ -33,7 +33,7 @@ pub use device::{Device, Nature};
 use crate::base::events;
 
 /// Where an engine finds profiles; see [`EngineBuilder::profiles`](crate::EngineBuilder::profiles).
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Profiles {
     /// From the file that `HEADWATER_PROFILES` names, from nowhere if that is `off`; when it is not set, from

@@ -35,7 +35,7 @@ use crate::base::events;
 use crate::engine::Shared;
 
 /// Whether an engine's memory follows what the system has to spare.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Elasticity {
     /// The memory grows while the cgroup and the system have a reserve free, and shrinks when they do not.

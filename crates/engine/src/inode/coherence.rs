@@ -29,7 +29,7 @@ use crate::base::clock::REVALIDATE_INTERVAL;
 ///   file's device; stores through a mapping of another process, and its writes by `io_submit(2)` or a polled ring, if this
 ///   engine writes to the file between the same two checks.
 /// - A window of [`crate::File::map_contiguous`] is written back in whole pages: no other program may write to these.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Coherence {
     /// Every read sees what was written before it began, without a system call: the kernel makes other writers wait while the

@@ -58,7 +58,7 @@ impl DriverKind {
 }
 
 /// Whether the kernel polls devices for completions (`IORING_SETUP_IOPOLL`) instead of waiting for interrupts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Polling {
     /// Never.

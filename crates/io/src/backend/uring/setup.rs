@@ -51,7 +51,7 @@ pub enum Sharing {
 
 /// Whether a kernel thread watches the submission queue (`IORING_SETUP_SQPOLL`), so that submitting takes no system
 /// call while it is awake.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum SubmissionPolling {
     /// Submitting is a system call.
