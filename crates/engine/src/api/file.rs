@@ -4,6 +4,7 @@
 //! Does not own: opening (options), descriptors and mode (`Source`), memory and queue (the engine), positions (the readers).
 
 use std::ops::RangeBounds;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -142,3 +143,8 @@ impl File {
         source.inode().map_or_else(FileStats::default, |inode| inode.stats())
     }
 }
+
+// As an engine.
+impl UnwindSafe for File {}
+
+impl RefUnwindSafe for File {}

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::fd::AsRawFd;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -456,3 +457,8 @@ fn path_of(file: &std::fs::File) -> PathBuf {
 
 /// Larger files are rarely read by one call.
 const SMALL_BYTES_MAX: u64 = 1 << 20;
+
+// As an engine.
+impl UnwindSafe for OpenOptions {}
+
+impl RefUnwindSafe for OpenOptions {}

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use os_display::Quotable;
 
@@ -133,3 +134,8 @@ impl fmt::Debug for Reader {
 /// Reads at least this large copy resident bytes from the kernel's page cache straight into the caller's buffer. For smaller
 /// reads, one large copy into a frame serves many of them with one system call.
 const STRAIGHT_READ_BYTES_MIN: usize = 64 << 10;
+
+// As an engine.
+impl UnwindSafe for Reader {}
+
+impl RefUnwindSafe for Reader {}

@@ -17,6 +17,7 @@
 use std::fmt;
 use std::io;
 use std::ops::RangeBounds;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 
@@ -464,3 +465,8 @@ impl fmt::Debug for SharedView {
         )
     }
 }
+
+// As an engine.
+impl UnwindSafe for SharedView {}
+
+impl RefUnwindSafe for SharedView {}

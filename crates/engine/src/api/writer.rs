@@ -12,6 +12,7 @@
 
 use std::fmt;
 use std::io::{self, Seek, SeekFrom, Write};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use os_display::Quotable;
 
@@ -217,3 +218,8 @@ impl fmt::Debug for Writer {
 
 /// 16 pages: what one write into the cache costs beside its copy is small then, and the buffer stays in the processor's cache.
 const BUFFER_BYTES: usize = 64 << 10;
+
+// As an engine.
+impl UnwindSafe for Writer {}
+
+impl RefUnwindSafe for Writer {}

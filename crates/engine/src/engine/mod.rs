@@ -24,6 +24,7 @@ pub(crate) mod reclaim;
 pub(crate) mod stats;
 pub(crate) mod writes;
 
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, Mutex};
 
 use headwater_core::readahead::{ReadaheadLimits, ReadaheadPolicy};
@@ -118,3 +119,8 @@ impl Shared {
         self.tuned.as_ref().and_then(|tuned| tuned.limits(file)).unwrap_or(self.readahead)
     }
 }
+
+// What panics of wakers and listeners could interrupt is contained, and no other code of the program runs within.
+impl UnwindSafe for Engine {}
+
+impl RefUnwindSafe for Engine {}

@@ -6,7 +6,7 @@
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
-use headwater::{DriverKind, Engine, EngineBuilder, Error, IoMode, OpenOptions, ReadaheadLimits};
+use headwater::{DriverKind, Engine, EngineBuilder, Error, File, IoMode, OpenOptions, ReadaheadLimits};
 use headwater_testkit::ScratchDir;
 
 use crate::rig::{Rig, block_on, rigs};
@@ -137,4 +137,24 @@ fn settings_out_of_range() {
             assert!(text.starts_with("Linux"));
         }
     }
+}
+
+/// Goal: what std has of a kind may be used after a panic that was caught, so may this. Method: it compiles.
+#[test]
+fn values_outlive_panics() {
+    fn outlives<T: std::panic::UnwindSafe + std::panic::RefUnwindSafe>() {}
+    outlives::<File>();
+    outlives::<Engine>();
+    outlives::<OpenOptions>();
+    outlives::<headwater::Reader>();
+    outlives::<headwater::Writer>();
+    outlives::<headwater::View>();
+    outlives::<headwater::SharedView>();
+    let file = File::open("/proc/version").unwrap();
+    let caught = std::panic::catch_unwind(|| {
+        file.read_at(&mut [0; 10], 0).unwrap();
+        panic!("on purpose");
+    });
+    assert!(caught.is_err());
+    assert_eq!(file.read_at(&mut [0; 10], 0).unwrap(), 10);
 }
