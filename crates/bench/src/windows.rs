@@ -1,6 +1,6 @@
 //! Windows: eight bytes at random from a file four times as large as the memory for it, as loads.
 //!
-//! Question: What does a window cost whose pages come when they are needed, beside mmap?
+//! Question: What does a load from a window on demand cost, beside mmap?
 //!
 //! ```text
 //!   threads ─► rounds × arms, each in a process of its own (windows-arm), mmap in a cgroup ─► medians ─► table ─► ratios against bars

@@ -194,7 +194,7 @@ const OPTIONS_OF_GNU: [(&str, &[&str], &str); 17] = [
     (
         "scan",
         &["-b", "--binary", "--text", "-w", "--warn", "--strict"],
-        "files are always read as they are, and a line that is no sum is an error",
+        "files are always read as they are, and lines that are no sums are warned of",
     ),
     (
         "scan",

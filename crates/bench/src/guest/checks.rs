@@ -85,7 +85,7 @@ const PATTERNS: &[(&str, Read, Expected)] = &[
     ("two scans at once", two_scans, Expected::Polled),
 ];
 
-/// How requests are completed whose cost is reported.
+/// The ways to complete requests, whose costs are reported side by side.
 const WAYS: [(&str, Polling); 2] = [("polled", Polling::Auto), ("by interrupt", Polling::Off)];
 
 /// What was counted while a pattern was read.
