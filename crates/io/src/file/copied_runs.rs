@@ -18,7 +18,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES};
+use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
 
 /// Parts of a file that readers copy from the kernel's page cache in order.
 #[derive(Debug, Default)]
@@ -71,7 +71,7 @@ impl CopiedRuns {
         }
         let is_copied = !is_in_order || range.end <= run.limit;
         if is_copied {
-            (run.copied_bytes, run.used) = (run.copied_bytes + range.len(), now);
+            (run.copied_bytes, run.used) = (run.copied_bytes.saturating_add(range.len()), now);
         }
         is_copied
     }
@@ -79,7 +79,8 @@ impl CopiedRuns {
 
 impl Run {
     fn leads_to(&self, range: ByteRange, now: Duration) -> bool {
-        let is_near = range.start <= self.position + NEAR_BYTES && self.position <= range.end + NEAR_BYTES;
+        let is_near = range.start.saturating_sub(self.position) <= NEAR_BYTES
+            && self.position.saturating_sub(range.end) <= NEAR_BYTES;
         is_near && now.saturating_sub(self.used) < FORGOTTEN_AFTER
     }
 }
@@ -100,7 +101,7 @@ fn look_ahead(range: ByteRange, is_resident: impl Fn(ByteRange) -> bool) -> (u64
             high = middle;
         }
     }
-    (low.next_multiple_of(PAGE_SIZE_BYTES).max(range.end), false)
+    (Alignment::PAGE.up(low).max(range.end), false)
 }
 
 /// Readers of one file that copy in order at once.
@@ -193,5 +194,22 @@ mod tests {
         let behind = ByteRange::at(9 * MIB, MIB);
         assert!(!runs.admits(behind, now, never));
         assert!(runs.admits(behind, now + 2 * FORGOTTEN_AFTER, never));
+    }
+
+    /// Goal: ranges at the end of all offsets, which no file has, are answered like others. Method: readers in order that end there, with
+    /// a kernel that holds everything and one that holds nothing of what a look ahead asks for.
+    #[test]
+    fn ranges_that_no_file_has() {
+        let now = Duration::from_secs(100);
+        let readers = [[(3 * MIB, 2 * MIB), (100, 0), (0, 0)], [(MIB, 1), (5000, 0), (4097, 4095)]];
+        for (is_held, reader) in
+            [true, false].into_iter().flat_map(|held| readers.map(|reader| (held, reader)))
+        {
+            let runs = CopiedRuns::default();
+            for (start, end) in reader {
+                let range = ByteRange::new(u64::MAX - start, u64::MAX - end);
+                assert!(runs.admits(range, now, |_| is_held), "{range:?}, {is_held}");
+            }
+        }
     }
 }
