@@ -1,6 +1,10 @@
 //! Model: the contents of a sparse file, page by page.
+//!
+//! Owns: the bytes and the length.
+//! Does not own: what a call may do to them (actor, requests).
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use headwater_core::units::PAGE_BYTES;
 
@@ -38,6 +42,19 @@ impl Model {
         self.length_bytes = self.length_bytes.max(offset_bytes + bytes.len() as u64);
     }
 
+    /// Makes the bytes of a range zeros, as far as the file reaches.
+    pub fn zero(&mut self, range: Range<u64>) {
+        let page_bytes = PAGE_BYTES as u64;
+        for (page, contents) in self.pages.range_mut(range.start / page_bytes..) {
+            let start = page * page_bytes;
+            if start >= range.end {
+                break;
+            }
+            let within = |offset_bytes: u64| offset_bytes.saturating_sub(start).min(page_bytes) as usize;
+            contents[within(range.start)..within(range.end)].fill(0);
+        }
+    }
+
     /// Truncates the file, or makes it longer with zeros.
     pub fn set_len(&mut self, length_bytes: u64) {
         let (last, kept) = (length_bytes / PAGE_BYTES as u64, (length_bytes % PAGE_BYTES as u64) as usize);
@@ -56,7 +73,7 @@ impl Model {
 }
 
 /// The pages of a range, where it begins in each, and which of its bytes lie there.
-fn pieces(offset_bytes: u64, length: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
+fn pieces(offset_bytes: u64, length: usize) -> impl Iterator<Item = (u64, usize, Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {
         (done < length).then(|| {

@@ -29,7 +29,17 @@ pub fn forbid_io_uring() {
     apply_filter_all_threads(&filter(&IO_URING_CALLS)).expect("the kernel accepts the filter");
 }
 
-/// The same for this thread alone, and for those that it starts.
+/// From now on, and for good, every thread of this process gets `ENOMEM` from `io_uring_setup(2)`, as a user whose limit of locked memory
+/// is reached does before Linux 5.12.
+///
+/// # Panics
+/// When the kernel refuses the filter.
+pub fn exhaust_io_uring() {
+    apply_filter_all_threads(&filter_with(&IO_URING_CALLS[..1], Errno::NOMEM))
+        .expect("the kernel accepts the filter");
+}
+
+/// As [`forbid_io_uring`] for this thread alone, and for those that it starts.
 ///
 /// # Panics
 /// When the kernel refuses the filter.
@@ -54,10 +64,14 @@ pub fn forbid_affinity_here() {
 }
 
 fn filter(calls: &[i64]) -> BpfProgram {
+    filter_with(calls, Errno::PERM)
+}
+
+fn filter_with(calls: &[i64], errno: Errno) -> BpfProgram {
     let filter = SeccompFilter::new(
         calls.iter().map(|&call| (call, Vec::new())).collect::<BTreeMap<_, _>>(),
         SeccompAction::Allow,
-        SeccompAction::Errno(Errno::PERM.raw_os_error() as u32),
+        SeccompAction::Errno(errno.raw_os_error() as u32),
         TargetArch::try_from(env::consts::ARCH).expect("seccompiler knows this architecture"),
     );
     filter.and_then(BpfProgram::try_from).expect("the filter is well-formed")

@@ -3,26 +3,27 @@
 //! Owns: handles, cursors, views and windows, and what each must show.
 //! Does not own: which steps there are (steps), the bytes of the file (model).
 
-use std::io::{Error, ErrorKind, Read, Result, Seek, SeekFrom, Write};
+use std::io::{Error, ErrorKind, Result, Write};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use futures_io::{AsyncRead, AsyncSeek};
 use headwater::testing::SimOptions;
 use headwater::{
-    Advice, AsyncReader, ByteRange, Caching, DriverKind, Engine, File, IoMode, ManyRead, OpenOptions,
-    Profiles, ReadaheadPolicy, Reader, SharedView, View, Writer,
+    Advice, ByteRange, Caching, DriverKind, Engine, File, IoMode, ManyRead, OpenOptions, Profiles,
+    ReadaheadPolicy, SharedView, View, Writer,
 };
 use headwater_fuzz::bounds::Number;
 use headwater_fuzz::guarded::{Guarded, Side};
 use headwater_fuzz::memory_file::MemoryFile;
 use headwater_fuzz::model::Model;
 
-use crate::steps::{Case, DriverChoice, Handle, Place, Step, Target, Way};
+use crate::cursors::Cursor;
+use crate::steps::{Case, DriverChoice, Handle, Place, Step, Way};
 
 pub(crate) fn run(case: &Case) {
     let disk = (case.place == Place::Disk).then(|| MemoryFile::on_disk().ok()).flatten();
@@ -80,22 +81,17 @@ fn open(engine: &Engine, file: &MemoryFile, handle: Handle) -> File {
     options.open(file.path()).expect("it is a regular file")
 }
 
-enum Cursor {
-    Blocking(Box<Reader>),
-    Async(Box<AsyncReader>),
-}
-
-struct Actor {
-    handles: [File; 2],
-    writer: Option<(Writer, u64)>,
+pub(crate) struct Actor {
+    pub(crate) handles: [File; 2],
+    pub(crate) writer: Option<(Writer, u64)>,
     /// With the position of each.
-    readers: Vec<(Cursor, u64)>,
+    pub(crate) readers: Vec<(Cursor, u64)>,
     views: Vec<(View, Vec<u8>)>,
     windows: Vec<SharedView>,
-    model: Model,
-    guarded: Guarded,
-    offset_bytes_max: u64,
-    fill: u8,
+    pub(crate) model: Model,
+    pub(crate) guarded: Guarded,
+    pub(crate) offset_bytes_max: u64,
+    pub(crate) fill: u8,
 }
 
 impl Actor {
@@ -122,6 +118,10 @@ impl Actor {
             Step::Write(on, offset, length, way) => self.write(on, offset, usize::from(length), way),
             Step::Append(on, length, way) => self.append(on, usize::from(length), way),
             Step::SetLen(on, length, way) => self.set_len(on, length, way),
+            Step::PunchHole(on, start, end, way) => self.punch_hole(on, start.get()..end.get(), way),
+            Step::CopyRange(on, [start, length], at, way) => {
+                self.copy_range(on, start.get(), length, at, way)
+            }
             Step::Sync(on, Way::Blocking) => self.file(on).sync_data().expect("the device has not failed"),
             Step::Sync(on, Way::Async) => {
                 block_on(self.file(on).sync_all_async()).expect("the device has not failed");
@@ -138,6 +138,7 @@ impl Actor {
             Step::ForgetViews => self.check_views(),
             Step::Map(..)
             | Step::MapContiguous(..)
+            | Step::MapOnDemand(..)
             | Step::ForgetWindows
             | Step::ReadWindow(..)
             | Step::WriteWindow(..)
@@ -155,7 +156,7 @@ impl Actor {
         }
     }
 
-    fn file(&self, on: u8) -> &File {
+    pub(crate) fn file(&self, on: u8) -> &File {
         &self.handles[usize::from(on) % self.handles.len()]
     }
 
@@ -271,6 +272,42 @@ impl Actor {
         assert_eq!(self.file(on).len().expect("the file is there"), self.model.length_bytes);
     }
 
+    fn punch_hole(&mut self, on: u8, range: Range<u64>, way: Way) {
+        let done = match way {
+            Way::Blocking => self.file(on).punch_hole(range.clone()),
+            Way::Async => block_on(self.file(on).punch_hole_async(range.clone())),
+        };
+        match done {
+            Ok(()) if range.is_empty() => {}
+            Ok(()) => self.model.zero(range),
+            Err(error) => check_error(error.into(), range.end < range.start || range.end > OFFSET_BYTES_MAX),
+        }
+        assert_eq!(self.file(on).len().expect("the file is there"), self.model.length_bytes);
+    }
+
+    fn copy_range(&mut self, on: [u8; 2], start: u64, length: Number, at: Number, way: Way) {
+        let at = self.place(at);
+        let end = start.saturating_add(self.bearable(start, length.cheap(LENGTH_MAX)) as u64);
+        let [from, to] = on.map(|on| self.file(on).clone());
+        let copied = match way {
+            Way::Blocking => from.copy_range_to(start..end, &to, at),
+            Way::Async => block_on(from.copy_range_to_async(start..end, &to, at)),
+        };
+        let bytes = self.model.read(start, (end - start) as usize);
+        match copied {
+            Ok(copied) => {
+                assert_eq!(copied, bytes.len() as u64, "{start}..{end} to {at}");
+                self.model.write(at, &bytes);
+            }
+            Err(error) => {
+                let source = ByteRange::at(start, bytes.len() as u64);
+                let overlaps = !source.intersect(ByteRange::at(at, source.len())).is_empty();
+                let is_beyond = end > OFFSET_BYTES_MAX || !fits(at, bytes.len());
+                check_error(error.into(), overlaps || is_beyond);
+            }
+        }
+    }
+
     fn view(&mut self, on: u8, offset: u64, length: Number, way: Way) {
         let length = length.cheap(LENGTH_MAX) as usize;
         let viewed = match way {
@@ -320,6 +357,11 @@ impl Actor {
                 let range = ByteRange::at(start.get(), u64::from(length));
                 // Where the kernel lacks what it takes, or the memory is used, it is refused.
                 self.windows.extend(self.file(on).map_contiguous(range));
+            }
+            Step::MapOnDemand(on, start, length, memory) => {
+                let range = ByteRange::at(start.get(), u64::from(length));
+                let memory_bytes = memory.cheap(LENGTH_MAX);
+                self.windows.extend(self.file(on).map_on_demand(range.start..range.end, memory_bytes));
             }
             Step::ForgetWindows => self.windows.clear(),
             Step::ReadWindow(which, at, length, side) => {
@@ -387,93 +429,6 @@ impl Actor {
         }
     }
 
-    fn perform_on_cursor(&mut self, step: &Step) {
-        match *step {
-            Step::Reader(on, way) => {
-                let cursor = match way {
-                    Way::Blocking => Cursor::Blocking(Box::new(self.file(on).reader())),
-                    Way::Async => Cursor::Async(Box::new(self.file(on).async_reader())),
-                };
-                self.readers.truncate(READERS_MAX - 1);
-                self.readers.push((cursor, 0));
-            }
-            Step::Seek(which, target) => {
-                let count = self.readers.len().max(1);
-                let Some((cursor, position)) = self.readers.get_mut(usize::from(which) % count) else {
-                    return;
-                };
-                let expected = expected(target, *position, self.model.length_bytes);
-                let found = match cursor {
-                    Cursor::Blocking(reader) => reader.seek(whence(target)),
-                    Cursor::Async(reader) => {
-                        let poll = |context: &mut Context<'_>| {
-                            Pin::new(&mut **reader).poll_seek(context, whence(target))
-                        };
-                        block_on(std::future::poll_fn(poll))
-                    }
-                };
-                *position = check_seek(found, expected).unwrap_or(*position);
-            }
-            Step::ReadOn(which, length, side) => self.read_on(which, usize::from(length), side),
-            Step::Stream(on) => self.stream(on),
-            Step::SeekWriter(on, target) => {
-                let writer = self.handles[usize::from(on) % self.handles.len()].writer();
-                let (writer, position) = self.writer.get_or_insert((writer, 0));
-                let expected = expected(target, *position, self.model.length_bytes);
-                *position = check_seek(writer.seek(whence(target)), expected).unwrap_or(*position);
-            }
-            Step::WriteOn(on, length) => self.write_on(on, usize::from(length)),
-            _ => unreachable!("it is no step of a cursor"),
-        }
-    }
-
-    fn read_on(&mut self, which: u8, length: usize, side: Side) {
-        let count = self.readers.len().max(1);
-        let Some((cursor, position)) = self.readers.get_mut(usize::from(which) % count) else { return };
-        let buffer = self.guarded.buffer(length, side, FILL);
-        let read = match cursor {
-            Cursor::Blocking(reader) => reader.read(buffer),
-            Cursor::Async(reader) => {
-                let poll = |context: &mut Context<'_>| Pin::new(&mut **reader).poll_read(context, buffer);
-                block_on(std::future::poll_fn(poll))
-            }
-        };
-        let read = read.expect("the device has not failed");
-        let expected = self.model.read(*position, buffer.len());
-        assert!(read > 0 || expected.is_empty(), "{} bytes at {position} are there", expected.len());
-        assert!(buffer[..read] == expected[..read], "{read} bytes at {position}");
-        *position += read as u64;
-    }
-
-    /// The first items: a sparse file goes on for ages.
-    fn stream(&mut self, on: u8) {
-        let mut stream = self.file(on).async_reader();
-        let mut position = 0;
-        for _ in 0..3 {
-            let mut chunk = vec![0; 5000];
-            let poll = |context: &mut Context<'_>| Pin::new(&mut stream).poll_read(context, &mut chunk);
-            let read = block_on(std::future::poll_fn(poll)).expect("the device has not failed");
-            assert!(chunk[..read] == self.model.read(position, read), "{read} bytes at {position}");
-            position += read as u64;
-        }
-    }
-
-    fn write_on(&mut self, on: u8, length: usize) {
-        let writer = self.handles[usize::from(on) % self.handles.len()].writer();
-        let (writer, position) = self.writer.get_or_insert((writer, 0));
-        if self.offset_bytes_max == DISK_BYTES_MAX && *position > DISK_BYTES_MAX {
-            return;
-        }
-        let bytes = vec![self.fill; length];
-        match writer.write(&bytes) {
-            Ok(written) => {
-                self.model.write(*position, &bytes[..written]);
-                *position += written as u64;
-            }
-            Err(error) => check_error(error, !fits(*position, length)),
-        }
-    }
-
     /// Where a write may go: a disk ends sooner than offsets do, and says so late.
     fn place(&self, offset: Number) -> u64 {
         match self.offset_bytes_max {
@@ -510,44 +465,19 @@ impl Actor {
 }
 
 /// Such an error may be, and is no one that says that something broke.
-fn check_error(error: Error, is_expected: bool) {
+pub(crate) fn check_error(error: Error, is_expected: bool) {
     headwater_fuzz::guarded::check_fault(&error);
     let kinds = [ErrorKind::InvalidInput, ErrorKind::FileTooLarge, ErrorKind::UnexpectedEof];
     assert!(is_expected && kinds.contains(&error.kind()), "{:?}: {error}", error.kind());
     assert!(!error.to_string().contains('\n'), "an error is one line: {error}");
 }
 
-fn check_seek(found: Result<u64>, expected: Option<u64>) -> Option<u64> {
-    assert_eq!(found.as_ref().ok(), expected.as_ref());
-    if let Err(error) = found {
-        check_error(error, true);
-    }
-    expected
-}
-
-fn expected(target: Target, position: u64, length: u64) -> Option<u64> {
-    let place = match whence(target) {
-        SeekFrom::Start(offset) => Some(offset),
-        SeekFrom::Current(delta) => position.checked_add_signed(delta),
-        SeekFrom::End(delta) => length.checked_add_signed(delta),
-    };
-    place.filter(|&place| place <= OFFSET_BYTES_MAX)
-}
-
-fn whence(target: Target) -> SeekFrom {
-    match target {
-        Target::Start(number) => SeekFrom::Start(number.get()),
-        Target::Current(number) => SeekFrom::Current(number.get() as i64),
-        Target::End(number) => SeekFrom::End(number.get() as i64),
-    }
-}
-
 /// Whether files can be so long.
-fn fits(offset: u64, length: usize) -> bool {
+pub(crate) fn fits(offset: u64, length: usize) -> bool {
     offset.checked_add(length as u64).is_some_and(|end| end <= WRITABLE_BYTES_MAX)
 }
 
-fn block_on<F: Future>(future: F) -> F::Output {
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
     impl Wake for Unpark {
         fn wake(self: Arc<Self>) {
@@ -567,9 +497,9 @@ fn block_on<F: Future>(future: F) -> F::Output {
 const ADVICE: [Advice; 6] =
     [Advice::Normal, Advice::Sequential, Advice::Random, Advice::NoReuse, Advice::WillNeed, Advice::DontNeed];
 
-const FILL: u8 = 0;
+pub(crate) const FILL: u8 = 0;
 
-const OFFSET_BYTES_MAX: u64 = i64::MAX as u64;
+pub(crate) const OFFSET_BYTES_MAX: u64 = i64::MAX as u64;
 
 /// The last page of a file is one that can be read as a whole.
 const READABLE_BYTES_MAX: u64 = OFFSET_BYTES_MAX / 4096 * 4096;
@@ -578,11 +508,9 @@ const READABLE_BYTES_MAX: u64 = OFFSET_BYTES_MAX / 4096 * 4096;
 const WRITABLE_BYTES_MAX: u64 = 1 << 56;
 
 /// ext4 with blocks of 4 KiB ends at twice as much.
-const DISK_BYTES_MAX: u64 = 1 << 43;
+pub(crate) const DISK_BYTES_MAX: u64 = 1 << 43;
 
 /// As long as a buffer.
 const LENGTH_MAX: u64 = 64 << 10;
-
-const READERS_MAX: usize = 3;
 
 const STEPS_MAX: usize = 40;

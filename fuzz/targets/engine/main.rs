@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod actor;
+mod cursors;
 mod steps;
 
 use libfuzzer_sys::fuzz_target;

@@ -58,6 +58,9 @@ pub(crate) enum Step {
     Write(u8, Number, u16, Way),
     Append(u8, u16, Way),
     SetLen(u8, Number, Way),
+    PunchHole(u8, Number, Number, Way),
+    /// From the first handle to the second, both of the same file.
+    CopyRange([u8; 2], [Number; 2], Number, Way),
     Sync(u8, Way),
     Flush(u8, Way),
     Refresh(u8),
@@ -65,6 +68,7 @@ pub(crate) enum Step {
     ForgetViews,
     Map(u8, Number, Number),
     MapContiguous(u8, Number, u16),
+    MapOnDemand(u8, Number, u16, Number),
     ForgetWindows,
     ReadWindow(u8, Number, u16, Side),
     WriteWindow(u8, Number, u16, Side),

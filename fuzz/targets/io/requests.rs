@@ -4,6 +4,7 @@
 //! Does not own: write-back of cached pages (pages).
 
 use std::cell::RefCell;
+use std::fs::File;
 use std::sync::Arc;
 
 use arbitrary::Arbitrary;
@@ -15,7 +16,7 @@ use headwater_fuzz::memory_file::MemoryFile;
 use headwater_fuzz::model::Model;
 use headwater_fuzz::panics::documented;
 use headwater_io::{
-    Access, AppendFile, Arena, Batch, DirectIo, Direction, Driver, DriverKind, DriverOptions, Extents,
+    Access, AppendFile, Arena, Batch, Call, DirectIo, Direction, Driver, DriverKind, DriverOptions, Extents,
     Finished, Fsync, OpenFile, Request, Route, SimOptions, SyncScope, Transfer, Urgency, uring_refusal,
 };
 
@@ -65,6 +66,7 @@ enum Step {
     Free { which: u8 },
     Transfer { which: u8, write: bool, direct: bool, offset: Number, length: Number, way: Way },
     Sync { all: bool },
+    Call { write: bool, several: bool, offset: Number, lengths: [u16; 3] },
     Read { by: By, direct: bool, offset: Number, length: u16, side: Side },
     Write { by: By, direct: bool, offset: Number, length: u16, side: Side },
     ReadResident { offset: Number, length: u16, side: Side },
@@ -112,13 +114,17 @@ struct Bench {
 struct Opened {
     file: Arc<OpenFile>,
     append: AppendFile,
+    /// For calls with descriptors of their own.
+    descriptor: Arc<File>,
 }
 
 impl Opened {
     fn new(file: &MemoryFile, direct_io: DirectIo) -> Opened {
         let opened = OpenFile::open(file.path(), direct_io, Access::ReadWrite).expect("it is a regular file");
         let append = AppendFile::open(&opened, file.path()).expect("it is a regular file");
-        Opened { file: Arc::new(opened), append }
+        let descriptor =
+            File::options().read(true).write(true).open(file.path()).expect("it is a regular file");
+        Opened { file: Arc::new(opened), append, descriptor: Arc::new(descriptor) }
     }
 }
 
@@ -199,6 +205,11 @@ impl Scene<'_> {
                 let finished = self.driver.submit(request, Urgency::Demand).expect("there is a place").wait();
                 assert_eq!(finished.result.expect("a file can be synced"), 0);
             }
+            Step::Call { write, several, offset, lengths } => {
+                let buffers = lengths.map(|length| vec![self.fill; usize::from(length)]);
+                let direction = if write { Direction::Write } else { Direction::Read };
+                self.call(direction, offset.get(), buffers[..if several { 3 } else { 1 }].to_vec());
+            }
             _ => self.perform_on_file(step),
         }
     }
@@ -271,6 +282,45 @@ impl Scene<'_> {
             held.contents[at..at + bytes.len()].copy_from_slice(bytes);
         }
         self.held.push(held);
+    }
+
+    /// By the caller's own descriptor and buffers; one buffer is moved by a call that takes one.
+    fn call(&mut self, direction: Direction, offset: u64, mut buffers: Vec<Vec<u8>>) {
+        let (driver, file, given) = (&self.driver, self.opened.descriptor.clone(), buffers.concat());
+        let one = (buffers.len() == 1).then(|| buffers.remove(0));
+        let (result, stopped_by, buffers) = match (direction, one) {
+            (Direction::Read, Some(buffer)) => {
+                let returned = driver.call(Call::pread(file, buffer, offset)).wait();
+                (returned.result, returned.stopped_by, vec![returned.given.1])
+            }
+            (Direction::Write, Some(buffer)) => {
+                let returned = driver.call(Call::pwrite(file, buffer, offset)).wait();
+                (returned.result, returned.stopped_by, vec![returned.given.1])
+            }
+            (Direction::Read, None) => {
+                let returned = driver.call(Call::preadv(file, buffers, offset)).wait();
+                (returned.result, returned.stopped_by, returned.given.1)
+            }
+            (Direction::Write, None) => {
+                let returned = driver.call(Call::pwritev(file, buffers, offset)).wait();
+                (returned.result, returned.stopped_by, returned.given.1)
+            }
+        };
+        let found = buffers.concat();
+        assert_eq!(found.len(), given.len());
+        match (direction, result) {
+            (_, Err(error)) => check_error(&error, Route::Buffered, offset, given.len()),
+            (Direction::Read, Ok(read)) => {
+                let expected = self.model.read(offset, given.len());
+                assert!(read == expected.len() || stopped_by.is_some(), "{read} of {}", expected.len());
+                assert!(found[..read] == expected[..read], "{read} bytes at {offset}");
+            }
+            (Direction::Write, Ok(written)) => {
+                assert!(written == given.len() || stopped_by.is_some(), "{written} of {}", given.len());
+                assert!(found == given, "a write changes no buffer");
+                self.model.write(offset, &given[..written]);
+            }
+        }
     }
 
     fn transfer(&mut self, request: Transfer, contents: Vec<u8>, way: Way) {

@@ -93,5 +93,6 @@ const SUITES: &[Suite] = &[
     suite("engine", "reading", Runs::InFull),
     suite("engine", "caching", Runs::InFull),
     suite("engine", "writing", Runs::InFull),
+    suite("engine", "host", Runs::InFull),
     suite("engine", "power", Runs::InFull),
 ];

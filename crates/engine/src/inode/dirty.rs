@@ -282,6 +282,11 @@ impl Dirty {
         self.errseq.last()
     }
 
+    /// The last error, if a write to the device or a sync has failed since the errseq counted `since`.
+    pub(crate) fn failed_since(&self, since: u64) -> Option<io::Error> {
+        if self.errseq.count() == since { None } else { self.errseq.last() }
+    }
+
     /// The present path of the file, from `/proc`, while there are dirty pages.
     pub(crate) fn path(&self) -> Option<PathBuf> {
         let file = self.lock().file.clone()?;

@@ -228,6 +228,18 @@ impl Windows {
         }
     }
 
+    /// Writes to all readable windows what the file has in a range from now on. Called under the lock of `dirty`.
+    pub(crate) fn write(&self, range: ByteRange, bytes: &[u8]) {
+        for window in self.select(Window::is_readable) {
+            let part = window.pages.bytes().intersect(range);
+            if !part.is_empty() {
+                let bytes = &bytes[(part.start - range.start) as usize..][..part.len() as usize];
+                let written = window.memory.write(window.place(part.start), bytes);
+                written.expect("the part lies in the window, and only the process that has it gets here");
+            }
+        }
+    }
+
     fn select(&self, mut is_wanted: impl FnMut(&Window) -> bool) -> Vec<Arc<Window>> {
         if self.is_empty() {
             return Vec::new();

@@ -32,8 +32,9 @@ impl Source {
         if let Some(appender) = &self.appender {
             // Dirty bytes of this engine's other handles are older and go first.
             fsync::flush(self.shared(), inode, ALL_PAGES);
-            let size_lock = inode.dirty.size_lock.lock();
-            let appended = self.append_by_kernel(inode, appender, bytes, size_lock);
+            let locked = self.lock_end(inode);
+            let appended =
+                locked.and_then(|size_lock| self.append_by_kernel(inode, appender, bytes, size_lock));
             return self.all_appended(inode, appended, bytes.len());
         }
         let size_lock = inode.dirty.size_lock.lock();
@@ -48,8 +49,9 @@ impl Source {
         let Some(inode) = self.known() else { return Err(self.no_end()) };
         if let Some(appender) = &self.appender {
             fsync::flush_async(self.shared(), inode).await;
-            let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
-            let appended = self.append_by_kernel(inode, appender, bytes, size_lock);
+            let locked = self.lock_end_async(inode).await;
+            let appended =
+                locked.and_then(|size_lock| self.append_by_kernel(inode, appender, bytes, size_lock));
             return self.all_appended(inode, appended, bytes.len());
         }
         let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
@@ -104,15 +106,38 @@ impl Source {
         self.report(inode, since).map(|()| since)
     }
 
+    /// Locks the length for an append by the kernel: nothing that this engine has accepted lies beyond the end that the kernel knows, nor will
+    /// be written over what is appended. Fails where earlier bytes cannot be written.
+    pub(crate) fn lock_end<'a>(&self, inode: &'a Arc<Inode>) -> io::Result<SizeLockGuard<'a>> {
+        let size_lock = inode.dirty.size_lock.lock();
+        let since = inode.dirty.errseq.count();
+        if inode.dirty.pages() > 0 {
+            // Written since the flush, or in vain.
+            fsync::flush_pages(self.shared(), inode, ALL_PAGES);
+        }
+        inode.dirty.failed_since(since).map_or(Ok(size_lock), Err)
+    }
+
+    /// As [`Source::lock_end`], for a task.
+    pub(crate) async fn lock_end_async<'a>(&self, inode: &'a Arc<Inode>) -> io::Result<SizeLockGuard<'a>> {
+        let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
+        let since = inode.dirty.errseq.count();
+        if inode.dirty.pages() > 0 {
+            fsync::flush_pages_async(self.shared(), inode).await;
+        }
+        inode.dirty.failed_since(since).map_or(Ok(size_lock), Err)
+    }
+
     /// Appends the records of a group. Returns the scope of the sync that the group waits for.
     pub(crate) fn append_group(
         &self,
         inode: &Arc<Inode>,
         (group, batch): (Arc<Group>, Batch),
-        size_lock: SizeLockGuard<'_>,
+        locked: io::Result<SizeLockGuard<'_>>,
     ) -> SyncScope {
         if let Some(appender) = &batch.appender {
-            let appended = self.append_by_kernel(inode, appender, &batch.records, size_lock);
+            let appended = locked
+                .and_then(|size_lock| self.append_by_kernel(inode, appender, &batch.records, size_lock));
             let _ = group.appended.set(appended.map_err(|error| Cause::of(&error)));
         }
         batch.scope
@@ -139,9 +164,6 @@ impl Source {
         bytes: &[u8],
         size_lock: SizeLockGuard<'_>,
     ) -> io::Result<Appended> {
-        if let Some(error) = inode.dirty.failing() {
-            return Err(error);
-        }
         let (_deferral, mut dropped) = (defer(), Vec::new());
         inode.begin_changes(&self.open, 1);
         let appended = self.shared().driver.append_blocking(appender, bytes);
@@ -153,6 +175,10 @@ impl Source {
             inode.dirty.change(self.shared().cache.writes.dirty(), |state| {
                 // Another handle may have written to the last page since the flush.
                 inode.drop_changed(state, PageRange::covering(written), &mut dropped);
+                // Bytes of a window beyond an end must not become visible, those appended must.
+                let end_bytes = inode.length_bytes();
+                inode.dirty.windows.zero(ByteRange::new(end_bytes, written.start.max(end_bytes)));
+                inode.dirty.windows.write(written, bytes);
                 inode.grow(written.end);
                 // Pages loaded in between, up to the old end, leave as well.
                 inode.drop_changed(state, PageRange::covering(written), &mut dropped);

@@ -167,17 +167,19 @@ pub(crate) fn flush_pages(shared: &Shared, inode: &Arc<Inode>, pages: PageRange)
 /// As [`flush`], for a task.
 pub(crate) async fn flush_async(shared: &Shared, inode: &Arc<Inode>) {
     window_flush::flush_async(shared, inode).await;
+    if flush_pages_async(shared, inode).await == HeldBack::Some {
+        let _size_lock = inode.dirty.size_lock.lock_async(&shared.driver).await;
+        flush_pages_async(shared, inode).await;
+    }
+}
+
+/// As [`flush_pages`] of all pages, for a task.
+pub(crate) async fn flush_pages_async(shared: &Shared, inode: &Arc<Inode>) -> HeldBack {
     let mut sweep = Sweep::new(shared, inode, ALL_PAGES);
     while let Some(write) = sweep.step() {
         shared.cache.writes.ready(&write).await;
     }
-    if sweep.is_held_back {
-        let _size_lock = inode.dirty.size_lock.lock_async(&shared.driver).await;
-        let mut sweep = Sweep::new(shared, inode, ALL_PAGES);
-        while let Some(write) = sweep.step() {
-            shared.cache.writes.ready(&write).await;
-        }
-    }
+    if sweep.is_held_back { HeldBack::Some } else { HeldBack::None }
 }
 
 /// Writes back all files, when the engine ends.
@@ -263,8 +265,8 @@ impl Source {
     fn lead(&self, inode: &Arc<Inode>, leading: &mut Leading<'_>) -> io::Result<()> {
         let before = leading.completion.take().map_or(Ok(()), |before| before.wait().result.map(|_| ()));
         let scope = leading.close_without_records().unwrap_or_else(|| {
-            let size_lock = inode.dirty.size_lock.lock();
-            self.append_group(inode, leading.close(), size_lock)
+            let locked = self.lock_end(inode);
+            self.append_group(inode, leading.close(), locked)
         });
         before.and_then(|()| self.shared().driver.sync_blocking(&self.open, scope))
     }
@@ -332,8 +334,8 @@ impl Source {
         let scope = match leading.close_without_records() {
             Some(scope) => scope,
             None => {
-                let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
-                self.append_group(inode, leading.close(), size_lock)
+                let locked = self.lock_end_async(inode).await;
+                self.append_group(inode, leading.close(), locked)
             }
         };
         before?;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use headwater::testing::{FaultRange, SimOptions};
-use headwater::{ByteRange, Caching, DriverKind, File, IoMode, SharedView};
+use headwater::{ByteRange, Caching, DriverKind, File, IoMode, OpenOptions, SharedView};
 use headwater_testkit::{block_on, forbid_userfaultfd, run_self_with_env};
 
 use crate::open;
@@ -93,6 +93,45 @@ fn compare(file: &File, expected: &[u8]) {
     let view = file.map(ByteRange::new(0, expected.len() as u64)).unwrap();
     let word = u64::from_ne_bytes(*expected[50_008..].first_chunk().unwrap());
     assert_eq!(view.load_u64(50_008).unwrap(), word, "load");
+}
+
+/// Goal: what is appended together with other programs shows in a window that reaches beyond the end, is on disk, and stays there when the
+/// window is written back; what was stored beyond the end stays hidden. Method: stores and appends in turn, in one page and across two,
+/// by calls and by tasks.
+#[test]
+fn shared_appends_are_seen() {
+    for rig in roomy_rigs(4) {
+        let scratch = Scratch::new(4, 5000);
+        let file = open(&rig, &scratch.path(), IoMode::Auto, Caching::On);
+        let log = OpenOptions::new().engine(&rig.engine).append(true).open(scratch.path()).unwrap();
+        let mut expected = vec![0; 5000];
+        scratch.pattern.fill(0, &mut expected);
+        let Some(view) = window(&file, 4096, 20_000) else { return };
+        let cells = view.as_cells().unwrap();
+        for round in 0..8_u8 {
+            let record = vec![round + 1; 1 + 700 * usize::from(round % 4)];
+            let end = expected.len();
+            cells[end + record.len() + 3 - 4096].store(0xCD, Ordering::Relaxed);
+            let at = match round % 2 {
+                0 => log.append(&record).unwrap(),
+                _ => block_on(log.append_async(record.clone())).unwrap(),
+            };
+            assert_eq!(at, end as u64);
+            expected.extend_from_slice(&record);
+            let shown = cells[..expected.len() - 4096].iter().map(|cell| cell.load(Ordering::Relaxed));
+            assert!(shown.eq(expected[4096..].iter().copied()), "cells, round {round}");
+            cells[end - 4096].store(0xAB, Ordering::Relaxed);
+            expected[end] = 0xAB;
+            assert!(file.view(0, expected.len()).unwrap() == *expected, "view, round {round}");
+            if round % 3 == 2 {
+                view.sync().unwrap();
+                assert!(std::fs::read(scratch.path()).unwrap() == expected, "disk, round {round}");
+            }
+        }
+        drop((view, log, file));
+        assert!(std::fs::read(scratch.path()).unwrap() == expected, "on disk at the end");
+        rig.assert_idle();
+    }
 }
 
 /// Goal: exactly the pages that were written go to the device. Method: the simulated device counts.

@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Read};
 
 use headwater::testing::{device_polls, uring_refusal};
 use headwater::{DriverKind, Engine, File, IoMode, OpenOptions, PolledRings, Polling};
-use headwater_testkit::{forbid_io_uring, run_self_with_env};
+use headwater_testkit::{exhaust_io_uring, forbid_io_uring, run_self_with_env};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::rig::{Scratch, block_on};
@@ -31,6 +31,22 @@ fn io_uring_forbidden() {
     println!("{REACHED_THE_END}");
 }
 
+/// Goal: where the kernel has no memory for a ring, the defaults read with threads, and what is said names the limit that can be raised.
+#[test]
+fn no_memory_for_a_ring() {
+    if !in_child("refusal::no_memory_for_a_ring") {
+        return;
+    }
+    exhaust_io_uring();
+    let error = Engine::builder().driver(DriverKind::Uring).build().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    assert!(error.to_string().contains("ulimit -l"), "{error}");
+    let info = Engine::global().unwrap().info();
+    let reason = info.uring_refusal.unwrap();
+    assert!(info.driver == "threads" && reason.contains("ulimit -l"), "{} {reason}", info.driver);
+    read_everything();
+}
+
 /// Goal: without any locked memory allowed, io_uring reads (from Linux 5.12 on) or says what to do, and the default reads.
 #[test]
 fn no_locked_memory() {
@@ -39,10 +55,6 @@ fn no_locked_memory() {
     }
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     setrlimit(Resource::Memlock, none).unwrap();
-    if let Err(error) = Engine::builder().driver(DriverKind::Uring).build() {
-        let text = error.to_string();
-        assert!(uring_refusal().is_some() || text.contains("ulimit -l"), "{text}");
-    }
     read_everything();
     let info = Engine::global().unwrap().info();
     assert_eq!(info.driver == "uring", info.uring_refusal.is_none(), "{info:?}");

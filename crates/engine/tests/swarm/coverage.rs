@@ -17,6 +17,11 @@ pub(crate) enum Reached {
     ReadFailed,
     /// Several places by one call.
     ManyRead,
+    HolePunched,
+    CopiedWithin,
+    AppendedShared,
+    /// By a writer that blocks.
+    WrittenInOrderNow,
     MutationFailed,
     MutationDropped,
     DurableOnDisk,
@@ -63,7 +68,7 @@ pub(crate) enum Reached {
 }
 
 impl Reached {
-    const ALL: [Reached; 48] = [
+    const ALL: [Reached; 52] = [
         Reached::ReadWaited,
         Reached::MutationWaited,
         Reached::SyncWaited,
@@ -71,6 +76,10 @@ impl Reached {
         Reached::ReadSawTwoVersions,
         Reached::ReadFailed,
         Reached::ManyRead,
+        Reached::HolePunched,
+        Reached::CopiedWithin,
+        Reached::AppendedShared,
+        Reached::WrittenInOrderNow,
         Reached::MutationFailed,
         Reached::MutationDropped,
         Reached::DurableOnDisk,

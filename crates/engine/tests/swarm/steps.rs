@@ -52,7 +52,12 @@ pub(crate) enum Work {
     Append(usize, u64),
     /// Appends, and syncs.
     AppendDurable(usize, u64),
+    /// Appends by a handle that appends together with other programs.
+    AppendShared(usize, u64),
     SetLength(u64),
+    PunchHole(Span),
+    /// To another place of the same file, here if the two do not overlap.
+    CopyWithin(Span, u64),
     SyncData,
     SyncAll,
     Flush,
@@ -102,6 +107,9 @@ pub(crate) enum Step {
     Forget(usize),
     ReadNow(Place, Span),
     ReadManyNow(Place, Span),
+    /// By a reader and a writer that block.
+    ReadInOrderNow(Place, Span),
+    WriteInOrderNow(Place, Span, u64),
     CheckKept,
     DropKept,
     ForgetKept,
@@ -204,7 +212,8 @@ impl Draw {
             53..=54 => Step::Cool(place.file),
             55..=61 => Step::Finish(task),
             62..=67 => Step::Drop(task),
-            68..=72 => Step::ReadNow(place, span),
+            68..=71 => Step::ReadNow(place, span),
+            72 => self.in_order_now(place, span),
             73 => Step::ReadManyNow(place, span),
             74..=75 => Step::CheckKept,
             76..=77 => Step::DropKept,
@@ -240,6 +249,13 @@ impl Draw {
         }
     }
 
+    fn in_order_now(&mut self, place: Place, span: Span) -> Step {
+        match self.rng.below(2) {
+            0 => Step::ReadInOrderNow(place, span),
+            _ => Step::WriteInOrderNow(place, span, self.rng.next_u64()),
+        }
+    }
+
     fn exit(&mut self) -> Exit {
         let way = [Way::Global, Way::Global, Way::Own, Way::Ending, Way::Killed][self.rng.below(5) as usize];
         Exit { way, threads: self.rng.below(4) as usize }
@@ -270,7 +286,10 @@ impl Draw {
 
     fn work(&mut self) -> Work {
         let span = self.span();
-        match self.rng.below(27) {
+        match self.rng.below(31) {
+            27 => Work::AppendShared(span.length.max(1), self.rng.next_u64()),
+            28..=29 => Work::PunchHole(span),
+            30 => Work::CopyWithin(span, self.new_length()),
             24 => Work::ReadInOrder(span),
             25 => Work::WriteInOrder(span, self.rng.next_u64()),
             26 => Work::AppendDurable(span.length.max(1), self.rng.next_u64()),

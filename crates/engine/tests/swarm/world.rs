@@ -9,7 +9,7 @@ mod windows;
 
 use std::fs;
 use std::future::Future;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -28,7 +28,7 @@ use crate::coverage::{Coverage, Reached};
 use crate::moods::{Alarm, Mood, Outbreaks, listen};
 use crate::steps::{EIO, FILES, HANDLES, Place, Setup, Span, Step, Work};
 use crate::versions::Versions;
-use tasks::Task;
+use tasks::{Task, contents, overwrite};
 use windows::Window;
 
 pub(crate) struct World {
@@ -124,6 +124,8 @@ impl World {
             Step::Forget(number) => self.forget_nth(number),
             Step::ReadNow(place, span) => self.read_now(place, span)?,
             Step::ReadManyNow(place, span) => self.read_many_now(place, span)?,
+            Step::ReadInOrderNow(place, span) => self.read_in_order_now(place, span)?,
+            Step::WriteInOrderNow(place, span, fill) => self.write_in_order_now(place, span, fill)?,
             Step::CheckKept => self.check_kept()?,
             Step::DropKept => drop(self.kept.drain(..self.kept.len().div_ceil(2))),
             Step::ForgetKept => self.forget_kept(),
@@ -313,6 +315,39 @@ impl World {
         }
         self.check_read_bytes(place.file, rest, results[0], &second)?;
         self.check_read_bytes(place.file, Span { length: half, ..span }, results[1], &first)
+    }
+
+    fn read_in_order_now(&mut self, place: Place, span: Span) -> Outcome {
+        let reader = self.handle(place)?.reader().starting_at(span.offset_bytes);
+        let mut bytes = Vec::new();
+        match reader.take(span.length as u64).read_to_end(&mut bytes) {
+            Ok(count) => self.check_read_bytes(place.file, span, Ok(count), &bytes),
+            Err(error) => self.forgive(self.is_faulty, Reached::ReadFailed, &error),
+        }
+    }
+
+    /// In three pieces. Nothing else changes the file: the writer would wait for a task of this thread.
+    fn write_in_order_now(&mut self, place: Place, span: Span, fill: u64) -> Outcome {
+        if !self.free_size_lock(place.file)? {
+            return Ok(());
+        }
+        let mut writer = self.handle(place)?.writer().starting_at(span.offset_bytes);
+        let bytes = contents(span.length, fill);
+        let versions = &mut self.targets[place.file].versions;
+        versions.begin(|file| overwrite(file, span.offset_bytes as usize, &bytes));
+        let written = bytes.chunks(span.length / 3 + 1).try_for_each(|piece| writer.write_all(piece));
+        match written.map_err(text).and_then(|()| writer.into_inner().map(drop).map_err(text)) {
+            Ok(()) => {
+                versions.finish();
+                self.note_change(place.file);
+                self.coverage.note(Reached::WrittenInOrderNow);
+                Ok(())
+            }
+            Err(error) => {
+                versions.give_up();
+                self.forgive(self.faults > 0, Reached::MutationFailed, &error)
+            }
+        }
     }
 
     fn check_read(

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use futures_util::future::join_all;
-use headwater::{File, IoMode};
+use headwater::{File, IoMode, OpenOptions};
 use headwater_testkit::{Pattern, Rng, ScratchDir, mix, with_seed};
 
 use crate::rig::{Rig, block_on, drivers};
@@ -44,6 +44,46 @@ fn records_of_one_sender_are_whole_and_in_order() {
             assert_eq!(parser.next, [RECORDS]);
             assert_eq!(file.len().unwrap(), expected_bytes);
             drop(file);
+            rig.assert_idle();
+        }
+    });
+}
+
+/// Goal: records of a handle that appends together with other programs, and of one that gathers them in memory, never lie over each other:
+/// neither among bytes that the device lacks yet. Method: both at once in one engine, one by a thread and one by tasks and calls in turn.
+#[test]
+fn records_of_both_kinds_of_handles_are_whole_and_in_order() {
+    with_seed("appends::records_of_both_kinds_of_handles_are_whole_and_in_order", |seed| {
+        for driver in drivers(seed) {
+            let (rig, directory) = (Rig::sized(driver, 3 << 20, 16), ScratchDir::on_target().unwrap());
+            let path = directory.path().join("file");
+            let file = open(&rig, &path, IoMode::Auto);
+            let shared = OpenOptions::new().engine(&rig.engine).append(true).open(&path).unwrap();
+            let records = |sender: u64| {
+                (0..RECORDS).map(move |sequence| record(sender, sequence, &mut Rng::new(seed ^ sequence)))
+            };
+            watched_for(rig.name(), || {
+                thread::scope(|scope| {
+                    scope.spawn(|| records(0).for_each(|record| _ = file.append(&record).unwrap()));
+                    for (number, record) in records(1).enumerate() {
+                        _ = match number % 2 {
+                            0 => shared.append(&record).unwrap(),
+                            _ => block_on(shared.append_async(record)).unwrap(),
+                        };
+                    }
+                });
+            });
+            let mut parser = Parser::new(2);
+            parser.follow(&file);
+            assert_eq!(parser.next, [RECORDS; 2]);
+            file.sync_data().unwrap();
+            let length: usize = records(0).chain(records(1)).map(|record| record.len()).sum();
+            let disk = std::fs::read(&path).unwrap();
+            assert_eq!((disk.len(), file.len().unwrap()), (length, length as u64), "{}", rig.name());
+            let mut cached = vec![0; length];
+            file.read_exact_at(&mut cached, 0).unwrap();
+            assert!(cached == disk, "{}: the cache has other bytes than the disk", rig.name());
+            drop((file, shared));
             rig.assert_idle();
         }
     });

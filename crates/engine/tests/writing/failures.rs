@@ -16,7 +16,7 @@ use std::thread;
 
 use futures_util::future::join;
 use headwater::testing::{FaultOn, FaultRange, SimOptions};
-use headwater::{Advice, ByteRange, DriverKind, Error, File, IoMode, Operation};
+use headwater::{Advice, ByteRange, DriverKind, Error, File, IoMode, OpenOptions, Operation};
 use headwater_testkit::{Pattern, ScratchDir, make_cold};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -66,6 +66,43 @@ fn contents(seed: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     Pattern::new(seed).fill(0, &mut bytes);
     bytes
+}
+
+/// Goal: what is appended together with other programs never lies among bytes that were accepted before and could not be written: the append
+/// fails, and when the device is in order again, it comes behind them. Method: the last page of the file cannot be written, those before it
+/// can, whose success comes before or after; by calls and by tasks, durably and not.
+#[test]
+fn a_shared_append_behind_bytes_that_cannot_be_written() {
+    for seed in 0..24 {
+        let bench = Bench::new(seed);
+        let mut expected = contents(1, 9 << 12);
+        fs::write(bench.path("a"), &expected).unwrap();
+        let file = bench.open("a");
+        let log = OpenOptions::new().engine(&bench.rig.engine).append(true).open(bench.path("a")).unwrap();
+        expected.resize(41_000, 0);
+        for (at, length) in [(0, 4096), (9 << 12, 41_000 - (9 << 12))] {
+            let bytes = contents(2, length);
+            file.write_all_at(&bytes, at as u64).unwrap();
+            expected[at..at + length].copy_from_slice(&bytes);
+        }
+        bench.break_from(10 << 12);
+        let append = || match seed % 4 {
+            0 => log.append(b"one"),
+            1 => block_on(log.append_async(&b"one"[..])),
+            2 => log.append_durable(b"one"),
+            _ => block_on(log.append_durable_async(&b"one"[..])),
+        };
+        watched("a device that fails", || {
+            assert_eq!(append().unwrap_err().raw_os_error(), Some(EIO), "{seed}")
+        });
+        bench.heal();
+        let at = watched("a device that is in order again", || append().or_else(|_| append()).unwrap());
+        assert_eq!(at, 41_000, "{seed}");
+        expected.extend_from_slice(b"one");
+        _ = file.sync_data();
+        file.sync_data().unwrap();
+        bench.check_disk("a", &expected);
+    }
 }
 
 /// Goal: a write of a part of a page that cannot be read fails with what reading it gives, and is not tried for ever. Method: a task

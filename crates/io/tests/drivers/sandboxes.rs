@@ -3,10 +3,11 @@
 //! Owns: that requests are carried out all the same, once, those under way and those that follow.
 //! Does not own: rings that are refused from the start (engine).
 
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headwater_io::{Call, DriverKind, Fsync, SyncScope, uring_refusal};
+use headwater_io::{Call, DriverKind, DriverOptions, Fsync, LocalDriver, Returned, SyncScope, uring_refusal};
 use headwater_testkit::{Rng, forbid_io_uring, forbid_io_uring_here, skip};
 
 use crate::bench::{Bench, block_on, in_child, watched};
@@ -23,6 +24,36 @@ fn the_ring_is_forbidden_later() {
 #[test]
 fn the_ring_is_forbidden_to_one_thread() {
     forbidden_in_the_middle("sandboxes::the_ring_is_forbidden_to_one_thread", forbid_io_uring_here);
+}
+
+/// Goal: a ring of one thread goes on with worker threads as well, if nothing was under way when the process forbade itself the ring. Method:
+/// calls before and after, by tasks and by waiting, several at once.
+#[test]
+fn a_local_ring_is_forbidden_while_it_rests() {
+    if let Some(reason) = uring_refusal() {
+        return skip(format!("uring: {reason}"));
+    }
+    if !in_child("sandboxes::a_local_ring_is_forbidden_while_it_rests") {
+        return;
+    }
+    let options = DriverOptions { kind: DriverKind::Uring, queue_depth: 4, ..DriverOptions::default() };
+    let (bench, local) = (Bench::with(&options, 9), LocalDriver::new(&options).unwrap());
+    let file = Arc::new(std::fs::File::open(bench.path()).unwrap());
+    let read = |place: u64| local.driver().call(Call::pread(file.clone(), vec![0; 5000], place * 5000));
+    let check = |place: u64, returned: Returned<usize, (Arc<std::fs::File>, Vec<u8>)>| {
+        assert_eq!(returned.result.unwrap(), 5000);
+        assert_eq!(bench.pattern.mismatch(place * 5000, &returned.given.1), None);
+    };
+    check(0, local.block_on(read(0)));
+    forbid_io_uring();
+    watched("a ring of one thread", || {
+        for round in 1..5 {
+            let calls: Vec<_> = (0..6).map(|place| (round * place, read(round * place))).collect();
+            for (place, call) in calls {
+                check(place, if round % 2 == 0 { call.wait() } else { local.block_on(call) });
+            }
+        }
+    });
 }
 
 fn forbidden_in_the_middle(test_name: &str, forbid: fn()) {

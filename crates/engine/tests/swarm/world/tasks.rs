@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use futures_util::{AsyncReadExt, AsyncWriteExt, StreamExt};
-use headwater::{Caching, File, OpenOptions, View};
+use headwater::{ByteRange, Caching, Engine, File, OpenOptions, View};
 use headwater_testkit::Pattern;
 
 use super::{IDLE_STEPS, KEPT_MAX, Kept, Outcome, POLLS_MAX, QUIET_POLLS, TASKS_MAX, Target, World, text};
@@ -61,7 +61,7 @@ impl World {
         }
         let target = &mut self.targets[place.file];
         let since = target.versions.now();
-        let future = target.begin(&file, work);
+        let future = target.begin(&self.engine, &file, work);
         let alarm = Arc::new(Alarm {
             is_woken: AtomicBool::new(false),
             mood,
@@ -232,6 +232,7 @@ impl World {
                 if at != end_bytes {
                     return Err(format!("appended at {at}, not {end_bytes}"));
                 }
+                self.coverage.note_if(matches!(task.work, Work::AppendShared(..)), Reached::AppendedShared);
                 match task.work {
                     Work::AppendDurable(length, fill) => self.check_durable(task.file, at, length, fill),
                     _ => Ok(()),
@@ -240,6 +241,8 @@ impl World {
             Done::Nothing(Ok(())) if task.work.changes() => {
                 target.versions.finish();
                 self.note_change(task.file);
+                self.coverage.note_if(matches!(task.work, Work::PunchHole(_)), Reached::HolePunched);
+                self.coverage.note_if(matches!(task.work, Work::CopyWithin(..)), Reached::CopiedWithin);
                 Ok(())
             }
             Done::Nothing(Ok(())) => self.check_synced(task.file, task.since),
@@ -323,7 +326,12 @@ impl World {
 }
 
 impl Target {
-    pub(super) fn begin(&mut self, file: &File, work: Work) -> Pin<Box<dyn Future<Output = Done> + Send>> {
+    pub(super) fn begin(
+        &mut self,
+        engine: &Engine,
+        file: &File,
+        work: Work,
+    ) -> Pin<Box<dyn Future<Output = Done> + Send>> {
         match work {
             Work::Read(Span { offset_bytes, length }) => {
                 let reading = file.read_at_async(offset_bytes, length);
@@ -355,6 +363,20 @@ impl Target {
                     Done::Bytes(read.map(|_| all).map_err(text))
                 })
             }
+            Work::SyncData => nothing(file.sync_data_async()),
+            Work::SyncAll => nothing(file.sync_all_async()),
+            Work::Flush => nothing(file.flush_async()),
+            _ => self.begin_change(engine, file, work),
+        }
+    }
+
+    fn begin_change(
+        &mut self,
+        engine: &Engine,
+        file: &File,
+        work: Work,
+    ) -> Pin<Box<dyn Future<Output = Done> + Send>> {
+        match work {
             Work::Write(Span { offset_bytes, length }, fill) => {
                 let bytes = contents(length, fill);
                 self.versions.begin(|file| overwrite(file, offset_bytes as usize, &bytes));
@@ -385,14 +407,55 @@ impl Target {
                 let appending = file.append_durable_async(bytes);
                 Box::pin(async { Done::Appended(appending.await.map_err(text)) })
             }
+            Work::AppendShared(length, fill) => {
+                let bytes = contents(length, fill);
+                self.versions.begin(|file| file.extend_from_slice(&bytes));
+                let opened = OpenOptions::new().engine(engine).append(true).open(&self.path);
+                Box::pin(async {
+                    let Ok(log) = opened else { return Done::Appended(opened.map(|_| 0).map_err(text)) };
+                    Done::Appended(log.append_async(bytes).await.map_err(text))
+                })
+            }
+            Work::PunchHole(Span { offset_bytes, length }) => {
+                let range = offset_bytes..offset_bytes + length as u64;
+                self.versions.begin(|file| {
+                    let end = file.len().min(range.end as usize);
+                    file[end.min(range.start as usize)..end].fill(0);
+                });
+                nothing(file.punch_hole_async(range))
+            }
+            Work::CopyWithin(span, at_bytes) => self.copy_within(file, span, at_bytes),
             Work::SetLength(length_bytes) => {
                 self.versions.begin(|file| file.resize(length_bytes as usize, 0));
                 nothing(file.set_len_async(length_bytes))
             }
-            Work::SyncData => nothing(file.sync_data_async()),
-            Work::SyncAll => nothing(file.sync_all_async()),
-            Work::Flush => nothing(file.flush_async()),
+            _ => unreachable!("it changes nothing"),
         }
+    }
+
+    fn copy_within(
+        &mut self,
+        file: &File,
+        span: Span,
+        at_bytes: u64,
+    ) -> Pin<Box<dyn Future<Output = Done> + Send>> {
+        let range = ByteRange::at(span.offset_bytes, span.length as u64);
+        let read = range.clip(self.versions.now_bytes() as u64);
+        let at_bytes =
+            if read.intersect(ByteRange::at(at_bytes, read.len())).is_empty() { at_bytes } else { read.end };
+        self.versions.begin(|bytes| {
+            let copied =
+                bytes.get(read.start as usize..read.end as usize).map_or_else(Vec::new, <[u8]>::to_vec);
+            overwrite(bytes, at_bytes as usize, &copied);
+        });
+        let copying = file.copy_range_to_async(range.start..range.end, file, at_bytes);
+        Box::pin(async move {
+            Done::Nothing(match copying.await {
+                Ok(copied) if copied == read.len() => Ok(()),
+                Ok(copied) => Err(format!("{copied} bytes of {read:?} were copied")),
+                Err(error) => Err(text(error)),
+            })
+        })
     }
 }
 
@@ -410,7 +473,10 @@ impl Work {
                 | Work::WriteInOrder(..)
                 | Work::Append(..)
                 | Work::AppendDurable(..)
+                | Work::AppendShared(..)
                 | Work::SetLength(_)
+                | Work::PunchHole(_)
+                | Work::CopyWithin(..)
         )
     }
 

@@ -202,7 +202,7 @@ impl World {
     }
 
     /// No task changes the file or syncs it, and it is known what it holds. False if that cannot be.
-    fn free_size_lock(&mut self, file: usize) -> Outcome<bool> {
+    pub(super) fn free_size_lock(&mut self, file: usize) -> Outcome<bool> {
         while let Some(number) = self.tasks.iter().position(|task| task.file == file && !task.work.reads()) {
             self.finish_nth(number)?;
         }
