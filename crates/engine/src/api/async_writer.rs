@@ -22,7 +22,6 @@ use bytes::Bytes;
 use futures_io::{AsyncSeek, AsyncWrite};
 use futures_sink::Sink;
 use headwater_io::without_signals;
-use os_display::Quotable;
 
 use crate::api::contents::Contents;
 use crate::api::file::File;
@@ -359,7 +358,7 @@ impl Wake for Unpark {
 
 impl fmt::Debug for AsyncWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "AsyncWriter({} at byte {})", self.file.path().maybe_quote(), self.end_bytes())
+        f.debug_struct("AsyncWriter").field("position", &self.end_bytes()).field("file", &self.file).finish()
     }
 }
 

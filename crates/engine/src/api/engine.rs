@@ -174,7 +174,12 @@ impl Engine {
 }
 
 impl fmt::Debug for Engine {
+    /// Driver, memory and the pages of the cache; all there is to know is in [`Engine::info`] and [`Engine::stats`].
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").field("info", &self.info()).field("stats", &self.stats()).finish()
+        let (shared, cache) = (&self.shared, stats::held_pages(&self.shared));
+        let mut fields = f.debug_struct("Engine");
+        fields.field("driver", &shared.driver.info().name).field("memory_bytes", &shared.memory_bytes);
+        fields.field("mapped_bytes", &shared.arena.stats().mapped_bytes);
+        fields.field("resident_pages", &cache.resident).field("dirty_pages", &cache.dirty).finish()
     }
 }

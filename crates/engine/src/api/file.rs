@@ -3,6 +3,7 @@
 //! Owns: what a user of a file sees.
 //! Does not own: opening (options), descriptors and mode (`Source`), memory and queue (the engine), positions (the readers).
 
+use std::fmt;
 use std::ops::RangeBounds;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ use crate::inode::coherence::Coherence;
 
 /// A file open for reading, or for reading and writing. Clones share it; all methods take `&self` and may be called from any
 /// thread.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct File {
     pub(crate) contents: Contents,
 }
@@ -141,6 +142,21 @@ impl File {
             return FileStats::default();
         }
         source.inode().map_or_else(FileStats::default, |inode| inode.stats())
+    }
+}
+
+impl fmt::Debug for File {
+    /// Path, length and mode. Asks the kernel for the length, and changes nothing.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fields = f.debug_struct("File");
+        fields.field("path", &self.path());
+        match &self.contents {
+            Contents::Stored(source) => source.show(&mut fields),
+            Contents::Memory(memory) => {
+                fields.field("length", &memory.length_bytes()).field("read", &true).field("write", &false);
+            }
+        }
+        fields.finish()
     }
 }
 

@@ -14,8 +14,6 @@ use std::fmt;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
-use os_display::Quotable;
-
 use crate::api::contents::Contents;
 use crate::api::file::File;
 use crate::base::error::{Error, Operation, Result};
@@ -212,7 +210,7 @@ impl Drop for Writer {
 
 impl fmt::Debug for Writer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Writer({} at byte {})", self.file.path().maybe_quote(), self.end_bytes())
+        f.debug_struct("Writer").field("position", &self.end_bytes()).field("file", &self.file).finish()
     }
 }
 

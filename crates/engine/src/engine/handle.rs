@@ -3,6 +3,7 @@
 //! Owns: the descriptors, the path for error texts, the I/O mode, a share of the engine.
 //! Does not own: positions and requests in flight (the readers).
 
+use std::fmt;
 use std::io;
 use std::ops::{Bound, Range, RangeBounds};
 use std::path::{Path, PathBuf};
@@ -390,6 +391,29 @@ impl Source {
                 Ok(inode.length_bytes())
             }
             _ => Ok(device_bytes),
+        }
+    }
+
+    /// Adds what `Debug` shows of an open file. Neither enters the file nor checks it.
+    pub(crate) fn show(&self, fields: &mut fmt::DebugStruct<'_, '_>) {
+        let length = self.shown_length_bytes();
+        match &length {
+            Ok(length_bytes) => fields.field("length", length_bytes),
+            Err(error) => fields.field("length", error),
+        };
+        fields.field("read", &true).field("write", &(self.access == Access::ReadWrite));
+        if self.appender.is_some() {
+            fields.field("append", &true);
+        }
+        fields.field("io", &self.mode).field("direct", &self.open.direct().is_some());
+    }
+
+    /// The length as the kernel has it, or as the engine does while pages are dirty.
+    fn shown_length_bytes(&self) -> io::Result<u64> {
+        let is_dirty = |inode: &&Arc<Inode>| inode.dirty.pages() > 0 && !self.shared().driver.is_forked();
+        match self.entered().and_then(Entry::inode).filter(is_dirty) {
+            Some(inode) => Ok(inode.length_bytes()),
+            None => self.open.length_bytes(),
         }
     }
 
