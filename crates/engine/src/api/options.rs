@@ -253,7 +253,8 @@ impl OpenOptions {
     /// # Errors
     /// What `open(2)` reports; `IsADirectory`; `Unsupported` for a FIFO or socket, and for [`IoMode::Direct`] where the file
     /// system, or the kind of file, has no direct I/O; `InvalidInput` for options that `std::fs::OpenOptions` refuses together, and
-    /// for some [custom flags](OpenOptions::custom_flags); what [`Engine::global`] reports.
+    /// for some [custom flags](OpenOptions::custom_flags); what [`Engine::global`] reports. Where the file system refuses direct I/O,
+    /// a file that this call has created is removed again, but not one behind a symbolic link.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
         let path = path.as_ref();
         let failed = |error| Error::on_file(Operation::Open, path, error);

@@ -120,7 +120,8 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// What `flock(2)` reports; `Unsupported` for a file in memory.
+    /// What `flock(2)` reports, and `statx(2)` afterwards; `Unsupported` for a file in memory. After an error the file is locked only
+    /// if it was before.
     pub fn lock(&self) -> Result<()> {
         self.take_lock(std::fs::File::lock)
     }
@@ -180,7 +181,8 @@ impl File {
         self.locked(source).map_err(refused)
     }
 
-    /// What others have written under their lock is seen from here on.
+    /// What others have written under their lock is seen from here on. Without a look at the file that would not be so, and the lock
+    /// ends; one that this file and its clones had before stays theirs.
     fn locked(&self, source: &Source) -> Result<()> {
         source.is_locked.store(true, Ordering::Release);
         self.refresh()
@@ -206,6 +208,19 @@ fn failed(source: &Source, operation: Operation, error: io::Error) -> Error {
     Error::on_file(operation, source.path(), error)
 }
 
+/// Not `From`, as `tokio::fs::File` has it, because it can fail: the descriptor may be one of a FIFO or a directory, or be open for writing
+/// alone where this process may not read; and the first file of a program builds [`Engine::global`](crate::Engine::global).
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("data");
+/// # std::fs::write(&path, b"abc")?;
+/// let file = headwater::File::try_from(std::fs::File::open(&path)?)?;
+/// assert_eq!(file.len()?, 3);
+/// let error = headwater::File::try_from(std::fs::File::open(dir.path())?).unwrap_err();
+/// assert_eq!(error.kind(), std::io::ErrorKind::IsADirectory);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 impl TryFrom<std::fs::File> for File {
     type Error = Error;
 

@@ -21,7 +21,9 @@ use headwater_core::readahead::Advice;
 use headwater_core::units::ByteRange;
 use rustix::fs::OFlags;
 
-use super::access::{Access, DirectIo, Given, IsNew, Opening, Route, create, let_wait, open_unwaiting};
+use super::access::{
+    Access, DirectIo, Given, IsNew, Opening, Route, create, let_wait, open_unwaiting, remove_created,
+};
 use super::clock::coarse_clock;
 use super::descriptor::Descriptor;
 use super::direct::{Direct, DirectAlignment};
@@ -83,7 +85,7 @@ impl OpenFile {
         OpenFile::open_as(path, direct_io, access, &Opening::default())
     }
 
-    /// As [`OpenFile::open`], with more options of `open(2)`. A file that is created stays even when this fails.
+    /// As [`OpenFile::open`], with more options of `open(2)`. A file that this call has created is removed again when it fails.
     ///
     /// # Errors
     /// Those of [`OpenFile::open`]; `AlreadyExists` with [`Creation::New`](super::Creation::New); `InvalidInput` for a file that is to
@@ -104,12 +106,20 @@ impl OpenFile {
             }
             Some(creation) => create(path, flags, opening.permissions, creation)?,
         };
-        let status = Status::of(&buffered)?;
         // The others ask for something that was done, or concern names.
         let reopening = access.flags() | opening.custom_flags() & OFlags::NOATIME;
-        let mut open = OpenFile::from_ordinary(buffered, status, looked_at, path, (direct_io, reopening))?;
-        open.is_new = is_new;
-        Ok(open)
+        let created = (is_new == IsNew::Yes).then(|| FileKey::of_descriptor(buffered.as_fd()));
+        let open = Status::of(&buffered).and_then(|status| {
+            OpenFile::from_ordinary(buffered, status, looked_at, path, (direct_io, reopening))
+        });
+        match (open, created) {
+            (Ok(open), _) => Ok(OpenFile { is_new, ..open }),
+            (Err(error), Some(Ok(key))) => {
+                remove_created(path, key);
+                Err(error)
+            }
+            (Err(error), _) => Err(error),
+        }
     }
 
     /// Whether this opening has made the file. Also false where it may have: for a symbolic link to a file that was not there.

@@ -21,7 +21,9 @@ use headwater_io::{
     Access, Allocated, Arena, Creation, DirectIo, DriverKind, Extents, FilePages, Found, Fsync, OpenFile,
     PageCache, PinnedPage, PinnedRun, Request, Route, SimOptions, SyncScope, Urgency, WriteBack,
 };
-use headwater_testkit::{PATIENCE, Pattern, Rng, ScratchDir, run_forked, scratch_dirs, with_seed};
+use headwater_testkit::{
+    PATIENCE, Pattern, Rng, ScratchDir, run_forked, scratch_dirs, skip, tmpfs, with_seed,
+};
 
 use crate::bench::{Bench, LENGTH_BYTES, drivers, errno, in_child};
 
@@ -396,6 +398,34 @@ fn creation_of_what_is_there() -> io::Result<()> {
     }
     create(&link, Creation::IfMissing)?;
     assert!(directory.path().join("target").exists());
+    Ok(())
+}
+
+/// Goal: a file that was made and cannot be opened as it has to be leaves nothing behind; one that was there, or that lies behind a link,
+/// stays. Method: `O_DIRECT` on tmpfs.
+#[test]
+fn a_creation_that_fails_leaves_nothing() -> io::Result<()> {
+    let directory = match tmpfs() {
+        Ok(directory) => directory,
+        Err(reason) => {
+            skip(reason);
+            return Ok(());
+        }
+    };
+    let (path, link) = (directory.path().join("file"), directory.path().join("link"));
+    let kind = |path: &Path, creation| {
+        let made = OpenFile::create(path, DirectIo::Required, Access::ReadWrite, creation);
+        made.unwrap_err().kind()
+    };
+    for creation in [Creation::IfMissing, Creation::New] {
+        assert_eq!(kind(&path, creation), io::ErrorKind::Unsupported);
+        assert!(!path.exists(), "{creation:?}");
+    }
+    symlink("file", &link)?;
+    assert_eq!(kind(&link, Creation::IfMissing), io::ErrorKind::Unsupported);
+    assert!(link.is_symlink() && path.exists());
+    assert_eq!(kind(&path, Creation::IfMissing), io::ErrorKind::Unsupported);
+    assert!(path.exists());
     Ok(())
 }
 
