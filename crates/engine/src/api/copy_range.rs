@@ -142,7 +142,10 @@ impl File {
     /// have a length of 0.
     fn unsized_range(&self, range: &impl RangeBounds<u64>, target: &File) -> Result<Option<ByteRange>> {
         target.writable(Operation::Write)?;
-        if self.len()? > 0 { Ok(None) } else { byte_range(range, || Ok(OFFSET_BYTES_MAX)).map(Some) }
+        if self.len()? > 0 {
+            return Ok(None);
+        }
+        byte_range((Operation::Read, self.path()), range, || Ok(OFFSET_BYTES_MAX)).map(Some)
     }
 
     /// `None` if there is nothing to copy.
@@ -153,7 +156,7 @@ impl File {
         at_bytes: u64,
     ) -> Result<Option<CopyPlan<'a>>> {
         let to = target.writable(Operation::Write)?;
-        let range = byte_range(range, || self.len())?;
+        let range = byte_range((Operation::Read, self.path()), range, || self.len())?;
         let read = if range.is_empty() { return Ok(None) } else { range.clip(self.len()?) };
         to.check_end(at_bytes, read.len() as usize)?;
         let written = ByteRange::at(at_bytes, read.len());

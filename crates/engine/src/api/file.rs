@@ -126,12 +126,25 @@ impl File {
         }
     }
 
-    /// How much of a byte range the kernel's page cache holds. [`Residency::Whole`] for a file in memory.
+    /// How much of a byte range the kernel's page cache holds. [`Residency::Whole`] for a file in memory, else [`Residency::None`] for an
+    /// empty range, and for one that ends before it begins: this method has no error to refuse it with, as the others do.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// use headwater::{File, IoMode, OpenOptions, Residency};
+    /// std::fs::write(&path, vec![7; 100_000])?;
+    /// let file = OpenOptions::new().io(IoMode::Buffered).open(&path)?;
+    /// file.read_exact_at(&mut vec![0; 100_000], 0)?;
+    /// assert!(matches!(file.residency(..), Residency::Whole | Residency::Unknown));
+    /// assert_eq!(file.residency(5..5), Residency::None);
+    /// assert_eq!(File::from_bytes("in memory").residency(..), Residency::Whole);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn residency(&self, range: impl RangeBounds<u64>) -> Residency {
-        match (&self.contents, byte_range(&range, || Ok(OFFSET_BYTES_MAX))) {
-            (Contents::Stored(source), Ok(range)) => source.open.residency(range),
-            _ => Residency::Whole,
-        }
+        let Contents::Stored(source) = &self.contents else { return Residency::Whole };
+        let range = byte_range((Operation::Read, self.path()), &range, || Ok(OFFSET_BYTES_MAX));
+        range.map_or(Residency::None, |range| source.open.residency(range))
     }
 
     /// Counts of this file's cached reads, through all handles, and what the cache holds of it now. All zero for a file that is

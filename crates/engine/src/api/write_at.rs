@@ -126,7 +126,7 @@ impl File {
     ///
     /// # Errors
     /// `PermissionDenied` when the file is not open for writing; `Unsupported` where the file system reserves no space;
-    /// `StorageFull`, and what else `fallocate(2)` reports.
+    /// `StorageFull`, and what else `fallocate(2)` reports; `InvalidInput` for a range that ends before it begins.
     pub fn allocate(&self, range: impl RangeBounds<u64>) -> Result<()> {
         self.writable(Operation::Allocate)?.allocate(&range)
     }
@@ -148,7 +148,7 @@ impl File {
     ///
     /// # Errors
     /// `PermissionDenied` when the file is not open for writing; what `fallocate(2)` reports, and [`File::write_at`] for the pages at
-    /// the edges. Some of the bytes may be zeros then.
+    /// the edges; some of the bytes may be zeros then. `InvalidInput` for a range that ends before it begins.
     pub fn punch_hole(&self, range: impl RangeBounds<u64>) -> Result<()> {
         self.writable(Operation::PunchHole)?.punch_hole(&range)
     }

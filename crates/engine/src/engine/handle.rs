@@ -469,9 +469,12 @@ pub(crate) fn addressable(path: &Path, offset_bytes: u64, length: usize) -> Resu
     Ok(ByteRange::new(offset_bytes, end_bytes.max(offset_bytes)))
 }
 
-/// The bytes that a caller's range means. What has no end ends at `end_bytes`. A range that ends before it starts stays one, for
-/// checks to refuse.
+/// The bytes of the file at `path` that a caller's range means. What has no end ends at `end_bytes`.
+///
+/// # Errors
+/// `InvalidInput` for a range that ends before it begins; those of `end_bytes`.
 pub(crate) fn byte_range(
+    (operation, path): (Operation, &Path),
     range: &impl RangeBounds<u64>,
     end_bytes: impl FnOnce() -> Result<u64>,
 ) -> Result<ByteRange> {
@@ -485,7 +488,19 @@ pub(crate) fn byte_range(
         Bound::Excluded(&end) => end,
         Bound::Unbounded => end_bytes()?.max(start),
     };
-    Ok(ByteRange { start, end })
+    let range = ByteRange { start, end };
+    check_order((operation, path), range).map(|()| range)
+}
+
+/// # Errors
+/// `InvalidInput` for a range that ends before it begins, which its public fields allow.
+pub(crate) fn check_order((operation, path): (Operation, &Path), range: ByteRange) -> Result<()> {
+    let ByteRange { start, end } = range;
+    if start <= end {
+        return Ok(());
+    }
+    let error = io::Error::new(io::ErrorKind::InvalidInput, format!("{start}..{end} ends before it begins"));
+    Err(Error::at(operation, path, start, error))
 }
 
 /// The largest file offset.

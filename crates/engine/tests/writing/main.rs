@@ -31,6 +31,7 @@ mod operations;
 mod oracle;
 mod overtaken;
 mod promises;
+mod ranges;
 mod remap;
 #[allow(dead_code, unused_imports)] // these tests need a part of it
 #[path = "../reading/rig.rs"]
