@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod actor;
+mod append_writer;
 mod appends;
 mod bad_input;
 mod children;
