@@ -40,6 +40,7 @@ mod rig;
 mod shrink;
 mod small;
 mod space;
+mod sparse_copy;
 mod standard;
 mod threads;
 mod views;

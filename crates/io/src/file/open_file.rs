@@ -41,6 +41,8 @@ pub struct OpenFile {
     is_new: IsNew,
     /// What the program gave, kept for its locks.
     given: Option<File>,
+    /// Whether the position of `ordinary` is of no concern to the program.
+    pub(super) may_seek: bool,
     pub(super) direct: Option<Direct>,
     kind: FileKind,
     opened: Opened,
@@ -147,9 +149,9 @@ impl OpenFile {
             Err(_) if given.serves => (Descriptor::from(file), None, direct_io),
             Err(error) => return Err(error),
         };
-        let mut open = OpenFile::from_ordinary(ordinary, status, looked_at, path, (direct_io, flags))?;
-        open.given = given;
-        Ok(open)
+        let open = OpenFile::from_ordinary(ordinary, status, looked_at, path, (direct_io, flags))?;
+        let may_seek = given.is_some();
+        Ok(OpenFile { given, may_seek, ..open })
     }
 
     /// Adds to the ordinary descriptor what else is wanted.
@@ -171,6 +173,7 @@ impl OpenFile {
             is_ready,
             given,
             is_new: IsNew::Unknown,
+            may_seek: true,
             direct,
             kind,
             opened,
