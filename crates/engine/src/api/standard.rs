@@ -23,16 +23,32 @@ use crate::engine::handle::Source;
 
 impl File {
     /// The file as the standard library has it, for its descriptor (`AsFd`, `AsRawFd`) and for what is not offered here: the one
-    /// given to [`OpenOptions::open_std`], else one of headwater's own. `None` for a file in memory, which has no descriptor.
+    /// given to [`OpenOptions::open_std`], else one of headwater's own. `None` for a file in memory, which has no descriptor: for that
+    /// reason `File` itself has neither `AsFd` nor `AsRawFd`, which cannot say so.
     ///
-    /// What is written through it counts as written by another program.
+    /// The descriptor is open as long as this file. What may be done with it:
+    ///
+    /// - Asking (`fstat`, extended attributes, `ioctl`s that report), and reading at positions. Bytes that the engine has not written back
+    ///   are not there yet; [`File::flush`] comes first.
+    /// - Changing owner, attributes and the like.
+    /// - Writing, truncating, punching holes: counts as done by another program, and shows to reads as such, within
+    ///   [`OpenOptions::revalidate`] or after [`File::refresh`]. [`File::flush`] comes first, else the engine may write older bytes over it.
+    /// - Duplicating it: the duplicate keeps the file open, and a lock of [`File::lock`] held, after the drop of this file.
+    ///
+    /// Not to be changed are the flags of one of headwater's own (`fcntl(2)` with `F_SETFL`): with `O_APPEND`, writes at positions would go
+    /// to the end of the file, and with `O_NONBLOCK` or `O_DIRECT` some would fail. Its position is of no use: headwater moves it. A lock
+    /// that is taken through it, instead of by [`File::lock`], does not have reads see what others wrote under theirs, nor does it wait for
+    /// write-back when this file is dropped.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let path = dir.path().join("data");
     /// use std::os::fd::AsRawFd;
     /// let file = headwater::File::create(&path)?;
-    /// let descriptor = file.as_std().expect("a file on a device").as_raw_fd();
+    /// let std_file = file.as_std().expect("a file on a device");
+    /// // Anything that takes `impl AsFd`, and what needs the number.
+    /// assert_eq!(rustix::fs::fstat(std_file)?.st_size, 0);
+    /// let descriptor = std_file.as_raw_fd();
     /// assert_eq!(std::fs::read_link(format!("/proc/self/fd/{descriptor}"))?, path.canonicalize()?);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -184,8 +200,13 @@ impl File {
     /// What others have written under their lock is seen from here on. Without a look at the file that would not be so, and the lock
     /// ends; one that this file and its clones had before stays theirs.
     fn locked(&self, source: &Source) -> Result<()> {
-        source.is_locked.store(true, Ordering::Release);
-        self.refresh()
+        let was_locked = source.is_locked.swap(true, Ordering::AcqRel);
+        let looked = self.refresh();
+        if looked.is_err() && !was_locked {
+            _ = source.open.as_std().unlock();
+            source.is_locked.store(false, Ordering::Release);
+        }
+        looked
     }
 
     /// # Errors
@@ -230,6 +251,7 @@ impl TryFrom<std::fs::File> for File {
     }
 }
 
+/// Not `From`, for the reasons given with `TryFrom<std::fs::File>`.
 impl TryFrom<OwnedFd> for File {
     type Error = Error;
 

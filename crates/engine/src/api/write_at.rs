@@ -156,6 +156,20 @@ impl File {
     /// Writes back all earlier writes, through any handle of the same engine, so that other programs see them in the file. A
     /// power loss may undo them; [`File::sync_data`] prevents that. Blocks for the device, but not for its `fdatasync(2)`.
     ///
+    /// Not what `flush` of a [`Writer`](crate::Writer) is, which hands its buffer to the engine, nor that of `std::fs::File`, which does
+    /// nothing:
+    ///
+    /// | after | readers of this engine | other programs, a killed process | a power loss |
+    /// |---|---|---|---|
+    /// | `write` of a `Writer` | may lack it | may lack it | may undo it |
+    /// | `flush` of a `Writer`, [`File::write_at`], [`File::append`] | have it | may lack it | may undo it |
+    /// | [`File::flush`], [`Engine::flush`](crate::Engine::flush), [`File::unlock`] | have it | have it | may undo it |
+    /// | [`File::sync_data`], [`Writer::sync`](crate::Writer::sync), [`File::append_durable`] | have it | have it | leaves it, and the length |
+    /// | [`File::sync_all`] | have it | have it | leaves it, length, times and permissions |
+    ///
+    /// Through a handle opened with [`OpenOptions::append`](crate::OpenOptions::append), each append is in the file at once, as after
+    /// [`File::flush`].
+    ///
     /// The file's modification time is that of this, or of an earlier write back by the engine, and not that of the write.
     ///
     /// ```

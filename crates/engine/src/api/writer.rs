@@ -24,7 +24,8 @@ use crate::engine::handle::OFFSET_BYTES_MAX;
 ///
 /// Written bytes are in the engine's memory, and visible to its readers, after [`Write::flush`], [`Seek::seek`], [`Writer::sync`] or
 /// the drop of the writer, and once there are 64 KiB of them; in the file after [`Writer::sync`], or some seconds after they came
-/// to the engine's memory. After an error the bytes that could not be written stay in the buffer, and the next call tries again.
+/// to the engine's memory; the table of [`File::flush`] has all calls of that kind. After an error the bytes that could not be written stay
+/// in the buffer, and the next call tries again.
 /// An error at the drop is reported by the next write or sync through any handle of the file, as one of writeback is.
 ///
 /// On a file that was opened with [`OpenOptions::append`](crate::OpenOptions::append) it appends, wherever it stands, as a `BufWriter`
