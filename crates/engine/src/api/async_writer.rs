@@ -106,6 +106,20 @@ impl AsyncWriter {
 
     /// Hands over what the buffer holds, and returns the file.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use futures_util::AsyncWriteExt;
+    /// let mut writer = headwater::File::create(&path)?.async_writer().starting_at(4);
+    /// writer.write_all(b"four").await?;
+    /// let file = writer.into_inner().await?;
+    /// assert_eq!(file.view_async(0, 8).await?, b"\0\0\0\0four");
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`File::write_all_at_async`]. The bytes are given up then; a flush before it keeps them.
     pub async fn into_inner(mut self) -> Result<File> {

@@ -44,6 +44,12 @@ impl File {
     }
 
     /// As [`File::from_bytes`], with a name of the caller's choice.
+    ///
+    /// ```
+    /// let header = headwater::File::from_bytes_named("header.bin", "abc");
+    /// let error = header.read_exact_at(&mut [0; 4], 0).unwrap_err();
+    /// assert_eq!(error.to_string(), "read header.bin at byte 3: the file ends here");
+    /// ```
     pub fn from_bytes_named(name: impl Into<PathBuf>, bytes: impl Into<Bytes>) -> File {
         File { contents: Contents::Memory(Arc::new(MemoryFile::new(name.into(), bytes.into()))) }
     }
@@ -97,6 +103,16 @@ impl File {
     }
 
     /// Whether device reads of this file go around the kernel's page cache.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # std::fs::write(&path, b"abc")?;
+    /// use headwater::{File, IoMode, OpenOptions};
+    /// println!("{}", if File::open(&path)?.is_direct() { "direct" } else { "through the page cache" });
+    /// assert!(!OpenOptions::new().io(IoMode::Buffered).open(&path)?.is_direct());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_direct(&self) -> bool {
         match &self.contents {
             Contents::Stored(source) => source.open.direct().is_some(),

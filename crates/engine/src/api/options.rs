@@ -137,6 +137,20 @@ impl OpenOptions {
     }
 
     /// Sets the readahead policy of cached positional reads, for all handles of the file in this engine.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # std::fs::write(&path, vec![7; 100_000])?;
+    /// use headwater::{Caching, Engine, OpenOptions, ReadaheadPolicy};
+    /// let engine = Engine::builder().memory(16 << 20).build()?;
+    /// let mut options = OpenOptions::new();
+    /// options.engine(&engine).caching(Caching::On).readahead(ReadaheadPolicy::Off);
+    /// let file = options.open(&path)?;
+    /// file.read_exact_at(&mut [0; 4096], 40_960)?;
+    /// assert_eq!(file.stats().counts.read_ahead, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn readahead(&mut self, policy: ReadaheadPolicy) -> &mut Self {
         self.readahead = Some(policy);
         self
@@ -149,6 +163,21 @@ impl OpenOptions {
     /// The kernel changes a file's times when a write begins. Pages read during a single long write of another process may
     /// therefore stay stale for up to 30 s after its beginning, except with [`Duration::ZERO`], which caches nothing of a file
     /// that was written in the last 30 s.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # std::fs::write(&path, "before")?;
+    /// use std::time::Duration;
+    /// let file = headwater::OpenOptions::new().revalidate(Duration::ZERO).open(&path)?;
+    /// let mut seen = [0; 6];
+    /// file.read_exact_at(&mut seen, 0)?;
+    /// // Another program; the next read sees it.
+    /// std::fs::write(&path, "after!")?;
+    /// file.read_exact_at(&mut seen, 0)?;
+    /// assert_eq!(&seen, b"after!");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn revalidate(&mut self, interval: Duration) -> &mut Self {
         // The limit of the clock's range; longer is for ever as well.
         self.revalidate = Some(interval.min(Duration::from_nanos(u64::MAX)));
@@ -205,6 +234,22 @@ impl OpenOptions {
     }
 
     /// The permissions of a file that is created, less the process's umask. Default `0o666`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// use std::os::unix::fs::PermissionsExt;
+    /// use headwater::OpenOptions;
+    /// use rustix::fs::OFlags;
+    /// let mut options = OpenOptions::new();
+    /// options.write(true).create(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32);
+    /// let secret = options.open(&path)?;
+    /// assert_eq!(secret.metadata()?.permissions().mode() & 0o777, 0o600);
+    /// let link = dir.path().join("link");
+    /// std::os::unix::fs::symlink(&path, &link)?;
+    /// assert!(options.open(&link).is_err(), "another file may be behind it");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn mode(&mut self, permissions: u32) -> &mut Self {
         self.opening.permissions = permissions;
         self
@@ -240,6 +285,19 @@ impl OpenOptions {
     }
 
     /// Whether the file is truncated to length 0. Takes [`OpenOptions::write`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # std::fs::write(&path, b"old")?;
+    /// use headwater::{File, OpenOptions};
+    /// let file = OpenOptions::new().write(true).truncate(true).open(&path)?;
+    /// assert_eq!(file.len()?, 0);
+    /// // The same, but also where there is no file yet.
+    /// assert_eq!(File::create(&path)?.len()?, 0);
+    /// assert!(OpenOptions::new().truncate(true).open(&path).is_err(), "it takes `write`");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn truncate(&mut self, truncate: bool) -> &mut Self {
         self.truncate = truncate;
         self

@@ -221,6 +221,12 @@ impl SharedView {
     }
 
     /// The range of the file that this window shows.
+    ///
+    /// ```
+    /// let view = headwater::File::from_bytes("in memory").map(3..)?;
+    /// assert_eq!((view.range().start, view.len(), view.is_empty()), (3, 6, false));
+    /// # Ok::<(), headwater::Error>(())
+    /// ```
     pub fn range(&self) -> ByteRange {
         self.range
     }

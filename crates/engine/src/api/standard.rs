@@ -61,6 +61,12 @@ impl File {
 
     /// As [`Clone::clone`], which cannot fail: for code that was written for the standard library.
     ///
+    /// ```
+    /// let file = headwater::File::from_bytes("shared");
+    /// assert_eq!(file.try_clone()?.view(0, 6)?, b"shared");
+    /// # Ok::<(), headwater::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// None.
     pub fn try_clone(&self) -> Result<File> {
@@ -85,6 +91,24 @@ impl File {
     }
 
     /// Changes the permissions.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// use std::fs::{FileTimes, Permissions};
+    /// use std::os::unix::fs::PermissionsExt;
+    /// use std::time::{Duration, SystemTime};
+    /// let file = headwater::File::create(&path)?;
+    /// file.append(b"dated\n")?;
+    /// file.set_permissions(Permissions::from_mode(0o640))?;
+    /// let past = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    /// file.set_modified(past)?;
+    /// file.set_times(FileTimes::new().set_accessed(past))?;
+    /// let metadata = file.metadata()?;
+    /// assert_eq!((metadata.len(), metadata.permissions().mode() & 0o777), (6, 0o640));
+    /// assert_eq!((metadata.modified()?, metadata.accessed()?), (past, past));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// What `fchmod(2)` reports; `Unsupported` for a file in memory.
@@ -143,6 +167,20 @@ impl File {
     }
 
     /// As [`File::lock`], beside others that share it.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// use headwater::File;
+    /// let (writer, reader) = (File::create(&path)?, File::open(&path)?);
+    /// let another = File::open(&path)?;
+    /// reader.lock_shared()?;
+    /// another.try_lock_shared()?;
+    /// assert!(matches!(writer.try_lock(), Err(std::fs::TryLockError::WouldBlock)));
+    /// drop((reader, another));
+    /// writer.lock()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`File::lock`].

@@ -34,6 +34,19 @@ impl File {
     /// Writes the buffers in order at `offset_bytes`, as `pwritev(2)` does. Returns the bytes written. Otherwise as [`File::write_at`],
     /// also in that a reader beside it may see some of the bytes and not others.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// use std::io::{IoSlice, IoSliceMut};
+    /// let file = headwater::File::create(&path)?;
+    /// assert_eq!(file.write_vectored_at(&[IoSlice::new(b"head"), IoSlice::new(b"water")], 1)?, 9);
+    /// let (mut first, mut second) = ([0; 5], [0; 10]);
+    /// let mut buffers = [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second)];
+    /// assert_eq!(file.read_vectored_at(&mut buffers, 0)?, 10);
+    /// assert_eq!((&first, &second[..5]), (b"\0head", &b"water"[..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`File::write_at`].
     pub fn write_vectored_at(&self, buffers: &[IoSlice<'_>], offset_bytes: u64) -> Result<usize> {
@@ -223,6 +236,28 @@ impl File {
     }
 
     /// As [`File::write_all_at`], for tasks on any executor. May be dropped at any moment; some of the bytes may then be written.
+    ///
+    /// The other calls of this kind beside it:
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let file = headwater::File::create(&path)?;
+    /// file.write_all_at_async("one two three", 0).await?;
+    /// assert_eq!(file.read_exact_at_async(4, 3).await?, "two");
+    /// file.punch_hole_async(3..8).await?;
+    /// file.set_len_async(9).await?;
+    /// file.flush_async().await?; // Other programs see it,
+    /// assert_eq!(std::fs::read(&path).expect("it is there"), b"one\0\0\0\0\0t");
+    /// file.sync_all_async().await?; // and a power loss undoes nothing of it.
+    /// assert_eq!(file.append_durable_async(" -- the end").await?, 9);
+    /// assert_eq!(file.append_async("!").await?, 20);
+    /// file.sync_data_async().await?;
+    /// # headwater::Result::Ok(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`File::write_all_at`].

@@ -211,6 +211,13 @@ impl Error {
     }
 
     /// Offset of the first byte that could not be read or written.
+    ///
+    /// ```
+    /// use headwater::{File, Operation};
+    /// let error = File::from_bytes("abc").read_exact_at(&mut [0; 5], 0).unwrap_err();
+    /// assert_eq!((error.operation(), error.offset_bytes()), (Operation::Read, Some(3)));
+    /// assert_eq!(error.path(), Some(std::path::Path::new("<memory>")));
+    /// ```
     pub fn offset_bytes(&self) -> Option<u64> {
         self.failure().offset_bytes
     }
