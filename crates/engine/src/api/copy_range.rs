@@ -27,10 +27,11 @@ impl File {
     /// Copies a range of this file to `at_bytes` in another, or elsewhere in this one, and returns the bytes copied: fewer than the range
     /// has where this file ends. Extends the other file if need be. Whole pages of files that can share extents (Btrfs, XFS) share
     /// them, and take no room until they are written to; other bytes go from cache to cache, and the kernel's page cache sees
-    /// nothing of them. Holes stay holes: the other file has zeros there, which take no room where its file system makes holes. Blocks.
+    /// nothing of them. Holes of a file on this machine stay holes: the other file has zeros there, which take no room where its file
+    /// system makes holes. Blocks.
     ///
-    /// `copy_file_range(2)` is not used: it moves bytes through the kernel's page cache, which would have them besides, and fills holes
-    /// on most file systems. Its gain on NFS and CIFS, a copy by the server, is given up for that.
+    /// `copy_file_range(2)` is not used: where extents are not shared, it moves bytes through the kernel's page cache, which then has them
+    /// besides, and it fills holes. Its gain on NFS and CIFS, a copy by the server, is given up for that.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

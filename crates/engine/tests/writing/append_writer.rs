@@ -8,7 +8,7 @@ use std::io::{BufWriter, ErrorKind, Seek, SeekFrom, Write};
 use std::thread;
 
 use futures_util::{AsyncSeekExt, AsyncWriteExt};
-use headwater::{File, OpenOptions};
+use headwater::{Engine, File, OpenOptions};
 use headwater_testkit::{Pattern, Rng, ScratchDir, skip, small_tmpfs, with_seed};
 
 use crate::appends::{Parser, record, record_of};
@@ -119,6 +119,26 @@ fn writers_of_tasks_append() {
         drop(file);
         rig.assert_idle();
     }
+}
+
+/// Goal: a writer of a local engine appends as well, also what it holds when it is dropped, which blocks there.
+#[test]
+fn a_writer_of_a_local_engine_appends() {
+    let directory = ScratchDir::on_target().unwrap();
+    let path = directory.path().join("file");
+    let engine = Engine::builder().memory(8 << 20).local().unwrap();
+    let file = engine.open_with(OpenOptions::new().append(true).create(true), &path).unwrap();
+    let mut other = fs::OpenOptions::new().append(true).open(&path).unwrap();
+    let mut writer = file.async_writer();
+    engine.block_on(writer.write_all(b"one ")).unwrap();
+    engine.block_on(writer.flush()).unwrap();
+    other.write_all(b"two ").unwrap();
+    engine.block_on(writer.write_all(b"three ")).unwrap();
+    drop(writer);
+    let mut writer = file.writer();
+    writer.write_all(b"four").unwrap();
+    drop(writer);
+    assert_eq!(fs::read_to_string(&path).unwrap(), "one two three four");
 }
 
 /// Goal: records that threads write through writers, tasks through theirs, and another program by itself, are each whole in the file,

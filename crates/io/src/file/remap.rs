@@ -11,6 +11,7 @@ use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 
+use super::file_system::FileSystem;
 use super::open_file::OpenFile;
 use super::status::FileKind;
 
@@ -25,13 +26,13 @@ pub enum Stretch {
 
 impl OpenFile {
     /// What the bytes from the start of `range` on are, as far as the range reaches: of what the kernel and the device have. One or two
-    /// system calls, for a regular file.
+    /// system calls, for a regular file. Only file systems of this machine are asked: a server, or a program that serves files (FUSE), may
+    /// not have got yet what the kernel has of a file, and would call that a hole.
     ///
     /// # Errors
     /// What `lseek(2)` reports, other than that the file system does not tell.
     pub fn first_stretch(&self, range: ByteRange) -> io::Result<Stretch> {
-        // Miri has no holes.
-        if range.is_empty() || !self.may_seek || self.kind() != FileKind::Regular || cfg!(miri) {
+        if range.is_empty() || !self.tells_holes() {
             return Ok(Stretch::Data(range.end));
         }
         match rustix::fs::seek(&self.ordinary, SeekFrom::Data(range.start)) {
@@ -49,6 +50,12 @@ impl OpenFile {
             Err(Errno::NXIO | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(Stretch::Data(range.end)),
             Err(error) => Err(error.into()),
         }
+    }
+
+    fn tells_holes(&self) -> bool {
+        let is_local = || matches!(self.file_system(), FileSystem::Local | FileSystem::Overlay);
+        // Miri has no holes.
+        self.may_seek && self.kind() == FileKind::Regular && !cfg!(miri) && is_local()
     }
 
     /// Gives the room of whole blocks of a range back to the file system; they read as zeros, and so do the range's bytes in other
