@@ -219,7 +219,7 @@ impl File {
     }
 
     /// Returns when all earlier writes, through any handle of the same engine, survive a power loss: data, and the length if it
-    /// changed. Blocks. Concurrent callers share one `fdatasync(2)`.
+    /// changed. Blocks. Concurrent callers share one `fdatasync(2)`. [`File::flush`] has a table of what such calls guarantee.
     ///
     /// # Errors
     /// As [`File::flush`].
