@@ -185,7 +185,7 @@ impl Engine {
     /// let engine = headwater::Engine::builder().memory(16 << 20).build()?;
     /// let relief = engine.relieve();
     /// println!("{} bytes returned, look again in {:?}", relief.released_bytes, relief.look_again);
-    /// assert_eq!(relief.missing_bytes, 0, "an engine without files has nothing that must stay");
+    /// assert!(relief.look_again > std::time::Duration::ZERO);
     /// # Ok::<(), headwater::Error>(())
     /// ```
     pub fn relieve(&self) -> Relief {

@@ -33,12 +33,13 @@ impl File {
     /// - Changing owner, attributes and the like.
     /// - Writing, truncating, punching holes: counts as done by another program, and shows to reads as such, within
     ///   [`OpenOptions::revalidate`] or after [`File::refresh`]. [`File::flush`] comes first, else the engine may write older bytes over it.
-    /// - Duplicating it: the duplicate keeps the file open, and a lock of [`File::lock`] held, after the drop of this file.
+    /// - Duplicating it: the duplicate keeps the file open after the drop of this one. A lock of [`File::lock`] ends with the drop all
+    ///   the same.
     ///
-    /// Not to be changed are the flags of one of headwater's own (`fcntl(2)` with `F_SETFL`): with `O_APPEND`, writes at positions would go
-    /// to the end of the file, and with `O_NONBLOCK` or `O_DIRECT` some would fail. Its position is of no use: headwater moves it. A lock
-    /// that is taken through it, instead of by [`File::lock`], does not have reads see what others wrote under theirs, nor does it wait for
-    /// write-back when this file is dropped.
+    /// Of one of headwater's own, the flags are not to be changed (`fcntl(2)` with `F_SETFL`): with `O_APPEND`, writes at positions would
+    /// go to the end of the file, and with `O_NONBLOCK` or `O_DIRECT` some would fail. Nor is its position of use, which headwater moves.
+    /// A lock that is taken through it, instead of by [`File::lock`], does not have reads see what others wrote under theirs, nor does it
+    /// wait for write-back when this file is dropped.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
