@@ -312,8 +312,8 @@ impl OpenOptions {
     /// # Errors
     /// What `open(2)` reports; `IsADirectory`; `Unsupported` for a FIFO or socket, and for [`IoMode::Direct`] where the file
     /// system, or the kind of file, has no direct I/O; `InvalidInput` for options that `std::fs::OpenOptions` refuses together, and
-    /// for some [custom flags](OpenOptions::custom_flags); what [`Engine::global`] reports. Where the file system refuses direct I/O,
-    /// a file that this call has created is removed again, but not one behind a symbolic link.
+    /// for some [custom flags](OpenOptions::custom_flags); what [`Engine::global`] reports. After an error, a file that
+    /// this call has created is removed again, but not one behind a symbolic link.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
         let path = path.as_ref();
         let failed = |error| Error::on_file(Operation::Open, path, error);
@@ -323,7 +323,13 @@ impl OpenOptions {
             engine.shared.leases.make_way(&engine.shared.cache.inodes, path);
         }
         let open = OpenFile::open_as(path, self.direct_io(), access, &self.opening().map_err(failed)?);
-        self.register(engine, open.map_err(failed)?, access, path)
+        let open = open.map_err(failed)?;
+        let created = open.is_created().then(|| open.opened().key);
+        let file = self.register(engine, open, access, path);
+        if let (Err(_), Some(key)) = (&file, created) {
+            OpenFile::remove_created(path, key);
+        }
+        file
     }
 
     /// Makes a file of one that the program has opened itself, by whatever means: `tempfile`, `memfd_create`, a descriptor that
@@ -412,6 +418,11 @@ impl OpenOptions {
         let may_be_around =
             |_: &_| access == Access::ReadWrite && !self.append && self.may_stay_unknown(&engine, &open);
         let around = Around::of_file(length_bytes).filter(may_be_around);
+        // First, because a file that is entered has to be closed.
+        let appender = match self.append {
+            true => Some(Arc::new(AppendFile::open(&open, path).map_err(failed)?)),
+            false => None,
+        };
         let entry = match open.form() {
             Form::Cached if access == Access::Read && self.may_be_read_once(&engine, &open) => {
                 OnceLock::new()
@@ -435,10 +446,6 @@ impl OpenOptions {
             _ => None,
         };
         events::opened(path, direct, cached);
-        let appender = match self.append {
-            true => Some(Arc::new(AppendFile::open(&open, path).map_err(failed)?)),
-            false => None,
-        };
         static NEXT_HANDLE: AtomicU32 = AtomicU32::new(0);
         let source = Source {
             open: Arc::new(open),

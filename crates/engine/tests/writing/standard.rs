@@ -5,7 +5,7 @@
 
 use std::fs::{self, FileTimes, Permissions, TryLockError};
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Seek, SeekFrom, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 use headwater::{Caching, File, IoMode, OpenOptions, Operation};
 use headwater_testkit::{ScratchDir, forbid_status_here, run_forked, run_self_with_env, skip, tmpfs};
 use rustix::fs::{FlockOperation, MemfdFlags, OFlags, fcntl_lock, memfd_create};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::rig::{Rig, drivers};
 
@@ -349,6 +350,31 @@ fn a_refused_opening_leaves_no_file() {
         fs::remove_file(&path).unwrap();
         rig.assert_idle();
     }
+}
+
+/// Goal: the same where the file is created and there is no descriptor left to append with. Method: a child that may open one more
+/// descriptor.
+#[test]
+fn an_opening_without_descriptors_leaves_no_file() {
+    const CHILD: &str = "HEADWATER_TEST_CHILD";
+    if std::env::var_os(CHILD).is_none() {
+        let name = "standard::an_opening_without_descriptors_leaves_no_file";
+        let output = run_self_with_env(name, CHILD, "1");
+        return assert!(output.status.success(), "{output:?}");
+    }
+    let (rig, directory) = (Rig::new(headwater::DriverKind::Threads), ScratchDir::on_target().unwrap());
+    let path = directory.path().join("log");
+    let mut options = OpenOptions::new();
+    options.engine(&rig.engine).append(true).create(true);
+    // What is opened once for all files is open by then.
+    drop(options.open(directory.path().join("another")).unwrap());
+    rig.assert_idle();
+    // Each new descriptor is the lowest that is free.
+    let next = fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(next + 1), maximum: Some(next + 1) }).unwrap();
+    let error = options.open(&path).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::MFILE.raw_os_error()), "{error}");
+    assert!(!path.exists(), "a file of a call that failed");
 }
 
 /// Goal: metadata knows the length of what was written, times that were set stay, permissions change; a file in memory has none of it.

@@ -129,6 +129,12 @@ impl OpenFile {
         self.is_new == IsNew::Yes
     }
 
+    /// Removes a file that [`OpenFile::open_as`] has created, of which this was [`Opened::key`], for a caller that fails afterwards: if the
+    /// path still leads to it, and it is still empty.
+    pub fn remove_created(path: &Path, key: FileKey) {
+        remove_created(path, key);
+    }
+
     /// A file that the program has opened: the descriptor is used for nothing but to open the file anew, and kept. Where that is not
     /// possible, because there is no `/proc` or the process may not open the file itself, transfers use the descriptor, through the
     /// kernel's page cache. `path` serves error texts.
