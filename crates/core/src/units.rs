@@ -249,6 +249,12 @@ impl ByteRange {
 
     /// The bytes before `length_bytes`, the length of a file. A range wholly beyond it becomes empty where it
     /// starts.
+    ///
+    /// ```
+    /// # use headwater_core::units::ByteRange;
+    /// assert_eq!(ByteRange::new(10, 20).clip(15), ByteRange::new(10, 15));
+    /// assert!(ByteRange::new(10, 20).clip(5).is_empty());
+    /// ```
     pub fn clip(&self, length_bytes: u64) -> Self {
         self.intersect(Self::new(0, length_bytes))
     }

@@ -202,6 +202,8 @@ pub mod guide {
     pub struct Reading;
     #[doc = include_str!("../../../README.md")]
     pub struct Readme;
+    #[doc = include_str!("../../../docs/guide/ring.md")]
+    pub struct Ring;
     #[doc = include_str!("../../../docs/guide/sharing.md")]
     pub struct Sharing;
     #[doc = include_str!("../../../docs/guide/troubleshooting.md")]

@@ -50,8 +50,8 @@ pub use file::{
     Access, Allocated, AppendFile, Appended, ChangeWatch, Creation, DirectAlignment, DirectIo, FileKey,
     FileKind, FileStamp, FileSystem, Given, Lease, LeaseOwner, LeaseState, LeaseWatch, MapAdvice, MappedFile,
     Notice, Notices, OpenFile, Opened, Opening, Residency, Route, SeenFile, SharedDescriptor, StampTrust,
-    WarmFiles, Watched, WholeFile, close_parked, coarse_clock, coarse_tick, device_number, device_polls,
-    file_system_uuid, resident_pages,
+    Stretch, WarmFiles, Watched, WholeFile, close_parked, coarse_clock, coarse_tick, device_number,
+    device_polls, file_system_uuid, resident_pages,
 };
 pub use memory::arena::{Arena, ArenaStats, BudgetTooSmall, Extent, Extents, LentOut, Urgency};
 pub use memory::live::{DemandMemory, LiveMemory, live_support};

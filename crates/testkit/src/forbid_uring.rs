@@ -63,6 +63,15 @@ pub fn forbid_affinity_here() {
     apply_filter(&filter(&[libc::SYS_sched_setaffinity])).expect("the kernel accepts the filter");
 }
 
+/// The same for `statx(2)`, `fstat(2)` and their like, by which a file is asked for its length and times.
+///
+/// # Panics
+/// When the kernel refuses the filter.
+pub fn forbid_status_here() {
+    apply_filter(&filter(&[libc::SYS_statx, libc::SYS_fstat, libc::SYS_newfstatat]))
+        .expect("the kernel accepts the filter");
+}
+
 fn filter(calls: &[i64]) -> BpfProgram {
     filter_with(calls, Errno::PERM)
 }

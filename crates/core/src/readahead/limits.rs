@@ -45,6 +45,13 @@ impl ReadaheadLimits {
 
     /// Checks that the limits fit together. Share and span may have any value.
     ///
+    /// ```
+    /// # use headwater_core::readahead::ReadaheadLimits;
+    /// let usual = ReadaheadLimits::default();
+    /// assert!(ReadaheadLimits { size_bytes_max: 2 << 20, ..usual }.validate().is_ok());
+    /// assert!(ReadaheadLimits { size_bytes_max: 3 << 20, ..usual }.validate().is_err(), "it is no power of two");
+    /// ```
+    ///
     /// # Errors
     /// The first rule that the limits break.
     pub fn validate(&self) -> Result<(), LimitsError> {

@@ -20,7 +20,7 @@ use crate::api::contents::Contents;
 use crate::api::file::File;
 use crate::base::error::{Error, Operation, Result};
 use crate::engine::frames;
-use crate::engine::handle::{IoMode, OFFSET_BYTES_MAX, Source, byte_range};
+use crate::engine::handle::{IoMode, OFFSET_BYTES_MAX, Source, byte_range, check_order};
 use crate::inode::Inode;
 use crate::load::submit::{Caller, Starter};
 
@@ -66,7 +66,7 @@ impl File {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn advise(&self, advice: Advice, range: impl RangeBounds<u64>) -> Result<()> {
-        let range = byte_range(&range, || self.len())?;
+        let range = byte_range((Operation::Advise, self.path()), &range, || self.len())?;
         self.check_advice(advice, range)?;
         match &self.contents {
             Contents::Stored(source) => source.advise(advice, range),
@@ -88,8 +88,9 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// `InvalidInput` for more than the cache can hold. What `statx(2)` reports.
+    /// `InvalidInput` for a range that ends before it begins, and for more than the cache can hold. What `statx(2)` reports.
     pub fn will_need(&self, ranges: &[ByteRange]) -> Result<()> {
+        ranges.iter().try_for_each(|&range| check_order((Operation::Advise, self.path()), range))?;
         let Contents::Stored(source) = &self.contents else { return Ok(()) };
         source.check_process_for(Operation::Advise)?;
         match source.inode() {
@@ -101,9 +102,6 @@ impl File {
     fn check_advice(&self, advice: Advice, range: ByteRange) -> Result<()> {
         let length_bytes = self.len()?;
         let (start, end) = (range.start, range.end);
-        if end < start {
-            return Err(self.refused(start, format!("{start}..{end} ends before it begins")));
-        }
         match advice {
             Advice::WillNeed | Advice::DontNeed => {
                 let begins_beyond = start >= length_bytes && !range.is_empty();

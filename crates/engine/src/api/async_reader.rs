@@ -13,7 +13,6 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use futures_core::Stream;
 use futures_io::{AsyncBufRead, AsyncRead, AsyncSeek};
-use os_display::Quotable;
 
 use crate::api::cursor::Cursor;
 use crate::api::file::File;
@@ -153,8 +152,7 @@ mod tokio_traits {
 
 impl fmt::Debug for AsyncReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cursor = &self.cursor;
-        write!(f, "AsyncReader({} at byte {})", cursor.path().maybe_quote(), cursor.position_bytes())
+        self.cursor.show("AsyncReader", f)
     }
 }
 
@@ -198,9 +196,7 @@ impl Stream for ByteStream {
 impl fmt::Debug for ByteStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cursor {
-            Some(cursor) => {
-                write!(f, "ByteStream({} at byte {})", cursor.path().maybe_quote(), cursor.position_bytes())
-            }
+            Some(cursor) => cursor.show("ByteStream", f),
             None => f.write_str("ByteStream(ended)"),
         }
     }

@@ -22,7 +22,6 @@ use bytes::Bytes;
 use futures_io::{AsyncSeek, AsyncWrite};
 use futures_sink::Sink;
 use headwater_io::without_signals;
-use os_display::Quotable;
 
 use crate::api::contents::Contents;
 use crate::api::file::File;
@@ -37,6 +36,9 @@ use crate::engine::handle::OFFSET_BYTES_MAX;
 /// stay, and the next call tries again. Flush or close it before it is dropped: the drop hands over what is left, and if that has to
 /// wait, for memory or for a task that changes the file's length, a thread goes on with it (on a [`LocalEngine`](crate::LocalEngine) the
 /// drop blocks). An error is then reported by the next sync of the file.
+///
+/// On a file that was opened with [`OpenOptions::append`](crate::OpenOptions::append) it appends, wherever it stands, as a
+/// [`Writer`](crate::Writer) does: the bytes of one `poll_write`, and of one item of the `Sink`, lie together.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -65,7 +67,13 @@ pub struct AsyncWriter {
 struct UnderWay {
     bytes: Bytes,
     offset_bytes: u64,
-    write: Pin<Box<dyn Future<Output = Result<()>> + Send>>,
+    write: Pin<Box<dyn Future<Output = Result<Put>> + Send>>,
+}
+
+/// Bytes that the engine has got.
+struct Put {
+    end_bytes: u64,
+    length_bytes: usize,
 }
 
 impl File {
@@ -98,6 +106,20 @@ impl AsyncWriter {
 
     /// Hands over what the buffer holds, and returns the file.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use futures_util::AsyncWriteExt;
+    /// let mut writer = headwater::File::create(&path)?.async_writer().starting_at(4);
+    /// writer.write_all(b"four").await?;
+    /// let file = writer.into_inner().await?;
+    /// assert_eq!(file.view_async(0, 8).await?, b"\0\0\0\0four");
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`File::write_all_at_async`]. The bytes are given up then; a flush before it keeps them.
     pub async fn into_inner(mut self) -> Result<File> {
@@ -115,22 +137,38 @@ impl AsyncWriter {
     /// Gives bytes to the engine.
     fn begin(&mut self, bytes: Bytes) {
         let offset_bytes = self.position_bytes;
-        let write = Box::pin(self.file.write_all_at_async(bytes.clone(), offset_bytes));
         self.position_bytes += bytes.len() as u64;
+        self.give(bytes, offset_bytes);
+    }
+
+    fn give(&mut self, bytes: Bytes, offset_bytes: u64) {
+        let write = Box::pin(self.file.clone().put_async(bytes.clone(), offset_bytes));
         self.under_way = Some(UnderWay { bytes, offset_bytes, write });
     }
 
-    /// Ready when nothing is under way. After an error the same bytes are, anew.
+    /// Ready when nothing is under way. After an error the bytes that are not written are, anew.
     fn poll_under_way(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
-        let Some(under_way) = &mut self.under_way else { return Poll::Ready(Ok(())) };
-        let result = ready!(under_way.write.as_mut().poll(context));
-        if result.is_err() {
-            let (bytes, offset_bytes) = (under_way.bytes.clone(), under_way.offset_bytes);
-            under_way.write = Box::pin(self.file.write_all_at_async(bytes, offset_bytes));
-        } else {
+        while let Some(under_way) = &mut self.under_way {
+            let result = ready!(under_way.write.as_mut().poll(context));
+            let (mut bytes, mut offset_bytes) = (under_way.bytes.clone(), under_way.offset_bytes);
             self.under_way = None;
+            match result {
+                Ok(put) => {
+                    bytes = bytes.slice(put.length_bytes..);
+                    offset_bytes = put.end_bytes;
+                    // Of appended bytes, only the kernel knew where they would lie.
+                    self.position_bytes = offset_bytes + bytes.len() as u64;
+                    if !bytes.is_empty() {
+                        self.give(bytes, offset_bytes);
+                    }
+                }
+                Err(error) => {
+                    self.give(bytes, offset_bytes);
+                    return Poll::Ready(Err(error));
+                }
+            }
         }
-        Poll::Ready(result)
+        Poll::Ready(Ok(()))
     }
 
     /// Ready when the engine has everything.
@@ -157,13 +195,14 @@ impl AsyncWriter {
         if !self.buffer.is_empty() {
             return Ok(());
         }
-        self.file.writable(Operation::Write)?.check_positioned_write(self.position_bytes, length)
+        self.file.check_put(self.position_bytes, length)
     }
 
     fn poll_accept(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
         ready!(self.poll_room(context, bytes.len()))?;
         self.check(bytes.len())?;
-        let accepted = bytes.len().min(BUFFER_BYTES);
+        // What is appended stays together.
+        let accepted = if self.file.appends() { bytes.len() } else { bytes.len().min(BUFFER_BYTES) };
         if self.buffer.is_empty() {
             self.buffer.reserve_exact(BUFFER_BYTES);
         }
@@ -304,20 +343,40 @@ impl Drop for AsyncWriter {
         if !source.shared().background.is_present() {
             // This thread is the one that completes requests.
             for (bytes, offset_bytes) in pieces {
-                file.write_all_at(&bytes, offset_bytes).unwrap_or_else(|error| note_unwritten(&file, error));
+                let written = match file.appends() {
+                    true => file.append(&bytes).map(drop),
+                    false => file.write_all_at(&bytes, offset_bytes),
+                };
+                written.unwrap_or_else(|error| note_unwritten(&file, error));
             }
             return;
         }
         // What holds the file back may be a task of this thread.
         let mut writing = Box::pin(async move {
             for (bytes, offset_bytes) in pieces {
-                let written = file.write_all_at_async(bytes, offset_bytes).await;
+                let written = match file.appends() {
+                    true => file.append_async(bytes).await.map(drop),
+                    false => file.write_all_at_async(bytes, offset_bytes).await,
+                };
                 written.unwrap_or_else(|error| note_unwritten(&file, error));
             }
         });
         if writing.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             go_on(writing);
         }
+    }
+}
+
+impl File {
+    /// Writes all bytes of a writer at its position, or appends some of them. If it is dropped before it is ready, no bytes are appended.
+    async fn put_async(self, bytes: Bytes, position_bytes: u64) -> Result<Put> {
+        let source = self.writable(Operation::Write)?;
+        if source.appender.is_some() {
+            let appended = source.append_some_async(&bytes).await?;
+            return Ok(Put { end_bytes: appended.end_bytes(), length_bytes: appended.length_bytes });
+        }
+        self.write_slice_async(&bytes, position_bytes).await?;
+        Ok(Put { end_bytes: position_bytes + bytes.len() as u64, length_bytes: bytes.len() })
     }
 }
 
@@ -359,7 +418,7 @@ impl Wake for Unpark {
 
 impl fmt::Debug for AsyncWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "AsyncWriter({} at byte {})", self.file.path().maybe_quote(), self.end_bytes())
+        f.debug_struct("AsyncWriter").field("position", &self.end_bytes()).field("file", &self.file).finish()
     }
 }
 

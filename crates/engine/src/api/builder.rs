@@ -100,6 +100,22 @@ impl EngineBuilder {
     }
 
     /// Number of rings that share the queue depth. Default: one for each processor, as long as each has at least 32 requests.
+    ///
+    /// ```
+    /// use headwater::{DriverKind, Engine, Polling, ReadaheadLimits, ReadaheadPolicy, ReplacementPolicy, SubmissionPolling};
+    /// let engine = Engine::builder()
+    ///     .memory(64 << 20)
+    ///     .driver(DriverKind::Auto)
+    ///     .rings(1)
+    ///     .polling(Polling::Off)
+    ///     .submission_polling(SubmissionPolling::Off)
+    ///     .readahead(ReadaheadLimits { size_bytes_max: 256 << 10, ..ReadaheadLimits::default() })
+    ///     .readahead_policy(ReadaheadPolicy::Fixed(16))
+    ///     .replacement(ReplacementPolicy::S3Fifo)
+    ///     .build()?;
+    /// assert!(engine.info().rings <= 1);
+    /// # Ok::<(), headwater::Error>(())
+    /// ```
     pub fn rings(mut self, rings: u32) -> Self {
         self.rings = Some(rings);
         self

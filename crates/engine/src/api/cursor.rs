@@ -3,6 +3,7 @@
 //! Owns: the choice between the two, seeking.
 //! Does not own: reading.
 
+use std::fmt;
 use std::io::{self, SeekFrom};
 use std::path::Path;
 use std::task::{Context, Poll};
@@ -11,6 +12,7 @@ use bytes::Bytes;
 use headwater_core::readahead::ReadaheadLimits;
 
 use crate::api::contents::Contents;
+use crate::api::file::File;
 use crate::api::memory_file::MemoryReader;
 use crate::base::error::{Error, Operation, Result};
 use crate::engine::handle::OFFSET_BYTES_MAX;
@@ -111,6 +113,12 @@ impl Cursor {
             Cursor::Stored(stream) => Contents::Stored(stream.source().clone()),
             Cursor::Memory(memory) => Contents::Memory(memory.file.clone()),
         }
+    }
+
+    /// What `Debug` shows of a reader.
+    pub(crate) fn show(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = File { contents: self.contents() };
+        f.debug_struct(name).field("position", &self.position_bytes()).field("file", &file).finish()
     }
 
     pub(crate) fn position_bytes(&self) -> u64 {

@@ -94,6 +94,18 @@ impl Engine {
     /// dropping thread. Waits for a task that syncs or truncates a file with contiguous windows until that task is polled to its end
     /// or dropped.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// let engine = headwater::Engine::builder().memory(16 << 20).build()?;
+    /// let file = headwater::OpenOptions::new().engine(&engine).write(true).create(true).open(&path)?;
+    /// file.append(b"for other programs")?;
+    /// engine.flush()?;
+    /// assert!(file.is_clean());
+    /// assert_eq!(std::fs::read(&path)?, b"for other programs");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// The first failure among the files that could not be written; their pages stay dirty. Also, once, the error for which
     /// pages were discarded since the last call, of a file with neither a name nor a handle.
@@ -168,13 +180,26 @@ impl Engine {
     /// then pages of the cache. Costs some 25 µs when memory is plentiful, and up to milliseconds when not.
     ///
     /// The engine does the same when an allocation is refused.
+    ///
+    /// ```
+    /// let engine = headwater::Engine::builder().memory(16 << 20).build()?;
+    /// let relief = engine.relieve();
+    /// println!("{} bytes returned, look again in {:?}", relief.released_bytes, relief.look_again);
+    /// assert!(relief.look_again > std::time::Duration::ZERO);
+    /// # Ok::<(), headwater::Error>(())
+    /// ```
     pub fn relieve(&self) -> Relief {
         reclaim::relieve(&self.shared)
     }
 }
 
 impl fmt::Debug for Engine {
+    /// Driver, memory and the pages of the cache; all there is to know is in [`Engine::info`] and [`Engine::stats`].
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").field("info", &self.info()).field("stats", &self.stats()).finish()
+        let (shared, cache) = (&self.shared, stats::held_pages(&self.shared));
+        let mut fields = f.debug_struct("Engine");
+        fields.field("driver", &shared.driver.info().name).field("memory_bytes", &shared.memory_bytes);
+        fields.field("mapped_bytes", &shared.arena.stats().mapped_bytes);
+        fields.field("resident_pages", &cache.resident).field("dirty_pages", &cache.dirty).finish()
     }
 }

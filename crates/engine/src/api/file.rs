@@ -3,6 +3,7 @@
 //! Owns: what a user of a file sees.
 //! Does not own: opening (options), descriptors and mode (`Source`), memory and queue (the engine), positions (the readers).
 
+use std::fmt;
 use std::ops::RangeBounds;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ use crate::inode::coherence::Coherence;
 
 /// A file open for reading, or for reading and writing. Clones share it; all methods take `&self` and may be called from any
 /// thread.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct File {
     pub(crate) contents: Contents,
 }
@@ -43,6 +44,12 @@ impl File {
     }
 
     /// As [`File::from_bytes`], with a name of the caller's choice.
+    ///
+    /// ```
+    /// let header = headwater::File::from_bytes_named("header.bin", "abc");
+    /// let error = header.read_exact_at(&mut [0; 4], 0).unwrap_err();
+    /// assert_eq!(error.to_string(), "read header.bin at byte 3: the file ends here");
+    /// ```
     pub fn from_bytes_named(name: impl Into<PathBuf>, bytes: impl Into<Bytes>) -> File {
         File { contents: Contents::Memory(Arc::new(MemoryFile::new(name.into(), bytes.into()))) }
     }
@@ -96,6 +103,16 @@ impl File {
     }
 
     /// Whether device reads of this file go around the kernel's page cache.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # std::fs::write(&path, b"abc")?;
+    /// use headwater::{File, IoMode, OpenOptions};
+    /// println!("{}", if File::open(&path)?.is_direct() { "direct" } else { "through the page cache" });
+    /// assert!(!OpenOptions::new().io(IoMode::Buffered).open(&path)?.is_direct());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_direct(&self) -> bool {
         match &self.contents {
             Contents::Stored(source) => source.open.direct().is_some(),
@@ -125,12 +142,25 @@ impl File {
         }
     }
 
-    /// How much of a byte range the kernel's page cache holds. [`Residency::Whole`] for a file in memory.
+    /// How much of a byte range the kernel's page cache holds. [`Residency::Whole`] for a file in memory, else [`Residency::None`] for an
+    /// empty range, and for one that ends before it begins: this method has no error to refuse it with, as the others do.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// use headwater::{File, IoMode, OpenOptions, Residency};
+    /// std::fs::write(&path, vec![7; 100_000])?;
+    /// let file = OpenOptions::new().io(IoMode::Buffered).open(&path)?;
+    /// file.read_exact_at(&mut vec![0; 100_000], 0)?;
+    /// assert!(matches!(file.residency(..), Residency::Whole | Residency::Unknown));
+    /// assert_eq!(file.residency(5..5), Residency::None);
+    /// assert_eq!(File::from_bytes("in memory").residency(..), Residency::Whole);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn residency(&self, range: impl RangeBounds<u64>) -> Residency {
-        match (&self.contents, byte_range(&range, || Ok(OFFSET_BYTES_MAX))) {
-            (Contents::Stored(source), Ok(range)) => source.open.residency(range),
-            _ => Residency::Whole,
-        }
+        let Contents::Stored(source) = &self.contents else { return Residency::Whole };
+        let range = byte_range((Operation::Read, self.path()), &range, || Ok(OFFSET_BYTES_MAX));
+        range.map_or(Residency::None, |range| source.open.residency(range))
     }
 
     /// Counts of this file's cached reads, through all handles, and what the cache holds of it now. All zero for a file that is
@@ -141,6 +171,21 @@ impl File {
             return FileStats::default();
         }
         source.inode().map_or_else(FileStats::default, |inode| inode.stats())
+    }
+}
+
+impl fmt::Debug for File {
+    /// Path, length and mode. Asks the kernel for the length, and changes nothing.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fields = f.debug_struct("File");
+        fields.field("path", &self.path());
+        match &self.contents {
+            Contents::Stored(source) => source.show(&mut fields),
+            Contents::Memory(memory) => {
+                fields.field("length", &memory.length_bytes()).field("read", &true).field("write", &false);
+            }
+        }
+        fields.finish()
     }
 }
 

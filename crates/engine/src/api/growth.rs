@@ -62,6 +62,18 @@ impl File {
 
     /// As [`File::wait_for_growth`] without a limit, for tasks on any executor. May be dropped at any moment.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let log = headwater::File::create(&path)?;
+    /// let (growth, append) = (log.wait_for_growth_async(0), log.append_async("a line\n"));
+    /// assert_eq!(futures_util::future::try_join(growth, append).await?, (7, 0));
+    /// # headwater::Result::Ok(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`File::wait_for_growth`].
     pub fn wait_for_growth_async(

@@ -111,6 +111,21 @@ impl LocalEngine {
 
     /// Opens a file in the given mode.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # std::fs::write(&path, vec![7; 100_000])?;
+    /// use futures_util::AsyncReadExt;
+    /// use headwater::{Engine, IoMode, Local, Reader};
+    /// let engine = Engine::builder().memory(8 << 20).local()?;
+    /// let file = engine.open_as(&path, IoMode::Buffered)?;
+    /// let mut reader = Local::<Reader>::builder(&file).request_bytes(64 << 10).build_async()?;
+    /// let mut bytes = Vec::new();
+    /// engine.block_on(reader.read_to_end(&mut bytes))?;
+    /// assert_eq!(bytes.len(), 100_000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`OpenOptions::open`].
     pub fn open_as(&self, path: impl AsRef<Path>, mode: IoMode) -> Result<LocalFile> {

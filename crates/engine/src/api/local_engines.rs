@@ -110,6 +110,18 @@ impl LocalEngines {
 
     /// The number of the processor on which a core's thread stays; `None` if it runs wherever the kernel puts it.
     ///
+    /// ```
+    /// let engines = headwater::Engine::builder().memory(4 << 20).per_processor()?;
+    /// for core in 0..engines.count() {
+    ///     match engines.processor(core) {
+    ///         Some(processor) => println!("core {core} stays on processor {processor}"),
+    ///         None => println!("core {core} runs anywhere"),
+    ///     }
+    /// }
+    /// # Ok::<(), headwater::Error>(())
+    /// ```
+    ///
+    ///
     /// # Panics
     /// If there is no such core.
     pub fn processor(&self, core: usize) -> Option<usize> {

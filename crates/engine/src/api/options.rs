@@ -137,6 +137,20 @@ impl OpenOptions {
     }
 
     /// Sets the readahead policy of cached positional reads, for all handles of the file in this engine.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # std::fs::write(&path, vec![7; 100_000])?;
+    /// use headwater::{Caching, Engine, OpenOptions, ReadaheadPolicy};
+    /// let engine = Engine::builder().memory(16 << 20).build()?;
+    /// let mut options = OpenOptions::new();
+    /// options.engine(&engine).caching(Caching::On).readahead(ReadaheadPolicy::Off);
+    /// let file = options.open(&path)?;
+    /// file.read_exact_at(&mut [0; 4096], 40_960)?;
+    /// assert_eq!(file.stats().counts.read_ahead, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn readahead(&mut self, policy: ReadaheadPolicy) -> &mut Self {
         self.readahead = Some(policy);
         self
@@ -149,6 +163,21 @@ impl OpenOptions {
     /// The kernel changes a file's times when a write begins. Pages read during a single long write of another process may
     /// therefore stay stale for up to 30 s after its beginning, except with [`Duration::ZERO`], which caches nothing of a file
     /// that was written in the last 30 s.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # std::fs::write(&path, "before")?;
+    /// use std::time::Duration;
+    /// let file = headwater::OpenOptions::new().revalidate(Duration::ZERO).open(&path)?;
+    /// let mut seen = [0; 6];
+    /// file.read_exact_at(&mut seen, 0)?;
+    /// // Another program; the next read sees it.
+    /// std::fs::write(&path, "after!")?;
+    /// file.read_exact_at(&mut seen, 0)?;
+    /// assert_eq!(&seen, b"after!");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn revalidate(&mut self, interval: Duration) -> &mut Self {
         // The limit of the clock's range; longer is for ever as well.
         self.revalidate = Some(interval.min(Duration::from_nanos(u64::MAX)));
@@ -205,6 +234,22 @@ impl OpenOptions {
     }
 
     /// The permissions of a file that is created, less the process's umask. Default `0o666`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// use std::os::unix::fs::PermissionsExt;
+    /// use headwater::OpenOptions;
+    /// use rustix::fs::OFlags;
+    /// let mut options = OpenOptions::new();
+    /// options.write(true).create(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32);
+    /// let secret = options.open(&path)?;
+    /// assert_eq!(secret.metadata()?.permissions().mode() & 0o777, 0o600);
+    /// let link = dir.path().join("link");
+    /// std::os::unix::fs::symlink(&path, &link)?;
+    /// assert!(options.open(&link).is_err(), "another file may be behind it");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn mode(&mut self, permissions: u32) -> &mut Self {
         self.opening.permissions = permissions;
         self
@@ -219,9 +264,10 @@ impl OpenOptions {
 
     /// Opens for appending together with other processes, as `O_APPEND` does: each [`File::append`] becomes one `write(2)` at the
     /// current end of the file, whole and in the kernel's order, through the kernel's page cache. Nothing is held back: other
-    /// programs see it at once. Opens for reading and writing; [`File::write_at`] at a position is refused,
-    /// [`File::set_len`] is not. Without this option, appends through all handles of one engine are ordered among themselves,
-    /// gathered in memory, and written in large pieces at the end of the file as this engine last saw it.
+    /// programs see it at once. A [`Writer`](crate::Writer) appends what it has gathered in the same way. Opens for reading and writing;
+    /// [`File::write_at`] at a position is refused, [`File::set_len`] is not. Without this option, appends through all handles of one
+    /// engine are ordered among themselves, gathered in memory, and written in large pieces at the end of the file as this engine last
+    /// saw it.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -240,6 +286,19 @@ impl OpenOptions {
     }
 
     /// Whether the file is truncated to length 0. Takes [`OpenOptions::write`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # std::fs::write(&path, b"old")?;
+    /// use headwater::{File, OpenOptions};
+    /// let file = OpenOptions::new().write(true).truncate(true).open(&path)?;
+    /// assert_eq!(file.len()?, 0);
+    /// // The same, but also where there is no file yet.
+    /// assert_eq!(File::create(&path)?.len()?, 0);
+    /// assert!(OpenOptions::new().truncate(true).open(&path).is_err(), "it takes `write`");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn truncate(&mut self, truncate: bool) -> &mut Self {
         self.truncate = truncate;
         self
@@ -253,7 +312,8 @@ impl OpenOptions {
     /// # Errors
     /// What `open(2)` reports; `IsADirectory`; `Unsupported` for a FIFO or socket, and for [`IoMode::Direct`] where the file
     /// system, or the kind of file, has no direct I/O; `InvalidInput` for options that `std::fs::OpenOptions` refuses together, and
-    /// for some [custom flags](OpenOptions::custom_flags); what [`Engine::global`] reports.
+    /// for some [custom flags](OpenOptions::custom_flags); what [`Engine::global`] reports. After an error, a file that
+    /// this call has created is removed again, but not one behind a symbolic link.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
         let path = path.as_ref();
         let failed = |error| Error::on_file(Operation::Open, path, error);
@@ -263,7 +323,13 @@ impl OpenOptions {
             engine.shared.leases.make_way(&engine.shared.cache.inodes, path);
         }
         let open = OpenFile::open_as(path, self.direct_io(), access, &self.opening().map_err(failed)?);
-        self.register(engine, open.map_err(failed)?, access, path)
+        let open = open.map_err(failed)?;
+        let created = open.is_created().then(|| open.opened().key);
+        let file = self.register(engine, open, access, path);
+        if let (Err(_), Some(key)) = (&file, created) {
+            OpenFile::remove_created(path, key);
+        }
+        file
     }
 
     /// Makes a file of one that the program has opened itself, by whatever means: `tempfile`, `memfd_create`, a descriptor that
@@ -352,6 +418,11 @@ impl OpenOptions {
         let may_be_around =
             |_: &_| access == Access::ReadWrite && !self.append && self.may_stay_unknown(&engine, &open);
         let around = Around::of_file(length_bytes).filter(may_be_around);
+        // First, because a file that is entered has to be closed.
+        let appender = match self.append {
+            true => Some(Arc::new(AppendFile::open(&open, path).map_err(failed)?)),
+            false => None,
+        };
         let entry = match open.form() {
             Form::Cached if access == Access::Read && self.may_be_read_once(&engine, &open) => {
                 OnceLock::new()
@@ -375,10 +446,6 @@ impl OpenOptions {
             _ => None,
         };
         events::opened(path, direct, cached);
-        let appender = match self.append {
-            true => Some(Arc::new(AppendFile::open(&open, path).map_err(failed)?)),
-            false => None,
-        };
         static NEXT_HANDLE: AtomicU32 = AtomicU32::new(0);
         let source = Source {
             open: Arc::new(open),

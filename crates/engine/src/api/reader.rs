@@ -8,8 +8,6 @@ use std::fmt;
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
-use os_display::Quotable;
-
 use crate::api::cursor::Cursor;
 use crate::api::file::File;
 
@@ -127,7 +125,7 @@ impl Seek for Reader {
 
 impl fmt::Debug for Reader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Reader({} at byte {})", self.cursor.path().maybe_quote(), self.cursor.position_bytes())
+        self.cursor.show("Reader", f)
     }
 }
 

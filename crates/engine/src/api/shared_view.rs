@@ -99,13 +99,10 @@ impl File {
     /// # Ok::<(), headwater::Error>(())
     /// ```
     pub fn map(&self, range: impl RangeBounds<u64>) -> Result<SharedView> {
-        let range = byte_range(&range, || self.len())?;
+        let range = byte_range((Operation::View, self.path()), &range, || self.len())?;
         let refused = |kind, text: &str| {
             Err(Error::at(Operation::View, self.path(), range.start, io::Error::new(kind, text)))
         };
-        if range.end < range.start {
-            return refused(io::ErrorKind::InvalidInput, "the range ends before it begins");
-        }
         if range.end > READABLE_BYTES_MAX {
             return refused(io::ErrorKind::InvalidInput, "offsets of files end at 2^63 - 1");
         }
@@ -130,7 +127,8 @@ impl File {
     /// # Errors
     /// As [`File::map`], for a file that is open for writing; `Unsupported`, naming what is missing, where the kernel does not
     /// track written pages (Linux 6.8 and later do) or does not permit it; `ResourceBusy` if another contiguous view overlaps in
-    /// a page; `OutOfMemory` and `InvalidInput` for more memory than the engine can spare; what the device reports.
+    /// a page; `OutOfMemory` and `InvalidInput` for more memory than the engine can spare, `InvalidInput` for an
+    /// empty range; what the device reports.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -223,6 +221,12 @@ impl SharedView {
     }
 
     /// The range of the file that this window shows.
+    ///
+    /// ```
+    /// let view = headwater::File::from_bytes("in memory").map(3..)?;
+    /// assert_eq!((view.range().start, view.len(), view.is_empty()), (3, 6, false));
+    /// # Ok::<(), headwater::Error>(())
+    /// ```
     pub fn range(&self) -> ByteRange {
         self.range
     }

@@ -23,16 +23,33 @@ use crate::engine::handle::Source;
 
 impl File {
     /// The file as the standard library has it, for its descriptor (`AsFd`, `AsRawFd`) and for what is not offered here: the one
-    /// given to [`OpenOptions::open_std`], else one of headwater's own. `None` for a file in memory, which has no descriptor.
+    /// given to [`OpenOptions::open_std`], else one of headwater's own. `None` for a file in memory, which has no descriptor: for that
+    /// reason `File` itself has neither `AsFd` nor `AsRawFd`, which cannot say so.
     ///
-    /// What is written through it counts as written by another program.
+    /// The descriptor is open as long as this file. What may be done with it:
+    ///
+    /// - Asking (`fstat`, extended attributes, `ioctl`s that report), and reading at positions. Bytes that the engine has not written back
+    ///   are not there yet; [`File::flush`] comes first.
+    /// - Changing owner, attributes and the like.
+    /// - Writing, truncating, punching holes: counts as done by another program, and shows to reads as such, within
+    ///   [`OpenOptions::revalidate`] or after [`File::refresh`]. [`File::flush`] comes first, else the engine may write older bytes over it.
+    /// - Duplicating it: the duplicate keeps the file open after the drop of this one. A lock of [`File::lock`] ends with the drop all
+    ///   the same.
+    ///
+    /// Of one of headwater's own, the flags are not to be changed (`fcntl(2)` with `F_SETFL`): with `O_APPEND`, writes at positions would
+    /// go to the end of the file, and with `O_NONBLOCK` or `O_DIRECT` some would fail. Nor is its position of use, which headwater moves.
+    /// A lock that is taken through it, instead of by [`File::lock`], does not have reads see what others wrote under theirs, nor does it
+    /// wait for write-back when this file is dropped.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
     /// # let path = dir.path().join("data");
     /// use std::os::fd::AsRawFd;
     /// let file = headwater::File::create(&path)?;
-    /// let descriptor = file.as_std().expect("a file on a device").as_raw_fd();
+    /// let std_file = file.as_std().expect("a file on a device");
+    /// // Anything that takes `impl AsFd`, and what needs the number.
+    /// assert_eq!(rustix::fs::fstat(std_file)?.st_size, 0);
+    /// let descriptor = std_file.as_raw_fd();
     /// assert_eq!(std::fs::read_link(format!("/proc/self/fd/{descriptor}"))?, path.canonicalize()?);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -44,6 +61,12 @@ impl File {
     }
 
     /// As [`Clone::clone`], which cannot fail: for code that was written for the standard library.
+    ///
+    /// ```
+    /// let file = headwater::File::from_bytes("shared");
+    /// assert_eq!(file.try_clone()?.view(0, 6)?, b"shared");
+    /// # Ok::<(), headwater::Error>(())
+    /// ```
     ///
     /// # Errors
     /// None.
@@ -69,6 +92,24 @@ impl File {
     }
 
     /// Changes the permissions.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// use std::fs::{FileTimes, Permissions};
+    /// use std::os::unix::fs::PermissionsExt;
+    /// use std::time::{Duration, SystemTime};
+    /// let file = headwater::File::create(&path)?;
+    /// file.append(b"dated\n")?;
+    /// file.set_permissions(Permissions::from_mode(0o640))?;
+    /// let past = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    /// file.set_modified(past)?;
+    /// file.set_times(FileTimes::new().set_accessed(past))?;
+    /// let metadata = file.metadata()?;
+    /// assert_eq!((metadata.len(), metadata.permissions().mode() & 0o777), (6, 0o640));
+    /// assert_eq!((metadata.modified()?, metadata.accessed()?), (past, past));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// What `fchmod(2)` reports; `Unsupported` for a file in memory.
@@ -120,12 +161,27 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// What `flock(2)` reports; `Unsupported` for a file in memory.
+    /// What `flock(2)` reports, and `statx(2)` afterwards; `Unsupported` for a file in memory. After an error the file is locked only
+    /// if it was before.
     pub fn lock(&self) -> Result<()> {
         self.take_lock(std::fs::File::lock)
     }
 
     /// As [`File::lock`], beside others that share it.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// use headwater::File;
+    /// let (writer, reader) = (File::create(&path)?, File::open(&path)?);
+    /// let another = File::open(&path)?;
+    /// reader.lock_shared()?;
+    /// another.try_lock_shared()?;
+    /// assert!(matches!(writer.try_lock(), Err(std::fs::TryLockError::WouldBlock)));
+    /// drop((reader, another));
+    /// writer.lock()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`File::lock`].
@@ -180,10 +236,16 @@ impl File {
         self.locked(source).map_err(refused)
     }
 
-    /// What others have written under their lock is seen from here on.
+    /// What others have written under their lock is seen from here on. Without a look at the file that would not be so, and the lock
+    /// ends; one that this file and its clones had before stays theirs.
     fn locked(&self, source: &Source) -> Result<()> {
-        source.is_locked.store(true, Ordering::Release);
-        self.refresh()
+        let was_locked = source.is_locked.swap(true, Ordering::AcqRel);
+        let looked = self.refresh();
+        if looked.is_err() && !was_locked {
+            _ = source.open.as_std().unlock();
+            source.is_locked.store(false, Ordering::Release);
+        }
+        looked
     }
 
     /// # Errors
@@ -206,6 +268,19 @@ fn failed(source: &Source, operation: Operation, error: io::Error) -> Error {
     Error::on_file(operation, source.path(), error)
 }
 
+/// Not `From`, as `tokio::fs::File` has it, because it can fail: the descriptor may be one of a FIFO or a directory, or be open for writing
+/// alone where this process may not read; and the first file of a program builds [`Engine::global`](crate::Engine::global).
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("data");
+/// # std::fs::write(&path, b"abc")?;
+/// let file = headwater::File::try_from(std::fs::File::open(&path)?)?;
+/// assert_eq!(file.len()?, 3);
+/// let error = headwater::File::try_from(std::fs::File::open(dir.path())?).unwrap_err();
+/// assert_eq!(error.kind(), std::io::ErrorKind::IsADirectory);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 impl TryFrom<std::fs::File> for File {
     type Error = Error;
 
@@ -215,6 +290,7 @@ impl TryFrom<std::fs::File> for File {
     }
 }
 
+/// Not `From`, for the reasons given with `TryFrom<std::fs::File>`.
 impl TryFrom<OwnedFd> for File {
     type Error = Error;
 

@@ -71,6 +71,18 @@ impl<T> Task<T> {
     }
 
     /// Lets the future run to its end. Its output is dropped, and a panic goes no further than the panic hook.
+    ///
+    /// ```
+    /// use std::sync::mpsc::channel;
+    /// let engine = headwater::Engine::builder().local()?;
+    /// let (sender, receiver) = channel();
+    /// engine.spawn(async move { sender.send("detached").expect("it is received") }).detach();
+    /// let task = engine.spawn(async { 42 });
+    /// assert!(!task.is_finished(), "its thread is here");
+    /// assert_eq!(engine.block_on(task), 42);
+    /// assert_eq!(receiver.recv()?, "detached");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn detach(mut self) {
         self.shared = None;
     }

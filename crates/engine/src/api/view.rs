@@ -374,6 +374,16 @@ impl View {
     }
 
     /// The bytes in order, as [`Bytes`] that share the pages without a copy.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// let file = headwater::File::create(&path)?;
+    /// file.write_all_at(&[7; 10_000], 0)?;
+    /// let chunks: Vec<bytes::Bytes> = file.view(100, 9000)?.into_chunks();
+    /// assert_eq!(chunks.iter().map(|chunk| chunk.len()).sum::<usize>(), 9000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn into_chunks(self) -> Vec<Bytes> {
         let view = Arc::new(self);
         let count = view.chunks().count();

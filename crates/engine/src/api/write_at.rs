@@ -34,6 +34,19 @@ impl File {
     /// Writes the buffers in order at `offset_bytes`, as `pwritev(2)` does. Returns the bytes written. Otherwise as [`File::write_at`],
     /// also in that a reader beside it may see some of the bytes and not others.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// use std::io::{IoSlice, IoSliceMut};
+    /// let file = headwater::File::create(&path)?;
+    /// assert_eq!(file.write_vectored_at(&[IoSlice::new(b"head"), IoSlice::new(b"water")], 1)?, 9);
+    /// let (mut first, mut second) = ([0; 5], [0; 10]);
+    /// let mut buffers = [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second)];
+    /// assert_eq!(file.read_vectored_at(&mut buffers, 0)?, 10);
+    /// assert_eq!((&first, &second[..5]), (b"\0head", &b"water"[..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`File::write_at`].
     pub fn write_vectored_at(&self, buffers: &[IoSlice<'_>], offset_bytes: u64) -> Result<usize> {
@@ -126,7 +139,7 @@ impl File {
     ///
     /// # Errors
     /// `PermissionDenied` when the file is not open for writing; `Unsupported` where the file system reserves no space;
-    /// `StorageFull`, and what else `fallocate(2)` reports.
+    /// `StorageFull`, and what else `fallocate(2)` reports; `InvalidInput` for a range that ends before it begins.
     pub fn allocate(&self, range: impl RangeBounds<u64>) -> Result<()> {
         self.writable(Operation::Allocate)?.allocate(&range)
     }
@@ -148,13 +161,27 @@ impl File {
     ///
     /// # Errors
     /// `PermissionDenied` when the file is not open for writing; what `fallocate(2)` reports, and [`File::write_at`] for the pages at
-    /// the edges. Some of the bytes may be zeros then.
+    /// the edges; some of the bytes may be zeros then. `InvalidInput` for a range that ends before it begins.
     pub fn punch_hole(&self, range: impl RangeBounds<u64>) -> Result<()> {
         self.writable(Operation::PunchHole)?.punch_hole(&range)
     }
 
     /// Writes back all earlier writes, through any handle of the same engine, so that other programs see them in the file. A
     /// power loss may undo them; [`File::sync_data`] prevents that. Blocks for the device, but not for its `fdatasync(2)`.
+    ///
+    /// Not what `flush` of a [`Writer`](crate::Writer) is, which hands its buffer to the engine, nor that of `std::fs::File`, which does
+    /// nothing:
+    ///
+    /// | after | readers of this engine | other programs, a killed process | a power loss |
+    /// |---|---|---|---|
+    /// | `write` of a `Writer` | may lack it | may lack it | may undo it |
+    /// | `flush` of a `Writer`, [`File::write_at`], [`File::append`] | have it | may lack it | may undo it |
+    /// | [`File::flush`], [`Engine::flush`](crate::Engine::flush), [`File::unlock`] | have it | have it | may undo it |
+    /// | [`File::sync_data`], [`Writer::sync`](crate::Writer::sync), [`File::append_durable`] | have it | have it | leaves it, and the length |
+    /// | [`File::sync_all`] | have it | have it | leaves it, length, times and permissions |
+    ///
+    /// Through a handle opened with [`OpenOptions::append`](crate::OpenOptions::append), each append is in the file at once, as after
+    /// [`File::flush`].
     ///
     /// The file's modification time is that of this, or of an earlier write back by the engine, and not that of the write.
     ///
@@ -192,7 +219,7 @@ impl File {
     }
 
     /// Returns when all earlier writes, through any handle of the same engine, survive a power loss: data, and the length if it
-    /// changed. Blocks. Concurrent callers share one `fdatasync(2)`.
+    /// changed. Blocks. Concurrent callers share one `fdatasync(2)`. [`File::flush`] has a table of what such calls guarantee.
     ///
     /// # Errors
     /// As [`File::flush`].
@@ -209,6 +236,28 @@ impl File {
     }
 
     /// As [`File::write_all_at`], for tasks on any executor. May be dropped at any moment; some of the bytes may then be written.
+    ///
+    /// The other calls of this kind beside it:
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let file = headwater::File::create(&path)?;
+    /// file.write_all_at_async("one two three", 0).await?;
+    /// assert_eq!(file.read_exact_at_async(4, 3).await?, "two");
+    /// file.punch_hole_async(3..8).await?;
+    /// file.set_len_async(9).await?;
+    /// file.flush_async().await?; // Other programs see it,
+    /// assert_eq!(std::fs::read(&path).expect("it is there"), b"one\0\0\0\0\0t");
+    /// file.sync_all_async().await?; // and a power loss undoes nothing of it.
+    /// assert_eq!(file.append_durable_async(" -- the end").await?, 9);
+    /// assert_eq!(file.append_async("!").await?, 20);
+    /// file.sync_data_async().await?;
+    /// # headwater::Result::Ok(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`File::write_all_at`].

@@ -5,7 +5,8 @@
 //!          └─ it is as large as the buffer ─► the engine's memory
 //! ```
 //!
-//! The buffer ends where a block of its size ends in the file, so that a writer in order hands over whole pages.
+//! The buffer ends where a block of its size ends in the file, so that a writer in order hands over whole pages. On a file that is open for
+//! appending, a write that does not fit begins the next buffer, so that the bytes of one call stay together.
 //!
 //! Owns: a position, bytes that the engine does not have yet.
 //! Does not own: the write itself; see positional writes.
@@ -13,8 +14,6 @@
 use std::fmt;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::panic::{RefUnwindSafe, UnwindSafe};
-
-use os_display::Quotable;
 
 use crate::api::contents::Contents;
 use crate::api::file::File;
@@ -25,8 +24,14 @@ use crate::engine::handle::OFFSET_BYTES_MAX;
 ///
 /// Written bytes are in the engine's memory, and visible to its readers, after [`Write::flush`], [`Seek::seek`], [`Writer::sync`] or
 /// the drop of the writer, and once there are 64 KiB of them; in the file after [`Writer::sync`], or some seconds after they came
-/// to the engine's memory. After an error the bytes that could not be written stay in the buffer, and the next call tries again.
+/// to the engine's memory; the table of [`File::flush`] has all calls of that kind. After an error the bytes that could not be written stay
+/// in the buffer, and the next call tries again.
 /// An error at the drop is reported by the next write or sync through any handle of the file, as one of writeback is.
+///
+/// On a file that was opened with [`OpenOptions::append`](crate::OpenOptions::append) it appends, wherever it stands, as a `BufWriter`
+/// around such a file of std does: the buffer goes to the end of the file with one `write(2)`, and the bytes of one call of
+/// [`Write::write`] or [`Write::write_all`] lie together. A seek leads nowhere then but to the position that
+/// [`Seek::stream_position`] returns.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -39,6 +44,11 @@ use crate::engine::handle::OFFSET_BYTES_MAX;
 /// }
 /// writer.sync()?;
 /// assert_eq!(std::fs::read_to_string(&path)?.lines().count(), 1000);
+///
+/// let mut log = headwater::OpenOptions::new().append(true).open(&path)?.writer();
+/// writeln!(log, "the end")?;
+/// log.flush()?;
+/// assert!(std::fs::read_to_string(&path)?.ends_with("999\nthe end\n"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Writer {
@@ -58,7 +68,8 @@ impl File {
 }
 
 impl Writer {
-    /// The writer at `offset_bytes` instead of where it was; for one that has not written yet.
+    /// The writer at `offset_bytes` instead of where it was; for one that has not written yet. Of no effect on what is written to a file
+    /// that is open for appending.
     ///
     /// # Panics
     /// If its buffer holds bytes.
@@ -110,6 +121,10 @@ impl Writer {
         if self.buffer.is_empty() {
             return self.begin(bytes);
         }
+        if self.file.appends() {
+            self.hand_over()?;
+            return self.begin(bytes);
+        }
         let taken = bytes.len().min(self.buffer_bytes_max - self.buffer.len());
         self.buffer.extend_from_slice(&bytes[..taken]);
         if self.buffer.len() < self.buffer_bytes_max {
@@ -125,13 +140,14 @@ impl Writer {
     /// Begins the buffer with a small write; hands a large one over.
     fn begin(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let block_bytes = BUFFER_BYTES as u64;
-        let room_bytes = (block_bytes - self.position_bytes % block_bytes) as usize;
+        let begun_bytes = if self.file.appends() { 0 } else { self.position_bytes % block_bytes };
+        let room_bytes = (block_bytes - begun_bytes) as usize;
         if bytes.len() >= room_bytes {
-            let written_bytes = self.file.write_at(bytes, self.position_bytes)?;
-            self.position_bytes += written_bytes as u64;
+            let (end_bytes, written_bytes) = self.file.put(bytes, self.position_bytes)?;
+            self.position_bytes = end_bytes;
             return Ok(written_bytes);
         }
-        self.file.writable(Operation::Write)?.check_positioned_write(self.position_bytes, bytes.len())?;
+        self.file.check_put(self.position_bytes, bytes.len())?;
         self.buffer.reserve_exact(BUFFER_BYTES);
         self.buffer_bytes_max = room_bytes;
         self.buffer.extend_from_slice(bytes);
@@ -145,15 +161,43 @@ impl Writer {
             if done == self.buffer.len() {
                 break Ok(());
             }
-            match self.file.write_at(&self.buffer[done..], self.position_bytes + done as u64) {
-                Ok(written_bytes) => done += written_bytes,
+            match self.file.put(&self.buffer[done..], self.position_bytes) {
+                Ok((end_bytes, written_bytes)) => {
+                    self.position_bytes = end_bytes;
+                    done += written_bytes;
+                }
                 Err(error) => break Err(error),
             }
         };
-        self.position_bytes += done as u64;
         self.buffer.drain(..done);
         self.buffer_bytes_max = if self.buffer.is_empty() { 0 } else { self.buffer_bytes_max - done };
         result
+    }
+}
+
+impl File {
+    /// Whether writers append, wherever they stand.
+    pub(crate) fn appends(&self) -> bool {
+        matches!(&self.contents, Contents::Stored(source) if source.appender.is_some())
+    }
+
+    /// Writes some bytes of a writer at its position, or appends them. Returns the position behind them, and how many there are.
+    fn put(&self, bytes: &[u8], position_bytes: u64) -> Result<(u64, usize)> {
+        let source = self.writable(Operation::Write)?;
+        if source.appender.is_none() {
+            let written_bytes = source.write_at(bytes, position_bytes)?;
+            return Ok((position_bytes + written_bytes as u64, written_bytes));
+        }
+        source.append_some(bytes).map(|appended| (appended.end_bytes(), appended.length_bytes))
+    }
+
+    /// Whether a write of a writer would be refused before any byte is written.
+    pub(crate) fn check_put(&self, position_bytes: u64, length: usize) -> Result<()> {
+        let source = self.writable(Operation::Write)?;
+        match source.appender {
+            Some(_) => source.check_write(0, length),
+            None => source.check_positioned_write(position_bytes, length),
+        }
     }
 }
 
@@ -212,7 +256,7 @@ impl Drop for Writer {
 
 impl fmt::Debug for Writer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Writer({} at byte {})", self.file.path().maybe_quote(), self.end_bytes())
+        f.debug_struct("Writer").field("position", &self.end_bytes()).field("file", &self.file).finish()
     }
 }
 

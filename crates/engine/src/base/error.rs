@@ -81,7 +81,18 @@ impl fmt::Display for Operation {
 /// let error = headwater::File::open("/no\x1b[2Jwhere").unwrap_err();
 /// assert!(error.to_string().starts_with(r"open $'/no\x1B[2Jwhere': No such file"));
 /// ```
-#[derive(Debug, thiserror::Error)]
+///
+/// The text ends with the cause, and [`source`](std::error::Error::source) is what lies behind that cause, mostly nothing: a reporter
+/// that prints the whole chain says the cause once. [`Error::io_error`] is the cause itself. `{:?}` prints the text too, which is what a
+/// `main` that fails and `unwrap` show; `{:#?}` prints the fields.
+///
+/// ```
+/// let error = headwater::File::open("/nowhere").unwrap_err();
+/// assert_eq!(format!("{error:?}"), error.to_string());
+/// assert!(std::error::Error::source(&error).is_none());
+/// assert_eq!(error.io_error().to_string(), "No such file or directory (os error 2)");
+/// ```
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The system refused, or a limit was reached.
@@ -97,13 +108,41 @@ pub enum Error {
     Conflict(Failure),
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self {
+            Error::Io(_) => "Io",
+            Error::Forked(_) => "Forked",
+            Error::Conflict(_) => "Conflict",
+        };
+        if f.alternate() { f.debug_tuple(name).field(self.failure()).finish() } else { write!(f, "{self}") }
+    }
+}
+
 /// The operation that failed, where and why.
-#[derive(Debug, thiserror::Error)]
 pub struct Failure {
     operation: Operation,
     path: Option<PathBuf>,
     offset_bytes: Option<u64>,
-    source: io::Error,
+    io_error: io::Error,
+}
+
+impl std::error::Error for Failure {
+    /// What lies behind the cause: the text has the cause already.
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.io_error.source()
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            return write!(f, "{self}");
+        }
+        let mut fields = f.debug_struct("Failure");
+        fields.field("operation", &self.operation).field("path", &self.path);
+        fields.field("offset_bytes", &self.offset_bytes).field("io_error", &self.io_error).finish()
+    }
 }
 
 impl fmt::Display for Failure {
@@ -118,7 +157,7 @@ impl fmt::Display for Failure {
         if let Some(offset) = self.offset_bytes {
             write!(f, " at byte {offset}")?;
         }
-        write!(f, ": {}", self.source)
+        write!(f, ": {}", self.io_error)
     }
 }
 
@@ -128,26 +167,26 @@ fn is_in_brackets(name: &str) -> bool {
 }
 
 impl Error {
-    pub(crate) fn build(source: io::Error) -> Error {
-        Failure { operation: Operation::Build, path: None, offset_bytes: None, source }.into()
+    pub(crate) fn build(io_error: io::Error) -> Error {
+        Failure { operation: Operation::Build, path: None, offset_bytes: None, io_error }.into()
     }
 
-    pub(crate) fn flush(path: Option<PathBuf>, source: io::Error) -> Error {
-        Failure { operation: Operation::Sync, path, offset_bytes: None, source }.into()
+    pub(crate) fn flush(path: Option<PathBuf>, io_error: io::Error) -> Error {
+        Failure { operation: Operation::Sync, path, offset_bytes: None, io_error }.into()
     }
 
-    pub(crate) fn on_file(operation: Operation, path: &Path, source: io::Error) -> Error {
-        Failure { operation, path: Some(path.to_owned()), offset_bytes: None, source }.into()
+    pub(crate) fn on_file(operation: Operation, path: &Path, io_error: io::Error) -> Error {
+        Failure { operation, path: Some(path.to_owned()), offset_bytes: None, io_error }.into()
     }
 
-    pub(crate) fn at(operation: Operation, path: &Path, offset_bytes: u64, source: io::Error) -> Error {
-        Failure { operation, path: Some(path.to_owned()), offset_bytes: Some(offset_bytes), source }.into()
+    pub(crate) fn at(operation: Operation, path: &Path, offset_bytes: u64, io_error: io::Error) -> Error {
+        Failure { operation, path: Some(path.to_owned()), offset_bytes: Some(offset_bytes), io_error }.into()
     }
 
     pub(crate) fn conflict(operation: Operation, path: &Path) -> Error {
         let text = "another program changed the file while bytes of this one were not written; read it again, or sync earlier";
-        let source = io::Error::new(io::ErrorKind::ResourceBusy, text);
-        Error::Conflict(Failure { operation, path: Some(path.to_owned()), offset_bytes: None, source })
+        let io_error = io::Error::new(io::ErrorKind::ResourceBusy, text);
+        Error::Conflict(Failure { operation, path: Some(path.to_owned()), offset_bytes: None, io_error })
     }
 
     fn failure(&self) -> &Failure {
@@ -158,7 +197,7 @@ impl Error {
 
     /// The kind, as the standard library names it.
     pub fn kind(&self) -> io::ErrorKind {
-        self.failure().source.kind()
+        self.failure().io_error.kind()
     }
 
     /// The operation that failed.
@@ -172,19 +211,31 @@ impl Error {
     }
 
     /// Offset of the first byte that could not be read or written.
+    ///
+    /// ```
+    /// use headwater::{File, Operation};
+    /// let error = File::from_bytes("abc").read_exact_at(&mut [0; 5], 0).unwrap_err();
+    /// assert_eq!((error.operation(), error.offset_bytes()), (Operation::Read, Some(3)));
+    /// assert_eq!(error.path(), Some(std::path::Path::new("<memory>")));
+    /// ```
     pub fn offset_bytes(&self) -> Option<u64> {
         self.failure().offset_bytes
     }
 
     /// The kernel's error number, if the kernel reported one.
     pub fn raw_os_error(&self) -> Option<i32> {
-        self.failure().source.raw_os_error()
+        self.failure().io_error.raw_os_error()
+    }
+
+    /// The cause, without operation, path and offset.
+    pub fn io_error(&self) -> &io::Error {
+        &self.failure().io_error
     }
 }
 
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Error {
-        let reason = failure.source.get_ref().and_then(|inner| inner.downcast_ref::<RejectReason>());
+        let reason = failure.io_error.get_ref().and_then(|inner| inner.downcast_ref::<RejectReason>());
         match reason {
             Some(RejectReason::Forked) => Error::Forked(failure),
             _ => Error::Io(failure),

@@ -3,6 +3,7 @@
 //! Owns: the descriptors, the path for error texts, the I/O mode, a share of the engine.
 //! Does not own: positions and requests in flight (the readers).
 
+use std::fmt;
 use std::io;
 use std::ops::{Bound, Range, RangeBounds};
 use std::path::{Path, PathBuf};
@@ -393,6 +394,29 @@ impl Source {
         }
     }
 
+    /// Adds what `Debug` shows of an open file. Neither enters the file nor checks it.
+    pub(crate) fn show(&self, fields: &mut fmt::DebugStruct<'_, '_>) {
+        let length = self.shown_length_bytes();
+        match &length {
+            Ok(length_bytes) => fields.field("length", length_bytes),
+            Err(error) => fields.field("length", error),
+        };
+        fields.field("read", &true).field("write", &(self.access == Access::ReadWrite));
+        if self.appender.is_some() {
+            fields.field("append", &true);
+        }
+        fields.field("io", &self.mode).field("direct", &self.open.direct().is_some());
+    }
+
+    /// The length as the kernel has it, or as the engine does while pages are dirty.
+    fn shown_length_bytes(&self) -> io::Result<u64> {
+        let is_dirty = |inode: &&Arc<Inode>| inode.dirty.pages() > 0 && !self.shared().driver.is_forked();
+        match self.entered().and_then(Entry::inode).filter(is_dirty) {
+            Some(inode) => Ok(inode.length_bytes()),
+            None => self.open.length_bytes(),
+        }
+    }
+
     pub(crate) fn open(&self) -> &Arc<OpenFile> {
         &self.open
     }
@@ -445,9 +469,12 @@ pub(crate) fn addressable(path: &Path, offset_bytes: u64, length: usize) -> Resu
     Ok(ByteRange::new(offset_bytes, end_bytes.max(offset_bytes)))
 }
 
-/// The bytes that a caller's range means. What has no end ends at `end_bytes`. A range that ends before it starts stays one, for
-/// checks to refuse.
+/// The bytes of the file at `path` that a caller's range means. What has no end ends at `end_bytes`.
+///
+/// # Errors
+/// `InvalidInput` for a range that ends before it begins; those of `end_bytes`.
 pub(crate) fn byte_range(
+    (operation, path): (Operation, &Path),
     range: &impl RangeBounds<u64>,
     end_bytes: impl FnOnce() -> Result<u64>,
 ) -> Result<ByteRange> {
@@ -461,7 +488,19 @@ pub(crate) fn byte_range(
         Bound::Excluded(&end) => end,
         Bound::Unbounded => end_bytes()?.max(start),
     };
-    Ok(ByteRange { start, end })
+    let range = ByteRange { start, end };
+    check_order((operation, path), range).map(|()| range)
+}
+
+/// # Errors
+/// `InvalidInput` for a range that ends before it begins, which its public fields allow.
+pub(crate) fn check_order((operation, path): (Operation, &Path), range: ByteRange) -> Result<()> {
+    let ByteRange { start, end } = range;
+    if start <= end {
+        return Ok(());
+    }
+    let error = io::Error::new(io::ErrorKind::InvalidInput, format!("{start}..{end} ends before it begins"));
+    Err(Error::at(operation, path, start, error))
 }
 
 /// The largest file offset.

@@ -142,6 +142,12 @@ struct Versioned {
 
 impl TunedSetting {
     /// Bytes in flight at any time.
+    ///
+    /// ```
+    /// use headwater::testing::profiles::TunedSetting;
+    /// let setting = TunedSetting { size_bytes: 512 << 10, depth: 4, mib_per_s: 2700.0 };
+    /// assert_eq!(setting.queue_bytes(), 2 << 20);
+    /// ```
     pub fn queue_bytes(&self) -> u64 {
         self.size_bytes.saturating_mul(u64::from(self.depth))
     }

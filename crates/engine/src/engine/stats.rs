@@ -95,3 +95,19 @@ pub(crate) fn cache_stats(shared: &Shared) -> CacheStats {
         wait_latency: Latency::of(&waits),
     }
 }
+
+/// Pages of the cache.
+#[derive(Default)]
+pub(crate) struct HeldPages {
+    pub(crate) resident: usize,
+    pub(crate) dirty: u64,
+}
+
+/// As [`cache_stats`].
+pub(crate) fn held_pages(shared: &Shared) -> HeldPages {
+    if shared.driver.is_forked() {
+        return HeldPages::default();
+    }
+    let resident = shared.cache.pages.stats().resident_pages;
+    HeldPages { resident, dirty: shared.cache.writes.dirty().pages() }
+}

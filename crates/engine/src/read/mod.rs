@@ -7,4 +7,5 @@ pub(crate) mod cached;
 pub(crate) mod on_demand;
 pub(crate) mod once;
 pub(crate) mod stream;
+pub(crate) mod stretches;
 pub(crate) mod uncached;

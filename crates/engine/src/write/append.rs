@@ -27,16 +27,11 @@ use crate::write::fsync;
 
 impl Source {
     pub(crate) fn append(self: &Arc<Self>, bytes: &[u8]) -> Result<u64> {
+        if self.appender.is_some() {
+            return self.all_appended(self.append_some(bytes)?, bytes.len());
+        }
         self.check_write(0, bytes.len())?;
         let Some(inode) = self.known() else { return Err(self.no_end()) };
-        if let Some(appender) = &self.appender {
-            // Dirty bytes of this engine's other handles are older and go first.
-            fsync::flush(self.shared(), inode, ALL_PAGES);
-            let locked = self.lock_end(inode);
-            let appended =
-                locked.and_then(|size_lock| self.append_by_kernel(inode, appender, bytes, size_lock));
-            return self.all_appended(inode, appended, bytes.len());
-        }
         let size_lock = inode.dirty.size_lock.lock();
         let end_bytes = self.end_bytes(inode)?;
         self.check_end(end_bytes, bytes.len())?;
@@ -45,20 +40,48 @@ impl Source {
     }
 
     pub(crate) async fn append_async(self: &Arc<Self>, bytes: &[u8]) -> Result<u64> {
+        if self.appender.is_some() {
+            return self.all_appended(self.append_some_async(bytes).await?, bytes.len());
+        }
         self.check_write(0, bytes.len())?;
         let Some(inode) = self.known() else { return Err(self.no_end()) };
-        if let Some(appender) = &self.appender {
-            fsync::flush_async(self.shared(), inode).await;
-            let locked = self.lock_end_async(inode).await;
-            let appended =
-                locked.and_then(|size_lock| self.append_by_kernel(inode, appender, bytes, size_lock));
-            return self.all_appended(inode, appended, bytes.len());
-        }
         let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
         let end_bytes = self.end_bytes(inode)?;
         self.check_end(end_bytes, bytes.len())?;
         let accepted = self.write_cached_async(inode, bytes, Place::End(end_bytes, size_lock)).await?;
         accepted.stopped_by.map_or(Ok(end_bytes), Err)
+    }
+
+    /// As [`Source::append`], with one `write(2)`: fewer bytes than were given on a full device, and at least one.
+    ///
+    /// # Panics
+    /// If the file is not open for appending.
+    pub(crate) fn append_some(self: &Arc<Self>, bytes: &[u8]) -> Result<Appended> {
+        let (inode, appender) = self.appending(bytes)?;
+        // Dirty bytes of this engine's other handles are older and go first.
+        fsync::flush(self.shared(), inode, ALL_PAGES);
+        let locked = self.lock_end(inode);
+        let appended = locked.and_then(|size_lock| self.append_by_kernel(inode, appender, bytes, size_lock));
+        self.some_appended(inode, appended, bytes.len())
+    }
+
+    /// As [`Source::append_some`], for a task. If it is dropped before it is ready, nothing is written.
+    ///
+    /// # Panics
+    /// As [`Source::append_some`].
+    pub(crate) async fn append_some_async(self: &Arc<Self>, bytes: &[u8]) -> Result<Appended> {
+        let (inode, appender) = self.appending(bytes)?;
+        fsync::flush_async(self.shared(), inode).await;
+        let locked = self.lock_end_async(inode).await;
+        let appended = locked.and_then(|size_lock| self.append_by_kernel(inode, appender, bytes, size_lock));
+        self.some_appended(inode, appended, bytes.len())
+    }
+
+    /// What an append with `O_APPEND` needs, once it is checked.
+    fn appending(&self, bytes: &[u8]) -> Result<(&Arc<Inode>, &AppendFile)> {
+        self.check_write(0, bytes.len())?;
+        let appender = self.appender.as_ref().expect("the file is open for appending");
+        self.known().map(|inode| (inode, &**appender)).ok_or_else(|| self.no_end())
     }
 
     /// Returns when the bytes are in the file and durable.
@@ -192,13 +215,33 @@ impl Source {
         appended
     }
 
-    /// The offset of bytes that were appended alone.
-    fn all_appended(&self, inode: &Inode, appended: io::Result<Appended>, length: usize) -> Result<u64> {
+    /// Bytes that were appended alone: all, or some of them.
+    fn some_appended(
+        &self,
+        inode: &Inode,
+        appended: io::Result<Appended>,
+        length: usize,
+    ) -> Result<Appended> {
         let appended = appended.map_err(|error| self.error(Operation::Write, inode.length_bytes(), error))?;
         inode.lengthened.notify(usize::MAX);
+        if appended.length_bytes == 0 && length > 0 {
+            return Err(self.error(
+                Operation::Write,
+                appended.offset_bytes,
+                io::ErrorKind::StorageFull.into(),
+            ));
+        }
+        Ok(appended)
+    }
+
+    /// The offset of bytes of which all should have been appended.
+    fn all_appended(&self, appended: Appended, length: usize) -> Result<u64> {
         if appended.length_bytes < length {
-            let end_bytes = appended.offset_bytes + appended.length_bytes as u64;
-            return Err(self.error(Operation::Write, end_bytes, io::ErrorKind::StorageFull.into()));
+            return Err(self.error(
+                Operation::Write,
+                appended.end_bytes(),
+                io::ErrorKind::StorageFull.into(),
+            ));
         }
         Ok(appended.offset_bytes)
     }

@@ -28,7 +28,7 @@ use crate::write::cached::{Accepted, Place};
 impl Source {
     pub(crate) fn allocate(self: &Arc<Self>, range: &impl RangeBounds<u64>) -> Result<()> {
         let inode = self.remappable(Operation::Allocate)?;
-        let range = byte_range(range, || self.length_bytes())?;
+        let range = byte_range((Operation::Allocate, self.path()), range, || self.length_bytes())?;
         inode.begin_changes(&self.open, 1);
         let reserved = self.shared().driver.reserve_blocking(&self.open, range);
         inode.end_changes(&self.open, 1);
@@ -42,7 +42,7 @@ impl Source {
 
     pub(crate) fn punch_hole(self: &Arc<Self>, range: &impl RangeBounds<u64>) -> Result<()> {
         let inode = self.remappable(Operation::PunchHole)?;
-        let range = byte_range(range, || Ok(u64::MAX))?;
+        let range = byte_range((Operation::PunchHole, self.path()), range, || Ok(u64::MAX))?;
         let barrier = Barrier::new(self, inode, inode.dirty.size_lock.lock(), first_page(range))?;
         barrier.wait();
         for block in remap(barrier, range, Change::Hole)?.into_iter().flat_map(blocks) {
@@ -56,7 +56,7 @@ impl Source {
 
     pub(crate) async fn punch_hole_async(self: &Arc<Self>, range: &impl RangeBounds<u64>) -> Result<()> {
         let inode = self.remappable(Operation::PunchHole)?;
-        let range = byte_range(range, || Ok(u64::MAX))?;
+        let range = byte_range((Operation::PunchHole, self.path()), range, || Ok(u64::MAX))?;
         let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
         let barrier = Barrier::new(self, inode, size_lock, first_page(range))?;
         barrier.ready().await;

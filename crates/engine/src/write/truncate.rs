@@ -31,28 +31,35 @@ impl Source {
         }
         let Some(inode) = self.check_set_len(length_bytes)? else { return Ok(()) };
         let barrier = Barrier::new(self, inode, inode.dirty.size_lock.lock(), end_page(length_bytes))?;
-        barrier.wait();
-        let truncate = Truncate { barrier, length_bytes };
-        loop {
-            match memory_wait::frames_for_write(self.shared(), inode, PageCount::new(1)) {
-                Ok((spare, _)) => return truncate.finish(spare),
-                Err(wait) => wait.wait(self.shared()).map_err(|error| truncate.error(error))?,
-            }
-        }
+        Truncate { barrier, length_bytes }.run()
     }
 
     pub(crate) async fn set_len_async(self: &Arc<Self>, length_bytes: u64) -> Result<()> {
         let Some(inode) = self.check_set_len(length_bytes)? else { return Ok(()) };
         let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
         let barrier = Barrier::new(self, inode, size_lock, end_page(length_bytes))?;
-        barrier.ready().await;
-        let truncate = Truncate { barrier, length_bytes };
-        loop {
-            match memory_wait::frames_for_write(self.shared(), inode, PageCount::new(1)) {
-                Ok((spare, _)) => return truncate.finish(spare),
-                Err(wait) => wait.ready(self.shared()).await.map_err(|error| truncate.error(error))?,
-            }
+        Truncate { barrier, length_bytes }.run_async().await
+    }
+
+    /// Makes the file at least this long, with zeros that take no room on the device.
+    pub(crate) fn grow_to(self: &Arc<Self>, length_bytes: u64) -> Result<()> {
+        let Some(inode) = self.check_set_len(length_bytes)? else { return Ok(()) };
+        let barrier = Barrier::new(self, inode, inode.dirty.size_lock.lock(), end_page(length_bytes))?;
+        if inode.length_bytes() >= length_bytes {
+            return Ok(());
         }
+        Truncate { barrier, length_bytes }.run()
+    }
+
+    /// As [`Source::grow_to`], for a task.
+    pub(crate) async fn grow_to_async(self: &Arc<Self>, length_bytes: u64) -> Result<()> {
+        let Some(inode) = self.check_set_len(length_bytes)? else { return Ok(()) };
+        let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
+        let barrier = Barrier::new(self, inode, size_lock, end_page(length_bytes))?;
+        if inode.length_bytes() >= length_bytes {
+            return Ok(());
+        }
+        Truncate { barrier, length_bytes }.run_async().await
     }
 
     /// The inode, if the file has a length to set.
@@ -84,6 +91,30 @@ struct Truncate<'a> {
 }
 
 impl Truncate<'_> {
+    /// Blocks until nothing is in the way, and changes the length.
+    fn run(self) -> Result<()> {
+        self.barrier.wait();
+        let (shared, inode) = (self.barrier.source.shared(), self.barrier.inode);
+        loop {
+            match memory_wait::frames_for_write(shared, inode, PageCount::new(1)) {
+                Ok((spare, _)) => return self.finish(spare),
+                Err(wait) => wait.wait(shared).map_err(|error| self.error(error))?,
+            }
+        }
+    }
+
+    /// As [`Truncate::run`], for a task.
+    async fn run_async(self) -> Result<()> {
+        self.barrier.ready().await;
+        let (shared, inode) = (self.barrier.source.shared(), self.barrier.inode);
+        loop {
+            match memory_wait::frames_for_write(shared, inode, PageCount::new(1)) {
+                Ok((spare, _)) => return self.finish(spare),
+                Err(wait) => wait.ready(shared).await.map_err(|error| self.error(error))?,
+            }
+        }
+    }
+
     fn error(&self, error: io::Error) -> Error {
         Error::on_file(Operation::SetLength, self.barrier.source.path(), error)
     }

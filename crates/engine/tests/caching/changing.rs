@@ -121,7 +121,12 @@ impl<'a> Changed<'a> {
         };
         assert_eq!(read.len(), expected.len(), "length of {length} at {offset_bytes}");
         let differs = read.iter().zip(expected).position(|(read, expected)| read != expected);
-        assert_eq!(differs, None, "of {length} at {offset_bytes}: an older byte; {:?}", self.rig.engine);
+        assert_eq!(
+            differs,
+            None,
+            "of {length} at {offset_bytes}: an older byte; {:?}",
+            self.rig.engine.stats()
+        );
     }
 }
 

@@ -39,4 +39,5 @@ mod short;
 mod spawned;
 mod statistics;
 mod tails;
+mod texts;
 mod whole;

@@ -55,7 +55,7 @@ impl Rig {
     pub(crate) fn assert_idle(&self) {
         let deadline = Instant::now() + PATIENCE;
         while !self.is_idle() {
-            assert!(Instant::now() < deadline, "still in use: {:?}", self.engine);
+            assert!(Instant::now() < deadline, "still in use: {:?}", self.engine.stats());
             self.pass_time();
         }
     }

@@ -262,7 +262,7 @@ impl World {
             }
             self.pass_time();
         }
-        Err(format!("still in use: {:?}", self.engine))
+        Err(format!("still in use: {:?}", self.engine.stats()))
     }
 
     /// The device does some of what it is asked for.

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod actor;
+mod append_writer;
 mod appends;
 mod bad_input;
 mod children;
@@ -31,6 +32,7 @@ mod operations;
 mod oracle;
 mod overtaken;
 mod promises;
+mod ranges;
 mod remap;
 #[allow(dead_code, unused_imports)] // these tests need a part of it
 #[path = "../reading/rig.rs"]
@@ -38,6 +40,7 @@ mod rig;
 mod shrink;
 mod small;
 mod space;
+mod sparse_copy;
 mod standard;
 mod threads;
 mod views;

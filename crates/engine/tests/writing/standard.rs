@@ -5,14 +5,15 @@
 
 use std::fs::{self, FileTimes, Permissions, TryLockError};
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Seek, SeekFrom, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use headwater::{Caching, File, OpenOptions, Operation};
-use headwater_testkit::{ScratchDir, run_forked, skip};
+use headwater::{Caching, File, IoMode, OpenOptions, Operation};
+use headwater_testkit::{ScratchDir, forbid_status_here, run_forked, run_self_with_env, skip, tmpfs};
 use rustix::fs::{FlockOperation, MemfdFlags, OFlags, fcntl_lock, memfd_create};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::rig::{Rig, drivers};
 
@@ -272,6 +273,108 @@ fn a_lock_hands_the_file_over() {
             rig.assert_idle();
         }
     }
+}
+
+/// Goal: a call that takes the lock and then cannot look at the file fails, and holds no lock; one that the file had before stays. Method:
+/// all four calls, in a child in which the system refuses `statx(2)` and its like.
+#[test]
+fn a_lock_that_fails_is_not_held() {
+    const CHILD: &str = "HEADWATER_TEST_CHILD";
+    if std::env::var_os(CHILD).is_none() {
+        let output = run_self_with_env("standard::a_lock_that_fails_is_not_held", CHILD, "1");
+        return assert!(output.status.success(), "{output:?}");
+    }
+    let (rig, directory) = (Rig::new(headwater::DriverKind::Threads), ScratchDir::on_target().unwrap());
+    let path = directory.path().join("file");
+    fs::write(&path, "contents").unwrap();
+    let mut options = OpenOptions::new();
+    let file = options.engine(&rig.engine).caching(Caching::On).write(true).open(&path).unwrap();
+    let theirs = fs::File::open(&path).unwrap();
+    std::thread::scope(|scope| {
+        let refused = scope.spawn(|| {
+            forbid_status_here();
+            let is_free = || theirs.try_lock().map(|()| theirs.unlock().unwrap());
+            file.lock().expect_err("the file cannot be looked at");
+            is_free().unwrap();
+            file.lock_shared().expect_err("the file cannot be looked at");
+            is_free().unwrap();
+            assert!(matches!(file.try_lock(), Err(TryLockError::Error(_))));
+            is_free().unwrap();
+            assert!(matches!(file.try_lock_shared(), Err(TryLockError::Error(_))));
+            is_free().unwrap();
+        });
+        refused.join().unwrap();
+        file.lock().unwrap();
+        let refused = scope.spawn(|| {
+            forbid_status_here();
+            file.lock().expect_err("the file cannot be looked at");
+            assert!(
+                matches!(theirs.try_lock(), Err(TryLockError::WouldBlock)),
+                "the lock from before has ended"
+            );
+        });
+        refused.join().unwrap();
+    });
+    file.unlock().unwrap();
+    theirs.try_lock().unwrap();
+    drop(file);
+    rig.assert_idle();
+}
+
+/// Goal: where the file system has no direct I/O, opening for that fails and leaves no file behind that it has created, whether it must be
+/// new or not; one that was there stays. Method: tmpfs.
+#[test]
+fn a_refused_opening_leaves_no_file() {
+    let directory = match tmpfs() {
+        Ok(directory) => directory,
+        Err(reason) => return skip(reason),
+    };
+    let path = directory.path().join("file");
+    for kind in drivers(10) {
+        let rig = Rig::new(kind);
+        let open = |is_new: bool, append: bool| {
+            let mut options = OpenOptions::new();
+            options.engine(&rig.engine).io(IoMode::Direct).write(true).append(append);
+            options.create(true).create_new(is_new).open(&path).unwrap_err()
+        };
+        for (is_new, append) in [(false, false), (true, false), (false, true), (true, true)] {
+            assert_eq!(open(is_new, append).kind(), ErrorKind::Unsupported);
+            assert!(!path.exists(), "a file of a call that failed");
+        }
+        for contents in ["", "contents"] {
+            fs::write(&path, contents).unwrap();
+            assert_eq!(open(false, false).kind(), ErrorKind::Unsupported);
+            assert_eq!(open(true, false).kind(), ErrorKind::AlreadyExists);
+            assert_eq!(fs::read_to_string(&path).unwrap(), contents);
+        }
+        fs::remove_file(&path).unwrap();
+        rig.assert_idle();
+    }
+}
+
+/// Goal: the same where the file is created and there is no descriptor left to append with. Method: a child that may open one more
+/// descriptor.
+#[test]
+fn an_opening_without_descriptors_leaves_no_file() {
+    const CHILD: &str = "HEADWATER_TEST_CHILD";
+    if std::env::var_os(CHILD).is_none() {
+        let name = "standard::an_opening_without_descriptors_leaves_no_file";
+        let output = run_self_with_env(name, CHILD, "1");
+        return assert!(output.status.success(), "{output:?}");
+    }
+    let (rig, directory) = (Rig::new(headwater::DriverKind::Threads), ScratchDir::on_target().unwrap());
+    let path = directory.path().join("log");
+    let mut options = OpenOptions::new();
+    options.engine(&rig.engine).append(true).create(true);
+    // What is opened once for all files is open by then.
+    drop(options.open(directory.path().join("another")).unwrap());
+    rig.assert_idle();
+    // Each new descriptor is the lowest that is free.
+    let next = fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(next + 1), maximum: Some(next + 1) }).unwrap();
+    let error = options.open(&path).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::MFILE.raw_os_error()), "{error}");
+    assert!(!path.exists(), "a file of a call that failed");
 }
 
 /// Goal: metadata knows the length of what was written, times that were set stay, permissions change; a file in memory has none of it.

@@ -11,7 +11,7 @@ use std::path::Path;
 use rustix::fs::OFlags;
 
 use super::descriptor::{Descriptor, USUAL_PERMISSIONS};
-use super::status::positioned_kind;
+use super::status::{FileKey, positioned_kind};
 
 /// The descriptor of the file that a transfer uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -184,6 +184,17 @@ pub(super) fn create(
         Err(error) => return Err(error),
     }
     Ok((Descriptor::open_with(path, flags, permissions)?, IsNew::Unknown))
+}
+
+/// Removes a file that an opening has made and then failed to use, if the path still leads to it and it is still empty: another program
+/// may have found it meanwhile.
+pub(super) fn remove_created(path: &Path, key: FileKey) {
+    let is_ours = |metadata: std::fs::Metadata| {
+        metadata.is_file() && metadata.len() == 0 && FileKey::of_metadata(&metadata) == key
+    };
+    if std::fs::symlink_metadata(path).is_ok_and(is_ours) {
+        _ = std::fs::remove_file(path);
+    }
 }
 
 /// Whether an opening has made the file.

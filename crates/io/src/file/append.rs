@@ -48,6 +48,13 @@ pub struct Appended {
     pub length_bytes: usize,
 }
 
+impl Appended {
+    /// One past the last byte.
+    pub fn end_bytes(&self) -> u64 {
+        self.offset_bytes + self.length_bytes as u64
+    }
+}
+
 impl AppendFile {
     /// Opens a regular file that is open already once more, for appending. `path` is for systems without `/proc`.
     ///

@@ -47,6 +47,7 @@ pub use notices::{Notice, Notices};
 pub use once::{SeenFile, WholeFile};
 pub use open_file::{OpenFile, Opened, SharedDescriptor};
 pub use polling::device_polls;
+pub use remap::Stretch;
 pub use status::{FileKey, FileKind, FileStamp, StampTrust};
 pub use watch::{ChangeWatch, Watched};
 pub use writing::Allocated;

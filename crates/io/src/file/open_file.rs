@@ -21,7 +21,9 @@ use headwater_core::readahead::Advice;
 use headwater_core::units::ByteRange;
 use rustix::fs::OFlags;
 
-use super::access::{Access, DirectIo, Given, IsNew, Opening, Route, create, let_wait, open_unwaiting};
+use super::access::{
+    Access, DirectIo, Given, IsNew, Opening, Route, create, let_wait, open_unwaiting, remove_created,
+};
 use super::clock::coarse_clock;
 use super::descriptor::Descriptor;
 use super::direct::{Direct, DirectAlignment};
@@ -39,6 +41,8 @@ pub struct OpenFile {
     is_new: IsNew,
     /// What the program gave, kept for its locks.
     given: Option<File>,
+    /// Whether the position of `ordinary` is of no concern to the program.
+    pub(super) may_seek: bool,
     pub(super) direct: Option<Direct>,
     kind: FileKind,
     opened: Opened,
@@ -83,7 +87,7 @@ impl OpenFile {
         OpenFile::open_as(path, direct_io, access, &Opening::default())
     }
 
-    /// As [`OpenFile::open`], with more options of `open(2)`. A file that is created stays even when this fails.
+    /// As [`OpenFile::open`], with more options of `open(2)`. A file that this call has created is removed again when it fails.
     ///
     /// # Errors
     /// Those of [`OpenFile::open`]; `AlreadyExists` with [`Creation::New`](super::Creation::New); `InvalidInput` for a file that is to
@@ -104,17 +108,31 @@ impl OpenFile {
             }
             Some(creation) => create(path, flags, opening.permissions, creation)?,
         };
-        let status = Status::of(&buffered)?;
         // The others ask for something that was done, or concern names.
         let reopening = access.flags() | opening.custom_flags() & OFlags::NOATIME;
-        let mut open = OpenFile::from_ordinary(buffered, status, looked_at, path, (direct_io, reopening))?;
-        open.is_new = is_new;
-        Ok(open)
+        let created = (is_new == IsNew::Yes).then(|| FileKey::of_descriptor(buffered.as_fd()));
+        let open = Status::of(&buffered).and_then(|status| {
+            OpenFile::from_ordinary(buffered, status, looked_at, path, (direct_io, reopening))
+        });
+        match (open, created) {
+            (Ok(open), _) => Ok(OpenFile { is_new, ..open }),
+            (Err(error), Some(Ok(key))) => {
+                remove_created(path, key);
+                Err(error)
+            }
+            (Err(error), _) => Err(error),
+        }
     }
 
     /// Whether this opening has made the file. Also false where it may have: for a symbolic link to a file that was not there.
     pub fn is_created(&self) -> bool {
         self.is_new == IsNew::Yes
+    }
+
+    /// Removes a file that [`OpenFile::open_as`] has created, of which this was [`Opened::key`], for a caller that fails afterwards: if the
+    /// path still leads to it, and it is still empty.
+    pub fn remove_created(path: &Path, key: FileKey) {
+        remove_created(path, key);
     }
 
     /// A file that the program has opened: the descriptor is used for nothing but to open the file anew, and kept. Where that is not
@@ -137,9 +155,9 @@ impl OpenFile {
             Err(_) if given.serves => (Descriptor::from(file), None, direct_io),
             Err(error) => return Err(error),
         };
-        let mut open = OpenFile::from_ordinary(ordinary, status, looked_at, path, (direct_io, flags))?;
-        open.given = given;
-        Ok(open)
+        let open = OpenFile::from_ordinary(ordinary, status, looked_at, path, (direct_io, flags))?;
+        let may_seek = given.is_some();
+        Ok(OpenFile { given, may_seek, ..open })
     }
 
     /// Adds to the ordinary descriptor what else is wanted.
@@ -161,6 +179,7 @@ impl OpenFile {
             is_ready,
             given,
             is_new: IsNew::Unknown,
+            may_seek: true,
             direct,
             kind,
             opened,

@@ -144,8 +144,11 @@ impl FileKey {
     /// # Errors
     /// What `stat(2)` reports.
     pub fn of_path(path: &Path) -> io::Result<FileKey> {
-        let metadata = std::fs::metadata(path)?;
-        Ok(FileKey { device: metadata.dev(), inode: metadata.ino() })
+        Ok(FileKey::of_metadata(&std::fs::metadata(path)?))
+    }
+
+    pub(super) fn of_metadata(metadata: &std::fs::Metadata) -> FileKey {
+        FileKey { device: metadata.dev(), inode: metadata.ino() }
     }
 
     pub(crate) fn of_descriptor(file: BorrowedFd<'_>) -> io::Result<FileKey> {

@@ -26,8 +26,8 @@ pub enum Allocated {
 }
 
 impl OpenFile {
-    /// As [`OpenFile::open`], but creates the file if need be, with permissions 0666 less the process's umask. A new file stays even
-    /// when this fails.
+    /// As [`OpenFile::open`], but creates the file if need be, with permissions 0666 less the process's umask. A file that this call has
+    /// created is removed again when it fails.
     ///
     /// # Errors
     /// Those of [`OpenFile::open`]; `AlreadyExists` with [`Creation::New`]; `InvalidInput` with [`Access::Read`].

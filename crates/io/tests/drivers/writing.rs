@@ -19,9 +19,11 @@ use headwater_core::replacement::Policy;
 use headwater_core::units::{ByteRange, PAGE_BYTES, PageIndex, PageRange};
 use headwater_io::{
     Access, Allocated, Arena, Creation, DirectIo, DriverKind, Extents, FilePages, Found, Fsync, OpenFile,
-    PageCache, PinnedPage, PinnedRun, Request, Route, SimOptions, SyncScope, Urgency, WriteBack,
+    PageCache, PinnedPage, PinnedRun, Request, Route, SimOptions, Stretch, SyncScope, Urgency, WriteBack,
 };
-use headwater_testkit::{PATIENCE, Pattern, Rng, ScratchDir, run_forked, scratch_dirs, with_seed};
+use headwater_testkit::{
+    PATIENCE, Pattern, Rng, ScratchDir, run_forked, scratch_dirs, skip, tmpfs, with_seed,
+};
 
 use crate::bench::{Bench, LENGTH_BYTES, drivers, errno, in_child};
 
@@ -396,6 +398,65 @@ fn creation_of_what_is_there() -> io::Result<()> {
     }
     create(&link, Creation::IfMissing)?;
     assert!(directory.path().join("target").exists());
+    Ok(())
+}
+
+/// Goal: a file that was made and cannot be opened as it has to be leaves nothing behind; one that was there, or that lies behind a link,
+/// stays. Method: `O_DIRECT` on tmpfs.
+#[test]
+fn a_creation_that_fails_leaves_nothing() -> io::Result<()> {
+    let directory = match tmpfs() {
+        Ok(directory) => directory,
+        Err(reason) => {
+            skip(reason);
+            return Ok(());
+        }
+    };
+    let (path, link) = (directory.path().join("file"), directory.path().join("link"));
+    let kind = |path: &Path, creation| {
+        let made = OpenFile::create(path, DirectIo::Required, Access::ReadWrite, creation);
+        made.unwrap_err().kind()
+    };
+    for creation in [Creation::IfMissing, Creation::New] {
+        assert_eq!(kind(&path, creation), io::ErrorKind::Unsupported);
+        assert!(!path.exists(), "{creation:?}");
+    }
+    symlink("file", &link)?;
+    assert_eq!(kind(&link, Creation::IfMissing), io::ErrorKind::Unsupported);
+    assert!(link.is_symlink() && path.exists());
+    assert_eq!(kind(&path, Creation::IfMissing), io::ErrorKind::Unsupported);
+    assert!(path.exists());
+    Ok(())
+}
+
+/// Goal: holes and data of a file are told apart, each as far as it reaches within the range; what a file system does not tell is data, and
+/// what lies beyond the end a hole. Method: an island in a sparse file, on each file system; one of `/proc`.
+#[test]
+fn stretches_are_those_of_the_file_system() -> io::Result<()> {
+    for (kind, directory) in scratch_dirs() {
+        let path = directory.path().join("sparse");
+        let file = std::fs::File::create(&path)?;
+        file.set_len(4 << 20)?;
+        std::os::unix::fs::FileExt::write_all_at(&file, &[7; 65_536], 1 << 20)?;
+        file.sync_all()?;
+        let file = OpenFile::open(&path, DirectIo::Preferred, Access::Read)?;
+        let at = |start, end| file.first_stretch(ByteRange::new(start, end));
+        if at(0, 4 << 20)? == Stretch::Data(4 << 20) {
+            println!("{kind} does not tell");
+            continue;
+        }
+        assert_eq!(at(0, 4 << 20)?, Stretch::Hole(1 << 20), "{kind}");
+        assert_eq!(at(5000, 6000)?, Stretch::Hole(6000), "{kind}");
+        assert_eq!(at(1 << 20, 4 << 20)?, Stretch::Data((1 << 20) + 65_536), "{kind}");
+        assert_eq!(at((1 << 20) + 1, (1 << 20) + 9)?, Stretch::Data((1 << 20) + 9), "{kind}");
+        assert_eq!(at(2 << 20, 9 << 20)?, Stretch::Hole(9 << 20), "{kind}");
+        assert_eq!(at(6 << 20, 9 << 20)?, Stretch::Hole(9 << 20), "{kind}");
+        assert_eq!(at(7, 7)?, Stretch::Data(7), "{kind}");
+    }
+    let made_up = OpenFile::open(Path::new("/proc/version"), DirectIo::Off, Access::Read)?;
+    let read_bytes = std::fs::read("/proc/version")?.len() as u64;
+    let stretch = made_up.first_stretch(ByteRange::new(0, read_bytes))?;
+    assert!(matches!(stretch, Stretch::Data(_)), "{stretch:?}");
     Ok(())
 }
 

@@ -70,6 +70,14 @@ impl Device {
     }
 
     /// In words: `ext4 on /dev/vda (virtio_blk)`.
+    ///
+    /// ```
+    /// use std::os::fd::AsFd;
+    /// use headwater::testing::profiles::Device;
+    /// let device = Device::of(std::fs::File::open("/proc/version")?.as_fd())?;
+    /// assert_eq!(device.words(), "proc on proc");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn words(&self) -> String {
         let model = if self.model.is_empty() { String::new() } else { format!(" ({})", self.model) };
         match (self.file_system.as_str(), self.source.as_str()) {

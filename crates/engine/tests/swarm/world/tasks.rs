@@ -193,7 +193,7 @@ impl World {
             }
         }
         let works: Vec<_> = self.tasks.iter().map(|task| (task.file, task.work)).collect();
-        Err(format!("tasks that never end: {works:?}, {:?}", self.engine))
+        Err(format!("tasks that never end: {works:?}, {:?}", self.engine.stats()))
     }
 
     pub(super) fn conclude(&mut self, task: &Task, done: Done) -> Outcome {
