@@ -4,7 +4,7 @@ pub(crate) const BENCH_EXAMPLES: &str = "\
 Examples:
   headwater bench                                     every suite in quick form
   headwater bench scan --dir /mnt/nvme --size 8G      on the file system mounted there
-  headwater bench scan --file big.log --json=out.json with a file that exists
+  headwater bench scan --file big.log --json=out.json  with a file that exists
   headwater bench cache --set 256M                    what a read of cached bytes costs
   headwater bench readahead --size 512M               orders other than from start to end
   headwater bench ubc --dir /mnt/nvme                 new files, overwritten ones, and one read again

@@ -60,4 +60,4 @@ Every row has 20 reads in flight, 4 KiB each, at places that are the same for al
   headwater direct          20 tasks on one thread, nothing is kept; with SQPOLL a thread of the kernel submits
 
 Rows with a cache have read the whole span once before the clock starts. The span beyond memory needs a memory
-cgroup for each row: root has them, or whoever was delegated one (systemd-run --scope -p Delegate=yes).";
+cgroup for each row: root has them, and a user to whom one was delegated (systemd-run --scope -p Delegate=yes).";
