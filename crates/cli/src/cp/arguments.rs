@@ -8,21 +8,22 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::shared::arguments::QueueArguments;
+use crate::shared::arguments::{QueueArguments, shortened};
 use crate::shared::output::{JsonArguments, JsonTo};
 
 #[derive(Args, Debug, Default)]
 #[command(
     override_usage = "headwater cp [OPTIONS] <SOURCE> <DEST>\n       headwater cp [OPTIONS] <SOURCE>... <DIRECTORY>"
 )]
-// Of `--reflink=auto --reflink=never` the last counts; `--recurs` is `--recursive`, as with all GNU commands.
+// Of `--reflink=auto --reflink=never` the last counts; `--recurs` is `--recursive` and `--sparse=alw` is `--sparse=always`, as with
+// all GNU commands.
 #[command(args_override_self = true, infer_long_args = true)]
 pub(crate) struct CopyArguments {
     /// Files to copy, devices and FIFOs by what they give, and with -r directories, then the destination: a file, or an existing directory.
     #[arg(value_name = "PATH", required = true)]
     pub(crate) paths: Vec<PathBuf>,
     /// Whether the copy has holes.
-    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = shortened::<Sparse>())]
     pub(crate) sparse: Sparse,
     /// Whether the copy may share the source's blocks, on file systems that can (Btrfs, XFS, bcachefs). Without a value: always.
     #[arg(
@@ -31,7 +32,8 @@ pub(crate) struct CopyArguments {
         num_args = 0..=1,
         require_equals = true,
         default_value = "auto",
-        default_missing_value = "always"
+        default_missing_value = "always",
+        value_parser = shortened::<Reflink>()
     )]
     pub(crate) reflink: Reflink,
     /// Copy directories with all that is in them; symbolic links, FIFOs and devices as what they are.
@@ -54,7 +56,8 @@ pub(crate) struct CopyArguments {
         num_args = 0..=1,
         require_equals = true,
         value_delimiter = ',',
-        default_missing_value = "mode,ownership,timestamps,xattr"
+        default_missing_value = "mode,ownership,timestamps,xattr",
+        value_parser = shortened::<Attribute>()
     )]
     pub(crate) preserve: Vec<Attribute>,
     /// Copy symbolic links as links, and files that are hard links of each other too: --preserve=links.
@@ -173,6 +176,7 @@ readers see it change, and a copy that fails or is interrupted leaves it incompl
 clearly too little space, nothing is overwritten.
 
 A directory is not copied into itself: nothing of it is, where GNU cp copies a part of it and fails.
+Of a directory that cannot be read no empty copy is made.
 
 If DEST is a symbolic link, the target of the link is replaced. A link that leads nowhere is refused
 unless POSIXLY_CORRECT is set: the place may be the choice of another user. If DEST has several hard

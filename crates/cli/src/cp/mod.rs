@@ -315,9 +315,9 @@ impl Copier<'_> {
         }
     }
 
-    /// Refuses to replace a copy of this command.
+    /// Refuses to replace a copy of this command. A directory is refused in any case, with words of its own.
     fn check_made(&self, source: &Path, shown: &Path) -> Result<(), String> {
-        if !self.made.contains_key(shown) {
+        if !self.made.contains_key(shown) || shown.is_dir() {
             return Ok(());
         }
         let (from, to) = (source.maybe_quote(), shown.maybe_quote());

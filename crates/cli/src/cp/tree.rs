@@ -127,7 +127,7 @@ impl<'a, 'b> Walk<'a, 'b> {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 // A link to a directory leads out of what is copied to.
                 if !fs::symlink_metadata(target).is_ok_and(|found| found.is_dir()) {
-                    return Err(format!("failed to replace {}: it is no directory", target.maybe_quote()));
+                    return Err(format!("failed to replace {}: it is not a directory", target.maybe_quote()));
                 }
                 false
             }

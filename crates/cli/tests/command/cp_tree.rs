@@ -410,6 +410,13 @@ fn directories_as_gnu_makes_them() {
         assert!(text(&theirs.stderr).contains("more than once"), "{theirs:?}");
         assert_eq!(text(&ours.stderr), "headwater: plain is given more than once, and was copied once\n");
     }
+    let file = scratch.path().join("other/plain");
+    make("other", 0o755);
+    fs::write(&file, "other").unwrap();
+    make("to", 0o755);
+    let [plain, to] = ["plain", "to"].map(|name| scratch.path().join(name));
+    let refused = run(&["cp", "-r", utf8(&plain), utf8(&file), utf8(&to)]);
+    assert_one_line(&refused, "/to/plain: it is a directory");
 }
 
 /// Goal: of an option that is given twice the last counts, -n holds beside -f, and -f replaces a link that leads to itself.
@@ -433,13 +440,15 @@ fn options_as_gnu_takes_them() {
     assert_eq!(fs::read(&looped).unwrap(), b"from");
 }
 
-/// Goal: the value of an option that may go without one stands behind `=`; a word that follows is a path, as for GNU cp. Method: a source
-/// whose name is a value of the option, by both commands.
+/// Goal: the value of an option that may go without one stands behind `=`; a word that follows is a path, as for GNU cp; values may be
+/// shortened as far as they are told apart. Method: a source whose name is a value of the option, by both commands.
 #[test]
-fn values_that_may_be_missing_need_an_equals_sign() {
+fn values_as_gnu_takes_them() {
     let scratch = ScratchDir::on_target().unwrap();
     fs::write(scratch.path().join("never"), "from").unwrap();
-    for options in [&["--reflink"][..], &["--reflink=auto"], &["--preserve"], &["--sparse", "never"]] {
+    let whole = [&["--reflink"][..], &["--reflink=auto"], &["--preserve"], &["--sparse", "never"]];
+    let shortened = [&["--reflink=n"][..], &["--sparse=alw"], &["--sparse", "n"], &["--preserve=mo,time"]];
+    for options in whole.into_iter().chain(shortened) {
         let copied = |mut program: Command, to: &str| {
             let output =
                 program.args(options).args(["never", to]).current_dir(scratch.path()).output().unwrap();
@@ -461,6 +470,7 @@ fn values_that_may_be_missing_need_an_equals_sign() {
     }
     assert_one_line(&run(&["cp", "--reflink=", "a", "b"]), "--reflink");
     assert_one_line(&run(&["cp", "--reflink=often", "a", "b"]), "often");
+    assert_one_line(&run(&["cp", "--sparse=a", "a", "b"]), "'a' for '--sparse <WHEN>'");
 }
 
 /// Goal: what GNU cp takes is taken: options between paths, shortened ones, `folder/.` as what is in the folder, streams, a source that is
@@ -514,7 +524,7 @@ fn links_to_directories_lead_nowhere() {
         fs::create_dir(directory).unwrap();
     }
     symlink(&outside, to.join("a")).unwrap();
-    assert_one_line(&run(&["cp", "-r", &format!("{}/.", utf8(&from)), utf8(&to)]), "it is no directory");
+    assert_one_line(&run(&["cp", "-r", &format!("{}/.", utf8(&from)), utf8(&to)]), "it is not a directory");
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
     assert!(to.join("none").exists(), "the rest is copied");
     // What is named as the destination may be one.
