@@ -223,6 +223,21 @@ mod tests {
         check(&whole(definition()));
     }
 
+    /// Goal: the examples of a command are its own.
+    #[test]
+    fn examples_are_of_their_command() {
+        fn check(command: &Command) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let (examples, _) = sections::of_help(&help);
+            for line in examples.iter().filter_map(|line| line.strip_prefix("  headwater ")) {
+                let name = called(command).trim_start_matches("headwater").trim_start();
+                assert!(line.starts_with(name), "{}: {line}", called(command));
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&whole(definition()));
+    }
+
     /// Goal: a page is found by the words of its command; an unknown command is an error.
     #[test]
     fn pages_are_found_by_name() {

@@ -11,6 +11,17 @@ Examples:
   headwater bench alignment                           what has to be aligned, and what it costs where it is not
   headwater bench nop                                 what the ring costs, without storage";
 
+pub(crate) const SCAN_EXAMPLES: &str = "\
+Examples:
+  headwater bench scan                         a file of 4 GiB, made here
+  headwater bench scan --dir /mnt/nvme --size 8G --rounds 5
+  headwater bench scan --file big.log --html=report.html
+  headwater bench scan --only buffered-128k,headwater-tuned
+
+Every row reads the file from its start in a process of its own, once the kernel has forgotten the file. A row that
+takes more than three seconds is measured on what it has read by then. A name that --only does not know is answered
+with all that it knows.";
+
 pub(crate) const CACHE_EXAMPLES: &str = "\
 Examples:
   headwater bench cache                        8 bytes, 4 KiB and 64 KiB at random, of 1 GiB that is cached
