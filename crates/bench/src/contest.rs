@@ -168,6 +168,7 @@ impl<'a> Contest<'a> {
             skipped: self.skipped.into_iter().chain(failures).collect(),
             head: Vec::new(),
             tail: verdicts.iter().map(Verdict::to_string).collect(),
+            commands: Vec::new(),
         }
     }
 }

@@ -13,7 +13,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use headwater_measure::terminal_width;
 
 use crate::bench::arguments::RowArguments;
 use crate::bench::command::BenchArguments;
@@ -24,13 +25,14 @@ use crate::manual::{CompletionsArguments, ManArguments};
 use crate::scan::ScanFilesArguments;
 use crate::shared::complain::{complain, exit_code};
 use crate::shared::output::unwritten;
+use crate::shared::prose::fitted;
 use crate::shared::standard;
 use crate::stat::StatArguments;
 use crate::trace::arguments::TraceArguments;
 use crate::tune::TuneArguments;
 
 #[derive(Parser, Debug)]
-#[command(name = "headwater", version, propagate_version = true, about = ABOUT, after_help = EXAMPLES)]
+#[command(name = "headwater", bin_name = "headwater", version, propagate_version = true, about = ABOUT, after_help = EXAMPLES)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -101,10 +103,39 @@ pub(crate) fn parse() -> Result<Command, ExitCode> {
     let first = std::env::args_os().nth(1).unwrap_or_default();
     let parsed = match first.to_str() {
         Some("bench-row" | "cp-guard") => Internal::try_parse().map(Command::Internal),
-        _ => Arguments::try_parse().map(|arguments| arguments.command),
+        _ => shown(definition(), help_columns())
+            .try_get_matches()
+            .and_then(|matches| Arguments::from_arg_matches(&matches))
+            .map(|arguments| arguments.command),
     };
     parsed.map_err(|error| answer(&error))
 }
+
+/// The definition for a command line: examples and notes of the help fit the terminal, as clap has the options do, and a negative number
+/// is the value of the option before it, which says what it may be.
+fn shown(command: clap::Command, columns: usize) -> clap::Command {
+    let text = command.get_after_help().map(|text| fitted(&text.to_string(), columns));
+    let command = command.mut_args(|argument| match argument.get_long() {
+        Some(_) if argument.get_action().takes_values() => argument.allow_negative_numbers(true),
+        _ => argument,
+    });
+    let command = command.term_width(columns).mut_subcommands(|sub| shown(sub, columns));
+    match text {
+        Some(text) => command.after_help(text),
+        None => command,
+    }
+}
+
+/// Longer lines are hard to read; where there is no terminal, those of one.
+fn help_columns() -> usize {
+    terminal_width().map_or(HELP_COLUMNS_DEFAULT, |width| width.clamp(HELP_COLUMNS_MIN, HELP_COLUMNS_MAX))
+}
+
+const HELP_COLUMNS_DEFAULT: usize = 80;
+
+const HELP_COLUMNS_MIN: usize = 40;
+
+const HELP_COLUMNS_MAX: usize = 100;
 
 /// `cat` or `cp` with paths and without options. To define all commands and options to clap takes longer than to copy a small
 /// file: 0.3 ms and 74 page faults.
@@ -142,13 +173,34 @@ fn usage_error(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let in_one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut paragraphs = text.split("\n\n").map(in_one_line);
-    let first = paragraphs.next().unwrap_or_default();
+    let first = plainly(error, &paragraphs.next().unwrap_or_default());
     let similar = paragraphs.find_map(|paragraph| Some(paragraph.strip_prefix("tip: ")?.to_owned()));
     // Another tip of clap's, how to pass a file of such a name, misleads more often than it helps.
     let similar = similar.filter(|tip| tip.contains("similar"));
     let hint = missing_option(error, std::env::args().nth(1).as_deref());
     let advice = hint.map(str::to_owned).or(similar).map(|advice| format!("; {advice}")).unwrap_or_default();
     format!("{}{advice} (see --help)", first.trim_start_matches("error: "))
+}
+
+/// The first sentence of clap's error, without the words of Rust: an empty path is no missing value, `1..=9` is from 1 to 9.
+fn plainly(error: &clap::Error, sentence: &str) -> String {
+    let of = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.as_str(),
+        _ => "-",
+    };
+    if of(ContextKind::InvalidValue).is_empty() && of(ContextKind::InvalidArg).starts_with(['<', '[']) {
+        return format!("{}: an empty path names no file", of(ContextKind::InvalidArg));
+    }
+    match sentence
+        .split_once(" is not in ")
+        .and_then(|(before, range)| Some((before, range.split_once("..=")?)))
+    {
+        Some((before, (low, high))) => {
+            let value = before.rfind(": ").map_or(before, |at| &before[..at]);
+            format!("{value}: it must be from {low} to {high}")
+        }
+        None => sentence.to_owned(),
+    }
 }
 
 /// What takes the place of an option that GNU's command of this name has and this one lacks.
@@ -163,7 +215,7 @@ fn missing_option(error: &clap::Error, command: Option<&str>) -> Option<&'static
 const OPTIONS_OF_GNU: [(&str, &[&str], &str); 17] = [
     ("cp", &["-L", "-H", "--dereference"], "without -r, -d and -P symbolic links are followed"),
     ("cp", &["-i", "--interactive", "-u", "--update"], "-n leaves destinations that exist as they are"),
-    ("cp", &["-l", "--link", "-s", "--symbolic-link"], "ln makes links; --reflink always shares blocks"),
+    ("cp", &["-l", "--link", "-s", "--symbolic-link"], "ln makes links; --reflink=always shares blocks"),
     ("cp", &["-t", "--target-directory", "-T", "--no-target-directory"], "the destination is the last path"),
     (
         "cp",
@@ -261,6 +313,27 @@ mod tests {
             &[],
         ] {
             assert!(plain(line).is_none(), "{line:?}");
+        }
+    }
+
+    /// Goal: no line of any help is wider than the terminal, but for commands to copy and the usage, which clap does not fold. Method: the help of every command at 60, 80 and 100
+    /// columns.
+    #[test]
+    fn help_fits_the_terminal() {
+        fn check(command: &mut clap::Command, columns: usize) {
+            let help = command.render_long_help().to_string() + &command.render_help().to_string();
+            let is_whole = |line: &&str| {
+                ["  headwater ", "Usage: ", "       headwater "].iter().any(|start| line.starts_with(start))
+            };
+            for line in help.lines().filter(|line| !is_whole(line)) {
+                assert!(line.chars().count() <= columns, "{columns}, {}: {line}", command.get_name());
+            }
+            command.get_subcommands_mut().for_each(|sub| check(sub, columns));
+        }
+        for columns in [60, 80, 100] {
+            let mut command = shown(definition(), columns);
+            command.build();
+            check(&mut command, columns);
         }
     }
 

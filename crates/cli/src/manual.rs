@@ -15,6 +15,7 @@ use roff::{Roff, bold, roman};
 
 use crate::shared::complain::exit_code;
 use crate::shared::output;
+use crate::shared::prose::{Block, aside, blocks};
 
 #[derive(Args, Debug)]
 pub(crate) struct ManArguments {
@@ -41,11 +42,13 @@ Examples:
 pub(crate) const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
   mkdir -p ~/.local/share/bash-completion/completions
-  headwater completions bash > ~/.local/share/bash-completion/completions/headwater
+  cd ~/.local/share/bash-completion/completions
+  headwater completions bash > headwater
   mkdir -p ~/.zfunc
-  headwater completions zsh > ~/.zfunc/_headwater      for a shell with fpath+=~/.zfunc before compinit
+  headwater completions zsh > ~/.zfunc/_headwater    with fpath+=~/.zfunc in ~/.zshrc, before compinit
   mkdir -p ~/.config/fish/completions
-  headwater completions fish > ~/.config/fish/completions/headwater.fish";
+  cd ~/.config/fish/completions
+  headwater completions fish > headwater.fish";
 
 /// `definition` is that of the whole command line.
 pub(crate) fn run_man(arguments: &ManArguments, definition: Command) -> ExitCode {
@@ -91,7 +94,7 @@ fn called(command: &Command) -> &str {
     command.get_bin_name().unwrap_or_else(|| command.get_name())
 }
 
-/// The page in the format of `man(7)`. The text below the options keeps its lines, as in the help.
+/// The page in the format of `man(7)`.
 fn page(command: &Command) -> String {
     let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let (examples, notes) = sections::of_help(&help);
@@ -115,8 +118,8 @@ fn page(command: &Command) -> String {
     described(&mut own, "EXIT STATUS", &sections::exit_status(called(command)));
     described(&mut own, "ENVIRONMENT", &sections::environment(command));
     described(&mut own, "FILES", &sections::files(command));
-    verbatim(&mut own, "NOTES", &notes);
-    verbatim(&mut own, "EXAMPLES", &examples);
+    flowing(&mut own, "NOTES", &notes);
+    flowing(&mut own, "EXAMPLES", &examples);
     own.control("SH", ["SEE ALSO"]).text([roman(sections::see_also(called(command)))]);
     own.control("SH", ["VERSION"]).text([roman(format!("headwater {}", env!("CARGO_PKG_VERSION")))]);
     String::from_utf8(text).expect("the definition is UTF-8") + &own.render()
@@ -133,17 +136,33 @@ fn described(page: &mut Roff, title: &str, terms: &[(&str, &str)]) {
     }
 }
 
-/// A section that keeps its lines; none without lines.
-fn verbatim(page: &mut Roff, title: &str, lines: &[&str]) {
+/// A section of paragraphs, which the reader's terminal folds, and of indented lines, which fit 80 columns; none without lines.
+fn flowing(page: &mut Roff, title: &str, lines: &[&str]) {
     if lines.is_empty() {
         return;
     }
-    page.control("SH", [title]).control("nf", []);
-    for line in lines {
-        page.text([roman(*line)]);
+    page.control("SH", [title]);
+    for block in blocks(lines.iter().copied()) {
+        match block {
+            Block::Paragraph(text) => {
+                page.text([roman(text)]);
+            }
+            Block::Lines(lines) => {
+                page.control("nf", []);
+                for line in lines.into_iter().flat_map(|line| aside(line, LINE_COLUMNS)) {
+                    page.text([roman(line)]);
+                }
+                page.control("fi", []);
+            }
+            Block::Empty => {
+                page.control("PP", []);
+            }
+        }
     }
-    page.control("fi", []);
 }
+
+/// Of 80 columns `man` leaves two free, and begins a line behind seven.
+const LINE_COLUMNS: usize = 71;
 
 #[cfg(test)]
 mod tests {
@@ -187,6 +206,36 @@ mod tests {
             ];
             assert!(sections.map(place).is_sorted(), "{name}: {page}");
         }
+    }
+
+    /// Goal: no line that a page keeps as it is runs beyond 80 columns, and all other text is filled. Method: lines between `nf` and `fi`.
+    #[test]
+    fn pages_fit_80_columns() {
+        fn check(command: &Command) {
+            let page = page(command);
+            let kept = page.split("\n.nf\n").skip(1).map(|rest| rest.split("\n.fi\n").next().unwrap());
+            for line in kept.flat_map(str::lines) {
+                let shown = line.replace("\\-", "-").replace("\\*(Aq", "'").replace("\\\\", "\\");
+                assert!(shown.chars().count() <= LINE_COLUMNS, "{}: {shown}", called(command));
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&whole(definition()));
+    }
+
+    /// Goal: the examples of a command are its own.
+    #[test]
+    fn examples_are_of_their_command() {
+        fn check(command: &Command) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let (examples, _) = sections::of_help(&help);
+            for line in examples.iter().filter_map(|line| line.strip_prefix("  headwater ")) {
+                let name = called(command).trim_start_matches("headwater").trim_start();
+                assert!(line.starts_with(name), "{}: {line}", called(command));
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&whole(definition()));
     }
 
     /// Goal: a page is found by the words of its command; an unknown command is an error.

@@ -19,6 +19,7 @@ use headwater::ByteRange;
 use headwater::ring::{Access, DirectAlignment, DirectIo, FileKind, OpenFile};
 use headwater::testing::profiles::Device;
 use headwater_core::units::PAGE_SIZE_BYTES;
+use headwater_measure::{hanging, terminal_width};
 use os_display::Quotable;
 use serde::Serialize;
 
@@ -35,7 +36,7 @@ pub(crate) struct StatArguments {
     /// Files and block devices to look at. No data is read, except for one page where only a read shows whether direct I/O works.
     #[arg(value_name = "FILE", required_unless_present = "memory")]
     pub(crate) files: Vec<PathBuf>,
-    /// Instead of files: how much memory an engine without a number could have here, and why not more.
+    /// Instead of files: how much memory the cache of a program could take here if the program sets no limit, and what keeps it from more.
     #[arg(long, conflicts_with = "files")]
     pub(crate) memory: bool,
     #[command(flatten)]
@@ -186,15 +187,21 @@ impl Parts {
         Some(Parts { part_bytes, resident_pages: pages.collect::<Option<_>>()? })
     }
 
-    /// A mark for each part, in lines of up to [`LINE_PARTS`].
-    fn map(&self, length_bytes: u64) -> Vec<String> {
+    /// A mark for each part, in lines of up to `line_parts`.
+    fn map(&self, length_bytes: u64, line_parts: usize) -> Vec<String> {
         let mark = |(index, &pages): (u64, &u64)| {
             let start = index * self.part_bytes;
             mark(pages, self.part_bytes.min(length_bytes - start).div_ceil(PAGE_SIZE_BYTES))
         };
         let marks: Vec<char> = (0..).zip(&self.resident_pages).map(mark).collect();
-        marks.chunks(LINE_PARTS).map(|line| line.iter().collect()).collect()
+        marks.chunks(line_parts).map(|line| line.iter().collect()).collect()
     }
+}
+
+/// How many marks of a map stand in a line: half or a quarter as many on a terminal too narrow for all.
+fn line_parts(width: Option<usize>) -> usize {
+    let fits = |parts: &usize| width.is_none_or(|width| parts + MAP_FRAME_COLUMNS <= width);
+    [LINE_PARTS, LINE_PARTS / 2].into_iter().find(fits).unwrap_or(LINE_PARTS / 4)
 }
 
 /// The size of a part, in whole pages, so that the map has its number of marks.
@@ -215,11 +222,12 @@ fn mark(resident_pages: u64, pages: u64) -> char {
 
 impl Facts {
     fn text(&self, path: &Path) -> String {
-        let mut lines = vec![path.maybe_quote().to_string()];
-        let mut line = |name: &str, text: String| lines.push(format!("  {name:<12}{text}"));
+        let (mut lines, width) = (vec![path.maybe_quote().to_string()], terminal_width());
+        let mut line =
+            |name: &str, text: String| lines.extend(hanging(&format!("  {name:<12}"), &text, width));
         line("length", format!("{} ({} bytes)", readable(self.length_bytes), self.length_bytes));
         line("cached", self.cached());
-        for (index, map) in self.map().into_iter().enumerate() {
+        for (index, map) in self.map(width).into_iter().enumerate() {
             line(if index == 0 { "map" } else { "" }, format!("|{map}|"));
         }
         line("lies on", self.place());
@@ -244,9 +252,9 @@ impl Facts {
     }
 
     /// Empty where all or nothing is cached, which the line above says.
-    fn map(&self) -> Vec<String> {
+    fn map(&self, width: Option<usize>) -> Vec<String> {
         let is_part = self.resident_pages.is_some_and(|resident| 0 < resident && resident < self.pages);
-        if is_part { self.parts.map(self.length_bytes) } else { Vec::new() }
+        if is_part { self.parts.map(self.length_bytes, line_parts(width)) } else { Vec::new() }
     }
 
     fn place(&self) -> String {
@@ -308,6 +316,9 @@ impl Facts {
 /// Fits a terminal of 80 columns.
 const LINE_PARTS: usize = 64;
 
+/// Of the name before a map, and its edges.
+const MAP_FRAME_COLUMNS: usize = 16;
+
 /// A file of 1 GiB has marks of 16 MiB in one line; a larger one is worth more lines.
 const ONE_LINE_BYTES_MAX: u64 = 1 << 30;
 const MAP_LINES: usize = 4;
@@ -317,7 +328,7 @@ Examples:
   headwater stat big.log                        is it cached, and can it be read directly?
   headwater stat --json *.parquet               for programs
   headwater stat /dev/nvme0n1                   a whole device
-  headwater stat --memory                       how much memory an engine could have here, and why not more
+  headwater stat --memory                       how much memory the cache of a program could take here, and why not more
 
 For a partly cached file a map is shown, in which each mark stands for an equal part of the file:
   # all cached, + half or more, - less, . nothing";
@@ -341,8 +352,9 @@ mod tests {
     #[test]
     fn marks() {
         let parts = Parts { part_bytes: 4 * PAGE_SIZE_BYTES, resident_pages: vec![4, 3, 2, 1, 0, 1] };
-        assert_eq!(parts.map(5 * 4 * PAGE_SIZE_BYTES + 1), ["#++-.#"]);
+        assert_eq!(parts.map(5 * 4 * PAGE_SIZE_BYTES + 1, line_parts(None)), ["#++-.#"]);
         let long = Parts { part_bytes: PAGE_SIZE_BYTES, resident_pages: vec![1; 65] };
-        assert_eq!(long.map(65 * PAGE_SIZE_BYTES), ["#".repeat(64), "#".to_owned()]);
+        assert_eq!(long.map(65 * PAGE_SIZE_BYTES, line_parts(Some(80))), ["#".repeat(64), "#".to_owned()]);
+        assert_eq!([200, 80, 79, 48, 47, 1].map(|width| line_parts(Some(width))), [64, 64, 32, 32, 16, 16]);
     }
 }

@@ -61,7 +61,8 @@ impl Affinity {
         match processors.iter().find(|processor| !usable.contains(processor)) {
             None => Ok(()),
             Some(processor) => Err(format!(
-                "--affinity {self}: there is no processor {processor} to run on, only {usable:?}"
+                "--affinity {self}: there is no processor {processor} to run on, only {}",
+                usable.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
             )),
         }
     }

@@ -17,6 +17,7 @@ pub mod affinity;
 pub mod cgroup;
 pub mod child;
 pub mod crew;
+mod fold;
 pub mod latency;
 pub mod machine;
 mod page;
@@ -31,6 +32,7 @@ pub mod table;
 pub mod verdict;
 
 pub use child::Failure;
+pub use fold::{folded, hanging};
 pub use latency::Latencies;
 pub use machine::Machine;
 pub use page::curves::svg;

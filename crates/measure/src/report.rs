@@ -25,6 +25,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::fold::hanging;
 use crate::page;
 use crate::row::Row;
 use crate::section::{Figure, Media, Section};
@@ -45,6 +46,8 @@ pub struct Report {
     pub head: Vec<String>,
     /// Lines below the answer.
     pub tail: Vec<String>,
+    /// Below all else: a command in each line, which is never folded, so that it can be copied.
+    pub commands: Vec<String>,
 }
 
 /// A row that could not be measured.
@@ -72,7 +75,11 @@ impl Report {
     }
 
     fn text(&self, shown: Shown) -> String {
-        let (mut lines, width) = (self.head.clone(), terminal_width());
+        let width = terminal_width();
+        let folded = |label: &'static str, texts: &[String]| -> Vec<String> {
+            texts.iter().flat_map(|text| hanging(label, text, width)).collect()
+        };
+        let mut lines = folded("", &self.head);
         for figure in &self.section.figures {
             if let Figure::Table(table) = figure
                 && table.media != Media::Page
@@ -82,10 +89,17 @@ impl Report {
             }
         }
         lines.push(String::new());
-        lines.extend(self.skipped.iter().map(|row| format!("skipped {}: {}", row.name, row.reason)));
-        lines.extend(self.section.notes.iter().map(|note| format!("note: {note}")));
-        lines.extend([&self.section.answer].into_iter().filter(|answer| !answer.is_empty()).cloned());
-        lines.extend(self.tail.iter().cloned());
+        let skipped = self.skipped.iter().map(|row| format!("{}: {}", row.name, row.reason));
+        lines.extend(folded("skipped ", &skipped.collect::<Vec<_>>()));
+        lines.extend(folded("note: ", &self.section.notes));
+        lines.extend(
+            [&self.section.answer]
+                .into_iter()
+                .filter(|answer| !answer.is_empty())
+                .flat_map(|answer| hanging("", answer, width)),
+        );
+        lines.extend(folded("", &self.tail));
+        lines.extend(self.commands.iter().cloned());
         lines.join("\n") + "\n"
     }
 
@@ -193,9 +207,10 @@ mod tests {
             skipped: vec![Skipped::new("a", "mmap", "no map")],
             head: vec!["head".to_owned()],
             tail: vec!["tail".to_owned()],
+            commands: vec!["fio".to_owned()],
         };
         let findings = report.findings();
-        let text = "head\n\nway  it\nstd   2\n\nskipped mmap: no map\nnote: warm\nit is 2\ntail\n";
+        let text = "head\n\nway  it\nstd   2\n\nskipped mmap: no map\nnote: warm\nit is 2\ntail\nfio\n";
         assert_eq!(findings.text, text);
         let expected = json!({
             "schema": 1, "suite": "x", "rounds": 3, "rows": [{"name": "std", "it": 2.0}],

@@ -13,6 +13,7 @@ use std::io::{self, IsTerminal};
 
 use rustix::termios::tcgetwinsize;
 
+use crate::fold::folded;
 use crate::row::Row;
 use crate::section::{Media, Table};
 
@@ -148,17 +149,7 @@ impl Table {
         if names.is_empty() {
             return Vec::new();
         }
-        let text = format!("(not shown here: {}; --wide shows all)", names.join(", "));
-        let mut lines = vec![String::new()];
-        for word in text.split(' ') {
-            let last = lines.last_mut().expect("there is a first");
-            match last.chars().count() + word.chars().count() < width {
-                true if last.is_empty() => last.push_str(word),
-                true => *last += &format!(" {word}"),
-                false => lines.push(word.to_owned()),
-            }
-        }
-        lines
+        folded(&format!("(not shown here: {}; --wide shows all)", names.join(", ")), width)
     }
 }
 

@@ -174,11 +174,11 @@ pub(crate) fn copy<'a>(bench: &'a Bench<'a>) -> Outcome<'a> {
     let (from, to, ours, theirs) =
         (source.path.display(), copy.display(), headwater.display(), gnu.display());
     for (name, command) in [
-        ("headwater cp", format!("'{ours}' cp --reflink never '{from}' '{to}'")),
+        ("headwater cp", format!("'{ours}' cp --reflink=never '{from}' '{to}'")),
         ("GNU cp", format!("'{theirs}' --reflink=never '{from}' '{to}'")),
         (
             "headwater cp and sync",
-            format!("'{ours}' cp --sync --reflink never '{from}' '{to}' && sync '{to}'"),
+            format!("'{ours}' cp --sync --reflink=never '{from}' '{to}' && sync '{to}'"),
         ),
         ("GNU cp and sync", format!("'{theirs}' --reflink=never '{from}' '{to}' && sync '{to}'")),
     ] {

@@ -29,7 +29,7 @@ pub(crate) struct ScanArguments {
     /// How often every row is measured; the median counts.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: u32,
-    /// Measure only these rows, by their ids in the JSON.
+    /// Measure only these rows, by the ids that they have in the JSON, such as buffered-128k.
     #[arg(long, value_name = "ROW[,ROW..]", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
     #[command(flatten)]

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use crate::bench::alignment::AlignmentArguments;
 use crate::bench::arguments::{BenchCommon, CacheArguments, NopArguments, ReadaheadArguments, ScanArguments};
 use crate::bench::cat::CatSuiteArguments;
-use crate::bench::examples::{BENCH_EXAMPLES, CACHE_EXAMPLES, NOP_EXAMPLES, READAHEAD_EXAMPLES};
+use crate::bench::examples::{CACHE_EXAMPLES, NOP_EXAMPLES, READAHEAD_EXAMPLES, SCAN_EXAMPLES};
 use crate::bench::random::RandomArguments;
 use crate::bench::ubc::UbcArguments;
 
@@ -23,7 +23,7 @@ pub(crate) struct BenchArguments {
 #[derive(Subcommand, Debug)]
 pub(crate) enum Suite {
     /// Read a cold file from start to end in every way there is.
-    #[command(after_help = BENCH_EXAMPLES)]
+    #[command(after_help = SCAN_EXAMPLES)]
     Scan(ScanArguments),
     /// Read again what is cached: how long does one read take, and how does it scale?
     #[command(after_help = CACHE_EXAMPLES)]

@@ -4,12 +4,23 @@ pub(crate) const BENCH_EXAMPLES: &str = "\
 Examples:
   headwater bench                                     every suite in quick form
   headwater bench scan --dir /mnt/nvme --size 8G      on the file system mounted there
-  headwater bench scan --file big.log --json=out.json with a file that exists
+  headwater bench scan --file big.log --json=out.json  with a file that exists
   headwater bench cache --set 256M                    what a read of cached bytes costs
   headwater bench readahead --size 512M               orders other than from start to end
   headwater bench ubc --dir /mnt/nvme                 new files, overwritten ones, and one read again
   headwater bench alignment                           what has to be aligned, and what it costs where it is not
   headwater bench nop                                 what the ring costs, without storage";
+
+pub(crate) const SCAN_EXAMPLES: &str = "\
+Examples:
+  headwater bench scan                         a file of 4 GiB, made here
+  headwater bench scan --dir /mnt/nvme --size 8G --rounds 5
+  headwater bench scan --file big.log --html=report.html
+  headwater bench scan --only buffered-128k,headwater-tuned
+
+Every row reads the file from its start in a process of its own, once the kernel has forgotten the file. A row that
+takes more than three seconds is measured on what it has read by then. A name that --only does not know is answered
+with all that it knows.";
 
 pub(crate) const CACHE_EXAMPLES: &str = "\
 Examples:

@@ -36,7 +36,7 @@ pub(crate) struct Shown {
     /// As -vT.
     #[arg(short = 't')]
     tabs_and_nonprinting: bool,
-    /// Nothing: output is never held back.
+    /// Ignored: output is never held back.
     #[arg(short = 'u')]
     unbuffered: bool,
 }

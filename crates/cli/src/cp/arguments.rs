@@ -8,24 +8,33 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::shared::arguments::QueueArguments;
-use crate::shared::output::JsonArguments;
+use crate::shared::arguments::{QueueArguments, shortened};
+use crate::shared::output::{JsonArguments, JsonTo};
 
 #[derive(Args, Debug, Default)]
 #[command(
     override_usage = "headwater cp [OPTIONS] <SOURCE> <DEST>\n       headwater cp [OPTIONS] <SOURCE>... <DIRECTORY>"
 )]
-// Of `--reflink auto --reflink never` the last counts; `--recurs` is `--recursive`, as with all GNU commands.
+// Of `--reflink=auto --reflink=never` the last counts; `--recurs` is `--recursive` and `--sparse=alw` is `--sparse=always`, as with
+// all GNU commands.
 #[command(args_override_self = true, infer_long_args = true)]
 pub(crate) struct CopyArguments {
     /// Files to copy, devices and FIFOs by what they give, and with -r directories, then the destination: a file, or an existing directory.
     #[arg(value_name = "PATH", required = true)]
     pub(crate) paths: Vec<PathBuf>,
     /// Whether the copy has holes.
-    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = shortened::<Sparse>())]
     pub(crate) sparse: Sparse,
-    /// Whether the copy may share the source's blocks, on file systems that can (Btrfs, XFS, bcachefs).
-    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    /// Whether the copy may share the source's blocks, on file systems that can (Btrfs, XFS, bcachefs). Without a value: always.
+    #[arg(
+        long,
+        value_name = "WHEN",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value = "auto",
+        default_missing_value = "always",
+        value_parser = shortened::<Reflink>()
+    )]
     pub(crate) reflink: Reflink,
     /// Copy directories with all that is in them; symbolic links, FIFOs and devices as what they are.
     #[arg(short, long, visible_short_alias = 'R')]
@@ -33,7 +42,7 @@ pub(crate) struct CopyArguments {
     /// Print each source and its destination.
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// Leave destinations that exist as they are, also with --force.
+    /// Leave destinations that exist as they are, also with --force, and symbolic links that lead nowhere too.
     #[arg(short, long)]
     pub(crate) no_clobber: bool,
     /// As --preserve without a list.
@@ -47,7 +56,8 @@ pub(crate) struct CopyArguments {
         num_args = 0..=1,
         require_equals = true,
         value_delimiter = ',',
-        default_missing_value = "mode,ownership,timestamps,xattr"
+        default_missing_value = "mode,ownership,timestamps,xattr",
+        value_parser = shortened::<Attribute>()
     )]
     pub(crate) preserve: Vec<Attribute>,
     /// Copy symbolic links as links, and files that are hard links of each other too: --preserve=links.
@@ -88,6 +98,11 @@ impl CopyArguments {
             || self.preserve.iter().any(wants)
             || (self.links && attribute == Attribute::Links)
             || (self.preserve_most && attribute != Attribute::Links)
+    }
+
+    /// Whether each source and its destination are printed.
+    pub(super) fn shows(&self) -> bool {
+        self.verbose && self.json.to() != JsonTo::StandardOutput
     }
 
     pub(super) fn is_recursive(&self) -> bool {
@@ -144,7 +159,7 @@ Examples:
   headwater cp -rp photos/ /backup/         a directory, with permissions, owners and times
   headwater cp -a photos/ /backup/          and hard links stay hard links
   headwater cp --sync --verify disk.img copy.img
-  headwater cp --reflink never a b          move the bytes, whatever the file system could share
+  headwater cp --reflink=never a b          move the bytes, whatever the file system could share
   headwater cp /dev/nvme0n1p2 part.img      a whole partition
   headwater cp <(sort names) sorted         what a program writes, whole or not at all
 
@@ -159,6 +174,9 @@ user's, or DEST is a mount point), a DEST that may be read and written is overwr
 unless it has several hard links. It then stays the same file, with its owner and permissions, but
 readers see it change, and a copy that fails or is interrupted leaves it incomplete. If there is
 clearly too little space, nothing is overwritten.
+
+A directory is not copied into itself: nothing of it is, where GNU cp copies a part of it and fails.
+Of a directory that cannot be read no empty copy is made.
 
 If DEST is a symbolic link, the target of the link is replaced. A link that leads nowhere is refused
 unless POSIXLY_CORRECT is set: the place may be the choice of another user. If DEST has several hard

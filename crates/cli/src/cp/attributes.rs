@@ -89,7 +89,9 @@ pub(super) fn set_on_directory(
         Holder::Open(target.as_fd()).remove_lists()?;
         target.set_permissions(Permissions::from_mode(bits))?;
     } else if is_new {
-        target.set_permissions(Permissions::from_mode(bits & !mask()))?;
+        // Whether what is made in it inherits its group is the choice of the directory around it.
+        let inherited = target.metadata()?.permissions().mode() & SETGID_BIT;
+        target.set_permissions(Permissions::from_mode(bits & !SETGID_BIT & !mask() | inherited))?;
     }
     copy_extended(Holder::Open(source.as_fd()), Holder::Open(target.as_fd()), kept)?;
     if kept.timestamps { target.set_times(times(metadata)?) } else { Ok(()) }
@@ -288,6 +290,9 @@ const PERMISSION_BITS: u32 = 0o777;
 
 /// The same, the sticky bit and the inheritance of the group.
 const DIRECTORY_BITS: u32 = 0o3777;
+
+/// `S_ISGID` of inode(7).
+const SETGID_BIT: u32 = 0o2000;
 
 /// As a partition holds the files of all users.
 const PRIVATE: u32 = 0o600;

@@ -26,9 +26,9 @@ pub(super) struct Entry {
     pub(super) seconds: f64,
     /// With --no-clobber: whether it was left out because the destination exists.
     pub(super) skipped: bool,
-    /// A directory into which others are copied, and which is not printed.
+    /// A directory, which is printed before what is in it, if it is new.
     #[serde(skip)]
-    pub(super) was_there: bool,
+    pub(super) is_shown: bool,
     /// The error, if the copy failed.
     pub(super) error: Option<String>,
 }
@@ -39,7 +39,7 @@ impl Entry {
     /// # Errors
     /// One sentence for the user.
     pub(super) fn show(&self) -> Result<(), String> {
-        if self.skipped || self.was_there {
+        if self.skipped || self.is_shown {
             return Ok(());
         }
         let [from, to] = [&self.source, &self.destination].map(|path| path.quote().to_string());

@@ -99,7 +99,7 @@ fn copy_all(arguments: &CopyArguments, entries: &mut Vec<Entry>) -> ExitCode {
         entry: Entry::default(),
     };
     let mut code = ExitCode::SUCCESS;
-    let shows = arguments.verbose && arguments.json.to() != JsonTo::StandardOutput;
+    let shows = arguments.shows();
     let mut on_copied = |copied: Copied| {
         let told = copied.made.and_then(|()| if shows { copied.entry.show() } else { Ok(()) });
         let error = told.err();
@@ -128,6 +128,11 @@ fn name_of(source: &Path) -> &OsStr {
         source.as_os_str().as_bytes().rsplit(|&byte| byte == b'/').filter(|part| !part.is_empty());
     let is_contents = matches!(parts.next(), Some(b".") | None);
     source.file_name().filter(|_| !is_contents).unwrap_or(OsStr::new("."))
+}
+
+/// The warning about a source that comes again.
+fn given_again(path: &Path) -> String {
+    format!("{} is given more than once, and was copied once", path.maybe_quote())
 }
 
 /// What became of one source.
@@ -217,7 +222,7 @@ impl Copier<'_> {
         if let Ok(metadata) = std::fs::metadata(path) {
             if self.is_made(&shown, &metadata) {
                 self.entry.skipped = true;
-                complain(format_args!("{} is given more than once, and was copied once", path.maybe_quote()));
+                complain(given_again(path));
                 return Ok(());
             }
             if metadata.file_type().is_fifo() || metadata.file_type().is_char_device() {
@@ -310,9 +315,9 @@ impl Copier<'_> {
         }
     }
 
-    /// Refuses to replace a copy of this command.
+    /// Refuses to replace a copy of this command. A directory is refused in any case, with words of its own.
     fn check_made(&self, source: &Path, shown: &Path) -> Result<(), String> {
-        if !self.made.contains_key(shown) {
+        if !self.made.contains_key(shown) || shown.is_dir() {
             return Ok(());
         }
         let (from, to) = (source.maybe_quote(), shown.maybe_quote());

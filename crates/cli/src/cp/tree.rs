@@ -22,7 +22,8 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use super::destination::put_in_place;
 use super::entry::Entry;
 use super::links::id;
-use super::{Copied, Copier, attributes};
+use super::{Copied, Copier, attributes, given_again};
+use crate::shared::complain::complain;
 
 /// One walk.
 pub(super) struct Walk<'a, 'b> {
@@ -72,11 +73,17 @@ impl<'a, 'b> Walk<'a, 'b> {
     }
 
     fn copy_directory(&mut self, source: &Path, target: &Path, metadata: &Metadata) {
+        if self.copier.is_made(target, metadata) {
+            let entry = Entry { skipped: true, ..self.copier.begin_entry(source, target) };
+            complain(given_again(source));
+            return (self.on_copied)(Copied { entry, made: Ok(()) });
+        }
         let begun = self.begin_directory(source, target);
         let (entries, is_new) = match begun {
             Ok(begun) => begun,
             Err(text) => return self.note(source, target, |_| Err(text)),
         };
+        let shown = self.show_directory(source, target, is_new);
         self.copier.depth += 1;
         for name in entries {
             self.copy_any(&source.join(&name), target.join(&name));
@@ -91,8 +98,17 @@ impl<'a, 'b> Walk<'a, 'b> {
         } else {
             Ok(())
         };
-        let entry = Entry { was_there: !is_new, ..self.copier.begin_entry(source, target) };
-        (self.on_copied)(Copied { entry, made });
+        self.copier.note_made(target.to_owned(), metadata);
+        let entry = Entry { is_shown: true, ..self.copier.begin_entry(source, target) };
+        (self.on_copied)(Copied { entry, made: shown.and(made) });
+    }
+
+    /// Prints a new directory before what is in it, as GNU cp does.
+    fn show_directory(&self, source: &Path, target: &Path, is_new: bool) -> Result<(), String> {
+        match is_new && self.copier.arguments.shows() {
+            true => self.copier.begin_entry(source, target).show(),
+            false => Ok(()),
+        }
     }
 
     /// Makes the target directory, if need be. Returns the names in the source, and whether the target is new.
@@ -111,7 +127,7 @@ impl<'a, 'b> Walk<'a, 'b> {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 // A link to a directory leads out of what is copied to.
                 if !fs::symlink_metadata(target).is_ok_and(|found| found.is_dir()) {
-                    return Err(format!("failed to replace {}: it is no directory", target.maybe_quote()));
+                    return Err(format!("failed to replace {}: it is not a directory", target.maybe_quote()));
                 }
                 false
             }

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use headwater_measure::terminal_width;
+use headwater_measure::{hanging, terminal_width};
 use os_display::Quotable;
 use serde::Serialize;
 
@@ -107,17 +107,14 @@ impl Fact {
         let parts = [Some(&self.found), self.follows.as_ref(), self.mend.as_ref()]
             .into_iter()
             .zip(["", "", "mend: "]);
-        let width = terminal_width().unwrap_or(usize::MAX);
-        let columns = width.saturating_sub(HEAD_COLUMNS).clamp(TEXT_COLUMNS_MIN, TEXT_COLUMNS);
+        let width = terminal_width().unwrap_or(COLUMNS_DEFAULT);
+        let mut head = format!("  {verdict:<9}{:<13}", self.name);
         let mut lines = Vec::new();
         for (part, label) in parts.filter_map(|(part, label)| Some((part?, label))) {
-            lines.extend(folded(&format!("{label}{part}"), columns));
+            lines.extend(hanging(&head, &format!("{label}{part}"), Some(width)));
+            head = " ".repeat(head.chars().count());
         }
-        let head = |(index, line)| match index {
-            0 => format!("  {verdict:<9}{:<13}{line}", self.name),
-            _ => format!("{:24}{line}", ""),
-        };
-        lines.into_iter().enumerate().map(head).collect()
+        lines
     }
 }
 
@@ -126,46 +123,11 @@ fn text(head: &str, facts: &[Fact]) -> String {
     format!("{head}\n{}", lines.collect::<String>())
 }
 
-/// The words of a text in lines of `columns` characters at most, where no word is longer.
-fn folded(text: &str, columns: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
-}
-
-/// Verdict and name.
-const HEAD_COLUMNS: usize = 24;
-
-/// With these, 80.
-const TEXT_COLUMNS: usize = 56;
-
-/// A narrower terminal breaks words anyway.
-const TEXT_COLUMNS_MIN: usize = 20;
+/// Where there is no terminal.
+const COLUMNS_DEFAULT: usize = 80;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  headwater doctor                              this machine, and the directory one is in
+  headwater doctor                              this machine, and the current directory
   headwater doctor /mnt/nvme                    another disk
   headwater doctor --json big.img               for programs";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Goal: lines fit, no word is lost, and a word longer than a line stands alone.
-    #[test]
-    fn lines_fit() {
-        let text = "one two three four five";
-        assert_eq!(folded(text, 9), ["one two", "three", "four five"]);
-        assert_eq!(folded("a longest b", 3), ["a", "longest", "b"]);
-        assert_eq!(folded("", 3), [""]);
-    }
-}

@@ -3,7 +3,7 @@
 //! Owns: which facts there are, their words, how to mend them.
 //! Does not own: how they are shown.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileTypeExt;
@@ -14,8 +14,9 @@ use headwater::ring::{Access, DirectIo, OpenFile};
 use headwater::testing::profiles::{Device, Nature, StoredProfiles};
 use os_display::Quotable;
 
-use super::Fact;
+use super::{Fact, Verdict};
 use crate::shared::storage::Storage;
+use crate::shared::target::SIZE_BYTES_MIN;
 use crate::shared::units::readable;
 
 /// # Errors
@@ -30,10 +31,12 @@ pub(super) fn facts(path: &Path) -> Result<Vec<Fact>, String> {
     let file = File::open(path).map_err(failed)?;
     let device = Device::of(file.as_fd()).map_err(failed)?;
     let storage = Storage::of(path);
-    let mut facts = vec![below(&device), direct(path, kind.is_dir())];
+    let direct = direct(path, kind.is_dir());
+    let tuning = Tuning::of(path, &metadata, &device, &direct);
+    let mut facts = vec![below(&device), direct];
     facts.extend(polling(&storage));
     facts.extend(readahead(&storage));
-    facts.push(profile(path, &device));
+    facts.push(profile(&device, &tuning));
     Ok(facts)
 }
 
@@ -100,8 +103,42 @@ fn readahead(storage: &Storage) -> Option<Fact> {
     Some(Fact::good("readahead", found))
 }
 
-fn profile(path: &Path, device: &Device) -> Fact {
-    let advice = || format!("headwater tune {}", path.maybe_quote());
+/// What `headwater tune` can do for a place.
+enum Tuning {
+    /// The command that measures the device.
+    By(String),
+    /// Why it would store nothing.
+    No(&'static str),
+}
+
+impl Tuning {
+    fn of(path: &Path, metadata: &Metadata, device: &Device, direct: &Fact) -> Tuning {
+        match direct.verdict {
+            _ if device.nature == Nature::Memory => {
+                Tuning::No("there is no device below that could be measured")
+            }
+            Verdict::Good if device.key.is_none() => {
+                Tuning::No("the system does not tell by what the device is known again")
+            }
+            Verdict::Good => {
+                Tuning::By(format!("headwater tune {}", large_enough(path, metadata).maybe_quote()))
+            }
+            _ => Tuning::No("tune needs direct I/O in this place"),
+        }
+    }
+}
+
+/// The path itself, or the directory of a file that is too small to measure with.
+fn large_enough<'a>(path: &'a Path, metadata: &Metadata) -> &'a Path {
+    match path.parent() {
+        Some(parent) if metadata.is_file() && metadata.len() < SIZE_BYTES_MIN => {
+            if parent.as_os_str().is_empty() { Path::new(".") } else { parent }
+        }
+        _ => path,
+    }
+}
+
+fn profile(device: &Device, tuning: &Tuning) -> Fact {
     let Some(file) = Profiles::Default.path() else {
         let is_off = std::env::var_os("HEADWATER_PROFILES").is_some_and(|value| value == "off");
         let why =
@@ -115,13 +152,21 @@ fn profile(path: &Path, device: &Device) -> Fact {
                 let size = readable(setting.size_bytes);
                 Fact::good("profile", format!("measured: {} requests of {size} in flight", setting.depth))
             }
-            None => Fact::good("profile", "none: the defaults suit most devices").mended_by(advice()),
+            None => match tuning {
+                Tuning::By(command) => {
+                    Fact::good("profile", "none: the defaults suit most devices").mended_by(command)
+                }
+                Tuning::No(why) => Fact::good("profile", format!("none: {why}")),
+            },
         },
         Err(error) => Fact::limited(
             "profile",
             format!("{} cannot be used: {error}", file.maybe_quote()),
             "the defaults are used",
         )
-        .mended_by(format!("remove that file, then {}", advice())),
+        .mended_by(match tuning {
+            Tuning::By(command) => format!("remove that file, then {command}"),
+            Tuning::No(_) => "remove that file".to_owned(),
+        }),
     }
 }

@@ -73,8 +73,11 @@ pub(super) fn environment(command: &Command) -> Terms {
             "Where the file to measure with is made if none can be made in the current directory.",
         ));
     }
-    if has(command, "wide") {
-        terms.push(("COLUMNS", "How wide tables may be, in place of the width of the terminal."));
+    if has(command, "wide") || says_sentences(command) {
+        terms.push((
+            "COLUMNS",
+            "How wide tables and sentences may be, in place of the width of the terminal.",
+        ));
     }
     terms.push(("NO_COLOR", "If set, nothing is printed in colours."));
     terms
@@ -122,6 +125,11 @@ fn uses_engines(command: &Command) -> bool {
 fn uses_profiles(command: &Command) -> bool {
     let names = ["headwater tune", "headwater doctor"];
     uses_engines(command) || command.get_bin_name().is_some_and(|name| names.contains(&name))
+}
+
+fn says_sentences(command: &Command) -> bool {
+    let names = ["headwater stat", "headwater doctor", "headwater tune"];
+    command.get_bin_name().is_some_and(|name| names.contains(&name))
 }
 
 fn any_below(command: &Command, is_so: fn(&Command) -> bool) -> bool {

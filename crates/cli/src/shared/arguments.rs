@@ -3,6 +3,9 @@
 //! Owns: the options that configure an engine, and passing them on to a child process.
 //! Does not own: the commands' own options.
 
+use std::ffi::OsStr;
+
+use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
 use clap::{Args, ValueEnum};
 use headwater::testing::Limits;
 use headwater::{DriverKind, Engine, EngineBuilder, IoMode};
@@ -109,6 +112,41 @@ impl DriverChoice {
             DriverChoice::Threads => DriverKind::Threads,
         }
     }
+}
+
+/// Takes values by as many of their first letters as tell them apart, as GNU commands do: `--sparse=alw`.
+#[derive(Clone)]
+pub(crate) struct Shortened<Value: ValueEnum + Clone + Send + Sync + 'static>(EnumValueParser<Value>);
+
+/// The parser of an option with these values.
+pub(crate) fn shortened<Value: ValueEnum + Clone + Send + Sync + 'static>() -> Shortened<Value> {
+    Shortened(EnumValueParser::new())
+}
+
+impl<Value: ValueEnum + Clone + Send + Sync + 'static> TypedValueParser for Shortened<Value> {
+    type Value = Value;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<Value, clap::Error> {
+        let whole = value.to_str().and_then(only_with_prefix::<Value>);
+        self.0.parse_ref(command, argument, whole.as_deref().map_or(value, OsStr::new))
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        self.0.possible_values()
+    }
+}
+
+/// The name of the only value that begins so; what is a name itself, or begins none or several, is left to clap.
+fn only_with_prefix<Value: ValueEnum>(text: &str) -> Option<String> {
+    let names = Value::value_variants().iter().filter_map(Value::to_possible_value);
+    let mut names = names.map(|value| value.get_name().to_owned()).filter(|name| name.starts_with(text));
+    let name = names.next().filter(|_| !text.is_empty())?;
+    names.next().is_none().then_some(name)
 }
 
 /// The name of a value on the command line.

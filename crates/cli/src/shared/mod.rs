@@ -9,6 +9,7 @@ pub(crate) mod host;
 pub(crate) mod json_path;
 pub(crate) mod output;
 pub(crate) mod progress;
+pub(crate) mod prose;
 pub(crate) mod random;
 pub(crate) mod readahead;
 pub(crate) mod standard;

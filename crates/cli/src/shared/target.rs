@@ -213,7 +213,7 @@ pub(crate) fn require_room(bytes: u64, dir: &Path) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "no room: {} are needed in {}, {} are free; give a smaller --size or another --dir",
+        "no room: {} are needed in {}, {} are free; give a smaller --size or another directory",
         readable(needed_bytes),
         dir.maybe_quote(),
         readable(free_bytes),

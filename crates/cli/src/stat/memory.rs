@@ -6,6 +6,7 @@
 use std::process::ExitCode;
 
 use headwater::{Engine, MemoryBound, MemoryStats};
+use headwater_measure::{hanging, terminal_width};
 use serde::Serialize;
 
 use crate::shared::output::{self, JsonTo};
@@ -49,8 +50,13 @@ fn text(memory: &MemoryStats) -> String {
         _ => "that is all memory of the machine",
     };
     let (offered, taken) = (readable(memory.offered_bytes), readable(memory.taken_bytes));
-    format!(
-        "memory of an engine\n  could have  {possible} of {ceiling}\n  bound       {bound}\n  on offer    {offered} \
-         to the system, which has taken {taken} by itself\n"
-    )
+    let lines = [
+        ("could have", format!("{possible} of {ceiling}")),
+        ("bound", bound.to_owned()),
+        ("on offer", format!("{offered} to the system, which has taken {taken} by itself")),
+    ];
+    let width = terminal_width();
+    let lines = lines.iter().flat_map(|(name, text)| hanging(&format!("  {name:<12}"), text, width));
+    let lines = ["memory of an engine".to_owned()].into_iter().chain(lines);
+    lines.map(|line| line + "\n").collect()
 }

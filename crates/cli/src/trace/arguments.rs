@@ -108,8 +108,8 @@ Examples:
 pub(crate) const REPLAY_EXAMPLES: &str = "\
 Examples:
   headwater trace replay w92.oracleGeneral.bin --cache 256M,1G
-  headwater trace replay disk.csv --cache 64M --policy clock2q+ --json=out.json
-  headwater trace replay disk.csv --cache 64M --policy clock2q+ --readahead adaptive
+  headwater trace replay disk.csv --cache 64M --policy clock2q+ --json
+  headwater trace replay disk.csv --cache 64M --readahead adaptive
 
 The format oracle-general has records of 24 bytes, little-endian: time (4 bytes), object (8),
 size (4), next access (8). Each object counts as one page of 4 KiB, whatever its size, and each

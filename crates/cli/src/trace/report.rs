@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use headwater_measure::{Media, Shown, Table, Whose};
+use headwater_measure::{Media, Shown, Table, Whose, hanging, terminal_width};
 use os_display::Quotable;
 use serde::Serialize;
 
@@ -61,7 +61,8 @@ impl Report {
             rows: self.rows.iter().map(|line| (Whose::Peer, line.cells())).collect(),
             media: Media::Text,
         };
-        format!("{head}\n\n{}", table.text(shown))
+        let head: String = hanging("", &head, terminal_width()).into_iter().map(|line| line + "\n").collect();
+        format!("{head}\n{}", table.text(shown))
     }
 }
 

@@ -107,8 +107,11 @@ fn store_of(arguments: &TuneArguments) -> Result<Option<PathBuf>, String> {
 fn prepare(place: &Place, arguments: &TuneArguments) -> Result<Target, String> {
     let wanted = place.wanted(arguments.size, arguments.seconds)?;
     let target = Target::prepare(&wanted).map_err(|text| match place.kind {
-        Kind::Directory => format!("{text}; give a file to read instead, or another directory"),
-        Kind::File | Kind::BlockDevice => text,
+        // A --size that does not suit is told by itself what does.
+        Kind::Directory if !text.contains("--size") => {
+            format!("{text}; give a file to read instead, or another directory")
+        }
+        _ => text,
     })?;
     if target.bytes < SIZE_BYTES_MIN {
         let (path, size) = (place.path.maybe_quote(), readable(target.bytes));
@@ -137,7 +140,9 @@ fn keep(report: &mut Report, store: Option<&std::path::Path>, key: Option<&str>)
             stored::put(path, key, profile)?;
             report.stored_in = Some(path.display().to_string());
         }
-        (None, _) => report.notes.push("nothing was stored, as was asked for".to_owned()),
+        (None, _) => {
+            report.notes.push("nothing was stored, as --dry-run or HEADWATER_PROFILES=off says".to_owned())
+        }
         (Some(_), None) => {
             let text = "nothing was stored: the system does not tell by what the device is known again";
             report.notes.push(text.to_owned());

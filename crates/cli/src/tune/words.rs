@@ -4,7 +4,7 @@
 //! Does not own: the figures (report), the maps and their colours (map).
 
 use headwater::ReadaheadLimits;
-use headwater_measure::terminal_width;
+use headwater_measure::{hanging, terminal_width};
 use os_display::Quotable;
 
 use super::map::{Style, map};
@@ -14,19 +14,22 @@ use crate::shared::units::MIB;
 use crate::shared::units::readable;
 
 pub(super) fn text(report: &Report, style: Style) -> String {
-    let mut lines = head(report);
-    lines.extend(memory(&report.memory));
+    let width = terminal_width();
+    let folded = |text: &str| hanging("", text, width);
+    let mut lines: Vec<String> = head(report).iter().flat_map(|line| folded(line)).collect();
+    lines.extend(memory(&report.memory, width));
     for grid in report.grids() {
         lines.push(String::new());
-        lines.push(format!("{}, MiB/s by request size and requests in flight:", grid.title()));
-        lines.extend(map(grid, style, terminal_width()));
-        lines.push(chosen(grid));
+        lines.extend(folded(&format!("{}, MiB/s by request size and requests in flight:", grid.title())));
+        lines.extend(map(grid, style, width));
+        lines.extend(hanging("  ", &chosen(grid), width));
     }
     lines.extend(report.random.iter().flat_map(|grid| latency(&report.latency, grid.sizes_bytes[0])));
     lines.push(String::new());
-    lines.extend(report.sequential.as_ref().map(meaning));
-    lines.extend(report.notes.iter().map(|note| format!("note: {note}")));
+    lines.extend(report.sequential.iter().flat_map(|grid| folded(&meaning(grid))));
+    lines.extend(report.notes.iter().flat_map(|note| hanging("note: ", note, width)));
     lines.extend(report.stored_in.iter().map(|path| format!("stored in {}", path.maybe_quote())));
+    // To be copied, so it stays one line.
     lines.extend(report.grids().map(|grid| format!("the same with fio: {}", grid.chosen.fio)));
     lines.join("\n").trim_end().to_owned() + "\n"
 }
@@ -41,14 +44,14 @@ fn head(report: &Report) -> Vec<String> {
     vec![report.host.line(), format!("{what}; {}", words.join("; ")), String::new()]
 }
 
-fn memory(sweep: &Sweep) -> Vec<String> {
+fn memory(sweep: &Sweep, width: Option<usize>) -> Vec<String> {
     let highest = sweep.blocks.iter().map(|block| block.mib_per_s).fold(0.0, f64::max);
-    let mut lines = vec![format!(
-        "memory: /dev/zero to /dev/null through a buffer, {} for each block, MiB/s",
-        readable(sweep.total_bytes)
-    )];
+    let total = readable(sweep.total_bytes);
+    let head = format!("memory: /dev/zero to /dev/null through a buffer, {total} for each block, MiB/s");
+    let mut lines = hanging("", &head, width);
+    let room = width.map_or(BAR_COLUMNS, |width| width.saturating_sub(BAR_FRAME_COLUMNS)).min(BAR_COLUMNS);
     for block in &sweep.blocks {
-        let bar = "█".repeat((block.mib_per_s / highest * BAR_COLUMNS).round() as usize);
+        let bar = "█".repeat((block.mib_per_s / highest * room as f64).round() as usize);
         let mark = if block.bytes == sweep.best_bytes { "  best" } else { "" };
         let line = format!("  {:>9} {:>8.0}  {bar}{mark}", readable(block.bytes), block.mib_per_s);
         lines.push(line);
@@ -64,7 +67,7 @@ fn chosen(grid: &Grid) -> String {
         true => "the fastest".to_owned(),
         false => format!("{share:.1} % of the fastest ({})", grid.best.words()),
     };
-    format!("  chosen: {}, {memory} of memory with the device: {rate}, {against}", choice.setting.words())
+    format!("chosen: {}, {memory} of memory with the device: {rate}, {against}", choice.setting.words())
 }
 
 fn latency(latencies: &[Latency], size_bytes: u64) -> Vec<String> {
@@ -96,6 +99,10 @@ fn meaning(grid: &Grid) -> String {
     )
 }
 
-const BAR_COLUMNS: f64 = 40.0;
+/// The longest bar.
+const BAR_COLUMNS: usize = 40;
+
+/// Of the figures before a bar, and the mark of the best behind it.
+const BAR_FRAME_COLUMNS: usize = 28;
 
 const MEMORY_BYTES_DEFAULT: u64 = headwater::testing::Limits::MEMORY_BYTES_DEFAULT;

@@ -106,7 +106,7 @@ fn bytes_are_exact_on_every_file_system() {
         let (from, to) = paths(&scratch, length);
         for reflink in ["auto", "never"] {
             make_cold(&File::open(&from).unwrap()).unwrap();
-            let said = copy(&["--reflink", reflink, "--verify", "--sync", utf8(&from), utf8(&to)]);
+            let said = copy(&[&format!("--reflink={reflink}"), "--verify", "--sync", utf8(&from), utf8(&to)]);
             assert_pattern(&to, length);
             let memory = name == "tmpfs";
             let from_where = if memory { "no direct I/O" } else { "from their devices" };
@@ -147,7 +147,7 @@ fn holes_stay_holes() {
             let allocated =
                 |path: &Path| File::open(path).and_then(|file| file.sync_all()).map(|()| blocks(path));
             for reflink in ["never", "auto"] {
-                copy(&["--reflink", reflink, utf8(&from), utf8(&to)]);
+                copy(&[&format!("--reflink={reflink}"), utf8(&from), utf8(&to)]);
                 assert!(fs::read(&to).unwrap() == fs::read(&from).unwrap(), "{name}, {layout:?}");
                 let (ours, theirs) = (allocated(&to).unwrap(), allocated(&from).unwrap());
                 assert!(ours <= theirs + SLACK_BLOCKS, "{name}, {layout:?}: {ours} blocks of {theirs}");
@@ -259,13 +259,13 @@ fn reflinks() {
     let length = 80 << 20;
     PATTERN.write_file(&from, length).unwrap();
     for _ in 0..3 {
-        copy(&["--reflink", "always", utf8(&from), utf8(&to)]);
+        copy(&["--reflink=always", utf8(&from), utf8(&to)]);
         copy(&[utf8(&from), utf8(&mount.path().join("another"))]);
     }
     assert_pattern(&to, length);
     let scratch = scratch();
     let away = scratch.path().join("away");
-    let refused = run(&["cp", "--reflink", "always", utf8(&from), utf8(&away)]);
+    let refused = run(&["cp", "--reflink=always", utf8(&from), utf8(&away)]);
     assert_one_line(&refused, "its blocks cannot be shared with the source");
     assert!(names_in(scratch.path()).is_empty());
 }

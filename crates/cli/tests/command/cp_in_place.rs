@@ -69,8 +69,7 @@ fn a_directory_that_takes_no_file() {
         for folder_mode in [0o755, 0o555, 0o1777] {
             mode(&place.folder, folder_mode);
             let before = fs::metadata(&place.to).unwrap();
-            for options in [&[][..], &["--sync", "--verify"], &["--sparse", "never"], &["--reflink", "never"]]
-            {
+            for options in [&[][..], &["--sync", "--verify"], &["--sparse", "never"], &["--reflink=never"]] {
                 fs::write(&place.to, vec![b'o'; 100_000]).unwrap();
                 let output = place.copy_as_nobody(&[options, &[utf8(&place.from), utf8(&place.to)]].concat());
                 assert_copied(&output, &place.to, length, &format!("{folder_mode:o}, {options:?}"));

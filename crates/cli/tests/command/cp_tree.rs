@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use headwater_testkit::{ScratchDir, scratch_dirs, skip};
 
-use crate::{assert_one_line, copy_command, run, text, utf8};
+use crate::{assert_one_line, copy_command, headwater, run, text, utf8};
 
 /// Files of several sizes, an empty directory, links to a file, to a directory and to nothing, and a FIFO.
 fn make_tree(top: &Path) {
@@ -368,7 +368,55 @@ fn what_is_there_and_what_is_printed() {
             lines
         };
         assert_eq!(sorted(&ours.stdout, "/ours"), sorted(&theirs.stdout, "/gnu"));
+        // Siblings stand in any order.
+        for printed in [text(&ours.stdout), text(&theirs.stdout)] {
+            let sources: Vec<&str> =
+                printed.lines().map(|line| line.split('\'').nth(1).expect("a quoted source")).collect();
+            for (index, source) in sources.iter().enumerate().skip(1) {
+                let parent = utf8(Path::new(source).parent().unwrap());
+                assert!(sources[..index].contains(&parent), "{source} before its directory: {printed}");
+            }
+        }
     }
+}
+
+/// Goal: a new directory inherits its group as the directory around it says, unless permissions are kept; one that is given twice is copied
+/// once. Method: both commands, directories with and without setgid, and the trees that they leave.
+#[test]
+fn directories_as_gnu_makes_them() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let make = |name: &str, mode: u32| {
+        fs::create_dir(scratch.path().join(name)).unwrap();
+        fs::set_permissions(scratch.path().join(name), Permissions::from_mode(mode)).unwrap();
+    };
+    make("plain", 0o755);
+    make("inheriting", 0o2775);
+    fs::write(scratch.path().join("plain/file"), "file").unwrap();
+    let cases = [("-r", 0o755), ("-r", 0o2775), ("-rp", 0o755), ("-a", 0o755)];
+    for (index, (option, around)) in cases.into_iter().enumerate() {
+        let copied = |mut program: Command, name: &str| {
+            let to = format!("{name}-{index}");
+            make(&to, around);
+            program.args([option, "plain", "inheriting", "plain", &to]);
+            program.current_dir(scratch.path()).env("LC_ALL", "C");
+            (program.output().unwrap(), listing(&scratch.path().join(&to)))
+        };
+        let mut ours = headwater();
+        ours.arg("cp");
+        let (ours, ours_tree) = copied(ours, "ours");
+        let (theirs, their_tree) = copied(Command::new("cp"), "theirs");
+        assert_eq!(ours_tree, their_tree, "{option} into {around:o}");
+        assert_eq!(ours.status.code(), theirs.status.code());
+        assert!(text(&theirs.stderr).contains("more than once"), "{theirs:?}");
+        assert_eq!(text(&ours.stderr), "headwater: plain is given more than once, and was copied once\n");
+    }
+    let file = scratch.path().join("other/plain");
+    make("other", 0o755);
+    fs::write(&file, "other").unwrap();
+    make("to", 0o755);
+    let [plain, to] = ["plain", "to"].map(|name| scratch.path().join(name));
+    let refused = run(&["cp", "-r", utf8(&plain), utf8(&file), utf8(&to)]);
+    assert_one_line(&refused, "/to/plain: it is a directory");
 }
 
 /// Goal: of an option that is given twice the last counts, -n holds beside -f, and -f replaces a link that leads to itself.
@@ -390,6 +438,39 @@ fn options_as_gnu_takes_them() {
     assert!(copied(&["-f"], &looped).status.success());
     assert!(fs::symlink_metadata(&looped).unwrap().is_file());
     assert_eq!(fs::read(&looped).unwrap(), b"from");
+}
+
+/// Goal: the value of an option that may go without one stands behind `=`; a word that follows is a path, as for GNU cp; values may be
+/// shortened as far as they are told apart. Method: a source whose name is a value of the option, by both commands.
+#[test]
+fn values_as_gnu_takes_them() {
+    let scratch = ScratchDir::on_target().unwrap();
+    fs::write(scratch.path().join("never"), "from").unwrap();
+    let whole = [&["--reflink"][..], &["--reflink=auto"], &["--preserve"], &["--sparse", "never"]];
+    let shortened = [&["--reflink=n"][..], &["--sparse=alw"], &["--sparse", "n"], &["--preserve=mo,time"]];
+    for options in whole.into_iter().chain(shortened) {
+        let copied = |mut program: Command, to: &str| {
+            let output =
+                program.args(options).args(["never", to]).current_dir(scratch.path()).output().unwrap();
+            // What could not be copied leaves an empty file behind, or none.
+            (output, fs::read(scratch.path().join(to)).unwrap_or_default())
+        };
+        let ours = || {
+            let mut command = headwater();
+            command.arg("cp");
+            command
+        };
+        let (ours, ours_copy) = copied(ours(), "ours");
+        let (theirs, their_copy) = copied(Command::new("cp"), "theirs");
+        assert_eq!(
+            (ours.status.code(), ours_copy),
+            (theirs.status.code(), their_copy),
+            "{options:?} {ours:?}"
+        );
+    }
+    assert_one_line(&run(&["cp", "--reflink=", "a", "b"]), "--reflink");
+    assert_one_line(&run(&["cp", "--reflink=often", "a", "b"]), "often");
+    assert_one_line(&run(&["cp", "--sparse=a", "a", "b"]), "'a' for '--sparse <WHEN>'");
 }
 
 /// Goal: what GNU cp takes is taken: options between paths, shortened ones, `folder/.` as what is in the folder, streams, a source that is
@@ -443,7 +524,7 @@ fn links_to_directories_lead_nowhere() {
         fs::create_dir(directory).unwrap();
     }
     symlink(&outside, to.join("a")).unwrap();
-    assert_one_line(&run(&["cp", "-r", &format!("{}/.", utf8(&from)), utf8(&to)]), "it is no directory");
+    assert_one_line(&run(&["cp", "-r", &format!("{}/.", utf8(&from)), utf8(&to)]), "it is not a directory");
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
     assert!(to.join("none").exists(), "the rest is copied");
     // What is named as the destination may be one.

@@ -55,6 +55,33 @@ fn what_is_missing_is_found() {
     }
 }
 
+/// Goal: `tune` is advised where it finds something out, and with what it takes. Method: a file system in memory, for which it stores
+/// nothing; a file that is too small to measure with; its directory.
+#[test]
+fn tune_is_advised_where_it_helps() {
+    let profile_of = |path: &str| {
+        let mut command = headwater();
+        command.args(["doctor", "--json", path]).env("HEADWATER_PROFILES", "/nowhere/profiles.json");
+        let found = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+        fact(&found, "place", "profile").clone()
+    };
+    match tmpfs() {
+        Ok(directory) => {
+            let profile = profile_of(utf8(directory.path()));
+            assert_eq!(profile["mend"], Value::Null, "{profile}");
+            assert!(profile["found"].as_str().unwrap().contains("no device below"), "{profile}");
+        }
+        Err(reason) => headwater_testkit::skip(format!("tmpfs: {reason}")),
+    }
+    let scratch = ScratchDir::on_target().unwrap();
+    let file = scratch.path().join("file");
+    std::fs::write(&file, b"abc").unwrap();
+    let command = format!("headwater tune {}", utf8(scratch.path()));
+    for path in [file.as_path(), scratch.path()] {
+        assert_eq!(profile_of(utf8(path))["mend"], *command, "{}", path.display());
+    }
+}
+
 /// Goal: files, directories and devices are looked at; what is none of these is an error in one line.
 #[test]
 fn places() {

@@ -4,7 +4,7 @@ use crate::{assert_one_line, run, text, utf8};
 
 #[test]
 fn nonsense_gets_one_line() {
-    let cases: [(&[&str], &str); 30] = [
+    let cases: [(&[&str], &str); 36] = [
         (&["cat", "--memory", "1", "x"], "at least 3M"),
         (&["cat", "--memory", "9999999T", "x"], "9999999T"),
         (&["cat", "--memory", "much", "x"], "write it like 4M"),
@@ -35,10 +35,19 @@ fn nonsense_gets_one_line() {
         (&["bench", "nop", "--affinity", "3-1"], "a list of processors"),
         (&["bench", "nop", "--affinity", "1023"], "no processor 1023"),
         (&["bench", "nop", "--plot", "/nowhere/out.svg"], "No such file"),
+        (&["bench", "nop", "--affinity", "1023"], "to run on, only 0"),
+        (&["cat", "--queue-depth", "-1", "x"], "'-1' for '--queue-depth <N>': it must be from 1 to 4096"),
+        (&["bench", "scan", "--rounds", "1001"], "it must be from 1 to 1000"),
+        (&["stat", ""], "[FILE]...: an empty path names no file"),
+        (&["cp", "-v", "", "x"], "an empty path names no file"),
+        (&["tune", "--size", "1"], "--size 1 is too small to measure, it takes at least 1 MiB"),
     ];
     for (arguments, named) in cases {
         assert_one_line(&run(arguments), named);
     }
+    let no_room = run(&["tune", "--size", "1000T"]);
+    let said = text(&no_room.stderr);
+    assert_eq!(said.matches("give a").count(), 1, "one advice is enough: {said}");
 }
 
 #[test]
@@ -86,6 +95,8 @@ fn help_has_examples_and_no_escape_codes() {
         let output = run(arguments);
         assert!(output.status.success());
         let help = text(&output.stdout);
+        let fits = |line: &str| line.chars().count() <= 80 || line.starts_with("  headwater ");
+        assert!(help.lines().all(fits), "80 columns where there is no terminal: {help}");
         assert!(help.contains("Examples:\n  ") && help.contains("Usage: headwater"), "{help}");
         assert!(!help.contains('\x1b') && !help.contains("bench-row"), "{help}");
     }

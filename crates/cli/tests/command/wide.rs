@@ -70,6 +70,39 @@ fn tables_of_suites_fit() {
     }
 }
 
+/// Goal: at 60 and 80 columns sentences fold at the width of the terminal, at 200 they use it, and without a terminal nothing is folded;
+/// only paths and commands to copy are longer. Method: what a cold scan, stat, doctor and tune say.
+#[test]
+fn sentences_fold() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let (place, file) = (utf8(scratch.path()), scratch.path().join("file"));
+    fs::write(&file, vec![7; 1 << 20]).unwrap();
+    let commands: [&[&str]; 5] = [
+        &["stat", utf8(&file)],
+        &["stat", "--memory"],
+        &["doctor", place],
+        &["tune", "--dry-run", "--seconds", "1", place],
+        &["bench", "scan", "--size", "1M", "--rounds", "1", "--dir", place],
+    ];
+    for arguments in commands {
+        let lines = |columns: Option<&str>| -> Vec<String> {
+            let mut command = headwater();
+            command.args(arguments).env_remove("COLUMNS");
+            columns.map(|columns| command.env("COLUMNS", columns));
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "{}", text(&output.stderr));
+            let is_to_copy = |line: &&str| line.contains("fio --name") || line.contains(place);
+            text(&output.stdout).lines().filter(|line| !is_to_copy(line)).map(str::to_owned).collect()
+        };
+        for columns in [60, 80, 200] {
+            let found = lines(Some(&columns.to_string()));
+            assert!(widest(&found) <= columns, "{arguments:?} in {columns}: {found:#?}");
+        }
+        assert!(widest(&lines(Some("60"))) > 40, "{arguments:?}");
+        assert!(lines(Some("200")).len() <= lines(Some("60")).len(), "{arguments:?}");
+    }
+}
+
 /// Goal: the same of a replay, whose columns are all numbers.
 #[test]
 fn tables_of_replays_fit() {

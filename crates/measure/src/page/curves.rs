@@ -84,9 +84,7 @@ fn plotted(curves: &Curves, axes: &Axes) -> Markup {
             @for (index, curve) in curves.curves.iter().enumerate() {
                 path class=(style_of(index)) d=(path(curve, axes)) {}
             }
-            @for (index, y) in letters(curves, axes) {
-                text .letter x=(number(RIGHT + 12.0)) y=(number(y + 6.0)) { (letter(index)) }
-            }
+            (letters(ends(curves, axes)))
     }
 }
 
@@ -116,23 +114,43 @@ fn path(curve: &Curve, axes: &Axes) -> String {
     path
 }
 
-/// Where the letter of each curve stands beside its end: not upon another.
-fn letters(curves: &Curves, axes: &Axes) -> Vec<(usize, f64)> {
-    let end = |curve: &Curve| curve.points.iter().rfind(|(share, value)| is_drawn(*share, *value)).copied();
-    let ends = curves.curves.iter().enumerate();
-    let ends: Vec<(usize, f64)> =
-        ends.filter_map(|(index, curve)| Some((index, axes.y(end(curve)?.1)))).collect();
-    apart(ends)
+/// Curves and where they end.
+fn ends(curves: &Curves, axes: &Axes) -> Vec<End> {
+    let end = |(index, curve): (usize, &Curve)| {
+        let (share, value) = curve.points.iter().rfind(|(share, value)| is_drawn(*share, *value)).copied()?;
+        Some(End { index, x: axes.x(share), y: axes.y(value) })
+    };
+    curves.curves.iter().enumerate().filter_map(end).collect()
 }
 
-/// Letters and their heights, moved so far that each has room.
-pub(super) fn apart(mut ends: Vec<(usize, f64)>) -> Vec<(usize, f64)> {
-    ends.sort_by(|left, right| left.1.total_cmp(&right.1));
-    for index in 1..ends.len() {
-        ends[index].1 = ends[index].1.max(ends[index - 1].1 + LETTER_HEIGHT);
+/// Where a curve, or a line, ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End {
+    pub(super) index: usize,
+    pub(super) x: f64,
+    pub(super) y: f64,
+}
+
+/// The letters beside the drawing, and a thin line from each to the end that it names.
+pub(super) fn letters(ends: Vec<End>) -> Markup {
+    html! {
+        @for (End { index, x, y }, letter_y) in apart(ends) {
+            path class={ "leader " (colour_of(index)) }
+                d={ "M" (number(x)) " " (number(y)) "H" (RIGHT) "L" (number(RIGHT + LEADER_WIDTH)) " " (number(letter_y)) } {}
+            text .letter x=(number(RIGHT + LEADER_WIDTH + 4.0)) y=(number(letter_y + 6.0)) { (letter(index)) }
+        }
     }
-    let over = ends.last().map_or(0.0, |(_, y)| (y - BOTTOM).max(0.0));
-    ends.iter().map(|&(index, y)| (index, y - over)).collect()
+}
+
+/// Ends from top to bottom, and the heights of their letters, which are moved so far that each has room.
+fn apart(mut ends: Vec<End>) -> Vec<(End, f64)> {
+    ends.sort_by(|left, right| left.y.total_cmp(&right.y));
+    let mut heights: Vec<f64> = ends.iter().map(|end| end.y).collect();
+    for index in 1..heights.len() {
+        heights[index] = heights[index].max(heights[index - 1] + LETTER_HEIGHT);
+    }
+    let over = heights.last().map_or(0.0, |y| (y - BOTTOM).max(0.0));
+    ends.into_iter().zip(heights).map(|(end, y)| (end, y - over)).collect()
 }
 
 /// Which shares and which values are in the drawing.
@@ -209,7 +227,11 @@ const SHARE_ERROR: f64 = 1e-9;
 /// The classes of a curve: colours begin anew after six, with another dash.
 pub(super) fn style_of(index: usize) -> String {
     let again = if index / COLOURS % 2 == 1 { " again" } else { "" };
-    format!("curve c{}{again}", index % COLOURS)
+    format!("curve {}{again}", colour_of(index))
+}
+
+fn colour_of(index: usize) -> String {
+    format!("c{}", index % COLOURS)
 }
 
 /// How many colours there are.
@@ -223,12 +245,14 @@ pub(super) const RIGHT: f64 = 656.0;
 pub(super) const TOP: f64 = 16.0;
 pub(super) const BOTTOM: f64 = 410.0;
 const LETTER_HEIGHT: f64 = 26.0;
+/// Between an end and its letter, so that lines to letters which were moved far are told apart.
+const LEADER_WIDTH: f64 = 28.0;
 pub(super) const KEY_HEIGHT: f64 = 26.0;
 
 /// Colours that are told apart with every kind of colour vision (Okabe and Ito, 2008), and a dash for each.
 pub(super) const STANDALONE_STYLE: &str = "text{font:17px sans-serif;fill:#222}.grid{stroke:#ddd}.curve{fill:none;stroke-width:2}\
     .c0{stroke:#0072b2}.c1{stroke:#d55e00;stroke-dasharray:8 3}.c2{stroke:#009e73;stroke-dasharray:2 3}\
-    .c3{stroke:#cc79a7;stroke-dasharray:12 4}.c4{stroke:#e69f00;stroke-dasharray:6 2 2 2}.c5{stroke:#56b4e9}.again{stroke-dasharray:16 3 2 3 2 3}.error{stroke-width:1.2;stroke-dasharray:none}";
+    .c3{stroke:#cc79a7;stroke-dasharray:12 4}.c4{stroke:#e69f00;stroke-dasharray:6 2 2 2}.c5{stroke:#56b4e9}.again{stroke-dasharray:16 3 2 3 2 3}.error{stroke-width:1.2;stroke-dasharray:none}.leader{fill:none;stroke-width:1;stroke-dasharray:none}";
 
 #[cfg(test)]
 mod tests {
@@ -272,17 +296,23 @@ mod tests {
         }
     }
 
-    /// Goal: letters of curves that end together do not cover each other.
+    /// Goal: letters of curves that end together do not cover each other, and each has a line from its curve's end.
     #[test]
     fn letters_have_room() {
         let same: &[(f64, f64)] = &[(0.5, 1.0), (0.9, 1.0)];
         let curves = curves(&[same, same, same]);
-        let letters = letters(&curves, &Axes::around(&curves).unwrap());
+        let axes = Axes::around(&curves).unwrap();
+        let letters = apart(ends(&curves, &axes));
         assert_eq!(letters.len(), 3);
         for pair in letters.windows(2) {
             assert!(pair[1].1 - pair[0].1 >= LETTER_HEIGHT - 1e-6, "{letters:?}");
         }
         assert!(letters.iter().all(|(_, y)| *y <= BOTTOM + 1e-6), "{letters:?}");
+        let text = chart(&curves, "x").into_string();
+        for (End { x, y, .. }, letter_y) in letters {
+            let line = format!("M{} {}H{RIGHT}L684.0 {}", number(x), number(y), number(letter_y));
+            assert!(text.contains(&line), "{line} in {text}");
+        }
     }
 
     #[test]

@@ -12,8 +12,8 @@ use std::fmt::Write;
 use maud::{Markup, html};
 
 use super::curves::{
-    BOTTOM, HEIGHT, KEY_HEIGHT, LEFT, RIGHT, STANDALONE_STYLE, TOP, WIDTH, apart, letter, number, sample,
-    style_of,
+    BOTTOM, End, HEIGHT, KEY_HEIGHT, LEFT, RIGHT, STANDALONE_STYLE, TOP, WIDTH, letter, letters, number,
+    sample, style_of,
 };
 use super::{figure, whose_class};
 use crate::row::Better;
@@ -91,9 +91,7 @@ fn plotted(lines: &Lines) -> Markup {
             path class=(style_of(index)) d=(path(line, &axes)) {}
             path class={ (style_of(index)) " error" } d=(whiskers(line, &axes)) {}
         }
-        @for (index, y) in apart(ends(lines, &axes)) {
-            text .letter x=(number(RIGHT + 12.0)) y=(number(y + 6.0)) { (letter(index)) }
-        }
+        (letters(ends(lines, &axes)))
     }
 }
 
@@ -155,9 +153,13 @@ fn has_spread(line: &Line) -> bool {
 }
 
 /// Lines and where they end.
-fn ends(lines: &Lines, axes: &Axes) -> Vec<(usize, f64)> {
-    let end = |line: &Line| Some(axes.y(line.points.iter().rev().flatten().next()?.0));
-    lines.lines.iter().enumerate().filter_map(|(index, line)| Some((index, end(line)?))).collect()
+fn ends(lines: &Lines, axes: &Axes) -> Vec<End> {
+    let end = |(index, line): (usize, &Line)| {
+        let mut points = line.points.iter().enumerate().rev();
+        let (step, value) = points.find_map(|(step, point)| Some((step, point.as_ref()?.0)))?;
+        Some(End { index, x: axes.x(step), y: axes.y(value) })
+    };
+    lines.lines.iter().enumerate().filter_map(end).collect()
 }
 
 struct Axes {

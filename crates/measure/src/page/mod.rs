@@ -211,6 +211,25 @@ mod tests {
         assert_eq!(serde_json::from_str::<serde_json::Value>(inner).unwrap(), before);
     }
 
+    /// Goal: on paper nothing that stands above something else is the last of its page, and what is short stays together.
+    #[test]
+    fn printed_heads_stay_with_what_follows() {
+        let print = STYLE.split_once("@media print {").unwrap().1;
+        let named = |rule: &str| {
+            let (selectors, _) = print.split_once(rule).unwrap();
+            let selectors = selectors.rsplit('\n').next().unwrap().trim_end_matches([' ', '{']);
+            selectors.split(',').map(str::trim).collect::<Vec<_>>()
+        };
+        let heads = named("break-after: avoid");
+        for head in ["h2", "h3", "figcaption", "caption", ".question", ".answer", ".methods dt"] {
+            assert!(heads.contains(&head), "{head} in {heads:?}");
+        }
+        let whole = named("break-inside: avoid");
+        for part in ["figure", ".scroll", "tr", ".methods dd"] {
+            assert!(whole.contains(&part), "{part} in {whole:?}");
+        }
+    }
+
     #[test]
     fn figures_have_three_digits() {
         let cases = [(0.0, "0"), (0.0042, "0.0042"), (0.021, "0.021"), (0.9996, "1.00"), (9.996, "10.0")];

@@ -9,36 +9,38 @@ use super::{figure, whose_class};
 use crate::row::Whose;
 use crate::section::{HeatMap, Table};
 
+/// On a narrow screen the rows are folded: each cell stands below its head. The roles say still what they are.
 pub(super) fn table(table: &Table, id: &str) -> Markup {
+    let is_many = table.columns.len() > FEW_COLUMNS;
     html! {
         (scrolling(id, html! {
-            table {
+            table .folding .many[is_many] role="table" {
                 caption id={ (id) "-caption" } { span .words { (table.caption) } }
-                thead {
-                    tr {
+                thead role="rowgroup" {
+                    tr role="row" {
                         @for (index, column) in table.columns.iter().enumerate() {
-                            th scope="col" .of-numbers[is_of_numbers(table, index)] { (column) }
+                            th scope="col" role="columnheader" .of-numbers[is_of_numbers(table, index)] { (column) }
                         }
                     }
                 }
-                tbody {
-                    @for (whose, cells) in &table.rows { (row(*whose, cells)) }
+                tbody role="rowgroup" {
+                    @for (whose, cells) in &table.rows { (row(*whose, cells, &table.columns)) }
                 }
             }
         }))
     }
 }
 
-fn row(whose: Whose, cells: &[String]) -> Markup {
+fn row(whose: Whose, cells: &[String], heads: &[String]) -> Markup {
     let (name, values) = cells.split_first().map_or(("", cells), |(name, values)| (name.as_str(), values));
     html! {
-        tr .(whose_class(whose)) {
-            th scope="row" {
+        tr .(whose_class(whose)) role="row" {
+            th scope="row" role="rowheader" {
                 (name)
                 @if whose == Whose::Limit { " " span .tag { "limit" } }
             }
-            @for value in values {
-                @if is_number(value) { td .number { (value) } } @else { td { (value) } }
+            @for (value, head) in values.iter().zip(heads.iter().skip(1)) {
+                td .number[is_number(value)] role="cell" data-head=(head) { (value) }
             }
         }
     }
@@ -49,11 +51,17 @@ pub(super) fn heat_map(map: &HeatMap, id: &str) -> Markup {
     let (down, settings_down) = &map.down;
     let values = || map.cells.iter().flatten().flatten().copied().filter(|value| value.is_finite());
     let full = values().fold(0.0, f64::max);
+    let has_gaps = map.cells.iter().flatten().any(Option::is_none);
     html! {
         (scrolling(id, html! {
             table .heat {
                 caption id={ (id) "-caption" } {
-                    span .words { (map.caption) ", " (map.unit) span .better { " – the stronger the shade the more" } }
+                    span .words {
+                        (map.caption) ", " (map.unit)
+                        span .better {
+                            " – the stronger the shade the more" @if has_gaps { "; ·\u{a0}was not measured" }
+                        }
+                    }
                 }
                 thead {
                     tr {
@@ -83,7 +91,7 @@ fn shaded(value: Option<f64>, full: f64, is_chosen: bool) -> Markup {
         td .number .chosen[is_chosen] style={ "--share:" (format!("{share:.3}")) } {
             @match value {
                 Some(value) => (figure(value)),
-                None => span .remark { "not measured" },
+                None => span .remark { "·" },
             }
             @if is_chosen { " " span .tag { "chosen" } }
         }
@@ -96,6 +104,9 @@ fn scrolling(id: &str, table: Markup) -> Markup {
         div .scroll id=(id) role="region" tabindex="0" aria-labelledby={ (id) "-caption" } { (table) }
     }
 }
+
+/// As many columns as a tablet shows beside each other.
+const FEW_COLUMNS: usize = 7;
 
 /// Whether the head of a column stands above figures: to their right edge.
 fn is_of_numbers(table: &Table, column: usize) -> bool {
@@ -127,8 +138,15 @@ mod tests {
             chosen: Some((1, 1)),
         };
         let text = heat_map(&map, "x").into_string();
-        for part in ["--share:0.250", "--share:0.500", "--share:1.000", "not measured", "1 MiB", "in flight"]
-        {
+        let parts = [
+            "--share:0.250",
+            "--share:0.500",
+            "--share:1.000",
+            "·\u{a0}was not measured",
+            "1 MiB",
+            "in flight",
+        ];
+        for part in parts {
             assert!(text.contains(part), "{part} in {text}");
         }
         assert!(text.contains("1000 <span class=\"tag\">chosen</span>"), "{text}");
@@ -147,9 +165,12 @@ mod tests {
             media: Media::Both,
         };
         let text = super::table(&table, "x").into_string();
-        let of_numbers =
-            |head: &str| text.contains(&format!("<th class=\"of-numbers\" scope=\"col\">{head}<"));
+        let of_numbers = |head: &str| {
+            text.contains(&format!("<th class=\"of-numbers\" scope=\"col\" role=\"columnheader\">{head}<"))
+        };
         assert_eq!(["arm", "mode", "MiB/s", "spread"].map(of_numbers), [false, false, true, true], "{text}");
+        // Where rows are folded, a cell says itself what its head is.
+        assert!(text.contains("data-head=\"MiB/s\">12<"), "{text}");
     }
 
     #[test]

@@ -71,6 +71,19 @@ pub(crate) fn check_shown(root: &str, guide: &str) -> Vec<Finding> {
     hidden.map(|name| Finding::new("crates/engine/src/lib.rs", 1, message(name))).collect()
 }
 
+/// Lines that rustdoc hides in an example: a forge shows them as text, and a newcomer copies them.
+pub(crate) fn check_examples(path: &str, text: &str) -> Vec<Finding> {
+    let (mut findings, mut in_rust) = (Vec::new(), false);
+    for (line, content) in (1..).zip(text.lines()) {
+        if let Some(language) = content.strip_prefix("```") {
+            in_rust = language.starts_with("rust");
+        } else if in_rust && (content == "#" || content.starts_with("# ")) {
+            findings.push(Finding::new(path, line, "a hidden line of an example; show it".to_owned()));
+        }
+    }
+    findings
+}
+
 /// Put together from halves, so that this file does not hold them.
 fn foreign_words() -> Vec<String> {
     let halves = [
@@ -107,6 +120,14 @@ mod tests {
             assert_eq!(findings[0].line, 2);
         }
         assert_eq!(check_words("a.md", "a framework/test and an agent of change"), Vec::new());
+    }
+
+    #[test]
+    fn hidden_lines_of_examples_are_found() {
+        let text =
+            "# Title\n```sh\n# shell\n```\n```rust,no_run\n#[test]\n# hidden\nshown();\n```\n# After\n";
+        let lines: Vec<usize> = check_examples("a.md", text).iter().map(|finding| finding.line).collect();
+        assert_eq!(lines, [7]);
     }
 
     #[test]

@@ -94,6 +94,12 @@ fn public_names_are_shown_in_the_guide() {
 }
 
 #[test]
+fn examples_of_the_readme_are_whole() {
+    let text = fs::read_to_string(repository::root().join("README.md")).expect("it is there");
+    report(documents::check_examples("README.md", &text).into_iter());
+}
+
+#[test]
 fn local_files_keep_in_their_thread_what_they_return() {
     report(
         crates()

@@ -32,7 +32,7 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   headwater bench alignment                    a file of 256 MiB, made here
   headwater bench alignment --dir /mnt/nvme --ops 10000 --rounds 5
-  headwater bench alignment --file big.log --json=out.json --html=report.html
+  headwater bench alignment --file big.log --html=report.html
 
 What has to be aligned, where does it fail (EINVAL), and what does it cost? Each row reads or writes at random places, one
 request at a time:

@@ -50,8 +50,10 @@ Examples:
   headwater bench cat                          4 GiB cold and 1 GiB warm, made here
   headwater bench cat --dir /mnt/nvme --size 8G --warm 2G --rounds 5
   headwater bench cat --file big.log --html=report.html
-  headwater bench cat --also 'pv -q {}' --also 'busybox cat {}' --warmup 1 --rounds 10
-  headwater bench cat --also 'sh -c \"tac | tac\"' --export-json times.json
+  headwater bench cat --also 'pv -q {}' --also 'busybox cat {}'
+  headwater bench cat --also 'pv -q {}' --warmup 1 --rounds 10
+  headwater bench cat --rounds 10 --export-json times.json
+  headwater bench cat --also 'sh -c \"tac | tac\"'
 
 Seven steps to a cat that is fast, each on top of the one before:
   cat1   reads and writes a byte at a time (256 KiB of the file only)

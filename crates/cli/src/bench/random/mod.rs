@@ -360,7 +360,7 @@ impl Contest<'_> {
             ("seconds", json!(seconds)),
             ("fio", json!(fio)),
         ]);
-        Report { tail: vec![format!("the device's limit: {}", fio[1])], rows, skipped, ..report }
+        Report { commands: vec![format!("the device's limit: {}", fio[1])], rows, skipped, ..report }
     }
 
     fn rows(&self, outcomes: &[Outcome]) -> Vec<Row> {

@@ -162,7 +162,7 @@ impl Scan<'_> {
         let file = json!({"path": path, "bytes": target.bytes, "made_for_this": target.is_made});
         let mut report = suite::report(&host, &target.path, head, facts, section);
         report.fields.extend([("file", file), ("rounds", json!(rounds)), ("fio", json!(fio))]);
-        Report { tail: vec![format!("the device's limit: {fio}")], rows, skipped, ..report }
+        Report { commands: vec![format!("the device's limit: {fio}")], rows, skipped, ..report }
     }
 
     fn row(&self, outcome: &Outcome) -> Row {
@@ -315,6 +315,6 @@ fn methods(file: &FioFile, rounds: u32, limit: &str) -> Vec<How> {
             "headwater's reader as it comes: zero-copy looks at the frames themselves, copying reads into a buffer of \
              1 MiB, polled asks the device instead of waiting for its interrupts.",
         ),
-        How::new("The device's limit", "32 requests of 1 MiB in flight, and nobody looks at the bytes.").fio(limit),
+        How::new("The device's limit", "32 requests of 1 MiB in flight, whose bytes are not looked at.").fio(limit),
     ]
 }

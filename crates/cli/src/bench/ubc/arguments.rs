@@ -47,4 +47,4 @@ The columns are ways to read and write:
   O_DIRECT     around the page cache, 1 MiB at a time
   headwater    read_at and write_at, 1 MiB at a time; the raw file by its reader
   view         headwater's pages themselves, pinned; the raw file as its reader lends it
-  device       the ring alone: 32 direct requests of 1 MiB in flight, nobody looks at the bytes";
+  device       the ring alone: 32 direct requests of 1 MiB in flight, whose bytes are not looked at";
