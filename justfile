@@ -127,6 +127,11 @@ soak-children children="10000":
 swarm time="10m":
     TMPDIR=/dev/shm HEADWATER_SOAK_SECONDS={{time}} cargo test -p headwater --test swarm -- --nocapture
 
+# Faults put into a copy of the last commit, one at a time, which test finds each and how fast, with a table at the end: `just mutations`, `just mutations append-at-a-stale-end`. An hour or two on two processors; goes on where it was stopped.
+[group('prove')]
+mutations *names:
+    crates/testkit/mutations/run {{names}}
+
 # Rings to which the kernel does all that a kernel may do, below the engine and below single requests: `just storms 10m` takes twice as long.
 [group('prove')]
 storms time="10m":

@@ -468,6 +468,38 @@ fn every_call_in_every_state_equals_the_model() {
     }
 }
 
+/// Goal: F3: an optimistic read that a change of the bytes overlaps finds that out, also where the frame is in the same state again.
+/// Method: in every state in which such a read begins, each way on which other bytes come, without any that the state forbids.
+#[test]
+#[cfg_attr(miri, ignore)] // thousands of states
+fn every_change_of_the_bytes_has_a_version() {
+    let mut tried = [0; 5];
+    for (model, path) in explore().into_iter().filter(|(model, _)| model.is_readable() && model.pins == 0) {
+        let (write, load) = (
+            [Call::BeginWrite(model.identity, READS[1]), Call::EndWrite],
+            [Call::BeginLoad(model.identity, LoadKind::Demand), Call::CompleteLoad],
+        );
+        let install = [Call::Install(model.identity)];
+        let after = |leaves, enters: &[Call]| [&[leaves], enters].concat();
+        let ways = [
+            write.to_vec(),
+            after(Call::Invalidate, &install),
+            after(Call::Invalidate, &load),
+            after(Call::Evict, &install),
+            after(Call::Evict, &load),
+        ];
+        let is_clean = model.state == State::Resident;
+        for (way, tried) in ways.iter().zip(&mut tried).filter(|(way, _)| is_clean || way[0] != Call::Evict) {
+            let (frame, (file, page)) = (frame_after(&path), IDENTITIES[model.identity]);
+            let Some(version) = frame.begin_optimistic_read(file, page) else { continue };
+            way.iter().for_each(|call| _ = call.make(&frame));
+            assert!(!frame.is_unchanged(version), "{way:?} after {path:?}");
+            *tried += 1;
+        }
+    }
+    assert!(tried.iter().all(|tried| *tried > 0), "{tried:?}");
+}
+
 /// Goal: a call that the state forbids panics and changes nothing. Method: every such call in every state that differs
 /// in more than what a frame remembers of the past.
 #[test]

@@ -190,6 +190,33 @@ fn each_handle_is_told_once() {
     bench.rig.assert_idle();
 }
 
+/// Goal: a failure is reported by one write through each handle that was open then, which writes nothing; the next write goes through, and
+/// so does the first one of a handle that has reported it by a sync. Method: writes by a thread, by a task and at the end, on a device
+/// that is well again.
+#[test]
+fn one_write_of_each_handle_reports_a_failure() {
+    let bench = Bench::new(12);
+    let handles = [(); 4].map(|()| bench.open("a"));
+    handles.iter().for_each(|file| file.write_all_at(&[7; 400], 0).unwrap());
+    bench.break_from(0);
+    assert_eq!(handles[0].flush().unwrap_err().raw_os_error(), Some(EIO));
+    bench.heal();
+    let write = |place: usize| match (&handles[place], place) {
+        (file, 1) => block_on(file.write_all_at_async(vec![1; 100], 100)),
+        (file, 3) => file.append(&[3; 100]).map(drop),
+        (file, _) => file.write_all_at(&[place as u8; 100], place as u64 * 100),
+    };
+    for place in [3, 2, 1] {
+        assert_eq!(write(place).unwrap_err().raw_os_error(), Some(EIO), "{place}");
+        assert_eq!(handles[0].len().unwrap(), 400 + if place < 3 { 100 } else { 0 });
+        write(place).unwrap();
+    }
+    write(0).unwrap();
+    handles[0].sync_data().unwrap();
+    let written = [0, 1, 2, 7, 3].map(|byte| [byte; 100]);
+    bench.check_disk("a", &written.concat());
+}
+
 /// Goal: after a sync that failed no sync of that file succeeds, through whatever handle; reading, writing and other files go
 /// on.
 #[test]

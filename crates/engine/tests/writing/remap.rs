@@ -170,6 +170,35 @@ fn copies_share_extents() {
     }
 }
 
+/// Goal: a copy that shares extents has what was last written to its source, of which the device has the bytes from before. Method: a
+/// part that is written again and not synced, whole pages, copied by a thread and by a task.
+#[test]
+fn shared_extents_have_what_was_just_written() {
+    for (kind, directory) in sharing_file_systems() {
+        for driver in drivers(8).into_iter().filter(|driver| !matches!(driver, DriverKind::Sim(_))) {
+            let rig = Rig::new(driver);
+            let (path, copy) = (directory.path().join("from"), directory.path().join("to"));
+            let (file, other, mut bytes) = (create(&rig, &path), create(&rig, &copy), pattern(1 << 20));
+            for is_async in [false, true] {
+                file.write_all_at(&bytes, 0).unwrap();
+                file.sync_all().unwrap();
+                bytes[100_000..300_000].fill(1 + u8::from(is_async));
+                file.write_all_at(&bytes[100_000..300_000], 100_000).unwrap();
+                let copied = match is_async {
+                    true => block_on(file.copy_range_to_async(.., &other, 0)),
+                    false => file.copy_range_to(.., &other, 0),
+                };
+                assert_eq!(copied.unwrap(), 1 << 20);
+                assert!(other.view(0, 1 << 20).unwrap() == bytes[..], "{} on {kind:?}", rig.name());
+                other.sync_all().unwrap();
+                assert!(std::fs::read(&copy).unwrap() == bytes, "{} on {kind:?}", rig.name());
+            }
+            drop((file, other));
+            rig.assert_idle();
+        }
+    }
+}
+
 /// Goal: what copies that share extents make a file longer by is never zeros for a reader that finds the new length, neither at once nor
 /// later. Method: a thread that views the end of the file again and again.
 #[test]

@@ -17,6 +17,7 @@ mod edges;
 mod links;
 mod local_files;
 mod module_docs;
+mod mutations;
 mod publishing;
 mod repository;
 mod rooms;
@@ -157,6 +158,20 @@ fn the_architecture_gives_every_crate_and_dependency_its_reason() {
     let text =
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("ARCHITECTURE.md is missing: {error}"));
     report(crates().iter().flat_map(|krate| documents::check_architecture(&text, &krate.manifest)));
+}
+
+#[test]
+fn faults_put_in_by_hand_still_fit_the_code() {
+    let files = tracked_text_files();
+    let (script, root) = (format!("{}run", mutations::FOLDER), repository::root());
+    let script = &files.iter().find(|(path, _)| *path == script).expect("the script is beside the patches").1;
+    let is_patch = |path: &str| path.starts_with(mutations::FOLDER) && path.ends_with(".patch");
+    let patches: Vec<_> = files.iter().filter(|(path, _)| is_patch(path)).collect();
+    assert!(!patches.is_empty(), "there are no patches in {}", mutations::FOLDER);
+    report(patches.into_iter().flat_map(|(path, patch)| {
+        let applies = mutations::check_applies(&root, path, patch);
+        mutations::check(path, patch, script).into_iter().chain(applies)
+    }));
 }
 
 /// `io` holds all the unsafe code there is; the benchmarks call competitors and the kernel in ways nobody ships.

@@ -195,6 +195,26 @@ mod tests {
         assert_idle(&arena);
     }
 
+    /// Goal: a clone of pages, or of one, has pins of its own: what the original had stays when that has gone, and leaves with the clone;
+    /// a clone that would have too many pins has none. Method: all that can be evicted is, in between.
+    #[test]
+    fn a_clone_has_pins_of_its_own() {
+        let (arena, cache, file) = bench();
+        load(&arena, &file, 0..5).unwrap();
+        let (page, pages) = (pin(&file, 0).unwrap().into_owned(&file), run(&file, 1..4));
+        let (page_again, pages_again) = (page.try_clone(2).unwrap(), pages.try_clone(2).unwrap());
+        assert!(page.try_clone(2).is_none() && pages.try_clone(2).is_none(), "each page has two pins");
+        drop((page, pages));
+        assert_eq!(cache.evict(10, &mut Vec::new()), 1, "the one page that nothing holds");
+        load(&arena, &file, 5..7).unwrap();
+        let every_page: Vec<u8> = pages_again.slices().flatten().copied().step_by(PAGE_BYTES).collect();
+        assert_eq!((page_again[9], every_page), (0, vec![1, 2, 3]));
+        drop((page_again, pages_again));
+        assert_eq!(cache.evict(10, &mut Vec::new()), 6);
+        drop((file, cache));
+        assert_idle(&arena);
+    }
+
     /// Goal: a run in one piece is recognised, with its chunk.
     #[test]
     fn one_piece() {
