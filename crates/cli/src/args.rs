@@ -103,12 +103,15 @@ pub(crate) fn parse() -> Result<Command, ExitCode> {
     let first = std::env::args_os().nth(1).unwrap_or_default();
     let parsed = match first.to_str() {
         Some("bench-row" | "cp-guard") => Internal::try_parse().map(Command::Internal),
-        _ => shown(definition(), help_columns())
-            .try_get_matches()
-            .and_then(|matches| Arguments::from_arg_matches(&matches))
-            .map(|arguments| arguments.command),
+        _ => understood(std::env::args_os()),
     };
     parsed.map_err(|error| answer(&error))
+}
+
+/// The command of a line, the name of the program first.
+fn understood(line: impl IntoIterator<Item = OsString>) -> Result<Command, clap::Error> {
+    let matches = shown(definition(), help_columns()).try_get_matches_from(line)?;
+    Arguments::from_arg_matches(&matches).map(|arguments| arguments.command)
 }
 
 /// The definition for a command line: examples and notes of the help fit the terminal, as clap has the options do, and a negative number

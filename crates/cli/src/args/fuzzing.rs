@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::{Command as Definition, Parser};
 
-use super::{Arguments, Command, definition, is_help, usage_error};
+use super::{Arguments, Command, definition, is_help, understood, usage_error};
 
 /// The answer to a command line.
 pub enum Answer {
@@ -21,8 +21,8 @@ pub enum Answer {
 /// # Panics
 /// If the memory, driver and queue depth of a command are not the same when they are passed on to a child process.
 pub fn answer_to(line: &[OsString]) -> Answer {
-    match Arguments::try_parse_from(line) {
-        Ok(Arguments { command }) => {
+    match understood(line.iter().cloned()) {
+        Ok(command) => {
             check(&command);
             Answer::Command
         }
