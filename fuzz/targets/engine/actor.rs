@@ -42,6 +42,7 @@ pub(crate) fn run(case: &Case) {
         model: Model::default(),
         guarded: GUARDED.take().unwrap_or_else(|| Guarded::new(17)),
         offset_bytes_max,
+        makes_holes: matches!(case.driver, DriverChoice::Threads),
         fill: 0,
     };
     for step in case.steps.iter().take(STEPS_MAX) {
@@ -91,6 +92,8 @@ pub(crate) struct Actor {
     pub(crate) model: Model,
     pub(crate) guarded: Guarded,
     pub(crate) offset_bytes_max: u64,
+    /// A simulated device makes none.
+    makes_holes: bool,
     pub(crate) fill: u8,
 }
 
@@ -272,7 +275,11 @@ impl Actor {
         assert_eq!(self.file(on).len().expect("the file is there"), self.model.length_bytes);
     }
 
-    fn punch_hole(&mut self, on: u8, range: Range<u64>, way: Way) {
+    fn punch_hole(&mut self, on: u8, mut range: Range<u64>, way: Way) {
+        if !self.makes_holes && range.start < range.end {
+            // Zeros are written in place of the hole.
+            range.end = range.start + self.brief(range.start, range.end - range.start);
+        }
         let done = match way {
             Way::Blocking => self.file(on).punch_hole(range.clone()),
             Way::Async => block_on(self.file(on).punch_hole_async(range.clone())),
@@ -287,7 +294,7 @@ impl Actor {
 
     fn copy_range(&mut self, on: [u8; 2], start: u64, length: Number, at: Number, way: Way) {
         let at = self.place(at);
-        let end = start.saturating_add(self.bearable(start, length.cheap(LENGTH_MAX)) as u64);
+        let end = start.saturating_add(self.brief(start, length.cheap(LENGTH_MAX)));
         let [from, to] = on.map(|on| self.file(on).clone());
         let copied = match way {
             Way::Blocking => from.copy_range_to(start..end, &to, at),
@@ -445,6 +452,12 @@ impl Actor {
     fn bearable(&self, offset: u64, length: u64) -> usize {
         let there = self.model.length_bytes.saturating_sub(offset).min(length);
         if (LENGTH_MAX + 1..1 << 48).contains(&there) { LENGTH_MAX as usize } else { length as usize }
+    }
+
+    /// The length, unless the file has more bytes there than are quickly written.
+    fn brief(&self, offset: u64, length: u64) -> u64 {
+        let there = self.model.length_bytes.saturating_sub(offset).min(length);
+        if there > LENGTH_MAX { LENGTH_MAX } else { length }
     }
 
     fn finish(mut self, engine: &Engine, file: &MemoryFile) {
