@@ -77,7 +77,8 @@ impl File {
     /// overlap.
     ///
     /// # Errors
-    /// As [`File::write_at`].
+    /// As [`File::write_at`]; with [`OpenOptions::append`](crate::OpenOptions::append) also what keeps earlier bytes of this engine off the
+    /// device, because the appended ones come behind them.
     pub fn append(&self, bytes: &[u8]) -> Result<u64> {
         self.writable(Operation::Write)?.append(bytes)
     }
