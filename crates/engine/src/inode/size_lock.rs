@@ -10,6 +10,7 @@
 //! Does not own: the length.
 //! Locks: taken before all others of a file, and kept while waiting for memory or for the device.
 
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -150,6 +151,17 @@ impl SizeLockGuard<'_> {
     /// Whether the lock was not seized.
     pub(crate) fn holds(&self) -> bool {
         self.ticket == 0 || self.lock.holder.load(Ordering::Acquire) & !FIRM == self.ticket
+    }
+
+    /// As [`SizeLockGuard::make_firm`]: from here on an exit of the process waits for the holder.
+    ///
+    /// # Errors
+    /// When the exit came first.
+    pub(crate) fn keep(&self) -> io::Result<()> {
+        match self.make_firm() {
+            true => Ok(()),
+            false => Err(io::Error::other("the process ends, and writes what the file has")),
+        }
     }
 
     /// Makes the lock impossible to seize; false if it was seized before.

@@ -148,6 +148,7 @@ impl Source {
         if inode.dirty.pages() > 0 {
             fsync::flush_pages_async(self.shared(), inode).await;
         }
+        size_lock.keep()?;
         inode.dirty.failed_since(since).map_or(Ok(size_lock), Err)
     }
 

@@ -67,10 +67,7 @@ impl<'a> Barrier<'a> {
     /// # Errors
     /// When the exit came first.
     pub(crate) fn make_firm(&self) -> io::Result<()> {
-        match self.size_lock.make_firm() {
-            true => Ok(()),
-            false => Err(io::Error::other("the process ends, and writes what the file has")),
-        }
+        self.size_lock.keep()
     }
 
     /// A write in flight from the page on, which would undo the change if it came after it.
