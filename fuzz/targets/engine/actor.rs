@@ -3,6 +3,8 @@
 //! Owns: handles, cursors, views and windows, and what each must show.
 //! Does not own: which steps there are (steps), the bytes of the file (model).
 
+mod cursors;
+
 use std::io::{Error, ErrorKind, Result, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -22,8 +24,8 @@ use headwater_fuzz::guarded::{Guarded, Side};
 use headwater_fuzz::memory_file::MemoryFile;
 use headwater_fuzz::model::Model;
 
-use crate::cursors::Cursor;
 use crate::steps::{Case, DriverChoice, Handle, Place, Step, Way};
+use cursors::Cursor;
 
 pub(crate) fn run(case: &Case) {
     let disk = (case.place == Place::Disk).then(|| MemoryFile::on_disk().ok()).flatten();
@@ -82,19 +84,19 @@ fn open(engine: &Engine, file: &MemoryFile, handle: Handle) -> File {
     options.open(file.path()).expect("it is a regular file")
 }
 
-pub(crate) struct Actor {
-    pub(crate) handles: [File; 2],
-    pub(crate) writer: Option<(Writer, u64)>,
+struct Actor {
+    handles: [File; 2],
+    writer: Option<(Writer, u64)>,
     /// With the position of each.
-    pub(crate) readers: Vec<(Cursor, u64)>,
+    readers: Vec<(Cursor, u64)>,
     views: Vec<(View, Vec<u8>)>,
     windows: Vec<SharedView>,
-    pub(crate) model: Model,
-    pub(crate) guarded: Guarded,
-    pub(crate) offset_bytes_max: u64,
+    model: Model,
+    guarded: Guarded,
+    offset_bytes_max: u64,
     /// A simulated device makes none.
     makes_holes: bool,
-    pub(crate) fill: u8,
+    fill: u8,
 }
 
 impl Actor {
@@ -159,7 +161,7 @@ impl Actor {
         }
     }
 
-    pub(crate) fn file(&self, on: u8) -> &File {
+    fn file(&self, on: u8) -> &File {
         &self.handles[usize::from(on) % self.handles.len()]
     }
 
@@ -478,7 +480,7 @@ impl Actor {
 }
 
 /// Such an error may be, and is no one that says that something broke.
-pub(crate) fn check_error(error: Error, is_expected: bool) {
+fn check_error(error: Error, is_expected: bool) {
     headwater_fuzz::guarded::check_fault(&error);
     let kinds = [ErrorKind::InvalidInput, ErrorKind::FileTooLarge, ErrorKind::UnexpectedEof];
     assert!(is_expected && kinds.contains(&error.kind()), "{:?}: {error}", error.kind());
@@ -486,11 +488,11 @@ pub(crate) fn check_error(error: Error, is_expected: bool) {
 }
 
 /// Whether files can be so long.
-pub(crate) fn fits(offset: u64, length: usize) -> bool {
+fn fits(offset: u64, length: usize) -> bool {
     offset.checked_add(length as u64).is_some_and(|end| end <= WRITABLE_BYTES_MAX)
 }
 
-pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
     impl Wake for Unpark {
         fn wake(self: Arc<Self>) {
@@ -510,9 +512,9 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
 const ADVICE: [Advice; 6] =
     [Advice::Normal, Advice::Sequential, Advice::Random, Advice::NoReuse, Advice::WillNeed, Advice::DontNeed];
 
-pub(crate) const FILL: u8 = 0;
+const FILL: u8 = 0;
 
-pub(crate) const OFFSET_BYTES_MAX: u64 = i64::MAX as u64;
+const OFFSET_BYTES_MAX: u64 = i64::MAX as u64;
 
 /// The last page of a file is one that can be read as a whole.
 const READABLE_BYTES_MAX: u64 = OFFSET_BYTES_MAX / 4096 * 4096;
@@ -521,7 +523,7 @@ const READABLE_BYTES_MAX: u64 = OFFSET_BYTES_MAX / 4096 * 4096;
 const WRITABLE_BYTES_MAX: u64 = 1 << 56;
 
 /// ext4 with blocks of 4 KiB ends at twice as much.
-pub(crate) const DISK_BYTES_MAX: u64 = 1 << 43;
+const DISK_BYTES_MAX: u64 = 1 << 43;
 
 /// As long as a buffer.
 const LENGTH_MAX: u64 = 64 << 10;

@@ -8,7 +8,6 @@
 #![forbid(unsafe_code)]
 
 mod actor;
-mod cursors;
 mod steps;
 
 use libfuzzer_sys::fuzz_target;

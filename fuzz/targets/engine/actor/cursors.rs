@@ -3,7 +3,7 @@
 //! Owns: where each is, and what it must find or leave there.
 //! Does not own: calls with a position (actor).
 
-use std::io::{Error, Read, Result, Seek, SeekFrom, Write};
+use std::io::{Read, Result, Seek, SeekFrom, Write};
 use std::pin::Pin;
 use std::task::Context;
 
@@ -11,16 +11,16 @@ use futures_io::{AsyncRead, AsyncSeek};
 use headwater::{AsyncReader, Reader};
 use headwater_fuzz::guarded::Side;
 
-use crate::actor::{Actor, DISK_BYTES_MAX, FILL, OFFSET_BYTES_MAX, block_on, check_error, fits};
+use super::{Actor, DISK_BYTES_MAX, FILL, OFFSET_BYTES_MAX, block_on, check_error, fits};
 use crate::steps::{Step, Target, Way};
 
-pub(crate) enum Cursor {
+pub(super) enum Cursor {
     Blocking(Box<Reader>),
     Async(Box<AsyncReader>),
 }
 
 impl Actor {
-    pub(crate) fn perform_on_cursor(&mut self, step: &Step) {
+    pub(super) fn perform_on_cursor(&mut self, step: &Step) {
         match *step {
             Step::Reader(on, way) => {
                 let cursor = match way {
