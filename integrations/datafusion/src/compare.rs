@@ -144,7 +144,7 @@ fn report(arguments: &Run, data: &Data, ways: &[Way], answers: &Answers) -> Repo
         ("pool_bytes", json!(arguments.pool.map(|size| size.0))),
     ];
     let rows = ways.iter().map(|way| way.row()).collect();
-    Report { section, fields, rows, skipped: failed.collect(), head: vec![head], tail: Vec::new() }
+    Report { section, fields, rows, skipped: failed.collect(), head: vec![head], ..Report::default() }
 }
 
 /// Enough for a median that one disturbance does not move.
