@@ -98,6 +98,19 @@ pub(crate) fn shell(command: &str, length_bytes: u64) -> io::Result<Figures> {
     Ok(Figures::from([("mib_per_s", mib_per_s), ("elapsed_s", elapsed_s)]))
 }
 
+/// An error if the program loads libraries when it starts: a third of a millisecond that the published one does not take.
+pub(crate) fn check_static(program: &Path) -> io::Result<()> {
+    // The dynamic linker lists the libraries instead of running the program; a program without one ignores the variable.
+    let output = Command::new(program).arg("--version").env("LD_TRACE_LOADED_OBJECTS", "1").output()?;
+    if !String::from_utf8_lossy(&output.stdout).contains(".so") {
+        return Ok(());
+    }
+    let program = program.display();
+    Err(io::Error::other(format!(
+        "{program} is linked dynamically: `just program` makes it as it is published"
+    )))
+}
+
 /// Drops the file from the kernel's page cache. Never `drop_caches`, which falsifies the next run on virtual machines
 /// that hand free memory back to the host.
 pub(crate) fn make_cold(path: &Path) -> io::Result<()> {
@@ -156,5 +169,19 @@ impl KernelReadahead {
 impl Drop for KernelReadahead {
     fn drop(&mut self) {
         let _ = std::fs::write(&self.setting, &self.before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a program that is not the published one is not measured in its place.
+    /// Method: this test, which cargo links dynamically; then a program that is not there.
+    #[test]
+    fn dynamic_programs_are_known() {
+        let error = check_static(&std::env::current_exe().unwrap()).unwrap_err();
+        assert!(error.to_string().contains("just program"), "{error}");
+        assert!(check_static(Path::new("/nowhere/headwater")).is_err());
     }
 }

@@ -66,6 +66,9 @@ fn contest<'a>(bench: &'a Bench<'a>, copy: &Path, programs: Programs<'_>) -> io:
         }
     }
     contest.judge_each(endings);
+    if let Err(error) = tools::check_static(&bench.options.headwater) {
+        contest.note(error.to_string());
+    }
     Ok(contest)
 }
 

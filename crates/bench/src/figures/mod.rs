@@ -23,6 +23,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::tools;
+
 /// Options of `figures`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -137,6 +139,7 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
         return figures.store(&options.root);
     }
     let chosen = chosen(&options.only)?;
+    tools::check_static(&options.headwater)?;
     // Before a chapter changes the documents.
     let commit = told("git", &["describe", "--always", "--dirty"]);
     let folder = TempDir::new_in(&options.dir)?;
