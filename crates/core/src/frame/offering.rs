@@ -164,7 +164,12 @@ impl ChunkOffer {
         self.uses.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often that was noted since this was last asked.
+    /// How often that was noted since [`ChunkOffer::take_uses`].
+    pub fn uses(&self) -> u32 {
+        self.uses.load(Ordering::Relaxed)
+    }
+
+    /// How often that was noted since this was last called.
     pub fn take_uses(&self) -> u32 {
         self.uses.swap(0, Ordering::Relaxed)
     }

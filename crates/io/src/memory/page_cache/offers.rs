@@ -5,7 +5,7 @@
 //!   a reader of such a page ─► touch ─┬─ Intact ─► an ordinary page again
 //!                                     └─ Taken ─► it leaves: a miss
 //!   tend ─► each chunk on offer ─┬─ lost memory? pages that were taken leave; the chunk too, when little is left
-//!                                ├─ a few pages were used? offered again
+//!                                ├─ a few pages were used? offered again; of one in pages, when they have become some more
 //!                                └─ many were? withdrawn: all of its pages are touched
 //! ```
 //!
@@ -38,10 +38,20 @@ use crate::system::chunk_memory::{self, OfferForm};
 #[derive(Default)]
 pub(super) struct Offers {
     /// The oldest first.
-    chunks: VecDeque<u32>,
+    chunks: VecDeque<OnOffer>,
     /// Chunks that were used while on offer, or refused, and the round until which they are not offered again.
     hot: HashMap<u32, u64>,
     round: u64,
+}
+
+/// A chunk on offer.
+#[derive(Clone, Copy)]
+struct OnOffer {
+    chunk: u32,
+    /// As the kernel was told last.
+    form: OfferForm,
+    /// Pages of it that were used by the last round, since the kernel was told.
+    uses: u32,
 }
 
 impl PageCache {
@@ -56,7 +66,7 @@ impl PageCache {
         if wanted > 0 {
             for chunk in self.coldest_chunks(&offers).into_iter().take(wanted.min(OFFERED_AT_ONCE)) {
                 if self.shared.offer_anew(chunk, form) {
-                    offers.chunks.push_back(chunk);
+                    offers.chunks.push_back(OnOffer { chunk, form, uses: 0 });
                 } else {
                     let until = offers.round + REFUSED_ROUNDS;
                     offers.hot.insert(chunk, until);
@@ -77,13 +87,13 @@ impl PageCache {
         let round = offers.round;
         offers.hot.retain(|_, until| *until > round);
         let chunks_max = bytes / headwater_core::buddy::CHUNK_BYTES;
-        for chunk in std::mem::take(&mut offers.chunks) {
+        for on_offer in std::mem::take(&mut offers.chunks) {
             let again = (offers.chunks.len() < chunks_max).then_some(form);
-            match self.shared.tend(chunk, again, evicted) {
-                Tended::Stays => offers.chunks.push_back(chunk),
+            match self.shared.tend(on_offer, again, evicted) {
+                Tended::Stays(on_offer) => offers.chunks.push_back(on_offer),
                 Tended::Gone => {}
                 Tended::Hot => {
-                    offers.hot.insert(chunk, round + HOT_ROUNDS);
+                    offers.hot.insert(on_offer.chunk, round + HOT_ROUNDS);
                 }
             }
         }
@@ -94,7 +104,7 @@ impl PageCache {
     /// Evicts all pages of the chunk that has been on offer for longest, whose memory the arena has again. Says whether there was one.
     pub(super) fn evict_offered(&self, evicted: &mut Vec<Evicted>) -> bool {
         let mut offers = self.shared.offers();
-        let Some(chunk) = offers.chunks.pop_front() else { return false };
+        let Some(OnOffer { chunk, .. }) = offers.chunks.pop_front() else { return false };
         self.shared.evict_all(chunk, evicted);
         self.shared.withdraw_all(chunk, evicted);
         true
@@ -130,7 +140,7 @@ impl PageCache {
 /// What became of a chunk on offer.
 enum Tended {
     /// It still is.
-    Stays,
+    Stays(OnOffer),
     /// It is no longer: its memory is back with the system, or something in it is dirty.
     Gone,
     /// It is no longer, because it was used.
@@ -208,16 +218,26 @@ impl Shared {
     }
 
     /// `again`: it may be offered again, in this form.
-    fn tend(&self, chunk: u32, again: Option<OfferForm>, evicted: &mut Vec<Evicted>) -> Tended {
+    fn tend(&self, on_offer: OnOffer, again: Option<OfferForm>, evicted: &mut Vec<Evicted>) -> Tended {
+        let OnOffer { chunk, form, uses: uses_before } = on_offer;
         let offer = self.cache.chunk_offer(chunk).expect("it is on offer");
         let has_lost = offer.take_lost();
         if (has_lost || self.arena.has_lost_memory(chunk)) && self.drop_taken(chunk, evicted) {
             return Tended::Gone;
         }
-        match (offer.take_uses(), again) {
-            (0, _) => Tended::Stays,
-            (uses, Some(form)) if uses <= USES_MAX => self.renew(chunk, uses, form, evicted),
+        let uses = offer.uses();
+        match again {
+            _ if uses == 0 => Tended::Stays(on_offer),
+            Some(again) if uses - uses_before <= USES_MAX => {
+                let is_in_pages = (form, again) == (OfferForm::InPages, OfferForm::InPages);
+                if is_in_pages && uses <= USES_MAX {
+                    // The kernel may still take its other pages.
+                    return Tended::Stays(OnOffer { uses, ..on_offer });
+                }
+                self.renew(on_offer, again, evicted)
+            }
             _ => {
+                offer.take_uses();
                 self.withdraw_all(chunk, evicted);
                 Tended::Hot
             }
@@ -225,14 +245,16 @@ impl Shared {
     }
 
     /// Offers what was used of a chunk again.
-    fn renew(&self, chunk: u32, uses: u32, form: OfferForm, evicted: &mut Vec<Evicted>) -> Tended {
+    fn renew(&self, on_offer: OnOffer, form: OfferForm, evicted: &mut Vec<Evicted>) -> Tended {
+        let chunk = on_offer.chunk;
         let offer = self.cache.chunk_offer(chunk).expect("it is on offer");
+        let uses = offer.take_uses();
         match self.offer_chunk(chunk, self.arena.free_pages_in(chunk), form) {
-            Offered::Yes => Tended::Stays,
+            Offered::Yes => Tended::Stays(OnOffer { chunk, form, uses: 0 }),
             Offered::Refused if !self.is_dirty(chunk) => {
                 // A reader is at it. The next round will look again.
                 (0..uses).for_each(|_| offer.note_used());
-                Tended::Stays
+                Tended::Stays(OnOffer { uses, ..on_offer })
             }
             Offered::Refused | Offered::NotTold => {
                 self.withdraw_all(chunk, evicted);

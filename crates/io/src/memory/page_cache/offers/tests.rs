@@ -217,6 +217,30 @@ fn what_is_used_much_comes_back() {
     }
 }
 
+/// Goal: of a chunk that the kernel takes in pages, those that were used are offered again when they have become many, and the kernel may take the
+/// others meanwhile. Method: ten pages are used between two rounds.
+#[test]
+fn a_chunk_in_pages_is_offered_again_when_it_is_worth_it() {
+    let (arena, cache, file) = offered_as(InPages);
+    let mut expected_pages = CHUNK_FRAMES;
+    for (round, used) in [100..110, 110..120, 120..130, 130..140].into_iter().enumerate() {
+        assert!(used.clone().all(|page| holds_its_number(&file, page) == Some(true)));
+        expected_pages -= used.count();
+        cache.tend_offers(CHUNK_BYTES, InPages, &mut Vec::new());
+        if round == 3 {
+            expected_pages = CHUNK_FRAMES;
+        }
+        assert_eq!(cache.stats().offered_pages, expected_pages, "round {round}");
+    }
+    assert_eq!(holds_its_number(&file, 100), Some(true));
+    cache.tend_offers(CHUNK_BYTES, InPages, &mut Vec::new());
+    press(&arena, &file);
+    assert_eq!(holds_its_number(&file, 100), Some(true), "it was used");
+    assert_eq!(holds_its_number(&file, 101), None, "the kernel was told again");
+    assert_eq!(holds_its_number(&file, 5), None, "it was never used");
+    cache.check();
+}
+
 /// Goal: a page on offer is written to like any other, and its chunk, which is dirty then, comes back.
 #[test]
 fn a_page_on_offer_is_written() {
