@@ -198,7 +198,7 @@ program:
 bars file *arguments: program
     cargo run --release -p headwater-bench -- bars --file {{file}} {{arguments}}
 
-# All comparisons, written to docs/benchmarks.md and into the README's table: an hour or two on a quiet machine with fio (and huge pages for it), GNU cat and cp, b3sum, `cargo install coreutils`; `just figures --only nop,cache` replaces two chapters.
+# All comparisons, written to docs/benchmarks.md and into the README's table and picture: an hour or two on a quiet machine with fio (and huge pages for it), GNU cat and cp, b3sum, `cargo install coreutils`; `just figures --only nop,cache` replaces two chapters.
 [group('measure')]
 figures *arguments: program
     cargo run --release -p headwater-bench -- figures {{arguments}}

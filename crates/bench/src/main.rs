@@ -9,7 +9,7 @@
 //!   store ─► the same for objects, against `LocalFileSystem` of object_store
 //!   amplify ─► the same for 512 bytes at random, with the bytes that the device reads for them
 //!   windows ─► the same for loads at random from windows larger than memory
-//!   figures ─► all of these, and suites of `headwater bench` ─► docs/benchmarks.md, and the table of the README
+//!   figures ─► all of these, and suites of `headwater bench` ─► docs/benchmarks.md, and the table and the picture of the README
 //!   guest ─► this program in a virtual machine whose disk polls ─► a table of checks
 //!   old-kernel ─► the tests of the workspace in a virtual machine with a kernel of another age ─► a table of suites
 //! ```
@@ -103,7 +103,7 @@ enum Command {
     /// Runs one arm of the group `write` of `bars` in this process and prints a line of JSON.
     #[command(hide = true)]
     WriteArm(write::ArmOptions),
-    /// Runs all comparisons and writes docs/benchmarks.md, and the table of the README.
+    /// Runs all comparisons and writes docs/benchmarks.md, and the table and the picture of the README.
     Figures(figures::Options),
     /// Boots a virtual machine with an NVMe disk that polls, and checks polled I/O there.
     Guest(guest::Options),

@@ -2,16 +2,17 @@
 //!
 //! ```text
 //!   bars, nop, cache, log, peers, amplify, windows, suites of `headwater bench` ─► a chapter each ─► docs/benchmarks.json ─► docs/benchmarks.md
-//!                                                                                                       └─► the table in README.md
+//!                                                                                                       └─► the table in README.md, and its picture, docs/figures.svg
 //! ```
 //!
 //! A chapter is stored as soon as it is measured, with date, commit and machine of its own: an interrupted run loses the chapter
 //! it was at, and `--only` replaces the chapters that it names.
 //!
 //! Owns: which chapters there are and what they run, the JSON file.
-//! Does not own: what a chapter compares (bars, nop, cache, log, peers, amplify, windows, the command's suites), how it is shown (markdown).
+//! Does not own: what a chapter compares (bars, nop, cache, log, peers, amplify, windows, the command's suites), how it is shown (markdown, picture).
 
 mod markdown;
+mod picture;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -234,12 +235,14 @@ impl Figures {
         let readme = markdown::readme(&readme, self).map_err(io::Error::other)?;
         std::fs::write(root.join(STORE), serde_json::to_string_pretty(self)? + "\n")?;
         std::fs::write(root.join(DOCUMENT), markdown::document(self))?;
+        std::fs::write(root.join(PICTURE), picture::picture(self))?;
         std::fs::write(root.join("README.md"), readme)
     }
 }
 
 const STORE: &str = "docs/benchmarks.json";
 const DOCUMENT: &str = "docs/benchmarks.md";
+const PICTURE: &str = "docs/figures.svg";
 
 #[cfg(test)]
 mod tests {
@@ -252,6 +255,7 @@ mod tests {
         let figures = Figures::load(&root).unwrap();
         let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
         assert_eq!(read(DOCUMENT), markdown::document(&figures));
+        assert_eq!(read(PICTURE), picture::picture(&figures));
         let readme = read("README.md");
         assert_eq!(readme, markdown::readme(&readme, &figures).unwrap());
     }
