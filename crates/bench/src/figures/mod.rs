@@ -22,7 +22,8 @@ use headwater_measure::Machine;
 use headwater_testkit::Pattern;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tempfile::TempDir;
+
+use crate::tools::folder_in;
 
 /// Options of `figures`.
 #[derive(clap::Args)]
@@ -140,7 +141,7 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
     let chosen = chosen(&options.only)?;
     // Before a chapter changes the documents.
     let commit = told("git", &["describe", "--always", "--dirty"]);
-    let folder = TempDir::new_in(&options.dir)?;
+    let folder = folder_in(&options.dir)?;
     let file = folder.path().join("file");
     Pattern::new(1).write_file(&file, options.mib << 20)?;
     let mut failed = Vec::new();
