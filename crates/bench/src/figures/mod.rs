@@ -1,7 +1,7 @@
 //! Figures: all comparisons in one command, and the documents that show them.
 //!
 //! ```text
-//!   bars, nop, cache, log, peers, amplify, windows, suites of `headwater bench` ─► a chapter each ─► docs/benchmarks.json ─► docs/benchmarks.md
+//!   bars, nop, cache, log, store, examples, peers, amplify, windows, suites of `headwater bench` ─► a chapter each ─► docs/benchmarks.json ─► docs/benchmarks.md
 //!                                                                                                       └─► the table in README.md, and its picture, docs/figures.svg
 //! ```
 //!
@@ -9,7 +9,8 @@
 //! it was at, and `--only` replaces the chapters that it names.
 //!
 //! Owns: which chapters there are and what they run, the JSON file.
-//! Does not own: what a chapter compares (bars, nop, cache, log, peers, amplify, windows, the command's suites), how it is shown (markdown, picture).
+//! Does not own: what a chapter compares (bars, nop, cache, log, store, examples, peers, amplify, windows, the
+//! command's suites), how it is shown (markdown, picture).
 
 mod markdown;
 mod picture;
@@ -47,7 +48,7 @@ pub(crate) struct Options {
     /// Measure nothing, and write the documents anew from the stored results.
     #[arg(long, conflicts_with = "only")]
     render: bool,
-    /// The headwater command.
+    /// The headwater command; the library's example programs are in the folder `examples` beside it.
     #[arg(long, default_value = "target/release/headwater")]
     headwater: PathBuf,
     /// The folder of README.md and docs.
@@ -77,7 +78,7 @@ struct Chapter {
 type Source = (&'static str, bool, fn(&Options, &Path) -> Vec<String>);
 
 /// In the order of the document.
-const SOURCES: [Source; 12] = [
+const SOURCES: [Source; 14] = [
     ("bars", false, |options, file| {
         let [shrink, rounds] =
             [8192 / options.mib.min(8192), u64::from(options.rounds)].map(|number| number.to_string());
@@ -97,6 +98,20 @@ const SOURCES: [Source; 12] = [
     ("log", false, |options, _| {
         let dir = options.dir.display().to_string();
         words(["log", "--dir", &dir, "--rounds", &options.rounds.to_string()])
+    }),
+    ("store", false, |options, _| {
+        let dir = options.dir.display().to_string();
+        let mib = options.mib.min(1024);
+        let [rounds, objects, mib] =
+            [u64::from(options.rounds), 10_000 * mib / 1024, mib].map(|number| number.to_string());
+        words(["store", "--dir", &dir, "--rounds", &rounds, "--mib", &mib, "--objects", &objects])
+    }),
+    ("examples", false, |options, _| {
+        let programs = options.headwater.with_file_name("examples");
+        let [dir, programs] = [&options.dir, &programs].map(|path| path.display().to_string());
+        let [shrink, rounds] =
+            [4096 / options.mib.min(4096), u64::from(options.rounds)].map(|number| number.to_string());
+        words(["examples", "--dir", &dir, "--programs", &programs, "--rounds", &rounds, "--shrink", &shrink])
     }),
     ("amplify", false, |options, _| {
         let dir = options.dir.display().to_string();
