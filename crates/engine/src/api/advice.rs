@@ -92,7 +92,7 @@ impl File {
     pub fn will_need(&self, ranges: &[ByteRange]) -> Result<()> {
         ranges.iter().try_for_each(|&range| check_order((Operation::Advise, self.path()), range))?;
         let Contents::Stored(source) = &self.contents else { return Ok(()) };
-        source.check_process_for(Operation::Advise)?;
+        source.check_read_for(Operation::Advise)?;
         match source.inode() {
             Some(inode) => source.will_need(inode, ranges),
             None => Ok(()),
@@ -140,7 +140,7 @@ impl File {
 impl Source {
     fn advise(self: &Arc<Self>, advice: Advice, range: ByteRange) -> Result<()> {
         match (self.inode(), advice) {
-            _ if self.shared().driver.is_forked() => self.check_process(range.start),
+            _ if self.shared().driver.is_forked() => self.check_read(range.start),
             (None, _) => self.advise_kernel(advice, range),
             (Some(inode), Advice::WillNeed) => self.will_need(inode, &[range]),
             (Some(inode), Advice::DontNeed) => {

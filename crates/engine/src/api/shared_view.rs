@@ -31,7 +31,7 @@ use crate::base::error::{Error, Operation, Result};
 use crate::engine::handle::{READABLE_BYTES_MAX, Source, byte_range};
 use crate::inode::Inode;
 use crate::read::on_demand::OnDemand;
-use crate::write::cached::Place;
+use crate::write::place::Place;
 use crate::write::window_create::WindowUse;
 
 /// A range of a file as it is at each moment: writes through any handle, view or window of the same engine are visible here at
@@ -107,7 +107,7 @@ impl File {
             return refused(io::ErrorKind::InvalidInput, "offsets of files end at 2^63 - 1");
         }
         if let Contents::Stored(source) = &self.contents {
-            source.check_process_for(Operation::View)?;
+            source.check_read_for(Operation::View)?;
             if !source.has_length() {
                 return refused(io::ErrorKind::Unsupported, "a device without a length has no pages");
             }
@@ -379,7 +379,7 @@ impl SharedView {
         buffer: &mut [u8],
         range: ByteRange,
     ) -> Result<()> {
-        source.check_process(range.start)?;
+        source.check_read(range.start)?;
         let mut done = 0;
         while done < buffer.len() {
             let rest = ByteRange::new(range.start + done as u64, range.end);
