@@ -75,7 +75,8 @@ impl File {
     }
 
     /// [`Advice::WillNeed`] for several ranges at once, in any order: one check of the file, one submission. What lies beyond the
-    /// end of the file is left out. Does nothing for a file that is not cached, because reads of it go elsewhere.
+    /// end of the file is left out. Does nothing for a file that is not cached, because reads of it go elsewhere. Waits for no device: what the
+    /// kernel's page cache has is copied in this call, the rest is read meanwhile.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

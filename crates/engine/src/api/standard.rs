@@ -91,7 +91,7 @@ impl File {
         metadata()
     }
 
-    /// Changes the permissions.
+    /// Changes the permissions. One system call, which blocks as long as `fchmod(2)` does; what is dirty is not written before.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
