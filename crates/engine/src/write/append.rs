@@ -22,8 +22,8 @@ use crate::inode::errseq::Cause;
 use crate::inode::group_sync::{Batch, Group};
 use crate::inode::size_lock::SizeLockGuard;
 use crate::inode::{ALL_PAGES, Inode};
-use crate::write::cached::Place;
 use crate::write::fsync;
+use crate::write::place::Place;
 
 impl Source {
     pub(crate) fn append(self: &Arc<Self>, bytes: &[u8]) -> Result<u64> {
@@ -35,7 +35,7 @@ impl Source {
         let size_lock = inode.dirty.size_lock.lock();
         let end_bytes = self.end_bytes(inode)?;
         self.check_end(end_bytes, bytes.len())?;
-        let accepted = self.write_cached(inode, bytes, Place::End(end_bytes, size_lock))?;
+        let accepted = self.write_to(inode, bytes, Place::End(end_bytes, size_lock))?;
         accepted.stopped_by.map_or(Ok(end_bytes), Err)
     }
 
@@ -48,7 +48,7 @@ impl Source {
         let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
         let end_bytes = self.end_bytes(inode)?;
         self.check_end(end_bytes, bytes.len())?;
-        let accepted = self.write_cached_async(inode, bytes, Place::End(end_bytes, size_lock)).await?;
+        let accepted = self.write_to_async(inode, bytes, Place::End(end_bytes, size_lock)).await?;
         accepted.stopped_by.map_or(Ok(end_bytes), Err)
     }
 
@@ -132,7 +132,15 @@ impl Source {
     /// Locks the length for an append by the kernel: nothing that this engine has accepted lies beyond the end that the kernel knows, nor will
     /// be written over what is appended. Fails where earlier bytes cannot be written.
     pub(crate) fn lock_end<'a>(&self, inode: &'a Arc<Inode>) -> io::Result<SizeLockGuard<'a>> {
-        let size_lock = inode.dirty.size_lock.lock();
+        self.flush_locked(inode, inode.dirty.size_lock.lock())
+    }
+
+    /// Writes what this engine has accepted, under the lock of the length.
+    pub(crate) fn flush_locked<'a>(
+        &self,
+        inode: &Arc<Inode>,
+        size_lock: SizeLockGuard<'a>,
+    ) -> io::Result<SizeLockGuard<'a>> {
         let since = inode.dirty.errseq.count();
         if inode.dirty.pages() > 0 {
             // Written since the flush, or in vain.
@@ -144,6 +152,15 @@ impl Source {
     /// As [`Source::lock_end`], for a task.
     pub(crate) async fn lock_end_async<'a>(&self, inode: &'a Arc<Inode>) -> io::Result<SizeLockGuard<'a>> {
         let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
+        self.flush_locked_async(inode, size_lock).await
+    }
+
+    /// As [`Source::flush_locked`], for a task.
+    pub(crate) async fn flush_locked_async<'a>(
+        &self,
+        inode: &Arc<Inode>,
+        size_lock: SizeLockGuard<'a>,
+    ) -> io::Result<SizeLockGuard<'a>> {
         let since = inode.dirty.errseq.count();
         if inode.dirty.pages() > 0 {
             fsync::flush_pages_async(self.shared(), inode).await;
@@ -179,8 +196,7 @@ impl Source {
         Err(Error::on_file(Operation::Write, self.path(), error))
     }
 
-    /// Appends at the end as the kernel knows it, and releases the lock before listeners hear of the last page. Blocks for the copy into the
-    /// kernel's page cache.
+    /// Appends at the end as the kernel knows it.
     fn append_by_kernel(
         &self,
         inode: &Arc<Inode>,
@@ -188,9 +204,22 @@ impl Source {
         bytes: &[u8],
         size_lock: SizeLockGuard<'_>,
     ) -> io::Result<Appended> {
+        self.change_by_kernel(inode, bytes, size_lock, || {
+            self.shared().driver.append_blocking(appender, bytes)
+        })
+    }
+
+    /// Runs a write to the kernel's page cache, and releases the lock before listeners hear of the pages that leave. Blocks for the copy.
+    pub(crate) fn change_by_kernel(
+        &self,
+        inode: &Arc<Inode>,
+        bytes: &[u8],
+        size_lock: SizeLockGuard<'_>,
+        write: impl FnOnce() -> io::Result<Appended>,
+    ) -> io::Result<Appended> {
         let (_deferral, mut dropped) = (defer(), Vec::new());
         inode.begin_changes(&self.open, 1);
-        let appended = self.shared().driver.append_blocking(appender, bytes);
+        let appended = write();
         if let Ok(appended) = &appended {
             let written = ByteRange::at(appended.offset_bytes, appended.length_bytes as u64);
             let mut device_length = inode.dirty.device_length();

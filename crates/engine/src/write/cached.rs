@@ -40,6 +40,7 @@ use crate::load::submit::Caller;
 use crate::read::cached::{CachedRead, Next};
 use crate::write::memory_wait;
 use crate::write::memory_wait::MemoryWait;
+use crate::write::place::{Growth, Place};
 use crate::write::space;
 use crate::write::writeback;
 use crate::write::writeback::Awaited;
@@ -115,23 +116,6 @@ pub(crate) struct Accepted {
     pub(crate) stopped_by: Option<Error>,
 }
 
-/// Where to write.
-pub(crate) enum Place<'a> {
-    /// At this offset.
-    At(u64),
-    /// At this offset, the end of the file, which was read under the size lock.
-    End(u64, SizeLockGuard<'a>),
-    /// At this offset, if the file reaches that far.
-    Within(u64),
-}
-
-/// Whether a write may extend the file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Growth {
-    Allowed,
-    Refused,
-}
-
 /// One write into the cache, with its progress.
 struct CachedWrite<'a> {
     source: &'a Arc<Source>,
@@ -171,11 +155,7 @@ impl<'a> CachedWrite<'a> {
         length: usize,
         place: Place<'a>,
     ) -> Result<CachedWrite<'a>> {
-        let (start_bytes, size_lock, growth) = match place {
-            Place::At(start_bytes) => (start_bytes, None, Growth::Allowed),
-            Place::End(start_bytes, size_lock) => (start_bytes, Some(size_lock), Growth::Allowed),
-            Place::Within(start_bytes) => (start_bytes, None, Growth::Refused),
-        };
+        let (start_bytes, growth, size_lock) = place.parts();
         if size_lock.is_none() {
             let looked = source.revalidate(inode);
             looked.map_err(|error| source.error(Operation::Write, start_bytes, error))?;

@@ -23,7 +23,8 @@ use crate::base::listeners::defer;
 use crate::engine::handle::{Source, byte_range};
 use crate::inode::Inode;
 use crate::write::barrier::Barrier;
-use crate::write::cached::{Accepted, Place};
+use crate::write::cached::Accepted;
+use crate::write::place::Place;
 
 impl Source {
     pub(crate) fn allocate(self: &Arc<Self>, range: &impl RangeBounds<u64>) -> Result<()> {
@@ -47,7 +48,7 @@ impl Source {
         barrier.wait();
         for block in remap(barrier, range, Change::Hole)?.into_iter().flat_map(blocks) {
             let zeros = &ZEROS[..block.len() as usize];
-            if is_behind_the_end(self.write_cached(inode, zeros, Place::Within(block.start)))? {
+            if is_behind_the_end(self.write_to(inode, zeros, Place::Within(block.start)))? {
                 break;
             }
         }
@@ -62,7 +63,7 @@ impl Source {
         barrier.ready().await;
         for block in remap(barrier, range, Change::Hole)?.into_iter().flat_map(blocks) {
             let zeros = &ZEROS[..block.len() as usize];
-            if is_behind_the_end(self.write_cached_async(inode, zeros, Place::Within(block.start)).await)? {
+            if is_behind_the_end(self.write_to_async(inode, zeros, Place::Within(block.start)).await)? {
                 break;
             }
         }
