@@ -16,7 +16,7 @@ use headwater_core::units::{ByteRange, PageRange};
 use headwater_io::{AppendFile, Appended, SyncScope};
 
 use crate::base::error::{Error, Operation, Result};
-use crate::base::listeners::defer;
+use crate::base::listeners::{calls_after, defer};
 use crate::engine::handle::Source;
 use crate::inode::errseq::Cause;
 use crate::inode::group_sync::{Batch, Group};
@@ -45,11 +45,14 @@ impl Source {
         }
         self.check_write(0, bytes.len())?;
         let Some(inode) = self.known() else { return Err(self.no_end()) };
-        let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
-        let end_bytes = self.end_bytes(inode)?;
-        self.check_end(end_bytes, bytes.len())?;
-        let accepted = self.write_to_async(inode, bytes, Place::End(end_bytes, size_lock)).await?;
-        accepted.stopped_by.map_or(Ok(end_bytes), Err)
+        let append = async {
+            let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
+            let end_bytes = self.end_bytes(inode)?;
+            self.check_end(end_bytes, bytes.len())?;
+            let accepted = self.write_to_async(inode, bytes, Place::End(end_bytes, size_lock)).await?;
+            accepted.stopped_by.map_or(Ok(end_bytes), Err)
+        };
+        calls_after(append).await
     }
 
     /// As [`Source::append`], with one `write(2)`: fewer bytes than were given on a full device, and at least one.
@@ -72,8 +75,11 @@ impl Source {
     pub(crate) async fn append_some_async(self: &Arc<Self>, bytes: &[u8]) -> Result<Appended> {
         let (inode, appender) = self.appending(bytes)?;
         fsync::flush_async(self.shared(), inode).await;
-        let locked = self.lock_end_async(inode).await;
-        let appended = locked.and_then(|size_lock| self.append_by_kernel(inode, appender, bytes, size_lock));
+        let append = async {
+            let size_lock = self.lock_end_async(inode).await?;
+            self.append_by_kernel(inode, appender, bytes, size_lock)
+        };
+        let appended = calls_after(append).await;
         self.some_appended(inode, appended, bytes.len())
     }
 

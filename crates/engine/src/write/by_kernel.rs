@@ -19,6 +19,7 @@ use headwater_core::units::ByteRange;
 use headwater_io::{Appended, Route};
 
 use crate::base::error::{Operation, Result};
+use crate::base::listeners::calls_after;
 use crate::engine::handle::Source;
 use crate::inode::size_lock::SizeLockGuard;
 use crate::inode::{ALL_PAGES, Inode};
@@ -59,14 +60,17 @@ impl Source {
             return self.write_cached_async(inode, bytes, place).await;
         }
         let (offset_bytes, growth, size_lock) = place.parts();
-        let locked = match size_lock {
-            Some(size_lock) => self.flush_locked_async(inode, size_lock).await,
-            None => {
-                fsync::flush_async(self.shared(), inode).await;
-                self.lock_end_async(inode).await
-            }
+        if size_lock.is_none() {
+            fsync::flush_async(self.shared(), inode).await;
+        }
+        let write = async {
+            let locked = match size_lock {
+                Some(size_lock) => self.flush_locked_async(inode, size_lock).await,
+                None => self.lock_end_async(inode).await,
+            };
+            self.write_by_kernel(inode, bytes, (offset_bytes, growth), locked)
         };
-        self.write_by_kernel(inode, bytes, (offset_bytes, growth), locked)
+        calls_after(write).await
     }
 
     /// One `pwrite(2)`, or more where signals end it early.
