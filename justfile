@@ -145,10 +145,10 @@ fuzz target seconds="60":
 
 # Kernels: the cache inside of one, and headwater on old ones.
 
-# A kernel with the cache in it, built, booted in QEMU on several machines, and its requests counted: four minutes.
+# A kernel with the cache in it, built, booted in QEMU on several machines, and its requests counted: five minutes. `just kernel-test --times` holds times to their bars as well, on a machine that does nothing else.
 [group('kernels')]
-kernel-test:
-    crates/arceos/demo/test
+kernel-test *arguments:
+    crates/arceos/demo/test {{arguments}}
 
 # The same on one machine, measured: `just kernel --fs fat --processors 2`, `just kernel --latency 30 --only reader`.
 [group('kernels')]
@@ -191,6 +191,11 @@ ubc dir *arguments:
 program:
     cargo rustc --release -p headwater-cli --bin headwater -- -C target-feature=+crt-static
 
+# The example programs of the library, in target/release/examples.
+[group('measure')]
+programs:
+    cargo build --release -p headwater --examples
+
 # `--only write`: what writing costs, on files of its own beside yours: 16 GiB of room, or `--shrink 8`.
 # `--only cache`: a scan through headwater's cache beside a hot set, with a file of 2 GiB or more.
 # The comparisons that headwater promises to win, on a file of yours: needs fio (with huge pages), GNU cat, `cargo install coreutils`.
@@ -198,9 +203,9 @@ program:
 bars file *arguments: program
     cargo run --release -p headwater-bench -- bars --file {{file}} {{arguments}}
 
-# All comparisons, written to docs/benchmarks.md and into the README's table: an hour or two on a quiet machine with fio (and huge pages for it), GNU cat and cp, b3sum, `cargo install coreutils`; `just figures --only nop,cache` replaces two chapters.
+# All comparisons, written to docs/benchmarks.md and into the README's table and picture: an hour or two on a quiet machine with fio (and huge pages for it), GNU cat and cp, b3sum, `cargo install coreutils`; `just figures --only nop,cache` replaces two chapters.
 [group('measure')]
-figures *arguments: program
+figures *arguments: program programs
     cargo run --release -p headwater-bench -- figures {{arguments}}
 
 # The ring against other io_uring libraries; `just nop --features rio` with the one under GPL-3.0 as well.
@@ -238,12 +243,10 @@ amplify *arguments:
 windows *arguments:
     cargo run --release -p headwater-bench -- windows {{arguments}}
 
-# The example programs, each by turns with its form in plain std: a line for each form, and their ratio. A folder in memory shows nothing: `TMPDIR` names one on a disk.
+# The example programs, each by turns with its form in plain std, and their ratios. A folder in memory shows nothing: `--dir` names one on a disk.
 [group('measure')]
-examples:
-    for program in ledger sort store hasher service cores; do \
-        cargo run --release --quiet -p headwater --example $program || exit 1; \
-    done
+examples *arguments: programs
+    cargo run --release -p headwater-bench -- examples {{arguments}}
 
 # TPC-H on DataFusion over LocalFileSystem, direct reads and headwater: `just tpch generate --scale 1 --folder sf1`, `just tpch run --folder sf1 --warm`.
 [group('measure')]

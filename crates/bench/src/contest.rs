@@ -292,9 +292,10 @@ pub(crate) fn finish(
 }
 
 /// All figures of ways: the name in JSON, the unit, which way is better, how many places are shown.
-const FIGURES: [(&str, &str, Better, usize); 45] = [
+const FIGURES: [(&str, &str, Better, usize); 46] = [
     ("appends_per_s", "appends/s", Better::Higher, 0),
     ("batches", "batches", Better::Higher, 0),
+    ("units_per_s", "units/s", Better::Higher, 0),
     LATENCIES[0],
     LATENCIES[1],
     LATENCIES[2],

@@ -7,9 +7,10 @@
 //!   log ─► the same for durable appends, against a mutex and std
 //!   peers ─► the same for whole kinds of work, against the libraries that read files
 //!   store ─► the same for objects, against `LocalFileSystem` of object_store
+//!   examples ─► the same for the example programs of the library, against their forms in std
 //!   amplify ─► the same for 512 bytes at random, with the bytes that the device reads for them
 //!   windows ─► the same for loads at random from windows larger than memory
-//!   figures ─► all of these, and suites of `headwater bench` ─► docs/benchmarks.md, and the table of the README
+//!   figures ─► all of these, and suites of `headwater bench` ─► docs/benchmarks.md, and the table and the picture of the README
 //!   guest ─► this program in a virtual machine whose disk polls ─► a table of checks
 //!   old-kernel ─► the tests of the workspace in a virtual machine with a kernel of another age ─► a table of suites
 //! ```
@@ -18,7 +19,7 @@
 //! `guest` and `old-kernel` need QEMU and a kernel, which they fetch.
 //!
 //! Owns: the command line.
-//! Does not own: what is compared (bars, nop, cache, write, log, peers, store, amplify, windows), the documents (figures), how arms run (arms, nop, cache,
+//! Does not own: what is compared (bars, nop, cache, write, log, peers, store, examples, amplify, windows), the documents (figures), how arms run (arms, nop, cache,
 //! write, log, peers, store, amplify, windows, guest, old_kernel), the tools around them (tools), rounds and verdicts (contest), children and rows
 //! (`headwater-measure`).
 
@@ -29,6 +30,7 @@ mod arms;
 mod bars;
 mod cache;
 mod contest;
+mod examples;
 mod figures;
 mod guest;
 mod log;
@@ -94,6 +96,8 @@ enum Command {
     /// Runs one arm of `store` in this process and prints a line of JSON.
     #[command(hide = true)]
     StoreArm(store::ArmOptions),
+    /// Runs the example programs of the library by turns with their forms in std.
+    Examples(examples::Options),
     /// Reads the first page of a file, with headwater or std, and ends; used by `bars`.
     #[command(hide = true)]
     OnePage(bars::ShortArm),
@@ -103,7 +107,7 @@ enum Command {
     /// Runs one arm of the group `write` of `bars` in this process and prints a line of JSON.
     #[command(hide = true)]
     WriteArm(write::ArmOptions),
-    /// Runs all comparisons and writes docs/benchmarks.md, and the table of the README.
+    /// Runs all comparisons and writes docs/benchmarks.md, and the table and the picture of the README.
     Figures(figures::Options),
     /// Boots a virtual machine with an NVMe disk that polls, and checks polled I/O there.
     Guest(guest::Options),
@@ -162,6 +166,7 @@ fn main() -> ExitCode {
         Command::WindowsArm(options) => windows::run_arm(&options),
         Command::Store(options) => store::run(&options),
         Command::StoreArm(options) => store::run_arm(&options),
+        Command::Examples(options) => examples::run(&options),
         Command::OnePage(options) => bars::run_short(&options),
         Command::DefaultArm(options) => bars::run_default(&options),
         Command::WriteArm(options) => write::run_arm(&options),

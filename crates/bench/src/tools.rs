@@ -25,7 +25,12 @@ pub(crate) fn name_of(value: impl ValueEnum) -> String {
 /// A folder next to `file`, so on the same device, that is removed when dropped.
 pub(crate) fn folder_beside(file: &Path) -> io::Result<TempDir> {
     let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-    TempDir::new_in(parent.unwrap_or(Path::new(".")))
+    folder_in(parent.unwrap_or(Path::new(".")))
+}
+
+/// A folder in `directory` that is removed when dropped. If this process is killed, its name says what has left it.
+pub(crate) fn folder_in(directory: &Path) -> io::Result<TempDir> {
+    TempDir::with_prefix_in("headwater-bench-", directory)
 }
 
 /// Runs fio with `arguments` on the file, read-only, and returns what its JSON says.

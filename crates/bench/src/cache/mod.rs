@@ -200,7 +200,7 @@ fn command(arm: Arm, file: &Path, options: &Options) -> io::Result<Command> {
 
 /// In each page its number, over and over.
 fn make_file(options: &Options) -> io::Result<NamedTempFile> {
-    let mut file = NamedTempFile::new_in(&options.dir)?;
+    let mut file = NamedTempFile::with_prefix_in("headwater-bench-", &options.dir)?;
     let mut block = vec![0; PAGE_BYTES * PAGES_AT_ONCE as usize];
     for first in (0..options.pages).step_by(PAGES_AT_ONCE as usize) {
         let pages = PAGES_AT_ONCE.min(options.pages - first);

@@ -190,7 +190,7 @@ fn shown(value: Option<&Value>) -> String {
 }
 
 /// With three digits that count, or all before the point.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     let places = match value.abs() {
         size if size >= 100.0 || size == 0.0 => 0,
         size if size >= 10.0 => 1,
@@ -215,24 +215,29 @@ pub(super) fn readme(readme: &str, figures: &Figures) -> Result<String, &'static
     let missing = "README.md has no lines with the marks of the table of figures";
     let (before, rest) = readme.split_once(BEGIN).ok_or(missing)?;
     let (_, after) = rest.split_once(END).ok_or(missing)?;
-    Ok(format!("{before}{BEGIN}\n{}{END}{after}", highlights(figures)))
+    Ok(format!("{before}{BEGIN}\n{}{END}{after}", table(figures)))
 }
 
 const BEGIN: &str = "<!-- figures: begin -->";
 const END: &str = "<!-- figures: end -->";
 
-fn highlights(figures: &Figures) -> String {
-    let mut text =
-        line(&["what, against what", "ratio"].map(str::to_owned)) + &line(&["---", "---"].map(str::to_owned));
-    let all: Vec<Suite> = figures.chapters.iter().flat_map(suites_of).collect();
-    for (words, suite, start) in HIGHLIGHTS {
-        let of_suite = all.iter().filter(|known| known.suite == suite);
-        let mut verdicts = of_suite.flat_map(|suite| &suite.verdicts);
-        if let Some(verdict) = verdicts.find(|verdict| verdict.title.starts_with(start)) {
-            text += &line(&[words.to_owned(), number(verdict.measured)]);
-        }
+fn table(figures: &Figures) -> String {
+    let heads = ["what, against what", "ratio"].map(str::to_owned);
+    let mut text = line(&heads) + &line(&["---", "---"].map(str::to_owned));
+    for (words, ratio) in highlights(figures) {
+        text += &line(&[words.to_owned(), number(ratio)]);
     }
     text
+}
+
+/// The ratios that the README shows and were measured, with their words.
+pub(super) fn highlights(figures: &Figures) -> Vec<(&'static str, f64)> {
+    let all: Vec<Suite> = figures.chapters.iter().flat_map(suites_of).collect();
+    let ratio = |suite: &str, start: &str| {
+        let verdicts = all.iter().filter(|known| known.suite == suite).flat_map(|suite| &suite.verdicts);
+        verdicts.into_iter().find(|verdict| verdict.title.starts_with(start)).map(|verdict| verdict.measured)
+    };
+    HIGHLIGHTS.iter().filter_map(|&(words, suite, start)| Some((words, ratio(suite, start)?))).collect()
 }
 
 /// What the README shows: words, and the suite and the beginning of the title of the ratio.

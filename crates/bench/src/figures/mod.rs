@@ -1,17 +1,19 @@
 //! Figures: all comparisons in one command, and the documents that show them.
 //!
 //! ```text
-//!   bars, nop, cache, log, peers, amplify, windows, suites of `headwater bench` ─► a chapter each ─► docs/benchmarks.json ─► docs/benchmarks.md
-//!                                                                                                       └─► the table in README.md
+//!   bars, nop, cache, log, store, examples, peers, amplify, windows, suites of `headwater bench` ─► a chapter each ─► docs/benchmarks.json ─► docs/benchmarks.md
+//!                                                                                                       └─► the table in README.md, and its picture, docs/figures.svg
 //! ```
 //!
 //! A chapter is stored as soon as it is measured, with date, commit and machine of its own: an interrupted run loses the chapter
 //! it was at, and `--only` replaces the chapters that it names.
 //!
 //! Owns: which chapters there are and what they run, the JSON file.
-//! Does not own: what a chapter compares (bars, nop, cache, log, peers, amplify, windows, the command's suites), how it is shown (markdown).
+//! Does not own: what a chapter compares (bars, nop, cache, log, store, examples, peers, amplify, windows, the
+//! command's suites), how it is shown (markdown, picture).
 
 mod markdown;
+mod picture;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,7 +23,8 @@ use headwater_measure::Machine;
 use headwater_testkit::Pattern;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tempfile::TempDir;
+
+use crate::tools::folder_in;
 
 use crate::tools;
 
@@ -47,7 +50,7 @@ pub(crate) struct Options {
     /// Measure nothing, and write the documents anew from the stored results.
     #[arg(long, conflicts_with = "only")]
     render: bool,
-    /// The headwater command.
+    /// The headwater command; the library's example programs are in the folder `examples` beside it.
     #[arg(long, default_value = "target/release/headwater")]
     headwater: PathBuf,
     /// The folder of README.md and docs.
@@ -77,7 +80,7 @@ struct Chapter {
 type Source = (&'static str, bool, fn(&Options, &Path) -> Vec<String>);
 
 /// In the order of the document.
-const SOURCES: [Source; 12] = [
+const SOURCES: [Source; 14] = [
     ("bars", false, |options, file| {
         let [shrink, rounds] =
             [8192 / options.mib.min(8192), u64::from(options.rounds)].map(|number| number.to_string());
@@ -97,6 +100,20 @@ const SOURCES: [Source; 12] = [
     ("log", false, |options, _| {
         let dir = options.dir.display().to_string();
         words(["log", "--dir", &dir, "--rounds", &options.rounds.to_string()])
+    }),
+    ("store", false, |options, _| {
+        let dir = options.dir.display().to_string();
+        let mib = options.mib.min(1024);
+        let [rounds, objects, mib] =
+            [u64::from(options.rounds), 10_000 * mib / 1024, mib].map(|number| number.to_string());
+        words(["store", "--dir", &dir, "--rounds", &rounds, "--mib", &mib, "--objects", &objects])
+    }),
+    ("examples", false, |options, _| {
+        let programs = options.headwater.with_file_name("examples");
+        let [dir, programs] = [&options.dir, &programs].map(|path| path.display().to_string());
+        let [shrink, rounds] =
+            [4096 / options.mib.min(4096), u64::from(options.rounds)].map(|number| number.to_string());
+        words(["examples", "--dir", &dir, "--programs", &programs, "--rounds", &rounds, "--shrink", &shrink])
     }),
     ("amplify", false, |options, _| {
         let dir = options.dir.display().to_string();
@@ -142,7 +159,7 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
     tools::check_static(&options.headwater)?;
     // Before a chapter changes the documents.
     let commit = told("git", &["describe", "--always", "--dirty"]);
-    let folder = TempDir::new_in(&options.dir)?;
+    let folder = folder_in(&options.dir)?;
     let file = folder.path().join("file");
     Pattern::new(1).write_file(&file, options.mib << 20)?;
     let mut failed = Vec::new();
@@ -237,12 +254,14 @@ impl Figures {
         let readme = markdown::readme(&readme, self).map_err(io::Error::other)?;
         std::fs::write(root.join(STORE), serde_json::to_string_pretty(self)? + "\n")?;
         std::fs::write(root.join(DOCUMENT), markdown::document(self))?;
+        std::fs::write(root.join(PICTURE), picture::picture(self))?;
         std::fs::write(root.join("README.md"), readme)
     }
 }
 
 const STORE: &str = "docs/benchmarks.json";
 const DOCUMENT: &str = "docs/benchmarks.md";
+const PICTURE: &str = "docs/figures.svg";
 
 #[cfg(test)]
 mod tests {
@@ -255,6 +274,7 @@ mod tests {
         let figures = Figures::load(&root).unwrap();
         let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
         assert_eq!(read(DOCUMENT), markdown::document(&figures));
+        assert_eq!(read(PICTURE), picture::picture(&figures));
         let readme = read("README.md");
         assert_eq!(readme, markdown::readme(&readme, &figures).unwrap());
     }

@@ -21,10 +21,9 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use headwater_measure::{Figures, Limit, child};
-use tempfile::TempDir;
 
 use crate::contest::{self, Contest, Promise, shown};
-use crate::tools::name_of;
+use crate::tools::{folder_in, name_of};
 
 /// Options of `log`.
 #[derive(clap::Args)]
@@ -98,7 +97,7 @@ struct Shape {
 
 pub(crate) fn run(options: &Options) -> io::Result<()> {
     let (mut all, mut failed) = (Vec::new(), Vec::new());
-    let folder = TempDir::new_in(&options.dir)?;
+    let folder = folder_in(&options.dir)?;
     let is_wanted = |shape: &&Shape| options.only.as_deref().is_none_or(|only| only == shape.id);
     for shape in SHAPES.iter().filter(is_wanted) {
         let contest = contest(options, shape, folder.path());

@@ -12,6 +12,8 @@ use std::time::Duration;
 use headwater_measure::Figures;
 use headwater_testkit::Rng;
 
+use crate::tools::folder_in;
+
 use super::{ArmOptions, BATCHES, IOPS, Work};
 
 /// The file, which vanishes with this.
@@ -22,7 +24,7 @@ pub(super) struct File {
 
 impl File {
     pub(super) fn make(directory: &Path) -> io::Result<File> {
-        let folder = tempfile::tempdir_in(directory)?;
+        let folder = folder_in(directory)?;
         let path = folder.path().join("reads");
         let mut file = fs::File::create(&path)?;
         let mebibyte = vec![0x68; 1 << 20];

@@ -81,13 +81,20 @@ pub(super) fn set_on_directory(
     is_new: bool,
     kept: Kept,
 ) -> io::Result<()> {
-    let bits = metadata.permissions().mode() & DIRECTORY_BITS;
+    let mut bits = metadata.permissions().mode() & DIRECTORY_BITS;
     if kept.ownership {
         give(metadata, target)?;
     }
     if kept.mode {
+        let copy = target.metadata()?;
+        if kept.ownership && owners(&copy) != owners(metadata) {
+            // It meant the group of the source.
+            bits &= !SETGID_BIT;
+        }
+        // As GNU cp: bits of the source's own replace what the directory around has given, and else that stays.
+        let inherited = if bits > PERMISSION_BITS { 0 } else { copy.permissions().mode() & SETGID_BIT };
         Holder::Open(target.as_fd()).remove_lists()?;
-        target.set_permissions(Permissions::from_mode(bits))?;
+        target.set_permissions(Permissions::from_mode(bits | inherited))?;
     } else if is_new {
         // Whether what is made in it inherits its group is the choice of the directory around it.
         let inherited = target.metadata()?.permissions().mode() & SETGID_BIT;

@@ -85,7 +85,8 @@ fn memory() -> Fact {
     let engine = match Engine::builder().build() {
         Ok(engine) => engine,
         Err(error) => {
-            return Fact::missing("memory", format!("failed to {error}"), "no engine can be built");
+            return Fact::missing("memory", format!("failed to {error}"), "no engine can be built")
+                .mended_by("what the error names: memory, descriptors or address space (ulimit -v)");
         }
     };
     let memory = engine.stats().memory;

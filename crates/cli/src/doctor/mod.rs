@@ -66,7 +66,7 @@ struct Fact {
     verdict: Verdict,
     /// What is the case.
     found: String,
-    /// What headwater does about it, where not all is well.
+    /// What headwater does about it, where not all is well or this is not plain.
     follows: Option<String>,
     /// How to change it, where that is possible.
     mend: Option<String>,
@@ -92,6 +92,11 @@ impl Fact {
 
     fn missing(name: &'static str, found: impl Into<String>, follows: &str) -> Fact {
         Fact { verdict: Verdict::Missing, ..Fact::limited(name, found, follows) }
+    }
+
+    /// What follows where all is well.
+    fn so(self, follows: impl Into<String>) -> Fact {
+        Fact { follows: Some(follows.into()), ..self }
     }
 
     fn mended_by(self, mend: impl Into<String>) -> Fact {

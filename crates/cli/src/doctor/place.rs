@@ -43,21 +43,27 @@ pub(super) fn facts(path: &Path) -> Result<Vec<Fact>, String> {
 fn below(device: &Device) -> Fact {
     let found = [&device.file_system, &device.source, &device.model].map(String::as_str);
     let found = found.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(", ");
-    let follows = match device.nature {
+    let (follows, mend) = match device.nature {
         Nature::Disk => return Fact::good("file system", found),
-        Nature::Memory => {
-            "it lies in memory: nothing is gained by direct I/O, and what bench and tune measure is memory"
-        }
-        Nature::Network => {
+        Nature::Memory => (
+            "it lies in memory: nothing is gained by direct I/O, and what bench and tune measure is memory",
+            "give a path on a disk; findmnt lists file systems and what they lie on",
+        ),
+        Nature::Network => (
             "another machine has the files: changes there are seen when it is asked, and what bench measures is the network \
-             and the caches on its way"
-        }
-        Nature::Overlay => {
-            "it lies upon other file systems: what bench measures is whichever of them has the file"
-        }
-        Nature::Other => "a program answers for it, not a device: what bench measures is that program",
+             and the caches on its way",
+            "to measure a disk, run this on the machine that has the files",
+        ),
+        Nature::Overlay => (
+            "it lies upon other file systems: what bench measures is whichever of them has the file",
+            "give a path in one of them: a volume, or upperdir= and lowerdir= in the options that findmnt shows",
+        ),
+        Nature::Other => (
+            "a program answers for it, not a device: what bench measures is that program",
+            "to measure a disk, give the path that this program reads",
+        ),
     };
-    Fact::limited("file system", found, follows)
+    Fact::limited("file system", found, follows).mended_by(mend)
 }
 
 fn direct(path: &Path, is_directory: bool) -> Fact {
@@ -86,6 +92,9 @@ fn direct(path: &Path, is_directory: bool) -> Fact {
             "direct I/O",
             format!("refused: {error}"),
             "files are read and written through the kernel's page cache, and copied from there",
+        )
+        .mended_by(
+            "keep the files on ext4, XFS or Btrfs, without compression or encryption by the file system",
         ),
     }
 }
@@ -93,14 +102,21 @@ fn direct(path: &Path, is_directory: bool) -> Fact {
 fn polling(storage: &Storage) -> Option<Fact> {
     match storage.polls? {
         true => Some(Fact::good("polling", "the device completes polled I/O (EngineBuilder::polling)")),
-        false => Some(Fact::good("polling", "not by this device: its requests end with an interrupt")),
+        false => Some(
+            Fact::good("polling", "not by this device: its requests end with an interrupt")
+                .so("EngineBuilder::polling changes nothing here")
+                .mended_by("nvme.poll_queues=4 on the kernel's command line, for an NVMe device"),
+        ),
     }
 }
 
 fn readahead(storage: &Storage) -> Option<Fact> {
     let kib = storage.read_ahead_kb?;
     let found = format!("the kernel reads {kib} KiB ahead, for programs without headwater");
-    Some(Fact::good("readahead", found))
+    let fact = Fact::good("readahead", found)
+        .so("headwater reads ahead by itself, as far as the device gains from, whatever this says")
+        .mended_by("echo KIB > /sys/block/DEVICE/queue/read_ahead_kb, for the other programs");
+    Some(fact)
 }
 
 /// What `headwater tune` can do for a place.

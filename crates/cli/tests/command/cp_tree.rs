@@ -419,6 +419,58 @@ fn directories_as_gnu_makes_them() {
     assert_one_line(&refused, "/to/plain: it is a directory");
 }
 
+/// Goal: with permissions kept, a directory that has bits of its own beside those for reading, writing and searching gets them, and one that has none
+/// keeps what the directory around it has given; setgid goes where the owner was to be kept and could not be. A file is setuid for the owner of the source
+/// only, also where GNU cp lets it be for another. Method: the modes that GNU cp 9.1 leaves, in a directory with setgid and one without; as root,
+/// and as a user that may not give files away.
+#[test]
+fn special_bits_as_gnu_keeps_them() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("only root can make files of others");
+    }
+    let place = tempfile::tempdir().unwrap();
+    fs::set_permissions(place.path(), Permissions::from_mode(0o777)).unwrap();
+    let binary = place.path().join("headwater");
+    copy_command(&binary);
+    fs::create_dir(place.path().join("from")).unwrap();
+    let names =
+        [("plain", 0o755), ("setgid", 0o2755), ("sticky", 0o1777), ("file", 0o755), ("setuid", 0o6755)];
+    for (name, mode) in names {
+        let path = place.path().join("from").join(name);
+        if name.starts_with('f') || name == "setuid" { fs::write(&path, "x") } else { fs::create_dir(&path) }
+            .unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+    }
+    let nobody = 65_534;
+    for (index, (options, user, around, expected)) in [
+        (&["-rp"][..], 0, 0o755, [0o755, 0o2755, 0o1777, 0o755, 0o6755]),
+        (&["-rp"], 0, 0o2775, [0o2755, 0o2755, 0o1777, 0o755, 0o6755]),
+        (&["-a"], 0, 0o2775, [0o2755, 0o2755, 0o1777, 0o755, 0o6755]),
+        (&["-r", "--preserve=mode"], 0, 0o2775, [0o2755, 0o2755, 0o1777, 0o755, 0o6755]),
+        (&["-rp"], nobody, 0o755, [0o755, 0o755, 0o1777, 0o755, 0o755]),
+        (&["-r", "--preserve=mode"], nobody, 0o755, [0o755, 0o2755, 0o1777, 0o755, 0o755]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let to = place.path().join(format!("to-{index}"));
+        fs::create_dir(&to).unwrap();
+        std::os::unix::fs::chown(&to, Some(user), Some(user)).unwrap();
+        fs::set_permissions(&to, Permissions::from_mode(around)).unwrap();
+        let mut command = Command::new(&binary);
+        command.arg("cp").args(options).args(names.map(|(name, _)| format!("from/{name}"))).arg(&to);
+        let output = command.current_dir(place.path()).uid(user).gid(user).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let mode = |(name, _): (&str, u32)| fs::metadata(to.join(name)).unwrap().mode() & 0o7777;
+        let octal = |mode| format!("{mode:o}");
+        assert_eq!(
+            names.map(|name| octal(mode(name))),
+            expected.map(octal),
+            "{options:?} as {user} into {around:o}"
+        );
+    }
+}
+
 /// Goal: of an option that is given twice the last counts, -n holds beside -f, and -f replaces a link that leads to itself.
 #[test]
 fn options_as_gnu_takes_them() {

@@ -50,8 +50,22 @@ fn what_is_missing_is_found() {
         Ok(directory) => {
             let found = facts(&[utf8(directory.path())]);
             assert_eq!(fact(&found, "place", "file system")["verdict"], "limited");
+            assert_eq!(fact(&found, "place", "direct I/O")["verdict"], "limited");
+            assert_explained(&found);
         }
         Err(reason) => headwater_testkit::skip(format!("tmpfs: {reason}")),
+    }
+    assert_explained(&found);
+}
+
+/// What is not good, and what a reader may wonder about, has a consequence and a way to change it.
+fn assert_explained(found: &Value) {
+    for fact in ["machine", "place"].into_iter().flat_map(|room| found[room].as_array().unwrap()) {
+        let is_wondered_at = fact["name"] == "readahead"
+            || fact["name"] == "polling" && fact["found"].as_str().unwrap().starts_with("not");
+        if fact["verdict"] != "good" || is_wondered_at {
+            assert!(fact["follows"].is_string() && fact["mend"].is_string(), "{fact}");
+        }
     }
 }
 

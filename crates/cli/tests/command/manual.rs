@@ -1,6 +1,7 @@
 //! Manual: man pages, completions, and JSON of the commands that move data.
 
 use std::fs;
+use std::process::Command;
 
 use headwater_testkit::ScratchDir;
 use serde_json::Value;
@@ -32,8 +33,47 @@ fn completions_name_the_commands() {
         assert!(output.status.success());
         let script = text(&output.stdout);
         assert!(script.contains("queue-depth") && script.contains("scan"), "{shell}: {script}");
+        for internal in ["bench-row", "cp-guard", "internal"] {
+            assert!(!script.contains(internal), "{shell} completes {internal}");
+        }
     }
     assert_one_line(&run(&["completions", "cmd"]), "cmd");
+}
+
+/// Goal: the examples for pages and completions work as they stand, for a user whose home is empty. Method: the lines that `--help` shows are a
+/// script; its files are there afterwards.
+#[test]
+fn examples_work_in_an_empty_home() {
+    let home = tempfile::tempdir().unwrap();
+    let has_man = Command::new("man").arg("--version").output().is_ok_and(|output| output.status.success());
+    for command in ["man", "completions"] {
+        let help = headwater().args([command, "--help"]).output().unwrap();
+        let help = text(&help.stdout);
+        let (_, examples) = help.split_once("Examples:\n").unwrap();
+        // Behind more spaces a line says what it is for, and so does one that begins with more.
+        let lines = examples.lines().filter(|line| !line.starts_with("   "));
+        let lines = lines.map(|line| line.trim_start().split("  ").next().unwrap());
+        let lines: Vec<&str> = lines.filter(|line| has_man || !line.contains("| man")).collect();
+        let folder = std::path::Path::new(env!("CARGO_BIN_EXE_headwater")).parent().unwrap();
+        let paths = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
+        let output = Command::new("sh")
+            .args(["-ec", &lines.join("\n")])
+            .current_dir(home.path())
+            .env("HOME", home.path())
+            .env("PATH", paths)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{lines:#?}: {}", text(&output.stderr));
+    }
+    for (file, words) in [
+        (".local/share/man/man1/headwater-cat.1", ".TH headwater-cat"),
+        (".local/share/bash-completion/completions/headwater", "headwater"),
+        (".zfunc/_headwater", "#compdef headwater"),
+        (".config/fish/completions/headwater.fish", "complete -c headwater"),
+    ] {
+        let made = fs::read_to_string(home.path().join(file)).unwrap();
+        assert!(made.contains(words), "{file}");
+    }
 }
 
 /// Goal: what was copied from where, beside the data and not among them; a file that cannot be read has its reason.

@@ -28,17 +28,24 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// `EXAMPLE [--std | --headwater] [UNITS] [DIRECTORY]`: both forms by turns, five times, or only one of them.
+    /// `EXAMPLE [--std | --headwater] [--once] [--shrink=DIVISOR] [UNITS] [DIRECTORY]`: both forms by turns, five times, or only one of
+    /// them; with `--once` a single run of each, as a line of JSON.
     pub(crate) fn main(&self) -> io::Result<()> {
         let (mut forms, mut units, mut parent) =
             (vec![Form::Headwater, Form::Std], self.units, std::env::temp_dir());
+        let mut is_once = false;
         for argument in std::env::args().skip(1) {
             match argument.as_str() {
                 "--std" => forms = vec![Form::Std],
                 "--headwater" => forms = vec![Form::Headwater],
+                "--once" => is_once = true,
+                shrink if shrink.starts_with("--shrink=") => units = (units / divisor(shrink)?).max(1),
                 number if number.parse::<usize>().is_ok() => units = number.parse().unwrap_or(units),
                 directory => parent = PathBuf::from(directory),
             }
+        }
+        if is_once {
+            return forms.into_iter().try_for_each(|form| self.run_once(form, &parent, units));
         }
         let mut seconds: Vec<Vec<f64>> = vec![Vec::new(); forms.len()];
         for _ in 0..ROUNDS {
@@ -62,6 +69,13 @@ impl Program {
         Ok(())
     }
 
+    /// For programs that compare: they start one process for each run.
+    fn run_once(&self, form: Form, parent: &Path, units: usize) -> io::Result<()> {
+        let (seconds, _) = self.timed(form, parent, units)?;
+        println!("{}", json(units, seconds));
+        Ok(())
+    }
+
     /// Seconds, and the number to compare.
     pub(crate) fn timed(&self, form: Form, parent: &Path, units: usize) -> io::Result<(f64, u64)> {
         let directory = tempfile::tempdir_in(parent)?;
@@ -72,6 +86,17 @@ impl Program {
     }
 }
 
+fn json(units: usize, seconds: f64) -> String {
+    format!("{{\"elapsed_s\": {seconds}, \"units_per_s\": {}}}", units as f64 / seconds)
+}
+
+fn divisor(argument: &str) -> io::Result<usize> {
+    let divisor = argument.trim_start_matches("--shrink=").parse().ok().filter(|&divisor| divisor > 0);
+    divisor.ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidInput, format!("{argument}: not a number from 1 on"))
+    })
+}
+
 /// Both forms come to the same result. Called by the test of each example.
 #[cfg(test)]
 pub(crate) fn check(program: &Program, units: usize) {
@@ -79,6 +104,13 @@ pub(crate) fn check(program: &Program, units: usize) {
     let [ours, theirs] =
         [Form::Headwater, Form::Std].map(|form| program.timed(form, &parent, units).unwrap().1);
     assert_eq!(ours, theirs, "{}", program.name);
+    let figures: serde_json::Value = serde_json::from_str(&json(units, 0.5)).unwrap();
+    assert_eq!(
+        (figures["elapsed_s"].as_f64(), figures["units_per_s"].as_f64()),
+        (Some(0.5), Some(2.0 * units as f64))
+    );
+    assert_eq!(divisor("--shrink=8").unwrap(), 8);
+    assert!(divisor("--shrink=0").is_err());
 }
 
 /// Numbers that look random: splitmix64.

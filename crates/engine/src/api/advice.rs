@@ -75,7 +75,8 @@ impl File {
     }
 
     /// [`Advice::WillNeed`] for several ranges at once, in any order: one check of the file, one submission. What lies beyond the
-    /// end of the file is left out. Does nothing for a file that is not cached, because reads of it go elsewhere.
+    /// end of the file is left out. Does nothing for a file that is not cached, because reads of it go elsewhere. Waits for no device: what the
+    /// kernel's page cache has is copied in this call, the rest is read meanwhile.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -92,7 +93,7 @@ impl File {
     pub fn will_need(&self, ranges: &[ByteRange]) -> Result<()> {
         ranges.iter().try_for_each(|&range| check_order((Operation::Advise, self.path()), range))?;
         let Contents::Stored(source) = &self.contents else { return Ok(()) };
-        source.check_process_for(Operation::Advise)?;
+        source.check_read_for(Operation::Advise)?;
         match source.inode() {
             Some(inode) => source.will_need(inode, ranges),
             None => Ok(()),
@@ -140,7 +141,7 @@ impl File {
 impl Source {
     fn advise(self: &Arc<Self>, advice: Advice, range: ByteRange) -> Result<()> {
         match (self.inode(), advice) {
-            _ if self.shared().driver.is_forked() => self.check_process(range.start),
+            _ if self.shared().driver.is_forked() => self.check_read(range.start),
             (None, _) => self.advise_kernel(advice, range),
             (Some(inode), Advice::WillNeed) => self.will_need(inode, &[range]),
             (Some(inode), Advice::DontNeed) => {

@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::io::{self, SeekFrom};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -201,3 +202,12 @@ impl fmt::Debug for ByteStream {
         }
     }
 }
+
+// As an engine.
+impl UnwindSafe for AsyncReader {}
+
+impl RefUnwindSafe for AsyncReader {}
+
+impl UnwindSafe for ByteStream {}
+
+impl RefUnwindSafe for ByteStream {}

@@ -12,6 +12,7 @@
 use std::fmt;
 use std::future::Future;
 use std::io::{self, SeekFrom};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -424,3 +425,8 @@ impl fmt::Debug for AsyncWriter {
 
 /// As the one of [`Writer`](crate::Writer).
 const BUFFER_BYTES: usize = 64 << 10;
+
+// As an engine. A write under way that has panicked panics again when it is polled.
+impl UnwindSafe for AsyncWriter {}
+
+impl RefUnwindSafe for AsyncWriter {}

@@ -176,7 +176,15 @@ impl EngineBuilder {
         self
     }
 
-    /// Builds the engine. Maps no frame memory yet.
+    /// Builds the engine. Maps no frame memory yet. Some system calls, and a read of the stored profiles; waits for nothing else.
+    ///
+    /// ```
+    /// use headwater::Engine;
+    /// let engine = Engine::builder().memory(16 << 20).queue_depth(32).build()?;
+    /// assert_eq!(engine.info().queue_depth, 32);
+    /// assert!(Engine::builder().queue_depth(0).build().is_err(), "a queue of none");
+    /// # Ok::<(), headwater::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `InvalidInput` for a setting out of range (for one, a readahead size of more than 2 MiB), an unknown `HEADWATER_DRIVER`,

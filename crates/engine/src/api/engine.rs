@@ -62,7 +62,18 @@ pub struct Stats {
 impl Engine {
     /// The engine that the whole process shares, built on first use: memory as needed while the system has some to spare, the best
     /// driver that it allows. `HEADWATER_DRIVER` (`auto`, `uring`, `threads`) overrides the choice. Another one, with a bound for its
-    /// memory for one, is set by [`Engine::set_global`].
+    /// memory for one, is set by [`Engine::set_global`]. The first call blocks as long as [`EngineBuilder::build`](crate::EngineBuilder::build)
+    /// does, and so do others meanwhile; later ones do not.
+    ///
+    /// ```
+    /// use headwater::{Engine, File};
+    /// let file = File::open("/proc/self/status")?;
+    /// let mut name = [0; 5];
+    /// file.read_exact_at(&mut name, 0)?;
+    /// // Opened without an engine of its own.
+    /// assert!(!Engine::global()?.info().driver.is_empty());
+    /// # Ok::<(), headwater::Error>(())
+    /// ```
     ///
     /// # Errors
     /// When it cannot be built; the next call tries again.
@@ -71,7 +82,8 @@ impl Engine {
     }
 
     /// Makes this the engine of [`Engine::global`] for the rest of the process: files use it by default, and an exit of the process
-    /// writes back what is dirty in it. For a program's `main`, before the first file is opened.
+    /// writes back what is dirty in it. For a program's `main`, before the first file is opened. Waits for no more than another thread that
+    /// builds or sets it at the same time.
     ///
     /// ```
     /// use headwater::Engine;

@@ -18,7 +18,8 @@ impl File {
     /// room, dropped by [`Advice::DontNeed`](crate::Advice::DontNeed) or [`Advice::NoReuse`](crate::Advice::NoReuse), or dropped
     /// because the file had changed. Adjacent pages are reported together. A file that is not cached never calls.
     ///
-    /// The call runs in the thread that made the pages leave, before that thread's read or advice returns, with no lock held. It
+    /// The call runs in the thread that made the pages leave, before that thread's read or advice returns, with no lock held; for a task
+    /// that changes the length of a file, when it has done so or is dropped. It
     /// may use this file and any other, but must not block for long, and not at all in a thread that runs tasks. Calls do not
     /// nest: pages that leave during a call are reported by a later call of the same thread. So a listener that rereads evicted
     /// pages while the cache is full keeps its thread busy for ever. Several threads may call it at once.

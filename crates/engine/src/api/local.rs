@@ -5,20 +5,15 @@
 //! ```
 //!
 //! Owns: keeping the parts of a local engine in their thread (`!Send`).
-//! Does not own: reading and writing, which are the same as for any [`File`].
+//! Does not own: reading and writing, which are the same as for any [`File`]; the traits of parts (traits).
 
-use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, RangeBounds};
 use std::path::Path;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
 use std::thread;
 
 use bytes::Bytes;
-use futures_core::Stream;
-use futures_io::{AsyncBufRead, AsyncRead, AsyncSeek, AsyncWrite};
 use headwater_core::units::PageRange;
 use headwater_io::LocalDriver;
 
@@ -40,6 +35,8 @@ use crate::base::error::{Error, Result};
 use crate::engine::Engine;
 use crate::engine::background::Presence;
 use crate::engine::handle::IoMode;
+
+mod traits;
 
 /// An engine for one thread, for programs with a thread on each processor. The kernel completes its requests when this thread
 /// asks for completions (`IORING_SETUP_DEFER_TASKRUN`), without interrupting it, and processors share nothing but [`Bytes`] that
@@ -411,93 +408,5 @@ impl<T> Deref for Local<T> {
 impl<T> DerefMut for Local<T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.inner
-    }
-}
-
-impl<T: Read> Read for Local<T> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.inner.read(buffer)
-    }
-}
-
-impl<T: BufRead> BufRead for Local<T> {
-    fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        self.inner.fill_buf()
-    }
-
-    fn consume(&mut self, amount: usize) {
-        self.inner.consume(amount);
-    }
-}
-
-impl<T: Write> Write for Local<T> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.inner.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.inner.flush()
-    }
-}
-
-impl<T: Seek> Seek for Local<T> {
-    fn seek(&mut self, target: SeekFrom) -> io::Result<u64> {
-        self.inner.seek(target)
-    }
-}
-
-impl<T: AsyncRead + Unpin> AsyncRead for Local<T> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_read(context, buffer)
-    }
-}
-
-impl<T: AsyncBufRead + Unpin> AsyncBufRead for Local<T> {
-    fn poll_fill_buf(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
-        Pin::new(&mut self.get_mut().inner).poll_fill_buf(context)
-    }
-
-    fn consume(mut self: Pin<&mut Self>, amount: usize) {
-        Pin::new(&mut self.inner).consume(amount);
-    }
-}
-
-impl<T: AsyncWrite + Unpin> AsyncWrite for Local<T> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(context)
-    }
-
-    fn poll_close(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_close(context)
-    }
-}
-
-impl<T: AsyncSeek + Unpin> AsyncSeek for Local<T> {
-    fn poll_seek(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        target: SeekFrom,
-    ) -> Poll<io::Result<u64>> {
-        Pin::new(&mut self.inner).poll_seek(context, target)
-    }
-}
-
-impl<T: Stream + Unpin> Stream for Local<T> {
-    type Item = T::Item;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T::Item>> {
-        Pin::new(&mut self.inner).poll_next(context)
     }
 }

@@ -62,7 +62,7 @@ impl File {
 /// assert_eq!(file.len()?, 3);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
     mode: IoMode,
     engine: Option<Engine>,
@@ -70,33 +70,14 @@ pub struct OpenOptions {
     readahead: Option<ReadaheadPolicy>,
     revalidate: Option<Duration>,
     coherence: Coherence,
-    read: bool,
+    /// `None` until it is set: for reading, and beside writing if the file may be read.
+    read: Option<bool>,
     write: bool,
     append: bool,
     truncate: bool,
     create: bool,
     create_new: bool,
     opening: Opening,
-}
-
-impl Default for OpenOptions {
-    fn default() -> OpenOptions {
-        OpenOptions {
-            mode: IoMode::default(),
-            engine: None,
-            caching: Caching::default(),
-            readahead: None,
-            revalidate: None,
-            coherence: Coherence::default(),
-            read: true,
-            write: false,
-            append: false,
-            truncate: false,
-            create: false,
-            create_new: false,
-            opening: Opening::default(),
-        }
-    }
 }
 
 /// Whether positional reads of a file are kept in the engine's cache.
@@ -207,14 +188,29 @@ impl OpenOptions {
         self
     }
 
-    /// Whether the file is opened for reading. Default `true`. A file that is opened for writing can always be read: a page that is
-    /// written in part is read first.
+    /// Whether the file is opened for reading. A file that is opened for writing is opened for reading as well if the process may read it,
+    /// because a page that is written in part is read first. Where it may not, `true` makes the opening fail, as with the standard
+    /// library; `false`, and the default, leave a file that is only written: reads fail with `PermissionDenied`, and the kernel's page
+    /// cache takes each write at once. A file that is not opened for writing is opened for reading by default.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("drop");
+    /// use std::fs::Permissions;
+    /// use std::os::unix::fs::PermissionsExt;
+    /// std::fs::write(&path, "one\n")?;
+    /// // Others may add to the file, and not read it.
+    /// std::fs::set_permissions(&path, Permissions::from_mode(0o222))?;
+    /// let file = headwater::OpenOptions::new().append(true).open(&path)?;
+    /// assert_eq!(file.append(b"two\n")?, 4);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn read(&mut self, read: bool) -> &mut Self {
-        self.read = read;
+        self.read = Some(read);
         self
     }
 
-    /// Whether the file is opened for writing, and for reading too. Default `false`.
+    /// Whether the file is opened for writing, and for reading too if the process may read it ([`OpenOptions::read`]). Default `false`.
     pub fn write(&mut self, write: bool) -> &mut Self {
         self.write = write;
         self
@@ -264,7 +260,7 @@ impl OpenOptions {
 
     /// Opens for appending together with other processes, as `O_APPEND` does: each [`File::append`] becomes one `write(2)` at the
     /// current end of the file, whole and in the kernel's order, through the kernel's page cache. Nothing is held back: other
-    /// programs see it at once. A [`Writer`](crate::Writer) appends what it has gathered in the same way. Opens for reading and writing;
+    /// programs see it at once. A [`Writer`](crate::Writer) appends what it has gathered in the same way. Opens for writing, as [`OpenOptions::write`] does;
     /// [`File::write_at`] at a position is refused, [`File::set_len`] is not. Without this option, appends through all handles of one
     /// engine are ordered among themselves, gathered in memory, and written in large pieces at the end of the file as this engine last
     /// saw it.
@@ -319,11 +315,10 @@ impl OpenOptions {
         let failed = |error| Error::on_file(Operation::Open, path, error);
         let access = self.access().map_err(failed)?;
         let engine = self.chosen_engine()?;
-        if access == Access::ReadWrite {
+        if access.writes() {
             engine.shared.leases.make_way(&engine.shared.cache.inodes, path);
         }
-        let open = OpenFile::open_as(path, self.direct_io(), access, &self.opening().map_err(failed)?);
-        let open = open.map_err(failed)?;
+        let (open, access) = self.open_for(path, access).map_err(failed)?;
         let created = open.is_created().then(|| open.opened().key);
         let file = self.register(engine, open, access, path);
         if let (Err(_), Some(key)) = (&file, created) {
@@ -350,17 +345,16 @@ impl OpenOptions {
     /// ```
     ///
     /// # Errors
-    /// As [`OpenOptions::open`]; `PermissionDenied` for a descriptor that is open for writing alone, if the process may not read the
-    /// file.
+    /// As [`OpenOptions::open`].
     pub fn open_std(&self, file: std::fs::File) -> Result<File> {
         let path = path_of(&file);
         let failed = |error| Error::on_file(Operation::Open, &path, error);
         let engine = self.chosen_engine()?;
         let given = Given::of(&file).map_err(failed)?;
-        let open = OpenFile::from_std(file, given, self.direct_io(), &path).map_err(failed)?;
+        let (open, access) = OpenFile::from_std(file, given, self.direct_io(), &path).map_err(failed)?;
         let mut options = self.clone();
         (options.append, options.truncate) = (given.is_appending, false);
-        options.register(engine, open, given.access, &path)
+        options.register(engine, open, access, &path)
     }
 
     /// As [`OpenOptions::open`], with a descriptor that this engine has already opened for reading and examined.
@@ -393,8 +387,21 @@ impl OpenOptions {
         }
         match (self.read, is_written) {
             (_, true) => Ok(Access::ReadWrite),
-            (true, false) => Ok(Access::Read),
-            (false, false) => refused("neither read, write nor append is set"),
+            (None | Some(true), false) => Ok(Access::Read),
+            (Some(false), false) => refused("neither read, write nor append is set"),
+        }
+    }
+
+    /// Opens the file, for writing alone where reading is refused and was not asked for.
+    fn open_for(&self, path: &Path, access: Access) -> io::Result<(OpenFile, Access)> {
+        let opening = self.opening()?;
+        let may_only_write =
+            access == Access::ReadWrite && self.read != Some(true) && self.mode != IoMode::Direct;
+        match OpenFile::open_as(path, self.direct_io(), access, &opening) {
+            Err(error) if may_only_write && error.kind() == io::ErrorKind::PermissionDenied => {
+                Ok((OpenFile::open_as(path, self.direct_io(), Access::Write, &opening)?, Access::Write))
+            }
+            opened => Ok((opened?, access)),
         }
     }
 
@@ -432,7 +439,7 @@ impl OpenOptions {
             Form::Cached => {
                 let inode =
                     upcalls::open(&engine.shared, &open, self.readahead, readahead).map_err(failed)?;
-                OnceLock::from(if self.is_cached(&open) {
+                OnceLock::from(if access.reads() && self.is_cached(&open) {
                     Entry::Cached(inode)
                 } else {
                     Entry::Beside(inode)
@@ -470,7 +477,7 @@ impl OpenOptions {
             source.mark_reported(inode);
         }
         source.begin_coherence();
-        if access == Access::ReadWrite && source.entered().is_some() {
+        if access.writes() && source.entered().is_some() {
             source.engine.shared.background.note();
         }
         let file = File { contents: Contents::Stored(Arc::new(source)) };

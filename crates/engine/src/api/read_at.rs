@@ -36,7 +36,7 @@ impl File {
     /// read, is unspecified: a direct read into aligned memory delivers the last block of the file whole.
     ///
     /// # Errors
-    /// What the device reports, with path and offset, if no byte was read.
+    /// What the device reports, with path and offset, if no byte was read; `PermissionDenied` when the file is not open for reading.
     #[inline]
     pub fn read_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<usize> {
         match &self.contents {
@@ -161,7 +161,7 @@ impl Source {
     }
 
     fn read_at(self: &Arc<Self>, buffer: &mut [u8], offset_bytes: u64) -> Result<usize> {
-        self.check_process(offset_bytes)?;
+        self.check_read(offset_bytes)?;
         let range = addressable(self.path(), offset_bytes, buffer.len())?;
         let buffer = &mut buffer[..range.len() as usize];
         if let Some(read_bytes) = self.read_once(buffer, offset_bytes) {
@@ -182,7 +182,7 @@ impl Source {
     }
 
     async fn read_at_async(self: &Arc<Self>, offset_bytes: u64, length: usize) -> Result<Bytes> {
-        self.check_process(offset_bytes)?;
+        self.check_read(offset_bytes)?;
         let range = addressable(self.path(), offset_bytes, length)?;
         if range.is_empty() {
             return Ok(Bytes::new());

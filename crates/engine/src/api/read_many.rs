@@ -66,7 +66,7 @@ impl File {
     /// That of the first read in order that failed. The others are completed all the same, and failed ones have read 0 bytes.
     pub fn read_many(&self, reads: &mut [ManyRead<'_>]) -> Result<()> {
         if let (Contents::Stored(source), Some(first)) = (&self.contents, reads.first()) {
-            source.check_process(first.offset_bytes)?;
+            source.check_read(first.offset_bytes)?;
         }
         let mut outcome = Ok(());
         for together in reads.chunks_mut(STARTED_TOGETHER) {

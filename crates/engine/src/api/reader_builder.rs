@@ -62,7 +62,19 @@ impl ReaderBuilder<'_> {
         Self { ahead_bytes: Some(ahead_bytes), ..self }
     }
 
-    /// The reader, at byte 0. A file in memory has no requests, and takes any sizes.
+    /// The reader, at byte 0. A file in memory has no requests, and takes any sizes. Reads nothing yet, and does not block.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # std::fs::write(&path, "first\nsecond\n")?;
+    /// use std::io::BufRead;
+    /// let file = headwater::File::open(&path)?;
+    /// let reader = headwater::Reader::builder(&file).request_bytes(64 << 10).build()?;
+    /// assert_eq!(reader.lines().count(), 2);
+    /// assert!(headwater::Reader::builder(&file).request_bytes(0).build().is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// `InvalidInput` when the sizes are out of their ranges.

@@ -31,7 +31,7 @@ use crate::base::error::{Error, Operation, Result};
 use crate::engine::handle::{READABLE_BYTES_MAX, Source, byte_range};
 use crate::inode::Inode;
 use crate::read::on_demand::OnDemand;
-use crate::write::cached::Place;
+use crate::write::place::Place;
 use crate::write::window_create::WindowUse;
 
 /// A range of a file as it is at each moment: writes through any handle, view or window of the same engine are visible here at
@@ -84,11 +84,12 @@ enum Memory {
 }
 
 impl File {
-    /// A live window onto a range of the file; see [`SharedView`]. The range may reach beyond the end, for a file that will grow.
+    /// A live window onto a range of the file; see [`SharedView`]. The range may reach beyond the end, for a file that will grow. Reads
+    /// nothing, and blocks for no more than a look at the file's length, where the range has no end.
     ///
     /// # Errors
     /// `InvalidInput` for a range that ends before it begins, or beyond the largest file offset; `Unsupported` for a device
-    /// without a length.
+    /// without a length; `PermissionDenied` when the file is not open for reading.
     ///
     /// ```
     /// let file = headwater::File::from_bytes("in memory");
@@ -107,7 +108,7 @@ impl File {
             return refused(io::ErrorKind::InvalidInput, "offsets of files end at 2^63 - 1");
         }
         if let Contents::Stored(source) = &self.contents {
-            source.check_process_for(Operation::View)?;
+            source.check_read_for(Operation::View)?;
             if !source.has_length() {
                 return refused(io::ErrorKind::Unsupported, "a device without a length has no pages");
             }
@@ -231,7 +232,20 @@ impl SharedView {
         self.range
     }
 
-    /// Copies the bytes from `at_bytes` on into `buffer`. With concurrent writes, some pages may be older than others.
+    /// Copies the bytes from `at_bytes` on into `buffer`. With concurrent writes, some pages may be older than others. Blocks while bytes
+    /// are read that are not in memory.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # std::fs::write(&path, b"one two")?;
+    /// let view = headwater::File::open(&path)?.map(4..)?;
+    /// let mut word = [0; 3];
+    /// view.read(0, &mut word)?;
+    /// assert_eq!(&word, b"two");
+    /// assert_eq!(view.read(1, &mut word).unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// `UnexpectedEof`, with the path and the first missing offset, when the file ends before; `InvalidInput` when the bytes are
@@ -263,7 +277,21 @@ impl SharedView {
         }
     }
 
-    /// Writes `bytes` from `at_bytes` on. Nothing is written if the file is too short when the call begins.
+    /// Writes `bytes` from `at_bytes` on. Nothing is written if the file is too short when the call begins. Blocks as [`File::write_at`] does:
+    /// for pages that are written in part and not in memory, and while too many are dirty.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # std::fs::write(&path, b"one two")?;
+    /// let file = headwater::OpenOptions::new().write(true).open(&path)?;
+    /// let view = file.map(..)?;
+    /// view.write(4, b"TWO")?;
+    /// // Every reader of the engine sees it at once.
+    /// assert_eq!(file.view(0, 7)?, b"one TWO");
+    /// assert!(view.write(5, b"TWO").is_err(), "a view ends where it ends");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// `UnexpectedEof`, with the path and the first missing offset; `InvalidInput` when the bytes are not all inside the view;
@@ -330,7 +358,13 @@ impl SharedView {
 
     /// Reports the first access through a cell, since the last call, that found zeros in place of bytes of the file: the page could not
     /// be read, or lay beyond the end when it came. Such pages are read anew when they are next touched. Views other than those of
-    /// [`File::map_on_demand`] have none.
+    /// [`File::map_on_demand`] have none. Does not block.
+    ///
+    /// ```
+    /// let view = headwater::File::from_bytes("in memory").map(..)?;
+    /// assert!(view.check().is_ok());
+    /// # Ok::<(), headwater::Error>(())
+    /// ```
     ///
     /// # Errors
     /// What the device reported, or `UnexpectedEof`, with path and offset of the page.
@@ -379,7 +413,7 @@ impl SharedView {
         buffer: &mut [u8],
         range: ByteRange,
     ) -> Result<()> {
-        source.check_process(range.start)?;
+        source.check_read(range.start)?;
         let mut done = 0;
         while done < buffer.len() {
             let rest = ByteRange::new(range.start + done as u64, range.end);

@@ -91,7 +91,7 @@ impl File {
         metadata()
     }
 
-    /// Changes the permissions.
+    /// Changes the permissions. One system call, which blocks as long as `fchmod(2)` does; what is dirty is not written before.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -268,8 +268,8 @@ fn failed(source: &Source, operation: Operation, error: io::Error) -> Error {
     Error::on_file(operation, source.path(), error)
 }
 
-/// Not `From`, as `tokio::fs::File` has it, because it can fail: the descriptor may be one of a FIFO or a directory, or be open for writing
-/// alone where this process may not read; and the first file of a program builds [`Engine::global`](crate::Engine::global).
+/// Not `From`, as `tokio::fs::File` has it, because it can fail: the descriptor may be one of a FIFO or a directory; and the first file of a
+/// program builds [`Engine::global`](crate::Engine::global).
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headwater_core::readahead::{ReadaheadLimits, ReadaheadPolicy};
-use headwater_io::{Access, OpenFile, Pause, lock};
+use headwater_io::{OpenFile, Pause, lock};
 
 use crate::api::ending;
 use crate::base::clock::REVALIDATE_INTERVAL;
@@ -67,7 +67,7 @@ fn enter(source: &Source) -> Entry {
         return Entry::Nothing;
     }
     source.mark_reported(&inode);
-    if source.access == Access::ReadWrite {
+    if source.access.writes() {
         inode.leasing.add_writer();
         shared.background.note();
     }

@@ -174,7 +174,7 @@ impl Source {
 
     /// The range to view. Checks the length of the file, where it has one.
     fn viewable(&self, offset_bytes: u64, length: usize) -> Result<ByteRange> {
-        self.check_process_for(Operation::View)?;
+        self.check_read_for(Operation::View)?;
         let end_bytes = offset_bytes.saturating_add(length as u64);
         if !self.has_length() || length == 0 {
             return Ok(ByteRange::new(offset_bytes, end_bytes));

@@ -8,7 +8,7 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use headwater_io::{Access, SyncScope};
+use headwater_io::SyncScope;
 
 use crate::api::contents::Contents;
 use crate::api::file::File;
@@ -392,7 +392,7 @@ impl File {
             Error::on_file(operation, self.path(), error)
         };
         match &self.contents {
-            Contents::Stored(source) if source.access == Access::ReadWrite => Ok(source),
+            Contents::Stored(source) if source.access.writes() => Ok(source),
             _ => Err(refused()),
         }
     }

@@ -2,10 +2,12 @@
 //!
 //! ```text
 //!   pages left ─► no listener? done ─► deferred or inside a listener? queue : call ─► then calls queued meanwhile
+//!              └─ during a poll of `calls_after` ─► kept by the task ─► it releases its lock, or is dropped ─► call
 //! ```
 //!
 //! A listener may read, and a read may evict. So a thread that is inside a listener, or has requests staged, only queues the
-//! calls, and makes them afterwards: listeners never nest, and none waits for requests that its own thread holds back.
+//! calls, and makes them afterwards: listeners never nest, and none waits for requests that its own thread holds back. A task keeps them
+//! while it holds a lock that a listener may want: a listener that waits for it in the task's own thread would wait for ever.
 //!
 //! Owns: the listeners of a file, when they are called.
 //! Does not own: why pages leave.
@@ -15,9 +17,11 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Poll;
 use std::thread::Builder;
 
 use headwater_core::units::PageRange;
@@ -126,6 +130,44 @@ impl Drop for Deferral {
     }
 }
 
+/// Runs a part of a task that takes the size lock of a file, and releases it at its end. No listener is called before that, nor before
+/// the part is dropped.
+pub(crate) async fn calls_after<T>(part: impl Future<Output = T>) -> T {
+    // Dropped behind the part.
+    let mut kept = Kept::default();
+    let mut part = pin!(part);
+    std::future::poll_fn(|context| kept.during(|| part.as_mut().poll(context))).await
+}
+
+/// Calls that a task makes when this is dropped.
+#[derive(Default)]
+struct Kept {
+    news: VecDeque<News>,
+}
+
+impl Kept {
+    /// Keeps the calls that become due during a poll.
+    fn during<T>(&mut self, poll: impl FnOnce() -> Poll<T>) -> Poll<T> {
+        let _deferral = defer();
+        let queued_before = queue(|queue| mem::take(&mut queue.news)).unwrap_or_default();
+        let polled = poll();
+        queue(|queue| {
+            self.news.append(&mut queue.news);
+            queue.news = queued_before;
+        });
+        polled
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if !self.news.is_empty() {
+            queue(|queue| queue.news.append(&mut self.news));
+            drop(defer());
+        }
+    }
+}
+
 /// While this exists, its thread runs no code of the program: wakers and listeners run when it is dropped.
 #[derive(Debug)]
 #[must_use]
@@ -182,4 +224,47 @@ thread_local! {
 /// `None` in a thread that is ending, which makes no more calls.
 fn queue<T>(change: impl FnOnce(&mut Queue) -> T) -> Option<T> {
     QUEUE.try_with(|queue| change(&mut queue.borrow_mut())).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::task::{Context, Poll, Waker};
+
+    use headwater_core::units::{PageIndex, PageRange};
+
+    use super::{Listeners, calls_after, defer};
+
+    /// Goal: a part of a task calls listeners when it is ready or dropped, not before, and holds back no call that is not its own. Method:
+    /// pages that leave at each poll, between two polls, and before the first one.
+    #[test]
+    fn a_task_keeps_calls_until_its_part_is_over() {
+        let (listeners, calls) = (Arc::new(Listeners::default()), Arc::new(AtomicU64::new(0)));
+        let counter = calls.clone();
+        listeners.add(move |_| _ = counter.fetch_add(1, Ordering::Relaxed));
+        let leave = || listeners.notify(PageRange::new(PageIndex::new(0), PageIndex::new(1)));
+        let mut context = Context::from_waker(Waker::noop());
+        for polls_max in [1, 3] {
+            calls.store(0, Ordering::Relaxed);
+            let mut polls = 0;
+            let part = poll_fn(|_| {
+                polls += 1;
+                leave();
+                if polls < 3 { Poll::Pending } else { Poll::Ready(()) }
+            });
+            let mut part = Box::pin(calls_after(part));
+            for poll in 1..=polls_max {
+                let deferral = defer();
+                leave();
+                assert_eq!(part.as_mut().poll(&mut context).is_ready(), poll == 3);
+                drop(deferral);
+                let expected = if poll == 3 { 2 * poll } else { poll };
+                assert_eq!(calls.load(Ordering::Relaxed), expected, "poll {poll}");
+            }
+            drop(part);
+            assert_eq!(calls.load(Ordering::Relaxed), 2 * polls_max);
+        }
+    }
 }

@@ -113,7 +113,7 @@ impl Drop for Source {
             return;
         }
         if let Some(inode) = self.entered().and_then(Entry::inode) {
-            if self.access == Access::ReadWrite {
+            if self.access.writes() {
                 inode.leasing.remove_writer();
             }
             if self.is_locked.load(Ordering::Acquire) {
@@ -200,7 +200,7 @@ impl Source {
     #[inline]
     pub(crate) fn may_hide_contents(&self, inode: &Inode) -> bool {
         if inode.dirty.may_lack() {
-            self.access != Access::ReadWrite
+            !self.access.writes()
                 && self.open.opened().stamp.length_bytes == 0
                 && self.open.may_hide_contents()
                 && inode.dirty.failing().is_some()
@@ -215,7 +215,7 @@ impl Source {
         if self.coherence == Coherence::Unwatched {
             inode.origin.leave_unwatched();
         }
-        if self.access == Access::ReadWrite {
+        if self.access.writes() {
             inode.leasing.add_writer();
         } else if self.coherence == Coherence::Leased && self.inode().is_some() {
             self.shared().leases.enlist(&self.shared().background, inode, &self.open);
@@ -252,7 +252,7 @@ impl Source {
         Err(Error::conflict(operation, &self.path))
     }
 
-    /// As [`Source::check_process`], for an operation without an offset.
+    /// Fails in a forked child, where no part of the parent's engine works, not even waiting.
     pub(crate) fn check_process_for(&self, operation: Operation) -> Result<()> {
         if !self.shared().driver.is_forked() {
             return Ok(());
@@ -260,12 +260,24 @@ impl Source {
         Err(Error::on_file(operation, &self.path, RejectReason::Forked.into()))
     }
 
-    /// Fails in a forked child: no part of the parent's engine works there, not even waiting.
-    pub(crate) fn check_process(&self, offset_bytes: u64) -> Result<()> {
-        if !self.shared().driver.is_forked() {
+    /// As [`Source::check_read`], for an operation without an offset.
+    pub(crate) fn check_read_for(&self, operation: Operation) -> Result<()> {
+        self.check_process_for(operation)?;
+        if self.access.reads() {
             return Ok(());
         }
-        Err(self.read_error(offset_bytes, RejectReason::Forked.into()))
+        Err(Error::on_file(operation, &self.path, unreadable()))
+    }
+
+    /// Fails in a forked child, and where the file is open for writing alone.
+    pub(crate) fn check_read(&self, offset_bytes: u64) -> Result<()> {
+        if self.shared().driver.is_forked() {
+            return Err(self.read_error(offset_bytes, RejectReason::Forked.into()));
+        }
+        if self.access.reads() {
+            return Ok(());
+        }
+        Err(self.read_error(offset_bytes, unreadable()))
     }
 
     /// The route for bytes that the kernel's page cache lacks.
@@ -401,7 +413,7 @@ impl Source {
             Ok(length_bytes) => fields.field("length", length_bytes),
             Err(error) => fields.field("length", error),
         };
-        fields.field("read", &true).field("write", &(self.access == Access::ReadWrite));
+        fields.field("read", &self.access.reads()).field("write", &self.access.writes());
         if self.appender.is_some() {
             fields.field("append", &true);
         }
@@ -501,6 +513,10 @@ pub(crate) fn check_order((operation, path): (Operation, &Path), range: ByteRang
     }
     let error = io::Error::new(io::ErrorKind::InvalidInput, format!("{start}..{end} ends before it begins"));
     Err(Error::at(operation, path, start, error))
+}
+
+fn unreadable() -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, "the file is not open for reading")
 }
 
 /// The largest file offset.

@@ -117,7 +117,7 @@ impl OnDemand {
     #[inline]
     pub(crate) fn read(&self, range: ByteRange, buffer: &mut [u8]) -> Result<()> {
         let Window { source, inode, pages, .. } = &*self.window;
-        source.check_process(range.start)?;
+        source.check_read(range.start)?;
         if !inode.is_current(source.revalidate_after) {
             source.revalidate(inode).map_err(|error| source.length_error(error))?;
         }

@@ -16,14 +16,14 @@ use headwater_core::units::{ByteRange, PageRange};
 use headwater_io::{AppendFile, Appended, SyncScope};
 
 use crate::base::error::{Error, Operation, Result};
-use crate::base::listeners::defer;
+use crate::base::listeners::{calls_after, defer};
 use crate::engine::handle::Source;
 use crate::inode::errseq::Cause;
 use crate::inode::group_sync::{Batch, Group};
 use crate::inode::size_lock::SizeLockGuard;
 use crate::inode::{ALL_PAGES, Inode};
-use crate::write::cached::Place;
 use crate::write::fsync;
+use crate::write::place::Place;
 
 impl Source {
     pub(crate) fn append(self: &Arc<Self>, bytes: &[u8]) -> Result<u64> {
@@ -35,7 +35,7 @@ impl Source {
         let size_lock = inode.dirty.size_lock.lock();
         let end_bytes = self.end_bytes(inode)?;
         self.check_end(end_bytes, bytes.len())?;
-        let accepted = self.write_cached(inode, bytes, Place::End(end_bytes, size_lock))?;
+        let accepted = self.write_to(inode, bytes, Place::End(end_bytes, size_lock))?;
         accepted.stopped_by.map_or(Ok(end_bytes), Err)
     }
 
@@ -45,11 +45,14 @@ impl Source {
         }
         self.check_write(0, bytes.len())?;
         let Some(inode) = self.known() else { return Err(self.no_end()) };
-        let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
-        let end_bytes = self.end_bytes(inode)?;
-        self.check_end(end_bytes, bytes.len())?;
-        let accepted = self.write_cached_async(inode, bytes, Place::End(end_bytes, size_lock)).await?;
-        accepted.stopped_by.map_or(Ok(end_bytes), Err)
+        let append = async {
+            let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
+            let end_bytes = self.end_bytes(inode)?;
+            self.check_end(end_bytes, bytes.len())?;
+            let accepted = self.write_to_async(inode, bytes, Place::End(end_bytes, size_lock)).await?;
+            accepted.stopped_by.map_or(Ok(end_bytes), Err)
+        };
+        calls_after(append).await
     }
 
     /// As [`Source::append`], with one `write(2)`: fewer bytes than were given on a full device, and at least one.
@@ -72,8 +75,11 @@ impl Source {
     pub(crate) async fn append_some_async(self: &Arc<Self>, bytes: &[u8]) -> Result<Appended> {
         let (inode, appender) = self.appending(bytes)?;
         fsync::flush_async(self.shared(), inode).await;
-        let locked = self.lock_end_async(inode).await;
-        let appended = locked.and_then(|size_lock| self.append_by_kernel(inode, appender, bytes, size_lock));
+        let append = async {
+            let size_lock = self.lock_end_async(inode).await?;
+            self.append_by_kernel(inode, appender, bytes, size_lock)
+        };
+        let appended = calls_after(append).await;
         self.some_appended(inode, appended, bytes.len())
     }
 
@@ -132,7 +138,15 @@ impl Source {
     /// Locks the length for an append by the kernel: nothing that this engine has accepted lies beyond the end that the kernel knows, nor will
     /// be written over what is appended. Fails where earlier bytes cannot be written.
     pub(crate) fn lock_end<'a>(&self, inode: &'a Arc<Inode>) -> io::Result<SizeLockGuard<'a>> {
-        let size_lock = inode.dirty.size_lock.lock();
+        self.flush_locked(inode, inode.dirty.size_lock.lock())
+    }
+
+    /// Writes what this engine has accepted, under the lock of the length.
+    pub(crate) fn flush_locked<'a>(
+        &self,
+        inode: &Arc<Inode>,
+        size_lock: SizeLockGuard<'a>,
+    ) -> io::Result<SizeLockGuard<'a>> {
         let since = inode.dirty.errseq.count();
         if inode.dirty.pages() > 0 {
             // Written since the flush, or in vain.
@@ -144,6 +158,15 @@ impl Source {
     /// As [`Source::lock_end`], for a task.
     pub(crate) async fn lock_end_async<'a>(&self, inode: &'a Arc<Inode>) -> io::Result<SizeLockGuard<'a>> {
         let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
+        self.flush_locked_async(inode, size_lock).await
+    }
+
+    /// As [`Source::flush_locked`], for a task.
+    pub(crate) async fn flush_locked_async<'a>(
+        &self,
+        inode: &Arc<Inode>,
+        size_lock: SizeLockGuard<'a>,
+    ) -> io::Result<SizeLockGuard<'a>> {
         let since = inode.dirty.errseq.count();
         if inode.dirty.pages() > 0 {
             fsync::flush_pages_async(self.shared(), inode).await;
@@ -179,8 +202,7 @@ impl Source {
         Err(Error::on_file(Operation::Write, self.path(), error))
     }
 
-    /// Appends at the end as the kernel knows it, and releases the lock before listeners hear of the last page. Blocks for the copy into the
-    /// kernel's page cache.
+    /// Appends at the end as the kernel knows it.
     fn append_by_kernel(
         &self,
         inode: &Arc<Inode>,
@@ -188,9 +210,22 @@ impl Source {
         bytes: &[u8],
         size_lock: SizeLockGuard<'_>,
     ) -> io::Result<Appended> {
+        self.change_by_kernel(inode, bytes, size_lock, || {
+            self.shared().driver.append_blocking(appender, bytes)
+        })
+    }
+
+    /// Runs a write to the kernel's page cache, and releases the lock before listeners hear of the pages that leave. Blocks for the copy.
+    pub(crate) fn change_by_kernel(
+        &self,
+        inode: &Arc<Inode>,
+        bytes: &[u8],
+        size_lock: SizeLockGuard<'_>,
+        write: impl FnOnce() -> io::Result<Appended>,
+    ) -> io::Result<Appended> {
         let (_deferral, mut dropped) = (defer(), Vec::new());
         inode.begin_changes(&self.open, 1);
-        let appended = self.shared().driver.append_blocking(appender, bytes);
+        let appended = write();
         if let Ok(appended) = &appended {
             let written = ByteRange::at(appended.offset_bytes, appended.length_bytes as u64);
             let mut device_length = inode.dirty.device_length();

@@ -29,6 +29,7 @@ use headwater_io::{Extents, Found, Overwritten};
 use smallvec::SmallVec;
 
 use crate::base::error::{Error, Operation, Result};
+use crate::base::listeners::calls_after;
 use crate::engine::frames;
 use crate::engine::frames::RUN_PAGES_MAX;
 use crate::engine::handle::Source;
@@ -40,12 +41,14 @@ use crate::load::submit::Caller;
 use crate::read::cached::{CachedRead, Next};
 use crate::write::memory_wait;
 use crate::write::memory_wait::MemoryWait;
+use crate::write::place::{Growth, Place};
 use crate::write::space;
 use crate::write::writeback;
 use crate::write::writeback::Awaited;
 
 mod atomic_update;
 mod base;
+mod gap;
 mod into_window;
 #[cfg(test)]
 mod tests;
@@ -69,7 +72,6 @@ impl Source {
             }
         }
         let accepted = write.finish();
-        drop(write);
         inode.note_length_since(before_bytes);
         Ok(accepted)
     }
@@ -81,27 +83,20 @@ impl Source {
         bytes: &[u8],
         place: Place<'_>,
     ) -> Result<Accepted> {
-        let (shared, before_bytes) = (self.shared(), inode.length_bytes());
+        let (driver, before_bytes) = (&self.shared().driver, inode.length_bytes());
         let mut write = CachedWrite::new(self, inode, Caller::Task, bytes.len(), place)?;
-        while let Some(next) = write.advance(bytes)? {
-            let waited = match next {
-                WriteNext::SizeLock => {
-                    write.size_lock = Some(inode.dirty.size_lock.lock_async(&shared.driver).await);
-                    Ok(())
-                }
-                WriteNext::Wait(wait) => wait.ready(shared).await.map_err(|error| write.error(error)),
-                WriteNext::Read(range) => {
-                    let version = inode.dirty.version();
-                    let read = self.read_device_async(range).await;
-                    read.map(|page| write.base = Some(Base::new(range, page.to_vec(), version)))
-                }
-            };
-            if write.is_over(waited)? {
-                break;
+        let ran = write.run_async(bytes).await?;
+        let accepted = match ran {
+            Ran::ToItsEnd => write.finish(),
+            Ran::ToTheEndOfTheFile => {
+                let extend = async {
+                    write.size_lock = Some(inode.dirty.size_lock.lock_async(driver).await);
+                    write.run_async(bytes).await?;
+                    Ok::<_, Error>(write.finish())
+                };
+                calls_after(extend).await?
             }
-        }
-        let accepted = write.finish();
-        drop(write);
+        };
         inode.note_length_since(before_bytes);
         Ok(accepted)
     }
@@ -113,23 +108,6 @@ pub(crate) struct Accepted {
     pub(crate) bytes: usize,
     /// Why the remaining bytes were not.
     pub(crate) stopped_by: Option<Error>,
-}
-
-/// Where to write.
-pub(crate) enum Place<'a> {
-    /// At this offset.
-    At(u64),
-    /// At this offset, the end of the file, which was read under the size lock.
-    End(u64, SizeLockGuard<'a>),
-    /// At this offset, if the file reaches that far.
-    Within(u64),
-}
-
-/// Whether a write may extend the file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Growth {
-    Allowed,
-    Refused,
 }
 
 /// One write into the cache, with its progress.
@@ -163,6 +141,13 @@ enum WriteNext {
     Read(ByteRange),
 }
 
+/// How far a write of a task has come.
+enum Ran {
+    ToItsEnd,
+    /// It needs the size lock.
+    ToTheEndOfTheFile,
+}
+
 impl<'a> CachedWrite<'a> {
     fn new(
         source: &'a Arc<Source>,
@@ -171,11 +156,7 @@ impl<'a> CachedWrite<'a> {
         length: usize,
         place: Place<'a>,
     ) -> Result<CachedWrite<'a>> {
-        let (start_bytes, size_lock, growth) = match place {
-            Place::At(start_bytes) => (start_bytes, None, Growth::Allowed),
-            Place::End(start_bytes, size_lock) => (start_bytes, Some(size_lock), Growth::Allowed),
-            Place::Within(start_bytes) => (start_bytes, None, Growth::Refused),
-        };
+        let (start_bytes, growth, size_lock) = place.parts();
         if size_lock.is_none() {
             let looked = source.revalidate(inode);
             looked.map_err(|error| source.error(Operation::Write, start_bytes, error))?;
@@ -213,6 +194,26 @@ impl<'a> CachedWrite<'a> {
         Ok(())
     }
 
+    /// Writes on, until all is written or the write needs the size lock, which it does not hold.
+    async fn run_async(&mut self, bytes: &[u8]) -> Result<Ran> {
+        let (source, inode) = (self.source, self.inode);
+        while let Some(next) = self.advance(bytes)? {
+            let waited = match next {
+                WriteNext::SizeLock => return Ok(Ran::ToTheEndOfTheFile),
+                WriteNext::Wait(wait) => wait.ready(source.shared()).await.map_err(|error| self.error(error)),
+                WriteNext::Read(range) => {
+                    let version = inode.dirty.version();
+                    let read = source.read_device_async(range).await;
+                    read.map(|page| self.base = Some(Base::new(range, page.to_vec(), version)))
+                }
+            };
+            if self.is_over(waited)? {
+                break;
+            }
+        }
+        Ok(Ran::ToItsEnd)
+    }
+
     /// As [`CachedWrite::step`]; an error after some bytes were written ends the write with these.
     fn advance(&mut self, bytes: &[u8]) -> Result<Option<WriteNext>> {
         match self.step(bytes) {
@@ -236,8 +237,8 @@ impl<'a> CachedWrite<'a> {
         }
     }
 
-    /// The bytes written, and why no more were.
-    fn finish(&mut self) -> Accepted {
+    /// The bytes written, and why no more were. Releases the size lock.
+    fn finish(mut self) -> Accepted {
         Accepted { bytes: self.done, stopped_by: self.stopped_by.take() }
     }
 
@@ -533,40 +534,6 @@ impl<'a> CachedWrite<'a> {
         Ok(())
     }
 
-    /// Extends the file on the device to the start of this write, so that the bytes in between read as zeros.
-    fn leave_gap(&mut self, start_bytes: u64) -> Result<()> {
-        if start_bytes <= *self.inode.dirty.device_length() {
-            return Ok(());
-        }
-        let (mut gap, end_bytes) = (None, self.inode.length_bytes());
-        let left = self.inode.change_length(&self.source.open, |device_length| {
-            let (driver, file) = (&self.source.shared().driver, &self.source.open);
-            // Others may have extended it.
-            let length_bytes = file.length_bytes()?;
-            if length_bytes < start_bytes {
-                driver.extend_blocking(file, start_bytes)?;
-                gap = Some(ByteRange::new(end_bytes.max(length_bytes), start_bytes));
-            }
-            *device_length = length_bytes.max(start_bytes);
-            Ok(())
-        });
-        self.gap = gap;
-        left.map_err(|error: io::Error| self.error(error))
-    }
-
-    /// Undoes the gap of a write that ends without a byte behind it, unless others have extended the file further.
-    fn close_gap(&self, gap: ByteRange) -> io::Result<()> {
-        let (inode, shared) = (self.inode, self.source.shared());
-        inode.change_length(&self.source.open, |device_length| {
-            if self.source.open.length_bytes()? != gap.end {
-                return Ok(());
-            }
-            shared.driver.set_len_blocking(&self.source.open, gap.start)?;
-            *device_length = gap.start;
-            Ok(())
-        })
-    }
-
     /// Frames for at least some of the pages, or what to wait for.
     fn memory(&self, pages: PageCount) -> std::result::Result<(Extents, PageCount), WriteNext> {
         memory_wait::frames_for_write(self.source.shared(), self.inode, pages).map_err(WriteNext::Wait)
@@ -574,18 +541,6 @@ impl<'a> CachedWrite<'a> {
 
     fn error(&self, error: io::Error) -> Error {
         self.source.error(Operation::Write, self.range.start + self.done as u64, error)
-    }
-}
-
-impl Drop for CachedWrite<'_> {
-    /// The write may have failed, or its task been dropped, between the gap and the bytes behind it.
-    fn drop(&mut self) {
-        if let Some(gap) = self.gap
-            && !self.source.shared().driver.is_forked()
-            && let Err(error) = self.close_gap(gap)
-        {
-            self.inode.dirty.errseq.note(&error);
-        }
     }
 }
 

@@ -21,7 +21,7 @@ use headwater_core::units::{PageIndex, PageRange};
 use headwater_io::{Completion, Fsync, Rejected, SyncScope, Urgency};
 
 use crate::base::error::{Error, Operation, Result};
-use crate::base::listeners::defer;
+use crate::base::listeners::{calls_after, defer};
 use crate::engine::Shared;
 use crate::engine::handle::Source;
 use crate::inode::group_sync::{Leading, Member, Part};
@@ -168,8 +168,11 @@ pub(crate) fn flush_pages(shared: &Shared, inode: &Arc<Inode>, pages: PageRange)
 pub(crate) async fn flush_async(shared: &Shared, inode: &Arc<Inode>) {
     window_flush::flush_async(shared, inode).await;
     if flush_pages_async(shared, inode).await == HeldBack::Some {
-        let _size_lock = inode.dirty.size_lock.lock_async(&shared.driver).await;
-        flush_pages_async(shared, inode).await;
+        let flush = async {
+            let _size_lock = inode.dirty.size_lock.lock_async(&shared.driver).await;
+            flush_pages_async(shared, inode).await
+        };
+        calls_after(flush).await;
     }
 }
 
@@ -334,8 +337,11 @@ impl Source {
         let scope = match leading.close_without_records() {
             Some(scope) => scope,
             None => {
-                let locked = self.lock_end_async(inode).await;
-                self.append_group(inode, leading.close(), locked)
+                let append = async {
+                    let locked = self.lock_end_async(inode).await;
+                    self.append_group(inode, leading.close(), locked)
+                };
+                calls_after(append).await
             }
         };
         before?;

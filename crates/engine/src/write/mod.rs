@@ -22,9 +22,11 @@
 pub(crate) mod append;
 pub(crate) mod around;
 pub(crate) mod barrier;
+pub(crate) mod by_kernel;
 pub(crate) mod cached;
 pub(crate) mod fsync;
 pub(crate) mod memory_wait;
+pub(crate) mod place;
 pub(crate) mod positional;
 pub(crate) mod remap;
 pub(crate) mod space;

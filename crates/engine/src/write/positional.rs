@@ -12,7 +12,7 @@ use headwater_io::{FileKind, RejectReason, Route};
 
 use crate::base::error::{Operation, Result};
 use crate::engine::handle::{Entry, READABLE_BYTES_MAX, Source};
-use crate::write::cached::Place;
+use crate::write::place::Place;
 
 impl Source {
     pub(crate) fn write_at(self: &Arc<Self>, bytes: &[u8], offset_bytes: u64) -> Result<usize> {
@@ -21,7 +21,7 @@ impl Source {
             return Ok(written_bytes);
         }
         match self.known() {
-            Some(inode) => Ok(self.write_cached(inode, bytes, Place::At(offset_bytes))?.bytes),
+            Some(inode) => Ok(self.write_to(inode, bytes, Place::At(offset_bytes))?.bytes),
             None => self.write_through(bytes, offset_bytes),
         }
     }
@@ -29,7 +29,7 @@ impl Source {
     pub(crate) async fn write_at_async(self: &Arc<Self>, bytes: &[u8], offset_bytes: u64) -> Result<usize> {
         self.check_positioned_write(offset_bytes, bytes.len())?;
         match self.known() {
-            Some(inode) => Ok(self.write_cached_async(inode, bytes, Place::At(offset_bytes)).await?.bytes),
+            Some(inode) => Ok(self.write_to_async(inode, bytes, Place::At(offset_bytes)).await?.bytes),
             None => self.write_through(bytes, offset_bytes),
         }
     }

@@ -19,11 +19,12 @@ use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageIndex, PageRange};
 use headwater_io::{Allocated, Dropped, FileKind, RejectReason};
 
 use crate::base::error::{Error, Operation, Result};
-use crate::base::listeners::defer;
+use crate::base::listeners::{calls_after, defer};
 use crate::engine::handle::{Source, byte_range};
 use crate::inode::Inode;
 use crate::write::barrier::Barrier;
-use crate::write::cached::{Accepted, Place};
+use crate::write::cached::Accepted;
+use crate::write::place::Place;
 
 impl Source {
     pub(crate) fn allocate(self: &Arc<Self>, range: &impl RangeBounds<u64>) -> Result<()> {
@@ -47,7 +48,7 @@ impl Source {
         barrier.wait();
         for block in remap(barrier, range, Change::Hole)?.into_iter().flat_map(blocks) {
             let zeros = &ZEROS[..block.len() as usize];
-            if is_behind_the_end(self.write_cached(inode, zeros, Place::Within(block.start)))? {
+            if is_behind_the_end(self.write_to(inode, zeros, Place::Within(block.start)))? {
                 break;
             }
         }
@@ -57,12 +58,15 @@ impl Source {
     pub(crate) async fn punch_hole_async(self: &Arc<Self>, range: &impl RangeBounds<u64>) -> Result<()> {
         let inode = self.remappable(Operation::PunchHole)?;
         let range = byte_range((Operation::PunchHole, self.path()), range, || Ok(u64::MAX))?;
-        let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
-        let barrier = Barrier::new(self, inode, size_lock, first_page(range))?;
-        barrier.ready().await;
-        for block in remap(barrier, range, Change::Hole)?.into_iter().flat_map(blocks) {
+        let punch = async {
+            let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
+            let barrier = Barrier::new(self, inode, size_lock, first_page(range))?;
+            barrier.ready().await;
+            remap(barrier, range, Change::Hole)
+        };
+        for block in calls_after(punch).await?.into_iter().flat_map(blocks) {
             let zeros = &ZEROS[..block.len() as usize];
-            if is_behind_the_end(self.write_cached_async(inode, zeros, Place::Within(block.start)).await)? {
+            if is_behind_the_end(self.write_to_async(inode, zeros, Place::Within(block.start)).await)? {
                 break;
             }
         }
@@ -93,10 +97,13 @@ impl Source {
     ) -> Result<Vec<ByteRange>> {
         let Some(inode) = self.shares_with(range, source, from_bytes)? else { return Ok(vec![range]) };
         source.flush_async().await?;
-        let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
-        let barrier = Barrier::new(self, inode, size_lock, first_page(range))?;
-        barrier.ready().await;
-        remap(barrier, range, Change::Clone { source, from_bytes })
+        let clone = async {
+            let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
+            let barrier = Barrier::new(self, inode, size_lock, first_page(range))?;
+            barrier.ready().await;
+            remap(barrier, range, Change::Clone { source, from_bytes })
+        };
+        calls_after(clone).await
     }
 
     /// The inode, if it could share extents of `source`, as far as pages and kinds of files go.

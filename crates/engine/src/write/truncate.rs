@@ -16,7 +16,7 @@ use headwater_core::units::{ByteRange, PageCount, PageIndex, PageRange};
 use headwater_io::{Dropped, Extents, FileKind};
 
 use crate::base::error::{Error, Operation, Result};
-use crate::base::listeners::defer;
+use crate::base::listeners::{calls_after, defer};
 use crate::engine::handle::Source;
 use crate::inode::Inode;
 use crate::inode::dirty::State;
@@ -36,9 +36,12 @@ impl Source {
 
     pub(crate) async fn set_len_async(self: &Arc<Self>, length_bytes: u64) -> Result<()> {
         let Some(inode) = self.check_set_len(length_bytes)? else { return Ok(()) };
-        let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
-        let barrier = Barrier::new(self, inode, size_lock, end_page(length_bytes))?;
-        Truncate { barrier, length_bytes }.run_async().await
+        let truncate = async {
+            let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
+            let barrier = Barrier::new(self, inode, size_lock, end_page(length_bytes))?;
+            Truncate { barrier, length_bytes }.run_async().await
+        };
+        calls_after(truncate).await
     }
 
     /// Makes the file at least this long, with zeros that take no room on the device.
@@ -54,12 +57,15 @@ impl Source {
     /// As [`Source::grow_to`], for a task.
     pub(crate) async fn grow_to_async(self: &Arc<Self>, length_bytes: u64) -> Result<()> {
         let Some(inode) = self.check_set_len(length_bytes)? else { return Ok(()) };
-        let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
-        let barrier = Barrier::new(self, inode, size_lock, end_page(length_bytes))?;
-        if inode.length_bytes() >= length_bytes {
-            return Ok(());
-        }
-        Truncate { barrier, length_bytes }.run_async().await
+        let grow = async {
+            let size_lock = inode.dirty.size_lock.lock_async(&self.shared().driver).await;
+            let barrier = Barrier::new(self, inode, size_lock, end_page(length_bytes))?;
+            if inode.length_bytes() >= length_bytes {
+                return Ok(());
+            }
+            Truncate { barrier, length_bytes }.run_async().await
+        };
+        calls_after(grow).await
     }
 
     /// The inode, if the file has a length to set.

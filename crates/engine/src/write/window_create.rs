@@ -159,7 +159,7 @@ impl WindowUse {
 
     /// Fails if a range reaches beyond the end, or in a forked child, which has no window.
     pub(crate) fn check(&self, range: ByteRange) -> Result<()> {
-        self.source.check_process(range.start)?;
+        self.source.check_read(range.start)?;
         if range.end <= self.length_bytes() {
             return Ok(());
         }

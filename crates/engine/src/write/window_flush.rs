@@ -20,6 +20,7 @@ use std::time::Duration;
 use headwater_core::units::{Alignment, ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES, PageCount};
 use headwater_io::{Completion, Direction, Extents, Finished, OpenFile, Rejected, Route, Transfer, Urgency};
 
+use crate::base::listeners::calls_after;
 use crate::engine::Shared;
 use crate::inode::Inode;
 use crate::inode::size_lock::SizeLockGuard;
@@ -71,9 +72,12 @@ fn flush_and_close(shared: &Shared, inode: &Arc<Inode>, size_lock: &SizeLockGuar
 
 /// As [`flush`], for a task.
 pub(crate) async fn flush_async(shared: &Shared, inode: &Inode) {
-    if inode.dirty.windows.is_empty() {
-        return;
+    if !inode.dirty.windows.is_empty() {
+        calls_after(flush_locked_async(shared, inode)).await;
     }
+}
+
+async fn flush_locked_async(shared: &Shared, inode: &Inode) {
     let size_lock = inode.dirty.size_lock.lock_async(&shared.driver).await;
     stray_ready(shared, inode).await;
     let mut flush = Flush::new(shared, inode, inode.dirty.windows.all(), &size_lock);

@@ -158,11 +158,20 @@ fn heard_of_appends(
     assert!(heard.len() >= 4 && heard.iter().all(Result::is_ok), "{heard:?}");
 }
 
-/// Goal: a listener may append to a file for which room is made just then. Method: a log in a small cache, with lines of the program and
-/// of the listener, on a file that is read all over.
+/// Goal: a listener may append to a file for which room is made just then, by a thread or by a task. Method: a log in a small cache, with
+/// lines of the program and of the listener, on a file that is read all over; the program appends, writes behind the end, or changes the length.
 #[test]
 fn a_listener_may_append_to_a_log() {
-    watched("a_listener_may_append_to_a_log", || {
+    lines_of_a_listener("lines of a thread", |log, line| log.append(line).map(drop));
+    lines_of_a_listener("lines of a task", |log, line| block_on(log.append_async(line.to_vec())).map(drop));
+    lines_of_a_listener("a task that writes behind the end", |log, line| {
+        block_on(log.write_all_at_async(line.to_vec(), log.len()? + 10_000))
+    });
+    lines_of_a_listener("a task that truncates", |log, _| block_on(log.set_len_async(log.len()? / 2)));
+}
+
+fn lines_of_a_listener(what: &str, append: fn(&File, &[u8]) -> headwater::Result<()>) {
+    watched(what, || {
         let directory = ScratchDir::on_target().unwrap();
         let (data, log) = (directory.path().join("data"), directory.path().join("log"));
         fs::write(&data, vec![1; 8 << 20]).unwrap();
@@ -181,7 +190,7 @@ fn a_listener_may_append_to_a_log() {
         let mut buffer = vec![0; 4096];
         for round in 0..5000_u64 {
             data.read_exact_at(&mut buffer, round * 7919 % 2048 * 4096).unwrap();
-            log.append(&buffer).unwrap();
+            append(&log, &buffer).unwrap();
         }
         assert!(calls.load(Ordering::Relaxed) > 0);
     });

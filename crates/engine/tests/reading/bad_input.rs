@@ -144,7 +144,11 @@ fn values_outlive_panics() {
     outlives::<OpenOptions>();
     outlives::<headwater::Reader>();
     outlives::<headwater::Writer>();
+    outlives::<headwater::AsyncReader>();
+    outlives::<headwater::AsyncWriter>();
+    outlives::<headwater::ByteStream>();
     outlives::<headwater::View>();
+    outlives::<headwater::ContiguousView>();
     outlives::<headwater::SharedView>();
     let file = File::open("/proc/version").unwrap();
     let caught = std::panic::catch_unwind(|| {

@@ -127,3 +127,49 @@ fn parts_are_consumed_in_their_thread() {
     let files: [LocalFile; 2] = [file.reader().into_inner(), file.async_reader().into_inner()];
     assert!(files.iter().all(|file| file.len().unwrap() == 6));
 }
+
+/// Goal: what a writer takes as a sink, its local form takes. Method: chunks are sent, and read back.
+#[test]
+fn local_writers_are_sinks() {
+    use futures_util::SinkExt;
+
+    let directory = ScratchDir::on_target().unwrap();
+    let engine = Engine::builder().local().unwrap();
+    let file = open(&engine, &directory);
+    let mut writer = file.async_writer();
+    engine.block_on(async {
+        for chunk in ["one ", "two ", "three"] {
+            writer.send(chunk.into()).await.unwrap();
+        }
+        SinkExt::close(&mut writer).await.unwrap();
+    });
+    let mut text = String::new();
+    file.reader().read_to_string(&mut text).unwrap();
+    assert_eq!(text, "one two three");
+}
+
+/// Goal: local readers and writers have the traits of tokio, and write, seek, and read lines by them.
+#[cfg(feature = "tokio")]
+#[test]
+fn local_parts_have_the_traits_of_tokio() {
+    use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
+
+    let directory = ScratchDir::on_target().unwrap();
+    let engine = Engine::builder().local().unwrap();
+    let file = open(&engine, &directory);
+    engine.block_on(async {
+        let mut writer = file.async_writer();
+        AsyncWriteExt::write_all(&mut writer, b"first\nsecond\n").await.unwrap();
+        AsyncWriteExt::flush(&mut writer).await.unwrap();
+        AsyncSeekExt::seek(&mut writer, SeekFrom::Start(0)).await.unwrap();
+        AsyncWriteExt::write_all(&mut writer, b"F").await.unwrap();
+        AsyncWriteExt::shutdown(&mut writer).await.unwrap();
+        let mut reader = file.async_reader();
+        let (mut line, mut rest) = (String::new(), String::new());
+        AsyncBufReadExt::read_line(&mut reader, &mut line).await.unwrap();
+        AsyncReadExt::read_to_string(&mut reader, &mut rest).await.unwrap();
+        assert_eq!((&line[..], &rest[..]), ("First\n", "second\n"));
+        assert_eq!(AsyncSeekExt::seek(&mut reader, SeekFrom::Start(3)).await.unwrap(), 3);
+        assert_eq!(AsyncReadExt::read_u8(&mut reader).await.unwrap(), b's');
+    });
+}

@@ -28,6 +28,7 @@ mod lengths;
 mod local;
 mod model;
 mod names;
+mod only_written;
 mod operations;
 mod oracle;
 mod overtaken;

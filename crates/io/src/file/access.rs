@@ -43,13 +43,27 @@ pub enum Access {
     Read,
     /// Reading and writing.
     ReadWrite,
+    /// Writing alone, for a file that this process may not read. It has no direct I/O: a block that is written in part would have to be
+    /// read first.
+    Write,
 }
 
 impl Access {
+    /// Whether bytes can be read by the descriptors.
+    pub fn reads(self) -> bool {
+        self != Access::Write
+    }
+
+    /// Whether bytes can be written by the descriptors.
+    pub fn writes(self) -> bool {
+        self != Access::Read
+    }
+
     pub(super) fn flags(self) -> OFlags {
         match self {
             Access::Read => OFlags::RDONLY,
             Access::ReadWrite => OFlags::RDWR,
+            Access::Write => OFlags::WRONLY,
         }
     }
 }
@@ -120,7 +134,7 @@ impl Opening {
 /// What a descriptor that the program has opened is open for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Given {
-    /// Reading and writing for one that is open for writing alone: a page that is written in part is read first.
+    /// As the descriptor is. [`OpenFile::from_std`](super::OpenFile::from_std) opens a file for reading as well, if it may.
     pub access: Access,
     /// Whether it has `O_APPEND`.
     pub is_appending: bool,
@@ -139,11 +153,13 @@ impl Given {
         if flags.contains(OFlags::PATH) {
             return Err(rustix::io::Errno::BADF.into());
         }
-        let is_read = flags & OFlags::ACCMODE == OFlags::RDONLY;
-        let access = if is_read { Access::Read } else { Access::ReadWrite };
-        let is_appending = !is_read && flags.contains(OFlags::APPEND);
-        let unfit = OFlags::ACCMODE | OFlags::APPEND | OFlags::DIRECT;
-        Ok(Given { access, is_appending, serves: flags & unfit == access.flags() })
+        let access = match flags & OFlags::ACCMODE {
+            mode if mode == OFlags::RDONLY => Access::Read,
+            mode if mode == OFlags::WRONLY => Access::Write,
+            _ => Access::ReadWrite,
+        };
+        let is_appending = access.writes() && flags.contains(OFlags::APPEND);
+        Ok(Given { access, is_appending, serves: !flags.intersects(OFlags::APPEND | OFlags::DIRECT) })
     }
 }
 

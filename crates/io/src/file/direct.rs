@@ -61,7 +61,7 @@ impl Direct {
     /// cache.
     ///
     /// # Errors
-    /// `Unsupported` if direct I/O is required and there is none.
+    /// `Unsupported` if direct I/O is required and there is none, as for a file that is open for writing alone.
     pub(super) fn choose(
         direct_io: DirectIo,
         buffered: &File,
@@ -69,8 +69,14 @@ impl Direct {
         path: &Path,
         flags: OFlags,
     ) -> io::Result<Option<Direct>> {
+        let is_only_written = flags & OFlags::ACCMODE == OFlags::WRONLY;
         Ok(match direct_io {
             DirectIo::Off => None,
+            DirectIo::Preferred if is_only_written => None,
+            DirectIo::Required if is_only_written => {
+                let text = "a file that is open for writing alone has no direct I/O (O_DIRECT)";
+                return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+            }
             DirectIo::Preferred => Direct::find(buffered, status, path, flags, Moment::WhenUsed).ok(),
             DirectIo::Required => Some(Direct::find(buffered, status, path, flags, Moment::Now)?),
         })

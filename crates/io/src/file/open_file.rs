@@ -137,27 +137,37 @@ impl OpenFile {
 
     /// A file that the program has opened: the descriptor is used for nothing but to open the file anew, and kept. Where that is not
     /// possible, because there is no `/proc` or the process may not open the file itself, transfers use the descriptor, through the
-    /// kernel's page cache. `path` serves error texts.
+    /// kernel's page cache. `path` serves error texts. Also returns what the file is open for: one that is open for writing alone is opened
+    /// for reading as well, if the process may read it.
     ///
     /// # Errors
-    /// As [`OpenFile::open`]; `PermissionDenied` for a descriptor that is open for writing alone, if the process may not read the
-    /// file.
-    pub fn from_std(file: File, given: Given, direct_io: DirectIo, path: &Path) -> io::Result<OpenFile> {
-        let looked_at = coarse_clock();
-        let (flags, status) = (given.access.flags(), Status::of(&file)?);
-        let reopened = Descriptor::open(format!("/proc/self/fd/{}", file.as_raw_fd()), flags);
-        let (ordinary, given, direct_io) = match reopened {
-            Ok(reopened) => (reopened, Some(file), direct_io),
+    /// As [`OpenFile::open`].
+    pub fn from_std(
+        file: File,
+        given: Given,
+        direct_io: DirectIo,
+        path: &Path,
+    ) -> io::Result<(OpenFile, Access)> {
+        let (looked_at, status) = (coarse_clock(), Status::of(&file)?);
+        let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let reopen = |access: Access| Ok((Descriptor::open(&link, access.flags())?, access));
+        let reopened: io::Result<_> = match given.access {
+            Access::Write if direct_io == DirectIo::Required => reopen(Access::ReadWrite),
+            Access::Write => reopen(Access::ReadWrite).or_else(|_| reopen(Access::Write)),
+            access => reopen(access),
+        };
+        let (ordinary, access, given, direct_io) = match reopened {
+            Ok((reopened, access)) => (reopened, access, Some(file), direct_io),
             // Nor could a direct descriptor be opened.
             Err(_) if given.serves && direct_io == DirectIo::Preferred => {
-                (Descriptor::from(file), None, DirectIo::Off)
+                (Descriptor::from(file), given.access, None, DirectIo::Off)
             }
-            Err(_) if given.serves => (Descriptor::from(file), None, direct_io),
+            Err(_) if given.serves => (Descriptor::from(file), given.access, None, direct_io),
             Err(error) => return Err(error),
         };
-        let open = OpenFile::from_ordinary(ordinary, status, looked_at, path, (direct_io, flags))?;
+        let open = OpenFile::from_ordinary(ordinary, status, looked_at, path, (direct_io, access.flags()))?;
         let may_seek = given.is_some();
-        Ok(OpenFile { given, may_seek, ..open })
+        Ok((OpenFile { given, may_seek, ..open }, access))
     }
 
     /// Adds to the ordinary descriptor what else is wanted.

@@ -485,3 +485,20 @@ fn short_writes_are_continued() {
         bench.assert_idle();
     });
 }
+
+/// Goal: a file that is open for writing alone takes bytes through the page cache, gives none, and has no direct I/O, also where that is asked for.
+#[test]
+fn files_are_open_for_writing_alone() -> io::Result<()> {
+    let directory = ScratchDir::on_target().unwrap();
+    let path = directory.path().join("file");
+    std::fs::write(&path, "contents")?;
+    let file = OpenFile::open(&path, DirectIo::Preferred, Access::Write)?;
+    assert_eq!((file.direct(), Access::Write.reads(), Access::Write.writes()), (None, false, true));
+    assert_eq!(file.write_blocking(Route::Buffered, b"CON", 0)?, 3);
+    let refused = file.read_blocking(Route::Buffered, &mut [0], 0).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::EBADF));
+    let refused = OpenFile::open(&path, DirectIo::Required, Access::Write).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::Unsupported, "{refused}");
+    assert_eq!(std::fs::read(&path)?, b"CONtents");
+    Ok(())
+}

@@ -1,4 +1,5 @@
-//! Documents: words that belong to a machine or its tools, words that hide what acts, and ARCHITECTURE.md's list of dependencies.
+//! Documents: files that are no part of the project, words that belong to a machine or its tools, words that hide what acts, and
+//! ARCHITECTURE.md's list of dependencies.
 
 use crate::edges::{dependencies, package_name};
 use crate::repository::Finding;
@@ -14,6 +15,38 @@ pub(crate) fn check_words(path: &str, text: &str) -> Vec<Finding> {
     }
     findings
 }
+
+/// Files that are no part of the project: what is at the root is listed here, and temporary folders are nowhere.
+pub(crate) fn check_place(path: &str) -> Option<Finding> {
+    let (first, _) = path.split_once('/').unwrap_or((path, ""));
+    let is_stray = !ROOT.contains(&first) || path.split('/').any(|part| part.starts_with(".tmp"));
+    is_stray.then(|| {
+        let message = "no part of the project, as far as the list of the root goes; remove it, and mend what has left it";
+        Finding::new(path, 1, message)
+    })
+}
+
+const ROOT: [&str; 19] = [
+    ".ci",
+    ".gitattributes",
+    ".gitignore",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "Cargo.lock",
+    "Cargo.toml",
+    "LICENSE-APACHE",
+    "LICENSE-MIT",
+    "README.md",
+    "SECURITY.md",
+    "crates",
+    "deny.toml",
+    "docs",
+    "fuzz",
+    "integrations",
+    "justfile",
+    "rustfmt.toml",
+];
 
 /// Words in docs behind which the reader, the kernel or the caller hides: a stranger cannot tell which of them is meant.
 pub(crate) fn check_docs(path: &str, text: &str) -> Vec<Finding> {
@@ -120,6 +153,16 @@ mod tests {
             assert_eq!(findings[0].line, 2);
         }
         assert_eq!(check_words("a.md", "a framework/test and an agent of change"), Vec::new());
+    }
+
+    #[test]
+    fn stray_files_are_found() {
+        for path in [".tmpjvGEX8/reads", "reads", "crates/io/.tmpX/file", "target/x"] {
+            assert!(check_place(path).is_some(), "{path}");
+        }
+        for path in ["README.md", "crates/io/src/lib.rs", ".ci/run"] {
+            assert_eq!(check_place(path), None);
+        }
     }
 
     #[test]

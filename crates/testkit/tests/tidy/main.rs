@@ -81,6 +81,11 @@ fn published_crates_say_what_a_registry_shows() {
 }
 
 #[test]
+fn no_stray_files_are_tracked() {
+    report(repository::tracked_paths().iter().filter_map(|path| documents::check_place(path)));
+}
+
+#[test]
 fn links_of_documents_lead_somewhere() {
     let documents: Vec<_> =
         tracked_text_files().into_iter().filter(|(path, _)| path.ends_with(".md")).collect();

@@ -105,6 +105,12 @@ const DATAFUSION: &str = "integrations/datafusion";
 /// Where a cluster does, in the workspace of DataFusion.
 const BALLISTA: &str = "integrations/datafusion/ballista";
 
+/// Path of every file that git tracks or would, of every file where there is no git.
+pub(crate) fn tracked_paths() -> Vec<String> {
+    let listed = git_files().unwrap_or_else(|| files_below(&root()));
+    listed.iter().map(|path| relative(path)).collect()
+}
+
 /// Path and text of every file that git tracks or would, of every file where there is no git, that is text.
 pub(crate) fn tracked_text_files() -> Vec<(String, String)> {
     let listed = git_files().unwrap_or_else(|| files_below(&root()));

@@ -23,7 +23,7 @@ impl ReadStream {
     /// read before a change by others.
     #[inline]
     pub(super) fn begin_fill(&mut self, fill: Fill) -> Result<()> {
-        self.source.check_process(self.position_bytes)?;
+        self.source.check_read(self.position_bytes)?;
         let Some(inode) = self.source.known() else {
             self.fills += 1;
             return Ok(());
