@@ -115,7 +115,7 @@ fn readahead(storage: &Storage) -> Option<Fact> {
     let found = format!("the kernel reads {kib} KiB ahead, for programs without headwater");
     let fact = Fact::good("readahead", found)
         .so("headwater reads ahead by itself, as far as the device gains from, whatever this says")
-        .mended_by("echo KIB > /sys/block/DEVICE/queue/read_ahead_kb, for the other programs");
+        .mended_by("blockdev --setra SECTORS DEVICE, in 512 bytes, for the other programs");
     Some(fact)
 }
 
