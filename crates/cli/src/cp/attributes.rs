@@ -70,6 +70,14 @@ impl Kept {
     }
 }
 
+/// The permissions of a directory until all is in it. No other user may write to it meanwhile, nor read it if it is to have another owner or the
+/// permissions of the source. Otherwise it is made as it stays, so that a user outside of its group need not change it: that takes away the
+/// setgid bit.
+pub(super) fn mode_of_new_directory(metadata: &Metadata, kept: Kept) -> u32 {
+    let visible_bits = if kept.mode || kept.ownership { 0 } else { metadata.permissions().mode() & 0o1755 };
+    visible_bits | FOR_THIS_USER
+}
+
 /// Gives a copied directory its attributes. A directory that was there before keeps those that are not taken from the source.
 ///
 /// # Errors
@@ -97,8 +105,11 @@ pub(super) fn set_on_directory(
         target.set_permissions(Permissions::from_mode(bits | inherited))?;
     } else if is_new {
         // Whether what is made in it inherits its group is the choice of the directory around it.
-        let inherited = target.metadata()?.permissions().mode() & SETGID_BIT;
-        target.set_permissions(Permissions::from_mode(bits & !SETGID_BIT & !mask() | inherited))?;
+        let made = target.metadata()?.permissions().mode() & ALL_BITS;
+        let wanted = bits & !SETGID_BIT & !mask() | made & SETGID_BIT;
+        if made != wanted {
+            target.set_permissions(Permissions::from_mode(wanted))?;
+        }
     }
     copy_extended(Holder::Open(source.as_fd()), Holder::Open(target.as_fd()), kept)?;
     if kept.timestamps { target.set_times(times(metadata)?) } else { Ok(()) }
@@ -300,6 +311,9 @@ const DIRECTORY_BITS: u32 = 0o3777;
 
 /// `S_ISGID` of inode(7).
 const SETGID_BIT: u32 = 0o2000;
+
+/// All that its owner does with a directory.
+const FOR_THIS_USER: u32 = 0o700;
 
 /// As a partition holds the files of all users.
 const PRIVATE: u32 = 0o600;

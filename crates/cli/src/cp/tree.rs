@@ -78,7 +78,7 @@ impl<'a, 'b> Walk<'a, 'b> {
             complain(given_again(source));
             return (self.on_copied)(Copied { entry, made: Ok(()) });
         }
-        let begun = self.begin_directory(source, target);
+        let begun = self.begin_directory(source, target, metadata);
         let (entries, is_new) = match begun {
             Ok(begun) => begun,
             Err(text) => return self.note(source, target, |_| Err(text)),
@@ -116,13 +116,15 @@ impl<'a, 'b> Walk<'a, 'b> {
         &self,
         source: &Path,
         target: &Path,
+        metadata: &Metadata,
     ) -> Result<(Vec<std::ffi::OsString>, bool), String> {
         let read =
             || fs::read_dir(source)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>();
         let mut names =
             read().map_err(|error| format!("failed to read {}: {error}", source.maybe_quote()))?;
         names.sort_unstable();
-        let is_new = match DirBuilder::new().mode(FOR_THIS_USER).create(target) {
+        let mode = attributes::mode_of_new_directory(metadata, self.copier.kept);
+        let is_new = match DirBuilder::new().mode(mode).create(target) {
             Ok(()) => true,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 // A link to a directory leads out of what is copied to.
@@ -212,6 +214,3 @@ fn is_within(source: &Path, target: &Path) -> bool {
 fn failed_to_write(target: &Path, error: &io::Error) -> String {
     format!("failed to write {}: {error}", target.maybe_quote())
 }
-
-/// Until all is in it.
-const FOR_THIS_USER: u32 = 0o700;

@@ -420,9 +420,9 @@ fn directories_as_gnu_makes_them() {
 }
 
 /// Goal: with permissions kept, a directory that has bits of its own beside those for reading, writing and searching gets them, and one that has none
-/// keeps what the directory around it has given; setgid goes where the owner was to be kept and could not be. A file is setuid for the owner of the source
-/// only, also where GNU cp lets it be for another. Method: the modes that GNU cp 9.1 leaves, in a directory with setgid and one without; as root,
-/// and as a user that may not give files away.
+/// keeps what the directory around it has given, as it does without permissions kept, for a user outside of that group too; setgid goes where
+/// the owner was to be kept and could not be. A file is setuid for the owner of the source only, also where GNU cp lets it be for another.
+/// Method: the modes that GNU cp 9.1 leaves, in a directory with setgid and one without; as root, and as a user that may not give files away.
 #[test]
 fn special_bits_as_gnu_keeps_them() {
     if !rustix::process::geteuid().is_root() {
@@ -446,8 +446,9 @@ fn special_bits_as_gnu_keeps_them() {
         (&["-rp"][..], 0, 0o755, [0o755, 0o2755, 0o1777, 0o755, 0o6755]),
         (&["-rp"], 0, 0o2775, [0o2755, 0o2755, 0o1777, 0o755, 0o6755]),
         (&["-a"], 0, 0o2775, [0o2755, 0o2755, 0o1777, 0o755, 0o6755]),
-        (&["-r", "--preserve=mode"], 0, 0o2775, [0o2755, 0o2755, 0o1777, 0o755, 0o6755]),
+        (&["-r", "--preserve=mode"], 0, 0o2775, [0o2755, 0o2755, 0o1777, 0o755, 0o755]),
         (&["-rp"], nobody, 0o755, [0o755, 0o755, 0o1777, 0o755, 0o755]),
+        (&["-r"], nobody, 0o2775, [0o2755, 0o2755, 0o3755, 0o755, 0o755]),
         (&["-r", "--preserve=mode"], nobody, 0o755, [0o755, 0o2755, 0o1777, 0o755, 0o755]),
     ]
     .into_iter()
@@ -455,7 +456,9 @@ fn special_bits_as_gnu_keeps_them() {
     {
         let to = place.path().join(format!("to-{index}"));
         fs::create_dir(&to).unwrap();
-        std::os::unix::fs::chown(&to, Some(user), Some(user)).unwrap();
+        // Of a group that the user is not in, if it is to be inherited.
+        let group = if around > 0o777 { 7 } else { user };
+        std::os::unix::fs::chown(&to, Some(user), Some(group)).unwrap();
         fs::set_permissions(&to, Permissions::from_mode(around)).unwrap();
         let mut command = Command::new(&binary);
         command.arg("cp").args(options).args(names.map(|(name, _)| format!("from/{name}"))).arg(&to);
