@@ -195,6 +195,52 @@ fn amplify_runs_every_row() {
     assert_eq!(folder.path().read_dir().unwrap().count(), 0, "files are left behind");
 }
 
+/// Goal: every arm of `windows` loads the right bytes with every number of threads, or says what it lacks here, and no file is left behind.
+#[test]
+fn windows_runs_every_row() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_headwater-bench"))
+        .args([
+            "windows",
+            "--rounds",
+            "1",
+            "--mib",
+            "16",
+            "--seconds",
+            "0.05",
+            "--json",
+            "/dev/stderr",
+            "--dir",
+        ])
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stderr).unwrap();
+    let suites = report["suites"].as_array().unwrap();
+    assert_eq!(suites.len(), 4, "{text}");
+    for suite in suites {
+        let (rows, skipped) = (suite["rows"].as_array().unwrap(), suite["skipped"].as_array().unwrap());
+        for row in skipped {
+            let failure = row["reason"].as_str().unwrap();
+            assert!(
+                ["panicked", "hung", "another byte", "signal"].iter().all(|word| !failure.contains(word)),
+                "{row}"
+            );
+        }
+        let ours =
+            rows.iter().find(|row| row["name"] == "map").unwrap_or_else(|| panic!("no row of map:\n{text}"));
+        assert!(ours["metrics"].to_string().contains("reads_per_s"), "{ours}");
+        let names: Vec<&str> = rows.iter().chain(skipped).filter_map(|row| row["name"].as_str()).collect();
+        assert!(
+            ["mmap", "mmap-random", "calls", "cells"].iter().all(|name| names.contains(name)),
+            "{names:?}:\n{text}"
+        );
+    }
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0, "files are left behind");
+}
+
 /// Where a tool is missing, a row has one line for all of its promises.
 const PROMISES: usize = 16;
 

@@ -27,6 +27,12 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
+/// The processor time that this thread has taken so far. What others do on the same processors is not in it.
+pub fn thread_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
 /// Wakes this thread.
 pub fn unparker() -> Waker {
     struct Unpark(Thread);

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use axfs_ng_vfs::{NodeFlags, NodeType};
 use headwater_arceos::{MemoryHint, PageIndex, Settings, ShrinkScope};
-use headwater_testkit::{Rng, watched, with_seed};
+use headwater_testkit::{Rng, thread_cpu_time, watched, with_seed};
 
 use crate::model::Actor;
 use crate::node::{Faults, Kind, Node};
 use crate::rig::{File, Rig, assert_pattern, read};
 
 /// Goal: a cache shrinks to the size that it is told, loses no byte, and grows again. Method: 64 MiB full of clean pages shrink to 8, and the
-/// file is read again. Prints how long it took.
+/// file is read again. Shrinking may take 100 ms of its thread's own time, which other programs do not lengthen.
 #[test]
 #[cfg_attr(miri, ignore)]
 fn a_full_cache_shrinks_and_grows_again() {
@@ -24,9 +24,11 @@ fn a_full_cache_shrinks_and_grows_again() {
     let (_, file) = rig.patterned(PAGES);
     read_all(&file, PAGES);
     assert_eq!(rig.stats().memory_bytes, 64 << 20);
-    let start = Instant::now();
+    let start = thread_cpu_time();
     let left = rig.cache.shrink(8 << 20, ShrinkScope::Clean);
-    println!("64 MiB of clean pages became 8 in {:.2} ms", start.elapsed().as_secs_f64() * 1e3);
+    let taken = thread_cpu_time() - start;
+    println!("64 MiB of clean pages became 8 in {:.2} ms", taken.as_secs_f64() * 1e3);
+    assert!(taken <= Duration::from_millis(100), "{taken:?}");
     let stats = rig.stats();
     assert_eq!((left, stats.memory_bytes, stats.released_bytes), (8 << 20, 8 << 20, 56 << 20));
     assert!(stats.resident_pages <= 2048, "{stats:?}");

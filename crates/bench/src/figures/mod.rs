@@ -80,7 +80,7 @@ struct Chapter {
 type Source = (&'static str, bool, fn(&Options, &Path) -> Vec<String>);
 
 /// In the order of the document.
-const SOURCES: [Source; 14] = [
+const SOURCES: [Source; 15] = [
     ("bars", false, |options, file| {
         let [shrink, rounds] =
             [8192 / options.mib.min(8192), u64::from(options.rounds)].map(|number| number.to_string());
@@ -135,6 +135,7 @@ const SOURCES: [Source; 14] = [
     }),
     ("readahead", true, |options, file| suite("readahead", options, file)),
     ("random", true, |options, file| suite("random", options, file)),
+    ("ubc", true, |options, file| suite("ubc", options, file)),
     ("cat", true, |options, _| {
         let dir = options.dir.display().to_string();
         words(["bench", "cat", "--dir", &dir, "--rounds", &options.rounds.to_string()])

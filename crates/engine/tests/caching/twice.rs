@@ -16,8 +16,14 @@ use crate::rig::{Rig, Scratch, drivers};
 /// A name and a way to read a file whole.
 type Way = (&'static str, Caching, fn(&File));
 
-const WAYS: [Way; 6] = [
+const WAYS: [Way; 7] = [
     ("read_at", Caching::Auto, |file| {
+        let mut buffer = vec![0; 100_000];
+        for at in (0..LENGTH_BYTES).step_by(100_000) {
+            file.read_at(&mut buffer, at).unwrap();
+        }
+    }),
+    ("read_at, always cached", Caching::On, |file| {
         let mut buffer = vec![0; 100_000];
         for at in (0..LENGTH_BYTES).step_by(100_000) {
             file.read_at(&mut buffer, at).unwrap();
@@ -81,6 +87,42 @@ fn no_page_lies_in_two_caches() {
                 drop(file);
                 rig.assert_idle();
             }
+        }
+    }
+}
+
+/// Goal: pages that the kernel has when they are read first lie in both caches, by default as with `Caching::On`: they stay in the kernel's,
+/// where others may use them, and are read again from the engine's. Method: the kernel's count, and the misses of a further reading.
+#[test]
+fn what_the_kernel_had_is_in_both() {
+    for driver in drivers(1) {
+        let scratch = Scratch::new(1, 1 << 20);
+        let theirs = OpenFile::open(&scratch.path(), DirectIo::Off, Access::Read).unwrap();
+        let kernel_pages = || theirs.resident_pages(ByteRange::new(0, 1 << 20));
+        if kernel_pages().is_none() {
+            return lack("the kernel has no cachestat (before Linux 6.5)");
+        }
+        for caching in [Caching::Auto, Caching::On] {
+            let rig = Rig::sized(driver.clone(), 16 << 20, 16);
+            assert_eq!(fs::read(scratch.path()).unwrap().len(), 1 << 20);
+            let file = OpenOptions::new().engine(&rig.engine).caching(caching).open(scratch.path()).unwrap();
+            let read = || {
+                let mut buffer = vec![0; 1 << 20];
+                file.read_exact_at(&mut buffer, 0).unwrap();
+                scratch.check(0, &buffer);
+                file.stats().counts
+            };
+            // The first reading may go around the engine's cache.
+            let [_, second, third] = [read(), read(), read()];
+            let what = format!("{caching:?} on {}", rig.name());
+            assert_eq!(kernel_pages(), Some(256), "{what}");
+            assert_eq!(
+                (second.misses, third.misses),
+                (256, 256),
+                "{what}: misses of the second and third reading"
+            );
+            drop(file);
+            rig.assert_idle();
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Deadlock: a file is written from its own pages, in both directions at once, in memory that holds neither.
 //!
 //! ```text
-//!   A ─(view, bytes, reader, map, window, on demand)─► (write, task, writer, map, window) ─► B
+//!   A ─(view, bytes, reader, task's reader, map, window, on demand)─► (write, task, writer, map, window) ─► B
+//!   A ─(copy_range_to, by a thread and by a task)─► B
 //!   B ────────────────────────────────────────────────────────────────────────► A      at the same time
 //!   the rest of the file ─► read, so that each page has to evict another
 //! ```
@@ -16,6 +17,7 @@ use std::io::{BufRead, Seek, SeekFrom, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use futures_util::AsyncBufReadExt;
 use headwater::{ByteRange, Caching, File, IoMode, SharedView};
 use headwater_testkit::{Rng, block_on};
 
@@ -32,6 +34,8 @@ enum From {
     Bytes,
     /// The frames of a stream.
     Reader,
+    /// The same, for a task.
+    AsyncReader,
     /// A live view.
     Map,
     /// Memory that stands for a part of the file.
@@ -40,12 +44,6 @@ enum From {
     OnDemand,
     /// Memory whose pages come when they are touched.
     Cells,
-}
-
-impl From {
-    fn is_on_demand(self) -> bool {
-        matches!(self, From::OnDemand | From::Cells)
-    }
 }
 
 /// How they are written.
@@ -58,8 +56,32 @@ enum To {
     Window,
 }
 
-const FROM: [From; 7] =
-    [From::View, From::Bytes, From::Reader, From::Map, From::Window, From::OnDemand, From::Cells];
+/// What a thread does again and again.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    Through(From, To),
+    /// `copy_range_to`.
+    CopyRange,
+    /// The same, by a task.
+    CopyRangeAsync,
+}
+
+impl Form {
+    fn is_on_demand(self) -> bool {
+        matches!(self, Form::Through(From::OnDemand | From::Cells, _))
+    }
+}
+
+const FROM: [From; 8] = [
+    From::View,
+    From::Bytes,
+    From::Reader,
+    From::AsyncReader,
+    From::Map,
+    From::Window,
+    From::OnDemand,
+    From::Cells,
+];
 
 const TO: [To; 5] = [To::WriteAt, To::Task, To::Writer, To::Map, To::Window];
 
@@ -67,31 +89,32 @@ const TO: [To; 5] = [To::WriteAt, To::Task, To::Writer, To::Map, To::Window];
 /// is read. Method: two threads copy against each other, a third keeps the memory full.
 #[test]
 fn a_file_is_written_from_itself() {
-    for (from, to) in FROM.into_iter().flat_map(|from| TO.map(|to| (from, to))) {
+    let pairs = FROM.into_iter().flat_map(|from| TO.map(|to| Form::Through(from, to)));
+    for form in pairs.chain([Form::CopyRange, Form::CopyRangeAsync]) {
         // Windows take memory that is not in use yet.
         for driver in drivers(7) {
-            let on_demand_bytes = if from.is_on_demand() { 2 * ON_DEMAND_BYTES } else { 0 };
+            let on_demand_bytes = if form.is_on_demand() { 2 * ON_DEMAND_BYTES } else { 0 };
             let rig = Rig::sized(driver, MEMORY_BYTES + on_demand_bytes, 16);
-            let what = format!("{from:?} to {to:?} on {}", rig.name());
-            watched(&what, || copy_both_ways(&rig, from, to, &what));
+            let what = format!("{form:?} on {}", rig.name());
+            watched(&what, || copy_both_ways(&rig, form, &what));
             rig.assert_idle();
         }
     }
 }
 
-fn copy_both_ways(rig: &Rig, from: From, to: To, what: &str) {
+fn copy_both_ways(rig: &Rig, form: Form, what: &str) {
     let scratch = Scratch::new(7, LENGTH_BYTES);
     let file = open(rig, &scratch.path(), IoMode::Auto, Caching::On);
-    let needs_windows = from == From::Window || to == To::Window;
+    let needs_windows = matches!(form, Form::Through(From::Window, _) | Form::Through(_, To::Window));
     let windows =
         PARTS.map(|start| needs_windows.then(|| window(&file, start, start + PART_BYTES)).flatten());
     if needs_windows && windows.iter().any(Option::is_none) {
         return;
     }
-    let needs_on_demand = matches!(from, From::OnDemand | From::Cells);
-    let on_demand = PARTS
-        .map(|start| needs_on_demand.then(|| on_demand::window(&file, start..start + PART_BYTES)).flatten());
-    if from.is_on_demand() && on_demand.iter().any(Option::is_none) {
+    let on_demand = PARTS.map(|start| {
+        form.is_on_demand().then(|| on_demand::window(&file, start..start + PART_BYTES)).flatten()
+    });
+    if form.is_on_demand() && on_demand.iter().any(Option::is_none) {
         return;
     }
     let (copies, over) = ([(0, 1), (1, 0)], AtomicBool::new(false));
@@ -107,7 +130,11 @@ fn copy_both_ways(rig: &Rig, from: From, to: To, what: &str) {
             let (source, target) = (part(source), part(target));
             scope.spawn(move || {
                 for _ in 0..ROUNDS {
-                    source.copy(from, &target, to);
+                    match form {
+                        Form::Through(from, to) => source.copy(from, &target, to),
+                        Form::CopyRange => assert_eq!(source.copy_range(&target), PART_BYTES),
+                        Form::CopyRangeAsync => assert_eq!(source.copy_range_async(&target), PART_BYTES),
+                    }
                 }
             })
         });
@@ -170,6 +197,17 @@ impl Part<'_> {
                     left -= taken;
                 }
             }
+            From::AsyncReader => block_on(async {
+                let mut reader = self.file.async_reader().starting_at(self.start);
+                let mut left = PART_BYTES as usize;
+                while left > 0 {
+                    let lent = AsyncBufReadExt::fill_buf(&mut reader).await.unwrap();
+                    let taken = lent.len().min(left);
+                    sink(&lent[..taken]);
+                    reader.consume_unpin(taken);
+                    left -= taken;
+                }
+            }),
             From::Map => Part::read_all(&self.map(), sink),
             From::Window => Part::read_all(self.window.expect("there are windows"), sink),
             From::Cells => {
@@ -181,6 +219,15 @@ impl Part<'_> {
             }
             From::OnDemand => Part::read_all(self.on_demand.expect("there are windows"), sink),
         }
+    }
+
+    fn copy_range(&self, target: &Part<'_>) -> u64 {
+        self.file.copy_range_to(self.start..self.start + PART_BYTES, target.file, target.start).unwrap()
+    }
+
+    fn copy_range_async(&self, target: &Part<'_>) -> u64 {
+        let range = self.start..self.start + PART_BYTES;
+        block_on(self.file.copy_range_to_async(range, target.file, target.start)).unwrap()
     }
 
     fn read_all(view: &SharedView, sink: &mut dyn FnMut(&[u8])) {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use headwater::{Advice, ByteRange, Caching, File, IoMode, OpenOptions};
+use headwater::{Advice, ByteRange, Caching, DriverKind, File, IoMode, OpenOptions, View};
 use headwater_testkit::{Pattern, Rng, ScratchDir, soak_seconds, with_seed};
 
 use crate::model::same;
@@ -206,6 +206,98 @@ fn check_stamp(page: &[u8]) {
     assert_eq!(different, None, "two stamps in one page: {:?} and others", &page[..8]);
 }
 
+/// Goal: threads that keep views, and read, write, append, truncate and sync in little memory, never stand still; views stay as they were made, and
+/// every byte is one that was written at its place. Method: eight threads on one file in 3 MiB, with four requests in flight; two patterns by
+/// position, and appended bytes behind both.
+#[test]
+fn much_at_once_in_little_memory() {
+    with_seed("threads::much_at_once_in_little_memory", |seed| {
+        for driver in drivers(seed).into_iter().filter(|driver| !matches!(driver, DriverKind::Sim(_))) {
+            for caching in [Caching::On, Caching::Off] {
+                let (rig, directory) =
+                    (Rig::sized(driver.clone(), 3 << 20, 4), ScratchDir::on_target().unwrap());
+                let path = directory.path().join("file");
+                patterns(seed)[0].write_file(&path, CROWDED_BYTES).unwrap();
+                let mut options = OpenOptions::new();
+                let file = options.engine(&rig.engine).caching(caching).write(true).open(&path).unwrap();
+                let end = Instant::now() + Duration::from_secs(soak_seconds().unwrap_or(0));
+                watched_for(&format!("{}, {caching:?}", rig.name()), || {
+                    thread::scope(|scope| {
+                        for number in 0..8 {
+                            let file = &file;
+                            scope.spawn(move || crowd(file, seed, number, end));
+                        }
+                    });
+                });
+                file.sync_data().unwrap();
+                let disk = std::fs::read(&path).unwrap();
+                assert!(disk.len() as u64 >= CROWDED_BYTES);
+                check_patterns(seed, 0, &disk[..CROWDED_BYTES as usize]);
+                assert!(disk[CROWDED_BYTES as usize..].iter().all(|&byte| byte == APPENDED));
+                for (at, bytes) in (0..).step_by(100_000).zip(disk.chunks(100_000)) {
+                    let mut buffer = vec![0; bytes.len()];
+                    file.read_exact_at(&mut buffer, at).unwrap();
+                    same("at the end", at, bytes, &buffer).unwrap();
+                }
+                drop(file);
+                rig.assert_idle();
+            }
+        }
+    });
+}
+
+fn crowd(file: &File, seed: u64, number: u64, end: Instant) {
+    let (mut rng, mut views, mut step) = (Rng::new(seed ^ number), Vec::<(View, Vec<u8>)>::new(), 0);
+    while step < STEPS / 2 || Instant::now() < end {
+        step += 1;
+        let (at, length) = (rng.below(CROWDED_BYTES - 200_000), 1 + rng.below(200_000) as usize);
+        let mut buffer = vec![0; length];
+        match rng.below(80) {
+            0..30 => {
+                // None where the views that are kept take all that may be lent.
+                if let Ok(view) = file.view(at, length) {
+                    let bytes = view.to_vec();
+                    assert_eq!(bytes.len(), length);
+                    check_patterns(seed, at, &bytes);
+                    views.push((view, bytes));
+                }
+            }
+            30..40 => {
+                file.read_exact_at(&mut buffer, at).unwrap();
+                check_patterns(seed, at, &buffer);
+            }
+            40..60 => {
+                patterns(seed)[rng.below(2) as usize].fill(at, &mut buffer);
+                file.write_all_at(&buffer, at).unwrap();
+            }
+            60..70 => {
+                let appended_at = file.append(&vec![APPENDED; 1 + length % 10_000]).unwrap();
+                assert!(appended_at >= CROWDED_BYTES);
+            }
+            70 => file.set_len(CROWDED_BYTES).unwrap(),
+            71..74 => file.sync_data().unwrap(),
+            _ => views
+                .drain(..)
+                .for_each(|(view, bytes)| assert!(view.to_vec() == bytes, "a view has changed")),
+        }
+        if views.len() > 6 {
+            let (view, bytes) = views.swap_remove(rng.below(6) as usize);
+            assert!(view.to_vec() == bytes, "a view has changed");
+        }
+    }
+}
+
+fn patterns(seed: u64) -> [Pattern; 2] {
+    [Pattern::new(seed), Pattern::new(!seed)]
+}
+
+fn check_patterns(seed: u64, at: u64, bytes: &[u8]) {
+    let [first, second] = patterns(seed);
+    let strange =
+        (at..).zip(bytes).find(|(at, byte)| first.byte(*at) != **byte && second.byte(*at) != **byte);
+    assert_eq!(strange, None, "a byte that was never written there");
+}
+
 pub(crate) fn open(rig: &Rig, path: &std::path::Path, mode: IoMode) -> File {
     let mut options = OpenOptions::new();
     options.engine(&rig.engine).caching(Caching::On).io(mode).write(true).create(true).open(path).unwrap()
@@ -216,6 +308,9 @@ pub(crate) fn watched_for(what: &str, work: impl FnOnce()) {
     if soak_seconds().is_some() { work() } else { watched(what, work) }
 }
 
+/// Five times the memory.
+const CROWDED_BYTES: u64 = 16 << 20;
+const APPENDED: u8 = 0xA5;
 const THREADS: usize = 4;
 const STEPS: usize = 700;
 const PAGES: u64 = 1500;

@@ -216,8 +216,8 @@ fn methods(contest: &Contest<'_>) -> Vec<Method> {
                 and copies from there, so that callers align nothing. Uncached: the same with Caching::Off, where an aligned buffer is \
                 read into at once.";
     let less = "Whole pages replace what is there; of less, the rest of the page is read first, unless it is in memory. The table \
-                of bytes read by a write shows it: headwater reads the page into its memory, and the kernel, through which \
-                headwater writes parts of pages, reads it once more. Writes end with fdatasync, which counts, divided among the writes. Bytes are \
+                of bytes read by a write shows it: the kernel reads the page once, for headwater as well, which writes parts of \
+                pages through the kernel. Writes end with fdatasync, which counts, divided among the writes. Bytes are \
                 those of /proc/self/io: what the process has had devices read and write.";
     [("All rows", how.as_str()), ("Ways", ways), ("Less than a block", less)]
         .map(|(what, how)| Method::new(what, how))
