@@ -24,9 +24,7 @@ use headwater_testkit::Pattern;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::tools::folder_in;
-
-use crate::tools;
+use crate::tools::{check_static, folder_in};
 
 /// Options of `figures`.
 #[derive(clap::Args)]
@@ -157,7 +155,7 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
         return figures.store(&options.root);
     }
     let chosen = chosen(&options.only)?;
-    tools::check_static(&options.headwater)?;
+    check_static(&options.headwater)?;
     // Before a chapter changes the documents.
     let commit = told("git", &["describe", "--always", "--dirty"]);
     let folder = folder_in(&options.dir)?;

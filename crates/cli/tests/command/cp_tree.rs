@@ -496,7 +496,7 @@ fn options_as_gnu_takes_them() {
 }
 
 /// Goal: the value of an option that may go without one stands behind `=`; a word that follows is a path, as for GNU cp; values may be
-/// shortened to what no other value begins with. Method: a source whose name is a value of the option, by both commands.
+/// shortened to what no other value begins with. Method: a source with the name of a value of the option, by both commands.
 #[test]
 fn values_as_gnu_takes_them() {
     let scratch = ScratchDir::on_target().unwrap();

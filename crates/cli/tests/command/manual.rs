@@ -40,7 +40,7 @@ fn completions_name_the_commands() {
     assert_one_line(&run(&["completions", "cmd"]), "cmd");
 }
 
-/// Goal: the examples for pages and completions work as they stand, for a user whose home is empty. Method: the lines that `--help` shows are a
+/// Goal: the examples for pages and completions work as they stand, for a user with an empty home. Method: the lines that `--help` shows are a
 /// script; its files are there afterwards.
 #[test]
 fn examples_work_in_an_empty_home() {

@@ -77,7 +77,8 @@ impl PageCache {
     }
 
     /// Looks after what is on offer: pages that were taken leave, and are added to `evicted` with those that readers found taken; chunks
-    /// of which a few pages were used are offered again, as long as more than `bytes` are not on offer; those that are used more come back.
+    /// of which a few pages were used are offered again, as long as more than `bytes` are not on offer (one that is offered in pages when more of
+    /// them have been used, in however many rounds); those that are used more come back.
     pub fn tend_offers(&self, bytes: usize, form: OfferForm, evicted: &mut Vec<Evicted>) {
         if !self.shared.arena.is_here() {
             return;
@@ -358,7 +359,8 @@ const OFFERED_AT_ONCE: usize = 16;
 /// Chunks whose frames are looked at beyond those.
 const LOOKED_AT: usize = 48;
 
-/// A chunk of which more pages are used between two rounds is not cold.
+/// A chunk of which more pages are used between two rounds is not cold. Of one in pages, as many that were used are not worth telling the
+/// kernel again.
 const USES_MAX: u32 = 32;
 
 /// Rounds until a chunk that was used is offered again.
