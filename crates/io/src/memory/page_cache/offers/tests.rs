@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 use std::sync::Weak;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use headwater_core::buddy::CHUNK_BYTES;
 use headwater_core::cache::DirtyToo;
@@ -50,9 +50,10 @@ fn take(file: &FilePages, pages: impl Iterator<Item = u64>) {
         let id = frame_of(file, page);
         if shared.cache.frame(id).unwrap().state() == FrameState::Offered {
             let base = shared.arena.frame(id).unwrap();
-            for word in 0..PAGE_BYTES / 8 {
+            // Words as wide as a sentinel: miri does not know atomic accesses of two widths to one place.
+            for word in 0..PAGE_BYTES / 4 {
                 // SAFETY: the word lies in a page on offer, which is accessed atomically.
-                unsafe { AtomicU64::from_ptr(base.as_ptr().cast::<u64>().add(word)) }
+                unsafe { AtomicU32::from_ptr(base.as_ptr().cast::<u32>().add(word)) }
                     .store(0, Ordering::Relaxed);
             }
         }
