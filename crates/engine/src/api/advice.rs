@@ -76,7 +76,8 @@ impl File {
 
     /// [`Advice::WillNeed`] for several ranges at once, in any order: one check of the file, one submission. What lies beyond the
     /// end of the file is left out. Does nothing for a file that is not cached, because reads of it go elsewhere. Waits for no device: what the
-    /// kernel's page cache has is copied in this call, the rest is read meanwhile.
+    /// kernel's page cache has is copied in this call, the rest is read meanwhile: all of it for which there is memory, behind reads that a
+    /// caller waits for.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -171,7 +172,7 @@ impl Source {
         }
         let plan: Vec<_> = pages.into_iter().flat_map(|pages| inode.plan_will_need(pages)).collect();
         let route = self.device_route();
-        Starter { source: self, inode, caller: Caller::Task, route }.start_all(&plan);
+        Starter { source: self, inode, caller: Caller::Adviser, route }.start_all(&plan);
         Ok(())
     }
 

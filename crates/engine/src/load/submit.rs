@@ -44,6 +44,8 @@ pub(crate) enum Caller {
     Thread,
     /// A task, which must not block.
     Task,
+    /// One that says what it, or another, is going to read.
+    Adviser,
 }
 
 /// There is no frame, or no place in the queue.
@@ -163,7 +165,7 @@ impl Starter<'_> {
             length_bytes,
             extents,
         };
-        match plug.submit(request, urgency(run.purpose())) {
+        match plug.submit(request, self.urgency(run.purpose())) {
             Ok(completion) => {
                 self.count(pages, run.ahead_from);
                 load.under_way(completion, loading);
@@ -178,6 +180,14 @@ impl Starter<'_> {
         }
     }
 
+    fn urgency(&self, purpose: Purpose) -> Urgency {
+        match (purpose, self.caller) {
+            (Purpose::Demand, _) => Urgency::Demand,
+            (Purpose::Ahead, Caller::Adviser) => Urgency::Advised,
+            (Purpose::Ahead, _) => Urgency::Readahead,
+        }
+    }
+
     fn count(&self, pages: PageRange, ahead_from: PageIndex) {
         let counters = &self.inode.counters;
         let demanded = ahead_from.clamp(pages.start, pages.end) - pages.start;
@@ -185,13 +195,6 @@ impl Starter<'_> {
         counters.read_ahead.fetch_add(pages.len().get() - demanded.get(), Ordering::Relaxed);
         counters.device_reads.fetch_add(1, Ordering::Relaxed);
         counters.device_read_bytes.fetch_add(pages.len().bytes(), Ordering::Relaxed);
-    }
-}
-
-fn urgency(purpose: Purpose) -> Urgency {
-    match purpose {
-        Purpose::Demand => Urgency::Demand,
-        Purpose::Ahead => Urgency::Readahead,
     }
 }
 

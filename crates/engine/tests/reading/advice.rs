@@ -90,6 +90,33 @@ fn will_need_of_several_ranges_reads_their_pages() {
     });
 }
 
+/// Goal: more ranges than there are places in a queue are all read, and a reader waits for none of them longer than for the others. Method:
+/// every second page of a file, with demands for pages in between.
+#[test]
+fn will_need_of_many_ranges_reads_them_all() {
+    with_seed("advice::will_need_of_many_ranges_reads_them_all", |seed| {
+        let scratch = Scratch::new(seed, 2 << 20);
+        for rig in rigs(seed) {
+            scratch.make_cold();
+            let file = cached(&rig, &scratch);
+            let ranges: Vec<ByteRange> = (0..250).map(|number| ByteRange::at(number * 8192, 4096)).collect();
+            file.will_need(&ranges).unwrap();
+            let mut buffer = vec![0; 4096];
+            for number in [249, 7, 130] {
+                file.read_exact_at(&mut buffer, number * 8192).unwrap();
+                scratch.check(number * 8192, &buffer);
+                file.read_exact_at(&mut buffer, number * 8192 + 4096).unwrap();
+                scratch.check(number * 8192 + 4096, &buffer);
+            }
+            assert_eq!(resident_pages(&rig, &file), 253, "on {}", rig.name());
+            let counts = file.stats().counts;
+            assert_eq!((counts.misses, counts.read_ahead, counts.device_reads), (3, 250, 253), "{counts:?}");
+            drop(file);
+            rig.assert_idle();
+        }
+    });
+}
+
 /// Goal: DontNeed drops whole pages, the last one of the file too, here and in the kernel; bytes lent live on.
 #[test]
 fn dont_need_drops_whole_pages() {

@@ -60,6 +60,9 @@ pub type Extents = SmallVec<[Extent; 1]>;
 pub enum Urgency {
     /// A caller waits for the bytes: may use all of the budget.
     Demand,
+    /// A caller has said that it will ask for the bytes: memory as for readahead; waits for a place in the queue of the device, behind
+    /// demands.
+    Advised,
     /// A guess about the future: leaves [`Arena::demand_reserve_bytes`] untouched and gives up instead of waiting.
     Readahead,
 }
@@ -235,7 +238,7 @@ impl Arena {
     }
 
     /// Extents of together at least `bytes`: one if memory is unfragmented, up to 2 MiB, else several in halves. `None` when the
-    /// memory is not there, or for readahead also when it is in more than 16 pieces.
+    /// memory is not there, or unless it is for a demand also when it is in more than 16 pieces.
     pub fn allocate_run(&self, bytes: usize, urgency: Urgency) -> Option<Extents> {
         let piece_for = |bytes: usize| bytes.min(CHUNK_BYTES).next_power_of_two().max(PAGE_BYTES);
         let mut extents = Extents::new();
@@ -246,7 +249,7 @@ impl Arena {
             if let Some(extent) = self.allocate(want_bytes, urgency) {
                 missing_bytes = missing_bytes.saturating_sub(extent.len());
                 extents.push(extent);
-                if urgency == Urgency::Readahead && extents.len() == SEGMENTS_MAX && missing_bytes > 0 {
+                if urgency != Urgency::Demand && extents.len() == SEGMENTS_MAX && missing_bytes > 0 {
                     return None;
                 }
             } else if want_bytes == PAGE_BYTES {

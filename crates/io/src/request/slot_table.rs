@@ -3,7 +3,8 @@
 //! ```text
 //!   begin ─┬─ a place in the queue is free ───────────────► slot in flight, the caller starts it
 //!          ├─ none, and it is demand ─────────────────────► slot queued, first come first served
-//!          └─ none, and it is readahead ──────────────────► rejected
+//!          ├─ none to spare, and it was advised ──────────► slot queued, behind demands
+//!          └─ none to spare, and it is readahead ─────────► rejected
 //!   release_places ─► a place came back ─┬─ a request is queued ──► launched, the caller starts it
 //!                                        └─ none is ──────────────► free place
 //! ```
@@ -61,8 +62,12 @@ type Segment<A, W> = OnceLock<Box<[Slot<A, W>]>>;
 struct State {
     /// Slots that are free.
     free: Vec<u32>,
-    /// Slots whose requests wait for a place, first come first.
+    /// Slots whose requests wait for a place, first come first served.
     queued: VecDeque<u32>,
+    /// Those that were advised: a demand overtakes them.
+    advised: VecDeque<u32>,
+    /// Places that went past those since one of them got one.
+    passed: u32,
     /// Free places in the queue.
     places: u32,
     /// Slots that exist.
@@ -102,11 +107,12 @@ impl<A, W> SlotTable<A, W> {
     /// A table for `depth` requests in flight.
     pub(crate) fn new(depth: u32) -> Self {
         let slots = depth.next_power_of_two();
-        let (free, queued) = ((0..slots).rev().collect(), VecDeque::with_capacity(slots as usize));
+        let free = (0..slots).rev().collect();
+        let [queued, advised] = std::array::from_fn(|_| VecDeque::with_capacity(slots as usize));
         SlotTable {
             first: (0..slots).map(|_| Slot::new()).collect(),
             segments: std::array::from_fn(|_| OnceLock::new()),
-            state: Mutex::new(State { free, queued, places: depth, slots }),
+            state: Mutex::new(State { free, queued, advised, passed: 0, places: depth, slots }),
             in_flight: AtomicUsize::new(0),
             depth,
             // Not none: readahead that is in flight must not be all that a demand waits for.
@@ -131,7 +137,8 @@ impl<A, W> SlotTable<A, W> {
 
     /// Requests that wait for a place.
     pub(crate) fn queued(&self) -> usize {
-        self.state().queued.len()
+        let state = self.state();
+        state.queued.len() + state.advised.len()
     }
 
     #[inline]
@@ -201,24 +208,28 @@ impl<A, W> SlotTable<A, W> {
         write: impl FnOnce(&mut MaybeUninit<A>),
     ) -> Option<Begun> {
         let mut state = self.state();
-        if urgency == Urgency::Readahead && state.places <= self.demand_reserve {
-            return None;
-        }
+        let has_place = match urgency {
+            Urgency::Demand => state.places > 0,
+            Urgency::Advised => state.places > self.advised_reserve(),
+            Urgency::Readahead if state.places <= self.demand_reserve => return None,
+            Urgency::Readahead => true,
+        };
         let index = self.free_slot(&mut state)?;
         let slot = self.at(index);
         let id = SlotId { index, generation: slot.generation() };
-        if state.places == 0 {
+        if !has_place {
             // SAFETY: the slot is fresh from the slot table, whose lock is held; the caller vouches for `write`.
             unsafe { slot.enqueue(write) };
-            state.queued.push_back(index);
-            return Some(Begun { id, has_place: false });
+            let State { queued, advised, .. } = &mut *state;
+            if urgency == Urgency::Demand { queued } else { advised }.push_back(index);
+            return Some(Begun { id, has_place });
         }
         state.places -= 1;
         drop(state);
         self.in_flight.fetch_add(1, Ordering::AcqRel);
         // SAFETY: the slot is fresh from the slot table, and the caller vouches for `write`.
         unsafe { slot.begin(write) };
-        Some(Begun { id, has_place: true })
+        Some(Begun { id, has_place })
     }
 
     /// Accepts up to `count` demands at once, as far as there are places, and names their slots. `write` puts the
@@ -275,19 +286,40 @@ impl<A, W> SlotTable<A, W> {
         }
         let mut state = self.state();
         state.free.extend(completed.vacated.drain(..));
-        while completed.places as usize > launched.len() {
-            let Some(index) = state.queued.pop_front() else { break };
+        for _ in 0..completed.places {
+            let Some(index) = self.next(&mut state) else {
+                state.places += 1;
+                continue;
+            };
             let slot = self.at(index);
             // SAFETY: just taken from the queue, and the lock is held.
             unsafe { slot.launch() };
             launched.push(SlotId { index, generation: slot.generation() });
         }
         let freed = completed.places as usize - launched.len();
-        state.places += freed as u32;
         drop(state);
         self.in_flight.fetch_sub(freed, Ordering::AcqRel);
         completed.places = 0;
         launched
+    }
+
+    /// The request that gets a place which came back: the oldest demand; one that was advised if no demand waits and the reserve is free,
+    /// and at times in any case, because a caller may wait for it by now.
+    fn next(&self, state: &mut State) -> Option<u32> {
+        let is_spare = state.queued.is_empty() && state.places >= self.advised_reserve();
+        if (is_spare || state.passed >= PASSED_MAX)
+            && let Some(index) = state.advised.pop_front()
+        {
+            state.passed = 0;
+            return Some(index);
+        }
+        state.passed += u32::from(!state.advised.is_empty());
+        state.queued.pop_front()
+    }
+
+    /// Places that are left to demands by what was advised: not all, or it would wait for ever.
+    fn advised_reserve(&self) -> u32 {
+        self.demand_reserve.min(self.depth - 1)
     }
 
     /// Drops the requests that have no owner any more. A slot counts as used until its request is gone.
@@ -379,8 +411,12 @@ impl<A, W> SlotTable<A, W> {
             return None;
         }
         let mut state = self.state();
-        let place = state.queued.iter().position(|&index| index == id.index)?;
-        state.queued.remove(place);
+        let State { queued, advised, .. } = &mut *state;
+        let leave = |queue: &mut VecDeque<u32>| {
+            let place = queue.iter().position(|&index| index == id.index)?;
+            queue.remove(place)
+        };
+        leave(queued).or_else(|| leave(advised))?;
         // SAFETY: the caller is the owner; the slot was in the queue, whose lock is held.
         let withdrawn = unsafe { self.slot(id).withdraw() };
         state.free.push(id.index);
@@ -408,10 +444,10 @@ impl<A, W> SlotTable<A, W> {
         let made = self.segments[segment].set((0..added).map(|_| Slot::new()).collect());
         assert!(made.is_ok(), "a segment is made once");
         state.slots += added;
-        let (slots, free, queued) = (state.slots as usize, state.free.len(), state.queued.len());
-        state.free.reserve(slots - free);
-        state.queued.reserve(slots - queued);
-        state.free.extend((added..state.slots).rev());
+        let State { free, queued, advised, slots, .. } = state;
+        free.reserve(*slots as usize - free.len());
+        [queued, advised].into_iter().for_each(|queue| queue.reserve(*slots as usize - queue.len()));
+        free.extend((added..*slots).rev());
         true
     }
 
@@ -428,7 +464,7 @@ impl<A, W> SlotTable<A, W> {
         let state = self.state();
         assert_eq!(state.places, self.depth, "all places came back");
         assert_eq!(state.free.len(), state.slots as usize, "all slots came back");
-        assert!(state.queued.is_empty(), "nobody waits");
+        assert!(state.queued.is_empty() && state.advised.is_empty(), "nothing waits");
         assert_eq!(self.in_flight(), 0, "nothing is in flight");
         let mut free = state.free.clone();
         free.sort_unstable();
@@ -476,6 +512,9 @@ impl<A, W> Drop for Taking<'_, A, W> {
         self.table.state().free.extend_from_slice(&self.freed);
     }
 }
+
+/// A request that was advised waits while as many places as this go past it, at most, for each that is before it.
+const PASSED_MAX: u32 = 8;
 
 /// Doublings from one slot to [`Limits::OUTSTANDING_MAX`].
 const SEGMENTS: usize = 21;
@@ -575,6 +614,42 @@ mod tests {
             }
         }
         table.check_idle();
+    }
+
+    /// Goal: what was advised waits for a place behind demands, leaves places to them, and gets one at last however many come. Method: a
+    /// queue of eight places and of one, completed one by one.
+    #[test]
+    fn what_was_advised_waits_behind_demands() {
+        for depth in [8, 1] {
+            let table = TestTable::new(depth);
+            let mut advised = (0..10).map(|n| table.accept(n, Urgency::Advised).unwrap()).collect::<Vec<_>>();
+            let started = advised.iter().filter(|begun| begun.has_place).count();
+            assert_eq!(started, if depth == 8 { 6 } else { 1 }, "two of eight places are left to demand");
+            let last = advised.pop().unwrap();
+            // SAFETY: the test is the only driver and owner.
+            unsafe {
+                assert!(!table.abandon(last.id), "it waited and can be withdrawn");
+                let demands: Vec<Begun> =
+                    (100..160).map(|n| table.accept(n, Urgency::Demand).unwrap()).collect();
+                let mut flying: VecDeque<SlotId> = advised
+                    .iter()
+                    .chain(&demands)
+                    .filter(|begun| begun.has_place)
+                    .map(|begun| begun.id)
+                    .collect();
+                let mut order = Vec::new();
+                while let Some(id) = flying.pop_front() {
+                    flying.extend(complete_one(&table, id));
+                    order.push(table.take(id, |body| body.assume_init_read()).unwrap());
+                }
+                let place_of = |n| order.iter().position(|&done| done == n).unwrap();
+                assert_eq!(order.len(), 9 + demands.len());
+                assert!(place_of(started as u32) > started + 5, "demands overtook it: {order:?}");
+                assert!(place_of(started as u32) < 40, "it is not the last: {order:?}");
+                assert!(demands.len() > 20 && (100..159).all(|n| place_of(n) < place_of(n + 1)), "{order:?}");
+            }
+            table.check_idle();
+        }
     }
 
     /// Goal: results that are taken together come in order, once each, and none is lost when their receiver panics.
