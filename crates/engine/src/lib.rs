@@ -91,7 +91,7 @@ pub use api::builder::EngineBuilder;
 pub use api::engine::{Info, Stats};
 pub use api::eviction_listener::EvictionListener;
 pub use api::file::File;
-pub use api::local::{Local, LocalEngine, LocalFile};
+pub use api::local::{Local, LocalEngine};
 pub use api::local_engines::LocalEngines;
 pub use api::opened_as::OpenedAs;
 pub use api::options::{Caching, OpenOptions};
@@ -114,9 +114,7 @@ pub use engine::stats::{CacheStats, Latency};
 pub use headwater_core::readahead::{Advice, ReadaheadLimits, ReadaheadPolicy};
 pub use headwater_core::replacement::Policy as ReplacementPolicy;
 pub use headwater_core::units::{ByteRange, PageRange};
-pub use headwater_io::{
-    ArenaStats, DriverKind, DriverStats, PolledRings, Polling, Residency, SubmissionPolling,
-};
+pub use headwater_io::{ArenaStats, DriverKind, DriverStats, Polling, Residency, SubmissionPolling};
 pub use inode::coherence::Coherence;
 
 /// The queue below the engine by itself: requests in memory of their own, submitted from any thread, batched, awaited by threads
@@ -166,8 +164,7 @@ pub mod ring {
     pub use headwater_io::{
         Access, Arena, Attributes, Batch, Call, CallOutput, Calling, Completion, DirectAlignment, DirectIo,
         Direction, Driver, DriverInfo, DriverOptions, Extent, Extents, FileKind, Finished, LocalDriver,
-        OpenFile, Plug, RawEntry, RejectReason, Rejected, Request, Returned, RingOperations, Route, Sharing,
-        SyncScope, Transfer, Urgency,
+        OpenFile, Plug, Rejected, Request, Returned, RingOperations, Route, Transfer, Urgency,
     };
 }
 
