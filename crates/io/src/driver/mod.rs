@@ -24,6 +24,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -502,6 +503,11 @@ thread_local! {
 }
 
 static NEXT_HOME: AtomicUsize = AtomicUsize::new(0);
+
+// What panics of wakers could interrupt is contained, and no other code of the program runs within.
+impl UnwindSafe for Driver {}
+
+impl RefUnwindSafe for Driver {}
 
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
