@@ -184,13 +184,15 @@ pub mod testing {
     pub use crate::engine::profiles;
 }
 
-/// The examples of the README and the guide, compiled and run.
+/// The examples of both READMEs and the guide, compiled and run.
 #[cfg(doctest)]
 pub mod guide {
     #[doc = include_str!("../../../docs/guide/async.md")]
     pub struct Async;
     #[doc = include_str!("../../../docs/guide/commands.md")]
     pub struct Commands;
+    #[doc = include_str!("../README.md")]
+    pub struct Crate;
     #[doc = include_str!("../../../docs/guide/introduction.md")]
     pub struct Introduction;
     #[doc = include_str!("../../../docs/guide/memory.md")]

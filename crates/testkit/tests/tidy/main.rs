@@ -81,6 +81,20 @@ fn published_crates_say_what_a_registry_shows() {
 }
 
 #[test]
+fn packages_hold_sources_readme_and_licences() {
+    let all = crates();
+    let published = all.iter().filter(|krate| publishing::is_published(&krate.manifest));
+    report(published.flat_map(|krate| {
+        let files = publishing::packed(&repository::root().join(krate.manifest_path()));
+        let readme = format!("{}/README.md", krate.folder);
+        let text =
+            fs::read_to_string(repository::root().join(&readme)).expect("each published crate has one");
+        let dead = publishing::check_readme(&readme, &text, &files);
+        publishing::check_packed(&krate.manifest_path(), &files).into_iter().chain(dead)
+    }));
+}
+
+#[test]
 fn no_stray_files_are_tracked() {
     report(repository::tracked_paths().iter().filter_map(|path| documents::check_place(path)));
 }
