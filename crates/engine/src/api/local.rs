@@ -181,12 +181,12 @@ impl LocalEngine {
         &self.tasks
     }
 
-    /// Driver, limits, and why a requested feature is not in use.
+    /// As [`Engine::info`].
     pub fn info(&self) -> Info {
         self.engine.info()
     }
 
-    /// The gauges now.
+    /// As [`Engine::stats`].
     pub fn stats(&self) -> Stats {
         self.engine.stats()
     }

@@ -311,6 +311,13 @@ impl Piece {
 
 impl View {
     /// Length in bytes.
+    ///
+    /// ```
+    /// let file = headwater::File::from_bytes("one two");
+    /// assert_eq!(file.view(4, 3)?.len(), 3);
+    /// assert!(file.view(4, 0)?.is_empty());
+    /// # Ok::<(), headwater::Error>(())
+    /// ```
     pub fn len(&self) -> usize {
         self.pieces.iter().map(|piece| piece.range.len()).sum()
     }
