@@ -27,7 +27,7 @@ impl View {
     /// ```
     pub fn into_contiguous(self) -> ContiguousView {
         let whole =
-            if self.as_slice().is_some() { Whole::Pinned(self) } else { Whole::Copied(self.to_vec()) };
+            if self.as_slice().is_some() { Whole::Pinned(self) } else { Whole::Copied(self.gathered()) };
         ContiguousView(whole)
     }
 }

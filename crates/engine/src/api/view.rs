@@ -359,8 +359,18 @@ impl View {
         match self.as_slice() {
             Some([]) => Bytes::new(),
             Some(_) => Bytes::from_owner(Contiguous(self)),
-            None => self.to_vec().into(),
+            None => self.gathered().into(),
         }
+    }
+
+    /// A copy in one piece, which counts as [`CacheStats::copied_bytes`](crate::CacheStats::copied_bytes).
+    pub(super) fn gathered(&self) -> Vec<u8> {
+        let run = self.pieces.iter().find_map(|piece| match &piece.memory {
+            Memory::Pages(run) => Some(run),
+            Memory::Page(_) | Memory::Bytes(_) => None,
+        });
+        run.into_iter().for_each(|run| run.note_copied(self.len()));
+        self.to_vec()
     }
 
     /// The bytes in order, as [`Bytes`] that share the pages without a copy.
