@@ -88,10 +88,11 @@ mod write;
 pub use api::async_reader::{AsyncReader, ByteStream};
 pub use api::async_writer::AsyncWriter;
 pub use api::builder::EngineBuilder;
+pub use api::contiguous_view::ContiguousView;
 pub use api::engine::{Info, Stats};
 pub use api::eviction_listener::EvictionListener;
 pub use api::file::File;
-pub use api::local::{Local, LocalEngine, LocalFile};
+pub use api::local::{Local, LocalEngine};
 pub use api::local_engines::LocalEngines;
 pub use api::opened_as::OpenedAs;
 pub use api::options::{Caching, OpenOptions};
@@ -102,7 +103,7 @@ pub use api::reader::Reader;
 pub use api::reader_builder::ReaderBuilder;
 pub use api::shared_view::SharedView;
 pub use api::task::Task;
-pub use api::view::{ContiguousView, View};
+pub use api::view::View;
 pub use api::writer::Writer;
 pub use base::counters::{Counts, FileStats};
 pub use base::error::{Error, Failure, Operation, Result};
@@ -114,9 +115,7 @@ pub use engine::stats::{CacheStats, Latency};
 pub use headwater_core::readahead::{Advice, ReadaheadLimits, ReadaheadPolicy};
 pub use headwater_core::replacement::Policy as ReplacementPolicy;
 pub use headwater_core::units::{ByteRange, PageRange};
-pub use headwater_io::{
-    ArenaStats, DriverKind, DriverStats, PolledRings, Polling, Residency, SubmissionPolling,
-};
+pub use headwater_io::{ArenaStats, DriverKind, DriverStats, Polling, Residency, SubmissionPolling};
 pub use inode::coherence::Coherence;
 
 /// The queue below the engine by itself: requests in memory of their own, submitted from any thread, batched, awaited by threads
@@ -166,8 +165,7 @@ pub mod ring {
     pub use headwater_io::{
         Access, Arena, Attributes, Batch, Call, CallOutput, Calling, Completion, DirectAlignment, DirectIo,
         Direction, Driver, DriverInfo, DriverOptions, Extent, Extents, FileKind, Finished, LocalDriver,
-        OpenFile, Plug, RawEntry, RejectReason, Rejected, Request, Returned, RingOperations, Route, Sharing,
-        SyncScope, Transfer, Urgency,
+        OpenFile, Plug, Rejected, Request, Returned, RingOperations, Route, Transfer, Urgency,
     };
 }
 
@@ -187,13 +185,15 @@ pub mod testing {
     pub use crate::engine::profiles;
 }
 
-/// The examples of the README and the guide, compiled and run.
+/// The examples of both READMEs and the guide, compiled and run.
 #[cfg(doctest)]
 pub mod guide {
     #[doc = include_str!("../../../docs/guide/async.md")]
     pub struct Async;
     #[doc = include_str!("../../../docs/guide/commands.md")]
     pub struct Commands;
+    #[doc = include_str!("../README.md")]
+    pub struct Crate;
     #[doc = include_str!("../../../docs/guide/introduction.md")]
     pub struct Introduction;
     #[doc = include_str!("../../../docs/guide/memory.md")]

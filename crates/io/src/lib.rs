@@ -38,14 +38,14 @@ mod system;
 pub use backend::sim::{DeviceEvent, FaultOn, FaultRange, SimControl, SimOptions};
 #[cfg(all(any(test, feature = "faults"), not(headwater_loom)))]
 pub use backend::uring::faults::KernelFaults;
-pub use backend::uring::{RingOperations, Sharing, SubmissionPolling, uring_refusal};
+pub use backend::uring::{RingOperations, SubmissionPolling, uring_refusal};
 pub use driver::batch::Batch;
 pub use driver::calling::Calling;
 pub use driver::choice::{DriverKind, DriverOptions, Polling};
 pub use driver::completion::{Completion, Interruption, Stuck};
 pub use driver::local::LocalDriver;
 pub use driver::plug::Plug;
-pub use driver::{Driver, DriverInfo, DriverStats, PolledRings};
+pub use driver::{Driver, DriverInfo, DriverStats};
 pub use file::{
     Access, Allocated, AppendFile, Appended, ChangeWatch, Creation, DirectAlignment, DirectIo, FileKey,
     FileKind, FileStamp, FileSystem, Given, Lease, LeaseOwner, LeaseState, LeaseWatch, MapAdvice, MappedFile,
@@ -62,7 +62,6 @@ pub use memory::page_cache::{
 pub use memory::pressure::{Headroom, MemoryLimit, Pressure, Stall, system_memory_bytes};
 pub use request::attributes::Attributes;
 pub use request::call::{Call, CallOutput, Returned};
-pub use request::operations::RawEntry;
 pub use request::{Finished, Fsync, Rejected, Request, Transfer, WriteBack};
 pub use sync::background::{Background, BackgroundWaker, Pause};
 pub use sync::event::{Event, EventListener, TakenWakers, WakeScope, contain};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use headwater::ring::{
-    Access, Arena, Call, DirectIo, Direction, Driver, DriverOptions, OpenFile, Request, Route, Sharing,
+    Access, Arena, Call, DirectIo, Direction, Driver, DriverOptions, LocalDriver, OpenFile, Request, Route,
     Transfer, Urgency,
 };
 use headwater::{DriverKind, Polling, SubmissionPolling};
@@ -20,7 +20,7 @@ use super::reads::{self, Buffer, Offsets, Page, READ_BYTES};
 use super::{Arm, ArmOptions, Work, all_threads, figures};
 
 pub(super) fn any_thread(options: &ArmOptions) -> io::Result<Figures> {
-    let driver = driver(options, Sharing::AnyThread)?;
+    let driver = Driver::new(&driver_options(options))?;
     let latencies = all_threads(options, || Ok(&driver), |driver| work(options, driver))?;
     Ok(figures(&latencies, Some(driver.stats().enters)))
 }
@@ -29,17 +29,17 @@ pub(super) fn local(options: &ArmOptions) -> io::Result<Figures> {
     let enters = AtomicU64::new(0);
     let latencies = all_threads(
         options,
-        || driver(options, Sharing::Local),
-        |driver| {
-            let latencies = work(options, &driver);
-            enters.fetch_add(driver.stats().enters, Ordering::Relaxed);
+        || LocalDriver::new(&driver_options(options)),
+        |local| {
+            let latencies = work(options, local.driver());
+            enters.fetch_add(local.driver().stats().enters, Ordering::Relaxed);
             latencies
         },
     )?;
     Ok(figures(&latencies, Some(enters.into_inner())))
 }
 
-fn driver(options: &ArmOptions, sharing: Sharing) -> io::Result<Driver> {
+fn driver_options(options: &ArmOptions) -> DriverOptions {
     let submission_polling = match options.arm {
         Arm::AnyThreadSqpoll => {
             SubmissionPolling::On { idle_ms: IDLE_MS, processor: options.kernel_affinity }
@@ -48,15 +48,14 @@ fn driver(options: &ArmOptions, sharing: Sharing) -> io::Result<Driver> {
     };
     // One ring with all entries; its kernel thread would have a twin for each further ring.
     let rings = (options.arm == Arm::AnyThreadSqpoll).then_some(1);
-    Driver::new(&DriverOptions {
+    DriverOptions {
         kind: DriverKind::Uring,
         queue_depth: options.entries,
         rings,
         polling: Polling::Off,
-        sharing,
         submission_polling,
         ..DriverOptions::default()
-    })
+    }
 }
 
 fn work(options: &ArmOptions, driver: &Driver) -> io::Result<Latencies> {

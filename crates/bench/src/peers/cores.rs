@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use futures_util::{AsyncBufReadExt, AsyncSeekExt};
-use headwater::{Caching, IoMode, LocalEngine, LocalEngines, LocalFile, OpenOptions, Task};
+use headwater::{Caching, File, IoMode, Local, LocalEngine, LocalEngines, OpenOptions, Task};
 
 use super::rows::Row;
 use super::work::{Job, Lane, Meter, PIECE_BYTES, PageSum, Sample};
@@ -74,7 +74,7 @@ pub(super) fn run(job: &Job) -> io::Result<Sample> {
     }
 }
 
-async fn scan(file: &LocalFile, part: Range<u64>) -> io::Result<PageSum> {
+async fn scan(file: &Local<File>, part: Range<u64>) -> io::Result<PageSum> {
     let (mut reader, mut total) = (file.async_reader(), PageSum::default());
     reader.seek(io::SeekFrom::Start(part.start)).await?;
     let mut left = (part.end - part.start) as usize;
@@ -91,7 +91,7 @@ async fn scan(file: &LocalFile, part: Range<u64>) -> io::Result<PageSum> {
     Ok(total)
 }
 
-async fn random(engine: &Rc<LocalEngine>, file: &LocalFile, lanes: Vec<Lane>) -> io::Result<Vec<Lane>> {
+async fn random(engine: &Rc<LocalEngine>, file: &Local<File>, lanes: Vec<Lane>) -> io::Result<Vec<Lane>> {
     let task = |mut lane: Lane| {
         let file = file.clone();
         engine.spawn(async move {

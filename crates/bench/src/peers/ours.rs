@@ -14,7 +14,7 @@ use std::thread;
 use bytes::Bytes;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{AsyncBufReadExt, StreamExt, TryStreamExt};
-use headwater::{Caching, Engine, File, IoMode, LocalEngine, LocalFile, ManyRead, OpenOptions};
+use headwater::{Caching, Engine, File, IoMode, LocalEngine, ManyRead, OpenOptions};
 
 use super::kernel;
 use super::rows::{Arm, Row};
@@ -252,7 +252,7 @@ impl Local {
 }
 
 impl Runtime for Local {
-    type File = LocalFile;
+    type File = headwater::Local<File>;
     type Buffer = Buffer;
 
     fn block_on<T>(&self, future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
@@ -265,7 +265,7 @@ impl Runtime for Local {
         tasks.collect().await
     }
 
-    async fn open(&self, path: &Path, opening: Opening) -> io::Result<LocalFile> {
+    async fn open(&self, path: &Path, opening: Opening) -> io::Result<headwater::Local<File>> {
         let mut options = OpenOptions::new();
         Ok(self.engine.open_with(options.io(mode(opening)).caching(self.caching), path)?)
     }
@@ -274,7 +274,7 @@ impl Runtime for Local {
         Buffer { length, bytes: Bytes::new() }
     }
 
-    async fn read(&self, file: &LocalFile, buffer: Buffer, offset: u64) -> io::Result<Buffer> {
+    async fn read(&self, file: &headwater::Local<File>, buffer: Buffer, offset: u64) -> io::Result<Buffer> {
         let Buffer { length, bytes } = buffer;
         drop(bytes);
         Ok(Buffer { length, bytes: file.read_at_async(offset, length).await? })

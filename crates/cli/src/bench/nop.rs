@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use headwater::DriverKind;
-use headwater::ring::{Driver, DriverOptions, Request, Sharing};
+use headwater::ring::{Driver, DriverOptions, LocalDriver, Request};
 use headwater_measure::affinity::Affinity;
 use headwater_measure::{
     Better, Column, Curve, Curves, Figure, Findings, Latencies, Machine, Method, Metric, Report, Row as Line,
@@ -173,14 +173,15 @@ fn measure_row(row: Row, plan: &Plan, progress: &ProgressBar) -> io::Result<Outc
 fn driver(row: Row, plan: &Plan) -> io::Result<Driver> {
     let options =
         DriverOptions { kind: DriverKind::Uring, queue_depth: row.shape.entries, ..DriverOptions::default() };
-    Driver::new(&match row.sharing {
-        RingUse::AnyThread => DriverOptions { sharing: Sharing::AnyThread, ..options },
+    match row.sharing {
+        RingUse::AnyThread => Driver::new(&options),
         // With all entries in one ring: another one would have another thread of the kernel.
         RingUse::Polled => {
-            DriverOptions { rings: Some(1), submission_polling: plan.kernel_thread.polling(), ..options }
+            let submission_polling = plan.kernel_thread.polling();
+            Driver::new(&DriverOptions { rings: Some(1), submission_polling, ..options })
         }
-        RingUse::Local => DriverOptions { sharing: Sharing::Local, ..options },
-    })
+        RingUse::Local => Ok(LocalDriver::new(&options)?.driver().clone()),
+    }
 }
 
 fn batches(driver: &Driver, size: u32, time: Duration) -> io::Result<Latencies> {

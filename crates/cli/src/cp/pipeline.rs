@@ -146,7 +146,7 @@ impl Copy<'_> {
             }
             let request = transfer(Direction::Read, self.source, range, extents);
             let submitted = plug.submit(request, Urgency::Demand);
-            let completion = submitted.map_err(|rejected| reading(range, rejected.reason.into()))?;
+            let completion = submitted.map_err(|rejected| reading(range, rejected.into()))?;
             self.reads.push_back(Part { range, completion });
         }
         Ok(())
@@ -198,7 +198,7 @@ impl Copy<'_> {
         let request =
             transfer(Direction::Write, self.target, ByteRange::new(range.start, direct_end), extents);
         let submitted = self.pipeline.driver.submit(request, Urgency::Demand);
-        let completion = submitted.map_err(|rejected| writing(range, rejected.reason.into()))?;
+        let completion = submitted.map_err(|rejected| writing(range, rejected.into()))?;
         self.writes.push_back(Part { range, completion });
         Ok(())
     }

@@ -231,8 +231,7 @@ impl Run<'_> {
             {
                 let transfer = self.next_transfer(extents);
                 let since = Instant::now();
-                let completion = self.local.driver().submit(transfer, Urgency::Demand);
-                let completion = completion.map_err(|rejected| rejected.reason)?;
+                let completion = self.local.driver().submit(transfer, Urgency::Demand)?;
                 self.flights.push(Flight { completion, since });
             }
             if self.flights.is_empty() {

@@ -207,7 +207,6 @@ impl EngineBuilder {
             polling: self.polling,
             submission_polling: self.submission_polling,
             operations: RingOperations::Transfers,
-            ..DriverOptions::default()
         })
     }
 

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use headwater_io::{ArenaStats, DriverStats, PolledRings};
+use headwater_io::{ArenaStats, DriverStats};
 
 use crate::api::{ending, upcalls};
 use crate::base::error::{Error, Result};
@@ -25,8 +25,10 @@ pub struct Info {
     pub uring_refusal: Option<String>,
     /// Number of rings, 0 for other drivers.
     pub rings: u32,
-    /// Whether some rings poll the device, and if not, why.
-    pub polled_rings: PolledRings,
+    /// Number of rings that poll the device; 0 before a file on a device that supports polling is used.
+    pub polled_rings: u32,
+    /// Why the kernel refused rings that poll, so that ordinary ones take their place.
+    pub polling_refusal: Option<String>,
     /// Whether the kernel defers completions until the engine's thread asks for them: on a
     /// [`LocalEngine`](crate::LocalEngine), from Linux 6.1.
     pub completions_deferred: bool,
@@ -162,6 +164,7 @@ impl Engine {
             uring_refusal: driver.uring_refusal,
             rings: driver.rings,
             polled_rings: driver.polled_rings,
+            polling_refusal: driver.polling_refusal,
             completions_deferred: driver.completions_deferred,
             memory_bytes: self.shared.memory_bytes,
             registered_bytes: driver.registered_bytes,

@@ -56,6 +56,11 @@ impl File {
 
     /// The current length in bytes: one system call. Files in `/proc` and character devices report 0 although they have contents.
     ///
+    /// ```
+    /// assert_eq!(headwater::File::from_bytes("one two").len()?, 7);
+    /// # Ok::<(), headwater::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// What `fstat(2)` reports.
     #[allow(clippy::len_without_is_empty)] // The name is that of `std::fs::Metadata::len`, which has no `is_empty` either.

@@ -102,7 +102,7 @@ impl LocalEngine {
     ///
     /// # Errors
     /// As [`OpenOptions::open`].
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<LocalFile> {
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Local<File>> {
         self.open_as(path, IoMode::Auto)
     }
 
@@ -125,7 +125,7 @@ impl LocalEngine {
     ///
     /// # Errors
     /// As [`OpenOptions::open`].
-    pub fn open_as(&self, path: impl AsRef<Path>, mode: IoMode) -> Result<LocalFile> {
+    pub fn open_as(&self, path: impl AsRef<Path>, mode: IoMode) -> Result<Local<File>> {
         let file = OpenOptions::new().io(mode).engine(&self.engine).open(path)?;
         Ok(Local::new(file))
     }
@@ -145,7 +145,7 @@ impl LocalEngine {
     ///
     /// # Errors
     /// As [`OpenOptions::open`].
-    pub fn open_with(&self, options: &OpenOptions, path: impl AsRef<Path>) -> Result<LocalFile> {
+    pub fn open_with(&self, options: &OpenOptions, path: impl AsRef<Path>) -> Result<Local<File>> {
         let file = options.clone().engine(&self.engine).open(path)?;
         Ok(Local::new(file))
     }
@@ -181,31 +181,16 @@ impl LocalEngine {
         &self.tasks
     }
 
-    /// Driver, limits, and why a requested feature is not in use.
+    /// As [`Engine::info`].
     pub fn info(&self) -> Info {
         self.engine.info()
     }
 
-    /// The gauges now.
+    /// As [`Engine::stats`].
     pub fn stats(&self) -> Stats {
         self.engine.stats()
     }
 }
-
-/// A file of a [`LocalEngine`], with all methods of [`File`]. Their futures, and readers, writers and windows of it, stay in the thread
-/// as well.
-///
-/// ```
-/// let engine = headwater::Engine::builder().local()?;
-/// let file = engine.open("/proc/self/status")?;
-/// assert!(file.path().is_absolute());
-/// let first = engine.block_on(file.read_at_async(0, 5))?;
-/// assert_eq!(first, &b"Name:"[..]);
-/// # Ok::<(), headwater::Error>(())
-/// ```
-///
-/// `Deref` lends the [`File`]. Its clones can be moved to other threads; methods that submit requests to the engine's ring panic there.
-pub type LocalFile = Local<File>;
 
 /// Methods of [`File`] that return a future, or a part that uses the engine, with one that cannot leave the thread. All others are
 /// `File`'s own, by `Deref`.
@@ -215,6 +200,19 @@ macro_rules! stay_in_thread {
         parts { $($part:ident($($argument:ident: $type:ty),*) -> $whole:ty;)* }
         parts_or_errors { $($fallible:ident($($range:ident: $bounds:ty),*) -> $window:ty;)* }
     ) => {
+        /// A file of a [`LocalEngine`], with all methods of [`File`]. Their futures, and readers, writers and windows of it, stay in the thread
+        /// as well.
+        ///
+        /// ```
+        /// let engine = headwater::Engine::builder().local()?;
+        /// let file = engine.open("/proc/self/status")?;
+        /// assert!(file.path().is_absolute());
+        /// let first = engine.block_on(file.read_at_async(0, 5))?;
+        /// assert_eq!(first, &b"Name:"[..]);
+        /// # Ok::<(), headwater::Error>(())
+        /// ```
+        ///
+        /// `Deref` lends the [`File`]. Its clones can be moved to other threads; methods that submit requests to the engine's ring panic there.
         impl Local<File> {
             $(
                 #[doc = concat!("As [`File::", stringify!($future), "`], for this thread.")]
@@ -303,7 +301,7 @@ impl Local<Reader> {
     /// Local::<Reader>::builder(&file).request_bytes(64 << 10).build()?.read_to_string(&mut text)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn builder(file: &LocalFile) -> Local<ReaderBuilder<'_>> {
+    pub fn builder(file: &Local<File>) -> Local<ReaderBuilder<'_>> {
         Local::new(Reader::builder(&file.inner))
     }
 }
@@ -361,7 +359,7 @@ impl Local<Writer> {
     ///
     /// # Errors
     /// As [`Writer::into_inner`].
-    pub fn into_inner(self) -> Result<LocalFile> {
+    pub fn into_inner(self) -> Result<Local<File>> {
         self.inner.into_inner().map(Local::new)
     }
 }
@@ -371,7 +369,7 @@ impl Local<AsyncWriter> {
     ///
     /// # Errors
     /// As [`AsyncWriter::into_inner`].
-    pub async fn into_inner(self) -> Result<LocalFile> {
+    pub async fn into_inner(self) -> Result<Local<File>> {
         self.inner.into_inner().await.map(Local::new)
     }
 }

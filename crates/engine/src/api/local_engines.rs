@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
-use std::panic::resume_unwind;
+use std::panic::{RefUnwindSafe, UnwindSafe, resume_unwind};
 use std::rc::Rc;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -201,6 +201,11 @@ impl Drop for LocalEngines {
         }
     }
 }
+
+// A panic of a future ends in its thread, as the outcome of its task.
+impl UnwindSafe for LocalEngines {}
+
+impl RefUnwindSafe for LocalEngines {}
 
 impl fmt::Debug for LocalEngines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -18,7 +18,7 @@ impl Engine {
     /// Counters, named `headwater_cache_…_total`, are the fields of [`Counts`](crate::Counts) (`headwater_cache_hits_total`,
     /// `…_misses_total`, `…_sync_misses_total`, `…_joined_total`, `…_bypassed_total`, `…_device_reads_total`,
     /// `…_device_read_bytes_total`, `…_read_ahead_total`, `…_used_total`, `…_late_total`, `…_unused_total`,
-    /// `…_evictions_total`). Gauges are `headwater_cache_resident_pages`, `…_loading_pages`, `…_pinned_pages`,
+    /// `…_evictions_total`), and `headwater_cache_copied_bytes_total`. Gauges are `headwater_cache_resident_pages`, `…_loading_pages`, `…_pinned_pages`,
     /// `…_metadata_bytes`, `…_loads`, `headwater_memory_used_bytes`, `headwater_memory_budget_bytes`,
     /// `headwater_memory_offered_bytes`, `headwater_memory_taken_bytes`, `headwater_lent_bytes`, `headwater_requests_in_flight`, and for loads and waits
     /// `headwater_cache_load_seconds` and `headwater_cache_wait_seconds` with the label `quantile`
@@ -72,6 +72,7 @@ fn record_counts(stats: &Stats) {
     counter!("headwater_cache_device_write_pages_total").absolute(counts.device_write_pages);
     counter!("headwater_cache_device_write_bytes_total").absolute(counts.device_write_bytes);
     counter!("headwater_cache_conflicts_total").absolute(counts.conflicts);
+    counter!("headwater_cache_copied_bytes_total").absolute(stats.cache.copied_bytes);
 }
 
 fn record_gauges(stats: &Stats) {

@@ -8,6 +8,7 @@ pub(crate) mod async_reader;
 pub(crate) mod async_writer;
 pub(crate) mod builder;
 pub(crate) mod contents;
+pub(crate) mod contiguous_view;
 pub(crate) mod copy_range;
 pub(crate) mod cursor;
 pub(crate) mod ending;

@@ -224,6 +224,16 @@ impl OpenOptions {
 
     /// Whether the file is created, and must not exist, not even as a symbolic link. Takes [`OpenOptions::write`] or
     /// [`OpenOptions::append`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("lock");
+    /// let mut options = headwater::OpenOptions::new();
+    /// options.write(true).create_new(true).open(&path)?;
+    /// let error = options.open(&path).unwrap_err();
+    /// assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn create_new(&mut self, create_new: bool) -> &mut Self {
         self.create_new = create_new;
         self

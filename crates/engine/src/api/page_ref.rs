@@ -28,6 +28,12 @@ use crate::load::submit::Caller;
 /// Bytes within one page of a file, as they were when [`File::peek`] returned, whatever is written later. Pinned until dropped, in the
 /// thread that peeked. The ninth and further ones of a thread count as lent ([`Stats::lent_bytes`](crate::Stats::lent_bytes)); to keep
 /// bytes for longer than the [`File`], or to send them to another thread, take a [`View`].
+///
+/// ```compile_fail,E0277
+/// let file = headwater::File::from_bytes("one two");
+/// let rest = file.peek(0).unwrap();
+/// std::thread::scope(|scope| _ = scope.spawn(move || rest.len()));
+/// ```
 pub struct PageRef<'a>(Memory<'a>);
 
 enum Memory<'a> {

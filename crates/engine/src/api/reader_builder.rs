@@ -84,6 +84,18 @@ impl ReaderBuilder<'_> {
 
     /// The same for async tasks.
     ///
+    /// ```
+    /// use futures_util::AsyncReadExt;
+    /// # headwater::Engine::builder().local()?.block_on(async {
+    /// let file = headwater::File::from_bytes("one two");
+    /// let mut text = String::new();
+    /// headwater::Reader::builder(&file).build_async()?.read_to_string(&mut text).await?;
+    /// assert_eq!(text, "one two");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`ReaderBuilder::build`].
     pub fn build_async(self) -> Result<AsyncReader> {

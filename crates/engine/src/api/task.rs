@@ -50,6 +50,13 @@ impl<T> Task<T> {
 
     /// Blocks this thread until the future is over.
     ///
+    /// ```
+    /// let engines = headwater::Engine::builder().memory(4 << 20).per_processor()?;
+    /// let task = engines.spawn(0, async |engine| engine.open("/proc/self/status")?.read_at_async(0, 5).await);
+    /// assert_eq!(task.wait()?, &b"Name:"[..]);
+    /// # Ok::<(), headwater::Error>(())
+    /// ```
+    ///
     /// # Panics
     /// As when it is awaited; in the thread that runs the future, which can only await it; in a forked child.
     pub fn wait(self) -> T {

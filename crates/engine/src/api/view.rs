@@ -311,6 +311,13 @@ impl Piece {
 
 impl View {
     /// Length in bytes.
+    ///
+    /// ```
+    /// let file = headwater::File::from_bytes("one two");
+    /// assert_eq!(file.view(4, 3)?.len(), 3);
+    /// assert!(file.view(4, 0)?.is_empty());
+    /// # Ok::<(), headwater::Error>(())
+    /// ```
     pub fn len(&self) -> usize {
         self.pieces.iter().map(|piece| piece.range.len()).sum()
     }
@@ -352,25 +359,18 @@ impl View {
         match self.as_slice() {
             Some([]) => Bytes::new(),
             Some(_) => Bytes::from_owner(Contiguous(self)),
-            None => self.to_vec().into(),
+            None => self.gathered().into(),
         }
     }
 
-    /// The bytes as one slice: the pinned pages where they are contiguous in memory, else a copy, which pins nothing.
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir()?;
-    /// # let path = dir.path().join("data");
-    /// let file = headwater::File::create(&path)?;
-    /// file.write_all_at(b"one two three", 0)?;
-    /// let words = file.view(4, 9)?.into_contiguous();
-    /// assert_eq!(words.split(|&byte| byte == b' ').count(), 2);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn into_contiguous(self) -> ContiguousView {
-        let whole =
-            if self.as_slice().is_some() { Whole::Pinned(self) } else { Whole::Copied(self.to_vec()) };
-        ContiguousView(whole)
+    /// A copy in one piece, which counts as [`CacheStats::copied_bytes`](crate::CacheStats::copied_bytes).
+    pub(super) fn gathered(&self) -> Vec<u8> {
+        let run = self.pieces.iter().find_map(|piece| match &piece.memory {
+            Memory::Pages(run) => Some(run),
+            Memory::Page(_) | Memory::Bytes(_) => None,
+        });
+        run.into_iter().for_each(|run| run.note_copied(self.len()));
+        self.to_vec()
     }
 
     /// The bytes in order, as [`Bytes`] that share the pages without a copy.
@@ -488,80 +488,6 @@ impl PartialEq for View {
 }
 
 impl Eq for View {}
-
-/// A view in one piece of memory, as a slice: `Deref`, `AsRef`, `Borrow` and `Hash` are those of `[u8]`. Made by
-/// [`View::into_contiguous`]. The slice stays where it is when the value is moved.
-#[derive(Clone)]
-pub struct ContiguousView(Whole);
-
-impl ContiguousView {
-    /// Whether the bytes had to be copied: pages that different operations have read mostly lie apart, and so does what of a cached file is
-    /// longer than 1 MiB.
-    ///
-    /// ```
-    /// let file = headwater::File::from_bytes("one two three");
-    /// assert!(!file.view(4, 9)?.into_contiguous().is_copied());
-    /// # Ok::<(), headwater::Error>(())
-    /// ```
-    #[must_use]
-    pub fn is_copied(&self) -> bool {
-        matches!(self.0, Whole::Copied(_))
-    }
-}
-
-/// The pinned pages themselves, or a copy of them.
-#[derive(Clone)]
-enum Whole {
-    Pinned(View),
-    Copied(Vec<u8>),
-}
-
-impl std::ops::Deref for ContiguousView {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        match &self.0 {
-            Whole::Pinned(view) => {
-                view.as_slice().expect("checked when it was made, and a view never changes")
-            }
-            Whole::Copied(bytes) => bytes,
-        }
-    }
-}
-
-impl AsRef<[u8]> for ContiguousView {
-    fn as_ref(&self) -> &[u8] {
-        self
-    }
-}
-
-impl std::borrow::Borrow<[u8]> for ContiguousView {
-    fn borrow(&self) -> &[u8] {
-        self
-    }
-}
-
-impl PartialEq for ContiguousView {
-    fn eq(&self, other: &ContiguousView) -> bool {
-        **self == **other
-    }
-}
-
-impl Eq for ContiguousView {}
-
-impl std::hash::Hash for ContiguousView {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self[..].hash(state);
-    }
-}
-
-impl fmt::Debug for ContiguousView {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let copied = if self.is_copied() { ", copied" } else { "" };
-        write!(f, "ContiguousView({} bytes{copied})", self.len())
-    }
-}
 
 /// A view of one slice.
 struct Contiguous(View);

@@ -71,6 +71,17 @@ impl Writer {
     /// The writer at `offset_bytes` instead of where it was; for one that has not written yet. Of no effect on what is written to a file
     /// that is open for appending.
     ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("words");
+    /// use std::io::Write;
+    /// let file = headwater::File::create(&path)?;
+    /// file.append(b"one two")?;
+    /// write!(file.writer().starting_at(4), "six")?;
+    /// assert_eq!(file.view(0, 7)?, b"one six");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Panics
     /// If its buffer holds bytes.
     #[must_use]

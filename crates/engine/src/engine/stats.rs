@@ -25,6 +25,9 @@ pub struct CacheStats {
     pub pinned_pages: u64,
     /// Dirty pages, which cannot be evicted either.
     pub dirty_pages: u64,
+    /// Bytes that [`View::into_contiguous`](crate::View::into_contiguous) and [`View::into_bytes`](crate::View::into_bytes) have copied since
+    /// the engine was built, because pages of the view lie apart.
+    pub copied_bytes: u64,
     /// Memory of tables, states and queues in bytes, in addition to the budget of the pages themselves.
     pub metadata_bytes: u64,
     /// Loads in flight: requests, not pages. Dropped readers leave none behind.
@@ -89,6 +92,7 @@ pub(crate) fn cache_stats(shared: &Shared) -> CacheStats {
         loading_pages: pages.loading_pages as u64,
         pinned_pages: (pages.pinned_pages + shared.lending.cached_pages()) as u64,
         dirty_pages: cache.writes.dirty().pages(),
+        copied_bytes: pages.copied_bytes,
         metadata_bytes: pages.metadata_bytes as u64,
         loads: cache.loads.len() as u64,
         load_latency: Latency::of(&loads),

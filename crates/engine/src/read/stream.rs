@@ -33,7 +33,7 @@ use bytes::Bytes;
 use headwater_core::plan::Run;
 use headwater_core::readahead::{ReadaheadLimits, SequentialStream};
 use headwater_core::units::{Alignment, ByteRange, PAGE_SIZE_BYTES};
-use headwater_io::{Direction, EventListener, Finished, Plug, RejectReason, Transfer, Urgency};
+use headwater_io::{Direction, EventListener, Finished, Plug, Transfer, Urgency};
 
 use crate::base::error::Result;
 use crate::base::listeners::defer;
@@ -88,7 +88,7 @@ enum Step {
 /// Why an extent was not started.
 enum Obstacle {
     Memory,
-    Rejected(RejectReason),
+    Rejected(io::Error),
 }
 
 /// The outcome of an extent that arrived.
@@ -375,9 +375,7 @@ impl ReadStream {
                 self.policy.on_failed(self.position_bytes);
                 return match obstacle {
                     Obstacle::Memory => Ok(Some(frames::room_to_read(source.shared(), freed))),
-                    Obstacle::Rejected(reason) => {
-                        Err(self.source.read_error(self.position_bytes, reason.into()))
-                    }
+                    Obstacle::Rejected(error) => Err(self.source.read_error(self.position_bytes, error)),
                 };
             }
         }
@@ -451,7 +449,7 @@ impl ReadStream {
             extents,
         };
         let completion =
-            plug.submit(request, urgency).map_err(|rejected| Obstacle::Rejected(rejected.reason))?;
+            plug.submit(request, urgency).map_err(|rejected| Obstacle::Rejected(rejected.into()))?;
         self.ahead.push_back(Ahead::Pending {
             asked: Asked { range, urgency, version, fill: self.fills },
             completion,

@@ -204,8 +204,7 @@ impl Source {
             extents: Extents::from_iter([extent]),
         };
         let submitted = self.shared().driver.submit(request, Urgency::Demand);
-        let mut completion =
-            submitted.map_err(|rejected| self.read_error(range.start, rejected.reason.into()))?;
+        let mut completion = submitted.map_err(|rejected| self.read_error(range.start, rejected.into()))?;
         Ok(std::future::poll_fn(|context| completion.poll(context)).await)
     }
 

@@ -18,7 +18,7 @@ use std::task::Poll;
 use std::time::Instant;
 
 use headwater_core::units::{PageIndex, PageRange};
-use headwater_io::{Completion, Fsync, Rejected, SyncScope, Urgency};
+use headwater_io::{Completion, Fsync, SyncScope, Urgency};
 
 use crate::base::error::{Error, Operation, Result};
 use crate::base::listeners::{calls_after, defer};
@@ -352,7 +352,7 @@ impl Source {
     fn submit_sync(&self, scope: SyncScope) -> io::Result<Completion> {
         let request = Fsync { file: self.open.clone(), scope };
         let submitted = self.shared().driver.submit(request, Urgency::Demand);
-        submitted.map_err(|Rejected { reason, .. }| io::Error::from(reason))
+        submitted.map_err(io::Error::from)
     }
 
     /// Completes a sync that this handle led.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headwater_core::units::{Alignment, ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES, PageCount};
-use headwater_io::{Completion, Direction, Extents, Finished, OpenFile, Rejected, Route, Transfer, Urgency};
+use headwater_io::{Completion, Direction, Extents, Finished, OpenFile, Route, Transfer, Urgency};
 
 use crate::base::listeners::calls_after;
 use crate::engine::Shared;
@@ -263,10 +263,7 @@ impl<'a> Flush<'a> {
         self.piece = window.place(part.start)..window.place(part.end);
         self.inode.begin_changes(&window.file, 1);
         let submitted = self.shared.driver.submit(request, Urgency::Demand);
-        let completion = submitted.map_err(|Rejected { reason, .. }| {
-            self.inode.end_changes(&window.file, 1);
-            io::Error::from(reason)
-        })?;
+        let completion = submitted.inspect_err(|_| self.inode.end_changes(&window.file, 1))?;
         self.write = Some(InFlight { file: window.file.clone(), completion });
         Ok(FlushNext::Write)
     }

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use headwater_core::dirty::Taken;
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
-use headwater_io::{Allocated, DirectAlignment, OpenFile, PinnedRun, Rejected, Route, Urgency, WriteBack};
+use headwater_io::{Allocated, DirectAlignment, OpenFile, PinnedRun, Route, Urgency, WriteBack};
 
 use crate::base::listeners::Undisturbed;
 use crate::engine::Shared;
@@ -214,10 +214,8 @@ fn submit_pieces(shared: &Shared, inode: &Inode, file: &Arc<OpenFile>, pieces: V
         };
         match plug.submit(request, Urgency::Demand) {
             Ok(completion) => write.under_way(completion),
-            Err(Rejected { request, reason }) => {
-                drop(request);
-                shared.cache.writes.over(&write, Err(reason.into()));
-            }
+            // Its pages are unpinned before the write is over.
+            Err(rejected) => shared.cache.writes.over(&write, Err(io::Error::from(rejected))),
         }
     }
     // While the device works on the requests.

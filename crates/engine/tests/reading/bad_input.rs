@@ -135,7 +135,8 @@ fn settings_out_of_range() {
     }
 }
 
-/// Goal: what std has of a kind may be used after a panic that was caught, so may this. Method: it compiles.
+/// Goal: what std has of a kind may be used after a panic that was caught, so may this; not an `Error`, as `std::io::Error`, and not a
+/// `LocalEngine`, which holds the futures of its user. Method: it compiles.
 #[test]
 fn values_outlive_panics() {
     fn outlives<T: std::panic::UnwindSafe + std::panic::RefUnwindSafe>() {}
@@ -150,6 +151,18 @@ fn values_outlive_panics() {
     outlives::<headwater::View>();
     outlives::<headwater::ContiguousView>();
     outlives::<headwater::SharedView>();
+    outlives::<headwater::PageRef<'_>>();
+    outlives::<headwater::ReaderBuilder<'_>>();
+    outlives::<headwater::LocalEngines>();
+    outlives::<headwater::Local<File>>();
+    outlives::<headwater::Local<headwater::AsyncReader>>();
+    outlives::<headwater::EvictionListener>();
+    outlives::<headwater::EngineBuilder>();
+    outlives::<headwater::Task<()>>();
+    outlives::<headwater::Profiles>();
+    outlives::<headwater::ring::Driver>();
+    outlives::<headwater::ring::Arena>();
+    outlives::<headwater::ring::OpenFile>();
     let file = File::open("/proc/version").unwrap();
     let caught = std::panic::catch_unwind(|| {
         file.read_at(&mut [0; 10], 0).unwrap();

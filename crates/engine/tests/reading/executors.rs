@@ -88,16 +88,37 @@ async fn stream_all(mut stream: ByteStream) -> Vec<u8> {
     contents
 }
 
-/// Everything may move between threads.
+/// Everything may move between threads, and what has no state of its reader or writer is shared by them. A `PageRef` stays in its thread (it
+/// counts there), and so does what belongs to a `LocalEngine`: examples that must not compile show it.
 const _: () = {
     const fn is_send<T: Send>() {}
     const fn is_send_and_sync<T: Send + Sync>() {}
+    const fn is_sync<T: Sync>() {}
+    is_sync::<headwater::PageRef<'_>>();
     is_send_and_sync::<headwater::Engine>();
     is_send_and_sync::<File>();
     is_send_and_sync::<headwater::Error>();
+    is_send_and_sync::<headwater::EngineBuilder>();
+    is_send_and_sync::<headwater::OpenOptions>();
+    is_send_and_sync::<headwater::ReaderBuilder<'_>>();
+    is_send_and_sync::<headwater::LocalEngines>();
+    is_send_and_sync::<headwater::Task<()>>();
+    is_send_and_sync::<headwater::EvictionListener>();
+    is_send_and_sync::<headwater::View>();
+    is_send_and_sync::<headwater::ContiguousView>();
+    is_send_and_sync::<headwater::SharedView>();
+    is_send_and_sync::<headwater::Profiles>();
+    is_send_and_sync::<headwater::ring::Driver>();
+    is_send_and_sync::<headwater::ring::Arena>();
+    is_send_and_sync::<headwater::ring::OpenFile>();
+    is_send_and_sync::<headwater::ring::Completion>();
+    is_send_and_sync::<headwater::ring::Request>();
     is_send::<Reader>();
     is_send::<AsyncReader>();
     is_send::<ByteStream>();
+    is_send::<headwater::Writer>();
+    is_send::<headwater::AsyncWriter>();
+    is_send::<headwater::ring::Batch>();
 };
 
 fn current_thread() -> Runtime {

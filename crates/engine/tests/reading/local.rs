@@ -14,7 +14,7 @@ use std::thread;
 use futures_util::io::AsyncReadExt;
 use futures_util::{StreamExt, future};
 use headwater::ring::{Driver, DriverOptions, LocalDriver, Request, Urgency};
-use headwater::{DriverKind, Engine, IoMode, Local, LocalEngine, LocalFile, PolledRings, Reader};
+use headwater::{DriverKind, Engine, File, IoMode, Local, LocalEngine, Reader};
 use headwater_testkit::{forbid_io_uring, with_seed};
 
 use crate::refusal::in_child;
@@ -58,7 +58,7 @@ async fn read_in_all_ways(engine: &LocalEngine, scratch: &Scratch) {
     scratch.check_all(0, usize::MAX, &streamed);
 }
 
-async fn read(file: &LocalFile, scratch: &Scratch, offset_bytes: u64, length: usize) {
+async fn read(file: &Local<File>, scratch: &Scratch, offset_bytes: u64, length: usize) {
     let bytes = file.read_at_async(offset_bytes, length).await.unwrap();
     scratch.check_all(offset_bytes, length, &bytes);
 }
@@ -178,7 +178,7 @@ fn completions_are_deferred() {
     assert_eq!((info.driver, info.rings), ("uring", 1));
     // Linux 6.1 brought it.
     assert_eq!(info.completions_deferred, kernel_version() >= (6, 1));
-    assert!(matches!(info.polled_rings, PolledRings::NotNeeded));
+    assert_eq!((info.polled_rings, info.polling_refusal), (0, None));
     assert!(!Engine::builder().driver(DriverKind::Uring).build().unwrap().info().completions_deferred);
 }
 

@@ -96,6 +96,29 @@ fn replacement_can_be_chosen() {
     assert!(builder(ReplacementPolicy::Lru).local().is_err());
 }
 
+/// Goal: what views copy to be in one piece is counted, and nothing else is. Method: views whose pages lie in one piece of memory, and one of
+/// more than such a piece ever has, each as `is_copied` says.
+#[test]
+fn copies_of_views_are_counted() {
+    let scratch = Scratch::new(4, 4 << 20);
+    let engine = Engine::builder().memory(16 << 20).driver(DriverKind::Threads).build().unwrap();
+    let file = OpenOptions::new().engine(&engine).caching(Caching::On).open(scratch.path()).unwrap();
+    let copied_bytes = || engine.stats().cache.copied_bytes;
+    let page = file.view(8192, 4096).unwrap();
+    assert!(!page.clone().into_contiguous().is_copied());
+    scratch.check(8192, &page.into_bytes());
+    assert_eq!(copied_bytes(), 0);
+    let view = file.view(5, 3 << 20).unwrap();
+    scratch.check(5, &view.to_vec());
+    assert_eq!((view.as_slice(), copied_bytes()), (None, 0), "a copy that is asked for is none of these");
+    let whole = view.clone().into_contiguous();
+    assert!(whole.is_copied());
+    assert_eq!(copied_bytes(), 3 << 20);
+    scratch.check(5, &whole.clone());
+    scratch.check(5, &view.into_bytes());
+    assert_eq!(copied_bytes(), 6 << 20);
+}
+
 /// Goal: the recorder gets what the statistics say, each count of them.
 #[cfg(feature = "metrics")]
 #[test]
@@ -129,5 +152,6 @@ fn the_recorder_gets_the_statistics() {
     names.iter().for_each(|name| assert!(matches!(value(name), DebugValue::Counter(_)), "{name}"));
     let counters = recorded.iter().filter(|(name, _, _)| name.ends_with("_total")).count();
     let quantiles = recorded.iter().filter(|(_, labels, _)| *labels == 1).count();
-    assert_eq!((counters, quantiles), (names.len(), 10), "{recorded:?}");
+    assert_eq!(value("headwater_cache_copied_bytes_total"), &DebugValue::Counter(cache.copied_bytes));
+    assert_eq!((counters, quantiles), (names.len() + 1, 10), "{recorded:?}");
 }

@@ -8,7 +8,7 @@ use std::io::{Read, SeekFrom, Write};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::io::{AsyncSeekExt, AsyncWriteExt};
-use headwater::{ByteRange, Engine, LocalEngine, LocalFile, OpenOptions};
+use headwater::{ByteRange, Engine, File, Local, LocalEngine, OpenOptions};
 use headwater_testkit::{Pattern, ScratchDir, watched, with_seed};
 
 use crate::rig::drivers;
@@ -16,11 +16,11 @@ use crate::rig::drivers;
 const PARTS: u64 = 40;
 const PART_BYTES: u64 = 70_001;
 
-fn open(engine: &LocalEngine, directory: &ScratchDir) -> LocalFile {
+fn open(engine: &LocalEngine, directory: &ScratchDir) -> Local<File> {
     engine.open_with(OpenOptions::new().write(true).create(true), directory.path().join("file")).unwrap()
 }
 
-async fn write_part(file: &LocalFile, pattern: Pattern, part: u64) {
+async fn write_part(file: &Local<File>, pattern: Pattern, part: u64) {
     let mut bytes = vec![0; PART_BYTES as usize];
     pattern.fill(part * PART_BYTES, &mut bytes);
     file.write_all_at_async(bytes, part * PART_BYTES).await.unwrap();
@@ -112,11 +112,11 @@ fn parts_are_consumed_in_their_thread() {
     let engine = Engine::builder().memory(4 << 20).local().unwrap();
     let mut writer = open(&engine, &directory).writer().starting_at(2);
     writer.write_all(b"cd").unwrap();
-    let file: LocalFile = writer.into_inner().unwrap();
+    let file: Local<File> = writer.into_inner().unwrap();
     let read = engine.block_on(async {
         let mut writer = file.async_writer().starting_at(4);
         AsyncWriteExt::write_all(&mut writer, b"ef").await.unwrap();
-        let file: LocalFile = writer.into_inner().await.unwrap();
+        let file: Local<File> = writer.into_inner().await.unwrap();
         let stream = file.async_reader().starting_at(1).into_stream();
         stream.map(|bytes| bytes.unwrap().to_vec()).concat().await
     });
@@ -124,7 +124,7 @@ fn parts_are_consumed_in_their_thread() {
     let mut text = String::new();
     file.reader().starting_at(3).read_to_string(&mut text).unwrap();
     assert_eq!(text, "def");
-    let files: [LocalFile; 2] = [file.reader().into_inner(), file.async_reader().into_inner()];
+    let files: [Local<File>; 2] = [file.reader().into_inner(), file.async_reader().into_inner()];
     assert!(files.iter().all(|file| file.len().unwrap() == 6));
 }
 

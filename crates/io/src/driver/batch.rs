@@ -53,15 +53,15 @@ impl Batch {
     /// Adds a request. Nothing is submitted yet.
     ///
     /// # Errors
-    /// [`RejectReason::Forked`].
+    /// The request itself in a forked child.
     ///
     /// # Panics
     /// As [`Driver::submit`] for the request, in any thread.
     #[inline]
-    pub fn push(&mut self, request: impl Into<Request>) -> Result<(), RejectReason> {
+    pub fn push(&mut self, request: impl Into<Request>) -> Result<(), Rejected> {
         let request = request.into();
         if self.driver.is_forked() {
-            return Err(RejectReason::Forked);
+            return Err(Rejected { request, reason: RejectReason::Forked });
         }
         if self.count == self.requests.len() {
             self.requests.push(Request::Nop);
@@ -89,7 +89,7 @@ impl Batch {
     }
 
     /// Submits all, waits for all, and calls `each` with the index of each request and its result. Blocks. The batch is empty
-    /// afterwards, also when `each` panics. In a forked child each result is [`RejectReason::Forked`].
+    /// afterwards, also when `each` panics. In a forked child each result is the error `Unsupported`.
     ///
     /// # Panics
     /// On a local driver when called by another thread than the one that built it.

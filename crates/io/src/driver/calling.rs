@@ -42,8 +42,8 @@ enum State {
 
 impl Driver {
     /// Makes a system call with the caller's own descriptor and buffers. It starts at once if there is a place in the queue; else it
-    /// waits in order. Never blocks. Refused calls ([`RejectReason::Forked`], [`RejectReason::TooMany`]) are ready at once, with that
-    /// error.
+    /// waits in order. Never blocks. Refused calls are ready at once, with the error of
+    /// [`Rejected::kind`].
     ///
     /// # Panics
     /// On a local driver when called by another thread than the one that built it.

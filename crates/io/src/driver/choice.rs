@@ -82,8 +82,6 @@ pub struct DriverOptions {
     pub rings: Option<u32>,
     /// Only for `uring`.
     pub polling: Polling,
-    /// Which threads may use the driver. Only for `uring`; any thread may use the others.
-    pub sharing: Sharing,
     /// Only for `uring`.
     pub submission_polling: SubmissionPolling,
     /// Only for `uring`.
@@ -97,7 +95,6 @@ impl Default for DriverOptions {
             queue_depth: Limits::QUEUE_DEPTH_DEFAULT,
             rings: None,
             polling: Polling::default(),
-            sharing: Sharing::AnyThread,
             submission_polling: SubmissionPolling::Off,
             operations: RingOperations::default(),
         }
@@ -113,10 +110,10 @@ pub(super) struct Choice {
 
 /// # Errors
 /// What the kernel reports, with [`DriverKind::Uring`].
-pub(super) fn choose(options: &DriverOptions) -> io::Result<Choice> {
+pub(super) fn choose(options: &DriverOptions, sharing: Sharing) -> io::Result<Choice> {
     let queues = match &options.kind {
-        DriverKind::Auto => return Ok(ring_or_threads(options)),
-        DriverKind::Uring => rings(options, DevicePolling::Interrupts)?,
+        DriverKind::Auto => return Ok(ring_or_threads(options, sharing)),
+        DriverKind::Uring => rings(options, sharing, DevicePolling::Interrupts)?,
         DriverKind::Threads => single(options, |slots| Backend::Threads(Threads::new(slots))),
         DriverKind::Sim(sim) => single(options, |slots| Backend::Sim(Sim::new(slots, sim))),
     };
@@ -124,8 +121,8 @@ pub(super) fn choose(options: &DriverOptions) -> io::Result<Choice> {
 }
 
 /// The choice of [`DriverKind::Auto`].
-pub(super) fn ring_or_threads(options: &DriverOptions) -> Choice {
-    match rings(options, DevicePolling::Interrupts) {
+pub(super) fn ring_or_threads(options: &DriverOptions, sharing: Sharing) -> Choice {
+    match rings(options, sharing, DevicePolling::Interrupts) {
         Ok(queues) => Choice { queues, refusal: None },
         Err(error) => {
             let queues = single(options, |slots| Backend::Threads(Threads::new(slots)));
@@ -142,7 +139,7 @@ fn single(options: &DriverOptions, backend: impl FnOnce(&Arc<Slots>) -> Backend)
 
 /// # Errors
 /// `InvalidInput` for what is out of range.
-pub(super) fn check(options: &DriverOptions) -> io::Result<()> {
+pub(super) fn check(options: &DriverOptions, sharing: Sharing) -> io::Result<()> {
     let invalid = |text: String| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     let depth = options.queue_depth;
     if !(1..=Limits::QUEUE_DEPTH_MAX).contains(&depth) {
@@ -152,7 +149,7 @@ pub(super) fn check(options: &DriverOptions) -> io::Result<()> {
         Some(rings) if !(1..=depth).contains(&rings) => {
             invalid(format!("{rings} rings are not within 1 to the queue depth of {depth}"))
         }
-        Some(rings) if rings > 1 && options.sharing == Sharing::Local => {
+        Some(rings) if rings > 1 && sharing == Sharing::Local => {
             invalid(format!("a local driver has one ring, not {rings}: it belongs to one thread"))
         }
         _ => Ok(()),
@@ -160,14 +157,18 @@ pub(super) fn check(options: &DriverOptions) -> io::Result<()> {
 }
 
 /// The rings of a driver, which share its queue depth.
-pub(super) fn rings(options: &DriverOptions, polling: DevicePolling) -> io::Result<Box<[Arc<Queue>]>> {
+pub(super) fn rings(
+    options: &DriverOptions,
+    sharing: Sharing,
+    polling: DevicePolling,
+) -> io::Result<Box<[Arc<Queue>]>> {
     let depth = options.queue_depth;
     let by_processor = || {
         // Without the quota of cgroups, for which std opens and reads three files: a few rings more cost less.
         let processors = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
         processors.min(depth / RING_DEPTH_MIN).max(1)
     };
-    let count = match options.sharing {
+    let count = match sharing {
         Sharing::Local => 1,
         Sharing::AnyThread => options.rings.unwrap_or_else(by_processor),
     };
@@ -178,7 +179,7 @@ pub(super) fn rings(options: &DriverOptions, polling: DevicePolling) -> io::Resu
             let wanted = RingUse {
                 submission_entries: depth.min(SUBMISSION_ENTRIES_MAX),
                 completion_entries: 2 * depth,
-                sharing: options.sharing,
+                sharing,
                 polling,
                 submission_polling: options.submission_polling,
                 operations: options.operations,

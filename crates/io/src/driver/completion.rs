@@ -45,7 +45,7 @@ impl Driver {
     /// readahead. Never blocks. Readahead leaves places to demand.
     ///
     /// # Errors
-    /// The request itself with the reason; [`RejectReason::NoPlace`] only for readahead.
+    /// The request itself with the reason; `WouldBlock` only for readahead.
     ///
     /// # Panics
     /// If the request moves no byte, does not fit its memory, begins beyond 2^63 - 1, or takes the direct route on a file without

@@ -43,15 +43,14 @@ pub struct LocalDriver {
 }
 
 impl LocalDriver {
-    /// Builds the driver for this thread; `sharing` is taken to be [`Sharing::Local`].
+    /// Builds the driver for this thread, with one ring where there are any.
     ///
     /// # Errors
-    /// As [`Driver::new`]; when there are no descriptors left.
+    /// As [`Driver::new`]; `InvalidInput` for more than one ring; when there are no descriptors left.
     pub fn new(options: &DriverOptions) -> io::Result<LocalDriver> {
-        let options = DriverOptions { sharing: Sharing::Local, ..options.clone() };
         let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let wakeup = Wakeup { descriptor, woken: AtomicBool::new(false), sleeping: AtomicBool::new(false) };
-        let driver = Driver::new(&options)?;
+        let driver = Driver::shared_by(Sharing::Local, options)?;
         Ok(LocalDriver { driver, wakeup: Arc::new(wakeup), not_send: PhantomData })
     }
 

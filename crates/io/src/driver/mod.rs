@@ -24,6 +24,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -51,8 +52,10 @@ pub struct DriverInfo {
     pub uring_refusal: Option<String>,
     /// Rings, 0 for other drivers.
     pub rings: u32,
-    /// Rings that poll the device.
-    pub polled_rings: PolledRings,
+    /// Rings that poll the device; 0 before a file on a device that supports polling is used.
+    pub polled_rings: u32,
+    /// Why the kernel refused rings that poll, so that ordinary ones take their place.
+    pub polling_refusal: Option<String>,
     /// Whether the kernel posts completions only when the owning thread enters the ring (`IORING_SETUP_DEFER_TASKRUN`).
     pub completions_deferred: bool,
     /// Memory registered with the rings, in bytes; see [`Driver::register_memory`].
@@ -61,20 +64,6 @@ pub struct DriverInfo {
     pub registration_refusal: Option<String>,
     /// Requests in flight at most.
     pub queue_depth: u32,
-}
-
-/// Whether there are polled rings.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum PolledRings {
-    /// Polling is off.
-    Off,
-    /// No file on a device that supports polling was used yet.
-    NotNeeded,
-    /// The device supports polling, but the kernel refused a polled ring, so ordinary ones are used.
-    Refused(String),
-    /// This many rings poll.
-    On(u32),
 }
 
 /// A driver's gauges and counters.
@@ -108,6 +97,7 @@ struct Inner {
     polled: OnceLock<Result<Box<[Arc<Queue>]>, String>>,
     memory: OnceLock<ArenaKey>,
     options: DriverOptions,
+    sharing: Sharing,
     mark: ProcessMark,
 }
 
@@ -119,17 +109,21 @@ impl Driver {
     /// `InvalidInput` for a queue depth or a number of rings out of range; with [`DriverKind::Uring`](crate::DriverKind::Uring) what the kernel
     /// reports.
     pub fn new(options: &DriverOptions) -> io::Result<Driver> {
-        choice::check(options)?;
-        let chosen = match options {
-            DriverOptions { kind: DriverKind::Auto, sharing: Sharing::AnyThread, .. } => OnceLock::new(),
-            _ => OnceLock::from(choice::choose(options)?),
-        };
-        Ok(Driver::of_choice(chosen, options.clone()))
+        Driver::shared_by(Sharing::AnyThread, options)
     }
 
-    fn of_choice(chosen: OnceLock<Choice>, options: DriverOptions) -> Driver {
+    fn shared_by(sharing: Sharing, options: &DriverOptions) -> io::Result<Driver> {
+        choice::check(options, sharing)?;
+        let chosen = match (&options.kind, sharing) {
+            (DriverKind::Auto, Sharing::AnyThread) => OnceLock::new(),
+            _ => OnceLock::from(choice::choose(options, sharing)?),
+        };
+        Ok(Driver::of_choice(chosen, options.clone(), sharing))
+    }
+
+    fn of_choice(chosen: OnceLock<Choice>, options: DriverOptions, sharing: Sharing) -> Driver {
         let (polled, memory, mark) = (OnceLock::new(), OnceLock::new(), ProcessMark::here());
-        Driver { inner: Arc::new(Inner { chosen, polled, memory, options, mark }) }
+        Driver { inner: Arc::new(Inner { chosen, polled, memory, options, sharing, mark }) }
     }
 
     /// A driver of a queue that a test has built.
@@ -137,7 +131,7 @@ impl Driver {
     pub(crate) fn of_queue(queue: Queue) -> Driver {
         let options = DriverOptions { polling: Polling::Off, ..DriverOptions::default() };
         let choice = Choice { queues: Box::new([Arc::new(queue)]), refusal: None };
-        Driver::of_choice(OnceLock::from(choice), options)
+        Driver::of_choice(OnceLock::from(choice), options, Sharing::AnyThread)
     }
 
     /// Injects these faults into each ring, once.
@@ -158,11 +152,10 @@ impl Driver {
             Backend::Threads(_) => ("threads", 0, false),
             Backend::Sim(_) => ("sim", 0, false),
         };
-        let polled_rings = match self.inner.polled.get() {
-            None if rings == 0 || self.inner.options.polling == Polling::Off => PolledRings::Off,
-            None => PolledRings::NotNeeded,
-            Some(Ok(queues)) => PolledRings::On(queues.len() as u32),
-            Some(Err(reason)) => PolledRings::Refused(reason.clone()),
+        let (polled_rings, polling_refusal) = match self.inner.polled.get() {
+            None => (0, None),
+            Some(Ok(queues)) => (queues.len() as u32, None),
+            Some(Err(reason)) => (0, Some(reason.clone())),
         };
         let memory = || self.all_queues().filter_map(|queue| queue.registered_memory());
         DriverInfo {
@@ -172,6 +165,7 @@ impl Driver {
             uring_refusal: refusal.clone(),
             rings,
             polled_rings,
+            polling_refusal,
             completions_deferred,
             queue_depth: self.inner.options.queue_depth,
         }
@@ -436,7 +430,7 @@ impl Driver {
     /// The caller ensures that this is no forked child.
     fn chosen(&self) -> &Choice {
         self.inner.chosen.get_or_init(|| {
-            let choice = choice::ring_or_threads(&self.inner.options);
+            let choice = choice::ring_or_threads(&self.inner.options, self.inner.sharing);
             if let Some(arena) = self.inner.memory.get() {
                 choice.queues.iter().for_each(|queue| queue.register_memory(arena.clone()));
             }
@@ -466,7 +460,8 @@ impl Driver {
                     && matches!(ordinary[0].backend, Backend::Uring(_)) =>
             {
                 let polled = self.inner.polled.get_or_init(|| {
-                    let queues = choice::rings(&self.inner.options, DevicePolling::Polled);
+                    let queues =
+                        choice::rings(&self.inner.options, self.inner.sharing, DevicePolling::Polled);
                     let queues = queues.map_err(|error| error.to_string())?;
                     if let Some(arena) = self.inner.memory.get() {
                         queues.iter().for_each(|queue| queue.register_memory(arena.clone()));
@@ -508,6 +503,11 @@ thread_local! {
 }
 
 static NEXT_HOME: AtomicUsize = AtomicUsize::new(0);
+
+// What panics of wakers could interrupt is contained, and no other code of the program runs within.
+impl UnwindSafe for Driver {}
+
+impl RefUnwindSafe for Driver {}
 
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

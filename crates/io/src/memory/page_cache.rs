@@ -37,7 +37,7 @@ mod writing;
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crossbeam_utils::CachePadded;
@@ -93,6 +93,8 @@ struct Shared {
     control: CachePadded<Mutex<Controlled>>,
     /// Owned pages, and those of runs, without those that a quota counts.
     owned_pages: AtomicUsize,
+    /// Bytes of runs that their owners have copied.
+    copied_bytes: AtomicU64,
     /// Where the next search for cold chunks begins.
     hand: AtomicUsize,
     offers: Mutex<Offers>,
@@ -118,6 +120,8 @@ pub struct PageCacheStats {
     pub loading_pages: usize,
     /// Pages pinned by an [`OwnedPage`] or a [`PinnedRun`], without those that are lent by a [`LendingQuota`].
     pub pinned_pages: usize,
+    /// Bytes that owners of a [`PinnedRun`] have copied, so far; see [`PinnedRun::note_copied`].
+    pub copied_bytes: u64,
     /// Memory of tables, states and queues, bytes.
     pub metadata_bytes: usize,
 }
@@ -128,8 +132,9 @@ impl PageCache {
         let (cache, control) = Cache::new(arena.chunks_max() as u32, policy);
         let control = CachePadded::new(Mutex::new(Controlled { control, chunks: 0, taken: Vec::new() }));
         let (arena, owned_pages, hand) = (arena.clone(), AtomicUsize::new(0), AtomicUsize::new(0));
-        let offers = Mutex::default();
-        PageCache { shared: Arc::new(Shared { arena, cache, control, owned_pages, hand, offers }) }
+        let (copied_bytes, offers) = (AtomicU64::new(0), Mutex::default());
+        let shared = Shared { arena, cache, control, owned_pages, copied_bytes, hand, offers };
+        PageCache { shared: Arc::new(shared) }
     }
 
     /// Reserves table space for the pages of one more file.
@@ -173,6 +178,7 @@ impl PageCache {
             offered_pages: control.offered_pages() as usize,
             loading_pages: control.loading_pages() as usize,
             pinned_pages: self.shared.owned_pages.load(Ordering::Relaxed),
+            copied_bytes: self.shared.copied_bytes.load(Ordering::Relaxed),
             metadata_bytes: self.shared.cache.metadata_bytes() + control.metadata_bytes(),
         }
     }

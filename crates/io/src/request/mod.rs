@@ -110,13 +110,26 @@ pub struct Finished {
     pub stopped_by: Option<io::Error>,
 }
 
-/// A request that was not accepted, given back.
+/// A request that was not accepted, given back. As an [`io::Error`] it has the reason alone.
 #[derive(Debug)]
 pub struct Rejected {
     /// The request, with its memory.
     pub request: Request,
-    /// Why.
-    pub reason: RejectReason,
+    pub(crate) reason: RejectReason,
+}
+
+impl Rejected {
+    /// Why: `WouldBlock` for readahead that leaves the last places of the queue to others, `QuotaExceeded` if more than a million requests
+    /// are outstanding or done and not taken, `Unsupported` in a child of the process that built the driver.
+    pub fn kind(&self) -> io::ErrorKind {
+        self.reason.kind()
+    }
+}
+
+impl From<Rejected> for io::Error {
+    fn from(rejected: Rejected) -> io::Error {
+        rejected.reason.into()
+    }
 }
 
 impl fmt::Display for Rejected {

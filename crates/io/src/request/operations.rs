@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-use io_uring::squeue;
+use io_uring::squeue::Entry;
 use io_uring::types::Timespec;
 use rustix::fs::{AtFlags, CWD};
 
@@ -181,10 +181,22 @@ impl<F: AsFd + Send + 'static> Call<Returned<(), F>> {
         by_path(directory, descriptor_of, path.as_ref(), make)
     }
 
-    /// Makes durable what had been written to the file: `fsync(2)` or `fdatasync(2)`. Carried out also if no caller waits for it any more.
+    /// Makes durable what had been written to the file, its bytes and what is needed to read them: `fdatasync(2)`. Carried out also if no
+    /// caller waits for it any more.
     ///
-    /// Errors: those of `fsync(2)`; one means that earlier writes were lost, and the kernel reports it once for each open descriptor.
-    pub fn sync(file: F, scope: SyncScope) -> Self {
+    /// Errors: those of `fdatasync(2)`; one means that earlier writes were lost, and the kernel reports it once for each open descriptor.
+    pub fn sync_data(file: F) -> Self {
+        Self::sync(file, SyncScope::Data)
+    }
+
+    /// As [`Call::sync_data`], and what else is known of the file, such as its times: `fsync(2)`.
+    ///
+    /// Errors: as [`Call::sync_data`].
+    pub fn sync_all(file: F) -> Self {
+        Self::sync(file, SyncScope::All)
+    }
+
+    fn sync(file: F, scope: SyncScope) -> Self {
         Call::of(|| Step::new(file, |file| Action::Sync { descriptor: file.as_fd().as_raw_fd(), scope }))
     }
 
@@ -240,7 +252,7 @@ impl<G: Send + 'static> Call<Returned<(), G>> {
 }
 
 impl<G: Send + 'static> Call<Returned<usize, G>> {
-    /// Any entry of a ring, for operations that have no method here. `given` is kept until it completes, like all that a call is given. Its
+    /// Any entry of a ring, made by the crate `io-uring`, for operations that have no method here. `given` is kept until it completes, like all that a call is given. Its
     /// `user_data` is replaced. Carried out also if no caller waits for it any more, so it has to end by itself.
     ///
     /// Errors: what the kernel reports; `Unsupported` on the drivers `threads` and `sim`, on a ring that the kernel refuses to be entered,
@@ -253,15 +265,14 @@ impl<G: Send + 'static> Call<Returned<usize, G>> {
     /// (`IOSQE_IO_LINK`, `IOSQE_IO_DRAIN`), registered buffers or registered files.
     ///
     /// ```
-    /// use headwater_io::{Call, Driver, DriverOptions, RawEntry, RingOperations};
+    /// use headwater_io::{Call, Driver, DriverOptions, RingOperations};
     /// # let directory = tempfile::tempdir()?;
     /// # let path = std::ffi::CString::new(directory.path().join("new").to_str().unwrap())?;
     /// # std::fs::write(directory.path().join("target"), "contents")?;
     /// let options = DriverOptions { operations: RingOperations::Any, ..DriverOptions::default() };
     /// let driver = Driver::new(&options)?;
     /// let working_directory = io_uring::types::Fd(libc::AT_FDCWD);
-    /// let entry: RawEntry =
-    ///     io_uring::opcode::SymlinkAt::new(working_directory, c"target".as_ptr(), path.as_ptr()).build();
+    /// let entry = io_uring::opcode::SymlinkAt::new(working_directory, c"target".as_ptr(), path.as_ptr()).build();
     /// // SAFETY: the path's bytes lie on the heap, where they are while `path` is; the other path is a constant.
     /// let call = unsafe { Call::raw(entry, path) };
     /// if driver.info().name == "uring" {
@@ -270,13 +281,10 @@ impl<G: Send + 'static> Call<Returned<usize, G>> {
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub unsafe fn raw(entry: RawEntry, given: G) -> Self {
+    pub unsafe fn raw(entry: Entry, given: G) -> Self {
         Call::of(|| Step::new(given, |_| Action::Raw(Box::new(entry))))
     }
 }
-
-/// An entry of a ring's submission queue, made by the crate `io-uring`.
-pub type RawEntry = squeue::Entry;
 
 impl<T> Call<T> {
     /// This call and then the next, which begins when this has succeeded in full, without waking the caller in between. If this fails, moves
@@ -287,13 +295,13 @@ impl<T> Call<T> {
     /// a timeout or a poll is in it: then dropping it ends it.
     ///
     /// ```
-    /// use headwater_io::{Call, Driver, DriverOptions, SyncScope};
+    /// use headwater_io::{Call, Driver, DriverOptions};
     /// # let directory = tempfile::tempdir()?;
     /// # let [new, path] = ["new", "data"].map(|name| directory.path().join(name));
     /// let driver = Driver::new(&DriverOptions::default())?;
     /// let file = std::sync::Arc::new(std::fs::File::create(&new)?);
     /// let replaced = Call::pwrite(file.clone(), "contents", 0)
-    ///     .then(Call::sync(file, SyncScope::All))
+    ///     .then(Call::sync_all(file))
     ///     .then(Call::rename(&new, &path, 0));
     /// let ((written, synced), renamed) = driver.call(replaced).wait();
     /// renamed.result?;

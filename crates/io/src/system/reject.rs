@@ -27,13 +27,18 @@ impl fmt::Display for RejectReason {
 
 impl std::error::Error for RejectReason {}
 
-impl From<RejectReason> for io::Error {
-    fn from(reason: RejectReason) -> io::Error {
-        let kind = match reason {
+impl RejectReason {
+    pub(crate) const fn kind(self) -> io::ErrorKind {
+        match self {
             RejectReason::NoPlace => io::ErrorKind::WouldBlock,
             RejectReason::TooMany => io::ErrorKind::QuotaExceeded,
             RejectReason::Forked => io::ErrorKind::Unsupported,
-        };
-        io::Error::new(kind, reason)
+        }
+    }
+}
+
+impl From<RejectReason> for io::Error {
+    fn from(reason: RejectReason) -> io::Error {
+        io::Error::new(reason.kind(), reason)
     }
 }

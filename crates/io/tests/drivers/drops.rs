@@ -6,7 +6,7 @@
 use std::task::{Context, Waker};
 use std::time::Instant;
 
-use headwater_io::{Driver, DriverKind, DriverOptions, Sharing, Urgency};
+use headwater_io::{Driver, DriverKind, DriverOptions, LocalDriver, Urgency};
 use headwater_testkit::{PATIENCE, Rng, with_seed};
 
 use crate::bench::{Bench, chaos_seconds, drivers, in_child, watched};
@@ -111,16 +111,20 @@ fn rings_leave_nothing() {
 }
 
 fn live_as_one_ring(bench: &Bench, rng: &mut Rng) {
-    let sharing = if rng.chance(1, 2) { Sharing::AnyThread } else { Sharing::Local };
     let (kind, rings) = (DriverKind::Uring, Some(1));
-    let options = DriverOptions { kind, rings, sharing, queue_depth: 2, ..DriverOptions::default() };
-    let driver = Driver::new(&options).unwrap();
+    let options = DriverOptions { kind, rings, queue_depth: 2, ..DriverOptions::default() };
+    let is_shared = rng.chance(1, 2);
+    let driver = if is_shared {
+        Driver::new(&options).unwrap()
+    } else {
+        LocalDriver::new(&options).unwrap().driver().clone()
+    };
     let (offset_bytes, length_bytes) = bench.draw(rng, 4);
     let submit = || driver.submit(bench.request(offset_bytes, length_bytes), Urgency::Demand).unwrap();
     match rng.below(8) {
         0 | 1 => drop(submit()),
         2 => bench.check(offset_bytes, length_bytes, &submit().wait()),
-        3 if sharing == Sharing::AnyThread => {
+        3 if is_shared => {
             drop(submit().poll(&mut Context::from_waker(Waker::noop())));
         }
         _ => {}

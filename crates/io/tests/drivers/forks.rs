@@ -3,14 +3,14 @@
 //! Owns: drivers, batches, plugs and completions in the child; the parent's requests meanwhile.
 //! Does not own: how a fork is noticed (`fork` in `src`), engines, which have tests of their own.
 
+use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use headwater_io::{
-    Completion, Driver, DriverKind, DriverOptions, DriverStats, LocalDriver, RejectReason, Request, Sharing,
-    Urgency,
+    Completion, Driver, DriverKind, DriverOptions, DriverStats, LocalDriver, Request, Urgency,
 };
 use headwater_testkit::{Rng, run_forked, with_seed};
 
@@ -68,7 +68,10 @@ fn fork_once(bench: &mut Option<Bench>, seed: u64) {
         run_forked(|| {
             assert_refused(here);
             let mut plug = plugged.take().expect("there is a plug");
-            assert_eq!(plug.submit(Request::Nop, Urgency::Demand).unwrap_err().reason, RejectReason::Forked);
+            assert_eq!(
+                plug.submit(Request::Nop, Urgency::Demand).unwrap_err().kind(),
+                ErrorKind::Unsupported
+            );
             plug.flush();
             drop(plug);
             let (mut batch, mut places) = (pushed.take().expect("there is a batch"), Vec::new());
@@ -141,9 +144,9 @@ fn keep_busy(bench: &Bench, rng: &mut Rng, stopping: &AtomicBool) {
 fn assert_refused(bench: &Bench) {
     let driver = &bench.driver;
     assert!(driver.is_forked());
-    assert_eq!(driver.submit(Request::Nop, Urgency::Demand).unwrap_err().reason, RejectReason::Forked);
-    assert_eq!(driver.submit(Request::Nop, Urgency::Readahead).unwrap_err().reason, RejectReason::Forked);
-    assert_eq!(driver.batch().push(Request::Nop), Err(RejectReason::Forked));
+    assert_eq!(driver.submit(Request::Nop, Urgency::Demand).unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(driver.submit(Request::Nop, Urgency::Readahead).unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(driver.batch().push(Request::Nop).unwrap_err().kind(), ErrorKind::Unsupported);
     let error = driver.read_blocking(&bench.file, bench.route(), &mut [0; 4096], 0).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::Unsupported);
     assert!(bench.arena.allocate(4096, Urgency::Demand).is_none());
@@ -175,8 +178,7 @@ fn a_child_of_a_local_driver() {
     }
     let local = LocalDriver::new(&DriverOptions::default()).unwrap();
     assert!(local.driver().info().name != "uring" || local.driver().info().rings == 1);
-    let options = DriverOptions { sharing: Sharing::AnyThread, ..DriverOptions::default() };
-    let shared = Driver::new(&options).unwrap();
+    let shared = Driver::new(&DriverOptions::default()).unwrap();
     for driver in [local.driver(), &shared] {
         let mut submitted = Some([(); 3].map(|()| driver.submit(Request::Nop, Urgency::Demand).unwrap()));
         run_forked(|| {

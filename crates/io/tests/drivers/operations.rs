@@ -16,8 +16,8 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use headwater_io::{
-    Call, Calling, DeviceEvent, Driver, DriverKind, DriverOptions, LocalDriver, RawEntry, RingOperations,
-    SimControl, SimOptions, SyncScope,
+    Call, Calling, DeviceEvent, Driver, DriverKind, DriverOptions, LocalDriver, RingOperations, SimControl,
+    SimOptions,
 };
 use headwater_testkit::{PATIENCE, Rng, forbid_io_uring, run_forked, with_seed};
 
@@ -38,8 +38,8 @@ fn the_life_of_a_file() {
         let (file, _) = written.given;
         let file = Arc::new(file);
         driver.call(Call::sync_range(file.clone(), 0, 0, libc::SYNC_FILE_RANGE_WRITE)).wait().result.unwrap();
-        driver.call(Call::sync(file.clone(), SyncScope::Data)).wait().result.unwrap();
-        block_on(driver.call(Call::sync(file.clone(), SyncScope::All))).result.unwrap();
+        driver.call(Call::sync_data(file.clone())).wait().result.unwrap();
+        block_on(driver.call(Call::sync_all(file.clone()))).result.unwrap();
         driver.call(Call::allocate(file.clone(), 0, 8192, 8192)).wait().result.unwrap();
         let known = std::fs::metadata(&path).unwrap();
         assert_eq!(known.len(), 16_384);
@@ -88,7 +88,7 @@ fn errors() {
         let read_only = File::open(bench.path()).unwrap();
         assert_eq!(errno_of(driver.call(Call::allocate(read_only, 0, 0, 10)).wait().result), libc::EBADF);
         let (reader, _writer) = pipe().unwrap();
-        assert_eq!(errno_of(driver.call(Call::sync(reader, SyncScope::All)).wait().result), libc::EINVAL);
+        assert_eq!(errno_of(driver.call(Call::sync_all(reader)).wait().result), libc::EINVAL);
         let (reader, _writer) = pipe().unwrap();
         let read = driver.call(Call::pread(reader, [0; 1], 0));
         if bench.name() == "uring" {
@@ -311,7 +311,7 @@ fn one_after_the_other() {
                 let file = Arc::new(File::create(&new).unwrap());
                 let replaced = Call::pwritev(file.clone(), vec![[round; 3000], [round; 3000]], 0)
                     .then(Call::pwrite(file.clone(), vec![round; 50_000], 6000))
-                    .then(Call::sync(file.clone(), SyncScope::Data))
+                    .then(Call::sync_data(file.clone()))
                     .then(Call::timeout(Duration::from_micros(100)))
                     .then(Call::rename(&new, &path, 0));
                 let done = if round % 2 == 0 {
@@ -355,7 +355,7 @@ fn one_after_the_other_without_a_caller() {
         watched(bench.name(), || {
             let file = Arc::new(File::create(&new).unwrap());
             let replaced = Call::pwrite(file.clone(), vec![7; 100_000], 0)
-                .then(Call::sync(file.clone(), SyncScope::Data))
+                .then(Call::sync_data(file.clone()))
                 .then(Call::rename(&new, &path, 0));
             drop(bench.driver.call(replaced));
             drop(bench.driver.call(Call::timeout(ENDLESS).then(Call::rename(&path, &waited, 0))));
@@ -465,7 +465,7 @@ fn raw_entries() {
             let path = bench.directory.path().join("made");
             let text = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
             let here = io_uring::types::Fd(libc::AT_FDCWD);
-            let entry: RawEntry = io_uring::opcode::MkDirAt::new(here, text.as_ptr()).mode(0o700).build();
+            let entry = io_uring::opcode::MkDirAt::new(here, text.as_ptr()).mode(0o700).build();
             // SAFETY: the path's bytes lie on the heap for as long as the call has the text.
             let call = unsafe { Call::raw(entry, text) };
             let made = bench.driver.call(call).wait();

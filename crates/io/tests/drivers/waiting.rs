@@ -4,6 +4,7 @@
 //! Does not own: single requests (see `transfers`).
 
 use std::future::poll_fn;
+use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Barrier, Mutex};
@@ -11,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Instant;
 
-use headwater_io::{Completion, Direction, Fsync, RejectReason, SyncScope, Transfer, Urgency};
+use headwater_io::{Completion, Direction, Fsync, SyncScope, Transfer, Urgency};
 use headwater_testkit::{Rng, stuck_in_kernel, with_seed};
 
 use crate::bench::{Bench, block_on, drivers, watched};
@@ -140,7 +141,7 @@ fn places_run_out() {
                 attempts += 1;
                 assert!(attempts < 1000);
             };
-            assert_eq!(refused.reason, RejectReason::NoPlace);
+            assert_eq!(refused.kind(), ErrorKind::WouldBlock);
             assert!(held.len() >= 3, "readahead leaves one place");
             drop((refused, held));
             let untaken: Vec<_> =

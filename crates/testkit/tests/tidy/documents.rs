@@ -90,19 +90,37 @@ pub(crate) fn check_architecture(architecture: &str, manifest: &str) -> Vec<Find
     findings
 }
 
-/// Names that the root of the library exports and no page of the guide has; modules have docs of their own.
+/// Names that the library exports, in its root and in the module `ring`, and no page of the guide has; and whether there are more of them
+/// than [`PUBLIC_NAMES_MAX`]. `testing` is for the project's own tests and measurements.
 pub(crate) fn check_shown(root: &str, guide: &str) -> Vec<Finding> {
-    let exports = root.split("\npub use ").skip(1).filter_map(|rest| rest.split_once(';'));
+    let ring = root.split_once("\npub mod ring {").and_then(|(_, rest)| rest.split_once("\n}"));
+    let names: Vec<String> = exported(root, "\npub use ")
+        .chain(ring.into_iter().flat_map(|(body, _)| exported(body, "\n    pub use ")))
+        .collect();
+    let finding = |message| Finding::new("crates/engine/src/lib.rs", 1, message);
+    let hidden = names.iter().filter(|name| !has_word(guide, name)).map(|name| {
+        finding(format!("`{name}` is in no page of docs/guide; show what it is for, or do not export it"))
+    });
+    let count = names.len();
+    let too_many = (count > PUBLIC_NAMES_MAX).then(|| {
+        finding(format!("{count} public names, more than {PUBLIC_NAMES_MAX}; fold some, or drop them"))
+    });
+    hidden.chain(too_many).collect()
+}
+
+/// The names behind each `start` of an export.
+fn exported<'a>(text: &'a str, start: &'a str) -> impl Iterator<Item = String> + 'a {
+    let exports = text.split(start).skip(1).filter_map(|rest| rest.split_once(';'));
     let names = exports.flat_map(|(path, _)| {
         let last =
             path.split_once('{').map_or_else(|| path.rsplit("::").next().unwrap_or(path), |(_, list)| list);
         last.split([',', '}']).map(|name| name.rsplit(" as ").next().unwrap_or(name).trim().to_owned())
     });
-    let hidden = names.filter(|name| !name.is_empty() && !has_word(guide, name));
-    let message =
-        |name| format!("`{name}` is in no page of docs/guide; show what it is for, or do not export it");
-    hidden.map(|name| Finding::new("crates/engine/src/lib.rs", 1, message(name))).collect()
+    names.filter(|name| !name.is_empty())
 }
+
+/// A newcomer needs some 60 to read, write and watch; the rest is the queue by itself.
+const PUBLIC_NAMES_MAX: usize = 80;
 
 /// Lines that rustdoc hides in an example: a forge shows them as text, and a newcomer copies them.
 pub(crate) fn check_examples(path: &str, text: &str) -> Vec<Finding> {
@@ -189,6 +207,22 @@ mod tests {
         let root = "\npub use a::File;\npub use b::{Info, Stats};\npub use c::Policy as Order;\npub mod d {\n    pub use e::Deep;\n}\n";
         assert_eq!(check_shown(root, "`File`, `Info`, Stats::memory and Order"), Vec::new());
         assert_eq!(check_shown(root, "`Files`, Policy").len(), 4);
+        let ring = "\npub use a::File;\npub mod ring {\n    pub use b::{\n        Call, Plug,\n    };\n}\n";
+        assert_eq!(check_shown(ring, "`File`, `Call` and `Plug`"), Vec::new());
+        assert_eq!(check_shown(ring, "`File` and `Call`").len(), 1);
+    }
+
+    #[test]
+    fn more_public_names_than_the_bound_are_found() {
+        let root = |count: usize| {
+            let names: Vec<String> = (1..count).map(|number| format!("N{number}")).collect();
+            let list = names.join(", ");
+            (format!("\npub use a::{{{list}}};\npub mod ring {{\n    pub use b::Deep;\n}}\n"), list + " Deep")
+        };
+        let (most, guide) = root(PUBLIC_NAMES_MAX);
+        assert_eq!(check_shown(&most, &guide), Vec::new());
+        let (one_more, guide) = root(PUBLIC_NAMES_MAX + 1);
+        assert_eq!(check_shown(&one_more, &guide).len(), 1);
     }
 
     #[test]

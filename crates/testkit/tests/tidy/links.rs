@@ -45,7 +45,7 @@ pub(crate) fn check(documents: &[(String, String)], exists: impl Fn(&str) -> boo
 }
 
 /// The targets of the links in a document, with their lines; not what stands in code.
-fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(crate) fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
     prose(text).flat_map(|(line, content)| {
         let parts = content.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
         parts.map(move |(target, _)| (line, target))

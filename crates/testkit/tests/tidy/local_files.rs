@@ -1,4 +1,4 @@
-//! Local files: what a `File` returns that could be taken to another thread, a `LocalFile` returns so that it cannot.
+//! Local files: what a `File` returns that could be taken to another thread, a `Local<File>` returns so that it cannot.
 //!
 //! A local file has the methods of `File` by `Deref`; those that return a future or a part are in the list of `api/local.rs`.
 //!
@@ -35,7 +35,7 @@ fn parts(file: &SourceFile) -> impl Iterator<Item = (String, Finding)> {
         let words = || returned.split(|letter: char| !letter.is_alphanumeric());
         if signature.contains("&self") && words().any(|word| PARTS.contains(&word)) {
             let message =
-                format!("`{name}` can leave the thread of a `LocalFile`; name it in `stay_in_thread!`");
+                format!("`{name}` can leave the thread of a `Local<File>`; name it in `stay_in_thread!`");
             found.push((name.to_owned(), Finding::new(&file.path, index + 1, message)));
         }
     }

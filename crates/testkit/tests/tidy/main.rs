@@ -14,6 +14,7 @@
 
 mod documents;
 mod edges;
+mod examples;
 mod links;
 mod local_files;
 mod module_docs;
@@ -81,6 +82,20 @@ fn published_crates_say_what_a_registry_shows() {
 }
 
 #[test]
+fn packages_hold_sources_readme_and_licences() {
+    let all = crates();
+    let published = all.iter().filter(|krate| publishing::is_published(&krate.manifest));
+    report(published.flat_map(|krate| {
+        let files = publishing::packed(&repository::root().join(krate.manifest_path()));
+        let readme = format!("{}/README.md", krate.folder);
+        let text =
+            fs::read_to_string(repository::root().join(&readme)).expect("each published crate has one");
+        let dead = publishing::check_readme(&readme, &text, &files);
+        publishing::check_packed(&krate.manifest_path(), &files).into_iter().chain(dead)
+    }));
+}
+
+#[test]
 fn no_stray_files_are_tracked() {
     report(repository::tracked_paths().iter().filter_map(|path| documents::check_place(path)));
 }
@@ -103,6 +118,20 @@ fn public_names_are_shown_in_the_guide() {
 fn examples_of_the_readme_are_whole() {
     let text = fs::read_to_string(repository::root().join("README.md")).expect("it is there");
     report(documents::check_examples("README.md", &text).into_iter());
+}
+
+#[test]
+fn public_methods_are_called_in_examples() {
+    let engine = crates().into_iter().find(|krate| krate.folder == "crates/engine").expect("it is there");
+    let sources: Vec<SourceFile> =
+        engine.sources().into_iter().filter(|file| file.path.starts_with("crates/engine/src/api/")).collect();
+    let is_read = |path: &str| {
+        path.starts_with(links::GUIDE)
+            || path.ends_with("README.md")
+            || path.contains("crates/engine/examples/")
+    };
+    let others = tracked_text_files().into_iter().filter(|(path, _)| is_read(path)).map(|(_, text)| text);
+    report(examples::check(&sources, &others.collect::<String>()).into_iter());
 }
 
 #[test]

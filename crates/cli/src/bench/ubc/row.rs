@@ -300,7 +300,7 @@ impl Ring {
                 let (file, route) = (self.file.clone(), Route::Direct);
                 let transfer = Transfer { direction, file, route, offset_bytes, length_bytes, extents };
                 let completion = self.driver.submit(transfer, Urgency::Demand);
-                under_way.push_back((wanted_bytes, completion.map_err(|rejected| rejected.reason)?));
+                under_way.push_back((wanted_bytes, completion?));
                 offset_bytes += wanted_bytes;
             }
             let Some((wanted_bytes, completion)) = under_way.pop_front() else { return Ok(()) };

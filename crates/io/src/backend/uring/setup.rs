@@ -37,11 +37,9 @@ pub(crate) struct RingUse {
 }
 
 /// Which threads may use a driver.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub enum Sharing {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sharing {
     /// Any thread.
-    #[default]
     AnyThread,
     /// Only the thread that built it (`IORING_SETUP_SINGLE_ISSUER`, `IORING_SETUP_DEFER_TASKRUN`): the kernel does a request's last
     /// step when that thread asks for completions, and does not interrupt it. Requests in flight when the program forbids itself

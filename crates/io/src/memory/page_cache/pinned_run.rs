@@ -8,6 +8,7 @@ use std::fmt;
 use std::mem;
 use std::ops::Range;
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
 
 use headwater_core::units::{FrameId, PAGE_BYTES};
 
@@ -76,6 +77,11 @@ impl PinnedRun {
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         // SAFETY: the pins are this run's.
         unsafe { self.frames.slices(self.keeper.shared()) }
+    }
+
+    /// Counts bytes that were copied because the pages do not lie in one piece of memory.
+    pub fn note_copied(&self, bytes: usize) {
+        self.keeper.shared().copied_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// The file has the bytes of all pages. Those that were written to meanwhile have other frames by now, and stay dirty.
