@@ -23,6 +23,7 @@
 
 extern crate alloc;
 
+mod apart;
 pub mod backing;
 pub mod buddy;
 pub mod cache;

@@ -26,6 +26,7 @@
 
 use alloc::vec::Vec;
 
+use crate::apart::{Apart, apart};
 use crate::frame::FileId;
 use crate::slots::Slots;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -335,7 +336,7 @@ enum Left {
 /// Nodes of one kind.
 #[derive(Debug)]
 struct Pool<const SLOTS: usize> {
-    segments: Slots<[Node<SLOTS>; SEGMENT_NODES]>,
+    segments: Slots<[Apart<Node<SLOTS>>; SEGMENT_NODES]>,
 }
 
 /// The slots of one node; aligned, or a leaf would lie in two cache lines.
@@ -376,7 +377,8 @@ impl<const SLOTS: usize> Pool<SLOTS> {
             assert!(self.segments.get(segment).is_none(), "one at a time makes nodes");
             let mut nodes = Vec::new();
             nodes.try_reserve_exact(SEGMENT_NODES).map_err(|_| NoNode)?;
-            nodes.extend((0..SEGMENT_NODES).map(|_| Node(core::array::from_fn(|_| AtomicU32::new(0)))));
+            let empty = || Node(core::array::from_fn(|_| AtomicU32::new(0)));
+            nodes.extend((0..SEGMENT_NODES).map(|_| apart(empty())));
             let nodes = nodes.into_boxed_slice().try_into().expect("as many as were made");
             self.segments.set(segment, nodes).map_err(|_| NoNode)?;
             let made = free.made;

@@ -9,13 +9,14 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::Frame;
+use crate::apart::{Apart, apart};
 use crate::slots::Slots;
 use crate::units::{FrameId, PAGE_BYTES};
 
 /// The frames of all chunks that memory may grow to; those of a chunk exist once it is there.
 #[derive(Debug)]
 pub struct Frames {
-    chunks: Slots<[Frame; CHUNK_FRAMES]>,
+    chunks: Slots<[Apart<Frame>; CHUNK_FRAMES]>,
 }
 
 /// Frames of one chunk.
@@ -45,8 +46,8 @@ impl Frames {
         }
         let mut frames = Vec::new();
         frames.try_reserve_exact(CHUNK_FRAMES)?;
-        frames.extend((0..CHUNK_FRAMES).map(|_| Frame::new()));
-        let frames: Box<[Frame; CHUNK_FRAMES]> =
+        frames.extend((0..CHUNK_FRAMES).map(|_| apart(Frame::new())));
+        let frames: Box<[Apart<Frame>; CHUNK_FRAMES]> =
             frames.into_boxed_slice().try_into().expect("as many as were made");
         self.chunks.set(chunk as usize, frames)
     }
@@ -63,7 +64,7 @@ impl Frames {
     /// # Panics
     /// If they are of several, or it is not there.
     #[inline]
-    pub(crate) fn run(&self, frames: Range<u32>) -> &[Frame] {
+    pub(crate) fn run(&self, frames: Range<u32>) -> &[Apart<Frame>] {
         let (chunk, place) = (frames.start as usize / CHUNK_FRAMES, frames.start as usize % CHUNK_FRAMES);
         let chunk = self.chunks.get(chunk).expect("the frames' chunk is there");
         &chunk[place..place + frames.len()]
@@ -73,7 +74,9 @@ impl Frames {
     pub fn iter(&self) -> impl Iterator<Item = (FrameId, &Frame)> {
         self.chunks.iter().flat_map(|(chunk, frames)| {
             let numbered = frames.iter().enumerate();
-            numbered.map(move |(place, frame)| (FrameId::new((chunk * CHUNK_FRAMES + place) as u32), frame))
+            numbered.map(move |(place, frame)| -> (FrameId, &Frame) {
+                (FrameId::new((chunk * CHUNK_FRAMES + place) as u32), frame)
+            })
         })
     }
 

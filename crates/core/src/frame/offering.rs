@@ -21,6 +21,7 @@
 //! Locks: [`Frame::offer`] and [`Frame::withdraw`] are called under the cache's control lock; touching needs none.
 
 use super::*;
+use crate::apart::{Apart, apart};
 use crate::sync::AtomicU32;
 
 /// What offering a frame gives.
@@ -117,7 +118,7 @@ pub struct ChunkOffer {
     gate: OfferGate,
     has_lost: AtomicU32,
     uses: AtomicU32,
-    sentinels: [AtomicU64; CHUNK_FRAMES],
+    sentinels: [Apart<AtomicU64>; CHUNK_FRAMES],
 }
 
 impl ChunkOffer {
@@ -126,7 +127,7 @@ impl ChunkOffer {
             gate: OfferGate::new(),
             has_lost: AtomicU32::new(0),
             uses: AtomicU32::new(0),
-            sentinels: core::array::from_fn(|_| AtomicU64::new(0)),
+            sentinels: core::array::from_fn(|_| apart(AtomicU64::new(0))),
         }
     }
 

@@ -531,28 +531,31 @@ pub(crate) mod tests {
         assert_eq!(arena.allocate(CHUNK_BYTES, Urgency::Demand).unwrap().len(), CHUNK_BYTES);
     }
 
+    /// Many fill a chunk.
+    const PIECE_BYTES: usize = if cfg!(miri) { 16 * PAGE_BYTES } else { PAGE_BYTES };
+
     /// Goal: readahead leaves demand its share. Method: exhaust as readahead, then ask as demand.
     #[test]
     fn readahead_leaves_the_reserve_to_demand() {
         let arena = Arena::new(METADATA_BYTES + CHUNK_BYTES).unwrap();
         let mut held = Vec::new();
-        while let Some(extent) = arena.allocate(PAGE_BYTES, Urgency::Readahead) {
+        while let Some(extent) = arena.allocate(PIECE_BYTES, Urgency::Readahead) {
             held.push(extent);
         }
         assert_eq!(CHUNK_BYTES - arena.stats().used_bytes, arena.demand_reserve_bytes());
         assert!(arena.allocate(PAGE_BYTES, Urgency::Demand).is_some());
     }
 
-    /// Goal: a fragmented arena still serves a large run. Method: free every second page, ask for 64 KiB.
+    /// Goal: a fragmented arena still serves a large run. Method: free every second page, ask for 16 of them.
     #[test]
     fn fragmented_memory_serves_a_run_in_pieces() {
         let arena = Arena::new(METADATA_BYTES + CHUNK_BYTES).unwrap();
-        let all: Vec<_> = std::iter::from_fn(|| arena.allocate(PAGE_BYTES, Urgency::Demand)).collect();
+        let all: Vec<_> = std::iter::from_fn(|| arena.allocate(PIECE_BYTES, Urgency::Demand)).collect();
         let kept: Vec<_> = all.into_iter().enumerate().filter(|(i, _)| i % 2 == 0).map(|(_, e)| e).collect();
-        assert!(arena.allocate(2 * PAGE_BYTES, Urgency::Demand).is_none());
-        let run = arena.allocate_run(16 * PAGE_BYTES, Urgency::Demand).unwrap();
+        assert!(arena.allocate(2 * PIECE_BYTES, Urgency::Demand).is_none());
+        let run = arena.allocate_run(16 * PIECE_BYTES, Urgency::Demand).unwrap();
         assert_eq!(run.len(), 16);
-        assert!(arena.allocate_run(32 * PAGE_BYTES, Urgency::Readahead).is_none());
+        assert!(arena.allocate_run(32 * PIECE_BYTES, Urgency::Readahead).is_none());
         drop((kept, run));
         assert_eq!(arena.stats().used_bytes, 0);
     }

@@ -8,11 +8,12 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use headwater_core::frame::{Sentinel, Touch};
+#[cfg(not(miri))]
 use headwater_core::units::PAGE_BYTES;
 
 #[cfg(not(miri))]
-#[cfg(not(miri))]
 use super::pages::SystemPages;
+#[cfg(not(miri))]
 use super::sys::reserve;
 
 /// Maps `bytes` of zeroed memory aligned to `bytes`, in huge pages where the kernel has them, not inherited by
