@@ -7,7 +7,7 @@
 //!
 //! Owns: the options, that all arms read the same bytes, what is promised.
 //! Does not own: rounds and verdicts (contest), which arms a row has (rows), files and their state (fixture), how an arm uses
-//! its library (ours, and a file for each peer).
+//! its library (ours, ring, and a file for each peer).
 
 mod caches;
 mod compio;
@@ -19,6 +19,7 @@ mod monoio;
 #[cfg(feature = "nuclei")]
 mod nuclei;
 mod ours;
+mod ring;
 mod rows;
 mod runtime;
 mod tokio_fs;
@@ -204,6 +205,7 @@ pub(crate) fn run_arm(options: &ArmOptions) -> io::Result<()> {
         Peer::Nuclei => nuclei::run(&job),
         Peer::Foyer | Peer::QuickCache | Peer::Moka => caches::run(&job),
         Peer::Headwater if job.arm == Arm::HeadwaterCores => cores::run(&job),
+        Peer::Headwater if job.arm == Arm::HeadwaterRing => ring::run(&job),
         Peer::Headwater => ours::run(&job),
     }?;
     println!("{}", serde_json::to_string(&sample)?);

@@ -148,6 +148,8 @@ pub(super) enum Arm {
     HeadwaterBuffered16,
     /// Blocking calls on as many threads as reads are to be in flight.
     HeadwaterThreads,
+    /// `headwater::ring` without an engine: `Call::open_at`, `Call::pread` and `Call::close`, 50 files in flight in one thread.
+    HeadwaterRing,
 }
 
 impl Row {
@@ -248,7 +250,8 @@ impl Arm {
 
     /// Whether it is nothing without io_uring.
     pub(super) fn needs_uring(self) -> bool {
-        matches!(self.peer(), Peer::TokioUring | Peer::Compio | Peer::Monoio | Peer::Glommio)
+        self == Arm::HeadwaterRing
+            || matches!(self.peer(), Peer::TokioUring | Peer::Compio | Peer::Monoio | Peer::Glommio)
     }
 
     /// Whether it reads around the kernel's page cache in this row, and fails where that is not possible.
@@ -298,4 +301,5 @@ const FILES: &[Arm] = &[
     Arm::HeadwaterBuffered16,
     Arm::HeadwaterLocal,
     Arm::HeadwaterTokio,
+    Arm::HeadwaterRing,
 ];
