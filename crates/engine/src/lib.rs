@@ -178,8 +178,8 @@ pub mod testing {
     #[cfg(feature = "faults")]
     pub use headwater_io::KernelFaults;
     pub use headwater_io::{
-        DeviceEvent, FaultOn, FaultRange, Headroom, MapAdvice, MappedFile, Pressure, SimControl, SimOptions,
-        children_cpu_time, children_cpu_times, device_polls, resident_pages, uring_refusal,
+        DeviceEvent, EndedChild, FaultOn, FaultRange, Headroom, MapAdvice, MappedFile, Pressure, SimControl,
+        SimOptions, children_cpu_time, device_polls, resident_pages, uring_refusal, wait_for_child,
     };
 
     pub use crate::engine::profiles;

@@ -52,6 +52,13 @@ pub fn peak_rss_kib() -> io::Result<u64> {
     number.ok_or_else(|| io::Error::other("/proc/self/status has no VmHWM"))
 }
 
+/// Has [`peak_rss_kib`] begin anew with what is resident now, where the kernel allows it (`clear_refs` of `proc_pid_clear_refs(5)`). The kernel
+/// counts a parent's peak among that of a child, as long as they share memory.
+pub fn forget_peak_rss() {
+    // In a sandbox without it figures are those that they were.
+    let _ = fs::write("/proc/self/clear_refs", "5");
+}
+
 /// What this process asked of devices (`read_bytes` of `proc_pid_io(5)`); `None` where the kernel does not count.
 pub fn device_read_bytes() -> Option<u64> {
     field(&fs::read_to_string("/proc/self/io").ok()?, "read_bytes:")?.parse().ok()
@@ -84,4 +91,19 @@ pub fn available_memory_bytes() -> Option<u64> {
 
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a peak that was forgotten is not counted any more. Method: 256 MiB are touched, and given back to the kernel.
+    #[test]
+    fn a_peak_is_forgotten() {
+        let held_kib = (256 << 20) / 1024;
+        drop(std::hint::black_box(vec![1_u8; held_kib << 10]));
+        assert!(peak_rss_kib().unwrap() >= held_kib as u64);
+        forget_peak_rss();
+        assert!(peak_rss_kib().unwrap() < held_kib as u64);
+    }
 }

@@ -174,8 +174,40 @@ fn assert_as_of_hyperfine(result: &Value) {
     assert!(close(number("min"), times.iter().copied().fold(f64::INFINITY, f64::min)), "{result}");
     assert!(number("min") <= number("median") && number("median") <= number("max"), "{result}");
     assert!(number("user") >= 0.0 && number("system") >= 0.0, "{result}");
+    assert_eq!(memory_of(result).len(), times.len(), "{result}");
     assert_eq!(result["exit_codes"], serde_json::json!([0, 0, 0, 0, 0]));
     assert!(["warm", "cold"].contains(&result["parameters"]["file"].as_str().unwrap()), "{result}");
+}
+
+/// What each run had resident at most, in bytes.
+fn memory_of(result: &Value) -> Vec<u64> {
+    let memory = result["memory_usage_byte"].as_array().unwrap_or_else(|| panic!("no memory in {result}"));
+    memory.iter().map(|bytes| bytes.as_u64().unwrap()).collect()
+}
+
+/// Goal: what a process had resident is a figure of its run, and of no other. Method: a command that fills 64 MiB between two that need
+/// little; rounds go forwards and backwards, so each of those runs behind it.
+#[test]
+fn memory_of_each_run() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let export = scratch.path().join("times.json");
+    let large = "sh -c 'dd if=/dev/zero of=/dev/null bs=64M count=1 2>/dev/null'";
+    let also = ["--also", "cat", "--also", large, "--also", "cat -"];
+    let of_files = ["--size", "1M", "--warm", "1M", "--dir", utf8(scratch.path()), "--rounds", "2"];
+    let output = run(&[&["bench", "cat", "--export-json", utf8(&export)], &of_files[..], &also].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let times: Value = serde_json::from_slice(&fs::read(&export).unwrap()).unwrap();
+    for (command, is_large) in [("cat", false), (large, true), ("cat -", false)] {
+        for state in ["warm", "cold"] {
+            let name = format!("{command} ({state})");
+            let mut results = times["results"].as_array().unwrap().iter();
+            let result = results.find(|result| result["command"] == *name).unwrap();
+            let memory = memory_of(result);
+            assert_eq!(memory.len(), 2, "{result}");
+            let is_right = |bytes: &u64| (*bytes >= 64 << 20) == is_large && *bytes > 256 << 10;
+            assert!(memory.iter().all(is_right), "{result}");
+        }
+    }
 }
 
 /// Goal: a command that fails, or is not there, ends the measurement with a reason, the latter before a file is made.

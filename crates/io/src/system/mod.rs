@@ -1,6 +1,7 @@
-//! System: raw system calls, memory of chunks, detection of forks, facts that are found out once, processors, threads without signals.
+//! System: raw system calls, memory of chunks, detection of forks, children, facts that are found out once, processors, threads without signals.
 
 pub(crate) mod calls;
+pub(crate) mod children;
 pub(crate) mod chunk_memory;
 pub(crate) mod fork;
 pub(crate) mod known;

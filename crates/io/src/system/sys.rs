@@ -1,15 +1,13 @@
 //! Raw system calls: those that neither `rustix` nor `io-uring` offers, each behind a minimal interface.
 //!
 //! Owns: how memory is mapped, vectored I/O on raw memory, syncs, `cachestat`, `mincore`, copies of bytes that others
-//! change meanwhile, the processor time of children.
+//! change meanwhile.
 //! Does not own: any state.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use headwater_core::units::ByteRange;
 
@@ -156,25 +154,6 @@ pub fn at_exit(call: extern "C" fn()) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::ErrorKind::OutOfMemory.into()),
     }
-}
-
-/// Processor time, the kernel's part included, of all children of this process that have ended and were waited for, and of
-/// theirs.
-pub fn children_cpu_time() -> Duration {
-    let (user, system) = children_cpu_times();
-    user + system
-}
-
-/// The same in two parts: in user mode, and in the kernel.
-pub fn children_cpu_times() -> (Duration, Duration) {
-    let mut usage = MaybeUninit::<libc::rusage>::uninit();
-    // SAFETY: the kernel fills the whole of what it is given a place for.
-    let result = unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()) };
-    assert_eq!(result, 0, "`getrusage` fails only for other arguments");
-    // SAFETY: it was just filled.
-    let usage = unsafe { usage.assume_init() };
-    let time = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
-    (time(usage.ru_utime), time(usage.ru_stime))
 }
 
 /// Interrupted, momentarily short of something, or cancelled, or without memory to copy to (`EFAULT`), because the thread that

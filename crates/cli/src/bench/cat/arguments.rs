@@ -30,7 +30,7 @@ pub(crate) struct CatSuiteArguments {
     /// is standard input too. Quotes work as in a shell, but no shell runs it.
     #[arg(long, value_name = "COMMAND")]
     pub(crate) also: Vec<Also>,
-    /// Write the times to this file in the form of `hyperfine --export-json`.
+    /// Write times and memory of all runs to this file in the form of `hyperfine --export-json`.
     #[arg(long, value_name = "FILE")]
     pub(crate) export_json: Option<PathBuf>,
     #[command(flatten)]
@@ -69,4 +69,7 @@ write to /dev/null, each as a process of its own whose start counts.
 Times are those of hyperfine: mean and standard deviation, user and system time, range, and outliers, which are runs more
 than ten standard deviations from the median (estimated by the median deviation). A command of --also is started without
 a shell, so give `sh -c '...'` for pipelines. One that fails ends the measurement, with its exit code and what it said; one
-that writes other bytes than the file has is measured, and is no rival of the others.";
+that writes other bytes than the file has is measured, and is no rival of the others.
+
+memory_usage_byte of --export-json is the most that one process of each run had resident. The kernel counts what headwater
+bench itself held when it started the process, so no figure is below that, a few MiB.";

@@ -1,6 +1,7 @@
 //! Hyperfine: the results in the form of `hyperfine --export-json`, for the scripts that read that.
 //!
-//! A result for each row and state; `parameters` names the state, as hyperfine names those of `--parameter-list`.
+//! A result for each row and state, with the fields of hyperfine 1.19 and later; `parameters` names the state, as hyperfine names
+//! those of `--parameter-list`.
 
 use headwater_measure::Summary;
 use serde::Serialize;
@@ -23,6 +24,8 @@ struct Result {
     min: f64,
     max: f64,
     times: Vec<f64>,
+    /// The maximum resident set of each run. Hyperfine asks for that of all its children together, and so writes the largest so far.
+    memory_usage_byte: Vec<u64>,
     exit_codes: Vec<i32>,
     parameters: Parameters,
 }
@@ -53,6 +56,11 @@ impl Export {
                 max,
                 exit_codes: vec![0; times.len()],
                 times,
+                memory_usage_byte: outcome
+                    .rounds
+                    .iter()
+                    .map(|measured| measured.peak_resident_bytes)
+                    .collect(),
                 parameters: Parameters { file },
             })
         });

@@ -24,9 +24,9 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use headwater::testing::children_cpu_times;
+use headwater::testing::wait_for_child;
 use headwater_core::units::PAGE_SIZE_BYTES;
-use headwater_measure::process::{available_memory_bytes, page_cache_drops};
+use headwater_measure::process::{available_memory_bytes, forget_peak_rss, page_cache_drops};
 use headwater_measure::{Findings, rounds};
 use indicatif::ProgressBar;
 use os_display::Quotable;
@@ -112,6 +112,7 @@ struct Measured {
     seconds: f64,
     user_seconds: f64,
     system_seconds: f64,
+    peak_resident_bytes: u64,
     /// Of the file, in the page cache before; `None` where the kernel does not tell.
     resident_share: Option<f64>,
     /// Whether the state was as it should be, as far as can be told.
@@ -281,19 +282,20 @@ impl<'a> Contest<'a> {
         };
         let mut ready = way.ready(target).map_err(failed)?;
         ready.command.stdout(Stdio::null());
-        let (started, (user_before, system_before)) = (Instant::now(), children_cpu_times());
-        let status = ready.command.status().map_err(failed)?;
+        forget_peak_rss();
+        let started = Instant::now();
+        let ended = ready.command.spawn().and_then(wait_for_child).map_err(failed)?;
         let seconds = started.elapsed().as_secs_f64();
-        let (user, system) = children_cpu_times();
         let measured = Measured {
             bytes: way.bytes_of(target),
             seconds,
-            user_seconds: (user - user_before).as_secs_f64(),
-            system_seconds: (system - system_before).as_secs_f64(),
+            user_seconds: ended.user_time.as_secs_f64(),
+            system_seconds: ended.system_time.as_secs_f64(),
+            peak_resident_bytes: ended.peak_resident_bytes,
             resident_share,
             was_so,
         };
-        ready.check(status).map_err(failed)?;
+        ready.check(ended.status).map_err(failed)?;
         self.outcomes[index].rounds.push(measured);
         Ok(())
     }

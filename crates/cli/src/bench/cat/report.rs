@@ -211,12 +211,12 @@ fn methods(fio: &str) -> Vec<Method> {
             "All rows",
             "A process for each row and round, the file as standard input, /dev/null as standard output. The clock starts \
              before the process and ends when it was waited for, so that starting it counts in all rows alike; processor \
-             time is that of the process (getrusage). Rows go forwards and backwards in turn. Before the first round every \
+             time is that of the process (wait4). Rows go forwards and backwards in turn. Before the first round every \
              way writes the warm file into a pipe, and the sum of what arrives is compared with the file's.",
         ),
         Method::new(
             "Times",
-            "Mean, standard deviation of a sample, and range of all rounds; user and system time are means (getrusage). An \
+            "Mean, standard deviation of a sample, and range of all rounds; user and system time are means (wait4). An \
              outlier lies more than ten standard deviations from the median, which are estimated by the median absolute \
              deviation.",
         ),
