@@ -256,6 +256,35 @@ proptest! {
     }
 }
 
+/// Goal: what earlier requests of a stride have asked for is not read ahead when the stride turns out to be a run, whose share is bounded (S1).
+/// Method: a share of no page; one of the four readers asks for more, then for less of a run that goes on and on.
+#[test]
+fn what_a_stride_has_asked_for_is_not_ahead() {
+    let page_bytes = PAGE_SIZE_BYTES;
+    let limits = ReadaheadLimits {
+        size_bytes_min: page_bytes,
+        size_bytes_max: page_bytes,
+        distance_bytes_max: page_bytes,
+        share_bytes_max: 0,
+        span_bytes_max: 0,
+    };
+    let mut twins = Twins::new(ReadaheadPolicy::Adaptive, limits);
+    let reader = Place::Reader;
+    for (place, pages, at) in [
+        (reader(0), 1, 0),
+        (reader(1), 1, 0),
+        (reader(2), 762, 0),
+        (reader(2), 1, 0),
+        (Place::Any(4342), 7, 0),
+        (reader(2), 234, 0),
+        (Place::Any(3982), 19, 6_487_613_466_850_136_936),
+        (reader(2), 13, 118_622_788_851_198_105),
+        (reader(2), 1, 0),
+    ] {
+        twins.apply(&Step::Read(place, pages, at, Outcome::Miss));
+    }
+}
+
 /// Goal: what will be needed is planned by every policy: all that the file has of it, ahead, in extents, unmarked, with
 /// numbers of its own that may be completed. Method: ranges around extents and the end of the file, between misses.
 #[test]

@@ -66,6 +66,15 @@ impl Run {
         }
     }
 
+    /// A stream that was a stride: earlier requests may reach beyond the one of its reader.
+    pub(super) fn escaped(origin: u64, request: Span, asked: u64, frontier: u64) -> Self {
+        Self {
+            frontier: frontier.max(request.end),
+            asked: asked.max(request.end),
+            ..Self::new(origin, request)
+        }
+    }
+
     /// Whether the access belongs here.
     pub(super) fn claims(&self, heard: &Heard, distance: u64) -> bool {
         let at = heard.at;

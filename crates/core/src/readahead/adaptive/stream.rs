@@ -76,10 +76,8 @@ impl Stream {
             Pattern::New(_) => {}
             Pattern::Run(run) => run.follow(&heard, &mut reach),
             Pattern::Stride(stride) => {
-                if let Followed::Escaped { origin, frontier } = stride.follow(&heard, &mut reach) {
-                    let mut run = Run::new(origin, heard.request);
-                    run.position = heard.request.start;
-                    run.frontier = frontier.max(heard.request.end);
+                if let Followed::Escaped { origin, asked, frontier } = stride.follow(&heard, &mut reach) {
+                    let mut run = Run::escaped(origin, heard.request, asked, frontier);
                     // It has shown as much as a run of this length.
                     reach.sizing.grow_to(run.frontier - origin);
                     run.refill(heard.request, &mut reach);

@@ -44,9 +44,10 @@ pub(super) struct Stride {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Followed {
     Stride,
-    /// The reader goes on and on; it is a run now, which began at `origin` and is planned up to `frontier`.
+    /// The reader goes on and on; it is a run now, which began at `origin`, was asked for up to `asked` and is planned up to `frontier`.
     Escaped {
         origin: u64,
+        asked: u64,
         frontier: u64,
     },
 }
@@ -139,7 +140,8 @@ impl Stride {
         self.step = self.step.max(heard.request.len());
         let end = self.tail + self.step;
         if end >= self.delta || self.step >= STEP_MAX {
-            return Followed::Escaped { origin: self.base, frontier: self.base + self.tail };
+            let [asked, frontier] = [self.reach, self.tail].map(|place| self.base + place);
+            return Followed::Escaped { origin: self.base, asked, frontier };
         }
         self.step *= 2;
         let span = Span { start: self.base + self.tail, end: self.base + end };
