@@ -118,6 +118,7 @@ impl Completion {
     /// Blocks until the request is done (`None`), or it is a read that a stuck thread may hold back, or there are wakers to run.
     fn wait_or_look(&self, limit: &mut Duration, until: Until) -> Option<Interruption> {
         assert!(!self.queue.is_forked(), "a request of the parent process is waited for there");
+        self.queue.hasten(self.id);
         while !self.queue.wait_for(self.id, *limit, until) {
             if until.is_interrupted() {
                 return Some(Interruption::Wakers);
@@ -208,6 +209,7 @@ impl Completion {
         if let Some(finished) = take_or_wait(self, context) {
             return Poll::Ready(finished);
         }
+        self.queue.hasten(self.id);
         match &self.queue.backend {
             Backend::Uring(uring) => uring.attend_task(),
             Backend::Threads(_) => {}

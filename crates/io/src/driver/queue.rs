@@ -110,6 +110,13 @@ impl Queue {
         }
     }
 
+    /// The owner waits for a request, which may have been advised only, and may wait for a place.
+    pub(crate) fn hasten(&self, id: SlotId) {
+        if self.slots.hasten(id) {
+            self.start(&[id]);
+        }
+    }
+
     /// As [`Queue::start`], but a ring is entered later, by [`Queue::unplug`] or by a thread that waits.
     pub(crate) fn stage(&self, ids: &[SlotId]) {
         match &self.backend {

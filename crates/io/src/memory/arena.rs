@@ -61,7 +61,7 @@ pub enum Urgency {
     /// A caller waits for the bytes: may use all of the budget.
     Demand,
     /// A caller has said that it will ask for the bytes: memory as for readahead; waits for a place in the queue of the device, behind
-    /// demands.
+    /// demands, until a caller does ask.
     Advised,
     /// A guess about the future: leaves [`Arena::demand_reserve_bytes`] untouched and gives up instead of waiting.
     Readahead,

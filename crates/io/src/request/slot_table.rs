@@ -3,7 +3,7 @@
 //! ```text
 //!   begin ─┬─ a place in the queue is free ───────────────► slot in flight, the caller starts it
 //!          ├─ none, and it is demand ─────────────────────► slot queued, first come first served
-//!          ├─ none to spare, and it was advised ──────────► slot queued, behind demands
+//!          ├─ none to spare, and it was advised ──────────► slot queued, behind demands, until its owner waits for it
 //!          └─ none to spare, and it is readahead ─────────► rejected
 //!   release_places ─► a place came back ─┬─ a request is queued ──► launched, the caller starts it
 //!                                        └─ none is ──────────────► free place
@@ -317,6 +317,29 @@ impl<A, W> SlotTable<A, W> {
         state.queued.pop_front()
     }
 
+    /// What was advised and still waits is a demand from now on: its owner waits for it. Returns whether it has got a place, so that the
+    /// caller starts it.
+    pub(crate) fn hasten(&self, id: SlotId) -> bool {
+        let slot = self.slot(id);
+        if !slot.is_queued() {
+            return false;
+        }
+        let mut state = self.state();
+        if !leave(&mut state.advised, id) {
+            return false;
+        }
+        if state.places == 0 {
+            state.queued.push_back(id.index);
+            return false;
+        }
+        state.places -= 1;
+        // SAFETY: just taken from the queue, and the lock is held.
+        unsafe { slot.launch() };
+        drop(state);
+        self.in_flight.fetch_add(1, Ordering::AcqRel);
+        true
+    }
+
     /// Places that are left to demands by what was advised: not all, or it would wait for ever.
     fn advised_reserve(&self) -> u32 {
         self.demand_reserve.min(self.depth - 1)
@@ -411,12 +434,9 @@ impl<A, W> SlotTable<A, W> {
             return None;
         }
         let mut state = self.state();
-        let State { queued, advised, .. } = &mut *state;
-        let leave = |queue: &mut VecDeque<u32>| {
-            let place = queue.iter().position(|&index| index == id.index)?;
-            queue.remove(place)
-        };
-        leave(queued).or_else(|| leave(advised))?;
+        if !leave(&mut state.queued, id) && !leave(&mut state.advised, id) {
+            return None;
+        }
         // SAFETY: the caller is the owner; the slot was in the queue, whose lock is held.
         let withdrawn = unsafe { self.slot(id).withdraw() };
         state.free.push(id.index);
@@ -470,6 +490,12 @@ impl<A, W> SlotTable<A, W> {
         free.sort_unstable();
         assert!(free.into_iter().eq(0..state.slots), "each slot is free once");
     }
+}
+
+/// Takes a request out of a queue. Returns whether it was there.
+fn leave(queue: &mut VecDeque<u32>, id: SlotId) -> bool {
+    let place = queue.iter().position(|&index| index == id.index);
+    place.is_some_and(|place| queue.remove(place).is_some())
 }
 
 /// Results on their way to their owner. The slots go back together.
@@ -655,6 +681,30 @@ mod tests {
         }
     }
 
+    /// Goal: what was advised becomes a demand when its owner waits for it: it is started if there is a place, and else comes before all
+    /// that is only advised.
+    #[test]
+    fn what_was_advised_is_hastened() {
+        let table = TestTable::new(8);
+        let advised = (0..10).map(|n| table.accept(n, Urgency::Advised).unwrap()).collect::<Vec<_>>();
+        let mut flying: VecDeque<SlotId> = advised[..6].iter().map(|begun| begun.id).collect();
+        assert!(!table.hasten(advised[0].id), "it is under way");
+        for late in [9, 8] {
+            assert!(table.hasten(advised[late].id), "two places are left to demands");
+            flying.push_back(advised[late].id);
+        }
+        assert!(!table.hasten(advised[7].id), "there is no place");
+        assert_eq!((table.queued(), table.in_flight()), (2, 8));
+        let mut order = Vec::new();
+        while let Some(id) = flying.pop_front() {
+            flying.extend(complete_one(&table, id));
+            // SAFETY: the test is the only owner.
+            order.push(unsafe { table.take(id, |body| body.assume_init_read()) }.unwrap());
+        }
+        assert_eq!(order, [0, 1, 2, 3, 4, 5, 9, 8, 7, 6]);
+        assert!(!table.hasten(table.accept(0, Urgency::Demand).map(|begun| begun.id).unwrap()));
+    }
+
     /// Goal: results that are taken together come in order, once each, and none is lost when their receiver panics.
     #[test]
     fn a_receiver_that_panics_loses_nothing() {
@@ -727,6 +777,29 @@ mod loom_tests {
             todo.extend(table.release_places(&mut completed));
             table.drop_orphans(&mut completed);
         }
+    }
+
+    /// Goal: a request that was advised is started once, whether its owner hastens it or a place comes back.
+    #[test]
+    fn loom_hasten_against_a_place_that_comes_back() {
+        loom::model(|| {
+            let table = Arc::new(TestTable::new(2));
+            let other = table.clone();
+            let first = table.accept(1, Urgency::Advised).unwrap();
+            let second = table.accept(2, Urgency::Advised).unwrap();
+            assert!(first.has_place && !second.has_place);
+            let thread = thread::spawn(move || drive(&other, first));
+            if table.hasten(second.id) {
+                drive(&table, Begun { has_place: true, ..second });
+            }
+            thread.join().unwrap();
+            // SAFETY: each request is this thread's.
+            unsafe {
+                assert_eq!(table.take(first.id, |body| body.assume_init_read()), Some(1));
+                assert_eq!(table.take(second.id, |body| body.assume_init_read()), Some(2));
+            }
+            table.check_idle();
+        });
     }
 
     /// Goal: two threads that compete for one place: both requests are carried out once, by the thread that had the place, and

@@ -67,6 +67,11 @@ impl Slots {
         self.table.queued()
     }
 
+    /// See [`SlotTable::hasten`].
+    pub(crate) fn hasten(&self, id: SlotId) -> bool {
+        self.table.hasten(id)
+    }
+
     /// Slots in use, for gauges.
     pub(crate) fn used(&self) -> usize {
         self.table.used()
