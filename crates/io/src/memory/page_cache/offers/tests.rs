@@ -60,16 +60,10 @@ fn check(cache: &PageCache) {
     }
 }
 
-/// Which frame a page is in.
-fn frame_of(file: &FilePages, page: u64) -> FrameId {
-    file.file.shared.cache.find(&file.file.table, PageIndex::new(page)).unwrap()
-}
-
 /// As the kernel does: each of these pages is zeros, unless it was touched since it was offered.
 fn take(file: &FilePages, pages: impl Iterator<Item = u64>) {
     let shared = &file.file.shared;
-    for page in pages {
-        let id = frame_of(file, page);
+    for id in pages.filter_map(|page| shared.cache.find(&file.file.table, PageIndex::new(page))) {
         if shared.cache.frame(id).unwrap().state() == FrameState::Offered {
             let base = shared.arena.frame(id).unwrap();
             // Words as wide as a sentinel: miri does not know atomic accesses of two widths to one place; and it is slow, so that there only
