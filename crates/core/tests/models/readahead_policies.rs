@@ -256,8 +256,8 @@ proptest! {
     }
 }
 
-/// Goal: what earlier requests of a stride have asked for is not read ahead when the stride turns out to be a run, whose share is bounded (S1).
-/// Method: a share of no page; one of the four readers asks for more, then for less of a run that goes on and on.
+/// Goal: when a stride turns out to be a run, pages that its earlier requests have asked for do not count as read ahead: the share bounds
+/// those (S1). Method: a share of no page; one of the four readers asks for more, then for less of a run that goes on and on.
 #[test]
 fn what_a_stride_has_asked_for_is_not_ahead() {
     let page_bytes = PAGE_SIZE_BYTES;

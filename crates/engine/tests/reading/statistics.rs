@@ -96,7 +96,7 @@ fn replacement_can_be_chosen() {
     assert!(builder(ReplacementPolicy::Lru).local().is_err());
 }
 
-/// Goal: what views copy to be in one piece is counted, and nothing else is. Method: views whose pages lie in one piece of memory, and one of
+/// Goal: the bytes that views copy, to be in one piece, are counted, and no others. Method: views whose pages lie in one piece of memory, and one of
 /// more than such a piece ever has, each as `is_copied` says.
 #[test]
 fn copies_of_views_are_counted() {
