@@ -238,7 +238,7 @@ impl Arena {
     }
 
     /// Extents of together at least `bytes`: one if memory is unfragmented, up to 2 MiB, else several in halves. `None` when the
-    /// memory is not there, or unless it is for a demand also when it is in more than 16 pieces.
+    /// memory is not there; unless it is for a demand, also when it is in more than 16 pieces.
     pub fn allocate_run(&self, bytes: usize, urgency: Urgency) -> Option<Extents> {
         let piece_for = |bytes: usize| bytes.min(CHUNK_BYTES).next_power_of_two().max(PAGE_BYTES);
         let mut extents = Extents::new();
