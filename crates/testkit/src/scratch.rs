@@ -37,6 +37,27 @@ impl ScratchDir {
         ScratchDir::inside(&target_tmp())
     }
 
+    /// The same for a test that fills a part of the disk.
+    ///
+    /// # Errors
+    /// [`Skip`] when fewer than `needed_bytes` are free there, or little more.
+    pub fn with_room(needed_bytes: u64) -> Result<ScratchDir, Skip> {
+        let directory = ScratchDir::on_target()?;
+        let status = rustix::fs::statvfs(directory.path()).map_err(|error| Skip(error.to_string()))?;
+        let free_bytes = status.f_bavail.saturating_mul(status.f_frsize);
+        if free_bytes < needed_bytes.saturating_add(ROOM_BYTES) {
+            let place = target_tmp();
+            return Err(Skip(format!(
+                "{}: {} MiB are free, and the test needs {}, with {} MiB to spare",
+                place.display(),
+                free_bytes >> 20,
+                needed_bytes >> 20,
+                ROOM_BYTES >> 20
+            )));
+        }
+        Ok(directory)
+    }
+
     /// Where the directory is.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -146,6 +167,9 @@ const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 /// The size of the sparse images: above the minimum of all kinds, and room for a few test files.
 const LOOP_BYTES: u64 = 512 << 20;
 
+/// What a test leaves free: for tests at its side, and for what a linker writes.
+const ROOM_BYTES: u64 = 512 << 20;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,6 +187,14 @@ mod tests {
         }
         drop(directories);
         assert!(paths.iter().all(|path| !path.exists()));
+    }
+
+    /// Goal: a test that needs more of the disk than is free is skipped before it writes, with both figures in the reason.
+    #[test]
+    #[cfg_attr(miri, ignore)]
+    fn room_is_asked_for_first() {
+        let Skip(reason) = ScratchDir::with_room(1 << 60).unwrap_err();
+        assert!(reason.contains("MiB are free") && reason.contains(&(1_u64 << 40).to_string()), "{reason}");
     }
 
     /// Goal: mounts of one process do not meet. Method: four threads mount at once.

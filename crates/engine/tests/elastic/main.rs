@@ -176,7 +176,10 @@ fn run_limited(test_name: &str, work: impl FnOnce(&World)) {
         Ok(cgroup) => cgroup,
         Err(reason) => return skip(reason),
     };
-    let scratch = ScratchDir::on_target().unwrap();
+    let scratch = match ScratchDir::with_room(FILE_BYTES) {
+        Ok(scratch) => scratch,
+        Err(reason) => return skip(reason),
+    };
     let file = scratch.path().join("file");
     PATTERN.write_file(&file, FILE_BYTES).unwrap();
     make_cold(&std::fs::File::open(&file).unwrap()).unwrap();

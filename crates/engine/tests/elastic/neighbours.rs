@@ -36,7 +36,10 @@ fn neighbours_share_a_small_machine() {
         Ok(cgroup) => cgroup,
         Err(reason) => return skip(reason),
     };
-    let scratch = ScratchDir::on_target().unwrap();
+    let scratch = match ScratchDir::with_room((ENGINES + STD_READERS) as u64 * FILE_BYTES) {
+        Ok(scratch) => scratch,
+        Err(reason) => return skip(reason),
+    };
     let seconds = soak_seconds().unwrap_or(SECONDS);
     let part = |number| Part {
         number,
