@@ -22,8 +22,11 @@ use headwater_testkit::{FileSystem, LoggedMount, Rng, lack, with_seed};
 #[test]
 fn what_was_synced_survives() {
     with_seed("what_was_synced_survives", |seed| {
-        for (kind, driver) in [(FileSystem::Ext4, DriverKind::Uring), (FileSystem::Xfs, DriverKind::Threads)]
-        {
+        for (kind, driver) in [
+            (FileSystem::Ext4, DriverKind::Uring),
+            (FileSystem::Xfs, DriverKind::Threads),
+            (FileSystem::Btrfs, DriverKind::Uring),
+        ] {
             if let Err(reason) = fail_power(kind, driver, seed) {
                 return lack(format!("power failures: {reason}"));
             }

@@ -17,8 +17,13 @@ pub(crate) enum Reached {
     ReadFailed,
     /// Several places by one call.
     ManyRead,
+    /// Of a file without an open handle.
+    WholeReadWhileClosed,
+    WholeReadBesideMutation,
     HolePunched,
     CopiedWithin,
+    /// By a handle that cannot read.
+    WrittenAlone,
     AppendedShared,
     /// By a writer that blocks.
     WrittenInOrderNow,
@@ -29,6 +34,12 @@ pub(crate) enum Reached {
     DroppedUndone,
     SyncFailed,
     SyncSawDisk,
+    /// A clean file that others read.
+    CleanSawDisk,
+    CleanAfterSync,
+    /// A list of ranges that is longer than the queue.
+    AdviceWaited,
+    WaitingAdviceUsed,
     ViewHeldOverWrite,
     ViewRefused,
     Evicted,
@@ -68,7 +79,7 @@ pub(crate) enum Reached {
 }
 
 impl Reached {
-    const ALL: [Reached; 52] = [
+    const ALL: [Reached; 59] = [
         Reached::ReadWaited,
         Reached::MutationWaited,
         Reached::SyncWaited,
@@ -76,8 +87,11 @@ impl Reached {
         Reached::ReadSawTwoVersions,
         Reached::ReadFailed,
         Reached::ManyRead,
+        Reached::WholeReadWhileClosed,
+        Reached::WholeReadBesideMutation,
         Reached::HolePunched,
         Reached::CopiedWithin,
+        Reached::WrittenAlone,
         Reached::AppendedShared,
         Reached::WrittenInOrderNow,
         Reached::MutationFailed,
@@ -87,6 +101,10 @@ impl Reached {
         Reached::DroppedUndone,
         Reached::SyncFailed,
         Reached::SyncSawDisk,
+        Reached::CleanSawDisk,
+        Reached::CleanAfterSync,
+        Reached::AdviceWaited,
+        Reached::WaitingAdviceUsed,
         Reached::ViewHeldOverWrite,
         Reached::ViewRefused,
         Reached::Evicted,

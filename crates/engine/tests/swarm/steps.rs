@@ -49,6 +49,8 @@ pub(crate) enum Work {
     Write(Span, u64),
     /// By a writer, in three pieces.
     WriteInOrder(Span, u64),
+    /// By a handle that cannot read.
+    WriteAlone(Span, u64),
     Append(usize, u64),
     /// Appends, and syncs.
     AppendDurable(usize, u64),
@@ -82,6 +84,24 @@ pub(crate) enum Way {
     Killed,
 }
 
+/// What becomes of a file's handles before it is read by its path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Handles {
+    Kept,
+    Closed,
+}
+
+/// What is done with a range that was advised, and waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Then {
+    Nothing,
+    /// By a read that blocks.
+    ReadNow,
+    /// By a task.
+    Read(Mood),
+    DontNeed,
+}
+
 /// Where a window has its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shape {
@@ -110,6 +130,10 @@ pub(crate) enum Step {
     /// By a reader and a writer that block.
     ReadInOrderNow(Place, Span),
     WriteInOrderNow(Place, Span, u64),
+    /// By its path.
+    ReadWholeNow(usize, Handles),
+    /// If it calls itself clean.
+    CheckClean(usize),
     CheckKept,
     DropKept,
     ForgetKept,
@@ -132,6 +156,8 @@ pub(crate) enum Step {
     Unlisten,
     WillNeed(Place, Span),
     DontNeed(Place, Span),
+    /// So many pages of a file that is cold, from where the span begins.
+    WillNeedMany(Place, Span, u64, Then),
     Fault(FaultOn, Span, i32),
     FailSync,
     /// The device has room for so many bytes.
@@ -212,16 +238,18 @@ impl Draw {
             53..=54 => Step::Cool(place.file),
             55..=61 => Step::Finish(task),
             62..=67 => Step::Drop(task),
-            68..=71 => Step::ReadNow(place, span),
+            68..=70 => Step::ReadNow(place, span),
+            71 => self.read_whole(place.file),
             72 => self.in_order_now(place, span),
             73 => Step::ReadManyNow(place, span),
-            74..=75 => Step::CheckKept,
+            74 => Step::CheckKept,
+            75 => Step::CheckClean(place.file),
             76..=77 => Step::DropKept,
             78..=80 => Step::Open(place, self.caching(), self.mode()),
             81 => Step::Close(place),
             82..=83 => Step::Listen(place, self.mood()),
             84 => Step::Unlisten,
-            85 => Step::WillNeed(place, span),
+            85 => self.will_need(place, span),
             86..=87 => Step::DontNeed(place, span),
             88 => Step::Press,
             89..=90 => Step::Cool(place.file),
@@ -256,6 +284,21 @@ impl Draw {
         }
     }
 
+    fn will_need(&mut self, place: Place, span: Span) -> Step {
+        let then = match self.rng.below(5) {
+            0 => return Step::WillNeed(place, span),
+            1 => Then::Nothing,
+            2 => Then::ReadNow,
+            3 => Then::Read(self.mood()),
+            _ => Then::DontNeed,
+        };
+        Step::WillNeedMany(place, span, 2 + self.rng.below(38), then)
+    }
+
+    fn read_whole(&mut self, file: usize) -> Step {
+        Step::ReadWholeNow(file, [Handles::Kept, Handles::Closed][self.rng.below(2) as usize])
+    }
+
     fn exit(&mut self) -> Exit {
         let way = [Way::Global, Way::Global, Way::Own, Way::Ending, Way::Killed][self.rng.below(5) as usize];
         Exit { way, threads: self.rng.below(4) as usize }
@@ -286,7 +329,8 @@ impl Draw {
 
     fn work(&mut self) -> Work {
         let span = self.span();
-        match self.rng.below(31) {
+        match self.rng.below(32) {
+            31 => Work::WriteAlone(span, self.rng.next_u64()),
             27 => Work::AppendShared(span.length.max(1), self.rng.next_u64()),
             28..=29 => Work::PunchHole(span),
             30 => Work::CopyWithin(span, self.new_length()),

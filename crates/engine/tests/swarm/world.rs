@@ -3,8 +3,10 @@
 //! Owns: what is under way and kept; whether an error is forgiven.
 //! Does not own: what bytes are possible (versions).
 
+mod advice;
 mod leaving;
 mod tasks;
+mod whole;
 mod windows;
 
 use std::fs;
@@ -22,7 +24,7 @@ use headwater::{
     Advice, ByteRange, Caching, DriverKind, Engine, Error, EvictionListener, File, IoMode, ManyRead,
     OpenOptions, View,
 };
-use headwater_testkit::{Pattern, make_cold, run_forked};
+use headwater_testkit::{Pattern, run_forked};
 
 use crate::coverage::{Coverage, Reached};
 use crate::moods::{Alarm, Mood, Outbreaks, listen};
@@ -126,6 +128,8 @@ impl World {
             Step::ReadManyNow(place, span) => self.read_many_now(place, span)?,
             Step::ReadInOrderNow(place, span) => self.read_in_order_now(place, span)?,
             Step::WriteInOrderNow(place, span, fill) => self.write_in_order_now(place, span, fill)?,
+            Step::ReadWholeNow(file, handles) => self.read_whole_now(file, handles)?,
+            Step::CheckClean(file) => self.check_clean(file)?,
             Step::CheckKept => self.check_kept()?,
             Step::DropKept => drop(self.kept.drain(..self.kept.len().div_ceil(2))),
             Step::ForgetKept => self.forget_kept(),
@@ -144,6 +148,7 @@ impl World {
             Step::Unlisten => drop(self.listeners.pop()),
             Step::WillNeed(place, span) => self.advise(place, Advice::WillNeed, span)?,
             Step::DontNeed(place, span) => self.advise(place, Advice::DontNeed, span)?,
+            Step::WillNeedMany(place, span, count, then) => self.will_need_many(place, span, count, then)?,
             Step::Fault(operation, span, errno) => {
                 let range = ByteRange::at(span.offset_bytes / 4096 * 4096, span.length as u64 + 4096);
                 self.control.add_fault(FaultRange { operation, ..FaultRange::new(range, errno) });
@@ -405,21 +410,6 @@ impl World {
         Ok(())
     }
 
-    fn advise(&mut self, place: Place, advice: Advice, span: Span) -> Outcome {
-        let (file, end_bytes) = (self.handle(place)?, span.offset_bytes + span.length as u64);
-        match file.advise(advice, ByteRange::new(span.offset_bytes, end_bytes)) {
-            // Beyond the end, or without a cache.
-            Err(error) if ![ErrorKind::InvalidInput, ErrorKind::Unsupported].contains(&error.kind()) => {
-                if self.is_faulty {
-                    Ok(())
-                } else {
-                    Err(error.to_string())
-                }
-            }
-            _ => Ok(()),
-        }
-    }
-
     fn begin_faults(&mut self) {
         self.is_faulty = true;
         self.faults += 1;
@@ -500,12 +490,6 @@ impl World {
         });
         self.coverage.note(Reached::Forked);
         Ok(())
-    }
-
-    fn cool(&mut self, file: usize) -> Outcome {
-        let place = Place { file, handle: 0 };
-        self.advise(place, Advice::DontNeed, Span { offset_bytes: 0, length: 1 << 30 })?;
-        make_cold(&fs::File::open(&self.targets[file].path).map_err(text)?).map_err(text)
     }
 
     fn touch(&mut self, file: usize) -> Outcome {

@@ -243,6 +243,7 @@ impl World {
                 self.note_change(task.file);
                 self.coverage.note_if(matches!(task.work, Work::PunchHole(_)), Reached::HolePunched);
                 self.coverage.note_if(matches!(task.work, Work::CopyWithin(..)), Reached::CopiedWithin);
+                self.coverage.note_if(matches!(task.work, Work::WriteAlone(..)), Reached::WrittenAlone);
                 Ok(())
             }
             Done::Nothing(Ok(())) => self.check_synced(task.file, task.since),
@@ -277,7 +278,8 @@ impl World {
         }
         self.coverage.note(Reached::SyncSawDisk);
         let disk = fs::read(&target.path).map_err(text)?;
-        target.versions.check(since, 0, usize::MAX, &disk).map(drop)
+        target.versions.check(since, 0, usize::MAX, &disk)?;
+        self.check_is_clean(file)
     }
 
     pub(super) fn forgive(
@@ -395,6 +397,15 @@ impl Target {
                     Done::Nothing(writer.into_inner().await.map(drop).map_err(text))
                 })
             }
+            Work::WriteAlone(Span { offset_bytes, length }, fill) => {
+                let bytes = contents(length, fill);
+                self.versions.begin(|file| overwrite(file, offset_bytes as usize, &bytes));
+                let opened = OpenOptions::new().engine(engine).read(false).write(true).open(&self.path);
+                Box::pin(async move {
+                    let Ok(file) = opened else { return Done::Nothing(opened.map(drop).map_err(text)) };
+                    Done::Nothing(file.write_all_at_async(bytes, offset_bytes).await.map_err(text))
+                })
+            }
             Work::Append(length, fill) => {
                 let bytes = contents(length, fill);
                 self.versions.begin(|file| file.extend_from_slice(&bytes));
@@ -471,6 +482,7 @@ impl Work {
             self,
             Work::Write(..)
                 | Work::WriteInOrder(..)
+                | Work::WriteAlone(..)
                 | Work::Append(..)
                 | Work::AppendDurable(..)
                 | Work::AppendShared(..)
