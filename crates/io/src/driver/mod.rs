@@ -504,7 +504,8 @@ thread_local! {
 
 static NEXT_HOME: AtomicUsize = AtomicUsize::new(0);
 
-// What panics of wakers could interrupt is contained, and no other code of the program runs within.
+// Panics of wakers are contained, and so are those of the drop of what an abandoned call was given. A receiver, an iterator of calls and
+// memory that panic interrupt the call that they were passed to; what it had begun is completed or dropped.
 impl UnwindSafe for Driver {}
 
 impl RefUnwindSafe for Driver {}

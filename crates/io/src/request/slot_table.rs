@@ -30,6 +30,7 @@ use smallvec::SmallVec;
 
 use crate::memory::arena::Urgency;
 use crate::request::slot::{Abandoned, Slot, Taken};
+use crate::sync::event::contain;
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, unpoisoned};
 
 /// Names a request for as long as it is known: a slot, and how often that slot was used before.
@@ -342,7 +343,8 @@ impl<A, W> SlotTable<A, W> {
             return;
         }
         let drop_one = |(orphan, index)| {
-            drop(orphan);
+            // What a call was given is its user's, and may panic; this thread works for others.
+            contain(|| drop(orphan));
             index
         };
         let freed: SmallVec<[u32; TOGETHER]> = completed.orphans.drain(..).map(drop_one).collect();
@@ -411,10 +413,9 @@ impl<A, W> SlotTable<A, W> {
                 true
             }
             Abandoned::Done { done, vacated } => {
+                // Free afterwards, also if dropping what a call was given panics.
+                let _vacated = vacated.then(|| Vacated { table: self, index: id.index });
                 drop(done);
-                if vacated {
-                    self.state().free.push(id.index);
-                }
                 false
             }
         }
@@ -487,6 +488,18 @@ impl<A, W> SlotTable<A, W> {
 fn leave(queue: &mut VecDeque<u32>, id: SlotId) -> bool {
     let place = queue.iter().position(|&index| index == id.index);
     place.is_some_and(|place| queue.remove(place).is_some())
+}
+
+/// A slot that is free once this is dropped.
+struct Vacated<'a, A, W> {
+    table: &'a SlotTable<A, W>,
+    index: u32,
+}
+
+impl<A, W> Drop for Vacated<'_, A, W> {
+    fn drop(&mut self) {
+        self.table.state().free.push(self.index);
+    }
 }
 
 /// Results on their way to their owner. The slots go back together.

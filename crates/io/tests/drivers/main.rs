@@ -15,6 +15,7 @@ mod faults;
 mod forks;
 mod operations;
 mod page_cache;
+mod panics;
 mod releasing;
 mod sandboxes;
 mod transfers;
