@@ -47,11 +47,6 @@ pub(super) fn report<const FACTS: usize>(
     Report { head: vec![host.line(), head], fields, section, ..Report::default() }
 }
 
-/// For the report page: a directory or a file by a name that says something elsewhere.
-pub(super) fn place_words(path: &str) -> &str {
-    if path == "." { "the current directory" } else { path }
-}
-
 /// What a child is to measure.
 pub(super) struct Task<'a> {
     pub(super) suite: RowSuite,

@@ -49,7 +49,8 @@ pub(crate) struct CopyArguments {
     #[arg(short = 'p')]
     pub(crate) preserve_most: bool,
     /// What the copy keeps of the source. Without a list: mode,ownership,timestamps,xattr, as far as this user may set them. Without
-    /// this option the copy gets the source's permissions less the umask.
+    /// this option the copy gets the source's permissions less the umask. A program that runs with the rights of its owner or group
+    /// (setuid, setgid) does so as a copy only if the copy has the same owner and group.
     #[arg(
         long,
         value_name = "LIST",
@@ -174,6 +175,10 @@ user's, or DEST is a mount point), a DEST that may be read and written is overwr
 unless it has several hard links. It then stays the same file, with its owner and permissions, but
 readers see it change, and a copy that fails or is interrupted leaves it incomplete. If there is
 clearly too little space, nothing is overwritten.
+
+Where --preserve=mode alone gives the copy of a setuid program another owner, GNU cp keeps the bit: a
+copy that root makes would run whatever a user has put there with root's rights. Here it goes, as it
+goes for both with -p when the owner cannot be kept.
 
 A directory is not copied into itself: nothing of it is, where GNU cp copies a part of it and fails.
 Of a directory that cannot be read no empty copy is made.

@@ -54,6 +54,11 @@ pub(crate) struct Target {
 /// Takes the number of bytes that are written.
 type OnWritten<'a> = &'a mut dyn FnMut(u64);
 
+/// For the report page: a directory or a file by a name that says something elsewhere.
+pub(crate) fn place_words(path: &str) -> &str {
+    if path == "." { "the current directory" } else { path }
+}
+
 impl Target {
     /// Opens or makes the file, with a bar on standard error while it is written.
     ///

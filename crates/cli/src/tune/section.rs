@@ -4,6 +4,8 @@
 //! Does not own: the figures (`report`), the page.
 
 use super::report::{Grid, Report};
+use super::words::what_was_read;
+use crate::shared::target::place_words;
 use crate::shared::units::readable;
 use headwater_measure::{Bar, Bars, Better, Figure, HeatMap, Media, Method, Section, Table, Whose};
 
@@ -23,7 +25,7 @@ pub(crate) fn section(report: &Report) -> Section {
         methods: report.grids().map(method).chain([memory_method(report)]).collect(),
         facts: vec![
             ("device".to_owned(), report.device.words()),
-            ("file".to_owned(), format!("{} of {}", readable(report.bytes), report.path.display())),
+            ("file".to_owned(), what_was_read(report, place_words(&report.path.display().to_string()))),
             ("block size".to_owned(), report.block_size.words()),
         ],
         notes: report.notes.clone(),

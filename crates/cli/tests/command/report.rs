@@ -126,7 +126,9 @@ fn fits_every_screen_in_light_and_dark() {
     let in_place = ["--size", "2M", "--rounds", "1", "--dir", utf8(scratch.path())];
     let (readahead, _) = report(&[&["readahead"], &in_place[..]].concat(), scratch.path());
     let (alignment, _) = report(&[&["alignment", "--ops", "2"], &in_place[..]].concat(), scratch.path());
-    for page in [scan, readahead, alignment] {
+    // Of a whole run on a disk: the longest figures there are.
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/report-example/report.html");
+    for page in [scan, readahead, alignment, fs::read_to_string(example).unwrap()] {
         for width in [360, 768, 1280] {
             assert_fits(&page, width, browser, scratch.path());
         }
@@ -143,7 +145,9 @@ fn assert_fits(page: &str, width: u64, browser: &str, place: &Path) {
         let measured: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
         assert!(measured["width"].as_u64().unwrap() <= width, "{name}: {measured}");
         assert_eq!(measured["beyond"], serde_json::json!([]), "{name}");
-        assert_eq!(measured["cut"], serde_json::json!([]), "{name} {width}");
+        for fault in ["cut", "tight", "uneven"] {
+            assert_eq!(measured[fault], serde_json::json!([]), "{fault} {name} {width}");
+        }
         Some(measured["ground"].as_str().unwrap().to_owned())
     });
     match grounds {
@@ -173,7 +177,7 @@ fn dom_of(browser: &str, page: &Path, place: &Path, scheme: &str) -> Option<Stri
 }
 
 /// A page that shows another one as a screen of this width does, and measures it: how wide it is, what sticks out that does not scroll
-/// within itself, and its background.
+/// within itself, figures that are wider than their column, tables whose names do not begin below each other, and its background.
 fn frame(page: &str, width: u64) -> String {
     let escaped = page.replace('&', "&amp;").replace('<', "&lt;");
     let script = "const frame = document.querySelector('iframe');\
@@ -185,8 +189,14 @@ fn frame(page: &str, width: u64) -> String {
             const cut = [...inner.querySelectorAll('.scroll')].filter((one) => one.scrollWidth > one.clientWidth + 1)\
                 .filter((one) => Number(frame.width) > 400 || !one.querySelector('.heat'))\
                 .map((one) => one.id);\
+            const tight = [...inner.querySelectorAll('.value, .spread')].filter((one) => one.scrollWidth > one.clientWidth + 1)\
+                .map((one) => one.textContent);\
+            const begins = (one) => Math.round(one.getBoundingClientRect().left + parseFloat(style(one).paddingLeft));\
+            const uneven = [...inner.querySelectorAll('table')]\
+                .filter((one) => new Set([...one.querySelectorAll('tbody th')].map(begins)).size > 1)\
+                .map((one) => one.outerHTML.slice(0, 99));\
             document.querySelector('output').textContent = JSON.stringify({\
-                width: inner.documentElement.scrollWidth, beyond, cut, ground: style(inner.body).backgroundColor });\
+                width: inner.documentElement.scrollWidth, beyond, cut, tight, uneven, ground: style(inner.body).backgroundColor });\
         });";
     format!(
         "<!DOCTYPE html><body><output></output><iframe width=\"{width}\" height=\"2000\" style=\"border:0\"></iframe>\

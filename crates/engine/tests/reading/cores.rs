@@ -4,7 +4,7 @@
 //! Does not own: futures within one engine (spawned).
 
 use std::future::pending;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
@@ -93,6 +93,68 @@ fn panics_come_out_at_the_waiter() {
     assert!(all.contains("the first core"), "{all}");
     assert_eq!(done.load(Ordering::SeqCst), last);
     assert_eq!(engines.run(|_, core| async move { core }), (0..=last).collect::<Vec<_>>());
+}
+
+/// Goal: engines that are shared may be caught in a closure, as their `UnwindSafe` says. What panics in a core's thread besides, because it
+/// is dropped there, ends no thread and no task but its own: a future that is cancelled, work that has not begun, an output that no task
+/// takes. Method: `catch_unwind` without `AssertUnwindSafe`; each several times, on every core.
+#[test]
+fn engines_outlive_panics() {
+    let engines = engines(DriverKind::Auto);
+    let caught = catch_unwind(|| {
+        engines.run(|_, core| async move { assert_ne!(core, 0, "on purpose") });
+    });
+    assert!(caught.is_err());
+    let ended = Arc::new(AtomicUsize::new(0));
+    let mut expected = 0;
+    watched("panics", || {
+        for core in (0..engines.count()).cycle().take(4 * engines.count()) {
+            // A task that begins, and is cancelled.
+            let (begun, begins) = channel();
+            let inside = PanicsInTheEnd(ended.clone());
+            let cancelled = engines.spawn(core, move |_| async move {
+                let _inside = inside;
+                begun.send(()).unwrap();
+                pending::<()>().await;
+            });
+            begins.recv().unwrap();
+            drop(cancelled);
+            // One that never does, since the thread is held until it is cancelled.
+            let (held, hold) = channel::<()>();
+            let holding = engines.spawn(core, move |_| async move { hold.recv().unwrap() });
+            let inside = PanicsInTheEnd(ended.clone());
+            let never = engines.spawn(core, move |_| async move { drop(inside) });
+            drop(never);
+            held.send(()).unwrap();
+            holding.wait();
+            // One whose output is of no interest.
+            let output = PanicsInTheEnd(ended.clone());
+            let (held, hold) = channel::<()>();
+            let detached = engines.spawn(core, move |_| async move {
+                hold.recv().unwrap();
+                output
+            });
+            detached.detach();
+            held.send(()).unwrap();
+            expected += 3;
+            // In order, so that what was dropped is dropped by now.
+            engines.spawn(core, |engine| async move { engine.spawn(async {}).await }).wait();
+            assert_eq!(ended.load(Ordering::SeqCst), expected, "each is dropped once");
+        }
+        let path = "/proc/version";
+        let read = engines.run(move |engine, _| async move { engine.open(path)?.read_at_async(0, 5).await });
+        assert!(read.into_iter().all(|bytes| bytes.unwrap() == b"Linux"[..]));
+    });
+}
+
+struct PanicsInTheEnd(Arc<AtomicUsize>);
+
+impl Drop for PanicsInTheEnd {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        // Without the message of a panic.
+        resume_unwind(Box::new("on purpose"));
+    }
 }
 
 fn text_of<T>(work: impl FnOnce() -> T) -> String {

@@ -10,8 +10,9 @@ use serde_json::json;
 
 use super::row::Measured;
 use super::{Contest, Outcome, Shape, Way, Work};
-use crate::bench::suite::{self, place_words};
+use crate::bench::suite;
 use crate::shared::host::Host;
+use crate::shared::target::place_words;
 use crate::shared::units::readable;
 
 pub(super) fn report(contest: &Contest<'_>, outcomes: &[Outcome]) -> Report {

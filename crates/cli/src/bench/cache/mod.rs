@@ -24,12 +24,12 @@ use serde_json::json;
 
 pub(super) use row::measure as measure_row;
 
-use super::suite::{self, Task, place_words};
+use super::suite::{self, Task};
 use crate::bench::arguments::RowSuite;
 use crate::shared::arguments::{EngineArguments, QueueArguments};
 use crate::shared::fio::FioFile;
 use crate::shared::host::Host;
-use crate::shared::target::Target;
+use crate::shared::target::{Target, place_words};
 use crate::shared::units::{ByteSize, readable};
 use row::{Cell, Measured};
 

@@ -15,7 +15,7 @@ use super::{Contest, Counts, Measured, Outcome, State, Sweep};
 use crate::bench::suite;
 use crate::shared::fio::FioFile;
 use crate::shared::host::Host;
-use crate::shared::target::Target;
+use crate::shared::target::{Target, place_words};
 use crate::shared::units::readable;
 use crate::shared::units::{GIB, MIB};
 
@@ -33,8 +33,8 @@ pub(super) fn report(contest: &Contest<'_>, target: &Target, counts: Counts) -> 
         if warmup > 0 { format!(" after {warmup} to warm up") } else { String::new() }
     );
     let facts = [
-        ("File, warm", format!("{warm} in {path}")),
-        ("File, cold", format!("{cold} in {path}")),
+        ("File, warm", format!("{warm} in {}", place_words(&path))),
+        ("File, cold", format!("{cold} in {}", place_words(&path))),
         ("Rounds", done.to_string()),
         ("Rounds to warm up", warmup.to_string()),
         ("XXH3 of the warm file", xxh3.clone()),

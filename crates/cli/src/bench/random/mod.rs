@@ -34,7 +34,7 @@ use crate::cp::Guard;
 use crate::shared::arguments::{EngineArguments, QueueArguments};
 use crate::shared::fio::FioFile;
 use crate::shared::host::Host;
-use crate::shared::target::{SIZE_BYTES_MIN, Target};
+use crate::shared::target::{SIZE_BYTES_MIN, Target, place_words};
 use crate::shared::units::MIB;
 use crate::shared::units::{ByteSize, readable};
 use row::{Measured, SHARES};
@@ -331,7 +331,7 @@ impl Contest<'_> {
         let rows = self.rows(outcomes);
         let memory = if limited { format!("{memory}, by a cgroup") } else { "not limited".to_owned() };
         let facts = [
-            ("File", format!("{bytes} in {path}")),
+            ("File", format!("{bytes} in {}", place_words(&path))),
             ("Memory of a row", memory),
             ("Reads", format!("4 KiB, {IN_FLIGHT} in flight")),
             ("Time", format!("{seconds} s a row, {rounds}")),

@@ -25,7 +25,7 @@ use serde_json::json;
 
 pub(super) use row::measure as measure_row;
 
-use super::suite::{self, Task, place_words};
+use super::suite::{self, Task};
 use super::tally::Sums;
 use crate::bench::arguments::RowSuite;
 use crate::shared::arguments::EngineArguments;
@@ -33,7 +33,7 @@ use crate::shared::fio::FioFile;
 use crate::shared::host::Host;
 use crate::shared::readahead;
 use crate::shared::storage::{Storage, read_ahead_setting};
-use crate::shared::target::Target;
+use crate::shared::target::{Target, place_words};
 use crate::shared::units::readable;
 use crate::shared::units::{GIB, MIB};
 use os_display::Quotable;

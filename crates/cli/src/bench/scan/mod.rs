@@ -25,13 +25,13 @@ use serde_json::json;
 pub(super) use row::measure as measure_row;
 
 use super::headline::{self, CPU, Cold, RATE, fastest};
-use super::suite::{self, Task, place_words};
+use super::suite::{self, Task};
 use super::tally::{SUM_BYTES, Sums};
 use crate::bench::arguments::RowSuite;
 use crate::shared::arguments::EngineArguments;
 use crate::shared::fio::FioFile;
 use crate::shared::host::Host;
-use crate::shared::target::Target;
+use crate::shared::target::{Target, place_words};
 use crate::shared::units::readable;
 use crate::shared::units::{GIB, MIB};
 use row::Measurement;

@@ -28,13 +28,13 @@ use serde_json::json;
 pub(crate) use arguments::{EXAMPLES, UbcArguments};
 pub(super) use row::measure as measure_row;
 
-use super::suite::{self, Task, place_words};
+use super::suite::{self, Task};
 use super::tally::Sums;
 use crate::bench::arguments::RowSuite;
 use crate::shared::arguments::{EngineArguments, QueueArguments};
 use crate::shared::fio::FioFile;
 use crate::shared::host::Host;
-use crate::shared::target::{self, Fitting, SIZE_BYTES_MIN, Target, Wanted};
+use crate::shared::target::{self, Fitting, SIZE_BYTES_MIN, Target, Wanted, place_words};
 use crate::shared::units::{ByteSize, readable};
 use os_display::Quotable;
 use row::{Measured, Pass};
