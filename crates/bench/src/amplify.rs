@@ -23,9 +23,9 @@ use headwater::{Caching, Engine};
 use headwater_measure::process::{Meter, device_read_bytes};
 use headwater_measure::{Figures, child};
 use headwater_testkit::{Pattern, Rng};
-use tempfile::TempDir;
 
 use crate::contest::{self, Contest, Promise, shown};
+use crate::folder::Folder;
 use crate::pages::{AlignedBuffer, PAGE};
 use crate::tools::{self, name_of};
 
@@ -95,7 +95,7 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
         Shape { id: ONE, files: 1, length_bytes: options.mib << 20 },
         Shape { id: MANY, files: options.files, length_bytes: SMALL_BYTES },
     ] {
-        let folder = TempDir::with_prefix_in("headwater-amplify-", &options.dir)?;
+        let folder = Folder::create(&options.dir)?;
         for number in 0..shape.files {
             pattern(number).write_file(path(folder.path(), number), shape.length_bytes)?;
         }

@@ -16,7 +16,7 @@ use std::process::Command;
 use headwater_measure::{Figures, Limit, child};
 
 use crate::contest::{self, Contest, Promise};
-use crate::tools::folder_in;
+use crate::folder::Folder;
 
 /// Options of `examples`.
 #[derive(clap::Args)]
@@ -49,7 +49,7 @@ struct Program {
 
 pub(crate) fn run(options: &Options) -> io::Result<()> {
     check_names(&options.only)?;
-    let folder = folder_in(&options.dir)?;
+    let folder = Folder::create(&options.dir)?;
     let (mut all, mut failed) = (Vec::new(), Vec::new());
     let is_wanted =
         |program: &&Program| options.only.is_empty() || options.only.iter().any(|name| name == program.name);

@@ -20,7 +20,7 @@
 //!
 //! Owns: the command line.
 //! Does not own: what is compared (bars, nop, cache, write, log, peers, store, examples, amplify, windows), the documents (figures), how arms run (arms, nop, cache,
-//! write, log, peers, store, amplify, windows, guest, old_kernel), the tools around them (tools), rounds and verdicts (contest), children and rows
+//! write, log, peers, store, amplify, windows, guest, old_kernel), their files (folder), the tools around them (tools), rounds and verdicts (contest), children and rows
 //! (`headwater-measure`).
 
 #![deny(unsafe_code)] // One peer's queue can only be filled so: nop/raw.rs.
@@ -32,6 +32,7 @@ mod cache;
 mod contest;
 mod examples;
 mod figures;
+mod folder;
 mod guest;
 mod log;
 mod nop;
@@ -116,6 +117,9 @@ enum Command {
     /// Runs the tests that the disk of such a machine holds, and prints lines of JSON.
     #[command(hide = true)]
     OldKernelSuites,
+    /// Waits for the end of a run, and removes its files.
+    #[command(name = folder::COMMAND, hide = true)]
+    FolderGuard { path: PathBuf },
     /// Runs one arm in this process and prints a line of JSON; used by the others.
     #[command(hide = true)]
     Arm {
@@ -141,6 +145,26 @@ enum Command {
     },
 }
 
+impl Command {
+    /// Whether it does a part of the work of another process of this command, which alone has a use for it.
+    fn is_arm(&self) -> bool {
+        matches!(
+            self,
+            Command::NopArm(_)
+                | Command::CacheArm(_)
+                | Command::LogArm(_)
+                | Command::PeersArm(_)
+                | Command::AmplifyArm(_)
+                | Command::WindowsArm(_)
+                | Command::StoreArm(_)
+                | Command::OnePage(_)
+                | Command::DefaultArm(_)
+                | Command::WriteArm(_)
+                | Command::Arm { .. }
+        )
+    }
+}
+
 fn main() -> ExitCode {
     if guest::is_init() {
         if old_kernel::is_asked_for() {
@@ -150,7 +174,11 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
-    let outcome = match Arguments::parse().command {
+    let command = Arguments::parse().command;
+    if command.is_arm() {
+        tools::end_with_parent();
+    }
+    let outcome = match command {
         Command::Bars(options) => bars::run(&options),
         Command::Nop(options) => nop::run(&options),
         Command::NopArm(options) => nop::run_arm(&options),
@@ -173,6 +201,7 @@ fn main() -> ExitCode {
         Command::Figures(options) => figures::run(&options),
         Command::Guest(options) => guest::run(&options),
         Command::OldKernel(options) => old_kernel::run(&options),
+        Command::FolderGuard { path } => folder::guard(&path),
         Command::OldKernelSuites => old_kernel::run_suites(),
         Command::Arm { name, file, memory_mib, seconds, size_kib, distance_kib, hot } => {
             let readahead = size_kib.zip(distance_kib);

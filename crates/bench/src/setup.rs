@@ -7,9 +7,7 @@ use std::cell::Cell;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use tempfile::TempDir;
-
-use crate::tools;
+use crate::folder::Folder;
 
 /// Options of `bars`.
 #[derive(clap::Args)]
@@ -68,14 +66,14 @@ pub(crate) fn is_meant(group: &str, word: &str) -> bool {
 pub(crate) struct Bench<'a> {
     pub(crate) options: &'a Options,
     /// Beside the file; emptied after each group.
-    pub(crate) folder: TempDir,
+    pub(crate) folder: Folder,
     /// What the device takes at most, once fio has written to it.
     pub(crate) write_limit_mib_per_s: Cell<Option<f64>>,
 }
 
 impl<'a> Bench<'a> {
     pub(crate) fn new(options: &'a Options) -> io::Result<Bench<'a>> {
-        let folder = tools::folder_beside(&options.file)?;
+        let folder = Folder::beside(&options.file)?;
         Ok(Bench { options, folder, write_limit_mib_per_s: Cell::new(None) })
     }
 

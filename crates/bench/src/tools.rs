@@ -15,22 +15,16 @@ use headwater::testing::resident_pages;
 
 use clap::ValueEnum;
 use headwater_measure::Figures;
-use tempfile::TempDir;
 
 /// As it is written on a command line.
 pub(crate) fn name_of(value: impl ValueEnum) -> String {
     value.to_possible_value().expect("no value is hidden").get_name().to_owned()
 }
 
-/// A folder next to `file`, so on the same device, that is removed when dropped.
-pub(crate) fn folder_beside(file: &Path) -> io::Result<TempDir> {
-    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-    folder_in(parent.unwrap_or(Path::new(".")))
-}
-
-/// A folder in `directory` that is removed when dropped. If this process is killed, its name says what has left it.
-pub(crate) fn folder_in(directory: &Path) -> io::Result<TempDir> {
-    TempDir::with_prefix_in("headwater-bench-", directory)
+/// Has this process end when the one that started it does: killed, that one cannot end it.
+pub(crate) fn end_with_parent() {
+    // Only what runs on in vain depends on it.
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
 }
 
 /// Runs fio with `arguments` on the file, read-only, and returns what its JSON says.

@@ -25,9 +25,9 @@ use headwater_measure::affinity::Affinity;
 use headwater_measure::process::Meter;
 use headwater_measure::{Figures, Limit, child, crew};
 use headwater_testkit::{MemoryCgroup, Pattern, Rng, enter_cgroup};
-use tempfile::TempDir;
 
 use crate::contest::{self, Contest, Promise, shown};
+use crate::folder::Folder;
 use crate::tools::{self, name_of};
 
 /// Options of `windows`.
@@ -87,7 +87,7 @@ impl Arm {
 }
 
 pub(crate) fn run(options: &Options) -> io::Result<()> {
-    let folder = TempDir::with_prefix_in("headwater-windows-", &options.dir)?;
+    let folder = Folder::create(&options.dir)?;
     let file = folder.path().join("file");
     PATTERN.write_file(&file, options.length_bytes())?;
     let (mut all, mut failed) = (Vec::new(), Vec::new());

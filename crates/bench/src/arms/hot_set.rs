@@ -14,20 +14,20 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use headwater::{Advice, Caching, Engine, IoMode, OpenOptions};
-use tempfile::TempDir;
 
+use crate::folder::Folder;
 use crate::pages::{AlignedBuffer, PAGE};
 use crate::tools;
 
 /// Files for a hot set, removed when dropped.
 pub(crate) struct HotFiles {
-    folder: TempDir,
+    folder: Folder,
 }
 
 impl HotFiles {
     /// In a folder of their own next to `file`, so that they lie on the same device.
     pub(crate) fn beside(file: &Path) -> io::Result<HotFiles> {
-        let files = HotFiles { folder: tools::folder_beside(file)? };
+        let files = HotFiles { folder: Folder::beside(file)? };
         let (hot, block) = (files.folder().join(HOT), vec![1; 1 << 20]);
         let mut writer = File::create(&hot)?;
         for _ in 0..HOT_BYTES >> 20 {

@@ -16,6 +16,7 @@ mod keys;
 mod ours;
 mod peers;
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,9 +26,9 @@ use bytes::Bytes;
 use clap::ValueEnum;
 use headwater_core::units::PAGE_BYTES;
 use headwater_measure::{Limit, child};
-use tempfile::NamedTempFile;
 
 use crate::contest::{self, Contest, Promise, own};
+use crate::folder::Folder;
 use crate::tools::{self, name_of};
 use gets::{Gets, ORDERS};
 
@@ -131,8 +132,10 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
         [] => Arm::value_variants().to_vec(),
         only => only.to_vec(),
     };
-    let (file, mut contest) = (make_file(options)?, Contest::default());
-    let path = file.path();
+    let folder = Folder::create(&options.dir)?;
+    let (file, mut contest) = (folder.path().join("file"), Contest::default());
+    make_file(&file, options)?;
+    let path: &Path = &file;
     for arm in arms {
         contest.several(name_of(arm), move || {
             arm.prepare(path)?;
@@ -199,8 +202,8 @@ fn command(arm: Arm, file: &Path, options: &Options) -> io::Result<Command> {
 }
 
 /// In each page its number, over and over.
-fn make_file(options: &Options) -> io::Result<NamedTempFile> {
-    let mut file = NamedTempFile::with_prefix_in("headwater-bench-", &options.dir)?;
+fn make_file(path: &Path, options: &Options) -> io::Result<()> {
+    let mut file = File::create(path)?;
     let mut block = vec![0; PAGE_BYTES * PAGES_AT_ONCE as usize];
     for first in (0..options.pages).step_by(PAGES_AT_ONCE as usize) {
         let pages = PAGES_AT_ONCE.min(options.pages - first);
@@ -210,8 +213,7 @@ fn make_file(options: &Options) -> io::Result<NamedTempFile> {
         }
         file.write_all(block)?;
     }
-    file.as_file().sync_all()?;
-    Ok(file)
+    file.sync_all()
 }
 
 fn fill_page(page: u32, bytes: &mut [u8; PAGE_BYTES]) {

@@ -24,7 +24,8 @@ use headwater_testkit::Pattern;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::tools::{check_static, folder_in};
+use crate::folder::Folder;
+use crate::tools::check_static;
 
 /// Options of `figures`.
 #[derive(clap::Args)]
@@ -158,7 +159,7 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
     check_static(&options.headwater)?;
     // Before a chapter changes the documents.
     let commit = told("git", &["describe", "--always", "--dirty"]);
-    let folder = folder_in(&options.dir)?;
+    let folder = Folder::create(&options.dir)?;
     let file = folder.path().join("file");
     Pattern::new(1).write_file(&file, options.mib << 20)?;
     let mut failed = Vec::new();

@@ -23,7 +23,8 @@ use clap::ValueEnum;
 use headwater_measure::{Figures, Limit, child};
 
 use crate::contest::{self, Contest, Promise, shown};
-use crate::tools::{folder_in, name_of};
+use crate::folder::Folder;
+use crate::tools::name_of;
 
 /// Options of `log`.
 #[derive(clap::Args)]
@@ -97,7 +98,7 @@ struct Shape {
 
 pub(crate) fn run(options: &Options) -> io::Result<()> {
     let (mut all, mut failed) = (Vec::new(), Vec::new());
-    let folder = folder_in(&options.dir)?;
+    let folder = Folder::create(&options.dir)?;
     let is_wanted = |shape: &&Shape| options.only.as_deref().is_none_or(|only| only == shape.id);
     for shape in SHAPES.iter().filter(is_wanted) {
         let contest = contest(options, shape, folder.path());

@@ -12,19 +12,19 @@ use std::time::Duration;
 use headwater_measure::Figures;
 use headwater_testkit::Rng;
 
-use crate::tools::folder_in;
+use crate::folder::Folder;
 
 use super::{ArmOptions, BATCHES, IOPS, Work};
 
 /// The file, which vanishes with this.
 pub(super) struct File {
     path: PathBuf,
-    _folder: tempfile::TempDir,
+    _folder: Folder,
 }
 
 impl File {
     pub(super) fn make(directory: &Path) -> io::Result<File> {
-        let folder = folder_in(directory)?;
+        let folder = Folder::create(directory)?;
         let path = folder.path().join("reads");
         let mut file = fs::File::create(&path)?;
         let mebibyte = vec![0x68; 1 << 20];

@@ -11,18 +11,18 @@ use headwater::ring::{Access, DirectIo, OpenFile};
 use headwater::testing::uring_refusal;
 use headwater::{ByteRange, Residency};
 use headwater_testkit::Pattern;
-use tempfile::TempDir;
 
 use super::Options;
 use super::rows::{Arm, Row, State};
 use super::work::SMALL_BYTES_MAX;
+use crate::folder::Folder;
 use crate::pages::PAGE;
 use crate::tools;
 
 pub(super) struct Fixture {
     /// Removed when dropped.
     #[expect(dead_code, reason = "it holds what is removed")]
-    folder: TempDir,
+    folder: Folder,
     scan: PathBuf,
     set: PathBuf,
     hash: PathBuf,
@@ -33,7 +33,7 @@ pub(super) struct Fixture {
 impl Fixture {
     /// Makes what the rows need.
     pub(super) fn make(options: &Options, rows: &[Row]) -> io::Result<Fixture> {
-        let folder = TempDir::with_prefix_in("headwater-peers-", &options.dir)?;
+        let folder = Folder::create(&options.dir)?;
         let path = |name| folder.path().join(name);
         let fixture = Fixture {
             scan: options.file.clone().unwrap_or_else(|| path("scan")),

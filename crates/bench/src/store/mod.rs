@@ -19,9 +19,9 @@ use std::process::Command;
 use clap::ValueEnum;
 use headwater_measure::{Figures, Limit, child};
 use headwater_testkit::Pattern;
-use tempfile::TempDir;
 
 use crate::contest::{self, Contest, Promise, shown};
+use crate::folder::Folder;
 use crate::tools::{self, name_of};
 
 /// Options of `store`.
@@ -96,7 +96,7 @@ pub(crate) enum Arm {
 }
 
 pub(crate) fn run(options: &Options) -> io::Result<()> {
-    let folder = TempDir::with_prefix_in("headwater-store-", &options.dir)?;
+    let folder = Folder::create(&options.dir)?;
     let rows = Row::value_variants().iter().copied();
     let rows: Vec<Row> = rows.filter(|row| options.only.is_empty() || options.only.contains(row)).collect();
     let (mut all, mut failed) = (Vec::new(), Vec::new());
