@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 
 use headwater::ring::{Access, DirectIo, FileKind, OpenFile};
 use headwater::{ByteRange, Residency};
+use indicatif::ProgressBar;
 use os_display::Quotable;
 use rustix::fs::{Advice, FallocateFlags, fadvise};
 
-use headwater_measure::rounds;
-
+use crate::shared::progress::{BYTES, style};
 use crate::shared::random::mixed;
 use crate::shared::units::{ByteSize, readable};
 
@@ -51,8 +51,8 @@ pub(crate) struct Target {
     open: OpenFile,
 }
 
-/// Takes the number of bytes that are written.
-type OnWritten<'a> = &'a mut dyn FnMut(u64);
+/// Takes the number of bytes that are written, and of those that are to be.
+type OnWritten<'a> = &'a mut dyn FnMut(u64, u64);
 
 /// For the report page: a directory or a file by a name that says something elsewhere.
 pub(crate) fn place_words(path: &str) -> &str {
@@ -65,13 +65,13 @@ impl Target {
     /// # Errors
     /// One sentence for the user.
     pub(crate) fn prepare(wanted: &Wanted) -> Result<Target, String> {
-        let bar = rounds::bar(0);
+        let bar = ProgressBar::new(0).with_style(style(BYTES)).with_message("writing the file");
         let target = match wanted {
             Wanted::Existing { path, limit } => existing(path, *limit),
             Wanted::New { dir, size, fitting } => {
-                made(dir.as_deref(), *size, *fitting, &mut |written_bytes| {
-                    bar.set_message(format!("writing the file: {} MiB", written_bytes >> 20));
-                    bar.tick();
+                made(dir.as_deref(), *size, *fitting, &mut |written_bytes, size_bytes| {
+                    bar.set_length(size_bytes);
+                    bar.set_position(written_bytes);
                 })
             }
         };
@@ -250,7 +250,7 @@ fn fill(file: &mut File, size_bytes: u64, fitting: Fitting, on_written: OnWritte
         if written_bytes.is_multiple_of(SYNC_BYTES) || written_bytes == size_bytes {
             file.sync_data()?;
             fadvise(&*file, 0, None, Advice::DontNeed)?;
-            on_written(written_bytes);
+            on_written(written_bytes, size_bytes);
             if fitting == Fitting::AsPossible && Instant::now() >= deadline {
                 break;
             }
@@ -290,3 +290,21 @@ const FILL_LIMIT: Duration = Duration::from_secs(20);
 /// Pages under writeback or in the hands of a process that just ended go a moment later.
 const COLD_ATTEMPTS_MAX: u32 = 10;
 const COLD_PAUSE: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a bar of the bytes of a new file has an end from its first step on, and reaches it. Method: the steps of a file of three, and
+    /// a part of one.
+    #[test]
+    fn steps_of_a_new_file_have_an_end() {
+        let scratch = tempfile::tempdir().unwrap();
+        let size = ByteSize(3 * SYNC_BYTES + SIZE_BYTES_MIN);
+        let mut steps = Vec::new();
+        let made = made(Some(scratch.path()), size, Fitting::Exact, &mut |done, all| steps.push((done, all)));
+        made.unwrap();
+        let done = [SYNC_BYTES, 2 * SYNC_BYTES, 3 * SYNC_BYTES, size.0];
+        assert_eq!(steps, done.map(|done| (done, size.0)));
+    }
+}
