@@ -145,7 +145,7 @@ impl Drop for Guard {
 /// Of the command line; not for people.
 pub(crate) const COMMAND: &str = "folder-guard";
 
-/// The guard: waits for the end of its parent, and removes the folder. Arms that outlive the parent may still make files in it.
+/// The guard: waits for the end of its parent, and removes the folder. A program that outlives the parent, as fio may, can still make files in it.
 ///
 /// # Errors
 /// What the last attempt to remove it reported.
@@ -164,7 +164,7 @@ pub(crate) fn guard(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Longer than most arms run.
+/// Longer than most such programs run.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(60);
 
 const REMOVAL_PAUSE: Duration = Duration::from_millis(20);

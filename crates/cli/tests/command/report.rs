@@ -177,7 +177,7 @@ fn dom_of(browser: &str, page: &Path, place: &Path, scheme: &str) -> Option<Stri
 }
 
 /// A page that shows another one as a screen of this width does, and measures it: how wide it is, what sticks out that does not scroll
-/// within itself, figures that are wider than their column, tables whose names do not begin below each other, and its background.
+/// within itself, figures that are wider than their column, tables in which names have more than one left edge, and its background.
 fn frame(page: &str, width: u64) -> String {
     let escaped = page.replace('&', "&amp;").replace('<', "&lt;");
     let script = "const frame = document.querySelector('iframe');\

@@ -127,7 +127,7 @@ fn engines_outlive_panics() {
             drop(never);
             held.send(()).unwrap();
             holding.wait();
-            // One whose output is of no interest.
+            // One whose output no task takes.
             let output = PanicsInTheEnd(ended.clone());
             let (held, hold) = channel::<()>();
             let detached = engines.spawn(core, move |_| async move {
