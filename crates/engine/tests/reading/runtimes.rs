@@ -101,6 +101,45 @@ fn runtimes_wait_without_a_thread() {
     });
 }
 
+/// Goal: a task that reads by itself keeps one worker busy, and wakes no other. Method: a process of its own, whose threads wait once for
+/// each read, and now and then for a look at stuck threads.
+#[test]
+fn a_lone_read_wakes_one_worker() {
+    let Some(rig) = rig() else { return };
+    if !in_child("runtimes::a_lone_read_wakes_one_worker") {
+        return;
+    }
+    let scratch = Scratch::new(1, 2_000_000);
+    let file = uncached(&rig, &scratch);
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_io().build().unwrap();
+    let reading = async move {
+        for number in 0..LONE_READS {
+            let bytes = file.read_at_async(number * 4096 % 1_900_000, 4096).await.unwrap();
+            assert_eq!(bytes.len(), 4096);
+        }
+    };
+    let (before, began) = (waits(), Instant::now());
+    watched("lone reads", || runtime.block_on(async { tokio::spawn(reading).await.unwrap() }));
+    let (waits, elapsed) = (waits() - before, began.elapsed());
+    let most = LONE_READS * 3 / 2 + 2 * elapsed.as_millis() as u64;
+    assert!(waits <= most, "threads waited {waits} times in {LONE_READS} reads, {elapsed:?}");
+    println!("threads waited {waits} times in {LONE_READS} reads, {elapsed:?}");
+    rig.assert_idle();
+}
+
+const LONE_READS: u64 = 2000;
+
+/// How often the threads of this process have waited.
+fn waits() -> u64 {
+    let of_thread = |task: std::io::Result<std::fs::DirEntry>| {
+        let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.and_then(|count| count.trim().parse::<u64>().ok())
+            .expect("the kernel counts what a thread waits")
+    };
+    std::fs::read_dir("/proc/self/task").unwrap().map(of_thread).sum()
+}
+
 /// Goal: tasks and threads that block, on one ring.
 #[test]
 fn tasks_beside_threads() {

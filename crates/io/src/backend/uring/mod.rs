@@ -242,7 +242,7 @@ impl Uring {
 
     /// Reaps completions that are ready, unless another thread leads.
     pub(crate) fn reap_ready(&self) {
-        if self.shared.burst.load(Ordering::Relaxed) > 0 {
+        if self.shared.in_burst() {
             self.shared.end_burst();
         }
         if let Some(lead) = self.shared.try_lead() {
@@ -258,7 +258,7 @@ impl Uring {
 
     /// Whether tasks that were woken together are expected to submit here again.
     pub(crate) fn expects_more(&self) -> bool {
-        self.shared.burst.load(Ordering::Relaxed) > 0
+        self.shared.in_burst()
     }
 
     pub(crate) fn enters(&self) -> u64 {
@@ -326,9 +326,7 @@ impl Uring {
     /// entries left to a burst do not wait for an attendant which this task's runtime does not run.
     pub(crate) fn attend_task(&self) {
         let attendant = self.attendant();
-        if self.shared.burst.load(Ordering::Relaxed) > 0
-            && self.shared.burst_attendant.load(Ordering::Relaxed) != attendant.0
-        {
+        if self.shared.in_burst() && self.shared.burst_attendant.load(Ordering::Relaxed) != attendant.0 {
             self.shared.end_burst();
         }
     }

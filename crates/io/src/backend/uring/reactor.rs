@@ -22,6 +22,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
@@ -153,7 +154,7 @@ fn watch_timer(shared: &Shared) -> Option<AsyncFd<Arc<Timer>>> {
     unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) }.ok()
 }
 
-/// Expires once after it was armed.
+/// Expires again and again from when it was armed until it rests.
 struct Timer {
     descriptor: OwnedFd,
     is_armed: AtomicBool,
@@ -162,23 +163,22 @@ struct Timer {
 impl Timer {
     /// Costs no more than a load if it is armed already.
     fn arm(&self) {
-        if self.is_armed.load(Ordering::Relaxed) || self.is_armed.swap(true, Ordering::AcqRel) {
-            return;
+        if !self.is_armed.load(Ordering::Relaxed) && !self.is_armed.swap(true, Ordering::AcqRel) {
+            self.expire_each(LOOK);
         }
-        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let soon = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
-        let once = Itimerspec { it_interval: never, it_value: soon };
-        // It cannot fail with these arguments; if it did, no task would be helped past a stuck thread.
-        _ = timerfd_settime(&self.descriptor, TimerfdTimerFlags::empty(), &once);
     }
 
-    /// Whether it has expired; it can be armed again then.
-    fn take_expired(&self) -> bool {
-        let is_expired = rustix::io::read(&self.descriptor, &mut [0; 8]).is_ok();
-        if is_expired {
-            self.is_armed.store(false, Ordering::Release);
-        }
-        is_expired
+    /// Stops it. Whoever finds it armed until this ends relies on it: the caller looks for requests in flight once more.
+    fn rest(&self) {
+        self.expire_each(Duration::ZERO);
+        self.is_armed.store(false, Ordering::SeqCst);
+    }
+
+    fn expire_each(&self, pause: Duration) {
+        let pause = Timespec { tv_sec: 0, tv_nsec: pause.subsec_nanos().into() };
+        let times = Itimerspec { it_interval: pause, it_value: pause };
+        // It cannot fail with these arguments; if it did, no task would be helped past a stuck thread.
+        _ = timerfd_settime(&self.descriptor, TimerfdTimerFlags::empty(), &times);
     }
 }
 
@@ -233,7 +233,6 @@ impl Future for Reactor {
         match self.reap(&shared, context) {
             Poll::Ready(Ok(())) => {
                 // Behind the tasks that were just woken.
-                self.burst_under_way = true;
                 context.waker().wake_by_ref();
                 Poll::Pending
             }
@@ -248,22 +247,24 @@ impl Reactor {
     fn look(&self, shared: &Shared, context: &mut Context<'_>) {
         let Some(timer) = &self.timer else { return };
         while let Poll::Ready(Ok(mut expired)) = timer.poll_read_ready(context) {
-            if timer.get_ref().take_expired() {
-                shared.look_for_tasks();
+            shared.look_for_tasks();
+            if shared.slots.in_flight() == 0 {
+                timer.get_ref().rest();
                 if shared.slots.in_flight() > 0 {
                     timer.get_ref().arm();
                 }
             }
+            // tokio reports each expiry, whether the ones before were read or not (`EPOLLET`).
             expired.clear_ready();
         }
     }
 
-    /// Waits for completions and wakes their owners. An error means that the runtime is going away.
-    fn reap(&self, shared: &Shared, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut any = false;
+    /// Waits for completions and wakes their owners; ready once it has begun a burst. A task that was woken alone submits by itself, and
+    /// if this one were ready beside it, tokio would wake another thread for it. An error means that the runtime is going away.
+    fn reap(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             let mut readable = match self.descriptor.poll_read_ready(context) {
-                Poll::Pending if any => return Poll::Ready(Ok(())),
+                Poll::Pending if self.burst_under_way => return Poll::Ready(Ok(())),
                 other => ready!(other)?,
             };
             let Some(lead) = shared.try_lead() else {
@@ -271,12 +272,12 @@ impl Reactor {
                 if shared.follow_as_task(context.waker()) {
                     continue;
                 }
-                return Poll::Pending;
+                return if self.burst_under_way { Poll::Ready(Ok(())) } else { Poll::Pending };
             };
             let seen = shared.submit_and_reap(lead, self.number);
             shared.hand_over();
             if seen {
-                any = true;
+                self.burst_under_way |= shared.in_burst();
             } else {
                 readable.clear_ready();
             }

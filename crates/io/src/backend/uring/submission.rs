@@ -103,9 +103,14 @@ impl Shared {
         None
     }
 
+    /// Whether tasks that were woken together are expected to submit.
+    pub(super) fn in_burst(&self) -> bool {
+        self.burst.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether a task that was woken with this one will submit its entry.
     pub(super) fn leaves_to_burst(&self, count: usize, staged: usize) -> bool {
-        if self.burst.load(Ordering::Relaxed) <= 0 {
+        if !self.in_burst() {
             return false;
         }
         // Acquire and release: the task that ends the burst sees the entries of all tasks in it.

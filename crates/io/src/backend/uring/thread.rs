@@ -91,7 +91,7 @@ impl Shared {
     }
 
     fn lead_for_tasks(&self) {
-        let in_burst = self.burst.load(Ordering::Relaxed) > 0;
+        let in_burst = self.in_burst();
         let limit = if in_burst { BURST_LIMIT } else { LOOK };
         let attendant = Reaper::Attendant(Attendant::THREAD);
         let seen = self.reap(lock(&self.reaper), attendant, limit, WaitsIdle::No);
