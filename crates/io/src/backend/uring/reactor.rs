@@ -168,7 +168,7 @@ impl Timer {
         }
     }
 
-    /// Stops it. Whoever finds it armed until this ends relies on it: the caller looks for requests in flight once more.
+    /// Stops it. A caller of `arm` that finds it armed until this ends relies on it: look for requests in flight once more.
     fn rest(&self) {
         self.expire_each(Duration::ZERO);
         self.is_armed.store(false, Ordering::SeqCst);
