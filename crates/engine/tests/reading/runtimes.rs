@@ -106,6 +106,10 @@ fn runtimes_wait_without_a_thread() {
 #[test]
 fn a_lone_read_wakes_one_worker() {
     let Some(rig) = rig() else { return };
+    // Runtimes are not asked whether they have I/O then.
+    if cfg!(panic = "abort") {
+        return skip("where a panic aborts, a thread reaps for tasks, and wakes them");
+    }
     if !in_child("runtimes::a_lone_read_wakes_one_worker") {
         return;
     }
