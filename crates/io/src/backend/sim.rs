@@ -56,8 +56,8 @@ pub struct SimOptions {
     /// Whether a poll that finds nothing has its task polled again at once, so that any executor comes to an end. Without, tasks are woken
     /// when their requests are done, which other polls and waits bring about.
     pub repolls: bool,
-    /// Whether the device makes holes and shares extents, where the files can. Its log has nothing of them, so what is left by a crash is
-    /// told without them alone.
+    /// Whether the device makes holes and shares extents, where the files can. Its log has nothing of either, so tests of crashes leave this
+    /// off.
     pub remaps: bool,
     /// Faults that a test adds and removes while the driver runs.
     pub control: SimControl,
