@@ -15,13 +15,14 @@
 //!   run_forked ───── what is left of us in a child
 //!   time_fork ────── what a child costs
 //!   trim_heap ────── what is really in use
+//!   take_lazy_memory ─ a kernel that takes what is on offer
 //!   MemoryCgroup ─── a limit of memory for a child
 //! ```
 //!
 //! A dependency of tests and benchmarks only: no shipped crate may depend on it, and it depends on none of them, so that every one
 //! of them can use it in its own tests. `tests/tidy` holds the rules of the house that a machine can check.
 
-#![deny(unsafe_code)] // not forbidden, for the sake of `fork`, `hang` and `heap`
+#![deny(unsafe_code)] // not forbidden, for the sake of `fork`, `hang`, `heap` and `lazy`
 
 mod cgroups;
 mod cold;
@@ -34,6 +35,8 @@ mod fork;
 mod hang;
 #[allow(unsafe_code)] // and what the allocator knows
 mod heap;
+#[allow(unsafe_code)] // and memory that the kernel takes
+mod lazy;
 mod matrix;
 mod mounts;
 mod pattern;
@@ -54,6 +57,7 @@ pub use forbid_uring::{
 };
 pub use fork::{Ended, forked_status, run_forked, stuck_in_kernel, time_fork};
 pub use heap::trim_heap;
+pub use lazy::take_lazy_memory;
 pub use matrix::{on_each, with_uring};
 pub use mounts::{FileSystem, LoopMount};
 pub use pattern::Pattern;

@@ -38,6 +38,8 @@ pub struct EngineBuilder {
     readahead_policy: ReadaheadPolicy,
     replacement: Policy,
     profiles: Profiles,
+    #[cfg(feature = "testing")]
+    pressure_root: Option<std::path::PathBuf>,
 }
 
 impl Engine {
@@ -176,6 +178,24 @@ impl EngineBuilder {
         self
     }
 
+    /// Where the engine finds `proc/meminfo` and the cgroups that limit its memory, in place of `/`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = dir.path();
+    /// std::fs::create_dir(root.join("proc"))?;
+    /// std::fs::write(root.join("proc/meminfo"), "MemTotal: 65536 kB\nMemAvailable: 1024 kB\n")?;
+    /// let engine = headwater::Engine::builder().memory(64 << 20).pressure_below(root).build()?;
+    /// let memory = engine.stats().memory;
+    /// assert_eq!((memory.possible_bytes, memory.bound.name()), (4 << 20, "system"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "testing")]
+    pub fn pressure_below(mut self, root: &std::path::Path) -> Self {
+        self.pressure_root = Some(root.to_owned());
+        self
+    }
+
     /// Builds the engine. Maps no frame memory yet. Some system calls, and a read of the stored profiles; waits for nothing else.
     ///
     /// ```
@@ -227,7 +247,7 @@ impl EngineBuilder {
         check_size(readahead.size_bytes_max).map_err(invalid)?;
         let driver = driver().map_err(Error::build)?;
         let arena = match self.elasticity {
-            Elasticity::On => Arena::elastic(memory_bytes as usize, Pressure::new()),
+            Elasticity::On => Arena::elastic(memory_bytes as usize, self.pressure()),
             Elasticity::Off => Arena::new(memory_bytes as usize),
         };
         let arena = arena.map_err(|error| invalid(error.to_string()))?;
@@ -255,6 +275,14 @@ impl EngineBuilder {
             upcalls: UPCALLS,
         };
         Ok(Engine::new(shared))
+    }
+
+    fn pressure(&self) -> Pressure {
+        #[cfg(feature = "testing")]
+        if let Some(root) = &self.pressure_root {
+            return Pressure::at(root);
+        }
+        Pressure::new()
     }
 
     /// The budget, and what readahead is planned for. Without a number the engine has to follow what the system has to spare, and

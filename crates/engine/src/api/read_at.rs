@@ -83,12 +83,13 @@ impl File {
     pub fn read_vectored_at(&self, buffers: &mut [IoSliceMut<'_>], offset_bytes: u64) -> Result<usize> {
         let mut done = 0;
         for buffer in buffers {
+            let end = done + buffer.len();
             match self.read_at(buffer, offset_bytes.saturating_add(done as u64)) {
                 Ok(read_bytes) => done += read_bytes,
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             }
-            if done < buffer.len() {
+            if done < end {
                 break;
             }
         }

@@ -52,10 +52,14 @@ impl File {
     pub fn write_vectored_at(&self, buffers: &[IoSlice<'_>], offset_bytes: u64) -> Result<usize> {
         let mut done = 0;
         for buffer in buffers {
+            let end = done + buffer.len();
             match self.write_at(buffer, offset_bytes.saturating_add(done as u64)) {
                 Ok(written_bytes) => done += written_bytes,
-                Err(_) if done > 0 => return Ok(done),
+                Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
+            }
+            if done < end {
+                break;
             }
         }
         Ok(done)

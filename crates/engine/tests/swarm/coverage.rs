@@ -21,12 +21,31 @@ pub(crate) enum Reached {
     WholeReadWhileClosed,
     WholeReadBesideMutation,
     HolePunched,
+    /// Of pages, by a device that makes them.
+    HoleMade,
     CopiedWithin,
+    /// From another file.
+    CopiedAcross,
+    /// Of a file that changed meanwhile.
+    CopiedBesideChange,
+    /// By pages, on a file system where files can share extents.
+    CopiedInStep,
     /// By a handle that cannot read.
     WrittenAlone,
     AppendedShared,
     /// By a writer that blocks.
     WrittenInOrderNow,
+    WrittenVectored,
+    ReadVectored,
+    /// By calls that block, as the four that follow.
+    ChangedNow,
+    AppendedNow,
+    CopiedNow,
+    SyncedNow,
+    ViewedNow,
+    Allocated,
+    AllocatedBeyondEnd,
+    AllocationRefused,
     MutationFailed,
     MutationDropped,
     DurableOnDisk,
@@ -42,6 +61,11 @@ pub(crate) enum Reached {
     WaitingAdviceUsed,
     ViewHeldOverWrite,
     ViewRefused,
+    /// More pages than a thread may borrow outside of the quota.
+    PeekedMany,
+    PeekHeldOverChange,
+    PeekRefused,
+    PeekForgotten,
     Evicted,
     ListenerPanicked,
     ListenerRead,
@@ -72,6 +96,10 @@ pub(crate) enum Reached {
     ExitBesideFaults,
     FullDevice,
     Pressed,
+    /// To a system that is short of it.
+    MemoryReleased,
+    MemoryOffered,
+    OfferTaken,
     /// Others changed a file in front of bytes that were not written.
     Conflict,
     /// Another program has set a file's time.
@@ -79,7 +107,7 @@ pub(crate) enum Reached {
 }
 
 impl Reached {
-    const ALL: [Reached; 59] = [
+    const ALL: [Reached; 80] = [
         Reached::ReadWaited,
         Reached::MutationWaited,
         Reached::SyncWaited,
@@ -90,10 +118,24 @@ impl Reached {
         Reached::WholeReadWhileClosed,
         Reached::WholeReadBesideMutation,
         Reached::HolePunched,
+        Reached::HoleMade,
         Reached::CopiedWithin,
+        Reached::CopiedAcross,
+        Reached::CopiedBesideChange,
+        Reached::CopiedInStep,
         Reached::WrittenAlone,
         Reached::AppendedShared,
         Reached::WrittenInOrderNow,
+        Reached::WrittenVectored,
+        Reached::ReadVectored,
+        Reached::ChangedNow,
+        Reached::AppendedNow,
+        Reached::CopiedNow,
+        Reached::SyncedNow,
+        Reached::ViewedNow,
+        Reached::Allocated,
+        Reached::AllocatedBeyondEnd,
+        Reached::AllocationRefused,
         Reached::MutationFailed,
         Reached::MutationDropped,
         Reached::DurableOnDisk,
@@ -107,6 +149,10 @@ impl Reached {
         Reached::WaitingAdviceUsed,
         Reached::ViewHeldOverWrite,
         Reached::ViewRefused,
+        Reached::PeekedMany,
+        Reached::PeekHeldOverChange,
+        Reached::PeekRefused,
+        Reached::PeekForgotten,
         Reached::Evicted,
         Reached::ListenerPanicked,
         Reached::ListenerRead,
@@ -137,6 +183,9 @@ impl Reached {
         Reached::ExitBesideFaults,
         Reached::FullDevice,
         Reached::Pressed,
+        Reached::MemoryReleased,
+        Reached::MemoryOffered,
+        Reached::OfferTaken,
         Reached::Conflict,
         Reached::Touched,
     ];
@@ -150,6 +199,11 @@ impl Reached {
                 | Reached::WindowEndedBesideFaults
                 | Reached::WindowForgotten
         )
+    }
+
+    /// Whether a file system is needed on which files can share extents.
+    pub(crate) fn needs_shared_extents(self) -> bool {
+        self == Reached::CopiedInStep
     }
 
     /// Whether windows on demand are needed.

@@ -8,8 +8,13 @@
 //! ```
 //!
 //! One thread does everything: it polls tasks when the steps say so, on a device that moves when it is asked (`sim`) and a clock that
-//! goes when the steps say so. So a seed replays: `HEADWATER_SEED=0x… cargo test -p headwater --test swarm seeds`.
+//! goes when the steps say so. So a seed replays: `HEADWATER_SEED=0x… cargo test -p headwater --test swarm seeds`, with what else the
+//! failure names.
 //! `HEADWATER_SOAK_SECONDS=600` makes ten minutes of it (`just swarm 10m`), `HEADWATER_SEEDS_FROM=1` always draws the same seeds.
+//!
+//! Not here, because a kernel or a thread would decide what comes when, and no seed could bring it back: rings, so several of them and the
+//! local engines, which are the same engine around a ring of their own (`reading`); leases, which a thread of the engine gives back
+//! (`coherence`); waits for growth, which a thread ends when the kernel reports it (`writing`).
 //!
 //! Owns: which seeds run, in which process, what is printed of one that fails, which branches have to be reached.
 //! Does not own: steps, what they do (world), what is right (versions).
@@ -26,6 +31,7 @@ mod versions;
 mod world;
 
 use std::cell::Cell;
+use std::fs;
 use std::io::ErrorKind;
 use std::num::NonZero;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
@@ -54,7 +60,8 @@ fn seeds() {
     }
     if std::env::var_os("HEADWATER_SEED").is_some() {
         let mut coverage = Coverage::default();
-        return check(seed_from_env("seeds"), &directory(), &mut coverage);
+        let kind = std::env::var(ON).map_or(FileSystem::Ext4, |name| kind_named(&name));
+        return check(seed_from_env("seeds"), &Place::new(kind), &mut coverage);
     }
     let (began, wanted) = (Instant::now(), Duration::from_secs(soak_seconds().unwrap_or(SECONDS)));
     let first = std::env::var(FROM).map_or_else(|_| seed_from_env("seeds"), |from| from.parse().unwrap());
@@ -76,9 +83,11 @@ fn seeds() {
     let (coverage, done) = all.into_inner().unwrap();
     println!("{coverage}");
     if done >= SEEDS_THAT_REACH_ALL {
+        let shares_extents = Place::new(FileSystem::Xfs).shares_extents;
         let is_possible = |reached: &Reached| {
             (tracks_windows() || !reached.needs_windows())
                 && (has_windows_on_demand() || !reached.needs_windows_on_demand())
+                && (shares_extents || !reached.needs_shared_extents())
         };
         let missing: Vec<Reached> = coverage.missing().into_iter().filter(is_possible).collect();
         assert_eq!(missing, [], "what the swarm no longer reaches");
@@ -123,34 +132,63 @@ fn run_child(range: &str) {
     }));
     let (seed, count) = range.split_once(' ').expect("a seed and a count");
     let (mut rng, mut coverage) = (Rng::new(seed.parse().unwrap()), Coverage::default());
-    let directory = directory();
+    let place = Place::new(KINDS[rng.below(KINDS.len() as u64) as usize]);
     for _ in 0..count.parse().unwrap() {
-        check(rng.next_u64(), &directory, &mut coverage);
+        check(rng.next_u64(), &place, &mut coverage);
     }
     println!("\n{REPORT}{}", coverage.line());
 }
 
-/// Not on tmpfs, where nothing has to be waited for; with `TMPDIR=/dev/shm`, and as root, on a file system in memory, which is some times
-/// as fast.
-fn directory() -> ScratchDir {
-    let in_memory =
-        std::env::temp_dir().starts_with("/dev/shm").then(|| ScratchDir::on_loop(FileSystem::Ext4));
-    in_memory.and_then(Result::ok).or_else(|| ScratchDir::on_target().ok()).expect("a directory")
+/// Where files are.
+struct Place {
+    directory: ScratchDir,
+    /// `None` where the project is built.
+    kind: Option<FileSystem>,
+    shares_extents: bool,
+}
+
+impl Place {
+    /// Not on tmpfs, where nothing has to be waited for; with `TMPDIR=/dev/shm`, and as root, on a file system in memory, which is some times
+    /// as fast.
+    fn new(kind: FileSystem) -> Place {
+        let in_memory = std::env::temp_dir().starts_with("/dev/shm").then(|| ScratchDir::on_loop(kind));
+        let (directory, kind) = match in_memory.and_then(Result::ok) {
+            Some(directory) => (directory, Some(kind)),
+            None => (ScratchDir::on_target().expect("a directory"), None),
+        };
+        let shares_extents = shares_extents(directory.path()).unwrap_or(false);
+        Place { directory, kind, shares_extents }
+    }
+}
+
+fn shares_extents(directory: &Path) -> std::io::Result<bool> {
+    let paths = ["one", "other"].map(|name| directory.join(name));
+    fs::write(&paths[0], [7; 4096])?;
+    let shared = rustix::fs::ioctl_ficlone(fs::File::create(&paths[1])?, fs::File::open(&paths[0])?);
+    paths.iter().try_for_each(fs::remove_file)?;
+    Ok(shared.is_ok())
+}
+
+fn kind_named(name: &str) -> FileSystem {
+    KINDS.into_iter().find(|kind| kind.name() == name).unwrap_or_else(|| panic!("{ON} is not {name}"))
 }
 
 /// # Panics
 /// When the seed fails, with all that is known about it.
-fn check(seed: u64, directory: &ScratchDir, coverage: &mut Coverage) {
-    let setup = Setup::new(seed);
+fn check(seed: u64, place: &Place, coverage: &mut Coverage) {
+    let mut setup = Setup::new(seed);
+    setup.shares_extents = place.shares_extents;
+    let directory = place.directory.path();
+    let on = place.kind.map_or_else(String::new, |kind| format!("TMPDIR=/dev/shm {ON}={} ", kind.name()));
     let steps = setup.steps();
-    let Err((error, reached)) = run(&setup, &steps, directory.path(), coverage) else { return };
+    let Err((error, reached)) = run(&setup, &steps, directory, coverage) else { return };
     let steps = &steps[..(reached + 1).min(steps.len())];
     eprintln!("{error}\nlooking for a shorter list of steps that fails");
-    let fails = |fewer: &[Step]| run(&setup, fewer, directory.path(), &mut Coverage::default()).is_err();
+    let fails = |fewer: &[Step]| run(&setup, fewer, directory, &mut Coverage::default()).is_err();
     let shortest = shorten(steps, fails);
-    let again = run(&setup, &shortest, directory.path(), &mut Coverage::default());
+    let again = run(&setup, &shortest, directory, &mut Coverage::default());
     panic!(
-        "{error}\n{setup:x?}\nat step {reached}; these are left that fail{}:\n{}\nHEADWATER_SEED={seed:#x} cargo test -p headwater --test swarm seeds",
+        "{error}\n{setup:x?}\nat step {reached}; these are left that fail{}:\n{}\n{on}HEADWATER_SEED={seed:#x} cargo test -p headwater --test swarm seeds",
         again.err().map(|(error, _)| format!(" ({error})")).unwrap_or_default(),
         shortest.iter().map(|step| format!("    {step:?}\n")).collect::<String>(),
     );
@@ -166,7 +204,16 @@ fn run(
     if steps.iter().any(|step| matches!(step, Step::Exit(_))) {
         return exits::run(setup, steps, directory, coverage);
     }
-    watched(&format!("HEADWATER_SEED={:#x}", setup.seed), || run_here(setup, steps, directory, coverage))
+    watched(&format!("HEADWATER_SEED={:#x}", setup.seed), || {
+        if !steps.iter().any(|step| matches!(step, Step::ForgetPeek(..))) {
+            return run_here(setup, steps, directory, coverage);
+        }
+        // What a thread has borrowed and leaked is counted as long as it lives.
+        thread::scope(|scope| {
+            let running = scope.spawn(|| run_here(setup, steps, directory, coverage));
+            running.join().expect("panics are caught")
+        })
+    })
 }
 
 /// As [`run`]; does not return if it comes to an exit.
@@ -179,17 +226,20 @@ fn run_here(
     let (reached, is_traced) = (Cell::new(0), std::env::var_os("HEADWATER_SWARM_TRACE").is_some());
     let work = || -> Result<(), String> {
         let mut world = World::new(setup, directory)?;
-        for (number, &step) in steps.iter().enumerate() {
+        let (exit, steps) = match steps {
+            [steps @ .., Step::Exit(exit)] => (Some(*exit), steps),
+            steps => (None, steps),
+        };
+        perform_all(&mut world, steps, &|number, step| {
             reached.set(number);
             if is_traced {
                 eprintln!("step {number}, {step:?}");
             }
-            if let Step::Exit(exit) = step {
-                return world.exit(exit);
-            }
-            world.perform(step).map_err(|error| format!("step {number}, {step:?}: {error}"))?;
-        }
+        })?;
         reached.set(steps.len());
+        if let Some(exit) = exit {
+            return world.exit(exit);
+        }
         let ended = if setup.seed.is_multiple_of(4) { world.leave() } else { world.finish() };
         coverage.add(&ended.map_err(|error| format!("at the end: {error}"))?);
         Ok(())
@@ -201,11 +251,44 @@ fn run_here(
     outcome.map_err(|error| (error, reached.get()))
 }
 
+/// Some of them while pages are borrowed.
+fn perform_all(world: &mut World, steps: &[Step], note: &dyn Fn(usize, Step)) -> Result<(), String> {
+    let mut number = 0;
+    while let Some(&step) = steps.get(number) {
+        note(number, step);
+        let first = number + 1;
+        let done = if let Step::Peek(place, span, count) = step {
+            number = (first + count).min(steps.len());
+            world.peek(place, span, &steps[first..number], &mut |world, held| {
+                perform_all(world, held, &|number, step| note(first + number, step))
+            })
+        } else {
+            number = first;
+            world.perform(step)
+        };
+        done.map_err(|error| format!("step {}, {step:?}: {error}", first - 1))?;
+    }
+    Ok(())
+}
+
 /// A child's seeds: the number that they are drawn from, and how many.
 const CHILD: &str = "HEADWATER_SWARM";
 
 /// The number from which all seeds are drawn, so that two runs have the same ones.
 const FROM: &str = "HEADWATER_SEEDS_FROM";
+
+/// The kind of file system on which a seed is run again.
+const ON: &str = "HEADWATER_SWARM_ON";
+
+/// Most users have the first, and it is the fastest; the others share extents.
+const KINDS: [FileSystem; 6] = [
+    FileSystem::Ext4,
+    FileSystem::Ext4,
+    FileSystem::Ext4,
+    FileSystem::Ext4,
+    FileSystem::Xfs,
+    FileSystem::Btrfs,
+];
 
 /// What a child prints before its coverage.
 const REPORT: &str = "reached: ";

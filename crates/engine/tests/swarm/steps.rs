@@ -3,8 +3,10 @@
 //! Owns: which steps there are, how often each comes.
 //! Does not own: what a step does (world).
 
+use std::time::Duration;
+
 use headwater::testing::FaultOn;
-use headwater::{Caching, IoMode};
+use headwater::{Advice, Caching, Coherence, IoMode, ReadaheadPolicy, ReplacementPolicy};
 use headwater_testkit::Rng;
 
 use crate::moods::Mood;
@@ -17,6 +19,15 @@ pub(crate) struct Setup {
     pub(crate) queue_depth: u32,
     /// Whether requests are delayed, short and interrupted.
     pub(crate) is_hostile: bool,
+    pub(crate) replacement: ReplacementPolicy,
+    pub(crate) readahead: ReadaheadPolicy,
+    pub(crate) headroom: Headroom,
+    /// Whether the device makes holes, and shares extents.
+    pub(crate) remaps: bool,
+    /// Whether files on this file system can have extents in common.
+    pub(crate) shares_extents: bool,
+    /// Handles may be opened that refuse to change what others have changed.
+    pub(crate) is_checked: bool,
     has_windows: bool,
     has_strangers: bool,
     count: usize,
@@ -34,6 +45,39 @@ pub(crate) struct Span {
 pub(crate) struct Place {
     pub(crate) file: usize,
     pub(crate) handle: usize,
+}
+
+/// What of the system's memory the engine may have beside its own limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Headroom {
+    /// Whatever the machine has, which is plenty.
+    Real,
+    /// As much as steps say.
+    Simulated,
+    /// The engine does not ask.
+    Unasked,
+}
+
+/// How a handle is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Opening {
+    pub(crate) caching: Caching,
+    pub(crate) mode: IoMode,
+    /// `None` as the engine does.
+    pub(crate) readahead: Option<ReadaheadPolicy>,
+    pub(crate) revalidate: Option<Duration>,
+    pub(crate) coherence: Coherence,
+}
+
+impl Opening {
+    /// How the steps open a file that has no handle.
+    pub(crate) const PLAIN: Opening = Opening {
+        caching: Caching::On,
+        mode: IoMode::Auto,
+        readahead: None,
+        revalidate: None,
+        coherence: Coherence::Revalidated,
+    };
 }
 
 /// What a task does.
@@ -60,6 +104,8 @@ pub(crate) enum Work {
     PunchHole(Span),
     /// To another place of the same file, here if the two do not overlap.
     CopyWithin(Span, u64),
+    /// To this place, from the other file.
+    CopyFrom(Span, u64),
     SyncData,
     SyncAll,
     Flush,
@@ -127,6 +173,16 @@ pub(crate) enum Step {
     Forget(usize),
     ReadNow(Place, Span),
     ReadManyNow(Place, Span),
+    /// Into buffers, and from buffers, of which one is empty.
+    ReadVectoredNow(Place, Span),
+    WriteVectoredNow(Place, Span, u64),
+    /// What a task would do, by a call that blocks.
+    Now(Place, Work),
+    AllocateNow(Place, Span),
+    /// The pages of a span are borrowed while this many further steps are performed.
+    Peek(Place, Span, usize),
+    /// A borrowed page is never given back.
+    ForgetPeek(Place, Span),
     /// By a reader and a writer that block.
     ReadInOrderNow(Place, Span),
     WriteInOrderNow(Place, Span, u64),
@@ -150,12 +206,14 @@ pub(crate) enum Step {
     SyncWindow(usize),
     Unmap(usize),
     ForgetWindow,
-    Open(Place, Caching, IoMode),
+    Open(Place, Opening),
     Close(Place),
     Listen(Place, Mood),
     Unlisten,
     WillNeed(Place, Span),
     DontNeed(Place, Span),
+    /// Of reads to come.
+    Advise(Place, Advice, Span),
     /// So many pages of a file that is cold, from where the span begins.
     WillNeedMany(Place, Span, u64, Then),
     Fault(FaultOn, Span, i32),
@@ -165,6 +223,10 @@ pub(crate) enum Step {
     Heal,
     /// Another file is read, so that pages are evicted.
     Press,
+    /// The system has this many MiB free, less or more than its reserve; the engine looks at it.
+    Squeeze(u64),
+    /// The kernel takes what memory is on offer.
+    TakeOffered,
     /// Milliseconds pass, and the engine does what it does from time to time.
     Later(u64),
     Fork(Place),
@@ -181,17 +243,40 @@ impl Setup {
     pub(crate) fn new(seed: u64) -> Setup {
         let mut rng = Rng::new(seed ^ 0x5E7);
         let has_windows = rng.chance(1, 2);
+        let headroom = match rng.below(8) {
+            0..=1 => Headroom::Simulated,
+            2 => Headroom::Unasked,
+            _ => Headroom::Real,
+        };
         // Windows get memory that the cache has not used yet.
         let memory = if has_windows { [3, 6, 16, 16] } else { [3, 3, 4, 6] };
+        // The first mebibytes are the engine's, whatever the system has.
+        let mebibytes = if headroom == Headroom::Simulated { 16 } else { memory[rng.below(4) as usize] };
         Setup {
             seed,
             has_windows,
-            memory_bytes: memory[rng.below(4) as usize] << 20,
+            headroom,
+            remaps: rng.chance(1, 2),
+            shares_extents: false,
+            memory_bytes: mebibytes << 20,
             queue_depth: 1 + rng.below(12) as u32,
             is_hostile: rng.chance(3, 4),
             count: 20 + rng.below(100) as usize,
             length_bytes_max: [20_000, 150_000, 150_000, 2_000_000][rng.below(4) as usize],
             has_strangers: rng.chance(1, 3),
+            replacement: [
+                ReplacementPolicy::Clock2QPlus,
+                ReplacementPolicy::Clock2QPlus,
+                ReplacementPolicy::Clock,
+                ReplacementPolicy::S3Fifo,
+            ][rng.below(4) as usize],
+            readahead: [
+                ReadaheadPolicy::Adaptive,
+                ReadaheadPolicy::Adaptive,
+                ReadaheadPolicy::Linux,
+                ReadaheadPolicy::Fixed(3),
+            ][rng.below(4) as usize],
+            is_checked: rng.chance(1, 4),
         }
     }
 
@@ -200,9 +285,18 @@ impl Setup {
         let hot_bytes = [0; 3].map(|_| rng.below(self.length_bytes_max));
         // Some runs have no moods and no faults, so that what they find is not forgiven.
         let (is_moody, is_faulty) = (rng.chance(1, 2), rng.chance(1, 3));
-        let Setup { length_bytes_max, has_windows, has_strangers, .. } = *self;
-        let mut draw =
-            Draw { rng, hot_bytes, length_bytes_max, is_moody, is_faulty, has_windows, has_strangers };
+        let Setup { length_bytes_max, has_windows, has_strangers, is_checked, headroom, .. } = *self;
+        let mut draw = Draw {
+            rng,
+            hot_bytes,
+            length_bytes_max,
+            is_moody,
+            is_faulty,
+            has_windows,
+            has_strangers,
+            is_checked,
+            is_squeezed: headroom == Headroom::Simulated,
+        };
         let mut steps: Vec<Step> = (0..self.count).map(|_| draw.step()).collect();
         if self.seed % EXITS == 1 {
             steps.push(Step::Exit(draw.exit()));
@@ -220,6 +314,8 @@ struct Draw {
     is_faulty: bool,
     has_windows: bool,
     has_strangers: bool,
+    is_checked: bool,
+    is_squeezed: bool,
 }
 
 impl Draw {
@@ -231,7 +327,16 @@ impl Draw {
         if self.has_strangers && self.rng.chance(1, 12) {
             return Step::Touch(place.file);
         }
-        match self.rng.below(100) {
+        if self.is_squeezed && self.rng.chance(1, 8) {
+            return self.squeeze();
+        }
+        match self.rng.below(108) {
+            100..=102 => self.now(place),
+            103 => Step::ReadVectoredNow(place, span),
+            104 => Step::WriteVectoredNow(place, span, self.rng.next_u64()),
+            105 => Step::AllocateNow(place, span),
+            106 => Step::Peek(place, span, 1 + self.rng.below(12) as usize),
+            107 => Step::Advise(place, self.advice(), span),
             0..=37 => Step::Begin(place, self.work(), self.mood()),
             38..=49 => Step::Poll(task),
             50..=52 => Step::PollWoken,
@@ -245,7 +350,7 @@ impl Draw {
             74 => Step::CheckKept,
             75 => Step::CheckClean(place.file),
             76..=77 => Step::DropKept,
-            78..=80 => Step::Open(place, self.caching(), self.mode()),
+            78..=80 => Step::Open(place, self.opening()),
             81 => Step::Close(place),
             82..=83 => Step::Listen(place, self.mood()),
             84 => Step::Unlisten,
@@ -261,11 +366,14 @@ impl Draw {
     }
 
     fn window(&mut self, place: Place, span: Span, window: usize) -> Step {
-        match self.rng.below(26) {
+        if self.is_faulty && self.rng.chance(1, 12) {
+            return Step::Fault(FaultOn::Reads, span, EIO);
+        }
+        match self.rng.below(28) {
             0..=2 => Step::Map(place, span, Shape::Contiguous),
             3 => Step::Map(place, span, Shape::Pages),
             20..=21 => Step::Map(place, span, Shape::OnDemand),
-            22..=25 => Step::LoadFromWindow(window, span),
+            22..=27 => Step::LoadFromWindow(window, span),
             4..=6 => Step::ReadWindow(window, span),
             7..=9 => Step::WriteWindow(window, span, self.rng.next_u64()),
             10..=11 => Step::AddToWindow(window, span, self.rng.next_u64()),
@@ -309,6 +417,7 @@ impl Draw {
             0 => Step::Fork(place),
             1..=3 if self.is_moody => Step::Forget(task),
             4 if self.is_moody => Step::ForgetKept,
+            5 if self.is_moody => Step::ForgetPeek(place, self.span()),
             _ => Step::CheckKept,
         }
     }
@@ -329,11 +438,12 @@ impl Draw {
 
     fn work(&mut self) -> Work {
         let span = self.span();
-        match self.rng.below(32) {
+        match self.rng.below(35) {
+            32..=34 => Work::CopyFrom(span, self.copied_to(span)),
             31 => Work::WriteAlone(span, self.rng.next_u64()),
             27 => Work::AppendShared(span.length.max(1), self.rng.next_u64()),
             28..=29 => Work::PunchHole(span),
-            30 => Work::CopyWithin(span, self.new_length()),
+            30 => Work::CopyWithin(span, self.copied_to(span)),
             24 => Work::ReadInOrder(span),
             25 => Work::WriteInOrder(span, self.rng.next_u64()),
             26 => Work::AppendDurable(span.length.max(1), self.rng.next_u64()),
@@ -358,6 +468,54 @@ impl Draw {
 
     fn place(&mut self) -> Place {
         Place { file: self.rng.below(FILES as u64) as usize, handle: self.rng.below(HANDLES as u64) as usize }
+    }
+
+    fn now(&mut self, place: Place) -> Step {
+        // Reads and writes in order have steps of their own.
+        match self.work() {
+            Work::ReadInOrder(span) => Step::ReadInOrderNow(place, span),
+            Work::WriteInOrder(span, fill) => Step::WriteInOrderNow(place, span, fill),
+            Work::Read(span) => Step::ReadNow(place, span),
+            Work::Stream(_) => Step::ReadManyNow(place, self.span()),
+            work => Step::Now(place, work),
+        }
+    }
+
+    fn squeeze(&mut self) -> Step {
+        match self.rng.below(8) {
+            0..=1 => Step::TakeOffered,
+            2 => Step::Press,
+            _ => Step::Squeeze([9, 14, 15, 17, 18, 19, 19, 60][self.rng.below(8) as usize]),
+        }
+    }
+
+    fn opening(&mut self) -> Opening {
+        let readahead = [
+            None,
+            None,
+            None,
+            Some(ReadaheadPolicy::Off),
+            Some(ReadaheadPolicy::Linux),
+            Some(ReadaheadPolicy::Fixed(1)),
+        ];
+        let revalidate = [None, None, None, Some(Duration::ZERO), Some(Duration::MAX)];
+        let coherence = match self.rng.below(8) {
+            0 => Coherence::Unwatched,
+            1 => Coherence::Private,
+            2..=3 if self.is_checked => Coherence::Checked,
+            _ => Coherence::Revalidated,
+        };
+        Opening {
+            caching: self.caching(),
+            mode: self.mode(),
+            readahead: readahead[self.rng.below(6) as usize],
+            revalidate: revalidate[self.rng.below(5) as usize],
+            coherence,
+        }
+    }
+
+    fn advice(&mut self) -> Advice {
+        [Advice::Normal, Advice::Sequential, Advice::Random, Advice::NoReuse][self.rng.below(4) as usize]
     }
 
     fn caching(&mut self) -> Caching {
@@ -387,6 +545,12 @@ impl Draw {
             _ => (hot_bytes + self.rng.below(9000)).saturating_sub(4500),
         };
         Span { offset_bytes, length: length as usize }
+    }
+
+    /// Half of the copies lie to pages as what they copy does, so that files can share extents.
+    fn copied_to(&mut self, span: Span) -> u64 {
+        let at_bytes = self.new_length();
+        if self.rng.chance(1, 2) { at_bytes } else { at_bytes / 4096 * 4096 + span.offset_bytes % 4096 }
     }
 
     fn new_length(&mut self) -> u64 {

@@ -71,7 +71,7 @@ impl Versions {
 
     /// Whether the last version is another one.
     pub(crate) fn is_newer_than(&self, found: &[u8]) -> bool {
-        self.all.last().is_some_and(|last| last != found)
+        self.last() != found
     }
 
     /// Whether nothing has changed, nor began to, since.
@@ -91,7 +91,7 @@ impl Versions {
     /// The contents; only while they are certain.
     pub(crate) fn bytes(&self) -> &[u8] {
         assert!(self.is_certain(), "the contents are not known");
-        self.all.last().expect("there is a first one")
+        self.last()
     }
 
     /// How long it may be at most.
@@ -115,6 +115,19 @@ impl Versions {
         change(&mut bytes);
         self.all.push(bytes);
         self.is_changing = true;
+    }
+
+    /// The change under way may make this of the file as well.
+    pub(crate) fn begin_also(&mut self, change: impl FnOnce(&mut Vec<u8>)) {
+        assert!(self.is_changing, "there is no change under way");
+        let mut bytes = self.all[self.first_possible].clone();
+        change(&mut bytes);
+        self.all.push(bytes);
+    }
+
+    /// What the last change makes of the file.
+    pub(crate) fn last(&self) -> &[u8] {
+        self.all.last().expect("there is a first one")
     }
 
     /// The change is done.

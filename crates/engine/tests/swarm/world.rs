@@ -4,14 +4,18 @@
 //! Does not own: what bytes are possible (versions).
 
 mod advice;
+mod changes;
 mod leaving;
+mod memory;
+mod peeks;
+mod reads;
 mod tasks;
 mod whole;
 mod windows;
 
 use std::fs;
 use std::future::Future;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -21,16 +25,16 @@ use std::time::SystemTime;
 
 use headwater::testing::{FaultRange, SimControl, SimOptions};
 use headwater::{
-    Advice, ByteRange, Caching, DriverKind, Engine, Error, EvictionListener, File, IoMode, ManyRead,
-    OpenOptions, View,
+    Advice, ByteRange, DriverKind, Engine, Error, EvictionListener, File, IoMode, OpenOptions, View,
 };
-use headwater_testkit::{Pattern, run_forked};
+use headwater_testkit::{run_forked, take_lazy_memory};
 
 use crate::coverage::{Coverage, Reached};
 use crate::moods::{Alarm, Mood, Outbreaks, listen};
-use crate::steps::{EIO, FILES, HANDLES, Place, Setup, Span, Step, Work};
+use crate::steps::{EIO, FILES, HANDLES, Opening, Place, Setup, Span, Step, Work};
 use crate::versions::Versions;
-use tasks::{Task, contents, overwrite};
+use changes::{contents, overwrite};
+use tasks::Task;
 use windows::Window;
 
 pub(crate) struct World {
@@ -53,6 +57,11 @@ pub(crate) struct World {
     /// Grows when faults come and go.
     faults: u64,
     has_leaked: bool,
+    /// The engine can end all the same.
+    has_leaked_pages: bool,
+    is_checked: bool,
+    remaps: bool,
+    shares_extents: bool,
 }
 
 struct Target {
@@ -79,9 +88,11 @@ impl World {
         if !setup.is_hostile {
             (options.short_per_mille, options.transient_per_mille) = (0, 0);
         }
-        options.repolls = false;
+        (options.repolls, options.remaps) = (false, setup.remaps);
         let control = options.control.clone();
         let builder = Engine::builder().memory(setup.memory_bytes).queue_depth(setup.queue_depth);
+        let builder = builder.replacement(setup.replacement).readahead_policy(setup.readahead);
+        let builder = memory::limit(builder, setup.headroom, directory).map_err(text)?;
         let engine = builder.driver(DriverKind::Sim(options)).build().map_err(text)?;
         let targets = (0..FILES).map(|number| {
             let path = directory.join(format!("file{number}"));
@@ -113,6 +124,10 @@ impl World {
             is_faulty: false,
             faults: 0,
             has_leaked: false,
+            has_leaked_pages: false,
+            is_checked: setup.is_checked,
+            remaps: setup.remaps,
+            shares_extents: setup.remaps && setup.shares_extents,
         })
     }
 
@@ -126,6 +141,11 @@ impl World {
             Step::Forget(number) => self.forget_nth(number),
             Step::ReadNow(place, span) => self.read_now(place, span)?,
             Step::ReadManyNow(place, span) => self.read_many_now(place, span)?,
+            Step::ReadVectoredNow(place, span) => self.read_vectored_now(place, span)?,
+            Step::WriteVectoredNow(place, span, fill) => self.write_vectored_now(place, span, fill)?,
+            Step::Now(place, work) => self.perform_now(place, work)?,
+            Step::AllocateNow(place, span) => self.allocate_now(place, span)?,
+            Step::ForgetPeek(place, span) => self.forget_peek(place, span)?,
             Step::ReadInOrderNow(place, span) => self.read_in_order_now(place, span)?,
             Step::WriteInOrderNow(place, span, fill) => self.write_in_order_now(place, span, fill)?,
             Step::ReadWholeNow(file, handles) => self.read_whole_now(file, handles)?,
@@ -142,12 +162,13 @@ impl World {
             Step::SyncWindow(number) => self.sync_window(number)?,
             Step::Unmap(number) => self.unmap(number)?,
             Step::ForgetWindow => self.forget_window(),
-            Step::Open(place, caching, mode) => self.open(place, caching, mode)?,
+            Step::Open(place, opening) => self.open(place, opening)?,
             Step::Close(place) => self.targets[place.file].handles[place.handle] = None,
             Step::Listen(place, mood) => self.listen(place, mood)?,
             Step::Unlisten => drop(self.listeners.pop()),
             Step::WillNeed(place, span) => self.advise(place, Advice::WillNeed, span)?,
             Step::DontNeed(place, span) => self.advise(place, Advice::DontNeed, span)?,
+            Step::Advise(place, advice, span) => self.advise(place, advice, span)?,
             Step::WillNeedMany(place, span, count, then) => self.will_need_many(place, span, count, then)?,
             Step::Fault(operation, span, errno) => {
                 let range = ByteRange::at(span.offset_bytes / 4096 * 4096, span.length as u64 + 4096);
@@ -166,11 +187,14 @@ impl World {
             }
             Step::Heal => self.heal(),
             Step::Press => self.press()?,
+            Step::Squeeze(mebibytes) => self.squeeze(mebibytes)?,
+            Step::TakeOffered => take_lazy_memory(),
             Step::Later(milliseconds) => self.later(milliseconds)?,
             Step::Fork(place) => self.fork(place)?,
             Step::FlushAll => self.flush_all()?,
             Step::Cool(file) => self.cool(file)?,
             Step::Touch(file) => self.touch(file)?,
+            Step::Peek(..) => unreachable!("it has others performed meanwhile"),
             Step::Exit(_) => unreachable!("it takes the world with it"),
         }
         Ok(())
@@ -190,7 +214,9 @@ impl World {
             self.finish_file(file)?;
         }
         self.note_outbreaks();
-        let counts = self.engine.stats().cache.counts;
+        let stats = self.engine.stats();
+        self.coverage.note_if(stats.memory.taken_bytes > 0, Reached::OfferTaken);
+        let counts = stats.cache.counts;
         self.coverage.note_if(counts.evictions > 0, Reached::Evicted);
         self.coverage.note_if(counts.conflicts > 0, Reached::Conflict);
         if self.has_leaked {
@@ -198,7 +224,9 @@ impl World {
             std::mem::forget(self.engine);
             return Ok(self.coverage);
         }
-        self.wait_idle()?;
+        if !self.has_leaked_pages {
+            self.wait_idle()?;
+        }
         Ok(self.coverage)
     }
 
@@ -224,7 +252,7 @@ impl World {
         }
         // The drop of a writer waits for whatever task changes the file.
         let (writers, others): (Vec<_>, Vec<_>) =
-            tasks.into_iter().partition(|task| matches!(task.work, Work::WriteInOrder(..)));
+            tasks.into_iter().partition(|task| matches!(task.deed.work, Work::WriteInOrder(..)));
         drop(others);
         drop((engine, clock, kept, listeners, writers, windows));
         for (path, versions, is_latched) in files {
@@ -294,43 +322,6 @@ impl World {
         self.kept.iter().try_for_each(Kept::check)
     }
 
-    fn read_now(&mut self, place: Place, span: Span) -> Outcome {
-        let file = self.handle(place)?;
-        let mut bytes = vec![CANARY; span.length + CANARIES];
-        let read = file.read_at(&mut bytes[..span.length], span.offset_bytes);
-        if bytes[span.length..] != [CANARY; CANARIES] {
-            return Err("a read wrote beyond its buffer".to_owned());
-        }
-        self.check_read(place.file, span, &read, &bytes)
-    }
-
-    fn read_many_now(&mut self, place: Place, span: Span) -> Outcome {
-        let (file, half) = (self.handle(place)?, span.length / 2);
-        let (mut first, mut second) = (vec![0; half], vec![0; span.length - half]);
-        let rest = Span { offset_bytes: span.offset_bytes + half as u64, length: span.length - half };
-        let mut reads =
-            [ManyRead::new(rest.offset_bytes, &mut second), ManyRead::new(span.offset_bytes, &mut first)];
-        let done = file.read_many(&mut reads);
-        let counts = [reads[0].read_bytes, reads[1].read_bytes];
-        self.coverage.note_if(done.is_ok(), Reached::ManyRead);
-        let read = |count| done.as_ref().map(|()| count).map_err(|_| EIO);
-        let results = [read(counts[0]), read(counts[1])];
-        if done.is_err() && !self.is_faulty {
-            return Err(format!("without a fault: {done:?}"));
-        }
-        self.check_read_bytes(place.file, rest, results[0], &second)?;
-        self.check_read_bytes(place.file, Span { length: half, ..span }, results[1], &first)
-    }
-
-    fn read_in_order_now(&mut self, place: Place, span: Span) -> Outcome {
-        let reader = self.handle(place)?.reader().starting_at(span.offset_bytes);
-        let mut bytes = Vec::new();
-        match reader.take(span.length as u64).read_to_end(&mut bytes) {
-            Ok(count) => self.check_read_bytes(place.file, span, Ok(count), &bytes),
-            Err(error) => self.forgive(self.is_faulty, Reached::ReadFailed, &error),
-        }
-    }
-
     /// In three pieces. Nothing else changes the file: the writer would wait for a task of this thread.
     fn write_in_order_now(&mut self, place: Place, span: Span, fill: u64) -> Outcome {
         if !self.free_size_lock(place.file)? {
@@ -355,43 +346,19 @@ impl World {
         }
     }
 
-    fn check_read(
-        &mut self,
-        file: usize,
-        span: Span,
-        read: &headwater::Result<usize>,
-        bytes: &[u8],
-    ) -> Outcome {
-        match read {
-            Ok(count) => self.check_read_bytes(file, span, Ok(*count), bytes),
-            Err(error) => self.forgive(self.is_faulty, Reached::ReadFailed, error),
-        }
-    }
-
-    fn check_read_bytes(
-        &mut self,
-        file: usize,
-        span: Span,
-        read: Result<usize, i32>,
-        bytes: &[u8],
-    ) -> Outcome {
-        let Ok(count) = read else { return Ok(()) };
-        let versions = &self.targets[file].versions;
-        // A fault may end a read early.
-        let length = if self.is_faulty { count } else { span.length };
-        versions.check(versions.now(), span.offset_bytes, length, &bytes[..count]).map(drop)
-    }
-
     fn handle(&mut self, place: Place) -> Outcome<File> {
         if self.targets[place.file].handles[place.handle].is_none() {
-            self.open(place, Caching::On, IoMode::Auto)?;
+            self.open(place, Opening::PLAIN)?;
         }
         Ok(self.targets[place.file].handle(place.handle).clone())
     }
 
-    fn open(&mut self, place: Place, caching: Caching, mode: IoMode) -> Outcome {
+    fn open(&mut self, place: Place, opening: Opening) -> Outcome {
+        let Opening { caching, mode, readahead, revalidate, coherence } = opening;
         let mut options = OpenOptions::new();
-        options.engine(&self.engine).caching(caching).io(mode).write(true).create(true);
+        options.engine(&self.engine).caching(caching).io(mode).write(true).create(true).coherence(coherence);
+        readahead.map(|policy| options.readahead(policy));
+        revalidate.map(|interval| options.revalidate(interval));
         let target = &mut self.targets[place.file];
         let opened = match options.open(&target.path) {
             // Where there is no direct I/O.
@@ -422,26 +389,6 @@ impl World {
         if std::mem::take(&mut self.is_faulty) {
             self.faults += 1;
         }
-    }
-
-    fn press(&mut self) -> Outcome {
-        if !self.pressing.exists() {
-            Pattern::new(0).write_file(&self.pressing, PRESSING_BYTES).map_err(text)?;
-        }
-        let mut options = OpenOptions::new();
-        let file = options.engine(&self.engine).caching(Caching::On).open(&self.pressing).map_err(text)?;
-        let mut buffer = vec![0; 256 << 10];
-        for offset_bytes in (0..PRESSING_BYTES).step_by(buffer.len()) {
-            match file.read_exact_at(&mut buffer, offset_bytes) {
-                Err(_) if self.is_faulty => return Ok(()),
-                read => read.map_err(text)?,
-            }
-            if Pattern::new(0).mismatch(offset_bytes, &buffer).is_some() {
-                return Err(format!("another file has wrong bytes from {offset_bytes}"));
-            }
-        }
-        self.coverage.note(Reached::Pressed);
-        Ok(())
     }
 
     fn later(&mut self, milliseconds: u64) -> Outcome {
@@ -497,6 +444,8 @@ impl World {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             file => {
                 self.coverage.note(Reached::Touched);
+                // From then on, a change may be refused.
+                self.faults += u64::from(self.is_checked);
                 file.and_then(|file| file.set_modified(SystemTime::now())).map_err(text)
             }
         }
@@ -552,10 +501,6 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// Bytes behind a buffer, where no read may write. What of the buffer itself lies behind the bytes read is unspecified.
-const CANARY: u8 = 0xAA;
-const CANARIES: usize = 64;
-
 const TASKS_MAX: usize = 8;
 const KEPT_MAX: usize = 8;
 
@@ -576,6 +521,3 @@ const IDLE_STEPS: usize = 5000;
 
 /// With the device in order again, what failed before may be told once more, and by each handle.
 const SYNC_ATTEMPTS: usize = 3;
-
-/// Of the other file: more than the smallest memory.
-const PRESSING_BYTES: u64 = 4 << 20;

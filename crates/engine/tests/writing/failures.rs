@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IoSlice};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -103,6 +103,25 @@ fn a_shared_append_behind_bytes_that_cannot_be_written() {
         file.sync_data().unwrap();
         bench.check_disk("a", &expected);
     }
+}
+
+/// Goal: a vectored write that stops within a buffer writes nothing of those behind it, and says how much it has written. Method: the page
+/// in which the first buffer ends cannot be read.
+#[test]
+fn a_vectored_write_stops_where_a_buffer_does() {
+    let bench = Bench::new(3);
+    let mut expected = contents(2, 4 << 12);
+    fs::write(bench.path("a"), &expected).unwrap();
+    make_cold(&fs::File::open(bench.path("a")).unwrap()).unwrap();
+    let file = bench.open("a");
+    let fault = FaultRange::new(ByteRange::at(4096, 4096), EIO);
+    bench.rig.control().add_fault(FaultRange { operation: FaultOn::Reads, ..fault });
+    let (first, second) = (contents(3, 5000), contents(4, 8192));
+    assert_eq!(file.write_vectored_at(&[&first, &second].map(|bytes| IoSlice::new(bytes)), 0).unwrap(), 4096);
+    bench.heal();
+    expected[..4096].copy_from_slice(&first[..4096]);
+    file.sync_data().unwrap();
+    bench.check_disk("a", &expected);
 }
 
 /// Goal: a write of a part of a page that cannot be read fails with what reading it gives, and is not tried for ever. Method: a task

@@ -8,9 +8,11 @@ use std::io::{ErrorKind, IoSlice, IoSliceMut, Seek, SeekFrom, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, SystemTime};
 
-use headwater::{Caching, File, IoMode, OpenOptions, Operation};
+use headwater::{Caching, DriverKind, File, IoMode, OpenOptions, Operation};
 use headwater_testkit::{ScratchDir, forbid_status_here, run_forked, run_self_with_env, skip, tmpfs};
 use rustix::fs::{FlockOperation, MemfdFlags, OFlags, fcntl_lock, memfd_create};
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -424,4 +426,41 @@ fn vectors_are_moved_in_order() {
         drop(file);
         rig.assert_idle();
     }
+}
+
+/// Goal: a vectored read that met the end of the file within a buffer reads nothing into those behind it, also if the file grows meanwhile:
+/// what it says it read are the first bytes of the buffers. Method: a thread cuts and writes the end of the file while another reads. A byte
+/// that was cut off beside the read may be zero.
+#[test]
+fn a_file_that_grows_beside_a_vectored_read() {
+    const ROUNDS: usize = 20_000;
+    const CUT: usize = 4500;
+    const UNREAD: u8 = 255;
+    let (rig, directory) = (Rig::new(DriverKind::Threads), ScratchDir::on_target().unwrap());
+    let expected: Vec<u8> = (0..13_000_u32).map(|at| (at % 251) as u8 + 1).collect();
+    let mut options = OpenOptions::new();
+    let options = options.engine(&rig.engine).caching(Caching::On).write(true).create(true);
+    let file = options.open(directory.path().join("file")).unwrap();
+    file.write_all_at(&expected, 0).unwrap();
+    let is_over = AtomicBool::new(false);
+    let wrong = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                file.set_len(CUT as u64).unwrap();
+                file.write_all_at(&expected[CUT..], CUT as u64).unwrap();
+            }
+        });
+        let wrong = (0..ROUNDS).find_map(|_| {
+            let mut parts = [4000, 1000, 4000, 4000].map(|length| vec![UNREAD; length]);
+            let mut buffers = parts.each_mut().map(|part| IoSliceMut::new(part));
+            let read = file.read_vectored_at(&mut buffers, 0).unwrap();
+            let found = &parts.concat()[..read];
+            found.iter().zip(&expected).position(|(found, expected)| ![*expected, 0].contains(found))
+        });
+        is_over.store(true, Ordering::Relaxed);
+        wrong
+    });
+    assert_eq!(wrong, None, "the place of the first wrong byte");
+    drop(file);
+    rig.assert_idle();
 }

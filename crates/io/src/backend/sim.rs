@@ -15,6 +15,7 @@
 mod calls;
 mod control;
 mod record;
+mod remap;
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -55,6 +56,9 @@ pub struct SimOptions {
     /// Whether a poll that finds nothing has its task polled again at once, so that any executor comes to an end. Without, tasks are woken
     /// when their requests are done, which other polls and waits bring about.
     pub repolls: bool,
+    /// Whether the device makes holes and shares extents, where the files can. Its log has nothing of either, so tests of crashes leave this
+    /// off.
+    pub remaps: bool,
     /// Faults that a test adds and removes while the driver runs.
     pub control: SimControl,
 }
@@ -69,6 +73,7 @@ impl SimOptions {
             short_per_mille: 200,
             transient_per_mille: 100,
             repolls: true,
+            remaps: false,
             control,
         }
     }

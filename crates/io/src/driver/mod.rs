@@ -319,10 +319,10 @@ impl Driver {
     /// Makes a hole; see [`OpenFile::punch_hole`].
     ///
     /// # Errors
-    /// Those of [`OpenFile::punch_hole`], and [`RejectReason::Forked`]. `Unsupported` on the `sim` driver, whose log has no holes.
+    /// Those of [`OpenFile::punch_hole`], and [`RejectReason::Forked`]. `Unsupported` on the `sim` driver, unless its options say else.
     pub fn punch_hole_blocking(&self, file: &OpenFile, range: ByteRange) -> io::Result<()> {
         match self.simulation()? {
-            Some(_) => Err(io::ErrorKind::Unsupported.into()),
+            Some(sim) => sim.punch_hole(file, range),
             None => file.punch_hole(range),
         }
     }
@@ -330,7 +330,7 @@ impl Driver {
     /// Shares extents; see [`OpenFile::clone_range`].
     ///
     /// # Errors
-    /// Those of [`OpenFile::clone_range`], and [`RejectReason::Forked`]. `Unsupported` on the `sim` driver, whose log has no copies.
+    /// Those of [`OpenFile::clone_range`], and [`RejectReason::Forked`]. `Unsupported` on the `sim` driver, unless its options say else.
     pub fn clone_range_blocking(
         &self,
         source: &OpenFile,
@@ -339,7 +339,7 @@ impl Driver {
         at_bytes: u64,
     ) -> io::Result<()> {
         match self.simulation()? {
-            Some(_) => Err(io::ErrorKind::Unsupported.into()),
+            Some(sim) => sim.clone_range(source, range, target, at_bytes),
             None => source.clone_range(range, target, at_bytes),
         }
     }

@@ -76,6 +76,47 @@ fn syncs_fail() {
     bench.assert_idle();
 }
 
+/// Goal: a device makes holes and shares extents only if its options say so, and not where writes fail. Method: a hole in a page, beside
+/// a bad page.
+#[test]
+fn holes_are_made_where_they_may_be() {
+    let control = SimControl::default();
+    for remaps in [false, true] {
+        let device = SimOptions { control: control.clone(), remaps, ..hostile(7) };
+        let bench = Bench::new(DriverKind::Sim(device), 8, 7);
+        let (driver, file) = (&bench.driver, &bench.file);
+        control.add_fault(FaultRange {
+            operation: FaultOn::Writes,
+            ..FaultRange::new(ByteRange::at(8192, 4096), EIO)
+        });
+        let punch = |page: u64| driver.punch_hole_blocking(file, ByteRange::at(page * 4096, 4096));
+        let is_unsupported =
+            |result: io::Result<()>| result.unwrap_err().kind() == io::ErrorKind::Unsupported;
+        let bytes = |page: u64| {
+            let mut bytes = vec![0; 4096];
+            driver.read_blocking(file, Route::Buffered, &mut bytes, page * 4096).unwrap();
+            bytes
+        };
+        let before = [1, 2].map(bytes);
+        if !remaps {
+            assert!(is_unsupported(punch(1)));
+            let cloned = driver.clone_range_blocking(file, ByteRange::at(0, 4096), file, 4096);
+            assert!(is_unsupported(cloned));
+            assert_eq!([1, 2].map(bytes), before);
+            continue;
+        }
+        match punch(1) {
+            Ok(()) => assert!(bytes(1).iter().all(|&byte| byte == 0)),
+            // The file system of the tests makes none.
+            refused => assert!(is_unsupported(refused)),
+        }
+        assert_eq!(raw(punch(2)), Some(EIO));
+        assert_eq!(bytes(2), before[1]);
+        control.clear_faults();
+        bench.assert_idle();
+    }
+}
+
 /// Goal: a full device takes what there is room for, then nothing, until there is room again; what was allocated can be
 /// written, and what is left is not touched by who is refused.
 #[test]

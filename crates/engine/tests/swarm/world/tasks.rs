@@ -1,7 +1,7 @@
 //! Tasks: what is begun, polled, dropped and forgotten, and what comes of it.
 //!
-//! Owns: the futures, when they are polled, whether their results are possible.
-//! Does not own: what else a step does (world).
+//! Owns: when the futures are polled, whether their results are possible.
+//! Does not own: the futures and what they make of a file (changes), what else a step does (world).
 
 use std::fs;
 use std::future::Future;
@@ -12,26 +12,47 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use futures_util::{AsyncReadExt, AsyncWriteExt, StreamExt};
-use headwater::{ByteRange, Caching, Engine, File, OpenOptions, View};
-use headwater_testkit::Pattern;
+use headwater::{Caching, OpenOptions, View};
 
-use super::{IDLE_STEPS, KEPT_MAX, Kept, Outcome, POLLS_MAX, QUIET_POLLS, TASKS_MAX, Target, World, text};
+use super::changes::contents;
+use super::{IDLE_STEPS, KEPT_MAX, Kept, Outcome, POLLS_MAX, QUIET_POLLS, TASKS_MAX, World, text};
 use crate::coverage::Reached;
 use crate::moods::{Alarm, Mood, is_expected};
-use crate::steps::{Place, Span, Work};
+use crate::steps::{FILES, Place, Work};
 use crate::versions::{Moment, Seen, Settled};
 
 pub(super) struct Task {
-    pub(super) future: Pin<Box<dyn Future<Output = Done> + Send>>,
+    pub(super) future: Working,
+    pub(super) deed: Deed,
+    pub(super) alarm: Arc<Alarm>,
+    pub(super) mood: Mood,
+}
+
+/// What a task does, or a call that blocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deed {
     pub(super) file: usize,
     pub(super) work: Work,
     pub(super) since: Moment,
     pub(super) faults: u64,
     pub(super) began_faulty: bool,
-    pub(super) alarm: Arc<Alarm>,
-    pub(super) mood: Mood,
+    /// If it is a copy.
+    pub(super) copied_bytes: u64,
+    /// Whether the file that it copies from began to change meanwhile.
+    pub(super) is_source_changed: bool,
 }
+
+impl Deed {
+    /// Whether a copy has whole pages that lie in the source as they do in the target.
+    fn copies_pages_in_step(&self) -> bool {
+        let (Work::CopyWithin(span, at_bytes) | Work::CopyFrom(span, at_bytes)) = self.work else {
+            return false;
+        };
+        at_bytes % 4096 == span.offset_bytes % 4096 && self.copied_bytes >= 2 * 4096
+    }
+}
+
+pub(super) type Working = Pin<Box<dyn Future<Output = Done> + Send>>;
 
 /// Whether a task was woken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +65,7 @@ pub(super) enum Done {
     Bytes(Outcome<Vec<u8>>),
     View(headwater::Result<View>),
     Appended(Outcome<u64>),
+    Copied(Outcome<u64>),
     Nothing(Outcome),
 }
 
@@ -59,9 +81,13 @@ impl World {
         if work.changes() && !self.make_certain(place.file)? {
             return Ok(());
         }
-        let target = &mut self.targets[place.file];
-        let since = target.versions.now();
-        let future = target.begin(&self.engine, &file, work);
+        if work.source(place.file) != place.file && !self.make_certain(work.source(place.file))? {
+            return Ok(());
+        }
+        let source = self.handle(Place { file: work.source(place.file), ..place })?;
+        let deed = self.begin_deed(place.file, work);
+        let future = self.call(&file, &source, &deed);
+        self.note_source_change(&deed);
         let alarm = Arc::new(Alarm {
             is_woken: AtomicBool::new(false),
             mood,
@@ -69,8 +95,7 @@ impl World {
             outbreaks: self.outbreaks[0].clone(),
         });
         self.alarms.push(Arc::downgrade(&alarm));
-        let (faults, began_faulty) = (self.faults, self.is_faulty);
-        self.tasks.push(Task { future, file: place.file, work, since, faults, began_faulty, alarm, mood });
+        self.tasks.push(Task { future, deed, alarm, mood });
         let alarm = self.tasks[self.tasks.len() - 1].alarm.clone();
         self.poll_nth(self.tasks.len() - 1)?;
         if self.tasks.last().is_some_and(|task| Arc::ptr_eq(&task.alarm, &alarm)) {
@@ -85,7 +110,9 @@ impl World {
 
     /// No change is under way, and it is known what the file holds. False if that cannot be.
     pub(super) fn make_certain(&mut self, file: usize) -> Outcome<bool> {
-        while let Some(number) = self.tasks.iter().position(|task| task.file == file && task.work.changes()) {
+        while let Some(number) =
+            self.tasks.iter().position(|task| task.deed.file == file && task.deed.work.changes())
+        {
             self.finish_nth(number)?;
         }
         self.settle(file)
@@ -133,8 +160,7 @@ impl World {
             Ok(Poll::Pending) => Ok(()),
             Ok(Poll::Ready(done)) => {
                 let task = self.tasks.remove(number);
-                self.conclude(&task, done)
-                    .map_err(|error| format!("{:?} of file {}: {error}", task.work, task.file))
+                self.conclude(&task.deed, done)
             }
             Err(payload) if is_expected(&*payload) && task.mood == Mood::Panics => {
                 // The task's own waker, in the task's own poll.
@@ -179,7 +205,7 @@ impl World {
             let is_idle = self.poll_woken()? == Woken::None && self.engine.stats().driver.in_flight == 0;
             quiet_polls = if is_idle { quiet_polls + 1 } else { 0 };
         }
-        let waited: Vec<_> = self.tasks.iter().map(|task| (task.file, task.work)).collect();
+        let waited: Vec<_> = self.tasks.iter().map(|task| (task.deed.file, task.deed.work)).collect();
         for _ in 0..POLLS_MAX {
             if is_over(self) {
                 return if self.has_leaked { Ok(()) } else { Err(format!("nothing woke one of {waited:?}")) };
@@ -192,32 +218,36 @@ impl World {
                 number += usize::from(self.tasks.len() == before);
             }
         }
-        let works: Vec<_> = self.tasks.iter().map(|task| (task.file, task.work)).collect();
+        let works: Vec<_> = self.tasks.iter().map(|task| (task.deed.file, task.deed.work)).collect();
         Err(format!("tasks that never end: {works:?}, {:?}", self.engine.stats()))
     }
 
-    pub(super) fn conclude(&mut self, task: &Task, done: Done) -> Outcome {
-        let may_fail = task.began_faulty || task.faults != self.faults;
-        let (is_beside, has_failed) = (self.targets[task.file].versions.is_changing(), self.faults > 0);
-        let target = &mut self.targets[task.file];
+    pub(super) fn conclude(&mut self, deed: &Deed, done: Done) -> Outcome {
+        self.judge(deed, done).map_err(|error| format!("{:?} of file {}: {error}", deed.work, deed.file))
+    }
+
+    fn judge(&mut self, deed: &Deed, done: Done) -> Outcome {
+        let may_fail = deed.began_faulty || deed.faults != self.faults;
+        let (is_beside, has_failed) = (self.targets[deed.file].versions.is_changing(), self.faults > 0);
+        let target = &mut self.targets[deed.file];
         match done {
             Done::Bytes(Ok(bytes)) => {
-                let (offset_bytes, length) = task.work.range(bytes.len());
+                let (offset_bytes, length) = deed.work.range(bytes.len());
                 // A fault may end a read early.
                 let length = if may_fail { bytes.len() } else { length };
-                let seen = target.versions.check(task.since, offset_bytes, length, &bytes)?;
+                let seen = target.versions.check(deed.since, offset_bytes, length, &bytes)?;
                 self.coverage.note_if(seen == Seen::Mixed, Reached::ReadSawTwoVersions);
                 self.coverage.note_if(is_beside, Reached::ReadBesideMutation);
                 Ok(())
             }
             Done::Bytes(Err(error)) => self.forgive(may_fail, Reached::ReadFailed, &error),
             Done::View(Ok(view)) => {
-                let ((offset_bytes, length), bytes) = (task.work.range(0), view.to_vec());
+                let ((offset_bytes, length), bytes) = (deed.work.range(0), view.to_vec());
                 if bytes.len() != length {
                     return Err(format!("a view of {length} bytes has {}", bytes.len()));
                 }
-                target.versions.check(task.since, offset_bytes, length, &bytes)?;
-                self.kept.push(Kept { view, file: task.file, bytes });
+                target.versions.check(deed.since, offset_bytes, length, &bytes)?;
+                self.kept.push(Kept { view, file: deed.file, bytes });
                 if self.kept.len() > KEPT_MAX { self.kept.remove(0).check() } else { Ok(()) }
             }
             Done::View(Err(error)) => {
@@ -228,32 +258,61 @@ impl World {
             Done::Appended(Ok(at)) => {
                 let end_bytes = target.versions.end_before();
                 target.versions.finish();
-                self.note_change(task.file);
+                self.note_change(deed.file);
                 if at != end_bytes {
                     return Err(format!("appended at {at}, not {end_bytes}"));
                 }
-                self.coverage.note_if(matches!(task.work, Work::AppendShared(..)), Reached::AppendedShared);
-                match task.work {
-                    Work::AppendDurable(length, fill) => self.check_durable(task.file, at, length, fill),
+                self.coverage.note_if(matches!(deed.work, Work::AppendShared(..)), Reached::AppendedShared);
+                match deed.work {
+                    Work::AppendDurable(length, fill) => self.check_durable(deed.file, at, length, fill),
                     _ => Ok(()),
                 }
             }
-            Done::Nothing(Ok(())) if task.work.changes() => {
+            Done::Nothing(Ok(())) if deed.work.changes() => {
                 target.versions.finish();
-                self.note_change(task.file);
-                self.coverage.note_if(matches!(task.work, Work::PunchHole(_)), Reached::HolePunched);
-                self.coverage.note_if(matches!(task.work, Work::CopyWithin(..)), Reached::CopiedWithin);
-                self.coverage.note_if(matches!(task.work, Work::WriteAlone(..)), Reached::WrittenAlone);
+                self.note_change(deed.file);
+                if let Work::PunchHole(span) = deed.work {
+                    let is_of_pages = self.remaps && span.length >= 2 * 4096;
+                    self.coverage.note(Reached::HolePunched);
+                    self.coverage.note_if(is_of_pages, Reached::HoleMade);
+                }
+                self.coverage.note_if(matches!(deed.work, Work::WriteAlone(..)), Reached::WrittenAlone);
                 Ok(())
             }
-            Done::Nothing(Ok(())) => self.check_synced(task.file, task.since),
-            Done::Nothing(Err(error)) | Done::Appended(Err(error)) if task.work.changes() => {
+            Done::Copied(Ok(copied_bytes)) => self.judge_copy(deed, copied_bytes),
+            Done::Nothing(Ok(())) => self.check_synced(deed.file, deed.since),
+            Done::Nothing(Err(error)) | Done::Appended(Err(error)) | Done::Copied(Err(error))
+                if deed.work.changes() =>
+            {
                 target.versions.give_up();
                 self.forgive(has_failed, Reached::MutationFailed, &error)
             }
-            Done::Nothing(Err(error)) | Done::Appended(Err(error)) => {
+            Done::Nothing(Err(error)) | Done::Appended(Err(error)) | Done::Copied(Err(error)) => {
                 self.forgive(has_failed, Reached::SyncFailed, &error)
             }
+        }
+    }
+
+    fn judge_copy(&mut self, deed: &Deed, copied_bytes: u64) -> Outcome {
+        let versions = &mut self.targets[deed.file].versions;
+        if deed.is_source_changed {
+            // Of each byte it is not known which of the source's it is.
+            versions.give_up();
+            self.coverage.note(Reached::CopiedBesideChange);
+            return Ok(());
+        }
+        versions.finish();
+        self.note_change(deed.file);
+        self.coverage.note(match deed.work {
+            Work::CopyWithin(..) => Reached::CopiedWithin,
+            _ => Reached::CopiedAcross,
+        });
+        let may_share = self.shares_extents && deed.copies_pages_in_step();
+        self.coverage.note_if(may_share, Reached::CopiedInStep);
+        if copied_bytes == deed.copied_bytes {
+            Ok(())
+        } else {
+            Err(format!("{copied_bytes} bytes were copied, not {}", deed.copied_bytes))
         }
     }
 
@@ -304,20 +363,20 @@ impl World {
             return;
         }
         let number = number % self.tasks.len();
-        if matches!(self.tasks[number].work, Work::WriteInOrder(..)) {
+        if matches!(self.tasks[number].deed.work, Work::WriteInOrder(..)) {
             // Its drop would block for other tasks of this thread: where there are no threads of the engine, none goes on with it.
             return;
         }
         let task = self.tasks.remove(number);
-        if task.work.changes() {
-            self.targets[task.file].versions.give_up();
+        if task.deed.work.changes() {
+            self.targets[task.deed.file].versions.give_up();
             self.coverage.note(Reached::MutationDropped);
         }
     }
 
     /// Only of what reads: a task that has begun to change a file, or to sync it, has others wait for its end.
     pub(super) fn forget_nth(&mut self, number: usize) {
-        if self.tasks.is_empty() || !self.tasks[number % self.tasks.len()].work.reads() {
+        if self.tasks.is_empty() || !self.tasks[number % self.tasks.len()].deed.work.reads() {
             return;
         }
         let task = self.tasks.remove(number % self.tasks.len());
@@ -325,155 +384,6 @@ impl World {
         self.has_leaked = true;
         self.coverage.note(Reached::FutureForgotten);
     }
-}
-
-impl Target {
-    pub(super) fn begin(
-        &mut self,
-        engine: &Engine,
-        file: &File,
-        work: Work,
-    ) -> Pin<Box<dyn Future<Output = Done> + Send>> {
-        match work {
-            Work::Read(Span { offset_bytes, length }) => {
-                let reading = file.read_at_async(offset_bytes, length);
-                Box::pin(async { Done::Bytes(reading.await.map(|bytes| bytes.to_vec()).map_err(text)) })
-            }
-            Work::View(Span { offset_bytes, length }) => {
-                let viewing = file.view_async(offset_bytes, length);
-                Box::pin(async { Done::View(viewing.await) })
-            }
-            Work::Stream(items) => {
-                let mut stream = file.stream();
-                Box::pin(async move {
-                    let mut all = Vec::new();
-                    for _ in 0..items {
-                        match stream.next().await {
-                            None => break,
-                            Some(Ok(bytes)) => all.extend_from_slice(&bytes),
-                            Some(Err(error)) => return Done::Bytes(Err(text(error))),
-                        }
-                    }
-                    Done::Bytes(Ok(all))
-                })
-            }
-            Work::ReadInOrder(Span { offset_bytes, length }) => {
-                let mut reader = file.async_reader().starting_at(offset_bytes).take(length as u64);
-                Box::pin(async move {
-                    let mut all = Vec::new();
-                    let read = reader.read_to_end(&mut all).await;
-                    Done::Bytes(read.map(|_| all).map_err(text))
-                })
-            }
-            Work::SyncData => nothing(file.sync_data_async()),
-            Work::SyncAll => nothing(file.sync_all_async()),
-            Work::Flush => nothing(file.flush_async()),
-            _ => self.begin_change(engine, file, work),
-        }
-    }
-
-    fn begin_change(
-        &mut self,
-        engine: &Engine,
-        file: &File,
-        work: Work,
-    ) -> Pin<Box<dyn Future<Output = Done> + Send>> {
-        match work {
-            Work::Write(Span { offset_bytes, length }, fill) => {
-                let bytes = contents(length, fill);
-                self.versions.begin(|file| overwrite(file, offset_bytes as usize, &bytes));
-                nothing(file.write_all_at_async(bytes, offset_bytes))
-            }
-            Work::WriteInOrder(Span { offset_bytes, length }, fill) => {
-                let bytes = contents(length, fill);
-                self.versions.begin(|file| overwrite(file, offset_bytes as usize, &bytes));
-                let mut writer = file.async_writer().starting_at(offset_bytes);
-                Box::pin(async move {
-                    for piece in bytes.chunks(length / 3 + 1) {
-                        if let Err(error) = writer.write_all(piece).await {
-                            return Done::Nothing(Err(text(error)));
-                        }
-                    }
-                    Done::Nothing(writer.into_inner().await.map(drop).map_err(text))
-                })
-            }
-            Work::WriteAlone(Span { offset_bytes, length }, fill) => {
-                let bytes = contents(length, fill);
-                self.versions.begin(|file| overwrite(file, offset_bytes as usize, &bytes));
-                let opened = OpenOptions::new().engine(engine).read(false).write(true).open(&self.path);
-                Box::pin(async move {
-                    let Ok(file) = opened else { return Done::Nothing(opened.map(drop).map_err(text)) };
-                    Done::Nothing(file.write_all_at_async(bytes, offset_bytes).await.map_err(text))
-                })
-            }
-            Work::Append(length, fill) => {
-                let bytes = contents(length, fill);
-                self.versions.begin(|file| file.extend_from_slice(&bytes));
-                let appending = file.append_async(bytes);
-                Box::pin(async { Done::Appended(appending.await.map_err(text)) })
-            }
-            Work::AppendDurable(length, fill) => {
-                let bytes = contents(length, fill);
-                self.versions.begin(|file| file.extend_from_slice(&bytes));
-                let appending = file.append_durable_async(bytes);
-                Box::pin(async { Done::Appended(appending.await.map_err(text)) })
-            }
-            Work::AppendShared(length, fill) => {
-                let bytes = contents(length, fill);
-                self.versions.begin(|file| file.extend_from_slice(&bytes));
-                let opened = OpenOptions::new().engine(engine).append(true).open(&self.path);
-                Box::pin(async {
-                    let Ok(log) = opened else { return Done::Appended(opened.map(|_| 0).map_err(text)) };
-                    Done::Appended(log.append_async(bytes).await.map_err(text))
-                })
-            }
-            Work::PunchHole(Span { offset_bytes, length }) => {
-                let range = offset_bytes..offset_bytes + length as u64;
-                self.versions.begin(|file| {
-                    let end = file.len().min(range.end as usize);
-                    file[end.min(range.start as usize)..end].fill(0);
-                });
-                nothing(file.punch_hole_async(range))
-            }
-            Work::CopyWithin(span, at_bytes) => self.copy_within(file, span, at_bytes),
-            Work::SetLength(length_bytes) => {
-                self.versions.begin(|file| file.resize(length_bytes as usize, 0));
-                nothing(file.set_len_async(length_bytes))
-            }
-            _ => unreachable!("it changes nothing"),
-        }
-    }
-
-    fn copy_within(
-        &mut self,
-        file: &File,
-        span: Span,
-        at_bytes: u64,
-    ) -> Pin<Box<dyn Future<Output = Done> + Send>> {
-        let range = ByteRange::at(span.offset_bytes, span.length as u64);
-        let read = range.clip(self.versions.now_bytes() as u64);
-        let at_bytes =
-            if read.intersect(ByteRange::at(at_bytes, read.len())).is_empty() { at_bytes } else { read.end };
-        self.versions.begin(|bytes| {
-            let copied =
-                bytes.get(read.start as usize..read.end as usize).map_or_else(Vec::new, <[u8]>::to_vec);
-            overwrite(bytes, at_bytes as usize, &copied);
-        });
-        let copying = file.copy_range_to_async(range.start..range.end, file, at_bytes);
-        Box::pin(async move {
-            Done::Nothing(match copying.await {
-                Ok(copied) if copied == read.len() => Ok(()),
-                Ok(copied) => Err(format!("{copied} bytes of {read:?} were copied")),
-                Err(error) => Err(text(error)),
-            })
-        })
-    }
-}
-
-fn nothing(
-    work: impl Future<Output = headwater::Result<()>> + Send + 'static,
-) -> Pin<Box<dyn Future<Output = Done> + Send>> {
-    Box::pin(async { Done::Nothing(work.await.map_err(text)) })
 }
 
 impl Work {
@@ -489,11 +399,17 @@ impl Work {
                 | Work::SetLength(_)
                 | Work::PunchHole(_)
                 | Work::CopyWithin(..)
+                | Work::CopyFrom(..)
         )
     }
 
     pub(super) fn reads(self) -> bool {
         matches!(self, Work::Read(_) | Work::View(_) | Work::Stream(_) | Work::ReadInOrder(_))
+    }
+
+    /// The file that has the bytes, if it is done to this one.
+    pub(super) fn source(self, file: usize) -> usize {
+        if matches!(self, Work::CopyFrom(..)) { (file + 1) % FILES } else { file }
     }
 
     /// The bytes that it reads, of which so many were there.
@@ -503,17 +419,4 @@ impl Work {
             _ => (0, found),
         }
     }
-}
-
-pub(super) fn overwrite(file: &mut Vec<u8>, start: usize, bytes: &[u8]) {
-    if !bytes.is_empty() {
-        file.resize(file.len().max(start + bytes.len()), 0);
-        file[start..start + bytes.len()].copy_from_slice(bytes);
-    }
-}
-
-pub(super) fn contents(length: usize, fill: u64) -> Vec<u8> {
-    let mut bytes = vec![0; length];
-    Pattern::new(fill).fill(0, &mut bytes);
-    bytes
 }

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 
 use headwater::{ByteRange, Error, SharedView};
 
-use super::tasks::{contents, overwrite};
+use super::changes::{contents, overwrite};
+use super::tasks::Deed;
 use super::{Outcome, World};
 use crate::coverage::Reached;
 use crate::steps::{Place, Shape, Span};
@@ -179,7 +180,10 @@ impl World {
                 || self.targets[file].may_keep_windows
                 || self.windows.iter().any(|window| window.file == file)
         };
-        self.tasks.iter().any(|task| !task.work.reads() && may_have_windows(task.file))
+        self.tasks.iter().map(|task| &task.deed).any(|deed| {
+            !deed.work.reads()
+                && (may_have_windows(deed.file) || may_have_windows(deed.work.source(deed.file)))
+        })
     }
 
     /// In a forked child, no window has anything.
@@ -201,9 +205,12 @@ impl World {
         Ok(self.free_size_lock(file)?.then_some((number, file)))
     }
 
-    /// No task changes the file or syncs it, and it is known what it holds. False if that cannot be.
+    /// No task changes the file, syncs it or copies from it, and it is known what it holds. False if that cannot be.
     pub(super) fn free_size_lock(&mut self, file: usize) -> Outcome<bool> {
-        while let Some(number) = self.tasks.iter().position(|task| task.file == file && !task.work.reads()) {
+        let is_busy = |Deed { file: changed, work, .. }: &Deed| {
+            !work.reads() && (*changed == file || work.source(*changed) == file)
+        };
+        while let Some(number) = self.tasks.iter().position(|task| is_busy(&task.deed)) {
             self.finish_nth(number)?;
         }
         self.settle(file)
