@@ -4,7 +4,7 @@
 //! Does not own: what is compared with what (bars).
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -26,6 +26,23 @@ pub(crate) fn end_with_parent() {
     // Only what runs on in vain depends on it.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
 }
+
+/// The error with the file it is about.
+pub(crate) fn about(path: &Path, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// Prints results.
+///
+/// # Errors
+/// What writing reports, with where that was.
+pub(crate) fn print(text: &str) -> io::Result<()> {
+    let written = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
+    written.map_err(|error| about(Path::new("standard output"), error))
+}
+
+/// This program as it runs: another one may have taken its place on disk.
+pub(crate) const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// Runs fio with `arguments` on the file, read-only, and returns what its JSON says.
 pub(crate) fn fio(file: &Path, arguments: &[String]) -> io::Result<Figures> {
