@@ -26,6 +26,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use headwater_measure::Findings;
+use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::Serialize;
 
 use ubc::UbcArguments;
@@ -57,6 +58,8 @@ pub(crate) fn run(arguments: &BenchArguments) -> ExitCode {
 
 /// The child's side: measures one row and prints what it took as one line of JSON.
 pub(crate) fn run_row(arguments: &RowArguments) -> ExitCode {
+    // A measurement that is killed cannot end its rows. Where it is not possible, only time is lost.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let line = match arguments.suite {
         RowSuite::Scan => scan::measure_row(arguments).and_then(|measured| line_of(&measured)),
         RowSuite::Cache => cache::measure_row(arguments).and_then(|measured| line_of(&measured)),

@@ -327,8 +327,8 @@ impl<'a> Contest<'a> {
             ("rounds", json!(rounds)),
             ("fio", json!(fio)),
         ]);
-        let tail = fio.iter().map(|line| format!("the device's limit: {line}")).collect();
-        Report { tail, rows: lines.iter().map(Line::row).collect(), ..report }
+        let commands = fio.iter().map(|line| format!("the device's limit: {line}")).collect();
+        Report { commands, rows: lines.iter().map(Line::row).collect(), ..report }
     }
 
     fn figures(&self, lines: &[Line]) -> Vec<Figure> {
