@@ -84,7 +84,7 @@ fn line_of(measured: &impl Serialize) -> io::Result<String> {
 fn scan(arguments: &ScanArguments) -> Result<(), String> {
     let common = &arguments.common;
     let size = arguments.size.or(arguments.file.is_none().then_some(ByteSize(FULL_BYTES)));
-    let wanted = wanted(arguments.file.as_ref(), size, &common.place);
+    let wanted = wanted(arguments.file.as_ref(), size, "--size", &common.place);
     let (rounds, engine, only) = (arguments.rounds, common.engine.clone(), arguments.only.clone());
     let plan = scan::Plan { rounds, limit: FULL_LIMIT, engine, only };
     plan.check()?;
@@ -93,7 +93,7 @@ fn scan(arguments: &ScanArguments) -> Result<(), String> {
 
 fn cache(arguments: &CacheArguments) -> Result<(), String> {
     let (place, queue) = (&arguments.place, arguments.queue.clone());
-    let wanted = wanted(arguments.file.as_ref(), Some(arguments.set), place);
+    let wanted = wanted(arguments.file.as_ref(), Some(arguments.set), "--set", place);
     let (rounds, limit) = (arguments.rounds, arguments.seconds);
     let plan = cache::Plan { set_bytes: arguments.set.0, rounds, limit, queue };
     measure(&wanted, place, &[&|target| cache::run(&plan, target)])
@@ -101,7 +101,7 @@ fn cache(arguments: &CacheArguments) -> Result<(), String> {
 
 fn readahead(arguments: &ReadaheadArguments) -> Result<(), String> {
     let (common, places) = (&arguments.common, arguments.places);
-    let wanted = wanted(arguments.file.as_ref(), Some(arguments.size), &common.place);
+    let wanted = wanted(arguments.file.as_ref(), Some(arguments.size), "--size", &common.place);
     let (rounds, engine) = (arguments.rounds, common.engine.clone());
     let policies = arguments.policy.clone();
     let plan = readahead::Plan { bytes_max: u64::MAX, places, rounds, limit: FULL_LIMIT, engine, policies };
@@ -146,14 +146,19 @@ fn check_results(results: &ResultArguments) -> Result<(), String> {
     results.json.to().check_printed()
 }
 
-/// The file given, up to `size` of it, or one of that size.
-fn wanted(file: Option<&PathBuf>, size: Option<ByteSize>, place: &PlaceArguments) -> Wanted {
+/// The file given, up to `size` of it, or one of that size, which the user gives by `option`.
+fn wanted(
+    file: Option<&PathBuf>,
+    size: Option<ByteSize>,
+    option: &'static str,
+    place: &PlaceArguments,
+) -> Wanted {
     match (file, size) {
         (Some(path), limit) => Wanted::Existing { path: path.clone(), limit },
         (None, size) => Wanted::New {
             dir: place.dir.clone(),
             size: size.expect("a new file has a size"),
-            fitting: Fitting::Exact,
+            fitting: Fitting::Exact(option),
         },
     }
 }
