@@ -67,6 +67,21 @@ impl Folder {
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
+
+    /// # Errors
+    /// That there is no room for this many bytes of files.
+    pub(crate) fn require_room(&self, bytes: u64) -> io::Result<()> {
+        let status = rustix::fs::statvfs(self.path())?;
+        let free_bytes = status.f_bavail.saturating_mul(status.f_frsize);
+        if bytes <= free_bytes {
+            return Ok(());
+        }
+        let [needed, free] = [bytes, free_bytes].map(|bytes| bytes >> 20);
+        let place = self.path().parent().unwrap_or(Path::new("/")).display();
+        Err(io::Error::other(format!(
+            "no room: {needed} MiB are needed in {place}, {free} are free; measure less, or give another --dir"
+        )))
+    }
 }
 
 /// Locks a folder that has just been made. `None` if another run was quicker: for a moment it looked like one that a dead run has left.
