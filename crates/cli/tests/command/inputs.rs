@@ -106,6 +106,11 @@ fn help_has_examples_and_no_escape_codes() {
         assert!(help.contains("Examples:\n  ") && help.contains("Usage: headwater"), "{help}");
         assert!(!help.contains('\x1b') && !help.contains("bench-row"), "{help}");
     }
+    let all = text(&run(&["bench", "--help"]).stdout);
+    for suite in suites.iter().map(|arguments| arguments[1]) {
+        let example = format!("\n  headwater bench {suite} ");
+        assert!(all.contains(&example), "an example of each suite, {suite} too: {all}");
+    }
     let version = text(&run(&["--version"]).stdout);
     assert_eq!(version, format!("headwater {}\n", env!("CARGO_PKG_VERSION")));
     assert!(text(&run(&["cat", "--version"]).stdout).ends_with(&version["headwater".len()..]));
