@@ -11,7 +11,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -36,16 +36,16 @@ pub(crate) struct Options {
     #[arg(long, default_value = ".")]
     dir: PathBuf,
     /// MiB of the large file.
-    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=tools::MIB_MAX))]
     mib: u64,
     /// How many small files, of 16 KiB each.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     files: u32,
     /// Reads of each arm.
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     reads: u32,
     /// Interleaved rounds; medians are reported.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Write the results to this file as JSON too.
     #[arg(long)]
@@ -90,12 +90,14 @@ struct Shape {
 }
 
 pub(crate) fn run(options: &Options) -> io::Result<()> {
+    contest::check(options.json.as_deref())?;
     let (mut all, mut failed) = (Vec::new(), Vec::new());
     for shape in [
         Shape { id: ONE, files: 1, length_bytes: options.mib << 20 },
         Shape { id: MANY, files: options.files, length_bytes: SMALL_BYTES },
     ] {
         let folder = Folder::create(&options.dir)?;
+        folder.require_room(u64::from(shape.files) * shape.length_bytes)?;
         for number in 0..shape.files {
             pattern(number).write_file(path(folder.path(), number), shape.length_bytes)?;
         }
@@ -103,7 +105,7 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
         let outcome = contest(options, &shape, folder.path()).run(shape.id, options.rounds, PROMISES);
         failed.extend(outcome.failed);
         let findings = outcome.report.findings();
-        write!(io::stdout(), "{}", findings.text)?;
+        tools::print(&findings.text)?;
         all.push(findings);
     }
     contest::finish("amplify", &all, &failed, options.json.as_deref())

@@ -14,13 +14,13 @@ mod reading;
 mod short;
 mod sizes;
 
-use std::io::{self, Write};
+use std::io;
 
 use headwater_measure::Findings;
 
 use crate::contest::{self, Contest, Outcome};
 use crate::setup::{Bench, Options, is_meant};
-use crate::write;
+use crate::{tools, write};
 
 pub(crate) use defaults::{ArmOptions as DefaultArm, run_arm as run_default};
 pub(crate) use short::{ArmOptions as ShortArm, run_arm as run_short};
@@ -28,6 +28,7 @@ pub(crate) use short::{ArmOptions as ShortArm, run_arm as run_short};
 /// All groups, though one fails.
 pub(crate) fn run(options: &Options) -> io::Result<()> {
     check_groups(options)?;
+    contest::check(options.json.as_deref())?;
     let bench = Bench::new(options)?;
     let (mut all, mut failed) = (Vec::new(), Vec::new());
     for (group, build) in GROUPS.into_iter().filter(|(group, _)| options.wants(group)) {
@@ -46,7 +47,7 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
                 Findings::skipped(group, group, &error.to_string())
             }
         };
-        write!(io::stdout(), "{}", findings.text)?;
+        tools::print(&findings.text)?;
         all.push(findings);
         bench.remove_files()?;
     }

@@ -9,6 +9,7 @@
 //! Does not own: what a way does, which promises there are (`bars/promises`).
 
 use std::fmt::Display;
+use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
 
@@ -19,6 +20,8 @@ use headwater_measure::{
     Table, Verdict, Whose, latency, report, rounds,
 };
 use serde_json::json;
+
+use crate::tools::about;
 
 /// What one run of a way reports: figures for each of its rows.
 pub(crate) type Runs = Vec<(String, Figures)>;
@@ -275,6 +278,28 @@ impl Promise {
     }
 }
 
+/// # Errors
+/// That `--only` has chosen none, with the names that it may have.
+pub(crate) fn check_names<const COUNT: usize>(is_any: bool, names: [&str; COUNT]) -> io::Result<()> {
+    let none = || io::Error::other(format!("--only names none of {}", names.join(", ")));
+    if is_any { Ok(()) } else { Err(none()) }
+}
+
+/// Checks before the work that the JSON file, if the arguments name one, can be written after it.
+///
+/// # Errors
+/// That of opening the file, with its path.
+pub(crate) fn check(json: Option<&Path>) -> io::Result<()> {
+    let Some(path) = json else { return Ok(()) };
+    let was_there = path.exists();
+    OpenOptions::new().append(true).create(true).open(path).map_err(|error| about(path, error))?;
+    // Nothing is lost if it stays: it is written to in the end.
+    if !was_there {
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
+}
+
 /// Writes the JSON file, if the arguments name one.
 ///
 /// # Errors
@@ -286,7 +311,8 @@ pub(crate) fn finish(
     json: Option<&Path>,
 ) -> io::Result<()> {
     if let Some(path) = json {
-        std::fs::write(path, report::json_as(name, findings) + "\n")?;
+        let written = std::fs::write(path, report::json_as(name, findings) + "\n");
+        written.map_err(|error| about(path, error))?;
     }
     if failed.is_empty() { Ok(()) } else { Err(io::Error::other(format!("failed: {}", failed.join("; ")))) }
 }

@@ -9,7 +9,7 @@
 //! Owns: which programs there are, what is promised of each.
 //! Does not own: rounds and verdicts (contest), what a program does, and its clock (`crates/engine/examples`).
 
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -17,6 +17,7 @@ use headwater_measure::{Figures, Limit, child};
 
 use crate::contest::{self, Contest, Promise};
 use crate::folder::Folder;
+use crate::tools;
 
 /// Options of `examples`.
 #[derive(clap::Args)]
@@ -49,6 +50,7 @@ struct Program {
 
 pub(crate) fn run(options: &Options) -> io::Result<()> {
     check_names(&options.only)?;
+    contest::check(options.json.as_deref())?;
     let folder = Folder::create(&options.dir)?;
     let (mut all, mut failed) = (Vec::new(), Vec::new());
     let is_wanted =
@@ -57,7 +59,7 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
         let outcome = contest(program, options, folder.path()).run(program.name, options.rounds, PROMISES);
         failed.extend(outcome.failed);
         let findings = outcome.report.findings();
-        write!(io::stdout(), "{}", findings.text)?;
+        tools::print(&findings.text)?;
         all.push(findings);
     }
     contest::finish("examples", &all, &failed, options.json.as_deref())

@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::tools::{THIS_PROGRAM, about};
+
 /// A folder that is removed when it is dropped, or when this process is killed.
 pub(crate) struct Folder {
     // The order of the fields is that in which they go: removed, then released, then unlocked.
@@ -37,8 +39,12 @@ impl Folder {
     /// A folder in `directory`, from which what dead runs have left is removed first.
     ///
     /// # Errors
-    /// What making a directory or starting a process reports.
+    /// What making a directory or starting a process reports, with the directory.
     pub(crate) fn create(directory: &Path) -> io::Result<Folder> {
+        Folder::made_in(directory).map_err(|error| about(directory, error))
+    }
+
+    fn made_in(directory: &Path) -> io::Result<Folder> {
         remove_left(directory)?;
         loop {
             let folder = tempfile::Builder::new().prefix(PREFIX).suffix(SUFFIX).tempdir_in(directory)?;
@@ -60,6 +66,21 @@ impl Folder {
 
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// # Errors
+    /// That there is no room for this many bytes of files.
+    pub(crate) fn require_room(&self, bytes: u64) -> io::Result<()> {
+        let status = rustix::fs::statvfs(self.path())?;
+        let free_bytes = status.f_bavail.saturating_mul(status.f_frsize);
+        if bytes <= free_bytes {
+            return Ok(());
+        }
+        let [needed, free] = [bytes, free_bytes].map(|bytes| bytes >> 20);
+        let place = self.path().parent().unwrap_or(Path::new("/")).display();
+        Err(io::Error::other(format!(
+            "no room: {needed} MiB are needed in {place}, {free} are free; measure less, or give another --dir"
+        )))
     }
 }
 
@@ -128,7 +149,7 @@ struct Guard(Child);
 
 impl Guard {
     fn over(path: &Path) -> io::Result<Guard> {
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = Command::new(THIS_PROGRAM);
         // In a group of its own it does not get Ctrl-C, nor the hangup of a terminal.
         command.arg(COMMAND).arg(path).process_group(0);
         Ok(Guard(command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?))

@@ -45,6 +45,7 @@ mod tools;
 mod windows;
 mod write;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -120,6 +121,13 @@ enum Command {
     /// Waits for the end of a run, and removes its files.
     #[command(name = folder::COMMAND, hide = true)]
     FolderGuard { path: PathBuf },
+    /// Becomes another program, which ends with the process that started this one.
+    #[command(name = guest::process::COMMAND, hide = true)]
+    Bound {
+        parent: u32,
+        #[arg(last = true, required = true)]
+        line: Vec<OsString>,
+    },
     /// Runs one arm in this process and prints a line of JSON; used by the others.
     #[command(hide = true)]
     Arm {
@@ -202,6 +210,7 @@ fn main() -> ExitCode {
         Command::Guest(options) => guest::run(&options),
         Command::OldKernel(options) => old_kernel::run(&options),
         Command::FolderGuard { path } => folder::guard(&path),
+        Command::Bound { parent, line } => guest::process::become_bound(parent, &line),
         Command::OldKernelSuites => old_kernel::run_suites(),
         Command::Arm { name, file, memory_mib, seconds, size_kib, distance_kib, hot } => {
             let readahead = size_kib.zip(distance_kib);

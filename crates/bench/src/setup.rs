@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::folder::Folder;
+use crate::tools;
 
 /// Options of `bars`.
 #[derive(clap::Args)]
@@ -35,10 +36,10 @@ pub(crate) struct Options {
     #[arg(long, default_value = "/bin/cp")]
     pub(crate) gnu_cp: PathBuf,
     /// Interleaved rounds; medians are reported.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: u32,
     /// Seconds of each random arm.
-    #[arg(long, default_value_t = 3.0)]
+    #[arg(long, default_value_t = 3.0, value_parser = tools::seconds)]
     pub(crate) seconds: f64,
     /// Only these groups [default: all]; `write` is all that begin so.
     #[arg(long, value_delimiter = ',')]
@@ -73,6 +74,7 @@ pub(crate) struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     pub(crate) fn new(options: &'a Options) -> io::Result<Bench<'a>> {
+        [&options.file].into_iter().chain(&options.warm_file).try_for_each(|file| tools::check_file(file))?;
         let folder = Folder::beside(&options.file)?;
         Ok(Bench { options, folder, write_limit_mib_per_s: Cell::new(None) })
     }

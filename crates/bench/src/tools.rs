@@ -4,8 +4,10 @@
 //! Does not own: what is compared with what (bars).
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
+use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -26,6 +28,49 @@ pub(crate) fn end_with_parent() {
     // Only what runs on in vain depends on it.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
 }
+
+/// The error with the file it is about.
+pub(crate) fn about(path: &Path, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// # Errors
+/// That there is nothing to read at random places under this path.
+pub(crate) fn check_file(path: &Path) -> io::Result<()> {
+    let metadata = path.metadata().map_err(|error| about(path, error))?;
+    match metadata.file_type() {
+        kind if kind.is_file() && metadata.len() > 0 || kind.is_block_device() => Ok(()),
+        kind if kind.is_file() => Err(about(path, io::Error::other("it is empty"))),
+        _ => Err(about(path, io::Error::other("it is neither a file nor a block device"))),
+    }
+}
+
+/// Prints results.
+///
+/// # Errors
+/// What writing reports, with where that was.
+pub(crate) fn print(text: &str) -> io::Result<()> {
+    let written = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
+    written.map_err(|error| about(Path::new("standard output"), error))
+}
+
+/// Seconds of a command line.
+///
+/// # Errors
+/// One sentence for the user.
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| SECONDS.contains(seconds));
+    seconds.ok_or_else(|| format!("it must be from {} to {} seconds", SECONDS.start(), SECONDS.end()))
+}
+
+/// From a few requests to a day.
+const SECONDS: RangeInclusive<f64> = 0.001..=86_400.0;
+
+/// Of a file: 1 PiB.
+pub(crate) const MIB_MAX: u64 = 1 << 30;
+
+/// This program as it runs: another one may have taken its place on disk.
+pub(crate) const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// Runs fio with `arguments` on the file, read-only, and returns what its JSON says.
 pub(crate) fn fio(file: &Path, arguments: &[String]) -> io::Result<Figures> {
@@ -174,6 +219,15 @@ impl Drop for KernelReadahead {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: no seconds that make a clock overflow, or a row without a request.
+    #[test]
+    fn seconds_are_a_time() {
+        assert_eq!(seconds("0.5"), Ok(0.5));
+        for none in ["0", "-1", "nan", "inf", "1e9", "", "a"] {
+            assert!(seconds(none).is_err_and(|error| error.contains("0.001 to 86400")), "{none}");
+        }
+    }
 
     /// Goal: a program that is not the published one is not measured in its place.
     /// Method: this test, which cargo links dynamically; then a program that is not there.

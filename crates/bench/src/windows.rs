@@ -11,7 +11,7 @@
 
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -40,10 +40,10 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u64).range(16..=65_536))]
     mib: u64,
     /// Seconds of each run of an arm.
-    #[arg(long, default_value_t = 2.0)]
+    #[arg(long, default_value_t = 2.0, value_parser = tools::seconds)]
     seconds: f64,
     /// Interleaved rounds; medians are reported.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Write the results to this file as JSON too.
     #[arg(long)]
@@ -87,7 +87,9 @@ impl Arm {
 }
 
 pub(crate) fn run(options: &Options) -> io::Result<()> {
+    contest::check(options.json.as_deref())?;
     let folder = Folder::create(&options.dir)?;
+    folder.require_room(options.length_bytes())?;
     let file = folder.path().join("file");
     PATTERN.write_file(&file, options.length_bytes())?;
     let (mut all, mut failed) = (Vec::new(), Vec::new());
@@ -95,7 +97,7 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
         let outcome = contest(options, &file, threads).run(id, options.rounds, PROMISES);
         failed.extend(outcome.failed);
         let findings = outcome.report.findings();
-        write!(io::stdout(), "{}", findings.text)?;
+        tools::print(&findings.text)?;
         all.push(findings);
     }
     contest::finish("windows", &all, &failed, options.json.as_deref())

@@ -104,6 +104,76 @@ fn peers_runs_what_is_asked_for() {
     assert!(skipped.iter().all(|row| is_ring(row) && !has_uring), "{suite}");
 }
 
+/// Goal: what cannot work is refused at once, in words that say what is wrong and where, and leaves nothing behind. Method: each kind of mistake in
+/// every command that can have it.
+#[test]
+fn what_cannot_work_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (empty, json) = (folder.path().join("empty"), folder.path().join("none/out.json"));
+    std::fs::write(&empty, "").unwrap();
+    let place = folder.path().join("place");
+    std::fs::create_dir(&place).unwrap();
+    let [empty, json, place] = [&empty, &json, &place].map(|path| path.to_str().unwrap());
+    let in_folders = ["nop", "cache", "log", "peers", "amplify", "windows", "store", "examples"];
+    for command in in_folders {
+        assert_refused(&[command, "--dir", "/nowhere"], 1, "/nowhere: No such file");
+        assert_refused(&[command, "--dir", empty], 1, "empty: Not a directory");
+        assert_refused(&[command, "--rounds", "0"], 2, "--rounds");
+        let to_json = format!("--json={json}");
+        assert_refused(&[command, "--dir", place, &to_json], 1, "out.json: No such file");
+    }
+    for command in ["nop", "cache", "log", "peers", "windows", "store"] {
+        for seconds in ["--seconds=0", "--seconds=-1", "--seconds=nan", "--seconds=1e300"] {
+            assert_refused(&[command, "--dir", place, seconds], 2, "from 0.001 to 86400 seconds");
+        }
+    }
+    let cases: [(&[&str], i32, &str); 11] = [
+        (&["peers", "--only", "cold-scan", "--scan", "9000000000G"], 1, "no room: "),
+        (&["peers", "--only", "hash,files-warm", "--hash", "9000000000G"], 1, "no room: "),
+        (&["peers", "--file", empty], 1, "it is empty"),
+        (&["peers", "--file", place], 1, "neither a file nor a block device"),
+        (&["peers", "--files", "0"], 2, "--files"),
+        (&["amplify", "--mib", "1000000000"], 1, "no room: 1000000000 MiB are needed in "),
+        (&["amplify", "--mib", "99999999999999"], 2, "--mib"),
+        (&["store", "--mib", "1000000000"], 1, "no room: "),
+        (&["store", "--objects", "0"], 2, "--objects"),
+        (&["log", "--only", "log-2"], 1, "--only names none of log-1, log-8"),
+        (&["nop", "--only", "pon"], 1, "--only names none of nop-1x64"),
+    ];
+    for (arguments, code, named) in cases {
+        assert_refused(&[arguments, &["--dir", place]].concat(), code, named);
+    }
+    assert_refused(&["bars", "--file", "/nowhere"], 1, "/nowhere: No such file");
+    assert_refused(&["bars", "--file", empty, "--only", "scan"], 1, "it is empty");
+    assert_refused(&["old-kernel", "4.4"], 1, "no release of Debian has Linux 4.4; there are 5.10");
+    assert_eq!(std::fs::read_dir(place).unwrap().count(), 0, "files are left behind");
+}
+
+#[track_caller]
+fn assert_refused(arguments: &[&str], code: i32, named: &str) {
+    let output = Command::new(env!("CARGO_BIN_EXE_headwater-bench")).args(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+    assert!(said.contains(named) && !said.contains("panicked"), "{named} of {arguments:?} in {said}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{arguments:?}");
+}
+
+/// Goal: results that cannot be printed are not lost without a word. Method: a standard output that is full.
+#[test]
+fn a_full_output_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_headwater-bench"))
+        .args(["log", "--only", "writer", "--rounds", "1", "--seconds", "0.02", "--dir"])
+        .arg(folder.path())
+        .stdout(std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("headwater-bench: standard output: No space left"), "{said}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "files are left behind");
+}
+
 /// Goal: every arm of `nop` runs with every shape, with and without an affinity of kernel threads, and reports its least and its rarest
 /// latency.
 #[test]

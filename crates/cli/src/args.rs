@@ -185,7 +185,7 @@ fn usage_error(error: &clap::Error) -> String {
     format!("{}{advice} (see --help)", first.trim_start_matches("error: "))
 }
 
-/// The first sentence of clap's error, without the words of Rust: an empty path is no missing value, `1..=9` is from 1 to 9.
+/// The first sentence of clap's error, without the words of Rust: an empty path is no missing value, `1..=9` is from 1 to 9, `1..` 1 at least.
 fn plainly(error: &clap::Error, sentence: &str) -> String {
     let of = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.as_str(),
@@ -196,11 +196,15 @@ fn plainly(error: &clap::Error, sentence: &str) -> String {
     }
     match sentence
         .split_once(" is not in ")
-        .and_then(|(before, range)| Some((before, range.split_once("..=")?)))
+        .and_then(|(before, range)| Some((before, range.split_once("..")?)))
     {
         Some((before, (low, high))) => {
             let value = before.rfind(": ").map_or(before, |at| &before[..at]);
-            format!("{value}: it must be from {low} to {high}")
+            match high.strip_prefix('=') {
+                Some(high) => format!("{value}: it must be from {low} to {high}"),
+                // Without an end it is that of the type.
+                None => format!("{value}: it must be {low} at least"),
+            }
         }
         None => sentence.to_owned(),
     }

@@ -39,10 +39,10 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 262_144, value_parser = clap::value_parser!(u32).range(64..))]
     pages: u32,
     /// Seconds of each cell: keys in an order, a number of threads.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, value_parser = tools::seconds)]
     seconds: f64,
     /// Interleaved rounds; medians are reported.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Where to make the file that headwater and the kernel cache. It is removed in the end.
     #[arg(long, default_value = ".")]
@@ -132,7 +132,9 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
         [] => Arm::value_variants().to_vec(),
         only => only.to_vec(),
     };
+    contest::check(options.json.as_deref())?;
     let folder = Folder::create(&options.dir)?;
+    folder.require_room(u64::from(options.pages) * PAGE_BYTES as u64)?;
     let (file, mut contest) = (folder.path().join("file"), Contest::default());
     make_file(&file, options)?;
     let path: &Path = &file;
@@ -152,7 +154,7 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
     contest.judge_each(ORDERS.map(|order| format!(", {}", name_of(order))));
     let outcome = contest.run("cache", options.rounds, PROMISES);
     let findings = outcome.report.findings();
-    write!(io::stdout(), "{}", findings.text)?;
+    tools::print(&findings.text)?;
     contest::finish("cache", &[findings], &outcome.failed, options.json.as_deref())
 }
 

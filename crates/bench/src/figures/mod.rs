@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::folder::Folder;
-use crate::tools::check_static;
+use crate::tools::{self, check_static};
 
 /// Options of `figures`.
 #[derive(clap::Args)]
@@ -35,13 +35,13 @@ pub(crate) struct Options {
     dir: PathBuf,
     /// Length of the file that most comparisons read, in MiB; it is read warm as well, so it should fit in memory. With less than
     /// 8192 the comparisons that write are smaller in proportion.
-    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u64).range(64..))]
+    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u64).range(64..=tools::MIB_MAX))]
     mib: u64,
     /// Interleaved rounds; medians are reported.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Seconds of each way that reads at random places.
-    #[arg(long, default_value_t = 2.0)]
+    #[arg(long, default_value_t = 2.0, value_parser = tools::seconds)]
     seconds: f64,
     /// Only these chapters; the others keep what was measured before.
     #[arg(long, value_delimiter = ',')]
@@ -160,6 +160,7 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
     // Before a chapter changes the documents.
     let commit = told("git", &["describe", "--always", "--dirty"]);
     let folder = Folder::create(&options.dir)?;
+    folder.require_room(options.mib << 20)?;
     let file = folder.path().join("file");
     Pattern::new(1).write_file(&file, options.mib << 20)?;
     let mut failed = Vec::new();

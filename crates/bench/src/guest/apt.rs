@@ -77,8 +77,9 @@ impl Apt {
 /// Runs a command that fetches or unpacks, and shows how long that takes.
 pub(super) fn succeeds(title: &str, command: &mut Command) -> Result<bool, Halt> {
     let program = command.get_program().to_owned();
-    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
-    let child = child.map_err(|error| process::missing(&error, &program.to_string_lossy(), INSTEAD))?;
+    let spawned = process::bound(command)
+        .and_then(|mut command| command.stdin(Stdio::null()).stdout(Stdio::null()).spawn());
+    let child = spawned.map_err(|error| process::missing(&error, &program.to_string_lossy(), INSTEAD))?;
     Ok(process::watch(child, FETCH_LIMIT, process::ticker(title))?.is_some_and(|status| status.success()))
 }
 

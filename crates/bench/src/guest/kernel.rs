@@ -17,6 +17,7 @@ use std::process::Command;
 use super::apt::{Apt, INSTEAD, succeeds};
 use super::modules::{self, Module};
 use super::{Halt, about, process};
+use crate::folder::Folder;
 
 pub(crate) struct Kernel {
     pub(crate) vmlinuz: PathBuf,
@@ -79,18 +80,13 @@ fn depended(shown: &str) -> Option<&str> {
 
 /// Makes the folder, with what is needed of the package; nothing is left of what fails.
 fn fetch_into(folder: &Path, apt: &Apt, package: &str, wanted: &[&str]) -> Result<(), Halt> {
-    let partial = folder.with_extension(format!("partial-{}", std::process::id()));
-    let fetched = fetch(apt, package, &partial, wanted);
-    if fetched.is_ok() {
-        fs::rename(partial.join(KEPT), folder)?;
-    }
-    fs::remove_dir_all(&partial)?;
-    fetched
+    let partial = Folder::beside(folder)?;
+    fetch(apt, package, partial.path(), wanted)?;
+    Ok(fs::rename(partial.path().join(KEPT), folder).map_err(|error| about(folder, error))?)
 }
 
 /// Downloads and unpacks the package in the folder `partial`, and leaves what is needed of it in `partial/KEPT`.
 fn fetch(apt: &Apt, package: &str, partial: &Path, wanted: &[&str]) -> Result<(), Halt> {
-    fs::create_dir_all(partial).map_err(|error| about(partial, error))?;
     let mut download = apt.command("apt-get");
     download.args(["download", "-q", package]).current_dir(partial);
     if !succeeds(&format!("fetching {package}"), &mut download)? {

@@ -34,11 +34,14 @@ mod modules;
 pub(crate) mod process;
 pub(crate) mod qemu;
 
-use std::fmt::Display;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use crate::folder::Folder;
+pub(crate) use crate::tools::about;
+use crate::tools::{THIS_PROGRAM, print};
 
 use checks::Check;
 pub(crate) use init::{is_init, run as run_init};
@@ -54,7 +57,7 @@ pub(crate) struct Options {
     /// Folder with that kernel's modules, searched with all below it.
     #[arg(long, requires = "kernel")]
     modules: Option<PathBuf>,
-    /// Where the fetched kernel is kept, and logs are. By default `headwater-guest` in the user's cache.
+    /// Where the fetched kernel is kept, and the consoles of guests that failed. By default `headwater-guest` in the user's cache.
     #[arg(long)]
     cache_dir: Option<PathBuf>,
     /// Seconds the guest may take. Without hardware support it boots in about twenty.
@@ -92,7 +95,7 @@ pub(crate) fn run_with(required: bool, boot: impl FnOnce() -> Result<(), Halt>) 
     };
     match architecture.and_then(|()| qemu::find().map(drop)).and_then(|()| boot()) {
         Ok(()) => Ok(()),
-        Err(Halt::Missing(reason)) if !required => writeln!(io::stdout(), "skipped: {reason}"),
+        Err(Halt::Missing(reason)) if !required => print(&format!("skipped: {reason}\n")),
         Err(Halt::Missing(reason)) => Err(io::Error::other(reason)),
         Err(Halt::Failed(error)) => Err(error),
     }
@@ -100,59 +103,54 @@ pub(crate) fn run_with(required: bool, boot: impl FnOnce() -> Result<(), Halt>) 
 
 fn attempt(options: &Options) -> Result<(), Halt> {
     let cache = cache_folder(options.cache_dir.as_deref())?;
+    fs::create_dir_all(&cache).map_err(|error| about(&cache, error))?;
     let kernel = match (&options.kernel, &options.modules) {
         (Some(vmlinuz), Some(folder)) => Kernel::given(vmlinuz, folder, &[DRIVER])?,
         _ => Kernel::fetched(&cache, &[DRIVER])?,
     };
-    let run_folder = cache.join(format!("run-{}", std::process::id()));
-    fs::create_dir_all(&run_folder).map_err(|error| about(&run_folder, error))?;
-    let checks = boot(&kernel, &run_folder, Duration::from_secs(options.timeout))?;
-    if let Err(error) = judge(&checks) {
-        return Err(said_more(&error, &run_folder.join(CONSOLE_LOG)).into());
-    }
-    fs::remove_dir_all(&run_folder)?;
-    Ok(())
+    let folder = Folder::create(&cache)?;
+    let console_log = folder.path().join(CONSOLE_LOG);
+    let judged = boot(&kernel, folder.path(), &console_log, Duration::from_secs(options.timeout))?;
+    Ok(judged.map_err(|reason| with_console(&reason, &console_log, &kept_log(&cache, "guest")))?)
 }
 
-/// Boots the guest and returns what it reported. Of the run's folder only the console's log is left.
-fn boot(kernel: &Kernel, run_folder: &Path, timeout: Duration) -> Result<Vec<Check>, Halt> {
-    let initramfs = run_folder.join("initramfs");
-    let image = run_folder.join("disk");
+/// Boots the guest and judges what it reported.
+fn boot(
+    kernel: &Kernel,
+    folder: &Path,
+    console_log: &Path,
+    timeout: Duration,
+) -> Result<Result<(), String>, Halt> {
+    let (initramfs, image) = (folder.join("initramfs"), folder.join("disk"));
     let machine = qemu::Machine {
         vmlinuz: &kernel.vmlinuz,
         initramfs: &initramfs,
         disk: qemu::Disk::Nvme(&image),
         memory_mib: MEMORY_MIB,
         parameters: "",
-        console_log: &run_folder.join(CONSOLE_LOG),
+        console_log,
         timeout,
     };
     write_initramfs(kernel, &initramfs)?;
     disk::write_image(&image)?;
-    let ended = machine.run();
-    fs::remove_file(&initramfs)?;
-    fs::remove_file(&image)?;
-    let ended = ended?;
-    let console = fs::read(machine.console_log)?;
+    let ended = machine.run()?;
+    // There is none if QEMU did not start.
+    let console = fs::read(console_log).unwrap_or_default();
     let said = init::reported(&String::from_utf8_lossy(&console));
     print_table(&said.checks)?;
-    if said.is_complete {
-        return Ok(said.checks);
-    }
-    let reason = match ended {
-        qemu::Ended::InTime(status) => format!("the guest ended ({status}) before all checks were done"),
+    Ok(match ended {
+        _ if said.is_complete => judge(&said.checks),
+        qemu::Ended::InTime(status) => Err(format!("the guest ended ({status}) before all checks were done")),
         qemu::Ended::TooLate => {
-            format!("the guest did not finish in {} s; --timeout grants more", timeout.as_secs())
+            Err(format!("the guest did not finish in {} s; --timeout grants more", timeout.as_secs()))
         }
-    };
-    Err(said_more(&reason, machine.console_log).into())
+    })
 }
 
 /// This program as `/init`, and the modules beside it.
 pub(crate) fn write_initramfs(kernel: &Kernel, path: &Path) -> Result<(), Halt> {
-    // By what runs: cargo may have put another program in its place.
     let init = path.with_extension("init");
-    fs::copy("/proc/self/exe", &init)?;
+    fs::copy(THIS_PROGRAM, &init)?;
     process::strip(&init)?;
     let mut archive = Archive::new();
     archive.add_console();
@@ -169,7 +167,7 @@ pub(crate) fn write_initramfs(kernel: &Kernel, path: &Path) -> Result<(), Halt> 
 fn print_table(checks: &[Check]) -> io::Result<()> {
     for Check { name, ok, detail } in checks {
         let verdict = if *ok { "ok" } else { "FAILED" };
-        writeln!(io::stdout(), "{name:<46} {verdict:<7} {detail}")?;
+        print(&format!("{name:<46} {verdict:<7} {detail}\n"))?;
     }
     Ok(())
 }
@@ -186,19 +184,27 @@ pub(crate) fn cache_folder(given: Option<&Path>) -> Result<PathBuf, Halt> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let in_cache = || variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")));
     let folder = given.map(Path::to_owned).or_else(|| in_cache().map(|cache| cache.join("headwater-guest")));
-    folder.ok_or_else(|| Halt::Missing("there is no HOME to keep a cache in; name a --cache-dir".into()))
+    let missing = || Halt::Missing("there is no HOME to keep a cache in; name a --cache-dir".into());
+    // apt runs in folders of its own.
+    Ok(std::path::absolute(folder.ok_or_else(missing)?)?)
 }
 
-pub(crate) fn said_more(reason: &dyn Display, console_log: &Path) -> io::Error {
-    io::Error::other(format!("{reason}; the guest's console is in {}", console_log.display()))
+/// Where the console's log goes when a run fails: its folder vanishes with it.
+pub(crate) fn kept_log(cache: &Path, run: &str) -> PathBuf {
+    cache.join(format!("{run}-{}.log", std::process::id()))
 }
 
-/// The error with the file it is about.
-pub(crate) fn about(path: &Path, error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+/// The reason, with the place of what the guest said, which is kept.
+pub(crate) fn with_console(reason: &str, console_log: &Path, kept: &Path) -> io::Error {
+    match fs::rename(console_log, kept) {
+        Ok(()) => io::Error::other(format!("{reason}; the guest's console is in {}", kept.display())),
+        // QEMU said why on standard error.
+        Err(_) => io::Error::other(format!("{reason}; the guest's console said nothing")),
+    }
 }
 
-const CONSOLE_LOG: &str = "console.log";
+/// In the folder of a run.
+pub(crate) const CONSOLE_LOG: &str = "console.log";
 
 /// The driver of NVMe disks.
 const DRIVER: &str = "nvme";

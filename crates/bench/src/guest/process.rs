@@ -1,16 +1,61 @@
 //! Process: a child that is watched, with a line that shows how long it has been running, and tools that run to their end.
 //!
-//! Owns: waiting for them, within limits.
+//! ```text
+//!   bound ─► this program, started again ─► it asks for SIGKILL at the end of its parent ─► it becomes the program (execve)
+//! ```
+//!
+//! Owns: waiting for children, within limits, and that none of them outlives this process.
 //! Does not own: what they are started for.
 
 use std::env;
+use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Halt;
+use crate::tools::{self, THIS_PROGRAM};
+
+/// The same command as a process that ends when this one does, even if this one is killed. Its standard streams are still to be set.
+///
+/// # Errors
+/// `NotFound` if there is no such program.
+pub(crate) fn bound(command: &Command) -> io::Result<Command> {
+    let program = command.get_program();
+    find_tool(program).ok_or(io::ErrorKind::NotFound)?;
+    let mut bound = Command::new(THIS_PROGRAM);
+    bound.arg(COMMAND).arg(std::process::id().to_string()).arg("--").arg(program).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => bound.env(name, value),
+            None => bound.env_remove(name),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        bound.current_dir(folder);
+    }
+    Ok(bound)
+}
+
+/// Of the command line; not for people.
+pub(crate) const COMMAND: &str = "bound";
+
+/// Becomes the program of `line`, which ends with `parent`.
+///
+/// # Errors
+/// Why the program does not start, or that the parent has ended before.
+pub(crate) fn become_bound(parent: u32, line: &[OsString]) -> io::Result<()> {
+    tools::end_with_parent();
+    if std::os::unix::process::parent_id() != parent {
+        return Err(io::Error::other("the process that started this one has ended"));
+    }
+    let (program, arguments) = line.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let error = Command::new(program).args(arguments).exec();
+    Err(super::about(Path::new(program), error))
+}
 
 /// What a watched child did.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -20,20 +65,22 @@ pub(crate) enum Tick {
 }
 
 /// Waits for the child; `None` when it took longer than `limit` and was killed. Calls `tick` meanwhile, and once afterwards.
+///
+/// # Errors
+/// What `tick` reports; then the child was killed as well.
 pub(crate) fn watch(
-    mut child: Child,
+    child: Child,
     limit: Duration,
     mut tick: impl FnMut(Tick) -> io::Result<()>,
 ) -> io::Result<Option<ExitStatus>> {
-    let started = Instant::now();
+    let (mut child, started) = (Watched(child), Instant::now());
     let status = loop {
-        if let Some(status) = child.try_wait()? {
+        if let Some(status) = child.0.try_wait()? {
             break Some(status);
         }
         let elapsed = started.elapsed();
         if elapsed > limit {
-            child.kill()?;
-            child.wait()?;
+            drop(child);
             break None;
         }
         tick(Tick::Runs(elapsed))?;
@@ -41,6 +88,17 @@ pub(crate) fn watch(
     };
     tick(Tick::Ended)?;
     Ok(status)
+}
+
+/// A child that ends with its handle.
+struct Watched(Child);
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Shows title and seconds on a terminal, and takes them away at the end.
@@ -61,7 +119,8 @@ pub(crate) fn ticker(title: &str) -> impl FnMut(Tick) -> io::Result<()> {
 /// Runs a tool to its end.
 pub(crate) fn succeeds(command: &mut Command) -> Result<(), Halt> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.output().map_err(|error| missing(&error, &name, "install it"))?;
+    let output = bound(command).and_then(|mut command| command.output());
+    let output = output.map_err(|error| missing(&error, &name, "install it"))?;
     if output.status.success() {
         return Ok(());
     }
@@ -70,10 +129,10 @@ pub(crate) fn succeeds(command: &mut Command) -> Result<(), Halt> {
 }
 
 /// Tools that make file systems are not in everybody's path.
-pub(crate) fn find_tool(name: &str) -> Option<PathBuf> {
+pub(crate) fn find_tool(name: impl AsRef<Path>) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-    folders.map(|folder| folder.join(name)).find(|file| file.is_file())
+    folders.map(|folder| folder.join(name.as_ref())).find(|file| file.is_file())
 }
 
 /// Takes the debug information out of a program, which is most of it. Where there is no `strip` it stays.

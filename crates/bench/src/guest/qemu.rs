@@ -52,7 +52,7 @@ impl Machine<'_> {
         self.run_watched(process::ticker("guest"))
     }
 
-    /// The same, with `tick` called all the time. The guest stays in our process group, so that Ctrl-C ends it too.
+    /// The same, with `tick` called all the time. The guest ends with this process.
     pub(crate) fn run_watched(&self, tick: impl FnMut(Tick) -> io::Result<()>) -> io::Result<Ended> {
         let mut qemu = Command::new(PROGRAM);
         qemu.args(MACHINE);
@@ -66,7 +66,7 @@ impl Machine<'_> {
         qemu.arg("-drive").arg(option(&format!("if=none,id=disk,format=raw,{drive}file="), path));
         qemu.args(["-device", device]);
         qemu.arg("-serial").arg(option("file:", self.console_log));
-        let child = qemu.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+        let child = process::bound(&qemu)?.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
         let status = process::watch(child, self.timeout, tick)?;
         Ok(status.map_or(Ended::TooLate, Ended::InTime))
     }

@@ -14,7 +14,7 @@
 mod plain;
 mod ways;
 
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use headwater_measure::{Figures, Limit, child};
 
 use crate::contest::{self, Contest, Promise, shown};
 use crate::folder::Folder;
-use crate::tools::name_of;
+use crate::tools::{self, name_of};
 
 /// Options of `log`.
 #[derive(clap::Args)]
@@ -36,10 +36,10 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 128)]
     record_bytes: usize,
     /// Seconds of each run of an arm.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, value_parser = tools::seconds)]
     seconds: f64,
     /// Interleaved rounds; medians are reported.
-    #[arg(long, default_value_t = 7)]
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Only this shape: log-1, log-8, log-64, log-64-tasks or writer.
     #[arg(long)]
@@ -97,15 +97,18 @@ struct Shape {
 }
 
 pub(crate) fn run(options: &Options) -> io::Result<()> {
+    let is_wanted = |shape: &&Shape| options.only.as_deref().is_none_or(|only| only == shape.id);
+    let shapes: Vec<&Shape> = SHAPES.iter().filter(is_wanted).collect();
+    contest::check_names(!shapes.is_empty(), SHAPES.map(|shape| shape.id))?;
+    contest::check(options.json.as_deref())?;
     let (mut all, mut failed) = (Vec::new(), Vec::new());
     let folder = Folder::create(&options.dir)?;
-    let is_wanted = |shape: &&Shape| options.only.as_deref().is_none_or(|only| only == shape.id);
-    for shape in SHAPES.iter().filter(is_wanted) {
+    for shape in shapes {
         let contest = contest(options, shape, folder.path());
         let outcome = contest.run(shape.id, options.rounds, PROMISES);
         failed.extend(outcome.failed);
         let findings = outcome.report.findings();
-        write!(io::stdout(), "{}", findings.text)?;
+        tools::print(&findings.text)?;
         all.push(findings);
     }
     contest::finish("log", &all, &failed, options.json.as_deref())

@@ -19,7 +19,7 @@ mod reads;
 mod rio;
 mod tokio_uring;
 
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -29,16 +29,16 @@ use headwater_measure::affinity::Affinity;
 use headwater_measure::{Figures, Latencies, Limit, child, crew, syscalls};
 
 use crate::contest::{self, Contest, Promise, shown};
-use crate::tools::name_of;
+use crate::tools::{self, name_of};
 
 /// Options of `nop`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Seconds of each run of an arm.
-    #[arg(long, default_value_t = 5.0)]
+    #[arg(long, default_value_t = 5.0, value_parser = tools::seconds)]
     seconds: f64,
     /// Interleaved rounds; medians are reported.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Where threads run: none, spread, or a list of processors for all of them like 0 or 0,1.
     #[arg(long, default_value = "none")]
@@ -133,14 +133,17 @@ struct Shape {
 }
 
 pub(crate) fn run(options: &Options) -> io::Result<()> {
-    let (mut all, mut failed) = (Vec::new(), Vec::new());
     let is_wanted = |shape: &Shape| options.only.as_ref().is_none_or(|only| shape.id.starts_with(&**only));
+    let shapes: Vec<Shape> = SHAPES.into_iter().filter(is_wanted).collect();
+    contest::check_names(!shapes.is_empty(), SHAPES.map(|shape| shape.id))?;
+    contest::check(options.json.as_deref())?;
+    let (mut all, mut failed) = (Vec::new(), Vec::new());
     let file = reads::File::make(&options.dir)?;
-    for shape in SHAPES.into_iter().filter(is_wanted) {
+    for shape in shapes {
         let outcome = contest(options, shape, file.path()).run(shape.id, options.rounds, PROMISES);
         failed.extend(outcome.failed);
         let findings = outcome.report.findings();
-        write!(io::stdout(), "{}", findings.text)?;
+        tools::print(&findings.text)?;
         all.push(findings);
     }
     contest::finish("nop", &all, &failed, options.json.as_deref())

@@ -24,11 +24,10 @@ pub(crate) struct Binary {
 /// Builds all tests of the workspace, so that they are those of `cargo test --workspace`, and tells where they are.
 pub(crate) fn build() -> Result<Vec<Binary>, Halt> {
     let cargo = env::var_os("CARGO").unwrap_or("cargo".into());
-    let output = Command::new(&cargo)
-        .args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"])
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
+    let mut command = Command::new(&cargo);
+    command.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
+    let output = process::bound(&command)
+        .and_then(|mut command| command.stdin(Stdio::null()).stderr(Stdio::inherit()).output())
         .map_err(|error| process::missing(&error, "cargo", "the tests are built with it"))?;
     if !output.status.success() {
         return Err(io::Error::other("cargo did not build the tests").into());

@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::inside::MARKER;
 use super::report::{Line, Report};
 use crate::guest::process::Tick;
+use crate::tools::print;
 
 /// Reads what is new, and shows it.
 pub(crate) struct Console {
@@ -37,7 +38,7 @@ impl Console {
         let mut progress = Progress::new();
         progress.clear()?;
         for summary in ended {
-            writeln!(io::stdout(), "{summary}")?;
+            print(&format!("{summary}\n"))?;
         }
         if tick == Tick::Ended { Ok(()) } else { progress.show(&self.report.current(), self.shown_seconds) }
     }

@@ -24,8 +24,8 @@ use crate::guest::process::{find_tool, strip, succeeds};
 use crate::guest::{Halt, about, initramfs};
 
 /// Makes the image in the folder and tells its path.
-pub(crate) fn make(run_folder: &Path, jobs: &[Job]) -> Result<PathBuf, Halt> {
-    let mut root = Root::new(run_folder.join("root"))?;
+pub(crate) fn make(folder: &Path, jobs: &[Job]) -> Result<PathBuf, Halt> {
+    let mut root = Root::new(folder.join("root"))?;
     for tool in TOOLS {
         let path = find_tool(tool).ok_or_else(|| missing_tool(tool))?;
         root.add_program(&path, Path::new("/usr/bin").join(tool))?;
@@ -47,7 +47,7 @@ pub(crate) fn make(run_folder: &Path, jobs: &[Job]) -> Result<PathBuf, Halt> {
     fs::set_permissions(root.inside("/tmp"), fs::Permissions::from_mode(0o1777))?;
     symlink("usr/bin", root.folder.join("bin"))?;
     symlink("/proc/self/mounts", root.folder.join("etc/mtab"))?;
-    let image = run_folder.join("image");
+    let image = folder.join("image");
     fill(&image, &root)?;
     fs::remove_dir_all(&root.folder)?;
     Ok(image)

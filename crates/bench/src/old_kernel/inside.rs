@@ -26,6 +26,7 @@ use super::image;
 use super::report::{Line, Outcome};
 use super::suites::Job;
 use crate::guest::{about, init};
+use crate::tools::THIS_PROGRAM;
 
 /// Whether the init of this guest is to run suites.
 pub(crate) fn is_asked_for() -> bool {
@@ -63,7 +64,7 @@ fn mount(kind: &str, source: &str, place: &str) -> io::Result<()> {
 
 /// The suites' processes leave orphans behind, which an init has to reap.
 fn run_worker() -> io::Result<()> {
-    let worker = Command::new("/proc/self/exe").arg("old-kernel-suites").env_remove(VARIABLE).spawn()?;
+    let worker = Command::new(THIS_PROGRAM).arg("old-kernel-suites").env_remove(VARIABLE).spawn()?;
     let worker = Pid::from_child(&worker);
     while rustix::process::wait(WaitOptions::empty())?.is_none_or(|(ended, _)| ended != worker) {}
     Ok(())

@@ -30,6 +30,7 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::folder::Folder;
 use crate::guest::{self, Halt, about, kernel::Kernel, qemu};
 use console::Console;
 pub(crate) use inside::{is_asked_for, run_init, run_suites};
@@ -51,7 +52,7 @@ pub(crate) struct Options {
     /// Only the suites that depend on the kernel most: about half of the time.
     #[arg(long)]
     short: bool,
-    /// Where the fetched kernel is kept, and logs are. By default `headwater-guest` in the user's cache.
+    /// Where the fetched kernel is kept, and the consoles of guests that failed. By default `headwater-guest` in the user's cache.
     #[arg(long)]
     cache_dir: Option<PathBuf>,
     /// Seconds the guest may take.
@@ -63,39 +64,42 @@ pub(crate) struct Options {
 }
 
 /// # Errors
-/// When a test fails or the guest does not finish; with `--require` also when something is missing.
+/// When there is no such kernel, a test fails or the guest does not finish; with `--require` also when something is missing.
 pub(crate) fn run(options: &Options) -> io::Result<()> {
-    guest::run_with(options.require, || attempt(options))
+    let release = release_with(&options.version)?;
+    guest::run_with(options.require, || attempt(options, release))
 }
 
-fn attempt(options: &Options) -> Result<(), Halt> {
-    let release = release_with(&options.version)?;
+fn attempt(options: &Options, release: &str) -> Result<(), Halt> {
     let cache = guest::cache_folder(options.cache_dir.as_deref())?;
     fs::create_dir_all(&cache).map_err(|error| about(&cache, error))?;
     let kernel = Kernel::of_release(&cache, release, MODULES)?;
-    let run_folder = cache.join(format!("old-kernel-{}-{}", options.version, std::process::id()));
-    fs::create_dir_all(&run_folder).map_err(|error| about(&run_folder, error))?;
     let extent = if options.short { Extent::Short } else { Extent::Full };
     let choice = Choice { suite: options.only.as_deref(), tests: &options.test, extent };
     let jobs = suites::jobs(&binaries::build()?, &choice)?;
-    let judged =
-        image::make(&run_folder, &jobs).and_then(|image| boot(options, &kernel, &run_folder, &image));
-    if judged.is_ok() {
-        fs::remove_dir_all(&run_folder)?;
-    }
-    judged
+    let folder = Folder::create(&cache)?;
+    let image = image::make(folder.path(), &jobs)?;
+    let console_log = folder.path().join(guest::CONSOLE_LOG);
+    let kept = guest::kept_log(&cache, &format!("old-kernel-{}", options.version));
+    let judged = boot(options, &kernel, &image, &console_log)?;
+    Ok(judged.map_err(|reason| guest::with_console(&reason, &console_log, &kept))?)
 }
 
-fn release_with(version: &str) -> Result<&'static str, Halt> {
+fn release_with(version: &str) -> io::Result<&'static str> {
     let release = RELEASES.iter().find(|(kernel, _)| *kernel == version);
     let known = || RELEASES.map(|(kernel, _)| kernel).join(", ");
     let reason = || format!("no release of Debian has Linux {version}; there are {}", known());
-    release.map(|(_, release)| *release).ok_or_else(|| Halt::Missing(reason()))
+    release.map(|(_, release)| *release).ok_or_else(|| io::Error::other(reason()))
 }
 
-/// Of the run's folder only the console's log is left.
-fn boot(options: &Options, kernel: &Kernel, run_folder: &Path, image: &Path) -> Result<(), Halt> {
-    let (initramfs, console_log) = (run_folder.join("initramfs"), run_folder.join("console.log"));
+/// Boots the guest with this image, and judges what it reported.
+fn boot(
+    options: &Options,
+    kernel: &Kernel,
+    image: &Path,
+    console_log: &Path,
+) -> Result<Result<(), String>, Halt> {
+    let initramfs = image.with_file_name("initramfs");
     guest::write_initramfs(kernel, &initramfs)?;
     let machine = qemu::Machine {
         vmlinuz: &kernel.vmlinuz,
@@ -103,15 +107,13 @@ fn boot(options: &Options, kernel: &Kernel, run_folder: &Path, image: &Path) -> 
         disk: qemu::Disk::Virtio(image),
         memory_mib: MEMORY_MIB,
         parameters: &format!("{} {}", inside::PARAMETER, SETTINGS),
-        console_log: &console_log,
+        console_log,
         timeout: Duration::from_secs(options.timeout),
     };
-    let mut console = Console::new(&console_log);
-    let ended = machine.run_watched(|tick| console.follow(tick));
-    fs::remove_file(&initramfs)?;
-    fs::remove_file(image)?;
+    let mut console = Console::new(console_log);
+    let ended = machine.run_watched(|tick| console.follow(tick))?;
     let report: Report = console.into_report();
-    let verdict = match ended? {
+    let verdict = match ended {
         qemu::Ended::TooLate => {
             Err(format!("the guest did not finish in {} s; --timeout grants more", options.timeout))
         }
@@ -121,7 +123,7 @@ fn boot(options: &Options, kernel: &Kernel, run_folder: &Path, image: &Path) -> 
         qemu::Ended::InTime(_) => report.verdict(),
     };
     report.print(&options.version)?;
-    Ok(verdict.map_err(|reason| guest::said_more(&reason, &console_log))?)
+    Ok(verdict)
 }
 
 /// Kernels of Debian's releases: 11, 12 and 13. There is no 5.15.

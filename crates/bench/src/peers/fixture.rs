@@ -33,7 +33,9 @@ pub(super) struct Fixture {
 impl Fixture {
     /// Makes what the rows need.
     pub(super) fn make(options: &Options, rows: &[Row]) -> io::Result<Fixture> {
+        options.file.iter().try_for_each(|file| tools::check_file(file))?;
         let folder = Folder::create(&options.dir)?;
+        folder.require_room(bytes_of(options, rows))?;
         let path = |name| folder.path().join(name);
         let fixture = Fixture {
             scan: options.file.clone().unwrap_or_else(|| path("scan")),
@@ -44,18 +46,13 @@ impl Fixture {
             folder,
         };
         for &row in rows {
-            let length_bytes = match row {
-                Row::WarmRandom => options.set / PAGE * PAGE,
-                Row::Hash => options.hash,
-                Row::FilesCold | Row::FilesWarm => {
-                    fixture.make_small_files()?;
-                    continue;
-                }
-                _ => options.scan,
-            };
+            if row.is_of_small_files() {
+                fixture.make_small_files()?;
+                continue;
+            }
             let path = fixture.path(row);
             if !path.exists() {
-                Pattern::new(1).write_file(path, length_bytes)?;
+                Pattern::new(1).write_file(path, length_bytes(options, row))?;
                 File::open(path)?.sync_all()?;
             }
         }
@@ -104,6 +101,25 @@ impl Fixture {
         }
         (0..self.files).try_for_each(|index| bring_into(state, &self.small_file(index)))
     }
+}
+
+/// Of the file that a row reads.
+fn length_bytes(options: &Options, row: Row) -> u64 {
+    match row {
+        Row::WarmRandom => options.set / PAGE * PAGE,
+        Row::Hash => options.hash,
+        Row::FilesCold | Row::FilesWarm => (0..options.files).map(small_bytes).sum(),
+        _ if options.file.is_some() => 0,
+        _ => options.scan,
+    }
+}
+
+/// Of all that is made, each once.
+fn bytes_of(options: &Options, rows: &[Row]) -> u64 {
+    let files = [Row::ColdScan, Row::WarmRandom, Row::Hash, Row::FilesCold];
+    let is_made = |file: &Row| rows.iter().any(|row| row.reads_file_of(*file));
+    let lengths = files.into_iter().filter(is_made).map(|row| length_bytes(options, row));
+    lengths.fold(0, u64::saturating_add)
 }
 
 fn bring_into(state: State, path: &Path) -> io::Result<()> {

@@ -28,7 +28,7 @@ mod work;
 
 use std::cell::OnceCell;
 use std::ffi::OsStr;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 use std::rc::Rc;
@@ -38,7 +38,7 @@ use headwater_measure::{Limit, Report, Section, Verdict, child, report};
 use serde_json::json;
 
 use crate::contest::{self, Contest, Promise};
-use crate::tools::name_of;
+use crate::tools::{self, name_of};
 
 use fixture::Fixture;
 use rows::{Arm, Peer, Row};
@@ -63,16 +63,16 @@ pub(crate) struct Options {
     #[arg(long, default_value = "1G", value_parser = size)]
     hash: u64,
     /// How many small files are opened, read and closed.
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     files: u32,
     /// Interleaved rounds; medians are reported.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Seconds of each arm that reads at random places.
-    #[arg(long, default_value_t = 2.0)]
+    #[arg(long, default_value_t = 2.0, value_parser = tools::seconds)]
     seconds: f64,
     /// Seconds after which an arm counts as hung, beyond those that it is to run.
-    #[arg(long, default_value_t = 120.0)]
+    #[arg(long, default_value_t = 120.0, value_parser = tools::seconds)]
     limit: f64,
     /// Only these rows.
     #[arg(long, value_delimiter = ',')]
@@ -102,6 +102,7 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
     let is_text = !matches!(options.json, Some(None));
     let rows: Vec<Row> =
         Row::all().filter(|row| options.only.is_empty() || options.only.contains(row)).collect();
+    contest::check(options.json.iter().flatten().next().map(PathBuf::as_path))?;
     let fixture = Fixture::make(options, &rows)?;
     let (mut all, mut verdicts) = (Vec::new(), Vec::new());
     for row in rows {
@@ -109,19 +110,19 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
         verdicts.extend(outcome.verdicts.into_iter().next());
         all.push(outcome.report.findings());
         if is_text {
-            write!(io::stdout(), "{}", all[all.len() - 1].text)?;
+            tools::print(&all[all.len() - 1].text)?;
         }
     }
     if let Some(mean) = mean(&verdicts) {
         if is_text {
-            writeln!(io::stdout(), "\n{mean}")?;
+            tools::print(&format!("\n{mean}\n"))?;
         }
         let fields = vec![("verdicts", json!([mean]))];
         let section = Section { id: "mean", ..Section::default() };
         all.push(Report { section, fields, ..Report::default() }.findings());
     }
     match &options.json {
-        Some(None) => writeln!(io::stdout(), "{}", report::json_as("peers", &all)),
+        Some(None) => tools::print(&format!("{}\n", report::json_as("peers", &all))),
         path => contest::finish("peers", &all, &[], path.iter().flatten().next().map(PathBuf::as_path)),
     }
 }

@@ -202,6 +202,17 @@ impl Row {
         matches!(self, Row::FilesCold | Row::FilesWarm)
     }
 
+    /// Whether both read the same.
+    pub(super) fn reads_file_of(self, other: Row) -> bool {
+        let of = |row: Row| match row {
+            Row::WarmRandom => 0,
+            Row::Hash => 1,
+            Row::FilesCold | Row::FilesWarm => 2,
+            _ => 3,
+        };
+        of(self) == of(other)
+    }
+
     /// The kernel's ways, the runtimes that do everything, and what else does this work.
     pub(super) fn arms(self) -> Vec<Arm> {
         use Arm::*;

@@ -12,7 +12,7 @@
 mod ways;
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -31,16 +31,16 @@ pub(crate) struct Options {
     #[arg(long, default_value = ".")]
     dir: PathBuf,
     /// MiB of the object that is read as a stream and by ranges.
-    #[arg(long, default_value_t = 1024)]
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=tools::MIB_MAX))]
     mib: u64,
     /// How many small objects.
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     objects: u32,
     /// Seconds of each run that reads ranges over and over.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, value_parser = tools::seconds)]
     seconds: f64,
     /// Interleaved rounds; medians are reported.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Only these rows.
     #[arg(long, value_delimiter = ',')]
@@ -96,7 +96,9 @@ pub(crate) enum Arm {
 }
 
 pub(crate) fn run(options: &Options) -> io::Result<()> {
+    contest::check(options.json.as_deref())?;
     let folder = Folder::create(&options.dir)?;
+    folder.require_room((options.mib << 20) + (0..options.objects).map(small_bytes).sum::<u64>())?;
     let rows = Row::value_variants().iter().copied();
     let rows: Vec<Row> = rows.filter(|row| options.only.is_empty() || options.only.contains(row)).collect();
     let (mut all, mut failed) = (Vec::new(), Vec::new());
@@ -105,7 +107,7 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
         let outcome = contest(row, options, folder.path()).run(row.id(), options.rounds, PROMISES);
         failed.extend(outcome.failed);
         let findings = outcome.report.findings();
-        write!(io::stdout(), "{}", findings.text)?;
+        tools::print(&findings.text)?;
         all.push(findings);
     }
     contest::finish("store", &all, &failed, options.json.as_deref())

@@ -8,6 +8,8 @@ Examples:
   headwater bench cache --set 256M                    what a read of cached bytes costs
   headwater bench readahead --size 512M               orders other than from start to end
   headwater bench ubc --dir /mnt/nvme                 new files, overwritten ones, and one read again
+  headwater bench cat                                 a file to nothing, step by step, beside GNU cat
+  headwater bench random --memory 1G                  4 KiB at random, within memory and beyond it
   headwater bench alignment                           what has to be aligned, and what it costs where it is not
   headwater bench nop                                 what the ring costs, without storage";
 

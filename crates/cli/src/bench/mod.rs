@@ -26,6 +26,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use headwater_measure::Findings;
+use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::Serialize;
 
 use ubc::UbcArguments;
@@ -57,6 +58,8 @@ pub(crate) fn run(arguments: &BenchArguments) -> ExitCode {
 
 /// The child's side: measures one row and prints what it took as one line of JSON.
 pub(crate) fn run_row(arguments: &RowArguments) -> ExitCode {
+    // A measurement that is killed cannot end its rows. Where it is not possible, only time is lost.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let line = match arguments.suite {
         RowSuite::Scan => scan::measure_row(arguments).and_then(|measured| line_of(&measured)),
         RowSuite::Cache => cache::measure_row(arguments).and_then(|measured| line_of(&measured)),
@@ -81,7 +84,7 @@ fn line_of(measured: &impl Serialize) -> io::Result<String> {
 fn scan(arguments: &ScanArguments) -> Result<(), String> {
     let common = &arguments.common;
     let size = arguments.size.or(arguments.file.is_none().then_some(ByteSize(FULL_BYTES)));
-    let wanted = wanted(arguments.file.as_ref(), size, &common.place);
+    let wanted = wanted(arguments.file.as_ref(), size, "--size", &common.place);
     let (rounds, engine, only) = (arguments.rounds, common.engine.clone(), arguments.only.clone());
     let plan = scan::Plan { rounds, limit: FULL_LIMIT, engine, only };
     plan.check()?;
@@ -90,7 +93,7 @@ fn scan(arguments: &ScanArguments) -> Result<(), String> {
 
 fn cache(arguments: &CacheArguments) -> Result<(), String> {
     let (place, queue) = (&arguments.place, arguments.queue.clone());
-    let wanted = wanted(arguments.file.as_ref(), Some(arguments.set), place);
+    let wanted = wanted(arguments.file.as_ref(), Some(arguments.set), "--set", place);
     let (rounds, limit) = (arguments.rounds, arguments.seconds);
     let plan = cache::Plan { set_bytes: arguments.set.0, rounds, limit, queue };
     measure(&wanted, place, &[&|target| cache::run(&plan, target)])
@@ -98,7 +101,7 @@ fn cache(arguments: &CacheArguments) -> Result<(), String> {
 
 fn readahead(arguments: &ReadaheadArguments) -> Result<(), String> {
     let (common, places) = (&arguments.common, arguments.places);
-    let wanted = wanted(arguments.file.as_ref(), Some(arguments.size), &common.place);
+    let wanted = wanted(arguments.file.as_ref(), Some(arguments.size), "--size", &common.place);
     let (rounds, engine) = (arguments.rounds, common.engine.clone());
     let policies = arguments.policy.clone();
     let plan = readahead::Plan { bytes_max: u64::MAX, places, rounds, limit: FULL_LIMIT, engine, policies };
@@ -143,14 +146,19 @@ fn check_results(results: &ResultArguments) -> Result<(), String> {
     results.json.to().check_printed()
 }
 
-/// The file given, up to `size` of it, or one of that size.
-fn wanted(file: Option<&PathBuf>, size: Option<ByteSize>, place: &PlaceArguments) -> Wanted {
+/// The file given, up to `size` of it, or one of that size, which the user gives by `option`.
+fn wanted(
+    file: Option<&PathBuf>,
+    size: Option<ByteSize>,
+    option: &'static str,
+    place: &PlaceArguments,
+) -> Wanted {
     match (file, size) {
         (Some(path), limit) => Wanted::Existing { path: path.clone(), limit },
         (None, size) => Wanted::New {
             dir: place.dir.clone(),
             size: size.expect("a new file has a size"),
-            fitting: Fitting::Exact,
+            fitting: Fitting::Exact(option),
         },
     }
 }

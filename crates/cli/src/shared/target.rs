@@ -35,7 +35,8 @@ pub(crate) enum Wanted {
 /// What to do when the size asked for does not fit the room or the time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fitting {
-    Exact,
+    /// Fail; the option by which the user says how much.
+    Exact(&'static str),
     /// Make it as large as half of the free space and 20 s allow.
     AsPossible,
 }
@@ -129,8 +130,12 @@ impl Target {
 
 fn existing(path: &Path, limit: Option<ByteSize>) -> Result<Target, String> {
     let shown = path.maybe_quote();
-    let open = OpenFile::open(path, DirectIo::Off, Access::Read)
-        .map_err(|error| format!("failed to open {shown}: {error}"))?;
+    let open = OpenFile::open(path, DirectIo::Off, Access::Read).map_err(|error| match error.kind() {
+        io::ErrorKind::IsADirectory => {
+            format!("failed to measure with {shown}: it is a directory; --dir makes a file there")
+        }
+        _ => format!("failed to open {shown}: {error}"),
+    })?;
     if open.kind() == FileKind::CharacterDevice {
         return Err(format!("failed to measure with {shown}: it is a character device, which has no end"));
     }
@@ -181,7 +186,13 @@ fn create_in(dir: Option<&Path>) -> Result<(File, PathBuf), String> {
     let here = dir.unwrap_or(Path::new("."));
     match (tempfile::tempfile_in(here), dir) {
         (Ok(file), _) => Ok((file, here.to_owned())),
-        (Err(error), Some(dir)) => Err(format!("failed to make a file in {}: {error}", dir.maybe_quote())),
+        (Err(error), Some(dir)) => {
+            let hint = match error.kind() {
+                io::ErrorKind::NotADirectory => "; suites measure with a file that is there by --file",
+                _ => "",
+            };
+            Err(format!("failed to make a file in {}: {error}{hint}", dir.maybe_quote()))
+        }
         (Err(error), None) => {
             let other = std::env::temp_dir();
             let made = tempfile::tempfile_in(&other);
@@ -208,17 +219,21 @@ pub(crate) fn free_bytes_in(dir: &Path) -> Result<u64, String> {
     Ok(status.f_bavail.saturating_mul(status.f_frsize))
 }
 
-/// Refuses what does not fit.
+/// Refuses what does not fit, and names what the user can do.
 ///
 /// # Errors
 /// One sentence for the user.
-pub(crate) fn require_room(bytes: u64, dir: &Path) -> Result<(), String> {
+pub(crate) fn require_room(bytes: u64, dir: &Path, fitting: Fitting) -> Result<(), String> {
+    let smaller = match fitting {
+        Fitting::Exact(option) => format!("a smaller {option} or "),
+        Fitting::AsPossible => String::new(),
+    };
     let (needed_bytes, free_bytes) = (bytes.saturating_add(SPARE_BYTES), free_bytes_in(dir)?);
     if needed_bytes <= free_bytes {
         return Ok(());
     }
     Err(format!(
-        "no room: {} are needed in {}, {} are free; give a smaller --size or another directory",
+        "no room: {} are needed in {}, {} are free; give {smaller}another directory",
         readable(needed_bytes),
         dir.maybe_quote(),
         readable(free_bytes),
@@ -228,10 +243,10 @@ pub(crate) fn require_room(bytes: u64, dir: &Path) -> Result<(), String> {
 fn fit(size: ByteSize, dir: &Path, fitting: Fitting) -> Result<u64, String> {
     let free_bytes = free_bytes_in(dir)?;
     let reachable_bytes = match fitting {
-        Fitting::Exact => size.0,
+        Fitting::Exact(_) => size.0,
         Fitting::AsPossible => size.0.min(free_bytes / 2) & !(SIZE_BYTES_MIN - 1),
     };
-    require_room(reachable_bytes.max(SIZE_BYTES_MIN), dir)?;
+    require_room(reachable_bytes.max(SIZE_BYTES_MIN), dir, fitting)?;
     Ok(reachable_bytes)
 }
 
@@ -302,7 +317,9 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let size = ByteSize(3 * SYNC_BYTES + SIZE_BYTES_MIN);
         let mut steps = Vec::new();
-        let made = made(Some(scratch.path()), size, Fitting::Exact, &mut |done, all| steps.push((done, all)));
+        let made = made(Some(scratch.path()), size, Fitting::Exact("--size"), &mut |done, all| {
+            steps.push((done, all))
+        });
         made.unwrap();
         let done = [SYNC_BYTES, 2 * SYNC_BYTES, 3 * SYNC_BYTES, size.0];
         assert_eq!(steps, done.map(|done| (done, size.0)));

@@ -34,8 +34,10 @@ impl fmt::Display for ByteSize {
     /// In the largest unit that keeps the number whole; the text parses to the same size.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fits = |shift: &u32| self.0 >= 1 << shift && self.0.trailing_zeros() >= *shift;
-        match [40, 30, 20, 10].into_iter().find(fits) {
-            Some(shift) => write!(f, "{}{}", self.0 >> shift, ["K", "M", "G", "T"][shift as usize / 10 - 1]),
+        match [60, 50, 40, 30, 20, 10].into_iter().find(fits) {
+            Some(shift) => {
+                write!(f, "{}{}", self.0 >> shift, ["K", "M", "G", "T", "P", "E"][shift as usize / 10 - 1])
+            }
             None => write!(f, "{}", self.0),
         }
     }
@@ -49,8 +51,8 @@ impl Serialize for ByteSize {
 
 /// A size for people to read: `4 KiB`, `1.5 GiB`.
 pub(crate) fn readable(bytes: u64) -> String {
-    let exponent = (bytes.max(1).ilog2() / 10).min(4);
-    let unit = ["bytes", "KiB", "MiB", "GiB", "TiB"][exponent as usize];
+    let exponent = (bytes.max(1).ilog2() / 10).min(6);
+    let unit = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"][exponent as usize];
     let value = bytes as f64 / (1_u64 << (10 * exponent)) as f64;
     if value.fract() == 0.0 { format!("{value} {unit}") } else { format!("{value:.1} {unit}") }
 }
@@ -62,6 +64,8 @@ fn unit_shift(unit: &str) -> Option<u32> {
         "m" | "mb" | "mib" => Some(20),
         "g" | "gb" | "gib" => Some(30),
         "t" | "tb" | "tib" => Some(40),
+        "p" | "pb" | "pib" => Some(50),
+        "e" | "eb" | "eib" => Some(60),
         _ => None,
     }
 }
@@ -79,7 +83,7 @@ mod tests {
         for text in ["4M", "4m", "4MiB", "4MB", "4096K", "4194304", " 4 M "] {
             assert_eq!(text.parse(), Ok(ByteSize(4 << 20)), "{text}");
         }
-        for bytes in [0, 1, 1023, 1024, 1536, 4 << 20, 5 << 30, 1 << 40] {
+        for bytes in [0, 1, 1023, 1024, 1536, 4 << 20, 5 << 30, 1 << 40, 3 << 50, 7 << 60] {
             assert_eq!(ByteSize(bytes).to_string().parse(), Ok(ByteSize(bytes)));
         }
         assert_eq!(ByteSize(32 << 20).to_string(), "32M");
@@ -88,7 +92,7 @@ mod tests {
     /// Goal: whatever is no size is refused with one line.
     #[test]
     fn nonsense_is_refused() {
-        for text in ["", "M", "-1", "1.5G", "4X", "9999999T", "18446744073709551616", "0x10"] {
+        for text in ["", "M", "-1", "1.5G", "4X", "8E", "1e9", "9999999T", "18446744073709551616", "0x10"] {
             let error = text.parse::<ByteSize>().unwrap_err();
             assert!(!error.contains('\n'), "{error}");
         }
@@ -99,5 +103,6 @@ mod tests {
         assert_eq!(readable(0), "0 bytes");
         assert_eq!(readable(4096), "4 KiB");
         assert_eq!(readable(3 << 29), "1.5 GiB");
+        assert_eq!(readable(3 << 59), "1.5 EiB");
     }
 }

@@ -118,7 +118,7 @@ fn scratch(directory: &Path, size: Option<ByteSize>, time: Duration) -> Result<W
             readable(SCRATCH_BYTES_MIN * 2),
         ));
     }
-    let fitting = if size.is_some() { Fitting::Exact } else { Fitting::AsPossible };
+    let fitting = if size.is_some() { Fitting::Exact("--size") } else { Fitting::AsPossible };
     let size = size.unwrap_or_else(|| ByteSize(scratch_bytes(time)));
     Ok(Wanted::New { dir: Some(directory.to_owned()), size, fitting })
 }

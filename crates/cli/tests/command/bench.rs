@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
+use std::time::Instant;
 
-use headwater_testkit::{Pattern, ScratchDir, tmpfs};
+use headwater_testkit::{PATIENCE, Pattern, ScratchDir, tmpfs};
 use serde_json::Value;
 
-use crate::{assert_one_line, copy_command, run, text, to_json, utf8};
+use crate::{assert_one_line, copy_command, headwater, run, text, to_json, utf8};
 
 fn scan(arguments: &[&str], out: &Path) -> (String, Value) {
     let common = ["bench", "scan", "--rounds", "1", &to_json(utf8(out))];
@@ -80,6 +82,47 @@ fn scan_without_direct_io() {
     assert_eq!(row_ids(&results), ["buffered-4k", "buffered-128k", "buffered-1m", "mmap", "mmap-sequential"]);
     assert!(table.contains("does not support direct I/O"), "{table}");
     assert!(table.contains("not cold"), "{table}");
+}
+
+/// Goal: a measurement that is killed has no process that measures on. Method: SIGKILL, which no process can act on, while a row has a
+/// minute to go.
+#[test]
+fn a_killed_measurement_ends_with_its_row() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let path = scratch.path().join("file");
+    Pattern::new(5).write_file(&path, 1 << 20).unwrap();
+    let mut command = headwater();
+    command.args(["bench", "random", "--memory=64M", "--seconds", "60", "--file", utf8(&path)]);
+    let mut bench = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let started = Instant::now();
+    let row = loop {
+        assert!(started.elapsed() < PATIENCE, "no row begins");
+        if let Some(row) = row_of(bench.id()) {
+            break row;
+        }
+        std::thread::yield_now();
+    };
+    bench.kill().unwrap();
+    bench.wait().unwrap();
+    while is_row(row) {
+        assert!(started.elapsed() < PATIENCE, "the row goes on");
+        std::thread::yield_now();
+    }
+}
+
+/// The process that measures a row for this one.
+fn row_of(parent: u32) -> Option<u32> {
+    let parent = format!("PPid:\t{parent}\n");
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let mut ids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
+    ids.find(|id| {
+        let status = fs::read_to_string(format!("/proc/{id}/status"));
+        status.is_ok_and(|status| status.contains(&parent)) && is_row(*id)
+    })
+}
+
+fn is_row(process: u32) -> bool {
+    fs::read_to_string(format!("/proc/{process}/cmdline")).is_ok_and(|line| line.contains("bench-row"))
 }
 
 /// Goal: without arguments it works where nothing can be written, for a user who is not root.

@@ -1,12 +1,13 @@
-//! Closed: standard input, output and error that the shell closed (`>&-`), each for itself.
+//! Closed: standard input, output and error that the shell closed (`>&-`), each for itself, and an output that is full.
 //!
 //! Owns: that results are not lost without a word, and that what needs none of the three works.
-//! Does not own: full devices and broken pipes (see `cat`, `scan`).
+//! Does not own: data for which there is no room, and broken pipes (see `cat`, `scan`).
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use headwater::testing::uring_refusal;
 use headwater_testkit::ScratchDir;
 
 use crate::{assert_one_line, text};
@@ -24,7 +25,7 @@ fn scratch() -> ScratchDir {
     let write = |name: &str, contents: &[u8]| fs::write(scratch.path().join(name), contents).unwrap();
     write("in", &[b'x'; 300_000]);
     write("empty", b"");
-    write("trace", b"time,obj,size\n1,1,4096\n");
+    write("trace", b"time,obj_id,size\n1,1,4096\n");
     let sums = run_without("", "scan --hash sha256 in", scratch.path());
     write("sums", &sums.stdout);
     scratch
@@ -48,6 +49,8 @@ fn results_are_not_lost() {
         "scan --check --status --json --hash sha256 sums",
         "stat in",
         "stat --json in",
+        "doctor",
+        "doctor --json",
         "trace replay --cache 1M trace",
         "trace replay --json --cache 1M trace",
         "tune .",
@@ -78,6 +81,33 @@ fn results_are_not_lost() {
     for verify in ["scan --check --quiet --hash sha256 sums", "scan --check --status --hash sha256 sums"] {
         let output = run_without(">&-", verify, scratch.path());
         assert!(output.status.success(), "{verify} prints nothing: {}", text(&output.stderr));
+    }
+}
+
+/// Goal: results for which there is no room are not lost without a word either, whenever they are written. Method: each kind of
+/// results on a device that is full; measurements have been made by then.
+#[test]
+fn results_that_do_not_fit_are_not_lost() {
+    let scratch = scratch();
+    let mut commands = vec![
+        "scan --hash sha256 in",
+        "stat in",
+        "doctor",
+        "trace replay --cache 1M trace",
+        "tune --show",
+        "tune --dry-run --seconds 1 .",
+        "bench scan --only mmap --rounds 1 --size 1M",
+        "bench scan --only mmap --rounds 1 --size 1M --json",
+        "man",
+        "--help",
+    ];
+    if uring_refusal().is_none() {
+        commands.push("bench nop --seconds 0.01");
+    }
+    for command in commands {
+        let output = run_without(">/dev/full", command, scratch.path());
+        println!("{command}: {}", text(&output.stderr));
+        assert_one_line(&output, "failed to write to standard output: No space left");
     }
 }
 

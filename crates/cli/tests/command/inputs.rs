@@ -4,7 +4,7 @@ use crate::{assert_one_line, run, text, utf8};
 
 #[test]
 fn nonsense_gets_one_line() {
-    let cases: [(&[&str], &str); 36] = [
+    let cases: [(&[&str], &str); 42] = [
         (&["cat", "--memory", "1", "x"], "at least 3M"),
         (&["cat", "--memory", "9999999T", "x"], "9999999T"),
         (&["cat", "--memory", "much", "x"], "write it like 4M"),
@@ -20,7 +20,13 @@ fn nonsense_gets_one_line() {
         (&["bench", "cache", "--set", "4K"], "less than 1M"),
         (&["bench", "cache", "--set", "1000T"], "no room"),
         (&["bench", "cache", "--seconds", "x"], "0.01 to 3600"),
-        (&["bench", "readahead", "--places", "0"], "--places"),
+        (&["bench", "readahead", "--places", "0"], "'0' for '--places <N>': it must be 1 at least"),
+        (&["bench", "scan", "--size", "1E"], "no room: 1.0 EiB are needed"),
+        (&["bench", "cache", "--set", "7P"], "give a smaller --set or another directory"),
+        (&["bench", "random", "--memory", "1P"], "give a smaller --memory or another directory"),
+        (&["bench", "cat", "--size", "1P"], "give a smaller --size or another directory"),
+        (&["bench", "random", "--memory", "2P"], "rows take from 64M to 1P of memory"),
+        (&["tune", "memory", "--size", "1E"], "no room: 1.0 EiB are needed"),
         (&["bench", "readahead", "--size", "0"], "--size 0"),
         (&["bench", "ubc", "--size", "0"], "--size 0"),
         (&["bench", "ubc", "--size", "1000T"], "no room"),
@@ -60,15 +66,15 @@ fn what_cannot_be_measured_gets_one_line() {
     std::fs::write(&empty, "").unwrap();
     let cases = [
         ("--file", "/nowhere", "No such file"),
-        ("--file", utf8(place.path()), "directory"),
+        ("--file", utf8(place.path()), "it is a directory; --dir makes a file there"),
         ("--file", utf8(&fifo), "a FIFO or socket"),
         ("--file", "/dev/zero", "a character device"),
         ("--file", utf8(&empty), "empty"),
         ("--dir", "/nowhere", "No such file"),
-        ("--dir", utf8(&empty), "Not a directory"),
+        ("--dir", utf8(&empty), "suites measure with a file that is there by --file"),
         ("--json", "/nowhere/out", "No such file"),
     ];
-    for suite in ["scan", "cache", "readahead", "ubc"] {
+    for suite in ["scan", "cache", "readahead", "ubc", "cat", "random", "alignment"] {
         for (option, value, named) in cases {
             assert_one_line(&run(&["bench", suite, &format!("{option}={value}")]), named);
         }
@@ -99,6 +105,11 @@ fn help_has_examples_and_no_escape_codes() {
         assert!(help.lines().all(fits), "80 columns where there is no terminal: {help}");
         assert!(help.contains("Examples:\n  ") && help.contains("Usage: headwater"), "{help}");
         assert!(!help.contains('\x1b') && !help.contains("bench-row"), "{help}");
+    }
+    let all = text(&run(&["bench", "--help"]).stdout);
+    for suite in suites.iter().map(|arguments| arguments[1]) {
+        let example = format!("\n  headwater bench {suite} ");
+        assert!(all.contains(&example), "an example of each suite, {suite} too: {all}");
     }
     let version = text(&run(&["--version"]).stdout);
     assert_eq!(version, format!("headwater {}\n", env!("CARGO_PKG_VERSION")));

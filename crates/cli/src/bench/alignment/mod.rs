@@ -33,7 +33,7 @@ use row::Measured;
 /// # Errors
 /// One sentence for the user.
 pub(super) fn run(arguments: &AlignmentArguments) -> Result<(), String> {
-    let wanted = wanted(arguments.file.as_ref(), Some(arguments.size), &arguments.place);
+    let wanted = wanted(arguments.file.as_ref(), Some(arguments.size), "--size", &arguments.place);
     measure(&wanted, &arguments.place, &[&|target| run_on(arguments, target)])
 }
 

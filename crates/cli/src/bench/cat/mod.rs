@@ -125,7 +125,9 @@ pub(super) fn run(arguments: &CatSuiteArguments) -> Result<(), String> {
     arguments.export_json.iter().try_for_each(|path| output::check_file(path))?;
     let wanted = match &arguments.file {
         Some(path) => Wanted::Existing { path: path.clone(), limit: None },
-        None => Wanted::New { dir: place.dir.clone(), size: arguments.size, fitting: Fitting::Exact },
+        None => {
+            Wanted::New { dir: place.dir.clone(), size: arguments.size, fitting: Fitting::Exact("--size") }
+        }
     };
     let (cold_bytes, warm_bytes) = (arguments.size.0, arguments.warm.0);
     let plan = Plan {
@@ -191,7 +193,7 @@ fn smaller(target: &Target, bytes: u64) -> Option<Target> {
         return None;
     }
     let (dir, size) = (Some(target.path.clone()), ByteSize(bytes));
-    Target::prepare(&Wanted::New { dir, size, fitting: Fitting::Exact }).ok()
+    Target::prepare(&Wanted::New { dir, size, fitting: Fitting::Exact("--warm") }).ok()
 }
 
 struct Contest<'a> {

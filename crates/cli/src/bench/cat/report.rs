@@ -68,8 +68,8 @@ pub(super) fn report(contest: &Contest<'_>, target: &Target, counts: Counts) -> 
         ("page_cache_drops", json!(page_cache_drops)),
         ("fio", json!(fio)),
     ]);
-    let tail = vec![sweep_words(&contest.sweep), format!("the device's limit: {fio}")];
-    Report { tail, rows, skipped: absent.chain(all_warm).collect(), ..report }
+    let (tail, commands) = (vec![sweep_words(&contest.sweep)], vec![format!("the device's limit: {fio}")]);
+    Report { tail, commands, rows, skipped: absent.chain(all_warm).collect(), ..report }
 }
 
 fn rows(contest: &Contest<'_>) -> Vec<Row> {

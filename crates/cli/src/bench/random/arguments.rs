@@ -56,7 +56,7 @@ Every row has 20 reads in flight, 4 KiB each, at places that are the same for al
   O_DIRECT                  20 threads, around it
   headwater cached          20 threads, or 20 tasks on one thread; headwater takes what the cgroup can spare
   headwater views           20 threads that look at headwater's pages where they are
-  headwater window          20 threads that copy from File::map_on_demand, with three quarters of the memory
+  headwater window          20 threads that copy from File::map_on_demand, with half of the memory
   headwater direct          20 tasks on one thread, nothing is kept; with SQPOLL a thread of the kernel submits
 
 Rows with a cache have read the whole span once before the clock starts. The span beyond memory needs a memory

@@ -206,7 +206,7 @@ impl Outcome {
 pub(super) fn run(arguments: &RandomArguments) -> Result<(), String> {
     let place = &arguments.place;
     let size = ByteSize(Span::Beyond.bytes(arguments.memory.0));
-    let wanted = wanted(arguments.file.as_ref(), Some(size), place);
+    let wanted = wanted(arguments.file.as_ref(), Some(size), "--memory", place);
     let (memory_bytes, rounds, limit) = (arguments.memory.0, arguments.rounds, arguments.seconds);
     arguments.kernel_thread.check()?;
     let (queue, kernel_thread) = (arguments.queue.clone(), arguments.kernel_thread.clone());

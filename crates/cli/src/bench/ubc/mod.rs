@@ -191,8 +191,8 @@ pub(super) fn wanted(size: Option<ByteSize>, dir: Option<&Path>) -> Result<Wante
     let dir = target::usable_directory(dir)?;
     let fitting_bytes = (target::free_bytes_in(&dir)? / FILES_AND_ROOM) & !(SIZE_BYTES_MIN - 1);
     let size = size.unwrap_or(ByteSize(SIZE_DEFAULT.0.min(fitting_bytes.max(SIZE_BYTES_MIN))));
-    target::require_room(size.0.saturating_mul(FILES), &dir)?;
-    Ok(Wanted::New { dir: Some(dir), size, fitting: Fitting::Exact })
+    target::require_room(size.0.saturating_mul(FILES), &dir, SIZED)?;
+    Ok(Wanted::New { dir: Some(dir), size, fitting: SIZED })
 }
 
 pub(super) fn run(plan: &Plan, target: &Target) -> Result<Findings, String> {
@@ -327,8 +327,8 @@ impl<'a> Contest<'a> {
             ("rounds", json!(rounds)),
             ("fio", json!(fio)),
         ]);
-        let tail = fio.iter().map(|line| format!("the device's limit: {line}")).collect();
-        Report { tail, rows: lines.iter().map(Line::row).collect(), ..report }
+        let commands = fio.iter().map(|line| format!("the device's limit: {line}")).collect();
+        Report { commands, rows: lines.iter().map(Line::row).collect(), ..report }
     }
 
     fn figures(&self, lines: &[Line]) -> Vec<Figure> {
@@ -548,10 +548,13 @@ fn written(target: &Target, large_bytes: u64) -> Result<(PathBuf, Target), Strin
         (false, _) => PathBuf::from("."),
     };
     let size = ByteSize(large_bytes);
-    target::require_room(size.0.saturating_mul(FILES - 1), &dir)?;
-    let wanted = Wanted::New { dir: Some(dir.clone()), size, fitting: Fitting::Exact };
+    target::require_room(size.0.saturating_mul(FILES - 1), &dir, SIZED)?;
+    let wanted = Wanted::New { dir: Some(dir.clone()), size, fitting: SIZED };
     Ok((dir, Target::prepare(&wanted)?))
 }
+
+/// Files are as large as the user says.
+const SIZED: Fitting = Fitting::Exact("--size");
 
 const PASSES: usize = 4;
 

@@ -94,15 +94,18 @@ fn measure(
 
 fn make(arguments: &SweepArguments) -> Result<Target, String> {
     let (dir, size) = (arguments.dir.clone(), arguments.size);
-    Target::prepare(&Wanted::New { dir, size, fitting: Fitting::Exact })
+    Target::prepare(&Wanted::New { dir, size, fitting: SIZED })
 }
+
+/// How much is measured with is what the user says, or an error.
+const SIZED: Fitting = Fitting::Exact("--size");
 
 /// Before any file is made: what is to be in memory has to fit there, and the files on the device.
 fn check_memory(arguments: &SweepArguments) -> Result<(), String> {
     let (size_bytes, buffer_bytes) = (arguments.size.0, arguments.to.0);
     let files = if arguments.write { 2 } else { 1 };
     let dir = target::usable_directory(arguments.dir.as_deref())?;
-    target::require_room(size_bytes.saturating_mul(files), &dir)?;
+    target::require_room(size_bytes.saturating_mul(files), &dir, SIZED)?;
     let held = size_bytes.saturating_add(engine_bytes(size_bytes)).saturating_add(buffer_bytes);
     let available = available_memory_bytes().unwrap_or(u64::MAX);
     if held <= available / 4 * 3 {
