@@ -61,6 +61,9 @@ pub enum Coherence {
     Unwatched,
     /// As [`Coherence::Revalidated`]; and if others change the file while this engine has dirty bytes of it, the next write,
     /// append, change of length or sync through this handle fails, once: [`crate::Error::Conflict`].
+    ///
+    /// Before Linux 6.13 a file's times do not tell a change from another one in the same tick of the kernel's clock (1 to 10 ms): a change so
+    /// close behind the file's last one keeps its bytes, as any does, but may not be reported.
     Checked,
     /// No check after the opening, as with [`Duration::MAX`]: the user promises that no other program changes the file while it
     /// is open.
