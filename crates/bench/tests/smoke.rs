@@ -299,7 +299,7 @@ fn windows_runs_every_row() {
         let (rows, skipped) = (suite["rows"].as_array().unwrap(), suite["skipped"].as_array().unwrap());
         for row in skipped {
             let failure = row["reason"].as_str().unwrap();
-            // The kernel may kill a mapping whose pages are all being read, where the device's readahead is as large as the cgroup.
+            // The kernel may kill a process with a mapping where the device's readahead in flight is as large as the cgroup.
             let is_of_others = row["name"].as_str().is_some_and(|name| name.starts_with("mmap"));
             let faults: &[&str] = if is_of_others { &[] } else { &["hung", "signal"] };
             assert!(

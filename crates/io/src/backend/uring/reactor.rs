@@ -22,7 +22,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
@@ -154,7 +153,7 @@ fn watch_timer(shared: &Shared) -> Option<AsyncFd<Arc<Timer>>> {
     unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) }.ok()
 }
 
-/// Expires again and again from when it was armed until it rests.
+/// Expires once after it was armed.
 struct Timer {
     descriptor: OwnedFd,
     is_armed: AtomicBool,
@@ -163,22 +162,23 @@ struct Timer {
 impl Timer {
     /// Costs no more than a load if it is armed already.
     fn arm(&self) {
-        if !self.is_armed.load(Ordering::Relaxed) && !self.is_armed.swap(true, Ordering::AcqRel) {
-            self.expire_each(LOOK);
+        if self.is_armed.load(Ordering::Relaxed) || self.is_armed.swap(true, Ordering::AcqRel) {
+            return;
         }
-    }
-
-    /// Stops it. A caller of `arm` that finds it armed until this ends relies on it: look for requests in flight once more.
-    fn rest(&self) {
-        self.expire_each(Duration::ZERO);
-        self.is_armed.store(false, Ordering::SeqCst);
-    }
-
-    fn expire_each(&self, pause: Duration) {
-        let pause = Timespec { tv_sec: 0, tv_nsec: pause.subsec_nanos().into() };
-        let times = Itimerspec { it_interval: pause, it_value: pause };
+        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let soon = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+        let once = Itimerspec { it_interval: never, it_value: soon };
         // It cannot fail with these arguments; if it did, no task would be helped past a stuck thread.
-        _ = timerfd_settime(&self.descriptor, TimerfdTimerFlags::empty(), &times);
+        _ = timerfd_settime(&self.descriptor, TimerfdTimerFlags::empty(), &once);
+    }
+
+    /// Whether it has expired; it can be armed again then.
+    fn take_expired(&self) -> bool {
+        let is_expired = rustix::io::read(&self.descriptor, &mut [0; 8]).is_ok();
+        if is_expired {
+            self.is_armed.store(false, Ordering::Release);
+        }
+        is_expired
     }
 }
 
@@ -247,14 +247,12 @@ impl Reactor {
     fn look(&self, shared: &Shared, context: &mut Context<'_>) {
         let Some(timer) = &self.timer else { return };
         while let Poll::Ready(Ok(mut expired)) = timer.poll_read_ready(context) {
-            shared.look_for_tasks();
-            if shared.slots.in_flight() == 0 {
-                timer.get_ref().rest();
+            if timer.get_ref().take_expired() {
+                shared.look_for_tasks();
                 if shared.slots.in_flight() > 0 {
                     timer.get_ref().arm();
                 }
             }
-            // tokio reports each expiry, whether the ones before were read or not (`EPOLLET`).
             expired.clear_ready();
         }
     }
