@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::task::{Context, Waker};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::AsyncReadExt;
 use headwater::testing::uring_refusal;
 use headwater::{Advice, ByteRange, Caching, DriverKind, Engine, File, IoMode, OpenOptions};
 use headwater_testkit::{Pattern, ScratchDir, block_on, make_cold, skip, stuck_in_kernel, watched};
+use tokio::runtime::{Builder, Runtime};
 
 /// Goal: pages that a stuck thread had begun to read, for itself or ahead, are read by others all the same, and right; they are cached,
 /// and nothing is left when the thread goes on. Method: a thread that nothing can interrupt, after a task's first poll and an advice.
@@ -62,19 +63,18 @@ fn readers_beside_a_stuck_thread() {
 }
 
 /// Goal: the same for a task that a stuck thread has polled first and another goes on with, of single reads or a stream, cached or not; on
-/// a runtime that the ring's driver thread serves, and on tokio's, which the ring's reactor serves when the feature is on.
+/// a runtime that the ring's driver thread serves, and on tokio's, which the ring's reactor serves when the feature is on: also long after
+/// its first look at stuck threads. Method: that runtime has read, and rested, before.
 #[test]
 fn tasks_beside_a_stuck_thread() {
     if let Some(reason) = uring_refusal() {
         return skip(format!("uring: {reason}"));
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let on_tokio = |task: Task<'_>| runtime.block_on(task);
-    let plainly = |task: Task<'_>| block_on(task);
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     for caching in [Caching::On, Caching::Off] {
         for read in [pieces, streamed] {
-            read_beside_a_stuck_thread(caching, read, &plainly);
-            read_beside_a_stuck_thread(caching, read, &on_tokio);
+            read_beside_a_stuck_thread(caching, read, None);
+            read_beside_a_stuck_thread(caching, read, Some(&runtime));
         }
     }
 }
@@ -99,11 +99,7 @@ fn streamed(file: &File) -> Task<'_> {
     })
 }
 
-fn read_beside_a_stuck_thread(
-    caching: Caching,
-    begin: fn(&File) -> Task<'_>,
-    go_on: &dyn Fn(Task<'_>) -> Vec<u8>,
-) {
+fn read_beside_a_stuck_thread(caching: Caching, begin: fn(&File) -> Task<'_>, runtime: Option<&Runtime>) {
     let (directory, pattern) = (ScratchDir::on_target().unwrap(), Pattern::new(4));
     let path = directory.path().join("file");
     pattern.write_file(&path, LENGTH_BYTES).unwrap();
@@ -113,11 +109,19 @@ fn read_beside_a_stuck_thread(
     let Ok(file) = options.engine(&engine).caching(caching).io(IoMode::Direct).open(&path) else {
         return skip("no direct I/O");
     };
+    if let Some(runtime) = runtime {
+        let uncached = options.caching(Caching::Off).open(&path).unwrap();
+        runtime.block_on(async {
+            assert_eq!(pieces(&uncached).await.len() as u64, LENGTH_BYTES);
+            tokio::time::sleep(REST).await;
+        });
+    }
     let is_stuck = AtomicBool::new(true);
     let waited = watched("a task beside a stuck thread", || {
         thread::scope(|scope| {
             let (file, is_stuck, (give, take)) = (&file, &is_stuck, channel());
             scope.spawn(move || {
+                let _context = runtime.map(Runtime::enter);
                 let mut task = begin(file);
                 let polled = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
                 give.send((task, polled)).unwrap();
@@ -125,7 +129,11 @@ fn read_beside_a_stuck_thread(
             });
             let (task, polled) = take.recv().unwrap();
             assert!(polled.is_pending(), "the task has nothing to wait for");
-            let (began, bytes) = (Instant::now(), go_on(task));
+            let began = Instant::now();
+            let bytes = match runtime {
+                Some(runtime) => runtime.block_on(task),
+                None => block_on(task),
+            };
             is_stuck.store(false, Ordering::SeqCst);
             assert_eq!(pattern.mismatch(0, &bytes), None);
             began.elapsed()
@@ -139,3 +147,5 @@ fn read_beside_a_stuck_thread(
 }
 
 const LENGTH_BYTES: u64 = 3 << 20;
+/// Some tens of looks at stuck threads.
+const REST: Duration = Duration::from_millis(50);

@@ -93,7 +93,7 @@ impl Reactors {
             timer,
             burst_under_way: false,
             number: reactor,
-            _registration: registration,
+            registration,
         };
         // A runtime that is shutting down drops the task at once, and with it the registration.
         let task = runtime.spawn(task).abort_handle();
@@ -111,6 +111,16 @@ impl Reactors {
         let mut entries = lock(&self.entries);
         let entry = entries.iter_mut().find(|entry| entry.runtime == runtime);
         _ = entry.map(|entry| entry.timer = Some(timer.clone()));
+    }
+
+    /// The timer has expired: it is armed again while requests are in flight. Under the lock of `attend`: of a task that found it armed
+    /// before, the request is seen here.
+    fn go_on(&self, timer: &Timer, shared: &Shared) {
+        let _entries = lock(&self.entries);
+        timer.is_armed.store(false, Ordering::Relaxed);
+        if shared.slots.in_flight() > 0 {
+            timer.arm();
+        }
     }
 
     /// Ends all of them.
@@ -146,39 +156,31 @@ fn watch_timer(shared: &Shared) -> Option<AsyncFd<Arc<Timer>>> {
     if shared.owner.is_some() {
         return None;
     }
-    let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-    let descriptor = timerfd_create(TimerfdClockId::Monotonic, flags).ok()?;
+    let descriptor = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).ok()?;
     let timer = Arc::new(Timer { descriptor, is_armed: AtomicBool::new(false) });
     // SAFETY: a `Timer` has one descriptor, open until its last handle is dropped.
     unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) }.ok()
 }
 
-/// Expires once after it was armed.
+/// Expires once after it was armed. It is never read: tokio reports each expiry once (`EPOLLET`), and arming it takes the last one back.
 struct Timer {
     descriptor: OwnedFd,
+    /// Changed under the lock of the reactors, once they know the timer.
     is_armed: AtomicBool,
 }
 
 impl Timer {
     /// Costs no more than a load if it is armed already.
     fn arm(&self) {
-        if self.is_armed.load(Ordering::Relaxed) || self.is_armed.swap(true, Ordering::AcqRel) {
+        if self.is_armed.load(Ordering::Relaxed) {
             return;
         }
+        self.is_armed.store(true, Ordering::Relaxed);
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
         let soon = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
         let once = Itimerspec { it_interval: never, it_value: soon };
         // It cannot fail with these arguments; if it did, no task would be helped past a stuck thread.
         _ = timerfd_settime(&self.descriptor, TimerfdTimerFlags::empty(), &once);
-    }
-
-    /// Whether it has expired; it can be armed again then.
-    fn take_expired(&self) -> bool {
-        let is_expired = rustix::io::read(&self.descriptor, &mut [0; 8]).is_ok();
-        if is_expired {
-            self.is_armed.store(false, Ordering::Release);
-        }
-        is_expired
     }
 }
 
@@ -218,7 +220,7 @@ struct Reactor {
     /// Tasks were woken and may have left requests.
     burst_under_way: bool,
     number: Attendant,
-    _registration: Registration,
+    registration: Registration,
 }
 
 impl Future for Reactor {
@@ -247,13 +249,12 @@ impl Reactor {
     fn look(&self, shared: &Shared, context: &mut Context<'_>) {
         let Some(timer) = &self.timer else { return };
         while let Poll::Ready(Ok(mut expired)) = timer.poll_read_ready(context) {
-            if timer.get_ref().take_expired() {
-                shared.look_for_tasks();
-                if shared.slots.in_flight() > 0 {
-                    timer.get_ref().arm();
-                }
-            }
+            // Before it is armed again.
             expired.clear_ready();
+            shared.look_for_tasks();
+            if let Some(reactors) = self.registration.reactors.upgrade() {
+                reactors.go_on(timer.get_ref(), shared);
+            }
         }
     }
 
