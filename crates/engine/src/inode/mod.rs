@@ -214,11 +214,14 @@ impl Inode {
         self.length_bytes.load(Ordering::Acquire)
     }
 
-    /// Extends the length to at least `end_bytes`. Called under the lock of `dirty`.
-    pub(crate) fn grow(&self, end_bytes: u64) {
+    /// Extends the length to at least the end of what was written. Called under the lock of `dirty`.
+    pub(crate) fn grow(&self, written: ByteRange) {
+        let length_bytes = self.length_bytes();
         // Written only when it changes: a write takes the cache line away from all that read the file.
-        if end_bytes > self.length_bytes() {
-            self.length_bytes.fetch_max(end_bytes, Ordering::AcqRel);
+        if written.end > length_bytes {
+            // Bytes of a window beyond an end must not become visible.
+            self.dirty.windows.zero(ByteRange::new(length_bytes, written.start.max(length_bytes)));
+            self.length_bytes.fetch_max(written.end, Ordering::AcqRel);
         }
     }
 

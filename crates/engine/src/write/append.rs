@@ -234,11 +234,8 @@ impl Source {
             inode.dirty.change(self.shared().cache.writes.dirty(), |state| {
                 // Another handle may have written to the last page since the flush.
                 inode.drop_changed(state, PageRange::covering(written), &mut dropped);
-                // Bytes of a window beyond an end must not become visible, those appended must.
-                let end_bytes = inode.length_bytes();
-                inode.dirty.windows.zero(ByteRange::new(end_bytes, written.start.max(end_bytes)));
                 inode.dirty.windows.write(written, bytes);
-                inode.grow(written.end);
+                inode.grow(written);
                 // Pages loaded in between, up to the old end, leave as well.
                 inode.drop_changed(state, PageRange::covering(written), &mut dropped);
                 inode.dirty.note_written();

@@ -472,14 +472,9 @@ impl<'a> CachedWrite<'a> {
     /// size, those that a sequential writer wrote some time ago; or a whole MiB elsewhere. Called under the lock of `state`.
     fn note(&self, state: &mut State, done: ByteRange) -> Option<PageRange> {
         let inode = self.inode;
-        let end_bytes = inode.length_bytes();
-        if done.end > end_bytes {
-            // Bytes of a window beyond an end must not become visible.
-            inode.dirty.windows.zero(ByteRange::new(end_bytes, done.start.max(end_bytes)));
-        }
         if inode.dirty.windows.holds(PageIndex::containing(done.start)) {
             // The kernel tracks writes to windows.
-            inode.grow(done.end);
+            inode.grow(done);
             inode.dirty.note_change_at(done);
             return None;
         }
@@ -488,7 +483,7 @@ impl<'a> CachedWrite<'a> {
             Some(file) if file.direct().is_some() || self.source.open.direct().is_none() => {}
             _ => state.file = Some(self.source.open.clone()),
         }
-        inode.grow(done.end);
+        inode.grow(done);
         inode.dirty.note_change_at(done);
         if inode.dirty.pages() == 0 && self.source.shared().cache.writes.note_dirty(inode) == Noted::New {
             self.source.shared().background.note();

@@ -238,7 +238,7 @@ fn change_pages(
             inode.pages.invalidate(pages, dirty_too, |page| dropped.push(page));
             match change {
                 Change::Hole => inode.dirty.windows.zero(bytes),
-                Change::Clone { .. } => inode.grow(bytes.end),
+                Change::Clone { .. } => inode.grow(bytes),
             }
         }
         inode.pages.invalidate(pages, dirty_too, |page| dropped.push(page));

@@ -21,6 +21,7 @@ use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Waker};
+use std::time::Duration;
 use std::time::SystemTime;
 
 use headwater::testing::{FaultRange, SimControl, SimOptions};
@@ -59,6 +60,8 @@ pub(crate) struct World {
     has_leaked: bool,
     /// The engine can end all the same.
     has_leaked_pages: bool,
+    /// There was a window on demand, whose threads run in real time: wakers as well.
+    has_handlers: bool,
     is_checked: bool,
     remaps: bool,
     shares_extents: bool,
@@ -125,6 +128,7 @@ impl World {
             faults: 0,
             has_leaked: false,
             has_leaked_pages: false,
+            has_handlers: false,
             is_checked: setup.is_checked,
             remaps: setup.remaps,
             shares_extents: setup.remaps && setup.shares_extents,
@@ -394,7 +398,7 @@ impl World {
     fn later(&mut self, milliseconds: u64) -> Outcome {
         let unwritten = || self.engine.stats().cache.dirty_pages;
         let before = unwritten();
-        self.control.advance(std::time::Duration::from_millis(milliseconds));
+        self.control.advance(Duration::from_millis(milliseconds));
         self.engine.maintain();
         self.pass_time();
         self.engine.maintain();
@@ -509,6 +513,9 @@ const POLLS_MAX: usize = 20_000;
 
 /// Polls without a task that is woken, while the device has nothing to do, after which none will be.
 const QUIET_POLLS: usize = 3;
+
+/// How long a thread may take until it runs the wakers that it has, far longer than on a busy machine.
+const WAKERS_RUN_AFTER: Duration = Duration::from_secs(5);
 
 /// Longer than pages may stay dirty, by far.
 const OLD_MILLISECONDS: u64 = 40_000;

@@ -249,6 +249,46 @@ fn a_follower_of_copies_sees_no_zeros() {
     }
 }
 
+/// Goal: what a window stored beyond the end stays hidden when the file becomes longer, also by a copy that shares extents, which no byte
+/// goes through. Method: stores into a window of which the file has nothing, then each way to make the file longer behind it.
+#[test]
+fn stores_beyond_the_end_stay_hidden() {
+    type Lengthen = fn(&File, &File);
+    let ways: [(&str, Lengthen); 4] = [
+        ("a write", |_, target| target.write_all_at(&pattern(8192), END_BYTES - 8192).unwrap()),
+        ("a new length", |_, target| target.set_len(END_BYTES).unwrap()),
+        ("a copy", |file, target| _ = file.copy_range_to(..8192, target, END_BYTES - 8192).unwrap()),
+        ("a copy by a task", |file, target| {
+            _ = block_on(file.copy_range_to_async(..8192, target, END_BYTES - 8192)).unwrap();
+        }),
+    ];
+    for (kind, directory) in sharing_file_systems() {
+        for driver in drivers(9) {
+            let rig = Rig::sized(driver, 32 << 20, 16);
+            let file = create(&rig, &directory.path().join("from"));
+            file.write_all_at(&pattern(8192), 0).unwrap();
+            for (way, lengthen) in ways {
+                let path = directory.path().join("to");
+                let target = create(&rig, &path);
+                target.write_all_at(b"some", 0).unwrap();
+                let view = match target.map_contiguous(4096..9000) {
+                    Err(error) if error.kind() == ErrorKind::Unsupported => return skip(error.to_string()),
+                    view => view.unwrap(),
+                };
+                view.as_cells().unwrap()[77].store(0xAB, Ordering::Relaxed);
+                lengthen(&file, &target);
+                let hidden = |bytes: &[u8]| bytes.len() as u64 == END_BYTES && bytes[4096 + 77] == 0;
+                assert!(hidden(&target.view(0, END_BYTES as usize).unwrap().to_vec()), "{way} on {kind:?}");
+                drop(view);
+                target.sync_all().unwrap();
+                assert!(hidden(&std::fs::read(&path).unwrap()), "{way} on {kind:?}, on disk");
+            }
+            drop(file);
+            rig.assert_idle();
+        }
+    }
+}
+
 /// Goal: what was reserved is there, and the length is as before.
 #[test]
 fn reserved_space_is_there() {
@@ -325,5 +365,7 @@ fn pattern(length: usize) -> Vec<u8> {
 }
 
 const PART_BYTES: usize = 150_001;
+
+const END_BYTES: u64 = 128 << 10;
 
 const ROUNDS: u64 = 60;

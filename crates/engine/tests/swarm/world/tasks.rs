@@ -11,11 +11,15 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use headwater::{Caching, OpenOptions, View};
 
 use super::changes::contents;
-use super::{IDLE_STEPS, KEPT_MAX, Kept, Outcome, POLLS_MAX, QUIET_POLLS, TASKS_MAX, World, text};
+use super::{
+    IDLE_STEPS, KEPT_MAX, Kept, Outcome, POLLS_MAX, QUIET_POLLS, TASKS_MAX, WAKERS_RUN_AFTER, World, text,
+};
 use crate::coverage::Reached;
 use crate::moods::{Alarm, Mood, is_expected};
 use crate::steps::{FILES, Place, Work};
@@ -199,7 +203,7 @@ impl World {
             if is_over(self) {
                 return Ok(());
             }
-            if quiet_polls == QUIET_POLLS {
+            if quiet_polls == QUIET_POLLS && !self.await_woken() {
                 break;
             }
             let is_idle = self.poll_woken()? == Woken::None && self.engine.stats().driver.in_flight == 0;
@@ -220,6 +224,16 @@ impl World {
         }
         let works: Vec<_> = self.tasks.iter().map(|task| (task.deed.file, task.deed.work)).collect();
         Err(format!("tasks that never end: {works:?}, {:?}", self.engine.stats()))
+    }
+
+    /// Gives the threads of windows time to wake a task. Whether one is woken.
+    fn await_woken(&self) -> bool {
+        let is_woken = || self.tasks.iter().any(|task| task.alarm.is_woken.load(Ordering::SeqCst));
+        let began = Instant::now();
+        while self.has_handlers && !self.has_leaked && !is_woken() && began.elapsed() < WAKERS_RUN_AFTER {
+            thread::sleep(Duration::from_millis(1));
+        }
+        is_woken()
     }
 
     pub(super) fn conclude(&mut self, deed: &Deed, done: Done) -> Outcome {

@@ -37,6 +37,7 @@ impl World {
         match made {
             Ok(view) => {
                 self.coverage.note_if(shape == Shape::Contiguous, Reached::WindowMade);
+                self.has_handlers |= shape == Shape::OnDemand;
                 self.windows.push(Window { view, file: place.file, shape });
                 Ok(())
             }
