@@ -305,12 +305,17 @@ impl Source {
     /// meanwhile, or on an error: the device is asked next, and its answer counts.
     pub(crate) fn read_resident(&self, buffer: &mut [u8], offset_bytes: u64) -> Option<usize> {
         let cached = self.known().and_then(|inode| {
+            let length_bytes = inode.length_bytes();
             self.reconcile(inode);
-            inode.copy_resident(buffer, offset_bytes)
+            inode.copy_below(length_bytes, buffer, offset_bytes)
         });
-        // The kernel lacks bytes that became dirty since.
-        let (part, _) = self.first_part(ByteRange::at(offset_bytes, buffer.len() as u64));
-        cached.or_else(|| self.read_from_kernel(&mut buffer[..part.len() as usize], offset_bytes))
+        cached.or_else(|| match self.first_part(ByteRange::at(offset_bytes, buffer.len() as u64)) {
+            // They became dirty since; the kernel lacks them.
+            (_, Whence::Cache) => None,
+            (part, Whence::Anywhere) => {
+                self.read_from_kernel(&mut buffer[..part.len() as usize], offset_bytes)
+            }
+        })
     }
 
     /// The first part of a range that lies in one place: dirty, and so in the cache only; or not dirty, and so available

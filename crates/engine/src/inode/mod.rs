@@ -173,11 +173,19 @@ impl Inode {
     /// Copies resident bytes from `offset_bytes` on, up to the first page that is missing. `None` if that is the first, or the file has
     /// to be reconciled before.
     pub(crate) fn copy_resident(&self, buffer: &mut [u8], offset_bytes: u64) -> Option<usize> {
-        let range = ByteRange::at(offset_bytes, buffer.len() as u64).clip(self.length_bytes());
+        let length_bytes = self.length_bytes();
         // After the length was read: an append announces its bytes last.
-        if self.dirty.is_unreconciled() {
-            return None;
-        }
+        if self.dirty.is_unreconciled() { None } else { self.copy_below(length_bytes, buffer, offset_bytes) }
+    }
+
+    /// As [`Inode::copy_resident`], of a file that was reconciled, as far as that was possible, after it had this length.
+    pub(crate) fn copy_below(
+        &self,
+        length_bytes: u64,
+        buffer: &mut [u8],
+        offset_bytes: u64,
+    ) -> Option<usize> {
+        let range = ByteRange::at(offset_bytes, buffer.len() as u64).clip(length_bytes);
         let mut done_bytes = 0;
         for page in PageRange::covering(range).iter() {
             let part = range.intersect(PageRange::new(page, page + PageCount::new(1)).bytes());

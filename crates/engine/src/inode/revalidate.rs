@@ -415,7 +415,7 @@ fn trust_for(interval: Duration) -> StampTrust {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::path::Path;
     use std::process::Command;
     use std::sync::Arc;
@@ -524,6 +524,30 @@ mod tests {
         assert!(!inode.is_current(Duration::MAX) && inode.copy_resident(&mut bytes, 0).is_none());
         file.read_exact_at(&mut bytes, 0).unwrap();
         assert!(inode.is_current(Duration::MAX) && bytes == [3, 1, 1, 1, 1, 1, 1, 1]);
+        drop(file);
+        (engine.shared.upcalls.close)(&engine.shared, &inode, &opened);
+    }
+
+    /// Goal: a stream has what is unwritten from the cache, also while the file cannot be reconciled with a change by others; the kernel has
+    /// other bytes there. Method: the mark of such a change, and a truncate under way that keeps the page from being written back.
+    #[test]
+    fn a_stream_of_a_file_that_cannot_be_reconciled() {
+        let directory = tempfile::tempdir().unwrap();
+        let (engine, opened, inode) = rig(directory.path());
+        let file =
+            OpenOptions::new().engine(&engine).write(true).open(directory.path().join("file")).unwrap();
+        file.read_exact_at(&mut [0; 8], 0).unwrap();
+        file.write_all_at(&[3], 0).unwrap();
+        assert_eq!(inode.dirty.pages(), 1, "it is written to the cache alone");
+        let mut state = inode.dirty.lock();
+        state.barrier = Some(PageIndex::new(0));
+        inode.dirty.set_unreconciled(&state);
+        drop(state);
+        let mut bytes = [0; 8];
+        file.reader().read_exact(&mut bytes).unwrap();
+        assert!(inode.dirty.is_unreconciled(), "nothing else could reconcile it");
+        inode.dirty.lock().barrier = None;
+        assert_eq!(bytes, [3, 1, 1, 1, 1, 1, 1, 1]);
         drop(file);
         (engine.shared.upcalls.close)(&engine.shared, &inode, &opened);
     }
