@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use headwater::{Caching, OpenOptions, View};
+use headwater_testkit::is_more_than_owner;
 
 use super::changes::contents;
 use super::{IDLE_STEPS, KEPT_MAX, Kept, Outcome, POLLS_MAX, QUIET_POLLS, TASKS_MAX, World, text};
@@ -276,7 +277,8 @@ impl World {
                     self.coverage.note(Reached::HolePunched);
                     self.coverage.note_if(is_of_pages, Reached::HoleMade);
                 }
-                self.coverage.note_if(matches!(deed.work, Work::WriteAlone(..)), Reached::WrittenAlone);
+                let is_alone = matches!(deed.work, Work::WriteAlone(..)) && is_more_than_owner();
+                self.coverage.note_if(is_alone, Reached::WrittenAlone);
                 Ok(())
             }
             Done::Copied(Ok(copied_bytes)) => self.judge_copy(deed, copied_bytes),
