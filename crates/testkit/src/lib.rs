@@ -13,6 +13,7 @@
 //!   forbid_io_uring, run_self_with_env ─ what a container's seccomp does to us
 //!   forbid_nameless_files ─ what file systems without O_TMPFILE do to us
 //!   run_forked ───── what is left of us in a child
+//!   as_owner ─────── what root may not open without its capabilities
 //!   time_fork ────── what a child costs
 //!   trim_heap ────── what is really in use
 //!   take_lazy_memory ─ a kernel that takes what is on offer
@@ -40,6 +41,7 @@ mod lazy;
 mod matrix;
 mod mounts;
 mod pattern;
+mod rights;
 mod rng;
 mod scratch;
 mod skip;
@@ -61,6 +63,7 @@ pub use lazy::take_lazy_memory;
 pub use matrix::{on_each, with_uring};
 pub use mounts::{FileSystem, LoopMount};
 pub use pattern::Pattern;
+pub use rights::{as_owner, is_more_than_owner};
 pub use rng::{Rng, SeedGuard, mix, seed_from_env, with_seed};
 pub use scratch::{ScratchDir, scratch_dirs, small_tmpfs, target_tmp, tmpfs};
 pub use skip::{MUST_NOT_SKIP, Skip, lack, skip};

@@ -37,8 +37,10 @@ pub(crate) enum Reached {
     WrittenInOrderNow,
     WrittenVectored,
     ReadVectored,
-    /// By calls that block, as the four that follow.
+    /// By calls that block, as the five that follow.
     ChangedNow,
+    /// Of which the device had writes in flight.
+    ChangedBesideWrites,
     AppendedNow,
     CopiedNow,
     SyncedNow,
@@ -107,7 +109,7 @@ pub(crate) enum Reached {
 }
 
 impl Reached {
-    const ALL: [Reached; 80] = [
+    const ALL: [Reached; 81] = [
         Reached::ReadWaited,
         Reached::MutationWaited,
         Reached::SyncWaited,
@@ -129,6 +131,7 @@ impl Reached {
         Reached::WrittenVectored,
         Reached::ReadVectored,
         Reached::ChangedNow,
+        Reached::ChangedBesideWrites,
         Reached::AppendedNow,
         Reached::CopiedNow,
         Reached::SyncedNow,
@@ -204,6 +207,11 @@ impl Reached {
     /// Whether a file system is needed on which files can share extents.
     pub(crate) fn needs_shared_extents(self) -> bool {
         self == Reached::CopiedInStep
+    }
+
+    /// Whether files are needed that this process can open, and their owner cannot.
+    pub(crate) fn needs_capabilities(self) -> bool {
+        self == Reached::WrittenAlone
     }
 
     /// Whether windows on demand are needed.

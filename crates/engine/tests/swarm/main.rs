@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 
 use headwater::{File, SharedView};
 use headwater_testkit::{
-    FileSystem, Rng, ScratchDir, run_self_with_env, seed_from_env, soak_seconds, watched,
+    FileSystem, Rng, ScratchDir, is_more_than_owner, run_self_with_env, seed_from_env, soak_seconds, watched,
 };
 
 use crate::coverage::{Coverage, Reached};
@@ -88,6 +88,7 @@ fn seeds() {
             (tracks_windows() || !reached.needs_windows())
                 && (has_windows_on_demand() || !reached.needs_windows_on_demand())
                 && (shares_extents || !reached.needs_shared_extents())
+                && (is_more_than_owner() || !reached.needs_capabilities())
         };
         let missing: Vec<Reached> = coverage.missing().into_iter().filter(is_possible).collect();
         assert_eq!(missing, [], "what the swarm no longer reaches");

@@ -148,6 +148,14 @@ pub(crate) enum Then {
     DontNeed,
 }
 
+/// What the device has yet to do when a call begins that blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Before {
+    Nothing,
+    /// Write pages around the place of the call, whose bytes the number decides: a flush has begun that, and was dropped.
+    Writes(u64),
+}
+
 /// Where a window has its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shape {
@@ -177,7 +185,7 @@ pub(crate) enum Step {
     ReadVectoredNow(Place, Span),
     WriteVectoredNow(Place, Span, u64),
     /// What a task would do, by a call that blocks.
-    Now(Place, Work),
+    Now(Place, Work, Before),
     AllocateNow(Place, Span),
     /// The pages of a span are borrowed while this many further steps are performed.
     Peek(Place, Span, usize),
@@ -477,7 +485,8 @@ impl Draw {
             Work::WriteInOrder(span, fill) => Step::WriteInOrderNow(place, span, fill),
             Work::Read(span) => Step::ReadNow(place, span),
             Work::Stream(_) => Step::ReadManyNow(place, self.span()),
-            work => Step::Now(place, work),
+            work if self.rng.chance(1, 2) => Step::Now(place, work, Before::Writes(self.rng.next_u64())),
+            work => Step::Now(place, work, Before::Nothing),
         }
     }
 

@@ -28,7 +28,9 @@ use headwater::testing::{FaultRange, SimControl, SimOptions};
 use headwater::{
     Advice, ByteRange, DriverKind, Engine, Error, EvictionListener, File, IoMode, OpenOptions, View,
 };
-use headwater_testkit::{run_forked, take_lazy_memory};
+use headwater_testkit::{is_more_than_owner, run_forked, take_lazy_memory};
+use rustix::fs::Mode;
+use rustix::process::umask;
 
 use crate::coverage::{Coverage, Reached};
 use crate::moods::{Alarm, Mood, Outbreaks, listen};
@@ -87,6 +89,10 @@ type Outcome<T = ()> = Result<T, String>;
 
 impl World {
     pub(crate) fn new(setup: &Setup, directory: &Path) -> Outcome<World> {
+        if is_more_than_owner() {
+            // The owner of a file that is made from now on may only write it.
+            umask(Mode::RUSR);
+        }
         let mut options = SimOptions::hostile(setup.seed);
         if !setup.is_hostile {
             (options.short_per_mille, options.transient_per_mille) = (0, 0);
@@ -147,7 +153,7 @@ impl World {
             Step::ReadManyNow(place, span) => self.read_many_now(place, span)?,
             Step::ReadVectoredNow(place, span) => self.read_vectored_now(place, span)?,
             Step::WriteVectoredNow(place, span, fill) => self.write_vectored_now(place, span, fill)?,
-            Step::Now(place, work) => self.perform_now(place, work)?,
+            Step::Now(place, work, before) => self.perform_now(place, work, before)?,
             Step::AllocateNow(place, span) => self.allocate_now(place, span)?,
             Step::ForgetPeek(place, span) => self.forget_peek(place, span)?,
             Step::ReadInOrderNow(place, span) => self.read_in_order_now(place, span)?,

@@ -3,6 +3,12 @@
 //! Owns: the handles, what is under way, what is kept to be looked at later.
 //! Does not own: which operations (operations), what is right (model).
 
+// Other tests have this file at another place.
+#[path = "actor/calls.rs"]
+mod calls;
+#[path = "actor/other_file.rs"]
+mod other_file;
+
 use std::fs;
 use std::future::Future;
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -19,11 +25,13 @@ use headwater_testkit::{Pattern, block_on};
 use crate::model::{Model, Outcome, same};
 use crate::operations::{HANDLES, Operation, Place, Span, Way};
 use crate::rig::Rig;
+use other_file::OtherFile;
 
 pub(crate) struct Actor<'a> {
     rig: &'a Rig,
     path: PathBuf,
     model: Model,
+    other: OtherFile,
     handles: [Option<File>; HANDLES],
     kept: Vec<(Keepsake, u64, Vec<u8>)>,
     under_way: Vec<UnderWay>,
@@ -31,15 +39,15 @@ pub(crate) struct Actor<'a> {
 
 /// What is left of an actor without its engine.
 pub(crate) struct Abandoned {
-    path: PathBuf,
-    model: Model,
+    /// Of each file.
+    files: [(PathBuf, Model); 2],
     kept: Vec<(Keepsake, u64, Vec<u8>)>,
 }
 
 impl Abandoned {
     pub(crate) fn check(&self) -> Outcome {
         check_kept(&self.kept)?;
-        peek(&self.path, &self.model)
+        self.files.iter().try_for_each(|(path, model)| peek(path, model))
     }
 }
 
@@ -59,8 +67,16 @@ struct UnderWay {
 impl<'a> Actor<'a> {
     /// On a file that is not there yet.
     pub(crate) fn new(rig: &'a Rig, path: &Path) -> Actor<'a> {
-        let (path, model) = (path.to_owned(), Model::default());
-        Actor { rig, path, model, handles: Default::default(), kept: Vec::new(), under_way: Vec::new() }
+        let (path, model, other) = (path.to_owned(), Model::default(), OtherFile::new(path));
+        Actor {
+            rig,
+            path,
+            model,
+            other,
+            handles: Default::default(),
+            kept: Vec::new(),
+            under_way: Vec::new(),
+        }
     }
 
     pub(crate) fn perform(&mut self, operation: Operation) -> Outcome {
@@ -79,11 +95,23 @@ impl<'a> Actor<'a> {
             Operation::WriteByWriter(place, span, fill) => self.write_by_writer(place, span, fill)?,
             Operation::WriteTogether(span, fill) => self.write_together(span, fill)?,
             Operation::WriteView(place, way, span, to) => self.write_view(place, way, span, to)?,
-            Operation::Append(place, way, length, fill) => self.append(place, way, length, fill)?,
+            Operation::Append(place, way, durability, length, fill) => {
+                self.append(place, way, durability, length, fill)?;
+            }
+            Operation::AppendShared(way, durability, length, fill) => {
+                self.append_shared(way, durability, length, fill)?;
+            }
+            Operation::WriteVectored(place, span, fill) => self.write_vectored(place, span, fill)?,
+            Operation::ReadVectored(place, span) => self.read_vectored(place, span)?,
             Operation::SetLength(place, way, length_bytes) => self.set_len(place, way, length_bytes)?,
             Operation::PunchHole(place, way, span) => self.punch_hole(place, way, span)?,
             Operation::Allocate(place, span) => self.allocate(place, span)?,
             Operation::CopyRange(place, way, span, to) => self.copy_range(place, way, span, to)?,
+            Operation::WriteOther(span, fill) => self.write_other(span, fill)?,
+            Operation::SetLengthOfOther(length_bytes) => self.set_len_of_other(length_bytes)?,
+            Operation::CloseOther => self.other.close(),
+            Operation::CopyOut(place, way, span, to) => self.copy_out(place, way, span, to)?,
+            Operation::CopyIn(place, way, span, to) => self.copy_in(place, way, span, to)?,
             Operation::Sync(place, way) => self.sync(place, way)?,
             Operation::KeepView(place, span) => self.keep_view(place, span)?,
             Operation::CheckKept => check_kept(&self.kept)?,
@@ -95,7 +123,10 @@ impl<'a> Actor<'a> {
             Operation::Press(bytes) => self.press(bytes)?,
             Operation::Close(place) => self.handles[place] = None,
             Operation::CloseAll => self.handles = Default::default(),
-            Operation::Peek => peek(&self.path, &self.model)?,
+            Operation::Peek => {
+                peek(&self.path, &self.model)?;
+                self.other.peek()?;
+            }
             Operation::Compare(place) => self.compare(place)?,
         }
         self.note_versions();
@@ -108,13 +139,14 @@ impl<'a> Actor<'a> {
         check_kept(&self.kept)?;
         self.kept.clear();
         self.compare(0)?;
+        self.compare_other()?;
         let length = self.model.bytes.len();
         self.read(1, Way::Blocking, Span { offset_bytes: 0, length: length + 5000 })
     }
 
     /// Everything is let go as it is. What is on disk then can be looked at when the engine is gone.
     pub(crate) fn abandon(self) -> Abandoned {
-        Abandoned { path: self.path, model: self.model, kept: self.kept }
+        Abandoned { files: [(self.path, self.model), self.other.abandon()], kept: self.kept }
     }
 
     fn handle(&mut self, place: Place) -> Outcome<File> {
@@ -275,19 +307,6 @@ impl<'a> Actor<'a> {
         }
     }
 
-    fn append_abandoned(&mut self, place: Place, length: usize, fill: u64) -> Outcome {
-        let (file, bytes) = (self.handle(place)?, contents(length, fill));
-        let span = Span { offset_bytes: self.model.len(), length };
-        match poll_and_drop(file.append_async(bytes.clone()))? {
-            Some(at) if at == span.offset_bytes => {
-                self.model.write(at, &bytes);
-                self.check_length(&file)
-            }
-            Some(at) => Err(format!("appended at {at:?}, not {}", span.offset_bytes)),
-            None => self.settle(&file, span, &bytes),
-        }
-    }
-
     /// After a write that was dropped: each byte is the old one or the new one, and stays that.
     fn settle(&mut self, file: &File, span: Span, bytes: &[u8]) -> Outcome {
         let (length_bytes, end_bytes) = (file.len().map_err(text)?, span.offset_bytes + span.length as u64);
@@ -374,21 +393,6 @@ impl<'a> Actor<'a> {
         }
         self.model.write(to, &expected);
         Ok(())
-    }
-
-    fn append(&mut self, place: Place, way: Way, length: usize, fill: u64) -> Outcome {
-        let (file, bytes) = (self.handle(place)?, contents(length, fill));
-        let at = match way {
-            Way::Blocking => file.append(&bytes),
-            Way::Async => block_on(file.append_async(bytes.clone())),
-        };
-        let (at, expected) = (at.map_err(text)?, self.model.len());
-        self.model.write(at, &bytes);
-        if at == expected {
-            self.check_length(&file)
-        } else {
-            Err(format!("appended at {at}, not {expected}"))
-        }
     }
 
     fn set_len(&mut self, place: Place, way: Way, length_bytes: u64) -> Outcome {

@@ -23,6 +23,7 @@ mod faults;
 mod forked;
 mod fresh;
 mod growth;
+mod in_flight;
 mod killed;
 mod lengths;
 mod local;

@@ -26,6 +26,13 @@ pub(crate) enum Way {
     Async,
 }
 
+/// Whether what is appended is durable when the call is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Durability {
+    None,
+    Durable,
+}
+
 /// One of the places for handles; [`HANDLES`] of them.
 pub(crate) type Place = usize;
 
@@ -51,12 +58,24 @@ pub(crate) enum Operation {
     WriteTogether(Span, u64),
     /// A view of the span is written where the number says; the view is held meanwhile, or becomes bytes.
     WriteView(Place, Way, Span, u64),
-    Append(Place, Way, usize, u64),
+    Append(Place, Way, Durability, usize, u64),
+    /// By a handle that appends together with other programs.
+    AppendShared(Way, Durability, usize, u64),
+    /// From several buffers, and into several.
+    WriteVectored(Place, Span, u64),
+    ReadVectored(Place, Span),
     SetLength(Place, Way, u64),
     PunchHole(Place, Way, Span),
     Allocate(Place, Span),
     /// The span is copied to where the number says, from one handle to another.
     CopyRange(Place, Way, Span, u64),
+    /// The span of another file is written.
+    WriteOther(Span, u64),
+    SetLengthOfOther(u64),
+    CloseOther,
+    /// As a copy within the file, to the other one, and from that one.
+    CopyOut(Place, Way, Span, u64),
+    CopyIn(Place, Way, Span, u64),
     Sync(Place, Way),
     KeepView(Place, Span),
     CheckKept,
@@ -134,7 +153,7 @@ impl Draw {
 
     fn operation(&mut self) -> Operation {
         let (place, way, span) = (self.place(), self.way(), self.span());
-        match self.rng.below(67) {
+        match self.rng.below(77) {
             0..=5 => Operation::Read(place, way, span),
             6..=9 => Operation::Read(place, Way::Async, span),
             10..=11 => Operation::Scan(place, span),
@@ -147,7 +166,10 @@ impl Draw {
             31 => Operation::WriteByWriter(place, span, self.rng.next_u64()),
             32 => Operation::WriteTogether(span, self.rng.next_u64()),
             33..=35 => Operation::WriteView(place, way, span, self.beside(span)),
-            36..=38 => Operation::Append(place, way, self.length().max(1), self.rng.next_u64()),
+            36..=38 => {
+                let (length, fill) = (self.length().max(1), self.rng.next_u64());
+                Operation::Append(place, way, Durability::None, length, fill)
+            }
             39..=41 => Operation::SetLength(place, way, self.new_length()),
             42..=43 => Operation::Sync(place, way),
             44..=48 => Operation::KeepView(place, span),
@@ -164,7 +186,18 @@ impl Draw {
             60..=61 => Operation::Peek,
             62..=63 => Operation::PunchHole(place, way, self.stretched(span)),
             64 => self.moved(place, way, span),
-            _ => Operation::Compare(place),
+            65..=66 => Operation::Compare(place),
+            67..=71 => self.across(place, way, span),
+            72 => {
+                let (length, fill) = (self.length().max(1), self.rng.next_u64());
+                Operation::Append(place, way, Durability::Durable, length, fill)
+            }
+            73..=74 => {
+                let durability = [Durability::None, Durability::Durable][self.rng.below(2) as usize];
+                Operation::AppendShared(way, durability, self.length().max(1), self.rng.next_u64())
+            }
+            75 => Operation::WriteVectored(place, span, self.rng.next_u64()),
+            _ => Operation::ReadVectored(place, span),
         }
     }
 
@@ -186,6 +219,21 @@ impl Draw {
                 Operation::CopyRange(place, way, span, to)
             }
             _ => Operation::CopyRange(place, way, span, self.beside(span)),
+        }
+    }
+
+    /// Between two files. Half of the copies lie to pages as what they copy does, so that extents can be shared.
+    fn across(&mut self, place: Place, way: Way, span: Span) -> Operation {
+        let mut to = self.beside(span);
+        if self.rng.chance(1, 2) {
+            to = to / 4096 * 4096 + span.offset_bytes % 4096;
+        }
+        match self.rng.below(9) {
+            0..=2 => Operation::CopyOut(place, way, span, to),
+            3..=5 => Operation::CopyIn(place, way, span, to),
+            6..=7 => Operation::WriteOther(span, self.rng.next_u64()),
+            _ if self.rng.chance(1, 2) => Operation::CloseOther,
+            _ => Operation::SetLengthOfOther(self.new_length()),
         }
     }
 

@@ -26,7 +26,7 @@ use headwater_testkit::{
 use crate::actor::Actor;
 use crate::model::Outcome;
 use crate::operations::{Case, Mixture, Operation};
-use crate::rig::{Rig, drivers, watched};
+use crate::rig::{DriverKind, Rig, drivers, watched};
 use crate::shrink::shorten;
 
 /// Goal: whatever is done through handles that are cached, every byte is right, here and on disk, on every driver and file
@@ -194,7 +194,11 @@ fn run(case: &Case, operations: &[Operation], path: &Path) -> Result<(), (String
     let work = || {
         let _ = std::fs::remove_file(path);
         let kinds = drivers(case.seed);
-        let driver = kinds[case.driver % kinds.len()].clone();
+        let mut driver = kinds[case.driver % kinds.len()].clone();
+        if let DriverKind::Sim(options) = &mut driver {
+            // Whether the device makes holes, and shares extents where the files can.
+            options.remaps = case.seed.is_multiple_of(2);
+        }
         let rig = Rig::sized(driver, case.memory_bytes, case.queue_depth);
         perform_all(rig, case, operations, path, &reached)
     };

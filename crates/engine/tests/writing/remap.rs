@@ -345,7 +345,7 @@ fn refusals() {
 }
 
 /// Those on which files can share extents.
-fn sharing_file_systems() -> impl Iterator<Item = (FileSystem, ScratchDir)> {
+pub(crate) fn sharing_file_systems() -> impl Iterator<Item = (FileSystem, ScratchDir)> {
     [FileSystem::Btrfs, FileSystem::Xfs].into_iter().filter_map(|kind| {
         let made = ScratchDir::on_loop(kind).map_err(|reason| skip(format!("{kind:?}: {reason}")));
         Some((kind, made.ok()?))

@@ -8,15 +8,17 @@ use std::future::Future;
 use std::io::{ErrorKind, IoSlice};
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
+use std::pin::pin;
+use std::task::{Context, Waker};
 
 use futures_util::{AsyncReadExt, AsyncWriteExt, StreamExt};
 use headwater::{ByteRange, File, OpenOptions};
-use headwater_testkit::Pattern;
+use headwater_testkit::{Pattern, as_owner, is_more_than_owner};
 
 use super::tasks::{Deed, Done, Working};
 use super::{Outcome, World, text};
 use crate::coverage::Reached;
-use crate::steps::{Place, Span, Work};
+use crate::steps::{Before, Place, Span, Work};
 
 impl World {
     /// From now on the file may be what the work makes of it.
@@ -63,10 +65,16 @@ impl World {
     }
 
     /// By calls that block. Nothing else changes the file, nor the one that is copied from: they would wait for a task of this thread.
-    pub(super) fn perform_now(&mut self, place: Place, work: Work) -> Outcome {
+    pub(super) fn perform_now(&mut self, place: Place, work: Work, before: Before) -> Outcome {
         let source = work.source(place.file);
         let is_free = work.reads() || self.free_size_lock(place.file)? && self.free_size_lock(source)?;
         if !is_free {
+            return Ok(());
+        }
+        if let Before::Writes(fill) = before
+            && !work.reads()
+            && !self.leave_writes(place, work, fill)?
+        {
             return Ok(());
         }
         let (file, source) = (self.handle(place)?, self.handle(Place { file: source, ..place })?);
@@ -80,6 +88,31 @@ impl World {
             _ => Reached::SyncedNow,
         });
         self.conclude(&deed, done)
+    }
+
+    /// Writes runs of pages around the place of a work, in the file that it changes or copies from, and leaves a flush that has made a request
+    /// of each. False if that fails.
+    fn leave_writes(&mut self, place: Place, work: Work, fill: u64) -> Outcome<bool> {
+        let (file, first) = match work {
+            Work::CopyFrom(span, _) if fill.is_multiple_of(2) => (work.source(place.file), span.offset_bytes),
+            _ => (place.file, work.place_bytes(self.targets[place.file].versions.bytes().len())),
+        };
+        let (handle, first_page) = (self.handle(Place { file, ..place })?, (first / PAGE).saturating_sub(2));
+        for number in 0..LEFT_RUNS {
+            let offset_bytes = (first_page + number * (LEFT_PAGES + 1)) * PAGE;
+            let span = Span { offset_bytes, length: (LEFT_PAGES * PAGE) as usize };
+            let deed = self.begin_deed(file, Work::Write(span, fill.wrapping_add(number)));
+            let done = self.call_now(&handle, &handle, &deed);
+            self.conclude(&deed, done)?;
+            if !self.targets[file].versions.is_certain() {
+                return Ok(false);
+            }
+        }
+        let in_flight = || self.engine.stats().driver.in_flight;
+        let before = in_flight();
+        let left = pin!(handle.flush_async()).poll(&mut Context::from_waker(Waker::noop()));
+        self.coverage.note_if(left.is_pending() && in_flight() > before, Reached::ChangedBesideWrites);
+        Ok(true)
     }
 
     pub(super) fn write_vectored_now(&mut self, place: Place, span: Span, fill: u64) -> Outcome {
@@ -251,8 +284,14 @@ impl World {
         Done::Nothing(done.map_err(text))
     }
 
+    /// By a handle that cannot read the file, where this process may do more than the file's owner.
     fn open_alone(&self, file: usize) -> headwater::Result<File> {
-        OpenOptions::new().engine(&self.engine).read(false).write(true).open(&self.targets[file].path)
+        let opened =
+            as_owner(|| OpenOptions::new().engine(&self.engine).write(true).open(&self.targets[file].path));
+        let is_alone =
+            |file: &File| file.view(0, 1).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
+        assert!(opened.as_ref().map_or(true, |file| is_alone(file) == is_more_than_owner()), "{opened:?}");
+        opened
     }
 
     fn open_shared(&self, file: usize) -> headwater::Result<File> {
@@ -261,6 +300,17 @@ impl World {
 }
 
 impl Work {
+    /// Where it changes a file of this length first.
+    fn place_bytes(self, length: usize) -> u64 {
+        match self {
+            Work::Write(span, _) | Work::WriteAlone(span, _) | Work::PunchHole(span) => span.offset_bytes,
+            Work::CopyWithin(_, at_bytes) | Work::CopyFrom(_, at_bytes) | Work::SetLength(at_bytes) => {
+                at_bytes
+            }
+            _ => length as u64,
+        }
+    }
+
     /// What it makes of a file, if it takes its bytes from nowhere else.
     fn change(self, bytes: &mut Vec<u8>) {
         match self {
@@ -314,3 +364,11 @@ pub(super) fn contents(length: usize, fill: u64) -> Vec<u8> {
     Pattern::new(fill).fill(0, &mut bytes);
     bytes
 }
+
+/// Written before a call, with a page between any two.
+const LEFT_RUNS: u64 = 3;
+
+/// Of each: more than a flush copies into the kernel's page cache itself.
+const LEFT_PAGES: u64 = 17;
+
+const PAGE: u64 = 4096;

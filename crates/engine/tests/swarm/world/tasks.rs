@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use headwater::{Caching, OpenOptions, View};
+use headwater_testkit::is_more_than_owner;
 
 use super::changes::contents;
 use super::{
@@ -290,7 +291,8 @@ impl World {
                     self.coverage.note(Reached::HolePunched);
                     self.coverage.note_if(is_of_pages, Reached::HoleMade);
                 }
-                self.coverage.note_if(matches!(deed.work, Work::WriteAlone(..)), Reached::WrittenAlone);
+                let is_alone = matches!(deed.work, Work::WriteAlone(..)) && is_more_than_owner();
+                self.coverage.note_if(is_alone, Reached::WrittenAlone);
                 Ok(())
             }
             Done::Copied(Ok(copied_bytes)) => self.judge_copy(deed, copied_bytes),
