@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use headwater_measure::Findings;
+use headwater_measure::{Findings, report};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::Serialize;
 
@@ -135,6 +135,10 @@ fn measure(wanted: &Wanted, place: &PlaceArguments, suites: &[Measure<'_>]) -> R
             output::print(&format!("{}{text}", if all.is_empty() { "" } else { "\n" }))?;
         }
         all.push(findings);
+    }
+    let headline = report::headline(&all);
+    if place.results.json.to().wants_text() && !headline.is_empty() {
+        output::print(&format!("\n{headline}"))?;
     }
     suite::write_results(&all, &place.results)
 }
