@@ -90,7 +90,7 @@ struct Shape {
 }
 
 pub(crate) fn run(options: &Options) -> io::Result<()> {
-    contest::check(options.json.as_deref())?;
+    contest::begin(options.json.as_deref())?;
     let (mut all, mut failed) = (Vec::new(), Vec::new());
     for shape in [
         Shape { id: ONE, files: 1, length_bytes: options.mib << 20 },
@@ -102,7 +102,7 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
             pattern(number).write_file(path(folder.path(), number), shape.length_bytes)?;
         }
         rustix::fs::syncfs(File::open(folder.path())?)?;
-        let outcome = contest(options, &shape, folder.path()).run(shape.id, options.rounds, PROMISES);
+        let outcome = contest(options, &shape, folder.path()).run(shape.id, options.rounds, PROMISES)?;
         failed.extend(outcome.failed);
         let findings = outcome.report.findings();
         tools::print(&findings.text)?;
@@ -162,8 +162,7 @@ pub(crate) fn run_arm(options: &ArmOptions) -> io::Result<()> {
         figures =
             figures.with("device_kib", device_bytes / 1024.0).with(AMPLIFICATION, device_bytes / asked_bytes);
     }
-    println!("{}", serde_json::to_string(&figures)?);
-    Ok(())
+    tools::print_json(&figures)
 }
 
 /// Reads what is asked for at a place, or the page around it, and says where in the buffer that is.

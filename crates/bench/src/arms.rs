@@ -94,8 +94,7 @@ pub(crate) fn run(arm: Arm, path: &Path, settings: &Settings) -> io::Result<()> 
     if let Some(hot_set) = hot_set {
         figures = figures.with("hot_share", hot_set.resident_share()?);
     }
-    println!("{}", serde_json::to_string(&figures)?);
-    Ok(())
+    tools::print_json(&figures)
 }
 
 fn build_engine(settings: &Settings) -> io::Result<Engine> {

@@ -28,14 +28,14 @@ pub(crate) use short::{ArmOptions as ShortArm, run_arm as run_short};
 /// All groups, though one fails.
 pub(crate) fn run(options: &Options) -> io::Result<()> {
     check_groups(options)?;
-    contest::check(options.json.as_deref())?;
+    contest::begin(options.json.as_deref())?;
     let bench = Bench::new(options)?;
     let (mut all, mut failed) = (Vec::new(), Vec::new());
     for (group, build) in GROUPS.into_iter().filter(|(group, _)| options.wants(group)) {
         let findings = match build(&bench) {
             Ok(contest) => {
                 let Outcome { report, failed: failures, .. } =
-                    contest.run(group, options.rounds, promises::ALL);
+                    contest.run(group, options.rounds, promises::ALL)?;
                 failed.extend(failures);
                 if let Some(fio) = report.rows.iter().find(|row| row.name == write::FIO) {
                     bench.write_limit_mib_per_s.set(fio.value("mib_per_s"));

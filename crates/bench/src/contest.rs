@@ -14,6 +14,7 @@ use std::io;
 use std::path::Path;
 
 use headwater_measure::process::page_cache_drops;
+use headwater_measure::standard::{self, Unread};
 use headwater_measure::verdict::best;
 use headwater_measure::{
     Better, Column, Comparison, Figure, Figures, Findings, Limit, Metric, Report, Row, Section, Skipped,
@@ -104,10 +105,19 @@ impl<'a> Contest<'a> {
     }
 
     /// Runs all ways in turn and judges their rows.
-    pub(crate) fn run(mut self, id: &'static str, rounds: u32, promises: &[Promise]) -> Outcome {
+    ///
+    /// # Errors
+    /// That the run ends with its reader, which has gone. A way that fails is in the outcome.
+    pub(crate) fn run(
+        mut self,
+        id: &'static str,
+        rounds: u32,
+        promises: &[Promise],
+    ) -> Result<Outcome, Unread> {
         let (rounds, drops_before) = (rounds.max(self.rounds_min), page_cache_drops());
         for round in 0..rounds {
             for index in rounds::order(self.ways.len(), round) {
+                standard::check_reader()?;
                 self.ways[index].run();
             }
         }
@@ -130,7 +140,7 @@ impl<'a> Contest<'a> {
                 }
             }
         }
-        Outcome { report: self.report(id, rounds, rows, &verdicts), verdicts, failed }
+        Ok(Outcome { report: self.report(id, rounds, rows, &verdicts), verdicts, failed })
     }
 
     /// One row for each name, in the order in which the names were first met.
@@ -285,12 +295,21 @@ pub(crate) fn check_names<const COUNT: usize>(is_any: bool, names: [&str; COUNT]
     if is_any { Ok(()) } else { Err(none()) }
 }
 
-/// Checks before the work that the JSON file, if the arguments name one, can be written after it.
+/// Before the work: checks that the JSON file, if the arguments name one, can be written after it. Without one the run ends with the reader of
+/// standard output, as nothing else takes what it measures.
 ///
 /// # Errors
 /// That of opening the file, with its path.
-pub(crate) fn check(json: Option<&Path>) -> io::Result<()> {
-    let Some(path) = json else { return Ok(()) };
+pub(crate) fn begin(json: Option<&Path>) -> io::Result<()> {
+    let Some(path) = json else {
+        standard::end_with_reader();
+        return Ok(());
+    };
+    check_json(path)
+}
+
+/// Checks that the file can be written to. If the check had to create it, removes it again.
+fn check_json(path: &Path) -> io::Result<()> {
     let was_there = path.exists();
     OpenOptions::new().append(true).create(true).open(path).map_err(|error| about(path, error))?;
     // Nothing is lost if it stays: it is written to in the end.
@@ -397,7 +416,8 @@ mod tests {
         let mut contest = Contest::default();
         contest.way("headwater", || rate(30.0));
         contest.way("std", || rate(0.0));
-        let Outcome { report, verdicts, .. } = contest.run("x", 1, &[promise("x", Some("std"), 1.0)]);
+        let Outcome { report, verdicts, .. } =
+            contest.run("x", 1, &[promise("x", Some("std"), 1.0)]).unwrap();
         assert!(verdicts.is_empty());
         assert!(format!("{:?}", report.skipped).contains("is 0"), "{:?}", report.skipped);
     }
@@ -412,7 +432,7 @@ mod tests {
         let promises =
             [("x", Some("fio *"), 1.4), ("x", Some("*"), 1.4), ("x", None, 29.0), ("y", None, 1.0)];
         let promises = promises.map(|(group, theirs, limit)| promise(group, theirs, limit));
-        let Outcome { report, failed, .. } = contest.run("x", 3, &promises);
+        let Outcome { report, failed, .. } = contest.run("x", 3, &promises).unwrap();
         assert!(failed.is_empty());
         assert_eq!(report.tail.len(), 3, "{:?}", report.tail);
         for line in &report.tail[..2] {
@@ -432,7 +452,7 @@ mod tests {
         contest.way("headwater", fails);
         contest.optional("fio", fails);
         contest.way("other", || rate(1.0));
-        let Outcome { report, failed, .. } = contest.run("x", 2, &[promise("x", Some("fio"), 1.0)]);
+        let Outcome { report, failed, .. } = contest.run("x", 2, &[promise("x", Some("fio"), 1.0)]).unwrap();
         assert_eq!(failed, ["x, headwater"]);
         assert_eq!((report.rows.len(), report.skipped.len(), report.tail.len()), (1, 3, 0));
     }

@@ -50,13 +50,13 @@ struct Program {
 
 pub(crate) fn run(options: &Options) -> io::Result<()> {
     check_names(&options.only)?;
-    contest::check(options.json.as_deref())?;
+    contest::begin(options.json.as_deref())?;
     let folder = Folder::create(&options.dir)?;
     let (mut all, mut failed) = (Vec::new(), Vec::new());
     let is_wanted =
         |program: &&Program| options.only.is_empty() || options.only.iter().any(|name| name == program.name);
     for program in PROGRAMS.iter().filter(is_wanted) {
-        let outcome = contest(program, options, folder.path()).run(program.name, options.rounds, PROMISES);
+        let outcome = contest(program, options, folder.path()).run(program.name, options.rounds, PROMISES)?;
         failed.extend(outcome.failed);
         let findings = outcome.report.findings();
         tools::print(&findings.text)?;
@@ -182,7 +182,7 @@ mod tests {
         let mut contest = Contest::default();
         contest.way("headwater", move || Ok(Figures::from([(RATE, ours)])));
         contest.way("std", move || Ok(Figures::from([(RATE, theirs)])));
-        contest.run(name, 1, PROMISES).verdicts
+        contest.run(name, 1, PROMISES).unwrap().verdicts
     }
 
     fn options(folder: &TempDir) -> Options {

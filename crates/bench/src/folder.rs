@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::tools::{THIS_PROGRAM, about};
+use crate::tools::{THIS_PROGRAM, about, complain};
 
 /// A folder that is removed when it is dropped, or when this process is killed.
 pub(crate) struct Folder {
@@ -112,11 +112,9 @@ fn remove_left(directory: &Path) -> io::Result<()> {
         let path = entry?.path();
         let Some(_lock) = lock_left(&path) else { continue };
         match std::fs::remove_dir_all(&path) {
-            Ok(()) => {
-                eprintln!("headwater-bench: removed {}, which a killed run had left", path.display());
-            }
+            Ok(()) => complain(format_args!("removed {}, which a killed run had left", path.display())),
             // It is only in the way.
-            Err(error) => eprintln!("headwater-bench: {} is left by a killed run: {error}", path.display()),
+            Err(error) => complain(format_args!("{} is left by a killed run: {error}", path.display())),
         }
     }
     Ok(())

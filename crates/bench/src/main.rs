@@ -23,7 +23,10 @@
 //! write, log, peers, store, amplify, windows, guest, old_kernel), their files (folder), the tools around them (tools), rounds and verdicts (contest), children and rows
 //! (`headwater-measure`).
 
-#![deny(unsafe_code)] // One peer's queue can only be filled so: nop/raw.rs.
+#![deny(unsafe_code)]
+// One peer's queue can only be filled so: nop/raw.rs.
+// They panic where the stream is full, and lose what is printed where it is closed: `tools::print` and `tools::complain` do neither.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod amplify;
 mod arms;
@@ -46,10 +49,12 @@ mod windows;
 mod write;
 
 use std::ffi::OsString;
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use headwater_measure::standard;
 
 /// Measures headwater against its peers on a file of yours.
 #[derive(Parser)]
@@ -154,6 +159,16 @@ enum Command {
 }
 
 impl Command {
+    /// Checks before the work that results can be printed, where it prints some. An arm prints them to the process that started it.
+    fn check_output(&self) -> io::Result<()> {
+        match self {
+            Command::FolderGuard { .. } | Command::Bound { .. } => Ok(()),
+            Command::Figures(options) if options.prints_nothing() => Ok(()),
+            arm if arm.is_arm() => Ok(()),
+            _ => tools::check_output(),
+        }
+    }
+
     /// Whether it does a part of the work of another process of this command, which alone has a use for it.
     fn is_arm(&self) -> bool {
         matches!(
@@ -182,11 +197,38 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
-    let command = Arguments::parse().command;
+    let command = match Arguments::try_parse() {
+        Ok(arguments) => arguments.command,
+        Err(error) => return print_help(&error),
+    };
     if command.is_arm() {
         tools::end_with_parent();
     }
-    let outcome = match command {
+    match command.check_output().and_then(|()| run(command)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) if standard::reader_has_gone() => ExitCode::from(standard::READER_GONE),
+        Err(error) => {
+            tools::complain(error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints help on standard output, or on standard error what is wrong with the command line.
+fn print_help(error: &clap::Error) -> ExitCode {
+    let code = ExitCode::from(error.exit_code() as u8);
+    let checked = if error.use_stderr() { Ok(()) } else { tools::check_output() };
+    match checked.and_then(|()| error.print().map_err(tools::unwritten)) {
+        Err(failure) if !error.use_stderr() && failure.kind() != io::ErrorKind::BrokenPipe => {
+            tools::complain(failure);
+            ExitCode::FAILURE
+        }
+        _ => code,
+    }
+}
+
+fn run(command: Command) -> io::Result<()> {
+    match command {
         Command::Bars(options) => bars::run(&options),
         Command::Nop(options) => nop::run(&options),
         Command::NopArm(options) => nop::run_arm(&options),
@@ -215,13 +257,6 @@ fn main() -> ExitCode {
         Command::Arm { name, file, memory_mib, seconds, size_kib, distance_kib, hot } => {
             let readahead = size_kib.zip(distance_kib);
             arms::run(name, &file, &arms::Settings { memory_mib, seconds, readahead, hot })
-        }
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("headwater-bench: {error}");
-            ExitCode::FAILURE
         }
     }
 }

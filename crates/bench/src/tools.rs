@@ -16,7 +16,8 @@ use headwater::ByteRange;
 use headwater::testing::resident_pages;
 
 use clap::ValueEnum;
-use headwater_measure::Figures;
+use headwater_measure::{Figures, standard};
+use serde::Serialize;
 
 /// As it is written on a command line.
 pub(crate) fn name_of(value: impl ValueEnum) -> String {
@@ -48,10 +49,36 @@ pub(crate) fn check_file(path: &Path) -> io::Result<()> {
 /// Prints results.
 ///
 /// # Errors
-/// What writing reports, with where that was.
+/// What writing reports, with where that was; that the run ends with its reader, which has gone.
 pub(crate) fn print(text: &str) -> io::Result<()> {
-    let written = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
-    written.map_err(|error| about(Path::new("standard output"), error))
+    standard::print(text).map_err(unwritten)?;
+    Ok(standard::check_reader()?)
+}
+
+/// Prints what an arm has measured, for the process that started it.
+///
+/// # Errors
+/// As [`print`].
+pub(crate) fn print_json(measured: &impl Serialize) -> io::Result<()> {
+    print(&format!("{}\n", serde_json::to_string(measured)?))
+}
+
+/// Checks before the work that results can be printed.
+///
+/// # Errors
+/// What standard output reports, with its name.
+pub(crate) fn check_output() -> io::Result<()> {
+    standard::output().map(drop).map_err(unwritten)
+}
+
+/// The error of standard output, with its name.
+pub(crate) fn unwritten(error: io::Error) -> io::Error {
+    about(Path::new("standard output"), error)
+}
+
+/// Prints a line on standard error. One that is closed or full is no reason to stop.
+pub(crate) fn complain(text: impl std::fmt::Display) {
+    let _ = writeln!(io::stderr(), "headwater-bench: {text}");
 }
 
 /// Seconds of a command line.

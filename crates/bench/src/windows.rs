@@ -87,14 +87,14 @@ impl Arm {
 }
 
 pub(crate) fn run(options: &Options) -> io::Result<()> {
-    contest::check(options.json.as_deref())?;
+    contest::begin(options.json.as_deref())?;
     let folder = Folder::create(&options.dir)?;
     folder.require_room(options.length_bytes())?;
     let file = folder.path().join("file");
     PATTERN.write_file(&file, options.length_bytes())?;
     let (mut all, mut failed) = (Vec::new(), Vec::new());
     for (id, threads) in SHAPES {
-        let outcome = contest(options, &file, threads).run(id, options.rounds, PROMISES);
+        let outcome = contest(options, &file, threads).run(id, options.rounds, PROMISES)?;
         failed.extend(outcome.failed);
         let findings = outcome.report.findings();
         tools::print(&findings.text)?;
@@ -169,8 +169,7 @@ pub(crate) fn run_arm(options: &ArmOptions) -> io::Result<()> {
             }
         }
     }?;
-    println!("{}", serde_json::to_string(&figures)?);
-    Ok(())
+    tools::print_json(&figures)
 }
 
 impl Options {

@@ -106,6 +106,24 @@ fn a_guest_ends_with_a_command_that_fails() {
     assert_eq!(host.cached(), host.kernels());
 }
 
+/// Goal: a machine does not run on when nothing reads what its command prints, and nothing is left of it. Method: a pipe without a reader, and
+/// a program in the place of QEMU that never ends.
+#[test]
+fn a_guest_ends_with_its_reader() {
+    let host = Host::new();
+    host.prepare_old_kernel();
+    host.stand_in(QEMU, &format!("{ANSWERS_VERSION}{STAYS}"));
+    for mut command in [host.guest(), host.old_kernel()] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = command.args(["--timeout", "5"]).stdout(writer).output().unwrap();
+        assert_eq!(output.status.code(), Some(141), "{output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+        wait_for("the end of all", || processes_of(host.place.path()).is_empty());
+        assert_eq!(host.cached(), host.kernels());
+    }
+}
+
 /// Goal: of a guest that fails the console's log is left alone, and the error says where; of one that succeeds, nothing. Method: programs in
 /// the place of QEMU that write to the console and end.
 #[test]

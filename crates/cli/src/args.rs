@@ -14,6 +14,7 @@ use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use headwater_measure::standard;
 use headwater_measure::terminal_width;
 
 use crate::bench::arguments::RowArguments;
@@ -26,7 +27,6 @@ use crate::scan::ScanFilesArguments;
 use crate::shared::complain::{complain, exit_code};
 use crate::shared::output::unwritten;
 use crate::shared::prose::fitted;
-use crate::shared::standard;
 use crate::stat::StatArguments;
 use crate::trace::arguments::TraceArguments;
 use crate::tune::TuneArguments;

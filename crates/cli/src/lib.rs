@@ -14,7 +14,9 @@
 // Owns: which command runs, and how an error is printed.
 // Does not own: the commands, the command line (`args`), where results go (`shared`).
 
-#![deny(unsafe_code)] // not forbidden, for the sake of `standard`
+#![forbid(unsafe_code)]
+// They panic where the stream is full, and lose what is printed where it is closed: `output::print` and `complain` do neither.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
 mod bench;
@@ -25,7 +27,6 @@ mod doctor;
 pub mod fuzzing;
 mod manual;
 mod scan;
-#[allow(unsafe_code)] // `standard`: what runs before `main` is in a section of its own
 mod shared;
 mod stat;
 mod trace;

@@ -8,10 +8,10 @@
 //!
 //! A suite says what is measured, in which ways, and which question that answers; all else is here.
 //
-// Owns: rounds, children, samples and what counts of them, comparisons, the three forms of a report.
+// Owns: rounds, children, samples and what counts of them, comparisons, the three forms of a report, the standard streams of the programs.
 // Does not own: what is measured, and with which library: this crate knows none of headwater's engine.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)] // not forbidden, for the sake of `standard`
 
 pub mod affinity;
 pub mod cgroup;
@@ -26,6 +26,8 @@ pub mod report;
 pub mod rounds;
 pub mod row;
 pub mod section;
+#[allow(unsafe_code)] // what runs before `main` is in a section of its own
+pub mod standard;
 mod statistics;
 pub mod syscalls;
 pub mod table;

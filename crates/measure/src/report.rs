@@ -172,6 +172,16 @@ pub fn json_as(name: &str, findings: &[Findings]) -> String {
     format!("{:#}", Value::Object(all))
 }
 
+/// The question at the head of the page of these suites and its answer, for a terminal. Empty where no suite answers it.
+pub fn headline(findings: &[Findings]) -> String {
+    let answers = findings.iter().map(|findings| &findings.section.headline);
+    let answer = answers.into_iter().find(|answer| !answer.is_empty());
+    answer.map_or(String::new(), |answer| {
+        let lines = hanging("", answer, terminal_width());
+        format!("{}\n{}\n", page::QUESTION, lines.join("\n"))
+    })
+}
+
 /// The page of these suites, with their JSON inside.
 pub fn html(findings: &[Findings]) -> String {
     let sections: Vec<&Section> = findings.iter().map(|findings| &findings.section).collect();

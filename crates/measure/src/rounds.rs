@@ -5,6 +5,8 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::standard::{self, Unread};
+
 /// Rounds go through the rows forwards and backwards in turn, so that no row always follows the same other one.
 pub fn order(rows: usize, round: u32) -> Vec<usize> {
     let mut order: Vec<usize> = (0..rows).collect();
@@ -18,8 +20,8 @@ pub fn order(rows: usize, round: u32) -> Vec<usize> {
 /// under way.
 ///
 /// # Errors
-/// The first that a run reports.
-pub fn with_progress<A, E>(
+/// The first that a run reports; before a run, that the program ends with its reader, which has gone.
+pub fn with_progress<A, E: From<Unread>>(
     ways: &mut [A],
     rounds: u32,
     name: impl Fn(&A) -> String,
@@ -28,6 +30,7 @@ pub fn with_progress<A, E>(
     let bar = bar(u64::from(rounds) * ways.len() as u64);
     for round in 0..rounds {
         for index in order(ways.len(), round) {
+            standard::check_reader()?;
             bar.set_message(name(&ways[index]));
             bar.tick();
             run(&mut ways[index], round)?;

@@ -6,6 +6,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use headwater_measure::standard::Unread;
 use os_display::Quotable;
 
 /// Why a command has no result.
@@ -47,6 +48,9 @@ pub enum Error {
         /// The first difference.
         difference: String,
     },
+    /// Nothing reads the results any more, which ends a program that asked to end with its reader; this one does not ask.
+    #[error(transparent)]
+    Unread(#[from] Unread),
     /// Anything else.
     #[error("{0}")]
     Other(String),

@@ -73,8 +73,7 @@ pub(crate) fn run_arm(options: &ArmOptions) -> io::Result<()> {
         (Work::Service, _) => serve(options),
         (Work::Fill, _) => fill_once(options),
     }?;
-    println!("{}", serde_json::to_string(&figures)?);
-    Ok(())
+    tools::print_json(&figures)
 }
 
 /// More than memory holds, at equal memory.

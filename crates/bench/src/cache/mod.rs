@@ -132,7 +132,7 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
         [] => Arm::value_variants().to_vec(),
         only => only.to_vec(),
     };
-    contest::check(options.json.as_deref())?;
+    contest::begin(options.json.as_deref())?;
     let folder = Folder::create(&options.dir)?;
     folder.require_room(u64::from(options.pages) * PAGE_BYTES as u64)?;
     let (file, mut contest) = (folder.path().join("file"), Contest::default());
@@ -152,7 +152,7 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
         .note(format!("{pages} pages of 4 KiB, libraries hold them as {values}; {seconds} s for each order"));
     contest.note("x2: two threads; scaling: their gets a second against those of one");
     contest.judge_each(ORDERS.map(|order| format!(", {}", name_of(order))));
-    let outcome = contest.run("cache", options.rounds, PROMISES);
+    let outcome = contest.run("cache", options.rounds, PROMISES)?;
     let findings = outcome.report.findings();
     tools::print(&findings.text)?;
     contest::finish("cache", &[findings], &outcome.failed, options.json.as_deref())
@@ -190,8 +190,7 @@ pub(crate) fn run_arm(options: &ArmOptions) -> io::Result<()> {
         Arm::Mmap8 => kernel::mmap(options, 8),
         Arm::Mmap4k => kernel::mmap(options, PAGE_BYTES),
     }?;
-    println!("{}", serde_json::to_string(&cells)?);
-    Ok(())
+    tools::print_json(&cells)
 }
 
 fn command(arm: Arm, file: &Path, options: &Options) -> io::Result<Command> {

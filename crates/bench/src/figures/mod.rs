@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::folder::Folder;
-use crate::tools::{self, check_static};
+use crate::tools::{self, about, check_static};
 
 /// Options of `figures`.
 #[derive(clap::Args)]
@@ -55,6 +55,12 @@ pub(crate) struct Options {
     /// The folder of README.md and docs.
     #[arg(long, default_value = ".")]
     root: PathBuf,
+}
+
+impl Options {
+    pub(crate) fn prints_nothing(&self) -> bool {
+        self.render
+    }
 }
 
 /// All that was measured.
@@ -165,7 +171,7 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
     Pattern::new(1).write_file(&file, options.mib << 20)?;
     let mut failed = Vec::new();
     for (number, source) in chosen.iter().enumerate() {
-        println!("== {} ({} of {})", source.0, number + 1, chosen.len());
+        tools::print(&format!("== {} ({} of {})\n", source.0, number + 1, chosen.len()))?;
         match measure(source, options, (&file, folder.path()), &commit) {
             Ok(chapter) => figures.put(chapter),
             Err(error) => failed.push(format!("{}: {error}", source.0)),
@@ -251,12 +257,17 @@ impl Figures {
     }
 
     fn store(&self, root: &Path) -> io::Result<()> {
-        let readme = std::fs::read_to_string(root.join("README.md"))?;
+        let path = root.join("README.md");
+        let readme = std::fs::read_to_string(&path).map_err(|error| about(&path, error))?;
         let readme = markdown::readme(&readme, self).map_err(io::Error::other)?;
-        std::fs::write(root.join(STORE), serde_json::to_string_pretty(self)? + "\n")?;
-        std::fs::write(root.join(DOCUMENT), markdown::document(self))?;
-        std::fs::write(root.join(PICTURE), picture::picture(self))?;
-        std::fs::write(root.join("README.md"), readme)
+        let write = |name: &str, text: String| {
+            let path = root.join(name);
+            std::fs::write(&path, text).map_err(|error| about(&path, error))
+        };
+        write(STORE, serde_json::to_string_pretty(self)? + "\n")?;
+        write(DOCUMENT, markdown::document(self))?;
+        write(PICTURE, picture::picture(self))?;
+        write("README.md", readme)
     }
 }
 

@@ -39,6 +39,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use headwater_measure::standard;
+
 use crate::folder::Folder;
 pub(crate) use crate::tools::about;
 use crate::tools::{THIS_PROGRAM, print};
@@ -89,6 +91,7 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
 
 /// Boots a guest, where that is possible. `required`: it is an error where it is not.
 pub(crate) fn run_with(required: bool, boot: impl FnOnce() -> Result<(), Halt>) -> io::Result<()> {
+    standard::end_with_reader();
     let architecture = match cfg!(target_arch = "x86_64") {
         true => Ok(()),
         false => Err(Halt::Missing("the guest has this program's architecture, which is not x86-64".into())),

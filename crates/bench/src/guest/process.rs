@@ -16,6 +16,8 @@ use std::process::{Child, Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use headwater_measure::standard;
+
 use super::Halt;
 use crate::tools::{self, THIS_PROGRAM};
 
@@ -67,7 +69,7 @@ pub(crate) enum Tick {
 /// Waits for the child; `None` when it took longer than `limit` and was killed. Calls `tick` meanwhile, and once afterwards.
 ///
 /// # Errors
-/// What `tick` reports; then the child was killed as well.
+/// What `tick` reports, or that the run ends with its reader, which has gone; then the child was killed as well.
 pub(crate) fn watch(
     child: Child,
     limit: Duration,
@@ -83,6 +85,7 @@ pub(crate) fn watch(
             drop(child);
             break None;
         }
+        standard::check_reader()?;
         tick(Tick::Runs(elapsed))?;
         thread::sleep(PAUSE);
     };

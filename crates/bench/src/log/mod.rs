@@ -100,12 +100,12 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
     let is_wanted = |shape: &&Shape| options.only.as_deref().is_none_or(|only| only == shape.id);
     let shapes: Vec<&Shape> = SHAPES.iter().filter(is_wanted).collect();
     contest::check_names(!shapes.is_empty(), SHAPES.map(|shape| shape.id))?;
-    contest::check(options.json.as_deref())?;
+    contest::begin(options.json.as_deref())?;
     let (mut all, mut failed) = (Vec::new(), Vec::new());
     let folder = Folder::create(&options.dir)?;
     for shape in shapes {
         let contest = contest(options, shape, folder.path());
-        let outcome = contest.run(shape.id, options.rounds, PROMISES);
+        let outcome = contest.run(shape.id, options.rounds, PROMISES)?;
         failed.extend(outcome.failed);
         let findings = outcome.report.findings();
         tools::print(&findings.text)?;
@@ -143,8 +143,7 @@ fn command(arm: Arm, shape: &Shape, options: &Options, file: &Path) -> io::Resul
 
 pub(crate) fn run_arm(options: &ArmOptions) -> io::Result<()> {
     let figures: Figures = ways::run(options)?;
-    println!("{}", serde_json::to_string(&figures)?);
-    Ok(())
+    tools::print_json(&figures)
 }
 
 impl ArmOptions {

@@ -136,11 +136,11 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
     let is_wanted = |shape: &Shape| options.only.as_ref().is_none_or(|only| shape.id.starts_with(&**only));
     let shapes: Vec<Shape> = SHAPES.into_iter().filter(is_wanted).collect();
     contest::check_names(!shapes.is_empty(), SHAPES.map(|shape| shape.id))?;
-    contest::check(options.json.as_deref())?;
+    contest::begin(options.json.as_deref())?;
     let (mut all, mut failed) = (Vec::new(), Vec::new());
     let file = reads::File::make(&options.dir)?;
     for shape in shapes {
-        let outcome = contest(options, shape, file.path()).run(shape.id, options.rounds, PROMISES);
+        let outcome = contest(options, shape, file.path()).run(shape.id, options.rounds, PROMISES)?;
         failed.extend(outcome.failed);
         let findings = outcome.report.findings();
         tools::print(&findings.text)?;
@@ -205,8 +205,7 @@ pub(crate) fn run_arm(options: &ArmOptions) -> io::Result<()> {
         Work::Nop => figures,
         Work::Cached | Work::Direct => reads::figures(options, &figures, reads::processor_time() - before),
     };
-    println!("{}", serde_json::to_string(&figures)?);
-    Ok(())
+    tools::print_json(&figures)
 }
 
 /// In all threads of an arm: what `prepare` makes for it is worked with until time is up.

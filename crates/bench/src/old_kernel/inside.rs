@@ -36,7 +36,7 @@ pub(crate) fn is_asked_for() -> bool {
 /// Brings the guest up, has the suites run in a process of their own, powers off.
 pub(crate) fn run_init() {
     if let Err(error) = bring_up().and_then(|()| run_worker()) {
-        println!("bringing up the guest: {error}");
+        init::print_on_console(&format!("bringing up the guest: {error}"));
     }
     init::power_off();
 }

@@ -3,9 +3,11 @@
 //! Owns: the lines that host and guest share, the counts, the verdict.
 //! Does not own: how lines get from one to the other (inside, console).
 
-use std::io::{self, Write};
+use std::io;
 
 use serde::{Deserialize, Serialize};
+
+use crate::tools::print;
 
 /// A line of the guest.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
@@ -118,17 +120,18 @@ impl Report {
 
     /// What failed with all it said, what was skipped, and the count.
     pub(crate) fn print(&self, version: &str) -> io::Result<()> {
-        let mut out = io::stdout().lock();
+        let mut lines = Vec::new();
         for suite in self.suites.iter().filter(|suite| suite.is_bad()) {
-            writeln!(out, "\n{}", suite.summary())?;
-            suite.texts.iter().try_for_each(|text| writeln!(out, "    {text}"))?;
-            suite.failed.iter().try_for_each(|test| writeln!(out, "  FAILED {test}"))?;
+            lines.extend([String::new(), suite.summary()]);
+            lines.extend(suite.texts.iter().map(|text| format!("    {text}")));
+            lines.extend(suite.failed.iter().map(|test| format!("  FAILED {test}")));
         }
-        for suite in self.suites.iter().filter(|suite| !suite.skips.is_empty()) {
-            suite.skips.iter().try_for_each(|reason| writeln!(out, "{}: skipped: {reason}", suite.name))?;
+        for suite in &self.suites {
+            lines.extend(suite.skips.iter().map(|reason| format!("{}: skipped: {reason}", suite.name)));
         }
         let passed: u32 = self.suites.iter().map(|suite| suite.passed).sum();
-        writeln!(out, "Linux {version}: {passed} tests passed in {} suites", self.suites.len())
+        lines.push(format!("Linux {version}: {passed} tests passed in {} suites", self.suites.len()));
+        print(&(lines.join("\n") + "\n"))
     }
 }
 

@@ -102,11 +102,11 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
     let is_text = !matches!(options.json, Some(None));
     let rows: Vec<Row> =
         Row::all().filter(|row| options.only.is_empty() || options.only.contains(row)).collect();
-    contest::check(options.json.iter().flatten().next().map(PathBuf::as_path))?;
+    contest::begin(options.json.iter().flatten().next().map(PathBuf::as_path))?;
     let fixture = Fixture::make(options, &rows)?;
     let (mut all, mut verdicts) = (Vec::new(), Vec::new());
     for row in rows {
-        let outcome = contest(row, &fixture, options).run(row.id(), options.rounds, &promises(row));
+        let outcome = contest(row, &fixture, options).run(row.id(), options.rounds, &promises(row))?;
         verdicts.extend(outcome.verdicts.into_iter().next());
         all.push(outcome.report.findings());
         if is_text {
@@ -209,8 +209,7 @@ pub(crate) fn run_arm(options: &ArmOptions) -> io::Result<()> {
         Peer::Headwater if job.arm == Arm::HeadwaterRing => ring::run(&job),
         Peer::Headwater => ours::run(&job),
     }?;
-    println!("{}", serde_json::to_string(&sample)?);
-    Ok(())
+    tools::print_json(&sample)
 }
 
 /// `4G`, `256M`, `64K` or a number of bytes.
@@ -247,7 +246,7 @@ mod tests {
                     Ok(sample.figures(Row::WarmRandom))
                 });
             }
-            contest.run("warm-random", 1, &promises(Row::WarmRandom)).verdicts
+            contest.run("warm-random", 1, &promises(Row::WarmRandom)).unwrap().verdicts
         };
         let verdicts = run(&[("std", 7, 0.3), ("headwater", 7, 0.2), ("compio", 8, 0.1), ("moka", 7, 0.4)]);
         assert!(verdicts[0].to_string().starts_with("headwater : std, "), "{}", verdicts[0]);

@@ -96,7 +96,7 @@ pub(crate) enum Arm {
 }
 
 pub(crate) fn run(options: &Options) -> io::Result<()> {
-    contest::check(options.json.as_deref())?;
+    contest::begin(options.json.as_deref())?;
     let folder = Folder::create(&options.dir)?;
     folder.require_room((options.mib << 20) + (0..options.objects).map(small_bytes).sum::<u64>())?;
     let rows = Row::value_variants().iter().copied();
@@ -104,7 +104,7 @@ pub(crate) fn run(options: &Options) -> io::Result<()> {
     let (mut all, mut failed) = (Vec::new(), Vec::new());
     make(options, &rows, folder.path())?;
     for row in rows {
-        let outcome = contest(row, options, folder.path()).run(row.id(), options.rounds, PROMISES);
+        let outcome = contest(row, options, folder.path()).run(row.id(), options.rounds, PROMISES)?;
         failed.extend(outcome.failed);
         let findings = outcome.report.findings();
         tools::print(&findings.text)?;
@@ -159,8 +159,7 @@ fn command(row: Row, arm: Arm, options: &Options, folder: &Path) -> io::Result<C
 
 pub(crate) fn run_arm(options: &ArmOptions) -> io::Result<()> {
     let figures = ways::run(options)?;
-    println!("{}", serde_json::to_string(&figures)?);
-    Ok(())
+    tools::print_json(&figures)
 }
 
 impl Row {

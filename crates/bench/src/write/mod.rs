@@ -141,8 +141,7 @@ pub(crate) fn run_arm(options: &ArmOptions) -> io::Result<()> {
             small::run(options)
         }
     }?;
-    println!("{}", serde_json::to_string(&figures)?);
-    Ok(())
+    tools::print_json(&figures)
 }
 
 /// What is read and written at once where that is large.

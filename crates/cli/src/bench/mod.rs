@@ -21,11 +21,11 @@ mod tally;
 mod ubc;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use headwater_measure::Findings;
+use headwater_measure::{Findings, report};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::Serialize;
 
@@ -125,7 +125,7 @@ type Measure<'a> = &'a dyn Fn(&Target) -> Result<Findings, String>;
 
 /// Measures one suite after the other on one file, and shows each table as soon as it is there.
 fn measure(wanted: &Wanted, place: &PlaceArguments, suites: &[Measure<'_>]) -> Result<(), String> {
-    check_results(&place.results)?;
+    check_results(&place.results, None)?;
     let target = Target::prepare(wanted)?;
     let mut all = Vec::new();
     for suite in suites {
@@ -136,14 +136,24 @@ fn measure(wanted: &Wanted, place: &PlaceArguments, suites: &[Measure<'_>]) -> R
         }
         all.push(findings);
     }
+    let headline = report::headline(&all);
+    if place.results.json.to().wants_text() && !headline.is_empty() {
+        output::print(&format!("\n{headline}"))?;
+    }
     suite::write_results(&all, &place.results)
 }
 
+/// Checks before the work that all results can be written after it. Without a file for them the work ends with the reader of the text.
+///
 /// # Errors
 /// One sentence for the user.
-fn check_results(results: &ResultArguments) -> Result<(), String> {
-    results.html.iter().try_for_each(|path| output::check_file(path))?;
-    results.json.to().check_printed()
+fn check_results(results: &ResultArguments, plot: Option<&Path>) -> Result<(), String> {
+    let html = results.html.as_deref();
+    html.into_iter().chain(plot).try_for_each(output::check_file)?;
+    let json = results.json.to();
+    json.check_printed()?;
+    json.end_with_reader(html.or(plot));
+    Ok(())
 }
 
 /// The file given, up to `size` of it, or one of that size, which the user gives by `option`.

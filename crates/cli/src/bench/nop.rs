@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use headwater::DriverKind;
 use headwater::ring::{Driver, DriverOptions, LocalDriver, Request};
 use headwater_measure::affinity::Affinity;
+use headwater_measure::standard;
 use headwater_measure::{
     Better, Column, Curve, Curves, Figure, Findings, Latencies, Machine, Method, Metric, Report, Row as Line,
     Section, Table, Whose, crew, latency, machine, rounds, svg, verdict,
@@ -91,8 +92,7 @@ impl Plan {
 }
 
 pub(super) fn run(arguments: &NopArguments) -> Result<(), String> {
-    check_results(&arguments.results)?;
-    arguments.plot.iter().try_for_each(|path| output::check_file(path))?;
+    check_results(&arguments.results, arguments.plot.as_deref())?;
     let plan = Plan::of(arguments)?;
     if let Some(reason) = refusal() {
         return Err(reason);
@@ -131,6 +131,7 @@ struct Outcome {
 fn outcomes(plan: &Plan) -> Result<Vec<Outcome>, String> {
     let progress = rounds::time_bar((plan.seconds * plan.rows.len() as u32).as_millis() as u64);
     let outcome = |&row: &Row| {
+        standard::check_reader()?;
         progress.set_message(row.name());
         let outcome = measure_row(row, plan, &progress);
         outcome.map_err(|error| format!("failed to measure {}: {error}", row.name()))

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use headwater_measure::{Failure, Findings, Report, Section, child, machine, report};
+use os_display::Quotable;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
@@ -20,13 +21,16 @@ use crate::shared::json_path;
 use crate::shared::output;
 use crate::shared::target::Target;
 
-/// Writes JSON and the report page, as far as they are wanted.
+/// Writes JSON and the report page, as far as they are wanted, and says where the page is.
 ///
 /// # Errors
 /// One sentence for the user.
 pub(super) fn write_results(findings: &[Findings], results: &ResultArguments) -> Result<(), String> {
     if let Some(path) = &results.html {
         output::write_file(path, &report::html(findings))?;
+        if results.json.to().wants_text() {
+            output::print(&format!("\nfor a browser, with plots: {}\n", path.maybe_quote()))?;
+        }
     }
     results.json.to().write(|| report::json(findings))
 }

@@ -27,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
+use headwater_measure::standard;
 use os_display::Quotable;
 use serde::Serialize;
 
@@ -35,7 +36,6 @@ use crate::shared::arguments::IoChoice;
 use crate::shared::complain::{complain, exit_code_of};
 use crate::shared::json_path;
 use crate::shared::output::unwritten;
-use crate::shared::standard;
 use output::Output;
 use positioned::Positioned;
 pub(crate) use positioned::cause;
@@ -86,7 +86,7 @@ fn copy_all(arguments: &CatArguments, entries: &mut Vec<Entry>) -> ExitCode {
                 code = ExitCode::FAILURE;
             }
             Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
-                return ExitCode::from(EXIT_BROKEN_PIPE);
+                return ExitCode::from(standard::READER_GONE);
             }
             Err(failure) => {
                 complain(failure.text());
@@ -97,7 +97,7 @@ fn copy_all(arguments: &CatArguments, entries: &mut Vec<Entry>) -> ExitCode {
     match cat.finish() {
         Ok(()) => code,
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
-            ExitCode::from(EXIT_BROKEN_PIPE)
+            ExitCode::from(standard::READER_GONE)
         }
         Err(failure) => {
             complain(failure.text());
@@ -249,6 +249,3 @@ const STANDARD_INPUT: &str = "-";
 
 /// Up to this length a read and a write cost less than asking what the page cache holds.
 const SMALL_BYTES: u64 = 128 << 10;
-
-/// 128 + SIGPIPE: the exit code that a shell shows for a `cat` killed by a closed pipe.
-const EXIT_BROKEN_PIPE: u8 = 141;

@@ -19,12 +19,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use headwater::ByteRange;
+use headwater_measure::standard;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::pipe::{SpliceFlags, fcntl_setpipe_size, splice};
 
 use super::Failure;
-use crate::shared::standard;
 
 pub(super) struct Output {
     file: File,

@@ -46,6 +46,12 @@ pub(super) fn exit_status(called: &str) -> Terms {
             "The reader of standard output has closed it, as a shell shows it of a cat that SIGPIPE ends.",
         ));
     }
+    if called.starts_with("headwater bench") || called.starts_with("headwater tune") {
+        terms.push((
+            "141",
+            "The reader of standard output has closed it, and no file was to get the results, so it ended early.",
+        ));
+    }
     terms
 }
 

@@ -19,6 +19,7 @@ use headwater::ring::{Access, DirectIo, OpenFile, Route};
 use headwater::testing::Limits;
 use headwater::{ByteRange, Caching, Engine, OpenOptions, Reader};
 use headwater_core::units::PAGE_SIZE_BYTES;
+use headwater_measure::standard;
 use rayon::ThreadPool;
 
 use super::arguments::ScanFilesArguments;
@@ -31,7 +32,6 @@ use super::progress::Progress;
 use super::walk::Subject;
 use super::whole::{Input, Kind, stream};
 use crate::cat::cause;
-use crate::shared::standard;
 
 /// The result of reading a file.
 pub(super) struct Found {

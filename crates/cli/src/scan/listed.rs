@@ -16,12 +16,12 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
+use headwater_measure::standard;
 use os_display::Quotable;
 
 use super::digest::{Algorithm, Hasher};
 use super::lines::{self, Line};
 use super::walk::STANDARD_INPUT;
-use crate::shared::standard;
 
 /// A sum, and the file that it is of.
 pub(super) type Sum = (String, PathBuf);

@@ -6,7 +6,7 @@
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use crate::shared::standard;
+use headwater_measure::standard;
 
 /// A buffer of lines. One write is at most as long as a pipe takes atomically (`PIPE_BUF`, see pipe(7)), so that no reader sees a
 /// part of a line when this process is interrupted.

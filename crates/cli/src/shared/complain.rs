@@ -5,14 +5,20 @@
 
 use std::process::ExitCode;
 
+use headwater_measure::standard;
+
 /// Success, or failure after its error was printed.
 pub(crate) fn exit_code(done: Result<(), String>) -> ExitCode {
     exit_code_of(done.map(|()| ExitCode::SUCCESS))
 }
 
-/// The code of a command that ran to its end, or failure after its error was printed.
+/// The code of a command that ran to its end, or failure after its error was printed. A command that ends with its reader ends without a
+/// word.
 pub(crate) fn exit_code_of(done: Result<ExitCode, String>) -> ExitCode {
     done.unwrap_or_else(|text| {
+        if standard::reader_has_gone() {
+            return ExitCode::from(standard::READER_GONE);
+        }
         complain(text);
         ExitCode::FAILURE
     })

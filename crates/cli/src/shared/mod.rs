@@ -12,7 +12,6 @@ pub(crate) mod progress;
 pub(crate) mod prose;
 pub(crate) mod random;
 pub(crate) mod readahead;
-pub(crate) mod standard;
 pub(crate) mod storage;
 pub(crate) mod target;
 pub(crate) mod units;

@@ -12,10 +12,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use headwater_measure::Shown;
+use headwater_measure::standard;
 use os_display::Quotable;
 use serde::Serialize;
-
-use crate::shared::standard;
 
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct JsonArguments {
@@ -78,6 +77,13 @@ impl JsonTo<'_> {
         self.check()
     }
 
+    /// Has a command without another file of results end with the reader of standard output: nothing else would take what it measures.
+    pub(crate) fn end_with_reader(self, other_file: Option<&Path>) {
+        if !matches!(self, JsonTo::File(_)) && other_file.is_none() {
+            standard::end_with_reader();
+        }
+    }
+
     /// Whether the text for people goes to standard output, that is, JSON does not.
     pub(crate) fn wants_text(self) -> bool {
         self != JsonTo::StandardOutput
@@ -123,15 +129,12 @@ pub(crate) fn json(results: &impl Serialize) -> String {
     )
 }
 
-/// Prints text on standard output. A closed pipe (`EPIPE`) is no error: its reader wants no more.
+/// Prints text on standard output, as [`standard::print`] does.
 ///
 /// # Errors
 /// One sentence for the user.
 pub(crate) fn print(text: &str) -> Result<(), String> {
-    match standard::output().and_then(|mut output| output.write_all(text.as_bytes())) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(unwritten(&error)),
-        _ => Ok(()),
-    }
+    standard::print(text).map_err(|error| unwritten(&error))
 }
 
 /// The error text for results, or data, that standard output did not take.

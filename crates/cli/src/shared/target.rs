@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use headwater::ring::{Access, DirectIo, FileKind, OpenFile};
 use headwater::{ByteRange, Residency};
+use headwater_measure::standard;
 use indicatif::ProgressBar;
 use os_display::Quotable;
 use rustix::fs::{Advice, FallocateFlags, fadvise};
@@ -266,6 +267,7 @@ fn fill(file: &mut File, size_bytes: u64, fitting: Fitting, on_written: OnWritte
             file.sync_data()?;
             fadvise(&*file, 0, None, Advice::DontNeed)?;
             on_written(written_bytes, size_bytes);
+            standard::check_reader()?;
             if fitting == Fitting::AsPossible && Instant::now() >= deadline {
                 break;
             }

@@ -75,6 +75,7 @@ fn tune(arguments: &TuneArguments) -> Result<(), String> {
     arguments.svg.iter().try_for_each(|path| output::check_file(path))?;
     arguments.json.to().check_printed()?;
     let store = store_of(arguments)?;
+    arguments.json.to().end_with_reader(arguments.svg.as_deref().or(store.as_deref()));
     let place = Place::of(&arguments.path)?;
     let target = if place.has_device() { Some(prepare(&place, arguments)?) } else { None };
     let is_written = arguments.write && target.as_ref().is_some_and(|target| target.direct_refusal.is_none());

@@ -19,6 +19,7 @@ use std::time::Duration;
 use super::setting::{Measured, Setting};
 use headwater_measure::median;
 use headwater_measure::rounds::order;
+use headwater_measure::standard;
 
 /// The sizes and depths to choose from, rising.
 #[derive(Clone, Debug)]
@@ -137,6 +138,7 @@ impl Search<'_> {
     }
 
     fn measure(&mut self, cell: usize, slice: Duration) -> Result<f64, String> {
+        standard::check_reader()?;
         let setting = self.space.at(cell);
         let measured = (self.measure)(setting, slice)?;
         self.took += measured.took;

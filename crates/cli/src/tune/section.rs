@@ -3,7 +3,7 @@
 //! Owns: which figures are shown, the text around them.
 //! Does not own: the figures (`report`), the page.
 
-use super::report::{Grid, Report};
+use super::report::{Choice, Grid, Report};
 use super::words::what_was_read;
 use crate::shared::target::place_words;
 use crate::shared::units::readable;
@@ -34,9 +34,16 @@ pub(crate) fn section(report: &Report) -> Section {
 
 fn answer(report: &Report) -> String {
     let Some(grid) = &report.sequential else { return "There is no device to tune for.".to_owned() };
-    let choice = &grid.chosen;
+    sentence(&grid.chosen)
+}
+
+fn sentence(choice: &Choice) -> String {
+    let (requests, read) = match choice.setting.depth {
+        1 => ("request", "reads"),
+        _ => ("requests", "read"),
+    };
     format!(
-        "{} requests of {} in flight read {:.0} MiB/s, {:.0} % of the fastest of all settings compared, with {} of memory.",
+        "{} {requests} of {} in flight {read} {:.0} MiB/s, {:.0} % of the fastest of all settings compared, with {} of memory.",
         choice.setting.depth,
         readable(choice.setting.size_bytes),
         choice.mib_per_s,
@@ -85,9 +92,9 @@ fn memory(report: &Report) -> Bars {
 }
 
 fn method(grid: &Grid) -> Method {
-    let how = "Direct requests through headwater's own queue into huge pages, so many in flight at any time. Coarse points, \
-               then around the best, then towards less memory; the cheapest and the fastest again in turn, medians. The \
-               cheapest within 3 % of the best is chosen."
+    let how = "Direct requests of one size, a fixed number of them in flight, through headwater's own queue into huge pages. The \
+               search takes coarse steps, then settings around the best, then those that need less memory. It measures the \
+               cheapest and the fastest again in turn, compares their medians, and chooses the cheapest within 3 % of the best."
         .to_owned();
     Method { what: grid.title().to_owned(), how, fio: Some(grid.chosen.fio.clone()) }
 }
@@ -98,4 +105,37 @@ fn memory_method(report: &Report) -> Method {
         "{total} read from /dev/zero and written to /dev/null for each block, three rounds, medians."
     );
     Method { what: "memory".to_owned(), how, fio: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::setting::Setting;
+    use super::*;
+
+    /// Goal: the answer is a sentence, also where a single request is the best setting. Method: one in flight, and four.
+    #[test]
+    fn the_answer_is_a_sentence() {
+        let answer = |depth| {
+            sentence(&Choice {
+                setting: Setting { size_bytes: 2 << 20, depth },
+                queue_bytes: u64::from(depth) << 21,
+                mib_per_s: 2000.0,
+                mib_per_s_min: 1900.0,
+                mib_per_s_max: 2100.0,
+                requests_per_s: 1000.0,
+                share_of_best: 1.0,
+                fio: String::new(),
+            })
+        };
+        assert!(
+            answer(1).starts_with("1 request of 2 MiB in flight reads 2000 MiB/s, 100 % of"),
+            "{}",
+            answer(1)
+        );
+        assert!(
+            answer(4).starts_with("4 requests of 2 MiB in flight read 2000 MiB/s, 100 % of"),
+            "{}",
+            answer(4)
+        );
+    }
 }

@@ -146,6 +146,12 @@ fn quick_form_works_for_nobody() {
     for suite in ["fastest: ", "headwater reads 8 bytes in", "64 KiB into BLAKE3"] {
         assert!(text(&output.stdout).contains(suite), "{suite}");
     }
+    let said = text(&output.stdout);
+    let (_, last) = said.rsplit_once("\n\n").expect("there are paragraphs");
+    assert!(
+        last.starts_with("Is your storage slow, or is it your API?\nIt ") && last.lines().count() == 2,
+        "{last}"
+    );
     let results: Value = serde_json::from_slice(&fs::read(place.path().join("out.json")).unwrap()).unwrap();
     let suites = results["suites"].as_array().unwrap();
     let names: Vec<&str> = suites.iter().map(|report| report["suite"].as_str().unwrap()).collect();

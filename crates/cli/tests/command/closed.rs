@@ -1,8 +1,11 @@
-//! Closed: standard input, output and error that the shell closed (`>&-`), each for itself, and an output that is full.
+//! Closed: standard input, output and error that the shell closed (`>&-`), each for itself, an output that is full, and measurements whose
+//! reader has gone.
 //!
 //! Owns: that results are not lost without a word, and that what needs none of the three works.
-//! Does not own: data for which there is no room, and broken pipes (see `cat`, `scan`).
+//! Does not own: data for which there is no room, and pipes of other commands (see `cat`, `scan`, `stat`).
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -10,7 +13,7 @@ use std::process::{Command, Output};
 use headwater::testing::uring_refusal;
 use headwater_testkit::ScratchDir;
 
-use crate::{assert_one_line, text};
+use crate::{assert_one_line, headwater, text};
 
 /// In a folder that has the files `in`, `sums` and `trace`. The shell closes what `closed` says, and then becomes the command.
 fn run_without(closed: &str, arguments: &str, scratch: &Path) -> Output {
@@ -18,6 +21,22 @@ fn run_without(closed: &str, arguments: &str, scratch: &Path) -> Output {
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(line).current_dir(scratch).env("HEADWATER", env!("CARGO_BIN_EXE_headwater"));
     shell.env("HEADWATER_PROFILES", scratch.join("profiles")).output().expect("there is a shell")
+}
+
+/// The same with a pipe that nothing reads.
+fn run_unread(arguments: &str, scratch: &Path) -> Output {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = headwater();
+    command
+        .args(arguments.split(' '))
+        .current_dir(scratch)
+        .env("HEADWATER_PROFILES", scratch.join("profiles"));
+    command.stdout(writer).output().unwrap()
+}
+
+fn names_in(folder: &Path) -> BTreeSet<OsString> {
+    folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect()
 }
 
 fn scratch() -> ScratchDir {
@@ -108,6 +127,80 @@ fn results_that_do_not_fit_are_not_lost() {
         let output = run_without(">/dev/full", command, scratch.path());
         println!("{command}: {}", text(&output.stderr));
         assert_one_line(&output, "failed to write to standard output: No space left");
+    }
+}
+
+/// Goal: results in files for which there is no room are not lost without a word. Method: a full device in the place of each file.
+#[test]
+fn files_that_do_not_fit_are_an_error() {
+    let scratch = scratch();
+    let mut commands = vec![
+        "scan --json=/dev/full in",
+        "stat --json=/dev/full in",
+        "doctor --json=/dev/full",
+        "cp --json=/dev/full in copy",
+        "trace replay --json=/dev/full --cache 1M trace",
+        "tune --dry-run --seconds 1 --json=/dev/full .",
+        "tune --dry-run --seconds 1 --svg /dev/full .",
+        "bench scan --file in --only mmap --rounds 1 --json=/dev/full",
+        "bench scan --file in --only mmap --rounds 1 --html /dev/full",
+    ];
+    if uring_refusal().is_none() {
+        commands.push("bench nop --seconds 0.01 --plot /dev/full");
+    }
+    for command in commands {
+        let output = run_without("", command, scratch.path());
+        println!("{command}: {}", text(&output.stderr));
+        assert_one_line(&output, "failed to write /dev/full: No space left");
+    }
+}
+
+/// Goal: a measurement ends without a word when nothing reads its results, and leaves nothing behind. Method: a pipe without a reader from
+/// the start, and every suite with a file that is there; some that make theirs.
+#[test]
+fn a_reader_that_has_gone_ends_a_measurement() {
+    let scratch = scratch();
+    let before = names_in(scratch.path());
+    let mut commands = vec![
+        "bench",
+        "bench scan --file in --only mmap --rounds 2",
+        "bench scan --size 1M --only mmap --rounds 2",
+        "bench cache --file in --set 1M --seconds 0.01",
+        "bench readahead --file in --rounds 1",
+        "bench ubc --file in --rounds 1",
+        "bench cat --file in --rounds 1",
+        "bench random --file in --memory 64M --seconds 0.01 --rounds 1",
+        "bench alignment --file in --rounds 1 --ops 1",
+        "tune --dry-run --seconds 1 .",
+        "tune memory --size 1M --rounds 1",
+    ];
+    if uring_refusal().is_none() {
+        commands.push("bench nop --seconds 0.01");
+    }
+    for command in commands {
+        let output = run_unread(command, scratch.path());
+        println!("{command}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stderr), "", "{command}");
+        assert_eq!(output.status.code(), Some(141), "{command}: as a shell shows SIGPIPE");
+        assert_eq!(names_in(scratch.path()), before, "{command}");
+    }
+}
+
+/// Goal: a measurement goes on for a file, whether or not its text is read. Method: the same pipe, and each kind of file.
+#[test]
+fn files_are_written_without_a_reader() {
+    let scratch = scratch();
+    let scan = "bench scan --file in --only mmap --rounds 2";
+    let mut commands = vec![format!("{scan} --json=out"), format!("{scan} --html out")];
+    if uring_refusal().is_none() {
+        commands.push("bench nop --seconds 0.01 --plot out".to_owned());
+    }
+    for command in commands {
+        let output = run_unread(&command, scratch.path());
+        assert!(output.status.success(), "{command}: {:?}: {}", output.status, text(&output.stderr));
+        let out = scratch.path().join("out");
+        assert!(fs::metadata(&out).unwrap().len() > 1000, "{command}");
+        fs::remove_file(out).unwrap();
     }
 }
 

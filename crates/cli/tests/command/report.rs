@@ -45,6 +45,24 @@ fn page_of_a_scan() {
     assert!(page.contains("fio --name=limit"), "{page}");
 }
 
+/// Goal: the answer and the place of the page are the last that is printed, and with `--json` there is JSON alone. Method: a scan of 4 MiB in
+/// both forms.
+#[test]
+fn the_answer_and_the_page_are_printed_last() {
+    let scratch = ScratchDir::on_target().unwrap();
+    let page = scratch.path().join("the page.html");
+    let scan = ["bench", "scan", "--size", "4M", "--rounds", "1", "--dir", utf8(scratch.path())];
+    let output = run(&[&scan[..], &["--html", utf8(&page)]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    let (_, last) = said.split_once("\n\nIs your storage slow, or is it your API?\nIt ").expect(&said);
+    let (answer, place) = last.split_once("\n\n").expect(&said);
+    assert!(fs::read_to_string(&page).unwrap().contains(answer), "{answer} is on the page");
+    assert_eq!(place, format!("for a browser, with plots: '{}'\n", utf8(&page)));
+    let output = run(&[&scan[..], &["--json", "--html", utf8(&page)]].concat());
+    assert!(serde_json::from_slice::<Value>(&output.stdout).is_ok(), "{}", text(&output.stdout));
+}
+
 /// Goal: every suite makes a sound page with its rows in it.
 #[test]
 fn pages_of_all_suites() {

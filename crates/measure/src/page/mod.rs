@@ -160,7 +160,7 @@ fn figure(value: f64) -> String {
     format!("{value:.places$}")
 }
 
-const QUESTION: &str = "Is your storage slow, or is it your API?";
+pub(crate) const QUESTION: &str = "Is your storage slow, or is it your API?";
 
 const MACHINE: &str = "Machine and device";
 

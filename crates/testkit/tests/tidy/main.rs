@@ -218,7 +218,7 @@ fn may_be_unsafe(krate: &Crate) -> bool {
 /// signals, and a soak needs the allocator's own count; a cache inside of a kernel has memory of its own; a kernel finds its application by a name that is not
 /// mangled; a node of ArceOS's VFS has to have an `unsafe fn`; programs access what they have mapped by its address; guard pages lie around the buffers of fuzz targets.
 const UNSAFE_FILES: [(&str, &str); 11] = [
-    ("crates/cli/src/shared/standard.rs", "crates/cli/src/lib.rs"),
+    ("crates/measure/src/standard.rs", "crates/measure/src/lib.rs"),
     ("crates/testkit/src/fork.rs", "crates/testkit/src/lib.rs"),
     ("crates/testkit/src/hang.rs", "crates/testkit/src/lib.rs"),
     ("crates/testkit/src/heap.rs", "crates/testkit/src/lib.rs"),

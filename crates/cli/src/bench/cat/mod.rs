@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 use headwater::testing::wait_for_child;
 use headwater_core::units::PAGE_SIZE_BYTES;
 use headwater_measure::process::{available_memory_bytes, forget_peak_rss, page_cache_drops};
+use headwater_measure::standard;
 use headwater_measure::{Findings, rounds};
 use indicatif::ProgressBar;
 use os_display::Quotable;
@@ -262,6 +263,7 @@ impl<'a> Contest<'a> {
     /// Measures all ways in all states once.
     fn round(&mut self, round: u32, progress: &ProgressBar) -> Result<(), String> {
         for index in rounds::order(self.outcomes.len(), round) {
+            standard::check_reader()?;
             let outcome = &self.outcomes[index];
             progress.set_message(format!("{}, {}", outcome.state.id(), self.ways.all[outcome.way].name));
             progress.tick();

@@ -8,6 +8,7 @@ use std::io::{self, Read, Write};
 use std::time::Instant;
 
 use headwater_core::units::{PAGE_BYTES, PAGE_SIZE_BYTES};
+use headwater_measure::standard;
 use rustix::fs::{Advice, fadvise, sendfile};
 use rustix::io::Errno;
 use rustix::pipe::{SpliceFlags, fcntl_setpipe_size, splice};
@@ -15,7 +16,6 @@ use serde::Serialize;
 
 use crate::bench::arguments::RowArguments;
 use crate::shared::buffer::aligned;
-use crate::shared::standard;
 use crate::shared::units::GIB;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

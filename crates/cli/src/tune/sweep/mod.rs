@@ -15,6 +15,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use headwater_measure::process::available_memory_bytes;
+use headwater_measure::standard;
 use headwater_measure::{Findings, rounds, svg_of_lines};
 
 pub(crate) use arguments::{EXAMPLES, SweepArguments};
@@ -30,6 +31,7 @@ use arms::{Arm, Pass, engine_bytes};
 pub(super) fn run(arguments: &SweepArguments) -> Result<(), String> {
     arguments.svg.iter().chain(&arguments.html).try_for_each(|path| output::check_file(path))?;
     arguments.json.to().check_printed()?;
+    arguments.json.to().end_with_reader(arguments.svg.as_deref().or(arguments.html.as_deref()));
     let buffers = arguments.buffers()?;
     check_memory(arguments)?;
     let target = make(arguments)?;
@@ -79,6 +81,7 @@ fn measure(
     let mut cells = vec![vec![Vec::new(); buffers.len()]; arms.len()];
     for round in 0..arguments.rounds {
         for index in rounds::order(count, round) {
+            standard::check_reader()?;
             let (size, arm) = (index / arms.len(), index % arms.len());
             let part = &mut buffer[..buffers[size]];
             bar.set_message(format!("{}, {}", arms[arm].name(), readable(part.len() as u64)));
