@@ -54,12 +54,18 @@ impl World {
         if !begun.work.changes() {
             return;
         }
-        for Deed { file, work, is_source_changed, .. } in self.tasks.iter_mut().map(|task| &mut task.deed) {
-            let Work::CopyFrom(span, at_bytes) = *work else { continue };
-            if work.source(*file) == begun.file {
-                let copied = part_of(self.targets[begun.file].versions.last(), span).to_vec();
-                self.targets[*file].versions.begin_also(|bytes| overwrite(bytes, at_bytes as usize, &copied));
-                *is_source_changed = true;
+        for deed in self.tasks.iter_mut().map(|task| &mut task.deed) {
+            let Work::CopyFrom(span, at_bytes) = deed.work else { continue };
+            if deed.work.source(deed.file) == begun.file {
+                let mut copied = part_of(self.targets[begun.file].versions.last(), span).to_vec();
+                let versions = &mut self.targets[deed.file].versions;
+                versions.begin_also(|bytes| overwrite(bytes, at_bytes as usize, &copied));
+                if (copied.len() as u64) < deed.copied_bytes {
+                    // As for a read beside a truncate: zeros where the file ended meanwhile.
+                    copied.resize(deed.copied_bytes as usize, 0);
+                    versions.begin_also(|bytes| overwrite(bytes, at_bytes as usize, &copied));
+                }
+                deed.is_source_changed = true;
             }
         }
     }
