@@ -174,6 +174,19 @@ impl Writes {
         }
     }
 
+    /// Ends a write before its first byte: its pages are as dirty as before.
+    pub(crate) fn withdraw(&self, write: &PageWrite) {
+        let inode = &write.inode;
+        inode.dirty.change(&self.dirty, |state| {
+            state.dirty.complete_taken(&write.taken, Written::No);
+            state.in_flight.remove(&write.id);
+            write.is_withdrawn.store(true, Ordering::Release);
+        });
+        inode.end_changes(&write.file, 1);
+        self.lock().remove(&write.id);
+        write.completion.over();
+    }
+
     /// Counts a completed write.
     pub(crate) fn note_progress(&self) {
         self.progress.fetch_add(1, Ordering::Relaxed);

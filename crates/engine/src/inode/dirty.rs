@@ -8,7 +8,8 @@
 //!
 //! Owns: which pages are dirty or in flight, the length on the device, the size lock, windows and errors of a file.
 //! Does not own: the pages, the requests and when they are made (writeback).
-//! Invariants: I3 at most one write of a page is in flight; U1 a page that is marked dirty here is dirty in the cache too, and in
+//! Invariants: I3 at most one write of a page is in flight; I11 no direct and no buffered write of this engine are in flight at once
+//! in the same aligned 2 MiB of the file; U1 a page that is marked dirty here is dirty in the cache too, and in
 //! the table; U2 a page below the length that is not in the cache lies below the length on the device.
 //! Locks: `state`, while pages are changed or selected: page cache and arena are locked inside it, and nothing waits under it.
 //! `device_length`, only across changes of the length on the device. `recently` inside all others. The size lock is taken before
@@ -81,6 +82,8 @@ pub(crate) struct State {
     /// Open for writing, as long as there are dirty pages.
     pub(crate) file: Option<Arc<OpenFile>>,
     pub(crate) in_flight: BTreeMap<u64, Arc<PageWrite>>,
+    /// Pages beside which no direct write begins: bytes there wait for a buffered write, or are in one that is not in `in_flight`.
+    pub(crate) claims: Vec<PageRange>,
     /// Pages from here on are not written back: the file is being truncated.
     pub(crate) barrier: Option<PageIndex>,
     /// Where the last write ended, to detect sequential writers.

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use headwater_core::dirty::Taken;
 use headwater_core::units::{ByteRange, PageRange};
-use headwater_io::{Completion, Finished, OpenFile};
+use headwater_io::{Completion, Finished, OpenFile, Route};
 
 use crate::base::shared_completion::SharedCompletion;
 use crate::inode::Inode;
@@ -31,6 +31,10 @@ pub(crate) struct PageWrite {
     pub(crate) began: Instant,
     /// Whether others have changed the file since it began.
     pub(crate) is_doubted: AtomicBool,
+    /// Whether it goes past the kernel's page cache; changes under the lock of the file's state.
+    is_direct: AtomicBool,
+    /// Whether it ended before its first byte.
+    pub(crate) is_withdrawn: AtomicBool,
     pub(crate) completion: SharedCompletion<()>,
 }
 
@@ -45,8 +49,20 @@ impl PageWrite {
     ) -> PageWrite {
         let (inode, file, began, completion) =
             (inode.clone(), file.clone(), Instant::now(), SharedCompletion::new());
-        let is_doubted = AtomicBool::new(false);
-        PageWrite { id, inode, taken, bytes, requested_bytes, file, began, is_doubted, completion }
+        let [is_doubted, is_direct, is_withdrawn] = [false; 3].map(AtomicBool::new);
+        PageWrite {
+            id,
+            inode,
+            taken,
+            bytes,
+            requested_bytes,
+            file,
+            began,
+            is_doubted,
+            is_direct,
+            is_withdrawn,
+            completion,
+        }
     }
 
     pub(crate) fn id(&self) -> u64 {
@@ -60,6 +76,16 @@ impl PageWrite {
     /// The range of the file from the first byte written to the last.
     pub(crate) fn bytes(&self) -> ByteRange {
         self.bytes
+    }
+
+    /// The way to the device. Called under the lock of the file's state, as is [`PageWrite::take_route`].
+    pub(crate) fn route(&self) -> Route {
+        if self.is_direct.load(Ordering::Relaxed) { Route::Direct } else { Route::Buffered }
+    }
+
+    /// Sets the way to the device, which is buffered from the start.
+    pub(crate) fn take_route(&self, route: Route) {
+        self.is_direct.store(route == Route::Direct, Ordering::Relaxed);
     }
 
     /// Notes that others have changed the file, perhaps after the bytes of this write reached it.

@@ -249,6 +249,6 @@ impl Windows {
     }
 }
 
-fn meet(a: PageRange, b: PageRange) -> bool {
+pub(crate) fn meet(a: PageRange, b: PageRange) -> bool {
     a.start < b.end && b.start < a.end
 }

@@ -24,6 +24,8 @@ use crate::inode::size_lock::SizeLockGuard;
 use crate::inode::{ALL_PAGES, Inode};
 use crate::write::fsync;
 use crate::write::place::Place;
+use crate::write::stretches::Claims;
+use crate::write::window_flush;
 
 impl Source {
     pub(crate) fn append(self: &Arc<Self>, bytes: &[u8]) -> Result<u64> {
@@ -215,7 +217,8 @@ impl Source {
         })
     }
 
-    /// Runs a write to the kernel's page cache, and releases the lock before listeners hear of the pages that leave. Blocks for the copy.
+    /// Runs a write to the kernel's page cache, and releases the lock before listeners hear of the pages that leave. Blocks for the copy, and
+    /// for direct writes that have begun since the flush (I11).
     pub(crate) fn change_by_kernel(
         &self,
         inode: &Arc<Inode>,
@@ -223,9 +226,14 @@ impl Source {
         size_lock: SizeLockGuard<'_>,
         write: impl FnOnce() -> io::Result<Appended>,
     ) -> io::Result<Appended> {
+        let mut claims = Claims::new(self.shared(), inode);
+        claims.add(&[ALL_PAGES]);
+        claims.wait();
+        window_flush::wait_for_stray(inode);
         let (_deferral, mut dropped) = (defer(), Vec::new());
         inode.begin_changes(&self.open, 1);
         let appended = write();
+        drop(claims);
         if let Ok(appended) = &appended {
             let written = ByteRange::at(appended.offset_bytes, appended.length_bytes as u64);
             let mut device_length = inode.dirty.device_length();

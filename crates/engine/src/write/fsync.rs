@@ -1,7 +1,7 @@
 //! Sync: earlier writes are on the device, and stay there.
 //!
 //! ```text
-//!   sync ─► one sweep: every dirty page ─► wait for all in flight ─► pages dirtied again under writeback: once more ─► wait
+//!   sync ─► one sweep: every dirty page ─► wait for all in flight ─► pages dirtied again under writeback, or left beside direct writes: once more ─► wait
 //!        ─► pages held back by a truncate? size lock ─► one more sweep
 //!        ─► failed? reported, once to each handle
 //!        ─► join the group of the next fdatasync ─► wait for it, or lead it: write the group's records, fdatasync
@@ -9,7 +9,7 @@
 //!
 //! Owns: the order of these steps, which caller runs `fdatasync` for the others.
 //! Does not own: writeback, errors (inode).
-//! Invariants: I3; I5; I7 success means that the device has confirmed all earlier writes.
+//! Invariants: I3; I5; I11; I7 success means that the device has confirmed all earlier writes.
 
 use std::io;
 use std::sync::Arc;
@@ -27,6 +27,7 @@ use crate::engine::handle::Source;
 use crate::inode::group_sync::{Leading, Member, Part};
 use crate::inode::page_write::PageWrite;
 use crate::inode::{ALL_PAGES, Inode};
+use crate::write::stretches::Claims;
 use crate::write::window_flush;
 use crate::write::writeback;
 use crate::write::writeback::{Awaited, SYNC_RUNS};
@@ -35,9 +36,9 @@ use crate::write::writeback::{Awaited, SYNC_RUNS};
 struct Sweep<'a> {
     shared: &'a Shared,
     inode: &'a Arc<Inode>,
+    pages: PageRange,
     /// Where the first round continues.
     from: PageIndex,
-    end: PageIndex,
     /// Pages dirtied again under writeback, for the second round.
     again: Vec<PageRange>,
     /// Writes to wait for.
@@ -48,13 +49,18 @@ struct Sweep<'a> {
     round: Round,
     /// Whether pages were held back by a truncate.
     is_held_back: bool,
+    /// What was left because of direct writes beside it, for another round.
+    left: Vec<PageRange>,
+    claims: Claims<'a>,
+    /// Writes in flight where this sweep has been, and those before it.
+    passed: Vec<Arc<PageWrite>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Round {
     /// Every page that is dirty and not in flight.
     First,
-    /// Pages that were dirty and in flight when the sync began; also those in flight then, if a write has failed since.
+    /// Pages that were dirty and in flight when the sync began; those in flight then, if a write has failed since; those left.
     Second,
     Over,
 }
@@ -80,14 +86,17 @@ impl<'a> Sweep<'a> {
         Sweep {
             shared,
             inode,
+            pages,
             from: pages.start,
-            end: pages.end,
             again,
             begun_before: waits.clone(),
+            passed: waits.clone(),
             failures_before: inode.dirty.errseq.count(),
             waits,
             round: Round::First,
             is_held_back: false,
+            left: Vec::new(),
+            claims: Claims::new(shared, inode),
         }
     }
 
@@ -95,47 +104,80 @@ impl<'a> Sweep<'a> {
     fn step(&mut self) -> Option<Arc<PageWrite>> {
         loop {
             match self.round {
-                Round::First if self.from < self.end => {
-                    let rest = PageRange::new(self.from, self.end);
+                Round::First if self.from < self.pages.end => {
+                    let rest = PageRange::new(self.from, self.pages.end);
                     let in_flight = self.inode.dirty.lock().in_flight.len();
                     let runs_max = SYNC_RUNS.saturating_sub(in_flight).max(1);
-                    let begun = writeback::begin(self.shared, self.inode, rest, runs_max, Awaited::Yes);
-                    self.is_held_back |= begun.is_held_back;
-                    self.from = begun.next;
-                    self.take_in_flight();
-                    if self.from < self.end {
+                    self.from = self.begin(rest, runs_max);
+                    if self.from < self.pages.end {
                         // The younger half stays in flight while the next writes begin.
                         self.waits.drain(..self.waits.len() / 2);
                     }
                 }
                 Round::Second => {
-                    let pages = self.again.pop();
-                    match pages {
+                    match self.again.pop() {
                         Some(pages) => {
-                            let begun =
-                                writeback::begin(self.shared, self.inode, pages, usize::MAX, Awaited::Yes);
-                            self.is_held_back |= begun.is_held_back;
+                            self.begin(pages, usize::MAX);
                         }
                         None => self.round = Round::Over,
                     }
                     self.take_in_flight();
+                    if self.round == Round::Second && self.waits.len() < SYNC_RUNS {
+                        continue;
+                    }
                 }
                 Round::First | Round::Over => {}
             }
             if let Some(write) = self.waits.pop() {
                 return Some(write);
             }
-            match self.round {
-                Round::First if self.from == self.end => {
-                    self.round = Round::Second;
-                    if self.inode.dirty.errseq.count() != self.failures_before {
-                        self.again.extend(self.begun_before.drain(..).map(|write| write.pages()));
-                    }
-                }
-                Round::Over => return None,
-                Round::First | Round::Second => {}
+            if (self.round != Round::First || self.from == self.pages.end) && !self.goes_on() {
+                return None;
             }
         }
+    }
+
+    /// Once no write is left to wait for: whether there is another round.
+    fn goes_on(&mut self) -> bool {
+        self.leave_withdrawn();
+        match self.round {
+            Round::First => {
+                self.round = Round::Second;
+                if self.inode.dirty.errseq.count() != self.failures_before {
+                    self.again.extend(self.begun_before.drain(..).map(|write| write.pages()));
+                }
+                self.again.append(&mut self.left);
+            }
+            Round::Over if self.left.is_empty() => return false,
+            // No direct write has begun beside these since they were claimed.
+            Round::Over => {
+                self.round = Round::Second;
+                self.again.append(&mut self.left);
+            }
+            Round::Second => {}
+        }
+        true
+    }
+
+    /// Pages that this sweep has passed over, because they were in a write of another thread, are dirty again if that was withdrawn. What
+    /// is claimed is not withdrawn once more.
+    fn leave_withdrawn(&mut self) {
+        let is_withdrawn = |write: &Arc<PageWrite>| write.is_withdrawn.load(Ordering::Acquire);
+        let withdrawn: Vec<_> =
+            self.passed.drain(..).filter(is_withdrawn).map(|write| write.pages()).collect();
+        self.claims.add(&withdrawn);
+        self.left.extend(withdrawn);
+    }
+
+    /// Begins writes of a range. Returns the first page not visited.
+    fn begin(&mut self, pages: PageRange, runs_max: usize) -> PageIndex {
+        let mut begun = writeback::begin(self.shared, self.inode, pages, runs_max, Awaited::Yes);
+        self.is_held_back |= begun.is_held_back;
+        self.claims.add(&begun.left);
+        self.left.append(&mut begun.left);
+        self.passed.append(&mut begun.passed);
+        self.take_in_flight();
+        begun.next
     }
 
     /// Collects all writes in flight to wait for, also those begun by others.

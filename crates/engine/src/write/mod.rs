@@ -30,6 +30,7 @@ pub(crate) mod place;
 pub(crate) mod positional;
 pub(crate) mod remap;
 pub(crate) mod space;
+pub(crate) mod stretches;
 pub(crate) mod truncate;
 pub(crate) mod window_create;
 pub(crate) mod window_flush;

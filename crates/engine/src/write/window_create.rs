@@ -24,7 +24,6 @@ use crate::inode::Inode;
 use crate::inode::windows::{Stage, Window};
 use crate::write::window_flush;
 use crate::write::writeback;
-use crate::write::writeback::Awaited;
 
 /// The right to use a window. When dropped, the window is written back and its pages belong to the cache again.
 pub(crate) struct WindowUse {
@@ -113,7 +112,7 @@ impl Source {
         let shared = self.shared();
         loop {
             let failures = inode.dirty.errseq.count();
-            writeback::begin(shared, inode, pages, usize::MAX, Awaited::Yes);
+            writeback::begin_all(shared, inode, pages);
             let state = inode.dirty.lock();
             let meets = |other: PageRange| other.start < pages.end && pages.start < other.end;
             let write = state.in_flight.values().find(|write| meets(write.pages())).cloned();

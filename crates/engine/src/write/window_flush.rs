@@ -11,13 +11,15 @@
 //!
 //! Owns: the way from windows to the device.
 //! Does not own: the list of windows, syncs.
-//! Invariants: W4; I3, I7 as for pages; I5 only the size lock is held while waiting; I10 nothing is written beyond the length.
+//! Invariants: W4; I3, I7 as for pages; I11: no page outside of a window shares a stretch with a direct piece; I5 only the size lock is held while waiting; I10 nothing is written beyond the length.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headwater_core::units::{Alignment, ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES, PageCount};
+use headwater_core::units::{
+    Alignment, ByteRange, PAGE_BYTES, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange,
+};
 use headwater_io::{Completion, Direction, Extents, Finished, OpenFile, Route, Transfer, Urgency};
 
 use crate::base::listeners::calls_after;
@@ -27,6 +29,7 @@ use crate::inode::size_lock::SizeLockGuard;
 use crate::inode::windows::{Stage, Stray, Window};
 use crate::write::memory_wait;
 use crate::write::memory_wait::MemoryWait;
+use crate::write::stretches::{Claims, stretch_of};
 
 /// The writeback of a file's windows, with its progress.
 struct Flush<'a> {
@@ -39,6 +42,8 @@ struct Flush<'a> {
     outcome: io::Result<()>,
     /// Excludes truncates and other flushes of the windows.
     size_lock: &'a SizeLockGuard<'a>,
+    /// Stretches that the windows share with pages of the cache.
+    claims: Claims<'a>,
 }
 
 /// The write of a piece, and the file that it changes.
@@ -202,7 +207,8 @@ impl<'a> Flush<'a> {
             unsaved.ranges.append(&mut written);
             unsaved.asked = shared.driver.now();
         }
-        Flush { shared, inode, windows, piece: 0..0, write: None, outcome, size_lock }
+        let claims = Claims::new(shared, inode);
+        Flush { shared, inode, windows, piece: 0..0, write: None, outcome, size_lock, claims }
     }
 
     /// Begins the next write, and returns what to wait for. `None` when all is written, or one has failed.
@@ -230,12 +236,13 @@ impl<'a> Flush<'a> {
         None
     }
 
-    /// Begins to write the last part of a range: first, and separately, the bytes beyond its last whole block.
+    /// Begins to write the last part of a range: first, and separately, the bytes beyond its last whole block. Where pages of the cache
+    /// lie in the same stretch, in the way that lets parts of them be written at the same time.
     fn begin(&mut self, window: &Window, bytes: ByteRange) -> io::Result<FlushNext> {
         let alignment =
             window.file.direct().map_or(Alignment::ONE, |direct| direct.offset.max(Alignment::PAGE));
         let whole_end = alignment.down(bytes.end);
-        let (mut part, route) = match window.file.direct() {
+        let (mut part, mut route) = match window.file.direct() {
             Some(_) if whole_end == bytes.end => (bytes, Route::Direct),
             Some(_) => (ByteRange::new(whole_end.max(bytes.start), bytes.end), Route::Buffered),
             None => (bytes, Route::Buffered),
@@ -243,6 +250,15 @@ impl<'a> Flush<'a> {
         part.start = part
             .start
             .max(part.end.saturating_sub(PIECE_BYTES).next_multiple_of(PAGE_SIZE_BYTES).min(part.end));
+        let stretch = stretch_of(PageRange::new(PageIndex::containing(part.end - 1), PageIndex::MAX));
+        part.start = part.start.max(stretch.bytes().start);
+        if stretch.start < window.pages.start || window.pages.end < stretch.end {
+            route = Route::Buffered;
+            self.claims.add(&[stretch]);
+            if let Some(write) = self.claims.in_the_way() {
+                return Ok(FlushNext::Memory(MemoryWait::Write(write)));
+            }
+        }
         let pages = PageCount::covering(part.len());
         let (mut extents, pages) = match memory_wait::frames_for_write(self.shared, self.inode, pages) {
             Ok(found) => found,

@@ -13,15 +13,19 @@
 //! So are small writes that no caller waits for: a program that uses the file next, without a sync, may write to it while a
 //! direct write is in flight.
 //!
+//! The two ways do not meet within 2 MiB of a file (`stretches`): a page that has to go through the kernel's page cache stays dirty while
+//! a direct write is in flight beside it, and whole pages go that way too while something else does.
+//!
 //! Space beyond the length on the device is allocated before requests write there. That extends the file by zeros that no sync
 //! has promised; without it, writes that extend a file would wait for each other. A few pages that the calling thread copies into
 //! the kernel's page cache extend the file themselves: so does a log, at one system call a sync.
 //!
 //! Owns: the way from dirty pages to requests, the limits of dirty pages.
 //! Does not own: which pages are dirty (inode), which callers wait (writes).
-//! Invariants: I3; I5 no lock but `device_length` is held while submitting or allocating; I10 nothing is written beyond the
+//! Invariants: I3; I11 (stretches); I5 no lock but `device_length` is held while submitting or allocating; I10 nothing is written beyond the
 //! length.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,7 +33,7 @@ use std::time::{Duration, Instant};
 
 use headwater_core::dirty::Taken;
 use headwater_core::units::{ByteRange, PAGE_SIZE_BYTES, PageCount, PageIndex, PageRange};
-use headwater_io::{Allocated, DirectAlignment, OpenFile, PinnedRun, Route, Urgency, WriteBack};
+use headwater_io::{Allocated, OpenFile, PinnedRun, Plug, Route, Urgency, WriteBack};
 
 use crate::base::listeners::Undisturbed;
 use crate::engine::Shared;
@@ -38,16 +42,27 @@ use crate::engine::frames::RUN_PAGES_MAX;
 use crate::inode::dirty::{Dirty, State};
 use crate::inode::errseq::Cause;
 use crate::inode::page_write::PageWrite;
+use crate::inode::windows::meet;
 use crate::inode::{ALL_PAGES, Inode};
+use crate::write::stretches::{Claims, stretch_of};
+
+mod selection;
+
+use selection::Selection;
 
 /// The result of [`begin`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Begun {
     pub(crate) pages: u64,
     /// The first page not visited.
     pub(crate) next: PageIndex,
     /// Whether pages were held back because the file is being truncated.
     pub(crate) is_held_back: bool,
+    /// Pages that stay dirty because a direct write is in flight beside them (I11). What waits for them claims them, waits for that write,
+    /// and begins again.
+    pub(crate) left: Vec<PageRange>,
+    /// Writes in flight in the range before, where the caller waits: should one of them be withdrawn, its pages are dirty again.
+    pub(crate) passed: Vec<Arc<PageWrite>>,
 }
 
 /// Whether a thread or task waits for the device.
@@ -86,12 +101,17 @@ pub(crate) fn begin(
 ) -> Begun {
     // Code of the program may wait for any of these writes: none runs before all of them are submitted.
     let _undisturbed = Undisturbed::enter();
-    let mut begun = Begun { pages: 0, next: within.end, is_held_back: false };
+    let mut begun =
+        Begun { pages: 0, next: within.end, is_held_back: false, left: Vec::new(), passed: Vec::new() };
     let (file, pieces) = inode.dirty.change(shared.cache.writes.dirty(), |state| {
         let Some(file) = state.file.clone() else { return (None, Vec::new()) };
+        if awaited == Awaited::Yes {
+            let passed = state.in_flight.values().filter(|write| meet(write.pages(), within));
+            begun.passed = passed.cloned().collect();
+        }
         let is_little = awaited == Awaited::No && inode.dirty.pages() <= LITTLE_PAGES_MAX;
         let direct = file.direct().filter(|_| !is_little && !inode.is_contested());
-        let mut pieces = Vec::new();
+        let mut selection = Selection::new(shared, (inode, state), &file, direct, awaited);
         let end = state.barrier.map_or(within.end, |barrier| barrier.min(within.end));
         let behind = PageRange::new(end.max(within.start), within.end);
         begun.is_held_back = state.dirty.first_dirty(behind).is_some();
@@ -101,43 +121,21 @@ pub(crate) fn begin(
                 from = within.end;
                 break;
             };
-            from = taken.pages.end;
-            begun.pages += taken.pages.len().get();
-            prepare(shared, inode, state, &file, taken, direct, &mut pieces);
+            from = selection.prepare(state, taken);
         }
         begun.next = from;
+        let (pieces, left) = selection.finish();
+        begun.left = left;
         (Some(file), pieces)
     });
     if let Some(file) = file {
-        submit_pieces(shared, inode, &file, pieces);
-    }
-    begun
-}
-
-/// Pins the pages taken. The file's tail becomes a piece of its own if a direct write cannot end there.
-fn prepare(
-    shared: &Shared,
-    inode: &Arc<Inode>,
-    state: &mut State,
-    file: &Arc<OpenFile>,
-    taken: Taken,
-    direct: Option<DirectAlignment>,
-    pieces: &mut Vec<Piece>,
-) {
-    let length_bytes = inode.length_bytes();
-    let Some(direct) = direct.filter(|_| taken.parts.is_none()) else {
-        return pieces.push(piece(shared, inode, state, file, taken, Route::Buffered));
-    };
-    let run = taken.pages;
-    let is_whole = run.bytes().end <= length_bytes || direct.offset.is_aligned(length_bytes);
-    let tail = if is_whole { run.end } else { PageIndex::new(run.end.get() - 1) };
-    for (pages, route) in
-        [(PageRange::new(run.start, tail), Route::Direct), (PageRange::new(tail, run.end), Route::Buffered)]
-    {
-        if !pages.is_empty() {
-            pieces.push(piece(shared, inode, state, file, Taken { pages, parts: None }, route));
+        begun.pages = pieces.iter().map(|piece| piece.write.pages().len().get()).sum();
+        for withdrawn in submit_pieces(shared, inode, &file, pieces) {
+            begun.pages -= withdrawn.len().get();
+            begun.left.push(withdrawn);
         }
     }
+    begun
 }
 
 /// Pins pages and records that they are in flight.
@@ -166,16 +164,18 @@ fn piece(
         // The page may hold bytes that others have overwritten since it was read.
         write.doubt();
     }
+    write.take_route(route);
     state.in_flight.insert(write.id(), write.clone());
     Piece { write, run: inode.pages.hold(pages), before, bytes, route }
 }
 
-fn submit_pieces(shared: &Shared, inode: &Inode, file: &Arc<OpenFile>, pieces: Vec<Piece>) {
+/// Submits pieces, or copies them in this thread. Returns the pages that stay dirty, because they have to go another way than a write in
+/// flight beside them.
+fn submit_pieces(shared: &Shared, inode: &Inode, file: &Arc<OpenFile>, pieces: Vec<Piece>) -> Vec<PageRange> {
     if pieces.is_empty() {
-        return;
+        return Vec::new();
     }
     inode.begin_changes(file, pieces.len());
-    let mut plug = shared.driver.plug();
     let (mut ready, mut quick) = (Vec::with_capacity(pieces.len()), Vec::new());
     let known_bytes = *inode.dirty.device_length();
     for (range, pieces) in together(pieces) {
@@ -189,33 +189,13 @@ fn submit_pieces(shared: &Shared, inode: &Inode, file: &Arc<OpenFile>, pieces: V
             Err(error) => pieces.into_iter().for_each(|piece| piece.fail(shared, Cause::of(&error).error())),
         }
     }
-    let has_direct = ready.iter().any(|piece| piece.route == Route::Direct);
-    let is_shared = has_direct && (inode.is_contested() || inode.origin.has_company());
-    for mut piece in ready {
-        if piece.route == Route::Direct && (is_shared || may_meet_others(shared, inode, file, piece.bytes)) {
-            piece.route = Route::Buffered;
-        }
+    let withdrawn = turn_buffered(shared, inode, file, &mut ready);
+    let mut plug = shared.driver.plug();
+    for piece in ready {
         if is_quick(shared, file, &piece, known_bytes) {
             quick.push(piece);
-            continue;
-        }
-        if let Err(error) = write_parts(shared, file, &piece.run, &piece.before) {
-            piece.fail(shared, error);
-            continue;
-        }
-        let Piece { write, run, bytes, route, .. } = piece;
-        let request = WriteBack {
-            file: file.clone(),
-            route,
-            offset_bytes: bytes.start,
-            length_bytes: bytes.len() as usize,
-            skip_bytes: (bytes.start % PAGE_SIZE_BYTES) as usize,
-            pages: run,
-        };
-        match plug.submit(request, Urgency::Demand) {
-            Ok(completion) => write.under_way(completion),
-            // Its pages are unpinned before the write is over.
-            Err(rejected) => shared.cache.writes.over(&write, Err(io::Error::from(rejected))),
+        } else {
+            piece.submit(shared, file, &mut plug);
         }
     }
     // While the device works on the requests.
@@ -232,6 +212,39 @@ fn submit_pieces(shared: &Shared, inode: &Inode, file: &Arc<OpenFile>, pieces: V
             Err(error) => piece.fail(shared, error),
         }
     }
+    withdrawn
+}
+
+/// Where others may be writing to the pages of a direct piece, it goes through the kernel's page cache, and so do the pieces of its
+/// stretch. Those that find an older direct write there are withdrawn; returns their pages.
+fn turn_buffered(shared: &Shared, inode: &Inode, file: &OpenFile, ready: &mut Vec<Piece>) -> Vec<PageRange> {
+    let has_direct = ready.iter().any(|piece| piece.route == Route::Direct);
+    let is_shared = has_direct && (inode.is_contested() || inode.origin.has_company());
+    let meets_others = |piece: &&Piece| {
+        piece.route == Route::Direct && (is_shared || may_meet_others(shared, inode, file, piece.bytes))
+    };
+    let stretch = |write: &PageWrite| stretch_of(write.pages()).start;
+    let turned: BTreeSet<_> = ready.iter().filter(meets_others).map(|piece| stretch(&piece.write)).collect();
+    if turned.is_empty() {
+        return Vec::new();
+    }
+    let own: BTreeSet<_> = ready.iter().map(|piece| piece.write.id()).collect();
+    let state = inode.dirty.lock();
+    let is_older = |write: &&Arc<PageWrite>| write.route() == Route::Direct && !own.contains(&write.id());
+    let older = state.in_flight.values().filter(is_older);
+    let met: BTreeSet<_> = older.map(|write| stretch(write)).filter(|at| turned.contains(at)).collect();
+    let turns = |piece: &&mut Piece| {
+        let at = stretch(&piece.write);
+        turned.contains(&at) && !met.contains(&at)
+    };
+    ready.iter_mut().filter(turns).for_each(|piece| piece.take_route(Route::Buffered));
+    drop(state);
+    let mut withdrawn = Vec::new();
+    for piece in ready.extract_if(.., |piece| met.contains(&stretch(&piece.write))) {
+        withdrawn.push(piece.write.pages());
+        piece.withdraw(shared);
+    }
+    withdrawn
 }
 
 /// Whether a write is done once its bytes are copied: into a few pages that the kernel's page cache holds, or does not have to
@@ -315,7 +328,7 @@ pub(crate) fn reconcile(shared: &Shared, inode: &Arc<Inode>) {
             let rest = PageRange::new(from, PageIndex::MAX);
             let Some(page) = inode.dirty.lock().dirty.first_in_part(rest) else { break };
             from = page + PageCount::new(1);
-            begin(shared, inode, PageRange::new(page, from), 1, Awaited::Yes);
+            begin_all(shared, inode, PageRange::new(page, from));
         }
         let is_doubted = |write: &&Arc<PageWrite>| write.is_doubted();
         let writes: Vec<_> = inode.dirty.lock().in_flight.values().filter(is_doubted).cloned().collect();
@@ -328,6 +341,19 @@ pub(crate) fn reconcile(shared: &Shared, inode: &Arc<Inode>) {
             }
             return;
         }
+    }
+}
+
+/// Begins to write all dirty pages of a range. Blocks for direct writes beside them.
+pub(crate) fn begin_all(shared: &Shared, inode: &Arc<Inode>, pages: PageRange) {
+    let mut claims = Claims::new(shared, inode);
+    loop {
+        let begun = begin(shared, inode, pages, usize::MAX, Awaited::Yes);
+        if begun.left.is_empty() {
+            return;
+        }
+        claims.add(&begun.left);
+        claims.wait();
     }
 }
 
@@ -440,6 +466,39 @@ fn dirty_bytes_max(cache_bytes: u64) -> u64 {
 }
 
 impl Piece {
+    /// Makes the request, and writes what comes before it. Ends the write if it cannot be made.
+    fn submit(self, shared: &Shared, file: &Arc<OpenFile>, plug: &mut Plug<'_>) {
+        if let Err(error) = write_parts(shared, file, &self.run, &self.before) {
+            return self.fail(shared, error);
+        }
+        let Piece { write, run, bytes, route, .. } = self;
+        let request = WriteBack {
+            file: file.clone(),
+            route,
+            offset_bytes: bytes.start,
+            length_bytes: bytes.len() as usize,
+            skip_bytes: (bytes.start % PAGE_SIZE_BYTES) as usize,
+            pages: run,
+        };
+        match plug.submit(request, Urgency::Demand) {
+            Ok(completion) => write.under_way(completion),
+            // Its pages are unpinned before the write is over.
+            Err(rejected) => shared.cache.writes.over(&write, Err(io::Error::from(rejected))),
+        }
+    }
+
+    /// Called under the lock of the file's state.
+    fn take_route(&mut self, route: Route) {
+        self.route = route;
+        self.write.take_route(route);
+    }
+
+    /// Ends the write before its first byte.
+    fn withdraw(self, shared: &Shared) {
+        drop(self.run);
+        shared.cache.writes.withdraw(&self.write);
+    }
+
     /// Completes the write with success.
     fn succeed(self, shared: &Shared) {
         self.run.clean();

@@ -15,6 +15,7 @@ mod append_writer;
 mod appends;
 mod bad_input;
 mod children;
+mod collision;
 mod durable;
 mod empty;
 mod exits;
