@@ -58,7 +58,7 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
 /// Prints what an arm has measured, for the process that started it.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub(crate) fn print_json(measured: &impl Serialize) -> io::Result<()> {
     print(&format!("{}\n", serde_json::to_string(measured)?))
 }
