@@ -20,7 +20,9 @@ fn tables(arguments: &[&str], columns: Option<&str>) -> Vec<String> {
     let lines = text(&output.stdout);
     // Paragraphs of several lines: the tables, and what is said of the machine before and of the results after them.
     let paragraphs: Vec<&str> = lines.split("\n\n").collect();
-    paragraphs[1..paragraphs.len() - 1].iter().flat_map(|text| text.lines()).map(str::to_owned).collect()
+    let lines = paragraphs[1..paragraphs.len() - 1].iter().flat_map(|text| text.lines());
+    // A command to copy is one line in any terminal.
+    lines.filter(|line| !line.starts_with("the device's limit: ")).map(str::to_owned).collect()
 }
 
 fn widest(lines: &[String]) -> usize {
